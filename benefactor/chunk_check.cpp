@@ -1,0 +1,38 @@
+#include "benefactor/chunk_check.h"
+
+#include "core/extent_header.h"
+#include "core/limits.h"
+#include "core/naming.h"
+
+namespace stdchk::benefactor {
+
+Result<ByteSpan> find_extent(ByteSpan arena, const ExpectedChunk& expected) {
+  constexpr const char* kWhere = "benefactor.extent";
+  if (expected.length == 0 || expected.length > limits::kChunkBytesMax) {
+    return fail(Code::kInvalidArgument, kWhere);
+  }
+  const std::uint64_t bytes = extent_bytes(expected.length);
+  if (expected.extent_offset % limits::kExtentAlignment != 0 || bytes > arena.size() ||
+      expected.extent_offset > arena.size() - bytes) {
+    return fail(Code::kInvalidArgument, kWhere);
+  }
+  return arena.subspan(expected.extent_offset, limits::kExtentHeaderBytes + expected.length);
+}
+
+Status check_chunk(ByteSpan extent, const ExpectedChunk& expected) {
+  constexpr const char* kWhere = "benefactor.check_chunk";
+  STDCHK_ASSIGN(const ExtentHeader header,
+                decode_extent_header(extent.first(limits::kExtentHeaderBytes)));
+  const ByteSpan content = extent.subspan(limits::kExtentHeaderBytes);
+  if (header.length != expected.length || content.size() != expected.length ||
+      header.crc != expected.crc || crc32c(0, content) != expected.crc) {
+    return fail(Code::kCorrupt, kWhere);
+  }
+  if (expected.name.is_named() &&
+      (header.name != expected.name || name_chunk(content) != expected.name)) {
+    return fail(Code::kCorrupt, kWhere);
+  }
+  return {};
+}
+
+}  // namespace stdchk::benefactor

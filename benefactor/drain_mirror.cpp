@@ -1,0 +1,204 @@
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <linux/fs.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "benefactor/drain_attributes.h"
+#include "benefactor/drain_paths.h"
+#include "benefactor/file_drainer.h"
+#include "core/limits.h"
+
+namespace stdchk::benefactor {
+
+std::int64_t to_ns(const timespec& time) {
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+Outcome<void> set_attributes(int fd, const Wanted& wanted, std::string_view path) {
+  // By this name the calls reach the open file itself, whatever its own mode, and no link is
+  // followed.
+  const std::string self = fmt::format("/proc/self/fd/{}", fd);
+  // The owner first: a change of owner clears the set-id bits.
+  if (::chown(self.c_str(), wanted.uid, wanted.gid) != 0 && errno != EPERM && errno != EINVAL) {
+    return storage_problem("setting the owner of", path, errno);
+  }
+  if (::chmod(self.c_str(), wanted.mode & 07777) != 0) {
+    return storage_problem("setting the mode of", path, errno);
+  }
+  std::int64_t seconds = wanted.mtime_ns / 1'000'000'000;
+  std::int64_t rest = wanted.mtime_ns % 1'000'000'000;
+  if (rest < 0) {
+    rest += 1'000'000'000;
+    --seconds;
+  }
+  const timespec times[2] = {{0, UTIME_OMIT}, {static_cast<time_t>(seconds), rest}};
+  if (::utimensat(AT_FDCWD, self.c_str(), times, 0) != 0) {
+    return storage_problem("setting the time of", path, errno);
+  }
+  return {};
+}
+
+namespace {
+
+using Done = Outcome<void>;
+
+/// A folder on the way that is not there means: there is nothing to change.
+bool is_absent(const Problem& problem) { return problem.error.os_errno == ENOENT; }
+
+Wanted wanted_of(const msg::MirrorChange& change) {
+  return {change.mode, change.uid, change.gid, change.mtime_ns};
+}
+
+bool exists(const Place& place) {
+  struct stat ignored {};
+  return ::fstatat(place.folder.get(), place.name.c_str(), &ignored, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+Done sync_both(const Place& from, const Place& to) {
+  if (auto synced = sync_folder(to.folder, to.path); !synced) return synced;
+  return sync_folder(from.folder, from.path);
+}
+
+Done rename_place(const Place& from, const Place& to, unsigned flags = 0) {
+  if (::renameat2(from.folder.get(), from.name.c_str(), to.folder.get(), to.name.c_str(), flags) !=
+      0) {
+    return storage_problem("renaming", from.path, errno);
+  }
+  return sync_both(from, to);
+}
+
+Done mirror_rename(const Descriptor& root, const msg::MirrorChange& change) {
+  auto from = find_place(root, change.path, Missing::kFails);
+  if (!from && is_absent(from.error())) return {};
+  if (!from) return problem(from.error());
+  if (!exists(*from)) return {};  // was not drained yet, or renamed before
+  auto to = find_place(root, change.other_path, Missing::kIsMade);
+  if (!to) return problem(to.error());
+  return rename_place(*from, *to);
+}
+
+Done mirror_exchange(const Descriptor& root, const msg::MirrorChange& change) {
+  auto one = find_place(root, change.path, Missing::kIsMade);
+  if (!one) return problem(one.error());
+  auto other = find_place(root, change.other_path, Missing::kIsMade);
+  if (!other) return problem(other.error());
+  const bool one_is = exists(*one), other_is = exists(*other);
+  if (!one_is && !other_is) return {};
+  // A file that was not drained yet will be drained under its new name.
+  if (!one_is) return rename_place(*other, *one);
+  if (!other_is) return rename_place(*one, *other);
+  return rename_place(*one, *other, RENAME_EXCHANGE);
+}
+
+Done mirror_remove(const Descriptor& root, const msg::MirrorChange& change, int flags) {
+  auto place = find_place(root, change.path, Missing::kFails);
+  if (!place && is_absent(place.error())) return {};
+  if (!place) return problem(place.error());
+  if (::unlinkat(place->folder.get(), place->name.c_str(), flags) != 0) {
+    if (errno == ENOENT) return {};
+    return storage_problem("removing", place->path, errno);
+  }
+  return sync_folder(place->folder, place->path);
+}
+
+Done mirror_attributes(const Descriptor& root, const msg::MirrorChange& change) {
+  auto place = find_place(root, change.path, Missing::kFails);
+  if (!place && is_absent(place.error())) return {};
+  if (!place) return problem(place.error());
+  const Descriptor file(
+      ::openat(place->folder.get(), place->name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!file && errno == ENOENT) return {};
+  if (!file) return storage_problem("opening", place->path, errno);
+  struct stat there {};
+  if (::fstat(file.get(), &there) != 0) return storage_problem("opening", place->path, errno);
+  if (S_ISLNK(there.st_mode)) return {};
+  return set_attributes(file.get(), wanted_of(change), place->path);
+}
+
+Done mirror_make_directory(const Descriptor& root, const msg::MirrorChange& change) {
+  auto place = find_place(root, change.path, Missing::kIsMade);
+  if (!place) return problem(place.error());
+  if (::mkdirat(place->folder.get(), place->name.c_str(), 0700) != 0 && errno != EEXIST) {
+    return storage_problem("making the folder", place->path, errno);
+  }
+  const Descriptor folder(::openat(place->folder.get(), place->name.c_str(),
+                                   O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!folder) return storage_problem("making the folder", place->path, errno);
+  if (auto set = set_attributes(folder.get(), wanted_of(change), place->path); !set) return set;
+  return sync_folder(place->folder, place->path);
+}
+
+bool is_link_to(const Place& place, const std::string& target) {
+  char there[limits::kSymlinkBytesMax + 1];
+  const ssize_t length = ::readlinkat(place.folder.get(), place.name.c_str(), there, sizeof(there));
+  return length >= 0 && std::string_view(there, static_cast<std::size_t>(length)) == target;
+}
+
+Done mirror_symlink(const Descriptor& root, const msg::MirrorChange& change) {
+  const std::string& target = change.other_path;
+  if (target.empty() || target.size() > limits::kSymlinkBytesMax ||
+      target.find('\0') != std::string::npos) {
+    return problem(Code::kInvalidArgument, "benefactor.symlink", EINVAL,
+                   "The target of a symbolic link is not valid.");
+  }
+  auto place = find_place(root, change.path, Missing::kIsMade);
+  if (!place) return problem(place.error());
+  if (is_link_to(*place, target)) return {};
+  // Under another name first, so that the name never is without a file.
+  auto made = temporary_place(root, change.file, change.version);
+  if (!made) return problem(made.error());
+  made->name += ".link";
+  ::unlinkat(made->folder.get(), made->name.c_str(), 0);
+  if (::symlinkat(target.c_str(), made->folder.get(), made->name.c_str()) != 0) {
+    return storage_problem("making the link", place->path, errno);
+  }
+  // Root may give a link to its owner; for others the link is theirs as it is.
+  ::fchownat(made->folder.get(), made->name.c_str(), change.uid, change.gid, AT_SYMLINK_NOFOLLOW);
+  return rename_place(*made, *place);
+}
+
+Done drop_temporary(const Descriptor& root, const msg::MirrorChange& change) {
+  auto place = temporary_place(root, change.file, change.version);
+  if (!place) return problem(place.error());
+  if (::unlinkat(place->folder.get(), place->name.c_str(), 0) != 0 && errno != ENOENT) {
+    return storage_problem("removing", place->path, errno);
+  }
+  return {};
+}
+
+Done carry_out(const Descriptor& root, const msg::MirrorChange& change) {
+  switch (change.kind) {
+    case msg::MirrorKind::kRename:
+      return mirror_rename(root, change);
+    case msg::MirrorKind::kUnlink:
+      return mirror_remove(root, change, 0);
+    case msg::MirrorKind::kMakeDirectory:
+      return mirror_make_directory(root, change);
+    case msg::MirrorKind::kRemoveDirectory:
+      return mirror_remove(root, change, AT_REMOVEDIR);
+    case msg::MirrorKind::kSymlink:
+      return mirror_symlink(root, change);
+    case msg::MirrorKind::kAttributes:
+      return mirror_attributes(root, change);
+    case msg::MirrorKind::kDropTemporary:
+      return drop_temporary(root, change);
+    case msg::MirrorKind::kExchange:
+      return mirror_exchange(root, change);
+  }
+  return problem(Code::kInvalidArgument, "benefactor.mirror", EINVAL, "An unknown change.");
+}
+
+}  // namespace
+
+Outcome<msg::MirrorChange::Reply> FileDrainer::mirror(const msg::MirrorChange& request) {
+  auto root = open_root(directory_);
+  if (!root) return problem(root.error());
+  if (auto done = carry_out(*root, request); !done) return problem(done.error());
+  return msg::MirrorChange::Reply{};
+}
+
+}  // namespace stdchk::benefactor

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+
+#include "benefactor/drainer.h"
+#include "benefactor/rate_limiter.h"
+#include "benefactor/stop.h"
+#include "core/types.h"
+
+namespace stdchk::benefactor {
+
+/// A FileDrainer copies chunks from the arena to plain files in a directory, usually of a parallel
+/// file system.
+///
+/// Bytes go to `.stdchk-drain/FILE.VERSION` first, from several benefactors at once; only finish()
+/// gives that file its name, when it is whole and durable. A crash at any point leaves at most a
+/// temporary file. Each chunk is copied out of the arena and checked before it is written, so that
+/// what happens to the arena meanwhile cannot reach the file, and is read back and compared after.
+///
+/// A temporary file gets its name once: a finish that is repeated, or comes late, finds none, and
+/// succeeds only when the named file is the one that was asked for (size and modification time).
+///
+/// Owns: nothing while no call runs. Threads: any; two calls for one path at once are the caller's
+/// mistake. Limits: one buffer of the largest chunk of a request for each call under way.
+class FileDrainer final : public Drainer {
+ public:
+  /// `arena`, `clock` and `stop` must outlive this.
+  FileDrainer(ByteSpan arena, std::string directory, std::uint64_t rate, const Clock& clock,
+              Stop& stop);
+
+  /// A request without pieces makes an empty temporary file: for files that have no bytes.
+  Outcome<msg::DrainPieces::Reply> write_pieces(const msg::DrainPieces& request,
+                                                Time deadline) override;
+  Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request) override;
+  Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request) override;
+
+ private:
+  struct Writing;
+  Outcome<void> open_files(Writing& writing);
+  Outcome<ByteSpan> load_piece(Writing& writing, std::uint32_t index);
+  Outcome<void> verify(Writing& writing);
+  Outcome<void> write_piece(Writing& writing, std::uint32_t index);
+  Outcome<void> wait_for_rate(std::uint64_t bytes, Time deadline);
+  Outcome<void> give_up_check(Time deadline) const;
+
+  ByteSpan arena_;
+  const std::string directory_;
+  RateLimiter limiter_;
+  const Clock& clock_;
+  Stop& stop_;
+};
+
+}  // namespace stdchk::benefactor

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "benefactor/problem.h"
+
+/// What this machine has to lend, asked before it is taken.
+namespace stdchk::benefactor {
+
+/// Where the kernel tells; a test gives folders of its own.
+struct MachineFiles {
+  std::string proc = "/proc";
+  std::string cgroup = "/sys/fs/cgroup";
+};
+
+struct HugePages {
+  std::uint64_t page_bytes = 0;  ///< 0: the kernel has none
+  std::uint64_t total = 0;
+  std::uint64_t free = 0;  ///< free and not promised to another process
+};
+
+/// Left to the rest of the machine whatever is asked for.
+inline constexpr std::uint64_t kMemoryKeptFree = 128ull << 20;
+
+/// Refuses with kNoMemory when `bytes` of memory cannot be had without paging or the OOM killer: by
+/// MemAvailable, and by the limits (version 1 or 2) of each control group that this process is in.
+Outcome<void> check_memory(std::uint64_t bytes, const MachineFiles& files = {});
+
+HugePages huge_pages(const MachineFiles& files = {});
+
+/// Refuses with kNoSpace when the file system of `directory` has no room for `bytes`.
+Outcome<void> check_disk(std::uint64_t bytes, const std::string& directory);
+
+/// Refuses with kMemlock when `bytes` cannot be pinned under `limit`; `privileged` processes
+/// (CAP_IPC_LOCK) have no limit.
+Outcome<void> check_memlock(std::uint64_t bytes, std::uint64_t limit, bool privileged);
+/// The same with the limit and the privilege of this process.
+Outcome<void> check_memlock(std::uint64_t bytes);
+
+}  // namespace stdchk::benefactor

@@ -1,0 +1,254 @@
+#include <fmt/core.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "benefactor/arena.h"
+#include "benefactor/service.h"
+#include "core/clock.h"
+#include "core/limits.h"
+#include "core/log.h"
+#include "core/options.h"
+#include "core/pool_files.h"
+#include "core/reactor.h"
+#include "core/units.h"
+#include "transport/factory.h"
+
+namespace stdchk::benefactor {
+namespace {
+
+struct Flags {
+  std::string manager;
+  std::string secret_file;
+  std::string ready_file;
+  std::uint64_t memory = 0;
+  std::string backing = "anonymous";
+  std::string disk;
+  std::string listen = "127.0.0.1";
+  std::string transport = "auto";
+  std::string log_level = "info";
+};
+
+std::optional<int> parse(Flags& flags, int argc, char** argv) {
+  Options options("stdchk-benefactor", "Lends memory or disk of this host to a stdchk pool.");
+  options.text("--manager", flags.manager, "ADDRESS", "address of the pool's manager").required();
+  options.text("--secret-file", flags.secret_file, "FILE", "file that holds the pool's secret")
+      .required();
+  options
+      .text("--ready-file", flags.ready_file, "FILE",
+            "written when the memory is lent: what was got, as JSON")
+      .required();
+  options.size("--memory", flags.memory, limits::kMiB, std::uint64_t{1} << 60, "how much to lend")
+      .required();
+  options.text("--backing", flags.backing, "KIND",
+               "anonymous, memfd, hugetlb, or a directory on a ramdisk");
+  options.text("--disk", flags.disk, "DIR", "lend disk space in DIR instead of memory");
+  options.text("--listen", flags.listen, "HOST", "address that clients reach this host by");
+  options.choice("--transport", flags.transport, {"auto", "ofi:tcp", "shm"},
+                 "how clients reach the memory");
+  options.choice("--log-level", flags.log_level, {"debug", "info", "warning", "error"},
+                 "least important lines to log");
+  return options.parse_or_exit(argc, argv);
+}
+
+log::Level level_of(const std::string& name) {
+  if (name == "debug") return log::Level::kDebug;
+  if (name == "warning") return log::Level::kWarning;
+  return name == "error" ? log::Level::kError : log::Level::kInfo;
+}
+
+// For the signal handlers, which can be given nothing.
+std::atomic<bool> ending{false};
+std::atomic<Reactor*> running{nullptr};
+
+void end_on_signals(Reactor& reactor) {
+  running = &reactor;
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    ending = true;
+    running.load()->stop();
+  };
+  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  // A drain that hangs in a storage that is gone must not keep the process: what it wrote has no
+  // name yet.
+  ::signal(SIGALRM, [](int) { ::_exit(EXIT_SUCCESS); });
+}
+constexpr unsigned kEndSecondsMax = 5;
+
+int fail_with(const std::string& sentence) {
+  log::error("{}", sentence);
+  return EXIT_FAILURE;
+}
+
+Outcome<std::unique_ptr<Arena>> take_memory(const Flags& flags, const Clock& clock) {
+  ArenaOptions options;
+  options.bytes = flags.memory;
+  options.cancelled = &ending;
+  if (!flags.disk.empty()) {
+    options.backing = Backing::kDisk;
+    options.directory = flags.disk;
+    if (::mkdir(flags.disk.c_str(), 0700) != 0 && errno != EEXIST) {
+      const int error = errno;
+      return problem(
+          Code::kSystem, "benefactor.disk", error,
+          fmt::format("The directory {} cannot be made: {}.", flags.disk, std::strerror(error)));
+    }
+  } else if (flags.backing == "memfd") {
+    options.backing = Backing::kMemfd;
+  } else if (flags.backing == "hugetlb") {
+    options.backing = Backing::kHugetlb;
+  } else if (flags.backing != "anonymous") {
+    options.backing = Backing::kRamdisk;
+    options.directory = flags.backing;
+  }
+  return Arena::create(options, clock);
+}
+
+struct Endpoints {
+  std::vector<std::unique_ptr<transport::Endpoint>> all;
+  transport::Endpoint* control = nullptr;
+  std::vector<transport::Endpoint*> data;
+};
+
+/// "ofi:tcp" of "ofi:tcp:10.0.0.1:7471".
+std::string kind_of(const std::string& address) {
+  const auto first = address.find(':');
+  const auto second = first == std::string::npos ? first : address.find(':', first + 1);
+  return address.substr(0, second);
+}
+
+/// With "auto" a transport that does not work here is left out; one that was named must work.
+Result<Endpoints> open_endpoints(const Flags& flags, Clock& clock) {
+  Endpoints endpoints;
+  const transport::EndpointOptions options{.clock = &clock, .listen_host = flags.listen};
+  const bool automatic = flags.transport == "auto";
+  const std::vector<std::string> kinds = automatic ? std::vector<std::string>{"ofi:tcp", "shm"}
+                                                   : std::vector<std::string>{flags.transport};
+  for (const std::string& kind : kinds) {
+    auto endpoint = transport::open_endpoint(kind, options);
+    if (!endpoint && automatic && kind != "ofi:tcp") {
+      log::warning("transport {} is left out: {}", kind, describe(endpoint.error()));
+      continue;
+    }
+    if (!endpoint) return fail(endpoint.error());
+    endpoints.data.push_back(endpoint->get());
+    if (kind == kind_of(flags.manager)) endpoints.control = endpoint->get();
+    endpoints.all.push_back(std::move(*endpoint));
+  }
+  if (endpoints.control == nullptr) {
+    STDCHK_ASSIGN(auto control, transport::open_endpoint(kind_of(flags.manager), options));
+    endpoints.control = control.get();
+    endpoints.all.push_back(std::move(control));
+  }
+  return endpoints;
+}
+
+Config make_config(const Flags& flags, const msg::Secret& secret) {
+  Config config;
+  config.manager_address = flags.manager;
+  config.secret = secret;
+  config.host_token = transport::host_token();
+  char name[256] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  config.host_name = name;
+  config.pid = ::getpid();
+  std::uint64_t random[2];
+  STDCHK_ASSERT(::getrandom(random, sizeof(random), 0) == sizeof(random));
+  config.life = {random[0], random[1]};
+  return config;
+}
+
+std::string ready_text(const Arena& arena, const Service& service) {
+  const ArenaFacts facts = arena.facts();
+  nlohmann::json ready{{"pid", ::getpid()},
+                       {"benefactor", service.id().value},
+                       {"addresses", service.addresses()},
+                       {"backing", facts.backing},
+                       {"arena_bytes", facts.bytes},
+                       {"resident_bytes", facts.resident_bytes},
+                       {"huge_page_bytes", facts.huge_bytes},
+                       {"advice", facts.advice}};
+  return ready.dump() + "\n";
+}
+
+void log_facts(const Arena& arena) {
+  const ArenaFacts facts = arena.facts();
+  log::info("lends {} ({}), {} of it on huge pages; taken in {} ms by {} threads",
+            format_bytes(facts.bytes), facts.backing, format_bytes(facts.huge_bytes),
+            std::chrono::duration_cast<std::chrono::milliseconds>(facts.prefault_time).count(),
+            facts.threads);
+  if (!facts.advice.empty()) log::warning("{}", facts.advice);
+}
+
+int run(const Flags& flags) {
+  SystemClock clock;
+  Reactor reactor(clock);
+  end_on_signals(reactor);
+  const auto secret = read_secret_file(flags.secret_file);
+  if (!secret) {
+    return fail_with(fmt::format("{} is no secret file (32 hexadecimal digits): {}",
+                                 flags.secret_file, describe(secret.error())));
+  }
+  auto arena = take_memory(flags, clock);
+  if (!arena && ending) return EXIT_SUCCESS;
+  if (!arena) return fail_with(arena.error().detail);
+  log_facts(**arena);
+  auto endpoints = open_endpoints(flags, clock);
+  if (!endpoints) return fail_with(describe(endpoints.error()));
+
+  int status = EXIT_SUCCESS;
+  bool ready = false;
+  std::unique_ptr<Service> service;
+  Config config = make_config(flags, *secret);
+  config.on_refused = [&](const std::string& why) {
+    const int refused =
+        fail_with(fmt::format("the manager at {} refused us: {}", flags.manager, why));
+    if (ready) return;  // what is stored here may be wanted again by the right manager
+    status = refused;
+    reactor.stop();
+  };
+  config.on_registered = [&](const msg::RegisterBenefactor::Reply&) {
+    if (ready) return;
+    const Status written = write_file_at_once(flags.ready_file, ready_text(**arena, *service));
+    if (!written) {
+      status = fail_with(
+          fmt::format("{} cannot be written: {}", flags.ready_file, describe(written.error())));
+      reactor.stop();
+    }
+    ready = true;
+  };
+  for (const auto& endpoint : endpoints->all) reactor.add(*endpoint);
+  service = std::make_unique<Service>(reactor, std::move(config), **arena, *endpoints->control,
+                                      endpoints->data);
+  if (const Status started = service->start(); !started) {
+    return fail_with(describe(started.error()));
+  }
+  reactor.run();
+  log::info("ends");
+  ::alarm(kEndSecondsMax);
+  service.reset();
+  for (const auto& endpoint : endpoints->all) reactor.remove(*endpoint);
+  return status;
+}
+
+}  // namespace
+}  // namespace stdchk::benefactor
+
+int main(int argc, char** argv) {
+  stdchk::benefactor::Flags flags;
+  if (const auto status = stdchk::benefactor::parse(flags, argc, argv)) return *status;
+  stdchk::log::start("stdchk-benefactor", stdchk::benefactor::level_of(flags.log_level));
+  return stdchk::benefactor::run(flags);
+}

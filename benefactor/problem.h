@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+
+#include "core/result.h"
+
+namespace stdchk::benefactor {
+
+/// A Problem is an error together with the sentence that a person needs: it names the directory,
+/// the size or the rank's file that the static text of an Error cannot.
+struct Problem {
+  Error error;
+  std::string detail;
+};
+
+/// An Outcome is a Result whose error carries its sentence: for set-up and drain jobs, never per
+/// chunk.
+template <class T>
+using Outcome = tl::expected<T, Problem>;
+
+inline tl::unexpected<Problem> problem(Code code, const char* where, int os_errno,
+                                       std::string detail) {
+  return tl::unexpected<Problem>(Problem{Error{code, os_errno, where}, std::move(detail)});
+}
+
+inline tl::unexpected<Problem> problem(Problem other) {
+  return tl::unexpected<Problem>(std::move(other));
+}
+
+}  // namespace stdchk::benefactor

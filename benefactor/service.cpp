@@ -1,0 +1,298 @@
+#include "benefactor/service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "benefactor/file_drainer.h"
+#include "core/limits.h"
+#include "core/log.h"
+
+namespace stdchk::benefactor {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Duration kBackOffMin = milliseconds(50);
+constexpr Duration kBackOffMax = milliseconds(2000);
+constexpr Duration kSweepInterval = milliseconds(100);
+
+tl::unexpected<rpc::Failure> refuse(Code code, const char* where, std::string detail,
+                                    Duration retry_after = {}) {
+  return tl::unexpected<rpc::Failure>(
+      rpc::Failure{Error{code, 0, where}, std::move(detail), retry_after});
+}
+
+}  // namespace
+
+Service::Service(Reactor& reactor, Config config, Arena& arena, transport::Endpoint& control,
+                 std::vector<transport::Endpoint*> data)
+    : reactor_(reactor),
+      config_(std::move(config)),
+      arena_(arena),
+      control_(control),
+      stop_(config_.pause) {
+  for (transport::Endpoint* endpoint : data) {
+    listeners_.push_back(std::make_unique<Listener>(*this, *endpoint));
+  }
+  if (!config_.make_drainer) {
+    config_.make_drainer = [this](const std::string& directory, std::uint64_t rate) {
+      return std::make_unique<FileDrainer>(arena_.bytes(), directory, rate, reactor_.clock(),
+                                           stop_);
+    };
+  }
+}
+
+std::vector<std::string> Service::addresses() const {
+  std::vector<std::string> addresses;
+  for (const auto& listener : listeners_) addresses.push_back(listener->endpoint.address());
+  return addresses;
+}
+
+Status Service::start() {
+  Error last{Code::kInvalidArgument, 0, "benefactor.start"};
+  std::erase_if(listeners_, [&](std::unique_ptr<Listener>& listener) {
+    auto region = listener->endpoint.register_memory(arena_.bytes());
+    Status listening;
+    if (region) {
+      listener->region = std::move(*region);
+      listening = listener->endpoint.listen(*listener);
+    }
+    if (region && listening) return false;
+    last = region ? listening.error() : region.error();
+    log::warning("transport {} is left out: {}", listener->endpoint.capabilities().name,
+                 describe(last));
+    return true;
+  });
+  if (listeners_.empty()) return fail(last);
+  connect_manager();
+  return {};
+}
+
+// ---- registration -----------------------------------------------------------------------------
+
+void Service::connect_manager() {
+  manager_timer_ = {};
+  auto peer = rpc::Peer::connect(reactor_, control_, config_.manager_address, *this,
+                                 limits::kConnectDeadline);
+  if (!peer) return lose_manager(peer.error());
+  manager_ = std::move(*peer);
+  register_now();
+}
+
+void Service::register_now() {
+  msg::RegisterBenefactor request;
+  request.secret = config_.secret;
+  request.life_high = config_.life.high;
+  request.life_low = config_.life.low;
+  request.addresses = addresses();
+  request.host_token = config_.host_token;
+  request.host_name = config_.host_name;
+  request.arena_bytes = arena_.bytes().size();
+  request.pid = config_.pid;
+  manager_->call(std::move(request), limits::kCallDeadline,
+                 [this](rpc::Answer answer) { on_register_answer(std::move(answer)); });
+}
+
+void Service::on_register_answer(rpc::Answer answer) {
+  if (!answer) {
+    // A link that has gone is reported by on_closed as well; only that path starts anew.
+    if (answer.error().error.code == Code::kPeerLost || !manager_) return;
+    const Error why = answer.error().error;
+    // A transport may call a connection that did not come up refused, too: that may mend itself.
+    if (why.code == Code::kRefused && manager_->connected() && config_.on_refused) {
+      config_.on_refused(answer.error().detail.empty() ? describe(why) : answer.error().detail);
+    }
+    return lose_manager(why);
+  }
+  const auto* reply = std::get_if<msg::RegisterBenefactor::Reply>(&*answer);
+  if (reply == nullptr || !reply->benefactor || !reply->epoch) {
+    return lose_manager(Error{Code::kMalformed, 0, "benefactor.register"});
+  }
+  if (epoch_ && epoch_ != reply->epoch) new_epoch();
+  fence_.fence_below(reply->first_client);
+  epoch_ = reply->epoch;
+  id_ = reply->benefactor;
+  manager_->set_sender(id_.value);
+  if (drain_directory_ != reply->config.drain_directory ||
+      drain_rate_ != reply->config.drain_rate_bytes_per_s) {
+    drain_directory_ = reply->config.drain_directory;
+    drain_rate_ = reply->config.drain_rate_bytes_per_s;
+    drainer_ =
+        drain_directory_.empty() ? nullptr : config_.make_drainer(drain_directory_, drain_rate_);
+  }
+  registered_ = true;
+  back_off_ = Duration{};
+  log::info("registered with {} as benefactor {} in epoch {}", config_.manager_address, id_.value,
+            epoch_.value);
+  if (config_.on_registered) config_.on_registered(*reply);
+  send_heartbeat();
+}
+
+void Service::new_epoch() {
+  log::info("the manager was restarted; {} clients must attach anew", attached_count());
+  for (const auto& [peer, link] : links_) {
+    if (link.client) fence_.fence(link.client);
+  }
+  fence_links([](const ClientLink&) { return true; });
+}
+
+void Service::send_heartbeat() {
+  manager_timer_ = {};
+  if (!manager_ || !registered_) return;
+  manager_->call(msg::BenefactorHeartbeat{id_}, limits::kLease, [this](rpc::Answer answer) {
+    if (answer || !manager_ || answer.error().error.code == Code::kPeerLost) return;
+    // The manager does not know us any more, or does not answer: begin again with the same life.
+    lose_manager(answer.error().error);
+  });
+  manager_timer_ =
+      reactor_.schedule_after(limits::kHeartbeatInterval, [this] { send_heartbeat(); });
+}
+
+void Service::lose_manager(Error why) {
+  // Said once for each loss, not for each attempt.
+  if (registered_ || back_off_ == Duration{}) {
+    log::warning("the manager at {} is not there, trying again: {}", config_.manager_address,
+                 describe(why));
+  }
+  registered_ = false;
+  reactor_.cancel(manager_timer_);
+  // The peer may be the one whose callback this is: it goes when the reactor is back.
+  if (manager_) {
+    std::shared_ptr<rpc::Peer> old = std::move(manager_);
+    reactor_.schedule_after(Duration{}, [old] {});
+  }
+  back_off_ = std::clamp(back_off_ * 2, kBackOffMin, kBackOffMax);
+  manager_timer_ = reactor_.schedule_after(back_off_, [this] { connect_manager(); });
+}
+
+// ---- clients ----------------------------------------------------------------------------------
+
+void Service::Listener::on_accept(std::unique_ptr<transport::Link> link) {
+  service.accept(*this, std::move(link));
+}
+
+void Service::accept(Listener& listener, std::unique_ptr<transport::Link> link) {
+  if (links_.size() >= kLinksMax) {
+    log::warning("a link was closed: {} links are open already", links_.size());
+    return;
+  }
+  ClientLink accepted;
+  accepted.peer = std::make_unique<rpc::Peer>(reactor_, std::move(link), *this);
+  accepted.listener = &listener;
+  accepted.accepted = reactor_.clock().now();
+  rpc::Peer* key = accepted.peer.get();
+  links_.emplace(key, std::move(accepted));
+  schedule_sweep();
+}
+
+std::size_t Service::attached_count() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      links_, [](const auto& link) { return static_cast<bool>(link.second.client); }));
+}
+
+void Service::on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time deadline,
+                         rpc::Responder respond) {
+  if (&peer == manager_.get()) {
+    return serve_manager(std::move(request.body), deadline, std::move(respond));
+  }
+  const auto* wanted = std::get_if<msg::Attach>(&request.body);
+  if (wanted == nullptr) {
+    return respond(refuse(Code::kRefused, "benefactor.request",
+                          "A benefactor answers clients only that they may attach."));
+  }
+  respond(attach(peer, *wanted));
+}
+
+rpc::Answer Service::attach(rpc::Peer& peer, const msg::Attach& request) {
+  constexpr const char* kWhere = "benefactor.attach";
+  const auto link = links_.find(&peer);
+  if (link == links_.end() || request.secret != config_.secret) {
+    return refuse(Code::kRefused, kWhere, "The pool's secret is another one.");
+  }
+  if (!id_ || !registered_) {
+    return refuse(Code::kBusy, kWhere, "The benefactor is not registered with its manager.",
+                  kBackOffMax / 4);
+  }
+  if (request.benefactor != id_) {
+    return refuse(Code::kStale, kWhere, "Another benefactor lives at this address now.");
+  }
+  if (!fence_.admits(request.client)) {
+    return refuse(Code::kFenced, kWhere, "The client was fenced; it must register anew.");
+  }
+  if (link->second.client && link->second.client != request.client) {
+    return refuse(Code::kRefused, kWhere, "Another client is attached through this link.");
+  }
+  link->second.client = request.client;
+  const transport::RemoteKey key = link->second.listener->region->remote_key();
+  return msg::Reply(msg::Attach::Reply{key.key, key.base, key.length});
+}
+
+rpc::Answer Service::fence_client(const msg::FenceClient& request) {
+  if (!request.client) {
+    return refuse(Code::kInvalidArgument, "benefactor.fence", "No client is named.");
+  }
+  if (request.and_older) {
+    fence_.fence_below(ClientId{request.client.value + 1});
+  } else {
+    fence_.fence(request.client);
+  }
+  const auto meant = [&](const ClientLink& link) {
+    return link.client == request.client ||
+           (request.and_older && link.client && link.client < request.client);
+  };
+  fence_links(meant);
+  std::erase_if(unfenced_,
+                [&](ClientLink& link) { return meant(link) && link.peer->link().fence(); });
+  return msg::Reply(msg::FenceClient::Reply{std::ranges::none_of(unfenced_, meant)});
+}
+
+void Service::fence_links(const std::function<bool(const ClientLink&)>& meant) {
+  // Taken out first: closing a link may call on_closed.
+  std::vector<ClientLink> taken;
+  for (auto link = links_.begin(); link != links_.end();) {
+    if (link->second.client && meant(link->second)) {
+      taken.push_back(std::move(link->second));
+      link = links_.erase(link);
+    } else {
+      ++link;
+    }
+  }
+  for (ClientLink& link : taken) fence_link(std::move(link));
+}
+
+/// Closes a link that is in links_ no more, and keeps it until its peer cannot write.
+void Service::fence_link(ClientLink link) {
+  if (!link.client || link.peer->link().fence()) return;
+  unfenced_.push_back(std::move(link));
+  schedule_sweep();
+}
+
+void Service::on_closed(rpc::Peer& peer, Error why) {
+  if (&peer == manager_.get()) return lose_manager(why);
+  const auto found = links_.find(&peer);
+  if (found == links_.end()) return;
+  ClientLink link = std::move(found->second);
+  links_.erase(found);
+  fence_link(std::move(link));
+}
+
+void Service::schedule_sweep() {
+  if (!sweep_timer_) {
+    sweep_timer_ = reactor_.schedule_after(kSweepInterval, [this] { sweep(); });
+  }
+}
+
+/// Asks unfenced links again, and closes links that did not attach in time.
+void Service::sweep() {
+  sweep_timer_ = {};
+  std::erase_if(unfenced_, [](ClientLink& link) { return link.peer->link().fence(); });
+  const Time oldest = reactor_.clock().now() - limits::kCallDeadline;
+  std::erase_if(links_, [&](const auto& link) {
+    return !link.second.client && link.second.accepted < oldest;
+  });
+  const bool waiting =
+      std::ranges::any_of(links_, [](const auto& link) { return !link.second.client; });
+  if (waiting || !unfenced_.empty()) schedule_sweep();
+}
+
+}  // namespace stdchk::benefactor

@@ -1,0 +1,171 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "benefactor/arena.h"
+#include "benefactor/client_fence.h"
+#include "benefactor/drainer.h"
+#include "benefactor/stop.h"
+#include "core/executor.h"
+#include "core/messages/messages.h"
+#include "core/reactor.h"
+#include "transport/rpc.h"
+#include "transport/transport.h"
+
+namespace stdchk::benefactor {
+
+/// 128 random bits that name one life of an arena.
+struct Life {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+};
+
+/// Makes a Drainer for a drain directory; `rate` in bytes a second, 0: not limited. Must not block.
+using DrainerFactory =
+    std::function<std::unique_ptr<Drainer>(const std::string& directory, std::uint64_t rate)>;
+
+struct Config {
+  std::string manager_address;
+  msg::Secret secret;
+  Life life;
+  std::string host_token;
+  std::string host_name;
+  std::int64_t pid = 0;
+  /// Runs drain jobs and moves; nothing may run on it any more when the service ends. Null: threads
+  /// of the service's own.
+  Executor* executor = nullptr;
+  /// Null: files in the directory (benefactor/file_drainer.h).
+  DrainerFactory make_drainer;
+  /// Takes the place of sleeping where a job waits for its rate; null: sleeps.
+  std::function<void(Duration)> pause;
+  /// After each registration with a manager.
+  std::function<void(const msg::RegisterBenefactor::Reply&)> on_registered;
+  /// The manager refused us; asking again will not help. The sentence says why.
+  std::function<void(const std::string&)> on_refused;
+};
+
+/// A Service lends an arena: it registers with the manager, lets clients attach, fences them, and
+/// has drain jobs and moves done. While clients write and read it does nothing.
+///
+/// Registration: the manager's link is kept up for as long as the service lives, with back-off and
+/// always as the same life. When the manager was restarted, every link of its earlier clients is
+/// fenced before anything else it asks for is done.
+///
+/// Owns: the registrations of the arena, the links, its workers; not the arena nor the endpoints,
+///   which the caller adds to the reactor and which must outlive it.
+/// Threads: the reactor's. Drain pieces run on 2 workers; finishes and mirrored changes on one, in
+///   the order they came; moves on one.
+/// Limits: kJobsMax jobs under way, kLinksMax links; more are answered with kBusy or closed.
+class Service final : public rpc::PeerHandler {
+ public:
+  static constexpr std::size_t kJobsMax = 256;
+  static constexpr std::size_t kLinksMax = 32768;
+  static constexpr std::size_t kFencedRememberedMax = 65536;
+
+  Service(Reactor& reactor, Config config, Arena& arena, transport::Endpoint& control,
+          std::vector<transport::Endpoint*> data);
+  /// Ends the workers: waits for the chunk that each is at, not for the rest of its job.
+  ~Service() override;
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  /// Registers the arena, listens, and starts to register with the manager. An endpoint that fails
+  /// is left out with a warning; an error when none is left.
+  Status start();
+
+  bool registered() const { return registered_; }
+  BenefactorId id() const { return id_; }
+  Epoch epoch() const { return epoch_; }
+  std::vector<std::string> addresses() const;
+  std::size_t attached_count() const;
+  /// Links whose peer may still write although it was fenced or has gone.
+  std::size_t unfenced_count() const { return unfenced_.size(); }
+
+  // rpc::PeerHandler
+  void on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time deadline,
+                  rpc::Responder respond) override;
+  void on_closed(rpc::Peer& peer, Error why) override;
+
+ private:
+  /// A Listener is one endpoint that clients reach the arena through.
+  struct Listener final : transport::AcceptHandler {
+    Listener(Service& owner, transport::Endpoint& through) : service(owner), endpoint(through) {}
+    void on_accept(std::unique_ptr<transport::Link> link) override;
+    Service& service;
+    transport::Endpoint& endpoint;
+    std::unique_ptr<transport::MemoryRegion> region;
+  };
+  struct ClientLink {
+    std::unique_ptr<rpc::Peer> peer;
+    Listener* listener = nullptr;
+    ClientId client;  ///< none: has not attached yet
+    Time accepted{};
+  };
+  struct Job {
+    rpc::Responder respond;
+    TimerId timer;
+  };
+  /// The service's own threads; unused when the configuration brings an executor.
+  struct Workers {
+    ThreadExecutor pieces{"stdchk-drain", 2};
+    ThreadExecutor names{"stdchk-names", 1};
+    ThreadExecutor moves{"stdchk-move", 1};
+  };
+
+  // Registration.
+  void connect_manager();
+  void register_now();
+  void on_register_answer(rpc::Answer answer);
+  void send_heartbeat();
+  void lose_manager(Error why);
+  void new_epoch();
+
+  // Clients.
+  void accept(Listener& listener, std::unique_ptr<transport::Link> link);
+  rpc::Answer attach(rpc::Peer& peer, const msg::Attach& request);
+  rpc::Answer fence_client(const msg::FenceClient& request);
+  void fence_links(const std::function<bool(const ClientLink&)>& meant);
+  void fence_link(ClientLink link);
+  void schedule_sweep();
+  void sweep();
+
+  // Jobs.
+  void serve_manager(msg::Request request, Time deadline, rpc::Responder respond);
+  void start_job(Executor& executor, Time deadline, rpc::Responder respond,
+                 std::function<rpc::Answer()> work);
+  void finish_job(std::uint64_t number, rpc::Answer answer);
+
+  Reactor& reactor_;
+  Config config_;
+  Arena& arena_;
+  transport::Endpoint& control_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
+
+  std::unique_ptr<rpc::Peer> manager_;
+  BenefactorId id_;
+  Epoch epoch_;
+  bool registered_ = false;
+  Duration back_off_{};
+  TimerId manager_timer_;
+  TimerId sweep_timer_;
+
+  std::unordered_map<rpc::Peer*, ClientLink> links_;
+  std::vector<ClientLink> unfenced_;
+  ClientFence fence_{kFencedRememberedMax};
+
+  std::shared_ptr<Drainer> drainer_;
+  std::string drain_directory_;
+  std::uint64_t drain_rate_ = 0;
+  std::unordered_map<std::uint64_t, Job> jobs_;
+  std::uint64_t jobs_made_ = 0;
+  Stop stop_;
+  std::unique_ptr<Workers> workers_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace stdchk::benefactor

@@ -1,0 +1,118 @@
+#include <utility>
+
+#include "benefactor/move_extents.h"
+#include "benefactor/service.h"
+#include "core/limits.h"
+#include "core/log.h"
+
+namespace stdchk::benefactor {
+namespace {
+
+constexpr Duration kBusyRetry = std::chrono::milliseconds(200);
+
+tl::unexpected<rpc::Failure> refuse(Code code, std::string detail, Duration retry_after = {}) {
+  return tl::unexpected<rpc::Failure>(
+      rpc::Failure{Error{code, 0, "benefactor.job"}, std::move(detail), retry_after});
+}
+
+/// Logged here, where the job's outcome is handled; the manager plans what follows.
+template <class T>
+rpc::Answer to_answer(const char* what, Outcome<T> outcome) {
+  if (outcome) return msg::Reply(std::move(*outcome));
+  Problem& problem = outcome.error();
+  log::warning("{} failed: {} {}", what, describe(problem.error), problem.detail);
+  return tl::unexpected<rpc::Failure>(
+      rpc::Failure{problem.error, std::move(problem.detail), Duration{}});
+}
+
+}  // namespace
+
+Service::~Service() {
+  *alive_ = false;
+  stop_.request();
+  workers_.reset();
+  reactor_.cancel(manager_timer_);
+  reactor_.cancel(sweep_timer_);
+  for (auto& [number, job] : jobs_) {
+    reactor_.cancel(job.timer);
+    job.respond(refuse(Code::kCancelled, "The benefactor ends."));
+  }
+}
+
+void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder respond) {
+  if (const auto* fence = std::get_if<msg::FenceClient>(&request)) {
+    return respond(fence_client(*fence));
+  }
+  if (config_.executor == nullptr && !workers_) workers_ = std::make_unique<Workers>();
+  const auto choose = [this](ThreadExecutor Workers::*own) -> Executor& {
+    return config_.executor != nullptr ? *config_.executor : (*workers_).*own;
+  };
+  if (auto* moves = std::get_if<msg::MoveExtents>(&request)) {
+    return start_job(choose(&Workers::moves), deadline, std::move(respond),
+                     [arena = arena_.bytes(), moves = std::move(*moves)]() -> rpc::Answer {
+                       return msg::Reply(move_extents(arena, moves));
+                     });
+  }
+  const bool drains = std::holds_alternative<msg::DrainPieces>(request) ||
+                      std::holds_alternative<msg::DrainFinish>(request) ||
+                      std::holds_alternative<msg::MirrorChange>(request);
+  if (!drains) return respond(refuse(Code::kRefused, "A benefactor does not serve this request."));
+  if (!drainer_) {
+    return respond(refuse(Code::kInvalidArgument, "The pool has no drain directory."));
+  }
+  if (auto* pieces = std::get_if<msg::DrainPieces>(&request)) {
+    start_job(choose(&Workers::pieces), deadline, std::move(respond),
+              [drainer = drainer_, pieces = std::move(*pieces), deadline] {
+                return to_answer("a drain", drainer->write_pieces(pieces, deadline));
+              });
+  } else if (auto* finish = std::get_if<msg::DrainFinish>(&request)) {
+    start_job(choose(&Workers::names), deadline, std::move(respond),
+              [drainer = drainer_, finish = std::move(*finish)] {
+                return to_answer("the end of a drain", drainer->finish(finish));
+              });
+  } else if (auto* change = std::get_if<msg::MirrorChange>(&request)) {
+    start_job(choose(&Workers::names), deadline, std::move(respond),
+              [drainer = drainer_, change = std::move(*change)] {
+                return to_answer("a change of the drain directory", drainer->mirror(change));
+              });
+  }
+}
+
+void Service::start_job(Executor& executor, Time deadline, rpc::Responder respond,
+                        std::function<rpc::Answer()> work) {
+  if (jobs_.size() >= kJobsMax) {
+    return respond(refuse(Code::kBusy, "Too many jobs wait already.", kBusyRetry));
+  }
+  const std::uint64_t number = ++jobs_made_;
+  const TimerId timer = reactor_.schedule_at(deadline, [this, number] {
+    finish_job(number, refuse(Code::kDeadline, "The storage did not answer in time."));
+  });
+  jobs_.emplace(number, Job{std::move(respond), timer});
+  executor.run([this, number, deadline, work = std::move(work),
+                alive = std::weak_ptr<bool>(alive_)]() mutable {
+    // The manager has given this one up: another attempt may be under way already.
+    rpc::Answer answer = reactor_.clock().now() < deadline
+                             ? work()
+                             : rpc::Answer(refuse(Code::kDeadline, "The job waited too long."));
+    auto hand_back = [this, number, alive, answer = std::move(answer)]() mutable {
+      const auto still = alive.lock();
+      if (still && *still) finish_job(number, std::move(answer));
+    };
+    // A full queue empties within milliseconds. If not, the job's timer answers.
+    if (!reactor_.post(hand_back)) {
+      stop_.sleep(std::chrono::milliseconds(100));
+      if (!reactor_.post(hand_back)) log::error("a job's answer was lost: the reactor is stuck");
+    }
+  });
+}
+
+void Service::finish_job(std::uint64_t number, rpc::Answer answer) {
+  const auto job = jobs_.find(number);
+  if (job == jobs_.end()) return;  // answered by its timer
+  rpc::Responder respond = std::move(job->second.respond);
+  reactor_.cancel(job->second.timer);
+  jobs_.erase(job);
+  respond(std::move(answer));
+}
+
+}  // namespace stdchk::benefactor

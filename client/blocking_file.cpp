@@ -1,0 +1,229 @@
+#include "client/blocking_file.h"
+
+#include "core/limits.h"
+#include "core/log.h"
+
+namespace stdchk::client {
+
+BlockingFile::BlockingFile(BlockingFilesystem& filesystem, std::unique_ptr<OpenFile> file,
+                           Time opened)
+    : filesystem_(filesystem), file_(std::move(file)), id_(file_->id()), opened_(opened) {}
+
+BlockingFile::~BlockingFile() {
+  Lock lock(filesystem_.engine().shared().mutex);
+  if (!closed_ && file_->writes()) {
+    const SessionPtr session = file_->session();
+    if (--session->openers == 0) session->abort(Code::kCancelled);
+  }
+  file_->release(lock);
+}
+
+Status BlockingFile::usable() const {
+  if (closed_) return fail(Code::kInvalidArgument, "client.file: closed");
+  return {};
+}
+
+/// A large call may take longer than the deadline, as long as something moves.
+template <class Progress, class Step>
+Status BlockingFile::while_it_moves(Lock& lock, Progress progress, Step step) {
+  for (;;) {
+    const auto before = progress();
+    Status status = filesystem_.wait(lock, filesystem_.deadline(), step);
+    const bool late = !status.has_value() && status.error().code == Code::kDeadline;
+    if (!late || progress() == before) return status;
+  }
+}
+
+Status BlockingFile::writable() const {
+  STDCHK_TRY(usable());
+  if (!file_->writes()) return fail(Code::kInvalidArgument, "client.file: not open for writing");
+  return {};
+}
+
+Attributes BlockingFile::attributes() const {
+  Lock lock(filesystem_.engine().shared().mutex);
+  if (closed_) return {};
+  return file_->attributes(lock);
+}
+
+Result<std::size_t> BlockingFile::read(std::uint64_t offset, MutableByteSpan out) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(usable());
+  std::size_t done = 0;
+  STDCHK_TRY(while_it_moves(
+      lock, [&] { return done; }, [&] { return file_->read(lock, offset, out, done); }));
+  return done;
+}
+
+Result<ReadView> BlockingFile::view(std::uint64_t offset, std::size_t bytes) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(usable());
+  ReadView seen;
+  STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
+    STDCHK_ASSIGN(seen, file_->view(lock, offset, bytes));
+    return {};
+  }));
+  return seen;
+}
+
+Status BlockingFile::write(std::uint64_t offset, ByteSpan bytes) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(writable());
+  if (file_->appends()) {
+    STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
+      STDCHK_ASSIGN(offset, file_->append_at(lock, bytes.size()));
+      return {};
+    }));
+  }
+  std::size_t done = 0;
+  return while_it_moves(
+      lock, [&] { return done; }, [&] { return file_->write(lock, offset, bytes, done); });
+}
+
+Status BlockingFile::write_adopted(WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes) {
+  const std::size_t chunk = buffer.data().size();
+  const bool whole = buffer && bytes.size() == chunk && bytes.data() == buffer.data().data() &&
+                     offset % chunk == 0 && !file_->appends();
+  if (!whole) return write(offset, bytes);
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(writable());
+  STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(),
+                              [&] { return file_->adopt(lock, *buffer.slot(), offset); }));
+  buffer.take();
+  return {};
+}
+
+Status BlockingFile::truncate(std::uint64_t size_bytes) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(writable());
+  return filesystem_.wait(lock, filesystem_.deadline(),
+                          [&] { return file_->session()->truncate(size_bytes); });
+}
+
+Result<MutableByteSpan> BlockingFile::reserve(std::uint64_t offset, std::size_t bytes) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(writable());
+  MutableByteSpan span;
+  STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
+    STDCHK_ASSIGN(span, file_->reserve(lock, offset, bytes));
+    return {};
+  }));
+  return span;
+}
+
+Status BlockingFile::submit(std::uint64_t offset, std::size_t bytes) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(writable());
+  return file_->submit(lock, offset, bytes);
+}
+
+/// Begins something, waiting for its turn, and waits for its end.
+Status BlockingFile::wait_for(Lock& lock, const std::function<Result<CompletionPtr>()>& begin) {
+  const Time deadline = filesystem_.deadline();
+  CompletionPtr done;
+  STDCHK_TRY(filesystem_.wait(lock, deadline, [&]() -> Status {
+    STDCHK_ASSIGN(done, begin());
+    return {};
+  }));
+  const SessionPtr session = file_->session();
+  const auto stored = [&] { return session->figures().bytes_sent; };
+  return while_it_moves(lock, stored, [&]() -> Status {
+    if (!done->done()) return fail(Code::kWouldBlock, "client.file");
+    return *done->status;
+  });
+}
+
+Status BlockingFile::sync() {
+  if (!image_) return commit();
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(usable());
+  if (!file_->writes()) return {};
+  const SessionPtr session = file_->session();
+  return wait_for(lock, [&]() -> Result<CompletionPtr> { return session->start_sync(); });
+}
+
+Status BlockingFile::commit() {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(usable());
+  if (!file_->writes()) return {};
+  const SessionPtr session = file_->session();
+  return wait_for(lock, [&] { return session->start_commit(false); });
+}
+
+bool BlockingFile::dirty() const {
+  const Lock lock(filesystem_.engine().shared().mutex);
+  return !closed_ && file_->writes() && file_->session()->dirty();
+}
+
+void BlockingFile::abort() {
+  const Lock lock(filesystem_.engine().shared().mutex);
+  if (closed_ || !file_->writes()) return;
+  file_->session()->abort(Code::kCancelled);
+}
+
+Status BlockingFile::close() {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(usable());
+  const Status status = file_->writes() ? leave(lock) : Status{};
+  closed_ = true;
+  if (file_->session() != nullptr) {
+    figures_ = file_->session()->figures();
+    figures_.open_to_close = filesystem_.engine().clock().now() - opened_;
+  }
+  file_->release(lock);
+  return status;
+}
+
+/// The last opener's commit ends the session; with CloseMode::kEarly nobody waits for it.
+Status BlockingFile::leave(Lock& lock) {
+  const SessionPtr session = file_->session();
+  const auto begin = [&] { return session->start_commit(session->openers == 1); };
+  Status status;
+  if (session->ending()) {
+    // Aborted, or ended by the manager.
+    if (session->error().has_value()) status = fail(*session->error());
+  } else if (session->openers == 1 && filesystem_.close_mode() == CloseMode::kEarly) {
+    status = filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
+      if (const auto begun = begin(); !begun.has_value()) {
+        return fail(begun.error());
+      }
+      return {};
+    });
+  } else {
+    status = wait_for(lock, begin);
+  }
+  // A new opener may have come in between; a session that nobody has open must not stay.
+  if (--session->openers == 0 && !session->ending()) {
+    if (status.has_value() && !session->dirty() && session->start_commit(true).has_value()) {
+      return status;
+    }
+    session->abort(status.has_value() ? Code::kCancelled : status.error().code);
+  }
+  return status;
+}
+
+SessionFigures BlockingFile::figures() const {
+  const Lock lock(filesystem_.engine().shared().mutex);
+  if (closed_ || file_->session() == nullptr) return figures_;
+  return file_->session()->figures();
+}
+
+ReadView::~ReadView() {
+  if (chunk_ == nullptr) return;
+  const Lock lock(engine_->shared().mutex);
+  engine_->reader().unpin(*chunk_);
+  engine_->shared().changed.notify_all();
+}
+
+Result<ReadView> view(File& file, std::uint64_t offset, std::size_t bytes) {
+  // Files of other kinds, such as those of tests, have no cache to look into.
+  auto* const own = dynamic_cast<BlockingFile*>(&file);
+  return own == nullptr ? Result<ReadView>{ReadView{}} : own->view(offset, bytes);
+}
+
+Status write_adopted(File& file, WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes) {
+  auto* const own = dynamic_cast<BlockingFile*>(&file);
+  return own == nullptr ? file.write(offset, bytes) : own->write_adopted(buffer, offset, bytes);
+}
+
+}  // namespace stdchk::client

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+
+#include "client/blocking_filesystem.h"
+#include "client/filesystem.h"
+#include "client/open_file.h"
+
+namespace stdchk::client {
+
+/// A BlockingFile is an OpenFile that waits.
+///
+/// Threads: any; calls may overlap. Must not outlive its filesystem.
+class BlockingFile final : public File {
+ public:
+  BlockingFile(BlockingFilesystem& filesystem, std::unique_ptr<OpenFile> file, Time opened);
+  ~BlockingFile() override;
+
+  FileId id() const override { return id_; }
+  Attributes attributes() const override;
+  Result<ReadView> view(std::uint64_t offset, std::size_t bytes);
+  Result<std::size_t> read(std::uint64_t offset, MutableByteSpan out) override;
+  Status write(std::uint64_t offset, ByteSpan bytes) override;
+  Status truncate(std::uint64_t size_bytes) override;
+  Result<MutableByteSpan> reserve(std::uint64_t offset, std::size_t bytes) override;
+  Status submit(std::uint64_t offset, std::size_t bytes) override;
+  Status sync() override;
+  Status commit() override;
+  bool dirty() const override;
+  void abort() override;
+  Status close() override;
+  SessionFigures figures() const override;
+
+  Status write_adopted(WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes);
+  /// fsync of an A.Ni.Tj image does not commit.
+  void set_image(bool image) { image_ = image; }
+
+ private:
+  Status usable() const;
+  Status writable() const;
+  template <class Progress, class Step>
+  Status while_it_moves(Lock& lock, Progress progress, Step step);
+  Status wait_for(Lock& lock, const std::function<Result<CompletionPtr>()>& begin);
+  Status leave(Lock& lock);
+
+  BlockingFilesystem& filesystem_;
+  const std::unique_ptr<OpenFile> file_;
+  const FileId id_;
+  const Time opened_;
+  bool image_ = false;
+  bool closed_ = false;
+  SessionFigures figures_;  ///< as of the close
+};
+
+}  // namespace stdchk::client

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "client/engine.h"
+#include "client/filesystem.h"
+#include "client/look_ahead.h"
+#include "client/open_file.h"
+#include "client/window_buffers.h"
+#include "core/executor.h"
+#include "core/reactor.h"
+#include "transport/transport.h"
+
+namespace stdchk::client {
+
+/// A BlockingFilesystem gives an Engine its threads, and lets callers wait.
+///
+/// Owns: the endpoints, the reactor and its thread, the hash threads, the engine.
+/// Threads: any.
+class BlockingFilesystem final : public Filesystem {
+ public:
+  struct Parts {
+    std::vector<std::unique_ptr<transport::Endpoint>> endpoints;
+    transport::Endpoint* control = nullptr;             ///< one of them, or:
+    std::unique_ptr<transport::Endpoint> control_only;  ///< not for data
+    std::string host_token;
+  };
+  /// For tests and for connect(): over endpoints that are there.
+  static Result<std::unique_ptr<Filesystem>> connect_over(const Options& options, Clock& clock,
+                                                          Parts parts);
+  ~BlockingFilesystem() override;
+
+  void set_cache_events(CacheEvents events) override;
+  msg::PoolConfig config() const override;
+  Result<Attributes> lookup(FileId parent, std::string_view name) override;
+  Result<Attributes> lookup_fresh(FileId parent, std::string_view name) override;
+  Result<Attributes> attributes(FileId file) override;
+  Result<Attributes> resolve(std::string_view path) override;
+  Result<std::vector<msg::DirectoryEntry>> read_directory(FileId directory) override;
+  Result<Attributes> set_attributes(const msg::SetAttributes& change) override;
+  Result<Attributes> make_directory(FileId parent, std::string_view name, Owner owner) override;
+  Result<Attributes> make_symlink(FileId parent, std::string_view name, std::string_view target,
+                                  Owner owner) override;
+  Result<std::string> read_symlink(FileId file) override;
+  Status remove(FileId parent, std::string_view name, bool directory) override;
+  Status rename(const msg::Rename& change) override;
+  Status set_xattr(const msg::SetXattr& change) override;
+  Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
+  Result<msg::StatPool::Reply> stat_pool() override;
+  Result<std::unique_ptr<File>> open(FileId file, OpenFlags flags) override;
+  Result<std::unique_ptr<File>> create(FileId parent, std::string_view name, OpenFlags flags,
+                                       Owner owner) override;
+  Result<std::pair<Attributes, ChunkMap>> map(FileId file) override;
+  Result<std::vector<msg::BenefactorInfo>> benefactors() override;
+  Result<msg::DrainNow::Reply> drain(FileId below) override;
+  Result<std::vector<msg::ListAborted::Entry>> aborted() override;
+
+  Engine& engine() { return *engine_; }
+  CloseMode close_mode() const { return options_.close_mode; }
+  const std::shared_ptr<WindowBufferOwner>& buffer_owner() const { return buffer_owner_; }
+
+  /// Calls `step` with the lock held until it answers something else than kWouldBlock, or the
+  /// deadline has come.
+  Status wait(Lock& lock, Time deadline, const std::function<Status()>& step);
+  Time deadline() const;
+
+ private:
+  BlockingFilesystem(const Options& options, Clock& clock, Parts parts);
+  Status start();
+  Result<msg::Reply> ask(msg::Request request);
+  template <class R>
+  Result<typename R::Reply> ask_for(R request);
+  Result<std::unique_ptr<File>> open_session(msg::OpenSession request, OpenFlags flags);
+  Result<std::unique_ptr<File>> open_writer(FileId file, OpenFlags flags);
+  Result<std::unique_ptr<File>> open_reader(FileId file);
+  Result<std::unique_ptr<File>> share(Lock& lock, const SessionPtr& session, OpenFlags flags,
+                                      Time started);
+  void note_name(FileId file, std::string_view name);
+  void remember(FileId parent, std::string_view name, const Attributes& attributes);
+  void forget(FileId parent, std::string_view name, FileId file);
+  Attributes seen(Attributes attributes);
+  void look_ahead(FileId directory, std::string_view after);
+
+  const Options options_;
+  Clock& clock_;
+  Parts parts_;
+  std::unique_ptr<Reactor> reactor_;
+  std::unique_ptr<ThreadExecutor> executor_;
+  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<WindowBufferOwner> buffer_owner_;
+  /// Files that were met under a name A.Ni.Tj: their fsync does not commit. Guarded by the lock.
+  std::unordered_set<FileId> images_;
+  LookAhead look_ahead_;  ///< guarded by the lock
+  std::thread thread_;
+};
+
+}  // namespace stdchk::client

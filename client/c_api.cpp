@@ -1,0 +1,251 @@
+// The C interface: translates to client::Filesystem, decides nothing.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "client/filesystem.h"
+#include "client/stdchk.h"
+#include "core/limits.h"
+
+using stdchk::ByteSpan;
+using stdchk::Code;
+using stdchk::Error;
+using stdchk::MutableByteSpan;
+using stdchk::Result;
+
+struct stdchk_pool {
+  std::unique_ptr<stdchk::client::Filesystem> filesystem;
+};
+
+struct stdchk_file {
+  std::unique_ptr<stdchk::client::File> file;
+  bool append = false;
+  std::mutex mutex;  ///< guards the position and the reservation
+  std::uint64_t position = 0;
+  bool reserved = false;
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+int failed(const Error& error) {
+  last_error = stdchk::describe(error);
+  errno = stdchk::to_errno(error);
+  return -1;
+}
+
+int failed(const std::string& text, int code) {
+  last_error = text;
+  errno = code;
+  return -1;
+}
+
+/// The first line of a file, without what stands around it.
+std::string first_line(const std::string& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0)
+    line.pop_back();
+  return line;
+}
+
+std::string text_or_environment(const char* text, const char* variable) {
+  if (text != nullptr) return text;
+  const char* value = std::getenv(variable);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+bool parse_secret(const std::string& digits, stdchk::msg::Secret& secret) {
+  if (digits.size() != 32 ||
+      digits.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) {
+    return false;
+  }
+  secret.high = std::strtoull(digits.substr(0, 16).c_str(), nullptr, 16);
+  secret.low = std::strtoull(digits.substr(16).c_str(), nullptr, 16);
+  return true;
+}
+
+/// The directory of `path`, and what is behind the last slash.
+Result<std::pair<stdchk::FileId, std::string>> split(stdchk::client::Filesystem& filesystem,
+                                                     std::string_view path) {
+  while (!path.empty() && path.front() == '/') path.remove_prefix(1);
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string_view::npos) return std::pair(stdchk::kRootFile, std::string(path));
+  STDCHK_ASSIGN(const auto directory, filesystem.resolve(path.substr(0, slash)));
+  if (directory.type != stdchk::FileType::kDirectory) {
+    return stdchk::fail(Code::kNotDirectory, "stdchk_open");
+  }
+  return std::pair(directory.id, std::string(path.substr(slash + 1)));
+}
+
+Result<std::unique_ptr<stdchk::client::File>> open_file(stdchk::client::Filesystem& filesystem,
+                                                        const char* path, int flags, mode_t mode) {
+  stdchk::client::OpenFlags open;
+  const int access = flags & O_ACCMODE;
+  open.read = access == O_RDONLY || access == O_RDWR;
+  open.write = access == O_WRONLY || access == O_RDWR;
+  open.create = (flags & O_CREAT) != 0;
+  open.exclusive = (flags & O_EXCL) != 0 && open.create;
+  open.truncate = (flags & O_TRUNC) != 0 && open.write;
+  open.append = (flags & O_APPEND) != 0 && open.write;
+  STDCHK_ASSIGN(const auto place, split(filesystem, path));
+  const auto& [parent, name] = place;
+  if (open.create) {
+    return filesystem.create(parent, name, open,
+                             stdchk::client::Owner{mode & 07777, ::getuid(), ::getgid()});
+  }
+  STDCHK_ASSIGN(const auto attributes, filesystem.lookup_fresh(parent, name));
+  if (attributes.type == stdchk::FileType::kDirectory) {
+    return stdchk::fail(Code::kIsDirectory, "stdchk_open");
+  }
+  return filesystem.open(attributes.id, open);
+}
+
+ByteSpan bytes_of(const void* bytes, size_t count) {
+  return {static_cast<const std::byte*>(bytes), count};
+}
+
+}  // namespace
+
+extern "C" {
+
+void stdchk_options_init(struct stdchk_options* options) {
+  std::memset(options, 0, sizeof(*options));
+  options->size = sizeof(*options);
+  options->naming = -1;
+}
+
+stdchk_pool* stdchk_connect(const struct stdchk_options* given) {
+  struct stdchk_options options;
+  stdchk_options_init(&options);
+  if (given != nullptr) std::memcpy(&options, given, std::min(given->size, sizeof(options)));
+  stdchk::client::Options to;
+  to.manager_address = text_or_environment(options.manager, "STDCHK_MANAGER");
+  if (!to.manager_address.empty() && to.manager_address.find(':') == std::string::npos) {
+    to.manager_address = first_line(to.manager_address);
+  }
+  if (to.manager_address.empty()) {
+    failed("stdchk_connect: no manager is named; give its address or set STDCHK_MANAGER.", EINVAL);
+    return nullptr;
+  }
+  const std::string secret_file = text_or_environment(options.secret_file, "STDCHK_SECRET_FILE");
+  if (!parse_secret(first_line(secret_file), to.secret)) {
+    failed("stdchk_connect: the secret file '" + secret_file +
+               "' does not hold 32 hexadecimal digits; set STDCHK_SECRET_FILE to the pool's.",
+           EINVAL);
+    return nullptr;
+  }
+  if (options.transport != nullptr) to.transport = options.transport;
+  to.window_bytes = options.window_bytes;
+  to.cache_bytes = options.cache_bytes;
+  if (options.naming >= 0) to.naming = options.naming != 0;
+  if (options.close_early != 0) to.close_mode = stdchk::client::CloseMode::kEarly;
+  auto filesystem = stdchk::client::Filesystem::connect(to);
+  if (!filesystem.has_value()) {
+    failed(filesystem.error());
+    return nullptr;
+  }
+  return new stdchk_pool{std::move(*filesystem)};
+}
+
+void stdchk_disconnect(stdchk_pool* pool) { delete pool; }
+
+stdchk_file* stdchk_open(stdchk_pool* pool, const char* path, int flags, mode_t mode) {
+  auto file = open_file(*pool->filesystem, path, flags, mode);
+  if (!file.has_value()) {
+    failed(file.error());
+    return nullptr;
+  }
+  auto* opened = new stdchk_file;
+  opened->file = std::move(*file);
+  opened->append = (flags & O_APPEND) != 0;
+  return opened;
+}
+
+ssize_t stdchk_pwrite(stdchk_file* file, const void* bytes, size_t count, uint64_t offset) {
+  const auto status = file->file->write(offset, bytes_of(bytes, count));
+  return status.has_value() ? static_cast<ssize_t>(count) : failed(status.error());
+}
+
+ssize_t stdchk_write(stdchk_file* file, const void* bytes, size_t count) {
+  const std::lock_guard lock(file->mutex);
+  const ssize_t written = stdchk_pwrite(file, bytes, count, file->position);
+  if (written < 0) return written;
+  file->position += count;
+  if (file->append) file->position = file->file->attributes().size_bytes;
+  return written;
+}
+
+ssize_t stdchk_pread(stdchk_file* file, void* bytes, size_t count, uint64_t offset) {
+  const auto got = file->file->read(offset, {static_cast<std::byte*>(bytes), count});
+  return got.has_value() ? static_cast<ssize_t>(*got) : failed(got.error());
+}
+
+ssize_t stdchk_read(stdchk_file* file, void* bytes, size_t count) {
+  const std::lock_guard lock(file->mutex);
+  const ssize_t got = stdchk_pread(file, bytes, count, file->position);
+  if (got > 0) file->position += static_cast<std::uint64_t>(got);
+  return got;
+}
+
+int stdchk_truncate(stdchk_file* file, uint64_t size) {
+  const auto status = file->file->truncate(size);
+  return status.has_value() ? 0 : failed(status.error());
+}
+
+void* stdchk_reserve(stdchk_file* file, size_t* count) {
+  const std::lock_guard lock(file->mutex);
+  if (file->reserved) {
+    failed("stdchk_reserve: a reservation of this file was not submitted yet.", EBUSY);
+    return nullptr;
+  }
+  const auto span = file->file->reserve(file->position, *count);
+  if (!span.has_value()) {
+    failed(span.error());
+    return nullptr;
+  }
+  file->reserved = true;
+  *count = span->size();
+  return span->data();
+}
+
+int stdchk_submit(stdchk_file* file, size_t count) {
+  const std::lock_guard lock(file->mutex);
+  if (!file->reserved) return failed("stdchk_submit: nothing is reserved.", EINVAL);
+  const auto status = file->file->submit(file->position, count);
+  file->reserved = false;
+  if (!status.has_value()) return failed(status.error());
+  file->position += count;
+  return 0;
+}
+
+int stdchk_sync(stdchk_file* file) {
+  const auto status = file->file->sync();
+  return status.has_value() ? 0 : failed(status.error());
+}
+
+int stdchk_close(stdchk_file* file) {
+  const auto status = file->file->close();
+  delete file;
+  return status.has_value() ? 0 : failed(status.error());
+}
+
+void stdchk_abort(stdchk_file* file) {
+  file->file->abort();
+  delete file;
+}
+
+const char* stdchk_error(void) { return last_error.c_str(); }
+
+}  // extern "C"

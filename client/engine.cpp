@@ -1,0 +1,362 @@
+#include "client/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/extent_header.h"
+#include "core/image_name.h"
+#include "core/limits.h"
+#include "core/log.h"
+
+namespace stdchk::client {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr std::uint64_t kFirstImageGrant = 2 * limits::kGrantBytesDefault;
+
+}  // namespace
+
+Engine::Engine(Reactor& reactor, transport::Endpoint& control,
+               std::vector<transport::Endpoint*> data, Executor& executor, Config config)
+    : reactor_(reactor),
+      data_(std::move(data)),
+      executor_(executor),
+      config_(std::move(config)),
+      metadata_(reactor.clock()),
+      maps_(
+          shared_, [this] { return client_; },
+          [this](msg::Request request, std::function<void(rpc::Answer)> done) {
+            call(std::move(request), std::move(done));
+          }),
+      peers_(reactor, data_, Peers::Config{config_.secret, config_.host_token}),
+      manager_(reactor, control,
+               ManagerClient::Config{
+                   config_.manager_address,
+                   msg::RegisterClient{config_.secret, config_.host_token, config_.host_name,
+                                       config_.pid, config_.role, ClientId{}}},
+               *this) {}
+
+Engine::~Engine() {
+  reactor_.cancel(watch_);
+  close_links();
+  // What holds maps gives their pins back through the outbox, so it goes before the outbox does.
+  kicked_.clear();
+  sessions_by_id_.clear();
+  sessions_.clear();
+  executor_work_.clear();
+  reader_.reset();
+  while (!outbox_.empty()) std::exchange(outbox_, {}).clear();
+}
+
+void Engine::start() {
+  manager_.start();
+  watch_manager();
+}
+
+/// Tells the applications' threads how it stands with the manager.
+void Engine::watch_manager() {
+  {
+    const Lock lock(shared_.mutex);
+    manager_up_ = manager_.registered();
+    if (!manager_up_ && manager_.last_error().where[0] != '\0') {
+      manager_error_ = manager_.last_error();
+      if (!ready_->done() && retry_class(manager_error_.code) == Retry::kNo) {
+        ready_->status = fail(manager_error_);
+        shared_.changed.notify_all();
+      }
+    }
+  }
+  watch_ = reactor_.schedule_after(20ms, [this] { watch_manager(); });
+}
+
+void Engine::begin_stop() {
+  const Lock lock(shared_.mutex);
+  for (const auto& [file, session] : sessions_) {
+    if (!session->ending()) session->abort(Code::kCancelled);
+  }
+}
+
+void Engine::close_links() {
+  manager_.stop();
+  peers_.close();
+}
+
+void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
+  peers_.set_client(reply.client);
+  bool first = false;
+  {
+    const Lock lock(shared_.mutex);
+    client_ = reply.client;
+    manager_up_ = true;
+    first = !ready_->done();
+    if (first) {
+      pool_ = reply.config;
+      if (config_.chunk_bytes != 0) pool_.chunk_bytes = config_.chunk_bytes;
+      if (config_.naming.has_value()) pool_.naming = *config_.naming;
+      naming_ = pool_.naming;
+    }
+    if (!same) {
+      metadata_.forget_all();
+      maps_.forget_pins();
+      for (const auto& [file, session] : sessions_) session->fenced();
+    }
+  }
+  on_benefactors(reply.benefactors);
+  if (!first) return;
+  const Status made = make_buffers();
+  const Lock lock(shared_.mutex);
+  ready_->status = made;
+  shared_.changed.notify_all();
+}
+
+Status Engine::make_buffers() {
+  const std::uint32_t chunk = pool_.chunk_bytes;
+  if (chunk < limits::kChunkBytesMin || chunk > limits::kChunkBytesMax ||
+      (chunk & (chunk - 1)) != 0) {
+    return fail(Code::kConfig, "client.chunk size");
+  }
+  const std::uint64_t window_bytes =
+      config_.window_bytes == 0 ? limits::kWindowBytesDefault : config_.window_bytes;
+  const std::uint64_t cache_bytes =
+      config_.cache_bytes == 0 ? window_bytes / 2 : config_.cache_bytes;
+  STDCHK_ASSIGN(
+      auto window_memory,
+      Memory::create(Window::memory_bytes(std::max<std::uint64_t>(window_bytes, 2 * chunk), chunk),
+                     data_));
+  // Chunks of another size can be met: the cache must have room for the longest one.
+  const std::uint64_t cache_min = std::max<std::uint64_t>(2 * chunk, limits::kChunkBytesMax);
+  STDCHK_ASSIGN(auto cache_memory, Memory::create(std::max(cache_bytes, cache_min), data_));
+  STDCHK_ASSIGN(Window window, Window::create(window_memory->bytes(), chunk));
+  const Lock lock(shared_.mutex);
+  window_memory_ = std::move(window_memory);
+  window_ = std::make_unique<Window>(std::move(window));
+  reader_ = std::make_unique<Reader>(Reader::Host{shared_, maps_, executor_,
+                                                  [this](Transfer& transfer) {
+                                                    transfers_.push_back(&transfer);
+                                                    wake();
+                                                  },
+                                                  [this](std::function<void()> work) {
+                                                    executor_work_.push_back(std::move(work));
+                                                    wake();
+                                                  },
+                                                  pool_.drain_directory},
+                                     std::move(cache_memory), chunk);
+  return {};
+}
+
+void Engine::on_benefactors(const std::vector<msg::BenefactorInfo>& benefactors) {
+  peers_.update(benefactors);
+  const Lock lock(shared_.mutex);
+  std::set<BenefactorId> listed;
+  arena_bytes_total_ = 0;
+  for (const msg::BenefactorInfo& info : benefactors) {
+    if (info.state == msg::BenefactorState::kGone) continue;
+    listed.insert(info.id);
+    arena_bytes_total_ += info.arena_bytes;
+  }
+  for (const BenefactorId known : known_benefactors_) {
+    if (listed.contains(known)) continue;
+    for (const auto& [file, session] : sessions_) session->benefactor_gone(known);
+  }
+  known_benefactors_ = std::move(listed);
+}
+
+void Engine::on_invalidate(const msg::Invalidate& notice) {
+  std::shared_ptr<CacheEvents> events;
+  {
+    const Lock lock(shared_.mutex);
+    events = events_;
+    for (const auto& entry : notice.entries) metadata_.forget_entry(entry.directory, entry.name);
+    for (const FileId file : notice.files) metadata_.forget_file(file);
+    for (const SessionId id : notice.fenced) {
+      const auto session = sessions_by_id_.find(id);
+      if (session != sessions_by_id_.end()) session->second->fenced();
+    }
+    if (notice.benefactors_changed) {
+      call(msg::ListBenefactors{}, [this](rpc::Answer answer) {
+        if (!answer.has_value()) return;
+        if (auto* reply = std::get_if<msg::ListBenefactors::Reply>(&*answer)) {
+          on_benefactors(reply->benefactors);
+        }
+      });
+    }
+  }
+  for (const auto& entry : notice.entries) {
+    if (events->entry_changed) events->entry_changed(entry.directory, entry.name);
+  }
+  for (const FileId file : notice.files) {
+    if (events->file_changed) events->file_changed(file);
+  }
+}
+
+SessionPtr Engine::session(FileId file) const {
+  const auto found = sessions_.find(file);
+  return found == sessions_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<Engine::Opening> Engine::open_session(msg::OpenSession request) {
+  auto opening = std::make_shared<Opening>();
+  request.client = client_;
+  const bool truncate = request.truncate;
+  // An image will be large; of another new file one chunk is expected; others get space when
+  // needed.
+  if (parse_image_name(request.name).has_value()) {
+    request.want_bytes =
+        std::clamp(arena_bytes_total_ / 16, extent_bytes(window_->chunk_bytes()), kFirstImageGrant);
+  } else if (!request.file || truncate) {
+    request.want_bytes = extent_bytes(window_->chunk_bytes());
+  }
+  call(std::move(request), [this, opening, truncate](rpc::Answer answer) {
+    const Lock lock(shared_.mutex);
+    on_opened(opening, truncate, std::move(answer));
+    shared_.changed.notify_all();
+  });
+  return opening;
+}
+
+void Engine::on_opened(const std::shared_ptr<Opening>& opening, bool truncate, rpc::Answer answer) {
+  if (!answer.has_value()) {
+    opening->status = fail(answer.error().error);
+    return;
+  }
+  auto* reply = std::get_if<msg::OpenSession::Reply>(&*answer);
+  if (reply == nullptr) {
+    opening->status = fail(Code::kMalformed, "client.open");
+    return;
+  }
+  opening->created = reply->created;
+  opening->attributes = reply->attributes;
+  opening->status = Status{};
+  const FileId file = reply->attributes.id;
+  if (SessionPtr other = session(file); other != nullptr && !other->ending()) {
+    // Two threads opened it at the same time: they share the first one's session.
+    call(msg::CloseSession{reply->session, false, 0, false}, [](rpc::Answer) {});
+    if (truncate) {
+      const Status cut = other->truncate(0);
+      if (!cut.has_value()) opening->status = fail(cut.error());
+    }
+    if (opening->status->has_value()) {
+      ++other->openers;
+      opening->session = std::move(other);
+    }
+    return;
+  }
+  auto session =
+      std::make_shared<Session>(static_cast<SessionHost&>(*this), std::move(*reply), truncate);
+  session->count_call();
+  session->openers = 1;
+  sessions_[file] = session;
+  sessions_by_id_[session->id()] = session;
+  opening->session = std::move(session);
+}
+
+void Engine::relieve_window() {
+  if (window_->free_count() > 0) return;
+  Slot* oldest = window_->oldest_filling();
+  if (oldest == nullptr) return;
+  // Slots on their way to a benefactor are free soon; sealing costs a chunk of its own.
+  if (window_->filling_count() * 2 < window_->slot_count() && window_->busy_count() > 0) return;
+  const auto owner = sessions_by_id_.find(SessionId{oldest->owner});
+  STDCHK_ASSERT(owner != sessions_by_id_.end());
+  owner->second->seal_for_pressure(*oldest);
+}
+
+void Engine::committed(const msg::Commit::Reply& reply) {
+  metadata_.put(reply.attributes);
+  if (reply.directory.id) metadata_.put(reply.directory);
+}
+
+void Engine::ended(Session& session) {
+  const SessionPtr keep = session.shared_from_this();
+  sessions_by_id_.erase(session.id());
+  const auto found = sessions_.find(session.file());
+  if (found != sessions_.end() && found->second == keep) sessions_.erase(found);
+  // What it committed last is in the cache, and right; what it dropped may have been told to
+  // someone.
+  if (session.error().has_value()) metadata_.forget_file(session.file());
+}
+
+// ---- work for the reactor ---------------------------------------------------------------------
+
+void Engine::call(msg::Request request, std::function<void(rpc::Answer)> done) {
+  outbox_.push_back({std::move(request), std::move(done)});
+  wake();
+}
+
+void Engine::kick(Session& session) {
+  kicked_.insert(session.shared_from_this());
+  wake();
+}
+
+void Engine::kick_after(Session& session, Duration delay) {
+  // Timers belong to the reactor's thread, which is where sessions ask for them.
+  reactor_.schedule_after(delay, [this, weak = session.weak_from_this()] {
+    const Lock lock(shared_.mutex);
+    if (const SessionPtr kicked = weak.lock()) kick(*kicked);
+  });
+}
+
+void Engine::wake() {
+  if (woken_) return;
+  // A full queue of posts means that the reactor has work: its next pump() takes this along.
+  woken_ = reactor_.post([this] { pump(); }).has_value();
+}
+
+void Engine::pump() {
+  Work work;
+  std::vector<Work::Call> calls;
+  std::vector<Transfer*> transfers;
+  std::vector<std::function<void()>> executor_work;
+  {
+    const Lock lock(shared_.mutex);
+    woken_ = false;
+    std::set<SessionPtr> kicked;
+    kicked.swap(kicked_);
+    for (const SessionPtr& session : kicked) session->plan(work);
+    calls.swap(outbox_);
+    transfers.swap(transfers_);
+    executor_work.swap(executor_work_);
+    kicked.clear();
+  }
+  for (const OutChunkPtr& chunk : work.write) peers_.submit(*chunk);
+  for (Transfer* transfer : transfers) peers_.submit(*transfer);
+  for (Work::Call& one : work.calls) calls.push_back(std::move(one));
+  for (Work::Call& one : calls) {
+    manager_.call(std::move(one.request), limits::kCallDeadline, std::move(one.done));
+  }
+  for (OutChunkPtr& chunk : work.hash) hash_later(std::move(chunk));
+  for (auto& one : executor_work) executor_.run(std::move(one));
+  // Chunks and sessions are let go of with the lock held.
+  const Lock lock(shared_.mutex);
+  work = Work{};
+}
+
+void Engine::hash_later(OutChunkPtr chunk) {
+  executor_.run([this, chunk = std::move(chunk)]() mutable {
+    hash(*chunk);
+    const Lock lock(shared_.mutex);
+    const SessionPtr session = chunk->session;
+    session->hashed(chunk);
+    chunk.reset();
+  });
+}
+
+void Engine::hash(OutChunk& chunk) {
+  const ByteSpan content = chunk.content();
+  chunk.chunk.crc = crc32c(0, content);
+  if (!naming_) return;
+  std::unique_ptr<Namer> namer;
+  {
+    const Lock lock(shared_.mutex);
+    if (!namers_.empty()) {
+      namer = std::move(namers_.back());
+      namers_.pop_back();
+    }
+  }
+  if (namer == nullptr) namer = std::make_unique<Namer>();
+  chunk.chunk.name = namer->name(content);
+  const Lock lock(shared_.mutex);
+  namers_.push_back(std::move(namer));
+}
+
+}  // namespace stdchk::client

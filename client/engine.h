@@ -1,0 +1,159 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "client/filesystem.h"
+#include "client/manager_client.h"
+#include "client/memory.h"
+#include "client/metadata_cache.h"
+#include "client/peers.h"
+#include "client/reader.h"
+#include "client/session.h"
+#include "client/shared.h"
+#include "client/version_map.h"
+#include "client/window.h"
+#include "core/executor.h"
+#include "core/naming.h"
+#include "core/reactor.h"
+#include "transport/transport.h"
+
+namespace stdchk::client {
+
+/// An Engine is the client library without threads: everything that happens on the reactor, and
+/// the state that applications' threads share with it under one lock (client/shared.h).
+///
+/// Nothing blocks: what has to wait answers kWouldBlock or gives a Completion, and
+/// Shared::changed tells when to look again. client::Filesystem waits on threads; a simulator turns
+/// the reactor instead.
+///
+/// Owns: the link to the manager, links to benefactors, window, cache, sessions. Not the reactor,
+///   the endpoints (which the caller adds to the reactor) and the executor.
+/// Threads: as said at each function.
+class Engine final : private SessionHost, private ManagerListener {
+ public:
+  struct Config {
+    std::string manager_address;
+    msg::Secret secret;
+    std::string role = "library";
+    std::string host_token;
+    std::string host_name;
+    std::int64_t pid = 0;
+    std::uint64_t window_bytes = 0;  ///< 0: limits::kWindowBytesDefault
+    std::uint64_t cache_bytes = 0;   ///< 0: half the window
+    std::optional<bool> naming;      ///< unset: the pool's
+    std::uint32_t chunk_bytes = 0;   ///< 0: the pool's
+  };
+  Engine(Reactor& reactor, transport::Endpoint& control, std::vector<transport::Endpoint*> data,
+         Executor& executor, Config config);
+  ~Engine() override;
+
+  // ---- reactor's thread, without the lock
+  /// Registers with the manager; ready() is done when the engine can be used.
+  void start();
+  /// Ends all sessions: those that commit go on, the others are aborted. idle() tells when it is
+  /// done.
+  void begin_stop();
+  /// Tells the manager that this client ends.
+  void say_goodbye() { manager_.stop(); }
+  /// Closes all links. After it, only turns of the reactor and the destructor.
+  void close_links();
+
+  // ---- any thread, without the lock
+  Shared& shared() override { return shared_; }
+  /// The name and CRC of a chunk, into it.
+  void hash(OutChunk& chunk);
+
+  // ---- any thread, lock held
+  const CompletionPtr& ready() const { return ready_; }
+  bool idle() const { return sessions_.empty(); }
+  const msg::PoolConfig& config() const { return pool_; }
+  MetadataCache& metadata() { return metadata_; }
+  MapStore& maps() override { return maps_; }
+  Reader& reader() { return *reader_; }
+  Window& window() override { return *window_; }
+  Clock& clock() override { return reactor_.clock(); }
+  bool naming() const override { return naming_; }
+  bool manager_lost() const { return !manager_up_; }
+  Error manager_error() const { return manager_error_; }
+  ClientId client() const override { return client_; }
+  void set_events(CacheEvents events) {
+    events_ = std::make_shared<CacheEvents>(std::move(events));
+  }
+
+  /// Sends a request; `done` runs on the reactor's thread without the lock.
+  void call(msg::Request request, std::function<void(rpc::Answer)> done);
+  /// The session that writes `file` in this process; nullptr: none. It may be ending.
+  SessionPtr session(FileId file) const;
+  struct Opening {
+    std::optional<Status> status;
+    SessionPtr session;  ///< with one opener more
+    bool created = false;
+    Attributes attributes;
+  };
+  std::shared_ptr<Opening> open_session(msg::OpenSession request);
+  /// The window has no free slot: seals the oldest one that is still filling, if that can help.
+  void relieve_window();
+
+ private:
+  // SessionHost
+  const Memory& window_memory() override { return *window_memory_; }
+  std::uint64_t arena_bytes_total() const override { return arena_bytes_total_; }
+  void kick(Session& session) override;
+  void kick_after(Session& session, Duration delay) override;
+  void committed(const msg::Commit::Reply& reply) override;
+  void ended(Session& session) override;
+  // ManagerListener
+  void on_registered(const msg::RegisterClient::Reply& reply, bool same) override;
+  void on_invalidate(const msg::Invalidate& notice) override;
+
+  Status make_buffers();
+  void on_benefactors(const std::vector<msg::BenefactorInfo>& benefactors);
+  void on_opened(const std::shared_ptr<Opening>& opening, bool truncate, rpc::Answer answer);
+  void wake();
+  void pump();
+  void hash_later(OutChunkPtr chunk);
+  void watch_manager();
+
+  Reactor& reactor_;
+  const std::vector<transport::Endpoint*> data_;
+  Executor& executor_;
+  const Config config_;
+  Shared shared_;
+  CompletionPtr ready_ = std::make_shared<Completion>();
+  msg::PoolConfig pool_;
+  bool naming_ = true;
+  bool manager_up_ = false;
+  Error manager_error_{Code::kManagerLost, 0, "client.manager"};
+  ClientId client_;
+  std::uint64_t arena_bytes_total_ = 0;
+  std::set<BenefactorId> known_benefactors_;
+  MetadataCache metadata_;
+  MapStore maps_;
+  std::unique_ptr<Memory> window_memory_;
+  std::unique_ptr<Window> window_;
+  std::unique_ptr<Reader> reader_;
+  std::shared_ptr<CacheEvents> events_ = std::make_shared<CacheEvents>();
+  std::map<FileId, SessionPtr> sessions_;
+  std::map<SessionId, SessionPtr> sessions_by_id_;
+
+  // What the reactor is asked to do. `woken_`: pump() is posted.
+  bool woken_ = false;
+  std::set<SessionPtr> kicked_;
+  std::vector<Work::Call> outbox_;
+  std::vector<Transfer*> transfers_;
+  std::vector<std::function<void()>> executor_work_;
+  std::vector<std::unique_ptr<Namer>> namers_;  ///< idle ones
+
+  TimerId watch_;
+  Peers peers_;
+  ManagerClient manager_;
+};
+
+}  // namespace stdchk::client

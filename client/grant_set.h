@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "core/types.h"
+
+namespace stdchk::client {
+
+/// A GrantSet carves extents out of a session's grants, round robin over the benefactors.
+///
+/// Threads: one at a time (the engine's lock).
+class GrantSet {
+ public:
+  void add(const std::vector<Grant>& grants);
+  /// An extent of `bytes` (extent_bytes() of a chunk) on a benefactor that is not in `avoid`.
+  std::optional<Extent> carve(std::uint64_t bytes, const std::set<BenefactorId>& avoid);
+  /// An extent of this session that no committed map names and no write is under way to: it may be
+  /// carved again. Joins with what is free around it.
+  void give_back(const Extent& extent, std::uint64_t bytes);
+  /// Takes out all space on a benefactor; the ids of grants of which nothing had been carved.
+  std::vector<GrantId> drop(BenefactorId benefactor);
+  /// Takes out the grants of which nothing had been carved; their ids.
+  std::vector<GrantId> drop_untouched();
+
+  std::uint64_t granted_bytes() const { return granted_bytes_; }
+  /// Not carved; parts smaller than a chunk included.
+  std::uint64_t free_bytes() const { return free_bytes_; }
+  /// How many extents of `bytes` can be carved outside `avoid`, counted up to `enough`.
+  std::uint64_t room_for(std::uint64_t bytes, const std::set<BenefactorId>& avoid,
+                         std::uint64_t enough) const;
+
+ private:
+  struct Free {
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+    GrantId grant;  ///< ranges of different grants are not joined: an extent lies within one
+  };
+  struct Held {
+    Grant grant;
+    bool touched = false;
+  };
+  struct Target {
+    BenefactorId benefactor;
+    std::vector<Free> free;  ///< sorted by offset
+    std::vector<Held> grants;
+  };
+  Target& target(BenefactorId benefactor);
+  static void insert(Target& target, Free free);
+
+  std::vector<Target> targets_;
+  std::size_t next_ = 0;
+  std::uint64_t granted_bytes_ = 0;
+  std::uint64_t free_bytes_ = 0;
+};
+
+}  // namespace stdchk::client

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <unordered_map>
+
+#include "core/clock.h"
+#include "core/limits.h"
+#include "core/types.h"
+
+namespace stdchk::client {
+
+/// A LookAhead tells from look-ups when a directory is being gone through name by name, so that
+/// one page of entries is worth more than the next answer alone.
+///
+/// Threads: one at a time (the engine's lock).
+/// Limits: kDirectoriesMax directories; when full it starts again empty.
+class LookAhead {
+ public:
+  static constexpr std::size_t kDirectoriesMax = 1024;
+  static constexpr std::uint32_t kMissesFirst = 8;
+  static constexpr std::uint32_t kMissesLast = 4096;
+
+  /// A name was in the cache.
+  void hit(FileId directory) {
+    const auto found = directories_.find(directory);
+    if (found != directories_.end()) ++found->second.hits;
+  }
+  /// A name that exists was not. True: ask for the entries behind it, too.
+  bool missed(FileId directory, Time now) {
+    if (directories_.size() >= kDirectoriesMax) directories_.clear();
+    Seen& seen = directories_[directory];
+    if (now - seen.since > limits::kCacheLease) seen = Seen{now, 0, 0, seen.needed};
+    if (++seen.misses < seen.needed) return false;
+    // After a page that few look-ups found their name in, the next one has to wait.
+    const bool paid = seen.hits >= kMissesFirst;
+    seen = Seen{now, 0, 0, paid ? kMissesFirst : std::min(seen.needed * 4, kMissesLast)};
+    return true;
+  }
+
+ private:
+  struct Seen {
+    Time since{};
+    std::uint32_t misses = 0;
+    std::uint32_t hits = 0;
+    std::uint32_t needed = kMissesFirst;
+  };
+  std::unordered_map<FileId, Seen> directories_;
+};
+
+}  // namespace stdchk::client

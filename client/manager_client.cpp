@@ -1,0 +1,179 @@
+#include "client/manager_client.h"
+
+#include <algorithm>
+
+#include "core/limits.h"
+#include "core/log.h"
+
+namespace stdchk::client {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr Duration kBackOffMin = 50ms;
+constexpr Duration kBackOffMax = 1s;
+
+rpc::Answer failure(Code code, const char* where) {
+  return tl::unexpected(rpc::Failure{Error{code, 0, where}, {}, {}});
+}
+
+}  // namespace
+
+ManagerClient::ManagerClient(Reactor& reactor, transport::Endpoint& endpoint, Config config,
+                             ManagerListener& listener)
+    : reactor_(reactor), endpoint_(endpoint), config_(std::move(config)), listener_(listener) {}
+
+ManagerClient::~ManagerClient() {
+  stopped_ = true;
+  reactor_.cancel(reconnect_);
+  reactor_.cancel(heartbeat_);
+  for (auto& [id, call] : calls_) reactor_.cancel(call.timer);
+  calls_.clear();
+  ++attempt_;
+  peer_.reset();
+}
+
+void ManagerClient::start() { connect(); }
+
+void ManagerClient::connect() {
+  reconnect_ = {};
+  if (stopped_) return;
+  ++attempt_;
+  peer_.reset();
+  auto peer =
+      rpc::Peer::connect(reactor_, endpoint_, config_.address, *this, limits::kConnectDeadline);
+  if (!peer.has_value()) return connect_later(peer.error());
+  peer_ = std::move(*peer);
+  peer_->set_sender(client_.value);
+  config_.registration.resume = client_;
+  peer_->call(config_.registration, limits::kConnectDeadline,
+              [this, attempt = attempt_](rpc::Answer answer) {
+                if (attempt == attempt_) on_register(std::move(answer));
+              });
+}
+
+void ManagerClient::connect_later(Error why) {
+  registered_ = false;
+  last_error_ = why;
+  reactor_.cancel(heartbeat_);
+  heartbeat_ = {};
+  if (stopped_ || reconnect_) return;
+  if (!told_lost_) log::warning("the manager at {} is lost: {}", config_.address, describe(why));
+  told_lost_ = true;
+  back_off_ = std::clamp(back_off_ * 2, kBackOffMin, kBackOffMax);
+  reconnect_ = reactor_.schedule_after(back_off_, [this] { connect(); });
+}
+
+void ManagerClient::on_connected(rpc::Peer&) {}
+
+void ManagerClient::on_closed(rpc::Peer&, Error why) {
+  for (auto& [id, call] : calls_) call.sent = false;
+  connect_later(why);
+}
+
+void ManagerClient::on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Responder respond) {
+  respond(failure(Code::kUnsupported, "client.request"));
+}
+
+void ManagerClient::on_notice(rpc::Peer&, msg::Notice notice) {
+  if (const auto* invalidate = std::get_if<msg::Invalidate>(&notice)) {
+    listener_.on_invalidate(*invalidate);
+  }
+}
+
+void ManagerClient::on_register(rpc::Answer answer) {
+  if (!answer.has_value()) {
+    const Error why = answer.error().error;
+    last_error_ = why;
+    if (retry_class(why.code) == Retry::kNo) {
+      log::error("the manager at {} refuses this client: {}", config_.address, describe(why));
+      // Nothing will change that: every call is told why at once.
+      std::map<std::uint64_t, Call> calls;
+      calls.swap(calls_);
+      for (auto& [id, call] : calls) {
+        reactor_.cancel(call.timer);
+        call.done(tl::unexpected(answer.error()));
+      }
+    }
+    return connect_later(why);
+  }
+  const auto* reply = std::get_if<msg::RegisterClient::Reply>(&*answer);
+  if (reply == nullptr) return connect_later(Error{Code::kMalformed, 0, "client.register"});
+  const bool same = client_ && reply->client == client_ && reply->epoch == epoch_;
+  if (told_lost_) log::info("the manager at {} answers again", config_.address);
+  told_lost_ = false;
+  back_off_ = Duration::zero();
+  client_ = reply->client;
+  epoch_ = reply->epoch;
+  peer_->set_sender(client_.value);
+  registered_ = true;
+  heartbeat_ = reactor_.schedule_after(limits::kHeartbeatInterval, [this] { heartbeat(); });
+  listener_.on_registered(*reply, same);
+  for (auto& [id, call] : calls_) {
+    if (!call.sent) send(id, call);
+  }
+}
+
+void ManagerClient::heartbeat() {
+  heartbeat_ = {};
+  if (!registered_) return;
+  heartbeat_ = reactor_.schedule_after(limits::kHeartbeatInterval, [this] { heartbeat(); });
+  peer_->call(msg::ClientHeartbeat{client_}, limits::kLease,
+              [this, attempt = attempt_](rpc::Answer answer) {
+                if (attempt != attempt_ || answer.has_value() || !registered_) return;
+                const Error why = answer.error().error;
+                if (why.code == Code::kPeerLost) return;
+                // Fenced, or silent for a whole lease: register anew, on a new link.
+                for (auto& [id, call] : calls_) call.sent = false;
+                connect_later(why);
+              });
+}
+
+void ManagerClient::call(msg::Request request, Duration deadline, Callback done) {
+  const std::uint64_t id = rpc::next_call_id();
+  Call& call = calls_[id];
+  call.request = std::move(request);
+  call.deadline = reactor_.clock().now() + deadline;
+  call.done = std::move(done);
+  call.timer = reactor_.schedule_at(
+      call.deadline, [this, id] { finish(id, failure(Code::kManagerLost, "client.manager")); });
+  if (registered_) send(id, call);
+}
+
+void ManagerClient::send(std::uint64_t id, Call& call) {
+  call.sent = true;
+  const Duration left = std::max(call.deadline - reactor_.clock().now(), Duration(1ms));
+  peer_->call_as(id, call.request, left, [this, id, attempt = attempt_](rpc::Answer answer) {
+    if (attempt != attempt_) return;
+    if (!answer.has_value()) {
+      const Code code = answer.error().error.code;
+      // Sent again when the link is up again, or ended by its timer.
+      if (code == Code::kPeerLost) return;
+      if (code == Code::kDeadline) answer = failure(Code::kManagerLost, "client.manager");
+    }
+    finish(id, std::move(answer));
+  });
+}
+
+void ManagerClient::finish(std::uint64_t id, rpc::Answer answer) {
+  auto call = calls_.extract(id);
+  if (call.empty()) return;
+  reactor_.cancel(call.mapped().timer);
+  call.mapped().done(std::move(answer));
+}
+
+void ManagerClient::stop() {
+  if (stopped_) return;
+  stopped_ = true;
+  reactor_.cancel(reconnect_);
+  reactor_.cancel(heartbeat_);
+  if (registered_) peer_->call(msg::GoodbyeClient{client_}, 1s, [](rpc::Answer) {});
+  registered_ = false;
+  std::map<std::uint64_t, Call> calls;
+  calls.swap(calls_);
+  for (auto& [id, call] : calls) {
+    reactor_.cancel(call.timer);
+    call.done(failure(Code::kCancelled, "client.stop"));
+  }
+}
+
+}  // namespace stdchk::client

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/messages/messages.h"
+#include "core/reactor.h"
+#include "transport/rpc.h"
+#include "transport/transport.h"
+
+namespace stdchk::client {
+
+/// A ManagerListener hears of what the manager says by itself. On the reactor's thread.
+class ManagerListener {
+ public:
+  virtual ~ManagerListener() = default;
+  /// After the first registration and after each one that followed a lost link. `same`: sessions
+  /// and pins of before still hold.
+  virtual void on_registered(const msg::RegisterClient::Reply& reply, bool same) = 0;
+  virtual void on_invalidate(const msg::Invalidate& notice) = 0;
+};
+
+/// A ManagerClient is the link to the manager: registration, heartbeats, calls.
+///
+/// Owns: the link; opens it again when it is lost, with back-off.
+/// Threads: the reactor's.
+/// Errors: each call is answered once and before its deadline. Calls in flight when the link is
+/// lost
+///   are sent again under the same id; kManagerLost when the manager did not answer in time.
+class ManagerClient final : public rpc::PeerHandler {
+ public:
+  struct Config {
+    std::string address;
+    msg::RegisterClient registration;
+  };
+  using Callback = std::function<void(rpc::Answer)>;
+
+  ManagerClient(Reactor& reactor, transport::Endpoint& endpoint, Config config,
+                ManagerListener& listener);
+  ~ManagerClient() override;
+
+  void start();
+  /// Says goodbye and sends nothing more; calls that wait end with kCancelled.
+  void stop();
+  /// `deadline` from now.
+  void call(msg::Request request, Duration deadline, Callback done);
+  ClientId client() const { return client_; }
+  Epoch epoch() const { return epoch_; }
+  bool registered() const { return registered_; }
+  /// Why the last attempt to reach the manager failed.
+  const Error& last_error() const { return last_error_; }
+
+  // rpc::PeerHandler
+  void on_connected(rpc::Peer& peer) override;
+  void on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time deadline,
+                  rpc::Responder respond) override;
+  void on_notice(rpc::Peer& peer, msg::Notice notice) override;
+  void on_closed(rpc::Peer& peer, Error why) override;
+
+ private:
+  struct Call {
+    msg::Request request;
+    Time deadline{};
+    Callback done;
+    TimerId timer;
+    bool sent = false;
+  };
+  void connect();
+  void connect_later(Error why);
+  void on_register(rpc::Answer answer);
+  void send(std::uint64_t id, Call& call);
+  void finish(std::uint64_t id, rpc::Answer answer);
+  void heartbeat();
+
+  Reactor& reactor_;
+  transport::Endpoint& endpoint_;
+  Config config_;
+  ManagerListener& listener_;
+  std::unique_ptr<rpc::Peer> peer_;
+  std::map<std::uint64_t, Call> calls_;
+  ClientId client_;
+  Epoch epoch_;
+  bool registered_ = false;
+  bool stopped_ = false;
+  bool told_lost_ = false;
+  std::uint64_t attempt_ = 0;  ///< counts links: answers of an older one are not taken
+  Duration back_off_{};
+  TimerId reconnect_;
+  TimerId heartbeat_;
+  Error last_error_;
+};
+
+}  // namespace stdchk::client

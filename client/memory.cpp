@@ -1,0 +1,48 @@
+#include "client/memory.h"
+
+#include <sys/mman.h>
+
+namespace stdchk::client {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+}  // namespace
+
+Result<std::unique_ptr<Memory>> Memory::create(std::size_t bytes,
+                                               const std::vector<transport::Endpoint*>& endpoints) {
+  bytes = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+  // One huge page more, so that the start can be aligned to one; the rest is never touched.
+  void* mapped = ::mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return fail(Code::kNoMemory, "client.memory", errno);
+  auto* start = static_cast<std::byte*>(mapped);
+  const std::size_t skip =
+      (kHugePage - reinterpret_cast<std::uintptr_t>(start) % kHugePage) % kHugePage;
+  if (skip > 0) ::munmap(start, skip);
+  if (kHugePage - skip > 0) ::munmap(start + skip + bytes, kHugePage - skip);
+  auto memory = std::unique_ptr<Memory>(new Memory);
+  memory->bytes_ = MutableByteSpan(start + skip, bytes);
+  ::madvise(start + skip, bytes, MADV_HUGEPAGE);
+  // Touched now, so that no write of an application waits for page faults.
+  for (std::size_t at = 0; at < bytes; at += 4096) start[skip + at] = std::byte{0};
+  for (transport::Endpoint* endpoint : endpoints) {
+    STDCHK_ASSIGN(auto region, endpoint->register_memory(memory->bytes_));
+    memory->regions_.emplace_back(endpoint, std::move(region));
+  }
+  return memory;
+}
+
+Memory::~Memory() {
+  regions_.clear();
+  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+}
+
+const transport::MemoryRegion* Memory::region(const transport::Endpoint& endpoint) const {
+  for (const auto& [owner, region] : regions_) {
+    if (owner == &endpoint) return region.get();
+  }
+  return nullptr;
+}
+
+}  // namespace stdchk::client

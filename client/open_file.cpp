@@ -1,0 +1,289 @@
+#include "client/open_file.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/limits.h"
+
+namespace stdchk::client {
+namespace {
+
+tl::unexpected<Error> would_block() { return fail(Code::kWouldBlock, "client.file"); }
+
+}  // namespace
+
+/// A run of bytes of the file that are in one place.
+struct OpenFile::Run {
+  std::uint64_t length = 0;
+  Slot* slot = nullptr;  ///< set: in a slot, from `slot_offset`
+  std::uint32_t slot_offset = 0;
+  bool in_chunk = false;  ///< in `unit`, from `chunk_offset`
+  Unit unit;
+  std::uint32_t chunk_offset = 0;
+  // Neither: zeros.
+};
+
+OpenFile::OpenFile(Engine& engine, SessionPtr session, bool /*reads*/, bool append)
+    : engine_(engine),
+      file_(session->file()),
+      session_(std::move(session)),
+      writes_(true),
+      append_(append) {}
+
+OpenFile::OpenFile(Engine& engine, FileId file, SessionPtr session, VersionMapPtr map)
+    : engine_(engine),
+      file_(file),
+      session_(std::move(session)),
+      map_(std::move(map)),
+      writes_(false),
+      append_(false) {}
+
+void OpenFile::release(Lock&) {
+  for (auto& [offset, reserved] : reserved_) {
+    // What was reserved and not submitted holds no bytes.
+    OutChunkPtr chunk = session_->end_write(*reserved.slot, offset, 0);
+    if (chunk != nullptr) session_->hash_elsewhere(std::move(chunk));
+  }
+  reserved_.clear();
+  map_.reset();
+  session_.reset();
+}
+
+Status OpenFile::opened(Lock&) const {
+  if (through_session() || map_ == nullptr) return {};
+  if (map_->error.has_value()) return fail(*map_->error);
+  if (!map_->resolved) return would_block();
+  return {};
+}
+
+Attributes OpenFile::attributes(Lock&) const {
+  if (through_session()) return session_->attributes();
+  if (map_ != nullptr) return map_->attributes;
+  return session_->attributes();
+}
+
+VersionMapPtr OpenFile::base() {
+  if (through_session()) return session_->base();
+  if (map_ == nullptr) map_ = engine_.maps().open(file_);
+  return map_;
+}
+
+Result<std::uint64_t> OpenFile::size(Lock&) {
+  if (through_session()) {
+    if (session_->error().has_value()) return fail(*session_->error());
+    return session_->size();
+  }
+  const VersionMapPtr map = base();
+  if (map->error.has_value()) return fail(*map->error);
+  if (!map->resolved) return would_block();
+  return map->attributes.size_bytes;
+}
+
+Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t length) {
+  Run run;
+  run.length = length;
+  if (!through_session()) return locate_base(base(), offset, length);
+  bool from_base = false;
+  session_->overlay().visit(offset, offset + length,
+                            [&](std::uint64_t, std::uint64_t run_length, const Piece* piece) {
+                              run.length = run_length;
+                              if (piece == nullptr) {
+                                from_base = true;
+                              } else if (piece->slot != nullptr) {
+                                run.slot = piece->slot;
+                                run.slot_offset = piece->offset;
+                              } else if (piece->chunk->slot != nullptr) {
+                                run.slot = piece->chunk->slot;
+                                run.slot_offset = piece->chunk->slot_offset + piece->offset;
+                              } else {
+                                run.in_chunk = true;
+                                run.chunk_offset = piece->offset;
+                                run.unit.chunk = piece->chunk->chunk;
+                                run.unit.file_offset = offset;
+                                run.unit.slice_chunk_offset = piece->offset;
+                                run.unit.slice_length = static_cast<std::uint32_t>(run_length);
+                              }
+                              return false;
+                            });
+  if (!from_base || offset >= session_->cut()) return run;
+  const VersionMapPtr map = base();
+  if (map == nullptr) return run;
+  return locate_base(map, offset, std::min(run.length, session_->cut() - offset));
+}
+
+Result<OpenFile::Run> OpenFile::locate_base(const VersionMapPtr& map, std::uint64_t offset,
+                                            std::uint64_t length) {
+  if (map->error.has_value()) return fail(*map->error);
+  if (!map->resolved || !map->reaches(offset + 1)) {
+    engine_.maps().load_next(map);
+    return would_block();
+  }
+  Run run;
+  run.length = length;
+  if (offset >= map->attributes.size_bytes) return run;
+  const auto& slices = map->map.slices;
+  const std::size_t at = map->find(offset);
+  if (at == slices.size()) return run;
+  const Slice& slice = slices[at];
+  if (slice.file_offset > offset) {
+    run.length = std::min(length, slice.file_offset - offset);
+    return run;
+  }
+  const std::uint64_t within = offset - slice.file_offset;
+  run.length = std::min<std::uint64_t>(length, slice.length - within);
+  run.in_chunk = true;
+  run.chunk_offset = slice.chunk_offset + static_cast<std::uint32_t>(within);
+  run.unit =
+      Unit{map->map.chunks[slice.chunk], slice.file_offset, slice.length, slice.chunk_offset, map};
+  return run;
+}
+
+/// A sequential reader has several chunks on their way: twice as many each time, up to half the
+/// cache.
+void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
+  // A read that had to wait comes again; that says nothing about the reader.
+  if (offset == last_read_ && offset + length == next_read_) return;
+  const bool sequential = offset == next_read_ && offset > 0;
+  last_read_ = offset;
+  next_read_ = offset + length;
+  if (!sequential) ahead_until_ = 0;
+  if (through_session() && !session_->overlay().empty()) return;
+  const VersionMapPtr map = base();
+  if (map == nullptr || !map->resolved || map->error.has_value()) return;
+  Reader& reader = engine_.reader();
+  const std::uint64_t chunk = engine_.config().chunk_bytes;
+  std::uint64_t until = offset + length;
+  if (sequential || length > chunk) {
+    ahead_chunks_ = std::clamp<std::uint64_t>(ahead_chunks_ * 2, 2, reader.ahead_max());
+    until += ahead_chunks_ * chunk;
+  } else {
+    ahead_chunks_ = 0;
+  }
+  until = std::min(until, map->attributes.size_bytes);
+  if (!map->reaches(until)) engine_.maps().load_next(map);
+  const std::uint64_t from = std::max(offset, ahead_until_);
+  // Never more than half the cache is on its way for one reader.
+  const std::uint64_t limit = offset + reader.ahead_max() * chunk;
+  std::size_t at = map->find(from);
+  for (; at < map->map.slices.size(); ++at) {
+    const Slice& slice = map->map.slices[at];
+    if (slice.file_offset >= until || slice.file_offset >= limit) break;
+    ahead_until_ = slice.file_offset + slice.length;
+    reader.prefetch(Unit{map->map.chunks[slice.chunk], slice.file_offset, slice.length,
+                         slice.chunk_offset, map});
+  }
+}
+
+Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std::size_t& done) {
+  STDCHK_ASSIGN(const std::uint64_t end, size(lock));
+  if (offset >= end) return {};
+  const std::size_t wanted = std::min<std::uint64_t>(out.size(), end - offset);
+  if (done == 0) read_ahead(offset, wanted);
+  while (done < wanted) {
+    STDCHK_ASSIGN(Run run, locate(offset + done, wanted - done));
+    const MutableByteSpan to = out.subspan(done, static_cast<std::size_t>(run.length));
+    if (run.slot != nullptr) {
+      engine_.window().begin_read(*run.slot);
+      lock.unlock();
+      std::memcpy(to.data(), run.slot->data + run.slot_offset, to.size());
+      lock.lock();
+      engine_.window().end_read(*run.slot);
+      engine_.shared().changed.notify_all();
+    } else if (run.in_chunk) {
+      auto chunk = engine_.reader().get(lock, run.unit);
+      if (!chunk.has_value()) {
+        // Moved: the map is on its way again.
+        if (chunk.error().code == Code::kStale) return would_block();
+        return fail(chunk.error());
+      }
+      lock.unlock();
+      std::memcpy(to.data(), (*chunk)->data + run.chunk_offset, to.size());
+      lock.lock();
+      engine_.reader().unpin(**chunk);
+      engine_.shared().changed.notify_all();
+    } else {
+      std::memset(to.data(), 0, to.size());
+    }
+    done += to.size();
+  }
+  return {};
+}
+
+Result<ReadView> OpenFile::view(Lock& lock, std::uint64_t offset, std::size_t bytes) {
+  STDCHK_ASSIGN(const std::uint64_t end, size(lock));
+  if (offset >= end) return ReadView();
+  const std::size_t wanted = std::min<std::uint64_t>(bytes, end - offset);
+  read_ahead(offset, wanted);
+  STDCHK_ASSIGN(const Run run, locate(offset, wanted));
+  if (!run.in_chunk || run.length < wanted) return ReadView();
+  auto chunk = engine_.reader().get(lock, run.unit);
+  if (!chunk.has_value()) {
+    if (chunk.error().code == Code::kStale) return would_block();
+    return fail(chunk.error());
+  }
+  return ReadView(engine_, **chunk, ByteSpan((*chunk)->data + run.chunk_offset, wanted));
+}
+
+void OpenFile::finish_hash(Lock& lock, OutChunkPtr chunk) {
+  if (chunk == nullptr) return;
+  lock.unlock();
+  engine_.hash(*chunk);
+  lock.lock();
+  const SessionPtr keep = session_;
+  keep->hashed(chunk);
+}
+
+Status OpenFile::write(Lock& lock, std::uint64_t offset, ByteSpan bytes, std::size_t& done) {
+  while (done < bytes.size()) {
+    std::size_t length = bytes.size() - done;
+    const std::uint64_t at = offset + done;
+    auto slot = session_->begin_write(at, length);
+    if (!slot.has_value()) {
+      if (slot.error().code == Code::kWouldBlock) engine_.relieve_window();
+      return fail(slot.error());
+    }
+    lock.unlock();
+    std::memcpy((*slot)->data + at % engine_.window().chunk_bytes(), bytes.data() + done, length);
+    lock.lock();
+    done += length;
+    finish_hash(lock, session_->end_write(**slot, at, length));
+  }
+  return {};
+}
+
+Result<std::uint64_t> OpenFile::append_at(Lock&, std::uint64_t bytes) {
+  return session_->extend(bytes);
+}
+
+Result<MutableByteSpan> OpenFile::reserve(Lock&, std::uint64_t offset, std::size_t bytes) {
+  if (bytes == 0 || reserved_.contains(offset))
+    return fail(Code::kInvalidArgument, "client.reserve");
+  auto slot = session_->begin_write(offset, bytes);
+  if (!slot.has_value()) {
+    if (slot.error().code == Code::kWouldBlock) engine_.relieve_window();
+    return fail(slot.error());
+  }
+  reserved_[offset] = Reserved{*slot, bytes};
+  return MutableByteSpan((*slot)->data + offset % engine_.window().chunk_bytes(), bytes);
+}
+
+Status OpenFile::submit(Lock& lock, std::uint64_t offset, std::size_t bytes) {
+  const auto found = reserved_.find(offset);
+  if (found == reserved_.end() || bytes > found->second.bytes) {
+    return fail(Code::kInvalidArgument, "client.submit");
+  }
+  Slot* slot = found->second.slot;
+  reserved_.erase(found);
+  finish_hash(lock, session_->end_write(*slot, offset, bytes));
+  if (session_->error().has_value()) return fail(*session_->error());
+  return {};
+}
+
+Status OpenFile::adopt(Lock& lock, Slot& slot, std::uint64_t offset) {
+  auto chunk = session_->adopt(slot, offset);
+  if (!chunk.has_value()) return fail(chunk.error());
+  finish_hash(lock, std::move(*chunk));
+  return {};
+}
+
+}  // namespace stdchk::client

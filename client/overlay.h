@@ -1,0 +1,140 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "core/assert.h"
+
+namespace stdchk::client {
+
+struct Slot;
+struct OutChunk;
+
+/// A Piece is where bytes that a session wrote are: in a slot that is still filled, or in a chunk
+/// that was cut (and whose bytes are in a slot or stored).
+struct Piece {
+  Slot* slot = nullptr;             ///< set: in the slot, at `offset`
+  std::shared_ptr<OutChunk> chunk;  ///< set: in the chunk, at `offset`
+  std::uint32_t offset = 0;
+
+  Piece at(std::uint64_t skip) const {
+    return Piece{slot, chunk, offset + static_cast<std::uint32_t>(skip)};
+  }
+  bool continued_by(const Piece& next, std::uint64_t length) const {
+    return slot == next.slot && chunk == next.chunk && offset + length == next.offset;
+  }
+};
+
+/// An Overlay is what a session has written over its base version: ranges of the file that do not
+/// overlap, each with the place of its bytes. The last write of a byte wins.
+///
+/// Threads: one at a time (the engine's lock).
+class Overlay {
+ public:
+  struct Entry {
+    std::uint64_t length = 0;
+    Piece piece;
+  };
+  using Entries = std::map<std::uint64_t, Entry>;  ///< by file offset
+
+  /// Puts a piece over [offset, offset + length). `removed(piece, length)` is called for each
+  /// piece, or part of one, that is covered by it and no longer referred to.
+  template <class Removed>
+  void put(std::uint64_t offset, std::uint64_t length, Piece piece, Removed removed) {
+    if (length == 0) return;
+    erase(offset, offset + length, removed);
+    auto next = entries_.lower_bound(offset);
+    if (next != entries_.begin()) {
+      auto before = std::prev(next);
+      Entry& entry = before->second;
+      if (before->first + entry.length == offset && entry.piece.continued_by(piece, entry.length) &&
+          entry.length + length <= kEntryMax) {
+        entry.length += length;
+        return;
+      }
+    }
+    entries_.emplace_hint(next, offset, Entry{length, std::move(piece)});
+  }
+
+  /// Takes [from, to) out.
+  template <class Removed>
+  void erase(std::uint64_t from, std::uint64_t to, Removed removed) {
+    auto entry = entries_.lower_bound(from);
+    if (entry != entries_.begin()) {
+      auto before = std::prev(entry);
+      const std::uint64_t end = before->first + before->second.length;
+      if (end > from) {
+        const Piece piece = before->second.piece;
+        const std::uint64_t start = before->first;
+        before->second.length = from - start;
+        if (end > to) {
+          entries_.emplace(to, Entry{end - to, piece.at(to - start)});
+          removed(piece.at(from - start), to - from);
+          return;
+        }
+        removed(piece.at(from - start), end - from);
+      }
+    }
+    while (entry != entries_.end() && entry->first < to) {
+      const std::uint64_t end = entry->first + entry->second.length;
+      const Piece piece = entry->second.piece;
+      const std::uint64_t start = entry->first;
+      entry = entries_.erase(entry);
+      if (end > to) {
+        entries_.emplace(to, Entry{end - to, piece.at(to - start)});
+        removed(piece, to - start);
+        return;
+      }
+      removed(piece, end - start);
+    }
+  }
+
+  /// Calls `visit(offset, length, const Piece*)` for each run in [from, to), in order; nullptr
+  /// where nothing was written. Stops when it answers false.
+  template <class Visit>
+  void visit(std::uint64_t from, std::uint64_t to, Visit visit_run) const {
+    auto entry = entries_.upper_bound(from);
+    if (entry != entries_.begin()) --entry;
+    while (from < to) {
+      if (entry != entries_.end() && entry->first + entry->second.length <= from) {
+        ++entry;
+        continue;
+      }
+      if (entry == entries_.end() || entry->first >= to) {
+        visit_run(from, to - from, static_cast<const Piece*>(nullptr));
+        return;
+      }
+      if (entry->first > from) {
+        if (!visit_run(from, entry->first - from, static_cast<const Piece*>(nullptr))) return;
+        from = entry->first;
+        continue;
+      }
+      const Piece piece = entry->second.piece.at(from - entry->first);
+      const std::uint64_t end = std::min(to, entry->first + entry->second.length);
+      if (!visit_run(from, end - from, &piece)) return;
+      from = end;
+      ++entry;
+    }
+  }
+
+  const Entries& entries() const { return entries_; }
+  Entries& entries() { return entries_; }
+  bool empty() const { return entries_.empty(); }
+  void clear() { entries_.clear(); }
+  /// The end of the last written range; 0: nothing is written.
+  std::uint64_t end() const {
+    if (entries_.empty()) return 0;
+    const auto& last = *std::prev(entries_.end());
+    return last.first + last.second.length;
+  }
+
+ private:
+  static constexpr std::uint64_t kEntryMax = 0xFFFFFFFF;
+  Entries entries_;
+};
+
+}  // namespace stdchk::client

@@ -1,0 +1,223 @@
+#include "client/reader.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "core/limits.h"
+#include "core/log.h"
+#include "core/naming.h"
+
+namespace stdchk::client {
+namespace {
+
+constexpr std::uint64_t kDrainedPlace = std::uint64_t{1} << 63;
+constexpr std::uint32_t kReloadsMax = 3;
+
+bool has_crc(const Chunk& chunk) { return chunk.crc != 0 || chunk.name.is_named(); }
+
+/// Reads exactly [offset, + size) of a file; what lies behind its end is zeros, as in a hole.
+Status read_file(const std::string& path, std::uint64_t offset, MutableByteSpan out) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return fail_errno("client.drained file");
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t count =
+        ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      const auto error = fail_errno("client.drained file");
+      ::close(fd);
+      return error;
+    }
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  ::close(fd);
+  if (done < out.size()) return fail(Code::kCorrupt, "client.drained file is short");
+  return {};
+}
+
+}  // namespace
+
+/// A Fetch is the way of one chunk into the cache: its sources, one after the other.
+struct Reader::Fetch final : Transfer {
+  Reader* reader = nullptr;
+  CachedChunk* entry = nullptr;
+  Unit unit;
+  bool ahead = false;  ///< nobody waits for it yet
+  std::size_t next_copy = 0;
+  bool drained_tried = false;
+  bool from_drain = false;
+  Error why{Code::kDataLost, 0, "client.read"};
+
+ protected:
+  void finished(Status status) override {
+    const Lock lock(reader->host_.shared.mutex);
+    reader->done(*this, std::move(status));
+  }
+};
+
+Reader::Reader(Host host, std::unique_ptr<Memory> memory, std::size_t buffer_bytes)
+    : host_(std::move(host)),
+      memory_(std::move(memory)),
+      cache_(memory_->bytes(), buffer_bytes, [this](const CacheKey& key) { fetches_.erase(key); }) {
+}
+
+Reader::~Reader() = default;
+
+CacheKey Reader::key_of(const Unit& unit) const {
+  if (!unit.chunk.copies.empty()) {
+    const Extent& extent = unit.chunk.copies.front();
+    return {extent.benefactor.value, extent.offset, 0, unit.chunk.length, unit.chunk.crc};
+  }
+  return {unit.map->file.value | kDrainedPlace, unit.file_offset, unit.map->version,
+          unit.chunk.length, unit.chunk.crc};
+}
+
+CachedChunk* Reader::start(const Unit& unit, bool ahead) {
+  CachedChunk* entry = cache_.add(key_of(unit));
+  if (entry == nullptr) return nullptr;
+  auto& fetch = fetches_[entry->key];
+  fetch = std::make_unique<Fetch>();
+  fetch->reader = this;
+  fetch->entry = entry;
+  fetch->unit = unit;
+  fetch->ahead = ahead;
+  next_source(*fetch);
+  return entry;
+}
+
+void Reader::prefetch(const Unit& unit) {
+  if (unit.chunk.copies.empty() && unit.map == nullptr) return;
+  if (unit.chunk.length > cache_.bytes_max()) return;
+  if (cache_.find(key_of(unit)) == nullptr) start(unit, true);
+}
+
+/// Tries what was not tried yet; when nothing is left the fetch has failed.
+void Reader::next_source(Fetch& fetch) {
+  CachedChunk& entry = *fetch.entry;
+  entry.state = CacheState::kFetching;
+  if (fetch.next_copy < fetch.unit.chunk.copies.size()) {
+    fetch.from_drain = false;
+    fetch.is_write = false;
+    fetch.at = fetch.unit.chunk.copies[fetch.next_copy++];
+    fetch.skip = limits::kExtentHeaderBytes;
+    fetch.memory = memory_.get();
+    fetch.pieces = {MutableByteSpan(entry.data, fetch.unit.chunk.length), {}};
+    entry.valid_from = 0;
+    entry.valid_to = fetch.unit.chunk.length;
+    return host_.submit(fetch);
+  }
+  const VersionMapPtr& map = fetch.unit.map;
+  // The chunk may have moved: its map is fetched again, and the reader comes back with new places.
+  if (map != nullptr && !fetch.unit.chunk.copies.empty() && map->reloads < kReloadsMax) {
+    host_.maps.reload(map);
+    fetch.why = Error{Code::kStale, 0, "client.read"};
+  } else if (map != nullptr && !fetch.drained_tried && !map->drained_path.empty() &&
+             !host_.drain_directory.empty()) {
+    fetch.drained_tried = true;
+    return read_drained(fetch);
+  }
+  entry.state = CacheState::kFailed;
+  entry.error = fetch.why;
+  if (entry.error.code != Code::kStale) {
+    log::error("file {}: {} bytes at {} cannot be read: {}", map == nullptr ? 0 : map->file.value,
+               fetch.unit.chunk.length, fetch.unit.file_offset, describe(entry.error));
+    entry.error = Error{Code::kDataLost, 0, "client.read"};
+  }
+  cache_.unpin(entry);
+  fetches_.erase(entry.key);
+  host_.shared.changed.notify_all();
+}
+
+void Reader::read_drained(Fetch& fetch) {
+  fetch.from_drain = true;
+  CachedChunk& entry = *fetch.entry;
+  entry.valid_from = fetch.unit.slice_chunk_offset;
+  entry.valid_to = fetch.unit.slice_chunk_offset + fetch.unit.slice_length;
+  const MutableByteSpan out(entry.data + entry.valid_from, fetch.unit.slice_length);
+  std::string path = host_.drain_directory + "/" + fetch.unit.map->drained_path;
+  host_.run_later([this, &fetch, path = std::move(path), offset = fetch.unit.file_offset, out] {
+    Status status = read_file(path, offset, out);
+    const Lock lock(host_.shared.mutex);
+    done(fetch, std::move(status));
+  });
+}
+
+void Reader::done(Fetch& fetch, Status status) {
+  if (!status.has_value()) {
+    fetch.why = status.error();
+    return next_source(fetch);
+  }
+  fetch.entry->state = CacheState::kFetched;
+  // Nobody waits for a pin to look at it: the first who wants it checks it.
+  cache_.unpin(*fetch.entry);
+  host_.shared.changed.notify_all();
+  // What was read ahead is checked ahead, too.
+  if (fetch.ahead) host_.run_later([this, key = fetch.entry->key] { check_ahead(key); });
+}
+
+void Reader::check_ahead(const CacheKey& key) {
+  Lock lock(host_.shared.mutex);
+  CachedChunk* entry = cache_.find(key);
+  if (entry == nullptr || entry->state != CacheState::kFetched) return;
+  (void)check(lock, *entry);  // a bad one is on its way from elsewhere now
+}
+
+/// Whoever wants a fetched chunk first checks it, without the lock.
+Status Reader::check(Lock& lock, CachedChunk& entry) {
+  const auto found = fetches_.find(entry.key);
+  if (found == fetches_.end()) return {};
+  Fetch& fetch = *found->second;
+  const Chunk& chunk = fetch.unit.chunk;
+  const bool whole = entry.valid_from == 0 && entry.valid_to == chunk.length;
+  entry.state = CacheState::kChecking;
+  ++entry.pins;
+  bool good = true;
+  if (whole && has_crc(chunk)) {
+    lock.unlock();
+    good = crc32c(0, ByteSpan(entry.data, chunk.length)) == chunk.crc;
+    lock.lock();
+  }
+  host_.shared.changed.notify_all();
+  if (!good) {
+    log::warning("benefactor {}: bytes at {} do not match their checksum",
+                 fetch.from_drain ? 0 : fetch.at.benefactor.value, fetch.at.offset);
+    fetch.why = Error{Code::kCorrupt, 0, "client.read"};
+    next_source(fetch);  // keeps the pin
+    return fail(Code::kWouldBlock, "client.read");
+  }
+  entry.state = CacheState::kReady;
+  --entry.pins;
+  fetches_.erase(found);
+  return {};
+}
+
+Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
+  if (unit.chunk.copies.empty() && unit.map == nullptr) return fail(Code::kDataLost, "client.read");
+  if (unit.chunk.length > cache_.bytes_max()) return fail(Code::kNoMemory, "client.read cache");
+  CachedChunk* entry = cache_.find(key_of(unit));
+  if (entry != nullptr && entry->state == CacheState::kFailed) {
+    const Error why = entry->error;
+    if (entry->pins == 0) cache_.erase(*entry);
+    if (why.code != Code::kStale) return fail(why);
+    return fail(Code::kStale, "client.read");
+  }
+  if (entry == nullptr) {
+    start(unit, false);
+    return fail(Code::kWouldBlock, "client.read");
+  }
+  if (entry->state == CacheState::kFetched) STDCHK_TRY(check(lock, *entry));
+  if (entry->state != CacheState::kReady) return fail(Code::kWouldBlock, "client.read");
+  const std::uint32_t end = unit.slice_chunk_offset + unit.slice_length;
+  if (unit.slice_chunk_offset < entry->valid_from || end > entry->valid_to) {
+    // Another part of the chunk came from the drained file: this one is fetched by itself.
+    if (entry->pins == 0) cache_.erase(*entry);
+    return fail(Code::kWouldBlock, "client.read");
+  }
+  ++entry->pins;
+  cache_.touch(*entry);
+  return entry;
+}
+
+}  // namespace stdchk::client

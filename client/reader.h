@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/chunk_cache.h"
+#include "client/memory.h"
+#include "client/peers.h"
+#include "client/shared.h"
+#include "client/version_map.h"
+#include "core/executor.h"
+
+namespace stdchk::client {
+
+/// A Unit is a part of a chunk that someone wants to read.
+struct Unit {
+  Chunk chunk;
+  std::uint64_t file_offset = 0;  ///< of the slice, for the drained file
+  std::uint32_t slice_length = 0;
+  std::uint32_t slice_chunk_offset = 0;
+  VersionMapPtr map;  ///< nullptr: a session's own chunk
+};
+
+/// A Reader brings chunks into the cache, checked: from a benefactor by one one-sided read, then
+/// from the next copy, then from where the map says it has moved to, then from the drained file.
+///
+/// Owns: the cache and the fetches under way.
+/// Threads: as said at each function.
+/// Errors: kWouldBlock: it is on its way, wait for a change. kDataLost: it is nowhere any more.
+class Reader {
+ public:
+  struct Host {
+    Shared& shared;
+    MapStore& maps;
+    Executor& executor;                     ///< for reads of the drained file
+    std::function<void(Transfer&)> submit;  ///< lock held; soon, on the reactor's thread
+    std::function<void(std::function<void()>)> run_later;  ///< lock held; executor work, soon
+    std::string drain_directory;
+  };
+  Reader(Host host, std::unique_ptr<Memory> memory, std::size_t buffer_bytes);
+  ~Reader();
+
+  /// The unit's chunk, checked and pinned; give it back with unpin(). Lock held; checking lets go
+  /// of the lock for a while.
+  Result<CachedChunk*> get(Lock& lock, const Unit& unit);
+  void unpin(CachedChunk& chunk) { cache_.unpin(chunk); }
+  /// Starts to bring the unit, if there is room for it. Lock held.
+  void prefetch(const Unit& unit);
+  /// How many chunks may be on their way ahead of a reader.
+  std::size_t ahead_max() const { return std::max<std::size_t>(cache_.buffer_count() / 2, 1); }
+
+ private:
+  struct Fetch;
+  CacheKey key_of(const Unit& unit) const;
+  CachedChunk* start(const Unit& unit, bool ahead);
+  void next_source(Fetch& fetch);
+  void read_drained(Fetch& fetch);
+  void done(Fetch& fetch, Status status);
+  void check_ahead(const CacheKey& key);
+  Status check(Lock& lock, CachedChunk& entry);
+
+  Host host_;
+  std::unique_ptr<Memory> memory_;
+  ChunkCache cache_;
+  std::map<CacheKey, std::unique_ptr<Fetch>> fetches_;
+};
+
+}  // namespace stdchk::client

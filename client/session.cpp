@@ -1,0 +1,217 @@
+// The application's side of a session: writes, truncates, what is read back. See
+// session_pipeline.cpp for how chunks go to benefactors and session_commit.cpp for how a version is
+// made.
+#include "client/session.h"
+
+#include <algorithm>
+
+#include "core/extent_header.h"
+#include "core/limits.h"
+
+namespace stdchk::client {
+namespace {
+
+tl::unexpected<Error> would_block() { return fail(Code::kWouldBlock, "client.window"); }
+
+}  // namespace
+
+ByteSpan OutChunk::content() const { return {slot->data + slot_offset, chunk.length}; }
+
+Session::Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncate)
+    : host_(host), id_(opened.session), file_(opened.attributes.id) {
+  attributes_ = opened.attributes;
+  size_ = attributes_.size_bytes;
+  dirty_ = truncate || opened.created;
+  opened_ = host_.clock().now();
+  // Of a file without a version there is nothing to cut: what others commit from now on stays.
+  if (truncate && attributes_.version != 0) {
+    size_ = 0;
+    cut_ = 0;
+  }
+  grants_.add(opened.grants);
+  if (host_.naming() && opened.similar_file) {
+    similar_ = host_.maps().open(opened.similar_file, opened.similar_version);
+  }
+}
+
+Session::~Session() = default;
+
+Attributes Session::attributes() const {
+  Attributes now = attributes_;
+  now.size_bytes = size_;
+  if (dirty_) now.mtime_ns = now.ctime_ns = host_.clock().wall_ns();
+  return now;
+}
+
+void Session::closed(Time opened) { figures_.open_to_close = host_.clock().now() - opened; }
+
+Result<Slot*> Session::begin_write(std::uint64_t offset, std::size_t& length) {
+  if (error_.has_value()) return fail(*error_);
+  if (state_ != State::kOpen) return fail(Code::kStale, "client.write");
+  if (offset + length > limits::kFileBytesMax) return fail(Code::kTooLarge, "client.write");
+  // A commit takes everything or nothing of a moment: writes wait until it is through.
+  if (commit_ != CommitStep::kNone) return would_block();
+  Window& window = host_.window();
+  const std::uint64_t part = offset / window.chunk_bytes();
+  const std::uint64_t within = offset % window.chunk_bytes();
+  length = std::min<std::size_t>(length, window.chunk_bytes() - within);
+  auto found = filling_.find(part);
+  if (found != filling_.end() && found->second->dirty.count() >= kSlotRangesMax) {
+    seal(*found->second);
+    found = filling_.end();
+  }
+  if (found == filling_.end()) {
+    Slot* slot = window.acquire(id_.value, part);
+    if (slot == nullptr) return would_block();
+    found = filling_.emplace(part, slot).first;
+  }
+  window.begin_copy(*found->second);
+  dirty_ = true;
+  return found->second;
+}
+
+OutChunkPtr Session::end_write(Slot& slot, std::uint64_t offset, std::size_t length) {
+  Window& window = host_.window();
+  const auto from = static_cast<std::uint32_t>(offset % window.chunk_bytes());
+  window.end_copy(slot, from, from + static_cast<std::uint32_t>(length));
+  if (!error_.has_value()) {
+    overlay_.put(offset, length, Piece{&slot, nullptr, from},
+                 [this](const Piece& piece, std::uint64_t gone) { removed(piece, gone); });
+    size_ = std::max(size_, offset + length);
+    figures_.bytes_written += length;
+  }
+  if (slot.state == SlotState::kFilling && (window.full(slot) || error_.has_value())) {
+    filling_.erase(slot.part);
+    window.seal(slot);
+    sealed_.push_back(&slot);
+  }
+  return Window::settled(slot) ? settle(slot) : nullptr;
+}
+
+Result<OutChunkPtr> Session::adopt(Slot& slot, std::uint64_t offset) {
+  if (error_.has_value()) return fail(*error_);
+  if (state_ != State::kOpen) return fail(Code::kStale, "client.write");
+  if (commit_ != CommitStep::kNone) return would_block();
+  Window& window = host_.window();
+  const std::uint32_t length = window.chunk_bytes();
+  if (offset + length > limits::kFileBytesMax) return fail(Code::kTooLarge, "client.write");
+  const std::uint64_t part = offset / length;
+  if (filling_.contains(part)) seal(*filling_[part]);
+  window.adopt(slot, id_.value, part);
+  window.begin_copy(slot);
+  dirty_ = true;
+  return end_write(slot, offset, length);
+}
+
+/// The whole slot was written, or nothing more may be: cuts it. One chunk that the caller may hash.
+OutChunkPtr Session::settle(Slot& slot) {
+  std::erase(sealed_, &slot);
+  Window& window = host_.window();
+  const std::uint64_t base = slot.part * window.chunk_bytes();
+  std::vector<OutChunkPtr> chunks;
+  for (const RangeSet::Range& range : slot.dirty.ranges()) {
+    auto chunk = std::make_shared<OutChunk>();
+    chunk->chunk.length = range.to - range.from;
+    chunk->file_offset = base + range.from;
+    chunk->slot_offset = range.from;
+    chunk->order = static_cast<std::uint32_t>(chunks.size());
+    // Every overlay entry in this slot lies within one written range of it.
+    auto entry = overlay_.entries().lower_bound(base + range.from);
+    for (; entry != overlay_.entries().end() && entry->first < base + range.to; ++entry) {
+      Piece& piece = entry->second.piece;
+      if (piece.slot != &slot) continue;
+      piece = Piece{nullptr, chunk, piece.offset - range.from};
+      chunk->live_bytes += entry->second.length;
+    }
+    if (chunk->live_bytes > 0 && !error_.has_value()) chunks.push_back(std::move(chunk));
+  }
+  window.cut(slot, static_cast<std::uint32_t>(chunks.size()));
+  if (chunks.empty()) {
+    host_.shared().changed.notify_all();
+    return nullptr;
+  }
+  pipeline_ += chunks.size();
+  for (const OutChunkPtr& chunk : chunks) {
+    chunk->session = shared_from_this();
+    chunk->slot = &slot;
+  }
+  // Without names only the CRC is computed, best by the thread whose cache has the bytes.
+  if (chunks.size() == 1 && !host_.naming()) return chunks.front();
+  to_hash_.insert(to_hash_.end(), chunks.begin(), chunks.end());
+  host_.kick(*this);
+  return nullptr;
+}
+
+void Session::seal(Slot& slot) {
+  filling_.erase(slot.part);
+  host_.window().seal(slot);
+  sealed_.push_back(&slot);
+  if (!Window::settled(slot)) return;
+  if (OutChunkPtr chunk = settle(slot)) hash_elsewhere(std::move(chunk));
+}
+
+void Session::hash_elsewhere(OutChunkPtr chunk) {
+  to_hash_.push_back(std::move(chunk));
+  host_.kick(*this);
+}
+
+void Session::seal_all() {
+  std::vector<Slot*> slots;
+  for (const auto& [part, slot] : filling_) slots.push_back(slot);
+  std::sort(slots.begin(), slots.end(), [](auto* a, auto* b) { return a->part < b->part; });
+  for (Slot* slot : slots) seal(*slot);
+}
+
+void Session::seal_for_pressure(Slot& slot) { seal(slot); }
+
+Status Session::truncate(std::uint64_t size_bytes) {
+  if (error_.has_value()) return fail(*error_);
+  if (state_ != State::kOpen) return fail(Code::kStale, "client.truncate");
+  if (size_bytes > limits::kFileBytesMax) return fail(Code::kTooLarge, "client.truncate");
+  if (commit_ != CommitStep::kNone) return would_block();
+  dirty_ = true;
+  set_size_ = true;
+  if (size_bytes < size_) {
+    overlay_.erase(size_bytes, std::numeric_limits<std::uint64_t>::max(),
+                   [this](const Piece& piece, std::uint64_t length) { removed(piece, length); });
+    cut_ = std::min(cut_, size_bytes);
+  }
+  size_ = size_bytes;
+  return {};
+}
+
+Result<std::uint64_t> Session::extend(std::uint64_t bytes) {
+  if (error_.has_value()) return fail(*error_);
+  if (commit_ != CommitStep::kNone) return would_block();
+  const std::uint64_t end = size_;
+  if (end + bytes > limits::kFileBytesMax) return fail(Code::kTooLarge, "client.write");
+  size_ = end + bytes;
+  return end;
+}
+
+void Session::removed(const Piece& piece, std::uint64_t length) {
+  if (piece.chunk == nullptr) return;
+  OutChunk& chunk = *piece.chunk;
+  STDCHK_ASSERT(chunk.live_bytes >= length);
+  chunk.live_bytes -= length;
+  if (chunk.live_bytes == 0) dead(chunk);
+}
+
+/// Nothing refers to the chunk's bytes any more. One that is hashed, asked for or written is
+/// dropped when that ends.
+void Session::dead(OutChunk& chunk) {
+  if (chunk.step != OutChunk::Step::kStored) return;
+  chunk.step = OutChunk::Step::kDropped;
+  if (chunk.ours) {
+    grants_.give_back(chunk.chunk.copies.front(), extent_bytes(chunk.chunk.length));
+    chunk.ours = false;
+  }
+}
+
+VersionMapPtr Session::base() {
+  if (attributes_.version == 0) return nullptr;
+  if (base_ == nullptr) base_ = host_.maps().open(file_);
+  return base_;
+}
+
+}  // namespace stdchk::client

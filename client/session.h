@@ -1,0 +1,259 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "client/filesystem.h"
+#include "client/grant_set.h"
+#include "client/overlay.h"
+#include "client/peers.h"
+#include "client/shared.h"
+#include "client/version_map.h"
+#include "client/window.h"
+#include "core/messages/messages.h"
+
+namespace stdchk::client {
+
+class Session;
+
+/// An OutChunk is a run of bytes that a session sends: cut from a slot, hashed, placed, written.
+///
+/// | step     | bytes are in | leaves when                                              |
+/// |----------|--------------|----------------------------------------------------------|
+/// | hashing  | slot         | CRC and name are known -> asking, carving or stored      |
+/// | asking   | slot         | sent in a Place batch -> asked                           |
+/// | asked    | slot         | answered: existing -> stored, else -> carving            |
+/// | carving  | slot         | an extent was carved -> writing                          |
+/// | writing  | slot         | delivered -> stored; failed -> carving, elsewhere        |
+/// | stored   | the extent   |                                                          |
+/// | dropped  | nowhere      | nothing refers to it, or the session has failed          |
+struct OutChunk final : Transfer, std::enable_shared_from_this<OutChunk> {
+  enum class Step : std::uint8_t {
+    kHashing,
+    kAsking,
+    kAsked,
+    kCarving,
+    kWriting,
+    kStored,
+    kDropped
+  };
+  std::shared_ptr<Session> session;  ///< while in the pipeline
+  std::shared_ptr<OutChunk> self;    ///< while the transport has it
+  Chunk chunk;
+  std::uint64_t file_offset = 0;
+  std::uint64_t live_bytes = 0;  ///< of the overlay that refer to it
+  Slot* slot = nullptr;          ///< set while its bytes are there
+  std::uint32_t slot_offset = 0;
+  std::uint32_t order = 0;  ///< among the chunks of its slot: the place of its header
+  std::uint32_t failures = 0;
+  Step step = Step::kHashing;
+  bool ours = false;  ///< its extent was carved by this session and is not committed
+
+  ByteSpan content() const;
+
+ protected:
+  void finished(Status status) override;
+};
+using OutChunkPtr = std::shared_ptr<OutChunk>;
+
+/// What a session wants done outside the lock.
+struct Work {
+  std::vector<OutChunkPtr> hash;
+  std::vector<OutChunkPtr> write;
+  struct Call {
+    msg::Request request;
+    std::function<void(rpc::Answer)> done;
+  };
+  std::vector<Call> calls;
+};
+
+/// What sessions use of the engine. Functions are called with the lock held, but for take_lock.
+class SessionHost {
+ public:
+  virtual ~SessionHost() = default;
+  virtual Shared& shared() = 0;
+  virtual Window& window() = 0;
+  virtual const Memory& window_memory() = 0;
+  virtual Clock& clock() = 0;
+  virtual bool naming() const = 0;
+  virtual std::uint64_t arena_bytes_total() const = 0;
+  virtual MapStore& maps() = 0;
+  virtual ClientId client() const = 0;
+  /// Has the reactor call plan() soon.
+  virtual void kick(Session& session) = 0;
+  virtual void kick_after(Session& session, Duration delay) = 0;
+  /// The manager has answered a commit.
+  virtual void committed(const msg::Commit::Reply& reply) = 0;
+  /// The session has ended for good: nothing of it is under way.
+  virtual void ended(Session& session) = 0;
+};
+
+/// A Session is the writing of one file by this process, from the first open to the last close.
+///
+/// Owns: what was written and is not committed; its extents; its share of window slots while they
+/// fill. Threads: any, with the engine's lock held; plan() on the reactor's thread only. Errors:
+/// the first one that cannot be mended stays: every later write, sync and commit answers it. Not:
+/// usable after it has ended.
+class Session final : public std::enable_shared_from_this<Session> {
+ public:
+  Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncate);
+  ~Session();
+
+  FileId file() const { return file_; }
+  SessionId id() const { return id_; }
+  std::uint64_t size() const { return size_; }
+  bool dirty() const { return dirty_; }
+  bool ended() const { return state_ == State::kEnded; }
+  bool ending() const { return state_ != State::kOpen; }
+  const std::optional<Error>& error() const { return error_; }
+  Attributes attributes() const;
+  SessionFigures figures() const { return figures_; }
+  void count_call() { ++figures_.manager_calls; }
+  void closed(Time opened);
+
+  // ---- writing: any thread, lock held. kWouldBlock: wait for a change and try again.
+  /// A place for bytes of the file from `offset` on; `length` is made shorter to what fits there.
+  Result<Slot*> begin_write(std::uint64_t offset, std::size_t& length);
+  /// The bytes are there. Answers a chunk that the caller should hash now, or nullptr.
+  OutChunkPtr end_write(Slot& slot, std::uint64_t offset, std::size_t length);
+  /// Takes a borrowed slot that holds the whole chunk at `offset`.
+  Result<OutChunkPtr> adopt(Slot& slot, std::uint64_t offset);
+  /// Has a hash thread do what end_write() asked of the caller.
+  void hash_elsewhere(OutChunkPtr chunk);
+  /// CRC and name are set.
+  void hashed(const OutChunkPtr& chunk);
+  Status truncate(std::uint64_t size_bytes);
+  /// For appending: moves the end of the file and answers where it was.
+  Result<std::uint64_t> extend(std::uint64_t bytes);
+  /// Seals a slot that is still filling, because the window is short of slots.
+  void seal_for_pressure(Slot& slot);
+
+  /// All that was written until now becomes stored.
+  CompletionPtr start_sync();
+  /// All that was written until now becomes a version. With `end` the session ends, too.
+  Result<CompletionPtr> start_commit(bool end);
+  /// Drops what is not committed and ends the session.
+  void abort(Code why);
+
+  // ---- reading: lock held
+  const Overlay& overlay() const { return overlay_; }
+  std::uint64_t cut() const { return cut_; }
+  /// The base version's map, asked for when it is not there yet; nullptr: the base is empty.
+  VersionMapPtr base();
+
+  Shared& shared() { return host_.shared(); }
+
+  // ---- reactor's thread, lock held
+  void plan(Work& work);
+  void written(OutChunk& chunk, Status status);
+  void benefactor_gone(BenefactorId benefactor);
+  /// The manager has ended it.
+  void fenced();
+
+  std::uint32_t openers = 0;  ///< Files that write through it
+
+ private:
+  enum class State { kOpen, kEnding, kEnded };
+  enum class CommitStep { kNone, kFlushing, kSending };
+  struct Sync {
+    std::uint64_t until = 0;
+    CompletionPtr done;
+  };
+
+  OutChunkPtr settle(Slot& slot);
+  void seal(Slot& slot);
+  void seal_all();
+  void removed(const Piece& piece, std::uint64_t length);
+  void dead(OutChunk& chunk);
+  void place(const OutChunkPtr& chunk);
+  bool find_known(const OutChunkPtr& chunk);
+  void alias(const OutChunkPtr& chunk, const OutChunkPtr& target);
+  void stored(OutChunk& chunk, SlotState from);
+  void drop(OutChunk& chunk, SlotState from);
+  void finish_chunk();
+  void fail_with(Error why);
+  void plan_hash(Work& work);
+  void plan_place(Work& work);
+  void plan_writes(Work& work);
+  void plan_grants(Work& work);
+  void plan_return(Work& work);
+  void plan_commit(Work& work);
+  void plan_end(Work& work);
+  std::uint64_t wanted_bytes(bool asking) const;
+  void send_place(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t want);
+  void on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want, rpc::Answer answer);
+  void on_no_space(const rpc::Failure& failure, std::uint64_t want);
+  void build_commit();
+  void send_commit_part(Work& work);
+  void on_committed_part(rpc::Answer answer);
+  void finish_commit(Status status);
+  void finish_syncs();
+  void remember_similar();
+
+  SessionHost& host_;
+  const SessionId id_;
+  const FileId file_;
+  Attributes attributes_;
+  State state_ = State::kOpen;
+  std::optional<Error> error_;
+  SessionFigures figures_;
+  Time opened_{};
+
+  // What was written.
+  Overlay overlay_;
+  std::unordered_map<std::uint64_t, Slot*> filling_;  ///< by part
+  std::vector<Slot*> sealed_;                         ///< not cut yet: copies under way
+  std::uint64_t size_ = 0;
+  bool dirty_ = false;
+  bool set_size_ = false;
+  std::uint64_t cut_ = std::numeric_limits<std::uint64_t>::max();
+  VersionMapPtr base_;
+
+  // The pipeline. `pipeline_` counts chunks between cut and stored or dropped.
+  std::deque<OutChunkPtr> to_hash_;
+  std::deque<OutChunkPtr> to_ask_;
+  std::deque<OutChunkPtr> to_carve_;
+  std::uint64_t pipeline_ = 0;
+  std::uint64_t in_transport_ = 0;
+  std::uint64_t calls_in_flight_ = 0;
+  std::size_t places_in_flight_ = 0;
+  std::size_t batch_target_ = 4;
+  std::unordered_map<ChunkName, std::weak_ptr<OutChunk>> own_names_;
+  std::unordered_map<ChunkName, Chunk> known_;  ///< chunks of the base and of the similar version
+  VersionMapPtr similar_;
+  bool similar_read_ = false;
+
+  // Space.
+  GrantSet grants_;
+  std::set<BenefactorId> avoid_;
+  std::vector<GrantId> returned_;
+  Time grants_used_{};    ///< when space was granted or carved last
+  Time idle_check_at_{};  ///< none: no check is due
+  std::vector<Extent> abandoned_;
+  bool want_in_flight_ = false;
+  bool shortage_ = false;
+  std::uint32_t no_space_ = 0;
+  Time no_space_since_{};
+  Time grants_not_before_{};
+  Time writes_not_before_{};  ///< writes have failed again and again
+
+  // Commit and sync.
+  std::vector<Sync> syncs_;
+  CommitStep commit_ = CommitStep::kNone;
+  bool commit_ends_ = false;
+  bool commit_in_flight_ = false;
+  CompletionPtr commit_done_;
+  std::vector<msg::Commit> parts_;
+  std::size_t next_part_ = 0;
+  bool close_sent_ = false;
+};
+using SessionPtr = std::shared_ptr<Session>;
+
+}  // namespace stdchk::client

@@ -1,0 +1,195 @@
+// How a session becomes a version, and how it ends.
+#include <algorithm>
+#include <unordered_map>
+
+#include "client/session.h"
+#include "core/limits.h"
+#include "core/log.h"
+
+namespace stdchk::client {
+
+CompletionPtr Session::start_sync() {
+  auto done = std::make_shared<Completion>();
+  seal_all();
+  syncs_.push_back(Sync{0, done});
+  finish_syncs();
+  host_.kick(*this);
+  return done;
+}
+
+void Session::finish_syncs() {
+  if (syncs_.empty()) return;
+  if (!error_.has_value() && (pipeline_ > 0 || !sealed_.empty())) return;
+  for (const Sync& sync : syncs_) {
+    sync.done->status = error_.has_value() ? Status(fail(*error_)) : Status{};
+  }
+  syncs_.clear();
+  host_.shared().changed.notify_all();
+}
+
+Result<CompletionPtr> Session::start_commit(bool end) {
+  if (commit_ != CommitStep::kNone) return fail(Code::kWouldBlock, "client.commit");
+  auto done = std::make_shared<Completion>();
+  if (error_.has_value()) {
+    done->status = fail(*error_);
+    if (end) abort(error_->code);
+    return done;
+  }
+  if (state_ != State::kOpen) return fail(Code::kStale, "client.commit");
+  if (!dirty_) {
+    done->status = Status{};
+    if (end) {
+      state_ = State::kEnding;
+      host_.kick(*this);
+    }
+    return done;
+  }
+  commit_ = CommitStep::kFlushing;
+  commit_ends_ = end;
+  commit_done_ = done;
+  if (end) state_ = State::kEnding;
+  seal_all();
+  host_.kick(*this);
+  return done;
+}
+
+void Session::plan_commit(Work& work) {
+  if (commit_ == CommitStep::kNone || commit_in_flight_) return;
+  if (error_.has_value()) return finish_commit(fail(*error_));
+  if (commit_ == CommitStep::kFlushing) {
+    if (pipeline_ > 0 || !sealed_.empty()) return;
+    build_commit();
+    commit_ = CommitStep::kSending;
+  }
+  send_commit_part(work);
+}
+
+/// The written ranges as messages, none of them too long.
+void Session::build_commit() {
+  parts_.clear();
+  next_part_ = 0;
+  parts_.emplace_back();
+  std::unordered_map<const OutChunk*, std::uint32_t> numbers;
+  for (const auto& [offset, entry] : overlay_.entries()) {
+    STDCHK_ASSERT(entry.piece.chunk != nullptr);
+    const OutChunk& chunk = *entry.piece.chunk;
+    STDCHK_ASSERT(chunk.step == OutChunk::Step::kStored);  // rule M1
+    if (parts_.back().written.slices.size() >= limits::kMapPageSlicesMax) {
+      parts_.emplace_back();
+      numbers.clear();
+    }
+    ChunkMap& map = parts_.back().written;
+    const auto [number, is_new] =
+        numbers.emplace(&chunk, static_cast<std::uint32_t>(map.chunks.size()));
+    if (is_new) map.chunks.push_back(chunk.chunk);
+    map.slices.push_back(Slice{offset, static_cast<std::uint32_t>(entry.length), entry.piece.offset,
+                               number->second});
+  }
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    parts_[i].session = id_;
+    parts_[i].part = static_cast<std::uint32_t>(i);
+    parts_[i].last = i + 1 == parts_.size();
+  }
+  msg::Commit& last = parts_.back();
+  last.set_size = set_size_;
+  last.size_bytes = size_;
+  last.cut_before = cut_ != std::numeric_limits<std::uint64_t>::max();
+  last.cut_bytes = last.cut_before ? cut_ : 0;
+  last.mtime_ns = host_.clock().wall_ns();
+  last.abandoned = abandoned_;
+  last.end = commit_ends_;
+}
+
+void Session::send_commit_part(Work& work) {
+  commit_in_flight_ = true;
+  ++calls_in_flight_;
+  ++figures_.manager_calls;
+  work.calls.push_back({parts_[next_part_++], [self = shared_from_this()](rpc::Answer answer) {
+                          const Lock lock(self->host_.shared().mutex);
+                          self->on_committed_part(std::move(answer));
+                        }});
+}
+
+void Session::on_committed_part(rpc::Answer answer) {
+  --calls_in_flight_;
+  commit_in_flight_ = false;
+  host_.kick(*this);
+  if (!answer.has_value()) return finish_commit(fail(answer.error().error));
+  auto* reply = std::get_if<msg::Commit::Reply>(&*answer);
+  if (reply == nullptr) return finish_commit(fail(Code::kMalformed, "client.commit"));
+  if (next_part_ < parts_.size()) return;  // plan() sends the next one
+  // What was written is the base from now on. Its extents belong to the version.
+  for (const auto& [offset, entry] : overlay_.entries()) entry.piece.chunk->ours = false;
+  overlay_.clear();
+  own_names_.clear();
+  abandoned_.clear();
+  attributes_ = reply->attributes;
+  host_.committed(*reply);
+  size_ = attributes_.size_bytes;
+  cut_ = std::numeric_limits<std::uint64_t>::max();
+  set_size_ = false;
+  dirty_ = false;
+  base_.reset();
+  if (commit_ends_) close_sent_ = true;
+  finish_commit({});
+}
+
+void Session::finish_commit(Status status) {
+  parts_.clear();
+  next_part_ = 0;
+  commit_ = CommitStep::kNone;
+  const CompletionPtr done = std::move(commit_done_);
+  commit_done_ = nullptr;
+  if (!status.has_value()) {
+    if (!error_.has_value()) fail_with(status.error());
+    if (commit_ends_) {
+      state_ = State::kEnding;
+      log::warning("file {}: what was written is lost, the commit has failed: {}", file_.value,
+                   describe(status.error()));
+    }
+  }
+  if (done != nullptr) done->status = std::move(status);
+  host_.kick(*this);
+  host_.shared().changed.notify_all();
+}
+
+void Session::abort(Code why) {
+  if (state_ == State::kEnded) return;
+  if (!error_.has_value()) {
+    fail_with(Error{why, 0, "client.abort"});
+  }
+  state_ = State::kEnding;
+  host_.kick(*this);
+}
+
+/// Waits until nobody holds anything of the session, then tells the manager.
+void Session::plan_end(Work& work) {
+  if (state_ != State::kEnding || commit_ != CommitStep::kNone) return;
+  if (pipeline_ > 0 || !sealed_.empty() || in_transport_ > 0 || calls_in_flight_ > 0) return;
+  if (close_sent_) {
+    state_ = State::kEnded;
+    overlay_.clear();
+    base_.reset();
+    similar_.reset();
+    known_.clear();
+    host_.shared().changed.notify_all();
+    return host_.ended(*this);
+  }
+  close_sent_ = true;
+  msg::CloseSession close;
+  close.session = id_;
+  close.aborted = error_.has_value();
+  close.aborted_bytes = error_.has_value() ? figures_.bytes_written : 0;
+  close.writes_in_flight = !abandoned_.empty();
+  ++calls_in_flight_;
+  ++figures_.manager_calls;
+  work.calls.push_back({std::move(close), [self = shared_from_this()](rpc::Answer) {
+                          // The manager ends sessions of clients that it does not hear of by
+                          // itself.
+                          const Lock lock(self->host_.shared().mutex);
+                          --self->calls_in_flight_;
+                          self->host_.kick(*self);
+                        }});
+}
+
+}  // namespace stdchk::client

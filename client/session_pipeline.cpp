@@ -1,0 +1,446 @@
+// How the chunks of a session get to the benefactors. See session.h for the steps of a chunk.
+#include <algorithm>
+
+#include "client/session.h"
+#include "core/extent_header.h"
+#include "core/limits.h"
+#include "core/log.h"
+
+namespace stdchk::client {
+namespace {
+
+using namespace std::chrono_literals;
+using Step = OutChunk::Step;
+
+constexpr std::uint32_t kFailuresMax = 16;    ///< failed writes of one chunk
+constexpr std::uint32_t kFailuresAtOnce = 2;  ///< after more the next attempt waits
+constexpr Duration kRetryFirst = 50ms;
+constexpr Duration kRetryLast = 1s;
+constexpr std::size_t kPlacesInFlightMax = 2;
+constexpr std::size_t kBatchTargetMax = 128;
+constexpr Duration kNoSpaceWait = 50ms;    ///< between two attempts, if the manager names none
+constexpr Duration kNoSpacePatience = 5s;  ///< how long a full pool is waited for
+constexpr Duration kNoSpaceGrace = 500ms;  ///< others may give back what they do not use
+constexpr Duration kIdleGrants = 1s;       ///< space that was not used for so long goes back
+constexpr std::uint64_t kFirstWant = limits::kGrantBytesDefault;
+constexpr std::uint64_t kGrowth = 4;  ///< each want is that many times what was granted
+constexpr std::uint64_t kWantMax = 8 * limits::kGiB;
+
+/// Where a failed or dropped chunk's bytes were waiting, for the slot's book-keeping.
+SlotState slot_state(Step step) {
+  switch (step) {
+    case Step::kHashing:
+      return SlotState::kHashing;
+    case Step::kWriting:
+      return SlotState::kWriting;
+    default:
+      return SlotState::kPlacing;
+  }
+}
+
+}  // namespace
+
+void Session::hashed(const OutChunkPtr& chunk) {
+  host_.window().move(*chunk->slot, SlotState::kHashing, SlotState::kPlacing);
+  place(chunk);
+  host_.kick(*this);
+}
+
+/// Its CRC and name are known: where does it go?
+void Session::place(const OutChunkPtr& chunk) {
+  if (error_.has_value() || chunk->live_bytes == 0) return drop(*chunk, SlotState::kPlacing);
+  if (!host_.naming()) {
+    chunk->step = Step::kCarving;
+    to_carve_.push_back(chunk);
+    return;
+  }
+  remember_similar();
+  if (find_known(chunk)) return;
+  own_names_[chunk->chunk.name] = chunk;
+  chunk->step = Step::kAsking;
+  to_ask_.push_back(chunk);
+}
+
+/// True when the same bytes are there already, or on their way in this session.
+bool Session::find_known(const OutChunkPtr& chunk) {
+  if (const auto known = known_.find(chunk->chunk.name);
+      known != known_.end() && known->second.length == chunk->chunk.length) {
+    figures_.bytes_existing += chunk->chunk.length;
+    chunk->chunk = known->second;
+    stored(*chunk, SlotState::kPlacing);
+    return true;
+  }
+  const auto own = own_names_.find(chunk->chunk.name);
+  if (own == own_names_.end()) return false;
+  const OutChunkPtr target = own->second.lock();
+  if (target == nullptr || target->step == Step::kDropped || target->live_bytes == 0 ||
+      target->chunk.length != chunk->chunk.length) {
+    return false;
+  }
+  figures_.bytes_existing += chunk->chunk.length;
+  alias(chunk, target);
+  return true;
+}
+
+/// What refers to `chunk` refers to `target` from now on.
+void Session::alias(const OutChunkPtr& chunk, const OutChunkPtr& target) {
+  const std::uint64_t end = chunk->file_offset + chunk->chunk.length;
+  auto entry = overlay_.entries().lower_bound(chunk->file_offset);
+  for (; entry != overlay_.entries().end() && entry->first < end; ++entry) {
+    if (entry->second.piece.chunk != chunk) continue;
+    entry->second.piece.chunk = target;
+    chunk->live_bytes -= entry->second.length;
+    target->live_bytes += entry->second.length;
+  }
+  STDCHK_ASSERT(chunk->live_bytes == 0);
+  drop(*chunk, SlotState::kPlacing);
+}
+
+void Session::remember_similar() {
+  if (similar_ == nullptr || similar_read_) return;
+  if (similar_->error.has_value()) {
+    similar_.reset();
+    return;
+  }
+  if (!similar_->complete) return host_.maps().load_next(similar_);
+  similar_read_ = true;
+  for (const Chunk& chunk : similar_->map.chunks) {
+    if (chunk.name.is_named() && !chunk.copies.empty()) known_.emplace(chunk.name, chunk);
+  }
+}
+
+void Session::stored(OutChunk& chunk, SlotState from) {
+  chunk.step = Step::kStored;
+  Slot* slot = chunk.slot;
+  chunk.slot = nullptr;
+  host_.window().move(*slot, from, SlotState::kStored);
+  figures_.open_to_stored = host_.clock().now() - opened_;
+  if (chunk.live_bytes == 0) dead(chunk);
+  const auto keep = std::move(chunk.session);
+  finish_chunk();
+}
+
+void Session::drop(OutChunk& chunk, SlotState from) {
+  chunk.step = Step::kDropped;
+  Slot* slot = chunk.slot;
+  chunk.slot = nullptr;
+  host_.window().move(*slot, from, SlotState::kStored);
+  const auto keep = std::move(chunk.session);
+  finish_chunk();
+}
+
+void Session::finish_chunk() {
+  STDCHK_ASSERT(pipeline_ > 0);
+  --pipeline_;
+  finish_syncs();
+  host_.kick(*this);
+  host_.shared().changed.notify_all();
+}
+
+// ---- reactor's thread -------------------------------------------------------------------------
+
+void Session::plan(Work& work) {
+  if (state_ == State::kEnded) return;
+  const auto keep = shared_from_this();
+  plan_hash(work);
+  plan_place(work);
+  plan_writes(work);
+  plan_grants(work);
+  plan_return(work);
+  plan_commit(work);
+  plan_end(work);
+}
+
+void Session::plan_hash(Work& work) {
+  while (!to_hash_.empty()) {
+    OutChunkPtr chunk = std::move(to_hash_.front());
+    to_hash_.pop_front();
+    if (error_.has_value() || chunk->live_bytes == 0) {
+      drop(*chunk, SlotState::kHashing);
+    } else {
+      work.hash.push_back(std::move(chunk));
+    }
+  }
+}
+
+void Session::plan_place(Work& work) {
+  while (!to_ask_.empty() && places_in_flight_ < kPlacesInFlightMax && state_ != State::kEnded) {
+    // One batch is sent as it is, so that nothing waits; a second one only when it is worth a call.
+    if (places_in_flight_ > 0 && to_ask_.size() < batch_target_) return;
+    std::vector<OutChunkPtr> batch;
+    while (!to_ask_.empty() && batch.size() < limits::kPlaceBatchMax) {
+      OutChunkPtr chunk = std::move(to_ask_.front());
+      to_ask_.pop_front();
+      if (error_.has_value() || chunk->live_bytes == 0) {
+        drop(*chunk, SlotState::kPlacing);
+        continue;
+      }
+      chunk->step = Step::kAsked;
+      batch.push_back(std::move(chunk));
+    }
+    if (batch.empty()) return;
+    batch_target_ = std::min(batch_target_ * 2, kBatchTargetMax);
+    // While a full pool is waited for, only what exists is asked for.
+    const bool wants = !want_in_flight_ && host_.clock().now() >= grants_not_before_;
+    send_place(work, std::move(batch), wants ? wanted_bytes(true) : 0);
+  }
+}
+
+void Session::plan_writes(Work& work) {
+  const bool waits = !error_.has_value() && host_.clock().now() < writes_not_before_;
+  while (!to_carve_.empty() && !waits) {
+    OutChunkPtr chunk = to_carve_.front();
+    if (error_.has_value() || chunk->live_bytes == 0) {
+      to_carve_.pop_front();
+      drop(*chunk, SlotState::kPlacing);
+      continue;
+    }
+    const auto extent = grants_.carve(extent_bytes(chunk->chunk.length), avoid_);
+    if (!extent.has_value()) return;
+    to_carve_.pop_front();
+    no_space_ = 0;
+    grants_used_ = host_.clock().now();
+    chunk->chunk.copies = {*extent};
+    chunk->ours = true;
+    chunk->step = Step::kWriting;
+    chunk->self = chunk;
+    host_.window().move(*chunk->slot, SlotState::kPlacing, SlotState::kWriting);
+    const ExtentHeader header{
+        chunk->chunk.name, chunk->chunk.length, chunk->chunk.crc, file_,
+        static_cast<std::uint32_t>(chunk->file_offset / host_.window().chunk_bytes())};
+    chunk->is_write = true;
+    chunk->at = *extent;
+    chunk->memory = &host_.window_memory();
+    std::byte* const data = chunk->slot->data + chunk->slot_offset;
+    if (chunk->slot_offset == 0) {
+      // The header lies in front of the data: one piece.
+      std::byte* const head = data - limits::kExtentHeaderBytes;
+      encode_extent_header(header, head);
+      chunk->pieces = {MutableByteSpan(head, limits::kExtentHeaderBytes + chunk->chunk.length), {}};
+    } else {
+      std::byte* const head =
+          chunk->slot->data - (chunk->order + 2) * std::size_t{limits::kExtentHeaderBytes};
+      encode_extent_header(header, head);
+      chunk->pieces = {MutableByteSpan(head, limits::kExtentHeaderBytes),
+                       MutableByteSpan(data, chunk->chunk.length)};
+    }
+    figures_.bytes_sent += limits::kExtentHeaderBytes + chunk->chunk.length;
+    ++in_transport_;
+    work.write.push_back(std::move(chunk));
+  }
+}
+
+/// What to ask for; 0: enough is there.
+std::uint64_t Session::wanted_bytes(bool asking) const {
+  std::uint64_t need = 0;
+  for (const OutChunkPtr& chunk : to_carve_) need += extent_bytes(chunk->chunk.length);
+  const std::uint64_t chunk = extent_bytes(host_.window().chunk_bytes());
+  const std::uint64_t window = host_.window().slot_count() * chunk;
+  const std::uint64_t low = std::min(window, grants_.granted_bytes() / 2) / chunk;
+  const bool is_low = grants_.room_for(chunk, avoid_, low) < low;
+  if (need == 0 && !is_low && !(asking && grants_.granted_bytes() == 0)) return 0;
+  if (no_space_ > 0) return need;
+  // A file that is being closed needs no more than what it has.
+  if (commit_ends_ && commit_ != CommitStep::kNone) return need;
+  if (shortage_) return std::max(need, std::min(window, limits::kGrantBytesDefault));
+  // No session takes more than a share of the pool ahead of need: others write, too.
+  const std::uint64_t share = std::max(host_.arena_bytes_total() / 4, chunk);
+  return std::max(
+      need, std::min({std::max(kFirstWant, kGrowth * grants_.granted_bytes()), share, kWantMax}));
+}
+
+void Session::plan_grants(Work& work) {
+  if (error_.has_value() || want_in_flight_) return;
+  // Nothing is fetched ahead for a session that writes nothing more.
+  if (to_carve_.empty() && (state_ != State::kOpen || (pipeline_ == 0 && filling_.empty()))) return;
+  if (host_.clock().now() < grants_not_before_) return;
+  const std::uint64_t want = wanted_bytes(false);
+  if (want > 0) send_place(work, {}, want);
+}
+
+/// A session that has not used its space for a while does not keep it from others.
+void Session::plan_return(Work& work) {
+  if (state_ != State::kOpen || error_.has_value() || grants_.free_bytes() == 0) return;
+  const Time now = host_.clock().now();
+  if (grants_used_ == Time{}) grants_used_ = now;
+  if (now < idle_check_at_) return;
+  if (idle_check_at_ != Time{} && now - grants_used_ >= kIdleGrants) {
+    const auto unused = grants_.drop_untouched();
+    returned_.insert(returned_.end(), unused.begin(), unused.end());
+    if (!unused.empty()) send_place(work, {}, 0);
+    idle_check_at_ = {};
+    return;
+  }
+  idle_check_at_ = now + kIdleGrants;
+  host_.kick_after(*this, kIdleGrants);
+}
+
+void Session::send_place(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t want) {
+  msg::Place place;
+  place.session = id_;
+  place.want_bytes = want;
+  place.avoid.assign(avoid_.begin(), avoid_.end());
+  place.returned.swap(returned_);
+  for (const OutChunkPtr& chunk : batch) {
+    place.chunks.push_back({chunk->chunk.name, chunk->chunk.length});
+  }
+  if (!batch.empty()) ++places_in_flight_;
+  if (want > 0) want_in_flight_ = true;
+  ++calls_in_flight_;
+  ++figures_.manager_calls;
+  work.calls.push_back({std::move(place), [self = shared_from_this(), batch = std::move(batch),
+                                           want](rpc::Answer answer) mutable {
+                          const Lock lock(self->host_.shared().mutex);
+                          self->on_placed(batch, want, std::move(answer));
+                          batch.clear();
+                        }});
+}
+
+void Session::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want,
+                        rpc::Answer answer) {
+  --calls_in_flight_;
+  if (!batch.empty()) --places_in_flight_;
+  if (want > 0) want_in_flight_ = false;
+  host_.kick(*this);
+  host_.shared().changed.notify_all();
+  auto* reply = answer.has_value() ? std::get_if<msg::Place::Reply>(&*answer) : nullptr;
+  if (!answer.has_value() && answer.error().error.code == Code::kNoSpace) {
+    // The look-up itself is repeated with the next call.
+    for (const OutChunkPtr& chunk : batch) {
+      chunk->step = Step::kAsking;
+      to_ask_.push_back(chunk);
+    }
+    return on_no_space(answer.error(), want);
+  }
+  if (reply == nullptr) {
+    fail_with(answer.has_value() ? Error{Code::kMalformed, 0, "client.place"}
+                                 : answer.error().error);
+    for (const OutChunkPtr& chunk : batch) drop(*chunk, SlotState::kPlacing);
+    return;
+  }
+  std::uint64_t granted = 0;
+  for (const Grant& grant : reply->grants) granted += grant.length;
+  grants_.add(reply->grants);
+  if (granted > 0) grants_used_ = host_.clock().now();
+  shortage_ = shortage_ || granted < want / 2;
+  std::vector<const Chunk*> existing(batch.size(), nullptr);
+  for (const auto& found : reply->existing) {
+    if (found.index < batch.size()) existing[found.index] = &found.chunk;
+  }
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const OutChunkPtr& chunk = batch[i];
+    if (error_.has_value() || chunk->live_bytes == 0) {
+      drop(*chunk, SlotState::kPlacing);
+    } else if (existing[i] != nullptr && existing[i]->length == chunk->chunk.length) {
+      figures_.bytes_existing += chunk->chunk.length;
+      const ChunkName name = chunk->chunk.name;
+      chunk->chunk = *existing[i];
+      chunk->chunk.name = name;
+      stored(*chunk, SlotState::kPlacing);
+    } else {
+      chunk->step = Step::kCarving;
+      to_carve_.push_back(chunk);
+    }
+  }
+  if (want > 0 && granted == 0 && !to_carve_.empty()) {
+    on_no_space(rpc::Failure{Error{Code::kNoSpace, 0, "client.place"}, {}, {}}, want);
+  }
+}
+
+/// The pool is full, or full outside what is avoided. Less is asked for, then benefactors that had
+/// failed are tried again, then the session waits as long as the manager advises; then it fails.
+void Session::on_no_space(const rpc::Failure& failure, std::uint64_t) {
+  const Time now = host_.clock().now();
+  shortage_ = true;
+  if (no_space_++ == 0) {
+    no_space_since_ = now;
+    return;  // at once, with no more than what is needed
+  }
+  if (!avoid_.empty() && no_space_ == 2) {
+    avoid_.clear();
+    return;
+  }
+  const bool advised = failure.retry_after > Duration::zero() || !avoid_.empty();
+  const Duration patience = advised ? Duration(kNoSpacePatience) : Duration(kNoSpaceGrace);
+  if (now - no_space_since_ > patience) return fail_with(failure.error);
+  const Duration wait = std::max(failure.retry_after, Duration(kNoSpaceWait));
+  grants_not_before_ = now + wait;
+  host_.kick_after(*this, wait);
+}
+
+void OutChunk::finished(Status status) {
+  // Keeps both alive while they are changed.
+  const SessionPtr owner = session;
+  const OutChunkPtr keep = std::move(self);
+  const Lock lock(owner->shared().mutex);
+  owner->written(*this, status);
+}
+
+void Session::written(OutChunk& chunk, Status status) {
+  --in_transport_;
+  host_.kick(*this);
+  if (status.has_value()) return stored(chunk, SlotState::kWriting);
+  // The write may still land: nothing else goes there before a fence.
+  const Extent extent = chunk.chunk.copies.front();
+  abandoned_.push_back(extent);
+  chunk.chunk.copies.clear();
+  chunk.ours = false;
+  if (avoid_.insert(extent.benefactor).second) {
+    log::warning("file {}: benefactor {} is avoided from now on: {}", file_.value,
+                 extent.benefactor.value, describe(status.error()));
+    const auto unused = grants_.drop(extent.benefactor);
+    returned_.insert(returned_.end(), unused.begin(), unused.end());
+  }
+  if (++chunk.failures > kFailuresMax) fail_with(status.error());
+  if (error_.has_value() || chunk.live_bytes == 0) return drop(chunk, SlotState::kWriting);
+  host_.window().move(*chunk.slot, SlotState::kWriting, SlotState::kPlacing);
+  chunk.step = Step::kCarving;
+  to_carve_.push_front(chunk.shared_from_this());
+  if (chunk.failures <= kFailuresAtOnce) return;
+  // Each attempt may fail in no time: it must not be the last before anyone is back.
+  const Duration wait = std::min<Duration>(
+      kRetryLast, kRetryFirst * (1U << std::min(chunk.failures - kFailuresAtOnce, 5U)));
+  writes_not_before_ = host_.clock().now() + wait;
+  host_.kick_after(*this, wait);
+}
+
+void Session::benefactor_gone(BenefactorId benefactor) {
+  if (state_ == State::kEnded || error_.has_value()) return;
+  grants_.drop(benefactor);
+  avoid_.insert(benefactor);
+  for (const auto& [offset, entry] : overlay_.entries()) {
+    const OutChunkPtr& chunk = entry.piece.chunk;
+    if (chunk == nullptr || chunk->step != Step::kStored || !chunk->ours) continue;
+    if (chunk->chunk.copies.front().benefactor == benefactor) {
+      return fail_with(Error{Code::kDataLost, 0, "client.session: a benefactor ended"});
+    }
+  }
+}
+
+void Session::fenced() {
+  if (state_ == State::kEnded) return;
+  fail_with(Error{Code::kFenced, 0, "client.session"});
+  close_sent_ = true;  // the manager has ended it
+}
+
+/// Gives up what is not stored. Chunks that others hold (hash threads, calls, the transport) are
+/// dropped when they come back.
+void Session::fail_with(Error why) {
+  if (error_.has_value()) return;
+  error_ = why;
+  if (why.code != Code::kCancelled) {
+    log::warning("file {}: the session has failed: {}", file_.value, describe(why));
+  }
+  seal_all();
+  for (auto* queue : {&to_hash_, &to_ask_, &to_carve_}) {
+    std::deque<OutChunkPtr> chunks;
+    chunks.swap(*queue);
+    for (const OutChunkPtr& chunk : chunks) drop(*chunk, slot_state(chunk->step));
+  }
+  if (commit_done_ != nullptr && !commit_in_flight_) finish_commit(fail(why));
+  finish_syncs();
+  host_.kick(*this);
+  host_.shared().changed.notify_all();
+}
+
+}  // namespace stdchk::client

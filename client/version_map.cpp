@@ -1,0 +1,119 @@
+#include "client/version_map.h"
+
+#include <algorithm>
+
+namespace stdchk::client {
+
+std::size_t VersionMap::find(std::uint64_t offset) const {
+  const auto slice =
+      std::partition_point(map.slices.begin(), map.slices.end(),
+                           [offset](const Slice& s) { return s.file_offset + s.length <= offset; });
+  return static_cast<std::size_t>(slice - map.slices.begin());
+}
+
+bool VersionMap::reaches(std::uint64_t end) const {
+  if (complete) return true;
+  if (map.slices.empty()) return false;
+  const Slice& last = map.slices.back();
+  return last.file_offset + last.length >= end;
+}
+
+MapStore::MapStore(Shared& shared, std::function<ClientId()> client, Call call)
+    : shared_(shared), client_(std::move(client)), call_(std::move(call)) {}
+
+VersionMapPtr MapStore::open(FileId file, Version version) {
+  // The last owner holds the lock when it lets go, as for every change of a map.
+  VersionMapPtr map(new VersionMap, [this, life = life_](VersionMap* dying) {
+    if (dying->resolved && life == life_) released(dying->file, dying->version);
+    delete dying;
+  });
+  map->file = file;
+  map->version = version;
+  load_next(map);
+  return map;
+}
+
+void MapStore::load_next(const VersionMapPtr& map) {
+  if (map->in_flight || map->complete || map->error.has_value()) return;
+  map->in_flight = true;
+  ++loading_[map->file];
+  const std::uint64_t first = map->map.slices.size();
+  call_(msg::GetMap{client_(), map->file, map->version, first},
+        [this, map = VersionMapPtr(map), first](rpc::Answer answer) mutable {
+          const Lock lock(shared_.mutex);
+          on_page(map, first, std::move(answer));
+          map.reset();
+          shared_.changed.notify_all();
+        });
+}
+
+void MapStore::reload(const VersionMapPtr& map) {
+  if (map->in_flight) return;
+  map->map = ChunkMap{};
+  map->complete = false;
+  ++map->reloads;
+  load_next(map);
+}
+
+void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first, rpc::Answer answer) {
+  map->in_flight = false;
+  if (--loading_[map->file] == 0) loading_.erase(map->file);
+  if (!answer.has_value()) {
+    map->error = answer.error().error;
+    return unpin_unused(map->file);
+  }
+  auto* reply = std::get_if<msg::GetMap::Reply>(&*answer);
+  if (reply == nullptr || first != map->map.slices.size()) {
+    map->error = Error{Code::kMalformed, 0, "client.get map"};
+    return unpin_unused(map->file);
+  }
+  if (!map->resolved) {
+    map->resolved = true;
+    map->version = reply->attributes.version;
+    ++pins_[{map->file, map->version}];
+  }
+  map->attributes = reply->attributes;
+  map->drained_path = std::move(reply->drained_path);
+  const auto chunks = static_cast<std::uint32_t>(map->map.chunks.size());
+  for (Chunk& chunk : reply->page.chunks) map->map.chunks.push_back(std::move(chunk));
+  for (Slice slice : reply->page.slices) {
+    slice.chunk += chunks;
+    if (slice.chunk >= map->map.chunks.size()) {
+      map->error = Error{Code::kMalformed, 0, "client.get map"};
+      break;
+    }
+    map->map.slices.push_back(slice);
+  }
+  map->complete = map->map.slices.size() >= reply->slice_count;
+  if (!map->complete && reply->page.slices.empty()) {
+    map->error = Error{Code::kMalformed, 0, "client.get map"};
+  }
+  unpin_unused(map->file);
+}
+
+void MapStore::released(FileId file, Version version) {
+  const auto pin = pins_.find({file, version});
+  if (pin == pins_.end() || pin->second == 0) return;
+  --pin->second;
+  unpin_unused(file);
+}
+
+void MapStore::unpin_unused(FileId file) {
+  // A page on its way may be of a version that nobody holds just now: its pin must not be undone.
+  if (loading_.contains(file)) return;
+  for (auto pin = pins_.lower_bound({file, 0}); pin != pins_.end() && pin->first.first == file;) {
+    if (pin->second > 0) {
+      ++pin;
+      continue;
+    }
+    call_(msg::Unpin{client_(), file, pin->first.second}, [](rpc::Answer) {});
+    pin = pins_.erase(pin);
+  }
+}
+
+void MapStore::forget_pins() {
+  ++life_;
+  pins_.clear();
+}
+
+}  // namespace stdchk::client

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "client/shared.h"
+#include "core/messages/messages.h"
+#include "transport/rpc.h"
+
+namespace stdchk::client {
+
+/// A VersionMap is the chunk map of one version of a file, fetched page by page, and pinned: its
+/// chunks stay while this object lives.
+///
+/// Threads: any, with the engine's lock held.
+struct VersionMap {
+  FileId file;
+  Version version = 0;     ///< 0 until the first page is there
+  bool resolved = false;   ///< the first page is there
+  bool complete = false;   ///< all pages are there
+  bool in_flight = false;  ///< a page was asked for
+  std::optional<Error> error;
+  Attributes attributes;
+  std::string drained_path;
+  ChunkMap map;
+  std::uint32_t reloads = 0;  ///< how often the map was fetched anew because extents had moved
+
+  /// Where `offset` is: the first slice that ends behind it.
+  std::size_t find(std::uint64_t offset) const;
+  /// True when all slices that begin before `end` are there.
+  bool reaches(std::uint64_t end) const;
+};
+using VersionMapPtr = std::shared_ptr<VersionMap>;
+
+/// A MapStore fetches chunk maps and keeps count of the pins.
+///
+/// Threads: any, with the engine's lock held. Must outlive the maps that it made.
+class MapStore {
+ public:
+  using Call = std::function<void(msg::Request, std::function<void(rpc::Answer)>)>;
+  /// `call` sends a request to the manager; its callback runs on the reactor's thread, without the
+  /// lock.
+  MapStore(Shared& shared, std::function<ClientId()> client, Call call);
+
+  /// A map of the file's newest version (or of `version`); its first page is asked for at once.
+  VersionMapPtr open(FileId file, Version version = 0);
+  /// Asks for the next page, unless it is on its way.
+  void load_next(const VersionMapPtr& map);
+  /// Fetches the same version's map again from the start: extents have moved.
+  void reload(const VersionMapPtr& map);
+  /// The manager has forgotten all pins.
+  void forget_pins();
+
+ private:
+  using Key = std::pair<FileId, Version>;
+  void on_page(const VersionMapPtr& map, std::uint64_t first, rpc::Answer answer);
+  void released(FileId file, Version version);
+  void unpin_unused(FileId file);
+
+  Shared& shared_;
+  std::function<ClientId()> client_;
+  Call call_;
+  std::map<Key, std::uint32_t> pins_;        ///< maps that hold the version
+  std::map<FileId, std::uint32_t> loading_;  ///< pages on their way: an unpin has to wait for them
+  std::uint64_t life_ = 0;                   ///< of the pins
+};
+
+}  // namespace stdchk::client

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "client/range_set.h"
+#include "core/result.h"
+#include "core/types.h"
+
+namespace stdchk::client {
+
+/// Bytes in front of a slot's data that belong to the slot: a caller that receives requests puts
+/// their heads there; later the extent headers of the slot's chunks lie there.
+inline constexpr std::size_t kSlotHeadroom = 4096;
+/// Separate written ranges in one slot; the next one seals it.
+inline constexpr std::size_t kSlotRangesMax = 32;
+
+/// Who may touch a slot's bytes, by state:
+///
+/// | state    | may write                               | may read                       |
+/// |----------|-----------------------------------------|--------------------------------|
+/// | free     | nobody                                  | nobody                         |
+/// | borrowed | who called borrow()                     | the same                       |
+/// | filling  | callers between begin_copy and end_copy | callers that hold a read pin   |
+/// | sealed   | copies that had begun before            | the same                       |
+/// | hashing  | nobody                                  | a hash thread, read pins       |
+/// | placing  | nobody                                  | read pins                      |
+/// | writing  | nobody; headroom: the reactor           | the transport, read pins       |
+/// | stored   | nobody                                  | read pins; then it is free     |
+enum class SlotState : std::uint8_t {
+  kFree,
+  kBorrowed,
+  kFilling,
+  kSealed,
+  kHashing,
+  kPlacing,
+  kWriting,
+  kStored
+};
+
+/// A Slot is one buffer of the window: a part of one file while it is not free.
+struct Slot {
+  std::byte* data = nullptr;  ///< chunk_bytes of it, aligned to 64; kSlotHeadroom bytes before it
+  std::uint32_t index = 0;
+  SlotState state = SlotState::kFree;
+  std::uint64_t owner = 0;  ///< the session's key
+  std::uint64_t part = 0;   ///< file offset / chunk size
+  RangeSet dirty;
+  std::uint32_t copies = 0;   ///< begun, not ended
+  std::uint32_t readers = 0;  ///< read pins
+  std::uint32_t hashing = 0;  ///< chunks cut from it, by state
+  std::uint32_t placing = 0;
+  std::uint32_t writing = 0;
+  std::uint64_t age = 0;  ///< order of acquire()
+};
+
+/// A Window is the bounded set of buffers between write() and storage, shared by all sessions of a
+/// process. It never grows.
+///
+/// Owns: the slots' states; not their memory.
+/// Threads: one at a time (the engine's lock). The bytes themselves follow the table above.
+/// Errors: acquire() and borrow() answer nullptr when there is no free slot.
+class Window {
+ public:
+  /// `memory` is divided into slots; kInvalidArgument when fewer than two fit.
+  static Result<Window> create(MutableByteSpan memory, std::uint32_t chunk_bytes);
+  /// Memory for `window_bytes` of data.
+  static std::size_t memory_bytes(std::uint64_t window_bytes, std::uint32_t chunk_bytes);
+
+  std::uint32_t chunk_bytes() const { return chunk_bytes_; }
+  std::size_t slot_count() const { return slots_.size(); }
+  std::size_t free_count() const { return free_.size(); }
+  std::size_t filling_count() const { return filling_; }
+  /// Slots on their way from seal() to release().
+  std::size_t busy_count() const { return slots_.size() - free_.size() - borrowed_ - filling_; }
+
+  /// free -> filling.
+  Slot* acquire(std::uint64_t owner, std::uint64_t part);
+  /// free -> borrowed. At most half of the slots can be borrowed.
+  Slot* borrow();
+  /// borrowed -> filling, for the whole part.
+  void adopt(Slot& slot, std::uint64_t owner, std::uint64_t part);
+  /// borrowed -> free.
+  void give_back(Slot& slot);
+
+  /// A copy into the slot begins; only while it is filling.
+  void begin_copy(Slot& slot);
+  /// The copy has ended, [from, to) of the slot was written.
+  void end_copy(Slot& slot, std::uint32_t from, std::uint32_t to);
+  bool full(const Slot& slot) const { return slot.dirty.covers(0, chunk_bytes_); }
+  /// filling -> sealed. What is written from now on goes to another slot.
+  void seal(Slot& slot);
+  /// True when the slot is sealed and no copy into it is under way: it can be cut.
+  static bool settled(const Slot& slot) {
+    return slot.state == SlotState::kSealed && slot.copies == 0;
+  }
+  /// sealed -> hashing: the slot was cut into `chunks` chunks. 0: nothing needs it, it is released.
+  void cut(Slot& slot, std::uint32_t chunks);
+  /// One of the slot's chunks goes from a state to another; to kStored: it does not need the slot
+  /// any more, and the last one releases it. A slot is in the state of the chunk that is furthest
+  /// behind.
+  void move(Slot& slot, SlotState from, SlotState to);
+  /// The slot's bytes are not needed any more. It is free now, or when the last reader ends.
+  void release(Slot& slot);
+
+  void begin_read(Slot& slot);
+  void end_read(Slot& slot);
+
+  /// The slot that began to be filled first and has no copy under way; nullptr: none.
+  Slot* oldest_filling();
+
+ private:
+  Window() = default;
+  void make_free(Slot& slot);
+  static std::uint32_t& chunks_in(Slot& slot, SlotState state);
+
+  std::uint32_t chunk_bytes_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_;
+  std::size_t borrowed_ = 0;
+  std::size_t filling_ = 0;
+  std::uint64_t acquired_ = 0;
+};
+
+}  // namespace stdchk::client

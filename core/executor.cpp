@@ -1,0 +1,58 @@
+#include "core/executor.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+namespace stdchk {
+
+ThreadExecutor::ThreadExecutor(std::string name, std::size_t threads) {
+  name.resize(std::min<std::size_t>(name.size(), 15));
+  // Signals go to the thread that waits for them, never to a worker in the middle of its work.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (std::size_t i = 0; i < std::max<std::size_t>(threads, 1); ++i) {
+    threads_.emplace_back([this] { work_until_closed(); });
+    ::pthread_setname_np(threads_.back().native_handle(), name.c_str());
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ThreadExecutor::~ThreadExecutor() {
+  std::deque<std::function<void()>> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    dropped.swap(queue_);
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadExecutor::run(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    queue_.push_back(std::move(work));
+  }
+  wake_.notify_one();
+}
+
+void ThreadExecutor::work_until_closed() {
+  for (;;) {
+    std::function<void()> work;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return closed_ || !queue_.empty(); });
+      if (closed_) return;
+      work = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    work();
+  }
+}
+
+}  // namespace stdchk

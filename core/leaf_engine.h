@@ -1,0 +1,31 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "core/types.h"
+
+namespace stdchk {
+
+using Sha256Digest = std::array<std::byte, 32>;
+
+/// A LeafEngine computes the SHA-256 of the leaves of chunk names (core/naming.h).
+///
+/// Threads: one at a time for each engine.
+class LeafEngine {
+ public:
+  virtual ~LeafEngine() = default;
+  virtual std::string_view name() const = 0;
+  /// Digest i is that of leaf i of `content`; there are as many digests as leaves.
+  virtual void digest(ByteSpan content, std::span<Sha256Digest> digests) = 0;
+};
+
+/// One leaf after the other with OpenSSL: runs everywhere.
+std::unique_ptr<LeafEngine> make_openssl_engine();
+/// Several leaves at once in the lanes of vector registers; nothing when this build or this
+/// processor has none.
+std::unique_ptr<LeafEngine> make_multibuffer_engine();
+
+}  // namespace stdchk

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+/// Every limit of the system, in one place. What can be proved about them is proved at compile
+/// time.
+namespace stdchk::limits {
+
+using namespace std::chrono_literals;
+
+inline constexpr std::uint64_t kKiB = 1024;
+inline constexpr std::uint64_t kMiB = 1024 * kKiB;
+inline constexpr std::uint64_t kGiB = 1024 * kMiB;
+
+// Chunks and extents.
+inline constexpr std::uint32_t kChunkBytesMin = 64 * kKiB;
+inline constexpr std::uint32_t kChunkBytesDefault = 1 * kMiB;
+inline constexpr std::uint32_t kChunkBytesMax = 16 * kMiB;
+inline constexpr std::uint32_t kExtentAlignment = 64;
+inline constexpr std::uint32_t kExtentHeaderBytes = 64;
+inline constexpr std::uint32_t kNameLeafBytes = 16 * kKiB;
+inline constexpr std::uint64_t kGrantBytesDefault = 32 * kMiB;
+inline constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 60;
+
+// Messages.
+inline constexpr std::size_t kMessageBytesMax = 256 * kKiB;
+inline constexpr std::size_t kMapPageSlicesMax = 1536;  ///< slices, and chunks, in one message
+inline constexpr std::size_t kPlaceBatchMax = 512;      ///< chunks in one place call
+inline constexpr std::size_t kGrantsPerReplyMax = 256;
+inline constexpr std::size_t kDirectoryPageMax = 512;  ///< entries in one readdir reply
+inline constexpr std::size_t kNameBytesMax = 255;
+inline constexpr std::size_t kPathBytesMax = 4096;
+inline constexpr std::size_t kXattrBytesMax = 64 * kKiB;
+inline constexpr std::size_t kSymlinkBytesMax = 4095;
+inline constexpr std::size_t kAddressBytesMax = 512;
+inline constexpr std::size_t kAddressesMax = 16;              ///< of one benefactor
+inline constexpr std::size_t kCopiesMax = 16;                 ///< of one chunk
+inline constexpr std::size_t kListItemsMax = 4096;            ///< in any other list of a message
+inline constexpr std::size_t kPeerQueueBytesMax = 32 * kMiB;  ///< waiting to be sent on one link
+
+// Window.
+inline constexpr std::uint64_t kWindowBytesDefault = 64 * kMiB;
+inline constexpr std::uint32_t kStripeWidthDefault = 4;
+inline constexpr std::size_t kReactorPostsMax = 65536;
+
+// Time. Every wait in the system is bounded by one of these.
+inline constexpr auto kCallDeadline = 10s;  ///< one request to the manager or a benefactor
+inline constexpr auto kRmaDeadline = 10s;   ///< one one-sided write or read
+inline constexpr auto kConnectDeadline = 3s;
+inline constexpr auto kCongestionRetry = 100us;  ///< after a link's send queue was full
+inline constexpr auto kOperationDeadline = 30s;  ///< one call of an application
+inline constexpr auto kHeartbeatInterval = 1s;
+inline constexpr auto kLease = 5s;       ///< silence after which a peer is taken as gone
+inline constexpr auto kCacheLease = 1s;  ///< how stale a cached name or attribute may be
+
+static_assert(kChunkBytesMin % kNameLeafBytes == 0);
+static_assert(kExtentHeaderBytes % kExtentAlignment == 0);
+static_assert(kGrantBytesDefault > kChunkBytesMax + kExtentHeaderBytes);
+static_assert(kLease >= 3 * kHeartbeatInterval);
+static_assert(kConnectDeadline < kCallDeadline && kCallDeadline < kOperationDeadline);
+static_assert(kRmaDeadline < kOperationDeadline);
+
+}  // namespace stdchk::limits

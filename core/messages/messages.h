@@ -1,0 +1,673 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/result.h"
+#include "core/types.h"
+
+/// The messages of stdchk as plain values. The wire form is core/messages/stdchk.capnp; the codec
+/// (core/messages/codec.h) is the only code that sees Cap'n Proto. docs/protocol.md tells who sends
+/// what when.
+namespace stdchk::msg {
+
+/// 128 random bits made by `stdchk up`; whoever does not know them is refused.
+struct Secret {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+  bool operator==(const Secret&) const = default;
+};
+
+// ---- membership -------------------------------------------------------------------------------
+
+enum class BenefactorState : std::uint8_t { kAlive = 1, kSilent = 2, kGone = 3 };
+
+/// A benefactor as clients see it.
+struct BenefactorInfo {
+  BenefactorId id;
+  std::vector<std::string> addresses;  ///< one for each transport, the best first
+  std::string host_token;              ///< equal tokens: shared memory works between the two
+  std::string host_name;
+  std::uint64_t arena_bytes = 0;
+  std::uint64_t free_bytes = 0;
+  BenefactorState state = BenefactorState::kAlive;
+  std::int64_t pid = 0;
+  bool operator==(const BenefactorInfo&) const = default;
+};
+
+/// What holds for the whole pool; set when it is started.
+struct PoolConfig {
+  std::uint32_t chunk_bytes = 0;
+  std::uint32_t stripe_width = 0;
+  bool naming = true;
+  std::string drain_directory;               ///< absolute; empty: there is none
+  std::uint64_t drain_rate_bytes_per_s = 0;  ///< of each benefactor; 0: not limited
+  bool operator==(const PoolConfig&) const = default;
+};
+
+struct RegisterClient {
+  static constexpr const char* kName = "register client";
+  Secret secret;
+  std::string host_token;
+  std::string host_name;
+  std::int64_t pid = 0;
+  std::string role;  ///< "mount", "tool", "library"
+  /// After a lost link: the number it had. Kept, with sessions and pins, while its lease lasts;
+  /// otherwise the reply tells a new one, and everything of the old one has ended.
+  ClientId resume;
+  struct Reply {
+    ClientId client;
+    Epoch epoch;
+    PoolConfig config;
+    std::vector<BenefactorInfo> benefactors;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const RegisterClient&) const = default;
+};
+
+/// Renews the client's lease and those of all its sessions and pins.
+struct ClientHeartbeat {
+  static constexpr const char* kName = "client heartbeat";
+  ClientId client;
+  struct Reply {
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const ClientHeartbeat&) const = default;
+};
+
+/// The client ends: its sessions are aborted, its pins released.
+struct GoodbyeClient {
+  static constexpr const char* kName = "goodbye";
+  ClientId client;
+  struct Reply {
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const GoodbyeClient&) const = default;
+};
+
+struct ListBenefactors {
+  static constexpr const char* kName = "list benefactors";
+  struct Reply {
+    std::vector<BenefactorInfo> benefactors;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const ListBenefactors&) const = default;
+};
+
+struct RegisterBenefactor {
+  static constexpr const char* kName = "register benefactor";
+  Secret secret;
+  std::uint64_t life_high = 0;  ///< 128 random bits made when the arena was: names this life of it
+  std::uint64_t life_low = 0;
+  std::vector<std::string> addresses;
+  std::string host_token;
+  std::string host_name;
+  std::uint64_t arena_bytes = 0;
+  std::int64_t pid = 0;
+  struct Reply {
+    BenefactorId benefactor;
+    Epoch epoch;
+    ClientId first_client;  ///< smaller ids are of earlier epochs: they may not attach any more
+    PoolConfig config;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const RegisterBenefactor&) const = default;
+};
+
+struct BenefactorHeartbeat {
+  static constexpr const char* kName = "benefactor heartbeat";
+  BenefactorId benefactor;
+  struct Reply {
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const BenefactorHeartbeat&) const = default;
+};
+
+// ---- names and attributes ---------------------------------------------------------------------
+
+struct Lookup {
+  static constexpr const char* kName = "lookup";
+  ClientId client;
+  FileId parent;
+  std::string name;
+  struct Reply {
+    Attributes attributes;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const Lookup&) const = default;
+};
+
+struct GetAttributes {
+  static constexpr const char* kName = "getattr";
+  ClientId client;
+  FileId file;
+  struct Reply {
+    Attributes attributes;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const GetAttributes&) const = default;
+};
+
+struct DirectoryEntry {
+  std::string name;
+  Attributes attributes;
+  bool operator==(const DirectoryEntry&) const = default;
+};
+
+/// Entries in the order of their names, those after `after`. The client watches the directory from
+/// then on: it is told of changes.
+struct ReadDirectory {
+  static constexpr const char* kName = "readdir";
+  ClientId client;
+  FileId directory;
+  std::string after;  ///< empty: from the first
+  struct Reply {
+    std::vector<DirectoryEntry> entries;
+    bool more = false;
+    FileId parent;  ///< of the directory itself
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const ReadDirectory&) const = default;
+};
+
+enum class SetMask : std::uint32_t {
+  kMode = 1,
+  kUid = 2,
+  kGid = 4,
+  kAtime = 8,
+  kMtime = 16,
+};
+
+struct SetAttributes {
+  static constexpr const char* kName = "setattr";
+  ClientId client;
+  FileId file;
+  std::uint32_t mask = 0;  ///< SetMask bits
+  std::uint32_t mode = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::int64_t atime_ns = 0;
+  std::int64_t mtime_ns = 0;
+  struct Reply {
+    Attributes attributes;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const SetAttributes&) const = default;
+};
+
+struct MakeDirectory {
+  static constexpr const char* kName = "mkdir";
+  ClientId client;
+  FileId parent;
+  std::string name;
+  std::uint32_t mode = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  struct Reply {
+    Attributes attributes;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const MakeDirectory&) const = default;
+};
+
+struct MakeSymlink {
+  static constexpr const char* kName = "symlink";
+  ClientId client;
+  FileId parent;
+  std::string name;
+  std::string target;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  struct Reply {
+    Attributes attributes;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const MakeSymlink&) const = default;
+};
+
+struct ReadSymlink {
+  static constexpr const char* kName = "readlink";
+  FileId file;
+  struct Reply {
+    std::string target;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const ReadSymlink&) const = default;
+};
+
+/// Removes a file's name (directory = false) or an empty directory. The content of a file that has
+/// sessions or pins stays until the last of them ends.
+struct Remove {
+  static constexpr const char* kName = "remove";
+  ClientId client;
+  FileId parent;
+  std::string name;
+  bool directory = false;
+  struct Reply {
+    FileId file;
+    Attributes directory;  ///< where the name was, as it is now; no id: nothing durable has changed
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const Remove&) const = default;
+};
+
+struct Rename {
+  static constexpr const char* kName = "rename";
+  ClientId client;
+  FileId from_parent;
+  std::string from_name;
+  FileId to_parent;
+  std::string to_name;
+  bool no_replace = false;
+  bool exchange = false;
+  struct Reply {
+    FileId replaced;  ///< the file that lost its name; none: there was none
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const Rename&) const = default;
+};
+
+enum class XattrMode : std::uint8_t { kEither = 0, kCreate = 1, kReplace = 2 };
+
+struct SetXattr {
+  static constexpr const char* kName = "setxattr";
+  ClientId client;
+  FileId file;
+  std::string name;
+  std::string value;  ///< any bytes
+  XattrMode mode = XattrMode::kEither;
+  bool remove = false;
+  struct Reply {
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const SetXattr&) const = default;
+};
+
+struct GetXattrs {
+  static constexpr const char* kName = "getxattr";
+  FileId file;
+  struct Reply {
+    std::vector<std::pair<std::string, std::string>> attributes;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const GetXattrs&) const = default;
+};
+
+struct StatPool {
+  static constexpr const char* kName = "statfs";
+  struct Reply {
+    std::uint64_t total_bytes = 0;
+    std::uint64_t free_bytes = 0;       ///< not granted, not used
+    std::uint64_t evictable_bytes = 0;  ///< used by drained images only
+    std::uint64_t file_count = 0;
+    std::uint64_t chunk_count = 0;
+    std::uint64_t logical_bytes = 0;
+    std::uint64_t stored_bytes = 0;
+    std::uint64_t drain_pending_files = 0;
+    std::uint64_t drain_pending_bytes = 0;
+    std::uint64_t drain_failed_files = 0;
+    std::uint64_t session_count = 0;
+    std::uint64_t client_count = 0;
+    std::uint64_t requests_served = 0;
+    Epoch epoch;
+    std::int64_t pid = 0;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const StatPool&) const = default;
+};
+
+// ---- sessions: writing ------------------------------------------------------------------------
+
+/// Opens a session on a file, and makes the file first when `parent` is set. A file made so is
+/// pending: only its client sees it until a commit. A second client that creates the same name
+/// (without `exclusive`) joins the same pending file.
+struct OpenSession {
+  static constexpr const char* kName = "open";
+  ClientId client;
+  FileId file;    ///< of an existing file; none: create
+  FileId parent;  ///< create: the directory
+  std::string name;
+  bool exclusive = false;
+  std::uint32_t mode = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  bool truncate = false;         ///< the first commit starts from an empty file
+  std::uint64_t want_bytes = 0;  ///< grants to send along; 0: none
+  struct Reply {
+    SessionId session;
+    bool created = false;
+    Attributes attributes;
+    std::vector<Grant> grants;
+    FileId similar_file;  ///< the previous version of the series A.Ni: chunks to compare with
+    Version similar_version = 0;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const OpenSession&) const = default;
+};
+
+/// Dedup look-up and placement in one call. Chunks answered as existing are held until the session
+/// ends (rule M4).
+struct Place {
+  static constexpr const char* kName = "place";
+  SessionId session;
+  struct Wanted {
+    ChunkName name;
+    std::uint32_t length = 0;
+    bool operator==(const Wanted&) const = default;
+  };
+  std::vector<Wanted> chunks;
+  std::uint64_t want_bytes = 0;     ///< grants to send along
+  std::vector<BenefactorId> avoid;  ///< a write to these has failed
+  std::vector<GrantId> returned;    ///< not used and not known to any write in flight
+  struct Existing {
+    std::uint32_t index = 0;  ///< into `chunks` of the request
+    Chunk chunk;
+    bool operator==(const Existing&) const = default;
+  };
+  struct Reply {
+    std::vector<Existing> existing;
+    std::vector<Grant> grants;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const Place&) const = default;
+};
+
+/// Applies the session's written ranges to the newest version of the file, all at once. A map too
+/// long for one message goes ahead in parts with `last` = false; the part with `last` commits.
+/// Parts carry an index so that a repeated one is known.
+struct Commit {
+  static constexpr const char* kName = "commit";
+  SessionId session;
+  std::uint32_t part = 0;
+  bool last = true;
+  ChunkMap written;  ///< slices of this part; their chunks lie in the session's grants,
+                     ///< or were answered as existing
+  // Of the last part only:
+  bool set_size = false;         ///< the session truncated or extended: `size_bytes` is the size
+  std::uint64_t size_bytes = 0;  ///< otherwise the size is the larger of this and the newest one
+  bool cut_before = false;       ///< drop bytes of the base at and above `cut_bytes` first
+  std::uint64_t cut_bytes = 0;   ///< (lowest size that the file had within the session)
+  std::int64_t mtime_ns = 0;
+  std::vector<Extent> abandoned;  ///< failed writes: not to be used again before a fence
+  bool end = false;               ///< the session ends with this commit
+  struct Reply {
+    Attributes attributes;
+    std::uint32_t conflicts = 0;  ///< slices of others that this commit overwrote since its base
+    Attributes directory;         ///< of a file that this commit gave its name; otherwise no id
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const Commit&) const = default;
+};
+
+/// Ends a session; what was not committed is dropped. `writes_in_flight`: the client could not stop
+/// its writes, the grants need a fence.
+struct CloseSession {
+  static constexpr const char* kName = "close";
+  SessionId session;
+  bool aborted = false;  ///< list the part under `stdchk ls --aborted`
+  std::uint64_t aborted_bytes = 0;
+  bool writes_in_flight = false;
+  struct Reply {
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const CloseSession&) const = default;
+};
+
+// ---- reading ----------------------------------------------------------------------------------
+
+/// A page of a version's chunk map. The version is pinned for the client (its chunks stay) from the
+/// first page until Unpin, goodbye, or the end of the client's lease.
+struct GetMap {
+  static constexpr const char* kName = "get map";
+  ClientId client;
+  FileId file;
+  Version version = 0;  ///< 0: the newest
+  std::uint64_t first_slice = 0;
+  struct Reply {
+    Attributes attributes;  ///< as of that version
+    std::uint64_t slice_count = 0;
+    ChunkMap page;
+    std::string drained_path;  ///< relative to the drain directory; empty: not drained
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const GetMap&) const = default;
+};
+
+struct Unpin {
+  static constexpr const char* kName = "unpin";
+  ClientId client;
+  FileId file;
+  Version version = 0;
+  struct Reply {
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const Unpin&) const = default;
+};
+
+// ---- drain and administration -----------------------------------------------------------------
+
+/// Asks for the drain of all files, or of the files below one: they go to the head of the queue.
+struct DrainNow {
+  static constexpr const char* kName = "drain";
+  FileId below;  ///< kRootFile: everything
+  struct Reply {
+    std::uint64_t pending_files = 0;
+    std::uint64_t pending_bytes = 0;
+    std::uint64_t failed_files = 0;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const DrainNow&) const = default;
+};
+
+struct ListAborted {
+  static constexpr const char* kName = "list aborted";
+  struct Entry {
+    std::string path;
+    std::uint64_t bytes = 0;
+    std::int64_t when_ns = 0;
+    std::string host_name;
+    bool operator==(const Entry&) const = default;
+  };
+  struct Reply {
+    std::vector<Entry> entries;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const ListAborted&) const = default;
+};
+
+// ---- manager to benefactor --------------------------------------------------------------------
+
+/// Rule M3: no write of that client may change the arena after the answer `fenced`.
+struct FenceClient {
+  static constexpr const char* kName = "fence client";
+  ClientId client;
+  bool and_older = false;  ///< all clients with smaller numbers, too (those of earlier epochs)
+  struct Reply {
+    bool fenced = false;  ///< false: not yet, ask again
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const FenceClient&) const = default;
+};
+
+/// One piece of a file that this benefactor holds.
+struct DrainPiece {
+  std::uint64_t file_offset = 0;
+  std::uint32_t length = 0;
+  std::uint32_t chunk_offset = 0;
+  std::uint64_t extent_offset = 0;
+  std::uint32_t chunk_length = 0;
+  std::uint32_t crc = 0;  ///< of the whole chunk
+  ChunkName name;
+  bool operator==(const DrainPiece&) const = default;
+};
+
+/// In DrainPiece::extent_offset: not in memory any more; copied from the range [file_offset, +
+/// length) of DrainPieces::base_path instead (an earlier version of the file, drained and evicted).
+inline constexpr std::uint64_t kNoExtent = ~std::uint64_t{0};
+
+/// Writes pieces into the temporary file of (file, version), makes them durable, reads them back
+/// and compares. Answered when done; pieces of one request are at most kMapPageSlicesMax.
+struct DrainPieces {
+  static constexpr const char* kName = "drain pieces";
+  FileId file;
+  Version version = 0;
+  std::string base_path;  ///< relative to the drain directory; for pieces with kNoExtent only
+  std::vector<DrainPiece> pieces;
+  struct Reply {
+    std::vector<std::uint32_t> corrupt;  ///< indexes of pieces whose chunk fails its checksum
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const DrainPieces&) const = default;
+};
+
+/// Gives the temporary file its size, attributes and name (rule M6), replacing what was there.
+struct DrainFinish {
+  static constexpr const char* kName = "drain finish";
+  FileId file;
+  Version version = 0;
+  std::string path;  ///< relative to the drain directory
+  std::uint64_t size_bytes = 0;
+  std::uint32_t mode = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::int64_t mtime_ns = 0;
+  struct Reply {
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const DrainFinish&) const = default;
+};
+
+enum class MirrorKind : std::uint8_t {
+  kRename = 1,
+  kUnlink = 2,
+  kMakeDirectory = 3,
+  kRemoveDirectory = 4,
+  kSymlink = 5,
+  kAttributes = 6,
+  kDropTemporary = 7,  ///< of (file, version) in `file`, `version`
+  kExchange = 8,
+};
+
+/// Repeats a change of the namespace in the drain directory. What is there already is no error.
+struct MirrorChange {
+  static constexpr const char* kName = "mirror change";
+  MirrorKind kind = MirrorKind::kRename;
+  std::string path;
+  std::string other_path;  ///< rename: the new path; symlink: the target
+  FileId file;
+  Version version = 0;
+  std::uint32_t mode = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::int64_t mtime_ns = 0;
+  struct Reply {
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const MirrorChange&) const = default;
+};
+
+/// Copies extents inside the arena (compaction): checks each against its crc, answers which failed.
+struct MoveExtents {
+  static constexpr const char* kName = "move extents";
+  struct Move {
+    std::uint64_t from_offset = 0;
+    std::uint64_t to_offset = 0;
+    std::uint32_t length = 0;  ///< of the content; the header moves along
+    std::uint32_t crc = 0;
+    bool operator==(const Move&) const = default;
+  };
+  std::vector<Move> moves;
+  struct Reply {
+    std::vector<std::uint32_t> failed;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const MoveExtents&) const = default;
+};
+
+// ---- client to benefactor ---------------------------------------------------------------------
+
+/// The first message on a link to a benefactor. The reply tells the key of the arena.
+struct Attach {
+  static constexpr const char* kName = "attach";
+  Secret secret;
+  ClientId client;
+  BenefactorId benefactor;
+  struct Reply {
+    std::uint64_t key = 0;
+    std::uint64_t base = 0;
+    std::uint64_t length = 0;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const Attach&) const = default;
+};
+
+// ---- notices: manager to client, no reply -----------------------------------------------------
+
+/// What a client may have cached and is no longer so.
+struct Invalidate {
+  struct Entry {
+    FileId directory;
+    std::string name;
+    bool operator==(const Entry&) const = default;
+  };
+  std::vector<Entry> entries;
+  std::vector<FileId> files;  ///< attributes changed or a new version was committed
+  bool benefactors_changed = false;
+  std::vector<SessionId> fenced;  ///< sessions that were ended by the manager
+  bool operator==(const Invalidate&) const = default;
+};
+
+// ---- the envelope -----------------------------------------------------------------------------
+
+/// All requests. The order is the wire's: new ones go to the end.
+using Request =
+    std::variant<RegisterClient, ClientHeartbeat, GoodbyeClient, ListBenefactors,
+                 RegisterBenefactor, BenefactorHeartbeat, Lookup, GetAttributes, ReadDirectory,
+                 SetAttributes, MakeDirectory, MakeSymlink, ReadSymlink, Remove, Rename, SetXattr,
+                 GetXattrs, StatPool, OpenSession, Place, Commit, CloseSession, GetMap, Unpin,
+                 DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
+                 MoveExtents, Attach>;
+
+namespace detail {
+template <class V>
+struct RepliesOf;
+template <class... R>
+struct RepliesOf<std::variant<R...>> {
+  using type = std::variant<typename R::Reply...>;
+};
+}  // namespace detail
+
+/// All replies, at the same index as their request.
+using Reply = detail::RepliesOf<Request>::type;
+
+using Notice = std::variant<Invalidate>;
+
+struct RequestEnvelope {
+  std::uint64_t call_id = 0;      ///< of the sender; the reply carries it back
+  std::uint32_t deadline_ms = 0;  ///< how long the sender waits from now on
+  std::uint64_t sender = 0;       ///< client or benefactor number; with call_id it names a repeat
+  Request body;
+  bool operator==(const RequestEnvelope&) const = default;
+};
+
+struct ReplyEnvelope {
+  std::uint64_t call_id = 0;
+  Code code{};  ///< Code{}: success, and `body` holds
+  std::int32_t os_errno = 0;
+  std::uint32_t retry_after_ms = 0;  ///< back-off that the server asks for
+  std::string detail;                ///< for people; may be empty
+  Reply body;
+  bool operator==(const ReplyEnvelope&) const = default;
+};
+
+struct NoticeEnvelope {
+  Notice body;
+  bool operator==(const NoticeEnvelope&) const = default;
+};
+
+using Envelope = std::variant<RequestEnvelope, ReplyEnvelope, NoticeEnvelope>;
+
+}  // namespace stdchk::msg

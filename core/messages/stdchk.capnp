@@ -1,0 +1,658 @@
+@0x96264a81ba849d50;
+# The wire contract of stdchk. One message on a link is one Envelope in Cap'n Proto's standard stream
+# framing with exactly one segment, at most 256 KiB (core/limits.h).
+#
+# Rules for changes: fields and union members are only ever added, at the end; numbers are never
+# reused; a receiver treats what it does not know as absent. docs/protocol.md tells who sends what
+# when; core/messages/messages.h has the same messages as C++ values.
+#
+# Conventions: ids are numbers from 1 on, 0 is "none". Times are nanoseconds since 1970-01-01 UTC.
+# File names, paths and link targets are bytes without NUL (Data), text for people is Text. Every
+# list and string has a limit (core/limits.h); a message that breaks one is refused as a whole.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("stdchk::msg::wire");
+
+# ---- the envelope ------------------------------------------------------------------------------
+
+struct Envelope {
+  # What is sent on a link.
+  union {
+    request @0 :Request;  # asks the peer for something; answered by one Reply
+    reply @1 :Reply;      # answers a request
+    notice @2 :Notice;    # tells something; not answered
+  }
+}
+
+struct Request {
+  # A request. Client ... benefactor in the order of core/messages/messages.h.
+  callId @0 :UInt64;      # chosen by the sender; the reply carries it back
+  deadlineMs @1 :UInt32;  # how long the sender waits from now on
+  sender @2 :UInt64;      # client or benefactor number; with callId it names a repeated request
+  union {
+    registerClient @3 :RegisterClient;
+    clientHeartbeat @4 :ClientHeartbeat;
+    goodbyeClient @5 :GoodbyeClient;
+    listBenefactors @6 :Empty;
+    registerBenefactor @7 :RegisterBenefactor;
+    benefactorHeartbeat @8 :BenefactorHeartbeat;
+    lookup @9 :Lookup;
+    getAttributes @10 :GetAttributes;
+    readDirectory @11 :ReadDirectory;
+    setAttributes @12 :SetAttributes;
+    makeDirectory @13 :MakeDirectory;
+    makeSymlink @14 :MakeSymlink;
+    readSymlink @15 :ReadSymlink;
+    remove @16 :Remove;
+    rename @17 :Rename;
+    setXattr @18 :SetXattr;
+    getXattrs @19 :GetXattrs;
+    statPool @20 :Empty;
+    openSession @21 :OpenSession;
+    place @22 :Place;
+    commit @23 :Commit;
+    closeSession @24 :CloseSession;
+    getMap @25 :GetMap;
+    unpin @26 :Unpin;
+    drainNow @27 :DrainNow;
+    listAborted @28 :Empty;
+    fenceClient @29 :FenceClient;
+    drainPieces @30 :DrainPieces;
+    drainFinish @31 :DrainFinish;
+    mirrorChange @32 :MirrorChange;
+    moveExtents @33 :MoveExtents;
+    attach @34 :Attach;
+  }
+}
+
+struct Reply {
+  # The answer to the request with the same callId. The union member has the request's name.
+  callId @0 :UInt64;
+  code @1 :UInt16;          # 0: success; otherwise a number of core/error_codes.h
+  osErrno @2 :Int32;        # errno of the system call that failed at the server; 0: none
+  retryAfterMs @3 :UInt32;  # back-off that the server asks for
+  detail @4 :Text;          # for people; may be empty
+  union {
+    none @5 :Void;  # with a code other than 0
+    registerClient @6 :RegisterClientReply;
+    clientHeartbeat @7 :Empty;
+    goodbyeClient @8 :Empty;
+    listBenefactors @9 :ListBenefactorsReply;
+    registerBenefactor @10 :RegisterBenefactorReply;
+    benefactorHeartbeat @11 :Empty;
+    lookup @12 :AttributesReply;
+    getAttributes @13 :AttributesReply;
+    readDirectory @14 :ReadDirectoryReply;
+    setAttributes @15 :AttributesReply;
+    makeDirectory @16 :AttributesReply;
+    makeSymlink @17 :AttributesReply;
+    readSymlink @18 :ReadSymlinkReply;
+    remove @19 :RemoveReply;
+    rename @20 :RenameReply;
+    setXattr @21 :Empty;
+    getXattrs @22 :GetXattrsReply;
+    statPool @23 :StatPoolReply;
+    openSession @24 :OpenSessionReply;
+    place @25 :PlaceReply;
+    commit @26 :CommitReply;
+    closeSession @27 :Empty;
+    getMap @28 :GetMapReply;
+    unpin @29 :Empty;
+    drainNow @30 :DrainNowReply;
+    listAborted @31 :ListAbortedReply;
+    fenceClient @32 :FenceClientReply;
+    drainPieces @33 :DrainPiecesReply;
+    drainFinish @34 :Empty;
+    mirrorChange @35 :Empty;
+    moveExtents @36 :MoveExtentsReply;
+    attach @37 :AttachReply;
+  }
+}
+
+struct Notice {
+  # A one-way message, manager to client.
+  union {
+    invalidate @0 :Invalidate;
+    none @1 :Void;  # keeps the union open for more
+  }
+}
+
+struct Empty {}
+# Says nothing but that it was asked or done. A member of this type may get a struct of its own.
+
+# ---- parts of messages -------------------------------------------------------------------------
+
+enum FileType {
+  invalid @0;
+  regular @1;
+  directory @2;
+  symlink @3;
+}
+
+enum DrainState {
+  # How far the newest version is on its way to the parallel file system.
+  none @0;     # no drain directory, or nothing committed
+  pending @1;
+  running @2;
+  drained @3;  # whole under its own name, durable, verified
+  failed @4;   # will be tried again
+}
+
+struct Attributes {
+  # A file's attributes as of one version.
+  id @0 :UInt64;
+  type @1 :FileType;
+  drain @2 :DrainState;
+  mode @3 :UInt32;         # permission bits, 07777
+  uid @4 :UInt32;
+  gid @5 :UInt32;
+  linkCount @6 :UInt32;
+  sizeBytes @7 :UInt64;
+  storedBytes @8 :UInt64;  # bytes of the slices, without holes
+  version @9 :UInt64;      # committed states so far
+  atimeNs @10 :Int64;
+  mtimeNs @11 :Int64;
+  ctimeNs @12 :Int64;
+}
+
+struct Extent {
+  # The place of one copy of a chunk.
+  benefactor @0 :UInt64;
+  offset @1 :UInt64;  # of the extent header in the arena
+}
+
+struct Chunk {
+  # A run of bytes that is stored, checked and shared as a whole. One copy, the usual case, lies in
+  # the struct itself: a chunk and its slice take 88 bytes on the wire.
+  name0 @0 :UInt64;   # the 32 bytes of the name, in order, as four little-endian words; 0: no name
+  name1 @1 :UInt64;
+  name2 @2 :UInt64;
+  name3 @3 :UInt64;
+  length @4 :UInt32;  # bytes of content, without the header
+  crc @5 :UInt32;     # CRC32C of the content
+  benefactor @6 :UInt64;  # the first copy; 0: there is none, only the drain directory has the bytes
+  offset @7 :UInt64;
+  more @8 :List(Extent);  # the other copies
+}
+
+struct Slice {
+  # `length` bytes from `fileOffset` on are those of chunk number `chunk` from `chunkOffset` on.
+  fileOffset @0 :UInt64;
+  length @1 :UInt32;
+  chunkOffset @2 :UInt32;
+  chunk @3 :UInt32;  # index into the map's chunks
+}
+
+struct ChunkMap {
+  # A version's content, or a part of it. Slices ascend and do not overlap; holes read as zeros.
+  chunks @0 :List(Chunk);
+  slices @1 :List(Slice);
+}
+
+struct Grant {
+  # A lease on an empty, contiguous part of an arena.
+  id @0 :UInt64;
+  benefactor @1 :UInt64;
+  offset @2 :UInt64;
+  length @3 :UInt64;
+}
+
+struct Secret {
+  # The pool's 128-bit secret; whoever does not know it is refused.
+  high @0 :UInt64;
+  low @1 :UInt64;
+}
+
+# ---- membership --------------------------------------------------------------------------------
+
+enum BenefactorState {
+  invalid @0;
+  alive @1;
+  silent @2;
+  gone @3;
+}
+
+struct BenefactorInfo {
+  # A benefactor as clients see it.
+  id @0 :UInt64;
+  addresses @1 :List(Text);  # one for each transport, the best first
+  hostToken @2 :Text;        # equal tokens: shared memory works between the two
+  hostName @3 :Text;
+  arenaBytes @4 :UInt64;
+  freeBytes @5 :UInt64;
+  state @6 :BenefactorState;
+  pid @7 :Int64;
+}
+
+struct PoolConfig {
+  # What holds for the whole pool.
+  chunkBytes @0 :UInt32;
+  stripeWidth @1 :UInt32;
+  naming @2 :Bool;                 # chunks are named by their content
+  drainDirectory @3 :Data;         # absolute path; empty: there is none
+  drainRateBytesPerS @4 :UInt64;   # of each benefactor; 0: not limited
+}
+
+struct RegisterClient {
+  secret @0 :Secret;
+  hostToken @1 :Text;
+  hostName @2 :Text;
+  pid @3 :Int64;
+  role @4 :Text;      # "mount", "tool", "library"
+  resume @5 :UInt64;  # after a lost link: the number it had
+}
+struct RegisterClientReply {
+  client @0 :UInt64;  # the number to use from now on
+  epoch @1 :UInt64;   # the manager's life
+  config @2 :PoolConfig;
+  benefactors @3 :List(BenefactorInfo);
+}
+
+struct ClientHeartbeat {
+  # Renews the lease of the client, its sessions and its pins.
+  client @0 :UInt64;
+}
+
+struct GoodbyeClient {
+  # The client ends: sessions are aborted, pins released.
+  client @0 :UInt64;
+}
+
+struct ListBenefactorsReply {
+  benefactors @0 :List(BenefactorInfo);
+}
+
+struct RegisterBenefactor {
+  secret @0 :Secret;
+  lifeHigh @1 :UInt64;  # 128 random bits made with the arena: name this life of it
+  lifeLow @2 :UInt64;
+  addresses @3 :List(Text);
+  hostToken @4 :Text;
+  hostName @5 :Text;
+  arenaBytes @6 :UInt64;
+  pid @7 :Int64;
+}
+struct RegisterBenefactorReply {
+  benefactor @0 :UInt64;
+  epoch @1 :UInt64;
+  config @2 :PoolConfig;
+  firstClient @3 :UInt64;  # smaller client numbers are of earlier epochs: they may not attach
+}
+
+struct BenefactorHeartbeat {
+  benefactor @0 :UInt64;
+}
+
+# ---- names and attributes ----------------------------------------------------------------------
+
+struct AttributesReply {
+  # The answer of requests that look at or change one file.
+  attributes @0 :Attributes;
+}
+
+struct Lookup {
+  client @0 :UInt64;
+  parent @1 :UInt64;
+  name @2 :Data;
+}
+
+struct GetAttributes {
+  client @0 :UInt64;
+  file @1 :UInt64;
+}
+
+struct ReadDirectory {
+  # Entries in the order of their names. The client is told of changes from then on.
+  client @0 :UInt64;
+  directory @1 :UInt64;
+  after @2 :Data;  # the last name of the page before; empty: from the first
+}
+struct DirectoryEntry {
+  name @0 :Data;
+  attributes @1 :Attributes;
+}
+struct ReadDirectoryReply {
+  entries @0 :List(DirectoryEntry);
+  more @1 :Bool;
+  parent @2 :UInt64;  # of the directory itself
+}
+
+struct SetAttributes {
+  client @0 :UInt64;
+  file @1 :UInt64;
+  mask @2 :UInt32;  # which of the following hold: 1 mode, 2 uid, 4 gid, 8 atime, 16 mtime
+  mode @3 :UInt32;
+  uid @4 :UInt32;
+  gid @5 :UInt32;
+  atimeNs @6 :Int64;
+  mtimeNs @7 :Int64;
+}
+
+struct MakeDirectory {
+  client @0 :UInt64;
+  parent @1 :UInt64;
+  name @2 :Data;
+  mode @3 :UInt32;
+  uid @4 :UInt32;
+  gid @5 :UInt32;
+}
+
+struct MakeSymlink {
+  client @0 :UInt64;
+  parent @1 :UInt64;
+  name @2 :Data;
+  target @3 :Data;
+  uid @4 :UInt32;
+  gid @5 :UInt32;
+}
+
+struct ReadSymlink {
+  file @0 :UInt64;
+}
+struct ReadSymlinkReply {
+  target @0 :Data;
+}
+
+struct Remove {
+  # Removes a file's name, or an empty directory.
+  client @0 :UInt64;
+  parent @1 :UInt64;
+  name @2 :Data;
+  directory @3 :Bool;
+}
+struct RemoveReply {
+  file @0 :UInt64;
+  directory @1 :Attributes;  # where the name was; no id: nothing durable has changed
+}
+
+struct Rename {
+  client @0 :UInt64;
+  fromParent @1 :UInt64;
+  fromName @2 :Data;
+  toParent @3 :UInt64;
+  toName @4 :Data;
+  noReplace @5 :Bool;
+  exchange @6 :Bool;
+}
+struct RenameReply {
+  replaced @0 :UInt64;  # the file that lost its name
+}
+
+enum XattrMode {
+  either @0;
+  create @1;
+  replace @2;
+}
+
+struct SetXattr {
+  client @0 :UInt64;
+  file @1 :UInt64;
+  name @2 :Data;
+  value @3 :Data;  # any bytes
+  mode @4 :XattrMode;
+  remove @5 :Bool;
+}
+
+struct GetXattrs {
+  file @0 :UInt64;
+}
+struct Xattr {
+  name @0 :Data;
+  value @1 :Data;
+}
+struct GetXattrsReply {
+  attributes @0 :List(Xattr);
+}
+
+struct StatPoolReply {
+  totalBytes @0 :UInt64;
+  freeBytes @1 :UInt64;       # not granted, not used
+  evictableBytes @2 :UInt64;  # used by drained images only
+  fileCount @3 :UInt64;
+  chunkCount @4 :UInt64;
+  logicalBytes @5 :UInt64;
+  storedBytes @6 :UInt64;
+  drainPendingFiles @7 :UInt64;
+  drainPendingBytes @8 :UInt64;
+  drainFailedFiles @9 :UInt64;
+  sessionCount @10 :UInt64;
+  clientCount @11 :UInt64;
+  requestsServed @12 :UInt64;
+  epoch @13 :UInt64;
+  pid @14 :Int64;
+}
+
+# ---- sessions: writing -------------------------------------------------------------------------
+
+struct OpenSession {
+  # Opens a session on a file; makes the file first when `parent` is set.
+  client @0 :UInt64;
+  file @1 :UInt64;       # an existing file; 0: create
+  parent @2 :UInt64;
+  name @3 :Data;
+  exclusive @4 :Bool;
+  mode @5 :UInt32;
+  uid @6 :UInt32;
+  gid @7 :UInt32;
+  truncate @8 :Bool;     # the first commit starts from an empty file
+  wantBytes @9 :UInt64;  # grants to send along; 0: none
+}
+struct OpenSessionReply {
+  session @0 :UInt64;
+  created @1 :Bool;
+  attributes @2 :Attributes;
+  grants @3 :List(Grant);
+  similarFile @4 :UInt64;  # the previous version of the series: chunks to compare with
+  similarVersion @5 :UInt64;
+}
+
+struct Place {
+  # Dedup look-up and placement in one. Existing chunks are held until the session ends.
+  session @0 :UInt64;
+  chunks @1 :List(PlaceWanted);
+  wantBytes @2 :UInt64;
+  avoid @3 :List(UInt64);     # benefactors that a write has failed on
+  returned @4 :List(UInt64);  # grants that are not used, and known to no write in flight
+}
+struct PlaceWanted {
+  name0 @0 :UInt64;
+  name1 @1 :UInt64;
+  name2 @2 :UInt64;
+  name3 @3 :UInt64;
+  length @4 :UInt32;
+}
+struct PlaceExisting {
+  index @0 :UInt32;  # into `chunks` of the request
+  chunk @1 :Chunk;
+}
+struct PlaceReply {
+  existing @0 :List(PlaceExisting);
+  grants @1 :List(Grant);
+}
+
+struct Commit {
+  # Applies the session's written ranges to the newest version, all at once.
+  session @0 :UInt64;
+  part @1 :UInt32;  # parts before the last one carry slices only
+  last @2 :Bool;
+  written @3 :ChunkMap;
+  setSize @4 :Bool;     # `sizeBytes` is the size; otherwise the larger of it and the newest size
+  sizeBytes @5 :UInt64;
+  cutBefore @6 :Bool;   # drop the base's bytes from `cutBytes` on first
+  cutBytes @7 :UInt64;
+  mtimeNs @8 :Int64;
+  abandoned @9 :List(Extent);  # of failed writes: not to be used again before a fence
+  end @10 :Bool;               # the session ends with this commit
+}
+struct CommitReply {
+  attributes @0 :Attributes;
+  conflicts @1 :UInt32;  # slices of others that this commit overwrote
+  directory @2 :Attributes;  # of a file that this commit gave its name; otherwise no id
+}
+
+struct CloseSession {
+  # Ends a session; what was not committed is dropped.
+  session @0 :UInt64;
+  aborted @1 :Bool;         # list the part among the aborted ones
+  abortedBytes @2 :UInt64;
+  writesInFlight @3 :Bool;  # the grants need a fence
+}
+
+# ---- reading -----------------------------------------------------------------------------------
+
+struct GetMap {
+  # A page of a version's chunk map. The version is pinned from the first page on.
+  client @0 :UInt64;
+  file @1 :UInt64;
+  version @2 :UInt64;  # 0: the newest
+  firstSlice @3 :UInt64;
+}
+struct GetMapReply {
+  attributes @0 :Attributes;  # as of that version
+  sliceCount @1 :UInt64;
+  page @2 :ChunkMap;
+  drainedPath @3 :Data;  # relative to the drain directory; empty: not drained
+}
+
+struct Unpin {
+  client @0 :UInt64;
+  file @1 :UInt64;
+  version @2 :UInt64;
+}
+
+# ---- drain and administration ------------------------------------------------------------------
+
+struct DrainNow {
+  # Files below this one go to the head of the drain's queue.
+  below @0 :UInt64;
+}
+struct DrainNowReply {
+  pendingFiles @0 :UInt64;
+  pendingBytes @1 :UInt64;
+  failedFiles @2 :UInt64;
+}
+
+struct AbortedEntry {
+  path @0 :Data;
+  bytes @1 :UInt64;
+  whenNs @2 :Int64;
+  hostName @3 :Text;
+}
+struct ListAbortedReply {
+  entries @0 :List(AbortedEntry);
+}
+
+# ---- manager to benefactor ---------------------------------------------------------------------
+
+struct FenceClient {
+  # No write of that client may change the arena after the answer `fenced`.
+  client @0 :UInt64;
+  andOlder @1 :Bool;  # all clients with smaller numbers, too
+}
+struct FenceClientReply {
+  fenced @0 :Bool;  # false: not yet, ask again
+}
+
+struct DrainPiece {
+  # A piece of a file that this benefactor holds.
+  fileOffset @0 :UInt64;
+  extentOffset @1 :UInt64;  # all ones: not in memory any more, read from basePath instead
+  length @2 :UInt32;
+  chunkOffset @3 :UInt32;
+  chunkLength @4 :UInt32;
+  crc @5 :UInt32;  # of the whole chunk
+  name0 @6 :UInt64;
+  name1 @7 :UInt64;
+  name2 @8 :UInt64;
+  name3 @9 :UInt64;
+}
+struct DrainPieces {
+  # Write into the temporary file of (file, version), make durable, read back, compare.
+  file @0 :UInt64;
+  version @1 :UInt64;
+  pieces @2 :List(DrainPiece);
+  basePath @3 :Data;  # relative to the drain directory: where pieces without an extent are read
+}
+struct DrainPiecesReply {
+  corrupt @0 :List(UInt32);  # indexes of pieces whose chunk fails its checksum
+}
+
+struct DrainFinish {
+  # Give the temporary file its size, attributes and name.
+  file @0 :UInt64;
+  version @1 :UInt64;
+  path @2 :Data;  # relative to the drain directory
+  sizeBytes @3 :UInt64;
+  mode @4 :UInt32;
+  uid @5 :UInt32;
+  gid @6 :UInt32;
+  mtimeNs @7 :Int64;
+}
+
+enum MirrorKind {
+  invalid @0;
+  rename @1;
+  unlink @2;
+  makeDirectory @3;
+  removeDirectory @4;
+  symlink @5;
+  attributes @6;
+  dropTemporary @7;  # of (file, version)
+  exchange @8;
+}
+
+struct MirrorChange {
+  # Repeat a change of the namespace in the drain directory.
+  kind @0 :MirrorKind;
+  path @1 :Data;
+  otherPath @2 :Data;  # rename: the new path; symlink: the target
+  file @3 :UInt64;
+  version @4 :UInt64;
+  mode @5 :UInt32;
+  uid @6 :UInt32;
+  gid @7 :UInt32;
+  mtimeNs @8 :Int64;
+}
+
+struct Move {
+  fromOffset @0 :UInt64;
+  toOffset @1 :UInt64;
+  length @2 :UInt32;  # of the content; the header moves along
+  crc @3 :UInt32;
+}
+struct MoveExtents {
+  # Copy extents inside the arena, each checked against its crc.
+  moves @0 :List(Move);
+}
+struct MoveExtentsReply {
+  failed @0 :List(UInt32);  # indexes of moves
+}
+
+# ---- client to benefactor ----------------------------------------------------------------------
+
+struct Attach {
+  # The first message on a link to a benefactor.
+  secret @0 :Secret;
+  client @1 :UInt64;
+  benefactor @2 :UInt64;  # who the client thinks it speaks to
+}
+struct AttachReply {
+  # The key of the arena.
+  key @0 :UInt64;
+  base @1 :UInt64;
+  length @2 :UInt64;
+}
+
+# ---- notices: manager to client ----------------------------------------------------------------
+
+struct InvalidateEntry {
+  directory @0 :UInt64;
+  name @1 :Data;
+}
+struct Invalidate {
+  # What a client may have cached and is no longer so.
+  entries @0 :List(InvalidateEntry);
+  files @1 :List(UInt64);  # attributes changed, or a new version was committed
+  benefactorsChanged @2 :Bool;
+  fenced @3 :List(UInt64);  # sessions that the manager ended
+}

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/types.h"
+
+namespace stdchk {
+
+/// The name of a chunk: a two-level tree of SHA-256 (FIPS 180-4).
+///   leaf i = SHA-256(bytes [i * 16 KiB, min((i + 1) * 16 KiB, length)))
+/// (no content: no leaves)
+///   name   = SHA-256("stdchk.chunk.v1\0" (16 bytes) || length (8 bytes, little endian) || leaf 0
+///   || leaf 1 ...)
+/// The same on every engine; see docs/decisions for the choice. Threads: any.
+ChunkName name_chunk(ByteSpan content);
+
+/// A Namer computes names with buffers of its own, several leaves at once where the processor can.
+///
+/// Threads: one at a time for each Namer.
+class Namer {
+ public:
+  Namer();
+  ~Namer();
+  Namer(const Namer&) = delete;
+  Namer& operator=(const Namer&) = delete;
+  ChunkName name(ByteSpan content);
+  /// "sha256-mb avx512" or "sha256 openssl": what does the work here.
+  std::string_view engine() const;
+
+ private:
+  struct Engine;
+  Engine* engine_;
+};
+
+/// CRC32C (Castagnoli, RFC 3720 B.4) of `bytes` appended to what `crc` covers; start with 0.
+std::uint32_t crc32c(std::uint32_t crc, ByteSpan bytes);
+
+/// 64 hexadecimal digits.
+std::string to_hex(const ChunkName& name);
+
+}  // namespace stdchk

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace stdchk {
+
+using ByteSpan = std::span<const std::byte>;
+using MutableByteSpan = std::span<std::byte>;
+
+/// An Id is a number that cannot be mixed up with another kind of number. 0 is "none".
+template <class Tag>
+struct Id {
+  std::uint64_t value = 0;
+  explicit operator bool() const { return value != 0; }
+  auto operator<=>(const Id&) const = default;
+};
+
+using FileId = Id<struct FileTag>;              ///< an inode of the pool; never reused
+using ClientId = Id<struct ClientTag>;          ///< one registration of one client; never reused
+using SessionId = Id<struct SessionTag>;        ///< one open-to-close of one file; never reused
+using BenefactorId = Id<struct BenefactorTag>;  ///< one life of one arena; never reused
+using GrantId = Id<struct GrantTag>;            ///< a lease on one empty segment; never reused
+using Epoch = Id<struct EpochTag>;              ///< one life of the manager
+
+/// Counts the committed states of one file, from 1. 0: nothing was committed yet.
+using Version = std::uint64_t;
+
+inline constexpr FileId kRootFile{1};
+
+/// A ChunkName is the content's name: see core/naming.h for its definition. All zero: not named.
+struct ChunkName {
+  std::array<std::byte, 32> bytes{};
+  auto operator<=>(const ChunkName&) const = default;
+  bool is_named() const { return *this != ChunkName{}; }
+};
+
+/// An Extent is the place of one copy of a chunk. `offset` is where its header starts in the arena;
+/// the chunk's bytes follow the header (core/extent_header.h).
+struct Extent {
+  BenefactorId benefactor;
+  std::uint64_t offset = 0;
+  auto operator<=>(const Extent&) const = default;
+};
+
+/// A Chunk is a run of bytes that is stored, checked and shared as a whole.
+struct Chunk {
+  ChunkName name;              ///< not named where naming is off
+  std::uint32_t length = 0;    ///< bytes of content, without the header
+  std::uint32_t crc = 0;       ///< CRC32C of the content
+  std::vector<Extent> copies;  ///< empty: only in the drain directory
+  bool operator==(const Chunk&) const = default;
+};
+
+/// A Slice says that `length` bytes of a file from `file_offset` on are those of chunk number
+/// `chunk` (an index into the map's chunks) from `chunk_offset` on.
+struct Slice {
+  std::uint64_t file_offset = 0;
+  std::uint32_t length = 0;
+  std::uint32_t chunk_offset = 0;
+  std::uint32_t chunk = 0;
+  bool operator==(const Slice&) const = default;
+};
+
+/// A ChunkMap is the content of one version of a file: slices in ascending order that do not
+/// overlap. What no slice covers reads as zeros.
+struct ChunkMap {
+  std::vector<Chunk> chunks;
+  std::vector<Slice> slices;
+  bool operator==(const ChunkMap&) const = default;
+};
+
+/// A Grant is a lease on an empty, contiguous part of an arena. Its client carves extents in it.
+struct Grant {
+  GrantId id;
+  BenefactorId benefactor;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  bool operator==(const Grant&) const = default;
+};
+
+enum class FileType : std::uint8_t { kRegular = 1, kDirectory = 2, kSymlink = 3 };
+
+/// How far the newest version of an image is on its way to the parallel file system.
+enum class DrainState : std::uint8_t {
+  kNone = 0,     ///< no drain directory, or nothing committed
+  kPending = 1,  ///< waits for its turn
+  kRunning = 2,
+  kDrained = 3,  ///< whole under its own name, durable, verified
+  kFailed = 4,   ///< will be tried again
+};
+
+/// The attributes of a file as of one version.
+struct Attributes {
+  FileId id;
+  FileType type = FileType::kRegular;
+  std::uint32_t mode = 0;  ///< permission bits only, 07777
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::uint32_t link_count = 1;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t stored_bytes = 0;  ///< bytes of the slices, without holes
+  Version version = 0;
+  std::int64_t atime_ns = 0;
+  std::int64_t mtime_ns = 0;
+  std::int64_t ctime_ns = 0;
+  DrainState drain = DrainState::kNone;
+  bool operator==(const Attributes&) const = default;
+};
+
+}  // namespace stdchk
+
+template <class Tag>
+struct std::hash<stdchk::Id<Tag>> {
+  std::size_t operator()(const stdchk::Id<Tag>& id) const noexcept {
+    return static_cast<std::size_t>(id.value * 0x9E3779B97F4A7C15ULL);
+  }
+};
+
+template <>
+struct std::hash<stdchk::ChunkName> {
+  std::size_t operator()(const stdchk::ChunkName& name) const noexcept {
+    std::size_t prefix;
+    static_assert(sizeof(prefix) <= sizeof(name.bytes));
+    __builtin_memcpy(&prefix, name.bytes.data(), sizeof(prefix));
+    return prefix;
+  }
+};

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/result.h"
+
+namespace stdchk {
+
+/// Parses "512M", "2GiB", "64k", "1048576": a whole or decimal number and a binary unit (K, M, G,
+/// T, P, optionally followed by iB or B; powers of 1024, upper or lower case). Anything else, a
+/// result that is not a whole number of bytes, or one above 2^63 - 1, is kInvalidArgument.
+Result<std::uint64_t> parse_bytes(std::string_view text);
+/// As parse_bytes, with an optional "/s" behind it.
+Result<std::uint64_t> parse_rate(std::string_view text);
+/// "1.5 GiB", at most four digits.
+std::string format_bytes(std::uint64_t bytes);
+
+}  // namespace stdchk

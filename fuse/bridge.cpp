@@ -1,0 +1,251 @@
+#include "fuse/bridge.h"
+
+#include <algorithm>
+
+#include "core/limits.h"
+#include "core/log.h"
+
+namespace stdchk::mount {
+namespace {
+
+Bridge& bridge(fuse_req_t request) { return *static_cast<Bridge*>(fuse_req_userdata(request)); }
+
+// From here on: libfuse's functions, each handed to the Bridge.
+
+void on_init(void* user, fuse_conn_info* connection) {
+  static_cast<Bridge*>(user)->init(connection);
+}
+void on_lookup(fuse_req_t r, fuse_ino_t parent, const char* name) {
+  bridge(r).lookup(r, parent, name);
+}
+void on_forget(fuse_req_t r, fuse_ino_t node, std::uint64_t count) {
+  bridge(r).forget(node, count);
+  fuse_reply_none(r);
+}
+void on_forget_multi(fuse_req_t r, std::size_t count, fuse_forget_data* forgets) {
+  for (std::size_t i = 0; i < count; i++) bridge(r).forget(forgets[i].ino, forgets[i].nlookup);
+  fuse_reply_none(r);
+}
+void on_getattr(fuse_req_t r, fuse_ino_t node, fuse_file_info* info) {
+  bridge(r).getattr(r, node, info);
+}
+void on_setattr(fuse_req_t r, fuse_ino_t node, struct stat* wanted, int mask,
+                fuse_file_info* info) {
+  bridge(r).setattr(r, node, wanted, mask, info);
+}
+void on_readlink(fuse_req_t r, fuse_ino_t node) { bridge(r).readlink(r, node); }
+void on_mknod(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode, dev_t) {
+  bridge(r).mknod(r, parent, name, mode);
+}
+void on_mkdir(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode) {
+  bridge(r).mkdir(r, parent, name, mode);
+}
+void on_unlink(fuse_req_t r, fuse_ino_t parent, const char* name) {
+  bridge(r).remove(r, parent, name, false);
+}
+void on_rmdir(fuse_req_t r, fuse_ino_t parent, const char* name) {
+  bridge(r).remove(r, parent, name, true);
+}
+void on_symlink(fuse_req_t r, const char* target, fuse_ino_t parent, const char* name) {
+  bridge(r).symlink(r, target, parent, name);
+}
+void on_rename(fuse_req_t r, fuse_ino_t from, const char* name, fuse_ino_t to, const char* new_name,
+               unsigned flags) {
+  bridge(r).rename(r, from, name, to, new_name, flags);
+}
+// A second name would need a second parent everywhere; no checkpoint writer was found that needs
+// one.
+void on_link(fuse_req_t r, fuse_ino_t, fuse_ino_t, const char*) { fuse_reply_err(r, EOPNOTSUPP); }
+void on_open(fuse_req_t r, fuse_ino_t node, fuse_file_info* info) { bridge(r).open(r, node, info); }
+void on_create(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode,
+               fuse_file_info* info) {
+  bridge(r).create(r, parent, name, mode, info);
+}
+void on_read(fuse_req_t r, fuse_ino_t, std::size_t size, off_t offset, fuse_file_info* info) {
+  bridge(r).read(r, size, offset, info);
+}
+void on_write(fuse_req_t r, fuse_ino_t, const char* bytes, std::size_t size, off_t offset,
+              fuse_file_info* info) {
+  bridge(r).write(r, bytes, size, offset, info);
+}
+void on_flush(fuse_req_t r, fuse_ino_t, fuse_file_info* info) { bridge(r).flush(r, info); }
+void on_release(fuse_req_t r, fuse_ino_t, fuse_file_info* info) { bridge(r).release(r, info); }
+void on_fsync(fuse_req_t r, fuse_ino_t, int, fuse_file_info* info) { bridge(r).fsync(r, info); }
+void on_opendir(fuse_req_t r, fuse_ino_t node, fuse_file_info* info) {
+  bridge(r).opendir(r, node, info);
+}
+void on_readdir(fuse_req_t r, fuse_ino_t, std::size_t size, off_t offset, fuse_file_info* info) {
+  bridge(r).readdir(r, size, offset, info, false);
+}
+void on_readdirplus(fuse_req_t r, fuse_ino_t, std::size_t size, off_t offset,
+                    fuse_file_info* info) {
+  bridge(r).readdir(r, size, offset, info, true);
+}
+void on_releasedir(fuse_req_t r, fuse_ino_t, fuse_file_info* info) {
+  bridge(r).releasedir(r, info);
+}
+// Every change of a directory is durable when it is answered.
+void on_fsyncdir(fuse_req_t r, fuse_ino_t, int, fuse_file_info*) { fuse_reply_err(r, 0); }
+void on_statfs(fuse_req_t r, fuse_ino_t) { bridge(r).statfs(r); }
+void on_setxattr(fuse_req_t r, fuse_ino_t node, const char* name, const char* value,
+                 std::size_t size, int flags) {
+  bridge(r).setxattr(r, node, name, {value, size}, flags, false);
+}
+void on_getxattr(fuse_req_t r, fuse_ino_t node, const char* name, std::size_t size) {
+  bridge(r).getxattr(r, node, name, size);
+}
+void on_listxattr(fuse_req_t r, fuse_ino_t node, std::size_t size) {
+  bridge(r).listxattr(r, node, size);
+}
+void on_removexattr(fuse_req_t r, fuse_ino_t node, const char* name) {
+  bridge(r).setxattr(r, node, name, {}, 0, true);
+}
+void on_fallocate(fuse_req_t r, fuse_ino_t, int mode, off_t offset, off_t length,
+                  fuse_file_info* info) {
+  bridge(r).fallocate(r, mode, offset, length, info);
+}
+
+fuse_lowlevel_ops make_operations() {
+  fuse_lowlevel_ops ops{};
+  ops.init = on_init;
+  ops.lookup = on_lookup;
+  ops.forget = on_forget;
+  ops.forget_multi = on_forget_multi;
+  ops.getattr = on_getattr;
+  ops.setattr = on_setattr;
+  ops.readlink = on_readlink;
+  ops.mknod = on_mknod;
+  ops.mkdir = on_mkdir;
+  ops.unlink = on_unlink;
+  ops.rmdir = on_rmdir;
+  ops.symlink = on_symlink;
+  ops.rename = on_rename;
+  ops.link = on_link;
+  ops.open = on_open;
+  ops.create = on_create;
+  ops.read = on_read;
+  ops.write = on_write;
+  ops.flush = on_flush;
+  ops.release = on_release;
+  ops.fsync = on_fsync;
+  ops.opendir = on_opendir;
+  ops.readdir = on_readdir;
+  ops.readdirplus = on_readdirplus;
+  ops.releasedir = on_releasedir;
+  ops.fsyncdir = on_fsyncdir;
+  ops.statfs = on_statfs;
+  ops.setxattr = on_setxattr;
+  ops.getxattr = on_getxattr;
+  ops.listxattr = on_listxattr;
+  ops.removexattr = on_removexattr;
+  ops.fallocate = on_fallocate;
+  return ops;
+}
+
+}  // namespace
+
+void reply(fuse_req_t request, const Status& status) {
+  fuse_reply_err(request, status ? 0 : to_errno(status.error()));
+}
+
+const fuse_lowlevel_ops& Bridge::operations() {
+  static const fuse_lowlevel_ops ops = make_operations();
+  return ops;
+}
+
+Bridge::Bridge(client::Filesystem& filesystem, Clock& clock, const Attributes& root,
+               BridgeOptions options)
+    : filesystem_(filesystem), clock_(clock), options_(options), nodes_(root) {}
+
+Bridge::~Bridge() { stop(); }
+
+void Bridge::start(fuse_session* session) {
+  notifier_.start(session);
+  filesystem_.set_cache_events(
+      {[this](FileId directory, const std::string& name) { entry_changed(directory, name); },
+       [this](FileId file) { file_changed(file); }});
+}
+
+void Bridge::stop() {
+  filesystem_.set_cache_events({});
+  notifier_.stop();
+}
+
+void Bridge::init(fuse_conn_info* connection) {
+  auto want = [&](unsigned capability) {
+    if ((connection->capable & capability) != 0) connection->want |= capability;
+  };
+  auto refuse_capability = [&](unsigned capability) { connection->want &= ~capability; };
+  connection->max_write = limits::kMiB;
+  connection->max_background = 64;
+  connection->congestion_threshold = 48;
+  connection->time_gran = 1;
+  want(FUSE_CAP_ASYNC_READ);
+  want(FUSE_CAP_ASYNC_DIO);
+  want(FUSE_CAP_ATOMIC_O_TRUNC);
+  want(FUSE_CAP_PARALLEL_DIROPS);
+  want(FUSE_CAP_READDIRPLUS);
+  want(FUSE_CAP_READDIRPLUS_AUTO);
+  if (options_.writeback) want(FUSE_CAP_WRITEBACK_CACHE);
+  // A node is one version, so the kernel need not guess by times and sizes whether its pages hold.
+  refuse_capability(FUSE_CAP_AUTO_INVAL_DATA);
+  want(FUSE_CAP_EXPLICIT_INVAL_DATA);
+  // Requests are received into a buffer of the thread; a pipe in between costs more than it saves.
+  refuse_capability(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
+#ifdef FUSE_CAP_EXPIRE_ONLY
+  want(FUSE_CAP_EXPIRE_ONLY);
+  can_expire_ = (connection->want & FUSE_CAP_EXPIRE_ONLY) != 0;
+#endif
+  kernel_drops_pages_ = connection->proto_major > 7 || connection->proto_minor >= 39;
+}
+
+void Bridge::expire_entry(fuse_ino_t parent, const std::string& name) {
+  if (name.empty()) return;
+  notifier_.post([parent, name, expire = can_expire_](fuse_session* session) {
+#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 15)
+    if (expire) {
+      fuse_lowlevel_notify_expire_entry(session, parent, name.c_str(), name.size());
+      return;
+    }
+#elif defined(FUSE_CAP_EXPIRE_ONLY)
+    if (expire) {
+      fuse_lowlevel_notify_expire_entry(session, parent, name.c_str(), name.size(),
+                                        FUSE_LL_EXPIRE_ONLY);
+      return;
+    }
+#endif
+    (void)expire;
+    fuse_lowlevel_notify_inval_entry(session, parent, name.c_str(), name.size());
+  });
+}
+
+void Bridge::expire_node(const NodePtr& node) {
+  NodeId parent = 0;
+  std::string name;
+  {
+    std::shared_lock lock(node->mutex);
+    parent = node->parent;
+    name = node->name;
+  }
+  if (parent != 0) expire_entry(parent, name);
+}
+
+// Both come on the library's thread, which must not wait for anything here: the rest is done on the
+// notifier's.
+void Bridge::entry_changed(FileId directory, const std::string& name) {
+  notifier_.post([this, directory, name](fuse_session*) {
+    if (auto node = nodes_.current(directory)) expire_entry(node->id, name);
+  });
+}
+
+void Bridge::file_changed(FileId file) {
+  notifier_.post([this, file](fuse_session* session) {
+    auto node = nodes_.current(file);
+    if (!node) return;
+    // A negative offset: attributes only. The pages belong to the node's version and stay right.
+    fuse_lowlevel_notify_inval_inode(session, node->id, -1, 0);
+    if (node->type == FileType::kRegular && !node->in_session()) expire_node(node);
+  });
+}
+
+}  // namespace stdchk::mount

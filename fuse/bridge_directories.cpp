@@ -1,0 +1,98 @@
+// Listing directories.
+
+#include <sys/stat.h>
+
+#include "core/assert.h"
+#include "fuse/bridge.h"
+
+namespace stdchk::mount {
+namespace {
+
+DirectoryHandle& directory_of(fuse_file_info* info) {
+  return *reinterpret_cast<DirectoryHandle*>(info->fh);
+}
+
+constexpr std::size_t kDotEntries = 2;  // "." and ".." come before the entries
+
+}  // namespace
+
+void Bridge::opendir(fuse_req_t request, fuse_ino_t number, fuse_file_info* info) {
+  auto node = nodes_.find(number);
+  if (!node) return reply(request, fail(Code::kStale, "mount.opendir"));
+  auto handle = std::make_unique<DirectoryHandle>();
+  handle->node = node;
+  DirectoryHandle* address = handle.get();
+  {
+    std::scoped_lock lock(handles_mutex_);
+    directories_[address] = std::move(handle);
+  }
+  info->fh = reinterpret_cast<std::uint64_t>(address);
+  if (fuse_reply_open(request, info) == -ENOENT) {
+    std::scoped_lock lock(handles_mutex_);
+    directories_.erase(address);
+  }
+}
+
+/// Offset n is behind entry n - 1 of the snapshot; offset 0 takes a new one (rewinddir).
+void Bridge::readdir(fuse_req_t request, std::size_t size, off_t offset, fuse_file_info* info,
+                     bool plus) {
+  DirectoryHandle& handle = directory_of(info);
+  std::scoped_lock lock(handle.mutex);
+  if (offset == 0 || !handle.loaded) {
+    auto entries = filesystem_.read_directory(handle.node->file);
+    if (!entries) return reply(request, fail(entries.error()));
+    handle.entries = std::move(*entries);
+    handle.loaded = true;
+  }
+  std::vector<char> out(size);
+  std::vector<NodeId> counted;
+  std::size_t used = 0;
+  for (auto at = static_cast<std::size_t>(offset); at < handle.entries.size() + kDotEntries; at++) {
+    bool dot = at < kDotEntries;
+    auto next = static_cast<off_t>(at + 1);
+    const char* name = at == 0   ? "."
+                       : at == 1 ? ".."
+                                 : handle.entries[at - kDotEntries].name.c_str();
+    Attributes attributes;
+    if (dot) {
+      attributes.id = handle.node->file;
+      attributes.type = FileType::kDirectory;
+    } else {
+      attributes = handle.entries[at - kDotEntries].attributes;
+    }
+    std::size_t needed = 0;
+    std::size_t room = size - used;
+    if (plus) {
+      fuse_entry_param entry{};
+      entry.attr = stat_of(attributes);
+      // A look-up is only counted by the kernel when the entry fits: ask for the size first.
+      needed = fuse_add_direntry_plus(request, nullptr, 0, name, nullptr, 0);
+      if (needed > room) break;
+      if (!dot) {
+        auto made = make_entry(attributes, handle.node->id, name);
+        if (!made) break;
+        entry = *made;
+        counted.push_back(entry.ino);
+      }
+      fuse_add_direntry_plus(request, out.data() + used, room, name, &entry, next);
+    } else {
+      struct stat stat = stat_of(attributes);
+      needed = fuse_add_direntry(request, out.data() + used, room, name, &stat, next);
+      if (needed > room) break;
+    }
+    used += needed;
+  }
+  if (fuse_reply_buf(request, out.data(), used) == -ENOENT) {
+    for (NodeId node : counted) nodes_.forget(node, 1);
+  }
+}
+
+void Bridge::releasedir(fuse_req_t request, fuse_file_info* info) {
+  {
+    std::scoped_lock lock(handles_mutex_);
+    directories_.erase(&directory_of(info));
+  }
+  fuse_reply_err(request, 0);
+}
+
+}  // namespace stdchk::mount

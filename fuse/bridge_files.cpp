@@ -1,0 +1,429 @@
+// Opening, reading, writing and closing of regular files.
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+
+#include "client/read_view.h"
+#include "core/image_name.h"
+#include "core/limits.h"
+#include "core/log.h"
+#include "fuse/bridge.h"
+#include "fuse/receive_buffer.h"
+
+namespace stdchk::mount {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kReadBytesMax = limits::kMiB;
+constexpr auto kRefusalMemory = 2s;
+constexpr std::size_t kRefusalsMax = 4096;
+/// How long the write mode of a folder is taken as known after another mount may have changed it.
+constexpr auto kPolicyAge = 10s;
+constexpr std::size_t kPoliciesMax = 65536;
+
+bool writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
+
+/// A ReadBuffer is a page-aligned buffer that its thread reuses. Owns: kReadBytesMax bytes.
+class ReadBuffer {
+ public:
+  ReadBuffer() : bytes_(static_cast<std::byte*>(std::aligned_alloc(4096, kReadBytesMax))) {}
+  ~ReadBuffer() { std::free(bytes_); }
+  ReadBuffer(const ReadBuffer&) = delete;
+  ReadBuffer& operator=(const ReadBuffer&) = delete;
+  MutableByteSpan first(std::size_t size) { return {bytes_, std::min(size, kReadBytesMax)}; }
+  bool usable() const { return bytes_ != nullptr; }
+
+ private:
+  std::byte* bytes_;
+};
+
+}  // namespace
+
+/// True: tell the kernel to look the name up again. False: it did, and came back, because this open
+/// goes through a descriptor (/proc/PID/fd) or the file has a new version already: open it as it
+/// is.
+bool Bridge::refuse(std::int32_t pid, FileId file) {
+  Time now = clock_.now();
+  std::scoped_lock lock(refresh_mutex_);
+  auto found = refused_.find({pid, file});
+  if (found != refused_.end() && now - found->second < kRefusalMemory) {
+    refused_.erase(found);
+    return false;
+  }
+  if (refused_.size() >= kRefusalsMax) refused_.clear();
+  if (refresh_.size() >= kRefusalsMax) refresh_.clear();
+  refused_[{pid, file}] = now;
+  refresh_.insert(file);
+  return true;
+}
+
+void Bridge::opened_well(std::int32_t pid, FileId file) {
+  std::scoped_lock lock(refresh_mutex_);
+  if (!refused_.empty()) refused_.erase({pid, file});
+}
+
+bool Bridge::folder_wants_cache(FileId directory) {
+  Time now = clock_.now();
+  {
+    std::scoped_lock lock(policies_mutex_);
+    auto found = policies_.find(directory);
+    if (found != policies_.end() && now < found->second.until) return found->second.cached;
+  }
+  bool cached = false;
+  if (auto all = filesystem_.xattrs(directory)) {
+    for (const auto& [key, value] : *all) cached |= key == kXattrWriteMode && value == "cached";
+  }
+  std::scoped_lock lock(policies_mutex_);
+  if (policies_.size() >= kPoliciesMax) policies_.clear();
+  policies_[directory] = {cached, now + kPolicyAge};
+  return cached;
+}
+
+bool Bridge::choose_direct(Node& node, int flags, bool insisted) {
+  if (insisted) return true;  // the node's pages and size are not those of the file
+  bool write = writes(flags);
+  if ((flags & O_ACCMODE) == O_RDWR) return false;  // small accesses and mappings are likely
+  if (!write && options_.read_mode != ReadMode::kAuto) {
+    return options_.read_mode == ReadMode::kDirect;
+  }
+  if (node.cached_opens > 0 && write) return false;  // one cache for all openers
+  NodeId parent_id = 0;
+  std::string name;
+  {
+    std::shared_lock lock(node.mutex);
+    parent_id = node.parent;
+    name = node.name;
+    if (!write && !node.writers.empty()) return false;
+  }
+  auto parent = nodes_.find(parent_id);
+  if (!parent) return write;
+  if (write) {
+    return !folder_wants_cache(parent->file) && !write_modes_.choose_cached(parent->file, name);
+  }
+  // An image is read once, from its start to its end. Other files may be programs and libraries.
+  return exchange_.allows_mmap() && parse_image_name(name).has_value() &&
+         !read_modes_.choose_cached(parent->file, name);
+}
+
+/// What only an open around the page cache can tell: the sizes of the application's calls.
+void Bridge::learn(Handle& handle) {
+  if (!handle.direct) return;
+  Node& node = *handle.node;
+  NodeId parent_id = 0;
+  std::string name;
+  {
+    std::shared_lock lock(node.mutex);
+    parent_id = node.parent;
+    name = node.name;
+  }
+  auto parent = nodes_.find(parent_id);
+  if (!parent) return;
+  CacheModes& modes = handle.writes ? write_modes_ : read_modes_;
+  modes.learn(parent->file, name, handle.calls, handle.call_bytes);
+}
+
+/// With FUSE_HANDLE_KILLPRIV_V2 the kernel leaves this to the file system: who writes to a file
+/// must not leave it runnable as its owner or group.
+void Bridge::clear_set_id(Node& node) {
+  msg::SetAttributes change;
+  change.file = node.file;
+  change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode);
+  std::unique_lock lock(node.mutex);
+  std::uint32_t without = node.last.mode & ~static_cast<std::uint32_t>(S_ISUID);
+  // Without the group's x bit, S_ISGID meant mandatory locking.
+  if ((without & S_IXGRP) != 0) without &= ~static_cast<std::uint32_t>(S_ISGID);
+  if (without == node.last.mode) return;
+  change.mode = without;
+  auto done = filesystem_.set_attributes(change);
+  if (done) {
+    node.last.mode = without;
+  } else {
+    log::warning("Clearing set-id bits failed: {}", describe(done.error()));
+  }
+}
+
+Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::int32_t pid) {
+  bool write = writes(flags);
+  bool insisted = false;
+  if (nodes_.begin_open(node, write, false) == OpenTurn::kRefresh) {
+    if (refuse(pid, node->file)) return fail(Code::kStale, "mount.open");
+    insisted = true;
+    nodes_.begin_open(node, write, true);
+  }
+  client::OpenFlags wanted;
+  // The kernel reads around small writes to the page cache, whatever the application may do.
+  wanted.read = true;
+  wanted.write = write;
+  wanted.truncate = write && (flags & O_TRUNC) != 0;
+  // Not `append`: the kernel has put the offset at the end, and may write whole pages from before
+  // it.
+  auto file = filesystem_.open(node->file, wanted);
+  if (!file) {
+    nodes_.end_open(node, write);
+    return fail(file.error());
+  }
+  bool session = node->in_session();
+  bool matches = session || wanted.truncate || insisted || node->unlinked ||
+                 (*file)->attributes().version == node->version();
+  if (!matches) {
+    if (refuse(pid, node->file)) {
+      Status closed = (*file)->close();
+      nodes_.end_open(node, write);
+      if (!closed) return fail(closed.error());
+      return fail(Code::kStale, "mount.open");
+    }
+    insisted = true;
+  }
+  if (!insisted) opened_well(pid, node->file);
+  if (wanted.truncate) node->changed = true;
+  Opened opened;
+  opened.handle = std::make_unique<Handle>();
+  opened.handle->node = node;
+  opened.handle->writes = write;
+  opened.handle->direct = choose_direct(*node, flags, insisted);
+  opened.handle->file = std::move(*file);
+  if (write) {
+    std::shared_lock lock(node->mutex);
+    opened.handle->clears_set_id = (node->last.mode & (S_ISUID | S_ISGID)) != 0;
+  }
+  opened.keep_cache = !session && !write;
+  return opened;
+}
+
+std::uint64_t Bridge::keep(std::unique_ptr<Handle> handle) {
+  Handle* address = handle.get();
+  if (!handle->direct) handle->node->cached_opens++;
+  if (handle->writes) {
+    std::unique_lock lock(handle->node->mutex);
+    handle->node->writers.push_back(handle->file.get());
+  }
+  std::scoped_lock lock(handles_mutex_);
+  handles_[address] = std::move(handle);
+  return reinterpret_cast<std::uint64_t>(address);
+}
+
+void Bridge::open(fuse_req_t request, fuse_ino_t number, fuse_file_info* info) {
+  auto node = nodes_.find(number);
+  if (!node) return reply(request, fail(Code::kStale, "mount.open"));
+  auto opened = open_node(node, info->flags, fuse_req_ctx(request)->pid);
+  if (!opened) return reply(request, fail(opened.error()));
+  if (fuse_req_ctx(request)->uid == 0) opened->handle->clears_set_id = false;
+  info->direct_io = opened->handle->direct;
+  info->keep_cache = opened->keep_cache;
+  info->fh = keep(std::move(opened->handle));
+  // The kernel gave up waiting: it will not send a release.
+  if (fuse_reply_open(request, info) == -ENOENT) end_open(handle_of(info));
+}
+
+void Bridge::create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
+                    fuse_file_info* info) {
+  auto directory = nodes_.find(parent);
+  if (!directory) return reply(request, fail(Code::kStale, "mount.create"));
+  client::OpenFlags wanted{.read = true, .write = true, .create = true};
+  wanted.exclusive = (info->flags & O_EXCL) != 0;
+  wanted.truncate = (info->flags & O_TRUNC) != 0;
+  auto file =
+      filesystem_.create(directory->file, name, wanted,
+                         owner_of(request, *directory, mode & ~static_cast<mode_t>(S_IFMT)));
+  if (!file) return reply(request, fail(file.error()));
+  Attributes attributes = (*file)->attributes();
+  auto node = nodes_.find_or_make(attributes, parent, name);
+  if (!node) return reply(request, fail(node.error()));
+  nodes_.begin_session(*node);
+  auto handle = std::make_unique<Handle>();
+  handle->node = *node;
+  handle->writes = true;  // even a file that is created for reading is committed at its close
+  handle->file = std::move(*file);
+  // A new file without bytes leaves nothing in the page cache: its node stays that of its first
+  // version.
+  (*node)->changed = wanted.truncate && attributes.version != 0;
+  handle->direct = choose_direct(**node, info->flags, false);
+  info->direct_io = handle->direct;
+  info->keep_cache = false;
+  fuse_entry_param entry = entry_of(**node, attributes);
+  info->fh = keep(std::move(handle));
+  if (fuse_reply_create(request, &entry, info) == -ENOENT) {
+    end_open(handle_of(info));
+    nodes_.forget(entry.ino, 1);
+  }
+}
+
+void Bridge::read(fuse_req_t request, std::size_t size, off_t offset, fuse_file_info* info) {
+  Handle& handle = handle_of(info);
+  auto from = static_cast<std::uint64_t>(offset);
+  if (!handle.writes) {
+    handle.calls.fetch_add(1, std::memory_order_relaxed);
+    handle.call_bytes.fetch_add(size, std::memory_order_relaxed);
+  }
+  auto seen = client::view(*handle.file, from, size);
+  if (!seen) return reply(request, fail(seen.error()));
+  if (*seen) {
+    fuse_reply_buf(request, reinterpret_cast<const char*>(seen->bytes().data()),
+                   seen->bytes().size());
+    return;
+  }
+  thread_local ReadBuffer buffer;
+  if (!buffer.usable()) return reply(request, fail(Code::kNoMemory, "mount.read"));
+  MutableByteSpan out = buffer.first(size);
+  auto count = handle.file->read(from, out);
+  if (!count) return reply(request, fail(count.error()));
+  fuse_reply_buf(request, reinterpret_cast<const char*>(out.data()), *count);
+}
+
+void Bridge::write(fuse_req_t request, const char* bytes, std::size_t size, off_t offset,
+                   fuse_file_info* info) {
+  Handle& handle = handle_of(info);
+  Node& node = *handle.node;
+  auto from = static_cast<std::uint64_t>(offset);
+  if (from + size > limits::kFileBytesMax)
+    return reply(request, fail(Code::kTooLarge, "mount.write"));
+  ByteSpan span(reinterpret_cast<const std::byte*>(bytes), size);
+  ReceiveBuffer* received = ReceiveBuffer::of_this_thread();
+  Status done = received != nullptr ? received->write(*handle.file, from, span)
+                                    : handle.file->write(from, span);
+  if (!done) return reply(request, done);
+  handle.calls.fetch_add(1, std::memory_order_relaxed);
+  handle.call_bytes.fetch_add(size, std::memory_order_relaxed);
+  if (handle.clears_set_id.load(std::memory_order_relaxed) &&
+      handle.clears_set_id.exchange(false)) {
+    clear_set_id(node);
+  }
+  if (!node.changed.load(std::memory_order_relaxed)) node.changed = true;
+  if (node.mtime_is_set) {
+    std::unique_lock lock(node.mutex);
+    node.mtime_set.reset();
+    node.mtime_is_set = false;
+  }
+  if (handle.direct && !kernel_drops_pages_ && node.cached_opens > 0) {
+    notifier_.post([id = node.id, offset, size](fuse_session* session) {
+      fuse_lowlevel_notify_inval_inode(session, id, offset, static_cast<off_t>(size));
+    });
+  }
+  fuse_reply_write(request, size);
+}
+
+Status Bridge::commit(Handle& handle) {
+  Node& node = *handle.node;
+  STDCHK_TRY(handle.file->commit());
+  handle.killed = false;
+  Attributes after = handle.file->attributes();
+  std::optional<std::int64_t> mtime;
+  {
+    std::unique_lock lock(node.mutex);
+    if (node.mtime_set) after.mtime_ns = *node.mtime_set;
+    mtime = node.mtime_set;
+    node.last = after;
+  }
+  if (!mtime) return {};
+  msg::SetAttributes change;
+  change.file = node.file;
+  change.mask = static_cast<std::uint32_t>(msg::SetMask::kMtime);
+  change.mtime_ns = *mtime;
+  STDCHK_TRY(filesystem_.set_attributes(change));
+  std::unique_lock lock(node.mutex);
+  if (node.mtime_set == mtime) {
+    node.mtime_set.reset();
+    node.mtime_is_set = false;
+  }
+  return {};
+}
+
+/// close() waits for this call, so this is where an image becomes visible. It comes once for each
+/// closed descriptor, also from a process that ends.
+void Bridge::flush(fuse_req_t request, fuse_file_info* info) {
+  Handle& handle = handle_of(info);
+  if (!handle.writes || handle.node->unlinked) {
+    fuse_reply_err(request, 0);
+    return;
+  }
+  CallerState caller = look_at_caller(fuse_req_ctx(request)->pid, fuse_req_ctx(request)->uid);
+  bool part = caller == CallerState::kKilled ||
+              (caller == CallerState::kUnseen && !options_.commit_unseen_writers);
+  if (part) {
+    handle.killed = true;
+    fuse_reply_err(request, 0);
+    return;
+  }
+  reply(request, commit(handle));
+}
+
+void Bridge::fsync(fuse_req_t request, fuse_file_info* info) {
+  Handle& handle = handle_of(info);
+  if (!handle.writes || handle.node->unlinked) {
+    fuse_reply_err(request, 0);
+    return;
+  }
+  reply(request, handle.file->sync());
+}
+
+void Bridge::fallocate(fuse_req_t request, int mode, off_t offset, off_t length,
+                       fuse_file_info* info) {
+  Handle& handle = handle_of(info);
+  if (mode != 0) return reply(request, fail(Code::kUnsupported, "mount.fallocate"));
+  auto end = static_cast<std::uint64_t>(offset) + static_cast<std::uint64_t>(length);
+  if (end > limits::kFileBytesMax) return reply(request, fail(Code::kTooLarge, "mount.fallocate"));
+  Status done;
+  if (handle.file->attributes().size_bytes < end) {
+    done = handle.file->truncate(end);
+    handle.node->changed = true;
+  }
+  reply(request, done);
+}
+
+/// The end of an open. What a killed process left is dropped, unless others still write the file;
+/// what was written through a mapping after the last close is committed.
+void Bridge::end_open(Handle& handle) {
+  NodePtr node = handle.node;
+  if (!handle.direct) node->cached_opens--;
+  if (!handle.writes) {
+    Status closed = handle.file->close();
+    if (!closed) log::warning("Closing a reader failed: {}", describe(closed.error()));
+  } else {
+    bool alone = false;
+    {
+      std::shared_lock lock(node->mutex);
+      alone = node->writers.size() == 1;
+    }
+    bool unfinished = handle.file->dirty() || handle.file->attributes().version == 0;
+    bool drop = handle.killed && unfinished && alone && !node->unlinked;
+    // What a killed writer shares with others is for those to commit.
+    bool leave = handle.killed && unfinished && !alone;
+    if (!drop && !leave && !node->unlinked && handle.file->dirty()) {
+      Status committed = commit(handle);
+      if (!committed) log::error("A late commit failed: {}", describe(committed.error()));
+    }
+    {
+      std::unique_lock lock(node->mutex);
+      if (!drop) node->last = handle.file->attributes();
+      std::erase(node->writers, handle.file.get());
+    }
+    if (drop) {
+      log::info("File {}: its writer was killed, the part is dropped.", node->file.value);
+      node->changed = true;
+      handle.file->abort();
+    } else if (leave) {
+      log::info("File {}: a writer was killed, others go on.", node->file.value);
+    } else if (Status closed = handle.file->close(); !closed && !node->unlinked) {
+      log::error("A close failed: {}", describe(closed.error()));
+    }
+  }
+  learn(handle);
+  handle.file.reset();
+  bool tell = handle.writes && node->changed && !node->unlinked;
+  nodes_.end_open(node, handle.writes);
+  if (tell) expire_node(node);
+  std::scoped_lock lock(handles_mutex_);
+  handles_.erase(&handle);
+}
+
+void Bridge::release(fuse_req_t request, fuse_file_info* info) {
+  end_open(handle_of(info));
+  fuse_reply_err(request, 0);
+}
+
+}  // namespace stdchk::mount

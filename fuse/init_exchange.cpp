@@ -1,0 +1,96 @@
+#include "fuse/init_exchange.h"
+
+#ifndef FUSE_USE_VERSION
+#define FUSE_USE_VERSION 312
+#endif
+#include <fuse_lowlevel.h>
+#include <linux/fuse.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "fuse/receive_buffer.h"
+
+namespace stdchk::mount {
+namespace {
+
+// Newer than the oldest kernel headers that this builds with; see linux/fuse.h.
+constexpr std::uint64_t kHandleKillPrivV2 = std::uint64_t{1} << 28;
+constexpr std::uint64_t kInitExtended = std::uint64_t{1} << 30;
+constexpr std::uint64_t kDirectIoAllowMmap = std::uint64_t{1} << 36;
+constexpr unsigned kHighWord = 32;
+
+InitExchange::Find g_find = nullptr;  // libfuse's hooks are plain functions; all mounts share one
+
+ssize_t read_from_kernel(int fd, void* buffer, std::size_t size, void* user) {
+  if (ReceiveBuffer* own = ReceiveBuffer::of_this_thread()) size = std::min(size, own->capacity());
+  ssize_t count = ::read(fd, buffer, size);
+  InitExchange& exchange = g_find(user);
+  if (count > 0 && !exchange.over()) {
+    exchange.received(static_cast<const std::byte*>(buffer), static_cast<std::size_t>(count));
+  }
+  return count;
+}
+
+ssize_t write_to_kernel(int fd, iovec* parts, int count, void* user) {
+  InitExchange& exchange = g_find(user);
+  if (exchange.over() || count != 2) return ::writev(fd, parts, count);
+  std::array<std::byte, InitExchange::kReplyBytesMax> patched;
+  std::array<iovec, 2> changed{parts[0], parts[1]};
+  if (exchange.answering(static_cast<const std::byte*>(parts[0].iov_base),
+                         static_cast<const std::byte*>(parts[1].iov_base), parts[1].iov_len,
+                         patched.data())) {
+    changed[1].iov_base = patched.data();
+  }
+  return ::writev(fd, changed.data(), 2);
+}
+
+}  // namespace
+
+bool InitExchange::install(fuse_session* session, Find find) {
+  g_find = find;
+  fuse_custom_io hooks{};
+  hooks.read = read_from_kernel;
+  hooks.writev = write_to_kernel;
+  return fuse_session_custom_io(session, &hooks, fuse_session_fd(session)) == 0;
+}
+
+void InitExchange::received(const std::byte* bytes, std::size_t size) {
+  fuse_in_header header;
+  fuse_init_in init{};
+  if (size < sizeof(header)) return;
+  std::memcpy(&header, bytes, sizeof(header));
+  if (header.opcode != FUSE_INIT) return;
+  // Older kernels send less: what is missing stays 0, not offered.
+  std::memcpy(&init, bytes + sizeof(header), std::min(size - sizeof(header), sizeof(init)));
+  offered_ = init.flags;
+  if ((offered_ & kInitExtended) != 0) {
+    offered_ |= static_cast<std::uint64_t>(init.flags2) << kHighWord;
+  }
+  unique_ = header.unique;
+}
+
+bool InitExchange::answering(const std::byte* header_bytes, const std::byte* body,
+                             std::size_t body_size, std::byte* patched) {
+  fuse_out_header header;
+  fuse_init_out init;
+  std::memcpy(&header, header_bytes, sizeof(header));
+  if (unique_ == 0 || header.unique != unique_) return false;
+  if (header.error != 0 || body_size < sizeof(init) || body_size > kReplyBytesMax) return false;
+  std::memcpy(&init, body, sizeof(init));
+  if (init.major != FUSE_KERNEL_VERSION) return false;  // the kernel will ask again
+  over_ = true;
+  std::uint64_t taken = offered_ & kHandleKillPrivV2;
+  if ((offered_ & kInitExtended) != 0) taken |= kInitExtended | (offered_ & kDirectIoAllowMmap);
+  init.flags |= static_cast<std::uint32_t>(taken);
+  init.flags2 |= static_cast<std::uint32_t>(taken >> kHighWord);
+  allows_mmap_ = (taken & kDirectIoAllowMmap) != 0;
+  std::memcpy(patched, body, body_size);
+  std::memcpy(patched, &init, sizeof(init));
+  return true;
+}
+
+}  // namespace stdchk::mount

@@ -1,0 +1,142 @@
+// stdchk-mount: shows a pool as a directory.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "client/filesystem.h"
+#include "core/clock.h"
+#include "core/limits.h"
+#include "core/log.h"
+#include "core/options.h"
+#include "core/pool_files.h"
+#include "fuse/mount.h"
+
+namespace stdchk::mount {
+namespace {
+
+constexpr int kEndedByKernel = SIGUSR2;
+
+struct Settings {
+  std::string manager;
+  std::string secret_file;
+  std::string ready_file;
+  std::uint64_t window_bytes = limits::kWindowBytesDefault;
+  std::string close = "stored";
+  std::optional<bool> naming;
+  std::uint32_t chunk_bytes = 0;
+  std::string transport = "auto";
+  bool allow_other = false;
+  bool writeback = true;
+  std::string unseen_writer = "commit";
+  std::string log_level = "info";
+  std::string mountpoint;
+};
+
+void describe_options(Options& options, Settings& settings) {
+  options.text("--manager", settings.manager, "ADDRESS", "address of the pool's manager")
+      .required();
+  options
+      .text("--secret-file", settings.secret_file, "FILE",
+            "file with the pool's secret, 32 hexadecimal digits")
+      .required();
+  options
+      .text("--ready-file", settings.ready_file, "FILE", "file to make when the mount can be used")
+      .required();
+  options.size("--window", settings.window_bytes, 4 * limits::kMiB, 64 * limits::kGiB,
+               "memory for bytes on their way to the pool");
+  options.choice("--close", settings.close, {"stored", "early"},
+                 "what close() waits for: all bytes stored, or none");
+  options.on_off("--naming", settings.naming,
+                 "name chunks by content, so that equal ones are "
+                 "stored once; default: the pool's");
+  options.chunk_size("--chunk-size", settings.chunk_bytes, "bytes of a chunk; default: the pool's");
+  options.choice("--transport", settings.transport, {"auto", "ofi:tcp", "shm"},
+                 "how bytes travel to the benefactors");
+  options.flag("--allow-other", settings.allow_other, "let other users use the mount");
+  options.on_off("--writeback", settings.writeback,
+                 "let the kernel collect small writes that go through its page cache");
+  options.choice("--unseen-writer", settings.unseen_writer, {"commit", "abort"},
+                 "at the close of a file by a process that cannot be seen from here");
+  options.choice("--log-level", settings.log_level, {"debug", "info", "warning", "error"},
+                 "least level of the lines on standard error");
+  options.argument("MOUNTPOINT", settings.mountpoint, "an empty directory").required();
+}
+
+log::Level level_of(const std::string& name) {
+  if (name == "debug") return log::Level::kDebug;
+  if (name == "warning") return log::Level::kWarning;
+  if (name == "error") return log::Level::kError;
+  return log::Level::kInfo;
+}
+
+int run(const Settings& settings, const sigset_t& ends) {
+  auto secret = read_secret_file(settings.secret_file);
+  if (!secret) {
+    log::error("The secret file {}: {} It must hold 32 hexadecimal digits; `stdchk up` makes one.",
+               settings.secret_file, describe(secret.error()));
+    return 1;
+  }
+  client::Options wanted;
+  wanted.manager_address = settings.manager;
+  wanted.secret = *secret;
+  wanted.role = "mount";
+  wanted.transport = settings.transport;
+  wanted.window_bytes = settings.window_bytes;
+  wanted.naming = settings.naming;
+  wanted.chunk_bytes = settings.chunk_bytes;
+  wanted.close_mode =
+      settings.close == "early" ? client::CloseMode::kEarly : client::CloseMode::kStored;
+  auto filesystem = client::Filesystem::connect(wanted);
+  if (!filesystem) {
+    log::error("No connection to the manager at {}: {}", settings.manager,
+               describe(filesystem.error()));
+    return 1;
+  }
+  SystemClock clock;
+  MountOptions options;
+  options.mountpoint = settings.mountpoint;
+  options.allow_other = settings.allow_other;
+  options.bridge.commit_unseen_writers = settings.unseen_writer == "commit";
+  options.bridge.writeback = settings.writeback;
+  options.use_window = true;
+  auto mounted = Mount::start(**filesystem, clock, options);
+  if (!mounted) return 1;  // start() has said why
+  (*mounted)->on_end([] { kill(getpid(), kEndedByKernel); });
+  Status told = write_file_at_once(settings.ready_file, std::to_string(getpid()) + "\n");
+  if (!told) {
+    log::error("The ready file {}: {}", settings.ready_file, describe(told.error()));
+    return 1;
+  }
+  log::info("{} is mounted.", settings.mountpoint);
+  int signal = 0;
+  sigwait(&ends, &signal);
+  log::info("{} ends{}.", settings.mountpoint,
+            signal == kEndedByKernel ? ": it was unmounted" : "");
+  unlink(settings.ready_file.c_str());
+  mounted->reset();     // first nothing new comes from the kernel,
+  filesystem->reset();  // then the pool is told goodbye
+  return 0;
+}
+
+}  // namespace
+}  // namespace stdchk::mount
+
+int main(int argc, char** argv) {
+  using namespace stdchk;
+  mount::Settings settings;
+  Options options("stdchk-mount", "Shows a pool as a directory.");
+  mount::describe_options(options, settings);
+  if (auto status = options.parse_or_exit(argc, argv)) return *status;
+  // Blocked before any thread is made, so that only run() takes them.
+  sigset_t ends;
+  sigemptyset(&ends);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP, mount::kEndedByKernel}) sigaddset(&ends, signal);
+  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  log::start("stdchk-mount", mount::level_of(settings.log_level));
+  return mount::run(settings, ends);
+}

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace stdchk::mount {
+
+/// Makes `path` ready to mount on: an earlier mount there whose daemon is gone is unmounted.
+/// Answers with a sentence that says what is wrong and what to do, or nothing when all is well.
+std::optional<std::string> prepare_mountpoint(const std::string& path);
+
+/// The same for what FUSE needs: /dev/fuse, and fusermount3 for users.
+std::optional<std::string> check_fuse_available();
+
+/// Gives the mount at `path` a larger read-ahead, where this process may (root): the kernel's
+/// default of 128 KiB is an eighth of what one request can carry. Not promised; nothing depends on
+/// it but speed.
+void raise_read_ahead(const std::string& path, unsigned kilobytes);
+
+}  // namespace stdchk::mount

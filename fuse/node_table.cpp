@@ -1,0 +1,143 @@
+#include "fuse/node_table.h"
+
+#include "core/assert.h"
+
+namespace stdchk::mount {
+
+NodeTable::NodeTable(const Attributes& root) {
+  auto node = std::make_shared<Node>();
+  node->id = 1;
+  node->file = root.id;
+  node->type = FileType::kDirectory;
+  node->last = root;
+  nodes_[1] = {node, 1, 0, 0};  // the kernel never forgets the root
+  current_[root.id] = {node, false};
+}
+
+NodePtr NodeTable::find(NodeId id) const {
+  std::scoped_lock lock(mutex_);
+  auto found = nodes_.find(id);
+  return found == nodes_.end() ? nullptr : found->second.node;
+}
+
+NodePtr NodeTable::current(FileId file) const {
+  std::scoped_lock lock(mutex_);
+  auto found = current_.find(file);
+  return found == current_.end() ? nullptr : found->second.node;
+}
+
+Result<NodePtr> NodeTable::find_or_make(const Attributes& attributes, NodeId parent,
+                                        std::string_view name) {
+  std::scoped_lock lock(mutex_);
+  auto remember = [&](Node& node, bool session) {
+    std::unique_lock guard(node.mutex);
+    // The session's node keeps what its writers see; the size of a version never changes.
+    if (!session) node.last = attributes;
+    node.parent = parent;
+    node.name = name;
+  };
+  if (auto found = current_.find(attributes.id); found != current_.end()) {
+    const NodePtr& node = found->second.node;
+    bool same =
+        attributes.type != FileType::kRegular || found->second.session || node->holds(attributes);
+    if (same) {
+      remember(*node, found->second.session);
+      nodes_[node->id].lookups++;
+      return node;
+    }
+    current_.erase(found);
+  }
+  if (nodes_.size() >= kNodesMax) return fail(Code::kNoMemory, "mount.lookup");
+  auto node = std::make_shared<Node>();
+  node->id = next_++;
+  node->file = attributes.id;
+  node->type = attributes.type;
+  node->last = attributes;
+  node->parent = parent;
+  node->name = name;
+  nodes_[node->id] = {node, 1, 0, 0};
+  current_[attributes.id] = {node, false};
+  return node;
+}
+
+void NodeTable::forget(NodeId id, std::uint64_t count) {
+  std::scoped_lock lock(mutex_);
+  auto found = nodes_.find(id);
+  if (found == nodes_.end() || id == 1) return;
+  Entry& entry = found->second;
+  entry.lookups -= count < entry.lookups ? count : entry.lookups;
+  if (entry.lookups > 0 || entry.readers > 0 || entry.writers > 0) return;
+  detach_locked(entry.node);
+  nodes_.erase(found);
+}
+
+OpenTurn NodeTable::begin_open(const NodePtr& node, bool write, bool insist) {
+  std::scoped_lock lock(mutex_);
+  Entry& entry = nodes_[node->id];
+  auto found = current_.find(node->file);
+  // An unlinked file has no name to look up again: its node is as good as any.
+  bool is_current = found != current_.end() && found->second.node == node;
+  if (!is_current && !node->unlinked && !insist) return OpenTurn::kRefresh;
+  if (write && is_current && !found->second.session) {
+    if (entry.readers > 0 && !node->unlinked && !insist) {
+      current_.erase(found);
+      return OpenTurn::kRefresh;
+    }
+    found->second.session = true;
+    node->changed = false;
+  }
+  (write ? entry.writers : entry.readers)++;
+  return OpenTurn::kGo;
+}
+
+void NodeTable::begin_session(const NodePtr& node) {
+  std::scoped_lock lock(mutex_);
+  nodes_[node->id].writers++;
+  current_[node->file] = {node, true};
+}
+
+void NodeTable::end_open(const NodePtr& node, bool write) {
+  std::scoped_lock lock(mutex_);
+  auto found = nodes_.find(node->id);
+  STDCHK_ASSERT(found != nodes_.end());
+  Entry& entry = found->second;
+  (write ? entry.writers : entry.readers)--;
+  if (write && entry.writers == 0) {
+    // The page cache holds what the session wrote over some version: no version's node any more.
+    auto current = current_.find(node->file);
+    if (current != current_.end() && current->second.node == node) {
+      if (node->changed) {
+        current_.erase(current);
+      } else {
+        current->second.session = false;
+      }
+    }
+  }
+  if (entry.lookups == 0 && entry.readers == 0 && entry.writers == 0) {
+    detach_locked(entry.node);
+    nodes_.erase(found);
+  }
+}
+
+void NodeTable::detach(const NodePtr& node) {
+  std::scoped_lock lock(mutex_);
+  detach_locked(node);
+}
+
+void NodeTable::detach_locked(const NodePtr& node) {
+  auto found = current_.find(node->file);
+  if (found != current_.end() && found->second.node == node) current_.erase(found);
+}
+
+bool NodeTable::is_open(NodeId id) const {
+  std::scoped_lock lock(mutex_);
+  auto found = nodes_.find(id);
+  return found != nodes_.end() && (found->second.readers > 0 || found->second.writers > 0);
+}
+
+std::size_t NodeTable::size() const {
+  std::scoped_lock lock(mutex_);
+  return nodes_.size();
+}
+
+}  // namespace stdchk::mount

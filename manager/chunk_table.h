@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "core/types.h"
+
+namespace stdchk::manager {
+
+/// A number for a chunk that is valid while anything refers to the chunk. Not kept across restarts.
+using ChunkIndex = std::uint32_t;
+inline constexpr ChunkIndex kNoChunk = ~ChunkIndex{0};
+
+/// An extent whose last reference went, with the bytes that it takes in the arena.
+struct FreedExtent {
+  Extent extent;
+  std::uint64_t bytes = 0;
+  bool operator==(const FreedExtent&) const = default;
+};
+
+/// A ChunkTable holds every chunk once, with its places and how often it is referred to.
+///
+/// References are counted by slices of versions and by holds. `undrained` counts those by slices of
+/// versions that are not in the drain directory: while it is above 0 the copies must stay (rule
+/// M5). Threads: one. Limits: 2^32 - 1 chunks, 2^24 benefactors, arenas of 2^46 bytes. 56 bytes an
+/// entry with one copy and
+///   5 to 9 bytes of index (manager/README.md has the sum).
+class ChunkTable {
+ public:
+  ChunkIndex find(const ChunkName& name, std::uint32_t length) const;
+  /// A new entry with no references. A name must not be in the table already.
+  ChunkIndex add(const Chunk& chunk);
+  Chunk get(ChunkIndex index) const;
+  std::uint32_t length(ChunkIndex index) const { return entry(index).length; }
+  bool has_copies(ChunkIndex index) const { return entry(index).place != 0; }
+  std::uint32_t references(ChunkIndex index) const { return entry(index).references; }
+  std::uint32_t undrained(ChunkIndex index) const { return entry(index).undrained; }
+
+  void refer(ChunkIndex index, bool undrained);
+  /// The entry is gone after its last reference; its extents are appended to `freed`.
+  void release(ChunkIndex index, bool undrained, std::vector<FreedExtent>& freed);
+  /// The version that refers to the chunk was drained.
+  void mark_drained(ChunkIndex index);
+  /// Replaces the places; those that are no longer used are appended to `freed`.
+  void set_copies(ChunkIndex index, const std::vector<Extent>& copies,
+                  std::vector<FreedExtent>& freed);
+
+  std::uint64_t chunk_count() const { return live_; }
+  std::uint64_t stored_bytes() const { return stored_bytes_; }
+  /// Memory of the table and its index, for the bound of DESIGN: bytes a chunk.
+  std::uint64_t memory_bytes() const;
+
+  /// Calls `visit(index)` for each chunk.
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (ChunkIndex i = 0; i < used_; ++i) {
+      if (entry(i).references > 0) visit(i);
+    }
+  }
+
+ private:
+  /// `place`: benefactor in the upper 24 bits, offset / 64 in the lower 40; 0: no copy.
+  struct Entry {
+    ChunkName name;
+    std::uint64_t place = 0;
+    std::uint32_t length = 0;
+    std::uint32_t crc = 0;
+    std::uint32_t references = 0;
+    std::uint32_t undrained = 0;
+  };
+  static_assert(sizeof(Entry) == 56);
+  static constexpr std::uint32_t kBlock = 4096;
+
+  const Entry& entry(ChunkIndex index) const { return blocks_[index / kBlock][index % kBlock]; }
+  Entry& entry(ChunkIndex index) { return blocks_[index / kBlock][index % kBlock]; }
+  std::vector<Extent> copies(ChunkIndex index) const;
+  void index_insert(ChunkIndex index);
+  void index_erase(ChunkIndex index);
+  void grow_index();
+  std::size_t slot_of(const ChunkName& name) const;
+
+  std::vector<std::unique_ptr<Entry[]>> blocks_;
+  ChunkIndex used_ = 0;             ///< entries ever made
+  std::vector<ChunkIndex> unused_;  ///< below used_
+  std::unordered_map<ChunkIndex, std::vector<Extent>>
+      more_copies_;                ///< all of a chunk with several
+  std::vector<ChunkIndex> index_;  ///< open addressing, linear probing, a power of two
+  std::size_t indexed_ = 0;
+  std::uint64_t live_ = 0;
+  std::uint64_t stored_bytes_ = 0;
+};
+
+}  // namespace stdchk::manager

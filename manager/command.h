@@ -1,0 +1,198 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/messages/messages.h"
+#include "core/types.h"
+
+/// The commands that change the manager's durable state (rule M7). Everything that is not a
+/// function of the state - times, ids, which copies a chunk has - is a field, so that applying the
+/// same commands in the same order gives the same state. A field is never removed; journal.capnp
+/// has the bytes.
+namespace stdchk::manager {
+
+using Xattrs = std::vector<std::pair<std::string, std::string>>;
+
+/// One life of the manager begins.
+struct BeginEpoch {
+  Epoch epoch;
+  bool operator==(const BeginEpoch&) const = default;
+};
+
+struct AddBenefactor {
+  BenefactorId id;
+  std::uint64_t life_high = 0;
+  std::uint64_t life_low = 0;
+  std::uint64_t arena_bytes = 0;
+  std::string host_name;
+  bool operator==(const AddBenefactor&) const = default;
+};
+
+/// Where and how a pending file gets its name with its first commit.
+struct NewName {
+  FileId parent;
+  std::string name;
+  std::uint32_t mode = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::int64_t atime_ns = 0;
+  Xattrs xattrs;
+  bool operator==(const NewName&) const = default;
+};
+
+/// A new version of a file: the newest map, cut at `cut_bytes` if `cut_before`, overlaid with
+/// `written`, then sized. Copies of the chunks are resolved: they are what the table holds
+/// afterwards.
+struct CommitVersion {
+  FileId file;
+  std::optional<NewName> create;
+  bool cut_before = false;
+  std::uint64_t cut_bytes = 0;
+  bool set_size = false;
+  std::uint64_t size_bytes = 0;
+  std::int64_t mtime_ns = 0;
+  std::int64_t now_ns = 0;
+  ChunkMap written;
+  bool mirror = false;
+  bool operator==(const CommitVersion&) const = default;
+};
+
+struct AddDirectory {
+  FileId id;
+  FileId parent;
+  std::string name;
+  std::uint32_t mode = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::int64_t now_ns = 0;
+  bool mirror = false;  ///< here and below: repeat the change in the drain directory
+  bool operator==(const AddDirectory&) const = default;
+};
+
+struct AddSymlink {
+  FileId id;
+  FileId parent;
+  std::string name;
+  std::string target;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::int64_t now_ns = 0;
+  bool mirror = false;
+  bool operator==(const AddSymlink&) const = default;
+};
+
+struct RemoveName {
+  FileId parent;
+  std::string name;
+  bool directory = false;
+  std::int64_t now_ns = 0;
+  bool mirror = false;
+  bool operator==(const RemoveName&) const = default;
+};
+
+struct RenameName {
+  FileId from_parent;
+  std::string from_name;
+  FileId to_parent;
+  std::string to_name;
+  bool no_replace = false;
+  bool exchange = false;
+  std::int64_t now_ns = 0;
+  bool mirror = false;
+  bool operator==(const RenameName&) const = default;
+};
+
+struct ChangeAttributes {
+  msg::SetAttributes change;
+  std::int64_t now_ns = 0;
+  bool mirror = false;
+  bool operator==(const ChangeAttributes&) const = default;
+};
+
+struct ChangeXattr {
+  msg::SetXattr change;
+  std::int64_t now_ns = 0;
+  bool operator==(const ChangeXattr&) const = default;
+};
+
+/// From now on the drain directory may have something under this file's name.
+struct DrainStarted {
+  FileId file;
+  bool operator==(const DrainStarted&) const = default;
+};
+
+/// That version is in the drain directory, durable and verified.
+struct Drained {
+  FileId file;
+  Version version = 0;
+  bool operator==(const Drained&) const = default;
+};
+
+/// Gives up the copies of the chunks of these slices (rule M5: only of drained chunks).
+struct Evict {
+  FileId file;
+  Version version = 0;
+  std::vector<std::uint32_t> slices;
+  bool operator==(const Evict&) const = default;
+};
+
+/// The oldest change of the mirror queue with this number was repeated, or given up.
+struct Mirrored {
+  std::uint64_t sequence = 0;
+  bool operator==(const Mirrored&) const = default;
+};
+
+/// Chunks have moved within their arena (compaction).
+struct MoveChunks {
+  struct Move {
+    std::uint64_t from_offset = 0;
+    std::uint64_t to_offset = 0;
+    bool operator==(const Move&) const = default;
+  };
+  BenefactorId benefactor;
+  std::vector<Move> moves;
+  bool operator==(const MoveChunks&) const = default;
+};
+
+/// A whole file, of a snapshot or found in the drain directory of a new pool. Parents come first.
+struct RestoreFile {
+  Attributes attributes;
+  FileId parent;
+  std::string name;
+  std::string target;  ///< of a symbolic link
+  Xattrs xattrs;
+  ChunkMap map;
+  bool drained = false;
+  bool evicted = false;
+  bool in_drain = false;
+  bool stale_in_drain = false;
+  std::uint64_t sequence = 0;  ///< order of the commits
+  bool operator==(const RestoreFile&) const = default;
+};
+
+/// The rest of a snapshot.
+struct RestoreCounters {
+  Epoch epoch;
+  std::uint64_t sequence = 0;
+  std::uint64_t mirror_sequence = 0;
+  bool operator==(const RestoreCounters&) const = default;
+};
+
+struct RestoreMirror {
+  std::uint64_t sequence = 0;
+  msg::MirrorChange change;
+  bool operator==(const RestoreMirror&) const = default;
+};
+
+/// The order is the journal's: new ones go to the end.
+using Command =
+    std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink, RemoveName,
+                 RenameName, ChangeAttributes, ChangeXattr, DrainStarted, Drained, Evict, Mirrored,
+                 MoveChunks, RestoreFile, RestoreCounters, RestoreMirror>;
+
+}  // namespace stdchk::manager

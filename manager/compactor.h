@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/messages/messages.h"
+#include "manager/chunk_table.h"
+#include "manager/space.h"
+
+namespace stdchk::manager {
+
+class Service;
+class State;
+
+/// One step of compaction: which extents of one arena go where. Targets are taken from the space.
+struct CompactionPlan {
+  std::vector<msg::MoveExtents::Move> moves;
+  std::vector<ChunkIndex> chunks;  ///< of each move
+};
+
+/// Plans moves that make one free range of `want_bytes`, or of less down to `need_bytes`: the
+/// window of the arena with the fewest bytes in use is emptied into holes elsewhere. No moves: it
+/// cannot be.
+CompactionPlan plan_compaction(const State& state, Space& space, BenefactorId benefactor,
+                               std::uint64_t need_bytes, std::uint64_t want_bytes);
+
+/// A Compactor joins the holes of arenas when grants no longer fit: the benefactor copies, then a
+/// command changes the map. Readers with an old map see a wrong checksum and ask again.
+///
+/// Threads: the reactor's. Limits: one step at a time in the pool.
+class Compactor {
+ public:
+  explicit Compactor(Service& service) : service_(service) {}
+  /// A grant did not fit. True when there is something to join.
+  bool wanted();
+  void run();
+
+ private:
+  std::optional<BenefactorId> candidate() const;
+  void moved(BenefactorId benefactor, CompactionPlan plan, const msg::MoveExtents::Reply* reply);
+  void settle(BenefactorId benefactor, const CompactionPlan& plan);
+
+  Service& service_;
+  Time wanted_until_{};
+  Time next_{};
+  bool running_ = false;
+};
+
+}  // namespace stdchk::manager

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/result.h"
+
+namespace stdchk::manager {
+
+/// A run of bytes in one arena.
+struct Range {
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  std::uint64_t end() const { return offset + length; }
+  auto operator<=>(const Range&) const = default;
+};
+
+/// A FreeSpace knows which ranges of one arena are free. Neighbours are joined at once.
+///
+/// Threads: one. Limits: ranges are in steps of limits::kExtentAlignment; 0 < length.
+/// Errors: give() and take_exactly() answer kInvalidArgument for a range that is not theirs to
+/// change.
+class FreeSpace {
+ public:
+  FreeSpace() = default;
+  /// All of [0, arena_bytes) is free; what is left of the last step is never used.
+  explicit FreeSpace(std::uint64_t arena_bytes);
+
+  /// The smallest free range of at least `want` bytes, cut to `want`; without one the largest
+  /// range, if it has at least `minimum` bytes.
+  std::optional<Range> take(std::uint64_t want, std::uint64_t minimum);
+  Status take_exactly(Range range);
+  Status give(Range range);
+
+  std::uint64_t arena_bytes() const { return arena_bytes_; }
+  std::uint64_t free_bytes() const { return free_bytes_; }
+  std::uint64_t largest() const;
+  /// Free ranges, ascending: offset -> length.
+  const std::map<std::uint64_t, std::uint64_t>& ranges() const { return by_offset_; }
+
+ private:
+  using Iterator = std::map<std::uint64_t, std::uint64_t>::iterator;
+  void insert(Range range);
+  void erase(Iterator range);
+  bool valid(Range range) const;
+
+  std::uint64_t arena_bytes_ = 0;
+  std::uint64_t free_bytes_ = 0;
+  std::map<std::uint64_t, std::uint64_t> by_offset_;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> by_length_;  ///< (length, offset)
+};
+
+}  // namespace stdchk::manager

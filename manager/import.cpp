@@ -1,0 +1,141 @@
+#include "manager/import.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <vector>
+
+#include "core/limits.h"
+#include "core/log.h"
+
+namespace stdchk::manager {
+namespace {
+
+constexpr const char* kTemporaries = ".stdchk-drain";
+constexpr std::uint64_t kFirstId = 2;
+
+std::int64_t nanoseconds(const timespec& time) {
+  return static_cast<std::int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
+}
+
+struct DirCloser {
+  void operator()(DIR* dir) const { ::closedir(dir); }
+};
+
+Result<std::vector<std::string>> names_in(const std::string& path) {
+  const std::unique_ptr<DIR, DirCloser> dir(::opendir(path.c_str()));
+  if (!dir) return fail_errno("import.opendir");
+  std::vector<std::string> out;
+  while (const dirent* entry = ::readdir(dir.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") out.push_back(name);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+/// The content as chunks that are nowhere in memory: not named, with no checksum to compare.
+ChunkMap map_of(std::uint64_t size) {
+  ChunkMap map;
+  for (std::uint64_t at = 0; at < size; at += limits::kChunkBytesMax) {
+    const auto length =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(limits::kChunkBytesMax, size - at));
+    map.slices.push_back({at, length, 0, static_cast<std::uint32_t>(map.chunks.size())});
+    map.chunks.push_back({{}, length, 0, {}});
+  }
+  return map;
+}
+
+void remove_temporaries(const std::string& path) {
+  const auto names = names_in(path);
+  if (!names) return;
+  for (const std::string& name : *names) ::unlink((path + "/" + name).c_str());
+}
+
+class Import {
+ public:
+  explicit Import(const std::function<void(Command)>& emit) : emit_(emit) {}
+
+  Status run(const std::string& path, FileId directory) {
+    STDCHK_ASSIGN(const std::vector<std::string> names, names_in(path));
+    for (const std::string& name : names) {
+      if (directory == kRootFile && name == kTemporaries) {
+        remove_temporaries(path + "/" + name);
+        continue;
+      }
+      STDCHK_TRY(add(path + "/" + name, name, directory));
+    }
+    return {};
+  }
+
+  std::uint64_t count() const { return next_id_ - kFirstId; }
+
+ private:
+  Status add(const std::string& path, const std::string& name, FileId parent) {
+    struct stat info {};
+    if (path.size() > limits::kPathBytesMax || ::lstat(path.c_str(), &info) != 0) {
+      log::warning("{} in the drain directory cannot be shown", path);
+      return {};
+    }
+    RestoreFile file;
+    Attributes& to = file.attributes;
+    to.id = FileId{next_id_++};
+    to.mode = info.st_mode & 07777;
+    to.uid = info.st_uid;
+    to.gid = info.st_gid;
+    to.atime_ns = nanoseconds(info.st_atim);
+    to.mtime_ns = nanoseconds(info.st_mtim);
+    to.ctime_ns = nanoseconds(info.st_ctim);
+    file.parent = parent;
+    file.name = name;
+    file.in_drain = true;
+    if (S_ISDIR(info.st_mode)) {
+      to.type = FileType::kDirectory;
+      const FileId id = to.id;
+      emit_(std::move(file));
+      return run(path, id);
+    }
+    if (S_ISLNK(info.st_mode)) {
+      to.type = FileType::kSymlink;
+      std::string target(limits::kPathBytesMax, '\0');
+      const ssize_t length = ::readlink(path.c_str(), target.data(), target.size());
+      if (length <= 0) return {};
+      target.resize(static_cast<std::size_t>(length));
+      file.target = std::move(target);
+    } else if (S_ISREG(info.st_mode)) {
+      to.type = FileType::kRegular;
+      to.size_bytes = static_cast<std::uint64_t>(info.st_size);
+      to.version = 1;
+      file.map = map_of(to.size_bytes);
+      file.drained = file.evicted = true;
+      file.sequence = ++sequence_;
+    } else {
+      return {};  // devices and sockets are nobody's checkpoint
+    }
+    emit_(std::move(file));
+    return {};
+  }
+
+  const std::function<void(Command)>& emit_;
+  std::uint64_t next_id_ = kFirstId;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace
+
+Status import_drained(const std::string& directory, const std::function<void(Command)>& emit) {
+  // Made by the first benefactor that drains something.
+  if (::access(directory.c_str(), F_OK) != 0 && errno == ENOENT) return {};
+  Import import(emit);
+  STDCHK_TRY(import.run(directory, kRootFile));
+  if (import.count() > 0) {
+    log::info("{} files and directories were found in {}", import.count(), directory);
+  }
+  return {};
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,198 @@
+@0xd3a4f1c5b7e90211;
+# The manager's journal: one Command is one record (docs/formats.md). Fields are added, never removed
+# or given another meaning; new commands go to the end of the union.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("stdchk::manager::wire");
+
+struct Extent {
+  benefactor @0 :UInt64;
+  offset @1 :UInt64;
+}
+
+struct Chunk {
+  name @0 :Data;  # 32 bytes; empty: not named
+  length @1 :UInt32;
+  crc @2 :UInt32;
+  copies @3 :List(Extent);
+}
+
+struct Slice {
+  fileOffset @0 :UInt64;
+  length @1 :UInt32;
+  chunkOffset @2 :UInt32;
+  chunk @3 :UInt32;
+}
+
+struct ChunkMap {
+  chunks @0 :List(Chunk);
+  slices @1 :List(Slice);
+}
+
+struct Xattr {
+  name @0 :Data;
+  value @1 :Data;
+}
+
+struct NewName {
+  parent @0 :UInt64;
+  name @1 :Data;
+  mode @2 :UInt32;
+  uid @3 :UInt32;
+  gid @4 :UInt32;
+  atimeNs @5 :Int64;
+  xattrs @6 :List(Xattr);
+}
+
+struct AddBenefactor {
+  id @0 :UInt64;
+  lifeHigh @1 :UInt64;
+  lifeLow @2 :UInt64;
+  arenaBytes @3 :UInt64;
+  hostName @4 :Data;
+}
+
+struct CommitVersion {
+  file @0 :UInt64;
+  create @1 :NewName;  # absent: the file has its name
+  cutBefore @2 :Bool;
+  cutBytes @3 :UInt64;
+  setSize @4 :Bool;
+  sizeBytes @5 :UInt64;
+  mtimeNs @6 :Int64;
+  nowNs @7 :Int64;
+  written @8 :ChunkMap;
+  mirror @9 :Bool;
+}
+
+struct AddName {  # a directory or a symbolic link
+  id @0 :UInt64;
+  parent @1 :UInt64;
+  name @2 :Data;
+  target @3 :Data;
+  mode @4 :UInt32;
+  uid @5 :UInt32;
+  gid @6 :UInt32;
+  nowNs @7 :Int64;
+  mirror @8 :Bool;
+}
+
+struct RemoveName {
+  parent @0 :UInt64;
+  name @1 :Data;
+  directory @2 :Bool;
+  nowNs @3 :Int64;
+  mirror @4 :Bool;
+}
+
+struct RenameName {
+  fromParent @0 :UInt64;
+  fromName @1 :Data;
+  toParent @2 :UInt64;
+  toName @3 :Data;
+  noReplace @4 :Bool;
+  exchange @5 :Bool;
+  nowNs @6 :Int64;
+  mirror @7 :Bool;
+}
+
+struct ChangeAttributes {
+  file @0 :UInt64;
+  mask @1 :UInt32;
+  mode @2 :UInt32;
+  uid @3 :UInt32;
+  gid @4 :UInt32;
+  atimeNs @5 :Int64;
+  mtimeNs @6 :Int64;
+  nowNs @7 :Int64;
+  mirror @8 :Bool;
+}
+
+struct ChangeXattr {
+  file @0 :UInt64;
+  name @1 :Data;
+  value @2 :Data;
+  mode @3 :UInt8;
+  remove @4 :Bool;
+  nowNs @5 :Int64;
+}
+
+struct FileVersion {
+  file @0 :UInt64;
+  version @1 :UInt64;
+  slices @2 :List(UInt32);
+}
+
+struct Move {
+  fromOffset @0 :UInt64;
+  toOffset @1 :UInt64;
+}
+
+struct MoveChunks {
+  benefactor @0 :UInt64;
+  moves @1 :List(Move);
+}
+
+struct RestoreFile {
+  id @0 :UInt64;
+  type @1 :UInt8;
+  mode @2 :UInt32;
+  uid @3 :UInt32;
+  gid @4 :UInt32;
+  sizeBytes @5 :UInt64;
+  version @6 :UInt64;
+  atimeNs @7 :Int64;
+  mtimeNs @8 :Int64;
+  ctimeNs @9 :Int64;
+  parent @10 :UInt64;
+  name @11 :Data;
+  target @12 :Data;
+  xattrs @13 :List(Xattr);
+  map @14 :ChunkMap;
+  drained @15 :Bool;
+  evicted @16 :Bool;
+  inDrain @17 :Bool;
+  staleInDrain @18 :Bool;
+  sequence @19 :UInt64;
+}
+
+struct RestoreCounters {
+  epoch @0 :UInt64;
+  sequence @1 :UInt64;
+  mirrorSequence @2 :UInt64;
+}
+
+struct RestoreMirror {
+  sequence @0 :UInt64;
+  kind @1 :UInt8;
+  path @2 :Data;
+  otherPath @3 :Data;
+  file @4 :UInt64;
+  version @5 :UInt64;
+  mode @6 :UInt32;
+  uid @7 :UInt32;
+  gid @8 :UInt32;
+  mtimeNs @9 :Int64;
+}
+
+struct Command {
+  union {
+    beginEpoch @0 :UInt64;
+    addBenefactor @1 :AddBenefactor;
+    commitVersion @2 :CommitVersion;
+    addDirectory @3 :AddName;
+    addSymlink @4 :AddName;
+    removeName @5 :RemoveName;
+    renameName @6 :RenameName;
+    changeAttributes @7 :ChangeAttributes;
+    changeXattr @8 :ChangeXattr;
+    drainStarted @9 :UInt64;
+    drained @10 :FileVersion;
+    evict @11 :FileVersion;
+    mirrored @12 :UInt64;
+    moveChunks @13 :MoveChunks;
+    restoreFile @14 :RestoreFile;
+    restoreCounters @15 :RestoreCounters;
+    restoreMirror @16 :RestoreMirror;
+  }
+}

@@ -1,0 +1,475 @@
+#include "manager/journal_codec.h"
+
+#include <capnp/message.h>
+#include <capnp/serialize.h>
+
+#include <cstring>
+
+#include "core/limits.h"
+#include "manager/journal.capnp.h"
+
+namespace stdchk::manager {
+namespace {
+
+capnp::Data::Reader data(const std::string& bytes) {
+  return {reinterpret_cast<const kj::byte*>(bytes.data()), bytes.size()};
+}
+std::string text(capnp::Data::Reader from) {
+  return {reinterpret_cast<const char*>(from.begin()), from.size()};
+}
+/// A value that no valid record has: the record is corrupt.
+[[noreturn]] void corrupt() { kj::throwFatalException(KJ_EXCEPTION(FAILED, "not a valid record")); }
+unsigned size_of(std::size_t count) { return static_cast<unsigned>(count); }
+
+void write(wire::ChunkMap::Builder to, const ChunkMap& from) {
+  auto chunks = to.initChunks(size_of(from.chunks.size()));
+  for (unsigned i = 0; i < chunks.size(); ++i) {
+    const Chunk& chunk = from.chunks[i];
+    if (chunk.name.is_named()) {
+      chunks[i].setName(
+          {reinterpret_cast<const kj::byte*>(chunk.name.bytes.data()), chunk.name.bytes.size()});
+    }
+    chunks[i].setLength(chunk.length);
+    chunks[i].setCrc(chunk.crc);
+    auto copies = chunks[i].initCopies(size_of(chunk.copies.size()));
+    for (unsigned k = 0; k < copies.size(); ++k) {
+      copies[k].setBenefactor(chunk.copies[k].benefactor.value);
+      copies[k].setOffset(chunk.copies[k].offset);
+    }
+  }
+  auto slices = to.initSlices(size_of(from.slices.size()));
+  for (unsigned i = 0; i < slices.size(); ++i) {
+    const Slice& slice = from.slices[i];
+    slices[i].setFileOffset(slice.file_offset);
+    slices[i].setLength(slice.length);
+    slices[i].setChunkOffset(slice.chunk_offset);
+    slices[i].setChunk(slice.chunk);
+  }
+}
+
+ChunkMap read(wire::ChunkMap::Reader from) {
+  ChunkMap to;
+  for (const auto chunk : from.getChunks()) {
+    Chunk& made = to.chunks.emplace_back();
+    if (chunk.getName().size() > 0) {
+      if (chunk.getName().size() != made.name.bytes.size()) corrupt();
+      std::memcpy(made.name.bytes.data(), chunk.getName().begin(), made.name.bytes.size());
+    }
+    made.length = chunk.getLength();
+    made.crc = chunk.getCrc();
+    for (const auto copy : chunk.getCopies()) {
+      made.copies.push_back({BenefactorId{copy.getBenefactor()}, copy.getOffset()});
+      const Extent& extent = made.copies.back();
+      if (!extent.benefactor || extent.benefactor.value >= (1U << 24) ||
+          extent.offset / limits::kExtentAlignment >= (std::uint64_t{1} << 40)) {
+        corrupt();
+      }
+    }
+  }
+  for (const auto slice : from.getSlices()) {
+    to.slices.push_back(
+        {slice.getFileOffset(), slice.getLength(), slice.getChunkOffset(), slice.getChunk()});
+  }
+  return to;
+}
+
+template <class List>
+void write(List to, const Xattrs& from) {
+  for (unsigned i = 0; i < to.size(); ++i) {
+    to[i].setName(data(from[i].first));
+    to[i].setValue(data(from[i].second));
+  }
+}
+
+Xattrs read(capnp::List<wire::Xattr>::Reader from) {
+  Xattrs to;
+  for (const auto one : from) to.emplace_back(text(one.getName()), text(one.getValue()));
+  return to;
+}
+
+// ---- one pair for each command ----------------------------------------------------------------
+
+void write(wire::Command::Builder to, const BeginEpoch& from) {
+  to.setBeginEpoch(from.epoch.value);
+}
+
+void write(wire::Command::Builder to, const AddBenefactor& from) {
+  auto out = to.initAddBenefactor();
+  out.setId(from.id.value);
+  out.setLifeHigh(from.life_high);
+  out.setLifeLow(from.life_low);
+  out.setArenaBytes(from.arena_bytes);
+  out.setHostName(data(from.host_name));
+}
+AddBenefactor read(wire::AddBenefactor::Reader from) {
+  return {{from.getId()},
+          from.getLifeHigh(),
+          from.getLifeLow(),
+          from.getArenaBytes(),
+          text(from.getHostName())};
+}
+
+void write(wire::Command::Builder to, const CommitVersion& from) {
+  auto out = to.initCommitVersion();
+  out.setFile(from.file.value);
+  if (from.create) {
+    auto create = out.initCreate();
+    create.setParent(from.create->parent.value);
+    create.setName(data(from.create->name));
+    create.setMode(from.create->mode);
+    create.setUid(from.create->uid);
+    create.setGid(from.create->gid);
+    create.setAtimeNs(from.create->atime_ns);
+    write(create.initXattrs(size_of(from.create->xattrs.size())), from.create->xattrs);
+  }
+  out.setCutBefore(from.cut_before);
+  out.setCutBytes(from.cut_bytes);
+  out.setSetSize(from.set_size);
+  out.setSizeBytes(from.size_bytes);
+  out.setMtimeNs(from.mtime_ns);
+  out.setNowNs(from.now_ns);
+  write(out.initWritten(), from.written);
+  out.setMirror(from.mirror);
+}
+CommitVersion read(wire::CommitVersion::Reader from) {
+  CommitVersion to;
+  to.file.value = from.getFile();
+  if (from.hasCreate()) {
+    const auto create = from.getCreate();
+    to.create = NewName{{create.getParent()},    text(create.getName()), create.getMode(),
+                        create.getUid(),         create.getGid(),        create.getAtimeNs(),
+                        read(create.getXattrs())};
+  }
+  to.cut_before = from.getCutBefore();
+  to.cut_bytes = from.getCutBytes();
+  to.set_size = from.getSetSize();
+  to.size_bytes = from.getSizeBytes();
+  to.mtime_ns = from.getMtimeNs();
+  to.now_ns = from.getNowNs();
+  to.written = read(from.getWritten());
+  to.mirror = from.getMirror();
+  return to;
+}
+
+void write(wire::Command::Builder to, const AddDirectory& from) {
+  auto out = to.initAddDirectory();
+  out.setId(from.id.value);
+  out.setParent(from.parent.value);
+  out.setName(data(from.name));
+  out.setMode(from.mode);
+  out.setUid(from.uid);
+  out.setGid(from.gid);
+  out.setNowNs(from.now_ns);
+  out.setMirror(from.mirror);
+}
+AddDirectory read_directory(wire::AddName::Reader from) {
+  return {{from.getId()}, {from.getParent()}, text(from.getName()), from.getMode(),
+          from.getUid(),  from.getGid(),      from.getNowNs(),      from.getMirror()};
+}
+
+void write(wire::Command::Builder to, const AddSymlink& from) {
+  auto out = to.initAddSymlink();
+  out.setId(from.id.value);
+  out.setParent(from.parent.value);
+  out.setName(data(from.name));
+  out.setTarget(data(from.target));
+  out.setUid(from.uid);
+  out.setGid(from.gid);
+  out.setNowNs(from.now_ns);
+  out.setMirror(from.mirror);
+}
+AddSymlink read_symlink(wire::AddName::Reader from) {
+  return {{from.getId()}, {from.getParent()}, text(from.getName()), text(from.getTarget()),
+          from.getUid(),  from.getGid(),      from.getNowNs(),      from.getMirror()};
+}
+
+void write(wire::Command::Builder to, const RemoveName& from) {
+  auto out = to.initRemoveName();
+  out.setParent(from.parent.value);
+  out.setName(data(from.name));
+  out.setDirectory(from.directory);
+  out.setNowNs(from.now_ns);
+  out.setMirror(from.mirror);
+}
+RemoveName read(wire::RemoveName::Reader from) {
+  return {{from.getParent()},
+          text(from.getName()),
+          from.getDirectory(),
+          from.getNowNs(),
+          from.getMirror()};
+}
+
+void write(wire::Command::Builder to, const RenameName& from) {
+  auto out = to.initRenameName();
+  out.setFromParent(from.from_parent.value);
+  out.setFromName(data(from.from_name));
+  out.setToParent(from.to_parent.value);
+  out.setToName(data(from.to_name));
+  out.setNoReplace(from.no_replace);
+  out.setExchange(from.exchange);
+  out.setNowNs(from.now_ns);
+  out.setMirror(from.mirror);
+}
+RenameName read(wire::RenameName::Reader from) {
+  return {{from.getFromParent()}, text(from.getFromName()), {from.getToParent()},
+          text(from.getToName()), from.getNoReplace(),      from.getExchange(),
+          from.getNowNs(),        from.getMirror()};
+}
+
+void write(wire::Command::Builder to, const ChangeAttributes& from) {
+  auto out = to.initChangeAttributes();
+  out.setFile(from.change.file.value);
+  out.setMask(from.change.mask);
+  out.setMode(from.change.mode);
+  out.setUid(from.change.uid);
+  out.setGid(from.change.gid);
+  out.setAtimeNs(from.change.atime_ns);
+  out.setMtimeNs(from.change.mtime_ns);
+  out.setNowNs(from.now_ns);
+  out.setMirror(from.mirror);
+}
+ChangeAttributes read(wire::ChangeAttributes::Reader from) {
+  ChangeAttributes to;
+  to.change = {{},
+               {from.getFile()},
+               from.getMask(),
+               from.getMode(),
+               from.getUid(),
+               from.getGid(),
+               from.getAtimeNs(),
+               from.getMtimeNs()};
+  to.now_ns = from.getNowNs();
+  to.mirror = from.getMirror();
+  return to;
+}
+
+void write(wire::Command::Builder to, const ChangeXattr& from) {
+  auto out = to.initChangeXattr();
+  out.setFile(from.change.file.value);
+  out.setName(data(from.change.name));
+  out.setValue(data(from.change.value));
+  out.setMode(static_cast<std::uint8_t>(from.change.mode));
+  out.setRemove(from.change.remove);
+  out.setNowNs(from.now_ns);
+}
+ChangeXattr read(wire::ChangeXattr::Reader from) {
+  if (from.getMode() > static_cast<std::uint8_t>(msg::XattrMode::kReplace)) corrupt();
+  ChangeXattr to;
+  to.change = {{},
+               {from.getFile()},
+               text(from.getName()),
+               text(from.getValue()),
+               static_cast<msg::XattrMode>(from.getMode()),
+               from.getRemove()};
+  to.now_ns = from.getNowNs();
+  return to;
+}
+
+void write(wire::Command::Builder to, const DrainStarted& from) {
+  to.setDrainStarted(from.file.value);
+}
+
+void write(wire::Command::Builder to, const Drained& from) {
+  auto out = to.initDrained();
+  out.setFile(from.file.value);
+  out.setVersion(from.version);
+}
+
+void write(wire::Command::Builder to, const Evict& from) {
+  auto out = to.initEvict();
+  out.setFile(from.file.value);
+  out.setVersion(from.version);
+  auto slices = out.initSlices(size_of(from.slices.size()));
+  for (unsigned i = 0; i < slices.size(); ++i) slices.set(i, from.slices[i]);
+}
+Evict read(wire::FileVersion::Reader from) {
+  Evict to{{from.getFile()}, from.getVersion(), {}};
+  for (const std::uint32_t slice : from.getSlices()) to.slices.push_back(slice);
+  return to;
+}
+
+void write(wire::Command::Builder to, const Mirrored& from) { to.setMirrored(from.sequence); }
+
+void write(wire::Command::Builder to, const MoveChunks& from) {
+  auto out = to.initMoveChunks();
+  out.setBenefactor(from.benefactor.value);
+  auto moves = out.initMoves(size_of(from.moves.size()));
+  for (unsigned i = 0; i < moves.size(); ++i) {
+    moves[i].setFromOffset(from.moves[i].from_offset);
+    moves[i].setToOffset(from.moves[i].to_offset);
+  }
+}
+MoveChunks read(wire::MoveChunks::Reader from) {
+  MoveChunks to{{from.getBenefactor()}, {}};
+  for (const auto move : from.getMoves()) {
+    to.moves.push_back({move.getFromOffset(), move.getToOffset()});
+  }
+  return to;
+}
+
+void write(wire::Command::Builder to, const RestoreFile& from) {
+  auto out = to.initRestoreFile();
+  out.setId(from.attributes.id.value);
+  out.setType(static_cast<std::uint8_t>(from.attributes.type));
+  out.setMode(from.attributes.mode);
+  out.setUid(from.attributes.uid);
+  out.setGid(from.attributes.gid);
+  out.setSizeBytes(from.attributes.size_bytes);
+  out.setVersion(from.attributes.version);
+  out.setAtimeNs(from.attributes.atime_ns);
+  out.setMtimeNs(from.attributes.mtime_ns);
+  out.setCtimeNs(from.attributes.ctime_ns);
+  out.setParent(from.parent.value);
+  out.setName(data(from.name));
+  out.setTarget(data(from.target));
+  write(out.initXattrs(size_of(from.xattrs.size())), from.xattrs);
+  write(out.initMap(), from.map);
+  out.setDrained(from.drained);
+  out.setEvicted(from.evicted);
+  out.setInDrain(from.in_drain);
+  out.setStaleInDrain(from.stale_in_drain);
+  out.setSequence(from.sequence);
+}
+RestoreFile read(wire::RestoreFile::Reader from) {
+  if (from.getType() < static_cast<std::uint8_t>(FileType::kRegular) ||
+      from.getType() > static_cast<std::uint8_t>(FileType::kSymlink)) {
+    corrupt();
+  }
+  RestoreFile to;
+  to.attributes.id.value = from.getId();
+  to.attributes.type = static_cast<FileType>(from.getType());
+  to.attributes.mode = from.getMode();
+  to.attributes.uid = from.getUid();
+  to.attributes.gid = from.getGid();
+  to.attributes.size_bytes = from.getSizeBytes();
+  to.attributes.version = from.getVersion();
+  to.attributes.atime_ns = from.getAtimeNs();
+  to.attributes.mtime_ns = from.getMtimeNs();
+  to.attributes.ctime_ns = from.getCtimeNs();
+  to.parent.value = from.getParent();
+  to.name = text(from.getName());
+  to.target = text(from.getTarget());
+  to.xattrs = read(from.getXattrs());
+  to.map = read(from.getMap());
+  to.drained = from.getDrained();
+  to.evicted = from.getEvicted();
+  to.in_drain = from.getInDrain();
+  to.stale_in_drain = from.getStaleInDrain();
+  to.sequence = from.getSequence();
+  return to;
+}
+
+void write(wire::Command::Builder to, const RestoreCounters& from) {
+  auto out = to.initRestoreCounters();
+  out.setEpoch(from.epoch.value);
+  out.setSequence(from.sequence);
+  out.setMirrorSequence(from.mirror_sequence);
+}
+
+void write(wire::Command::Builder to, const RestoreMirror& from) {
+  auto out = to.initRestoreMirror();
+  out.setSequence(from.sequence);
+  out.setKind(static_cast<std::uint8_t>(from.change.kind));
+  out.setPath(data(from.change.path));
+  out.setOtherPath(data(from.change.other_path));
+  out.setFile(from.change.file.value);
+  out.setVersion(from.change.version);
+  out.setMode(from.change.mode);
+  out.setUid(from.change.uid);
+  out.setGid(from.change.gid);
+  out.setMtimeNs(from.change.mtime_ns);
+}
+RestoreMirror read(wire::RestoreMirror::Reader from) {
+  if (from.getKind() < static_cast<std::uint8_t>(msg::MirrorKind::kRename) ||
+      from.getKind() > static_cast<std::uint8_t>(msg::MirrorKind::kExchange)) {
+    corrupt();
+  }
+  RestoreMirror to;
+  to.sequence = from.getSequence();
+  to.change.kind = static_cast<msg::MirrorKind>(from.getKind());
+  to.change.path = text(from.getPath());
+  to.change.other_path = text(from.getOtherPath());
+  to.change.file.value = from.getFile();
+  to.change.version = from.getVersion();
+  to.change.mode = from.getMode();
+  to.change.uid = from.getUid();
+  to.change.gid = from.getGid();
+  to.change.mtime_ns = from.getMtimeNs();
+  return to;
+}
+
+Command read(wire::Command::Reader from) {
+  switch (from.which()) {
+    case wire::Command::BEGIN_EPOCH:
+      return BeginEpoch{{from.getBeginEpoch()}};
+    case wire::Command::ADD_BENEFACTOR:
+      return read(from.getAddBenefactor());
+    case wire::Command::COMMIT_VERSION:
+      return read(from.getCommitVersion());
+    case wire::Command::ADD_DIRECTORY:
+      return read_directory(from.getAddDirectory());
+    case wire::Command::ADD_SYMLINK:
+      return read_symlink(from.getAddSymlink());
+    case wire::Command::REMOVE_NAME:
+      return read(from.getRemoveName());
+    case wire::Command::RENAME_NAME:
+      return read(from.getRenameName());
+    case wire::Command::CHANGE_ATTRIBUTES:
+      return read(from.getChangeAttributes());
+    case wire::Command::CHANGE_XATTR:
+      return read(from.getChangeXattr());
+    case wire::Command::DRAIN_STARTED:
+      return DrainStarted{{from.getDrainStarted()}};
+    case wire::Command::DRAINED:
+      return Drained{{from.getDrained().getFile()}, from.getDrained().getVersion()};
+    case wire::Command::EVICT:
+      return read(from.getEvict());
+    case wire::Command::MIRRORED:
+      return Mirrored{from.getMirrored()};
+    case wire::Command::MOVE_CHUNKS:
+      return read(from.getMoveChunks());
+    case wire::Command::RESTORE_FILE:
+      return read(from.getRestoreFile());
+    case wire::Command::RESTORE_COUNTERS:
+      return RestoreCounters{{from.getRestoreCounters().getEpoch()},
+                             from.getRestoreCounters().getSequence(),
+                             from.getRestoreCounters().getMirrorSequence()};
+    case wire::Command::RESTORE_MIRROR:
+      return read(from.getRestoreMirror());
+  }
+  corrupt();
+}
+
+}  // namespace
+
+Status encode_command(const Command& command, std::vector<std::byte>& out) {
+  try {
+    capnp::MallocMessageBuilder message;
+    auto root = message.initRoot<wire::Command>();
+    std::visit([&](const auto& one) { write(root, one); }, command);
+    const auto words = capnp::messageToFlatArray(message);
+    const auto bytes = words.asBytes();
+    out.resize(bytes.size());
+    std::memcpy(out.data(), bytes.begin(), bytes.size());
+  } catch (const kj::Exception&) {
+    return fail(Code::kTooLarge, "journal.encode");
+  }
+  return {};
+}
+
+Result<Command> decode_command(ByteSpan bytes) {
+  try {
+    const std::size_t words = bytes.size() / sizeof(capnp::word);
+    auto aligned = kj::heapArray<capnp::word>(words);
+    if (words > 0) std::memcpy(aligned.begin(), bytes.data(), words * sizeof(capnp::word));
+    capnp::ReaderOptions options;
+    // Lists of structs are read a few times while they are decoded.
+    options.traversalLimitInWords = 8 * words + 1024;
+    capnp::FlatArrayMessageReader reader(aligned, options);
+    return read(reader.getRoot<wire::Command>());
+  } catch (const kj::Exception&) {
+    return fail(Code::kCorrupt, "journal.decode");
+  }
+}
+
+}  // namespace stdchk::manager

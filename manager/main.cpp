@@ -1,0 +1,168 @@
+#include <fmt/core.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "core/clock.h"
+#include "core/limits.h"
+#include "core/log.h"
+#include "core/options.h"
+#include "core/pool_files.h"
+#include "core/reactor.h"
+#include "manager/service.h"
+#include "manager/sqlite_journal.h"
+#include "transport/factory.h"
+
+namespace stdchk::manager {
+namespace {
+
+struct Flags {
+  std::string state;
+  std::string secret_file;
+  std::string address_file;
+  std::string listen = "127.0.0.1";
+  std::string drain;
+  std::uint64_t drain_rate = 0;
+  std::uint32_t chunk_size = limits::kChunkBytesDefault;
+  std::uint32_t stripe_width = limits::kStripeWidthDefault;
+  bool naming = true;
+  std::string log_level = "info";
+};
+
+std::optional<int> parse(Flags& flags, int argc, char** argv) {
+  Options options("stdchk-manager", "Keeps the names, chunk maps and space of a stdchk pool.");
+  options.text("--state", flags.state, "DIR", "directory of the journal").required();
+  options.text("--secret-file", flags.secret_file, "FILE", "file that holds the pool's secret")
+      .required();
+  options
+      .text("--address-file", flags.address_file, "FILE",
+            "written when the manager takes links: its address")
+      .required();
+  options.text("--listen", flags.listen, "HOST[:PORT]", "where others reach the manager");
+  options.text("--drain", flags.drain, "DIR", "directory on the parallel file system to copy to");
+  options.rate("--drain-rate", flags.drain_rate, "most bytes a second that each benefactor copies");
+  options.chunk_size("--chunk-size", flags.chunk_size, "how files are cut");
+  options.count("--stripe-width", flags.stripe_width, 1, 1024, "benefactors that one file uses");
+  options.on_off("--naming", flags.naming,
+                 "name chunks by content, so that equal ones are kept once");
+  options.choice("--log-level", flags.log_level, {"debug", "info", "warning", "error"},
+                 "least important lines to log");
+  return options.parse_or_exit(argc, argv);
+}
+
+log::Level level_of(const std::string& name) {
+  if (name == "debug") return log::Level::kDebug;
+  if (name == "warning") return log::Level::kWarning;
+  return name == "error" ? log::Level::kError : log::Level::kInfo;
+}
+
+Reactor* running = nullptr;  // for the signal handlers, which can be given nothing
+
+int fail_with(const std::string& sentence) {
+  log::error("{}", sentence);
+  return EXIT_FAILURE;
+}
+
+/// "10.0.0.1:7471" or "10.0.0.1".
+bool split_listen(const std::string& text, transport::EndpointOptions& options) {
+  const auto colon = text.rfind(':');
+  options.listen_host = text.substr(0, colon);
+  if (options.listen_host.empty()) return false;
+  if (colon == std::string::npos) return true;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data() + colon + 1, end, options.listen_port);
+  return parsed.ec == std::errc() && parsed.ptr == end;
+}
+
+/// Absolute: benefactors and clients have other working directories.
+Status prepare_drain(std::string& directory) {
+  if (directory.empty()) return {};
+  if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) return fail_errno("drain.mkdir");
+  char resolved[PATH_MAX];
+  if (::realpath(directory.c_str(), resolved) == nullptr) return fail_errno("drain.realpath");
+  directory = resolved;
+  return {};
+}
+
+int run(Flags flags) {
+  SystemClock clock;
+  Reactor reactor(clock);
+  running = &reactor;
+  for (const int signal : {SIGTERM, SIGINT}) {
+    std::signal(signal, [](int) { running->stop(); });
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+  const auto secret = read_secret_file(flags.secret_file);
+  if (!secret) {
+    return fail_with(fmt::format("{} is no secret file (32 hexadecimal digits): {}",
+                                 flags.secret_file, describe(secret.error())));
+  }
+  transport::EndpointOptions listen;
+  listen.clock = &clock;
+  if (!split_listen(flags.listen, listen)) {
+    return fail_with(fmt::format("--listen {} is not HOST or HOST:PORT", flags.listen));
+  }
+  if (const Status made = prepare_drain(flags.drain); !made) {
+    return fail_with(fmt::format("the drain directory {} cannot be used: {}", flags.drain,
+                                 describe(made.error())));
+  }
+  auto journal = SqliteJournal::open(flags.state);
+  if (!journal) {
+    const char* const why = journal.error().code == Code::kBusy
+                                ? "another manager runs on it; end that one first"
+                                : "see the reason that follows";
+    return fail_with(fmt::format("the state directory {} cannot be used: {} ({})", flags.state, why,
+                                 describe(journal.error())));
+  }
+  auto endpoint = transport::open_endpoint("ofi:tcp", listen);
+  if (!endpoint) {
+    return fail_with(
+        fmt::format("cannot listen on {}: {}", flags.listen, describe(endpoint.error())));
+  }
+  int status = EXIT_SUCCESS;
+  Config config;
+  config.secret = *secret;
+  config.pool = {flags.chunk_size, flags.stripe_width, flags.naming, flags.drain, flags.drain_rate};
+  config.on_journal_failure = [&] {
+    status = EXIT_FAILURE;
+    reactor.stop();
+  };
+  reactor.add(**endpoint);
+  Service service(reactor, **journal, std::move(config));
+  if (const Status started = service.start(); !started) {
+    return fail_with(fmt::format("the state in {} cannot be loaded: {}", flags.state,
+                                 describe(started.error())));
+  }
+  if (const Status listening = (*endpoint)->listen(service); !listening) {
+    return fail_with(
+        fmt::format("cannot listen on {}: {}", flags.listen, describe(listening.error())));
+  }
+  const std::string address = (*endpoint)->address();
+  if (const Status written = write_file_at_once(flags.address_file, address + "\n"); !written) {
+    return fail_with(
+        fmt::format("{} cannot be written: {}", flags.address_file, describe(written.error())));
+  }
+  log::info("listens on {}", address);
+  reactor.run();
+  log::info("ends");
+  service.stop();
+  reactor.remove(**endpoint);
+  return status;
+}
+
+}  // namespace
+}  // namespace stdchk::manager
+
+int main(int argc, char** argv) {
+  stdchk::manager::Flags flags;
+  if (const auto status = stdchk::manager::parse(flags, argc, argv)) return *status;
+  stdchk::log::start("stdchk-manager", stdchk::manager::level_of(flags.log_level));
+  return stdchk::manager::run(std::move(flags));
+}

@@ -1,0 +1,56 @@
+#include "manager/memory_journal.h"
+
+#include <utility>
+
+namespace stdchk::manager {
+
+Status MemoryJournal::load(Reactor& reactor, const Apply& apply) {
+  reactor_ = &reactor;
+  alive_ = std::make_shared<int>();
+  posted_ = false;
+  unsynced_.clear();
+  for (const Command& command : durable_) STDCHK_TRY(apply(command));
+  return {};
+}
+
+void MemoryJournal::append(const Command& command, Durable durable) {
+  ++since_snapshot_;
+  unsynced_.push_back({command, std::move(durable), {}, false});
+  if (!automatic_ || posted_) return;
+  // A full queue of posts leaves the sync to the next append.
+  posted_ = reactor_
+                ->post([this, alive = std::weak_ptr<int>(alive_)] {
+                  if (!alive.expired()) sync();
+                })
+                .has_value();
+}
+
+void MemoryJournal::sync() {
+  posted_ = false;
+  std::deque<Unsynced> synced;
+  synced.swap(unsynced_);
+  for (Unsynced& one : synced) {
+    if (one.is_snapshot) {
+      durable_ = std::move(one.snapshot);
+    } else {
+      durable_.push_back(std::move(one.command));
+    }
+  }
+  const std::weak_ptr<int> alive = alive_;
+  for (Unsynced& one : synced) {
+    if (one.durable && !alive.expired()) one.durable({});
+  }
+}
+
+void MemoryJournal::write_snapshot(std::vector<Command> commands) {
+  since_snapshot_ = 0;
+  unsynced_.push_back({{}, {}, std::move(commands), true});
+}
+
+void MemoryJournal::stop() {
+  alive_.reset();
+  if (automatic_) sync();
+  unsynced_.clear();
+}
+
+}  // namespace stdchk::manager

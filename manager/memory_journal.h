@@ -1,0 +1,48 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "manager/journal.h"
+
+namespace stdchk::manager {
+
+/// A MemoryJournal keeps commands in memory, for tests and the simulator: it outlives a Service,
+/// and can forget what was not synced, as a power cut does.
+class MemoryJournal final : public Journal {
+ public:
+  /// False: nothing becomes durable before sync() is called.
+  void set_automatic(bool automatic) { automatic_ = automatic; }
+  void set_snapshot_every(std::size_t commands) { snapshot_every_ = commands; }
+  /// Makes everything appended so far durable and calls back.
+  void sync();
+  /// A power cut: what was not synced is gone, its callbacks are never made.
+  void drop_unsynced() { unsynced_.clear(); }
+  std::size_t durable_count() const { return durable_.size(); }
+
+  Status load(Reactor& reactor, const Apply& apply) override;
+  void append(const Command& command, Durable durable) override;
+  bool wants_snapshot() const override { return since_snapshot_ >= snapshot_every_; }
+  void write_snapshot(std::vector<Command> commands) override;
+  void stop() override;
+
+ private:
+  struct Unsynced {
+    Command command;
+    Durable durable;
+    std::vector<Command> snapshot;  ///< replaces everything before it
+    bool is_snapshot = false;
+  };
+
+  Reactor* reactor_ = nullptr;
+  std::shared_ptr<int> alive_;  ///< of one load() to stop(): posted calls check it
+  bool automatic_ = true;
+  bool posted_ = false;
+  std::size_t snapshot_every_ = 10000;
+  std::size_t since_snapshot_ = 0;
+  std::vector<Command> durable_;
+  std::deque<Unsynced> unsynced_;
+};
+
+}  // namespace stdchk::manager

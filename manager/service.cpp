@@ -1,0 +1,221 @@
+#include "manager/service.h"
+
+#include <algorithm>
+
+#include "core/assert.h"
+#include "core/extent_header.h"
+#include "core/limits.h"
+#include "core/log.h"
+#include "manager/compactor.h"
+#include "manager/drain_planner.h"
+
+namespace stdchk::manager {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr Duration kTick = 200ms;
+
+}  // namespace
+
+void Call::answer(rpc::Answer answer) const {
+  if (!*respond_) return;
+  if (const auto replies = replies_.lock()) replies->finish(call_id_, answer);
+  (*respond_)(std::move(answer));
+  *respond_ = {};
+}
+
+void Call::fail(const Error& error, std::string detail) const {
+  rpc::Failure failure{error, std::move(detail), {}};
+  if (retry_class(error.code) == Retry::kBackOff) failure.retry_after = kTick;
+  answer(tl::unexpected<rpc::Failure>(std::move(failure)));
+}
+
+Service::Service(Reactor& reactor, Journal& journal, Config config)
+    : reactor_(reactor), journal_(journal), config_(std::move(config)) {
+  if (config_.pool.chunk_bytes == 0) config_.pool.chunk_bytes = limits::kChunkBytesDefault;
+  if (config_.pool.stripe_width == 0) config_.pool.stripe_width = limits::kStripeWidthDefault;
+  drain_ = std::make_unique<DrainPlanner>(*this);
+  compactor_ = std::make_unique<Compactor>(*this);
+}
+
+Service::~Service() { stop(); }
+
+void Service::stop() {
+  if (!alive_) return;
+  alive_.reset();
+  reactor_.cancel(ticker_);
+  connections_.clear();
+  if (started_) journal_.stop();
+}
+
+Status Service::start() {
+  STDCHK_TRY(journal_.load(reactor_, [this](const Command& command) -> Status {
+    const auto outcome = state_.apply(command);
+    if (!outcome) return fail(outcome.error());
+    return {};
+  }));
+  started_ = true;
+  if (!state_.mirror_queue().empty()) mirror_newest_ = state_.mirror_queue().rbegin()->first;
+  state_.take_freed();
+  for (const auto& [id, record] : state_.benefactors()) {
+    space_.add(id, record.arena_bytes, false);
+    BenefactorStatus& status = benefactors_[id];
+    status.info.id = id;
+    status.info.host_name = record.host_name;
+    status.info.arena_bytes = record.arena_bytes;
+    status.info.state = msg::BenefactorState::kSilent;
+    status.last_heard = now();
+  }
+  Status occupied;
+  state_.chunks().for_each([&](ChunkIndex index) {
+    for (const Extent& copy : state_.chunks().get(index).copies) {
+      if (!space_.occupy(copy, extent_bytes(state_.chunks().length(index)))) {
+        occupied = fail(Code::kCorrupt, "manager.journal");
+      }
+    }
+  });
+  STDCHK_TRY(occupied);
+  // The epoch comes last: a take-over that a crash has cut is done again, with the same numbers.
+  STDCHK_TRY(drain_->start(state_.epoch().value == 0));
+  execute(BeginEpoch{Epoch{state_.epoch().value + 1}}, [this](const Result<Outcome>& outcome) {
+    if (!outcome) return;
+    epoch_durable_ = true;
+    auto waiting = std::move(at_epoch_);
+    for (const auto& call : waiting) call();
+  });
+  ticker_ = reactor_.schedule_after(kTick, [this] { tick(); });
+  log::info("epoch {} with {} files and {} chunks", state_.epoch().value, state_.file_count() - 1,
+            state_.chunks().chunk_count());
+  return {};
+}
+
+void Service::on_accept(std::unique_ptr<transport::Link> link) {
+  auto made = std::make_unique<Connection>(*this, std::move(link));
+  Connection* key = made.get();
+  connections_.emplace(key, std::move(made));
+}
+
+void Service::tick() {
+  check_leases();
+  run_fences();
+  watchers_.forget_old(now());
+  drain_->run();
+  compactor_->run();
+  retry_waiting();
+  if (journal_.wants_snapshot()) take_snapshot();
+  ticker_ = reactor_.schedule_after(kTick, [this] { tick(); });
+}
+
+void Service::take_snapshot() {
+  std::vector<Command> commands;
+  state_.snapshot([&](Command command) { commands.push_back(std::move(command)); });
+  journal_.write_snapshot(std::move(commands));
+}
+
+void Service::execute(Command command, std::function<void(const Result<Outcome>&)> done) {
+  if (journal_failed_) {
+    done(fail(Code::kReadOnly, "manager.journal"));
+    return;
+  }
+  const auto outcome = state_.apply(command);
+  if (!outcome) {
+    done(outcome);
+    return;
+  }
+  const std::uint64_t sequence = ++appended_;
+  const auto& mirror = state_.mirror_queue();
+  if (!mirror.empty() && mirror.rbegin()->first > mirror_newest_) {
+    mirror_newest_ = mirror.rbegin()->first;
+    mirror_appended_[mirror_newest_] = sequence;
+  }
+  settle_freed();
+  journal_.append(command, [this, alive = std::weak_ptr<int>(alive_), sequence, outcome = *outcome,
+                            done = std::move(done)](const Status& status) {
+    if (alive.expired()) return;
+    on_durable(sequence, status);
+    if (status) {
+      done(outcome);
+    } else {
+      done(fail(status.error()));
+    }
+  });
+}
+
+void Service::on_durable(std::uint64_t sequence, const Status& status) {
+  if (!status) {
+    if (journal_failed_) return;
+    journal_failed_ = true;
+    log::error("the journal failed, no change is taken any more: {}", describe(status.error()));
+    if (config_.on_journal_failure) config_.on_journal_failure();
+    return;
+  }
+  durable_ = sequence;
+  settle_freed();
+  if (!waiting_.empty()) retry_waiting();
+}
+
+bool Service::mirror_is_durable(std::uint64_t change) {
+  // Changes of one command have consecutive numbers; the last of them is the one that was noted.
+  const auto noted = mirror_appended_.lower_bound(change);
+  if (noted == mirror_appended_.end()) return true;
+  if (noted->second > durable_) return false;
+  mirror_appended_.erase(mirror_appended_.begin(), std::next(noted));
+  return true;
+}
+
+/// Takes what the state has freed and gives what may be used again.
+void Service::settle_freed() {
+  auto freed = state_.take_freed();
+  if (!freed.empty()) to_free_.emplace_back(appended_, std::move(freed));
+  while (!to_free_.empty() && to_free_.front().first <= durable_) {
+    for (const FreedExtent& one : to_free_.front().second) {
+      space_.give(one.extent.benefactor, {one.extent.offset, one.bytes});
+    }
+    to_free_.pop_front();
+  }
+}
+
+void Service::unpin(FileId file, Version version) {
+  state_.unpin(file, version);
+  settle_freed();
+}
+
+void Service::release(ChunkIndex chunk) {
+  state_.release(chunk);
+  settle_freed();
+}
+
+bool Service::live(const Extent& extent) const {
+  const auto found = benefactors_.find(extent.benefactor);
+  return found != benefactors_.end() && found->second.info.state != msg::BenefactorState::kGone;
+}
+
+bool Service::live(ChunkIndex chunk) const {
+  const auto copies = state_.chunks().get(chunk).copies;
+  return std::any_of(copies.begin(), copies.end(), [&](const Extent& copy) { return live(copy); });
+}
+
+rpc::Peer* Service::peer_of(BenefactorId benefactor) {
+  const auto found = benefactors_.find(benefactor);
+  return found == benefactors_.end() ? nullptr : found->second.peer;
+}
+
+rpc::Peer* Service::some_benefactor() {
+  for (std::size_t i = 0; i < benefactors_.size(); ++i) {
+    auto at = benefactors_.upper_bound(BenefactorId{last_benefactor_});
+    if (at == benefactors_.end()) at = benefactors_.begin();
+    last_benefactor_ = at->first.value;
+    if (at->second.peer != nullptr) return at->second.peer;
+  }
+  return nullptr;
+}
+
+Attributes Service::attributes(const File& file, const VersionData& version) const {
+  Attributes out = state_.attributes(file, version);
+  if (out.drain == DrainState::kPending) {
+    out.drain = has_drain() ? drain_->state_of(file.id) : DrainState::kNone;
+  }
+  return out;
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,298 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/messages/messages.h"
+#include "core/reactor.h"
+#include "manager/journal.h"
+#include "manager/sessions.h"
+#include "manager/space.h"
+#include "manager/state.h"
+#include "transport/rpc.h"
+#include "transport/transport.h"
+
+namespace stdchk::manager {
+
+class Compactor;
+class DrainPlanner;
+
+struct Config {
+  msg::Secret secret;
+  msg::PoolConfig pool;  ///< chunk_bytes and stripe_width of 0 mean the defaults
+  std::function<void()> on_journal_failure;  ///< once; the process should end
+};
+
+/// A benefactor as the manager sees it now.
+struct BenefactorStatus {
+  msg::BenefactorInfo info;
+  rpc::Peer* peer = nullptr;
+  Time last_heard{};
+};
+
+/// A request on its way to its answer. Copies share it; the first answer counts.
+class Call {
+ public:
+  Call(rpc::Responder respond, std::uint64_t call_id, Time deadline)
+      : respond_(std::make_shared<rpc::Responder>(std::move(respond))),
+        call_id_(call_id),
+        deadline_(deadline) {}
+  /// Repeats of this call get the same answer. False: this one is a repeat, and is taken care of.
+  bool first_in(const std::shared_ptr<RecentReplies>& replies) {
+    if (replies->begin(call_id_, *respond_) != RecentReplies::Seen::kNew) return false;
+    replies_ = replies;
+    return true;
+  }
+  void answer(rpc::Answer answer) const;
+  void fail(const Error& error, std::string detail = {}) const;
+  void fail(Code code, const char* where, std::string detail = {}) const {
+    fail(Error{code, 0, where}, std::move(detail));
+  }
+  Time deadline() const { return deadline_; }
+  std::uint64_t id() const { return call_id_; }
+
+ private:
+  std::shared_ptr<rpc::Responder> respond_;
+  std::weak_ptr<RecentReplies> replies_;
+  std::uint64_t call_id_;
+  Time deadline_;
+};
+
+/// A Service is the manager at work: it validates and authorises requests, turns them into
+/// commands, answers when they are durable, and keeps leases, fences, the drain and the space
+/// going.
+///
+/// Owns: the state, soft state, and the links that peers opened. Not the journal.
+/// Threads: the reactor's.
+/// Errors: after a failure of the journal every change is answered kReadOnly; the process should
+/// end.
+class Service final : public transport::AcceptHandler {
+ public:
+  Service(Reactor& reactor, Journal& journal, Config config);
+  ~Service() override;
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  /// Loads the journal, begins a new epoch, and takes links from now on.
+  Status start();
+  /// Lets the journal become durable; no link is served any more.
+  void stop();
+
+  void on_accept(std::unique_ptr<transport::Link> link) override;
+
+  // For the planners and tests.
+  Reactor& reactor() { return reactor_; }
+  const State& state() const { return state_; }
+  Space& space() { return space_; }
+  const Config& config() const { return config_; }
+  Time now() const { return reactor_.clock().now(); }
+  bool has_drain() const { return !config_.pool.drain_directory.empty(); }
+  const std::map<BenefactorId, BenefactorStatus>& benefactors() const { return benefactors_; }
+  bool journal_failed() const { return journal_failed_; }
+  /// Applies now, journals, and calls back when durable, or when it failed.
+  void execute(Command command, std::function<void(const Result<Outcome>&)> done);
+  /// A copy that a reader may be sent to.
+  bool live(const Extent& extent) const;
+  bool live(ChunkIndex chunk) const;
+  Status pin(FileId file, Version version) { return state_.pin(file, version); }
+  void unpin(FileId file, Version version);
+  void hold(ChunkIndex chunk) { state_.hold(chunk); }
+  void release(ChunkIndex chunk);
+  /// Any live benefactor, another one each time; none: nullptr.
+  rpc::Peer* some_benefactor();
+  /// True when the command that made this change of the mirror queue survives a crash.
+  bool mirror_is_durable(std::uint64_t change);
+  rpc::Peer* peer_of(BenefactorId benefactor);
+  bool session_open(FileId file) const { return users_.count(file) > 0; }
+  void file_changed(FileId file, ClientId except);
+  /// Expires when the service stops: callbacks check it first.
+  std::weak_ptr<int> alive() const { return alive_; }
+
+ private:
+  friend class Connection;
+
+  // service.cpp: start, time, journal
+  void tick();
+  void settle_freed();
+  void on_durable(std::uint64_t sequence, const Status& status);
+  void take_snapshot();
+  template <class MakeReply>
+  void change(Command command, const Call& call, MakeReply make_reply);
+  std::uint64_t next_id() { return (state_.epoch().value << 40) | ++last_id_; }
+  Attributes attributes(const File& file, const VersionData& version) const;
+  Attributes attributes(const File& file) const { return attributes(file, file.newest); }
+  /// Without an id when the file has gone.
+  Attributes attributes_of(FileId id) const {
+    const File* file = state_.file(id);
+    return file == nullptr ? Attributes{} : attributes(*file);
+  }
+
+  // service_requests.cpp
+  void serve(class Connection& connection, msg::RequestEnvelope envelope, Time deadline,
+             rpc::Responder respond);
+  template <class M>
+  void handle(Connection& connection, M& request, const Call& call);
+
+  // service_members.cpp
+  void register_client(Connection& connection, const msg::RegisterClient& request,
+                       const Call& call);
+  void register_benefactor(Connection& connection, const msg::RegisterBenefactor& request,
+                           const Call& call);
+  void admit_benefactor(Connection& connection, BenefactorId id,
+                        const msg::RegisterBenefactor& request, const Call& call);
+  void closed(Connection& connection);
+  void end_client(ClientId id, bool clean);
+  void check_leases();
+  void fence(BenefactorId benefactor, ClientId client, bool and_older);
+  void run_fences();
+  std::vector<msg::BenefactorInfo> benefactor_list() const;
+  void benefactors_changed();
+  void entry_changed(FileId directory, const std::string& name, ClientId except);
+  msg::Invalidate* invalidate_of(ClientId client);
+  void flush_invalidates();
+  void use(FileId file, ClientId client);
+  void unuse(FileId file, ClientId client);
+
+  // service_names.cpp
+  void serve(ClientRecord& client, const msg::Lookup& request, const Call& call);
+  void serve(ClientRecord& client, const msg::GetAttributes& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ReadDirectory& request, const Call& call);
+  void serve(ClientRecord& client, const msg::SetAttributes& request, const Call& call);
+  void serve(ClientRecord& client, const msg::MakeDirectory& request, const Call& call);
+  void serve(ClientRecord& client, const msg::MakeSymlink& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ReadSymlink& request, const Call& call);
+  void serve(ClientRecord& client, const msg::Remove& request, const Call& call);
+  void serve(ClientRecord& client, const msg::Rename& request, const Call& call);
+  void serve(ClientRecord& client, const msg::SetXattr& request, const Call& call);
+  void serve(ClientRecord& client, const msg::GetXattrs& request, const Call& call);
+  void serve(ClientRecord& client, const msg::StatPool& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ListBenefactors& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ListAborted& request, const Call& call);
+  void serve(ClientRecord& client, const msg::DrainNow& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ClientHeartbeat& request, const Call& call);
+  void serve(ClientRecord& client, const msg::GoodbyeClient& request, const Call& call);
+
+  // service_sessions.cpp
+  void serve(ClientRecord& client, const msg::OpenSession& request, const Call& call);
+  void serve(ClientRecord& client, const msg::Place& request, const Call& call);
+  void serve(ClientRecord& client, msg::Commit& request, const Call& call);
+  void serve(ClientRecord& client, const msg::CloseSession& request, const Call& call);
+  void serve(ClientRecord& client, const msg::GetMap& request, const Call& call);
+  void serve(ClientRecord& client, const msg::Unpin& request, const Call& call);
+  Result<const File*> file_to_open(ClientRecord& client, const msg::OpenSession& request,
+                                   bool& created);
+  void find_similar(const File& file, SessionRecord& session);
+  SessionRecord* session_of(const ClientRecord& client, SessionId id, const Call& call);
+  void end_session(SessionId id, bool clean);
+  void place_when_possible(ClientId client, SessionId id, msg::Place request, const Call& call);
+  void choose_stripe(SessionRecord& session, const std::vector<BenefactorId>& avoid);
+  std::uint64_t fair_share(const SessionRecord& session) const;
+  std::vector<Grant> grants(SessionRecord& session, std::uint64_t want_bytes,
+                            const std::vector<BenefactorId>& avoid);
+  void give_back(SessionRecord& session, GrantId grant, bool clean);
+  void retry_waiting();
+  bool make_room(SessionId asking, std::uint64_t want_bytes);
+  bool evict(std::uint64_t want_bytes);
+
+  // service_commit.cpp
+  using Carved = std::vector<std::pair<GrantRecord*, Range>>;
+  Status resolve(SessionRecord& session, ChunkMap& written, Carved& carved);
+  Status resolve_chunk(SessionRecord& session, Chunk& chunk, const std::set<Extent>& of_file,
+                       Carved& carved);
+  std::uint32_t conflicts(const SessionRecord& session, const ChunkMap& written) const;
+  void commit_last(ClientRecord& client, SessionRecord& session, const msg::Commit& request,
+                   const Call& call);
+  void taint(SessionRecord& session, const std::vector<Extent>& abandoned);
+
+  Reactor& reactor_;
+  Journal& journal_;
+  Config config_;
+  State state_;
+  Space space_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>();
+  TimerId ticker_;
+  bool started_ = false;
+  bool journal_failed_ = false;
+  /// Numbers made of an epoch that a crash forgets would be made again: until it is durable nobody
+  /// is registered.
+  bool epoch_durable_ = false;
+  std::vector<std::function<void()>> at_epoch_;
+  std::uint64_t last_id_ = 0;
+  std::uint64_t appended_ = 0;
+  std::uint64_t durable_ = 0;
+  std::uint64_t mirror_newest_ = 0;
+  std::map<std::uint64_t, std::uint64_t> mirror_appended_;  ///< mirrored change to its record
+  /// Freed by commands up to that number: given when they are durable, or a crash could bring back
+  /// a map whose bytes were overwritten.
+  std::deque<std::pair<std::uint64_t, std::vector<FreedExtent>>> to_free_;
+
+  std::map<Connection*, std::unique_ptr<Connection>> connections_;
+  std::map<BenefactorId, BenefactorStatus> benefactors_;
+  std::map<ClientId, ClientRecord> clients_;
+  std::unordered_map<SessionId, SessionRecord> sessions_;
+  std::unordered_map<FileId, std::map<ClientId, std::uint32_t>> users_;
+  Watchers watchers_;
+  std::set<ClientId> to_invalidate_;
+  bool invalidate_posted_ = false;
+
+  struct Fence {
+    bool in_flight = false;
+    bool and_older = false;
+    Time next{};
+  };
+  std::map<std::pair<BenefactorId, ClientId>, Fence> fences_;
+
+  struct Waiting {
+    ClientId client;
+    SessionId session;
+    msg::Place request;
+    Call call;
+  };
+  std::deque<Waiting> waiting_;  ///< for space
+  std::deque<msg::ListAborted::Entry> aborted_;
+  std::uint64_t requests_served_ = 0;
+  std::uint64_t last_benefactor_ = 0;
+  std::unique_ptr<DrainPlanner> drain_;
+  std::unique_ptr<Compactor> compactor_;
+};
+
+/// A Connection is one link and who is at its other end.
+class Connection final : public rpc::PeerHandler {
+ public:
+  Connection(Service& service, std::unique_ptr<transport::Link> link)
+      : service_(service), peer_(service.reactor_, std::move(link), *this) {}
+  void on_request(rpc::Peer&, msg::RequestEnvelope request, Time deadline,
+                  rpc::Responder respond) override {
+    service_.serve(*this, std::move(request), deadline, std::move(respond));
+  }
+  void on_closed(rpc::Peer&, Error) override { service_.closed(*this); }
+
+  rpc::Peer& peer() { return peer_; }
+  ClientId client;          ///< none: not a registered client
+  BenefactorId benefactor;  ///< none: not a registered benefactor
+
+ private:
+  Service& service_;
+  rpc::Peer peer_;
+};
+
+template <class MakeReply>
+void Service::change(Command command, const Call& call, MakeReply make_reply) {
+  execute(std::move(command), [call, make_reply](const Result<Outcome>& outcome) {
+    if (outcome) {
+      call.answer(make_reply(*outcome));
+    } else {
+      call.fail(outcome.error());
+    }
+  });
+}
+
+}  // namespace stdchk::manager

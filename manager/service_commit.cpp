@@ -1,0 +1,226 @@
+// Commits: what a session wrote becomes a version.
+#include <algorithm>
+
+#include "core/extent_header.h"
+#include "core/limits.h"
+#include "manager/service.h"
+
+namespace stdchk::manager {
+namespace {
+
+constexpr std::size_t kPartSlicesMax = std::size_t{1} << 24;  // waiting for the last part
+
+}  // namespace
+
+/// Rule M1: the chunk lies in a grant of this session, or the pool has it. Named chunks that the
+/// pool has, as many clients may have written them by now, take the pool's copies.
+Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk, const std::set<Extent>& of_file,
+                              Carved& carved) {
+  if (chunk.length == 0 || chunk.length > limits::kChunkBytesMax || chunk.copies.empty()) {
+    return fail(Code::kInvalidArgument, "commit");
+  }
+  if (chunk.name.is_named()) {
+    const ChunkIndex found = state_.chunks().find(chunk.name, chunk.length);
+    if (found != kNoChunk && live(found)) {
+      chunk = state_.chunks().get(found);
+      return {};
+    }
+  } else if (of_file.count(chunk.copies.front()) > 0) {
+    return {};
+  }
+  const std::uint64_t bytes = extent_bytes(chunk.length);
+  for (const Extent& copy : chunk.copies) {
+    if (!live(copy)) return fail(Code::kDataLost, "commit");
+    GrantRecord* in = nullptr;
+    for (auto& [id, record] : session.grants) {
+      if (record.grant.benefactor == copy.benefactor && record.contains(copy.offset, bytes)) {
+        in = &record;
+      }
+    }
+    if (in == nullptr || copy.offset % limits::kExtentAlignment != 0 ||
+        in->overlaps_used(copy.offset, bytes)) {
+      return fail(Code::kInvalidArgument, "commit");
+    }
+    // Marked at once, so that two chunks of one commit cannot overlap; undone when it fails.
+    in->used[copy.offset] = bytes;
+    carved.push_back({in, {copy.offset, bytes}});
+  }
+  return {};
+}
+
+Status Service::resolve(SessionRecord& session, ChunkMap& written, Carved& carved) {
+  // Chunks that no slice names would be freed although no grant counts them as used.
+  std::vector<bool> named(written.chunks.size(), false);
+  for (const Slice& slice : written.slices) {
+    if (slice.chunk >= named.size()) return fail(Code::kInvalidArgument, "commit");
+    named[slice.chunk] = true;
+  }
+  if (std::find(named.begin(), named.end(), false) != named.end()) {
+    return fail(Code::kInvalidArgument, "commit");
+  }
+  std::set<Extent> of_file;
+  const VersionData& newest = state_.file(session.file)->newest;
+  const bool unnamed = std::any_of(written.chunks.begin(), written.chunks.end(),
+                                   [](const Chunk& chunk) { return !chunk.name.is_named(); });
+  if (unnamed) {
+    for (const PackedSlice& slice : newest.slices) {
+      const Chunk chunk = state_.chunks().get(slice.chunk);
+      if (!chunk.name.is_named()) of_file.insert(chunk.copies.begin(), chunk.copies.end());
+    }
+  }
+  // Equal chunks of one commit become one: the first one's extent is used, the others' go back.
+  std::map<ChunkName, std::uint32_t> first;
+  ChunkMap unique;
+  std::vector<std::uint32_t> numbers;
+  for (Chunk& chunk : written.chunks) {
+    const auto next = static_cast<std::uint32_t>(unique.chunks.size());
+    if (chunk.name.is_named()) {
+      const auto [at, added] = first.emplace(chunk.name, next);
+      if (!added && unique.chunks[at->second].length == chunk.length) {
+        numbers.push_back(at->second);
+        continue;
+      }
+    }
+    STDCHK_TRY(resolve_chunk(session, chunk, of_file, carved));
+    numbers.push_back(next);
+    unique.chunks.push_back(std::move(chunk));
+  }
+  for (Slice& slice : written.slices) slice.chunk = numbers[slice.chunk];
+  unique.slices = std::move(written.slices);
+  std::sort(unique.slices.begin(), unique.slices.end(),
+            [](const Slice& a, const Slice& b) { return a.file_offset < b.file_offset; });
+  written = std::move(unique);
+  return {};
+}
+
+/// Slices that others committed since this session's base and that the written ones overlap.
+std::uint32_t Service::conflicts(const SessionRecord& session, const ChunkMap& written) const {
+  const VersionData& newest = state_.file(session.file)->newest;
+  if (newest.version == session.base) return 0;
+  const VersionData* base =
+      session.base == 0 ? nullptr : state_.version(session.file, session.base);
+  std::uint32_t count = 0;
+  auto over = written.slices.begin();
+  for (const PackedSlice& slice : newest.slices) {
+    while (over != written.slices.end() && over->file_offset + over->length <= slice.file_offset) {
+      ++over;
+    }
+    if (over == written.slices.end()) break;
+    if (over->file_offset >= slice.end()) continue;
+    const auto by_offset = [](const PackedSlice& a, const PackedSlice& b) {
+      return a.file_offset < b.file_offset;
+    };
+    const bool of_base = base != nullptr && [&] {
+      auto at = std::lower_bound(base->slices.begin(), base->slices.end(), slice, by_offset);
+      return at != base->slices.end() && *at == slice;
+    }();
+    if (!of_base) ++count;
+  }
+  return count;
+}
+
+void Service::taint(SessionRecord& session, const std::vector<Extent>& abandoned) {
+  for (const Extent& extent : abandoned) {
+    for (auto& [id, record] : session.grants) {
+      if (record.grant.benefactor == extent.benefactor &&
+          record.contains(extent.offset, limits::kExtentAlignment)) {
+        record.tainted = true;
+      }
+    }
+  }
+}
+
+void Service::serve(ClientRecord& client, msg::Commit& request, const Call& call) {
+  SessionRecord* session = session_of(client, request.session, call);
+  if (session == nullptr) return;
+  const bool repeat = request.part < session->next_part;
+  if (request.part > session->next_part ||
+      request.written.slices.size() > limits::kMapPageSlicesMax ||
+      request.written.chunks.size() > limits::kMapPageSlicesMax) {
+    return call.fail(Code::kInvalidArgument, "commit");
+  }
+  if (session->parts.slices.size() > kPartSlicesMax) return call.fail(Code::kTooLarge, "commit");
+  if (!repeat) {
+    const auto shift = static_cast<std::uint32_t>(session->parts.chunks.size());
+    for (Slice slice : request.written.slices) {
+      if (slice.chunk >= request.written.chunks.size()) {
+        session->parts = {};
+        session->next_part = 0;
+        return call.fail(Code::kInvalidArgument, "commit");
+      }
+      slice.chunk += shift;
+      session->parts.slices.push_back(slice);
+    }
+    auto& chunks = request.written.chunks;
+    std::move(chunks.begin(), chunks.end(), std::back_inserter(session->parts.chunks));
+    session->next_part = request.part + 1;
+  }
+  if (!request.last) {
+    msg::Commit::Reply reply;
+    reply.attributes = attributes(*state_.file(session->file));
+    return call.answer(reply);
+  }
+  commit_last(client, *session, request, call);
+}
+
+void Service::commit_last(ClientRecord& client, SessionRecord& session, const msg::Commit& request,
+                          const Call& call) {
+  CommitVersion command;
+  command.file = session.file;
+  std::swap(command.written, session.parts);
+  session.parts = {};
+  session.next_part = 0;
+  taint(session, request.abandoned);
+  Carved carved;
+  const auto undo = [&] {
+    for (auto& [record, range] : carved) record->used.erase(range.offset);
+  };
+  if (const auto status = resolve(session, command.written, carved); !status) {
+    undo();
+    return call.fail(status.error());
+  }
+  command.create = state_.new_name(session.file);
+  command.cut_before = session.truncate || request.cut_before;
+  command.cut_bytes = session.truncate ? 0 : request.cut_bytes;
+  command.set_size = request.set_size;
+  command.size_bytes = request.size_bytes;
+  command.mtime_ns = request.mtime_ns;
+  command.now_ns = reactor_.clock().wall_ns();
+  command.mirror = has_drain();
+  msg::Commit::Reply reply;
+  reply.conflicts = conflicts(session, command.written);
+
+  const FileId id = session.file;
+  const std::optional<NewName> create = command.create;
+  const bool durable = create || state_.file(id)->parent;
+  // The state changes now, the answer comes when the journal has it.
+  const Version before = state_.file(id)->newest.version;
+  auto shared = std::make_shared<msg::Commit::Reply>(reply);
+  const auto done = [call, shared](const Result<Outcome>& outcome) {
+    if (!outcome) return call.fail(outcome.error());
+    call.answer(*shared);
+  };
+  if (durable) {
+    execute(std::move(command), done);
+  } else if (const auto outcome = state_.apply(command); !outcome) {
+    done(outcome);
+  }
+  const File& file = *state_.file(id);
+  if (file.newest.version == before) return undo();
+  shared->attributes = attributes(file);
+  if (create) shared->directory = attributes_of(create->parent);
+  const FileId directory = create ? create->parent : file.parent;
+  if (directory) watchers_.watch(directory, client.id, now());
+  if (!durable) done(Outcome{id, {}});
+  session.truncate = false;
+  if (state_.pin(id, file.newest.version)) {
+    if (session.base != 0) state_.unpin(id, session.base);
+    session.base = file.newest.version;
+  }
+  settle_freed();
+  if (create) entry_changed(create->parent, create->name, client.id);
+  file_changed(id, client.id);
+  if (request.end) end_session(session.id, true);
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,297 @@
+// Who is in the pool: registration, leases, fences, and telling clients of changes.
+#include <algorithm>
+
+#include "core/limits.h"
+#include "core/log.h"
+#include "manager/service.h"
+
+namespace stdchk::manager {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr Duration kFenceRetry = 1s;
+constexpr Duration kGoneAfter = 2 * limits::kLease;
+constexpr std::size_t kBenefactorsListed = 500;  // as many as a message surely holds
+
+}  // namespace
+
+// ---- registration -----------------------------------------------------------------------------
+
+void Service::register_client(Connection& connection, const msg::RegisterClient& request,
+                              const Call& call) {
+  if (!(request.secret == config_.secret)) {
+    log::warning("a client on {} was refused: wrong pool secret", request.host_name);
+    return call.fail(Code::kRefused, "register client");
+  }
+  if (connection.benefactor) return call.fail(Code::kInvalidArgument, "register client");
+  auto resumed = clients_.find(request.resume);
+  if (resumed == clients_.end()) {
+    ClientRecord record;
+    record.id = ClientId{next_id()};
+    resumed = clients_.emplace(record.id, std::move(record)).first;
+  }
+  ClientRecord& client = resumed->second;
+  client.host_name = request.host_name;
+  client.role = request.role;
+  client.last_heard = now();
+  // An older link of the same client is no longer its own.
+  for (auto& [other, owned] : connections_) {
+    if (other != &connection && other->client == client.id) other->client = {};
+  }
+  if (connection.client && connection.client != client.id) {
+    const auto before = clients_.find(connection.client);
+    if (before != clients_.end()) before->second.peer = nullptr;
+  }
+  client.peer = &connection.peer();
+  connection.client = client.id;
+  call.answer(
+      msg::RegisterClient::Reply{client.id, state_.epoch(), config_.pool, benefactor_list()});
+}
+
+void Service::register_benefactor(Connection& connection, const msg::RegisterBenefactor& request,
+                                  const Call& call) {
+  if (!(request.secret == config_.secret)) {
+    log::warning("a benefactor on {} was refused: wrong pool secret", request.host_name);
+    return call.fail(Code::kRefused, "register benefactor");
+  }
+  const bool too_large = request.arena_bytes / limits::kExtentAlignment >= (std::uint64_t{1} << 40);
+  if (request.arena_bytes == 0 || too_large || request.addresses.empty() || connection.client) {
+    return call.fail(Code::kInvalidArgument, "register benefactor");
+  }
+  BenefactorId newest;
+  for (const auto& [id, record] : state_.benefactors()) {
+    newest = id;
+    if (record.life_high != request.life_high || record.life_low != request.life_low) continue;
+    if (record.arena_bytes != request.arena_bytes) {
+      return call.fail(Code::kInvalidArgument, "register benefactor");
+    }
+    return admit_benefactor(connection, id, request, call);
+  }
+  const BenefactorId id{newest.value + 1};
+  // Not usable before clients of a life that the journal does not know are fenced.
+  space_.add(id, request.arena_bytes, false);
+  Connection* const key = &connection;
+  execute(AddBenefactor{id, request.life_high, request.life_low, request.arena_bytes,
+                        request.host_name},
+          [this, key, id, request, call](const Result<Outcome>& outcome) {
+            if (!outcome) return call.fail(outcome.error());
+            // The link may have gone while the journal was written.
+            if (connections_.count(key) > 0) admit_benefactor(*key, id, request, call);
+          });
+}
+
+void Service::admit_benefactor(Connection& connection, BenefactorId id,
+                               const msg::RegisterBenefactor& request, const Call& call) {
+  for (auto& [other, owned] : connections_) {
+    if (other != &connection && other->benefactor == id) other->benefactor = {};
+  }
+  connection.benefactor = id;
+  BenefactorStatus& status = benefactors_[id];
+  msg::BenefactorInfo& info = status.info;
+  info = {id,
+          request.addresses,
+          request.host_token,
+          request.host_name,
+          request.arena_bytes,
+          space_.free_bytes(id),
+          msg::BenefactorState::kAlive,
+          request.pid};
+  status.peer = &connection.peer();
+  status.last_heard = now();
+  log::info("benefactor {} on {} lends {} bytes", id.value, info.host_name, info.arena_bytes);
+  const ClientId first_client{state_.epoch().value << 40};
+  call.answer(msg::RegisterBenefactor::Reply{id, state_.epoch(), first_client, config_.pool});
+  // Clients of earlier epochs are not known here: nothing is granted before they are fenced.
+  if (!space_.usable(id)) fence(id, first_client, true);
+  benefactors_changed();
+}
+
+void Service::closed(Connection& connection) {
+  const auto client = clients_.find(connection.client);
+  if (client != clients_.end() && client->second.peer == &connection.peer()) {
+    client->second.peer = nullptr;  // it may come back until its lease ends
+  }
+  const auto benefactor = benefactors_.find(connection.benefactor);
+  if (benefactor != benefactors_.end() && benefactor->second.peer == &connection.peer()) {
+    benefactor->second.peer = nullptr;
+    benefactor->second.info.state = msg::BenefactorState::kSilent;
+    log::warning("benefactor {} on {} has gone", benefactor->first.value,
+                 benefactor->second.info.host_name);
+    benefactors_changed();
+  }
+  connections_.erase(&connection);
+}
+
+// ---- leases -----------------------------------------------------------------------------------
+
+void Service::check_leases() {
+  std::vector<ClientId> ended;
+  for (const auto& [id, client] : clients_) {
+    if (now() - client.last_heard > limits::kLease) ended.push_back(id);
+  }
+  for (const ClientId id : ended) {
+    log::warning("client {} on {} was silent for its whole lease: its sessions are ended", id.value,
+                 clients_.at(id).host_name);
+    end_client(id, false);
+  }
+  bool changed = false;
+  for (auto& [id, status] : benefactors_) {
+    const Duration silence = now() - status.last_heard;
+    auto wanted = status.info.state;
+    if (status.peer != nullptr && silence <= limits::kLease) {
+      wanted = msg::BenefactorState::kAlive;
+    } else if (silence > kGoneAfter) {
+      wanted = msg::BenefactorState::kGone;
+    } else {
+      wanted = msg::BenefactorState::kSilent;
+    }
+    changed |= wanted != status.info.state;
+    status.info.state = wanted;
+  }
+  if (changed) benefactors_changed();
+}
+
+void Service::end_client(ClientId id, bool clean) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  const auto sessions = found->second.sessions;
+  for (const SessionId session : sessions) end_session(session, clean);
+  const auto pins = found->second.pins;
+  for (const auto& [file, version] : pins) {
+    unuse(file, id);
+    unpin(file, version);
+  }
+  if (!sessions.empty() && found->second.peer != nullptr) {
+    msg::Invalidate notice;
+    notice.fenced.assign(sessions.begin(), sessions.end());
+    // A client that cannot be told learns it from the answer to its next request.
+    if (!found->second.peer->notify(notice)) log::debug("client {} could not be told", id.value);
+  }
+  clients_.erase(found);
+  for (const BenefactorId benefactor : space_.quarantined_at(id)) fence(benefactor, id, false);
+}
+
+// ---- fences -----------------------------------------------------------------------------------
+
+void Service::fence(BenefactorId benefactor, ClientId client, bool and_older) {
+  fences_[{benefactor, client}].and_older = and_older;
+  run_fences();
+}
+
+void Service::run_fences() {
+  for (auto& [key, fence] : fences_) {
+    const auto [benefactor, client] = key;
+    rpc::Peer* peer = peer_of(benefactor);
+    if (fence.in_flight || peer == nullptr || now() < fence.next) continue;
+    fence.in_flight = true;
+    peer->call(msg::FenceClient{client, fence.and_older}, limits::kCallDeadline,
+               [this, key = key, alive = std::weak_ptr<int>(alive_)](rpc::Answer answer) {
+                 if (alive.expired()) return;
+                 const auto found = fences_.find(key);
+                 if (found == fences_.end()) return;
+                 found->second.in_flight = false;
+                 found->second.next = now() + kFenceRetry;
+                 const auto* reply =
+                     answer ? std::get_if<msg::FenceClient::Reply>(&*answer) : nullptr;
+                 if (reply == nullptr || !reply->fenced) return;
+                 const bool all = found->second.and_older;
+                 fences_.erase(found);
+                 if (all) space_.set_usable(key.first);
+                 space_.fenced(key.first, key.second);
+                 retry_waiting();
+               });
+  }
+}
+
+// ---- telling clients --------------------------------------------------------------------------
+
+std::vector<msg::BenefactorInfo> Service::benefactor_list() const {
+  std::vector<msg::BenefactorInfo> out;
+  for (const auto& [id, status] : benefactors_) {
+    // A life that ended before this epoch has no address: nothing can be asked of it.
+    if (status.info.addresses.empty()) continue;
+    out.push_back(status.info);
+    out.back().free_bytes = space_.free_bytes(id);
+  }
+  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
+    return static_cast<int>(a.state) < static_cast<int>(b.state);
+  });
+  if (out.size() > kBenefactorsListed) out.resize(kBenefactorsListed);
+  return out;
+}
+
+void Service::use(FileId file, ClientId client) { ++users_[file][client]; }
+
+void Service::unuse(FileId file, ClientId client) {
+  const auto found = users_.find(file);
+  if (found == users_.end()) return;
+  const auto of_client = found->second.find(client);
+  if (of_client != found->second.end() && --of_client->second == 0) {
+    found->second.erase(of_client);
+  }
+  if (found->second.empty()) users_.erase(found);
+}
+
+msg::Invalidate* Service::invalidate_of(ClientId id) {
+  const auto client = clients_.find(id);
+  if (client == clients_.end() || client->second.peer == nullptr) return nullptr;
+  to_invalidate_.insert(id);
+  if (!invalidate_posted_) {
+    invalidate_posted_ = true;
+    // At the end of the turn, so that one notice tells of all its changes.
+    reactor_.schedule_after(Duration::zero(), [this, alive = std::weak_ptr<int>(alive_)] {
+      if (!alive.expired()) flush_invalidates();
+    });
+  }
+  return &client->second.invalidate;
+}
+
+void Service::flush_invalidates() {
+  invalidate_posted_ = false;
+  std::set<ClientId> ids;
+  ids.swap(to_invalidate_);
+  for (const ClientId id : ids) {
+    const auto client = clients_.find(id);
+    if (client == clients_.end() || client->second.peer == nullptr) continue;
+    msg::Invalidate notice;
+    std::swap(notice, client->second.invalidate);
+    // A notice that cannot be sent is made up for by the end of the cache's lease.
+    if (!client->second.peer->notify(notice)) log::debug("a notice to client {} is lost", id.value);
+  }
+}
+
+void Service::entry_changed(FileId directory, const std::string& name, ClientId except) {
+  watchers_.for_each(directory, now(), [&](ClientId client) {
+    if (client == except) return;
+    msg::Invalidate* notice = invalidate_of(client);
+    if (notice != nullptr && notice->entries.size() < limits::kDirectoryPageMax) {
+      notice->entries.push_back({directory, name});
+    }
+  });
+}
+
+void Service::file_changed(FileId id, ClientId except) {
+  const auto tell = [&](ClientId client) {
+    if (client == except) return;
+    msg::Invalidate* notice = invalidate_of(client);
+    if (notice == nullptr || notice->files.size() >= limits::kMapPageSlicesMax) return;
+    if (std::find(notice->files.begin(), notice->files.end(), id) == notice->files.end()) {
+      notice->files.push_back(id);
+    }
+  };
+  const File* file = state_.file(id);
+  if (file != nullptr && file->parent) watchers_.for_each(file->parent, now(), tell);
+  if (file != nullptr && file->type == FileType::kDirectory) watchers_.for_each(id, now(), tell);
+  const auto users = users_.find(id);
+  if (users == users_.end()) return;
+  for (const auto& [client, count] : users->second) tell(client);
+}
+
+void Service::benefactors_changed() {
+  for (const auto& [id, client] : clients_) {
+    msg::Invalidate* notice = invalidate_of(id);
+    if (notice != nullptr) notice->benefactors_changed = true;
+  }
+}
+
+}  // namespace stdchk::manager

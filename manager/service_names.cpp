@@ -1,0 +1,232 @@
+// Requests on names and attributes, and those about the pool.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/limits.h"
+#include "manager/drain_planner.h"
+#include "manager/service.h"
+
+namespace stdchk::manager {
+
+void Service::serve(ClientRecord& client, const msg::Lookup& request, const Call& call) {
+  watchers_.watch(request.parent, client.id, now());
+  const auto found = state_.lookup(request.parent, request.name, client.id);
+  if (!found) return call.fail(found.error());
+  call.answer(msg::Lookup::Reply{attributes(**found)});
+}
+
+void Service::serve(ClientRecord& client, const msg::GetAttributes& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  if (file == nullptr) return call.fail(Code::kStale, "getattr");
+  watchers_.watch(file->type == FileType::kDirectory ? file->id : file->parent, client.id, now());
+  call.answer(msg::GetAttributes::Reply{attributes(*file)});
+}
+
+void Service::serve(ClientRecord& client, const msg::ReadDirectory& request, const Call& call) {
+  const auto directory = state_.directory(request.directory);
+  if (!directory) return call.fail(directory.error());
+  watchers_.watch(request.directory, client.id, now());
+  const auto& children = (*directory)->children;
+  const auto& pending = (*directory)->pending_children;
+  auto child = children.upper_bound(request.after);
+  auto mine = pending.upper_bound(request.after);
+  msg::ReadDirectory::Reply reply;
+  reply.parent = (*directory)->parent;
+  while (child != children.end() || mine != pending.end()) {
+    const bool from_pending =
+        child == children.end() || (mine != pending.end() && mine->first <= child->first);
+    const std::string& name = from_pending ? mine->first : child->first;
+    const auto seen = state_.lookup(request.directory, name, client.id);
+    if (seen) {
+      if (reply.entries.size() == limits::kDirectoryPageMax) {
+        reply.more = true;
+        break;
+      }
+      reply.entries.push_back({name, attributes(**seen)});
+    }
+    if (child != children.end() && child->first == name) {
+      if (from_pending) ++mine;
+      ++child;
+    } else {
+      ++mine;
+    }
+  }
+  call.answer(std::move(reply));
+}
+
+void Service::serve(ClientRecord& client, const msg::SetAttributes& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  if (file == nullptr) return call.fail(Code::kStale, "setattr");
+  ChangeAttributes command{request, reactor_.clock().wall_ns(), has_drain()};
+  if (!file->parent) {
+    // Pending or removed: nothing that a restarted manager would know of.
+    const auto outcome = state_.apply(command);
+    if (!outcome) return call.fail(outcome.error());
+    return call.answer(msg::SetAttributes::Reply{attributes(*state_.file(request.file))});
+  }
+  const ClientId id = client.id;
+  change(std::move(command), call, [this, file = request.file](const Outcome&) -> rpc::Answer {
+    const File* now_at = state_.file(file);
+    if (now_at == nullptr) {
+      return tl::unexpected(rpc::Failure{{Code::kStale, 0, "setattr"}, {}, {}});
+    }
+    return msg::SetAttributes::Reply{attributes(*now_at)};
+  });
+  file_changed(request.file, id);
+}
+
+void Service::serve(ClientRecord& client, const msg::MakeDirectory& request, const Call& call) {
+  const FileId id{next_id()};
+  change(AddDirectory{id, request.parent, request.name, request.mode, request.uid, request.gid,
+                      reactor_.clock().wall_ns(), has_drain()},
+         call, [this](const Outcome& outcome) -> rpc::Answer {
+           const File* made = state_.file(outcome.file);
+           return msg::MakeDirectory::Reply{made == nullptr ? Attributes{} : attributes(*made)};
+         });
+  entry_changed(request.parent, request.name, client.id);
+}
+
+void Service::serve(ClientRecord& client, const msg::MakeSymlink& request, const Call& call) {
+  const FileId id{next_id()};
+  change(AddSymlink{id, request.parent, request.name, request.target, request.uid, request.gid,
+                    reactor_.clock().wall_ns(), has_drain()},
+         call, [this](const Outcome& outcome) -> rpc::Answer {
+           const File* made = state_.file(outcome.file);
+           return msg::MakeSymlink::Reply{made == nullptr ? Attributes{} : attributes(*made)};
+         });
+  entry_changed(request.parent, request.name, client.id);
+}
+
+void Service::serve(ClientRecord&, const msg::ReadSymlink& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  if (file == nullptr) return call.fail(Code::kStale, "readlink");
+  if (file->type != FileType::kSymlink) return call.fail(Code::kInvalidArgument, "readlink");
+  call.answer(msg::ReadSymlink::Reply{file->target});
+}
+
+void Service::serve(ClientRecord& client, const msg::Remove& request, const Call& call) {
+  const auto seen = state_.lookup(request.parent, request.name, client.id);
+  if (!seen) return call.fail(seen.error());
+  const FileId id = (*seen)->id;
+  const bool pending = !(*seen)->parent;
+  watchers_.watch(request.parent, client.id, now());
+  if (pending) {
+    if (request.directory) return call.fail(Code::kNotDirectory, "rmdir");
+    state_.drop_pending_name(id);
+    file_changed(id, client.id);
+    // Without a committed file behind it, nothing durable has changed.
+    const auto covered = state_.lookup(request.parent, request.name, client.id);
+    if (!covered) return call.answer(msg::Remove::Reply{id, {}});
+  }
+  file_changed(id, client.id);
+  entry_changed(request.parent, request.name, client.id);
+  change(RemoveName{request.parent, request.name, request.directory, reactor_.clock().wall_ns(),
+                    has_drain()},
+         call, [this, id, parent = request.parent](const Outcome&) -> rpc::Answer {
+           return msg::Remove::Reply{id, attributes_of(parent)};
+         });
+}
+
+void Service::serve(ClientRecord& client, const msg::Rename& request, const Call& call) {
+  const auto seen = state_.lookup(request.from_parent, request.from_name, client.id);
+  if (!seen) return call.fail(seen.error());
+  const FileId moved = (*seen)->id;
+  entry_changed(request.from_parent, request.from_name, client.id);
+  entry_changed(request.to_parent, request.to_name, client.id);
+  if (!(*seen)->parent) {
+    const auto target = state_.lookup(request.to_parent, request.to_name, client.id);
+    if (request.exchange) return call.fail(Code::kBusy, "rename");
+    if (target && request.no_replace) return call.fail(Code::kExists, "rename");
+    const FileId replaced = target && *target != *seen ? (*target)->id : FileId{};
+    if (const auto status = state_.rename_pending(moved, request.to_parent, request.to_name);
+        !status) {
+      return call.fail(status.error());
+    }
+    return call.answer(msg::Rename::Reply{replaced});
+  }
+  change(RenameName{request.from_parent, request.from_name, request.to_parent, request.to_name,
+                    request.no_replace, request.exchange, reactor_.clock().wall_ns(), has_drain()},
+         call, [](const Outcome& outcome) -> rpc::Answer {
+           return msg::Rename::Reply{outcome.replaced};
+         });
+  file_changed(moved, client.id);
+}
+
+void Service::serve(ClientRecord& client, const msg::SetXattr& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  if (file == nullptr) return call.fail(Code::kStale, "setxattr");
+  ChangeXattr command{request, reactor_.clock().wall_ns()};
+  if (!file->parent) {
+    const auto outcome = state_.apply(command);
+    if (!outcome) return call.fail(outcome.error());
+    return call.answer(msg::SetXattr::Reply{});
+  }
+  file_changed(request.file, client.id);
+  change(std::move(command), call,
+         [](const Outcome&) -> rpc::Answer { return msg::SetXattr::Reply{}; });
+}
+
+void Service::serve(ClientRecord&, const msg::GetXattrs& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  if (file == nullptr) return call.fail(Code::kStale, "getxattr");
+  call.answer(msg::GetXattrs::Reply{{file->xattrs.begin(), file->xattrs.end()}});
+}
+
+void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {
+  msg::StatPool::Reply reply;
+  for (const auto& [id, status] : benefactors_) {
+    if (status.info.state == msg::BenefactorState::kGone) continue;
+    reply.total_bytes += status.info.arena_bytes;
+    reply.free_bytes += space_.free_bytes(id);
+  }
+  for (const auto& [sequence, id] : state_.evictable()) {
+    reply.evictable_bytes += state_.file(id)->newest.stored_bytes;
+  }
+  reply.file_count = state_.file_count() - 1;
+  reply.chunk_count = state_.chunks().chunk_count();
+  reply.logical_bytes = state_.logical_bytes();
+  reply.stored_bytes = state_.chunks().stored_bytes();
+  const msg::DrainNow::Reply drain = drain_->pending(kRootFile);
+  reply.drain_pending_files = drain.pending_files;
+  reply.drain_pending_bytes = drain.pending_bytes;
+  reply.drain_failed_files = drain.failed_files;
+  reply.session_count = sessions_.size();
+  reply.client_count = clients_.size();
+  reply.requests_served = requests_served_;
+  reply.epoch = state_.epoch();
+  reply.pid = ::getpid();
+  call.answer(reply);
+}
+
+void Service::serve(ClientRecord&, const msg::ListBenefactors&, const Call& call) {
+  call.answer(msg::ListBenefactors::Reply{benefactor_list()});
+}
+
+void Service::serve(ClientRecord&, const msg::ListAborted&, const Call& call) {
+  msg::ListAborted::Reply reply;
+  std::size_t bytes = 0;
+  for (auto entry = aborted_.rbegin(); entry != aborted_.rend(); ++entry) {
+    bytes += entry->path.size() + entry->host_name.size() + 64;
+    if (bytes > limits::kMessageBytesMax / 2) break;
+    reply.entries.push_back(*entry);
+  }
+  call.answer(std::move(reply));
+}
+
+void Service::serve(ClientRecord&, const msg::DrainNow& request, const Call& call) {
+  if (state_.file(request.below) == nullptr) return call.fail(Code::kNotFound, "drain");
+  drain_->hurry(request.below);
+  call.answer(drain_->pending(request.below));
+}
+
+void Service::serve(ClientRecord&, const msg::ClientHeartbeat&, const Call& call) {
+  call.answer(msg::ClientHeartbeat::Reply{});
+}
+
+void Service::serve(ClientRecord& client, const msg::GoodbyeClient&, const Call& call) {
+  call.answer(msg::GoodbyeClient::Reply{});
+  end_client(client.id, false);
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,87 @@
+// Who may ask what: every request passes here first.
+#include <type_traits>
+
+#include "core/log.h"
+#include "manager/service.h"
+
+namespace stdchk::manager {
+namespace {
+
+template <class M>
+concept NamesClient = requires(M m) {
+  { m.client } -> std::convertible_to<ClientId>;
+};
+
+/// Repeats of these are answered from the client's recent replies. The others can be done again.
+template <class M>
+constexpr bool kChanges =
+    std::is_same_v<M, msg::SetAttributes> || std::is_same_v<M, msg::MakeDirectory> ||
+    std::is_same_v<M, msg::MakeSymlink> || std::is_same_v<M, msg::Remove> ||
+    std::is_same_v<M, msg::Rename> || std::is_same_v<M, msg::SetXattr> ||
+    std::is_same_v<M, msg::OpenSession> || std::is_same_v<M, msg::Commit> ||
+    std::is_same_v<M, msg::CloseSession>;
+
+template <class M>
+constexpr bool kForManager =
+    !std::is_same_v<M, msg::FenceClient> && !std::is_same_v<M, msg::DrainPieces> &&
+    !std::is_same_v<M, msg::DrainFinish> && !std::is_same_v<M, msg::MirrorChange> &&
+    !std::is_same_v<M, msg::MoveExtents> && !std::is_same_v<M, msg::Attach> &&
+    !std::is_same_v<M, msg::RegisterClient> && !std::is_same_v<M, msg::RegisterBenefactor> &&
+    !std::is_same_v<M, msg::BenefactorHeartbeat>;
+
+}  // namespace
+
+void Service::serve(Connection& connection, msg::RequestEnvelope envelope, Time deadline,
+                    rpc::Responder respond) {
+  ++requests_served_;
+  Call call(std::move(respond), envelope.call_id, deadline);
+  std::visit([&](auto& request) { handle(connection, request, call); }, envelope.body);
+}
+
+template <class M>
+void Service::handle(Connection& connection, M& request, const Call& call) {
+  if constexpr (std::is_same_v<M, msg::RegisterClient> ||
+                std::is_same_v<M, msg::RegisterBenefactor>) {
+    if (!epoch_durable_) {
+      at_epoch_.push_back([this, key = &connection, request, call]() mutable {
+        if (connections_.count(key) > 0) handle(*key, request, call);
+      });
+      return;
+    }
+    if constexpr (std::is_same_v<M, msg::RegisterClient>) {
+      register_client(connection, request, call);
+    } else {
+      register_benefactor(connection, request, call);
+    }
+  } else if constexpr (std::is_same_v<M, msg::BenefactorHeartbeat>) {
+    const auto found = benefactors_.find(connection.benefactor);
+    if (!connection.benefactor || request.benefactor != connection.benefactor ||
+        found == benefactors_.end()) {
+      return call.fail(Code::kRefused, "manager.heartbeat");
+    }
+    found->second.last_heard = now();
+    call.answer(msg::BenefactorHeartbeat::Reply{});
+  } else if constexpr (kForManager<M>) {
+    const auto client = clients_.find(connection.client);
+    if (!connection.client || client == clients_.end()) {
+      // The lease ran out while the link was up: everything of this client has ended.
+      return call.fail(connection.client ? Code::kFenced : Code::kRefused, M::kName);
+    }
+    if constexpr (NamesClient<M>) {
+      if (request.client != connection.client) return call.fail(Code::kRefused, M::kName);
+    }
+    client->second.last_heard = now();
+    if constexpr (kChanges<M>) {
+      if (journal_failed_) return call.fail(Code::kReadOnly, M::kName);
+      Call remembered = call;
+      if (!remembered.first_in(client->second.replies)) return;
+      serve(client->second, request, remembered);
+    } else {
+      serve(client->second, request, call);
+    }
+  } else {
+    call.fail(Code::kUnsupported, M::kName);
+  }
+}
+
+}  // namespace stdchk::manager

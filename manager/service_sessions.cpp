@@ -1,0 +1,366 @@
+// Sessions: opening, space for their chunks, reading, ending.
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/extent_header.h"
+#include "core/image_name.h"
+#include "core/limits.h"
+#include "manager/compactor.h"
+#include "manager/service.h"
+
+namespace stdchk::manager {
+namespace {
+
+constexpr std::size_t kAbortedKept = 1000;
+
+}  // namespace
+
+// ---- opening ----------------------------------------------------------------------------------
+
+Result<const File*> Service::file_to_open(ClientRecord& client, const msg::OpenSession& request,
+                                          bool& created) {
+  if (!request.parent) {
+    const File* file = state_.file(request.file);
+    if (file == nullptr) return fail(Code::kStale, "open");
+    return file;
+  }
+  const auto seen = state_.lookup(request.parent, request.name, client.id);
+  if (seen) {
+    if (request.exclusive) return fail(Code::kExists, "open");
+    return *seen;
+  }
+  STDCHK_ASSIGN(const File* directory, state_.directory(request.parent));
+  if (!directory->parent) return fail(Code::kNotFound, "open");
+  const auto others = directory->pending_children.find(request.name);
+  if (others != directory->pending_children.end()) {
+    if (request.exclusive) return fail(Code::kExists, "open");
+    state_.join_pending(others->second, client.id);
+    return state_.file(others->second);
+  }
+  created = true;
+  const std::int64_t wall = reactor_.clock().wall_ns();
+  return state_.make_pending(
+      FileId{next_id()},
+      NewName{request.parent, request.name, request.mode, request.uid, request.gid, wall, {}},
+      client.id, wall);
+}
+
+/// The image with the highest timestep below this one of the same series; without one the highest.
+void Service::find_similar(const File& file, SessionRecord& session) {
+  const std::string& name = file.parent ? file.name : file.pending ? file.pending->name : file.name;
+  const auto image = parse_image_name(name);
+  if (!image || !config_.pool.naming) return;
+  const FileId parent = file.parent ? file.parent : file.pending->parent;
+  const auto directory = state_.directory(parent);
+  if (!directory) return;
+  const std::string prefix = image->application + ".N" + std::to_string(image->node) + ".T";
+  const File* best = nullptr;
+  std::uint64_t best_step = 0;
+  for (auto child = (*directory)->children.lower_bound(prefix);
+       child != (*directory)->children.end() && child->first.compare(0, prefix.size(), prefix) == 0;
+       ++child) {
+    const auto other = parse_image_name(child->first);
+    const File* candidate = state_.file(child->second);
+    if (!other || candidate->id == file.id || candidate->type != FileType::kRegular ||
+        candidate->newest.slices.empty() || candidate->newest.evicted) {
+      continue;
+    }
+    const bool below = other->timestep < image->timestep;
+    const bool best_below = best != nullptr && best_step < image->timestep;
+    if (best == nullptr || (below && !best_below) ||
+        (below == best_below && other->timestep > best_step)) {
+      best = candidate;
+      best_step = other->timestep;
+    }
+  }
+  if (best == nullptr || !state_.pin(best->id, best->newest.version)) return;
+  session.similar = best->id;
+  session.similar_version = best->newest.version;
+}
+
+void Service::serve(ClientRecord& client, const msg::OpenSession& request, const Call& call) {
+  if (request.parent) watchers_.watch(request.parent, client.id, now());
+  bool created = false;
+  const auto opened = file_to_open(client, request, created);
+  if (!opened) return call.fail(opened.error());
+  const File& file = **opened;
+  if (file.type == FileType::kDirectory) return call.fail(Code::kIsDirectory, "open");
+  if (file.type != FileType::kRegular) return call.fail(Code::kExists, "open");
+  const SessionId id{next_id()};
+  SessionRecord& session = sessions_[id];
+  session.id = id;
+  session.client = client.id;
+  session.file = file.id;
+  // Of a file without a version there is nothing to cut: what others commit before this one stays.
+  session.truncate = request.truncate && file.newest.version > 0;
+  state_.keep(file.id);
+  use(file.id, client.id);
+  client.sessions.insert(id);
+  if (file.newest.version > 0 && state_.pin(file.id, file.newest.version)) {
+    session.base = file.newest.version;
+  }
+  find_similar(file, session);
+  msg::OpenSession::Reply reply;
+  reply.session = id;
+  reply.created = created;
+  reply.attributes = attributes(file);
+  if (request.want_bytes > 0) reply.grants = grants(session, request.want_bytes, {});
+  reply.similar_file = session.similar;
+  reply.similar_version = session.similar_version;
+  call.answer(std::move(reply));
+}
+
+SessionRecord* Service::session_of(const ClientRecord& client, SessionId id, const Call& call) {
+  const auto found = sessions_.find(id);
+  if (found != sessions_.end() && found->second.client == client.id) return &found->second;
+  call.fail(Code::kFenced, "manager.session");
+  return nullptr;
+}
+
+// ---- space ------------------------------------------------------------------------------------
+
+/// The stripe_width benefactors with most free space that are not to be avoided.
+void Service::choose_stripe(SessionRecord& session, const std::vector<BenefactorId>& avoid) {
+  std::vector<std::pair<std::uint64_t, BenefactorId>> candidates;
+  for (const auto& [id, status] : benefactors_) {
+    if (status.info.state != msg::BenefactorState::kAlive || !space_.usable(id)) continue;
+    if (std::find(avoid.begin(), avoid.end(), id) != avoid.end()) continue;
+    if (space_.free_bytes(id) > 0) candidates.emplace_back(space_.free_bytes(id), id);
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  if (candidates.size() > config_.pool.stripe_width) candidates.resize(config_.pool.stripe_width);
+  session.stripe.clear();
+  for (const auto& [bytes, id] : candidates) session.stripe.push_back(id);
+}
+
+/// What one session may take at once: half of the free space, divided among those that write. So
+/// grants ahead of need get smaller as the pool fills, and every writer still gets some.
+std::uint64_t Service::fair_share(const SessionRecord& session) const {
+  std::uint64_t free_bytes = 0;
+  for (const BenefactorId id : session.stripe) free_bytes += space_.free_bytes(id);
+  std::uint64_t writers = 1;
+  for (const auto& [id, other] : sessions_) writers += id != session.id && !other.grants.empty();
+  return free_bytes / (2 * writers);
+}
+
+std::vector<Grant> Service::grants(SessionRecord& session, std::uint64_t want_bytes,
+                                   const std::vector<BenefactorId>& avoid) {
+  std::vector<Grant> out;
+  const std::uint64_t unit = extent_bytes(config_.pool.chunk_bytes);
+  const std::uint64_t most = limits::kGrantBytesDefault / unit * unit;
+  choose_stripe(session, avoid);
+  want_bytes = std::min(
+      {want_bytes, limits::kGrantsPerReplyMax * most, std::max(unit, fair_share(session))});
+  std::uint64_t left = want_bytes;
+  std::size_t refused = 0;
+  while (left > 0 && refused < session.stripe.size() && out.size() < limits::kGrantsPerReplyMax) {
+    // Whole chunks, the same number of each benefactor of the stripe.
+    const std::uint64_t share = (want_bytes + session.stripe.size() - 1) / session.stripe.size();
+    const std::uint64_t whole = std::clamp((share + unit - 1) / unit * unit, unit, most);
+    const std::uint64_t want =
+        left < unit ? left : std::min(whole, (left + unit - 1) / unit * unit);
+    const BenefactorId benefactor =
+        session.stripe[session.next_in_stripe++ % session.stripe.size()];
+    const auto range = space_.take(benefactor, want, std::min(want, unit));
+    if (!range) {
+      ++refused;
+      continue;
+    }
+    refused = 0;
+    const Grant grant{GrantId{next_id()}, benefactor, range->offset, range->length};
+    session.grants[grant.id] = GrantRecord{grant, {}, false};
+    out.push_back(grant);
+    left -= std::min(left, range->length);
+  }
+  return out;
+}
+
+void Service::serve(ClientRecord& client, const msg::Place& request, const Call& call) {
+  SessionRecord* session = session_of(client, request.session, call);
+  if (session == nullptr) return;
+  if (request.chunks.size() > limits::kPlaceBatchMax) {
+    return call.fail(Code::kInvalidArgument, "place");
+  }
+  for (const GrantId returned : request.returned) give_back(*session, returned, true);
+  place_when_possible(client.id, request.session, request, call);
+}
+
+void Service::place_when_possible(ClientId, SessionId id, msg::Place request, const Call& call) {
+  SessionRecord& session = sessions_.at(id);
+  msg::Place::Reply reply;
+  if (request.want_bytes > 0) {
+    reply.grants = grants(session, request.want_bytes, request.avoid);
+    if (reply.grants.empty()) {
+      // Given up, moved or fenced space comes later; until then the request waits.
+      if (!make_room(id, request.want_bytes) || now() >= call.deadline()) {
+        return call.fail(Code::kNoSpace, "place");
+      }
+      request.returned.clear();
+      waiting_.push_back({session.client, id, std::move(request), call});
+      return;
+    }
+  }
+  for (std::uint32_t i = 0; i < request.chunks.size(); ++i) {
+    const auto& wanted = request.chunks[i];
+    const ChunkIndex found = state_.chunks().find(wanted.name, wanted.length);
+    if (found == kNoChunk || !live(found)) continue;
+    if (session.holds.insert(found).second) state_.hold(found);
+    reply.existing.push_back({i, state_.chunks().get(found)});
+  }
+  call.answer(std::move(reply));
+}
+
+/// Asks again for those that wait for space. Those that still find none wait on, until shortly
+/// before their deadline.
+void Service::retry_waiting() {
+  std::deque<Waiting> waiting;
+  waiting.swap(waiting_);
+  for (Waiting& one : waiting) {
+    if (sessions_.count(one.session) == 0) {
+      one.call.fail(Code::kFenced, "place");
+    } else if (now() + limits::kHeartbeatInterval >= one.call.deadline()) {
+      one.call.fail(Code::kNoSpace, "place");
+    } else {
+      place_when_possible(one.client, one.session, std::move(one.request), one.call);
+    }
+  }
+}
+
+/// True when there may be space soon: something is being given up, moved or made durable.
+bool Service::make_room(SessionId asking, std::uint64_t want_bytes) {
+  if (!to_free_.empty()) return true;
+  bool soon = false;
+  for (const auto& [key, fence] : fences_) soon |= peer_of(key.first) != nullptr;
+  if (soon) return true;
+  if (evict(want_bytes)) return true;
+  if (compactor_->wanted()) return true;
+  // Other writers may give back what they do not use.
+  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+    return entry.first != asking && !entry.second.grants.empty();
+  });
+}
+
+/// Rule M5: only drained versions, oldest first, that no session or reader uses.
+bool Service::evict(std::uint64_t want_bytes) {
+  std::vector<Evict> commands;
+  std::uint64_t bytes = 0;
+  // Drained versions may share chunks: what only they refer to can go.
+  std::unordered_map<ChunkIndex, std::uint32_t> own;
+  for (const auto& [sequence, id] : state_.evictable()) {
+    const File& file = *state_.file(id);
+    if (file.newest.pins > 0) continue;
+    for (const PackedSlice& slice : file.newest.slices) ++own[slice.chunk];
+  }
+  std::unordered_set<ChunkIndex> taken;
+  for (const auto& [sequence, id] : state_.evictable()) {
+    const File& file = *state_.file(id);
+    if (file.newest.pins > 0) continue;
+    Evict command{id, file.newest.version, {}};
+    for (std::uint32_t i = 0; i < file.newest.slices.size(); ++i) {
+      const ChunkIndex chunk = file.newest.slices[i].chunk;
+      // References beyond this version's: other versions (perhaps pinned), or holds (rule M4).
+      if (!state_.chunks().has_copies(chunk) || state_.chunks().references(chunk) > own[chunk] ||
+          state_.chunks().undrained(chunk) > 0 || !taken.insert(chunk).second) {
+        continue;
+      }
+      command.slices.push_back(i);
+      bytes += extent_bytes(state_.chunks().length(chunk));
+    }
+    if (!command.slices.empty()) commands.push_back(std::move(command));
+    if (bytes >= std::max(want_bytes, limits::kGrantBytesDefault)) break;
+  }
+  for (Evict& command : commands) {
+    execute(std::move(command), [](const Result<Outcome>&) {});
+  }
+  return bytes > 0;
+}
+
+// ---- ending -----------------------------------------------------------------------------------
+
+void Service::give_back(SessionRecord& session, GrantId id, bool clean) {
+  const auto found = session.grants.find(id);
+  if (found == session.grants.end()) return;
+  const GrantRecord& record = found->second;
+  const bool quarantine = !clean || record.tainted;
+  record.for_each_unused([&](std::uint64_t offset, std::uint64_t bytes) {
+    if (quarantine) {
+      space_.quarantine(record.grant.benefactor, {offset, bytes}, session.client);
+    } else {
+      space_.give(record.grant.benefactor, {offset, bytes});
+    }
+  });
+  session.grants.erase(found);
+}
+
+void Service::serve(ClientRecord& client, const msg::CloseSession& request, const Call& call) {
+  SessionRecord* session = session_of(client, request.session, call);
+  if (session == nullptr) return;
+  if (request.aborted) {
+    const File* file = state_.file(session->file);
+    aborted_.push_back(
+        {state_.path(*file), request.aborted_bytes, reactor_.clock().wall_ns(), client.host_name});
+    if (aborted_.size() > kAbortedKept) aborted_.pop_front();
+  }
+  end_session(request.session, !request.writes_in_flight);
+  call.answer(msg::CloseSession::Reply{});
+}
+
+void Service::end_session(SessionId id, bool clean) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  SessionRecord session = std::move(found->second);
+  sessions_.erase(found);
+  while (!session.grants.empty()) give_back(session, session.grants.begin()->first, clean);
+  for (const ChunkIndex held : session.holds) state_.release(held);
+  if (session.base != 0) state_.unpin(session.file, session.base);
+  if (session.similar) state_.unpin(session.similar, session.similar_version);
+  const auto client = clients_.find(session.client);
+  if (client != clients_.end()) client->second.sessions.erase(id);
+  unuse(session.file, session.client);
+  state_.unkeep(session.file);
+  settle_freed();
+  if (!waiting_.empty()) retry_waiting();
+}
+
+// ---- reading ----------------------------------------------------------------------------------
+
+void Service::serve(ClientRecord& client, const msg::GetMap& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  const VersionData* version = state_.version(request.file, request.version);
+  if (file == nullptr || version == nullptr) return call.fail(Code::kStale, "get map");
+  if (file->type != FileType::kRegular) return call.fail(Code::kInvalidArgument, "get map");
+  if (client.pins.emplace(file->id, version->version).second) {
+    if (!state_.pin(file->id, version->version)) return call.fail(Code::kStale, "get map");
+    use(file->id, client.id);
+  }
+  watchers_.watch(file->parent, client.id, now());
+  msg::GetMap::Reply reply;
+  reply.attributes = attributes(*file, *version);
+  reply.slice_count = version->slices.size();
+  if (request.first_slice < reply.slice_count) {
+    reply.page = state_.map_page(*version, request.first_slice, limits::kMapPageSlicesMax);
+  }
+  // Chunks without a copy were evicted; an older version in the drain directory has them at the
+  // same place. A chunk whose benefactors are gone keeps its dead copies: it is not there.
+  bool evicted = version->drained;
+  for (Chunk& chunk : reply.page.chunks) {
+    evicted |= chunk.copies.empty();
+    const auto dead = [&](const Extent& copy) { return !live(copy); };
+    const bool any = !std::all_of(chunk.copies.begin(), chunk.copies.end(), dead);
+    if (any || version->drained) std::erase_if(chunk.copies, dead);
+  }
+  if (evicted) reply.drained_path = state_.path(*file);
+  call.answer(std::move(reply));
+}
+
+void Service::serve(ClientRecord& client, const msg::Unpin& request, const Call& call) {
+  if (client.pins.erase({request.file, request.version}) > 0) {
+    unuse(request.file, client.id);
+    unpin(request.file, request.version);
+  }
+  call.answer(msg::Unpin::Reply{});
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/messages/messages.h"
+#include "manager/chunk_table.h"
+#include "transport/rpc.h"
+
+/// What the manager knows of running clients: soft state, gone when it restarts.
+namespace stdchk::manager {
+
+/// A grant and what of it committed maps use.
+struct GrantRecord {
+  Grant grant;
+  std::map<std::uint64_t, std::uint64_t> used;  ///< offset -> bytes
+  bool tainted = false;                         ///< a write into it failed: no use before a fence
+
+  bool contains(std::uint64_t offset, std::uint64_t bytes) const {
+    return offset >= grant.offset && bytes <= grant.length &&
+           offset - grant.offset <= grant.length - bytes;
+  }
+  bool overlaps_used(std::uint64_t offset, std::uint64_t bytes) const;
+  /// The parts that no committed map uses: calls `visit(offset, bytes)`.
+  template <class Visit>
+  void for_each_unused(Visit visit) const {
+    std::uint64_t at = grant.offset;
+    for (const auto& [offset, bytes] : used) {
+      if (offset > at) visit(at, offset - at);
+      at = offset + bytes;
+    }
+    if (at < grant.offset + grant.length) visit(at, grant.offset + grant.length - at);
+  }
+};
+
+struct SessionRecord {
+  SessionId id;
+  ClientId client;
+  FileId file;
+  bool truncate = false;
+  Version base = 0;  ///< pinned when not 0
+  FileId similar;    ///< pinned when not none
+  Version similar_version = 0;
+  std::map<GrantId, GrantRecord> grants;
+  std::set<ChunkIndex> holds;
+  std::vector<BenefactorId> stripe;
+  std::size_t next_in_stripe = 0;
+  ChunkMap parts;  ///< of a commit that comes in several
+  std::uint32_t next_part = 0;
+};
+
+/// The last replies of one client, so that a repeated request is answered and not done again.
+class RecentReplies {
+ public:
+  static constexpr std::size_t kReplies = 64;
+  enum class Seen { kNew, kRunning, kAnswered };
+  /// kRunning keeps the responder, kAnswered has called it, kNew leaves it.
+  Seen begin(std::uint64_t call_id, rpc::Responder& respond);
+  /// Calls the responders of repeats that came in the meantime.
+  void finish(std::uint64_t call_id, const rpc::Answer& answer);
+
+ private:
+  struct Entry {
+    bool answered = false;
+    rpc::Answer answer;
+    std::vector<rpc::Responder> waiting;
+  };
+  std::map<std::uint64_t, Entry> entries_;
+  std::deque<std::uint64_t> order_;
+};
+
+struct ClientRecord {
+  ClientId id;
+  std::string host_name;
+  std::string role;
+  rpc::Peer* peer = nullptr;  ///< none while its link is lost
+  Time last_heard{};
+  std::set<SessionId> sessions;
+  std::set<std::pair<FileId, Version>> pins;
+  std::shared_ptr<RecentReplies> replies = std::make_shared<RecentReplies>();
+  msg::Invalidate invalidate;  ///< to be sent at the end of the turn
+};
+
+/// A Watchers knows who has looked into which directory so lately that it may have cached what it
+/// saw.
+///
+/// Limits: a watch ends one lease of the cache after the last look; nobody may use what is older.
+class Watchers {
+ public:
+  void watch(FileId directory, ClientId client, Time now);
+  /// Calls `visit(client)`.
+  template <class Visit>
+  void for_each(FileId directory, Time now, Visit visit) {
+    const auto watched = directories_.find(directory);
+    if (watched == directories_.end()) return;
+    for (const auto& [client, until] : watched->second) {
+      if (until >= now) visit(client);
+    }
+  }
+  void forget_old(Time now);
+
+ private:
+  std::unordered_map<FileId, std::map<ClientId, Time>> directories_;
+};
+
+}  // namespace stdchk::manager

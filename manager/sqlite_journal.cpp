@@ -1,0 +1,222 @@
+#include "manager/sqlite_journal.h"
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/log.h"
+#include "manager/journal_codec.h"
+
+namespace stdchk::manager {
+namespace {
+
+constexpr int kFormat = 1;
+constexpr std::uint64_t kSnapshotEvery = 20000;
+
+Status check_format(sqlite3_stmt* version) {
+  if (sqlite3_step(version) != SQLITE_ROW) return fail(Code::kSystem, "journal.format");
+  const int format = sqlite3_column_int(version, 0);
+  // 0: just made.
+  if (format != 0 && format != kFormat) return fail(Code::kUnsupported, "journal.format");
+  return {};
+}
+
+}  // namespace
+
+void SqliteJournal::Finalizer::operator()(sqlite3_stmt* statement) const {
+  sqlite3_finalize(statement);
+}
+
+Result<SqliteJournal::Statement> SqliteJournal::prepare(sqlite3* database, const char* sql) {
+  sqlite3_stmt* statement = nullptr;
+  if (sqlite3_prepare_v2(database, sql, -1, &statement, nullptr) != SQLITE_OK) {
+    return fail(Code::kSystem, "journal.prepare", sqlite3_system_errno(database));
+  }
+  return Statement(statement);
+}
+
+Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& directory) {
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno("journal.mkdir");
+  sqlite3* database = nullptr;
+  const int opened =
+      sqlite3_open_v2((directory + "/journal.db").c_str(), &database,
+                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
+  std::unique_ptr<SqliteJournal> journal(new SqliteJournal(database));
+  if (opened != SQLITE_OK) {
+    return fail(Code::kSystem, "journal.open", sqlite3_system_errno(database));
+  }
+  // Exclusive: a second manager on the same state must not start, and no shared memory is needed.
+  const char* const setup =
+      "PRAGMA locking_mode=EXCLUSIVE;"
+      "PRAGMA journal_mode=WAL;"
+      "PRAGMA synchronous=FULL;"
+      "BEGIN EXCLUSIVE;"
+      "CREATE TABLE IF NOT EXISTS record(sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);"
+      "COMMIT;";
+  if (sqlite3_exec(database, setup, nullptr, nullptr, nullptr) != SQLITE_OK) {
+    const bool busy = sqlite3_errcode(database) == SQLITE_BUSY;
+    return fail(busy ? Code::kBusy : Code::kSystem, "journal.open", sqlite3_system_errno(database));
+  }
+  {
+    STDCHK_ASSIGN(const Statement version, prepare(database, "PRAGMA user_version"));
+    STDCHK_TRY(check_format(version.get()));
+  }
+  STDCHK_TRY(journal->execute("PRAGMA user_version=1"));
+  STDCHK_ASSIGN(journal->begin_, prepare(database, "BEGIN"));
+  STDCHK_ASSIGN(journal->insert_, prepare(database, "INSERT INTO record(body) VALUES(?)"));
+  STDCHK_ASSIGN(journal->commit_, prepare(database, "COMMIT"));
+  return journal;
+}
+
+SqliteJournal::~SqliteJournal() {
+  stop();
+  begin_.reset();
+  insert_.reset();
+  commit_.reset();
+  sqlite3_close(database_);
+}
+
+Status SqliteJournal::execute(const char* sql) {
+  if (sqlite3_exec(database_, sql, nullptr, nullptr, nullptr) == SQLITE_OK) return {};
+  log::error("journal: {} failed: {}", sql, sqlite3_errmsg(database_));
+  return fail(Code::kSystem, "journal.execute", sqlite3_system_errno(database_));
+}
+
+Status SqliteJournal::load(Reactor& reactor, const Apply& apply) {
+  reactor_ = &reactor;
+  alive_ = std::make_shared<int>();
+  STDCHK_ASSIGN(const Statement select,
+                prepare(database_, "SELECT body FROM record ORDER BY sequence"));
+  for (;;) {
+    const int step = sqlite3_step(select.get());
+    if (step == SQLITE_DONE) break;
+    if (step != SQLITE_ROW) return fail(Code::kSystem, "journal.load");
+    const auto* body = static_cast<const std::byte*>(sqlite3_column_blob(select.get(), 0));
+    const auto bytes = static_cast<std::size_t>(sqlite3_column_bytes(select.get(), 0));
+    STDCHK_ASSIGN(const Command command, decode_command({body, bytes}));
+    STDCHK_TRY(apply(command));
+    ++since_snapshot_;
+  }
+  stopping_ = false;
+  thread_ = std::thread([this] { run(); });
+  return {};
+}
+
+void SqliteJournal::append(const Command& command, Durable durable) {
+  Entry entry;
+  entry.encoded = encode_command(command, entry.record);
+  entry.durable = std::move(durable);
+  ++since_snapshot_;
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(entry));
+  wake_.notify_one();
+}
+
+bool SqliteJournal::wants_snapshot() const {
+  // A large state is written less often, so that snapshots cost no more than the journal itself.
+  return since_snapshot_ >= std::max(kSnapshotEvery, 2 * snapshot_records_);
+}
+
+void SqliteJournal::write_snapshot(std::vector<Command> commands) {
+  since_snapshot_ = 0;
+  snapshot_records_ = commands.size();
+  Entry entry;
+  entry.snapshot = std::move(commands);
+  entry.is_snapshot = true;
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(entry));
+  wake_.notify_one();
+}
+
+void SqliteJournal::stop() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wake_.notify_one();
+  }
+  thread_.join();
+  alive_.reset();
+}
+
+void SqliteJournal::run() {
+  for (;;) {
+    std::vector<Entry> batch;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      batch.swap(queue_);
+    }
+    if (failed_) failed_ = write(batch);
+    answer(std::move(batch), failed_);
+  }
+}
+
+/// Runs a statement that gives no rows, and makes it ready for the next time.
+Status SqliteJournal::run_once(sqlite3_stmt* statement, const char* where) {
+  const bool done = sqlite3_step(statement) == SQLITE_DONE;
+  Status status;
+  if (!done) {
+    log::error("{} failed: {}", where, sqlite3_errmsg(database_));
+    status = fail(Code::kSystem, where, sqlite3_system_errno(database_));
+  }
+  sqlite3_reset(statement);
+  return status;
+}
+
+Status SqliteJournal::write(std::vector<Entry>& batch) {
+  STDCHK_TRY(run_once(begin_.get(), "journal.begin"));
+  for (Entry& entry : batch) {
+    if (const Status written = write_one(entry); !written) {
+      // The first failure is the one to report; nothing is written after it.
+      sqlite3_exec(database_, "ROLLBACK", nullptr, nullptr, nullptr);
+      return written;
+    }
+  }
+  return run_once(commit_.get(), "journal.commit");
+}
+
+Status SqliteJournal::write_one(Entry& entry) {
+  if (!entry.is_snapshot) {
+    STDCHK_TRY(entry.encoded);
+    return insert(entry.record);
+  }
+  STDCHK_TRY(execute("DELETE FROM record"));
+  std::vector<std::byte> record;
+  for (const Command& command : entry.snapshot) {
+    STDCHK_TRY(encode_command(command, record));
+    STDCHK_TRY(insert(record));
+  }
+  entry.snapshot.clear();
+  return {};
+}
+
+Status SqliteJournal::insert(ByteSpan record) {
+  sqlite3_bind_blob64(insert_.get(), 1, record.data(), record.size(), SQLITE_STATIC);
+  return run_once(insert_.get(), "journal.insert");
+}
+
+/// On the reactor's thread, in order: batches are posted in the order in which they were written.
+void SqliteJournal::answer(std::vector<Entry> batch, Status status) {
+  auto shared = std::make_shared<std::vector<Entry>>(std::move(batch));
+  const auto call = [shared, status, alive = std::weak_ptr<int>(alive_)] {
+    for (Entry& entry : *shared) {
+      if (alive.expired()) return;
+      if (entry.durable) entry.durable(status);
+    }
+  };
+  // A full queue of posts empties soon: the reactor never waits for this thread but in stop().
+  for (;;) {
+    if (reactor_->post(call)) return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace stdchk::manager

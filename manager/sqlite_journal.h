@@ -1,0 +1,76 @@
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "manager/journal.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace stdchk::manager {
+
+/// A SqliteJournal keeps the commands in one SQLite database, "journal.db" in the state directory.
+/// Its thread writes everything that is queued as one transaction: one fdatasync for all of them.
+///
+/// Owns: the database, locked against a second manager, and the thread.
+/// Threads: the reactor's, as every Journal; the writing thread touches only the queue.
+class SqliteJournal final : public Journal {
+ public:
+  /// Makes the directory when it is not there. kBusy: another manager has it open.
+  static Result<std::unique_ptr<SqliteJournal>> open(const std::string& directory);
+  ~SqliteJournal() override;
+
+  Status load(Reactor& reactor, const Apply& apply) override;
+  void append(const Command& command, Durable durable) override;
+  bool wants_snapshot() const override;
+  void write_snapshot(std::vector<Command> commands) override;
+  void stop() override;
+
+ private:
+  struct Entry {
+    std::vector<std::byte> record;
+    Durable durable;
+    std::vector<Command> snapshot;  ///< stands in the place of everything before it
+    bool is_snapshot = false;
+    Status encoded;
+  };
+
+  struct Finalizer {
+    void operator()(sqlite3_stmt* statement) const;
+  };
+  using Statement = std::unique_ptr<sqlite3_stmt, Finalizer>;
+
+  explicit SqliteJournal(sqlite3* database) : database_(database) {}
+  static Result<Statement> prepare(sqlite3* database, const char* sql);
+  void run();
+  Status write(std::vector<Entry>& batch);
+  Status write_one(Entry& entry);
+  Status insert(ByteSpan record);
+  Status execute(const char* sql);
+  Status run_once(sqlite3_stmt* statement, const char* where);
+  void answer(std::vector<Entry> batch, Status status);
+
+  sqlite3* database_;
+  // Parsed once: each transaction uses them, most of them for one record.
+  Statement begin_;
+  Statement insert_;
+  Statement commit_;
+  Reactor* reactor_ = nullptr;
+  std::shared_ptr<int> alive_;  ///< of one load() to stop()
+  std::thread thread_;
+  std::uint64_t since_snapshot_ = 0;
+  std::uint64_t snapshot_records_ = 0;  ///< of the newest one
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Entry> queue_;
+  bool stopping_ = false;
+  Status failed_;  ///< the thread's: the first failure
+};
+
+}  // namespace stdchk::manager

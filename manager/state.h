@@ -1,0 +1,197 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/result.h"
+#include "core/types.h"
+#include "manager/chunk_table.h"
+#include "manager/command.h"
+#include "manager/slices.h"
+
+namespace stdchk::manager {
+
+/// One committed content of a file.
+struct VersionData {
+  Version version = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t stored_bytes = 0;  ///< of the slices
+  std::int64_t mtime_ns = 0;
+  std::uint64_t sequence = 0;  ///< order of the commits in the pool
+  bool drained = false;
+  bool evicted = false;  ///< a pass of eviction has taken what it could
+  std::uint32_t pins = 0;
+  PackedSlices slices;
+};
+
+/// A name that is taken but not committed: its viewers see it, nobody else does.
+struct PendingName {
+  FileId parent;
+  std::string name;
+  std::vector<ClientId> viewers;
+};
+
+/// A file, directory or symbolic link.
+struct File {
+  FileId id;
+  FileType type = FileType::kRegular;
+  std::uint32_t mode = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::int64_t atime_ns = 0;
+  std::int64_t ctime_ns = 0;
+  FileId parent;  ///< none: it has no committed name
+  std::string name;
+  bool in_drain = false;        ///< the drain directory may have it under its name
+  bool stale_in_drain = false;  ///< what the drain directory has there was another file's
+  std::uint32_t keeps = 0;      ///< sessions and pins: it stays in memory without a name
+  std::uint32_t subdirectories = 0;
+  std::map<std::string, FileId, std::less<>> children;          ///< of a directory
+  std::map<std::string, FileId, std::less<>> pending_children;  ///< of a directory
+  std::string target;                                           ///< of a symbolic link
+  std::map<std::string, std::string> xattrs;
+  std::unique_ptr<PendingName> pending;
+  VersionData newest;
+  std::map<Version, VersionData> older;  ///< pinned ones only
+};
+
+struct BenefactorRecord {
+  BenefactorId id;
+  std::uint64_t life_high = 0;
+  std::uint64_t life_low = 0;
+  std::uint64_t arena_bytes = 0;
+  std::string host_name;
+};
+
+/// What a command did.
+struct Outcome {
+  FileId file;      ///< made, changed or removed
+  FileId replaced;  ///< lost its name to another
+};
+
+/// A State is what the manager knows durably: names, versions, chunks, lives of benefactors. It
+/// changes by apply() only (rule M7); the same commands in the same order make the same state.
+///
+/// Beside that it keeps, in memory only, what running sessions need for longer: pending files, pins
+/// of versions, holds of chunks. They decide when memory is given back, never what apply() does to
+/// committed names and maps; a restarted manager starts without them.
+///
+/// Threads: one. Errors: a command that fails changes nothing.
+class State {
+ public:
+  State();
+
+  Result<Outcome> apply(const Command& command);
+  /// Extents that nothing refers to since the last call.
+  std::vector<FreedExtent> take_freed();
+  /// The commands that make this state from an empty one.
+  void snapshot(const std::function<void(Command)>& emit) const;
+
+  // Reading. Pointers are good until the next change.
+  const File* file(FileId id) const;
+  Result<const File*> directory(FileId id) const;
+  /// `viewer` sees its own pending files.
+  Result<const File*> lookup(FileId parent, std::string_view name, ClientId viewer) const;
+  const VersionData* version(FileId id, Version version) const;  ///< 0: the newest
+  Attributes attributes(const File& file, const VersionData& version) const;
+  Attributes attributes(const File& file) const { return attributes(file, file.newest); }
+  /// Chunk numbers become chunks: slices [first, first + count).
+  ChunkMap map_page(const VersionData& version, std::size_t first, std::size_t count) const;
+  /// From the root, without a leading slash; also of pending files. Empty: it has no name.
+  std::string path(const File& file) const;
+  bool is_below(FileId file, FileId ancestor) const;
+  const ChunkTable& chunks() const { return chunks_; }
+  const std::map<BenefactorId, BenefactorRecord>& benefactors() const { return benefactors_; }
+  /// Named files by the order of their newest commit.
+  const std::set<std::pair<std::uint64_t, FileId>>& undrained() const { return undrained_; }
+  const std::set<std::pair<std::uint64_t, FileId>>& evictable() const { return evictable_; }
+  const std::map<std::uint64_t, msg::MirrorChange>& mirror_queue() const { return mirror_queue_; }
+  Epoch epoch() const { return epoch_; }
+  std::uint64_t file_count() const { return files_.size(); }
+  std::uint64_t logical_bytes() const { return logical_bytes_; }
+  bool empty() const { return files_.size() == 1 && benefactors_.empty() && epoch_.value == 0; }
+
+  // Soft: not journalled.
+  Result<const File*> make_pending(FileId id, const NewName& name, ClientId viewer,
+                                   std::int64_t now_ns);
+  void join_pending(FileId id, ClientId viewer);
+  Status rename_pending(FileId id, FileId to_parent, std::string_view to_name);
+  void drop_pending_name(FileId id);
+  /// What the first commit of a pending file has to create; nothing when it has no pending name.
+  std::optional<NewName> new_name(FileId id) const;
+  void keep(FileId id);
+  void unkeep(FileId id);
+  Status pin(FileId id, Version version);
+  void unpin(FileId id, Version version);
+  void hold(ChunkIndex chunk) { chunks_.refer(chunk, false); }
+  void release(ChunkIndex chunk) { chunks_.release(chunk, false, freed_); }
+
+ private:
+  Result<Outcome> run(const BeginEpoch& command);
+  Result<Outcome> run(const AddBenefactor& command);
+  Result<Outcome> run(const CommitVersion& command);
+  Result<Outcome> run(const AddDirectory& command);
+  Result<Outcome> run(const AddSymlink& command);
+  Result<Outcome> run(const RemoveName& command);
+  Result<Outcome> run(const RenameName& command);
+  Result<Outcome> run(const ChangeAttributes& command);
+  Result<Outcome> run(const ChangeXattr& command);
+  Result<Outcome> run(const DrainStarted& command);
+  Result<Outcome> run(const Drained& command);
+  Result<Outcome> run(const Evict& command);
+  Result<Outcome> run(const Mirrored& command);
+  Result<Outcome> run(const MoveChunks& command);
+  Result<Outcome> run(const RestoreFile& command);
+  Result<Outcome> run(const RestoreCounters& command);
+  Result<Outcome> run(const RestoreMirror& command);
+
+  File* find(FileId id);
+  Result<File*> find_directory(FileId id);
+  Result<File*> check_new_name(FileId parent, std::string_view name);
+  File& add_file(FileId id, FileType type, std::uint32_t mode, std::uint32_t uid, std::uint32_t gid,
+                 std::int64_t now_ns);
+  void link(File& file, File& parent, std::string_view name);
+  void unlink(File& file);  ///< takes the committed name
+  void erase_if_unused(File& file);
+  void mirror(msg::MirrorKind kind, const File& file, std::string path, std::string other = {});
+  void mirror_rename(File& file, const std::string& from, const std::string& to,
+                     const File* replaced);
+  void mirror_exchange(File& a, const std::string& path_a, File& b, const std::string& path_b);
+  Result<Outcome> exchange(File& from, File& to, const RenameName& command);
+  Status check_replace(const File& from, const File& to) const;
+  struct Resolved {
+    PackedSlices slices;
+    std::vector<ChunkIndex> held;  ///< one hold for each chunk, to be released
+  };
+  Resolved resolve(const ChunkMap& written, const File* file);
+  void set_newest(File& file, VersionData next);
+  void refer(const VersionData& version);
+  void drop(VersionData& version);
+  void enlist(const File& file);
+  void delist(const File& file);
+
+  std::unordered_map<FileId, std::unique_ptr<File>> files_;
+  ChunkTable chunks_;
+  std::map<BenefactorId, BenefactorRecord> benefactors_;
+  std::vector<FreedExtent> freed_;
+  std::set<std::pair<std::uint64_t, FileId>> undrained_;
+  std::set<std::pair<std::uint64_t, FileId>> evictable_;
+  std::map<std::uint64_t, msg::MirrorChange> mirror_queue_;
+  Epoch epoch_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t mirror_sequence_ = 0;
+  std::uint64_t logical_bytes_ = 0;
+};
+
+/// kInvalidArgument or kNameTooLong unless `name` can be a directory entry.
+Status check_name(std::string_view name);
+
+}  // namespace stdchk::manager

@@ -1,0 +1,247 @@
+// Commands on names and attributes.
+#include <algorithm>
+
+#include "core/assert.h"
+#include "core/limits.h"
+#include "manager/state.h"
+
+namespace stdchk::manager {
+
+Result<File*> State::check_new_name(FileId parent, std::string_view name) {
+  STDCHK_TRY(check_name(name));
+  STDCHK_ASSIGN(File * directory, find_directory(parent));
+  if (directory->children.count(name) > 0 || directory->pending_children.count(name) > 0) {
+    return fail(Code::kExists, "manager.name");
+  }
+  if (!directory->parent) return fail(Code::kNotFound, "manager.name");  // was removed
+  return directory;
+}
+
+Result<Outcome> State::run(const AddDirectory& command) {
+  STDCHK_ASSIGN(File * parent, check_new_name(command.parent, command.name));
+  File& made = add_file(command.id, FileType::kDirectory, command.mode, command.uid, command.gid,
+                        command.now_ns);
+  link(made, *parent, command.name);
+  parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
+  if (command.mirror) {
+    made.in_drain = true;
+    mirror(msg::MirrorKind::kMakeDirectory, made, path(made));
+  }
+  return Outcome{made.id, {}};
+}
+
+Result<Outcome> State::run(const AddSymlink& command) {
+  if (command.target.empty() || command.target.size() > limits::kSymlinkBytesMax) {
+    return fail(Code::kInvalidArgument, "manager.symlink");
+  }
+  STDCHK_ASSIGN(File * parent, check_new_name(command.parent, command.name));
+  File& made =
+      add_file(command.id, FileType::kSymlink, 0777, command.uid, command.gid, command.now_ns);
+  made.target = command.target;
+  link(made, *parent, command.name);
+  parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
+  if (command.mirror) {
+    made.in_drain = true;
+    mirror(msg::MirrorKind::kSymlink, made, path(made), made.target);
+  }
+  return Outcome{made.id, {}};
+}
+
+Result<Outcome> State::run(const RemoveName& command) {
+  STDCHK_ASSIGN(File * parent, find_directory(command.parent));
+  const auto child = parent->children.find(command.name);
+  if (child == parent->children.end()) return fail(Code::kNotFound, "manager.remove");
+  File& removed = *find(child->second);
+  if (command.directory) {
+    if (removed.type != FileType::kDirectory) return fail(Code::kNotDirectory, "manager.rmdir");
+    if (!removed.children.empty() || !removed.pending_children.empty()) {
+      return fail(Code::kNotEmpty, "manager.rmdir");
+    }
+  } else if (removed.type == FileType::kDirectory) {
+    return fail(Code::kIsDirectory, "manager.unlink");
+  }
+  const FileId id = removed.id;
+  if (command.mirror && (removed.in_drain || removed.stale_in_drain)) {
+    mirror(command.directory ? msg::MirrorKind::kRemoveDirectory : msg::MirrorKind::kUnlink,
+           removed, path(removed));
+  }
+  unlink(removed);
+  removed.ctime_ns = parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
+  erase_if_unused(removed);
+  return Outcome{id, {}};
+}
+
+Status State::check_replace(const File& from, const File& to) const {
+  if (to.type == FileType::kDirectory) {
+    if (from.type != FileType::kDirectory) return fail(Code::kIsDirectory, "manager.rename");
+    if (!to.children.empty() || !to.pending_children.empty()) {
+      return fail(Code::kNotEmpty, "manager.rename");
+    }
+  } else if (from.type == FileType::kDirectory) {
+    return fail(Code::kNotDirectory, "manager.rename");
+  }
+  return {};
+}
+
+Result<Outcome> State::run(const RenameName& command) {
+  STDCHK_TRY(check_name(command.to_name));
+  STDCHK_ASSIGN(File * from_parent, find_directory(command.from_parent));
+  STDCHK_ASSIGN(File * to_parent, find_directory(command.to_parent));
+  const auto source = from_parent->children.find(command.from_name);
+  if (source == from_parent->children.end()) return fail(Code::kNotFound, "manager.rename");
+  File& moved = *find(source->second);
+  if (moved.type == FileType::kDirectory && is_below(to_parent->id, moved.id)) {
+    return fail(Code::kCrossesDirectory, "manager.rename");
+  }
+  if (!to_parent->parent) return fail(Code::kNotFound, "manager.rename");
+  const auto target = to_parent->children.find(command.to_name);
+  File* replaced = target == to_parent->children.end() ? nullptr : find(target->second);
+  if (command.exchange) {
+    if (replaced == nullptr) return fail(Code::kNotFound, "manager.exchange");
+    return exchange(moved, *replaced, command);
+  }
+  if (replaced != nullptr) {
+    if (command.no_replace) return fail(Code::kExists, "manager.rename");
+    if (replaced == &moved) return Outcome{moved.id, {}};
+    STDCHK_TRY(check_replace(moved, *replaced));
+  }
+  // A pending file of that name loses it, as any file that is renamed over does.
+  const auto pending = to_parent->pending_children.find(command.to_name);
+  if (pending != to_parent->pending_children.end()) drop_pending_name(pending->second);
+
+  const std::string old_path = path(moved);
+  const FileId replaced_id = replaced == nullptr ? FileId{} : replaced->id;
+  if (replaced != nullptr) unlink(*replaced);
+  unlink(moved);
+  link(moved, *to_parent, command.to_name);
+  if (command.mirror) mirror_rename(moved, old_path, path(moved), replaced);
+  moved.ctime_ns = from_parent->newest.mtime_ns = from_parent->ctime_ns = command.now_ns;
+  to_parent->newest.mtime_ns = to_parent->ctime_ns = command.now_ns;
+  if (replaced != nullptr) erase_if_unused(*replaced);
+  return Outcome{moved.id, replaced_id};
+}
+
+Result<Outcome> State::exchange(File& from, File& to, const RenameName& command) {
+  File* from_parent = find(command.from_parent);
+  File* to_parent = find(command.to_parent);
+  if (to.type == FileType::kDirectory && is_below(from_parent->id, to.id)) {
+    return fail(Code::kCrossesDirectory, "manager.exchange");
+  }
+  if (&from == &to) return Outcome{from.id, {}};
+  const std::string from_path = path(from);
+  const std::string to_path = path(to);
+  unlink(from);
+  unlink(to);
+  link(from, *to_parent, command.to_name);
+  link(to, *from_parent, command.from_name);
+  if (command.mirror) mirror_exchange(from, from_path, to, to_path);
+  from.ctime_ns = to.ctime_ns = command.now_ns;
+  from_parent->newest.mtime_ns = from_parent->ctime_ns = command.now_ns;
+  to_parent->newest.mtime_ns = to_parent->ctime_ns = command.now_ns;
+  return Outcome{from.id, to.id};
+}
+
+void State::mirror(msg::MirrorKind kind, const File& file, std::string path, std::string other) {
+  msg::MirrorChange change;
+  change.kind = kind;
+  change.path = std::move(path);
+  change.other_path = std::move(other);
+  change.file = file.id;
+  change.version = file.newest.version;
+  change.mode = file.mode;
+  change.uid = file.uid;
+  change.gid = file.gid;
+  change.mtime_ns = file.newest.mtime_ns;
+  mirror_queue_.emplace(++mirror_sequence_, std::move(change));
+}
+
+/// A file that was never drained leaves what it replaces in the drain directory until its own drain
+/// replaces it: the parallel file system always has one of the two.
+void State::mirror_rename(File& file, const std::string& from, const std::string& to,
+                          const File* replaced) {
+  const bool covers = replaced != nullptr && (replaced->in_drain || replaced->stale_in_drain);
+  if (file.in_drain) {
+    mirror(msg::MirrorKind::kRename, file, from, to);
+    file.stale_in_drain = false;
+    return;
+  }
+  if (file.stale_in_drain) mirror(msg::MirrorKind::kUnlink, file, from);
+  file.stale_in_drain = covers;
+}
+
+void State::mirror_exchange(File& a, const std::string& path_a, File& b,
+                            const std::string& path_b) {
+  if (a.in_drain && b.in_drain) {
+    mirror(msg::MirrorKind::kExchange, a, path_a, path_b);
+  } else if (a.in_drain) {
+    mirror(msg::MirrorKind::kRename, a, path_a, path_b);
+  } else if (b.in_drain) {
+    mirror(msg::MirrorKind::kRename, b, path_b, path_a);
+  } else {
+    if (a.stale_in_drain) mirror(msg::MirrorKind::kUnlink, a, path_a);
+    if (b.stale_in_drain) mirror(msg::MirrorKind::kUnlink, b, path_b);
+  }
+  a.stale_in_drain = b.stale_in_drain = false;
+}
+
+Result<Outcome> State::run(const ChangeAttributes& command) {
+  const msg::SetAttributes& change = command.change;
+  File* changed = find(change.file);
+  if (changed == nullptr) return fail(Code::kNotFound, "manager.setattr");
+  const auto has = [&](msg::SetMask bit) {
+    return (change.mask & static_cast<std::uint32_t>(bit)) != 0;
+  };
+  if (has(msg::SetMask::kMode)) changed->mode = change.mode & 07777;
+  if (has(msg::SetMask::kUid)) changed->uid = change.uid;
+  if (has(msg::SetMask::kGid)) changed->gid = change.gid;
+  if (has(msg::SetMask::kAtime)) changed->atime_ns = change.atime_ns;
+  if (has(msg::SetMask::kMtime)) changed->newest.mtime_ns = change.mtime_ns;
+  changed->ctime_ns = command.now_ns;
+  const bool shows = (change.mask & ~static_cast<std::uint32_t>(msg::SetMask::kAtime)) != 0;
+  if (command.mirror && shows && changed->in_drain && changed->parent && changed->id != kRootFile) {
+    mirror(msg::MirrorKind::kAttributes, *changed, path(*changed));
+  }
+  return Outcome{changed->id, {}};
+}
+
+Result<Outcome> State::run(const ChangeXattr& command) {
+  const msg::SetXattr& change = command.change;
+  File* changed = find(change.file);
+  if (changed == nullptr) return fail(Code::kNotFound, "manager.setxattr");
+  if (change.name.empty() || change.name.size() > limits::kNameBytesMax) {
+    return fail(Code::kInvalidArgument, "manager.setxattr");
+  }
+  const auto found = changed->xattrs.find(change.name);
+  const bool exists = found != changed->xattrs.end();
+  if (change.remove) {
+    if (!exists) return fail(Code::kNoAttribute, "manager.removexattr");
+    changed->xattrs.erase(found);
+  } else {
+    if (exists && change.mode == msg::XattrMode::kCreate) {
+      return fail(Code::kExists, "manager.setxattr");
+    }
+    if (!exists && change.mode == msg::XattrMode::kReplace) {
+      return fail(Code::kNoAttribute, "manager.setxattr");
+    }
+    std::size_t bytes = change.name.size() + change.value.size();
+    for (const auto& [name, value] : changed->xattrs) {
+      if (name != change.name) bytes += name.size() + value.size();
+    }
+    if (bytes > limits::kXattrBytesMax) return fail(Code::kNoSpace, "manager.setxattr");
+    changed->xattrs[change.name] = change.value;
+  }
+  changed->ctime_ns = command.now_ns;
+  return Outcome{changed->id, {}};
+}
+
+Result<Outcome> State::run(const Mirrored& command) {
+  mirror_queue_.erase(command.sequence);
+  return Outcome{};
+}
+
+Result<Outcome> State::run(const RestoreMirror& command) {
+  mirror_queue_[command.sequence] = command.change;
+  return Outcome{};
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,53 @@
+# shellcheck shell=bash
+# The Debian packages that stdchk needs, in one place. Sourced by the scripts beside it; running it
+# with bash prints them all.
+
+build_packages=(
+  g++ meson ninja-build pkg-config capnproto
+  libcapnp-dev libcli11-dev libexpected-dev libfabric-dev libfmt-dev libfuse3-dev libisal-dev
+  libipsec-mb-dev libsqlite3-dev libssl-dev libtomlplusplus-dev nlohmann-json3-dev catch2
+)
+run_packages=(fuse3)
+demo_packages=(libopenmpi-dev openmpi-bin)
+test_packages=(attr fio git procps python3 python3-pytest rsync sqlite3)
+lint_packages=(clang clang-format clang-tidy git python3 shellcheck)
+
+# need_packages NAME...: installs those that are absent, after saying so.
+need_packages() {
+  local absent=() name
+  for name in "$@"; do
+    dpkg-query -W -f '${Status}\n' "$name" 2>/dev/null | grep -q '^install ok installed$' ||
+      absent+=("$name")
+  done
+  ((${#absent[@]} == 0)) && return 0
+  if ! command -v apt-get >/dev/null; then
+    echo "These Debian packages are absent; install what your system calls them: ${absent[*]}" >&2
+    return 1
+  fi
+  local as_root=()
+  if ((EUID != 0)); then
+    if ! command -v sudo >/dev/null || ! sudo -n true 2>/dev/null; then
+      echo "Packages are absent and this is not root. Type this, then try again:" >&2
+      echo "  sudo apt-get install -y --no-install-recommends ${absent[*]}" >&2
+      return 1
+    fi
+    as_root=(sudo -n)
+  fi
+  echo "Installing with apt-get: ${absent[*]}"
+  local log
+  log=$(mktemp)
+  if "${as_root[@]}" apt-get update >"$log" 2>&1 &&
+    DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y --no-install-recommends \
+      "${absent[@]}" >>"$log" 2>&1; then
+    rm -f "$log"
+    return 0
+  fi
+  tail -n 20 "$log" >&2
+  echo "apt-get failed; the whole log is $log" >&2
+  return 1
+}
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  printf '%s\n' "${build_packages[@]}" "${run_packages[@]}" "${demo_packages[@]}" \
+    "${test_packages[@]}" "${lint_packages[@]}" | sort -u
+fi

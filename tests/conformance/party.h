@@ -1,0 +1,103 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/reactor.h"
+#include "tests/conformance/subjects.h"
+#include "transport/transport.h"
+
+namespace stdchk::conformance {
+
+inline constexpr std::size_t kMemoryBytes = std::size_t{4} << 20;
+
+/// The byte at `index` of the pattern named by `seed`. Seed 0 is all zeros.
+inline std::byte pattern_byte(std::uint64_t seed, std::uint64_t index) {
+  if (seed == 0) return std::byte{0};
+  const std::uint64_t mixed = (index + seed * 0x9E3779B97F4A7C15ULL) * 0xBF58476D1CE4E5B9ULL;
+  return static_cast<std::byte>(mixed >> 56);
+}
+/// Puts bytes [0, out.size()) of the pattern into `out`.
+void fill_pattern(MutableByteSpan out, std::uint64_t seed);
+/// The index of the first byte that is not the pattern's; -1: none.
+std::int64_t first_mismatch(ByteSpan bytes, std::uint64_t seed);
+
+/// A Transfer is an operation that checks the rules of completion itself.
+struct Transfer final : transport::Operation {
+  void complete(Status status) override;
+  bool succeeded() const { return completions == 1 && code == Code{}; }
+  int completions = 0;
+  bool inside_start = false;  ///< set around the starting call
+  bool completed_inside_start = false;
+  Code code{};
+  std::function<void()> then;
+};
+
+/// A Contact is one link and what was heard of it.
+struct Contact final : transport::LinkHandler {
+  void on_connected(transport::Link& link) override;
+  void on_message(transport::Link& link, ByteSpan message) override;
+  void on_closed(transport::Link& link, Error why) override;
+
+  std::unique_ptr<transport::Link> link;
+  int connected = 0;
+  int closed = 0;
+  bool called_after_close = false;
+  Code close_code{};
+  std::deque<std::vector<std::byte>> inbox;
+  std::uint64_t messages = 0;
+  std::function<void()> when_connected;
+  std::function<bool(ByteSpan)> when_message;  ///< true: taken, not to be kept
+  std::function<void()> when_closed;
+};
+
+/// A Party is an endpoint with a reactor and registered memory. One is the initiator, driven by the
+/// cases; the other is driven by commands (remote.h).
+///
+/// Threads: the one that made it.
+class Party final : transport::AcceptHandler {
+ public:
+  static Result<std::unique_ptr<Party>> open(const Subject& subject);
+  ~Party() override;
+
+  Reactor& reactor() { return reactor_; }
+  transport::Endpoint& endpoint() { return *endpoint_; }
+  const transport::Capabilities& capabilities() const { return endpoint_->capabilities(); }
+  MutableByteSpan memory() { return memory_; }
+  transport::MemoryRegion& region() { return *region_; }
+
+  Status listen();
+  /// Starts a connection; nullptr when it could not even be started.
+  Contact* connect(const std::string& address, Duration deadline);
+  std::vector<std::unique_ptr<Contact>>& contacts() { return contacts_; }
+  /// Links accepted so far.
+  std::size_t accepted() const { return accepted_; }
+  std::function<void(Contact&)> when_accepted;
+
+  transport::LocalPiece piece(std::size_t offset, std::size_t length);
+  Status write(Contact& contact, std::span<const transport::LocalPiece> pieces,
+               const transport::RemoteKey& key, std::uint64_t offset, Transfer& transfer);
+  Status read(Contact& contact, std::span<const transport::LocalPiece> pieces,
+              const transport::RemoteKey& key, std::uint64_t offset, Transfer& transfer);
+
+  /// Turns the reactor until `done` says true. False: it did not within `timeout`.
+  bool run_until(const std::function<bool()>& done, Duration timeout);
+  void run_for(Duration time);
+
+ private:
+  Party() : reactor_(clock_) {}
+  void on_accept(std::unique_ptr<transport::Link> link) override;
+
+  SystemClock clock_;
+  Reactor reactor_;
+  std::unique_ptr<transport::Endpoint> endpoint_;
+  MutableByteSpan memory_;
+  std::unique_ptr<transport::MemoryRegion> region_;
+  std::vector<std::unique_ptr<Contact>> contacts_;
+  std::size_t accepted_ = 0;
+};
+
+}  // namespace stdchk::conformance

@@ -1,0 +1,76 @@
+#include "tests/conformance/subjects.h"
+
+#include <fmt/core.h>
+
+#include <atomic>
+
+#include "tests/conformance/cheat.h"
+#include "transport/factory.h"
+#include "transport/fault/fault.h"
+#include "transport/mem/mem.h"
+
+namespace stdchk::conformance {
+
+namespace {
+
+Result<std::unique_ptr<transport::Endpoint>> open_mem(Clock& clock) {
+  static transport::mem::Fabric fabric;  // what connects the parties of this process
+  static std::atomic<int> count{0};
+  return fabric.make_endpoint(fmt::format("party{}", ++count), clock);
+}
+
+Subject mem() { return {.name = "mem", .open = open_mem}; }
+
+/// The decorator that injects faults keeps all rules, with and without delays.
+Subject fault(std::string name, std::uint32_t delay_ppm) {
+  return {.name = std::move(name),
+          .open = [delay_ppm](Clock& clock) -> Result<std::unique_ptr<transport::Endpoint>> {
+            STDCHK_ASSIGN(auto inner, open_mem(clock));
+            auto made =
+                std::make_unique<transport::fault::FaultEndpoint>(std::move(inner), clock, 1);
+            made->plan().delay_ppm = delay_ppm;
+            made->plan().delay_max = std::chrono::milliseconds(1);
+            return made;
+          }};
+}
+
+Subject fabric(const char* kind) {
+  return {.name = kind,
+          .open =
+              [kind](Clock& clock) {
+                return transport::open_endpoint(kind, transport::EndpointOptions{.clock = &clock});
+              },
+          .processes = true};
+}
+
+/// Writes are messages that the target's code copies, and the transport denies it.
+Subject cheat(std::string name, bool target_must_progress, std::vector<std::string> must_fail) {
+  return {
+      .name = std::move(name),
+      .open = [target_must_progress](Clock& clock) -> Result<std::unique_ptr<transport::Endpoint>> {
+        STDCHK_ASSIGN(auto inner, open_mem(clock));
+        return make_cheat(std::move(inner), target_must_progress);
+      },
+      .must_fail = std::move(must_fail)};
+}
+
+}  // namespace
+
+const std::vector<Subject>& subjects() {
+  constexpr const char* kProgress =
+      "progress: what is said of completion and of the target's part holds";
+  constexpr const char* kOneSided = "one-sided: the target's own code does not move the bytes";
+  static const std::vector<Subject> all{
+      mem(),
+      fault("fault", 0),
+      fault("fault-delays", 50000),
+      fabric("ofi:tcp"),
+      fabric("shm"),
+      // A new transport is one more entry here.
+      cheat("cheat", false, {kProgress, kOneSided}),
+      cheat("cheat-with-progress", true, {kOneSided}),
+  };
+  return all;
+}
+
+}  // namespace stdchk::conformance

@@ -1,0 +1,97 @@
+#include "tests/conformance/watch.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <string_view>
+
+#include "core/assert.h"
+
+namespace stdchk::conformance {
+
+namespace {
+
+constexpr int kFramesMax = 32;
+
+struct Watch {
+  MutableByteSpan memory;
+  pthread_t owner{};
+  std::atomic<bool> seen{false};
+  bool by_owner = false;
+  void* frames[kFramesMax];
+  int frame_count = 0;
+  struct sigaction before {};
+};
+Watch current;  // a signal handler has no other way to its data
+
+void on_fault(int number, siginfo_t* info, void* context) {
+  const auto* const address = static_cast<const std::byte*>(info->si_addr);
+  if (address < current.memory.data() || address >= current.memory.data() + current.memory.size()) {
+    // A fault of another kind: let it end the process as usual.
+    ::sigaction(number, &current.before, nullptr);
+    return;
+  }
+  (void)context;
+  ::mprotect(current.memory.data(), current.memory.size(), PROT_READ | PROT_WRITE);
+  if (current.seen.exchange(true)) return;
+  current.by_owner = ::pthread_equal(::pthread_self(), current.owner) != 0;
+  current.frame_count = ::backtrace(current.frames, kFramesMax);
+}
+
+bool contains(const char* text, std::string_view part) {
+  return text != nullptr && std::string_view(text).find(part) != std::string_view::npos;
+}
+
+/// The innermost caller that is neither the C library (memcpy, the signal trampoline) nor this
+/// file.
+Writer judge() {
+  Dl_info self{};
+  STDCHK_ASSERT(::dladdr(reinterpret_cast<void*>(&watch), &self) != 0);
+  bool before_fault = true;  // the frames of the handler itself come first
+  for (int i = 0; i < current.frame_count; ++i) {
+    Dl_info info{};
+    const bool known = ::dladdr(current.frames[i], &info) != 0;
+    const bool own = known && info.dli_fbase == self.dli_fbase;
+    const bool c_library = !known || contains(info.dli_fname, "/libc.") ||
+                           contains(info.dli_fname, "vdso") || contains(info.dli_fname, "libgcc");
+    if (before_fault) {
+      if (c_library) before_fault = false;  // the trampoline
+      continue;
+    }
+    if (c_library) continue;
+    return own ? Writer::kOwnCode : Writer::kFabricLibrary;
+  }
+  return Writer::kOwnCode;
+}
+
+}  // namespace
+
+void watch(MutableByteSpan memory) {
+  void* warm[1];
+  ::backtrace(warm, 1);  // loads what it needs now, not within the handler
+  current.memory = memory;
+  current.owner = ::pthread_self();
+  current.seen = false;
+  current.frame_count = 0;
+  struct sigaction action {};
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO;
+  STDCHK_ASSERT(::sigaction(SIGSEGV, &action, &current.before) == 0);
+  STDCHK_ASSERT(::mprotect(memory.data(), memory.size(), PROT_READ) == 0);
+}
+
+Writer end_watch() {
+  STDCHK_ASSERT(::mprotect(current.memory.data(), current.memory.size(), PROT_READ | PROT_WRITE) ==
+                0);
+  ::sigaction(SIGSEGV, &current.before, nullptr);
+  current.memory = {};
+  if (!current.seen) return Writer::kNobodySeen;
+  if (!current.by_owner) return Writer::kOtherThread;
+  return judge();
+}
+
+}  // namespace stdchk::conformance

@@ -1,0 +1,84 @@
+// Pins the bytes of what outlives a process or leaves it: tests/golden/*.txt hold them as "name
+// hexadecimal" lines. A line that changes is a change of format: docs/formats.md says what that
+// takes. `golden-test --rewrite` does not exist on purpose: a failure prints the line as it is now.
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "core/extent_header.h"
+#include "core/messages/codec.h"
+#include "core/naming.h"
+#include "tests/support/catch.h"
+#include "tests/unit/core/random_message.h"
+
+using namespace stdchk;
+
+namespace {
+
+std::string hex(ByteSpan bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const std::byte byte : bytes) {
+    text += kDigits[std::to_integer<unsigned>(byte) >> 4];
+    text += kDigits[std::to_integer<unsigned>(byte) & 15];
+  }
+  return text;
+}
+
+std::vector<std::byte> unhex(const std::string& text) {
+  std::vector<std::byte> bytes(text.size() / 2);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  }
+  return bytes;
+}
+
+std::map<std::string, std::string> read_lines(const std::string& file) {
+  std::ifstream stream(STDCHK_GOLDEN_DIR "/" + file);
+  REQUIRE(stream.is_open());
+  std::map<std::string, std::string> lines;
+  for (std::string name, value; stream >> name >> value;) lines[name] = value;
+  return lines;
+}
+
+/// Prints the line as it is now when it is not the wanted one.
+bool is_golden(const std::string& name, ByteSpan bytes, const std::string& wanted) {
+  const std::string now = hex(bytes);
+  if (now != wanted) std::printf("%s %s\n", name.c_str(), now.c_str());
+  return now == wanted;
+}
+
+std::string kind_name(std::size_t kind) { return "kind" + std::to_string(kind); }
+
+}  // namespace
+
+TEST_CASE("the extent header's bytes are the documented ones") {
+  const ExtentHeader header{name_chunk(std::as_bytes(std::span("abc", 3))), 3, 0x364B3FB7,
+                            FileId{0x1122334455667788}, 0x99AABBCC};
+  const std::string wanted = read_lines("extent_header.txt").at("SDX1");
+  std::array<std::byte, limits::kExtentHeaderBytes> bytes;
+  encode_extent_header(header, bytes.data());
+  CHECK(is_golden("SDX1", bytes, wanted));
+  const auto read = decode_extent_header(unhex(wanted));
+  REQUIRE(read.has_value());
+  CHECK(*read == header);
+}
+
+TEST_CASE("each kind of message has the bytes it always had") {
+  const auto lines = read_lines("messages.txt");
+  for (std::size_t kind = 0; kind < test::kKinds; ++kind) {
+    Prng prng(kind);
+    const msg::Envelope message = test::random_message(prng, kind);
+    std::vector<std::byte> bytes;
+    REQUIRE(msg::encode(message, bytes).has_value());
+    const auto line = lines.find(kind_name(kind));
+    CHECK(is_golden(kind_name(kind), bytes, line == lines.end() ? "" : line->second));
+    if (line == lines.end()) continue;
+    const auto read = msg::decode(unhex(line->second));
+    REQUIRE(read.has_value());
+    CHECK(*read == message);
+  }
+}

@@ -1,0 +1,183 @@
+"""Real pools for the tests in this folder: started by `stdchk up`, ended by `stdchk down`."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("STDCHK_BIN", ROOT / "build" / "bin"))
+CALL_SECONDS = 60  # no call in these tests may take longer: a hang is a failure
+
+
+def pytest_collection_modifyitems(items):
+    reason = None
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        reason = "/dev/fuse cannot be opened here"
+    if reason:
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def run(*command, check=True, seconds=CALL_SECONDS, **options):
+    """Runs a command to its end; a command that hangs or fails is the test's failure."""
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=seconds, **options
+    )
+    if check and done.returncode != 0:
+        raise AssertionError(
+            f"{command} ended with {done.returncode}\nout: {done.stdout}\nerr: {done.stderr}"
+        )
+    return done
+
+
+def wait_until(condition, what, seconds=20.0):
+    """Waits for `condition` to hold; what never comes is the test's failure."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(0.05)
+
+
+def drop_caches():
+    """Nothing read after this comes from the kernel's page cache."""
+    if os.geteuid() == 0:
+        run("sync")
+        pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+class Pool:
+    """A pool on this machine in a directory of its own."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.mount = self.folder / "mount"
+        self.drain = self.folder / "drain"
+        self.runtime = self.folder / "runtime"
+        self.runtime.mkdir(exist_ok=True)
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("STDCHK_")}
+        self.environment.update(XDG_RUNTIME_DIR=str(self.runtime), STDCHK_BIN=str(BIN))
+        self.hand_mounts = []
+        self.hand_processes = []
+
+    def stdchk(self, *arguments, check=True, seconds=CALL_SECONDS):
+        return run(BIN / "stdchk", *arguments, check=check, seconds=seconds, env=self.environment)
+
+    def up(self, *arguments, benefactors=4, memory="256M", drain=True):
+        words = ["up", "--mount", self.mount, "--benefactors", benefactors, "--memory", memory]
+        if drain:
+            words += ["--drain", self.drain]
+        return self.stdchk(*words, *arguments)
+
+    def down(self, *arguments, check=True):
+        return self.stdchk("down", *arguments, self.mount, check=check)
+
+    @property
+    def record(self):
+        (path,) = (self.runtime / "stdchk").glob("pool*/pool.json")
+        return json.loads(path.read_text()) | {"directory": str(path.parent)}
+
+    def pids(self, role):
+        return [member["pid"] for member in self.record["members"] if member["role"] == role]
+
+    def kill(self, role, index=0):
+        """SIGKILL for one process of the record; returns when it is gone."""
+        pid = self.pids(role)[index]
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not is_running(pid), f"the end of pid {pid}")
+        return pid
+
+    def status(self):
+        return json.loads(self.stdchk("status", "--json", self.mount, check=False).stdout)
+
+    def list(self, path="", *arguments):
+        return json.loads(
+            self.stdchk("ls", "-l", "--json", *arguments, self.mount / path).stdout
+        )
+
+    def mount_by_hand(self, name, *arguments):
+        """A second mount of the pool, started as a person would start the daemon."""
+        record = self.record
+        point = self.folder / name
+        point.mkdir(exist_ok=True)
+        ready = self.folder / f"{name}.ready"
+        ready.unlink(missing_ok=True)
+        log = open(self.folder / f"{name}.log", "ab")
+        process = subprocess.Popen(
+            [BIN / "stdchk-mount", "--manager", record["manager_address"],
+             "--secret-file", record["secret_file"], "--ready-file", ready, *arguments, point],
+            stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment,
+        )
+        log.close()
+        self.hand_mounts.append(point)
+        self.hand_processes.append(process)
+        wait_until(lambda: ready.exists() or process.poll() is not None, "the second mount")
+        assert process.poll() is None, (self.folder / f"{name}.log").read_text()
+        return point
+
+    def clean(self):
+        """Ends everything, whatever the test has done to it."""
+        for point in self.hand_mounts:
+            run("umount", point, check=False) if os.geteuid() == 0 else run(
+                "fusermount3", "-u", point, check=False)
+        for process in self.hand_processes:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait(10)
+        if list((self.runtime / "stdchk").glob("pool*/pool.json")):
+            self.down(check=False)
+
+
+def is_running(pid):
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in "ZX"
+
+
+@pytest.fixture
+def pool():
+    """A pool that is not up yet; gone after the test."""
+    folder = tempfile.mkdtemp(prefix="stdchk-test-")
+    one = Pool(folder)
+    yield one
+    one.clean()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def module_pool():
+    """A pool that the tests of one module share."""
+    folder = tempfile.mkdtemp(prefix="stdchk-test-")
+    one = Pool(folder)
+    yield one
+    one.clean()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rules_pool():
+    """With STDCHK_TEST_POOL set, the rules of mounts (mount_test.py) are tested over a real pool."""
+    if not os.environ.get("STDCHK_TEST_POOL"):
+        yield None
+        return
+    folder = tempfile.mkdtemp(prefix="stdchk-test-")
+    os.chmod(folder, 0o755)  # other users come through
+    one = Pool(folder)
+    one.up("--allow-other", memory="512M")
+    os.environ["STDCHK_TEST_MOUNT"] = str(one.mount)
+    os.environ["STDCHK_TEST_MOUNT2"] = str(one.mount_by_hand("second", "--allow-other"))
+    yield one
+    one.clean()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,917 @@
+"""What an application may rely on in a mount, each rule by name.
+
+Runs over a pool in the memory of a test program (STDCHK_FUSE_OVER_MEMORY names it), over a real pool that it
+starts (STDCHK_BIN: the folder of its programs), or over mounts that are there: STDCHK_TEST_MOUNT and, for
+rules about two mounts, STDCHK_TEST_MOUNT2.
+"Read back" is done by another process, with the kernel's caches dropped where that is allowed.
+"""
+
+import errno
+import hashlib
+import mmap
+import os
+import random
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import pytest
+
+KIB = 1024
+MIB = 1024 * KIB
+PROGRAMS = os.environ.get("STDCHK_BIN")
+OVER_MEMORY = None if PROGRAMS else os.environ.get("STDCHK_FUSE_OVER_MEMORY")
+RUN_AS_CHILD = [sys.executable, "-c"]
+
+
+def wait_for(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()
+
+
+def start_real_pool(programs, base, first, second):
+    """A manager, two benefactors and two mounts; yields when both mounts can be used."""
+    daemons = []
+
+    def start(program, ready, *arguments):
+        with open(f"{base}/{os.path.basename(ready)}.log", "wb") as log:
+            daemons.append(subprocess.Popen([os.path.join(programs, program), *arguments], stderr=log))
+        assert wait_for(lambda: os.path.exists(ready) or daemons[-1].poll() is not None, 30)
+        assert daemons[-1].poll() is None, open(f"{base}/{os.path.basename(ready)}.log").read()
+
+    secret, address = base + "/secret", base + "/address"
+    put(secret, os.urandom(16).hex().encode() + b"\n")
+    os.chmod(secret, 0o600)
+    start("stdchk-manager", address, "--state", base + "/state", "--secret-file", secret,
+          "--address-file", address)
+    with open(address, encoding="ascii") as file:
+        manager = ["--manager", file.read().strip(), "--secret-file", secret]
+    for i in range(2):
+        start("stdchk-benefactor", f"{base}/benefactor{i}", *manager, "--ready-file",
+              f"{base}/benefactor{i}", "--memory", "512M")
+    for name, point in (("mount0", first), ("mount1", second)):
+        start("stdchk-mount", f"{base}/{name}", *manager, "--ready-file", f"{base}/{name}",
+              *(["--allow-other"] if os.geteuid() == 0 else []), point)
+    return daemons
+
+
+@pytest.fixture(scope="session")
+def mounts():
+    given = os.environ.get("STDCHK_TEST_MOUNT")
+    if given:
+        yield given, os.environ.get("STDCHK_TEST_MOUNT2")
+        return
+    if not PROGRAMS and not OVER_MEMORY:
+        pytest.skip("none of STDCHK_TEST_MOUNT, STDCHK_BIN, STDCHK_FUSE_OVER_MEMORY is set")
+    if not os.path.exists("/dev/fuse"):
+        pytest.skip("there is no /dev/fuse here")
+    base = tempfile.mkdtemp(prefix="stdchk-mount-test-")
+    os.chmod(base, 0o755)  # other users come through
+    first, second = os.path.join(base, "first"), os.path.join(base, "second")
+    os.mkdir(first)
+    os.mkdir(second)
+    if PROGRAMS:
+        os.mkdir(base + "/state")
+        daemons = start_real_pool(PROGRAMS, base, first, second)
+    else:
+        daemons = [subprocess.Popen([OVER_MEMORY, first, second], stdout=subprocess.PIPE)]
+        assert daemons[0].stdout.readline() == b"ready\n", "the mount did not start"
+    yield first, second
+    for daemon in reversed(daemons):
+        daemon.terminate()
+        assert daemon.wait(timeout=30) == 0
+    assert not os.path.ismount(first) and not os.path.ismount(second)
+    shutil.rmtree(base)
+
+
+@pytest.fixture
+def here(mounts, request):
+    """An empty directory of the first mount."""
+    path = os.path.join(mounts[0], f"{request.node.name}-{os.getpid()}")
+    os.mkdir(path)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def there(mounts, here):
+    """The same directory through the second mount."""
+    if not mounts[1]:
+        pytest.skip("STDCHK_TEST_MOUNT2 is not set")
+    return os.path.join(mounts[1], os.path.basename(here))
+
+
+def drop_caches():
+    if os.geteuid() == 0:
+        with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as setting:
+            setting.write("3")
+
+
+class Elsewhere:
+    """Another process that reads files. It is started before any file is opened, because a fork in mid-write
+    closes the inherited descriptors, and each close commits."""
+
+    CODE = """
+import sys
+for line in sys.stdin.buffer:
+    try:
+        with open(line[:-1], "rb", buffering=0) as file:
+            data = file.readall()
+        sys.stdout.buffer.write(b"%d\\n" % len(data) + data)
+    except OSError as error:
+        sys.stdout.buffer.write(b"-%d\\n" % error.errno)
+    sys.stdout.buffer.flush()
+"""
+
+    def __init__(self):
+        self.process = subprocess.Popen(RUN_AS_CHILD + [self.CODE], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE)
+
+    def read(self, path):
+        self.process.stdin.write(path.encode() + b"\n")
+        self.process.stdin.flush()
+        size = int(self.process.stdout.readline())
+        if size < 0:
+            raise OSError(-size, os.strerror(-size), path)
+        return self.process.stdout.read(size)
+
+
+elsewhere = Elsewhere()
+
+
+def read_back(path):
+    drop_caches()
+    return elsewhere.read(path)
+
+
+def put(path, data):
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def noise(size, seed=1):
+    return random.Random(seed).randbytes(size)
+
+
+def run_child(code, *arguments, **options):
+    return subprocess.Popen(RUN_AS_CHILD + [code, *arguments], stdout=subprocess.PIPE, **options)
+
+
+WRITE_AND_WAIT = """
+import os, sys, time
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+for i in range(4):
+    os.write(fd, bytes([65 + i]) * (1 << 20))
+print("written", flush=True)
+time.sleep(60)
+"""
+
+
+def kill_in_mid_write(path, how=signal.SIGKILL):
+    child = run_child(WRITE_AND_WAIT, path)
+    assert child.stdout.readline() == b"written\n"
+    child.send_signal(how)
+    child.wait(timeout=10)
+
+
+# ---- writing and reading ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 4096, 65537, MIB - 1, MIB, MIB + 1, 5 * MIB + 12345])
+def test_a_file_of_any_size_is_read_back_equal(here, size):
+    data = noise(size)
+    put(here + "/f", data)
+    assert read_back(here + "/f") == data
+    assert os.stat(here + "/f").st_size == size
+
+
+@pytest.mark.parametrize("block", [1000, 4096, 10240, 131072, 1048583])
+def test_a_file_written_in_odd_blocks_is_read_back_equal(here, block):
+    data = noise(3 * MIB + 17)
+    with open(here + "/f", "wb", buffering=0) as file:
+        for at in range(0, len(data), block):
+            file.write(data[at : at + block])
+    assert read_back(here + "/f") == data
+
+
+def test_a_file_written_backwards_is_read_back_equal(here):
+    data = noise(2 * MIB + 999)
+    with open(here + "/f", "wb", buffering=0) as file:
+        for at in reversed(range(0, len(data), 50000)):
+            file.seek(at)
+            file.write(data[at : at + 50000])
+    assert read_back(here + "/f") == data
+
+
+@pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_RDWR])
+def test_writes_that_overlap_leave_the_last_bytes(here, flags):
+    model = bytearray(MIB + 5000)
+    fd = os.open(here + "/f", flags | os.O_CREAT, 0o644)
+    for seed, (at, size) in enumerate([(0, MIB), (4096, 70000), (MIB - 100, 5100), (10, 5000)]):
+        data = noise(size, seed)
+        assert os.pwrite(fd, data, at) == size
+        model[at : at + size] = data
+    os.close(fd)
+    assert read_back(here + "/f") == bytes(model)
+
+
+@pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_RDWR])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_random_writer_matches_its_model(here, flags, seed):
+    rng = random.Random(seed)
+    model = bytearray()
+    path = here + "/f"
+    put(path, b"")
+    for _ in range(6):
+        fd = os.open(path, flags)
+        for _ in range(25):
+            what = rng.random()
+            if what < 0.1:
+                size = rng.randrange(0, 2 * MIB)
+                os.ftruncate(fd, size)
+                model[size:] = b""
+                model.extend(bytes(size - len(model)))
+                continue
+            at = rng.randrange(0, 2 * MIB)
+            data = rng.randbytes(rng.choice([1, 7, 512, 4096, 5000, 65536, 300000]))
+            assert os.pwrite(fd, data, at) == len(data)
+            model.extend(bytes(max(0, at + len(data) - len(model))))
+            model[at : at + len(data)] = data
+        assert os.fstat(fd).st_size == len(model)
+        os.close(fd)
+        assert os.stat(path).st_size == len(model)
+        assert hashlib.sha256(read_back(path)).digest() == hashlib.sha256(model).digest()
+
+
+def test_a_sparse_file_reads_as_zeros_where_nothing_was_written(here):
+    with open(here + "/f", "wb") as file:
+        file.seek(3 * MIB + 7)
+        file.write(b"end")
+    assert read_back(here + "/f") == bytes(3 * MIB + 7) + b"end"
+
+
+def test_a_writer_reads_its_own_bytes_before_it_closes(here):
+    fd = os.open(here + "/f", os.O_RDWR | os.O_CREAT, 0o644)
+    os.pwrite(fd, b"abc", 100)
+    assert os.pread(fd, 200, 0) == bytes(100) + b"abc"
+    os.close(fd)
+
+
+def test_a_reader_on_the_same_mount_sees_the_bytes_of_an_open_writer(here):
+    with open(here + "/f", "wb", buffering=0) as writer:
+        writer.write(b"early")
+        with open(here + "/f", "rb") as reader:
+            assert reader.read() == b"early"
+        assert os.stat(here + "/f").st_size == 5
+
+
+@pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_RDWR])
+def test_append_goes_to_the_end(here, flags):
+    model = b""
+    for i in range(5):
+        fd = os.open(here + "/f", flags | os.O_CREAT | os.O_APPEND, 0o644)
+        for j in range(3):
+            line = f"line {i} {j}\n".encode() * (i * 700 + 1)
+            os.write(fd, line)
+            model += line
+        os.close(fd)
+    assert read_back(here + "/f") == model
+
+
+def test_two_appenders_on_one_mount_lose_nothing(here):
+    first = os.open(here + "/f", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    second = os.open(here + "/f", os.O_WRONLY | os.O_APPEND)
+    for i in range(20):
+        os.write(first if i % 2 else second, b"%04d" % i)
+    os.close(first)
+    os.close(second)
+    assert read_back(here + "/f") == b"".join(b"%04d" % i for i in range(20))
+
+
+def test_truncate_by_path_and_by_descriptor(here):
+    data = noise(2 * MIB)
+    path = here + "/f"
+    put(path, data)
+    os.truncate(path, 1000)
+    assert read_back(path) == data[:1000]
+    os.truncate(path, 5000)
+    assert read_back(path) == data[:1000] + bytes(4000)
+    with open(path, "r+b") as file:
+        file.truncate(10)
+        file.seek(20)
+        file.write(b"x")
+    assert read_back(path) == data[:10] + bytes(10) + b"x"
+    with open(path, "wb"):
+        pass
+    assert read_back(path) == b""
+
+
+def test_open_with_truncation_starts_empty(here):
+    put(here + "/f", noise(MIB))
+    put(here + "/f", b"short")
+    assert read_back(here + "/f") == b"short"
+
+
+def test_fallocate_extends_and_refuses_other_modes(here):
+    fd = os.open(here + "/f", os.O_RDWR | os.O_CREAT, 0o644)
+    os.write(fd, b"abc")
+    os.posix_fallocate(fd, 0, 100000)
+    assert os.fstat(fd).st_size == 100000
+    os.close(fd)
+    assert read_back(here + "/f") == b"abc" + bytes(99997)
+    done = subprocess.run(["fallocate", "-p", "-o", "0", "-l", "4096", here + "/f"], check=False,
+                          capture_output=True)
+    assert done.returncode != 0
+
+
+def test_a_folder_set_to_cached_writes_small_blocks_correctly(here):
+    os.setxattr(here, "user.stdchk.write_mode", b"cached")
+    data = noise(MIB + 4321)
+    for _ in range(2):
+        with open(here + "/f", "wb", buffering=0) as file:
+            for at in range(0, len(data), 1111):
+                file.write(data[at : at + 1111])
+        assert read_back(here + "/f") == data
+    with pytest.raises(OSError) as refused:
+        os.setxattr(here, "user.stdchk.write_mode", b"sometimes")
+    assert refused.value.errno == errno.EINVAL
+
+
+def test_a_series_of_small_writes_is_written_correctly_in_both_modes(here):
+    for step in range(20):  # the mount learns, writes cached, and looks again
+        data = noise(40000, step)
+        with open(f"{here}/app.N0.T{step}", "wb", buffering=0) as file:
+            for at in range(0, len(data), 500):
+                file.write(data[at : at + 500])
+        assert read_back(f"{here}/app.N0.T{step}") == data
+
+
+# ---- mapping ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["f", "app.N0.T1"])
+def test_mmap_reads_a_file(here, name):
+    data = noise(3 * MIB + 5)
+    put(f"{here}/{name}", data)
+    with open(f"{here}/{name}", "rb") as file:
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            assert mapped[:] == data
+
+
+def test_mmap_writes_are_committed_at_close(here):
+    data = bytearray(noise(2 * MIB))
+    put(here + "/f", data)
+    with open(here + "/f", "r+b") as file:
+        with mmap.mmap(file.fileno(), 0) as mapped:
+            mapped[5000:5010] = b"0123456789"
+            mapped[MIB + 1 : MIB + 3] = b"ab"
+    data[5000:5010] = b"0123456789"
+    data[MIB + 1 : MIB + 3] = b"ab"
+    assert read_back(here + "/f") == bytes(data)
+
+
+def test_mmap_writes_after_close_are_committed_when_the_mapping_ends(here):
+    put(here + "/f", bytes(MIB))
+    fd = os.open(here + "/f", os.O_RDWR)
+    mapped = mmap.mmap(fd, MIB)
+    os.close(fd)
+    mapped[1000:1004] = b"late"
+    mapped.close()
+    assert wait_for(lambda: read_back(here + "/f")[1000:1004] == b"late")
+
+
+# ---- when an image becomes visible --------------------------------------------------------------
+
+
+def test_another_mount_sees_the_old_image_until_close_then_the_new_one_whole(here, there):
+    put(here + "/f", b"old" * 1000)
+    assert read_back(there + "/f") == b"old" * 1000
+    with open(here + "/f", "wb", buffering=0) as file:
+        file.write(b"new" * 5000)
+        assert read_back(there + "/f") == b"old" * 1000
+        assert os.stat(there + "/f").st_size == 3000
+    assert read_back(there + "/f") == b"new" * 5000
+    assert wait_for(lambda: os.stat(there + "/f").st_size == 15000)
+
+
+def test_a_new_file_is_not_there_for_another_mount_before_its_close(here, there):
+    with open(here + "/f", "wb", buffering=0) as file:
+        file.write(b"part")
+        assert os.path.exists(here + "/f")
+        assert not os.path.exists(there + "/f")
+    assert wait_for(lambda: os.path.exists(there + "/f"))
+    assert read_back(there + "/f") == b"part"
+
+
+def test_an_open_reader_keeps_its_version(here, there):
+    old, new = noise(2 * MIB, 1), noise(2 * MIB, 2)
+    put(here + "/f", old)
+    for writer in (here, there):
+        with open(here + "/f", "rb") as reader:
+            assert reader.read(1000) == old[:1000]
+            put(writer + "/f", new)
+            assert reader.read() == old[1000:]
+            assert read_back(here + "/f") == new
+        put(here + "/f", old)
+        assert read_back(here + "/f") == old
+
+
+def test_an_open_right_after_a_close_elsewhere_sees_the_new_image(here, there):
+    for i in range(20):
+        put((here if i % 2 else there) + "/f", b"%d" % i * 1000)
+        with open((there if i % 2 else here) + "/f", "rb") as reader:
+            assert reader.read() == b"%d" % i * 1000
+
+
+def test_mounts_write_disjoint_parts_of_one_file(here, there):
+    part = MIB + 100
+    parts = [noise(part, seed) for seed in range(4)]
+    put(here + "/f", b"")
+    assert wait_for(lambda: os.path.exists(there + "/f"))
+    fds = [os.open((here if i % 2 else there) + "/f", os.O_WRONLY) for i in range(4)]
+    for at in range(0, part, 100000):
+        for i, fd in enumerate(fds):
+            os.pwrite(fd, parts[i][at : at + 100000], i * part + at)
+    for fd in fds:
+        os.close(fd)
+    assert read_back(here + "/f") == b"".join(parts)
+    assert read_back(there + "/f") == b"".join(parts)
+
+
+def test_processes_write_disjoint_parts_of_one_file(here):
+    code = """
+import os, sys
+rank = int(sys.argv[2])
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o644)
+for i in range(8):
+    os.pwrite(fd, bytes([rank + 1]) * 65536, (i * 4 + rank) * 65536)
+os.close(fd)
+"""
+    children = [run_child(code, here + "/f", str(rank)) for rank in range(4)]
+    assert [child.wait(timeout=30) for child in children] == [0] * 4
+    row = b"".join(bytes([rank + 1]) * 65536 for rank in range(4))
+    assert read_back(here + "/f") == row * 8
+
+
+def test_fsync_commits_a_plain_file(here, there):
+    with open(here + "/plain", "wb", buffering=0) as file:
+        file.write(b"durable")
+        os.fsync(file.fileno())
+        assert wait_for(lambda: os.path.exists(there + "/plain"))
+        assert read_back(there + "/plain") == b"durable"
+
+
+def test_fsync_keeps_an_image_private(here, there):
+    if OVER_MEMORY:
+        pytest.skip("the pool in memory has no images that are stored but private")
+    with open(here + "/app.N1.T1", "wb", buffering=0) as file:
+        file.write(b"stored")
+        os.fsync(file.fileno())
+        time.sleep(0.1)
+        assert not os.path.exists(there + "/app.N1.T1")
+    assert read_back(there + "/app.N1.T1") == b"stored"
+
+
+# ---- writers that die -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_writer_killed_in_mid_write_leaves_the_old_image(here, how):
+    put(here + "/app.N0.T1", b"old" * 100)
+    kill_in_mid_write(here + "/app.N0.T1", how)
+    assert wait_for(lambda: os.stat(here + "/app.N0.T1").st_size == 300)
+    assert read_back(here + "/app.N0.T1") == b"old" * 100
+
+
+def test_a_writer_killed_in_mid_write_of_a_new_file_leaves_nothing(here):
+    kill_in_mid_write(here + "/app.N0.T2")
+    assert wait_for(lambda: not os.path.exists(here + "/app.N0.T2"))
+    assert wait_for(lambda: os.listdir(here) == [])
+
+
+def test_a_cached_writer_killed_in_mid_write_leaves_the_old_image(here):
+    os.setxattr(here, "user.stdchk.write_mode", b"cached")
+    put(here + "/f", b"old" * 100)
+    kill_in_mid_write(here + "/f")
+    assert wait_for(lambda: os.stat(here + "/f").st_size == 300)
+    assert read_back(here + "/f") == b"old" * 100
+
+
+def test_a_writer_with_threads_killed_in_mid_write_leaves_the_old_image(here):
+    put(here + "/f", b"old")
+    code = """
+import os, sys, threading, time
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)
+def work(n):
+    for i in range(10**6):
+        os.pwrite(fd, bytes([n]) * 70000, (n * 7 + i % 7) * 70000)
+for n in range(4):
+    threading.Thread(target=work, args=(n,), daemon=True).start()
+time.sleep(0.3)
+print("written", flush=True)
+time.sleep(60)
+"""
+    child = run_child(code, here + "/f")
+    assert child.stdout.readline() == b"written\n"
+    child.kill()
+    child.wait(timeout=10)
+    assert wait_for(lambda: read_back(here + "/f") == b"old")
+
+
+def test_a_writer_that_exits_without_close_commits(here):
+    code = "import os, sys\nfd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o644)\n" \
+           "os.write(fd, b'x' * 100000)\nos._exit(3)"
+    assert run_child(code, here + "/f").wait(timeout=10) == 3
+    assert read_back(here + "/f") == b"x" * 100000
+
+
+def test_a_thread_that_ends_the_process_without_close_commits(here):
+    code = """
+import os, sys, threading
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o644)
+def work():
+    os.write(fd, b'y' * 100000)
+    os._exit(0)
+threading.Thread(target=work).start()
+threading.Event().wait(30)
+"""
+    assert run_child(code, here + "/f").wait(timeout=10) == 0
+    assert read_back(here + "/f") == b"y" * 100000
+
+
+def test_a_fork_that_exits_in_mid_write_commits_and_the_parent_goes_on(here):
+    fd = os.open(here + "/f", os.O_WRONLY | os.O_CREAT, 0o644)
+    os.write(fd, b"before")
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert read_back(here + "/f") == b"before"
+    os.write(fd, b" and after")
+    os.close(fd)
+    assert read_back(here + "/f") == b"before and after"
+
+
+def test_a_killed_fork_does_not_take_the_parents_bytes_away(here):
+    fd = os.open(here + "/f", os.O_WRONLY | os.O_CREAT, 0o644)
+    os.write(fd, b"before")
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.write(fd, b" and after")
+    os.close(fd)
+    assert read_back(here + "/f") == b"before and after"
+
+
+def test_a_duplicated_descriptor_commits_at_each_close(here):
+    fd = os.open(here + "/f", os.O_WRONLY | os.O_CREAT, 0o644)
+    other = os.dup(fd)
+    os.write(fd, b"one")
+    os.close(other)
+    assert read_back(here + "/f") == b"one"
+    os.write(fd, b"two")
+    os.close(fd)
+    assert read_back(here + "/f") == b"onetwo"
+
+
+# ---- names ------------------------------------------------------------------------------------
+
+
+def test_exclusive_creation_happens_once(here):
+    os.close(os.open(here + "/f", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    with pytest.raises(FileExistsError):
+        os.open(here + "/f", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+
+
+def test_many_exclusive_creators_have_one_winner(here):
+    wins = []
+
+    def attempt():
+        try:
+            os.close(os.open(here + "/lock", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            wins.append(1)
+        except FileExistsError:
+            pass
+
+    threads = [threading.Thread(target=attempt) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wins) == 1
+
+
+def test_rename_over_an_open_file_leaves_its_reader_the_old_bytes(here):
+    put(here + "/f", b"old")
+    put(here + "/g", b"new")
+    with open(here + "/f", "rb") as reader:
+        os.rename(here + "/g", here + "/f")
+        assert reader.read() == b"old"
+    assert read_back(here + "/f") == b"new"
+    assert os.listdir(here) == ["f"]
+
+
+def test_a_file_renamed_while_it_is_written_is_complete_under_the_new_name(here):
+    with open(here + "/tmp", "wb", buffering=0) as file:
+        file.write(b"a" * 100000)
+        os.rename(here + "/tmp", here + "/final")
+        file.write(b"b" * 100000)
+    assert read_back(here + "/final") == b"a" * 100000 + b"b" * 100000
+    assert os.listdir(here) == ["final"]
+
+
+def test_write_a_temporary_name_then_rename(here, there):
+    for i in range(3):
+        put(here + "/tmp", b"%d" % i * 1000)
+        os.rename(here + "/tmp", here + "/f")
+        assert read_back(here + "/f") == b"%d" % i * 1000
+        assert wait_for(lambda i=i: read_back(there + "/f") == b"%d" % i * 1000)
+
+
+def test_directories_are_renamed_with_what_is_in_them(here):
+    os.makedirs(here + "/a/b")
+    put(here + "/a/b/f", b"deep")
+    os.rename(here + "/a", here + "/c")
+    assert read_back(here + "/c/b/f") == b"deep"
+    with pytest.raises(OSError) as refused:
+        os.rename(here + "/c", here + "/c/b/c")
+    assert refused.value.errno == errno.EINVAL
+
+
+def test_rename_can_refuse_to_replace_and_can_exchange(here):
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def renameat2(old, new, flags):
+        if libc.renameat2(-100, old.encode(), -100, new.encode(), flags) != 0:
+            return ctypes.get_errno()
+        return 0
+
+    put(here + "/f", b"f")
+    put(here + "/g", b"g")
+    assert renameat2(here + "/f", here + "/g", 1) == errno.EEXIST
+    assert renameat2(here + "/f", here + "/g", 2) == 0
+    assert read_back(here + "/f") == b"g" and read_back(here + "/g") == b"f"
+    assert renameat2(here + "/f", here + "/h", 1) == 0
+    assert sorted(os.listdir(here)) == ["g", "h"]
+
+
+def test_an_unlinked_file_is_written_and_read_until_its_close(here):
+    fd = os.open(here + "/f", os.O_RDWR | os.O_CREAT, 0o644)
+    os.write(fd, b"one")
+    os.unlink(here + "/f")
+    os.write(fd, b"two")
+    assert os.pread(fd, 100, 0) == b"onetwo"
+    assert os.fstat(fd).st_nlink == 0 and os.fstat(fd).st_size == 6
+    os.close(fd)
+    assert os.listdir(here) == []
+
+
+def test_an_unlinked_committed_file_is_read_until_its_close(here):
+    data = noise(MIB)
+    put(here + "/f", data)
+    with open(here + "/f", "rb") as reader:
+        os.unlink(here + "/f")
+        put(here + "/f", b"another")
+        assert reader.read() == data
+    assert read_back(here + "/f") == b"another"
+
+
+def test_directories_are_made_and_removed(here):
+    os.mkdir(here + "/d", 0o750)
+    assert stat.S_IMODE(os.stat(here + "/d").st_mode) == 0o750
+    put(here + "/d/f", b"")
+    with pytest.raises(OSError) as refused:
+        os.rmdir(here + "/d")
+    assert refused.value.errno == errno.ENOTEMPTY
+    with pytest.raises(IsADirectoryError):
+        os.unlink(here + "/d")
+    os.unlink(here + "/d/f")
+    os.rmdir(here + "/d")
+    assert os.listdir(here) == []
+
+
+def test_a_directory_of_5000_entries_is_listed_once_each(here):
+    for i in range(5000):
+        os.mknod(f"{here}/file-{i:05}")
+    drop_caches()
+    assert sorted(os.listdir(here)) == [f"file-{i:05}" for i in range(5000)]
+    assert len([entry for entry in os.scandir(here) if entry.is_file() and entry.stat().st_ino]) == 5000
+    with os.scandir(here) as listing:  # removing while listing skips nothing
+        for entry in listing:
+            os.unlink(entry.path)
+    assert os.listdir(here) == []
+
+
+def test_symbolic_links(here):
+    put(here + "/f", b"target")
+    os.symlink("f", here + "/link")
+    os.symlink("nowhere", here + "/dangling")
+    assert os.readlink(here + "/link") == "f"
+    assert read_back(here + "/link") == b"target"
+    assert os.path.islink(here + "/dangling") and not os.path.exists(here + "/dangling")
+
+
+def test_hard_links_are_refused_clearly(here):
+    put(here + "/f", b"")
+    with pytest.raises(OSError) as refused:
+        os.link(here + "/f", here + "/g")
+    assert refused.value.errno == errno.EOPNOTSUPP
+
+
+def test_names_of_255_bytes_work_and_longer_ones_are_refused(here):
+    put(here + "/" + "n" * 255, b"x")
+    assert os.listdir(here) == ["n" * 255]
+    with pytest.raises(OSError) as refused:
+        put(here + "/" + "n" * 256, b"x")
+    assert refused.value.errno == errno.ENAMETOOLONG
+
+
+# ---- attributes -------------------------------------------------------------------------------
+
+
+def test_modes_and_owners(here):
+    put(here + "/f", b"x")
+    os.chmod(here + "/f", 0o640)
+    assert stat.S_IMODE(os.stat(here + "/f").st_mode) == 0o640
+    if os.geteuid() != 0:
+        pytest.skip("changing owners needs root")
+    os.chown(here + "/f", 1234, 4321)
+    assert (os.stat(here + "/f").st_uid, os.stat(here + "/f").st_gid) == (1234, 4321)
+
+
+def test_another_user_is_refused_by_the_modes(here):
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    put(here + "/f", b"secret")
+    code = "import os, sys\nos.setuid(12345)\ntry:\n open(sys.argv[1])\nexcept OSError:\n sys.exit(7)"
+    for mode, outcome in ((0o644, 0), (0o600, 7)):
+        os.chmod(here + "/f", mode)
+        assert run_child(code, here + "/f").wait(timeout=10) == outcome
+
+
+@pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_RDWR])
+def test_a_write_by_another_user_takes_the_set_id_bits_away(here, flags):
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    put(here + "/f", b"program")
+    os.chmod(here + "/f", 0o6777)
+    assert stat.S_IMODE(os.stat(here + "/f").st_mode) == 0o6777
+    code = "import os, sys\nos.setuid(12345)\nfd = os.open(sys.argv[1], int(sys.argv[2]))\nos.write(fd, b'x')"
+    assert run_child(code, here + "/f", str(flags)).wait(timeout=10) == 0
+    drop_caches()
+    assert wait_for(lambda: stat.S_IMODE(os.stat(here + "/f").st_mode) == 0o777)
+
+
+def test_a_umask_is_respected(here):
+    old = os.umask(0o027)
+    try:
+        os.close(os.open(here + "/f", os.O_CREAT | os.O_WRONLY, 0o666))
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(os.stat(here + "/f").st_mode) == 0o640
+
+
+@pytest.mark.parametrize("how", ["path", "descriptor", "cached descriptor"])
+def test_times_set_after_the_last_write_outlive_the_close(here, how):
+    flags = os.O_RDWR if how == "cached descriptor" else os.O_WRONLY
+    fd = os.open(here + "/f", flags | os.O_CREAT, 0o644)
+    os.write(fd, b"x" * 5000)
+    target = here + "/f" if how == "path" else fd
+    os.utime(target, ns=(1_000_000_000_000_000_007, 1_200_000_000_123_456_789))
+    os.close(fd)
+    drop_caches()
+    time.sleep(0.05)
+    after = os.stat(here + "/f")
+    assert (after.st_atime_ns, after.st_mtime_ns) == (1_000_000_000_000_000_007, 1_200_000_000_123_456_789)
+
+
+def test_a_write_moves_the_modification_time(here):
+    put(here + "/f", b"x")
+    os.utime(here + "/f", ns=(10**18, 10**18))
+    assert os.stat(here + "/f").st_mtime_ns == 10**18
+    before = time.time_ns()
+    put(here + "/f", b"y")
+    drop_caches()
+    assert abs(os.stat(here + "/f").st_mtime_ns - before) < 5 * 10**9
+    os.utime(here + "/f")
+    assert abs(os.stat(here + "/f").st_mtime_ns - time.time_ns()) < 5 * 10**9
+
+
+def test_the_inode_number_stays_over_versions(here):
+    put(here + "/f", b"1")
+    number = os.stat(here + "/f").st_ino
+    for i in range(3):
+        put(here + "/f", b"%d" % i)
+        drop_caches()
+        assert os.stat(here + "/f").st_ino == number
+    assert [entry.inode() for entry in os.scandir(here)] == [number]
+
+
+def test_attributes_changed_elsewhere_are_seen(here, there):
+    put(here + "/f", b"x")
+    assert wait_for(lambda: os.path.exists(there + "/f"))
+    os.stat(there + "/f")
+    os.chmod(here + "/f", 0o604)
+    os.utime(here + "/f", ns=(10**18, 10**18 + 5))
+    assert wait_for(lambda: stat.S_IMODE(os.stat(there + "/f").st_mode) == 0o604)
+    assert wait_for(lambda: os.stat(there + "/f").st_mtime_ns == 10**18 + 5)
+
+
+def test_names_changed_elsewhere_are_seen(here, there):
+    put(here + "/f", b"x")
+    assert wait_for(lambda: os.listdir(there) == ["f"])
+    os.rename(here + "/f", here + "/g")
+    assert wait_for(lambda: os.path.exists(there + "/g") and not os.path.exists(there + "/f"))
+    os.unlink(here + "/g")
+    assert wait_for(lambda: not os.path.exists(there + "/g"))
+
+
+def test_extended_attributes(here):
+    path = here + "/f"
+    put(path, b"x")
+    os.setxattr(path, "user.note", b"a\0b")
+    assert os.getxattr(path, "user.note") == b"a\0b"
+    assert os.listxattr(path) == ["user.note"]
+    with pytest.raises(FileExistsError):
+        os.setxattr(path, "user.note", b"c", os.XATTR_CREATE)
+    os.removexattr(path, "user.note")
+    with pytest.raises(OSError) as missing:
+        os.getxattr(path, "user.note")
+    assert missing.value.errno == errno.ENODATA
+    with pytest.raises(OSError) as refused:
+        os.setxattr(path, "trusted.note", b"c")
+    assert refused.value.errno in (errno.EOPNOTSUPP, errno.EPERM)
+
+
+def test_the_version_and_the_drain_state_are_extended_attributes(here):
+    path = here + "/f"
+    for i in range(1, 4):
+        put(path, b"%d" % i)
+        assert int(os.getxattr(path, "user.stdchk.version")) == i
+    assert os.getxattr(path, "user.stdchk.drained") in (
+        b"none", b"pending", b"running", b"drained", b"failed")
+    with pytest.raises(OSError) as refused:
+        os.setxattr(path, "user.stdchk.version", b"9")
+    assert refused.value.errno == errno.EACCES
+
+
+def test_statfs_tells_the_space_of_the_pool(here):
+    space = os.statvfs(here)
+    assert 0 < space.f_bavail <= space.f_blocks
+    assert space.f_namemax == 255
+
+
+# ---- everyday programs --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", ["tar", "cp", "rsync", "sqlite3", "git"])
+def test_everyday_programs(here, tmp_path, program):
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    source = tmp_path / "source"
+    source.mkdir()
+    for i in range(20):
+        (source / f"f{i}").write_bytes(noise(i * 10007, i))
+    run = lambda *args, **more: subprocess.run(args, check=True, capture_output=True, timeout=120, **more)
+    if program == "tar":
+        run("tar", "-C", str(tmp_path), "-cf", here + "/a.tar", "source")
+        run("tar", "-C", here, "-xf", here + "/a.tar")
+    elif program == "cp":
+        run("cp", "-a", str(source), here + "/source")
+    elif program == "rsync":
+        run("rsync", "-a", str(source), here)
+        run("rsync", "-a", "--inplace", "-c", str(source), here)
+    elif program == "sqlite3":
+        for i in range(5):
+            run("sqlite3", here + "/db", f"create table t{i}(a); insert into t{i} values ({i});")
+        total = run("sqlite3", here + "/db", "select sum(a) from (select * from t3 union select * from t4)")
+        assert total.stdout == b"7\n"
+        assert run("sqlite3", here + "/db", "pragma integrity_check").stdout == b"ok\n"
+        return
+    else:
+        run("git", "init", "-q", ".", cwd=source)
+        run("git", "-c", "user.name=x", "-c", "user.email=x@y", "add", ".", cwd=source)
+        run("git", "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "x", cwd=source)
+        run("git", "clone", "-q", "--no-hardlinks", str(source), here + "/source")
+        run("git", "fsck", cwd=here + "/source")
+        shutil.rmtree(here + "/source/.git")
+        shutil.rmtree(source / ".git")
+    drop_caches()
+    run("diff", "-r", str(source), here + "/source")
+    if program in ("cp", "rsync", "tar"):
+        for name in os.listdir(source):
+            wanted, got = os.stat(source / name), os.stat(here + "/source/" + name)
+            assert int(wanted.st_mtime) == int(got.st_mtime)

@@ -1,0 +1,239 @@
+"""The stdchk command itself: starting, ending, asking, and what it says when something is wrong."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import BIN, ROOT, is_running, run
+
+MIB = 1 << 20
+FAKE_SHELL = """#!/bin/sh
+# Takes the place of ssh: the "host" is this one.
+echo "$1" >> "$0.hosts"
+shift
+exec "$@"
+"""
+
+
+def test_up_prints_how_to_use_the_pool_and_down_leaves_nothing(pool):
+    done = pool.up(benefactors=2)
+    assert f"The pool is up at {pool.mount}" in done.stdout
+    assert "stdchk down --drain" in done.stdout
+    record = pool.record
+    directory = pathlib.Path(record["directory"])
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert pathlib.Path(record["secret_file"]).stat().st_mode & 0o777 == 0o600
+    assert [member["role"] for member in record["members"]] == [
+        "manager", "benefactor", "benefactor", "mount"]
+    for member in record["members"]:
+        # In a session of its own: it does not end with the terminal.
+        assert os.getsid(member["pid"]) == member["pid"]
+    pool.down()
+    assert not directory.exists()
+    assert not any(is_running(member["pid"]) for member in record["members"])
+    assert not os.path.ismount(pool.mount)
+
+
+def test_a_second_up_at_the_same_mount_is_refused(pool):
+    pool.up(benefactors=1)
+    done = pool.stdchk("up", "--mount", pool.mount, check=False)
+    assert done.returncode == 2
+    assert "up at" in done.stderr and "already" in done.stderr
+    (pool.mount / "still").write_bytes(b"works")
+    assert (pool.mount / "still").read_bytes() == b"works"
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--memory", "3.5XB"], ["--memory", "3.5XB", "allowed"]),
+    (["--chunk-size", "3M"], ["--chunk-size", "power of two"]),
+    (["--benefactors", "0"], ["--benefactors", "from 1"]),
+    (["--transport", "pigeon"], ["--transport", "ofi:tcp"]),
+    (["--memory", "900T"], ["PiB", "available", "--memory"]),
+    (["--hosts", "/nonexistent"], ["--hosts", "/nonexistent"]),
+    (["--no-such-flag"], ["--no-such-flag", "--help"]),
+])
+def test_bad_flags_are_one_sentence_and_status_2(pool, arguments, words):
+    done = pool.stdchk("up", "--mount", pool.mount, *arguments, check=False)
+    assert done.returncode == 2
+    for word in words:
+        assert word in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list((pool.runtime / "stdchk").glob("pool*/pool.json"))
+
+
+def test_a_mount_point_that_is_in_use_is_refused(pool):
+    pool.mount.mkdir()
+    (pool.mount / "file").write_text("here")
+    done = pool.stdchk("up", "--mount", pool.mount, check=False)
+    assert done.returncode == 2 and "not empty" in done.stderr
+    done = pool.stdchk("up", "--mount", "/proc", check=False)
+    assert done.returncode == 2 and "in use" in done.stderr
+
+
+def test_a_daemon_that_does_not_start_is_named_and_all_is_taken_down(pool):
+    broken = pool.folder / "bin"
+    broken.mkdir()
+    for name in ("stdchk-manager", "stdchk-benefactor"):
+        (broken / name).symlink_to(BIN / name)
+    (broken / "stdchk-mount").write_text("#!/bin/sh\necho it is too tired >&2\nexit 3\n")
+    (broken / "stdchk-mount").chmod(0o755)
+    pool.environment["STDCHK_BIN"] = str(broken)
+    done = pool.stdchk("up", "--mount", pool.mount, "--benefactors", "1", "--memory", "64M",
+                       check=False)
+    pool.environment["STDCHK_BIN"] = str(BIN)
+    assert done.returncode == 2
+    assert "the mount ended while it started: it is too tired" in done.stderr
+    assert not list((pool.runtime / "stdchk").glob("pool*/pool.json"))
+    assert str(pool.runtime) not in run("ps", "-eo", "args").stdout.replace("ps -eo", "")
+
+
+def test_options_come_from_the_environment_and_from_a_file(pool):
+    config = pool.folder / "stdchk.toml"
+    config.write_text("[up]\nbenefactors = 3\nmemory = \"64M\"\n[manager]\nlog-level = \"debug\"\n")
+    pool.environment["STDCHK_MEMORY"] = "80M"
+    pool.stdchk("up", "--mount", pool.mount, "--config", config)
+    assert len(pool.pids("benefactor")) == 3
+    total = pool.status()["pool"]["total_bytes"]
+    assert 3 * 79 * MIB < total <= 3 * 80 * MIB
+
+
+def test_hosts_are_reached_by_the_remote_shell_and_ended_exactly(pool):
+    shell = pool.folder / "shell"
+    shell.write_text(FAKE_SHELL)
+    shell.chmod(0o755)
+    hosts = pool.folder / "hosts"
+    hosts.write_text("one address=127.0.0.1 benefactors=2 memory=96M  # the larger one\n\n"
+                     "two address=127.0.0.1\n")
+    pool.stdchk("up", "--mount", pool.mount, "--hosts", hosts, "--rsh", shell, "--benefactors",
+                "1", "--memory", "64M", "--listen", "127.0.0.1")
+    assert set(pathlib.Path(f"{shell}.hosts").read_text().split()) == {"one", "two"}
+    members = pool.record["members"]
+    assert sorted(m["host"] for m in members if m["role"] == "benefactor") == ["one", "one", "two"]
+    data = os.urandom(8 * MIB)
+    (pool.mount / "image").write_bytes(data)
+    assert (pool.mount / "image").read_bytes() == data
+    bystander = subprocess.Popen(["sleep", "60"])
+    pool.down()
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+    assert not any(is_running(member["pid"]) for member in members)
+
+
+def test_ls_groups_the_versions_of_a_series(pool):
+    pool.up(benefactors=2)
+    folder = pool.mount / "app"
+    folder.mkdir()
+    for step in (10, 9, 2):
+        (folder / f"app.N0.T{step}").write_bytes(os.urandom(2 * MIB))
+    (folder / "notes.txt").write_text("other names work too")
+    text = pool.stdchk("ls", "-l", folder).stdout
+    assert "app.N0 " in text and "3 versions" in text
+    assert text.index("T2 ") < text.index("T9 ") < text.index("T10 ")
+    by_name = {entry["path"]: entry for entry in pool.list("app")}
+    image = by_name["app.N0.T9"]
+    assert image["size_bytes"] == 2 * MIB and image["chunks"] == 2
+    assert image["image"] == {"application": "app", "node": 0, "timestep": 9}
+    assert sum(place["bytes"] for place in image["benefactors"]) == 2 * MIB
+    assert "image" not in by_name["notes.txt"]
+    stat = json.loads(pool.stdchk("stat", "--json", folder / "app.N0.T9").stdout)
+    assert stat["size_bytes"] == 2 * MIB and stat["benefactors"][0]["pid"] in pool.pids("benefactor")
+
+
+def test_equal_images_are_stored_once(pool):
+    pool.up(benefactors=2)
+    data = os.urandom(8 * MIB)
+    for step in range(4):
+        (pool.mount / f"app.N0.T{step}").write_bytes(data)
+    numbers = pool.status()["pool"]
+    assert numbers["logical_bytes"] == 32 * MIB
+    assert numbers["stored_bytes"] < 9 * MIB
+
+
+def test_safe_says_no_before_the_drain_and_yes_after_it(pool):
+    pool.up("--drain-rate", "4M", benefactors=1)
+    (pool.mount / "app.N0.T1").write_bytes(os.urandom(12 * MIB))
+    done = pool.stdchk("safe", pool.mount / "app.N0.T1", check=False)
+    assert done.returncode == 1 and "not safe" in done.stdout
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    done = pool.stdchk("safe", "--json", pool.mount)
+    assert json.loads(done.stdout) == {"safe": True, "files": 1, "unsafe": []}
+    assert run("cmp", pool.mount / "app.N0.T1", pool.drain / "app.N0.T1").returncode == 0
+    assert pool.stdchk("safe", pool.mount / "absent", check=False).returncode == 2
+
+
+def test_safe_without_a_drain_directory_is_no(pool):
+    pool.up(benefactors=1, drain=False)
+    (pool.mount / "file").write_bytes(b"x")
+    assert pool.stdchk("safe", pool.mount / "file", check=False).returncode == 1
+    assert pool.stdchk("drain", pool.mount, check=False).returncode == 2
+
+
+def test_down_while_a_program_is_inside_says_who(pool):
+    pool.up(benefactors=1)
+    inside = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"],
+                              cwd=pool.mount)
+    try:
+        done = pool.down()
+        assert "unmounted lazily" in done.stdout and f"pid {inside.pid}" in done.stdout
+    finally:
+        inside.kill()
+        inside.wait()
+    assert not os.path.ismount(pool.mount)
+
+
+def test_a_full_pool_is_enospc_at_write_and_room_comes_back(pool):
+    pool.up(benefactors=2, memory="64M", drain=False)
+    with pytest.raises(OSError) as raised, open(pool.mount / "large", "wb", buffering=0) as file:
+        for _ in range(256):
+            file.write(os.urandom(MIB))
+    assert raised.value.errno == 28
+    if (pool.mount / "large").exists():
+        (pool.mount / "large").unlink()
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            (pool.mount / "small").write_bytes(os.urandom(16 * MIB))
+            break
+        except OSError as error:
+            assert error.errno == 28 and time.monotonic() < deadline
+            time.sleep(0.5)
+
+
+def test_drained_images_make_room_and_are_read_from_the_drain_directory(pool):
+    pool.up(benefactors=2, memory="64M")
+    images = {}
+    for step in range(8):
+        images[step] = os.urandom(32 * MIB)
+        (pool.mount / f"app.N0.T{step}").write_bytes(images[step])
+        pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    for step, data in images.items():
+        assert (pool.mount / f"app.N0.T{step}").read_bytes() == data
+
+
+def test_what_is_not_there_yet_says_so(pool):
+    for name in ("policy", "gc", "scrub", "check", "set", "verify", "similarity"):
+        done = run(BIN / "stdchk", name, "--dry-run", check=False)
+        assert done.returncode == 2
+        assert "not available in this version" in done.stderr
+
+
+def test_doctor_and_version(pool):
+    findings = json.loads(pool.stdchk("doctor", "--json", check=False).stdout)
+    states = {finding["what"]: finding["state"] for finding in findings}
+    assert states["FUSE device"] == "good"
+    assert states["transport ofi:tcp"] == "good"
+    assert run(BIN / "stdchk", "version").stdout.startswith("stdchk ")
+    assert run(BIN / "stdchk", "--help").stdout.startswith("Usage: stdchk")
+
+
+@pytest.mark.skipif(not (BIN / "heat").exists(), reason="examples/heat was built without MPI")
+def test_a_small_demo_runs_to_its_end():
+    done = run(ROOT / "scripts" / "demo", "--cells", "48", seconds=240,
+               env=dict(os.environ, DEMO_NO_BUILD="1"))
+    assert "the same as undisturbed" in done.stdout
+    assert "equal to their drained copies" in done.stdout

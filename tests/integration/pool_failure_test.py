@@ -1,0 +1,253 @@
+"""Parts of a pool are killed: what was committed stays, nothing hangs, and `stdchk down` still works.
+
+Every call here has a time limit (conftest.CALL_SECONDS); a hang is a failure.
+"""
+
+import errno
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import BIN, drop_caches, is_running, run, wait_until
+
+MIB = 1 << 20
+
+# Writes `size` bytes in pieces; says "writing" on the way, then waits to be told to go on.
+SLOW_WRITER = """
+import os, sys
+path, size = sys.argv[1], int(sys.argv[2])
+fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+done = 0
+while done < size:
+    done += os.write(fd, os.urandom(min(1 << 20, size - done)))
+    if done >= size // 2 and done - (1 << 20) < size // 2:
+        print("writing", flush=True)
+        sys.stdin.readline()
+os.close(fd)
+print("closed", flush=True)
+"""
+
+# Reads a whole file in a process of its own, so that a hang can be ended; prints "errno N" or a hash.
+READER = """
+import hashlib, sys
+try:
+    print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())
+except OSError as error:
+    print("errno", error.errno)
+"""
+
+
+def start_writer(path, size=16 * MIB):
+    process = subprocess.Popen([sys.executable, "-c", SLOW_WRITER, str(path), str(size)],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline().strip() == "writing"
+    return process
+
+
+def end_writer(process, seconds=60):
+    """Lets the writer go on to its end; its exit status."""
+    try:
+        _, err = process.communicate("\n", timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"the writer hangs for {seconds} s") from None
+    return process.returncode, err
+
+
+def read_back(path, seconds=45):
+    began = time.monotonic()
+    answer = run(sys.executable, "-c", READER, path, seconds=seconds).stdout.split()
+    return answer, time.monotonic() - began
+
+
+def write_files(folder, count=8, size=3 * MIB):
+    """Files of random bytes, and what reading them must say."""
+    folder.mkdir(exist_ok=True)
+    rng = random.Random(count)
+    for number in range(count):
+        (folder / f"app.N{number}.T1").write_bytes(rng.randbytes(size + number))
+    return {path.name: read_back(path)[0] for path in sorted(folder.iterdir())}
+
+
+def all_read_back(folder, expected):
+    return {name: read_back(folder / name)[0] for name in expected} == expected
+
+
+def test_a_killed_writer_leaves_the_old_image_and_is_listed(pool):
+    pool.up()
+    folder = pool.mount / "app"
+    expected = write_files(folder, count=1)
+    writer = start_writer(folder / "app.N0.T1")
+    other = start_writer(folder / "app.N7.T1")
+    for process in (writer, other):
+        process.kill()
+        process.wait(20)
+    wait_until(lambda: len(pool.list("", "--aborted")) >= 2, "the aborted sessions in the list")
+    assert all_read_back(folder, expected)
+    assert not (folder / "app.N7.T1").exists()
+    assert {entry["path"].rpartition("/")[2] for entry in pool.list("", "--aborted")} == {
+        "app.N0.T1", "app.N7.T1"}
+
+
+def test_a_killed_mount_loses_nothing_committed(pool):
+    pool.up()
+    expected = write_files(pool.mount / "app")
+    writer = start_writer(pool.mount / "app" / "half")
+    pool.kill("mount")
+    status, _ = end_writer(writer)
+    assert status != 0
+    again = pool.mount_by_hand("again")
+    assert all_read_back(again / "app", expected)
+    wait_until(lambda: not (again / "app" / "half").exists(), "the end of the dead session")
+    run("umount", again)
+    pool.down()
+    assert os.listdir(pool.mount) == []
+
+
+def test_up_cleans_the_mount_of_a_pool_that_was_killed(pool):
+    pool.up()
+    for role in ("mount", "manager", "benefactor", "benefactor", "benefactor", "benefactor"):
+        index = [is_running(pid) for pid in pool.pids(role)].index(True)
+        pool.kill(role, index)
+    done = pool.up()
+    assert "crashed" in done.stderr
+    write_files(pool.mount / "app", count=1)
+    pool.down()
+
+
+@pytest.mark.parametrize("role", ["manager", "benefactor", "mount"])
+def test_down_works_after_a_part_was_killed(pool, role):
+    pool.up(benefactors=2)
+    write_files(pool.mount / "app", count=1)
+    pids = [member["pid"] for member in pool.record["members"]]
+    pool.kill(role)
+    done = pool.down()
+    assert "had ended before" in done.stdout
+    assert "logs are kept" in done.stdout
+    assert not any(is_running(pid) for pid in pids)
+    assert not os.path.ismount(pool.mount)
+
+
+def test_a_dead_manager_is_an_error_in_bounded_time(pool):
+    pool.up()
+    write_files(pool.mount / "app", count=1)
+    pool.kill("manager")
+    began = time.monotonic()
+    done = pool.stdchk("ls", pool.mount, check=False)
+    assert done.returncode == 2
+    assert "manager" in done.stderr
+    with pytest.raises(OSError) as raised:
+        (pool.mount / "new").write_bytes(b"x")
+    assert raised.value.errno in (errno.EIO, errno.ETIMEDOUT, errno.ENOTCONN)
+    assert time.monotonic() - began < 50
+    assert pool.stdchk("status", pool.mount, check=False).returncode == 1
+
+
+def restart_manager(pool):
+    """Starts the killed manager again by hand: same state, same address."""
+    record = pool.record
+    kind, host, port = record["manager_address"].rsplit(":", 2)
+    directory = pathlib.Path(record["directory"])
+    log = open(pool.folder / "manager.again.log", "ab")
+    process = subprocess.Popen(
+        [BIN / "stdchk-manager", "--state", directory / "manager", "--secret-file",
+         record["secret_file"], "--address-file", directory / "manager.again", "--listen",
+         f"{host}:{port}", "--drain", record["drain"]],
+        stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=pool.environment)
+    log.close()
+    pool.hand_processes.append(process)
+    wait_until(lambda: (directory / "manager.again").exists() or process.poll() is not None,
+               "the manager's return")
+    assert process.poll() is None, (pool.folder / "manager.again.log").read_text()
+
+
+def test_a_manager_that_returns_has_all_that_was_committed(pool):
+    pool.up()
+    expected = write_files(pool.mount / "app")
+    writer = start_writer(pool.mount / "app" / "half")
+    pool.kill("manager")
+    restart_manager(pool)
+    status, err = end_writer(writer)  # it may succeed or fail, but it ends
+    drop_caches()
+    wait_until(lambda: all_read_back(pool.mount / "app", expected), "the images", seconds=60)
+    if status == 0:
+        assert (pool.mount / "app" / "half").stat().st_size == 16 * MIB
+    else:
+        assert "OSError" in err or "Error" in err
+
+    def writes_again():
+        try:
+            (pool.mount / "app" / "after").write_bytes(b"x" * MIB)
+            return True
+        except OSError:
+            return False
+
+    wait_until(writes_again, "writing after the manager's return", seconds=60)
+    assert (pool.mount / "app" / "after").read_bytes() == b"x" * MIB
+    assert not any(entry["name"] == "half" for entry in pool.list("app") if status != 0 and "name" in entry)
+
+
+def test_a_killed_benefactor_loses_only_its_own_undrained_chunks(pool):
+    pool.up("--stripe-width", "1", drain=False)
+    folder = pool.mount / "app"
+    expected = write_files(folder, size=8 * MIB)  # more than the mount keeps in its cache
+    where = {entry["path"]: {place["benefactor"] for place in entry["benefactors"]}
+             for entry in pool.list("app")}
+    assert all(where[name] for name in expected)
+    victim = next(iter(where[next(iter(expected))]))
+    pid = next(b["pid"] for b in pool.status()["pool"]["benefactors"] if b["id"] == victim)
+    assert pid in pool.pids("benefactor")
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(pid), "the end of the benefactor")
+    drop_caches()
+    lost = 0
+    for name, answer in expected.items():
+        now, seconds = read_back(folder / name)
+        assert seconds < 40
+        if victim in where[name]:
+            # The mount may still have the last ones that were read.
+            assert now in (["errno", str(errno.EIO)], answer), name
+            lost += now != answer
+        else:
+            assert now == answer, name
+    assert lost > 0
+    # New images go to those that are left.
+    assert (folder / "new").write_bytes(b"n" * (2 * MIB)) == 2 * MIB
+    assert (folder / "new").read_bytes() == b"n" * (2 * MIB)
+
+
+def test_a_killed_benefactor_loses_nothing_that_was_drained(pool):
+    pool.up()
+    folder = pool.mount / "app"
+    expected = write_files(folder)
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    for index in range(2):
+        pool.kill("benefactor", index)
+    drop_caches()
+    assert all_read_back(folder, expected)
+
+
+def test_a_write_goes_on_when_a_benefactor_dies_in_the_middle(pool):
+    pool.up()
+    writer = start_writer(pool.mount / "image", size=64 * MIB)
+    pool.kill("benefactor")
+    status, err = end_writer(writer)
+    if status != 0:
+        # What it had stored on the dead one is lost, and close says so; nothing is half there.
+        assert "OSError" in err
+        assert not (pool.mount / "image").exists()
+    else:
+        drop_caches()
+        answer, _ = read_back(pool.mount / "image")
+        if answer[0] == "errno":
+            assert answer[1] == str(errno.EIO)  # the chunks that lay on it, at one copy
+    again = start_writer(pool.mount / "again", size=32 * MIB)
+    assert end_writer(again)[0] == 0
+    drop_caches()
+    assert read_back(pool.mount / "again")[0][0] != "errno"

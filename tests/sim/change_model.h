@@ -1,0 +1,76 @@
+#pragma once
+
+#include <functional>
+#include <list>
+#include <map>
+#include <set>
+#include <string>
+
+#include "core/clock.h"
+#include "tests/sim/model.h"
+
+namespace stdchk::sim {
+
+/// A ChangeModel knows what each name may show while several writers change it, without any of the
+/// code that is tested.
+///
+/// A change is a function of the content. Between begin() and end() it may or may not have
+/// happened; one whose answer was lost may happen until its name is settled.
+class ChangeModel {
+ public:
+  using Change = std::function<Content(const Content&)>;
+  struct Name {
+    std::set<Content> possible{Content{}};
+    std::list<Change> under_way;
+    std::set<std::set<Content>*> watchers;  ///< readers that are opening the name
+    Time settled{};                         ///< nothing on its way changes it after this
+    int writers = 0;
+    bool alone = false;   ///< nobody else may write it
+    bool moving = false;  ///< nobody may begin to read it
+  };
+  using Ticket = std::list<Change>::iterator;
+  enum class Outcome { kDone, kNot, kMaybe };
+
+  Name& name(const std::string& name) { return names_[name]; }
+  std::map<std::string, Name>& names() { return names_; }
+
+  static std::set<Content> reachable(const Name& name) {
+    std::set<Content> out = name.possible;
+    for (std::size_t i = 0; i < name.under_way.size(); ++i) {
+      for (const Change& change : name.under_way) {
+        std::set<Content> next = out;
+        for (const Content& each : out) next.insert(change(each));
+        out = std::move(next);
+      }
+    }
+    return out;
+  }
+  static Ticket begin(Name& name, Change change) {
+    name.under_way.push_back(std::move(change));
+    tell(name);
+    return std::prev(name.under_way.end());
+  }
+  static void end(Name& name, Ticket ticket, Outcome outcome, Time settled) {
+    const Change change = std::move(*ticket);
+    name.under_way.erase(ticket);
+    if (outcome == Outcome::kNot) return;
+    std::set<Content> next;
+    if (outcome == Outcome::kMaybe) {
+      next = name.possible;
+      name.settled = settled;
+    }
+    for (const Content& each : name.possible) next.insert(change(each));
+    name.possible = std::move(next);
+    tell(name);
+  }
+
+ private:
+  static void tell(Name& name) {
+    if (name.watchers.empty()) return;
+    const auto now = reachable(name);
+    for (auto* watcher : name.watchers) watcher->insert(now.begin(), now.end());
+  }
+  std::map<std::string, Name> names_;
+};
+
+}  // namespace stdchk::sim

@@ -1,0 +1,125 @@
+#include "tests/sim/engine_node.h"
+
+#include <utility>
+
+#include "core/limits.h"
+
+namespace stdchk::sim {
+
+using client::CompletionPtr;
+using client::Lock;
+
+EngineNode::EngineNode(Cluster& cluster, const std::string& name, std::uint32_t chunk_bytes,
+                       std::uint64_t seed)
+    : cluster_(cluster), node_(cluster.add_node(name)), executor_(node_.reactor, seed) {
+  client::Engine::Config config;
+  config.manager_address = Cluster::manager_address();
+  config.secret = cluster.secret();
+  config.host_token = "host";
+  config.host_name = name;
+  config.window_bytes = 512 * limits::kKiB;
+  config.cache_bytes = limits::kMiB;
+  config.chunk_bytes = chunk_bytes;
+  engine_ = std::make_unique<client::Engine>(node_.reactor, node_.endpoint,
+                                             std::vector<transport::Endpoint*>{&node_.endpoint},
+                                             executor_, std::move(config));
+  node_.reactor.add(*this);
+  engine_->start();
+}
+
+EngineNode::~EngineNode() {
+  // Nothing that is said from now on leaves the process.
+  node_.endpoint.stall(true);
+  node_.reactor.remove(*this);
+  executor_.clear();
+  waits_.clear();
+  engine_.reset();
+  cluster_.remove_node(node_);
+}
+
+bool EngineNode::ready() {
+  const Lock lock(engine_->shared().mutex);
+  return engine_->ready()->done() && !engine_->manager_lost();
+}
+
+void EngineNode::wait(std::string what, Step step, Done done) {
+  const Time deadline = cluster_.now() + limits::kOperationDeadline;
+  waits_.push_back({std::move(what), std::move(step), std::move(done), deadline});
+  // So that time stops there, and that the first step is tried without another event.
+  node_.reactor.schedule_at(deadline, [] {});
+  (void)node_.reactor.post([] {});
+}
+
+void EngineNode::wait_for(std::string what, std::function<Result<CompletionPtr>(Lock&)> begin,
+                          Done done) {
+  const auto completion = std::make_shared<CompletionPtr>();
+  wait(
+      std::move(what),
+      [completion, begin = std::move(begin)](Lock& lock) -> Status {
+        if (*completion == nullptr) {
+          STDCHK_ASSIGN(*completion, begin(lock));
+        }
+        if (!(*completion)->done()) return fail(Code::kWouldBlock, "sim");
+        return *(*completion)->status;
+      },
+      std::move(done));
+}
+
+void EngineNode::ask(std::string what, msg::Request request,
+                     std::function<void(rpc::Answer)> done) {
+  const auto answer = std::make_shared<std::optional<rpc::Answer>>();
+  {
+    const Lock lock(engine_->shared().mutex);
+    engine_->call(std::move(request), [answer](rpc::Answer got) { *answer = std::move(got); });
+  }
+  wait(
+      std::move(what),
+      [answer](Lock&) -> Status {
+        if (!answer->has_value()) return fail(Code::kWouldBlock, "sim");
+        return {};
+      },
+      [answer, done = std::move(done)](const Status& status) {
+        if (!status.has_value()) return done(tl::unexpected(rpc::Failure{status.error(), {}, {}}));
+        done(std::move(**answer));
+      });
+}
+
+void EngineNode::sleep(Duration time, std::function<void()> done) {
+  node_.reactor.schedule_after(time, [alive = std::weak_ptr<int>(alive_), done = std::move(done)] {
+    if (!alive.expired()) done();
+  });
+}
+
+std::string EngineNode::overdue() const {
+  for (const Wait& each : waits_) {
+    if (cluster_.now() > each.deadline + std::chrono::milliseconds(1)) return each.what;
+  }
+  return {};
+}
+
+void EngineNode::resumed() {
+  (void)node_.reactor.post([] {});
+}
+
+bool EngineNode::poll() {
+  bool any = false;
+  for (auto each = waits_.begin(); each != waits_.end();) {
+    Lock lock(engine_->shared().mutex);
+    Status status = each->step(lock);
+    const bool blocked = !status.has_value() && status.error().code == Code::kWouldBlock;
+    if (blocked && cluster_.now() < each->deadline) {
+      ++each;
+      continue;
+    }
+    if (blocked) status = fail(Code::kDeadline, each->what.empty() ? "sim" : "sim.wait");
+    const Done done = std::move(each->done);
+    each->step = {};  // lets go of what it holds with the lock held
+    lock.unlock();
+    each = waits_.erase(each);
+    any = true;
+    done(status);
+  }
+  return any;
+}
+
+}  // namespace stdchk::sim

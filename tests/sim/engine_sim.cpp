@@ -1,0 +1,536 @@
+// The simulated pool with the real client library: manager, benefactors, drain and clients, one
+// thread, one seed.
+//
+// Fault model. That of pool_sim.cpp, and:
+//   Storage     The drain directory is real (in memory, for speed). A job of it takes up to 300 ms,
+//               one in 40 up to 40 s, longer than its deadline. It fails before it has done
+//               anything, or after it has done everything.
+//   Not here    What pool_sim.cpp leaves out; storage that forgets what was made durable.
+//
+// Each process with the library runs scripts (engine_scripts.h): sequential and random writes,
+// appends, cuts, reads of what was written and of what was committed, sync, commit, abort, rename
+// and removal while open, closes of each kind, two processes that write halves of one file. Chunks
+// have another size in each process, and arenas are small: space is evicted and compacted all the
+// time.
+//
+// Checked. bytes, M1, M9, space as in pool_sim.cpp (M3 is checked there), and:
+//   M5          What has no place in memory, and no benefactor has died, is in the drained file,
+//   with
+//               that checksum.
+//   M6          When faults have stopped, the drain directory shows each file whole, and no other.
+//
+// engine-sim [--seed N] [--runs N] [--steps N] [--no-faults] [--no-deaths] [--directory DIR]
+
+#include <fmt/core.h>
+#include <sys/personality.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "core/limits.h"
+#include "core/log.h"
+#include "core/naming.h"
+#include "tests/sim/checkers.h"
+#include "tests/sim/engine_scripts.h"
+
+namespace stdchk::sim {
+
+namespace {
+
+using namespace std::chrono_literals;
+namespace files = std::filesystem;
+
+constexpr std::size_t kBenefactors = 3;
+constexpr std::size_t kProcesses = 3;
+constexpr std::size_t kNames = 8;
+constexpr std::size_t kScriptsMax = 7;
+
+struct Settings {
+  std::uint64_t seed = 1;
+  std::uint64_t steps = 300;
+  bool faults = true;
+  bool deaths = true;
+  std::string directory;
+};
+
+std::vector<std::byte> load_file(const files::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const auto* first = reinterpret_cast<const std::byte*>(text.data());
+  return {first, first + text.size()};
+}
+
+class Simulation {
+ public:
+  explicit Simulation(const Settings& settings);
+  ~Simulation();
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
+
+  /// True when nothing was wrong.
+  bool run();
+  void print() const;
+
+ private:
+  struct Held {
+    EngineNode* process = nullptr;
+    Node* node = nullptr;
+    Time until{};
+    bool cut = false;
+  };
+  static Cluster::Options options(const Settings& settings);
+  Time now() const { return cluster_.now(); }
+  double seconds() const { return std::chrono::duration<double>(now().time_since_epoch()).count(); }
+  void complain(const std::string& what) {
+    wrong_.push_back(fmt::format("at {:.3f} s: {}", seconds(), what));
+  }
+  void add_process();
+  void kill_process(std::size_t index);
+  void start_script();
+  void begin(std::shared_ptr<Script> script);
+  void hold(EngineNode* process, Node& node, Duration time, bool cut);
+  void release_due(bool all);
+  void inject();
+  void set_plans(bool on);
+  void check();
+  void check_evicted();
+  void check_directory();
+  bool healthy(const std::string& name);
+  bool settle_scripts(Duration time);
+  void final_checks();
+  void final_removal();
+
+  const Settings settings_;
+  Prng prng_;
+  Cluster cluster_;
+  ChangeModel model_;
+  Scene scene_;
+  std::vector<std::unique_ptr<EngineNode>> processes_;
+  std::uint64_t processes_made_ = 0;
+  std::vector<std::shared_ptr<Script>> scripts_;
+  std::vector<Held> held_;
+  std::vector<std::string> wrong_;
+  std::uint64_t trace_ = 0xCBF29CE484222325ULL;
+  std::uint64_t deaths_ = 0, stops_ = 0, cuts_ = 0, restarts_ = 0, evicted_seen_ = 0;
+};
+
+Cluster::Options Simulation::options(const Settings& settings) {
+  Cluster::Options options;
+  options.seed = settings.seed ^ 0xE16E;
+  options.arena_bytes = 2 * limits::kMiB;
+  options.pool.chunk_bytes = limits::kChunkBytesMin;
+  options.pool.stripe_width = 2;
+  options.pool.naming = settings.seed % 3 != 0;
+  options.pool.drain_directory = settings.directory;
+  return options;
+}
+
+Simulation::Simulation(const Settings& settings)
+    : settings_(settings),
+      prng_(settings.seed),
+      cluster_(options(settings)),
+      scene_{cluster_,
+             prng_,
+             model_,
+             [this](const std::string& what) { complain(what); },
+             [this](std::uint64_t value) {
+               trace_ = (trace_ ^ value) * 0x100000001B3ULL;
+               trace_ ^= static_cast<std::uint64_t>(now().time_since_epoch().count());
+             },
+             settings.faults,
+             settings.deaths && settings.faults,
+             {}} {
+  files::remove_all(settings_.directory);
+  files::create_directories(settings_.directory);
+}
+
+Simulation::~Simulation() {
+  while (!processes_.empty()) kill_process(0);
+  scripts_.clear();
+  files::remove_all(settings_.directory);
+}
+
+void Simulation::add_process() {
+  const std::uint32_t chunk = limits::kChunkBytesMin << prng_.below(3);
+  processes_.push_back(std::make_unique<EngineNode>(
+      cluster_, fmt::format("process{}", ++processes_made_), chunk, prng_.next()));
+}
+
+void Simulation::kill_process(std::size_t index) {
+  EngineNode* const dead = processes_[index].get();
+  std::erase_if(held_, [&](const Held& each) { return each.process == dead; });
+  for (const auto& script : scripts_) {
+    if (&script->node() == dead && !script->ended()) script->killed();
+  }
+  std::erase_if(scripts_, [&](const auto& script) { return &script->node() == dead; });
+  processes_.erase(processes_.begin() + static_cast<std::ptrdiff_t>(index));
+  ++deaths_;
+}
+
+void Simulation::begin(std::shared_ptr<Script> script) {
+  scripts_.push_back(script);
+  script->start();
+}
+
+void Simulation::start_script() {
+  std::erase_if(scripts_, [](const auto& script) { return script->ended(); });
+  if (scripts_.size() >= kScriptsMax) return;
+  EngineNode& process = *processes_[prng_.below(processes_.size())];
+  const std::string name = fmt::format("app.N{}.T1", prng_.below(kNames));
+  const auto way = prng_.below(10);
+  const auto half = prng_.chance(1, 4);
+  if (process.node().stopped || !process.ready()) return;
+  ChangeModel::Name& entry = model_.name(name);
+  if (entry.moving) return;
+  if (way < 4) return begin(std::make_shared<ReaderScript>(scene_, process, name, false));
+  if (entry.writers > 0 || entry.settled > now()) return;
+  if (entry.possible.size() != 1) {
+    return begin(std::make_shared<ReaderScript>(scene_, process, name, false));
+  }
+  if (!half) return begin(std::make_shared<WriterScript>(scene_, process, name, std::nullopt));
+  entry.alone = true;
+  for (unsigned i = 0; i < 2; ++i) {
+    EngineNode& other = i == 0 ? process : *processes_[prng_.below(processes_.size())];
+    if (i == 1 && (&other == &process || other.node().stopped || !other.ready())) return;
+    begin(std::make_shared<WriterScript>(scene_, other, name, i));
+  }
+}
+
+void Simulation::hold(EngineNode* process, Node& node, Duration time, bool cut) {
+  for (const Held& each : held_) {
+    if (each.node == &node) return;
+  }
+  if (cut) {
+    node.endpoint.stall(true);
+    ++cuts_;
+  } else {
+    node.stopped = true;
+    ++stops_;
+  }
+  held_.push_back({process, &node, now() + time, cut});
+}
+
+void Simulation::release_due(bool all) {
+  for (const Held& each : held_) {
+    if (!all && each.until > now()) continue;
+    each.node->stopped = false;
+    each.node->endpoint.stall(false);
+  }
+  std::erase_if(held_, [&](const Held& each) { return all || each.until <= now(); });
+}
+
+void Simulation::inject() {
+  auto& benefactors = cluster_.benefactors();
+  const auto which = prng_.below(70);
+  EngineNode& process = *processes_[prng_.below(processes_.size())];
+  const std::size_t benefactor = prng_.below(benefactors.size());
+  switch (which) {
+    case 0:
+    case 1:
+      kill_process(prng_.below(processes_.size()));
+      add_process();
+      return set_plans(true);
+    case 2:
+    case 3:
+      cluster_.run_for(Duration(1ms) * prng_.below(40));
+      return hold(&process, process.node(), Duration(1s) * prng_.below(25), false);
+    case 4:
+      return hold(&process, process.node(), Duration(1s) * prng_.below(12), true);
+    case 5:
+      return hold(nullptr, *benefactors[benefactor].node, Duration(1s) * prng_.below(12), true);
+    case 6:
+      return process.node().endpoint.drop_links();
+    case 7:
+      return benefactors[benefactor].node->endpoint.drop_links();
+    case 8:
+      if (!prng_.chance(1, 3)) return;
+      cluster_.kill_manager();
+      cluster_.start_manager();
+      ++restarts_;
+      return;
+    case 9: {
+      if (!settings_.deaths || !prng_.chance(1, 4)) return;
+      Node* const node = benefactors[benefactor].node.get();
+      std::erase_if(held_, [&](const Held& each) { return each.node == node; });
+      cluster_.kill_benefactor(benefactor);
+      cluster_.add_benefactor();
+      ++deaths_;
+      return set_plans(true);
+    }
+    default:
+      return;
+  }
+}
+
+void Simulation::set_plans(bool on) {
+  const bool faults = on && settings_.faults;
+  transport::fault::Plan plan;
+  if (faults) {
+    plan.delay_ppm = 100000;
+    plan.delay_max = 20ms;
+    plan.fail_ppm = 5000;
+    plan.tear_ppm = 5000;
+    plan.drop_ppm = 300;
+  }
+  for (const auto& each : processes_) {
+    each->node().endpoint.plan() = plan;
+    each->executor().set_delays(2ms, 50ms, 50);
+  }
+  plan.drop_ppm = 0;
+  for (const auto& each : cluster_.benefactors()) each.node->endpoint.plan() = plan;
+  cluster_.set_job_faults(300ms, faults ? Duration(40s) : Duration(2s), 40, faults ? 30000 : 0);
+}
+
+/// All that the newest version needs is there.
+bool Simulation::healthy(const std::string& name) {
+  const manager::State& state = cluster_.manager()->state();
+  const auto file = state.lookup(kRootFile, name, ClientId{});
+  if (!file.has_value()) return true;
+  const manager::VersionData& version = (*file)->newest;
+  if (version.drained) return true;
+  const ChunkMap map = state.map_page(version, 0, version.slices.size());
+  for (const Chunk& chunk : map.chunks) {
+    bool live = false;
+    for (const Extent& copy : chunk.copies) {
+      for (const auto& each : cluster_.benefactors()) live |= each.service->id() == copy.benefactor;
+    }
+    if (!live) return false;
+  }
+  return true;
+}
+
+/// Rule M5. Names in the drain directory follow those in the pool: only looked at when they agree.
+void Simulation::check_evicted() {
+  const manager::State& state = cluster_.manager()->state();
+  if (!state.mirror_queue().empty()) return;
+  for (std::size_t i = 0; i < kNames; ++i) {
+    const auto file = state.lookup(kRootFile, fmt::format("app.N{}.T1", i), ClientId{});
+    if (!file.has_value() || !(*file)->newest.drained) continue;
+    const manager::VersionData& version = (*file)->newest;
+    const ChunkMap map = state.map_page(version, 0, version.slices.size());
+    std::optional<std::vector<std::byte>> drained;
+    for (const Slice& slice : map.slices) {
+      const Chunk& chunk = map.chunks[slice.chunk];
+      if (!chunk.copies.empty() || slice.length != chunk.length || chunk.crc == 0) continue;
+      ++evicted_seen_;
+      const auto path = files::path(settings_.directory) / state.path(**file);
+      if (!drained.has_value()) drained = load_file(path);
+      if (slice.file_offset + slice.length > drained->size() ||
+          crc32c(0, ByteSpan(*drained).subspan(slice.file_offset, slice.length)) != chunk.crc) {
+        return complain(fmt::format("M5: {} at {} was evicted and is not in its drained file",
+                                    path.filename().string(), slice.file_offset));
+      }
+    }
+  }
+}
+
+void Simulation::check() {
+  for (const std::string& each : check_committed(cluster_)) complain(each);
+  check_evicted();
+  for (const auto& each : processes_) {
+    if (each->node().stopped) continue;
+    const std::string what = each->overdue();
+    if (!what.empty()) complain("M9: no end of: " + what);
+  }
+  if (cluster_.livelock()) complain("M9: the pool spins without time passing");
+}
+
+bool Simulation::settle_scripts(Duration time) {
+  return cluster_.run_until(
+      [&] {
+        for (const auto& script : scripts_) {
+          if (!script->ended()) return false;
+        }
+        return true;
+      },
+      time);
+}
+
+/// Rule M6: what is under a name is the whole file.
+void Simulation::check_directory() {
+  const manager::State& state = cluster_.manager()->state();
+  for (const auto& each : files::directory_iterator(settings_.directory)) {
+    const std::string name = each.path().filename().string();
+    if (name == ".stdchk-drain") continue;
+    if (!state.lookup(kRootFile, name, ClientId{}).has_value()) {
+      complain("M6: " + name + " is in the drain directory and not in the pool");
+    }
+  }
+  for (auto& [name, entry] : model_.names()) {
+    const auto file = state.lookup(kRootFile, name, ClientId{});
+    if (!file.has_value() || !(*file)->newest.drained) continue;
+    const Content there = load_file(files::path(settings_.directory) / name);
+    if (!entry.possible.contains(there)) {
+      complain(fmt::format("M6: {} has {} bytes in the drain directory that it never had", name,
+                           there->size()));
+    }
+  }
+}
+
+void Simulation::final_checks() {
+  for (auto& [name, entry] : model_.names()) {
+    auto& process = *processes_.front();
+    begin(std::make_shared<ReaderScript>(scene_, process, name, healthy(name)));
+    if (!settle_scripts(60s)) complain("M9: no end of reading " + name);
+    if (!wrong_.empty()) return;
+  }
+  const auto drained = [&] {
+    const manager::State& state = cluster_.manager()->state();
+    if (!state.mirror_queue().empty()) return false;
+    for (const auto& [sequence, id] : state.undrained()) {
+      const auto* file = state.file(id);
+      bool named = false;
+      for (auto& [name, entry] : model_.names()) {
+        const auto found = state.lookup(kRootFile, name, ClientId{});
+        if (found.has_value() && *found == file) named = healthy(name);
+      }
+      if (named) return false;
+    }
+    return true;
+  };
+  if (!cluster_.run_until(drained, 200s)) return complain("M9: the drain does not end");
+  check();
+  check_directory();
+}
+
+void Simulation::final_removal() {
+  auto& process = *processes_.front();
+  for (const auto& entry : model_.names()) {
+    const std::string name = entry.first;
+    msg::Remove request;
+    {
+      const client::Lock lock(process.engine().shared().mutex);
+      request = {process.engine().client(), kRootFile, name, false};
+    }
+    const bool exists = cluster_.manager()->state().lookup(kRootFile, name, ClientId{}).has_value();
+    bool done = false;
+    process.ask("remove " + name, request, [&](const rpc::Answer& answer) {
+      done = true;
+      if (answer.has_value() != exists) complain("final removal of " + name + " fails");
+    });
+    if (!cluster_.run_until([&] { return done; }, 40s)) complain("M9: no end of final removal");
+    if (!wrong_.empty()) return;
+  }
+  cluster_.run_for(10s);
+  for (const auto& each : processes_) {
+    const client::Lock lock(each->engine().shared().mutex);
+    if (!each->engine().idle()) complain("a process has sessions left: " + each->node().name);
+    if (each->engine().window().free_count() != each->engine().window().slot_count()) {
+      complain("a process has window slots left: " + each->node().name);
+    }
+  }
+  while (!processes_.empty()) kill_process(0);
+  cluster_.run_for(60s);
+  for (const std::string& each : check_empty(cluster_)) complain(each);
+  check_directory();
+}
+
+bool Simulation::run() {
+  cluster_.start_manager();
+  for (std::size_t i = 0; i < kBenefactors; ++i) cluster_.add_benefactor();
+  for (std::size_t i = 0; i < kProcesses; ++i) add_process();
+  cluster_.run_for(5s);
+  set_plans(true);
+  for (std::uint64_t i = 0; i < settings_.steps && wrong_.empty(); ++i) {
+    release_due(false);
+    start_script();
+    if (settings_.faults) inject();
+    cluster_.run_for(Duration(1ms) * prng_.below(500));
+    check();
+  }
+  if (!wrong_.empty()) return false;
+  // No more faults: within a bounded time the pool is well again.
+  set_plans(false);
+  release_due(true);
+  scene_.faults = true;  // what began before may still fail
+  if (!settle_scripts(300s)) complain("M9: scripts do not end");
+  scripts_.clear();
+  cluster_.run_for(kSettle + 90s);
+  check();
+  scene_.faults = false;
+  for (const auto& each : processes_) {
+    if (!each->ready()) complain("a process does not come back: " + each->node().name);
+  }
+  if (wrong_.empty()) final_checks();
+  scripts_.clear();
+  if (wrong_.empty()) final_removal();
+  return wrong_.empty();
+}
+
+void Simulation::print() const {
+  const ScriptTally& t = scene_.tally;
+  fmt::print(
+      "seed {}: {}, {:.0f} s simulated, opens {}, writes {}, reads {}, cuts of files {}, syncs {}, "
+      "commits {} (failed {}), aborts {}, renames {}, unlinks {}, loads {} (failed {}), errors {}, "
+      "evicted chunks seen {}, deaths {}, stops {}, cuts {}, manager restarts {}, trace {:016x}\n",
+      settings_.seed, wrong_.empty() ? "ok" : "WRONG", seconds(), t.opens, t.writes, t.reads,
+      t.truncates, t.syncs, t.commits, t.commits_failed, t.aborts, t.renames, t.unlinks, t.loads,
+      t.loads_failed, t.errors, evicted_seen_, deaths_, stops_, cuts_, restarts_, trace_);
+  for (const auto& each : wrong_) fmt::print("  {}\n", each);
+  if (!wrong_.empty()) {
+    fmt::print("again: engine-sim --seed {} --steps {}{}{}\n", settings_.seed, settings_.steps,
+               settings_.faults ? "" : " --no-faults", settings_.deaths ? "" : " --no-deaths");
+  }
+  std::fflush(stdout);
+}
+
+int run(int count, char** arguments) {
+  Settings settings;
+  settings.directory = fmt::format("/dev/shm/stdchk-engine-sim.{}", ::getpid());
+  std::uint64_t runs = 1;
+  log::Level level = static_cast<log::Level>(static_cast<int>(log::Level::kError) + 1);
+  for (int i = 1; i < count; ++i) {
+    const std::string_view name = arguments[i];
+    const auto number = [&] {
+      return std::strtoull(i + 1 < count ? arguments[++i] : "", nullptr, 10);
+    };
+    if (name == "--seed") {
+      settings.seed = number();
+    } else if (name == "--runs") {
+      runs = number();
+    } else if (name == "--steps") {
+      settings.steps = number();
+    } else if (name == "--no-faults") {
+      settings.faults = false;
+    } else if (name == "--no-deaths") {
+      settings.deaths = false;
+    } else if (name == "--verbose") {
+      level = log::Level::kInfo;
+    } else if (name == "--directory" && i + 1 < count) {
+      settings.directory = arguments[++i];
+    } else {
+      fmt::print(stderr,
+                 "engine-sim [--seed N] [--runs N] [--steps N] [--no-faults] [--no-deaths] "
+                 "[--verbose] [--directory DIR]\n");
+      return 2;
+    }
+  }
+  log::start("engine-sim", level);
+  const std::uint64_t first = settings.seed;
+  for (; settings.seed < first + runs; ++settings.seed) {
+    Simulation simulation(settings);
+    const bool right = simulation.run();
+    simulation.print();
+    if (!right) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+}  // namespace stdchk::sim
+
+int main(int count, char** arguments) {
+  // Containers that are ordered by address would make runs of one seed differ.
+  const int before = ::personality(0xFFFFFFFF);
+  if (before >= 0 && (before & ADDR_NO_RANDOMIZE) == 0 &&
+      ::personality(static_cast<unsigned long>(before) | ADDR_NO_RANDOMIZE) >= 0) {
+    ::execv("/proc/self/exe", arguments);
+  }
+  return stdchk::sim::run(count, arguments);
+}

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "tests/sim/plain_client.h"
+
+namespace stdchk::sim {
+
+/// What a name may show: its bytes, or nothing when there is no such file.
+using Content = std::optional<std::vector<std::byte>>;
+
+/// A Model knows what each name may show, without any of the code that is tested.
+///
+/// A change whose answer was lost leaves two possible contents; the next read decides. Such a name
+/// is left alone until the request cannot be on its way any more.
+class Model {
+ public:
+  struct Name {
+    std::set<Content> possible{Content{}};
+    Time settled{};     ///< nothing on its way changes it after this
+    bool busy = false;  ///< an operation of the workload runs on it
+  };
+
+  Name& name(const std::string& name) { return names_[name]; }
+  std::map<std::string, Name>& names() { return names_; }
+
+  static std::set<Content> written(const Name& name, const std::vector<Part>& parts,
+                                   bool truncate) {
+    std::set<Content> out;
+    for (const Content& before : name.possible) {
+      std::vector<std::byte> bytes;
+      if (before.has_value() && !truncate) bytes = *before;
+      for (const Part& part : parts) {
+        if (bytes.size() < part.offset + part.bytes.size()) {
+          bytes.resize(part.offset + part.bytes.size());
+        }
+        std::copy(part.bytes.begin(), part.bytes.end(),
+                  bytes.begin() + static_cast<std::ptrdiff_t>(part.offset));
+      }
+      out.insert(std::move(bytes));
+    }
+    return out;
+  }
+
+  /// The change to `after` was asked for and answered like that.
+  static void changed(Name& name, const std::set<Content>& after, const Ending& ending,
+                      Time settled) {
+    if (ending.status.has_value()) {
+      name.possible = after;
+    } else if (ending.maybe) {
+      name.possible.insert(after.begin(), after.end());
+      name.settled = settled;
+    }
+  }
+
+ private:
+  std::map<std::string, Name> names_;
+};
+
+}  // namespace stdchk::sim

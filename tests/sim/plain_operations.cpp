@@ -1,0 +1,273 @@
+#include "tests/sim/plain_operations.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/extent_header.h"
+#include "core/naming.h"
+
+namespace stdchk::sim {
+
+namespace {
+
+constexpr int kRoundsMax = 4;
+
+}  // namespace
+
+// ---- writing ------------------------------------------------------------------------------------
+
+StoreOperation::StoreOperation(PlainClient& of, std::string name, std::vector<Part> parts,
+                               bool truncate, PlainClient::Done done)
+    : client_(of),
+      name_(std::move(name)),
+      parts_(std::move(parts)),
+      truncate_(truncate),
+      done_(std::move(done)) {}
+
+void StoreOperation::start() {
+  end_ = client_.now() + kOperationTime;
+  std::size_t bytes = 0;
+  for (const Part& part : parts_) {
+    for (std::size_t at = 0; at < part.bytes.size(); at += limits::kChunkBytesMin) {
+      Piece piece;
+      const std::size_t length =
+          std::min<std::size_t>(limits::kChunkBytesMin, part.bytes.size() - at);
+      const ByteSpan content = ByteSpan(part.bytes).subspan(at, length);
+      piece.file_offset = part.offset + at;
+      piece.chunk.length = static_cast<std::uint32_t>(length);
+      piece.chunk.crc = crc32c(0, content);
+      piece.chunk.name = name_chunk(content);
+      piece.at = bytes;
+      bytes += limits::kExtentHeaderBytes + length;
+      pieces_.push_back(piece);
+    }
+  }
+  buffer_ = client_.make_buffer(bytes);
+  std::size_t next = 0;
+  for (const Part& part : parts_) {
+    for (std::size_t at = 0; at < part.bytes.size(); at += limits::kChunkBytesMin) {
+      const Piece& piece = pieces_[next++];
+      std::memcpy(buffer_->bytes.data() + piece.at + limits::kExtentHeaderBytes,
+                  part.bytes.data() + at, piece.chunk.length);
+    }
+  }
+  msg::OpenSession request;
+  request.client = client_.id();
+  request.parent = kRootFile;
+  request.name = name_;
+  request.mode = 0644;
+  request.truncate = truncate_;
+  request.want_bytes = bytes_missing();
+  client_.call(request, end_, [self = shared_from_this()](rpc::Answer answer) {
+    self->on_open(std::move(answer));
+  });
+}
+
+std::uint64_t StoreOperation::bytes_missing() const {
+  std::uint64_t bytes = 0;
+  for (const Piece& piece : pieces_) {
+    if (!piece.stored) bytes += extent_bytes(piece.chunk.length);
+  }
+  return bytes;
+}
+
+void StoreOperation::on_open(rpc::Answer answer) {
+  if (!answer.has_value()) return done_({fail(answer.error().error), false});
+  const auto& reply = std::get<msg::OpenSession::Reply>(*answer);
+  session_ = reply.session;
+  client_.learn(session_, reply.grants);
+  room_ = reply.grants;
+  place();
+}
+
+void StoreOperation::place() {
+  if (++rounds_ > kRoundsMax || client_.now() >= end_) {
+    return end_badly({{Code::kDeadline, 0, "sim.store"}, {}}, false);
+  }
+  msg::Place request;
+  request.session = session_;
+  std::vector<std::size_t> asked;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    if (pieces_[i].stored) continue;
+    asked.push_back(i);
+    request.chunks.push_back({pieces_[i].chunk.name, pieces_[i].chunk.length});
+  }
+  if (rounds_ > 1) request.want_bytes = bytes_missing();
+  request.avoid = avoid_;
+  if (asked.empty()) return commit();
+  client_.call(request, end_, [self = shared_from_this(), asked](rpc::Answer answer) {
+    self->on_place(asked, std::move(answer));
+  });
+}
+
+void StoreOperation::on_place(const std::vector<std::size_t>& asked, rpc::Answer answer) {
+  if (!answer.has_value()) return end_badly(answer.error(), false);
+  const auto& reply = std::get<msg::Place::Reply>(*answer);
+  client_.learn(session_, reply.grants);
+  room_.insert(room_.end(), reply.grants.begin(), reply.grants.end());
+  for (const auto& existing : reply.existing) {
+    Piece& piece = pieces_[asked[existing.index]];
+    piece.chunk.copies = existing.chunk.copies;
+    piece.stored = true;
+  }
+  carve_and_write();
+}
+
+void StoreOperation::carve_and_write() {
+  std::vector<std::size_t> to_write;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    Piece& piece = pieces_[i];
+    if (piece.stored) continue;
+    const std::uint64_t need = extent_bytes(piece.chunk.length);
+    for (Grant& grant : room_) {
+      if (grant.length < need) continue;
+      if (std::find(avoid_.begin(), avoid_.end(), grant.benefactor) != avoid_.end()) continue;
+      piece.chunk.copies = {{grant.benefactor, grant.offset}};
+      grant.offset += need;
+      grant.length -= need;
+      to_write.push_back(i);
+      break;
+    }
+  }
+  if (to_write.empty()) return place();  // nothing to do, or room is missing: ask again
+  in_flight_ = to_write.size();
+  const auto self = shared_from_this();
+  for (const std::size_t index : to_write) {
+    const Piece& piece = pieces_[index];
+    const ExtentHeader header{piece.chunk.name, piece.chunk.length, piece.chunk.crc, {}, 0};
+    encode_extent_header(header, buffer_->bytes.data() + piece.at);
+    client_.transfer(true, piece.chunk.copies[0].benefactor, piece.chunk.copies[0].offset,
+                     {buffer_->piece(piece.at, limits::kExtentHeaderBytes),
+                      buffer_->piece(piece.at + limits::kExtentHeaderBytes, piece.chunk.length)},
+                     [self, index](Status status) { self->on_written(index, std::move(status)); });
+  }
+}
+
+void StoreOperation::on_written(std::size_t index, Status status) {
+  Piece& piece = pieces_[index];
+  if (status.has_value()) {
+    piece.stored = true;
+  } else {
+    abandoned_.push_back(piece.chunk.copies[0]);
+    avoid_.push_back(piece.chunk.copies[0].benefactor);
+    piece.chunk.copies.clear();
+  }
+  if (--in_flight_ == 0) place();
+}
+
+void StoreOperation::commit() {
+  msg::Commit request;
+  request.session = session_;
+  for (const Piece& piece : pieces_) {
+    Slice slice;
+    slice.file_offset = piece.file_offset;
+    slice.length = piece.chunk.length;
+    slice.chunk = static_cast<std::uint32_t>(request.written.chunks.size());
+    request.written.chunks.push_back(piece.chunk);
+    request.written.slices.push_back(slice);
+    request.size_bytes = std::max(request.size_bytes, piece.file_offset + piece.chunk.length);
+  }
+  request.mtime_ns = client_.cluster_.clock().wall_ns();
+  request.abandoned = abandoned_;
+  request.end = true;
+  // No transfer is in flight, and none follows: the tail of the grants may be another's from now
+  // on, also before the answer is here.
+  client_.forget(session_);
+  client_.call(request, end_, [self = shared_from_this()](rpc::Answer answer) {
+    if (!answer.has_value()) {
+      return self->end_badly(answer.error(), ending_of(answer).maybe);
+    }
+    self->done_({});
+  });
+}
+
+void StoreOperation::end_badly(const rpc::Failure& why, bool maybe) {
+  client_.forget(session_);
+  msg::CloseSession request;
+  request.session = session_;
+  request.aborted = true;
+  client_.call(request, client_.now() + limits::kCallDeadline, [](rpc::Answer) {});
+  done_({fail(why.error), maybe});
+}
+
+// ---- reading ------------------------------------------------------------------------------------
+
+void LoadOperation::start() {
+  end_ = client_.now() + kOperationTime;
+  msg::Lookup request;
+  request.client = client_.id();
+  request.parent = kRootFile;
+  request.name = name_;
+  client_.call(request, end_, [self = shared_from_this()](rpc::Answer answer) {
+    if (!answer.has_value()) return self->finish(fail(answer.error().error));
+    self->file_ = std::get<msg::Lookup::Reply>(*answer).attributes.id;
+    self->ask_map();
+  });
+}
+
+void LoadOperation::ask_map() {
+  msg::GetMap request;
+  request.client = client_.id();
+  request.file = file_;
+  request.version = version_;
+  request.first_slice = slices_seen_;
+  client_.call(request, end_, [self = shared_from_this()](rpc::Answer answer) {
+    self->on_map(std::move(answer));
+  });
+}
+
+void LoadOperation::on_map(rpc::Answer answer) {
+  if (!answer.has_value()) return finish(fail(answer.error().error));
+  auto& reply = std::get<msg::GetMap::Reply>(*answer);
+  version_ = reply.attributes.version;
+  bytes_.resize(reply.attributes.size_bytes);
+  slice_count_ = reply.slice_count;
+  page_ = std::move(reply.page);
+  slices_seen_ += page_.slices.size();
+  next_ = 0;
+  read_next();
+}
+
+void LoadOperation::read_next() {
+  if (next_ == page_.slices.size()) {
+    if (slices_seen_ < slice_count_) return ask_map();
+    return finish(std::move(bytes_));
+  }
+  const Chunk& chunk = page_.chunks[page_.slices[next_].chunk];
+  if (chunk.copies.empty()) return finish(fail(Code::kDataLost, "sim.load"));
+  buffer_ = client_.make_buffer(chunk.length);
+  client_.transfer(
+      false, chunk.copies[0].benefactor, chunk.copies[0].offset + limits::kExtentHeaderBytes,
+      {buffer_->piece(0, chunk.length)},
+      [self = shared_from_this()](Status status) { self->on_chunk(std::move(status)); });
+}
+
+void LoadOperation::on_chunk(Status status) {
+  if (!status.has_value()) return finish(fail(status.error()));
+  const Slice& slice = page_.slices[next_];
+  const Chunk& chunk = page_.chunks[slice.chunk];
+  if (crc32c(0, ByteSpan(buffer_->bytes).first(chunk.length)) != chunk.crc) {
+    return finish(fail(Code::kCorrupt, "sim.load"));
+  }
+  if (slice.file_offset + slice.length > bytes_.size() ||
+      slice.chunk_offset + slice.length > chunk.length) {
+    return finish(fail(Code::kCorrupt, "sim.load.map"));
+  }
+  std::memcpy(bytes_.data() + slice.file_offset, buffer_->bytes.data() + slice.chunk_offset,
+              slice.length);
+  ++next_;
+  read_next();
+}
+
+void LoadOperation::finish(Result<std::vector<std::byte>> result) {
+  if (version_ != 0) {
+    msg::Unpin request;
+    request.client = client_.id();
+    request.file = file_;
+    request.version = version_;
+    client_.call(request, client_.now() + limits::kCallDeadline, [](rpc::Answer) {});
+  }
+  done_(std::move(result));
+}
+
+}  // namespace stdchk::sim

@@ -1,0 +1,163 @@
+#include "tests/support/cluster.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "benefactor/file_drainer.h"
+#include "core/assert.h"
+#include "tests/support/fault_drainer.h"
+
+namespace stdchk::sim {
+
+namespace {
+
+/// Rounds of all nodes at one moment of virtual time; more means that something spins.
+constexpr int kRoundsMax = 200000;
+
+}  // namespace
+
+Node::Node(std::string node_name, transport::mem::Fabric& fabric, Clock& clock, std::uint64_t seed)
+    : name(std::move(node_name)),
+      reactor(clock),
+      endpoint(fabric.make_endpoint(name, clock), clock, seed) {
+  reactor.add(endpoint);
+}
+
+Node::~Node() { reactor.remove(endpoint); }
+
+Cluster::Cluster(Options options) : options_(std::move(options)), prng_(options_.seed) {}
+
+Cluster::~Cluster() {
+  kill_manager();
+  while (!benefactors_.empty()) kill_benefactor(0);
+}
+
+Node& Cluster::add_node(const std::string& name) {
+  others_.push_back(std::make_unique<Node>(name, fabric_, clock_, prng_.next()));
+  return *others_.back();
+}
+
+void Cluster::remove_node(Node& node) {
+  std::erase_if(others_, [&](const auto& each) { return each.get() == &node; });
+}
+
+void Cluster::start_manager() {
+  STDCHK_ASSERT(manager_ == nullptr);
+  manager_node_ = std::make_unique<Node>("manager", fabric_, clock_, prng_.next());
+  manager::Config config;
+  config.secret = secret_;
+  config.pool = options_.pool;
+  manager_ = std::make_unique<manager::Service>(manager_node_->reactor, journal_, config);
+  STDCHK_ASSERT(manager_->start().has_value());
+  STDCHK_ASSERT(manager_node_->endpoint.listen(*manager_).has_value());
+}
+
+void Cluster::kill_manager() {
+  journal_.drop_unsynced();
+  manager_.reset();
+  manager_node_.reset();
+}
+
+void Cluster::add_benefactor() {
+  const std::uint64_t life = ++lives_;
+  Benefactor made;
+  made.node =
+      std::make_unique<Node>(fmt::format("benefactor{}", life), fabric_, clock_, prng_.next());
+  benefactor::ArenaOptions arena;
+  arena.bytes = options_.arena_bytes;
+  arena.check_machine = false;
+  arena.prefault = false;
+  auto created = benefactor::Arena::create(arena, clock_);
+  STDCHK_ASSERT(created.has_value());
+  made.arena = std::move(*created);
+  benefactor::Config config;
+  config.manager_address = manager_address();
+  config.secret = secret_;
+  config.life = {.high = prng_.next(), .low = life};
+  config.host_token = "host";
+  config.host_name = made.node->name;
+  config.pid = static_cast<std::int64_t>(1000 + life);
+  made.jobs = std::make_unique<DelayedExecutor>(made.node->reactor, prng_.next());
+  made.jobs->set_delays(job_usual_, job_longest_, job_rare_);
+  config.executor = made.jobs.get();
+  config.pause = [](Duration) {};
+  config.make_drainer = [this, bytes = made.arena->bytes(), seed = prng_.next()](
+                            const std::string& directory, std::uint64_t rate) {
+    return std::make_unique<FaultDrainer>(
+        std::make_unique<benefactor::FileDrainer>(bytes, directory, rate, clock_, stop_),
+        storage_fail_ppm_, seed);
+  };
+  made.service = std::make_unique<benefactor::Service>(
+      made.node->reactor, config, *made.arena, made.node->endpoint,
+      std::vector<transport::Endpoint*>{&made.node->endpoint});
+  STDCHK_ASSERT(made.service->start().has_value());
+  benefactors_.push_back(std::move(made));
+}
+
+void Cluster::kill_benefactor(std::size_t index) {
+  Benefactor& dead = benefactors_[index];
+  dead.jobs->clear();
+  dead.service.reset();
+  dead.jobs.reset();
+  dead.node.reset();
+  dead.arena.reset();
+  benefactors_.erase(benefactors_.begin() + static_cast<std::ptrdiff_t>(index));
+}
+
+void Cluster::set_job_faults(Duration usual, Duration longest, std::uint64_t rare,
+                             std::uint32_t storage_fail_ppm) {
+  job_usual_ = usual;
+  job_longest_ = longest;
+  job_rare_ = rare;
+  storage_fail_ppm_ = storage_fail_ppm;
+  for (const Benefactor& each : benefactors_) each.jobs->set_delays(usual, longest, rare);
+}
+
+std::vector<Node*> Cluster::nodes() {
+  std::vector<Node*> all;
+  if (manager_node_ != nullptr) all.push_back(manager_node_.get());
+  for (const auto& each : benefactors_) all.push_back(each.node.get());
+  for (const auto& each : others_) all.push_back(each.get());
+  return all;
+}
+
+void Cluster::turn(Time until) {
+  const auto all = nodes();
+  bool any = true;
+  for (int round = 0; any; ++round) {
+    if (round > kRoundsMax) {
+      livelock_ = true;
+      break;
+    }
+    any = false;
+    for (Node* node : all) {
+      if (!node->stopped) any |= node->reactor.run_once(Duration::zero());
+    }
+  }
+  Time next = until;
+  for (Node* node : all) {
+    if (node->stopped) continue;
+    next = std::min(next, node->reactor.next_timer());
+    const Duration sleep = node->endpoint.sleep_max();
+    if (sleep != Duration::max()) next = std::min(next, clock_.now() + sleep);
+  }
+  // An event that is due, and does nothing when it is run, must not stop the time.
+  clock_.advance_to(std::max(next, std::min(until, clock_.now() + Duration(1000))));
+}
+
+void Cluster::run_for(Duration time) {
+  const Time end = clock_.now() + time;
+  while (clock_.now() < end && !livelock_) turn(end);
+}
+
+bool Cluster::run_until(const std::function<bool()>& done, Duration time) {
+  const Time end = clock_.now() + time;
+  while (!done()) {
+    if (clock_.now() >= end || livelock_) return false;
+    turn(end);
+  }
+  return true;
+}
+
+}  // namespace stdchk::sim

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "benefactor/arena.h"
+#include "benefactor/service.h"
+#include "benefactor/stop.h"
+#include "core/clock.h"
+#include "core/executor.h"
+#include "core/limits.h"
+#include "core/reactor.h"
+#include "manager/memory_journal.h"
+#include "manager/service.h"
+#include "tests/support/delayed_executor.h"
+#include "transport/fault/fault.h"
+#include "transport/mem/mem.h"
+
+namespace stdchk::sim {
+
+/// A Node is one process of the simulated pool: a reactor and an endpoint with faults.
+///
+/// Destroying it is the process's death. Who lives on it must be destroyed before.
+struct Node {
+  Node(std::string node_name, transport::mem::Fabric& fabric, Clock& clock, std::uint64_t seed);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  const std::string name;
+  Reactor reactor;
+  transport::fault::FaultEndpoint endpoint;
+  bool stopped = false;  ///< as by SIGSTOP: runs nothing until it is cleared
+};
+
+/// A Cluster is a manager, benefactors and the nodes of clients in one thread: each node has its
+/// own reactor, all share one manual clock and one network in memory.
+///
+/// Owns: all nodes. Deterministic: nodes run in the order in which they were made.
+class Cluster {
+ public:
+  struct Options {
+    std::uint64_t seed = 1;
+    std::uint64_t arena_bytes = 4 * limits::kMiB;
+    msg::PoolConfig pool;
+  };
+  struct Benefactor {
+    std::unique_ptr<Node> node;
+    std::unique_ptr<benefactor::Arena> arena;
+    std::unique_ptr<DelayedExecutor> jobs;  ///< runs its drain jobs and moves
+    std::unique_ptr<benefactor::Service> service;
+  };
+
+  explicit Cluster(Options options);
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  ManualClock& clock() { return clock_; }
+  Time now() const { return clock_.now(); }
+  const msg::Secret& secret() const { return secret_; }
+  static std::string manager_address() { return "mem:manager"; }
+
+  Node& add_node(const std::string& name);
+  void remove_node(Node& node);
+
+  void start_manager();
+  /// As by SIGKILL. What the journal was not told to keep durable is gone.
+  void kill_manager();
+  manager::Service* manager() { return manager_.get(); }
+  manager::MemoryJournal& journal() { return journal_; }
+
+  void add_benefactor();
+  void kill_benefactor(std::size_t index);
+  /// Drain jobs and moves take up to `usual`, one in `rare` up to `longest`, and the storage fails
+  /// that often.
+  void set_job_faults(Duration usual, Duration longest, std::uint64_t rare,
+                      std::uint32_t storage_fail_ppm);
+  std::vector<Benefactor>& benefactors() { return benefactors_; }
+
+  /// Runs every node until none has anything to do, then moves the clock to the next event, but not
+  /// beyond `until`.
+  void turn(Time until);
+  void run_for(Duration time);
+  /// False: `done` was not so within `time`.
+  bool run_until(const std::function<bool()>& done, Duration time);
+  /// Turns so far without the clock moving are bounded; this one was not: something spins.
+  bool livelock() const { return livelock_; }
+
+ private:
+  std::vector<Node*> nodes();
+
+  Options options_;
+  ManualClock clock_;
+  Prng prng_;
+  msg::Secret secret_{1, 2};
+  transport::mem::Fabric fabric_;
+  benefactor::Stop stop_;
+  Duration job_usual_{};
+  Duration job_longest_{};
+  std::uint64_t job_rare_ = 0;
+  std::uint32_t storage_fail_ppm_ = 0;
+  manager::MemoryJournal journal_;
+  std::unique_ptr<Node> manager_node_;
+  std::unique_ptr<manager::Service> manager_;
+  std::vector<Benefactor> benefactors_;
+  std::vector<std::unique_ptr<Node>> others_;
+  std::uint64_t lives_ = 0;
+  bool livelock_ = false;
+};
+
+}  // namespace stdchk::sim

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "core/clock.h"
+#include "core/executor.h"
+#include "core/reactor.h"
+
+namespace stdchk::sim {
+
+/// A DelayedExecutor runs work one after the other on a reactor, each after some virtual time.
+///
+/// Threads: the reactor's. Not: run by the destructor; what waits is dropped then.
+class DelayedExecutor final : public Executor {
+ public:
+  DelayedExecutor(Reactor& reactor, std::uint64_t seed) : reactor_(reactor), prng_(seed) {}
+  ~DelayedExecutor() override { clear(); }
+  DelayedExecutor(const DelayedExecutor&) = delete;
+  DelayedExecutor& operator=(const DelayedExecutor&) = delete;
+
+  /// Most work takes up to `usual`; one in `rare` takes up to `longest`. Zero: no time.
+  void set_delays(Duration usual, Duration longest, std::uint64_t rare) {
+    usual_ = usual;
+    longest_ = longest;
+    rare_ = rare;
+  }
+  void run(std::function<void()> work) override {
+    Duration delay{};
+    if (usual_ > Duration::zero()) {
+      const Duration most = rare_ > 0 && prng_.chance(1, rare_) ? longest_ : usual_;
+      delay = Duration(
+          static_cast<std::int64_t>(prng_.below(static_cast<std::uint64_t>(most.count()))));
+    }
+    free_at_ = std::max(free_at_, reactor_.clock().now()) + delay;
+    waiting_.push_back(std::move(work));
+    reactor_.schedule_at(free_at_, [this, alive = std::weak_ptr<int>(alive_)] {
+      if (alive.expired() || waiting_.empty()) return;
+      const auto next = std::move(waiting_.front());
+      waiting_.pop_front();
+      next();
+    });
+  }
+  void clear() {
+    waiting_.clear();
+    alive_ = std::make_shared<int>();
+  }
+
+ private:
+  Reactor& reactor_;
+  Prng prng_;
+  Duration usual_{};
+  Duration longest_{};
+  std::uint64_t rare_ = 0;
+  Time free_at_{};
+  std::deque<std::function<void()>> waiting_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>();
+};
+
+}  // namespace stdchk::sim

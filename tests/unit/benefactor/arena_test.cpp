@@ -1,0 +1,215 @@
+#include "benefactor/arena.h"
+
+#include <sys/mount.h>
+#include <sys/statfs.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "benefactor/rate_limiter.h"
+#include "core/limits.h"
+#include "tests/support/catch.h"
+#include "tests/unit/benefactor/support.h"
+
+namespace stdchk::benefactor {
+namespace {
+
+using limits::kGiB;
+using limits::kMiB;
+
+Outcome<std::unique_ptr<Arena>> make(Backing backing, std::uint64_t bytes,
+                                     const std::string& directory = {}) {
+  const SystemClock clock;
+  ArenaOptions options;
+  options.backing = backing;
+  options.bytes = bytes;
+  options.directory = directory;
+  return Arena::create(options, clock);
+}
+
+bool is_usable(const Arena& arena) {
+  const MutableByteSpan bytes = arena.bytes();
+  const bool empty = bytes.front() == std::byte{0} && bytes.back() == std::byte{0};
+  std::ranges::fill(bytes, std::byte{0x5a});
+  return empty && bytes[bytes.size() / 2] == std::byte{0x5a};
+}
+
+/// What the kernel would tell on another machine.
+struct OtherMachine {
+  explicit OtherMachine(const std::string& meminfo, const std::string& cgroups = "") {
+    std::filesystem::create_directories(folder / "proc/self");
+    write_file(folder / "proc/meminfo", meminfo);
+    write_file(folder / "proc/self/cgroup", cgroups);
+    files = {folder / "proc", folder / "cgroup"};
+  }
+  void group(const std::string& path, const std::string& name, const std::string& content) {
+    std::filesystem::create_directories(folder / ("cgroup" + path));
+    write_file(folder / ("cgroup" + path + "/" + name), content);
+  }
+  TemporaryFolder folder;
+  MachineFiles files;
+};
+
+const char* const kPlenty = "MemTotal: 100000000 kB\nMemAvailable: 90000000 kB\n";
+
+}  // namespace
+
+TEST_CASE("anonymous memory is whole, zero, resident, and no more than was given") {
+  const auto arena = make(Backing::kAnonymous, 64 * kMiB + 5000);
+  REQUIRE(arena);
+  CHECK((*arena)->bytes().size() == 64 * kMiB + 4096);
+  const ArenaFacts facts = (*arena)->facts();
+  CHECK(facts.backing == "anonymous");
+  CHECK(facts.resident_bytes == facts.bytes);
+  CHECK(facts.huge_bytes <= facts.bytes);
+  CHECK((facts.huge_bytes > facts.bytes / 2 || !facts.advice.empty()));
+  CHECK(is_usable(**arena));
+}
+
+TEST_CASE("a memfd, a ramdisk and a disk can be lent") {
+  const auto memfd = make(Backing::kMemfd, 8 * kMiB);
+  REQUIRE(memfd);
+  CHECK((*memfd)->facts().resident_bytes == 8 * kMiB);
+  CHECK(is_usable(**memfd));
+
+  const TemporaryFolder folder;
+  {
+    const auto disk = make(Backing::kDisk, 8 * kMiB, folder.path());
+    REQUIRE(disk);
+    CHECK(is_usable(**disk));
+    // The file has no name: nothing is left when the process is killed.
+    CHECK(std::filesystem::is_empty(folder.path()));
+  }
+  if (std::filesystem::exists("/dev/shm")) {
+    const auto ramdisk = make(Backing::kRamdisk, 8 * kMiB, "/dev/shm");
+    REQUIRE(ramdisk);
+    CHECK((*ramdisk)->facts().backing == "ramdisk /dev/shm");
+    CHECK(is_usable(**ramdisk));
+  }
+}
+
+TEST_CASE("a directory that is no ramdisk is refused with the remedy") {
+  const auto arena = make(Backing::kRamdisk, 8 * kMiB, "/proc");
+  REQUIRE_FALSE(arena);
+  CHECK(arena.error().error.code == Code::kInvalidArgument);
+  CHECK(arena.error().detail.find("--disk") != std::string::npos);
+  CHECK(make(Backing::kDisk, 8 * kMiB, "/nonexistent").error().detail.find("/nonexistent") !=
+        std::string::npos);
+}
+
+TEST_CASE("huge pages that are not reserved are refused with the command that reserves them") {
+  const OtherMachine machine(std::string(kPlenty) +
+                             "HugePages_Total: 10\nHugePages_Free: 8\nHugePages_Rsvd: 2\n"
+                             "Hugepagesize: 2048 kB\n");
+  const SystemClock clock;
+  ArenaOptions options;
+  options.backing = Backing::kHugetlb;
+  options.bytes = 32 * kMiB;
+  options.files = machine.files;
+  const auto arena = Arena::create(options, clock);
+  REQUIRE_FALSE(arena);
+  CHECK(arena.error().error.code == Code::kNoMemory);
+  CHECK(arena.error().detail.find("sysctl -w vm.nr_hugepages=20") != std::string::npos);
+}
+
+TEST_CASE("reserved huge pages are used when this machine has them") {
+  const HugePages pages = huge_pages();
+  const auto arena = make(Backing::kHugetlb, 4 * kMiB);
+  if (pages.page_bytes == 0 || pages.free * pages.page_bytes < 4 * kMiB) {
+    WARN("SKIPPED in part: no huge pages are reserved here; checked that they are refused");
+    REQUIRE_FALSE(arena);
+    CHECK(arena.error().error.code == Code::kNoMemory);
+    return;
+  }
+  REQUIRE(arena);
+  CHECK((*arena)->facts().huge_bytes == 4 * kMiB);
+}
+
+TEST_CASE("more than the machine has is refused before it is taken") {
+  const auto arena = make(Backing::kAnonymous, std::uint64_t{1} << 50);
+  REQUIRE_FALSE(arena);
+  CHECK(arena.error().error.code == Code::kNoMemory);
+  CHECK(arena.error().detail.find("lend less (--memory)") != std::string::npos);
+
+  const OtherMachine small("MemAvailable: 1048576 kB\n");
+  CHECK(check_memory(kGiB - kMemoryKeptFree, small.files));
+  CHECK_FALSE(check_memory(kGiB - kMemoryKeptFree + 1, small.files));
+  CHECK(make(Backing::kAnonymous, 100).error().error.code == Code::kInvalidArgument);
+}
+
+TEST_CASE("the limit of a version 2 control group above this one counts") {
+  OtherMachine machine(kPlenty, "0::/job/step\n");
+  machine.group("/job/step", "memory.max", "max\n");
+  machine.group("/job/step", "memory.current", "1000\n");
+  machine.group("/job", "memory.max", "1073741824\n");
+  machine.group("/job", "memory.current", "209715200\n");
+  machine.group("/job", "memory.stat", "anon 5\ninactive_file 104857600\n");
+  CHECK(check_memory(924 * kMiB, machine.files));
+  const auto refused = check_memory(925 * kMiB, machine.files);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().detail.find("control group /job ") != std::string::npos);
+}
+
+TEST_CASE("the limit of a version 1 control group counts, also when its path is the host's") {
+  OtherMachine machine(kPlenty, "9:memory:/only/the/host/sees\n3:cpu:/\n0::/\n");
+  machine.group("/memory", "memory.limit_in_bytes", "104857600\n");
+  machine.group("/memory", "memory.usage_in_bytes", "52428800\n");
+  CHECK(check_memory(50 * kMiB, machine.files));
+  CHECK_FALSE(check_memory(51 * kMiB, machine.files));
+}
+
+TEST_CASE("a disk without room is refused") {
+  const TemporaryFolder folder;
+  const auto arena = make(Backing::kDisk, std::uint64_t{1} << 60, folder.path());
+  REQUIRE_FALSE(arena);
+  CHECK(arena.error().error.code == Code::kNoSpace);
+}
+
+TEST_CASE("a ramdisk that is too small is refused and left empty") {
+  const TemporaryFolder mount_point;
+  if (::mount("tmpfs", mount_point.path().c_str(), "tmpfs", 0, "size=4m") != 0) {
+    WARN("SKIPPED: a tmpfs cannot be mounted here (not root)");
+    return;
+  }
+  CHECK(make(Backing::kRamdisk, 8 * kMiB, mount_point.path()).error().error.code == Code::kNoSpace);
+  CHECK(make(Backing::kRamdisk, 2 * kMiB, mount_point.path()));
+  CHECK(std::filesystem::is_empty(mount_point.path()));
+  ::umount(mount_point.path().c_str());
+}
+
+TEST_CASE("too small a limit of locked memory is refused unless the process is privileged") {
+  CHECK(check_memlock(kMiB, kMiB, false));
+  CHECK(check_memlock(kGiB, kMiB, true));
+  const auto refused = check_memlock(kGiB, kMiB, false);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().error.code == Code::kMemlock);
+  CHECK(refused.error().detail.find("ulimit -l") != std::string::npos);
+}
+
+TEST_CASE("taking memory ends at its deadline and when it is cancelled") {
+  ManualClock clock;
+  ArenaOptions options;
+  options.bytes = 8 * kMiB;
+  options.deadline = clock.now();
+  CHECK(Arena::create(options, clock).error().error.code == Code::kDeadline);
+  const std::atomic<bool> cancelled{true};
+  options.cancelled = &cancelled;
+  CHECK(Arena::create(options, clock).error().error.code == Code::kCancelled);
+}
+
+TEST_CASE("a rate limiter lets a burst pass and then the rate") {
+  ManualClock clock;
+  RateLimiter limiter(1000, std::chrono::milliseconds(100));
+  CHECK(limiter.reserve(100, clock.now()) == Duration::zero());
+  CHECK(limiter.reserve(500, clock.now()) == std::chrono::milliseconds(500));
+  CHECK(limiter.reserve(500, clock.now()) == std::chrono::milliseconds(1000));
+  clock.advance(std::chrono::seconds(1));
+  CHECK(limiter.reserve(100, clock.now()) == std::chrono::milliseconds(100));
+  // What was not used for long is not saved up for ever.
+  clock.advance(std::chrono::hours(1));
+  CHECK(limiter.reserve(1100, clock.now()) == std::chrono::milliseconds(1000));
+  CHECK(RateLimiter(0).reserve(~std::uint64_t{0}, clock.now()) == Duration::zero());
+}
+
+}  // namespace stdchk::benefactor

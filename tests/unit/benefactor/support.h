@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/extent_header.h"
+#include "core/limits.h"
+#include "core/naming.h"
+#include "core/types.h"
+
+namespace stdchk::benefactor {
+
+/// Bytes that differ for each seed.
+std::vector<std::byte> content_of(std::size_t length, unsigned seed);
+
+/// A chunk as a client leaves it in an arena.
+struct PlacedChunk {
+  std::uint64_t extent_offset = 0;
+  std::uint32_t length = 0;
+  std::uint32_t crc = 0;
+  ChunkName name;
+};
+PlacedChunk place_chunk(MutableByteSpan arena, std::uint64_t offset, ByteSpan content);
+
+/// A folder of its own that is removed with all that is in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+std::string read_file(const std::string& path);
+void write_file(const std::string& path, const std::string& content);
+bool path_exists(const std::string& path);
+
+}  // namespace stdchk::benefactor

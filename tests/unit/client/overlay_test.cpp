@@ -1,0 +1,86 @@
+#include "client/overlay.h"
+
+#include <optional>
+#include <vector>
+
+#include "client/window.h"
+#include "core/clock.h"
+#include "tests/support/catch.h"
+
+namespace stdchk::client {
+namespace {
+
+void nothing(const Piece&, std::uint64_t) {}
+
+TEST_CASE("the last write of each byte wins, whatever the order and sizes") {
+  constexpr std::uint64_t kSpace = 400;
+  Prng random(11);
+  std::vector<Slot> slots(300);
+  for (int round = 0; round < 20; ++round) {
+    Overlay overlay;
+    // model[i]: slot and position in it.
+    std::vector<std::optional<std::pair<std::size_t, std::uint64_t>>> model(kSpace);
+    std::uint64_t referred = 0;
+    std::uint64_t dropped = 0;
+    const auto removed = [&](const Piece&, std::uint64_t length) { dropped += length; };
+    for (std::size_t write = 0; write < 300; ++write) {
+      const std::uint64_t from = random.below(kSpace);
+      const std::uint64_t length = 1 + random.below(std::min<std::uint64_t>(60, kSpace - from));
+      if (random.chance(1, 8)) {
+        overlay.erase(from, from + length, removed);
+        for (std::uint64_t i = from; i < from + length; ++i) model[i].reset();
+        continue;
+      }
+      const std::size_t slot = random.below(4) == 0 ? 0 : write;
+      const std::uint32_t at = static_cast<std::uint32_t>(from);
+      overlay.put(from, length, Piece{&slots[slot], nullptr, at}, removed);
+      referred += length;
+      for (std::uint64_t i = from; i < from + length; ++i) model[i] = {slot, i};
+    }
+    std::uint64_t present = 0;
+    std::uint64_t next = 0;
+    overlay.visit(0, kSpace, [&](std::uint64_t offset, std::uint64_t length, const Piece* piece) {
+      REQUIRE(offset == next);
+      next = offset + length;
+      for (std::uint64_t i = 0; i < length; ++i) {
+        REQUIRE(model[offset + i].has_value() == (piece != nullptr));
+        if (piece == nullptr) continue;
+        ++present;
+        REQUIRE(&slots[model[offset + i]->first] == piece->slot);
+        REQUIRE(model[offset + i]->second == piece->offset + i);
+      }
+      return true;
+    });
+    REQUIRE(next == kSpace);
+    // Every byte that was referred to is either there or was reported as removed.
+    REQUIRE(referred == present + dropped);
+  }
+}
+
+TEST_CASE("sequential small writes into one slot are one entry") {
+  Overlay overlay;
+  Slot slot;
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    overlay.put(i * 4096, 4096, Piece{&slot, nullptr, i * 4096}, nothing);
+  }
+  REQUIRE(overlay.entries().size() == 1);
+  REQUIRE(overlay.end() == 256 * 4096);
+}
+
+TEST_CASE("a run that starts inside an entry reports the place inside the piece") {
+  Overlay overlay;
+  Slot slot;
+  overlay.put(100, 50, Piece{&slot, nullptr, 7}, nothing);
+  std::vector<std::uint32_t> offsets;
+  overlay.visit(120, 200, [&](std::uint64_t, std::uint64_t length, const Piece* piece) {
+    if (piece != nullptr) {
+      offsets.push_back(piece->offset);
+      REQUIRE(length == 30);
+    }
+    return true;
+  });
+  REQUIRE(offsets == std::vector<std::uint32_t>{27});
+}
+
+}  // namespace
+}  // namespace stdchk::client

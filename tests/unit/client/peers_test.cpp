@@ -1,0 +1,72 @@
+#include "client/peers.h"
+
+#include "tests/support/catch.h"
+
+namespace stdchk::client::test {
+namespace {
+
+/// Takes no connection, and tells what was tried.
+class ClosedEndpoint final : public transport::Endpoint {
+ public:
+  ClosedEndpoint(std::string_view name, bool same_host_only, std::vector<std::string>& tried)
+      : tried_(tried) {
+    capabilities_.name = name;
+    capabilities_.same_host_only = same_host_only;
+  }
+  const transport::Capabilities& capabilities() const override { return capabilities_; }
+  std::string address() const override { return {}; }
+  Status listen(transport::AcceptHandler&) override { return {}; }
+  Result<std::unique_ptr<transport::Link>> connect(std::string_view address,
+                                                   transport::LinkHandler&, Duration) override {
+    tried_.emplace_back(address);
+    return fail(Code::kRefused, "test.connect");
+  }
+  Result<std::unique_ptr<transport::MemoryRegion>> register_memory(MutableByteSpan) override {
+    return fail(Code::kUnsupported, "test.register");
+  }
+  bool poll() override { return false; }
+  int fd() const override { return -1; }
+  bool may_sleep() override { return true; }
+
+ private:
+  transport::Capabilities capabilities_;
+  std::vector<std::string>& tried_;
+};
+
+class OneTransfer final : public Transfer {
+ public:
+  bool ended = false;
+
+ protected:
+  void finished(Status status) override { ended = !status.has_value(); }
+};
+
+std::vector<std::string> addresses_tried(const std::string& benefactors_host) {
+  std::vector<std::string> tried;
+  SystemClock clock;
+  Reactor reactor(clock);
+  ClosedEndpoint fabric("ofi:tcp", false, tried);
+  ClosedEndpoint memory("shm", true, tried);
+  Peers peers(reactor, {&fabric, &memory}, Peers::Config{{1, 2}, "this host"});
+  msg::BenefactorInfo info;
+  info.id = BenefactorId{7};
+  info.host_token = benefactors_host;
+  info.addresses = {"ofi:tcp:127.0.0.1:1", "shm:name"};
+  peers.update({info});
+  OneTransfer transfer;
+  transfer.at.benefactor = info.id;
+  peers.submit(transfer);
+  for (int i = 0; i < 100 && !transfer.ended; ++i) reactor.run_once(Duration::zero());
+  REQUIRE(transfer.ended);
+  return tried;
+}
+
+TEST_CASE(
+    "a benefactor of this host is reached by shared memory first, another one by the fabric") {
+  REQUIRE(addresses_tried("this host") ==
+          std::vector<std::string>{"shm:name", "ofi:tcp:127.0.0.1:1"});
+  REQUIRE(addresses_tried("another host") == std::vector<std::string>{"ofi:tcp:127.0.0.1:1"});
+}
+
+}  // namespace
+}  // namespace stdchk::client::test

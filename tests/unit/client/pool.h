@@ -1,0 +1,199 @@
+#pragma once
+
+#include <string.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "benefactor/arena.h"
+#include "benefactor/service.h"
+#include "client/blocking_filesystem.h"
+#include "core/executor.h"
+#include "core/limits.h"
+#include "manager/memory_journal.h"
+#include "manager/service.h"
+#include "tests/support/catch.h"
+#include "transport/mem/mem.h"
+
+/// A real manager and real benefactors in this process, served by one thread; clients have threads
+/// of their own, as in life.
+namespace stdchk::client::test {
+
+inline constexpr msg::Secret kSecret{3, 4};
+inline constexpr std::uint32_t kChunk = 65536;
+
+class Pool {
+ public:
+  Pool(std::size_t benefactors, std::uint64_t arena_bytes, bool naming) {
+    config_.secret = kSecret;
+    config_.pool.chunk_bytes = kChunk;
+    config_.pool.stripe_width = 4;
+    config_.pool.naming = naming;
+    manager_endpoint_ = fabric.make_endpoint("manager", clock);
+    reactor_.add(*manager_endpoint_);
+    manager_ = std::make_unique<manager::Service>(reactor_, journal_, config_);
+    REQUIRE(manager_->start().has_value());
+    REQUIRE(manager_endpoint_->listen(*manager_).has_value());
+    for (std::size_t i = 0; i < benefactors; ++i) add_benefactor(arena_bytes);
+    thread_ = std::thread([this] { reactor_.run(); });
+    for (int i = 0; i < 500 && registered() < benefactors; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    REQUIRE(registered() == benefactors);
+  }
+  ~Pool() {
+    reactor_.stop();
+    thread_.join();
+    for (auto& one : benefactors_) end(*one);
+    manager_->stop();
+    manager_.reset();
+    reactor_.remove(*manager_endpoint_);
+  }
+
+  std::unique_ptr<Filesystem> connect(Options options = {}) {
+    options.manager_address = "mem:manager";
+    options.secret = kSecret;
+    if (options.window_bytes == 0) options.window_bytes = 16 * kChunk;
+    BlockingFilesystem::Parts parts;
+    parts.endpoints.push_back(fabric.make_endpoint("client" + std::to_string(++clients_), clock));
+    parts.control = parts.endpoints.front().get();
+    auto made = BlockingFilesystem::connect_over(options, clock, std::move(parts));
+    REQUIRE(made.has_value());
+    return std::move(*made);
+  }
+  /// As if its process had been killed.
+  void kill(std::size_t index) {
+    on_reactor([this, index] { end(*benefactors_[index]); });
+  }
+  /// Changes one byte of `bytes`, wherever they lie in a benefactor's memory. How often they were
+  /// found.
+  std::size_t spoil(ByteSpan bytes) {
+    std::size_t found = 0;
+    on_reactor([&] {
+      for (auto& one : benefactors_) {
+        const MutableByteSpan arena = one->arena->bytes();
+        auto* at = static_cast<std::byte*>(
+            ::memmem(arena.data(), arena.size(), bytes.data(), bytes.size()));
+        if (at == nullptr) continue;
+        at[bytes.size() / 2] ^= std::byte{1};
+        ++found;
+      }
+    });
+    return found;
+  }
+  std::size_t registered() {
+    std::size_t count = 0;
+    on_reactor([&] {
+      for (auto& one : benefactors_) count += one->service && one->service->registered() ? 1 : 0;
+    });
+    return count;
+  }
+  void on_reactor(const std::function<void()>& call) {
+    std::promise<void> done;
+    REQUIRE(reactor_
+                .post([&] {
+                  call();
+                  done.set_value();
+                })
+                .has_value());
+    done.get_future().wait();
+  }
+
+  SystemClock clock;
+  transport::mem::Fabric fabric;
+
+ private:
+  struct One {
+    std::unique_ptr<benefactor::Arena> arena;
+    std::unique_ptr<transport::Endpoint> endpoint;
+    std::unique_ptr<benefactor::Service> service;
+  };
+  void add_benefactor(std::uint64_t arena_bytes) {
+    auto one = std::make_unique<One>();
+    benefactor::ArenaOptions options;
+    options.bytes = arena_bytes;
+    options.check_machine = false;
+    options.prefault = false;
+    auto arena = benefactor::Arena::create(options, clock);
+    REQUIRE(arena.has_value());
+    one->arena = std::move(*arena);
+    one->endpoint = fabric.make_endpoint("benefactor" + std::to_string(benefactors_.size()), clock);
+    reactor_.add(*one->endpoint);
+    benefactor::Config config;
+    config.manager_address = "mem:manager";
+    config.secret = kSecret;
+    config.life = {1, benefactors_.size() + 1};
+    config.executor = &executor_;
+    one->service = std::make_unique<benefactor::Service>(
+        reactor_, config, *one->arena, *one->endpoint,
+        std::vector<transport::Endpoint*>{one->endpoint.get()});
+    REQUIRE(one->service->start().has_value());
+    benefactors_.push_back(std::move(one));
+  }
+  void end(One& one) {
+    if (one.service == nullptr) return;
+    one.service.reset();
+    reactor_.remove(*one.endpoint);
+    one.endpoint.reset();
+    one.arena.reset();
+  }
+
+  Reactor reactor_{clock};
+  InlineExecutor executor_;
+  manager::MemoryJournal journal_;
+  manager::Config config_;
+  std::unique_ptr<transport::Endpoint> manager_endpoint_;
+  std::unique_ptr<manager::Service> manager_;
+  std::vector<std::unique_ptr<One>> benefactors_;
+  std::atomic<int> clients_{0};
+  std::thread thread_;
+};
+
+inline std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
+  Prng random(seed);
+  std::vector<std::byte> bytes(count);
+  for (std::size_t i = 0; i < count; i += 8) {
+    const std::uint64_t word = random.next();
+    for (std::size_t j = 0; j < 8 && i + j < count; ++j) {
+      bytes[i + j] = static_cast<std::byte>(word >> (8 * j));
+    }
+  }
+  return bytes;
+}
+
+inline OpenFlags writing(bool truncate = false) {
+  OpenFlags flags;
+  flags.read = flags.write = flags.create = true;
+  flags.truncate = truncate;
+  return flags;
+}
+
+inline OpenFlags reading() {
+  OpenFlags flags;
+  flags.read = true;
+  return flags;
+}
+
+inline std::vector<std::byte> read_all(Filesystem& filesystem, std::string_view path,
+                                       std::size_t step = 100000) {
+  const auto attributes = filesystem.lookup_fresh(kRootFile, path);
+  REQUIRE(attributes.has_value());
+  auto file = filesystem.open(attributes->id, reading());
+  REQUIRE(file.has_value());
+  std::vector<std::byte> bytes((*file)->attributes().size_bytes);
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t want = std::min(step, bytes.size() - at);
+    const auto count = (*file)->read(at, MutableByteSpan(bytes).subspan(at, want));
+    REQUIRE(count.has_value());
+    REQUIRE(*count == want);
+    at += want;
+  }
+  REQUIRE((*file)->close().has_value());
+  return bytes;
+}
+
+}  // namespace stdchk::client::test

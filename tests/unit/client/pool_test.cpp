@@ -1,0 +1,484 @@
+#include "tests/unit/client/pool.h"
+
+#include <cstring>
+#include <utility>
+
+#include "client/read_view.h"
+#include "core/limits.h"
+
+namespace stdchk::client::test {
+namespace {
+
+constexpr std::uint64_t kArena = 48 * limits::kMiB;
+
+std::unique_ptr<File> create(Filesystem& filesystem, std::string_view name, bool truncate = false) {
+  auto file = filesystem.create(kRootFile, name, writing(truncate), Owner{});
+  REQUIRE(file.has_value());
+  return std::move(*file);
+}
+
+std::unique_ptr<File> open_reading(Filesystem& filesystem, std::string_view path) {
+  const auto attributes = filesystem.lookup_fresh(kRootFile, path);
+  REQUIRE(attributes.has_value());
+  auto file = filesystem.open(attributes->id, reading());
+  REQUIRE(file.has_value());
+  return std::move(*file);
+}
+
+TEST_CASE("a sequential image is read back equal by the same and by another client") {
+  const bool naming = GENERATE(false, true);
+  Pool pool(4, kArena, naming);
+  auto one = pool.connect();
+  auto two = pool.connect();
+  const auto bytes = random_bytes(5 * limits::kMiB + 12345, 1);
+  auto file = create(*one, "app.N0.T1");
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t step = std::min<std::size_t>(300000, bytes.size() - at);
+    REQUIRE(file->write(at, ByteSpan(bytes).subspan(at, step)).has_value());
+    at += step;
+  }
+  REQUIRE(two->lookup_fresh(kRootFile, "app.N0.T1").error().code == Code::kNotFound);
+  REQUIRE(file->close().has_value());
+  REQUIRE(file->figures().bytes_written == bytes.size());
+  REQUIRE(file->figures().bytes_sent >= bytes.size());
+  REQUIRE(read_all(*one, "app.N0.T1") == bytes);
+  REQUIRE(read_all(*two, "app.N0.T1") == bytes);
+}
+
+TEST_CASE(
+    "writes at random offsets, truncates and reads agree with a model, before and after commits") {
+  const bool naming = GENERATE(false, true);
+  Pool pool(3, kArena, naming);
+  auto one = pool.connect();
+  auto two = pool.connect();
+  Prng random(naming ? 5 : 6);
+  std::vector<std::byte> model;
+  auto file = create(*one, "random");
+  const auto source = random_bytes(400000, 9);
+  for (int step = 0; step < 400; ++step) {
+    const std::uint64_t kind = random.below(20);
+    if (kind < 12) {
+      const std::size_t at = random.below(1500000);
+      const std::size_t length = 1 + random.below(random.chance(1, 4) ? 300000 : 5000);
+      const std::size_t from = random.below(source.size() - length);
+      REQUIRE(file->write(at, ByteSpan(source).subspan(from, length)).has_value());
+      if (model.size() < at + length) model.resize(at + length);
+      std::memcpy(model.data() + at, source.data() + from, length);
+    } else if (kind < 17) {
+      const std::size_t at = random.below(model.size() + 1000);
+      std::vector<std::byte> out(1 + random.below(200000));
+      const auto count = file->read(at, out);
+      REQUIRE(count.has_value());
+      const std::size_t expected = at >= model.size() ? 0 : std::min(out.size(), model.size() - at);
+      REQUIRE(*count == expected);
+      REQUIRE(std::equal(out.begin(), out.begin() + static_cast<long>(expected),
+                         model.begin() + static_cast<long>(std::min(at, model.size()))));
+    } else if (kind == 17) {
+      const std::size_t size = random.below(1600000);
+      REQUIRE(file->truncate(size).has_value());
+      model.resize(size);
+    } else if (random.chance(1, 3)) {
+      REQUIRE(file->commit().has_value());
+      REQUIRE_FALSE(file->dirty());
+      REQUIRE(read_all(*two, "random") == model);
+    }
+    REQUIRE(file->attributes().size_bytes == model.size());
+  }
+  REQUIRE(file->close().has_value());
+  REQUIRE(read_all(*two, "random") == model);
+}
+
+TEST_CASE("two clients write disjoint parts of one file and both parts are there") {
+  Pool pool(2, kArena, true);
+  auto one = pool.connect();
+  auto two = pool.connect();
+  const auto bytes = random_bytes(1000000, 3);
+  auto first = create(*one, "shared");
+  auto second = create(*two, "shared");
+  for (std::size_t at = 0, part = 0; at < bytes.size(); at += 10000, ++part) {
+    File& file = part % 2 == 0 ? *first : *second;
+    REQUIRE(file.write(at, ByteSpan(bytes).subspan(at, 10000)).has_value());
+  }
+  REQUIRE(first->close().has_value());
+  REQUIRE(second->close().has_value());
+  REQUIRE(read_all(*one, "shared") == bytes);
+  REQUIRE(read_all(*two, "shared") == bytes);
+}
+
+TEST_CASE("who made a file and commits it last does not cut what others have committed") {
+  Pool pool(2, kArena, true);
+  auto one = pool.connect();
+  auto two = pool.connect();
+  const auto bytes = random_bytes(400000, 3);
+  for (const bool truncate : {false, true}) {
+    const std::string name = truncate ? "truncated" : "created";
+    auto maker = create(*one, name, truncate);
+    auto joiner = create(*two, name, truncate);
+    REQUIRE(maker->write(0, ByteSpan(bytes).first(200000)).has_value());
+    REQUIRE(joiner->write(200000, ByteSpan(bytes).subspan(200000)).has_value());
+    REQUIRE(joiner->close().has_value());
+    REQUIRE(maker->close().has_value());
+    REQUIRE(read_all(*two, name) == bytes);
+  }
+}
+
+TEST_CASE("an image equal to the one before sends no data") {
+  Pool pool(2, kArena, true);
+  auto one = pool.connect();
+  const auto bytes = random_bytes(40 * kChunk, 4);
+  for (const char* name : {"app.N1.T1", "app.N1.T2"}) {
+    auto file = create(*one, name);
+    REQUIRE(file->write(0, bytes).has_value());
+    REQUIRE(file->close().has_value());
+    if (std::string_view(name) == "app.N1.T2") {
+      REQUIRE(file->figures().bytes_sent == 0);
+      REQUIRE(file->figures().bytes_existing == bytes.size());
+    }
+  }
+  REQUIRE(read_all(*one, "app.N1.T2") == bytes);
+}
+
+TEST_CASE("rewriting one range over and over takes no more space than one session may hold") {
+  Pool pool(1, 24 * limits::kMiB, false);
+  auto one = pool.connect();
+  auto file = create(*one, "again");
+  std::vector<std::byte> bytes;
+  for (std::uint64_t round = 0; round < 40; ++round) {
+    bytes = random_bytes(40 * kChunk, round);
+    REQUIRE(file->write(0, bytes).has_value());
+  }
+  REQUIRE(file->close().has_value());
+  REQUIRE(read_all(*one, "again") == bytes);
+}
+
+TEST_CASE("a full pool is ENOSPC, in bounded time, and what was there stays") {
+  Pool pool(2, 8 * limits::kMiB, false);
+  auto one = pool.connect();
+  const auto good = random_bytes(4 * limits::kMiB, 1);
+  auto file = create(*one, "good");
+  REQUIRE(file->write(0, good).has_value());
+  REQUIRE(file->close().has_value());
+  file = create(*one, "large");
+  Status status;
+  for (std::uint64_t at = 0; at < 64 && status.has_value(); ++at) {
+    status = file->write(at * limits::kMiB, ByteSpan(good).first(limits::kMiB));
+  }
+  if (status.has_value()) status = file->close();
+  REQUIRE_FALSE(status.has_value());
+  REQUIRE(status.error().code == Code::kNoSpace);
+  file.reset();
+  REQUIRE(read_all(*one, "good") == good);
+}
+
+TEST_CASE("a benefactor that dies in the middle of a write is avoided from then on") {
+  Pool pool(4, kArena, false);
+  auto one = pool.connect();
+  const auto bytes = random_bytes(8 * limits::kMiB, 7);
+  auto file = create(*one, "image");
+  REQUIRE(file->write(0, ByteSpan(bytes).first(limits::kMiB)).has_value());
+  pool.kill(2);
+  Status status;
+  for (std::size_t at = limits::kMiB; at < bytes.size() && status.has_value(); at += kChunk) {
+    status = file->write(at, ByteSpan(bytes).subspan(at, kChunk));
+  }
+  if (status.has_value()) status = file->close();
+  // What was stored on it before is lost; if the manager knows by now, the commit says so. Written
+  // again, the image goes to the others.
+  file.reset();
+  file = create(*one, "image", true);
+  REQUIRE(file->write(0, bytes).has_value());
+  REQUIRE(file->close().has_value());
+  REQUIRE(read_all(*one, "image") == bytes);
+}
+
+TEST_CASE("a read-only open keeps the version it was opened at") {
+  Pool pool(2, kArena, true);
+  auto one = pool.connect();
+  auto two = pool.connect();
+  const auto old_bytes = random_bytes(300000, 1);
+  const auto new_bytes = random_bytes(300000, 2);
+  auto file = create(*one, "f");
+  REQUIRE(file->write(0, old_bytes).has_value());
+  REQUIRE(file->close().has_value());
+  const auto id = two->resolve("f")->id;
+  auto reader = std::move(*two->open(id, reading()));
+  file = create(*one, "f", true);
+  REQUIRE(file->write(0, new_bytes).has_value());
+  REQUIRE(file->close().has_value());
+  std::vector<std::byte> out(300000);
+  REQUIRE(*reader->read(0, out) == out.size());
+  REQUIRE(out == old_bytes);
+  REQUIRE(reader->close().has_value());
+  REQUIRE(read_all(*two, "f") == new_bytes);
+}
+
+TEST_CASE("an aborted file is not there, and the name is free again") {
+  Pool pool(1, kArena, true);
+  auto one = pool.connect();
+  {
+    auto file = create(*one, "gone");
+    REQUIRE(file->write(0, random_bytes(200000, 1)).has_value());
+    file->abort();
+    REQUIRE_FALSE(file->write(0, random_bytes(10, 1)).has_value());
+    REQUIRE_FALSE(file->close().has_value());
+  }
+  for (int i = 0; i < 100 && one->lookup_fresh(kRootFile, "gone").has_value(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  REQUIRE(one->lookup_fresh(kRootFile, "gone").error().code == Code::kNotFound);
+  REQUIRE(create(*one, "gone")->close().has_value());
+}
+
+TEST_CASE("whole chunks in borrowed buffers, and reserved ranges, are written without a copy") {
+  Pool pool(2, kArena, true);
+  auto one = pool.connect();
+  const auto bytes = random_bytes(6 * kChunk + 100, 8);
+  auto file = create(*one, "adopted");
+  std::size_t at = 0;
+  for (; at < 3 * kChunk; at += kChunk) {
+    auto buffer = borrow_buffer(*one);
+    REQUIRE(buffer.has_value());
+    REQUIRE(buffer->headroom().size() >= 128);
+    REQUIRE(buffer->headroom().data() + buffer->headroom().size() == buffer->data().data());
+    std::memcpy(buffer->data().data(), bytes.data() + at, kChunk);
+    REQUIRE(write_adopted(*file, *buffer, at, buffer->data()).has_value());
+    REQUIRE_FALSE(*buffer);
+  }
+  while (at < bytes.size()) {
+    const auto span = file->reserve(at, bytes.size() - at);
+    REQUIRE(span.has_value());
+    std::memcpy(span->data(), bytes.data() + at, span->size());
+    REQUIRE(file->submit(at, span->size()).has_value());
+    at += span->size();
+  }
+  REQUIRE(file->close().has_value());
+  REQUIRE(read_all(*one, "adopted") == bytes);
+}
+
+TEST_CASE("a run within one chunk is seen where it lies, and anything else is read") {
+  Pool pool(2, kArena, false);
+  auto one = pool.connect();
+  const auto bytes = random_bytes(3 * kChunk + 100, 1);
+  auto file = create(*one, "seen");
+  REQUIRE(file->write(0, bytes).has_value());
+  REQUIRE(file->truncate(5 * kChunk).has_value());
+  REQUIRE(file->close().has_value());
+  auto two = pool.connect();
+  auto reader = open_reading(*two, "seen");
+  const auto seen_at = [&](std::uint64_t offset, std::size_t length) {
+    auto seen = view(*reader, offset, length);
+    REQUIRE(seen.has_value());
+    return std::vector<std::byte>(seen->bytes().begin(), seen->bytes().end());
+  };
+  const auto part = [&](std::size_t from, std::size_t length) {
+    return std::vector<std::byte>(bytes.begin() + static_cast<long>(from),
+                                  bytes.begin() + static_cast<long>(from + length));
+  };
+  REQUIRE(seen_at(0, kChunk) == part(0, kChunk));
+  REQUIRE(seen_at(2 * kChunk + 7, 1000) == part(2 * kChunk + 7, 1000));
+  REQUIRE(seen_at(kChunk - 10, 20).empty());
+  REQUIRE(seen_at(3 * kChunk + 90, 20).empty());
+  REQUIRE(seen_at(4 * kChunk, 20).empty());
+  REQUIRE(seen_at(5 * kChunk, 20).empty());
+}
+
+TEST_CASE("what is read ahead is checked before anyone gets it") {
+  const bool in_place = GENERATE(false, true);
+  Pool pool(2, kArena, false);
+  auto one = pool.connect();
+  const auto bytes = random_bytes(40 * kChunk, 1);
+  auto file = create(*one, "spoiled");
+  REQUIRE(file->write(0, bytes).has_value());
+  REQUIRE(file->close().has_value());
+  constexpr std::size_t kBad = 30;
+  REQUIRE(pool.spoil(ByteSpan(bytes).subspan(kBad * kChunk, kChunk)) == 1);
+  auto two = pool.connect();
+  auto reader = open_reading(*two, "spoiled");
+  std::vector<std::byte> out(kChunk);
+  for (std::size_t i = 0; i < 40; ++i) {
+    CAPTURE(i);
+    const ByteSpan expected = ByteSpan(bytes).subspan(i * kChunk, kChunk);
+    Status status;
+    bool equal = true;
+    if (in_place) {
+      const auto seen = view(*reader, i * kChunk, kChunk);
+      if (!seen.has_value()) status = fail(seen.error());
+      equal = !seen.has_value() || std::equal(expected.begin(), expected.end(),
+                                              seen->bytes().begin(), seen->bytes().end());
+    } else {
+      const auto count = reader->read(i * kChunk, out);
+      if (!count.has_value()) status = fail(count.error());
+      equal = !count.has_value() || std::equal(expected.begin(), expected.end(), out.begin());
+    }
+    REQUIRE(equal);
+    REQUIRE(status.has_value() == (i != kBad));
+    if (i == kBad) REQUIRE(status.error().code == Code::kDataLost);
+  }
+}
+
+TEST_CASE("threads that write, read and commit one file at once lose nothing") {
+  Pool pool(3, kArena, true);
+  auto one = pool.connect();
+  const auto bytes = random_bytes(4 * limits::kMiB, 10);
+  auto file = create(*one, "threads");
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  for (std::size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const std::size_t part = bytes.size() / 4;
+      for (std::size_t at = t * part; at < (t + 1) * part; at += 8192) {
+        if (!file->write(at, ByteSpan(bytes).subspan(at, 8192)).has_value()) ++failures;
+        std::vector<std::byte> out(8192);
+        const auto count = file->read(at, out);
+        if (!count.has_value() || std::memcmp(out.data(), bytes.data() + at, 8192) != 0) ++failures;
+      }
+      if (!file->commit().has_value()) ++failures;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  REQUIRE(failures == 0);
+  REQUIRE(file->close().has_value());
+  REQUIRE(read_all(*one, "threads") == bytes);
+}
+
+TEST_CASE("sync makes an image stored but private, and any other file a version") {
+  Pool pool(2, kArena, true);
+  auto one = pool.connect();
+  auto two = pool.connect();
+  const auto bytes = random_bytes(200000, 1);
+  auto image = create(*one, "app.N2.T3");
+  REQUIRE(image->write(0, bytes).has_value());
+  REQUIRE(image->sync().has_value());
+  REQUIRE(image->figures().bytes_sent >= bytes.size());
+  REQUIRE(image->dirty());
+  REQUIRE(two->lookup_fresh(kRootFile, "app.N2.T3").error().code == Code::kNotFound);
+  auto other = create(*one, "other");
+  REQUIRE(other->write(0, bytes).has_value());
+  REQUIRE(other->sync().has_value());
+  REQUIRE_FALSE(other->dirty());
+  REQUIRE(read_all(*two, "other") == bytes);
+  REQUIRE(image->close().has_value());
+  REQUIRE(other->close().has_value());
+  REQUIRE(read_all(*two, "app.N2.T3") == bytes);
+  // Opened again by number, it is still known as an image.
+  const auto id = one->resolve("app.N2.T3")->id;
+  OpenFlags flags;
+  flags.write = true;
+  image = std::move(*one->open(id, flags));
+  REQUIRE(image->write(0, ByteSpan(bytes).first(100)).has_value());
+  REQUIRE(image->sync().has_value());
+  REQUIRE(image->dirty());
+  REQUIRE(image->close().has_value());
+}
+
+TEST_CASE("close=early returns at once and the version follows") {
+  Pool pool(2, kArena, true);
+  Options options;
+  options.close_mode = CloseMode::kEarly;
+  auto one = pool.connect(options);
+  const auto bytes = random_bytes(500000, 1);
+  auto file = create(*one, "early");
+  REQUIRE(file->write(0, bytes).has_value());
+  REQUIRE(file->close().has_value());
+  file.reset();
+  REQUIRE(read_all(*one, "early") == bytes);
+}
+
+TEST_CASE("names, attributes and directories are right through the cache") {
+  Pool pool(1, kArena, true);
+  auto one = pool.connect();
+  auto two = pool.connect();
+  const auto directory = one->make_directory(kRootFile, "d", Owner{0755, 1, 2});
+  REQUIRE(directory.has_value());
+  REQUIRE(two->lookup(directory->id, "x").error().code == Code::kNotFound);
+  auto file = std::move(*one->create(directory->id, "x", writing(), Owner{}));
+  REQUIRE(file->close().has_value());
+  REQUIRE(one->read_directory(directory->id)->size() == 1);
+  REQUIRE(two->lookup_fresh(directory->id, "x").has_value());
+  msg::Rename rename;
+  rename.from_parent = directory->id;
+  rename.from_name = "x";
+  rename.to_parent = kRootFile;
+  rename.to_name = "y";
+  REQUIRE(one->rename(rename).has_value());
+  REQUIRE(one->lookup(directory->id, "x").error().code == Code::kNotFound);
+  REQUIRE(one->resolve("y").has_value());
+  REQUIRE(one->remove(kRootFile, "d", true).has_value());
+  REQUIRE(one->remove(kRootFile, "y", false).has_value());
+  REQUIRE(one->read_directory(kRootFile)->empty());
+}
+
+TEST_CASE("a file that comes and goes costs four calls, and its directory's times are known") {
+  Pool pool(1, kArena, true);
+  auto one = pool.connect();
+  const auto served = [&] { return one->stat_pool()->requests_served; };
+  std::int64_t before = one->attributes(kRootFile)->mtime_ns;
+  const auto changed = [&] {
+    const std::int64_t now = one->attributes(kRootFile)->mtime_ns;
+    return std::exchange(before, now) < now;
+  };
+  constexpr std::uint64_t kFiles = 50;
+  const std::uint64_t start = served();
+  for (std::uint64_t i = 0; i < kFiles; ++i) {
+    const std::string name = "file" + std::to_string(i);
+    auto file = std::move(*one->create(kRootFile, name, writing(), Owner{}));
+    REQUIRE(file->commit().has_value());
+    REQUIRE(changed());
+    REQUIRE(file->close().has_value());
+    REQUIRE(one->lookup(kRootFile, name)->version == 1);
+    REQUIRE(one->remove(kRootFile, name, false).has_value());
+    REQUIRE(changed());
+    REQUIRE(one->lookup(kRootFile, name).error().code == Code::kNotFound);
+  }
+  // Open, commit, close, remove, and the last look-up; a few for heartbeats and leases that end.
+  REQUIRE(served() - start <= 5 * kFiles + 20);
+}
+
+TEST_CASE("what a client knows of its own commit is taken back at once when another one commits") {
+  Pool pool(1, kArena, true);
+  auto one = pool.connect();
+  auto two = pool.connect();
+  auto file = std::move(*one->create(kRootFile, "f", writing(), Owner{}));
+  REQUIRE(file->close().has_value());
+  const FileId id = one->lookup(kRootFile, "f")->id;
+  auto other = std::move(*two->open(id, writing()));
+  const std::vector<std::byte> bytes = random_bytes(100, 1);
+  REQUIRE(other->write(0, bytes).has_value());
+  REQUIRE(other->close().has_value());
+  // Sooner than the cache's lease ends.
+  const Time until = pool.clock.now() + limits::kCacheLease * 9 / 10;
+  while (one->attributes(id)->size_bytes != 100 && pool.clock.now() < until) {
+    std::this_thread::yield();
+  }
+  REQUIRE(one->attributes(id)->size_bytes == 100);
+  REQUIRE(one->lookup(kRootFile, "f")->version == 2);
+}
+
+TEST_CASE("a directory that is gone through name by name is asked for in pages") {
+  Pool pool(1, kArena, true);
+  auto one = pool.connect();
+  auto two = pool.connect();
+  constexpr int kNames = 200;
+  const auto name = [](int i) { return "d" + std::to_string(1000 + i); };
+  for (int i = 0; i < kNames; ++i) {
+    REQUIRE(one->make_directory(kRootFile, name(i), Owner{0755, 1, 2}).has_value());
+  }
+  const std::uint64_t start = two->stat_pool()->requests_served;
+  for (int i = 0; i < kNames; ++i) {
+    REQUIRE(two->lookup(kRootFile, name(i))->type == FileType::kDirectory);
+    // As long as the page is under way, each name is asked for.
+    if (i == 2 * static_cast<int>(LookAhead::kMissesFirst)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+  REQUIRE(two->stat_pool()->requests_served - start <= kNames / 2);
+  // Told of the change, not left with what the page said.
+  REQUIRE(one->remove(kRootFile, name(kNames - 1), true).has_value());
+  for (int i = 0; i < 100 && two->lookup(kRootFile, name(kNames - 1)).has_value(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  REQUIRE(two->lookup(kRootFile, name(kNames - 1)).error().code == Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace stdchk::client::test

@@ -1,0 +1,81 @@
+#include "core/image_name.h"
+#include "core/units.h"
+#include "tests/support/catch.h"
+
+using namespace stdchk;
+
+TEST_CASE("sizes are whole or decimal numbers with a binary unit") {
+  CHECK(parse_bytes("0").value() == 0);
+  CHECK(parse_bytes("1048576").value() == 1048576);
+  CHECK(parse_bytes("64k").value() == 65536);
+  CHECK(parse_bytes("512M").value() == 512ULL << 20);
+  CHECK(parse_bytes("2GiB").value() == 2ULL << 30);
+  CHECK(parse_bytes("2gb").value() == 2ULL << 30);
+  CHECK(parse_bytes("3.5TB").value() == 7ULL << 39);
+  CHECK(parse_bytes("1P").value() == 1ULL << 50);
+  CHECK(parse_bytes("12B").value() == 12);
+  CHECK(parse_bytes("0.0009765625k").value() == 1);
+  CHECK(parse_bytes("1.50000000000000000000M").value() == 1536 << 10);
+  CHECK(parse_bytes("9223372036854775807").value() == 9223372036854775807ULL);
+  CHECK(parse_rate("200M/s").value() == 200ULL << 20);
+  CHECK(parse_rate("200M").value() == 200ULL << 20);
+}
+
+TEST_CASE("what is not exactly a size is an error") {
+  for (const char* text : {"",
+                           " ",
+                           "G",
+                           "-1",
+                           "+1",
+                           "1 G",
+                           "1G ",
+                           "3.5XB",
+                           "1.5",
+                           "0.1k",
+                           "1.",
+                           ".5G",
+                           "1e3",
+                           "1Gi",
+                           "1GiBB",
+                           "1KK",
+                           "0x10",
+                           "1,5G",
+                           "9223372036854775808",
+                           "8192P",
+                           "99999999999999999999",
+                           "1.000000000000000000001G",
+                           "1GiB/s",
+                           "1BB",
+                           "1BiB"}) {
+    INFO(text);
+    const auto parsed = parse_bytes(text);
+    REQUIRE_FALSE(parsed.has_value());
+    CHECK(parsed.error().code == Code::kInvalidArgument);
+  }
+  CHECK_FALSE(parse_rate("1M/m").has_value());
+  CHECK_FALSE(parse_rate("/s").has_value());
+}
+
+TEST_CASE("sizes are written with at most four digits") {
+  CHECK(format_bytes(0) == "0 B");
+  CHECK(format_bytes(1023) == "1023 B");
+  CHECK(format_bytes(1024) == "1.0 KiB");
+  CHECK(format_bytes(1536) == "1.5 KiB");
+  CHECK(format_bytes((1 << 20) - 1) == "1.0 MiB");
+  CHECK(format_bytes(1000ULL << 20) == "1000 MiB");
+  CHECK(format_bytes(512ULL << 30) == "512.0 GiB");
+  CHECK(format_bytes(~0ULL) == "16.0 EiB");
+}
+
+TEST_CASE("image names have an application, a node and a timestep") {
+  CHECK(parse_image_name("heat.N3.T120") == ImageName{"heat", 3, 120});
+  CHECK(parse_image_name("my.app.v2.N0.T007") == ImageName{"my.app.v2", 0, 7});
+  CHECK(parse_image_name("a.N18446744073709551615.T0") == ImageName{"a", ~0ULL, 0});
+  for (const char* name :
+       {"", "heat", "heat.N3", "heat.T120", "heat.T120.N3", ".N3.T120", "heat.N3.T120.tmp",
+        "heat.N.T1", "heat.N1.T", "heat.N-1.T1", "heat.N+1.T1", "heat.n1.t1", "heat.N1x.T1",
+        "heat.N1.T18446744073709551616", "heat.N 1.T1", "heatN1.T1", "dir/heat.N1.T1"}) {
+    INFO(name);
+    CHECK_FALSE(parse_image_name(name).has_value());
+  }
+}

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "client/filesystem.h"
+
+namespace stdchk::test {
+
+using Bytes = std::vector<std::byte>;
+
+/// A MemoryFile is a file, directory or symbolic link of a MemoryPool.
+struct MemoryFile {
+  Attributes attributes;
+  std::shared_ptr<const Bytes> content = std::make_shared<Bytes>();
+  std::map<std::string, FileId> children;
+  std::string target;
+  std::map<std::string, std::string> xattrs;
+  const void* pending_of = nullptr;  ///< the connection that alone sees a file never committed
+  FileId parent;
+  std::string name;
+};
+
+class MemoryFilesystem;
+
+/// A MemoryPool is what several MemoryFilesystems share: a pool without processes, with names,
+/// versions and session semantics as docs/architecture.md has them, so that the mount can be tested
+/// alone.
+///
+/// Threads: any. Not: bounded, durable or fast.
+class MemoryPool {
+ public:
+  MemoryPool();
+
+  std::mutex mutex;
+  std::map<FileId, std::shared_ptr<MemoryFile>> files;
+  std::vector<MemoryFilesystem*> connections;
+  std::vector<msg::ListAborted::Entry> aborted;
+  std::uint64_t next_file = 2;
+  std::uint64_t capacity_bytes = std::uint64_t{16} << 30;
+  std::int64_t last_ns = 0;
+
+  /// Wall time that never repeats.
+  std::int64_t now_ns();
+  std::shared_ptr<MemoryFile> find(FileId id);
+};
+
+/// What the openers for writing of one file on one connection share.
+struct MemorySession {
+  std::shared_ptr<MemoryFile> file;
+  Bytes bytes;                                     ///< the file as this session sees it
+  std::map<std::uint64_t, std::uint64_t> written;  ///< from -> to, apart from each other
+  bool cut = false;
+  std::uint64_t cut_bytes = 0;
+  bool set_size = false;
+  bool dirty = false;
+  std::int64_t mtime_ns = 0;
+  Version version = 0;
+  int openers = 0;
+  std::mutex mutex;
+
+  void mark(std::uint64_t from, std::uint64_t to);
+  void forget_changes();
+};
+
+/// A MemoryFilesystem is one connection to a MemoryPool: the client::Filesystem for tests of the
+/// mount.
+class MemoryFilesystem final : public client::Filesystem {
+ public:
+  explicit MemoryFilesystem(std::shared_ptr<MemoryPool> pool);
+  ~MemoryFilesystem() override;
+
+  void set_cache_events(client::CacheEvents events) override;
+  msg::PoolConfig config() const override { return {1 << 20, 4, true, "", 0}; }
+  Result<Attributes> lookup(FileId parent, std::string_view name) override;
+  Result<Attributes> lookup_fresh(FileId parent, std::string_view name) override;
+  Result<Attributes> attributes(FileId file) override;
+  Result<Attributes> resolve(std::string_view path) override;
+  Result<std::vector<msg::DirectoryEntry>> read_directory(FileId directory) override;
+  Result<Attributes> set_attributes(const msg::SetAttributes& change) override;
+  Result<Attributes> make_directory(FileId parent, std::string_view name,
+                                    client::Owner owner) override;
+  Result<Attributes> make_symlink(FileId parent, std::string_view name, std::string_view target,
+                                  client::Owner owner) override;
+  Result<std::string> read_symlink(FileId file) override;
+  Status remove(FileId parent, std::string_view name, bool directory) override;
+  Status rename(const msg::Rename& change) override;
+  Status set_xattr(const msg::SetXattr& change) override;
+  Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
+  Result<msg::StatPool::Reply> stat_pool() override;
+  Result<std::unique_ptr<client::File>> open(FileId file, client::OpenFlags flags) override;
+  Result<std::unique_ptr<client::File>> create(FileId parent, std::string_view name,
+                                               client::OpenFlags flags,
+                                               client::Owner owner) override;
+  Result<std::pair<Attributes, ChunkMap>> map(FileId file) override;
+  Result<std::vector<msg::BenefactorInfo>> benefactors() override;
+  Result<msg::DrainNow::Reply> drain(FileId below) override;
+  Result<std::vector<msg::ListAborted::Entry>> aborted() override;
+
+ private:
+  friend class MemoryOpenFile;
+
+  std::shared_ptr<MemoryFile> child(FileId parent, std::string_view name);
+  Result<std::shared_ptr<MemoryFile>> make(FileId parent, std::string_view name, FileType type,
+                                           client::Owner owner);
+  void unlink_entry(MemoryFile& parent, const std::string& name);
+  Attributes seen(const MemoryFile& file);
+  std::unique_ptr<client::File> open_locked(std::shared_ptr<MemoryFile> file,
+                                            client::OpenFlags flags);
+  Status commit(MemorySession& session);
+  void end(const std::shared_ptr<MemorySession>& session, bool list_as_aborted);
+  void tell_others(FileId file, FileId parent, const std::string& name);
+
+  std::shared_ptr<MemoryPool> pool_;
+  std::map<FileId, std::shared_ptr<MemorySession>> sessions_;  ///< guarded by the pool's mutex
+  std::mutex events_mutex_;
+  client::CacheEvents events_;
+};
+
+}  // namespace stdchk::test

@@ -1,0 +1,184 @@
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "manager/import.h"
+#include "manager/journal_codec.h"
+#include "manager/sqlite_journal.h"
+#include "manager/state.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stdchk;
+using namespace stdchk::manager;
+
+struct TemporaryDirectory {
+  TemporaryDirectory() {
+    std::string name = "/tmp/stdchk-journal-XXXXXX";
+    path = ::mkdtemp(name.data());
+  }
+  ~TemporaryDirectory() { std::filesystem::remove_all(path); }
+  std::string path;
+};
+
+Chunk some_chunk() {
+  Chunk chunk;
+  chunk.name.bytes[3] = std::byte{9};
+  chunk.length = 1000;
+  chunk.crc = 77;
+  chunk.copies = {{BenefactorId{1}, 64}, {BenefactorId{2}, 128}};
+  return chunk;
+}
+
+std::vector<Command> one_of_each() {
+  CommitVersion commit;
+  commit.file = {10};
+  commit.create = NewName{kRootFile, "a", 0644, 1, 2, 3, {{"user.a", std::string("\0b", 2)}}};
+  commit.cut_before = true;
+  commit.cut_bytes = 4;
+  commit.set_size = true;
+  commit.size_bytes = 5000;
+  commit.mtime_ns = -6;
+  commit.now_ns = 7;
+  commit.written = {{some_chunk()}, {{0, 1000, 0, 0}, {2000, 10, 5, 0}}};
+  commit.mirror = true;
+  RestoreFile restore;
+  restore.attributes = {{11}, FileType::kRegular, 0600, 1, 2, 1, 500, 0, 3, 4, 5, 6};
+  restore.parent = kRootFile;
+  restore.name = "r";
+  restore.xattrs = {{"user.b", "c"}};
+  restore.map = {{some_chunk()}, {{0, 500, 0, 0}}};
+  restore.drained = restore.evicted = restore.in_drain = restore.stale_in_drain = true;
+  restore.sequence = 8;
+  msg::MirrorChange change{msg::MirrorKind::kExchange, "p", "q", {10}, 2, 0644, 1, 2, 3};
+  return {BeginEpoch{{3}},
+          AddBenefactor{{1}, 11, 12, 1 << 20, "host"},
+          commit,
+          AddDirectory{{20}, kRootFile, "d", 0755, 1, 2, 9, true},
+          AddSymlink{{22}, kRootFile, "s", "d/a", 3, 4, 9, true},
+          RemoveName{kRootFile, "x", true, 1, true},
+          RenameName{{20}, "a", kRootFile, "b", true, true, 10, true},
+          ChangeAttributes{{{}, {10}, 31, 0600, 1, 2, 3, 4}, 5, true},
+          ChangeXattr{{{}, {10}, "user.k", "v", msg::XattrMode::kReplace, true}, 11},
+          DrainStarted{{10}},
+          Drained{{10}, 2},
+          Evict{{10}, 2, {0, 5}},
+          Mirrored{4},
+          MoveChunks{{1}, {{64, 128}, {256, 0}}},
+          restore,
+          RestoreCounters{{3}, 4, 5},
+          RestoreMirror{6, change}};
+}
+
+std::vector<Command> snapshot_of(const State& state) {
+  std::vector<Command> out;
+  state.snapshot([&](Command command) { out.push_back(std::move(command)); });
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("every command is read back as it was written") {
+  const std::vector<Command> commands = one_of_each();
+  CHECK(commands.size() == std::variant_size_v<Command>);
+  for (const Command& command : commands) {
+    std::vector<std::byte> bytes;
+    REQUIRE(encode_command(command, bytes));
+    const auto back = decode_command(bytes);
+    REQUIRE(back);
+    CHECK(back->index() == command.index());
+    CHECK(*back == command);
+  }
+}
+
+TEST_CASE("bytes that are no command are corrupt, whatever they are") {
+  std::vector<std::byte> bytes;
+  REQUIRE(encode_command(one_of_each()[2], bytes));
+  CHECK_FALSE(decode_command({}));
+  CHECK(decode_command(ByteSpan(bytes).first(16)).error().code == Code::kCorrupt);
+  Prng prng(5);
+  for (int i = 0; i < 3000; ++i) {
+    std::vector<std::byte> bad = bytes;
+    for (int k = 0; k < 3; ++k) {
+      bad[prng.below(bad.size())] = static_cast<std::byte>(prng.next());
+    }
+    const auto decoded = decode_command(bad);  // an answer, or kCorrupt; never anything else
+    if (!decoded) REQUIRE(decoded.error().code == Code::kCorrupt);
+  }
+}
+
+TEST_CASE("a database gives back what was durable, also after a snapshot, and is locked") {
+  TemporaryDirectory directory;
+  SystemClock clock;
+  Reactor reactor(clock);
+  State state;
+  std::vector<int> order;
+  {
+    auto journal = SqliteJournal::open(directory.path + "/state");
+    REQUIRE(journal);
+    CHECK(SqliteJournal::open(directory.path + "/state").error().code == Code::kBusy);
+    REQUIRE((*journal)->load(reactor, [](const Command&) -> Status { return {}; }));
+    const auto run = [&](const Command& command, int number) {
+      REQUIRE(state.apply(command));
+      (*journal)->append(command, [&order, number](const Status& status) {
+        REQUIRE(status);
+        order.push_back(number);
+      });
+    };
+    run(BeginEpoch{{1}}, 0);
+    for (int i = 1; i < 500; ++i) {
+      run(AddDirectory{{static_cast<std::uint64_t>(100 + i)}, kRootFile, "d" + std::to_string(i)},
+          i);
+    }
+    (*journal)->write_snapshot(snapshot_of(state));
+    run(RemoveName{kRootFile, "d7", true}, 500);
+    for (int i = 0; i < 1000 && order.size() < 501; ++i) {
+      reactor.run_once(std::chrono::milliseconds(10));
+    }
+    REQUIRE(order.size() == 501);
+    for (int i = 0; i <= 500; ++i) REQUIRE(order[static_cast<std::size_t>(i)] == i);
+    (*journal)->stop();
+  }
+  auto again = SqliteJournal::open(directory.path + "/state");
+  REQUIRE(again);
+  State loaded;
+  std::size_t commands = 0;
+  REQUIRE((*again)->load(reactor, [&](const Command& command) -> Status {
+    ++commands;
+    if (const auto outcome = loaded.apply(command); !outcome) return fail(outcome.error());
+    return {};
+  }));
+  CHECK(commands == 1 + 1 + 499 + 1);  // counters, root, directories; and the removal after it
+  CHECK(snapshot_of(loaded) == snapshot_of(state));
+}
+
+TEST_CASE("a drain directory is shown as drained files that are nowhere in memory") {
+  TemporaryDirectory directory;
+  const std::string& root = directory.path;
+  std::filesystem::create_directories(root + "/heat/deep");
+  std::filesystem::create_directories(root + "/.stdchk-drain");
+  std::ofstream(root + "/.stdchk-drain/9.1") << "left over";
+  std::ofstream(root + "/heat/deep/heat.N1.T2") << std::string(1000, 'x');
+  std::ofstream(root + "/empty");
+  std::filesystem::create_symlink("heat/deep", root + "/link");
+  ::chmod((root + "/empty").c_str(), 0640);
+  State state;
+  REQUIRE(import_drained(root, [&](Command command) { REQUIRE(state.apply(command)); }));
+  const auto find = [&](FileId parent, const char* name) {
+    const auto found = state.lookup(parent, name, {});
+    REQUIRE(found);
+    return *found;
+  };
+  CHECK(state.file_count() == 6);
+  CHECK(find(kRootFile, "empty")->mode == 0640);
+  CHECK(find(kRootFile, "link")->target == "heat/deep");
+  const File* image = find(find(find(kRootFile, "heat")->id, "deep")->id, "heat.N1.T2");
+  const Attributes attributes = state.attributes(*image);
+  CHECK(attributes.size_bytes == 1000);
+  CHECK(attributes.drain == DrainState::kDrained);
+  CHECK(state.map_page(image->newest, 0, 9).chunks.at(0).copies.empty());
+  CHECK_FALSE(std::filesystem::exists(root + "/.stdchk-drain/9.1"));
+}

@@ -1,0 +1,398 @@
+#include "manager/service.h"
+
+#include <algorithm>
+
+#include "tests/unit/manager/world.h"
+
+namespace {
+
+using namespace stdchk;
+using namespace stdchk::manager;
+using namespace stdchk::manager::test;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kArena = 64 * limits::kMiB;
+
+}  // namespace
+
+TEST_CASE("who does not know the secret is refused, and so is who has not registered") {
+  World world;
+  world.start();
+  Actor stranger(world, "stranger");
+  CHECK(stranger.call(msg::RegisterClient{}).error().code == Code::kRefused);
+  CHECK(stranger.call(msg::RegisterBenefactor{}).error().code == Code::kRefused);
+  CHECK(stranger.call(msg::Lookup{{}, kRootFile, "a"}).error().code == Code::kRefused);
+  CHECK(stranger.call(msg::StatPool{}).error().code == Code::kRefused);
+  TestClient client(world, "client");
+  CHECK(stranger.call(msg::Lookup{client.id, kRootFile, "a"}).error().code == Code::kRefused);
+  TestClient other(world, "other");
+  CHECK(other.call(msg::Lookup{client.id, kRootFile, "a"}).error().code == Code::kRefused);
+}
+
+TEST_CASE("a file is its client's alone until its commit, then everyone's, also after a restart") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  FileId file;
+  {
+    TestClient client(world, "client");
+    TestClient other(world, "other");
+    const auto opened = client.create("a", 4096);
+    REQUIRE(opened);
+    CHECK(opened->created);
+    REQUIRE(opened->grants.size() == 1);
+    CHECK(client.lookup("a").has_value());
+    CHECK(other.lookup("a").error().code == Code::kNotFound);
+    const auto reply =
+        client.call(TestClient::commit_of(opened->session, opened->grants[0], 0, 1000, 7));
+    REQUIRE(reply);
+    CHECK(reply->attributes.size_bytes == 1000);
+    CHECK(reply->attributes.version == 1);
+    file = opened->attributes.id;
+    const auto seen = other.lookup("a");
+    REQUIRE(seen);
+    CHECK(seen->id == file);
+    const auto map = other.call(msg::GetMap{other.id, file});
+    REQUIRE(map);
+    REQUIRE(map->page.chunks.size() == 1);
+    CHECK(map->page.chunks[0].copies[0].offset == opened->grants[0].offset);
+  }
+  world.restart();
+  TestClient again(world, "again");
+  const auto seen = again.lookup("a");
+  REQUIRE(seen);
+  CHECK(seen->id == file);
+  CHECK(seen->size_bytes == 1000);
+}
+
+TEST_CASE("what was answered survives a power cut; what was not may be gone, the rest is whole") {
+  World world;
+  world.start();
+  {
+    TestClient client(world, "client");
+    REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "kept", 0755}));
+    world.journal.set_automatic(false);
+    bool answered = false;
+    // Not answered before it is durable.
+    auto peer_call = [&] {
+      const auto reply = client.call(msg::MakeDirectory{client.id, kRootFile, "cut", 0755});
+      answered = reply.has_value();
+    };
+    peer_call();
+    CHECK_FALSE(answered);
+  }
+  world.journal.drop_unsynced();
+  world.stop();
+  world.journal.set_automatic(true);
+  world.start();
+  TestClient client(world, "client2");
+  CHECK(client.lookup("kept").has_value());
+  CHECK(client.lookup("cut").error().code == Code::kNotFound);
+}
+
+TEST_CASE("M1: a commit names only what lies in the session's grants or what the pool has") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  const auto opened = client.create("a", 8192);
+  REQUIRE(opened);
+  const Grant grant = opened->grants.at(0);
+  const auto refused = [&](msg::Commit commit) {
+    return client.call(std::move(commit)).error().code == Code::kInvalidArgument;
+  };
+  const SessionId session = opened->session;
+  CHECK(refused(TestClient::commit_of(session, grant, grant.length, 1000, 7)));
+  CHECK(refused(TestClient::commit_of(session, grant, 32, 1000, 7)));
+  CHECK(refused(TestClient::commit_of(session, grant, grant.length - 1024, 1000, 7)));
+  CHECK(refused(TestClient::commit_of(session, {{}, {99}, 0, 9999}, 0, 1000, 7)) == false);
+  auto overlapping = TestClient::commit_of(session, grant, 0, 1000, 7);
+  overlapping.written.chunks.push_back(overlapping.written.chunks[0]);
+  overlapping.written.chunks[1].name.bytes[0] = std::byte{8};
+  overlapping.written.slices.push_back({1000, 1000, 0, 1});
+  CHECK(refused(overlapping));
+  auto unused = TestClient::commit_of(session, grant, 0, 1000, 7);
+  unused.written.chunks.push_back(unused.written.chunks[0]);
+  CHECK(refused(unused));
+  REQUIRE(client.call(TestClient::commit_of(session, grant, 0, 1000, 7)));
+  CHECK(refused(TestClient::commit_of(session, grant, 64, 1000, 9, 1000)));
+  REQUIRE(client.call(TestClient::commit_of(session, grant, 1088, 1000, 9, 1000)));
+}
+
+TEST_CASE("the same chunk written by two clients is kept once and the second extent goes back") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  REQUIRE(client.write("a", 1000, 7));
+  const std::uint64_t free = world.service->space().free_bytes(benefactor.id);
+  REQUIRE(client.write("b", 1000, 7));
+  CHECK(world.service->space().free_bytes(benefactor.id) == free);
+  CHECK(world.service->state().chunks().chunk_count() == 1);
+}
+
+TEST_CASE("all space comes back when files are removed and sessions end") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  REQUIRE(client.write("a", 1000, 0));
+  REQUIRE(client.write("b", 100000, 0));
+  const auto open = client.create("c", 1 << 20);
+  REQUIRE(open);
+  CHECK(world.service->space().free_bytes(benefactor.id) < kArena - (1 << 20));
+  REQUIRE(client.call(msg::CloseSession{open->session}));
+  REQUIRE(client.call(msg::Remove{client.id, kRootFile, "a"}));
+  REQUIRE(client.call(msg::Remove{client.id, kRootFile, "b"}));
+  world.turn();
+  CHECK(world.service->space().free_bytes(benefactor.id) == kArena);
+}
+
+TEST_CASE("M4: a chunk answered as existing stays until the session ends") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  REQUIRE(client.write("a", 1000, 7));
+  const auto open = client.create("b");
+  REQUIRE(open);
+  ChunkName name;
+  name.bytes[0] = std::byte{7};
+  const auto placed = client.call(msg::Place{open->session, {{name, 1000}}, 0, {}, {}});
+  REQUIRE(placed);
+  REQUIRE(placed->existing.size() == 1);
+  REQUIRE(client.call(msg::Remove{client.id, kRootFile, "a"}));
+  world.turn();
+  CHECK(world.service->space().free_bytes(benefactor.id) < kArena);
+  msg::Commit commit;
+  commit.session = open->session;
+  commit.written.chunks = {placed->existing[0].chunk};
+  commit.written.slices = {{0, 1000, 0, 0}};
+  commit.end = true;
+  REQUIRE(client.call(commit));
+  REQUIRE(client.call(msg::Remove{client.id, kRootFile, "b"}));
+  world.turn();
+  CHECK(world.service->space().free_bytes(benefactor.id) == kArena);
+}
+
+TEST_CASE("M3: a client that was silent has its space quarantined until it is fenced") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  benefactor.fences = false;
+  TestClient client(world, "client");
+  const auto open = client.create("a", 1 << 20);
+  REQUIRE(open);
+  for (int i = 0; i < 14; ++i) {
+    world.pass(500ms);
+    benefactor.beat();
+  }
+  CHECK(client.call(msg::StatPool{}).error().code == Code::kFenced);
+  CHECK_FALSE(benefactor.all<msg::FenceClient>().empty());
+  CHECK(benefactor.all<msg::FenceClient>().back().client == client.id);
+  CHECK(world.service->space().free_bytes(benefactor.id) < kArena);
+  REQUIRE_FALSE(client.notices.empty());
+  CHECK(client.notices.back().fenced == std::vector<SessionId>{open->session});
+  benefactor.fences = true;
+  world.pass(2s);
+  CHECK(world.service->space().free_bytes(benefactor.id) == kArena);
+}
+
+TEST_CASE("M3: an abandoned extent is not granted before its client is fenced") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  const auto open = client.create("a", 1 << 20);
+  REQUIRE(open);
+  const Grant grant = open->grants.at(0);
+  auto commit = TestClient::commit_of(open->session, grant, 0, 1000, 7);
+  commit.abandoned = {{grant.benefactor, grant.offset + 4096}};
+  commit.end = true;
+  REQUIRE(client.call(commit));
+  CHECK(world.service->space().free_bytes(benefactor.id) == kArena - grant.length);
+  for (const auto& fence : benefactor.all<msg::FenceClient>()) CHECK(fence.client != client.id);
+  REQUIRE(client.call(msg::GoodbyeClient{client.id}));
+  world.turn();
+  CHECK(world.service->space().free_bytes(benefactor.id) == kArena - extent_bytes(1000));
+}
+
+TEST_CASE(
+    "after a restart nothing is granted on an arena before clients of earlier epochs are fenced") {
+  World world;
+  world.start();
+  {
+    TestBenefactor benefactor(world, "b1", 1, kArena);
+    TestClient client(world, "client");
+    REQUIRE(client.write("a", 1000, 7));
+  }
+  world.restart();
+  Actor early(world, "early");
+  TestClient client(world, "client2");
+  CHECK(client.write("x", 1000, 8).error().code == Code::kNoSpace);
+  TestBenefactor again(world, "b1", 1, kArena);
+  CHECK(again.id == BenefactorId{1});
+  REQUIRE(again.all<msg::FenceClient>().size() == 1);
+  CHECK(again.all<msg::FenceClient>()[0].and_older);
+  CHECK(world.service->space().free_bytes(again.id) == kArena - extent_bytes(1000));
+  CHECK(client.write("b", 1000, 8).has_value());
+  TestBenefactor other(world, "b2", 2, kArena);
+  CHECK(other.id == BenefactorId{2});
+}
+
+TEST_CASE("a lost link costs a client nothing while its lease lasts") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  const auto open = client.create("a", 4096);
+  REQUIRE(open);
+  const ClientId before = client.id;
+  client.disconnect();
+  client.connect();
+  client.register_now();
+  CHECK(client.id == before);
+  CHECK(client.call(TestClient::commit_of(open->session, open->grants[0], 0, 1000, 7)).has_value());
+}
+
+TEST_CASE("a repeated request is answered and not done again") {
+  World world;
+  world.start();
+  TestClient client(world, "client");
+  const msg::MakeDirectory request{client.id, kRootFile, "d", 0755};
+  const std::uint64_t id = rpc::next_call_id();
+  const auto first = client.call(request, id);
+  REQUIRE(first);
+  const auto second = client.call(request, id);
+  REQUIRE(second);
+  CHECK(*first == *second);
+  CHECK(client.call(request).error().code == Code::kExists);
+}
+
+TEST_CASE("a map in parts commits as one, a repeated part is known") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  const auto open = client.create("a", 8192);
+  REQUIRE(open);
+  auto part = TestClient::commit_of(open->session, open->grants[0], 0, 1000, 7);
+  part.last = false;
+  REQUIRE(client.call(part));
+  REQUIRE(client.call(part));
+  CHECK(world.service->state().file(open->attributes.id)->newest.version == 0);
+  auto last = TestClient::commit_of(open->session, open->grants[0], 1088, 1000, 8, 1000);
+  last.part = 1;
+  const auto reply = client.call(last);
+  REQUIRE(reply);
+  CHECK(reply->attributes.size_bytes == 2000);
+  CHECK(reply->attributes.version == 1);
+}
+
+TEST_CASE("N-to-1: two clients that write disjoint parts of one file both find them in the end") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient one(world, "one");
+  TestClient two(world, "two");
+  const auto first = one.create("a", 4096);
+  const auto second = two.create("a", 4096);
+  REQUIRE((first && second));
+  CHECK(first->attributes.id == second->attributes.id);
+  CHECK_FALSE(second->created);
+  REQUIRE(one.call(TestClient::commit_of(first->session, first->grants[0], 0, 1000, 7)));
+  const auto reply =
+      two.call(TestClient::commit_of(second->session, second->grants[0], 0, 1000, 8, 1000));
+  REQUIRE(reply);
+  CHECK(reply->attributes.size_bytes == 2000);
+  CHECK(reply->attributes.version == 2);
+  CHECK(reply->conflicts == 0);
+  const auto over =
+      one.call(TestClient::commit_of(first->session, first->grants[0], 1088, 500, 9, 1200));
+  REQUIRE(over);
+  CHECK(over->conflicts == 1);
+}
+
+TEST_CASE("an unlinked open file can be written, committed and read by its session") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  const auto open = client.create("a", 4096);
+  REQUIRE(open);
+  REQUIRE(client.call(msg::Remove{client.id, kRootFile, "a"}));
+  CHECK(client.lookup("a").error().code == Code::kNotFound);
+  REQUIRE(client.call(TestClient::commit_of(open->session, open->grants[0], 0, 1000, 7)));
+  const auto map = client.call(msg::GetMap{client.id, open->attributes.id});
+  REQUIRE(map);
+  CHECK(map->slice_count == 1);
+  REQUIRE(client.call(msg::Unpin{client.id, open->attributes.id, 1}));
+  REQUIRE(client.call(msg::CloseSession{open->session}));
+  world.turn();
+  CHECK(world.service->space().free_bytes(benefactor.id) == kArena);
+  world.restart();
+}
+
+TEST_CASE("the next image of a series is told the newest one before it") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  REQUIRE(client.write("heat.N3.T9", 1000, 1));
+  const auto nine = client.write("heat.N3.T10", 1000, 2);
+  REQUIRE(client.write("heat.N30.T11", 1000, 3));
+  REQUIRE(client.write("heat.N3.T40", 1000, 4));
+  const auto next = client.create("heat.N3.T12");
+  REQUIRE((nine && next));
+  CHECK(next->similar_file == *nine);
+  CHECK(next->similar_version == 1);
+}
+
+TEST_CASE("watchers hear of changes by others, not of their own") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient one(world, "one");
+  TestClient two(world, "two");
+  REQUIRE(one.call(msg::ReadDirectory{one.id, kRootFile, {}}));
+  REQUIRE(two.call(msg::ReadDirectory{two.id, kRootFile, {}}));
+  world.turn();
+  one.notices.clear();
+  two.notices.clear();
+  REQUIRE(one.write("a", 1000, 1));
+  world.turn();
+  CHECK(one.notices.empty());
+  REQUIRE_FALSE(two.notices.empty());
+  CHECK(two.notices[0].entries.at(0) == msg::Invalidate::Entry{kRootFile, "a"});
+}
+
+TEST_CASE("grants go round robin over the benefactors with most space and avoid those named") {
+  World world;
+  world.config.pool.stripe_width = 2;
+  world.start();
+  TestBenefactor small(world, "b1", 1, 16 * limits::kMiB);
+  TestBenefactor big(world, "b2", 2, kArena);
+  TestBenefactor bigger(world, "b3", 3, 2 * kArena);
+  TestClient client(world, "client");
+  const auto open = client.create("a", 8 * limits::kMiB);
+  REQUIRE(open);
+  std::vector<std::uint64_t> from;
+  for (const Grant& grant : open->grants) from.push_back(grant.benefactor.value);
+  std::sort(from.begin(), from.end());
+  CHECK(from == std::vector<std::uint64_t>{2, 3});
+  const auto placed = client.call(msg::Place{open->session, {}, 4096, {big.id, bigger.id}, {}});
+  REQUIRE(placed);
+  CHECK(placed->grants.at(0).benefactor == small.id);
+}
+
+TEST_CASE("a full pool answers no space in bounded time") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, 4 * limits::kMiB);
+  TestClient client(world, "client");
+  int written = 0;
+  while (client.write("f" + std::to_string(written), 1 << 20, 0)) ++written;
+  CHECK(written == 3);
+  CHECK(client.write("g", 1 << 20, 0).error().code == Code::kNoSpace);
+  CHECK(client.write("small", 1000, 0).has_value());
+}

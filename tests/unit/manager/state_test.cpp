@@ -1,0 +1,250 @@
+#include "manager/state.h"
+
+#include "core/limits.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stdchk;
+using namespace stdchk::manager;
+
+constexpr ClientId kNobody{};
+
+Chunk chunk_at(std::uint64_t number, std::uint32_t length = 1000) {
+  Chunk chunk;
+  chunk.name.bytes[0] = static_cast<std::byte>(number);
+  chunk.name.bytes[1] = static_cast<std::byte>(number >> 8);
+  chunk.name.bytes[31] = std::byte{1};
+  chunk.length = length;
+  chunk.copies = {{BenefactorId{1}, number * 4096}};
+  return chunk;
+}
+
+CommitVersion write(FileId file, std::uint64_t offset, const Chunk& chunk) {
+  CommitVersion command;
+  command.file = file;
+  command.written.chunks = {chunk};
+  command.written.slices = {{offset, chunk.length, 0, 0}};
+  return command;
+}
+
+CommitVersion create(FileId file, std::string name, const Chunk& chunk, FileId parent = kRootFile) {
+  CommitVersion command = write(file, 0, chunk);
+  command.create = NewName{parent, std::move(name), 0644, 1, 2, 3, {}};
+  return command;
+}
+
+std::vector<Command> snapshot_of(const State& state) {
+  std::vector<Command> out;
+  state.snapshot([&](Command command) { out.push_back(std::move(command)); });
+  return out;
+}
+
+FileId find(const State& state, std::string_view name, FileId parent = kRootFile) {
+  const auto found = state.lookup(parent, name, kNobody);
+  return found ? (*found)->id : FileId{};
+}
+
+}  // namespace
+
+TEST_CASE("equal chunks of two files are kept once and go with the last of them") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.apply(create({11}, "b", chunk_at(1))));
+  CHECK(state.chunks().chunk_count() == 1);
+  REQUIRE(state.apply(RemoveName{kRootFile, "a"}));
+  CHECK(state.take_freed().empty());
+  REQUIRE(state.apply(RemoveName{kRootFile, "b"}));
+  CHECK(state.take_freed() == std::vector<FreedExtent>{{{BenefactorId{1}, 4096}, 1088}});
+  CHECK(state.file_count() == 1);
+}
+
+TEST_CASE("a pinned version keeps its chunks while newer ones are committed") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.pin({10}, 1));
+  REQUIRE(state.apply(write({10}, 0, chunk_at(2))));
+  CHECK(state.take_freed().empty());
+  REQUIRE(state.version({10}, 1) != nullptr);
+  CHECK(state.map_page(*state.version({10}, 1), 0, 10).chunks[0] == chunk_at(1));
+  CHECK(state.map_page(*state.version({10}, 0), 0, 10).chunks[0] == chunk_at(2));
+  state.unpin({10}, 1);
+  CHECK(state.version({10}, 1) == nullptr);
+  CHECK(state.take_freed().size() == 1);
+}
+
+TEST_CASE("a removed file that is kept open loses its content with the last keep") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  state.keep({10});
+  REQUIRE(state.apply(RemoveName{kRootFile, "a"}));
+  REQUIRE(state.file({10}) != nullptr);
+  CHECK(state.attributes(*state.file({10})).link_count == 0);
+  CHECK(state.take_freed().empty());
+  state.unkeep({10});
+  CHECK(state.file({10}) == nullptr);
+  CHECK(state.take_freed().size() == 1);
+}
+
+TEST_CASE("a pending file is seen by its viewers only, by all after its commit") {
+  State state;
+  const ClientId me{7};
+  REQUIRE(state.make_pending({10}, {kRootFile, "a", 0600, 0, 0, 0, {}}, me, 5));
+  state.keep({10});
+  CHECK(state.lookup(kRootFile, "a", me).has_value());
+  CHECK_FALSE(state.lookup(kRootFile, "a", ClientId{8}).has_value());
+  CommitVersion commit = write({10}, 0, chunk_at(1));
+  commit.create = state.new_name({10});
+  REQUIRE(commit.create);
+  REQUIRE(state.apply(commit));
+  CHECK(state.lookup(kRootFile, "a", ClientId{8}).has_value());
+  CHECK_FALSE(state.new_name({10}));
+}
+
+TEST_CASE("a pending file without a commit goes with its last keep") {
+  State state;
+  REQUIRE(state.make_pending({10}, {kRootFile, "a", 0600, 0, 0, 0, {}}, {7}, 5));
+  state.keep({10});
+  state.unkeep({10});
+  CHECK(state.file({10}) == nullptr);
+  CHECK_FALSE(state.lookup(kRootFile, "a", ClientId{7}).has_value());
+  CHECK(state.file(kRootFile)->pending_children.empty());
+}
+
+TEST_CASE("a pending file renamed over a committed one replaces it with its commit") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.make_pending({11}, {kRootFile, "tmp", 0600, 0, 0, 0, {}}, {7}, 5));
+  state.keep({11});
+  REQUIRE(state.rename_pending({11}, kRootFile, "a"));
+  CHECK((*state.lookup(kRootFile, "a", ClientId{7}))->id == FileId{11});
+  CHECK(find(state, "a") == FileId{10});
+  CommitVersion commit = write({11}, 0, chunk_at(2));
+  commit.create = state.new_name({11});
+  const auto outcome = state.apply(commit);
+  REQUIRE(outcome);
+  CHECK(outcome->replaced == FileId{10});
+  CHECK(find(state, "a") == FileId{11});
+  CHECK(state.file({10}) == nullptr);
+}
+
+TEST_CASE(
+    "truncation inside a session drops the base above the cut, then the written goes over it") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  CommitVersion commit = write({10}, 600, chunk_at(2, 100));
+  commit.cut_before = true;
+  commit.cut_bytes = 500;
+  commit.set_size = true;
+  commit.size_bytes = 650;
+  REQUIRE(state.apply(commit));
+  const ChunkMap map = state.map_page(*state.version({10}, 0), 0, 10);
+  CHECK(map.slices == std::vector<Slice>{{0, 500, 0, 0}, {600, 50, 0, 1}});
+  CHECK(state.attributes(*state.file({10})).size_bytes == 650);
+}
+
+TEST_CASE(
+    "a map that names no chunk, too much of a chunk, or overlaps is refused and changes nothing") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  CommitVersion bad = write({10}, 0, chunk_at(2));
+  bad.written.slices[0].chunk = 1;
+  CHECK_FALSE(state.apply(bad));
+  bad = write({10}, 0, chunk_at(2));
+  bad.written.slices[0].chunk_offset = 1;
+  CHECK_FALSE(state.apply(bad));
+  bad = write({10}, limits::kFileBytesMax, chunk_at(2));
+  CHECK_FALSE(state.apply(bad));
+  CHECK(state.file({10})->newest.version == 1);
+  CHECK(state.chunks().chunk_count() == 1);
+}
+
+TEST_CASE("rename moves trees, refuses cycles and replaces only what it may") {
+  State state;
+  REQUIRE(state.apply(AddDirectory{{20}, kRootFile, "d"}));
+  REQUIRE(state.apply(AddDirectory{{21}, {20}, "e"}));
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1), {21})));
+  CHECK(state.apply(RenameName{kRootFile, "d", {21}, "x"}).error().code == Code::kCrossesDirectory);
+  REQUIRE(state.apply(create({11}, "f", chunk_at(2))));
+  CHECK(state.apply(RenameName{kRootFile, "f", kRootFile, "d"}).error().code == Code::kIsDirectory);
+  CHECK(state.apply(RenameName{kRootFile, "d", kRootFile, "f"}).error().code ==
+        Code::kNotDirectory);
+  CHECK(state.apply(RemoveName{kRootFile, "d", true}).error().code == Code::kNotEmpty);
+  REQUIRE(state.apply(RenameName{{20}, "e", kRootFile, "e"}));
+  CHECK(state.path(*state.file({10})) == "e/a");
+  CHECK(state.file(kRootFile)->subdirectories == 2);
+  REQUIRE(state.apply(RenameName{kRootFile, "e", kRootFile, "d", false, true}));
+  CHECK(state.path(*state.file({10})) == "d/a");
+  REQUIRE(state.apply(RemoveName{kRootFile, "e", true}));
+}
+
+TEST_CASE("a restored snapshot is the same state, and so is the replayed journal") {
+  std::vector<Command> journal;
+  State state;
+  const auto run = [&](Command command) {
+    REQUIRE(state.apply(command));
+    journal.push_back(std::move(command));
+  };
+  run(BeginEpoch{{3}});
+  run(AddBenefactor{{1}, 11, 12, 1 << 20, "host"});
+  run(AddDirectory{{20}, kRootFile, "d", 0755, 0, 0, 9, true});
+  run(create({10}, "a", chunk_at(1), {20}));
+  run(write({10}, 1000, chunk_at(2)));
+  run(AddSymlink{{22}, kRootFile, "s", "d/a", 0, 0, 9, true});
+  run(DrainStarted{{10}});
+  run(Drained{{10}, 2});
+  run(RenameName{{20}, "a", kRootFile, "b", false, false, 10, true});
+  msg::SetXattr xattr;
+  xattr.file = {10};
+  xattr.name = "user.k";
+  xattr.value = "v";
+  run(ChangeXattr{xattr, 11});
+  run(Evict{{10}, 2, {0}});
+  run(create({12}, "c", chunk_at(3)));
+  run(MoveChunks{{1}, {{3 * 4096, 64}}});
+  const std::vector<Command> expected = snapshot_of(state);
+  State replayed;
+  for (const Command& command : journal) REQUIRE(replayed.apply(command));
+  CHECK(snapshot_of(replayed) == expected);
+  State restored;
+  for (const Command& command : expected) REQUIRE(restored.apply(command));
+  CHECK(snapshot_of(restored) == expected);
+  CHECK(restored.undrained() == state.undrained());
+  CHECK(restored.evictable() == state.evictable());
+  CHECK(restored.logical_bytes() == state.logical_bytes());
+  CHECK(restored.chunks().stored_bytes() == state.chunks().stored_bytes());
+}
+
+TEST_CASE("M5: a chunk that an undrained version refers to cannot be evicted") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.apply(create({11}, "b", chunk_at(1))));
+  CHECK_FALSE(state.apply(Evict{{10}, 1, {0}}));
+  REQUIRE(state.apply(Drained{{10}, 1}));
+  CHECK_FALSE(state.apply(Evict{{10}, 1, {0}}));
+  REQUIRE(state.apply(Drained{{11}, 1}));
+  REQUIRE(state.apply(Evict{{10}, 1, {0}}));
+  CHECK(state.take_freed().size() == 1);
+  CHECK(state.map_page(*state.version({11}, 0), 0, 1).chunks[0].copies.empty());
+}
+
+TEST_CASE("a version is drained only while it is the newest") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.apply(write({10}, 0, chunk_at(2))));
+  CHECK(state.apply(Drained{{10}, 1}).error().code == Code::kStale);
+  CHECK(state.undrained().size() == 1);
+}
+
+TEST_CASE("an undrained file renamed over a drained one leaves it there until its own drain") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.apply(Drained{{10}, 1}));
+  REQUIRE(state.apply(create({11}, "b", chunk_at(2))));
+  REQUIRE(state.apply(RenameName{kRootFile, "b", kRootFile, "a", false, false, 0, true}));
+  CHECK(state.mirror_queue().empty());
+  REQUIRE(state.apply(RenameName{kRootFile, "a", kRootFile, "c", false, false, 0, true}));
+  REQUIRE(state.mirror_queue().size() == 1);
+  CHECK(state.mirror_queue().begin()->second.kind == msg::MirrorKind::kUnlink);
+  CHECK(state.mirror_queue().begin()->second.path == "a");
+}

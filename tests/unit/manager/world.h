@@ -1,0 +1,240 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/extent_header.h"
+#include "core/limits.h"
+#include "manager/memory_journal.h"
+#include "manager/service.h"
+#include "tests/support/catch.h"
+#include "transport/mem/mem.h"
+#include "transport/rpc.h"
+
+/// A manager and peers that are played by the test, in one thread on a clock of its own.
+namespace stdchk::manager::test {
+
+inline constexpr msg::Secret kSecret{11, 22};
+
+struct World {
+  explicit World(std::string drain_directory = {}) {
+    config.pool.drain_directory = drain_directory;
+  }
+  ~World() { stop(); }
+
+  void start() {
+    config.secret = kSecret;
+    endpoint = fabric.make_endpoint("manager", clock);
+    reactor.add(*endpoint);
+    service = std::make_unique<Service>(reactor, journal, config);
+    REQUIRE(service->start());
+    REQUIRE(endpoint->listen(*service));
+    turn();
+  }
+  void stop() {
+    if (service) service->stop();
+    service.reset();
+    if (endpoint) reactor.remove(*endpoint);
+    endpoint.reset();
+  }
+  void restart() {
+    stop();
+    start();
+  }
+  /// Everything that is ready runs; time does not pass.
+  void turn() {
+    for (int i = 0; i < 50; ++i) reactor.run_once(Duration::zero());
+  }
+  void pass(Duration time) {
+    for (const Time end = clock.now() + time; clock.now() < end;) {
+      clock.advance(std::chrono::milliseconds(100));
+      turn();
+    }
+  }
+
+  ManualClock clock;
+  Reactor reactor{clock};
+  transport::mem::Fabric fabric;
+  MemoryJournal journal;
+  Config config;
+  std::unique_ptr<transport::Endpoint> endpoint;
+  std::unique_ptr<Service> service;
+};
+
+/// A peer of the manager.
+class Actor : public rpc::PeerHandler {
+ public:
+  Actor(World& world, std::string name) : world_(world) {
+    endpoint_ = world.fabric.make_endpoint(std::move(name), world.clock);
+    world.reactor.add(*endpoint_);
+    connect();
+  }
+  ~Actor() override {
+    peer_.reset();
+    world_.reactor.remove(*endpoint_);
+  }
+  void connect() {
+    auto made = rpc::Peer::connect(world_.reactor, *endpoint_, "mem:manager", *this,
+                                   limits::kConnectDeadline);
+    REQUIRE(made);
+    peer_ = std::move(*made);
+    world_.turn();
+  }
+  void disconnect() {
+    peer_.reset();
+    world_.turn();
+  }
+  template <class M>
+  Result<typename M::Reply> call(M request, std::uint64_t call_id = 0) {
+    std::optional<rpc::Answer> answer;
+    peer_->call_as(call_id == 0 ? rpc::next_call_id() : call_id, std::move(request),
+                   limits::kCallDeadline, [&](rpc::Answer got) { answer = std::move(got); });
+    world_.turn();
+    for (int i = 0; i < 200 && !answer; ++i) world_.pass(std::chrono::milliseconds(100));
+    REQUIRE(answer);
+    if (!*answer) return fail(answer->error().error);
+    return std::get<typename M::Reply>(std::move(**answer));
+  }
+  void on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Responder) override {}
+  void on_notice(rpc::Peer&, msg::Notice notice) override {
+    notices.push_back(std::get<msg::Invalidate>(std::move(notice)));
+  }
+  void on_closed(rpc::Peer&, Error) override {}
+
+  std::vector<msg::Invalidate> notices;
+
+ protected:
+  World& world_;
+  std::unique_ptr<transport::Endpoint> endpoint_;
+  std::unique_ptr<rpc::Peer> peer_;
+};
+
+class TestBenefactor : public Actor {
+ public:
+  TestBenefactor(World& world, std::string name, std::uint64_t life, std::uint64_t arena_bytes)
+      : Actor(world, name) {
+    request_.secret = kSecret;
+    request_.life_low = life;
+    request_.addresses = {"mem:" + name};
+    request_.arena_bytes = arena_bytes;
+    register_now();
+  }
+  void register_now() {
+    const auto reply = call(request_);
+    REQUIRE(reply);
+    id = reply->benefactor;
+    world_.turn();
+  }
+  void beat() { REQUIRE(call(msg::BenefactorHeartbeat{id})); }
+  void on_request(rpc::Peer&, msg::RequestEnvelope request, Time, rpc::Responder respond) override {
+    served.push_back(request.body);
+    if (const auto* fence = std::get_if<msg::FenceClient>(&request.body)) {
+      (void)fence;
+      return respond(msg::Reply{msg::FenceClient::Reply{fences}});
+    }
+    if (hold_back) return held.push_back(std::move(respond));
+    answer(request.body, respond);
+  }
+  void answer(const msg::Request& request, rpc::Responder& respond) {
+    if (fail_with != Code{}) {
+      return respond(tl::unexpected(rpc::Failure{{fail_with, 0, "test"}, {}, {}}));
+    }
+    if (std::holds_alternative<msg::DrainPieces>(request)) {
+      return respond(msg::Reply{msg::DrainPieces::Reply{}});
+    }
+    if (std::holds_alternative<msg::DrainFinish>(request)) {
+      return respond(msg::Reply{msg::DrainFinish::Reply{}});
+    }
+    if (std::holds_alternative<msg::MirrorChange>(request)) {
+      return respond(msg::Reply{msg::MirrorChange::Reply{}});
+    }
+    respond(msg::Reply{msg::MoveExtents::Reply{}});
+  }
+  template <class M>
+  std::vector<M> all() const {
+    std::vector<M> out;
+    for (const auto& request : served) {
+      if (const auto* one = std::get_if<M>(&request)) out.push_back(*one);
+    }
+    return out;
+  }
+
+  BenefactorId id;
+  bool fences = true;
+  bool hold_back = false;
+  Code fail_with{};
+  std::vector<msg::Request> served;
+  std::vector<rpc::Responder> held;
+
+ private:
+  msg::RegisterBenefactor request_;
+};
+
+class TestClient : public Actor {
+ public:
+  TestClient(World& world, std::string name) : Actor(world, std::move(name)) { register_now(); }
+  void register_now() {
+    msg::RegisterClient request;
+    request.secret = kSecret;
+    request.resume = id;
+    const auto reply = call(request);
+    REQUIRE(reply);
+    id = reply->client;
+  }
+  Result<msg::OpenSession::Reply> create(const std::string& name, std::uint64_t want = 0) {
+    msg::OpenSession open;
+    open.client = id;
+    open.parent = kRootFile;
+    open.name = name;
+    open.mode = 0644;
+    open.want_bytes = want;
+    return call(open);
+  }
+  Result<msg::OpenSession::Reply> open(FileId file, bool truncate = false) {
+    msg::OpenSession open;
+    open.client = id;
+    open.file = file;
+    open.truncate = truncate;
+    return call(open);
+  }
+  Result<Attributes> lookup(const std::string& name) {
+    const auto reply = call(msg::Lookup{id, kRootFile, name});
+    if (!reply) return fail(reply.error());
+    return reply->attributes;
+  }
+  /// A commit of one chunk at `offset` in the file, placed at the start of `grant` + `at`.
+  static msg::Commit commit_of(SessionId session, const Grant& grant, std::uint64_t at,
+                               std::uint32_t length, std::uint64_t name, std::uint64_t offset = 0) {
+    msg::Commit commit;
+    commit.session = session;
+    Chunk chunk;
+    if (name != 0) __builtin_memcpy(chunk.name.bytes.data(), &name, sizeof(name));
+    chunk.length = length;
+    chunk.copies = {{grant.benefactor, grant.offset + at}};
+    commit.written.chunks = {chunk};
+    commit.written.slices = {{offset, length, 0, 0}};
+    return commit;
+  }
+  /// A whole file of one chunk.
+  Result<FileId> write(const std::string& name, std::uint32_t length, std::uint64_t chunk_name) {
+    const auto opened = create(name);
+    if (!opened) return fail(opened.error());
+    const auto placed = call(msg::Place{opened->session, {}, extent_bytes(length), {}, {}});
+    if (!placed) {
+      REQUIRE(call(msg::CloseSession{opened->session}));
+      return fail(placed.error());
+    }
+    auto commit = commit_of(opened->session, placed->grants.at(0), 0, length, chunk_name);
+    commit.end = true;
+    const auto committed = call(commit);
+    if (!committed) return fail(committed.error());
+    return opened->attributes.id;
+  }
+
+  ClientId id;
+};
+
+}  // namespace stdchk::manager::test

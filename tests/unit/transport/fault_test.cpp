@@ -1,0 +1,216 @@
+#include "transport/fault/fault.h"
+
+#include <array>
+#include <bit>
+#include <string>
+#include <vector>
+
+#include "core/limits.h"
+#include "tests/support/catch.h"
+#include "transport/mem/mem.h"
+
+namespace stdchk::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using fault::FaultEndpoint;
+
+struct Op final : Operation {
+  void complete(Status status) override {
+    ++completions;
+    code = status.has_value() ? Code{} : status.error().code;
+  }
+  int completions = 0;
+  Code code{};
+};
+
+struct Side final : LinkHandler, AcceptHandler {
+  void on_connected(Link&) override { ++connected; }
+  void on_message(Link&, ByteSpan message) override {
+    messages.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
+  }
+  void on_closed(Link&, Error why) override {
+    ++closed;
+    code = why.code;
+  }
+  void on_accept(std::unique_ptr<Link> taken) override {
+    link = std::move(taken);
+    link->set_handler(*this);
+  }
+  std::unique_ptr<Link> link;
+  std::vector<std::string> messages;
+  int connected = 0;
+  int closed = 0;
+  Code code{};
+};
+
+/// A link from an endpoint with faults to one without.
+struct Pair {
+  Pair() {
+    REQUIRE(b->listen(right).has_value());
+    left.link = std::move(*a->connect("mem:b", left, 1s));
+    turn();
+    REQUIRE(left.connected == 1);
+    left_region = std::move(*a->register_memory(left_memory));
+    right_region = std::move(*b->register_memory(right_memory));
+    left_memory.fill(std::byte{7});
+  }
+  void turn() {
+    for (int i = 0; i < 6; ++i) {
+      a->poll();
+      b->poll();
+    }
+  }
+  void write(Op& op, std::size_t length = 4096) {
+    const std::array pieces{LocalPiece{left_memory.data(), length, left_region.get()}};
+    REQUIRE(left.link->write(pieces, right_region->remote_key(), 0, op).has_value());
+  }
+  std::size_t bits_different() const {
+    std::size_t bits = 0;
+    for (std::size_t i = 0; i < left_memory.size(); ++i) {
+      bits += static_cast<std::size_t>(
+          std::popcount(static_cast<unsigned>(left_memory[i] ^ right_memory[i])));
+    }
+    return bits;
+  }
+  std::array<std::byte, 4096> left_memory{};
+  std::array<std::byte, 4096> right_memory{};
+  ManualClock clock;
+  mem::Fabric fabric;
+  std::unique_ptr<FaultEndpoint> a =
+      std::make_unique<FaultEndpoint>(fabric.make_endpoint("a", clock), clock, 7);
+  std::unique_ptr<Endpoint> b = fabric.make_endpoint("b", clock);
+  std::unique_ptr<MemoryRegion> left_region;
+  std::unique_ptr<MemoryRegion> right_region;
+  Side left;
+  Side right;
+};
+
+Status send(Link& link, std::string_view text) {
+  return link.send({reinterpret_cast<const std::byte*>(text.data()), text.size()});
+}
+
+TEST_CASE("a failed write moves nothing and says so") {
+  Pair pair;
+  pair.a->plan().fail_ppm = 1000000;
+  Op op;
+  pair.write(op);
+  REQUIRE(op.completions == 0);
+  pair.turn();
+  REQUIRE(op.completions == 1);
+  REQUIRE(op.code == Code::kPeerLost);
+  REQUIRE(pair.right_memory == std::array<std::byte, 4096>{});
+  REQUIRE(pair.left.link->connected());
+}
+
+TEST_CASE("a torn write moves a part and says that it failed") {
+  Pair pair;
+  pair.a->plan().tear_ppm = 1000000;
+  Op op;
+  pair.write(op);
+  pair.turn();
+  REQUIRE(op.code == Code::kPeerLost);
+  REQUIRE(pair.right_memory.front() == std::byte{7});
+  REQUIRE(pair.right_memory.back() == std::byte{0});
+}
+
+TEST_CASE("a flipped write says success, differs in one bit, and leaves its source alone") {
+  Pair pair;
+  const auto before = pair.left_memory;
+  pair.a->plan().flip_ppm = 1000000;
+  Op op;
+  pair.write(op);
+  pair.turn();
+  REQUIRE(op.completions == 1);
+  REQUIRE(op.code == Code{});
+  REQUIRE(pair.left_memory == before);
+  REQUIRE(pair.bits_different() == 1);
+}
+
+TEST_CASE("a delayed operation completes when its time has come") {
+  Pair pair;
+  pair.a->plan().delay_ppm = 1000000;
+  pair.a->plan().delay_max = 100ms;
+  std::array<Op, 8> ops;
+  for (Op& op : ops) pair.write(op);
+  REQUIRE(send(*pair.left.link, "late").has_value());
+  REQUIRE(send(*pair.left.link, "later").has_value());
+  pair.turn();
+  REQUIRE(pair.a->sleep_max() > 0ns);
+  REQUIRE(pair.a->sleep_max() <= 100ms);
+  for (int i = 0; i < 300; ++i) {
+    pair.clock.advance(1ms);
+    pair.turn();
+  }
+  for (const Op& op : ops) REQUIRE((op.completions == 1 && op.code == Code{}));
+  REQUIRE(pair.right.messages == std::vector<std::string>{"late", "later"});
+}
+
+TEST_CASE("a lost link is heard of on both sides") {
+  Pair pair;
+  Op op;
+  pair.write(op);
+  pair.a->drop_links();
+  REQUIRE(pair.left.closed == 0);
+  pair.turn();
+  REQUIRE(op.code == Code::kPeerLost);
+  REQUIRE(pair.left.closed == 1);
+  REQUIRE(pair.left.code == Code::kPeerLost);
+  REQUIRE(pair.right.closed == 1);
+  REQUIRE(pair.right_memory == std::array<std::byte, 4096>{});
+}
+
+TEST_CASE("a stalled link moves nothing until it is released") {
+  Pair pair;
+  pair.a->stall(true);
+  Op op;
+  pair.write(op);
+  REQUIRE(send(*pair.left.link, "out").has_value());
+  REQUIRE(send(*pair.right.link, "in").has_value());
+  pair.turn();
+  REQUIRE(op.completions == 0);
+  REQUIRE(pair.right.messages.empty());
+  REQUIRE(pair.left.messages.empty());
+  pair.a->stall(false);
+  pair.turn();
+  REQUIRE(op.code == Code{});
+  REQUIRE(op.completions == 1);
+  REQUIRE(pair.right.messages == std::vector<std::string>{"out"});
+  REQUIRE(pair.left.messages == std::vector<std::string>{"in"});
+}
+
+TEST_CASE("a stalled operation ends at its deadline and takes its link with it") {
+  Pair pair;
+  pair.a->stall(true);
+  Op op;
+  pair.write(op);
+  pair.turn();
+  pair.clock.advance(limits::kRmaDeadline);
+  pair.turn();
+  REQUIRE(op.completions == 1);
+  REQUIRE(op.code == Code::kDeadline);
+  REQUIRE(pair.left.closed == 1);
+  pair.a->stall(false);
+  pair.turn();
+  REQUIRE(pair.right_memory == std::array<std::byte, 4096>{});
+}
+
+TEST_CASE("the same seed makes the same faults") {
+  std::array<std::vector<Code>, 2> runs;
+  for (auto& run : runs) {
+    Pair pair;
+    pair.a->plan().fail_ppm = 300000;
+    for (int i = 0; i < 64; ++i) {
+      Op op;
+      pair.write(op, 64);
+      pair.turn();
+      run.push_back(op.code);
+    }
+    REQUIRE(pair.a->counts().failed > 0);
+    REQUIRE(pair.a->counts().failed < 64);
+  }
+  REQUIRE(runs[0] == runs[1]);
+}
+
+}  // namespace
+}  // namespace stdchk::transport

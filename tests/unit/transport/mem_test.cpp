@@ -1,0 +1,196 @@
+#include "transport/mem/mem.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "core/reactor.h"
+#include "tests/support/catch.h"
+
+namespace stdchk::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Op final : Operation {
+  void complete(Status status) override {
+    ++completions;
+    code = status.has_value() ? Code{} : status.error().code;
+  }
+  int completions = 0;
+  Code code{};
+};
+
+struct Side final : LinkHandler, AcceptHandler {
+  void on_connected(Link&) override { ++connected; }
+  void on_message(Link&, ByteSpan message) override {
+    messages.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
+  }
+  void on_closed(Link&, Error why) override {
+    ++closed;
+    code = why.code;
+  }
+  void on_accept(std::unique_ptr<Link> taken) override {
+    link = std::move(taken);
+    link->set_handler(*this);
+  }
+  std::unique_ptr<Link> link;
+  std::vector<std::string> messages;
+  int connected = 0;
+  int closed = 0;
+  Code code{};
+};
+
+/// Two endpoints and a link between them, all in one thread.
+struct Pair {
+  Pair() {
+    REQUIRE(b->listen(right).has_value());
+    left.link = std::move(*a->connect("mem:b", left, 1s));
+    turn();
+    REQUIRE(left.connected == 1);
+    REQUIRE(right.link != nullptr);
+    left_region = std::move(*a->register_memory(left_memory));
+    right_region = std::move(*b->register_memory(right_memory));
+  }
+  void turn() {
+    for (int i = 0; i < 4; ++i) {
+      a->poll();
+      b->poll();
+    }
+  }
+  LocalPiece piece(std::size_t offset, std::size_t length) {
+    return {left_memory.data() + offset, length, left_region.get()};
+  }
+  std::array<std::byte, 4096> left_memory{};
+  std::array<std::byte, 4096> right_memory{};
+  ManualClock clock;
+  mem::Fabric fabric;
+  std::unique_ptr<Endpoint> a = fabric.make_endpoint("a", clock);
+  std::unique_ptr<Endpoint> b = fabric.make_endpoint("b", clock);
+  std::unique_ptr<MemoryRegion> left_region;
+  std::unique_ptr<MemoryRegion> right_region;
+  Side left;
+  Side right;
+};
+
+ByteSpan bytes_of(std::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+TEST_CASE("a write is copied by the initiator's poll alone") {
+  Pair pair;
+  pair.left_memory.fill(std::byte{7});
+  Op op;
+  const std::array pieces{pair.piece(0, 100)};
+  REQUIRE(pair.left.link->write(pieces, pair.right_region->remote_key(), 11, op).has_value());
+  REQUIRE(pair.right_memory[11] == std::byte{0});
+  pair.b->poll();
+  REQUIRE(op.completions == 0);
+  pair.a->poll();
+  REQUIRE(op.completions == 1);
+  REQUIRE(op.code == Code{});
+  REQUIRE(pair.right_memory[10] == std::byte{0});
+  REQUIRE(pair.right_memory[11] == std::byte{7});
+  REQUIRE(pair.right_memory[110] == std::byte{7});
+  REQUIRE(pair.right_memory[111] == std::byte{0});
+}
+
+TEST_CASE("a write that was queued before a fence never lands") {
+  Pair pair;
+  pair.left_memory.fill(std::byte{7});
+  Op op;
+  const std::array pieces{pair.piece(0, 4096)};
+  REQUIRE(pair.left.link->write(pieces, pair.right_region->remote_key(), 0, op).has_value());
+  REQUIRE(pair.right.link->fence());
+  pair.turn();
+  REQUIRE(op.completions == 1);
+  REQUIRE(op.code == Code::kPeerLost);
+  REQUIRE(pair.right_memory == std::array<std::byte, 4096>{});
+  REQUIRE(pair.left.closed == 1);
+  REQUIRE(pair.right.closed == 1);
+  REQUIRE(pair.right.link->fence());
+}
+
+TEST_CASE("full queues answer that the caller would have to wait") {
+  Pair pair;
+  int sent = 0;
+  Status status;
+  while ((status = pair.left.link->send(bytes_of("m"))).has_value()) ++sent;
+  REQUIRE(status.error().code == Code::kWouldBlock);
+  REQUIRE(sent > 0);
+  pair.turn();
+  REQUIRE(pair.left.link->send(bytes_of("last")).has_value());
+  for (int i = 0; i < 10; ++i) pair.turn();
+  REQUIRE(pair.right.messages.size() == static_cast<std::size_t>(sent) + 1);
+  REQUIRE(pair.right.messages.back() == "last");
+
+  std::vector<std::unique_ptr<Op>> ops;
+  const std::array pieces{pair.piece(0, 8)};
+  do {
+    ops.push_back(std::make_unique<Op>());
+    status = pair.left.link->write(pieces, pair.right_region->remote_key(), 0, *ops.back());
+  } while (status.has_value());
+  REQUIRE(status.error().code == Code::kWouldBlock);
+  REQUIRE_FALSE(ops.back()->in_flight());
+  ops.pop_back();
+  pair.left.link.reset();
+  for (const auto& op : ops) {
+    REQUIRE(op->completions == 1);
+    REQUIRE(op->code == Code::kCancelled);
+  }
+}
+
+TEST_CASE("what was sent before a close is delivered before it is told") {
+  Pair pair;
+  REQUIRE(pair.left.link->send(bytes_of("one")).has_value());
+  REQUIRE(pair.left.link->send(bytes_of("two")).has_value());
+  pair.left.link.reset();
+  pair.turn();
+  REQUIRE(pair.right.messages == std::vector<std::string>{"one", "two"});
+  REQUIRE(pair.right.closed == 1);
+  REQUIRE(pair.right.code == Code::kPeerLost);
+  REQUIRE_FALSE(pair.right.link->connected());
+}
+
+TEST_CASE("a region that was deregistered cannot be reached any more") {
+  Pair pair;
+  const RemoteKey key = pair.right_region->remote_key();
+  pair.right_region.reset();
+  pair.left_memory.fill(std::byte{7});
+  Op op;
+  const std::array pieces{pair.piece(0, 8)};
+  REQUIRE(pair.left.link->write(pieces, key, 0, op).has_value());
+  pair.turn();
+  REQUIRE(op.code == Code::kPermission);
+  REQUIRE(pair.right_memory[0] == std::byte{0});
+}
+
+TEST_CASE("connecting ends at its deadline when the target does not poll") {
+  Pair pair;
+  Side late;
+  late.link = std::move(*pair.a->connect("mem:b", late, 2s));
+  REQUIRE(pair.a->sleep_max() == 2s);
+  pair.a->poll();
+  REQUIRE(late.closed == 0);
+  pair.clock.advance(2s);
+  pair.a->poll();
+  REQUIRE(late.closed == 1);
+  REQUIRE(late.code == Code::kDeadline);
+  pair.right.link.reset();
+  pair.turn();
+  REQUIRE(pair.right.link == nullptr);  // the attempt that was given up is not accepted later
+}
+
+TEST_CASE("connecting to nobody is refused") {
+  Pair pair;
+  Side lost;
+  lost.link = std::move(*pair.a->connect("mem:nobody", lost, 2s));
+  REQUIRE(lost.closed == 0);
+  pair.a->poll();
+  REQUIRE(lost.closed == 1);
+  REQUIRE(lost.code == Code::kPeerLost);
+  REQUIRE(pair.a->connect("ofi:tcp:1.2.3.4:5", lost, 2s).error().code == Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace stdchk::transport

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/clock.h"
+
+/// The subcommands that ask a pool. Each prints its result and returns the exit status: 0 good, 1
+/// the answer is no, 2 it could not be done (the reason is on standard error).
+namespace stdchk::tools {
+
+inline constexpr int kExitGood = 0;
+inline constexpr int kExitNo = 1;
+inline constexpr int kExitError = 2;
+
+struct ListOptions {
+  std::string pool;
+  std::string path;
+  bool details = false;
+  bool json = false;
+  bool aborted = false;
+};
+int run_list(const ListOptions& options);
+
+struct StatOptions {
+  std::string pool;
+  std::string path;
+  bool json = false;
+};
+int run_stat(const StatOptions& options);
+
+struct StatusOptions {
+  std::string pool;
+  std::string path;
+  bool json = false;
+};
+int run_status(const StatusOptions& options);
+
+struct DrainOptions {
+  std::string pool;
+  std::string path;
+  bool wait = false;
+  std::uint32_t timeout_s = 0;  ///< of the wait; 0: none
+  bool json = false;
+};
+int run_drain(const DrainOptions& options);
+
+struct SafeOptions {
+  std::string pool;
+  std::string path;
+  bool json = false;
+};
+int run_safe(const SafeOptions& options);
+
+/// Prints "stdchk: text" to standard error; returns kExitError.
+int complain(const std::string& text);
+
+}  // namespace stdchk::tools

@@ -1,0 +1,39 @@
+#include "tools/connection.h"
+
+#include "core/pool_files.h"
+
+namespace stdchk::tools {
+
+Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool) {
+  if (pool.manager_address.empty()) {
+    return problem("the pool at {} never became usable; clean up with: stdchk down {}", pool.mount,
+                   pool.mount);
+  }
+  auto secret = read_secret_file(pool.secret_file());
+  if (!secret) return failed(pool.secret_file(), secret.error());
+  client::Options options;
+  options.manager_address = pool.manager_address;
+  options.secret = *secret;
+  options.role = "tool";
+  options.transport = pool.transport;
+  options.window_bytes = 4 * limits::kMiB;  // a tool moves no images
+  auto filesystem = client::Filesystem::connect(options);
+  if (!filesystem) {
+    return failed(fmt::format("the manager of the pool at {}", pool.mount), filesystem.error());
+  }
+  return std::move(*filesystem);
+}
+
+Outcome<Located> locate(const std::string& pool_directory, const std::string& path) {
+  auto pool = find_pool(pool_directory, path);
+  if (!pool) return problem(pool.error());
+  auto inside = path.empty() ? std::string() : path_in_pool(*pool, path);
+  if (!inside) return problem(inside.error());
+  auto filesystem = connect(*pool);
+  if (!filesystem) return problem(filesystem.error());
+  auto attributes = (*filesystem)->resolve(*inside);
+  if (!attributes) return failed(path.empty() ? pool->mount : path, attributes.error());
+  return Located{std::move(*pool), *inside, std::move(*filesystem), *attributes};
+}
+
+}  // namespace stdchk::tools

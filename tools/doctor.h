@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/problem.h"
+
+namespace stdchk::tools {
+
+/// A Finding is one thing that `stdchk doctor` looked at.
+struct Finding {
+  enum class Kind { kGood, kNote, kBad };
+  Kind kind = Kind::kGood;
+  std::string what;    ///< "FUSE device"
+  std::string found;   ///< "/dev/fuse can be opened"
+  std::string remedy;  ///< what to do; empty when nothing
+};
+
+/// Looks at everything that a pool on this machine needs or profits from. Changes nothing.
+std::vector<Finding> examine(const std::string& invoked_as);
+
+/// The part that `stdchk up` cannot do without: FUSE, and `memory_bytes` that the machine has.
+Outcome<void> check_machine(std::uint64_t memory_bytes);
+
+}  // namespace stdchk::tools

@@ -1,0 +1,134 @@
+#include "tools/down.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+
+#include "tools/members.h"
+#include "tools/mounts.h"
+
+namespace stdchk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+constexpr auto kGrace = 10s;           ///< between SIGTERM and SIGKILL
+constexpr auto kUnmountPatience = 3s;  ///< for programs that are just about to leave the mount
+
+/// Unmounts `mount` if anything is there: patiently, then lazily, saying so.
+void unmount_pool(const std::string& mount, DownReport& report) {
+  const MountInfo info = mount_at(mount);
+  if (info.state == MountState::kNone || !info.type.starts_with("fuse")) return;
+  Outcome<void> done;
+  const auto until = std::chrono::steady_clock::now() + kUnmountPatience;
+  do {
+    done = unmount(mount, false);
+    if (done || mount_at(mount).state == MountState::kNone) return;
+    sleep_for(50ms);
+  } while (info.state == MountState::kAlive && std::chrono::steady_clock::now() < until);
+  const std::string users = users_of(mount);
+  if (auto lazily = unmount(mount, true); !lazily) {
+    report.troubles.push_back(lazily.error().text + "; type: fusermount3 -u -z " + mount);
+    return;
+  }
+  report.notes.push_back(
+      fmt::format("{} was in use{} and was unmounted lazily: those programs see errors from now on",
+                  mount, users.empty() ? "" : " by " + users));
+}
+
+/// The logs stay when something went wrong; everything else of the directory goes.
+void remove_state(const PoolRecord& pool, bool keep_logs, DownReport& report) {
+  std::error_code code;
+  withdraw(pool.directory, pool.mount);
+  if (keep_logs) {
+    const fs::path kept =
+        fmt::format("{}/crashed-{}-{}", state_base(), std::time(nullptr), ::getpid());
+    fs::create_directories(kept, code);
+    for (const auto& entry : fs::directory_iterator(pool.directory, code)) {
+      if (entry.path().extension() != ".log") continue;
+      std::error_code ignored;
+      fs::copy_file(entry.path(), kept / entry.path().filename(), ignored);
+    }
+    report.logs = kept.string();
+  }
+  fs::remove_all(pool.directory, code);
+  if (code) {
+    report.troubles.push_back(
+        fmt::format("{} cannot be removed: {}", pool.directory, code.message()));
+  }
+}
+
+}  // namespace
+
+DownReport stop_pool(const PoolRecord& pool) {
+  DownReport report;
+  Ended ended;
+  // The mount goes first, while all that it needs to finish is there. A mount process that hangs
+  // does not let its mount go before it has ended, so a second try comes after it.
+  for (const Member& member : pool.members) {
+    if (member.role == "mount" && member.host.empty() && is_alive(member)) {
+      ended.unmounted.insert(member.process.pid);
+    }
+  }
+  if (!ended.unmounted.empty()) unmount_pool(pool.mount, report);
+  end_members(pool, "mount", kGrace, ended);
+  unmount_pool(pool.mount, report);
+  end_members(pool, "benefactor", kGrace, ended);
+  end_members(pool, "manager", kGrace, ended);
+  report.notes.insert(report.notes.end(), ended.crashed.begin(), ended.crashed.end());
+  report.troubles.insert(report.troubles.end(), ended.troubles.begin(), ended.troubles.end());
+  if (report.troubles.empty()) remove_state(pool, !ended.crashed.empty(), report);
+  return report;
+}
+
+Outcome<std::vector<std::string>> clean_leftovers(const std::string& directory,
+                                                  const std::string& mount) {
+  std::vector<std::string> cleaned;
+  std::error_code code;
+  if (fs::exists(fs::symlink_status(directory, code))) {
+    auto old = load(directory);
+    if (old) {
+      const bool lives = std::ranges::any_of(old->members, [](const Member& member) {
+        return member.host.empty() && is_alive(member);
+      });
+      const MountInfo info = mount_at(old->mount);
+      if (lives && info.state == MountState::kAlive) {
+        return problem(
+            "a pool is up at {} already; see: stdchk status {}, or take it down with: "
+            "stdchk down {}",
+            old->mount, old->mount, old->mount);
+      }
+      if (lives) {
+        return problem(
+            "a part of a pool still runs that was mounted at {}; end it with: stdchk "
+            "down {}",
+            old->mount, old->mount);
+      }
+      const DownReport report = stop_pool(*old);
+      cleaned.push_back(fmt::format("an earlier pool at {} had crashed; its rest was removed{}",
+                                    mount,
+                                    report.logs.empty() ? "" : ", its logs are in " + report.logs));
+      for (const auto& trouble : report.troubles) cleaned.push_back(trouble);
+    } else if (fs::is_symlink(fs::symlink_status(directory, code))) {
+      fs::remove(directory, code);
+    } else if (fs::exists(directory + "/pool.json", code)) {
+      return problem(old.error());
+    }
+  }
+  const MountInfo info = mount_at(mount);
+  if (info.state == MountState::kDead) {
+    if (auto done = unmount(mount, true); !done) return problem(done.error());
+    cleaned.push_back(
+        fmt::format("{} was a mount whose process had died; it was unmounted", mount));
+  } else if (info.state == MountState::kAlive) {
+    return problem("{} is in use: {} ({}) is mounted there; choose another --mount", mount,
+                   info.source, info.type);
+  }
+  return cleaned;
+}
+
+}  // namespace stdchk::tools

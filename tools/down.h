@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "tools/pool_record.h"
+
+namespace stdchk::tools {
+
+/// What taking a pool down came to, for people and as exit status.
+struct DownReport {
+  std::vector<std::string> notes;     ///< worth knowing: crashes, a lazy unmount
+  std::vector<std::string> troubles;  ///< what is left for a person to do
+  std::string logs;  ///< where the logs of crashed processes are kept; may be empty
+};
+
+/// Unmounts, ends exactly the processes of the record, and removes the state directory. Works for a
+/// pool of which any part has crashed.
+DownReport stop_pool(const PoolRecord& pool);
+
+/// Cleans up what an earlier pool at `mount` left: dead mounts, its state directory, memory files
+/// of killed processes. The Problem says so when that pool is up.
+Outcome<std::vector<std::string>> clean_leftovers(const std::string& directory,
+                                                  const std::string& mount);
+
+}  // namespace stdchk::tools

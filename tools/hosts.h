@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/problem.h"
+
+namespace stdchk::tools {
+
+/// A Host is one line of the file that --hosts names: NAME [address=ADDRESS] [memory=SIZE]
+/// [benefactors=N]. "#" begins a comment.
+struct Host {
+  std::string name;     ///< as the remote shell knows it
+  std::string address;  ///< that others reach it by; the name, when the line does not say
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t benefactors = 0;
+};
+
+/// Fills what a line does not say with the defaults given.
+Outcome<std::vector<Host>> read_hosts(const std::string& path, std::uint64_t memory_bytes,
+                                      std::uint32_t benefactors);
+
+}  // namespace stdchk::tools

@@ -1,0 +1,232 @@
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/image_name.h"
+#include "core/naming.h"
+#include "core/units.h"
+#include "tools/commands.h"
+#include "tools/connection.h"
+#include "tools/show.h"
+
+namespace stdchk::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+/// One file with what `ls -l` says about it.
+struct Row {
+  std::string name;
+  Attributes attributes;
+  std::size_t chunks = 0;
+  std::map<BenefactorId, std::uint64_t> bytes_at;  ///< content bytes on each benefactor
+  std::uint64_t bytes_nowhere = 0;                 ///< only in the drain directory
+  std::string trouble;
+};
+
+void count_chunks(const ChunkMap& map, Row& row) {
+  row.chunks = map.chunks.size();
+  for (const Chunk& chunk : map.chunks) {
+    if (chunk.copies.empty()) row.bytes_nowhere += chunk.length;
+    for (const Extent& extent : chunk.copies) row.bytes_at[extent.benefactor] += chunk.length;
+  }
+}
+
+Row make_row(client::Filesystem& filesystem, const std::string& name, const Attributes& attributes,
+             bool details) {
+  Row row;
+  row.name = name;
+  row.attributes = attributes;
+  if (!details || attributes.type != FileType::kRegular || attributes.version == 0) return row;
+  auto map = filesystem.map(attributes.id);
+  if (map) {
+    row.attributes = map->first;
+    count_chunks(map->second, row);
+  } else {
+    row.trouble = describe(map.error());
+  }
+  return row;
+}
+
+Json places(const Row& row) {
+  Json list = Json::array();
+  for (const auto& [benefactor, bytes] : row.bytes_at) {
+    list.push_back({{"benefactor", benefactor.value}, {"bytes", bytes}});
+  }
+  return list;
+}
+
+Json row_to_json(const Row& row, bool details) {
+  Json json = to_json(row.name, row.attributes);
+  if (auto image = parse_image_name(row.name.substr(row.name.rfind('/') + 1))) {
+    json["image"] = {
+        {"application", image->application}, {"node", image->node}, {"timestep", image->timestep}};
+  }
+  if (details && row.attributes.type == FileType::kRegular) {
+    json["chunks"] = row.chunks;
+    json["benefactors"] = places(row);
+    json["bytes_only_drained"] = row.bytes_nowhere;
+    if (!row.trouble.empty()) json["error"] = row.trouble;
+  }
+  return json;
+}
+
+std::string place_text(const Row& row) {
+  if (!row.trouble.empty()) return row.trouble;
+  std::string text;
+  for (const auto& [benefactor, bytes] : row.bytes_at) {
+    text += fmt::format("{}b{}", text.empty() ? "" : ",", benefactor.value);
+  }
+  if (row.bytes_nowhere > 0) text += text.empty() ? "drained file" : ",drained file";
+  return text.empty() ? "-" : text;
+}
+
+std::vector<std::string> cells(const Row& row) {
+  const Attributes& attributes = row.attributes;
+  if (attributes.type == FileType::kDirectory) {
+    return {row.name + "/", "", "", "", "", "", time_text(attributes.mtime_ns)};
+  }
+  return {row.name,
+          format_bytes(attributes.size_bytes),
+          format_bytes(attributes.stored_bytes),
+          std::to_string(row.chunks),
+          place_text(row),
+          std::string(drain_name(attributes.drain)),
+          time_text(attributes.mtime_ns)};
+}
+
+/// Images of one series stand together under a line of their own, in the order of their timesteps.
+void print_details(std::vector<Row> rows) {
+  std::map<std::pair<std::string, std::uint64_t>, std::vector<std::pair<std::uint64_t, Row>>>
+      series;
+  std::vector<std::vector<std::string>> table = {
+      {"NAME", "SIZE", "STORED", "CHUNKS", "ON", "DRAIN", "CHANGED"}};
+  for (auto& row : rows) {
+    auto image = parse_image_name(row.name);
+    if (image && row.attributes.type == FileType::kRegular) {
+      series[{image->application, image->node}].emplace_back(image->timestep, std::move(row));
+    } else {
+      table.push_back(cells(row));
+    }
+  }
+  for (auto& [key, versions] : series) {
+    std::ranges::sort(versions, {}, [](const auto& version) { return version.first; });
+    std::uint64_t bytes = 0;
+    std::size_t drained = 0;
+    for (const auto& [timestep, row] : versions) {
+      bytes += row.attributes.size_bytes;
+      drained += row.attributes.drain == DrainState::kDrained ? 1 : 0;
+    }
+    table.push_back({fmt::format("{}.N{}", key.first, key.second), format_bytes(bytes), "", "",
+                     fmt::format("{} version{}", versions.size(), versions.size() == 1 ? "" : "s"),
+                     fmt::format("{} drained", drained), ""});
+    for (const auto& [timestep, row] : versions) {
+      auto line = cells(row);
+      line[0] = "  " + line[0];
+      table.push_back(std::move(line));
+    }
+  }
+  print_table(table, {1, 2, 3});
+}
+
+int list_aborted(client::Filesystem& filesystem, bool json) {
+  auto entries = filesystem.aborted();
+  if (!entries) return complain(describe(entries.error()));
+  Json list = Json::array();
+  std::vector<std::vector<std::string>> table = {{"PATH", "WRITTEN", "WHEN", "HOST"}};
+  for (const auto& entry : *entries) {
+    list.push_back({{"path", entry.path},
+                    {"bytes", entry.bytes},
+                    {"when_ns", entry.when_ns},
+                    {"host", entry.host_name}});
+    table.push_back(
+        {entry.path, format_bytes(entry.bytes), time_text(entry.when_ns), entry.host_name});
+  }
+  if (json) {
+    print(list);
+  } else if (table.size() > 1) {
+    print_table(table, {1});
+  }
+  return kExitGood;
+}
+
+}  // namespace
+
+int run_list(const ListOptions& options) {
+  auto located = locate(options.pool, options.path);
+  if (!located) return complain(located.error().text);
+  client::Filesystem& filesystem = *located->filesystem;
+  if (options.aborted) return list_aborted(filesystem, options.json);
+  std::vector<Row> rows;
+  if (located->attributes.type == FileType::kDirectory) {
+    auto entries = filesystem.read_directory(located->attributes.id);
+    if (!entries) return complain(describe(entries.error()));
+    for (const auto& entry : *entries) {
+      rows.push_back(make_row(filesystem, entry.name, entry.attributes, options.details));
+    }
+  } else {
+    const std::string name = located->path.substr(located->path.rfind('/') + 1);
+    rows.push_back(make_row(filesystem, name, located->attributes, options.details));
+  }
+  if (options.json) {
+    Json list = Json::array();
+    for (const auto& row : rows) list.push_back(row_to_json(row, options.details));
+    print(list);
+  } else if (options.details) {
+    print_details(std::move(rows));
+  } else {
+    for (const auto& row : rows) {
+      fmt::print("{}{}\n", row.name, row.attributes.type == FileType::kDirectory ? "/" : "");
+    }
+  }
+  const bool trouble =
+      std::ranges::any_of(rows, [](const Row& row) { return !row.trouble.empty(); });
+  return trouble ? kExitError : kExitGood;
+}
+
+int run_stat(const StatOptions& options) {
+  auto located = locate(options.pool, options.path);
+  if (!located) return complain(located.error().text);
+  const Row row = make_row(*located->filesystem, located->path, located->attributes, true);
+  auto benefactors = located->filesystem->benefactors();
+  if (!benefactors) return complain(describe(benefactors.error()));
+  std::map<std::uint64_t, const msg::BenefactorInfo*> known;
+  for (const auto& info : *benefactors) known[info.id.value] = &info;
+  if (options.json) {
+    Json json = row_to_json(row, true);
+    if (json.contains("benefactors")) {
+      for (auto& place : json["benefactors"]) {
+        auto found = known.find(place["benefactor"]);
+        if (found == known.end()) continue;
+        place["host"] = found->second->host_name;
+        place["pid"] = found->second->pid;
+      }
+    }
+    print(json);
+    return row.trouble.empty() ? kExitGood : kExitError;
+  }
+  const Attributes& attributes = row.attributes;
+  fmt::print("{}\n  type     {}\n  size     {} ({} bytes)\n", options.path,
+             type_name(attributes.type), format_bytes(attributes.size_bytes),
+             attributes.size_bytes);
+  fmt::print("  version  {}, changed {}\n  mode     {:04o}, owner {}:{}\n", attributes.version,
+             time_text(attributes.mtime_ns), attributes.mode, attributes.uid, attributes.gid);
+  if (attributes.type != FileType::kRegular) return kExitGood;
+  fmt::print("  stored   {} in {} chunks\n", format_bytes(attributes.stored_bytes), row.chunks);
+  for (const auto& [benefactor, bytes] : row.bytes_at) {
+    auto found = known.find(benefactor.value);
+    fmt::print("    {:>10} on benefactor {}{}\n", format_bytes(bytes), benefactor.value,
+               found == known.end()
+                   ? " (gone)"
+                   : fmt::format(" ({}, pid {})", found->second->host_name, found->second->pid));
+  }
+  if (row.bytes_nowhere > 0) {
+    fmt::print("    {:>10} only in the drain directory\n", format_bytes(row.bytes_nowhere));
+  }
+  fmt::print("  drain    {}\n", drain_name(attributes.drain));
+  if (!row.trouble.empty()) return complain(row.trouble);
+  return kExitGood;
+}
+
+}  // namespace stdchk::tools

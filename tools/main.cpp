@@ -1,0 +1,242 @@
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "core/log.h"
+#include "core/options.h"
+#include "tools/commands.h"
+#include "tools/doctor.h"
+#include "tools/down.h"
+#include "tools/mounts.h"
+#include "tools/show.h"
+#include "tools/up.h"
+
+namespace stdchk::tools {
+
+int complain(const std::string& text) {
+  fmt::print(stderr, "stdchk: {}\n", text);
+  return kExitError;
+}
+
+namespace {
+
+/// Subcommands whose names are settled and whose work is not there yet.
+constexpr const char* kLater[] = {"policy", "gc",         "scrub",  "check",
+                                  "set",    "verify",     "bench",  "stage-in",
+                                  "top",    "similarity", "advise", "restart-test"};
+
+struct DownOptions {
+  std::string pool;
+  std::string path;
+  bool drain = false;
+  std::uint32_t timeout_s = 0;
+};
+
+/// All subcommands' options. One of them is filled by the command line.
+struct Commands {
+  UpOptions up;
+  DownOptions down;
+  StatusOptions status;
+  ListOptions list;
+  StatOptions stat;
+  DrainOptions drain;
+  SafeOptions safe;
+  bool doctor_json = false;
+};
+
+void describe_up(Options& options, UpOptions& up) {
+  options.text("--mount", up.mount, "DIR", "where the pool is mounted").required();
+  options.count("--benefactors", up.benefactors, 1, 4096, "processes that lend memory, a host");
+  options.size("--memory", up.memory_bytes, limits::kMiB, std::uint64_t{1} << 50,
+               "memory that each of them lends");
+  options.text("--drain", up.drain, "DIR", "parallel file system directory to copy images to");
+  options.rate("--drain-rate", up.drain_rate, "bytes a second that each benefactor drains");
+  options.text("--hosts", up.hosts_file, "FILE",
+               "start the benefactors on these hosts; a line is NAME [address=ADDRESS] "
+               "[memory=SIZE] [benefactors=N]");
+  options.text("--rsh", up.remote_shell, "COMMAND", "how to reach them: COMMAND HOST sh -s");
+  options.flag("--mount-on-hosts", up.mount_on_hosts, "mount the pool there too");
+  options.text("--listen", up.listen, "HOST", "address that the daemons here listen on");
+  options.choice("--transport", up.transport, {"auto", "ofi:tcp", "shm"}, "how bytes move");
+  options.chunk_size("--chunk-size", up.chunk_bytes, "size of the chunks that images are cut into");
+  options.count("--stripe-width", up.stripe_width, 0, 1024,
+                "benefactors that one image is spread over; 0 is the manager's default");
+  options.choice("--naming", up.naming, {"on", "off"},
+                 "name chunks by content, store equal ones once");
+  options.size("--window", up.window_bytes, limits::kMiB, std::uint64_t{1} << 40,
+               "memory of the mount between write() and storage");
+  options.choice("--close", up.close_mode, {"stored", "early"}, "what close() waits for");
+  options.text("--backing", up.backing, "KIND",
+               "anonymous, memfd, hugetlb, or a ramdisk directory");
+  options.text("--disk", up.disk, "DIR", "lend disk space below this directory instead of memory");
+  options.flag("--allow-other", up.allow_other, "other users may use the mount");
+  options.text("--state", up.state, "DIR", "where the pool's state, logs and secret are kept");
+  options.choice("--log-level", up.log_level, {"debug", "info", "warning", "error"},
+                 "how much the daemons log");
+  options.flag("--json", up.json, "print what was started as JSON").command_line_only();
+}
+
+void add_pool(Options& options, std::string& pool) {
+  options.text("--pool", pool, "DIR", "state directory of the pool");
+}
+
+void describe(Options& options, Commands& commands) {
+  describe_up(options.subcommand("up", "Starts a pool on this machine and others, and mounts it."),
+              commands.up);
+
+  Options& down = options.subcommand("down", "Unmounts a pool and ends its processes.");
+  down.flag("--drain", commands.down.drain, "drain everything first").command_line_only();
+  down.count("--timeout", commands.down.timeout_s, 0, 1000000,
+             "seconds that the drain may take; 0 is no limit")
+      .command_line_only();
+  add_pool(down, commands.down.pool);
+  down.argument("PATH", commands.down.path, "the mount, or anything below it");
+
+  Options& status = options.subcommand("status", "Shows the pool's processes, space and drain.");
+  status.flag("--json", commands.status.json, "as JSON").command_line_only();
+  add_pool(status, commands.status.pool);
+  status.argument("PATH", commands.status.path, "the mount, or anything below it");
+
+  Options& list = options.subcommand("ls", "Lists files, with -l versions and where they are.");
+  list.flag("-l,--long", commands.list.details, "versions, sizes, chunks, benefactors, drain")
+      .command_line_only();
+  list.flag("--aborted", commands.list.aborted, "writes that ended without a commit")
+      .command_line_only();
+  list.flag("--json", commands.list.json, "as JSON").command_line_only();
+  add_pool(list, commands.list.pool);
+  list.argument("PATH", commands.list.path, "a file or directory of the pool");
+
+  Options& stat = options.subcommand("stat", "Shows all about one file.");
+  stat.flag("--json", commands.stat.json, "as JSON").command_line_only();
+  add_pool(stat, commands.stat.pool);
+  stat.argument("PATH", commands.stat.path, "a file or directory of the pool").required();
+
+  Options& drain = options.subcommand("drain", "Copies images to the drain directory now.");
+  drain.flag("--wait", commands.drain.wait, "return when they are there and verified")
+      .command_line_only();
+  drain
+      .count("--timeout", commands.drain.timeout_s, 0, 1000000,
+             "seconds that the wait may take; 0 is no limit")
+      .command_line_only();
+  drain.flag("--json", commands.drain.json, "as JSON").command_line_only();
+  add_pool(drain, commands.drain.pool);
+  drain.argument("PATH", commands.drain.path, "only what is below it");
+
+  Options& safe =
+      options.subcommand("safe", "Says whether images are on the parallel file system, verified.");
+  safe.flag("--json", commands.safe.json, "as JSON").command_line_only();
+  add_pool(safe, commands.safe.pool);
+  safe.argument("PATH", commands.safe.path, "a file, or a directory for all below it").required();
+
+  Options& doctor = options.subcommand("doctor", "Names the cause of a bad set-up.");
+  doctor.flag("--json", commands.doctor_json, "as JSON").command_line_only();
+
+  options.subcommand("version", "Prints the version.");
+  static std::vector<std::string> ignored;
+  for (const char* name : kLater) {
+    options.subcommand(name, "Not available in this version.").arguments("ARGUMENT", ignored, "");
+  }
+}
+
+int run_up(const UpOptions& up) {
+  auto pool = start_pool(up);
+  if (!pool) return complain("the pool was not started: " + pool.error().text);
+  if (!up.json) {
+    fmt::print("{}", describe_pool(*pool, up));
+    return kExitGood;
+  }
+  nlohmann::json members = nlohmann::json::array();
+  for (const auto& member : pool->members) {
+    members.push_back({{"role", member.role},
+                       {"host", member.host},
+                       {"pid", member.process.pid},
+                       {"log", member.log}});
+  }
+  print({{"mount", pool->mount},
+         {"drain", pool->drain},
+         {"state_directory", pool->directory},
+         {"manager_address", pool->manager_address},
+         {"members", members}});
+  return kExitGood;
+}
+
+int run_down(const DownOptions& down) {
+  auto pool = find_pool(down.pool, down.path);
+  if (!pool) return complain(pool.error().text);
+  if (down.drain) {
+    DrainOptions drain;
+    drain.pool = pool->directory;
+    drain.wait = true;
+    drain.timeout_s = down.timeout_s;
+    if (run_drain(drain) != kExitGood) {
+      return complain(
+          "the pool stays up because not everything is drained; without --drain it comes down all "
+          "the same, and what is not drained is lost");
+    }
+  }
+  const DownReport report = stop_pool(*pool);
+  for (const auto& note : report.notes) fmt::print("{}\n", note);
+  if (!report.logs.empty()) fmt::print("The logs are kept in {}\n", report.logs);
+  for (const auto& trouble : report.troubles) (void)complain(trouble);
+  if (!report.troubles.empty()) return kExitError;
+  fmt::print("The pool at {} is down.\n", pool->mount);
+  return kExitGood;
+}
+
+int run_doctor(bool json, const std::string& invoked_as) {
+  bool bad = false;
+  nlohmann::json list = nlohmann::json::array();
+  for (const Finding& finding : examine(invoked_as)) {
+    const char* kind = finding.kind == Finding::Kind::kGood   ? "good"
+                       : finding.kind == Finding::Kind::kNote ? "note"
+                                                              : "bad";
+    bad |= finding.kind == Finding::Kind::kBad;
+    list.push_back({{"state", kind},
+                    {"what", finding.what},
+                    {"found", finding.found},
+                    {"remedy", finding.remedy}});
+    if (json) continue;
+    fmt::print("{:4}  {}: {}\n", kind, finding.what, finding.found);
+    if (!finding.remedy.empty()) fmt::print("      -> {}\n", finding.remedy);
+  }
+  if (json) print(list);
+  return bad ? kExitNo : kExitGood;
+}
+
+int run(int argc, char** argv) {
+  Options options("stdchk", "Keeps checkpoint images in memory that the job's own nodes lend.");
+  Commands commands;
+  describe(options, commands);
+  // Before their options, which nobody knows yet, are complained about.
+  if (argc > 1 && std::ranges::find(kLater, std::string_view(argv[1])) != std::end(kLater)) {
+    return complain(fmt::format("\"{}\" is not available in this version", argv[1]));
+  }
+  if (auto status = options.parse_or_exit(argc, argv)) return *status;
+  log::start("stdchk", log::Level::kWarning);
+  const std::string& chosen = options.chosen();
+  const std::string invoked_as = argv[0];
+  if (chosen == "up") {
+    commands.up.invoked_as = invoked_as;
+    commands.up.config_file = options.chosen_options().config_file();
+    return run_up(commands.up);
+  }
+  if (chosen == "down") return run_down(commands.down);
+  if (chosen == "status") return run_status(commands.status);
+  if (chosen == "ls") return run_list(commands.list);
+  if (chosen == "stat") return run_stat(commands.stat);
+  if (chosen == "drain") return run_drain(commands.drain);
+  if (chosen == "safe") return run_safe(commands.safe);
+  if (chosen == "doctor") return run_doctor(commands.doctor_json, invoked_as);
+  if (chosen == "version") {
+    fmt::print("stdchk {}\n", version());
+    return kExitGood;
+  }
+  return complain(fmt::format("\"{}\" is not known", chosen));
+}
+
+}  // namespace
+}  // namespace stdchk::tools
+
+int main(int argc, char** argv) { return stdchk::tools::run(argc, argv); }

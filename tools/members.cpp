@@ -1,0 +1,276 @@
+#include "tools/members.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <thread>
+
+namespace stdchk::tools {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// `text` as one word of a POSIX shell.
+std::string shell_word(const std::string& text) {
+  std::string word = "'";
+  for (char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+// Shell functions for another host. Start time and boot tell a process from a later one that has
+// its number: see ProcessId.
+constexpr const char* kRemoteFunctions = R"sh(
+start_of() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+state_of() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f1; }
+alive() { [ "$(start_of "$1")" = "$2" ] && [ "$(state_of "$1")" != Z ]; }
+boot() { cat /proc/sys/kernel/random/boot_id; }
+)sh";
+
+// Waits for NAME.ready of each started daemon in $pids, "NAME:PID:START ...", $longest tenths of a
+// second at most.
+constexpr const char* kRemoteWait = R"sh(
+for item in $pids; do
+  name=${item%%:*}; rest=${item#*:}; p=${rest%%:*}; s=${rest#*:}; t=0
+  while [ ! -e "$name.ready" ]; do
+    alive "$p" "$s" || { echo "failed $name $(tail -n 1 "$name.log")"; exit 1; }
+    t=$((t + 1)); [ $t -gt $longest ] && { echo "failed $name was not ready in time"; exit 1; }
+    sleep 0.1
+  done
+done
+echo ready
+)sh";
+
+std::string start_script(const std::string& directory, const std::string& secret,
+                         const std::vector<Job>& jobs, Duration longest) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(longest).count() / 100;
+  std::string script = kRemoteFunctions;
+  script += fmt::format("umask 077\nmkdir -p {0} && cd {0} || exit 1\n", shell_word(directory));
+  script += fmt::format("printf '%s\\n' {} > secret || exit 1\n", shell_word(secret));
+  script += "echo boot $(boot)\n";
+  for (const auto& job : jobs) {
+    std::string words;
+    for (const auto& argument : job.arguments) words += " " + shell_word(argument);
+    if (!job.mount.empty()) script += fmt::format("mkdir -p {}\n", shell_word(job.mount));
+    script += fmt::format("b={0}; [ -x \"$b\" ] || b={1}\nrm -f {2}\n", shell_word(job.program),
+                          shell_word(std::filesystem::path(job.program).filename()),
+                          shell_word(job.ready_file));
+    // Outside an interactive shell a background job leads no process group, so setsid(1) does not
+    // fork and $! stays the daemon's own number.
+    script += fmt::format(
+        "setsid \"$b\"{0} </dev/null >>{1}.log 2>&1 &\np=$!; s=$(start_of $p)\n"
+        "echo started {1} $p $s\n",
+        words, job.name);
+    script += fmt::format("pids=\"$pids {}:$p:$s\"\n", job.name);
+  }
+  script += fmt::format("longest={}\n", tenths);
+  return script + kRemoteWait;
+}
+
+std::string end_script(const std::vector<const Member*>& members, Duration grace, bool last) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(grace).count() / 100;
+  std::string script = kRemoteFunctions;
+  std::string directory;
+  for (const Member* member : members) {
+    directory = member->directory;
+    script +=
+        fmt::format("if [ \"$(boot)\" = {0} ]; then\nif alive {1} {2}; then kill -TERM {1}\n",
+                    shell_word(member->boot_id), member->process.pid, member->process.start_ticks);
+    script += fmt::format("else echo gone {}; keep=1; fi; fi\n", member->process.pid);
+  }
+  for (const Member* member : members) {
+    script += fmt::format(
+        "t=0; while [ \"$(boot)\" = {0} ] && alive {1} {2}; do t=$((t + 1))\n"
+        "if [ $t -eq {3} ]; then echo killed {1}; keep=1; kill -KILL {1}; fi\n"
+        "if [ $t -gt {4} ]; then echo stays {1}; keep=1; break; fi\nsleep 0.1; done\n",
+        shell_word(member->boot_id), member->process.pid, member->process.start_ticks, tenths,
+        tenths + 50);
+    if (!member->mount.empty()) {
+      script += fmt::format("fusermount3 -u {0} 2>/dev/null || umount {0} 2>/dev/null\n",
+                            shell_word(member->mount));
+    }
+  }
+  // Members of another role may still need the directory; the last one removes it, but not the logs
+  // of those that failed.
+  if (last) {
+    script += fmt::format("cd /; rm -f {0}/secret {0}/*.ready; [ \"$keep\" ] || rm -rf {0}\n",
+                          shell_word(directory));
+  }
+  script += "echo done\n";
+  return script;
+}
+
+std::vector<std::string> remote_command(const std::vector<std::string>& shell,
+                                        const std::string& host) {
+  std::vector<std::string> command = shell;
+  command.push_back(host);
+  command.emplace_back("sh");
+  command.emplace_back("-s");
+  return command;
+}
+
+void end_remote(const PoolRecord& pool, const std::string& host,
+                const std::vector<const Member*>& members, Duration grace, bool last,
+                Ended& ended) {
+  auto done = run_command(remote_command(pool.remote_shell, host), end_script(members, grace, last),
+                          grace + 30s);
+  if (!done || done->out.find("done") == std::string::npos) {
+    ended.troubles.push_back(fmt::format("{} cannot be reached ({}); end there by hand: {}", host,
+                                         done ? done->err : done.error().text, [&] {
+                                           std::string pids;
+                                           for (const Member* member : members)
+                                             pids += fmt::format(" {}", member->process.pid);
+                                           return "kill" + pids;
+                                         }()));
+    return;
+  }
+  std::istringstream lines(done->out);
+  for (std::string word, pid; lines >> word >> pid;) {
+    if (word == "gone") {
+      ended.crashed.push_back(fmt::format("pid {} on {} had ended before; its log is in {} there",
+                                          pid, host, members.front()->directory));
+    } else if (word == "killed") {
+      ended.crashed.push_back(fmt::format("pid {} on {} had to be killed", pid, host));
+    } else if (word == "stays") {
+      ended.troubles.push_back(fmt::format("pid {} on {} does not end", pid, host));
+    }
+  }
+}
+
+void end_local(const std::vector<const Member*>& members, Duration grace, Ended& ended) {
+  std::vector<End> ends(members.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i]->boot_id != boot_id()) {
+      ends[i] = End::kWasGone;
+      continue;
+    }
+    threads.emplace_back([&, i] { ends[i] = end_process(members[i]->process, grace); });
+  }
+  for (auto& thread : threads) thread.join();
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const Member& member = *members[i];
+    if (ends[i] == End::kWasGone) {
+      if (ended.unmounted.contains(member.process.pid)) continue;
+      ended.crashed.push_back(fmt::format("the {} with pid {} had ended before; it said last: {}",
+                                          member.role, member.process.pid, last_words(member.log)));
+    } else if (ends[i] == End::kKilled) {
+      ended.crashed.push_back(
+          fmt::format("the {} with pid {} did not end and was killed; it said last: {}",
+                      member.role, member.process.pid, last_words(member.log)));
+    } else if (ends[i] == End::kStillThere) {
+      ended.troubles.push_back(fmt::format(
+          "the {} with pid {} does not end, not even by SIGKILL; it hangs in the kernel",
+          member.role, member.process.pid));
+    }
+  }
+}
+
+}  // namespace
+
+Outcome<Member> start_local(const Job& job, const std::string& directory) {
+  Member member;
+  member.role = job.role;
+  member.boot_id = boot_id();
+  member.log = directory + "/" + job.name + ".log";
+  member.mount = job.mount;
+  member.directory = directory;
+  ::unlink(job.ready_file.c_str());
+  auto process = start_detached(job.program, job.arguments, member.log);
+  if (!process) return problem(process.error());
+  member.process = *process;
+  return member;
+}
+
+Outcome<void> wait_ready(const Job& job, const Member& member, Duration longest) {
+  const auto until = std::chrono::steady_clock::now() + longest;
+  while (::access(job.ready_file.c_str(), F_OK) != 0) {
+    if (!is_alive(member)) {
+      return problem("the {} ended while it started: {}", job.role, last_words(member.log));
+    }
+    if (std::chrono::steady_clock::now() > until) {
+      return problem("the {} was not usable within {} s; its last words: {}", job.role,
+                     std::chrono::duration_cast<std::chrono::seconds>(longest).count(),
+                     last_words(member.log));
+    }
+    sleep_for(5ms);
+  }
+  return {};
+}
+
+Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const std::string& host,
+                           const std::string& directory, const std::string& secret,
+                           const std::vector<Job>& jobs, Duration longest,
+                           std::vector<Member>& members) {
+  auto done = run_command(remote_command(remote_shell, host),
+                          start_script(directory, secret, jobs, longest), longest + 30s);
+  if (!done) return problem("{}: {}", host, done.error().text);
+  std::istringstream lines(done->out);
+  std::string boot;
+  std::string failure;
+  bool ready = false;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string what;
+    std::string name;
+    words >> what;
+    if (what == "boot") words >> boot;
+    if (what == "ready") ready = true;
+    if (what == "failed") failure = line.substr(7);
+    if (what != "started") continue;
+    Member member;
+    words >> name >> member.process.pid >> member.process.start_ticks;
+    for (const auto& job : jobs) {
+      if (job.name != name) continue;
+      member.role = job.role;
+      member.mount = job.mount;
+    }
+    member.host = host;
+    member.boot_id = boot;
+    member.directory = directory;
+    member.log = fmt::format("{}/{}.log", directory, name);
+    members.push_back(std::move(member));
+  }
+  if (ready) return {};
+  if (!failure.empty()) return problem("on {}: {} (logs there: {})", host, failure, directory);
+  return problem("{} did not start the daemons on {}: {}", remote_shell.front(), host,
+                 done->err.empty() ? fmt::format("exit status {}", done->status) : done->err);
+}
+
+void end_members(const PoolRecord& pool, const std::string& role, Duration grace, Ended& ended) {
+  std::map<std::string, std::vector<const Member*>> by_host;
+  for (const auto& member : pool.members) {
+    if (member.role == role) by_host[member.host].push_back(&member);
+  }
+  for (const auto& [host, members] : by_host) {
+    if (host.empty()) {
+      end_local(members, grace, ended);
+    } else {
+      end_remote(pool, host, members, grace, role == "benefactor", ended);
+    }
+  }
+}
+
+std::string last_words(const std::string& log) {
+  std::ifstream file(log);
+  std::string last;
+  for (std::string line; std::getline(file, line);) {
+    if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
+  }
+  if (last.empty()) return "it said nothing";
+  // "time level program: text": the text is what matters here.
+  std::istringstream words(last);
+  std::string time;
+  std::string level;
+  std::string program;
+  if (words >> time >> level >> program && time.size() > 20 && program.ends_with(":")) {
+    std::string text;
+    std::getline(words, text);
+    return text.substr(std::min<std::size_t>(1, text.size()));
+  }
+  return last;
+}
+
+}  // namespace stdchk::tools

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tools/pool_record.h"
+
+namespace stdchk::tools {
+
+/// A Job is one daemon that is to run: how to start it and how it tells that it is usable.
+struct Job {
+  std::string role;  ///< "manager", "benefactor", "mount"
+  std::string name;  ///< "benefactor.3": names its log and its ready file
+  std::string program;
+  std::vector<std::string> arguments;
+  std::string ready_file;
+  std::string mount;
+};
+
+/// Starts `job` on this host, its log in `directory`. The member is not yet usable.
+Outcome<Member> start_local(const Job& job, const std::string& directory);
+/// Waits until the job's ready file is there. The Problem is the daemon's own last words.
+Outcome<void> wait_ready(const Job& job, const Member& member, Duration longest);
+
+/// Starts jobs on another host through the remote shell and waits until all are usable. What was
+/// started is added to `members` also when this fails.
+Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const std::string& host,
+                           const std::string& directory, const std::string& secret,
+                           const std::vector<Job>& jobs, Duration longest,
+                           std::vector<Member>& members);
+
+/// What happened to the members of a pool that was taken down.
+struct Ended {
+  std::vector<std::string> crashed;   ///< "benefactor 3 (pid 7) had ended before; its log is ..."
+  std::vector<std::string> troubles;  ///< for a person to see to
+  std::set<pid_t> unmounted;          ///< lived until their mount was taken away: no crash
+  bool good() const { return troubles.empty(); }
+};
+/// Ends the members of one role exactly, everywhere; those that are gone already are no error.
+void end_members(const PoolRecord& pool, const std::string& role, Duration grace, Ended& ended);
+
+/// The last line of a log that says something, without time and level.
+std::string last_words(const std::string& log);
+
+}  // namespace stdchk::tools

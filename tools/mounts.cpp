@@ -1,0 +1,105 @@
+#include "tools/mounts.h"
+
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tools/process.h"
+
+namespace stdchk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+/// mountinfo writes space, tab, newline and backslash as three octal digits.
+std::string unescape(const std::string& text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 3 < text.size()) {
+      plain += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 +
+                                 (text[i + 3] - '0'));
+      i += 3;
+    } else {
+      plain += text[i];
+    }
+  }
+  return plain;
+}
+
+bool keeps_busy(const fs::path& process, const std::string& directory) {
+  auto is_inside = [&](const fs::path& link) {
+    std::error_code ignored;
+    const std::string target = fs::read_symlink(link, ignored).string();
+    return target == directory || target.starts_with(directory + "/");
+  };
+  if (is_inside(process / "cwd") || is_inside(process / "exe") || is_inside(process / "root")) {
+    return true;
+  }
+  std::error_code ignored;
+  for (const auto& fd : fs::directory_iterator(process / "fd", ignored)) {
+    if (is_inside(fd.path())) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+MountInfo mount_at(const std::string& directory) {
+  std::ifstream file("/proc/self/mountinfo");
+  MountInfo found;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string word;
+    std::string point;
+    for (int field = 1; field <= 5 && (words >> word); ++field) point = word;
+    if (unescape(point) != directory) continue;
+    while (words >> word && word != "-") {
+    }
+    words >> found.type >> found.source;
+    found.state = MountState::kAlive;
+  }
+  struct stat status;
+  // Only a FUSE mount without its process answers so at once; one that hangs is not asked further.
+  if (found.state == MountState::kAlive && found.type.starts_with("fuse") &&
+      ::stat(directory.c_str(), &status) != 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
+    found.state = MountState::kDead;
+  }
+  return found;
+}
+
+Outcome<void> unmount(const std::string& directory, bool lazy) {
+  if (::geteuid() == 0) {
+    if (::umount2(directory.c_str(), lazy ? MNT_DETACH : 0) == 0) return {};
+    return problem("{} cannot be unmounted: {}", directory, std::strerror(errno));
+  }
+  std::vector<std::string> command{"fusermount3", "-u"};
+  if (lazy) command.emplace_back("-z");
+  command.push_back(directory);
+  auto done = run_command(command, "", 10s);
+  if (!done) return problem(done.error());
+  if (done->status == 0) return {};
+  return problem("{} cannot be unmounted: {}", directory, done->err);
+}
+
+std::string users_of(const std::string& directory) {
+  std::string users;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+    const std::string pid = entry.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (!keeps_busy(entry.path(), directory)) continue;
+    std::ifstream file(entry.path() / "comm");
+    std::string name;
+    std::getline(file, name);
+    users += fmt::format("{}{} (pid {})", users.empty() ? "" : ", ", name, pid);
+  }
+  return users;
+}
+
+}  // namespace stdchk::tools

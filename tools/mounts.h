@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+
+#include "tools/problem.h"
+
+namespace stdchk::tools {
+
+/// What is at a directory now.
+enum class MountState {
+  kNone,   ///< nothing is mounted there
+  kAlive,  ///< a mount that answers
+  kDead,   ///< a FUSE mount whose process is gone
+};
+
+struct MountInfo {
+  MountState state = MountState::kNone;
+  std::string type;  ///< "fuse.stdchk", "ext4"
+  std::string source;
+};
+
+/// From /proc/self/mountinfo (proc(5)); asks the mount itself only whether it is dead.
+MountInfo mount_at(const std::string& directory);
+
+/// Unmounts a FUSE mount. Without `lazy` it fails when a program still uses it.
+Outcome<void> unmount(const std::string& directory, bool lazy);
+
+/// The programs that keep `directory` busy, "bash (pid 7), dd (pid 9)", as far as they can be seen.
+std::string users_of(const std::string& directory);
+
+}  // namespace stdchk::tools

@@ -1,0 +1,246 @@
+#include "tools/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+extern char** environ;
+
+namespace stdchk::tools {
+namespace {
+
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+struct ProcessState {
+  char state = 'X';
+  std::uint64_t start_ticks = 0;
+};
+
+/// From /proc/PID/stat (proc(5)); state X when there is no such process.
+ProcessState read_state(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // The second field is the name in parentheses, and may itself contain spaces and parentheses.
+  const auto end_of_name = text.rfind(')');
+  if (end_of_name == std::string::npos) return {};
+  std::istringstream fields(text.substr(end_of_name + 1));
+  ProcessState state;
+  fields >> state.state;
+  std::string skipped;
+  for (int field = 4; field < 22; ++field) fields >> skipped;
+  fields >> state.start_ticks;
+  return state;
+}
+
+/// Owns the attributes of a posix_spawn(3).
+class Spawn {
+ public:
+  Spawn() {
+    posix_spawn_file_actions_init(&actions_);
+    posix_spawnattr_init(&attributes_);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSID);
+  }
+  ~Spawn() {
+    posix_spawn_file_actions_destroy(&actions_);
+    posix_spawnattr_destroy(&attributes_);
+  }
+  Spawn(const Spawn&) = delete;
+  Spawn& operator=(const Spawn&) = delete;
+
+  void open(int fd, const char* path, int flags) {
+    posix_spawn_file_actions_addopen(&actions_, fd, path, flags, 0600);
+  }
+  /// Away from folders that somebody may want to unmount.
+  void leave_folder() { posix_spawn_file_actions_addchdir_np(&actions_, "/"); }
+  void duplicate(int from, int to) { posix_spawn_file_actions_adddup2(&actions_, from, to); }
+  Outcome<pid_t> run(const std::vector<std::string>& command) {
+    std::vector<char*> words;
+    for (const auto& word : command) words.push_back(const_cast<char*>(word.c_str()));
+    words.push_back(nullptr);
+    pid_t pid = 0;
+    const int code = posix_spawnp(&pid, words[0], &actions_, &attributes_, words.data(), environ);
+    if (code != 0) return problem("{} cannot be started: {}", command[0], std::strerror(code));
+    return pid;
+  }
+
+ private:
+  posix_spawn_file_actions_t actions_;
+  posix_spawnattr_t attributes_;
+};
+
+struct Pipe {
+  int read = -1;
+  int write = -1;
+  Pipe() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) == 0) {
+      read = ends[0];
+      write = ends[1];
+    }
+  }
+  ~Pipe() {
+    close_read();
+    close_write();
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  void close_read() {
+    if (read >= 0) ::close(std::exchange(read, -1));
+  }
+  void close_write() {
+    if (write >= 0) ::close(std::exchange(write, -1));
+  }
+};
+
+/// Moves what is ready between the pipes and the texts; true while any pipe is open.
+bool exchange(Pipe& in, Pipe& out, Pipe& err, std::string_view& input, CommandOutput& output) {
+  if (input.empty()) in.close_write();
+  pollfd fds[3] = {{in.write, POLLOUT, 0}, {out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
+  if (::poll(fds, 3, 50) < 0) return true;
+  if ((fds[0].revents & (POLLOUT | POLLERR)) != 0) {
+    const ssize_t n = ::write(in.write, input.data(), std::min<std::size_t>(input.size(), 4096));
+    if (n > 0) input.remove_prefix(static_cast<std::size_t>(n));
+    if (n < 0) input = {};  // it does not want to read it all, which is its right
+  }
+  auto take = [](pollfd& fd, Pipe& pipe, std::string& text) {
+    if ((fd.revents & (POLLIN | POLLHUP)) == 0) return;
+    char buffer[4096];
+    const ssize_t n = ::read(pipe.read, buffer, sizeof(buffer));
+    if (n > 0) text.append(buffer, static_cast<std::size_t>(n));
+    if (n == 0) pipe.close_read();
+  };
+  take(fds[1], out, output.out);
+  take(fds[2], err, output.err);
+  return out.read >= 0 || err.read >= 0;
+}
+
+}  // namespace
+
+bool is_alive(const ProcessId& process) {
+  if (process.pid <= 0) return false;
+  const ProcessState state = read_state(process.pid);
+  return state.state != 'X' && state.state != 'Z' && state.start_ticks == process.start_ticks;
+}
+
+Outcome<ProcessId> start_detached(const std::string& program,
+                                  const std::vector<std::string>& arguments,
+                                  const std::string& log_path) {
+  Spawn spawn;
+  spawn.open(0, "/dev/null", O_RDONLY);
+  spawn.open(1, log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND);
+  spawn.duplicate(1, 2);
+  spawn.leave_folder();
+  std::vector<std::string> command{program};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  auto pid = spawn.run(command);
+  if (!pid) return problem(pid.error());
+  // The child stays, if only as a zombie, until this process waits for it: its start time is there.
+  return ProcessId{*pid, read_state(*pid).start_ticks};
+}
+
+End end_process(const ProcessId& process, Duration grace) {
+  if (!is_alive(process)) return End::kWasGone;
+  auto wait_gone = [&](Duration longest) {
+    const auto until = std::chrono::steady_clock::now() + longest;
+    while (is_alive(process)) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      sleep_for(10ms);
+    }
+    return true;
+  };
+  ::kill(process.pid, SIGTERM);
+  if (wait_gone(grace)) return End::kEnded;
+  ::kill(process.pid, SIGKILL);
+  return wait_gone(5s) ? End::kKilled : End::kStillThere;
+}
+
+Outcome<CommandOutput> run_command(const std::vector<std::string>& command,
+                                   const std::string& input, Duration deadline) {
+  Pipe in;
+  Pipe out;
+  Pipe err;
+  if (in.read < 0 || out.read < 0 || err.read < 0) {
+    return problem("no pipe can be made: {}", std::strerror(errno));
+  }
+  Spawn spawn;
+  spawn.duplicate(in.read, 0);
+  spawn.duplicate(out.write, 1);
+  spawn.duplicate(err.write, 2);
+  auto pid = spawn.run(command);
+  if (!pid) return problem(pid.error());
+  in.close_read();
+  out.close_write();
+  err.close_write();
+  ::signal(SIGPIPE, SIG_IGN);
+  const auto until = std::chrono::steady_clock::now() + deadline;
+  CommandOutput output;
+  std::string_view rest = input;
+  int status = 0;
+  bool ended = false;
+  bool pipes_open = true;
+  while (!ended) {
+    if (pipes_open) {
+      pipes_open = exchange(in, out, err, rest, output);
+    } else {
+      sleep_for(5ms);
+    }
+    // What it left running in the background may hold the pipes for ever; its own end counts.
+    ended = ::waitpid(*pid, &status, WNOHANG) == *pid;
+    if (!ended && std::chrono::steady_clock::now() > until) {
+      ::kill(*pid, SIGKILL);
+      ::waitpid(*pid, &status, 0);
+      return problem("{} did not end within {} s", command[0],
+                     std::chrono::duration_cast<std::chrono::seconds>(deadline).count());
+    }
+  }
+  for (int turn = 0; turn < 64 && pipes_open; ++turn) {
+    pollfd fds[2] = {{out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
+    if (::poll(fds, 2, 0) <= 0) break;
+    pipes_open = exchange(in, out, err, rest, output);
+  }
+  output.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return output;
+}
+
+Outcome<std::string> find_program(const std::string& name, const std::string& invoked_as) {
+  std::vector<fs::path> folders;
+  if (const char* folder = std::getenv("STDCHK_BIN")) folders.emplace_back(folder);
+  if (invoked_as.find('/') != std::string::npos) {
+    folders.push_back(fs::path(invoked_as).parent_path());
+  }
+  std::error_code ignored;
+  folders.push_back(fs::read_symlink("/proc/self/exe", ignored).parent_path());
+  std::istringstream path(std::getenv("PATH") != nullptr ? std::getenv("PATH") : "");
+  for (std::string folder; std::getline(path, folder, ':');) folders.emplace_back(folder);
+  for (const auto& folder : folders) {
+    const fs::path program = fs::absolute(folder / name, ignored);
+    if (::access(program.c_str(), X_OK) == 0) return program.string();
+  }
+  return problem(
+      "{} is not found beside this program nor in PATH; build or install it, or set "
+      "STDCHK_BIN to its folder",
+      name);
+}
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(file, text);
+  return text;
+}
+
+void sleep_for(Duration duration) { std::this_thread::sleep_for(duration); }
+
+}  // namespace stdchk::tools

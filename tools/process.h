@@ -1,0 +1,51 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "tools/problem.h"
+
+namespace stdchk::tools {
+
+/// A ProcessId names one life of one process: a pid alone is used again by others.
+struct ProcessId {
+  pid_t pid = 0;
+  std::uint64_t start_ticks = 0;  ///< field 22 of /proc/PID/stat: clock ticks since the boot
+  bool operator==(const ProcessId&) const = default;
+};
+
+/// False also for a zombie, and for another process that has the pid now.
+bool is_alive(const ProcessId& process);
+
+/// Starts a program in a session of its own, without terminal; its output is appended to
+/// `log_path`. `arguments` are without the program's name.
+Outcome<ProcessId> start_detached(const std::string& program,
+                                  const std::vector<std::string>& arguments,
+                                  const std::string& log_path);
+
+enum class End { kWasGone, kEnded, kKilled, kStillThere };
+/// SIGTERM, then SIGKILL when it is still there after `grace`. Never signals another process.
+End end_process(const ProcessId& process, Duration grace);
+
+struct CommandOutput {
+  int status = 0;  ///< exit status; 128 + signal when killed
+  std::string out;
+  std::string err;
+};
+/// Runs a command with `input` as standard input to its end, or kills it at `deadline`.
+Outcome<CommandOutput> run_command(const std::vector<std::string>& command,
+                                   const std::string& input, Duration deadline);
+
+/// The path of a program of stdchk: in $STDCHK_BIN, beside the program `invoked_as`, or in PATH.
+Outcome<std::string> find_program(const std::string& name, const std::string& invoked_as);
+
+/// Names this boot of this machine; a process of an earlier one is gone.
+std::string boot_id();
+
+void sleep_for(Duration duration);
+
+}  // namespace stdchk::tools

@@ -1,0 +1,167 @@
+#include <nlohmann/json.hpp>
+
+#include "core/units.h"
+#include "tools/commands.h"
+#include "tools/connection.h"
+#include "tools/mounts.h"
+#include "tools/show.h"
+
+namespace stdchk::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string_view state_name(msg::BenefactorState state) {
+  switch (state) {
+    case msg::BenefactorState::kAlive:
+      return "alive";
+    case msg::BenefactorState::kSilent:
+      return "silent";
+    case msg::BenefactorState::kGone:
+      return "gone";
+  }
+  return "unknown";
+}
+
+/// "running", "ended", or what can be said of a process on another host.
+std::string member_state(const Member& member) {
+  if (!member.host.empty()) return "on " + member.host;
+  return is_alive(member) ? "running" : "ended";
+}
+
+std::string_view mount_text(MountState state) {
+  switch (state) {
+    case MountState::kNone:
+      return "not mounted";
+    case MountState::kAlive:
+      return "mounted";
+    case MountState::kDead:
+      return "dead";
+  }
+  return "unknown";
+}
+
+/// What the manager says, when it answers.
+struct Answers {
+  msg::StatPool::Reply pool;
+  std::vector<msg::BenefactorInfo> benefactors;
+  msg::PoolConfig config;
+};
+Outcome<Answers> ask(const PoolRecord& pool) {
+  auto filesystem = connect(pool);
+  if (!filesystem) return problem(filesystem.error());
+  auto statistics = (*filesystem)->stat_pool();
+  if (!statistics) return failed("the manager", statistics.error());
+  auto benefactors = (*filesystem)->benefactors();
+  if (!benefactors) return failed("the manager", benefactors.error());
+  return Answers{*statistics, *benefactors, (*filesystem)->config()};
+}
+
+Json to_json(const Answers& answers) {
+  const auto& pool = answers.pool;
+  Json benefactors = Json::array();
+  for (const auto& info : answers.benefactors) {
+    benefactors.push_back({{"id", info.id.value},
+                           {"state", state_name(info.state)},
+                           {"host", info.host_name},
+                           {"pid", info.pid},
+                           {"arena_bytes", info.arena_bytes},
+                           {"free_bytes", info.free_bytes},
+                           {"addresses", info.addresses}});
+  }
+  return {{"total_bytes", pool.total_bytes},
+          {"free_bytes", pool.free_bytes},
+          {"evictable_bytes", pool.evictable_bytes},
+          {"files", pool.file_count},
+          {"chunks", pool.chunk_count},
+          {"logical_bytes", pool.logical_bytes},
+          {"stored_bytes", pool.stored_bytes},
+          {"drain_pending_files", pool.drain_pending_files},
+          {"drain_pending_bytes", pool.drain_pending_bytes},
+          {"drain_failed_files", pool.drain_failed_files},
+          {"sessions", pool.session_count},
+          {"clients", pool.client_count},
+          {"requests_served", pool.requests_served},
+          {"epoch", pool.epoch.value},
+          {"chunk_bytes", answers.config.chunk_bytes},
+          {"stripe_width", answers.config.stripe_width},
+          {"naming", answers.config.naming},
+          {"benefactors", benefactors}};
+}
+
+void print_answers(const Answers& answers) {
+  const auto& pool = answers.pool;
+  fmt::print("space       {} free of {}, {} more when drained images are given up\n",
+             format_bytes(pool.free_bytes), format_bytes(pool.total_bytes),
+             format_bytes(pool.evictable_bytes));
+  fmt::print("content     {} files, {} in {} chunks that take {}\n", pool.file_count,
+             format_bytes(pool.logical_bytes), pool.chunk_count, format_bytes(pool.stored_bytes));
+  fmt::print("activity    {} open sessions, {} clients, {} requests served\n", pool.session_count,
+             pool.client_count, pool.requests_served);
+  if (answers.config.drain_directory.empty()) {
+    fmt::print("drain       no drain directory\n");
+  } else {
+    fmt::print("drain       {} files ({}) to go, {} failed; into {}\n", pool.drain_pending_files,
+               format_bytes(pool.drain_pending_bytes), pool.drain_failed_files,
+               answers.config.drain_directory);
+  }
+  std::vector<std::vector<std::string>> table = {
+      {"", "BENEFACTOR", "STATE", "HOST", "PID", "FREE", "OF"}};
+  for (const auto& info : answers.benefactors) {
+    table.push_back({"", fmt::format("b{}", info.id.value), std::string(state_name(info.state)),
+                     info.host_name, std::to_string(info.pid), format_bytes(info.free_bytes),
+                     format_bytes(info.arena_bytes)});
+  }
+  print_table(table, {4, 5, 6});
+}
+
+}  // namespace
+
+int run_status(const StatusOptions& options) {
+  auto pool = find_pool(options.pool, options.path);
+  if (!pool) return complain(pool.error().text);
+  const MountInfo mount = mount_at(pool->mount);
+  bool all_run = mount.state == MountState::kAlive;
+  Json members = Json::array();
+  for (const auto& member : pool->members) {
+    const std::string state = member_state(member);
+    if (state == "ended") all_run = false;
+    members.push_back({{"role", member.role},
+                       {"host", member.host},
+                       {"pid", member.process.pid},
+                       {"state", state},
+                       {"log", member.log}});
+  }
+  auto answers = ask(*pool);
+  if (options.json) {
+    Json json = {{"mount", pool->mount},
+                 {"mount_state", mount_text(mount.state)},
+                 {"drain", pool->drain},
+                 {"state_directory", pool->directory},
+                 {"created", pool->created},
+                 {"members", members},
+                 {"manager_answers", answers.has_value()}};
+    if (answers) {
+      json["pool"] = to_json(*answers);
+    } else {
+      json["error"] = answers.error().text;
+    }
+    print(json);
+    return answers && all_run ? kExitGood : kExitNo;
+  }
+  fmt::print("pool        {} ({}), since {}\nstate       {}\n", pool->mount,
+             mount_text(mount.state), pool->created, pool->directory);
+  if (answers) print_answers(*answers);
+  for (const auto& member : pool->members) {
+    if (member_state(member) != "ended") continue;
+    fmt::print("The {} with pid {} has ended; its log: {}\n", member.role, member.process.pid,
+               member.log);
+  }
+  if (!answers) {
+    fmt::print(stderr, "stdchk: {}\n", answers.error().text);
+    return kExitNo;
+  }
+  return all_run ? kExitGood : kExitNo;
+}
+
+}  // namespace stdchk::tools

@@ -1,0 +1,396 @@
+#include "tools/up.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include "core/units.h"
+#include "tools/doctor.h"
+#include "tools/down.h"
+#include "tools/hosts.h"
+#include "tools/members.h"
+#include "tools/mounts.h"
+
+namespace stdchk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+/// A folder of this user alone: others must not be able to read the secret or plant files.
+Outcome<void> make_private(const std::string& directory) {
+  std::error_code code;
+  fs::create_directories(fs::path(directory).parent_path(), code);
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return problem("{} cannot be made: {}", directory, std::strerror(errno));
+  }
+  struct stat status;
+  if (::lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
+      status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
+    return problem(
+        "{} must be a directory of this user with mode 0700; remove it or choose "
+        "another --state",
+        directory);
+  }
+  return {};
+}
+
+/// Holds off a second `stdchk up` for the same mount while this one works.
+class Lock {
+ public:
+  explicit Lock(const std::string& path)
+      : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)),
+        held_(fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) {}
+  ~Lock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  bool held() const { return held_; }
+
+ private:
+  int fd_;
+  bool held_;
+};
+
+Outcome<std::string> make_secret(const std::string& path) {
+  std::array<unsigned char, 16> bytes;
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    return problem("no random bytes can be had: {}", std::strerror(errno));
+  }
+  std::string text;
+  for (unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const std::string line = text + "\n";
+  const bool good =
+      fd >= 0 && ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  if (fd >= 0) ::close(fd);
+  if (!good) return problem("{} cannot be written: {}", path, std::strerror(errno));
+  return text;
+}
+
+std::vector<std::string> split_words(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+/// Pre-faulting memory takes time: the slowest seen is 2.6 GB/s, here four times slower.
+Duration ready_longest(std::uint64_t memory_bytes) {
+  return 30s + std::chrono::milliseconds(memory_bytes / (650 * 1000));
+}
+
+/// A Starter starts one pool, step by step, and knows what to take back.
+class Starter {
+ public:
+  Starter(UpOptions& options, PoolRecord& record) : options_(options), record_(record) {}
+
+  Outcome<void> run() {
+    if (!options_.hosts_file.empty()) {
+      auto hosts = read_hosts(options_.hosts_file, options_.memory_bytes, options_.benefactors);
+      if (!hosts) return problem(hosts.error());
+      hosts_ = std::move(*hosts);
+    }
+    auto secret = make_secret(record_.secret_file());
+    if (!secret) return problem(secret.error());
+    secret_ = *secret;
+    if (auto done = find_programs(); !done) return done;
+    if (auto done = start_manager(); !done) return done;
+    auto done = hosts_.empty() ? start_local_benefactors() : start_hosts();
+    if (!done) return done;
+    return start_mount();
+  }
+
+ private:
+  Outcome<void> find_programs() {
+    for (auto [name, path] : {std::pair{"stdchk-manager", &manager_program_},
+                              std::pair{"stdchk-benefactor", &benefactor_program_},
+                              std::pair{"stdchk-mount", &mount_program_}}) {
+      auto found = find_program(name, options_.invoked_as);
+      if (!found) return problem(found.error());
+      *path = *found;
+    }
+    return {};
+  }
+
+  std::string listen() const {
+    if (!options_.listen.empty()) return options_.listen;
+    if (hosts_.empty()) return "127.0.0.1";
+    char name[256] = "";
+    ::gethostname(name, sizeof(name) - 1);
+    return name;
+  }
+
+  void add(std::vector<std::string>& arguments, const char* flag, const std::string& value) const {
+    if (value.empty() || value == "0") return;
+    arguments.emplace_back(flag);
+    arguments.push_back(value);
+  }
+
+  Job job(const std::string& role, const std::string& name, const std::string& program,
+          const std::string& directory) const {
+    Job job;
+    job.role = role;
+    job.name = name;
+    job.program = program;
+    job.ready_file = directory + "/" + name + ".ready";
+    return job;
+  }
+
+  /// Starts the job and waits until it is usable; the record knows it from its first moment.
+  Outcome<void> start_and_wait(const Job& job, Duration longest) {
+    auto member = start_local(job, record_.directory);
+    if (!member) return problem(member.error());
+    record_.members.push_back(*member);
+    if (auto saved = save(record_); !saved) return saved;
+    return wait_ready(job, *member, longest);
+  }
+
+  Outcome<void> start_manager() {
+    Job manager = job("manager", "manager", manager_program_, record_.directory);
+    manager.ready_file = record_.address_file();
+    manager.arguments = {
+        "--state",        record_.directory + "/manager", "--secret-file", record_.secret_file(),
+        "--address-file", record_.address_file(),         "--listen",      listen()};
+    add(manager.arguments, "--drain", record_.drain);
+    add(manager.arguments, "--drain-rate", std::to_string(options_.drain_rate));
+    add(manager.arguments, "--chunk-size", std::to_string(options_.chunk_bytes));
+    add(manager.arguments, "--stripe-width", std::to_string(options_.stripe_width));
+    add(manager.arguments, "--naming", options_.naming);
+    add(manager.arguments, "--log-level", options_.log_level);
+    if (auto done = start_and_wait(manager, 30s); !done) return done;
+    std::ifstream file(record_.address_file());
+    std::getline(file, record_.manager_address);
+    if (record_.manager_address.empty()) return problem("the manager wrote no address");
+    return save(record_);
+  }
+
+  Job benefactor(std::uint32_t number, std::uint64_t memory_bytes, const std::string& address,
+                 const std::string& directory) const {
+    const std::string name = fmt::format("benefactor.{}", number);
+    Job one = job("benefactor", name, benefactor_program_, directory);
+    one.arguments = {"--manager",     record_.manager_address,
+                     "--secret-file", directory + "/secret",
+                     "--ready-file",  one.ready_file,
+                     "--memory",      std::to_string(memory_bytes),
+                     "--listen",      address,
+                     "--transport",   options_.transport};
+    add(one.arguments, "--backing", options_.backing);
+    add(one.arguments, "--disk", options_.disk.empty() ? "" : options_.disk + "/" + name);
+    add(one.arguments, "--log-level", options_.log_level);
+    return one;
+  }
+
+  Job mount_job(const std::string& directory, const std::string& mount) const {
+    Job one = job("mount", "mount", mount_program_, directory);
+    one.mount = mount;
+    one.arguments = {"--manager",           record_.manager_address, "--secret-file",
+                     directory + "/secret", "--ready-file",          one.ready_file,
+                     "--transport",         options_.transport};
+    add(one.arguments, "--window", std::to_string(options_.window_bytes));
+    add(one.arguments, "--close", options_.close_mode);
+    add(one.arguments, "--log-level", options_.log_level);
+    if (options_.allow_other) one.arguments.emplace_back("--allow-other");
+    one.arguments.push_back(mount);
+    return one;
+  }
+
+  Outcome<void> start_local_benefactors() {
+    std::vector<Job> jobs;
+    for (std::uint32_t i = 0; i < options_.benefactors; ++i) {
+      jobs.push_back(benefactor(i, options_.memory_bytes, listen(), record_.directory));
+      if (!options_.disk.empty()) {
+        std::error_code code;
+        fs::create_directories(options_.disk + "/" + jobs.back().name, code);
+      }
+      auto member = start_local(jobs.back(), record_.directory);
+      if (!member) return problem(member.error());
+      record_.members.push_back(*member);
+    }
+    if (auto saved = save(record_); !saved) return saved;
+    const auto first = record_.members.size() - jobs.size();
+    const auto longest = ready_longest(options_.memory_bytes * options_.benefactors);
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (auto done = wait_ready(jobs[i], record_.members[first + i], longest); !done) return done;
+    }
+    return {};
+  }
+
+  /// All hosts at once: a slow one costs its own time only.
+  Outcome<void> start_hosts() {
+    struct Part {
+      std::vector<Member> members;
+      Outcome<void> done;
+    };
+    std::vector<Part> parts(hosts_.size());
+    std::vector<std::thread> threads;
+    const std::string key = fs::path(default_state_directory(record_.mount)).filename();
+    std::uint32_t number = 0;
+    for (std::size_t i = 0; i < hosts_.size(); ++i) {
+      const Host& host = hosts_[i];
+      const std::string directory =
+          fmt::format("/tmp/stdchk-{}-hosts/{}/{}", ::getuid(), key, host.name);
+      std::vector<Job> jobs;
+      for (std::uint32_t k = 0; k < host.benefactors; ++k) {
+        jobs.push_back(benefactor(number++, host.memory_bytes, host.address, directory));
+      }
+      if (options_.mount_on_hosts) jobs.push_back(mount_job(directory, record_.mount));
+      const Duration longest = ready_longest(host.memory_bytes * host.benefactors);
+      threads.emplace_back(
+          [this, jobs = std::move(jobs), directory, longest, &host, &part = parts[i]] {
+            part.done = start_remote(record_.remote_shell, host.name, directory, secret_, jobs,
+                                     longest, part.members);
+          });
+    }
+    for (auto& thread : threads) thread.join();
+    Outcome<void> all;
+    for (auto& part : parts) {
+      record_.members.insert(record_.members.end(), part.members.begin(), part.members.end());
+      if (!part.done && all) all = part.done;
+    }
+    if (auto saved = save(record_); !saved) return saved;
+    return all;
+  }
+
+  Outcome<void> start_mount() {
+    return start_and_wait(mount_job(record_.directory, record_.mount), 30s);
+  }
+
+  UpOptions& options_;
+  PoolRecord& record_;
+  std::vector<Host> hosts_;
+  std::string secret_;
+  std::string manager_program_;
+  std::string benefactor_program_;
+  std::string mount_program_;
+};
+
+/// Makes the paths absolute and the drain directory exist; nothing is started yet.
+Outcome<PoolRecord> prepare(UpOptions& options) {
+  PoolRecord record;
+  record.mount = absolute_path(options.mount);
+  record.directory =
+      options.state.empty() ? default_state_directory(record.mount) : absolute_path(options.state);
+  record.remote_shell = split_words(options.remote_shell);
+  record.transport = options.transport;
+  if (record.remote_shell.empty()) return problem("--rsh needs a command");
+  if (!options.disk.empty()) options.disk = absolute_path(options.disk);
+  if (!options.backing.empty() && options.backing.find('/') != std::string::npos) {
+    options.backing = absolute_path(options.backing);
+  }
+  std::error_code code;
+  if (!options.drain.empty()) {
+    record.drain = absolute_path(options.drain);
+    if (is_below(record.drain, record.mount) || is_below(record.mount, record.drain)) {
+      return problem(
+          "--drain \"{}\" and --mount \"{}\" must not lie in each other: the drain directory is "
+          "what is left when the mount is gone",
+          record.drain, record.mount);
+    }
+    fs::create_directories(record.drain, code);
+    if (!fs::is_directory(record.drain, code) || ::access(record.drain.c_str(), W_OK) != 0) {
+      return problem(
+          "--drain \"{}\" is no directory that can be written; make it or choose another",
+          record.drain);
+    }
+  }
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
+  record.created = text;
+  return record;
+}
+
+Outcome<void> check_mount_point(const std::string& mount) {
+  std::error_code code;
+  fs::create_directories(mount, code);
+  if (!fs::is_directory(mount, code)) {
+    return problem("--mount \"{}\" is no directory and cannot be made one", mount);
+  }
+  if (!fs::is_empty(mount, code)) {
+    return problem(
+        "--mount \"{}\" is not empty; its files would be hidden, so choose an empty "
+        "directory",
+        mount);
+  }
+  return {};
+}
+
+}  // namespace
+
+Outcome<PoolRecord> start_pool(UpOptions options) {
+  auto record = prepare(options);
+  if (!record) return record;
+  if (auto made = make_private(state_base()); !made) return problem(made.error());
+  const std::string lock_path = default_state_directory(record->mount) + ".lock";
+  Lock lock(lock_path);
+  if (!lock.held()) return problem("another stdchk up is at work for {}", record->mount);
+  for (const auto& directory : {default_state_directory(record->mount), record->directory}) {
+    auto cleaned = clean_leftovers(directory, record->mount);
+    if (!cleaned) return problem(cleaned.error());
+    for (const auto& line : *cleaned) fmt::print(stderr, "stdchk: {}\n", line);
+  }
+  if (auto checked = check_mount_point(record->mount); !checked) return problem(checked.error());
+  const std::uint64_t local_bytes = options.hosts_file.empty() && options.disk.empty()
+                                        ? options.memory_bytes * options.benefactors
+                                        : 0;
+  if (auto checked = check_machine(local_bytes); !checked) return problem(checked.error());
+  if (auto made = make_private(record->directory); !made) return problem(made.error());
+  // `stdchk down` removes this directory with all that is in it.
+  std::error_code code;
+  if (!fs::is_empty(record->directory, code)) {
+    return problem("{} is not empty and holds no pool; choose another --state", record->directory);
+  }
+  if (is_below(record->mount, record->directory) || is_below(record->drain, record->directory)) {
+    return problem("--mount and --drain must not be in the state directory {}", record->directory);
+  }
+  if (!options.config_file.empty()) {
+    ::setenv("STDCHK_CONFIG", absolute_path(options.config_file).c_str(), 1);
+  }
+  announce(record->directory, record->mount);
+  if (auto saved = save(*record); !saved) return problem(saved.error());
+  auto done = Starter(options, *record).run();
+  if (done) return record;
+  (void)save(*record);
+  const DownReport report = stop_pool(*record);
+  std::string text = done.error().text;
+  if (!report.logs.empty()) text += fmt::format("; the logs are kept in {}", report.logs);
+  for (const auto& trouble : report.troubles) text += "; " + trouble;
+  return problem("{}", text);
+}
+
+std::string describe_pool(const PoolRecord& pool, const UpOptions& options) {
+  const auto benefactors = std::ranges::count(pool.members, "benefactor", &Member::role);
+  std::string text = fmt::format("The pool is up at {}: {} benefactors", pool.mount, benefactors);
+  if (options.hosts_file.empty()) {
+    text += fmt::format(" of {}", format_bytes(options.memory_bytes));
+  }
+  text += pool.drain.empty() ? ", without a drain directory.\n"
+                             : fmt::format(", drained to {}.\n", pool.drain);
+  text += fmt::format(
+      "  save              any program, below {0}; files named A.Ni.Tj are versions\n"
+      "  look              stdchk ls -l {0}\n"
+      "  is it safe yet    stdchk safe {0}/FILE\n"
+      "  how is the pool   stdchk status {0}\n"
+      "  take it down      stdchk down {1}{0}\n"
+      "Logs and state: {2}\n",
+      pool.mount, pool.drain.empty() ? "" : "--drain ", pool.directory);
+  return text;
+}
+
+}  // namespace stdchk::tools

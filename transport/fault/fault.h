@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "core/clock.h"
+#include "transport/transport.h"
+
+/// Faults on purpose, in front of any transport.
+namespace stdchk::transport::fault {
+
+/// A Plan says what goes wrong by chance. Chances are in a million, drawn for each operation,
+/// message or both. All zero: nothing does.
+struct Plan {
+  std::uint32_t delay_ppm = 0;  ///< an operation or message waits up to `delay_max`; order is kept
+  Duration delay_max{};
+  std::uint32_t fail_ppm = 0;  ///< an operation fails, and nothing was moved
+  std::uint32_t tear_ppm = 0;  ///< a write fails after a part of its bytes was written
+  std::uint32_t flip_ppm = 0;  ///< a write succeeds, with one bit changed on its way
+  std::uint32_t drop_ppm = 0;  ///< the link is lost, at an operation or a message
+};
+
+/// What was injected so far.
+struct Counts {
+  std::uint64_t delayed = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t torn = 0;
+  std::uint64_t flipped = 0;
+  std::uint64_t dropped = 0;
+};
+
+class FaultCore;
+
+/// A FaultEndpoint does what the endpoint within it does, but for the faults it was told to make.
+/// It says the same capabilities and addresses, so that only one party may need to be wrapped.
+///
+/// Owns: the inner endpoint. Threads: its reactor's.
+/// Limits: operations still end within limits::kRmaDeadline, and connecting within its deadline, by
+///   `clock`: a stalled operation ends with kDeadline and takes its link with it.
+/// Not: corrupting anything unless flip_ppm says so.
+class FaultEndpoint final : public Endpoint, private AcceptHandler {
+ public:
+  FaultEndpoint(std::unique_ptr<Endpoint> inner, Clock& clock, std::uint64_t seed);
+  ~FaultEndpoint() override;
+  FaultEndpoint(const FaultEndpoint&) = delete;
+  FaultEndpoint& operator=(const FaultEndpoint&) = delete;
+
+  /// May be changed at any time; holds for what is started from then on.
+  Plan& plan() { return plan_; }
+  const Counts& counts() const { return counts_; }
+  /// Loses all links; both sides hear of it.
+  void drop_links();
+  /// While on, nothing comes or goes on any link, and nobody hears of it.
+  void stall(bool on);
+  std::size_t link_count() const;
+
+  // Endpoint
+  const Capabilities& capabilities() const override { return inner_->capabilities(); }
+  std::string address() const override { return inner_->address(); }
+  Status listen(AcceptHandler& handler) override;
+  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
+                                        Duration deadline) override;
+  Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
+  bool poll() override;
+  int fd() const override { return inner_->fd(); }
+  bool may_sleep() override;
+  Duration sleep_max() const override;
+
+  // For its links.
+  Clock& clock() { return clock_; }
+  bool stalled() const { return stalled_; }
+  bool draw(std::uint32_t ppm, std::uint64_t& count);
+  Duration draw_delay();
+  std::uint64_t draw_below(std::uint64_t bound) { return prng_.below(bound); }
+
+ private:
+  friend class FaultCore;
+  void on_accept(std::unique_ptr<Link> link) override;
+  bool hand_over();
+
+  std::unique_ptr<Endpoint> inner_;
+  Clock& clock_;
+  Prng prng_;
+  Plan plan_;
+  Counts counts_;
+  bool stalled_ = false;
+  AcceptHandler* accept_handler_ = nullptr;
+  std::vector<std::shared_ptr<FaultCore>> links_;
+  std::deque<std::unique_ptr<Link>> waiting_;  ///< accepted, not handed over while stalled
+};
+
+}  // namespace stdchk::transport::fault

@@ -1,0 +1,272 @@
+#include "transport/fault/link.h"
+
+#include <algorithm>
+
+#include "core/limits.h"
+
+namespace stdchk::transport::fault {
+
+namespace {
+
+constexpr std::size_t kOutgoingMax = 256;
+constexpr std::size_t kOperationsMax = 256;
+
+}  // namespace
+
+FaultCore::FaultCore(FaultEndpoint& endpoint, LinkHandler* handler, Time connect_by)
+    : endpoint_(endpoint),
+      handler_(handler),
+      connect_by_(connect_by),
+      announced_(connect_by == Time::max()) {}
+
+FaultCore::~FaultCore() = default;
+
+bool FaultCore::connected() const {
+  return announced_ && !closed_ && !closing_ && inner_ != nullptr &&
+         (inner_->connected() || endpoint_.stalled());
+}
+
+Status FaultCore::send(ByteSpan message) {
+  if (!connected()) return fail(Code::kPeerLost, "fault.send");
+  if (message.size() > endpoint_.capabilities().message_bytes_max) {
+    return fail(Code::kTooLarge, "fault.send");
+  }
+  if (endpoint_.draw(endpoint_.plan().drop_ppm, endpoint_.counts_.dropped)) {
+    drop(Code::kPeerLost);
+    return fail(Code::kPeerLost, "fault.send");
+  }
+  const Duration delay = endpoint_.draw_delay();
+  if (!holding() && outgoing_.empty() && delay == Duration::zero()) return inner_->send(message);
+  if (outgoing_.size() >= kOutgoingMax) return fail(Code::kWouldBlock, "fault.send");
+  outgoing_.emplace_back(endpoint_.clock().now() + delay,
+                         std::vector<std::byte>(message.begin(), message.end()));
+  return {};
+}
+
+Status FaultCore::start(bool write, std::span<const LocalPiece> pieces, const RemoteKey& key,
+                        std::uint64_t offset, Operation& operation) {
+  if (pieces.empty() || pieces.size() > kPiecesMax)
+    return fail(Code::kInvalidArgument, "fault.rma");
+  if (!connected()) return fail(Code::kPeerLost, "fault.rma");
+  if (operations_.size() >= kOperationsMax) return fail(Code::kWouldBlock, "fault.rma");
+  auto made = std::make_unique<Proxy>(*this);
+  Proxy& proxy = *made;
+  proxy.user = &operation;
+  proxy.write = write;
+  std::copy(pieces.begin(), pieces.end(), proxy.pieces.begin());
+  proxy.piece_count = pieces.size();
+  proxy.key = key;
+  proxy.offset = offset;
+  proxy.go_on_at = endpoint_.clock().now();
+  proxy.end_by = proxy.go_on_at + limits::kRmaDeadline;
+  choose_faults(proxy);
+  operation.started();
+  operations_.push_back(std::move(made));
+  return {};
+}
+
+void FaultCore::choose_faults(Proxy& proxy) {
+  const Plan& plan = endpoint_.plan();
+  Counts& counts = endpoint_.counts_;
+  // A delay before the start makes bytes land late; one after it makes their completion late.
+  const Duration delay = endpoint_.draw_delay();
+  if (delay > Duration::zero() && endpoint_.draw_below(2) == 0) {
+    proxy.go_on_at += delay;
+  } else {
+    proxy.delay_after = delay;
+  }
+  if (endpoint_.draw(plan.drop_ppm, counts.dropped)) return drop(Code::kPeerLost);
+  if (endpoint_.draw(plan.fail_ppm, counts.failed)) {
+    proxy.fails = true;
+    proxy.piece_count = 0;
+    return;
+  }
+  if (!proxy.write) return;
+  LocalPiece& last = proxy.pieces[proxy.piece_count - 1];
+  if (endpoint_.draw(plan.tear_ppm, counts.torn)) {
+    proxy.fails = true;
+    last.length = last.length > 1 ? endpoint_.draw_below(last.length) : 0;
+    if (last.length == 0) --proxy.piece_count;
+    return;
+  }
+  if (last.length > 0 && endpoint_.draw(plan.flip_ppm, counts.flipped)) {
+    proxy.flipped = last.data + endpoint_.draw_below(last.length);
+    proxy.flip_mask = static_cast<std::byte>(1U << endpoint_.draw_below(8));
+  }
+}
+
+void FaultCore::start_inner(Proxy& proxy) {
+  if (proxy.piece_count == 0) {
+    proxy.stage = Stage::kDone;
+    return;
+  }
+  const std::span<const LocalPiece> pieces(proxy.pieces.data(), proxy.piece_count);
+  // The pieces are the transport's until the completion, so the bit is changed in them and put
+  // back.
+  if (proxy.flipped != nullptr) *proxy.flipped ^= proxy.flip_mask;
+  proxy.stage = Stage::kStarted;
+  const Status status = proxy.write ? inner_->write(pieces, proxy.key, proxy.offset, proxy)
+                                    : inner_->read(pieces, proxy.key, proxy.offset, proxy);
+  if (status.has_value()) return;
+  if (proxy.flipped != nullptr) *proxy.flipped ^= proxy.flip_mask;
+  proxy.stage = Stage::kHeld;
+  if (status.error().code == Code::kWouldBlock) return;  // again at the next poll
+  proxy.stage = Stage::kDone;
+  proxy.result = status;
+}
+
+void FaultCore::Proxy::complete(Status status) {
+  if (flipped != nullptr) *flipped ^= flip_mask;
+  stage = Stage::kDone;
+  result = std::move(status);
+  go_on_at = core.endpoint_.clock().now() + delay_after;
+}
+
+bool FaultCore::fence() {
+  closing_ = true;
+  close_code_ = Code::kFenced;
+  return inner_->fence();
+}
+
+void FaultCore::destroy() {
+  const auto keep_alive = shared_from_this();
+  link_ = nullptr;
+  handler_ = nullptr;
+  closed_ = true;
+  inner_.reset();
+  finish_all(Code::kCancelled);
+}
+
+void FaultCore::drop(Code code) {
+  if (closing_ || closed_) return;
+  closing_ = true;
+  close_code_ = code;
+  outgoing_.clear();
+  // Closes the inner link for both sides, and leaves fence() to be asked again.
+  (void)inner_->fence();
+}
+
+void FaultCore::finish_all(Code code) {
+  while (!operations_.empty()) {
+    const auto proxy = std::move(operations_.front());
+    operations_.pop_front();
+    // One that the inner link has still to complete cannot be here: that link is closed.
+    STDCHK_ASSERT(!proxy->in_flight());
+    proxy->user->finish(fail(code, "fault.rma"));
+  }
+}
+
+void FaultCore::on_connected(Link&) { take({.kind = Event::Kind::kConnected}); }
+
+void FaultCore::on_message(Link&, ByteSpan message) {
+  take({.kind = Event::Kind::kMessage, .message = {message.begin(), message.end()}});
+}
+
+void FaultCore::on_closed(Link&, Error why) {
+  if (closing_) why.code = close_code_;
+  take({.kind = Event::Kind::kClosed, .why = why});
+}
+
+void FaultCore::take(Event event) {
+  event.not_before = endpoint_.clock().now();
+  // What was dropped here is not to be heard any more.
+  if (closing_ && event.kind != Event::Kind::kClosed) return;
+  events_.push_back(std::move(event));
+}
+
+bool FaultCore::poll() {
+  if (closed_ || handler_ == nullptr) return false;  // ended, or not handed over yet
+  const auto keep_alive = shared_from_this();
+  bool any = check_deadlines();
+  if (holding()) return any;
+  any |= run_messages();
+  any |= run_operations();
+  if (!closed_) any |= run_events();
+  return any;
+}
+
+bool FaultCore::check_deadlines() {
+  if (closing_) return false;
+  const Time now = endpoint_.clock().now();
+  const bool late = (!announced_ && now >= connect_by_) ||
+                    std::any_of(operations_.begin(), operations_.end(),
+                                [&](const auto& proxy) { return now >= proxy->end_by; });
+  if (late) drop(Code::kDeadline);
+  return late;
+}
+
+bool FaultCore::run_messages() {
+  bool any = false;
+  while (!outgoing_.empty() && !closing_ && outgoing_.front().first <= endpoint_.clock().now()) {
+    const Status sent = inner_->send(outgoing_.front().second);
+    if (!sent.has_value() && sent.error().code == Code::kWouldBlock) break;
+    outgoing_.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+bool FaultCore::run_operations() {
+  bool any = false;
+  const Time now = endpoint_.clock().now();
+  std::size_t left = operations_.size();  // not those that completions start
+  for (auto at = operations_.begin(); left > 0; --left) {
+    Proxy& proxy = **at;
+    if (proxy.stage == Stage::kHeld && proxy.go_on_at <= now && !closing_) {
+      start_inner(proxy);
+      any |= proxy.stage != Stage::kHeld;
+    }
+    if (proxy.stage != Stage::kDone || proxy.go_on_at > now) {
+      ++at;
+      continue;
+    }
+    const auto done = std::move(*at);
+    at = operations_.erase(at);
+    any = true;
+    const bool fails = done->fails && done->result.has_value();
+    done->user->finish(fails ? Status(fail(Code::kPeerLost, "fault.rma")) : done->result);
+    if (destroyed()) return true;
+  }
+  return any;
+}
+
+bool FaultCore::run_events() {
+  bool any = false;
+  while (!events_.empty() && !closed_ && !holding()) {
+    const Event event = std::move(events_.front());
+    events_.pop_front();
+    any = true;
+    deliver(event);
+  }
+  return any;
+}
+
+void FaultCore::deliver(const Event& event) {
+  switch (event.kind) {
+    case Event::Kind::kConnected:
+      announced_ = true;
+      return handler_->on_connected(*link_);
+    case Event::Kind::kMessage:
+      if (!closing_) handler_->on_message(*link_, event.message);
+      return;
+    case Event::Kind::kClosed:
+      closed_ = true;
+      finish_all(event.why.code);
+      if (!destroyed()) handler_->on_closed(*link_, event.why);
+      return;
+  }
+}
+
+Time FaultCore::wake_at() const {
+  if (closed_) return Time::max();
+  Time at = announced_ ? Time::max() : connect_by_;
+  for (const auto& proxy : operations_) {
+    at = std::min(at, proxy->end_by);
+    if (!holding() && proxy->stage != Stage::kStarted) at = std::min(at, proxy->go_on_at);
+  }
+  if (!holding() && !outgoing_.empty()) at = std::min(at, outgoing_.front().first);
+  if (!holding() && !events_.empty()) at = std::min(at, events_.front().not_before);
+  return at;
+}
+
+}  // namespace stdchk::transport::fault

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <array>
+#include <deque>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "transport/fault/fault.h"
+
+namespace stdchk::transport::fault {
+
+/// A FaultCore is what remains to be polled of a link after its owner may have destroyed the Link.
+///
+/// Owns: the inner link, and a proxy for each operation.
+class FaultCore final : public LinkHandler, public std::enable_shared_from_this<FaultCore> {
+ public:
+  FaultCore(FaultEndpoint& endpoint, LinkHandler* handler, Time connect_by);
+  ~FaultCore() override;
+
+  void set_inner(std::unique_ptr<Link> inner) { inner_ = std::move(inner); }
+  void set_link(Link* link) { link_ = link; }
+  void set_handler(LinkHandler& handler) { handler_ = &handler; }
+  bool destroyed() const { return link_ == nullptr; }
+  bool connected() const;
+  Status send(ByteSpan message);
+  Status start(bool write, std::span<const LocalPiece> pieces, const RemoteKey& key,
+               std::uint64_t offset, Operation& operation);
+  bool fence();
+  void destroy();
+  /// Loses the link; the handler hears of it from a later poll().
+  void drop(Code code);
+  bool poll();
+  /// When poll() has something to do by itself.
+  Time wake_at() const;
+
+  // LinkHandler, of the inner link
+  void on_connected(Link& link) override;
+  void on_message(Link& link, ByteSpan message) override;
+  void on_closed(Link& link, Error why) override;
+
+ private:
+  enum class Stage { kHeld, kStarted, kDone };
+  struct Proxy final : Operation {
+    explicit Proxy(FaultCore& of) : core(of) {}
+    void complete(Status status) override;
+    FaultCore& core;
+    Operation* user = nullptr;
+    bool write = false;
+    std::array<LocalPiece, kPiecesMax> pieces{};
+    std::size_t piece_count = 0;
+    RemoteKey key;
+    std::uint64_t offset = 0;
+    Stage stage = Stage::kHeld;
+    Time go_on_at{};  ///< not started, or not reported, before
+    Time end_by{};
+    Duration delay_after{};
+    bool fails = false;  ///< reported as failed, whatever happened
+    std::byte* flipped = nullptr;
+    std::byte flip_mask{};
+    Status result;
+  };
+  struct Event {
+    enum class Kind { kConnected, kMessage, kClosed } kind = Kind::kMessage;
+    Time not_before{};
+    std::vector<std::byte> message;
+    Error why{};
+  };
+
+  void choose_faults(Proxy& proxy);
+  void start_inner(Proxy& proxy);
+  void take(Event event);
+  bool holding() const { return endpoint_.stalled() && !closing_; }
+  bool run_operations();
+  bool run_messages();
+  bool run_events();
+  bool check_deadlines();
+  void deliver(const Event& event);
+  void finish_all(Code code);
+
+  FaultEndpoint& endpoint_;
+  LinkHandler* handler_;
+  const Time connect_by_;
+  Link* link_ = nullptr;
+  std::unique_ptr<Link> inner_;
+  std::list<std::unique_ptr<Proxy>> operations_;
+  std::deque<std::pair<Time, std::vector<std::byte>>> outgoing_;
+  std::deque<Event> events_;
+  bool announced_;
+  bool closing_ = false;  ///< dropped here; `close_code_` is what the handler hears
+  bool closed_ = false;
+  Code close_code_{};
+};
+
+/// A FaultLink is the owner's handle of a FaultCore.
+class FaultLink final : public Link {
+ public:
+  explicit FaultLink(std::shared_ptr<FaultCore> core) : core_(std::move(core)) {
+    core_->set_link(this);
+  }
+  ~FaultLink() override { core_->destroy(); }
+  FaultLink(const FaultLink&) = delete;
+  FaultLink& operator=(const FaultLink&) = delete;
+  void set_handler(LinkHandler& handler) override { core_->set_handler(handler); }
+  bool connected() const override { return core_->connected(); }
+  Status send(ByteSpan message) override { return core_->send(message); }
+  Status write(std::span<const LocalPiece> pieces, const RemoteKey& to, std::uint64_t offset,
+               Operation& operation) override {
+    return core_->start(true, pieces, to, offset, operation);
+  }
+  Status read(std::span<const LocalPiece> pieces, const RemoteKey& from, std::uint64_t offset,
+              Operation& operation) override {
+    return core_->start(false, pieces, from, offset, operation);
+  }
+  bool fence() override { return core_->fence(); }
+
+ private:
+  const std::shared_ptr<FaultCore> core_;
+};
+
+}  // namespace stdchk::transport::fault

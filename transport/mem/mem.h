@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/clock.h"
+#include "transport/transport.h"
+
+/// The transport within one process: complete, for tests and simulation.
+namespace stdchk::transport::mem {
+
+struct FabricState;
+
+/// A Fabric is a network in memory. Endpoints made from one Fabric reach each other as "mem:NAME".
+///
+/// Threads: make_endpoint any; each endpoint belongs to the thread of its reactor, as always.
+///   One lock guards everything that endpoints share.
+/// Not: a model of time. An operation runs at the next poll() of its initiator; transport/fault
+/// adds
+///   delays and failures.
+class Fabric {
+ public:
+  Fabric();
+  ~Fabric();
+  Fabric(const Fabric&) = delete;
+  Fabric& operator=(const Fabric&) = delete;
+
+  /// A name may be used again when the endpoint that had it is gone.
+  std::unique_ptr<Endpoint> make_endpoint(std::string name, Clock& clock);
+
+ private:
+  std::shared_ptr<FabricState> state_;
+};
+
+}  // namespace stdchk::transport::mem

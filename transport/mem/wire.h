@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "transport/transport.h"
+
+/// What the endpoints of one mem fabric share. FabricState::mutex guards all of it.
+namespace stdchk::transport::mem {
+
+struct Port;
+
+inline constexpr std::size_t kMessagesQueuedMax = 256;    ///< of one direction of a wire
+inline constexpr std::size_t kOperationsQueuedMax = 256;  ///< of one link
+inline constexpr std::size_t kBacklogMax = 1024;          ///< connections nobody has accepted yet
+
+enum class WireState { kConnecting, kConnected, kRefused, kClosed };
+
+/// A Wire is one connection. Side 0 has opened it, side 1 accepts it.
+struct Wire {
+  struct Side {
+    std::shared_ptr<Port> port;
+    std::deque<std::vector<std::byte>> inbox;
+    bool fenced = false;  ///< the other side's operations must not touch this side's memory
+  };
+  std::array<Side, 2> sides;
+  WireState state = WireState::kConnecting;
+};
+
+/// A Port is the part of an endpoint that others reach. It outlives the endpoint while wires name
+/// it.
+struct Port {
+  explicit Port(std::string port_name);
+  ~Port();
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+
+  /// Makes the owner's poll() run soon.
+  void signal();
+  /// Forgets the signals so far; before the owner looks at what was signalled.
+  void clear_signal();
+
+  const std::string name;
+  int event_fd = -1;
+  bool signalled = false;
+  bool listening = false;
+  std::deque<std::shared_ptr<Wire>> backlog;
+  std::map<std::uint64_t, MutableByteSpan> regions;  ///< by key
+};
+
+struct FabricState {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<Port>, std::less<>> ports;
+  std::uint64_t keys_made = 0;
+};
+
+}  // namespace stdchk::transport::mem

@@ -1,0 +1,484 @@
+#include "transport/ofi/tcp_endpoint.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
+
+#include "core/limits.h"
+#include "core/log.h"
+#include "transport/ofi/tcp.h"
+
+namespace stdchk::transport::ofi {
+
+namespace {
+
+constexpr std::string_view kPrefix = "ofi:tcp:";
+constexpr std::size_t kReceivesPerLink = 4;
+constexpr std::size_t kCompletionsPerRead = 32;
+constexpr int kReadsPerPoll = 8;
+constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
+
+tl::unexpected<Error> fail_fabric(const char* where, int result) {
+  return fail(Code::kSystem, where, -result);
+}
+
+struct HintsDeleter {
+  void operator()(fi_info* info) const { fi_freeinfo(info); }
+};
+
+/// The better provider first. libfabric 1 has a second one, `net`, whose fi_trywait does not reset
+/// the completion queue's wait descriptor: after the first completion a thread that sleeps on it
+/// spins. libfabric 2 has mended that and calls it `tcp`.
+int rank(const fi_info& info) {
+  const std::string_view name = info.fabric_attr->prov_name;
+  if (info.ep_attr->type != FI_EP_MSG || info.tx_attr->iov_limit < kPiecesMax) return 0;
+  if (name == "tcp") return 2;
+  if (name == "net") return 1;
+  return 0;  // sockets and udp speak TCP/IP too, and are not wanted
+}
+
+Result<sockaddr_storage> parse_address(std::string_view text) {
+  if (!text.starts_with(kPrefix)) return fail(Code::kInvalidArgument, "tcp.address");
+  text.remove_prefix(kPrefix.size());
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0 || colon + 1 == text.size()) {
+    return fail(Code::kInvalidArgument, "tcp.address");
+  }
+  std::string host(text.substr(0, colon));
+  const std::string port(text.substr(colon + 1));
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;  // never a name server's delay here
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) {
+    return fail(Code::kInvalidArgument, "tcp.address");
+  }
+  sockaddr_storage address{};
+  std::memcpy(&address, found->ai_addr, found->ai_addrlen);
+  ::freeaddrinfo(found);
+  return address;
+}
+
+std::string address_text(const sockaddr_storage& address) {
+  std::array<char, INET6_ADDRSTRLEN> host{};
+  if (address.ss_family == AF_INET6) {
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
+    ::inet_ntop(AF_INET6, &in6.sin6_addr, host.data(), host.size());
+    return fmt::format("{}[{}]:{}", kPrefix, host.data(), ntohs(in6.sin6_port));
+  }
+  const auto& in = reinterpret_cast<const sockaddr_in&>(address);
+  ::inet_ntop(AF_INET, &in.sin_addr, host.data(), host.size());
+  return fmt::format("{}{}:{}", kPrefix, host.data(), ntohs(in.sin_port));
+}
+
+std::size_t address_bytes(const sockaddr_storage& address) {
+  return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+
+}  // namespace
+
+Status TcpEndpoint::open(const std::string& host, std::uint16_t port) {
+  const std::unique_ptr<fi_info, HintsDeleter> hints(fi_allocinfo());
+  if (hints == nullptr) return fail(Code::kNoMemory, "tcp.open");
+  hints->caps = FI_MSG | FI_RMA;
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  hints->ep_attr->type = FI_EP_MSG;
+  hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  const std::string service = std::to_string(port);
+  fi_info* all = nullptr;
+  const int result =
+      fi_getinfo(FI_VERSION(1, 17), host.c_str(), service.c_str(), FI_SOURCE, hints.get(), &all);
+  if (result != 0) return fail_fabric("tcp.open fi_getinfo", result);
+  const fi_info* best = nullptr;
+  for (const fi_info* each = all; each != nullptr; each = each->next) {
+    if (rank(*each) > (best == nullptr ? 0 : rank(*best))) best = each;
+  }
+  if (best != nullptr) {
+    info_ = fi_dupinfo(best);
+    out_info_ = fi_dupinfo(best);
+  }
+  fi_freeinfo(all);
+  if (info_ == nullptr || out_info_ == nullptr) return fail(Code::kUnsupported, "tcp.open");
+  // A connection that is made here takes any free port, not the listener's.
+  std::free(out_info_->src_addr);
+  out_info_->src_addr = nullptr;
+  out_info_->src_addrlen = 0;
+  capabilities_ = {
+      .name = "ofi:tcp",
+      .write_proof = WriteProof::kDelivered,
+      .fence = FenceKind::kImmediate,
+      .one_sided = true,
+      .target_must_progress = true,
+      .same_host_only = false,
+      .message_bytes_max = limits::kMessageBytesMax,
+      .rma_bytes_max = std::min<std::size_t>(info_->ep_attr->max_msg_size, limits::kGiB)};
+  return open_queues();
+}
+
+Status TcpEndpoint::open_queues() {
+  int result = fi_fabric(info_->fabric_attr, &fabric_, nullptr);
+  if (result != 0) return fail_fabric("tcp.open fi_fabric", result);
+  fi_eq_attr eq_attr{.size = 1024, .wait_obj = FI_WAIT_FD};
+  result = fi_eq_open(fabric_, &eq_attr, &eq_, nullptr);
+  if (result != 0) return fail_fabric("tcp.open fi_eq_open", result);
+  result = fi_domain(fabric_, info_, &domain_, nullptr);
+  if (result != 0) return fail_fabric("tcp.open fi_domain", result);
+  fi_cq_attr cq_attr{.size = 4096, .format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
+  result = fi_cq_open(domain_, &cq_attr, &cq_, nullptr);
+  if (result != 0) return fail_fabric("tcp.open fi_cq_open", result);
+  epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
+  if (epoll_fd_ < 0) return fail_errno("tcp.open epoll");
+  for (fid* const each : {&eq_->fid, &cq_->fid}) {
+    int wait_fd = -1;
+    result = fi_control(each, FI_GETWAIT, &wait_fd);
+    if (result != 0) return fail_fabric("tcp.open FI_GETWAIT", result);
+    epoll_event event{.events = EPOLLIN, .data = {.ptr = each}};
+    if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wait_fd, &event) != 0) {
+      return fail_errno("tcp.open epoll");
+    }
+  }
+  return {};
+}
+
+TcpEndpoint::~TcpEndpoint() {
+  for (const auto& [key, connection] : connections_) {
+    STDCHK_ASSERT(connection->link == nullptr);  // links end before their endpoint
+    connection->close_fabric();
+  }
+  if (listener_ != nullptr) fi_close(&listener_->fid);
+  if (epoll_fd_ >= 0) ::close(epoll_fd_);
+  if (cq_ != nullptr) fi_close(&cq_->fid);
+  if (domain_ != nullptr) fi_close(&domain_->fid);
+  if (eq_ != nullptr) fi_close(&eq_->fid);
+  if (fabric_ != nullptr) fi_close(&fabric_->fid);
+  if (info_ != nullptr) fi_freeinfo(info_);
+  if (out_info_ != nullptr) fi_freeinfo(out_info_);
+}
+
+Status TcpEndpoint::listen(AcceptHandler& handler) {
+  if (listener_ != nullptr) return fail(Code::kExists, "tcp.listen");
+  int result = fi_passive_ep(fabric_, info_, &listener_, nullptr);
+  if (result != 0) return fail_fabric("tcp.listen fi_passive_ep", result);
+  result = fi_pep_bind(listener_, &eq_->fid, 0);
+  if (result == 0) result = fi_listen(listener_);
+  sockaddr_storage name{};
+  std::size_t length = sizeof(name);
+  if (result == 0) result = fi_getname(&listener_->fid, &name, &length);
+  if (result != 0) {
+    fi_close(&listener_->fid);
+    listener_ = nullptr;
+    return fail_fabric("tcp.listen", result);
+  }
+  accept_handler_ = &handler;
+  address_ = address_text(name);
+  return {};
+}
+
+Connection& TcpEndpoint::add_connection() {
+  auto made = std::make_unique<Connection>(*this);
+  Connection& connection = *made;
+  connections_.emplace(&connection, std::move(made));
+  return connection;
+}
+
+/// Makes the fabric's endpoint, ready to connect or to accept, with its receives posted.
+Status TcpEndpoint::start_endpoint(Connection& connection, fi_info& info) {
+  int result = fi_endpoint(domain_, &info, &connection.ep, nullptr);
+  if (result != 0) return fail_fabric("tcp.endpoint", result);
+  by_fid_[&connection.ep->fid] = &connection;
+  result = fi_ep_bind(connection.ep, &eq_->fid, 0);
+  if (result == 0) result = fi_ep_bind(connection.ep, &cq_->fid, FI_TRANSMIT | FI_RECV);
+  if (result == 0) result = fi_enable(connection.ep);
+  if (result != 0) return fail_fabric("tcp.endpoint", result);
+  for (std::size_t i = 0; i < kReceivesPerLink; ++i) {
+    auto work = std::make_unique<Work>();
+    work->connection = &connection;
+    work->kind = Work::Kind::kReceive;
+    // Not make_unique: pages that no message touches cost no memory.
+    work->buffer.reset(new std::byte[limits::kMessageBytesMax]);
+    work->buffer_bytes = limits::kMessageBytesMax;
+    STDCHK_TRY(connection.post_receive(*work));
+    connection.receives.push_back(std::move(work));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Link>> TcpEndpoint::connect(std::string_view address, LinkHandler& handler,
+                                                   Duration deadline) {
+  STDCHK_ASSIGN(const sockaddr_storage target, parse_address(address));
+  fi_info* const info = fi_dupinfo(out_info_);
+  if (info == nullptr) return fail(Code::kNoMemory, "tcp.connect");
+  std::free(info->dest_addr);
+  info->dest_addrlen = address_bytes(target);
+  info->dest_addr = std::malloc(info->dest_addrlen);
+  info->addr_format = target.ss_family == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
+  if (info->dest_addr != nullptr) std::memcpy(info->dest_addr, &target, info->dest_addrlen);
+  Connection& connection = add_connection();
+  Status status = start_endpoint(connection, *info);
+  fi_freeinfo(info);
+  if (status.has_value()) {
+    const int result = fi_connect(connection.ep, &target, nullptr, 0);
+    if (result != 0) status = fail(Code::kPeerLost, "tcp.connect", -result);
+  }
+  if (!status.has_value()) {
+    cut(connection);
+    bury(connection);
+    return fail(status.error());
+  }
+  ++busy_;
+  connection.state = State::kConnecting;
+  connection.connect_by = clock_.now() + deadline;
+  connection.handler = &handler;
+  return std::make_unique<TcpLink>(connection);
+}
+
+Result<std::unique_ptr<MemoryRegion>> TcpEndpoint::register_memory(MutableByteSpan memory) {
+  std::uint64_t key = 0;  // not to be guessed, where the choice is ours
+  if ((info_->domain_attr->mr_mode & FI_MR_PROV_KEY) == 0 &&
+      ::getrandom(&key, sizeof(key), 0) != sizeof(key)) {
+    return fail_errno("tcp.register getrandom");
+  }
+  fid_mr* mr = nullptr;
+  const int result =
+      fi_mr_reg(domain_, memory.data(), memory.size(),
+                FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, key, 0, &mr, nullptr);
+  if (result != 0) return fail_fabric("tcp.register fi_mr_reg", result);
+  return std::make_unique<TcpRegion>(mr, memory,
+                                     (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0);
+}
+
+void TcpEndpoint::cut(Connection& connection) {
+  if (connection.state == State::kConnecting && connection.link != nullptr) --busy_;
+  connection.state = State::kClosed;
+  if (connection.ep != nullptr) by_fid_.erase(&connection.ep->fid);
+  connection.close_fabric();
+}
+
+void TcpEndpoint::bury(Connection& connection) {
+  const auto found = connections_.find(&connection);
+  if (found == connections_.end()) return;
+  buried_.push_back(std::move(found->second));
+  connections_.erase(found);
+  std::erase_if(to_close_, [&](const Closing& each) { return each.connection == &connection; });
+}
+
+void TcpEndpoint::release(Connection& connection) {
+  if (connection.state == State::kConnecting) --busy_;
+  connection.state = State::kClosed;
+  cut(connection);
+  connection.finish_transfers(Code::kCancelled);
+  bury(connection);
+}
+
+void TcpEndpoint::fence(Connection& connection) {
+  if (connection.state == State::kClosed) return;
+  cut(connection);
+  to_close_.push_back({&connection, Error{Code::kFenced, 0, "tcp.fence"}});
+}
+
+void TcpEndpoint::fail_later(Connection& connection, Code code, const char* where) {
+  if (connection.state == State::kClosed) return;
+  cut(connection);
+  to_close_.push_back({&connection, Error{code, 0, where}});
+}
+
+bool TcpEndpoint::close_pending() {
+  bool any = false;
+  while (!to_close_.empty()) {
+    any = true;
+    const Closing closing = to_close_.front();
+    to_close_.erase(to_close_.begin());
+    Connection& connection = *closing.connection;
+    connection.finish_transfers(closing.why.code);
+    if (connection.link == nullptr) {
+      bury(connection);  // nobody has heard of it
+    } else if (connection.handler != nullptr) {
+      connection.handler->on_closed(*connection.link, closing.why);
+    }
+  }
+  return any;
+}
+
+bool TcpEndpoint::read_events() {
+  bool any = false;
+  for (;;) {
+    std::uint32_t event = 0;
+    fi_eq_cm_entry entry{};
+    const ssize_t got = fi_eq_read(eq_, &event, &entry, sizeof(entry), 0);
+    if (got == -FI_EAVAIL) {
+      if (!read_event_error()) return any;
+      any = true;
+      continue;
+    }
+    if (got < 0) return any;
+    any = true;
+    if (event == FI_CONNREQ) {
+      on_request(entry.info);
+      continue;
+    }
+    const auto found = by_fid_.find(entry.fid);
+    if (found == by_fid_.end()) continue;
+    Connection& connection = *found->second;
+    if (event == FI_CONNECTED) on_up(connection);
+    if (event == FI_SHUTDOWN) {
+      // What the peer sent before it closed is in the completion queue already.
+      while (!queue_empty_ && read_completions()) {
+      }
+      fail_later(connection, Code::kPeerLost, "tcp.link");
+    }
+  }
+}
+
+bool TcpEndpoint::read_event_error() {
+  fi_eq_err_entry error{};
+  if (fi_eq_readerr(eq_, &error, 0) <= 0) return false;
+  const auto found = by_fid_.find(error.fid);
+  if (found != by_fid_.end()) fail_later(*found->second, Code::kPeerLost, "tcp.connect");
+  return true;
+}
+
+void TcpEndpoint::on_request(fi_info* info) {
+  Connection& connection = add_connection();
+  connection.state = State::kAccepting;
+  connection.connect_by = clock_.now() + limits::kConnectDeadline;
+  Status status = start_endpoint(connection, *info);
+  if (status.has_value()) {
+    const int result = fi_accept(connection.ep, nullptr, 0);
+    if (result != 0) status = fail_fabric("tcp.accept", result);
+  } else if (connection.ep == nullptr) {
+    fi_reject(listener_, info->handle, nullptr, 0);
+  }
+  fi_freeinfo(info);
+  if (status.has_value()) return;
+  log::warning("a connection could not be accepted: {}", describe(status.error()));
+  cut(connection);
+  bury(connection);
+}
+
+void TcpEndpoint::on_up(Connection& connection) {
+  if (connection.state == State::kConnecting) {
+    connection.state = State::kConnected;
+    --busy_;
+    if (connection.link != nullptr) connection.handler->on_connected(*connection.link);
+  } else if (connection.state == State::kAccepting) {
+    connection.state = State::kConnected;
+    accept_handler_->on_accept(std::make_unique<TcpLink>(connection));
+  }
+}
+
+bool TcpEndpoint::read_completions() {
+  std::array<fi_cq_msg_entry, kCompletionsPerRead> entries;
+  const ssize_t got = fi_cq_read(cq_, entries.data(), entries.size());
+  if (got == -FI_EAVAIL) {
+    read_completion_error();
+    return true;
+  }
+  if (got <= 0) {
+    queue_empty_ = true;
+    return false;
+  }
+  for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
+    on_completion(*static_cast<Work*>(entries[i].op_context), entries[i].len);
+  }
+  return true;
+}
+
+void TcpEndpoint::on_completion(Work& work, std::size_t length) {
+  Connection& connection = *work.connection;
+  if (connection.state == State::kClosed) return;
+  if (work.kind != Work::Kind::kReceive) {
+    Operation* const operation = work.operation;
+    connection.retire(work);
+    connection.moved = clock_.now();
+    if (operation != nullptr) operation->finish({});
+    return;
+  }
+  if (connection.link == nullptr || connection.handler == nullptr) {
+    return fail_later(connection, Code::kPeerLost, "tcp.early message");
+  }
+  connection.handler->on_message(*connection.link, ByteSpan(work.buffer.get(), length));
+  if (connection.state == State::kClosed) return;
+  if (!connection.post_receive(work).has_value()) {
+    fail_later(connection, Code::kPeerLost, "tcp.receive");
+  }
+}
+
+void TcpEndpoint::read_completion_error() {
+  fi_cq_err_entry error{};
+  if (fi_cq_readerr(cq_, &error, 0) <= 0) return;
+  if (error.op_context == nullptr) return;
+  auto& work = *static_cast<Work*>(error.op_context);
+  // One failed work is the end of the link: those behind it have no order any more.
+  fail_later(*work.connection, Code::kPeerLost, "tcp.link");
+}
+
+/// Ends connections whose oldest transfer, or whose making, has waited too long.
+bool TcpEndpoint::check_deadlines() {
+  if (busy_ == 0) return false;
+  const Time now = clock_.now();
+  if (now < next_check_) return false;
+  next_check_ = now + kCheckInterval;
+  std::vector<Connection*> late;
+  for (const auto& [key, connection] : connections_) {
+    if (connection->state == State::kConnecting && now >= connection->connect_by) {
+      late.push_back(connection.get());
+    }
+    if (connection->state != State::kConnected || connection->transfers == 0) continue;
+    const bool any_late =
+        std::any_of(connection->works.begin(), connection->works.end(), [&](const auto& work) {
+          return work->operation != nullptr &&
+                 now - std::max(work->started, connection->moved) >= limits::kRmaDeadline;
+        });
+    if (any_late) late.push_back(connection.get());
+  }
+  for (Connection* const each : late) fail_later(*each, Code::kDeadline, "tcp.deadline");
+  return !late.empty();
+}
+
+bool TcpEndpoint::poll() {
+  // Completions that name a connection which was buried before now are read below, then it can go.
+  std::vector<std::unique_ptr<Connection>> leaving;
+  leaving.swap(buried_);
+  queue_empty_ = false;
+  bool any = read_events();
+  for (int i = 0; i < kReadsPerPoll && !queue_empty_; ++i) any |= read_completions();
+  any |= check_deadlines();
+  any |= close_pending();
+  if (!queue_empty_) {
+    for (auto& each : leaving) buried_.push_back(std::move(each));
+  }
+  return any;
+}
+
+bool TcpEndpoint::may_sleep() {
+  if (!to_close_.empty()) return false;  // a fence has closed a link, and its handler waits
+  std::array<fid*, 2> fids{&eq_->fid, &cq_->fid};
+  return fi_trywait(fabric_, fids.data(), static_cast<int>(fids.size())) == 0;
+}
+
+Duration TcpEndpoint::sleep_max() const { return busy_ > 0 ? kCheckInterval : Duration::max(); }
+
+Result<std::unique_ptr<Endpoint>> open_tcp(Clock& clock, const std::string& host,
+                                           std::uint16_t port) {
+  auto endpoint = std::make_unique<TcpEndpoint>(clock);
+  STDCHK_TRY(endpoint->open(host, port));
+  return endpoint;
+}
+
+std::string library_version() {
+  const std::uint32_t version = fi_version();
+  return fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version));
+}
+
+}  // namespace stdchk::transport::ofi

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/ofi/tcp_connection.h"
+#include "transport/transport.h"
+
+namespace stdchk::transport::ofi {
+
+/// A TcpEndpoint is one domain of the TCP provider, with a connected endpoint for each link.
+///
+/// Owns: the fabric, domain, completion and event queue, and all Connections.
+/// Threads: the reactor's. With FI_WAIT_FD the provider starts none.
+/// Errors: a provider that misses what is needed is refused by open().
+class TcpEndpoint final : public Endpoint {
+ public:
+  explicit TcpEndpoint(Clock& clock) : clock_(clock) {}
+  ~TcpEndpoint() override;
+  Status open(const std::string& host, std::uint16_t port);
+
+  const Capabilities& capabilities() const override { return capabilities_; }
+  std::string address() const override { return address_; }
+  Status listen(AcceptHandler& handler) override;
+  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
+                                        Duration deadline) override;
+  Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
+
+  bool poll() override;
+  int fd() const override { return epoll_fd_; }
+  bool may_sleep() override;
+  Duration sleep_max() const override;
+
+  // For Connection and TcpLink.
+  Clock& clock() { return clock_; }
+  /// Cuts the peer off at once; the next poll() tells the handler.
+  void fence(Connection& connection);
+  void release(Connection& connection);
+  void transfer_started() { ++busy_; }
+  void transfer_ended() { --busy_; }
+
+ private:
+  Status open_queues();
+  Status start_endpoint(Connection& connection, fi_info& info);
+  Connection& add_connection();
+  bool read_events();
+  bool read_event_error();
+  void on_request(fi_info* info);
+  void on_up(Connection& connection);
+  bool read_completions();
+  void read_completion_error();
+  void on_completion(Work& work, std::size_t length);
+  void cut(Connection& connection);
+  void fail_later(Connection& connection, Code code, const char* where);
+  bool close_pending();
+  bool check_deadlines();
+  void bury(Connection& connection);
+
+  Clock& clock_;
+  fi_info* info_ = nullptr;      ///< of the listener
+  fi_info* out_info_ = nullptr;  ///< of connections that are made here
+  fid_fabric* fabric_ = nullptr;
+  fid_domain* domain_ = nullptr;
+  fid_eq* eq_ = nullptr;
+  fid_cq* cq_ = nullptr;
+  fid_pep* listener_ = nullptr;
+  int epoll_fd_ = -1;
+  AcceptHandler* accept_handler_ = nullptr;
+  Capabilities capabilities_;
+  std::string address_;
+  std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
+  std::unordered_map<fid_t, Connection*> by_fid_;
+  struct Closing {
+    Connection* connection;
+    Error why;
+  };
+  std::vector<Closing> to_close_;
+  std::vector<std::unique_ptr<Connection>> buried_;  ///< until the completion queue was empty
+  std::size_t busy_ = 0;                             ///< transfers and connection attempts
+  bool queue_empty_ = false;
+  Time next_check_{};
+};
+
+}  // namespace stdchk::transport::ofi

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "transport/shm/shm.h"
+
+namespace stdchk::transport::shm {
+
+class ShmLink;
+class ShmEndpoint;
+
+/// A Region is known to the peers of its endpoint until it goes.
+class Region final : public MemoryRegion {
+ public:
+  Region(ShmEndpoint& endpoint, MutableByteSpan memory, std::uint64_t key);
+  ~Region() override;
+  MutableByteSpan bytes() const override { return memory_; }
+  RemoteKey remote_key() const override { return key_; }
+
+ private:
+  ShmEndpoint& endpoint_;
+  MutableByteSpan memory_;
+  RemoteKey key_;
+};
+
+/// A ShmLink is a socket, and the right to copy to and from the peer's memory.
+///
+/// The peer tells its regions over the socket, so that a key that it does not know, or a range
+/// outside of a region, is refused here: the kernel's copy between processes asks for no key.
+class ShmLink final : public Link {
+ public:
+  enum class State : std::uint8_t { kGreeting, kConnected, kClosed };
+
+  ShmLink(ShmEndpoint& endpoint, int socket, bool accepted, Time connect_deadline);
+  ~ShmLink() override;
+
+  void set_handler(LinkHandler& handler) override { handler_ = &handler; }
+  bool connected() const override { return state_ == State::kConnected; }
+  Status send(ByteSpan message) override;
+  Status write(std::span<const LocalPiece> pieces, const RemoteKey& to, std::uint64_t offset,
+               Operation& operation) override;
+  Status read(std::span<const LocalPiece> pieces, const RemoteKey& from, std::uint64_t offset,
+              Operation& operation) override;
+  bool fence() override;
+
+ private:
+  friend class ShmEndpoint;
+  friend class Region;
+  enum class Frame : std::uint32_t { kHello = 1, kRegion = 2, kRegionGone = 3, kMessage = 4 };
+  struct Copied {
+    Operation* operation;
+    Status status;
+  };
+
+  Status copy(bool is_write, std::span<const LocalPiece> pieces, const RemoteKey& remote,
+              std::uint64_t offset, Operation& operation);
+  void queue_frame(Frame kind, ByteSpan body);
+  void tell_region(Frame kind, const RemoteKey& key);
+  void flush();
+  /// Reads what the socket has. False when the peer has closed it.
+  bool receive();
+  /// Handles the frames that are whole. False: the link was destroyed, or has ended.
+  bool handle_frames();
+  void handle_frame(Frame kind, ByteSpan body);
+  /// Reports the copies that were made. False: the link was destroyed.
+  bool report();
+  bool shut(Code code, const char* where);
+
+  ShmEndpoint& endpoint_;
+  LinkHandler* handler_ = nullptr;
+  State state_ = State::kGreeting;
+  bool accepted_;
+  bool refused_ = false;  ///< nobody listens there: the next poll() tells
+  Time connect_deadline_;
+  int socket_;
+  int peer_process_ = -1;  ///< pidfd
+  pid_t peer_pid_ = 0;
+  bool peer_closed_ = false;
+  std::map<std::uint64_t, RemoteKey> peer_regions_;  ///< by key
+  std::vector<std::byte> incoming_;
+  std::size_t incoming_start_ = 0;
+  std::vector<std::byte> outgoing_;
+  std::size_t outgoing_start_ = 0;
+  std::vector<Copied> copied_;  ///< made, to be reported by poll()
+  /// Watched by functions that call handlers, to see that one of those destroyed this.
+  std::shared_ptr<const char> life_ = std::make_shared<char>();
+};
+
+/// A ShmEndpoint is a listening socket and the regions of this process.
+class ShmEndpoint final : public Endpoint {
+ public:
+  static Result<std::unique_ptr<ShmEndpoint>> create(Clock& clock);
+  ~ShmEndpoint() override;
+
+  const Capabilities& capabilities() const override { return capabilities_; }
+  std::string address() const override;
+  Status listen(AcceptHandler& handler) override;
+  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
+                                        Duration deadline) override;
+  Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
+
+  bool poll() override;
+  int fd() const override { return epoll_fd_; }
+  bool may_sleep() override { return reporting_.empty(); }
+  Duration sleep_max() const override;
+
+ private:
+  friend class ShmLink;
+  friend class Region;
+  explicit ShmEndpoint(Clock& clock) : clock_(clock) {}
+  Status open();
+  bool poll_sockets();
+  bool poll_copies();
+  bool poll_deadlines();
+  void accept_links();
+  void on_readable(ShmLink& link);
+  void on_greeted(ShmLink& link);
+  void on_lost(ShmLink& link, Code code, const char* where);
+
+  Clock& clock_;
+  Capabilities capabilities_;
+  std::string name_;  ///< of the listening socket, in the abstract name space
+  AcceptHandler* accept_handler_ = nullptr;
+  int epoll_fd_ = -1;
+  int listen_fd_ = -1;
+  std::uint64_t next_key_ = 1;
+  std::map<std::uint64_t, RemoteKey> regions_;
+  std::unordered_set<ShmLink*> links_;
+  std::unordered_set<ShmLink*> reporting_;  ///< links with copies to report
+  std::vector<std::unique_ptr<ShmLink>> accepting_;
+  Time next_deadline_check_{};
+};
+
+}  // namespace stdchk::transport::shm
