@@ -27,7 +27,8 @@ Engine::Engine(Reactor& reactor, transport::Endpoint& control,
           shared_, [this] { return client_; },
           [this](msg::Request request, std::function<void(rpc::Answer)> done) {
             call(std::move(request), std::move(done));
-          }),
+          },
+          [this] { (void)reactor_.post([this] { pump(); }); }),
       peers_(reactor, data_, Peers::Config{config_.secret, config_.host_token}),
       manager_(reactor, control,
                ManagerClient::Config{
@@ -39,13 +40,12 @@ Engine::Engine(Reactor& reactor, transport::Endpoint& control,
 Engine::~Engine() {
   reactor_.cancel(watch_);
   close_links();
-  // What holds maps gives their pins back through the outbox, so it goes before the outbox does.
+  // Fetches refer to the memory and the sessions to the window.
   kicked_.clear();
   sessions_by_id_.clear();
   sessions_.clear();
   executor_work_.clear();
   reader_.reset();
-  while (!outbox_.empty()) std::exchange(outbox_, {}).clear();
 }
 
 void Engine::start() {
@@ -310,13 +310,13 @@ void Engine::pump() {
   {
     const Lock lock(shared_.mutex);
     woken_ = false;
+    maps_.collect();
     std::set<SessionPtr> kicked;
     kicked.swap(kicked_);
     for (const SessionPtr& session : kicked) session->plan(work);
     calls.swap(outbox_);
     transfers.swap(transfers_);
     executor_work.swap(executor_work_);
-    kicked.clear();
   }
   for (const OutChunkPtr& chunk : work.write) peers_.submit(*chunk);
   for (Transfer* transfer : transfers) peers_.submit(*transfer);
@@ -326,9 +326,6 @@ void Engine::pump() {
   }
   for (OutChunkPtr& chunk : work.hash) hash_later(std::move(chunk));
   for (auto& one : executor_work) executor_.run(std::move(one));
-  // Chunks and sessions are let go of with the lock held.
-  const Lock lock(shared_.mutex);
-  work = Work{};
 }
 
 void Engine::hash_later(OutChunkPtr chunk) {

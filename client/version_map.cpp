@@ -18,14 +18,23 @@ bool VersionMap::reaches(std::uint64_t end) const {
   return last.file_offset + last.length >= end;
 }
 
-MapStore::MapStore(Shared& shared, std::function<ClientId()> client, Call call)
-    : shared_(shared), client_(std::move(client)), call_(std::move(call)) {}
+MapStore::MapStore(Shared& shared, std::function<ClientId()> client, Call call,
+                   std::function<void()> collect_soon)
+    : shared_(shared), client_(std::move(client)), call_(std::move(call)) {
+  released_->collect_soon = std::move(collect_soon);
+}
 
 VersionMapPtr MapStore::open(FileId file, Version version) {
-  // The last owner holds the lock when it lets go, as for every change of a map.
-  VersionMapPtr map(new VersionMap, [this, life = life_](VersionMap* dying) {
-    if (dying->resolved && life == life_) released(dying->file, dying->version);
-    delete dying;
+  VersionMapPtr map(new VersionMap, [released = released_, life = life_](VersionMap* dying) {
+    const std::unique_ptr<VersionMap> owned(dying);
+    if (!owned->resolved) return;
+    bool first = false;
+    {
+      const std::lock_guard lock(released->mutex);
+      first = released->pins.empty();
+      released->pins.push_back({{owned->file, owned->version}, life});
+    }
+    if (first) released->collect_soon();
   });
   map->file = file;
   map->version = version;
@@ -91,11 +100,18 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first, rpc::Answe
   unpin_unused(map->file);
 }
 
-void MapStore::released(FileId file, Version version) {
-  const auto pin = pins_.find({file, version});
-  if (pin == pins_.end() || pin->second == 0) return;
-  --pin->second;
-  unpin_unused(file);
+void MapStore::collect() {
+  std::vector<Released::Pin> gone;
+  {
+    const std::lock_guard lock(released_->mutex);
+    gone.swap(released_->pins);
+  }
+  for (const Released::Pin& each : gone) {
+    const auto pin = pins_.find(each.key);
+    if (each.life != life_ || pin == pins_.end() || pin->second == 0) continue;
+    --pin->second;
+    unpin_unused(each.key.first);
+  }
 }
 
 void MapStore::unpin_unused(FileId file) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,7 +18,7 @@ namespace stdchk::client {
 /// A VersionMap is the chunk map of one version of a file, fetched page by page, and pinned: its
 /// chunks stay while this object lives.
 ///
-/// Threads: any, with the engine's lock held.
+/// Threads: any, with the engine's lock held; the last owner may let go of it without.
 struct VersionMap {
   FileId file;
   Version version = 0;     ///< 0 until the first page is there
@@ -39,13 +40,14 @@ using VersionMapPtr = std::shared_ptr<VersionMap>;
 
 /// A MapStore fetches chunk maps and keeps count of the pins.
 ///
-/// Threads: any, with the engine's lock held. Must outlive the maps that it made.
+/// Threads: any, with the engine's lock held.
 class MapStore {
  public:
   using Call = std::function<void(msg::Request, std::function<void(rpc::Answer)>)>;
   /// `call` sends a request to the manager; its callback runs on the reactor's thread, without the
-  /// lock.
-  MapStore(Shared& shared, std::function<ClientId()> client, Call call);
+  /// lock. `collect_soon` has collect() called; it comes on any thread, with or without the lock.
+  MapStore(Shared& shared, std::function<ClientId()> client, Call call,
+           std::function<void()> collect_soon);
 
   /// A map of the file's newest version (or of `version`); its first page is asked for at once.
   VersionMapPtr open(FileId file, Version version = 0);
@@ -53,18 +55,31 @@ class MapStore {
   void load_next(const VersionMapPtr& map);
   /// Fetches the same version's map again from the start: extents have moved.
   void reload(const VersionMapPtr& map);
+  /// Gives back the pins of maps that nobody holds any more.
+  void collect();
   /// The manager has forgotten all pins.
   void forget_pins();
 
  private:
   using Key = std::pair<FileId, Version>;
+  /// The pins of maps that are gone. Apart, with a lock of its own, because sessions and callbacks
+  /// end wherever their last owner is.
+  struct Released {
+    struct Pin {
+      Key key;
+      std::uint64_t life = 0;
+    };
+    std::mutex mutex;
+    std::vector<Pin> pins;
+    std::function<void()> collect_soon;
+  };
   void on_page(const VersionMapPtr& map, std::uint64_t first, rpc::Answer answer);
-  void released(FileId file, Version version);
   void unpin_unused(FileId file);
 
   Shared& shared_;
   std::function<ClientId()> client_;
   Call call_;
+  std::shared_ptr<Released> released_ = std::make_shared<Released>();
   std::map<Key, std::uint32_t> pins_;        ///< maps that hold the version
   std::map<FileId, std::uint32_t> loading_;  ///< pages on their way: an unpin has to wait for them
   std::uint64_t life_ = 0;                   ///< of the pins
