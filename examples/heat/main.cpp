@@ -22,6 +22,7 @@ struct Arguments {
   std::string pids;       ///< a directory for files RANK that hold the ranks' process numbers
   Kill kill;
   int kill_rank = 0;
+  std::uint64_t wait_step = 0;  ///< all wait there, before their images, to be killed; 0: nowhere
 };
 
 /// False and a message for rank 0 when a flag is unknown or its value is no number.
@@ -50,6 +51,8 @@ bool parse(int argc, char** argv, Arguments& arguments) {
       arguments.kill_rank = static_cast<int>(number);
     } else if (flag == "--kill-bytes") {
       arguments.kill.bytes = number;
+    } else if (flag == "--wait-step") {
+      arguments.wait_step = number;
     } else {
       return false;
     }
@@ -88,6 +91,7 @@ void restart(Solver& solver, const Arguments& arguments, int rank, int size) {
 }
 
 void checkpoint(const Solver& solver, const Arguments& arguments, int rank, int size) {
+  while (solver.step() == arguments.wait_step) ::pause();
   MPI_Barrier(MPI_COMM_WORLD);
   const double began = MPI_Wtime();
   const std::string why = write_image(solver, arguments.directory, rank,
@@ -159,7 +163,7 @@ int main(int argc, char** argv) {
   } else {
     std::fprintf(stderr,
                  "usage: heat [--cells N] [--steps N] [--every N] [--directory DIR] [--pids DIR]\n"
-                 "            [--kill-step N --kill-rank N --kill-bytes N]\n");
+                 "            [--kill-step N --kill-rank N --kill-bytes N] [--wait-step N]\n");
   }
   MPI_Finalize();
   return status;
