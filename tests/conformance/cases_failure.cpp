@@ -215,6 +215,70 @@ void fence_waits_for_end(Scene& scene) {
   scene.measured.fence = "when the peer has ended";
 }
 
+/// Reads more than any buffer on the way holds, so that an answer is under way when the peer is
+/// lost.
+void lose_a_peer_in_the_middle(Scene& scene) {
+  const auto peer = Remote::start(scene.subject, scene.process);
+  EXPECT(scene, peer != nullptr);
+  const std::string address = peer->listen();
+  const transport::RemoteKey key = peer->key();
+  peer->ask(Verb::kFill, {0, kMemoryBytes, 77});
+  Contact* const contact = scene.local->connect(address, 5s);
+  EXPECT(scene, contact != nullptr);
+  EXPECT(scene, scene.local->run_until([&] { return contact->connected == 1; }, 6s));
+  fill_pattern(scene.local->memory(), 0);
+  const std::array pieces{scene.local->piece(0, kMemoryBytes)};
+  for (int i = 0; i < 8; ++i) {
+    Transfer& transfer = scene.transfer();
+    if (scene.local->read(*contact, pieces, key, 0, transfer).has_value()) continue;
+    scene.transfers.pop_back();
+    break;
+  }
+  EXPECT(scene, scene.local->run_until([&] { return written(scene); }, 5s));
+  if (scene.process) {
+    peer->kill();
+  } else {
+    peer->ask(Verb::kPause);
+    peer->ask(Verb::kClose);
+  }
+  EXPECT(scene,
+         scene.local->run_until([&] { return all_ended(scene); }, limits::kRmaDeadline + kSlack));
+  scene.local->run_until([&] { return contact->closed == 1; }, limits::kRmaDeadline + kSlack);
+}
+
+/// Many writes and reads at once, of which each must find its own bytes.
+void expect_sound(Scene& scene) {
+  constexpr std::size_t kPart = 16384;
+  constexpr int kParts = 32;
+  fill_pattern(scene.local->memory(), 78);
+  scene.remote->ask(Verb::kFill, {0, kMemoryBytes, 0});
+  const std::size_t first = scene.transfers.size();
+  for (int i = 0; i < kParts; ++i) {
+    const std::array pieces{scene.local->piece(i * kPart, kPart)};
+    EXPECT(scene, scene.start_write(*scene.contact, pieces, i * kPart, scene.transfer()));
+  }
+  EXPECT(scene, scene.local->run_until([&] { return all_ended(scene); }, 5s));
+  constexpr std::size_t kBytes = kPart * kParts;
+  EXPECT(scene, scene.remote->ask(Verb::kMismatch, {0, kBytes, 78}).numbers[0] == -1);
+  fill_pattern(scene.local->memory(), 0);
+  for (int i = 0; i < kParts; ++i) {
+    const std::array pieces{scene.local->piece(i * kPart, kPart)};
+    EXPECT(scene, scene.start_read(*scene.contact, pieces, i * kPart, scene.transfer()));
+  }
+  EXPECT(scene, scene.local->run_until([&] { return all_ended(scene); }, 5s));
+  EXPECT(scene, first_mismatch(scene.local->memory().first(kBytes), 78) == -1);
+  for (std::size_t i = first; i < scene.transfers.size(); ++i) {
+    EXPECT(scene, scene.transfers[i].succeeded());
+  }
+}
+
+void other_links_survive(Scene& scene) {
+  for (int round = 0; round < 4 && scene.failures.empty(); ++round) {
+    lose_a_peer_in_the_middle(scene);
+    if (scene.failures.empty()) expect_sound(scene);
+  }
+}
+
 }  // namespace
 
 const std::vector<Case>& failure_cases() {
@@ -223,6 +287,7 @@ const std::vector<Case>& failure_cases() {
       {"a peer that ends its endpoint ends all operations", peer_ends},
       {"a peer that is killed ends all operations", peer_is_killed},
       {"operations towards a stopped peer end within their deadline", peer_is_stopped},
+      {"a peer lost in the middle of a read harms no other link", other_links_survive},
       {"destroying a link ends its operations", link_destroyed},
       {"late write: nothing lands after a fence", late_write},
       {"a fence that needs the peer's end says so until then", fence_waits_for_end},

@@ -136,6 +136,8 @@ void Connection::close_fabric() {
   if (ep == nullptr) return;
   fi_close(&ep->fid);
   ep = nullptr;
+  if (transmit != nullptr) fi_close(&transmit->fid);
+  transmit = nullptr;
 }
 
 void Connection::finish_transfers(Code code) {

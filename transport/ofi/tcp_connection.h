@@ -45,14 +45,15 @@ struct Connection {
                   std::uint64_t offset, Operation& operation);
   /// Gives back a work that has completed.
   void retire(Work& work);
-  /// Closes the fabric's endpoint. From then on nothing of the peer can land here, and the provider
-  /// touches no buffer.
+  /// Closes the fabric's endpoint and the queue of its own. From then on nothing of the peer can
+  /// land here, and the provider touches no buffer.
   void close_fabric();
   /// Finishes all transfers; the first error is theirs.
   void finish_transfers(Code code);
 
   TcpEndpoint& endpoint;
   fid_ep* ep = nullptr;
+  fid_cq* transmit = nullptr;  ///< of a connection that is made here; others use the endpoint's
   State state = State::kConnecting;
   TcpLink* link = nullptr;
   LinkHandler* handler = nullptr;

@@ -24,6 +24,8 @@ namespace {
 constexpr std::string_view kPrefix = "ofi:tcp:";
 constexpr std::size_t kReceivesPerLink = 4;
 constexpr std::size_t kCompletionsPerRead = 32;
+constexpr std::size_t kSharedQueueEntries = 4096;
+constexpr std::size_t kOwnQueueEntries = 256;
 constexpr int kReadsPerPoll = 8;
 constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
 
@@ -134,21 +136,36 @@ Status TcpEndpoint::open_queues() {
   if (result != 0) return fail_fabric("tcp.open fi_eq_open", result);
   result = fi_domain(fabric_, info_, &domain_, nullptr);
   if (result != 0) return fail_fabric("tcp.open fi_domain", result);
-  fi_cq_attr cq_attr{.size = 4096, .format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
-  result = fi_cq_open(domain_, &cq_attr, &cq_, nullptr);
-  if (result != 0) return fail_fabric("tcp.open fi_cq_open", result);
   epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   if (epoll_fd_ < 0) return fail_errno("tcp.open epoll");
-  for (fid* const each : {&eq_->fid, &cq_->fid}) {
-    int wait_fd = -1;
-    result = fi_control(each, FI_GETWAIT, &wait_fd);
-    if (result != 0) return fail_fabric("tcp.open FI_GETWAIT", result);
-    epoll_event event{.events = EPOLLIN, .data = {.ptr = each}};
-    if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wait_fd, &event) != 0) {
-      return fail_errno("tcp.open epoll");
-    }
+  STDCHK_TRY(wake_by(eq_->fid));
+  STDCHK_ASSIGN(cq_, open_completion_queue(kSharedQueueEntries));
+  return {};
+}
+
+/// Has the reactor woken by the queue.
+Status TcpEndpoint::wake_by(fid& queue) {
+  int wait_fd = -1;
+  const int result = fi_control(&queue, FI_GETWAIT, &wait_fd);
+  if (result != 0) return fail_fabric("tcp.open FI_GETWAIT", result);
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = &queue}};
+  if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wait_fd, &event) != 0) {
+    return fail_errno("tcp.open epoll");
   }
   return {};
+}
+
+/// One that wakes the reactor. Closing it takes its descriptor out of the reactor's.
+Result<fid_cq*> TcpEndpoint::open_completion_queue(std::size_t entries) {
+  fi_cq_attr attr{.size = entries, .format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
+  fid_cq* queue = nullptr;
+  const int result = fi_cq_open(domain_, &attr, &queue, nullptr);
+  if (result != 0) return fail_fabric("tcp.open fi_cq_open", result);
+  if (const Status woken = wake_by(queue->fid); !woken.has_value()) {
+    fi_close(&queue->fid);
+    return fail(woken.error());
+  }
+  return queue;
 }
 
 TcpEndpoint::~TcpEndpoint() {
@@ -197,8 +214,15 @@ Status TcpEndpoint::start_endpoint(Connection& connection, fi_info& info) {
   int result = fi_endpoint(domain_, &info, &connection.ep, nullptr);
   if (result != 0) return fail_fabric("tcp.endpoint", result);
   by_fid_[&connection.ep->fid] = &connection;
+  fid_cq* transmit = cq_;
+  if (connection.state == State::kConnecting) {
+    STDCHK_ASSIGN(transmit, open_completion_queue(kOwnQueueEntries));
+    connection.transmit = transmit;
+    with_own_queue_.push_back(&connection);
+  }
   result = fi_ep_bind(connection.ep, &eq_->fid, 0);
-  if (result == 0) result = fi_ep_bind(connection.ep, &cq_->fid, FI_TRANSMIT | FI_RECV);
+  if (result == 0) result = fi_ep_bind(connection.ep, &transmit->fid, FI_TRANSMIT);
+  if (result == 0) result = fi_ep_bind(connection.ep, &cq_->fid, FI_RECV);
   if (result == 0) result = fi_enable(connection.ep);
   if (result != 0) return fail_fabric("tcp.endpoint", result);
   for (std::size_t i = 0; i < kReceivesPerLink; ++i) {
@@ -262,6 +286,7 @@ void TcpEndpoint::cut(Connection& connection) {
   if (connection.state == State::kConnecting && connection.link != nullptr) --busy_;
   connection.state = State::kClosed;
   if (connection.ep != nullptr) by_fid_.erase(&connection.ep->fid);
+  if (connection.transmit != nullptr) std::erase(with_own_queue_, &connection);
   connection.close_fabric();
 }
 
@@ -332,8 +357,10 @@ bool TcpEndpoint::read_events() {
     Connection& connection = *found->second;
     if (event == FI_CONNECTED) on_up(connection);
     if (event == FI_SHUTDOWN) {
-      // What the peer sent before it closed is in the completion queue already.
-      while (!queue_empty_ && read_completions()) {
+      // What the peer sent before it closed is in the completion queues already.
+      while (read_completions(cq_)) {
+      }
+      while (connection.transmit != nullptr && read_completions(connection.transmit)) {
       }
       fail_later(connection, Code::kPeerLost, "tcp.link");
     }
@@ -377,17 +404,15 @@ void TcpEndpoint::on_up(Connection& connection) {
   }
 }
 
-bool TcpEndpoint::read_completions() {
+/// False: the queue is empty.
+bool TcpEndpoint::read_completions(fid_cq* queue) {
   std::array<fi_cq_msg_entry, kCompletionsPerRead> entries;
-  const ssize_t got = fi_cq_read(cq_, entries.data(), entries.size());
+  const ssize_t got = fi_cq_read(queue, entries.data(), entries.size());
   if (got == -FI_EAVAIL) {
-    read_completion_error();
+    read_completion_error(queue);
     return true;
   }
-  if (got <= 0) {
-    queue_empty_ = true;
-    return false;
-  }
+  if (got <= 0) return false;
   for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
     on_completion(*static_cast<Work*>(entries[i].op_context), entries[i].len);
   }
@@ -414,9 +439,24 @@ void TcpEndpoint::on_completion(Work& work, std::size_t length) {
   }
 }
 
-void TcpEndpoint::read_completion_error() {
+/// Where nothing was started nothing completes. Handlers may make and end connections meanwhile:
+/// one that is left out for it comes next time.
+bool TcpEndpoint::read_own_queues() {
+  bool any = false;
+  for (std::size_t i = 0; i < with_own_queue_.size(); ++i) {
+    Connection& connection = *with_own_queue_[i];
+    if (connection.transfers == 0 && connection.sends == 0) continue;
+    for (int reads = 0; reads < kReadsPerPoll && connection.transmit != nullptr; ++reads) {
+      if (!read_completions(connection.transmit)) break;
+      any = true;
+    }
+  }
+  return any;
+}
+
+void TcpEndpoint::read_completion_error(fid_cq* queue) {
   fi_cq_err_entry error{};
-  if (fi_cq_readerr(cq_, &error, 0) <= 0) return;
+  if (fi_cq_readerr(queue, &error, 0) <= 0) return;
   if (error.op_context == nullptr) return;
   auto& work = *static_cast<Work*>(error.op_context);
   // One failed work is the end of the link: those behind it have no order any more.
@@ -450,12 +490,13 @@ bool TcpEndpoint::poll() {
   // Completions that name a connection which was buried before now are read below, then it can go.
   std::vector<std::unique_ptr<Connection>> leaving;
   leaving.swap(buried_);
-  queue_empty_ = false;
   bool any = read_events();
-  for (int i = 0; i < kReadsPerPoll && !queue_empty_; ++i) any |= read_completions();
+  bool more = true;
+  for (int i = 0; i < kReadsPerPoll && more; ++i) any |= more = read_completions(cq_);
+  any |= read_own_queues();
   any |= check_deadlines();
   any |= close_pending();
-  if (!queue_empty_) {
+  if (more) {
     for (auto& each : leaving) buried_.push_back(std::move(each));
   }
   return any;
@@ -463,8 +504,9 @@ bool TcpEndpoint::poll() {
 
 bool TcpEndpoint::may_sleep() {
   if (!to_close_.empty()) return false;  // a fence has closed a link, and its handler waits
-  std::array<fid*, 2> fids{&eq_->fid, &cq_->fid};
-  return fi_trywait(fabric_, fids.data(), static_cast<int>(fids.size())) == 0;
+  waited_for_ = {&eq_->fid, &cq_->fid};
+  for (Connection* const each : with_own_queue_) waited_for_.push_back(&each->transmit->fid);
+  return fi_trywait(fabric_, waited_for_.data(), static_cast<int>(waited_for_.size())) == 0;
 }
 
 Duration TcpEndpoint::sleep_max() const { return busy_ > 0 ? kCheckInterval : Duration::max(); }

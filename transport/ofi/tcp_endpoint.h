@@ -14,7 +14,13 @@ namespace stdchk::transport::ofi {
 
 /// A TcpEndpoint is one domain of the TCP provider, with a connected endpoint for each link.
 ///
-/// Owns: the fabric, domain, completion and event queue, and all Connections.
+/// What is received, and all that accepted connections do, completes in one queue. A connection
+/// that is made here sends and transfers with a queue of its own, whose pool of work entries goes
+/// with it: libfabric up to 1.17.0 frees the entry of a read twice when the peer is lost in the
+/// middle of its answer (ofiwg/libfabric pull request 8656), and whoever used the same pool later
+/// would share one entry between two transfers.
+///
+/// Owns: the fabric, domain, completion and event queues, and all Connections.
 /// Threads: the reactor's. With FI_WAIT_FD the provider starts none.
 /// Errors: a provider that misses what is needed is refused by open().
 class TcpEndpoint final : public Endpoint {
@@ -45,14 +51,17 @@ class TcpEndpoint final : public Endpoint {
 
  private:
   Status open_queues();
+  Status wake_by(fid& queue);
+  Result<fid_cq*> open_completion_queue(std::size_t entries);
   Status start_endpoint(Connection& connection, fi_info& info);
   Connection& add_connection();
   bool read_events();
   bool read_event_error();
   void on_request(fi_info* info);
   void on_up(Connection& connection);
-  bool read_completions();
-  void read_completion_error();
+  bool read_completions(fid_cq* queue);
+  void read_completion_error(fid_cq* queue);
+  bool read_own_queues();
   void on_completion(Work& work, std::size_t length);
   void cut(Connection& connection);
   void fail_later(Connection& connection, Code code, const char* where);
@@ -74,6 +83,8 @@ class TcpEndpoint final : public Endpoint {
   std::string address_;
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
   std::unordered_map<fid_t, Connection*> by_fid_;
+  std::vector<Connection*> with_own_queue_;  ///< open ones with a queue of their own
+  std::vector<fid*> waited_for_;             ///< by may_sleep(); kept for its memory
   struct Closing {
     Connection* connection;
     Error why;
@@ -81,7 +92,6 @@ class TcpEndpoint final : public Endpoint {
   std::vector<Closing> to_close_;
   std::vector<std::unique_ptr<Connection>> buried_;  ///< until the completion queue was empty
   std::size_t busy_ = 0;                             ///< transfers and connection attempts
-  bool queue_empty_ = false;
   Time next_check_{};
 };
 
