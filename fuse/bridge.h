@@ -147,6 +147,9 @@ class Bridge {
   Status commit(Handle& handle);
   void end_open(Handle& handle);
 
+  // Directories (bridge_directories.cpp).
+  std::shared_ptr<DirectoryHandle> directory_of(const fuse_file_info* info);
+
   // What the kernel is told (bridge.cpp).
   void expire_entry(fuse_ino_t parent, const std::string& name);
   void expire_node(const NodePtr& node);
@@ -166,7 +169,7 @@ class Bridge {
 
   std::mutex handles_mutex_;
   std::unordered_map<Handle*, std::unique_ptr<Handle>> handles_;
-  std::unordered_map<DirectoryHandle*, std::unique_ptr<DirectoryHandle>> directories_;
+  std::unordered_map<DirectoryHandle*, std::shared_ptr<DirectoryHandle>> directories_;
 
   std::mutex refresh_mutex_;
   std::set<FileId> refresh_;  ///< the next look-up that finds one of these asks the manager

@@ -8,18 +8,24 @@
 namespace stdchk::mount {
 namespace {
 
-DirectoryHandle& directory_of(fuse_file_info* info) {
-  return *reinterpret_cast<DirectoryHandle*>(info->fh);
-}
-
 constexpr std::size_t kDotEntries = 2;  // "." and ".." come before the entries
 
+DirectoryHandle* key_of(const fuse_file_info* info) {
+  return reinterpret_cast<DirectoryHandle*>(info->fh);
+}
+
 }  // namespace
+
+/// With the answer to a readdir the caller may close the directory: the one who answers keeps it.
+std::shared_ptr<DirectoryHandle> Bridge::directory_of(const fuse_file_info* info) {
+  std::scoped_lock lock(handles_mutex_);
+  return directories_.at(key_of(info));
+}
 
 void Bridge::opendir(fuse_req_t request, fuse_ino_t number, fuse_file_info* info) {
   auto node = nodes_.find(number);
   if (!node) return reply(request, fail(Code::kStale, "mount.opendir"));
-  auto handle = std::make_unique<DirectoryHandle>();
+  auto handle = std::make_shared<DirectoryHandle>();
   handle->node = node;
   DirectoryHandle* address = handle.get();
   {
@@ -36,7 +42,8 @@ void Bridge::opendir(fuse_req_t request, fuse_ino_t number, fuse_file_info* info
 /// Offset n is behind entry n - 1 of the snapshot; offset 0 takes a new one (rewinddir).
 void Bridge::readdir(fuse_req_t request, std::size_t size, off_t offset, fuse_file_info* info,
                      bool plus) {
-  DirectoryHandle& handle = directory_of(info);
+  const auto kept = directory_of(info);
+  DirectoryHandle& handle = *kept;
   std::scoped_lock lock(handle.mutex);
   if (offset == 0 || !handle.loaded) {
     auto entries = filesystem_.read_directory(handle.node->file);
@@ -90,7 +97,7 @@ void Bridge::readdir(fuse_req_t request, std::size_t size, off_t offset, fuse_fi
 void Bridge::releasedir(fuse_req_t request, fuse_file_info* info) {
   {
     std::scoped_lock lock(handles_mutex_);
-    directories_.erase(&directory_of(info));
+    directories_.erase(key_of(info));
   }
   fuse_reply_err(request, 0);
 }

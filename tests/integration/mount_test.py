@@ -874,6 +874,24 @@ def test_statfs_tells_the_space_of_the_pool(here):
     assert space.f_namemax == 255
 
 
+LISTS_AND_CLOSES = """
+import os, sys, time
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    assert len(os.listdir(sys.argv[1])) == 40
+    with open(sys.argv[1] + "/7", "rb") as file:
+        assert file.read() == b"7" * 70000
+"""
+
+
+def test_a_directory_that_is_closed_at_once_may_be_listed_by_many(here):
+    """close() may come before the mount has done with the answer. Sanitizers see who is late."""
+    for i in range(40):
+        put(f"{here}/{i}", str(i).encode() * 70000)
+    many = [subprocess.Popen([*RUN_AS_CHILD, LISTS_AND_CLOSES, here]) for _ in range(6)]
+    assert [one.wait(timeout=30) for one in many] == [0] * 6
+
+
 # ---- everyday programs --------------------------------------------------------------------------
 
 
