@@ -1,28 +1,30 @@
-// Measures one-sided writes of 1 MiB through transport.h between two processes, and memcpy of the
-// same buffers in the same run as the ceiling of any transport on one host.
-#include <fcntl.h>
-#include <fmt/core.h>
+// Measures one-sided writes of 1 MiB through transport.h between two processes, in turns with the
+// raw loop of the same kind, a TCP stream and memcpy. Prints JSON: GB/s of each round, and CPU
+// seconds per GB at both ends.
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "bench/measuring.h"
+#include "bench/raw_loop.h"
 #include "core/clock.h"
 #include "core/limits.h"
+#include "core/options.h"
 #include "core/reactor.h"
 #include "transport/factory.h"
 
-namespace stdchk {
+namespace stdchk::bench {
 namespace {
 
 using namespace std::chrono_literals;
@@ -30,51 +32,13 @@ using transport::Endpoint;
 using transport::Link;
 
 constexpr std::size_t kBlock = limits::kMiB;
-constexpr std::size_t kBlocks = 256;  ///< of each buffer, more than the caches hold
+constexpr std::size_t kBlocks = 256;  ///< of each buffer
 constexpr std::size_t kDepth = 16;
-constexpr std::size_t kWritesPerRun = 4096;
-constexpr int kRuns = 5;
 
 struct Hello {
   std::array<char, 256> address{};
   transport::RemoteKey key;
 };
-
-/// Huge pages where there are any, touched, filled with bytes that cannot be compressed.
-MutableByteSpan make_buffer(std::uint64_t seed) {
-  const std::size_t bytes = kBlock * kBlocks;
-  void* const memory = ::mmap(nullptr, bytes + 2 * limits::kMiB, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return {};
-  const std::uintptr_t aligned =
-      (reinterpret_cast<std::uintptr_t>(memory) + 2 * limits::kMiB - 1) & ~(2 * limits::kMiB - 1);
-  auto* const data = reinterpret_cast<std::byte*>(aligned);
-  ::madvise(data, bytes, MADV_HUGEPAGE);
-  Prng random(seed);
-  for (std::size_t i = 0; i < bytes; i += 8) {
-    const std::uint64_t number = random.next();
-    std::memcpy(data + i, &number, 8);
-  }
-  return {data, bytes};
-}
-
-double cpu_seconds() {
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-double seconds_since(Time start, const Clock& clock) {
-  return std::chrono::duration<double>(clock.now() - start).count();
-}
 
 class Target final : public transport::AcceptHandler, public transport::LinkHandler {
  public:
@@ -92,12 +56,12 @@ class Target final : public transport::AcceptHandler, public transport::LinkHand
   std::unique_ptr<Link> link_;
 };
 
-/// The process that is written to. Its CPU time goes into the socket at its end.
+/// The process that is written to.
 int run_target(const std::string& kind, int socket) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   SystemClock clock;
   Reactor reactor(clock);
-  const MutableByteSpan memory = make_buffer(1);
+  const MutableByteSpan memory = random_memory(kBlock * kBlocks, 1);
   auto endpoint = transport::open_endpoint(kind, {.clock = &clock});
   if (!endpoint.has_value()) return 1;
   auto region = (*endpoint)->register_memory(memory);
@@ -107,14 +71,11 @@ int run_target(const std::string& kind, int socket) {
   Hello hello;
   (*endpoint)->address().copy(hello.address.data(), hello.address.size() - 1);
   hello.key = (*region)->remote_key();
-  const double before = cpu_seconds();
   if (::write(socket, &hello, sizeof(hello)) != sizeof(hello)) return 1;
-  const Time end = clock.now() + 120s;
-  while (!target.closed && clock.now() < end) reactor.run_once(1s);
-  const double used = cpu_seconds() - before;
+  while (!target.closed) reactor.run_once(1s);
   target.drop();
   reactor.remove(**endpoint);
-  return ::write(socket, &used, sizeof(used)) == sizeof(used) ? 0 : 1;
+  return 0;
 }
 
 class Writer final : public transport::LinkHandler {
@@ -133,24 +94,23 @@ class Writer final : public transport::LinkHandler {
   void on_closed(Link&, Error) override { failed = true; }
 
   void fill(Slot& slot) {
-    if (started == kWritesPerRun || failed) return;
-    const std::size_t at = (started % kBlocks) * kBlock;
-    const std::array pieces{transport::LocalPiece{memory.data() + at, kBlock, region}};
-    if (link->write(pieces, key, at, slot).has_value()) {
+    if (started == wanted || failed) return;
+    const std::size_t from = (started % kDepth) * kBlock;  // a window's slots, as in the raw loop
+    const std::size_t to = (started % kBlocks) * kBlock;
+    const std::array pieces{transport::LocalPiece{memory.data() + from, kBlock, region}};
+    if (link->write(pieces, key, to, slot).has_value()) {
       ++started;
     } else {
       failed = true;  // the depth is far below every queue
     }
   }
 
-  /// GB/s of one run; 0: failed.
-  double run(Reactor& reactor) {
+  void run(Reactor& reactor, std::size_t writes) {
     started = completed = 0;
-    const Time start = reactor.clock().now();
+    wanted = writes;
     for (Slot& slot : slots) fill(slot);
-    while (completed < kWritesPerRun && !failed) reactor.run_once(1s);
-    const double seconds = seconds_since(start, reactor.clock());
-    return failed ? 0 : static_cast<double>(kWritesPerRun * kBlock) / seconds / 1e9;
+    while (completed < wanted && !failed) reactor.run_once(1s);
+    if (failed) give_up("a write through transport.h failed");
   }
 
   std::unique_ptr<Link> link;
@@ -158,80 +118,111 @@ class Writer final : public transport::LinkHandler {
   MutableByteSpan memory;
   const transport::MemoryRegion* region = nullptr;
   std::array<Slot, kDepth> slots;
+  std::size_t wanted = 0;
   std::size_t started = 0;
   std::size_t completed = 0;
   bool up = false;
   bool failed = false;
 };
 
-double memcpy_rate(MutableByteSpan from, const Clock& clock) {
-  const MutableByteSpan to = make_buffer(3);
-  const Time start = clock.now();
-  for (std::size_t i = 0; i < kWritesPerRun; ++i) {
-    const std::size_t at = (i % kBlocks) * kBlock;
-    std::memcpy(to.data() + at, from.data() + at, kBlock);
-    asm volatile("" ::: "memory");
-  }
-  return static_cast<double>(kWritesPerRun * kBlock) / seconds_since(start, clock) / 1e9;
+struct Settings {
+  std::string transport = "ofi:tcp";
+  std::uint64_t bytes = 2 * limits::kGiB;
+  std::uint32_t rounds = 5;
+};
+
+using Figures = std::map<std::string, std::map<std::string, std::vector<double>>>;
+
+/// Runs `work`, which moves `bytes`, and notes what it took here and in the processes `others`.
+void measure(Figures& figures, bool counts, const std::string& what, std::uint64_t bytes,
+             const std::vector<pid_t>& others, const std::function<void()>& work) {
+  const double gigabytes = static_cast<double>(bytes) / 1e9;
+  const double here = cpu_seconds(0);
+  const double there = cpu_seconds(others);
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  if (!counts) return;
+  figures["gb_per_s"][what].push_back(gigabytes / took.count());
+  figures["writer_cpu_s_per_gb"][what].push_back((cpu_seconds(0) - here) / gigabytes);
+  figures["target_cpu_s_per_gb"][what].push_back((cpu_seconds(others) - there) / gigabytes);
 }
 
-int run_writer(const std::string& kind, int socket) {
+void copy_blocks(MutableByteSpan to, ByteSpan from, std::uint64_t bytes) {
+  for (std::uint64_t at = 0; at < bytes; at += kBlock) {
+    std::memcpy(to.data() + at % to.size(), from.data() + at % from.size(), kBlock);
+    asm volatile("" ::: "memory");
+  }
+}
+
+int run_writer(const Settings& settings, int socket, pid_t target, RawLoop& raw, RawLoop& stream) {
   SystemClock clock;
   Reactor reactor(clock);
   Hello hello;
-  if (::read(socket, &hello, sizeof(hello)) != sizeof(hello)) return 1;
+  if (::read(socket, &hello, sizeof(hello)) != sizeof(hello)) give_up("the target has ended");
   Writer writer;
-  writer.memory = make_buffer(2);
+  writer.memory = random_memory(kBlock * kDepth, 2);
+  const MutableByteSpan copied_to = random_memory(kBlock * kBlocks, 3);
   writer.key = hello.key;
   for (auto& slot : writer.slots) slot.writer = &writer;
-  auto endpoint = transport::open_endpoint(kind, {.clock = &clock});
-  if (!endpoint.has_value()) return 1;
+  auto endpoint = transport::open_endpoint(settings.transport, {.clock = &clock});
+  if (!endpoint.has_value()) give_up("there is no transport " + settings.transport);
   auto region = (*endpoint)->register_memory(writer.memory);
-  if (!region.has_value()) return 1;
+  if (!region.has_value()) give_up(describe(region.error()));
   writer.region = region->get();
   reactor.add(**endpoint);
   auto link = (*endpoint)->connect(hello.address.data(), writer, limits::kConnectDeadline);
-  if (!link.has_value()) return 1;
+  if (!link.has_value()) give_up(describe(link.error()));
   writer.link = std::move(*link);
   while (!writer.up && !writer.failed) reactor.run_once(1s);
-  const double before = cpu_seconds();
-  std::vector<double> rates;
-  for (int i = 0; i <= kRuns; ++i) rates.push_back(writer.run(reactor));
-  const double used = cpu_seconds() - before;
-  rates.erase(rates.begin());  // the first one warms up
+
+  Figures figures;
+  const std::uint64_t bytes = settings.bytes;
+  for (std::uint32_t round = 0; round <= settings.rounds; ++round) {
+    const auto add = [&](const char* what, const std::vector<pid_t>& others, const auto& work) {
+      measure(figures, round > 0, what, bytes, others, work);  // the first round warms up
+    };
+    add("raw_write", raw.targets(), [&] { raw.run({}, bytes); });
+    add("transport", {target}, [&] { writer.run(reactor, bytes / kBlock); });
+    add("tcp_stream", stream.targets(), [&] { stream.run({}, bytes); });
+    add("memcpy", {}, [&] { copy_blocks(copied_to, writer.memory, bytes); });
+  }
   writer.link.reset();
   reactor.remove(**endpoint);
-  double target_used = 0;
-  if (writer.failed || ::read(socket, &target_used, sizeof(target_used)) != sizeof(target_used)) {
-    return 1;
-  }
-  const double copy = memcpy_rate(writer.memory, clock);
-  const double gigabytes = static_cast<double>((kRuns + 1) * kWritesPerRun * kBlock) / 1e9;
-  fmt::print(
-      "{{\"transport\": \"{}\", \"block_bytes\": {}, \"depth\": {}, \"runs\": {}, "
-      "\"write_gb_s\": {:.3f}, \"memcpy_gb_s\": {:.3f}, \"ratio_to_memcpy\": {:.3f}, "
-      "\"writer_cpu_s_per_gb\": {:.3f}, \"target_cpu_s_per_gb\": {:.3f}}}\n",
-      kind, kBlock, kDepth, kRuns, median(rates), copy, median(rates) / copy, used / gigabytes,
-      target_used / gigabytes);
+  nlohmann::json out(figures);
+  out["transport"] = settings.transport;
+  out["taken"] = wall_seconds();
+  std::printf("%s\n", out.dump().c_str());
   return 0;
 }
 
-int run(const std::string& kind) {
+int run(const Settings& settings) {
+  const RawShape shape{.targets = 1, .window_bytes = kDepth * kBlock};
+  const auto raw = RawLoop::start(settings.transport, shape);
+  const auto stream = RawLoop::start("stream", shape);
   std::array<int, 2> sockets{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) return 1;
   const pid_t pid = ::fork();
   if (pid == 0) {
     ::close(sockets[0]);
-    ::_exit(run_target(kind, sockets[1]));
+    ::_exit(run_target(settings.transport, sockets[1]));
   }
   ::close(sockets[1]);
-  const int result = run_writer(kind, sockets[0]);
+  const int result = run_writer(settings, sockets[0], pid, *raw, *stream);
   ::kill(pid, SIGTERM);
   ::waitpid(pid, nullptr, 0);
   return result;
 }
 
 }  // namespace
-}  // namespace stdchk
+}  // namespace stdchk::bench
 
-int main(int count, char** arguments) { return stdchk::run(count > 1 ? arguments[1] : "ofi:tcp"); }
+int main(int argc, char** argv) {
+  stdchk::bench::Settings settings;
+  stdchk::Options options("rma-bench", "Measures writes through transport.h beside a raw loop.");
+  options.choice("--transport", settings.transport, {"ofi:tcp", "shm"}, "how bytes move");
+  options.size("--bytes", settings.bytes, 1u << 20, std::uint64_t{1} << 40, "of each round");
+  options.count("--rounds", settings.rounds, 1, 1000, "that count; one more goes before them");
+  if (const auto status = options.parse_or_exit(argc, argv)) return *status;
+  return stdchk::bench::run(settings);
+}

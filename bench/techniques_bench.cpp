@@ -6,45 +6,37 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <deque>
-#include <fstream>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "bench/measuring.h"
+#include "bench/pool.h"
 #include "client/filesystem.h"
-#include "core/clock.h"
 #include "core/limits.h"
+#include "core/options.h"
 #include "core/units.h"
 
 namespace {
 
+using stdchk::bench::change_pages;
+using stdchk::bench::give_up;
+using stdchk::bench::must;
+using stdchk::bench::random_memory;
 using stdchk::client::CloseMode;
 using stdchk::client::File;
 using stdchk::client::Filesystem;
 using Timer = std::chrono::steady_clock;
 
 constexpr std::size_t kBlock = stdchk::limits::kMiB;
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "techniques-bench: %s\n", what.c_str());
-  std::exit(1);
-}
-
-template <class T>
-T must(stdchk::Result<T> result) {
-  if (!result) die(stdchk::describe(result.error()));
-  if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
 
 double seconds_since(Timer::time_point start) {
   return std::chrono::duration<double>(Timer::now() - start).count();
@@ -55,46 +47,48 @@ struct Times {
   double achieved = 0;
 };
 
+struct Case {
+  std::string technique;
+  std::uint64_t window_bytes = 0;
+  std::vector<double> observed = {};  ///< GB/s of each counted round
+  std::vector<double> achieved = {};
+};
+
 class Bench {
  public:
-  Bench(stdchk::client::Options options, std::string local, std::size_t bytes)
-      : options_(std::move(options)), local_(std::move(local)), image_(bytes) {}
+  Bench(const stdchk::bench::Pool& pool, std::string local, std::size_t bytes)
+      : local_(std::move(local)), image_(random_memory(bytes, 0)) {
+    options_.manager_address = pool.manager;
+    options_.secret = pool.secret;
+  }
 
-  void run(const std::string& technique, std::uint64_t window, unsigned runs) {
-    options_.window_bytes = window;
-    options_.close_mode = technique == "sliding-early" ? CloseMode::kEarly : CloseMode::kStored;
-    pool_ = must(Filesystem::connect(options_));
-    std::string observed, achieved;
-    for (unsigned i = 0; i <= runs; ++i) {
-      fill(++seed_);
-      const std::string name = "technique.N0.T" + std::to_string(seed_);
-      const Times times = write(technique, name);
-      must(pool_->remove(stdchk::kRootFile, name, false));
-      if (i == 0) continue;
-      observed += (i > 1 ? "," : "") + std::to_string(gigabytes() / times.observed);
-      achieved += (i > 1 ? "," : "") + std::to_string(gigabytes() / times.achieved);
+  /// The cases take turns; the first round does not count.
+  void run(std::vector<Case>& cases, unsigned rounds) {
+    for (unsigned round = 0; round <= rounds; ++round) {
+      for (Case& each : cases) {
+        const Times times = run_once(each);
+        if (round == 0) continue;
+        each.observed.push_back(gigabytes() / times.observed);
+        each.achieved.push_back(gigabytes() / times.achieved);
+      }
     }
-    std::printf(
-        "{\"technique\":\"%s\",\"window_bytes\":%llu,\"unit\":\"GB/s\",\"ot\":[%s],\"at\":[%s]}\n",
-        technique.c_str(), static_cast<unsigned long long>(window), observed.c_str(),
-        achieved.c_str());
-    std::fflush(stdout);
-    pool_.reset();
   }
 
  private:
-  double gigabytes() const { return static_cast<double>(image_.size()) / 1e9; }
-
-  /// All of it at first, then a word in every page: no chunk is like one of an earlier image.
-  void fill(std::uint64_t seed) {
-    stdchk::Prng random(seed);
-    const std::size_t step = filled_ ? 4096 : 8;
-    for (std::size_t at = 0; at + 8 <= image_.size(); at += step) {
-      const std::uint64_t word = random.next();
-      std::memcpy(image_.data() + at, &word, 8);
-    }
-    filled_ = true;
+  Times run_once(const Case& each) {
+    options_.window_bytes = each.window_bytes;
+    const bool early = each.technique == "sliding-early";
+    options_.close_mode = early ? CloseMode::kEarly : CloseMode::kStored;
+    pool_ = must(Filesystem::connect(options_));
+    change_pages(image_, ++seed_);
+    const std::string name = "technique.N0.T" + std::to_string(seed_);
+    const Times times = write(each.technique, name);
+    must(pool_->remove(stdchk::kRootFile, name, false));
+    pool_.reset();
+    return times;
   }
+
+  double gigabytes() const { return static_cast<double>(image_.size()) / 1e9; }
 
   Times write(const std::string& technique, const std::string& name) {
     if (technique == "local") return complete_local_write(name);
@@ -127,7 +121,7 @@ class Bench {
     for (;;) {
       const auto found = pool_->lookup_fresh(stdchk::kRootFile, name);
       if (found && found->version > 0 && found->size_bytes == image_.size()) return;
-      if (Timer::now() > deadline) die("the image was not committed in time");
+      if (Timer::now() > deadline) give_up("the image was not committed in time");
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -142,23 +136,23 @@ class Bench {
 
   void write_local(const std::string& path, std::size_t from, std::size_t to) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (fd < 0) die("cannot create " + path);
+    if (fd < 0) give_up("cannot create " + path);
     for (std::size_t at = from; at < to; at += kBlock) {
       const std::size_t length = std::min(kBlock, to - at);
       if (::write(fd, image_.data() + at, length) != static_cast<ssize_t>(length)) {
-        die("cannot write " + path);
+        give_up("cannot write " + path);
       }
     }
-    if (::close(fd) != 0) die("cannot close " + path);
+    if (::close(fd) != 0) give_up("cannot close " + path);
   }
 
   void push_local(const std::string& path, std::size_t from, File& file) {
     std::vector<std::byte> buffer(kBlock);
     const int fd = ::open(path.c_str(), O_RDONLY);
-    if (fd < 0) die("cannot open " + path);
+    if (fd < 0) give_up("cannot open " + path);
     for (;;) {
       const ssize_t got = ::read(fd, buffer.data(), buffer.size());
-      if (got < 0) die("cannot read " + path);
+      if (got < 0) give_up("cannot read " + path);
       if (got == 0) break;
       must(file.write(from, stdchk::ByteSpan(buffer.data(), static_cast<std::size_t>(got))));
       from += static_cast<std::size_t>(got);
@@ -220,41 +214,39 @@ class Bench {
 
   stdchk::client::Options options_;
   std::string local_;
-  std::vector<std::byte> image_;
+  const stdchk::MutableByteSpan image_;
   std::unique_ptr<Filesystem> pool_;
   std::uint64_t seed_ = 0;
-  bool filled_ = false;
 };
-
-stdchk::msg::Secret read_secret(const std::string& path) {
-  std::string digits;
-  if (!(std::ifstream(path) >> digits) || digits.size() != 32) die("no secret in " + path);
-  return {std::stoull(digits.substr(0, 16), nullptr, 16),
-          std::stoull(digits.substr(16), nullptr, 16)};
-}
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"compares the write techniques of the stdchk paper on a running pool"};
-  stdchk::client::Options options;
-  std::string secret_file, local, size = "512M";
-  std::vector<std::string> windows{"64M"},
-      techniques{"local", "incremental", "sliding", "sliding-early"};
-  unsigned runs = 5;
-  app.add_option("--manager", options.manager_address)->required();
-  app.add_option("--secret-file", secret_file)->required();
-  app.add_option("--local", local, "directory for local parts")->required();
-  app.add_option("--size", size, "of the image");
-  app.add_option("--window", windows, "sizes of the window");
-  app.add_option("--technique", techniques, "local, incremental, sliding, sliding-early");
-  app.add_option("--runs", runs, "counted runs");
-  CLI11_PARSE(app, argc, argv);
-  options.secret = read_secret(secret_file);
-  Bench bench(options, local, must(stdchk::parse_bytes(size)));
-  for (const auto& technique : techniques) {
-    for (const auto& window : windows)
-      bench.run(technique, must(stdchk::parse_bytes(window)), runs);
+  std::string state, local;
+  std::vector<std::string> words;
+  std::uint64_t bytes = 512 * stdchk::limits::kMiB;
+  std::uint32_t rounds = 5;
+  stdchk::Options options("techniques-bench", "Compares the write techniques of the stdchk paper.");
+  options.argument("STATE", state, "state directory of a pool that runs here").required();
+  options.arguments("CASES", words, "TECHNIQUE:WINDOW; local, incremental, sliding, sliding-early");
+  options.text("--local", local, "DIR", "for local parts").required();
+  options.size("--size", bytes, stdchk::limits::kMiB, stdchk::limits::kGiB, "of the image");
+  options.count("--rounds", rounds, 1, 1000, "that count; one more goes before them");
+  if (const auto status = options.parse_or_exit(argc, argv)) return *status;
+  std::vector<Case> cases;
+  for (const std::string& word : words) {
+    const auto colon = word.find(':');
+    if (colon == std::string::npos) give_up(word + " is not TECHNIQUE:WINDOW");
+    cases.push_back({word.substr(0, colon), must(stdchk::parse_bytes(word.substr(colon + 1)))});
+  }
+  Bench(stdchk::bench::read_pool(state), local, bytes).run(cases, rounds);
+  for (const Case& each : cases) {
+    const nlohmann::json out{{"technique", each.technique},
+                             {"window_bytes", each.window_bytes},
+                             {"ot", each.observed},
+                             {"at", each.achieved},
+                             {"taken", stdchk::bench::wall_seconds()}};
+    std::printf("%s\n", out.dump().c_str());
   }
   return 0;
 }

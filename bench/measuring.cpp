@@ -1,0 +1,84 @@
+#include "bench/measuring.h"
+
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#include "core/clock.h"
+#include "core/limits.h"
+
+namespace stdchk::bench {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = 2 * limits::kMiB;
+
+void write_words(MutableByteSpan bytes, std::uint64_t seed, std::size_t step) {
+  Prng random(seed);
+  for (std::size_t at = 0; at + sizeof(std::uint64_t) <= bytes.size(); at += step) {
+    const std::uint64_t word = random.next();
+    std::memcpy(bytes.data() + at, &word, sizeof(word));
+  }
+}
+
+double seconds(clockid_t clock) {
+  timespec now{};
+  if (::clock_gettime(clock, &now) != 0) give_up("a process has ended");
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
+
+void* map(std::size_t bytes) {
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) give_up("there is no memory for " + std::to_string(bytes) + " bytes");
+  ::madvise(memory, bytes, MADV_HUGEPAGE);
+  return memory;
+}
+
+}  // namespace
+
+void give_up(const std::string& what) {
+  std::fprintf(stderr, "bench: %s\n", what.c_str());
+  std::exit(1);
+}
+
+void fill_random(MutableByteSpan bytes, std::uint64_t seed) {
+  write_words(bytes, seed, sizeof(std::uint64_t));
+}
+
+void change_pages(MutableByteSpan bytes, std::uint64_t seed) { write_words(bytes, seed, kPage); }
+
+MutableByteSpan random_memory(std::size_t bytes, std::uint64_t seed) {
+  const auto address = reinterpret_cast<std::uintptr_t>(map(bytes + kHugePage));
+  const std::uintptr_t aligned = (address + kHugePage - 1) / kHugePage * kHugePage;
+  const MutableByteSpan memory(reinterpret_cast<std::byte*>(aligned), bytes);
+  fill_random(memory, seed);
+  return memory;
+}
+
+void warm_free_memory(std::size_t bytes) {
+  void* const memory = map(bytes);
+  write_words({static_cast<std::byte*>(memory), bytes}, 0, kPage);
+  ::munmap(memory, bytes);
+}
+
+double cpu_seconds(pid_t pid) {
+  clockid_t clock = CLOCK_PROCESS_CPUTIME_ID;
+  if (pid != 0 && ::clock_getcpuclockid(pid, &clock) != 0) {
+    give_up("there is no process " + std::to_string(pid));
+  }
+  return seconds(clock);
+}
+
+double cpu_seconds(const std::vector<pid_t>& pids) {
+  double all = 0;
+  for (const pid_t pid : pids) all += cpu_seconds(pid);
+  return all;
+}
+
+double wall_seconds() { return seconds(CLOCK_REALTIME); }
+
+}  // namespace stdchk::bench

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "core/messages/messages.h"
+
+namespace stdchk::bench {
+
+/// What a bench must know of a pool that runs on this machine.
+struct Pool {
+  std::string manager;
+  msg::Secret secret;
+  std::vector<pid_t> benefactors;
+};
+
+/// From the state directory of `stdchk up`. Errors: ends the program.
+Pool read_pool(const std::string& state);
+
+}  // namespace stdchk::bench
