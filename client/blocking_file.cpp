@@ -76,6 +76,7 @@ Status BlockingFile::write(std::uint64_t offset, ByteSpan bytes) {
     }));
   }
   std::size_t done = 0;
+  changed_ = true;
   return while_it_moves(
       lock, [&] { return done; }, [&] { return file_->write(lock, offset, bytes, done); });
 }
@@ -89,6 +90,7 @@ Status BlockingFile::write_adopted(WindowBuffer& buffer, std::uint64_t offset, B
   STDCHK_TRY(writable());
   STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(),
                               [&] { return file_->adopt(lock, *buffer.slot(), offset); }));
+  changed_ = true;
   buffer.take();
   return {};
 }
@@ -96,6 +98,7 @@ Status BlockingFile::write_adopted(WindowBuffer& buffer, std::uint64_t offset, B
 Status BlockingFile::truncate(std::uint64_t size_bytes) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(writable());
+  changed_ = true;
   return filesystem_.wait(lock, filesystem_.deadline(),
                           [&] { return file_->session()->truncate(size_bytes); });
 }
@@ -114,6 +117,7 @@ Result<MutableByteSpan> BlockingFile::reserve(std::uint64_t offset, std::size_t 
 Status BlockingFile::submit(std::uint64_t offset, std::size_t bytes) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(writable());
+  changed_ = true;
   return file_->submit(lock, offset, bytes);
 }
 
@@ -146,13 +150,23 @@ Status BlockingFile::commit() {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
   if (!file_->writes()) return {};
-  const SessionPtr session = file_->session();
-  return wait_for(lock, [&] { return session->start_commit(false); });
+  return wait_for(lock, [&] { return begin_commit(false); });
+}
+
+Result<CompletionPtr> BlockingFile::begin_commit(bool end) {
+  auto begun = file_->session()->start_commit(end);
+  if (begun.has_value()) changed_ = false;
+  return begun;
 }
 
 bool BlockingFile::dirty() const {
-  const Lock lock(filesystem_.engine().shared().mutex);
-  return !closed_ && file_->writes() && file_->session()->dirty();
+  Lock lock(filesystem_.engine().shared().mutex);
+  return !closed_ && file_->writes() && dirty(lock);
+}
+
+bool BlockingFile::dirty(Lock&) const {
+  const Session& session = *file_->session();
+  return session.dirty() && (changed_ || session.openers == 1);
 }
 
 void BlockingFile::abort() {
@@ -177,7 +191,12 @@ Status BlockingFile::close() {
 /// The last opener's commit ends the session; with CloseMode::kEarly nobody waits for it.
 Status BlockingFile::leave(Lock& lock) {
   const SessionPtr session = file_->session();
-  const auto begin = [&] { return session->start_commit(session->openers == 1); };
+  const auto begin = [&]() -> Result<CompletionPtr> {
+    if (session->openers == 1 || dirty(lock)) return begin_commit(session->openers == 1);
+    auto nothing = std::make_shared<Completion>();
+    nothing->status = Status{};
+    return nothing;
+  };
   Status status;
   if (session->ending()) {
     // Aborted, or ended by the manager.

@@ -34,6 +34,8 @@ class BlockingFile final : public File {
   Status write_adopted(WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes);
   /// fsync of an A.Ni.Tj image does not commit.
   void set_image(bool image) { image_ = image; }
+  /// The open itself has changed the file: made or emptied it.
+  void set_changed(bool changed) { changed_ = changed; }
 
  private:
   Status usable() const;
@@ -41,6 +43,8 @@ class BlockingFile final : public File {
   template <class Progress, class Step>
   Status while_it_moves(Lock& lock, Progress progress, Step step);
   Status wait_for(Lock& lock, const std::function<Result<CompletionPtr>()>& begin);
+  Result<CompletionPtr> begin_commit(bool end);
+  bool dirty(Lock& lock) const;
   Status leave(Lock& lock);
 
   BlockingFilesystem& filesystem_;
@@ -48,6 +52,7 @@ class BlockingFile final : public File {
   const FileId id_;
   const Time opened_;
   bool image_ = false;
+  bool changed_ = false;  ///< through this opener, since its last commit
   bool closed_ = false;
   SessionFigures figures_;  ///< as of the close
 };

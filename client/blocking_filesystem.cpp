@@ -186,6 +186,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::share(Lock& lock, const Sessio
   auto file = std::make_unique<BlockingFile>(
       *this, std::make_unique<OpenFile>(*engine_, session, flags.read, flags.append), started);
   file->set_image(images_.contains(session->file()));
+  file->set_changed(flags.truncate);
   return std::unique_ptr<File>(std::move(file));
 }
 
@@ -234,6 +235,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession 
       *this, std::make_unique<OpenFile>(*engine_, opening->session, flags.read, flags.append),
       started);
   opening->session.reset();
+  file->set_changed(flags.truncate || opening->created);
   file->set_image(images_.contains(opening->attributes.id));
   return std::unique_ptr<File>(std::move(file));
 }

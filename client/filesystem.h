@@ -84,11 +84,13 @@ class File {
   virtual Status sync() = 0;
   /// Commits what was written since the last commit. Idempotent. A new version becomes visible.
   virtual Status commit() = 0;
-  /// True when bytes were written since the last commit, by any opener of the session.
+  /// True when close() would commit: this opener has written since its last commit, or is the last
+  /// one of a session with bytes that were not committed.
   virtual bool dirty() const = 0;
   /// Drops what was not committed, for all openers of the session.
   virtual void abort() = 0;
-  /// commit() and the end of this opener. The File cannot be used after it, whatever it returns.
+  /// The end of this opener, after commit() if it is dirty(): what another opener is in the middle
+  /// of is left to that one. The File cannot be used after it, whatever it returns.
   virtual Status close() = 0;
   virtual SessionFigures figures() const = 0;
 };

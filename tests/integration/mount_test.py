@@ -6,6 +6,7 @@ rules about two mounts, STDCHK_TEST_MOUNT2.
 "Read back" is done by another process, with the kernel's caches dropped where that is allowed.
 """
 
+import ctypes
 import errno
 import hashlib
 import mmap
@@ -650,8 +651,6 @@ def test_directories_are_renamed_with_what_is_in_them(here):
 
 
 def test_rename_can_refuse_to_replace_and_can_exchange(here):
-    import ctypes
-
     libc = ctypes.CDLL(None, use_errno=True)
 
     def renameat2(old, new, flags):
@@ -866,6 +865,25 @@ def test_the_version_and_the_drain_state_are_extended_attributes(here):
     with pytest.raises(OSError) as refused:
         os.setxattr(path, "user.stdchk.version", b"9")
     assert refused.value.errno == errno.EACCES
+
+
+def test_the_end_of_an_old_mapping_commits_nothing_of_the_next_writer(here):
+    path = here + "/f"
+    with open(path, "w+b") as old:
+        old.write(b"1")
+        old.flush()
+        # Not mmap.mmap, which keeps a descriptor of its own: its close would be a close of the file.
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype = ctypes.c_void_p
+        mapping = ctypes.c_void_p(libc.mmap(None, ctypes.c_size_t(1), mmap.PROT_READ, mmap.MAP_SHARED,
+                                            old.fileno(), ctypes.c_long(0)))
+    with open(path, "wb") as new:
+        assert libc.munmap(mapping, ctypes.c_size_t(1)) == 0
+        time.sleep(0.2)  # the kernel tells of it afterwards
+        assert os.getxattr(path, "user.stdchk.version") == b"1"
+        new.write(b"2")
+    assert os.getxattr(path, "user.stdchk.version") == b"2"
+    assert open(path, "rb").read() == b"2"
 
 
 def test_statfs_tells_the_space_of_the_pool(here):

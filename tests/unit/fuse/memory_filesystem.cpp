@@ -1,6 +1,7 @@
 #include "tests/unit/fuse/memory_filesystem.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <ctime>
 
@@ -106,6 +107,7 @@ class MemoryOpenFile final : public client::File {
     std::memcpy(session_->bytes.data() + offset, bytes.data(), bytes.size());
     session_->mark(offset, offset + bytes.size());
     session_->dirty = true;
+    changed_ = true;
     touch();
     return {};
   }
@@ -126,6 +128,7 @@ class MemoryOpenFile final : public client::File {
     session_->bytes.resize(size);
     session_->set_size = true;
     session_->dirty = true;
+    changed_ = true;
     touch();
     return {};
   }
@@ -137,11 +140,14 @@ class MemoryOpenFile final : public client::File {
     return fail(Code::kUnsupported, "memory.submit");
   }
   Status sync() override { return commit(); }
-  Status commit() override { return writes_ ? filesystem_.commit(*session_) : Status{}; }
+  Status commit() override {
+    changed_ = false;
+    return writes_ ? filesystem_.commit(*session_) : Status{};
+  }
   bool dirty() const override {
     if (!writes_) return false;
-    std::scoped_lock lock(session_->mutex);
-    return session_->dirty;
+    std::scoped_lock lock(filesystem_.pool_->mutex, session_->mutex);
+    return session_->dirty && (changed_ || session_->openers == 1);
   }
 
   void abort() override {
@@ -154,7 +160,7 @@ class MemoryOpenFile final : public client::File {
   }
 
   Status close() override {
-    Status done = commit();
+    Status done = dirty() ? commit() : Status{};
     if (writes_) filesystem_.end(session_, false);
     writes_ = false;
     return done;
@@ -174,6 +180,7 @@ class MemoryOpenFile final : public client::File {
   std::shared_ptr<const Bytes> content_;
   Attributes pinned_;
   bool writes_;
+  std::atomic<bool> changed_ = false;  ///< through this opener, since its last commit
 };
 
 MemoryFilesystem::MemoryFilesystem(std::shared_ptr<MemoryPool> pool) : pool_(std::move(pool)) {
