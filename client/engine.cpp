@@ -123,8 +123,9 @@ Status Engine::make_buffers() {
       auto window_memory,
       Memory::create(Window::memory_bytes(std::max<std::uint64_t>(window_bytes, 2 * chunk), chunk),
                      data_));
-  // Chunks of another size can be met: the cache must have room for the longest one.
-  const std::uint64_t cache_min = std::max<std::uint64_t>(2 * chunk, limits::kChunkBytesMax);
+  // Chunks of another size can be met: the cache must have room for the longest one. Of this size
+  // one is read ahead while another is looked at.
+  const std::uint64_t cache_min = std::max<std::uint64_t>(4 * chunk, limits::kChunkBytesMax);
   STDCHK_ASSIGN(auto cache_memory, Memory::create(std::max(cache_bytes, cache_min), data_));
   STDCHK_ASSIGN(Window window, Window::create(window_memory->bytes(), chunk));
   const Lock lock(shared_.mutex);

@@ -154,7 +154,8 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t chunk = engine_.config().chunk_bytes;
   std::uint64_t until = offset + length;
   if (sequential || length > chunk) {
-    ahead_chunks_ = std::clamp<std::uint64_t>(ahead_chunks_ * 2, 2, reader.ahead_max());
+    ahead_chunks_ =
+        std::min<std::uint64_t>(std::max<std::uint64_t>(ahead_chunks_ * 2, 2), reader.ahead_max());
     until += ahead_chunks_ * chunk;
   } else {
     ahead_chunks_ = 0;

@@ -1,0 +1,92 @@
+"""The same small work over pools that are set up in different ways: chunk sizes, naming, transports,
+kinds of memory, and an ordinary user's pool."""
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+from conftest import BIN, drop_caches, run
+
+MIB = 1 << 20
+
+VARIANTS = {
+    "the longest chunks": ["--chunk-size", "16M"],
+    "the shortest chunks, not named": ["--chunk-size", "64K", "--naming", "off"],
+    "TCP, closed early": ["--transport", "ofi:tcp", "--close", "early"],
+    "shared memory, memfd, not named": ["--transport", "shm", "--backing", "memfd", "--naming", "off"],
+    "a small window": ["--window", "4M"],
+    "disk": ["--disk", "DISK"],
+}
+
+# Overwrites parts of a file that is open, and tells what it holds in the end.
+REWRITE = """
+import os, random, sys
+path, size = sys.argv[1], int(sys.argv[2])
+rng = random.Random(7)
+model = bytearray(rng.randbytes(size))
+fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+done = 0
+while done < size:
+    done += os.write(fd, model[done:])
+for _ in range(100):
+    data = rng.randbytes(rng.choice((1, 4095, 65536, 300001)))
+    offset = rng.randrange(size - len(data))
+    assert os.pwrite(fd, data, offset) == len(data)
+    model[offset:offset + len(data)] = data
+    if os.pread(fd, 5000, offset) != bytes(model[offset:offset + 5000]):
+        sys.exit("a read in between differs")
+os.close(fd)
+sys.stdout.buffer.write(model)
+"""
+
+
+def write_and_compare(mount, source):
+    sizes = (4096, 100000, MIB, 40 * MIB)
+    for block in sizes:
+        run("dd", f"if={source}", f"of={mount}/app.N0.T{block}", f"bs={block}", "status=none")
+    model = subprocess.run([sys.executable, "-c", REWRITE, mount / "rewritten", str(20 * MIB)],
+                           check=True, capture_output=True, timeout=60).stdout
+    drop_caches()
+    for block in sizes:
+        run("cmp", source, mount / f"app.N0.T{block}")
+    assert (mount / "rewritten").read_bytes() == model
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    path = tmp_path_factory.mktemp("source") / "bytes"
+    path.write_bytes(random.Random(11).randbytes(40 * MIB + 4321))
+    path.parent.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_pool_keeps_what_is_written_however_it_is_set_up(pool, source, tmp_path, name):
+    pool.up(*[str(tmp_path) if word == "DISK" else word for word in VARIANTS[name]], benefactors=3)
+    write_and_compare(pool.mount, source)
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    pool.stdchk("safe", pool.mount)
+    for path in pool.mount.iterdir():
+        run("cmp", path, pool.drain / path.name)
+    pool.down()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="all other tests are an ordinary user's already")
+@pytest.mark.skipif(os.path.exists("/dev/fuse") and os.stat("/dev/fuse").st_mode & 0o006 != 0o006,
+                    reason="/dev/fuse is not for ordinary users here")
+def test_an_ordinary_user_has_a_pool_of_his_own(pool, source):
+    for path in (pool.folder, pool.runtime):
+        os.chown(path, 65534, 65534)
+    user = {"user": 65534, "group": 65534, "extra_groups": [], "env": pool.environment}
+    run(BIN / "stdchk", "up", "--mount", pool.mount, "--drain", pool.drain, "--memory", "128M", **user)
+    try:
+        run("cp", source, pool.mount / "app.N0.T1", **user)
+        run("cmp", source, pool.mount / "app.N0.T1", **user)
+        assert os.stat(pool.folder).st_uid == 65534
+        run(BIN / "stdchk", "drain", "--wait", "--timeout", 50, pool.mount, **user)
+        run("cmp", source, pool.drain / "app.N0.T1")
+    finally:
+        run(BIN / "stdchk", "down", pool.mount, **user)
+    assert not os.path.ismount(pool.mount)
