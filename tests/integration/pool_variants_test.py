@@ -79,11 +79,13 @@ def test_a_pool_keeps_what_is_written_however_it_is_set_up(pool, source, tmp_pat
 def test_an_ordinary_user_has_a_pool_of_his_own(pool, source):
     for path in (pool.folder, pool.runtime):
         os.chown(path, 65534, 65534)
+    own = pool.folder / "bytes"  # the other is in a directory of root's
+    own.write_bytes(source.read_bytes())
     user = {"user": 65534, "group": 65534, "extra_groups": [], "env": pool.environment}
     run(BIN / "stdchk", "up", "--mount", pool.mount, "--drain", pool.drain, "--memory", "128M", **user)
     try:
-        run("cp", source, pool.mount / "app.N0.T1", **user)
-        run("cmp", source, pool.mount / "app.N0.T1", **user)
+        run("cp", own, pool.mount / "app.N0.T1", **user)
+        run("cmp", own, pool.mount / "app.N0.T1", **user)
         assert os.stat(pool.folder).st_uid == 65534
         run(BIN / "stdchk", "drain", "--wait", "--timeout", 50, pool.mount, **user)
         run("cmp", source, pool.drain / "app.N0.T1")
