@@ -178,6 +178,8 @@ void BlockingFile::abort() {
 Status BlockingFile::close() {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
+  // Nobody can submit them any more: the commit does not wait for them.
+  file_->drop_reserved();
   const Status status = file_->writes() ? leave(lock) : Status{};
   closed_ = true;
   if (file_->session() != nullptr) {

@@ -38,13 +38,16 @@ OpenFile::OpenFile(Engine& engine, FileId file, SessionPtr session, VersionMapPt
       writes_(false),
       append_(false) {}
 
-void OpenFile::release(Lock&) {
+void OpenFile::drop_reserved() {
   for (auto& [offset, reserved] : reserved_) {
-    // What was reserved and not submitted holds no bytes.
     OutChunkPtr chunk = session_->end_write(*reserved.slot, offset, 0);
     if (chunk != nullptr) session_->hash_elsewhere(std::move(chunk));
   }
   reserved_.clear();
+}
+
+void OpenFile::release(Lock&) {
+  drop_reserved();
   map_.reset();
   session_.reset();
 }

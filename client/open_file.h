@@ -42,6 +42,8 @@ class OpenFile {
   Status submit(Lock& lock, std::uint64_t offset, std::size_t bytes);
   /// The borrowed slot becomes the chunk at `offset`. The slot is the window's afterwards.
   Status adopt(Lock& lock, Slot& slot, std::uint64_t offset);
+  /// What was reserved and not submitted holds no bytes.
+  void drop_reserved();
   /// Lets go of everything. Lock held.
   void release(Lock& lock);
 

@@ -74,7 +74,7 @@ OutChunkPtr Session::end_write(Slot& slot, std::uint64_t offset, std::size_t len
   Window& window = host_.window();
   const auto from = static_cast<std::uint32_t>(offset % window.chunk_bytes());
   window.end_copy(slot, from, from + static_cast<std::uint32_t>(length));
-  if (!error_.has_value()) {
+  if (length > 0 && !error_.has_value()) {
     overlay_.put(offset, length, Piece{&slot, nullptr, from},
                  [this](const Piece& piece, std::uint64_t gone) { removed(piece, gone); });
     size_ = std::max(size_, offset + length);

@@ -256,6 +256,18 @@ TEST_CASE("whole chunks in borrowed buffers, and reserved ranges, are written wi
   REQUIRE(read_all(*one, "adopted") == bytes);
 }
 
+TEST_CASE("a close does not wait for what was reserved and never submitted") {
+  Pool pool(2, kArena, true);
+  auto one = pool.connect();
+  const auto bytes = random_bytes(100, 9);
+  auto file = create(*one, "reserved");
+  REQUIRE(file->write(0, bytes).has_value());
+  REQUIRE(file->reserve(5 * kChunk, kChunk).has_value());
+  REQUIRE(file->reserve(200, 50).has_value());
+  REQUIRE(file->close().has_value());
+  REQUIRE(read_all(*one, "reserved") == bytes);
+}
+
 TEST_CASE("a run within one chunk is seen where it lies, and anything else is read") {
   Pool pool(2, kArena, false);
   auto one = pool.connect();
