@@ -28,7 +28,6 @@ namespace stdchk::bench {
 namespace {
 
 using namespace std::chrono_literals;
-using transport::Endpoint;
 using transport::Link;
 
 constexpr std::size_t kBlock = limits::kMiB;
