@@ -10,6 +10,7 @@ build_packages=(
 run_packages=(fuse3)
 demo_packages=(libopenmpi-dev openmpi-bin)
 test_packages=(attr fio git procps python3 python3-pytest rsync sqlite3)
+rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod qemu-system-x86 xz-utils)
 lint_packages=(clang clang-format clang-tidy git python3 shellcheck)
 
 # need_packages NAME...: installs those that are absent, after saying so.
@@ -49,5 +50,5 @@ need_packages() {
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   printf '%s\n' "${build_packages[@]}" "${run_packages[@]}" "${demo_packages[@]}" \
-    "${test_packages[@]}" "${lint_packages[@]}" | sort -u
+    "${test_packages[@]}" "${rdma_vm_packages[@]}" "${lint_packages[@]}" | sort -u
 fi
