@@ -136,9 +136,9 @@ class Bridge {
     std::unique_ptr<Handle> handle;
     bool keep_cache = false;
   };
-  Result<Opened> open_node(const NodePtr& node, int flags, std::int32_t pid);
-  bool refuse(std::int32_t pid, FileId file);
-  void opened_well(std::int32_t pid, FileId file);
+  Result<Opened> open_node(const NodePtr& node, int flags, std::int32_t thread);
+  bool refuse(std::int32_t thread, FileId file);
+  void opened_well(std::int32_t thread);
   bool choose_direct(Node& node, int flags, bool insisted);
   void clear_set_id(Node& node);
   void learn(Handle& handle);
@@ -173,7 +173,7 @@ class Bridge {
 
   std::mutex refresh_mutex_;
   std::set<FileId> refresh_;  ///< the next look-up that finds one of these asks the manager
-  std::map<std::pair<std::int32_t, FileId>, Time> refused_;
+  std::unordered_map<std::int32_t, Time> refused_;  ///< by thread: when its open was refused
 
   struct Policy {
     bool cached = false;

@@ -44,27 +44,28 @@ class ReadBuffer {
 
 }  // namespace
 
-/// True: tell the kernel to look the name up again. False: it did, and came back, because this open
-/// goes through a descriptor (/proc/PID/fd) or the file has a new version already: open it as it
-/// is.
-bool Bridge::refuse(std::int32_t pid, FileId file) {
+/// True: tell the kernel to look the name up again. False: this thread's last open came back so
+/// already. Then the open goes through a descriptor (/proc/PID/fd), or the name keeps changing,
+/// also from one file to another: the kernel asks no third time, so it is opened as it is.
+bool Bridge::refuse(std::int32_t thread, FileId file) {
   Time now = clock_.now();
   std::scoped_lock lock(refresh_mutex_);
-  auto found = refused_.find({pid, file});
-  if (found != refused_.end() && now - found->second < kRefusalMemory) {
+  auto found = refused_.find(thread);
+  if (found != refused_.end()) {
+    bool lately = now - found->second < kRefusalMemory;
     refused_.erase(found);
-    return false;
+    if (lately) return false;
   }
   if (refused_.size() >= kRefusalsMax) refused_.clear();
   if (refresh_.size() >= kRefusalsMax) refresh_.clear();
-  refused_[{pid, file}] = now;
+  refused_[thread] = now;
   refresh_.insert(file);
   return true;
 }
 
-void Bridge::opened_well(std::int32_t pid, FileId file) {
+void Bridge::opened_well(std::int32_t thread) {
   std::scoped_lock lock(refresh_mutex_);
-  if (!refused_.empty()) refused_.erase({pid, file});
+  if (!refused_.empty()) refused_.erase(thread);
 }
 
 bool Bridge::folder_wants_cache(FileId directory) {
@@ -147,11 +148,11 @@ void Bridge::clear_set_id(Node& node) {
   }
 }
 
-Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::int32_t pid) {
+Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::int32_t thread) {
   bool write = writes(flags);
   bool insisted = false;
   if (nodes_.begin_open(node, write, false) == OpenTurn::kRefresh) {
-    if (refuse(pid, node->file)) return fail(Code::kStale, "mount.open");
+    if (refuse(thread, node->file)) return fail(Code::kStale, "mount.open");
     insisted = true;
     nodes_.begin_open(node, write, true);
   }
@@ -171,7 +172,7 @@ Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::in
   bool matches = session || wanted.truncate || insisted || node->unlinked ||
                  (*file)->attributes().version == node->version();
   if (!matches) {
-    if (refuse(pid, node->file)) {
+    if (refuse(thread, node->file)) {
       Status closed = (*file)->close();
       nodes_.end_open(node, write);
       if (!closed) return fail(closed.error());
@@ -179,7 +180,7 @@ Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::in
     }
     insisted = true;
   }
-  if (!insisted) opened_well(pid, node->file);
+  if (!insisted) opened_well(thread);
   if (wanted.truncate) node->changed = true;
   Opened opened;
   opened.handle = std::make_unique<Handle>();
