@@ -166,7 +166,10 @@ Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::in
   auto file = filesystem_.open(node->file, wanted);
   if (!file) {
     nodes_.end_open(node, write);
-    return fail(file.error());
+    bool gone = file.error().code == Code::kStale || file.error().code == Code::kNotFound;
+    if (!gone) return fail(file.error());
+    // Its name leads to another file by now, or to none.
+    return fail(refuse(thread, node->file) ? Code::kStale : Code::kNotFound, "mount.open");
   }
   bool session = node->in_session();
   bool matches = session || wanted.truncate || insisted || node->unlinked ||

@@ -1,0 +1,90 @@
+"""Two mounts, writers that are killed, names that are replaced all the time: whoever looks from the
+other mount sees whole images only, and the drain ends up with the same tree."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+
+from conftest import run
+
+SECONDS = 12
+GROUPS = 4  # names whose number is the same modulo this have one writer at a time
+
+ACTOR = """
+import hashlib, os, random, struct, sys, time
+kind, folder, seed, end = sys.argv[1], sys.argv[2], int(sys.argv[3]), time.monotonic() + float(sys.argv[4])
+names = [f"{folder}/f{i}" for i in range(24) if str(i % 4) in sys.argv[5]]
+rng = random.Random(seed)
+
+def image(number):
+    body = random.Random(seed * 100000 + number).randbytes(rng.choice((100, 5000, 1 << 20, 3000000)))
+    return struct.pack("<Q", len(body)) + hashlib.sha256(body).digest() + body
+
+def write(name, number):
+    with open(name, "wb") as file:
+        file.write(image(number))
+
+def act(name, number):
+    kinds = rng.random()
+    if kinds < 0.5:
+        write(name, number)
+    elif kinds < 0.7:
+        write(f"{name}.new", number)
+        os.rename(f"{name}.new", name)
+    elif kinds < 0.85:
+        os.unlink(name)
+    else:
+        os.rename(name, rng.choice(names))
+
+def look(name):
+    with open(name, "rb") as file:
+        data = file.read()
+    size, = struct.unpack("<Q", data[:8])
+    if len(data) != 40 + size or hashlib.sha256(data[40:]).digest() != data[8:40]:
+        sys.exit(f"{name}: {len(data)} bytes are no whole image of {size}")
+
+done = 0
+while time.monotonic() < end:
+    try:
+        act(rng.choice(names), done) if kind == "write" else look(rng.choice(names))
+        done += 1
+    except FileNotFoundError:
+        pass
+print(done)
+"""
+
+
+def actor(kind, folder, seed, groups, seconds=SECONDS):
+    words = [sys.executable, "-c", ACTOR, kind, folder, seed, seconds, groups]
+    return subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, text=True)
+
+
+def test_two_mounts_show_whole_images_whatever_happens_to_writers(pool):
+    pool.up(benefactors=3)
+    second = pool.mount_by_hand("second")
+    writers = [actor("write", pool.mount, 1, "1"), actor("write", second, 2, "2"),
+               actor("write", pool.mount, 3, "3")]
+    readers = [actor("read", pool.mount, 4, "2"), actor("read", second, 5, "013")]
+    rng = random.Random(6)
+    end = time.monotonic() + SECONDS
+    seed = 100
+    while time.monotonic() < end - 2:
+        killed = actor("write", pool.mount, seed, "0")
+        time.sleep(0.3 + rng.random() * 0.7)
+        killed.kill()
+        killed.wait(10)
+        killed.stdout.close()
+        seed += 1
+    for process in writers + readers:
+        out, _ = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert int(out) > 20, "it did next to nothing"
+    assert seed > 105
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    names = sorted(os.listdir(pool.mount))
+    assert names and names == sorted(n for n in os.listdir(pool.drain) if n != ".stdchk-drain")
+    for name in names:
+        run("cmp", pool.mount / name, pool.drain / name)
+        run("cmp", second / name, pool.drain / name)
