@@ -178,14 +178,20 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open(FileId file, OpenFlags fl
 
 Result<std::unique_ptr<File>> BlockingFilesystem::share(Lock& lock, const SessionPtr& session,
                                                         OpenFlags flags, Time started) {
-  if (flags.truncate) {
-    STDCHK_TRY(wait(lock, deadline(), [&] { return session->truncate(0); }));
-    if (session->ending()) return fail(Code::kStale, "client.open");
-  }
+  // Counted from now on: while this waits nobody else is the last one, who ends the session.
   ++session->openers;
   auto file = std::make_unique<BlockingFile>(
       *this, std::make_unique<OpenFile>(*engine_, session, flags.read, flags.append), started);
   file->set_image(images_.contains(session->file()));
+  if (flags.truncate) {
+    const Status cut = wait(lock, deadline(), [&] { return session->truncate(0); });
+    if (!cut.has_value()) {
+      lock.unlock();
+      file.reset();
+      lock.lock();
+      return fail(cut.error());
+    }
+  }
   file->set_changed(flags.truncate);
   return std::unique_ptr<File>(std::move(file));
 }

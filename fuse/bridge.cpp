@@ -145,7 +145,10 @@ fuse_lowlevel_ops make_operations() {
 }  // namespace
 
 void reply(fuse_req_t request, const Status& status) {
-  fuse_reply_err(request, status ? 0 : to_errno(status.error()));
+  const int number = status ? 0 : to_errno(status.error());
+  // The application learns no more than that.
+  if (number == EIO) log::error("An input/output error: {}", describe(status.error()));
+  fuse_reply_err(request, number);
 }
 
 const fuse_lowlevel_ops& Bridge::operations() {

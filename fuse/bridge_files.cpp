@@ -388,16 +388,9 @@ void Bridge::end_open(Handle& handle) {
     Status closed = handle.file->close();
     if (!closed) log::warning("Closing a reader failed: {}", describe(closed.error()));
   } else {
-    bool alone = false;
-    {
-      std::shared_lock lock(node->mutex);
-      alone = node->writers.size() == 1;
-    }
     bool unfinished = handle.file->dirty() || handle.file->attributes().version == 0;
-    bool drop = handle.killed && unfinished && alone && !node->unlinked;
-    // What a killed writer shares with others is for those to commit.
-    bool leave = handle.killed && unfinished && !alone;
-    if (!drop && !leave && !node->unlinked && handle.file->dirty()) {
+    bool drop = handle.killed && unfinished && !node->unlinked;
+    if (!drop && !node->unlinked && handle.file->dirty()) {
       Status committed = commit(handle);
       if (!committed) log::error("A late commit failed: {}", describe(committed.error()));
     }
@@ -407,11 +400,9 @@ void Bridge::end_open(Handle& handle) {
       std::erase(node->writers, handle.file.get());
     }
     if (drop) {
+      // Not closed: that aborts, unless others have it open, through this node or another.
       log::info("File {}: its writer was killed, the part is dropped.", node->file.value);
       node->changed = true;
-      handle.file->abort();
-    } else if (leave) {
-      log::info("File {}: a writer was killed, others go on.", node->file.value);
     } else if (Status closed = handle.file->close(); !closed && !node->unlinked) {
       log::error("A close failed: {}", describe(closed.error()));
     }

@@ -121,8 +121,15 @@ class Pool:
         assert process.poll() is None, (self.folder / f"{name}.log").read_text()
         return point
 
+    def print_logs(self):
+        """What the daemons said last, for the report of a test that has failed."""
+        for log in [*(self.runtime / "stdchk").glob("*/*.log"), *self.folder.glob("*.log")]:
+            lines = log.read_text(errors="replace").splitlines()[-20:]
+            print(f"--- {log.parent.name}/{log.name}", *lines, sep="\n")
+
     def clean(self):
         """Ends everything, whatever the test has done to it."""
+        self.print_logs()
         for point in self.hand_mounts:
             run("umount", point, check=False) if os.geteuid() == 0 else run(
                 "fusermount3", "-u", point, check=False)
