@@ -126,12 +126,12 @@ int run(Flags flags) {
     return fail_with(
         fmt::format("cannot listen on {}: {}", flags.listen, describe(endpoint.error())));
   }
-  int status = EXIT_SUCCESS;
+  Status journalled;
   Config config;
   config.secret = *secret;
   config.pool = {flags.chunk_size, flags.stripe_width, flags.naming, flags.drain, flags.drain_rate};
-  config.on_journal_failure = [&] {
-    status = EXIT_FAILURE;
+  config.on_journal_failure = [&](const Error& error) {
+    journalled = fail(error);
     reactor.stop();
   };
   reactor.add(**endpoint);
@@ -151,10 +151,13 @@ int run(Flags flags) {
   }
   log::info("listens on {}", address);
   reactor.run();
-  log::info("ends");
+  if (journalled) log::info("ends");
   service.stop();
   reactor.remove(**endpoint);
-  return status;
+  if (journalled) return EXIT_SUCCESS;
+  return fail_with(fmt::format(
+      "the journal in {} cannot be written, so the manager ends; what was committed is in it: {}",
+      flags.state, describe(journalled.error())));
 }
 
 }  // namespace

@@ -145,8 +145,7 @@ void Service::on_durable(std::uint64_t sequence, const Status& status) {
   if (!status) {
     if (journal_failed_) return;
     journal_failed_ = true;
-    log::error("the journal failed, no change is taken any more: {}", describe(status.error()));
-    if (config_.on_journal_failure) config_.on_journal_failure();
+    if (config_.on_journal_failure) config_.on_journal_failure(status.error());
     return;
   }
   durable_ = sequence;

@@ -28,7 +28,7 @@ class DrainPlanner;
 struct Config {
   msg::Secret secret;
   msg::PoolConfig pool;  ///< chunk_bytes and stripe_width of 0 mean the defaults
-  std::function<void()> on_journal_failure;  ///< once; the process should end
+  std::function<void(const Error&)> on_journal_failure;  ///< once; the process should end
 };
 
 /// A benefactor as the manager sees it now.

@@ -15,6 +15,12 @@ namespace {
 constexpr int kFormat = 1;
 constexpr std::uint64_t kSnapshotEvery = 20000;
 
+/// The errno of what failed last. SQLite keeps none for a full disk.
+int errno_of(sqlite3* database) {
+  const bool full = (sqlite3_errcode(database) & 0xff) == SQLITE_FULL;
+  return full ? ENOSPC : sqlite3_system_errno(database);
+}
+
 Status check_format(sqlite3_stmt* version) {
   if (sqlite3_step(version) != SQLITE_ROW) return fail(Code::kSystem, "journal.format");
   const int format = sqlite3_column_int(version, 0);
@@ -32,7 +38,7 @@ void SqliteJournal::Finalizer::operator()(sqlite3_stmt* statement) const {
 Result<SqliteJournal::Statement> SqliteJournal::prepare(sqlite3* database, const char* sql) {
   sqlite3_stmt* statement = nullptr;
   if (sqlite3_prepare_v2(database, sql, -1, &statement, nullptr) != SQLITE_OK) {
-    return fail(Code::kSystem, "journal.prepare", sqlite3_system_errno(database));
+    return fail(Code::kSystem, "journal.prepare", errno_of(database));
   }
   return Statement(statement);
 }
@@ -45,7 +51,7 @@ Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& di
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
   std::unique_ptr<SqliteJournal> journal(new SqliteJournal(database));
   if (opened != SQLITE_OK) {
-    return fail(Code::kSystem, "journal.open", sqlite3_system_errno(database));
+    return fail(Code::kSystem, "journal.open", errno_of(database));
   }
   // Exclusive: a second manager on the same state must not start, and no shared memory is needed.
   const char* const setup =
@@ -57,7 +63,7 @@ Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& di
       "COMMIT;";
   if (sqlite3_exec(database, setup, nullptr, nullptr, nullptr) != SQLITE_OK) {
     const bool busy = sqlite3_errcode(database) == SQLITE_BUSY;
-    return fail(busy ? Code::kBusy : Code::kSystem, "journal.open", sqlite3_system_errno(database));
+    return fail(busy ? Code::kBusy : Code::kSystem, "journal.open", errno_of(database));
   }
   {
     STDCHK_ASSIGN(const Statement version, prepare(database, "PRAGMA user_version"));
@@ -81,7 +87,7 @@ SqliteJournal::~SqliteJournal() {
 Status SqliteJournal::execute(const char* sql) {
   if (sqlite3_exec(database_, sql, nullptr, nullptr, nullptr) == SQLITE_OK) return {};
   log::error("journal: {} failed: {}", sql, sqlite3_errmsg(database_));
-  return fail(Code::kSystem, "journal.execute", sqlite3_system_errno(database_));
+  return fail(Code::kSystem, "journal.execute", errno_of(database_));
 }
 
 Status SqliteJournal::load(Reactor& reactor, const Apply& apply) {
@@ -161,7 +167,7 @@ Status SqliteJournal::run_once(sqlite3_stmt* statement, const char* where) {
   Status status;
   if (!done) {
     log::error("{} failed: {}", where, sqlite3_errmsg(database_));
-    status = fail(Code::kSystem, where, sqlite3_system_errno(database_));
+    status = fail(Code::kSystem, where, errno_of(database_));
   }
   sqlite3_reset(statement);
   return status;

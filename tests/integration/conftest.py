@@ -104,20 +104,24 @@ class Pool:
     def mount_by_hand(self, name, *arguments):
         """A second mount of the pool, started as a person would start the daemon."""
         record = self.record
+        return self.mount_of(record["manager_address"], record["secret_file"], name, *arguments)
+
+    def mount_of(self, manager, secret_file, name, *arguments):
+        """A mount of the pool of any manager."""
         point = self.folder / name
         point.mkdir(exist_ok=True)
         ready = self.folder / f"{name}.ready"
         ready.unlink(missing_ok=True)
         log = open(self.folder / f"{name}.log", "ab")
         process = subprocess.Popen(
-            [BIN / "stdchk-mount", "--manager", record["manager_address"],
-             "--secret-file", record["secret_file"], "--ready-file", ready, *arguments, point],
+            [BIN / "stdchk-mount", "--manager", manager, "--secret-file", secret_file,
+             "--ready-file", ready, *arguments, point],
             stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment,
         )
         log.close()
         self.hand_mounts.append(point)
         self.hand_processes.append(process)
-        wait_until(lambda: ready.exists() or process.poll() is not None, "the second mount")
+        wait_until(lambda: ready.exists() or process.poll() is not None, "the mount")
         assert process.poll() is None, (self.folder / f"{name}.log").read_text()
         return point
 

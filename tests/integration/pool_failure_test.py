@@ -251,3 +251,30 @@ def test_a_write_goes_on_when_a_benefactor_dies_in_the_middle(pool):
     assert end_writer(again)[0] == 0
     drop_caches()
     assert read_back(pool.mount / "again")[0][0] != "errno"
+
+
+# The manager over a disk of 256 KiB, in a name space of its own, so that nothing is left mounted.
+SMALL_DISK = 'mount -t tmpfs -o size=256k tmpfs "$1" && shift && exec "$@"'
+
+
+def test_a_manager_without_room_for_its_journal_says_so_and_ends(pool):
+    state, secret = pool.folder / "small", pool.folder / "secret"
+    state.mkdir()
+    secret.write_text("00112233445566778899aabbccddeeff\n")
+    secret.chmod(0o600)
+    address = pool.folder / "address"
+    with open(pool.folder / "manager.log", "wb") as log:
+        manager = subprocess.Popen(
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SMALL_DISK, "sh", state,
+             BIN / "stdchk-manager", "--state", state / "journal", "--secret-file", secret,
+             "--address-file", address], stderr=log)
+    pool.hand_processes.append(manager)
+    wait_until(address.exists, "the manager")
+    point = pool.mount_of(address.read_text().strip(), secret, "mount")
+    with pytest.raises(OSError):
+        for number in range(10000):
+            (point / f"directory-{number}").mkdir()
+    assert manager.wait(20) == 1
+    last = (pool.folder / "manager.log").read_text().splitlines()[-1]
+    assert f"the journal in {state}/journal cannot be written" in last
+    assert "No space left on device" in last
