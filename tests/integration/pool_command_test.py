@@ -124,6 +124,22 @@ def test_hosts_are_reached_by_the_remote_shell_and_ended_exactly(pool):
     assert not any(is_running(member["pid"]) for member in members)
 
 
+def test_down_leaves_a_process_alone_that_got_the_pid_of_one_that_ended(pool):
+    pool.up(benefactors=1)
+    ended = pool.kill("benefactor")
+    bystander = subprocess.Popen(["sleep", "60"])
+    record = pool.record
+    for member in record["members"]:
+        if member["pid"] == ended:
+            member["pid"] = bystander.pid
+    (pathlib.Path(record["directory"]) / "pool.json").write_text(json.dumps(record))
+    done = pool.down()
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+    assert f"pid {bystander.pid} had ended before" in done.stdout
+
+
 def test_ls_groups_the_versions_of_a_series(pool):
     pool.up(benefactors=2)
     folder = pool.mount / "app"
