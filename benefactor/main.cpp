@@ -16,6 +16,7 @@
 #include "benefactor/arena.h"
 #include "benefactor/service.h"
 #include "core/clock.h"
+#include "core/daemon.h"
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/options.h"
@@ -36,7 +37,7 @@ struct Flags {
   std::string disk;
   std::string listen = "127.0.0.1";
   std::string transport = "auto";
-  std::string log_level = "info";
+  log::Level log_level = log::Level::kInfo;
 };
 
 std::optional<int> parse(Flags& flags, int argc, char** argv) {
@@ -54,45 +55,16 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "anonymous, memfd, hugetlb, or a directory on a ramdisk");
   options.text("--disk", flags.disk, "DIR", "lend disk space in DIR instead of memory");
   options.text("--listen", flags.listen, "HOST", "address that clients reach this host by");
-  options.choice("--transport", flags.transport, {"auto", "ofi:tcp", "shm"},
+  options.choice("--transport", flags.transport, transport::choices(),
                  "how clients reach the memory");
-  options.choice("--log-level", flags.log_level, {"debug", "info", "warning", "error"},
-                 "least important lines to log");
+  options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
 }
 
-log::Level level_of(const std::string& name) {
-  if (name == "debug") return log::Level::kDebug;
-  if (name == "warning") return log::Level::kWarning;
-  return name == "error" ? log::Level::kError : log::Level::kInfo;
-}
-
-// For the signal handlers, which can be given nothing.
-std::atomic<bool> ending{false};
-std::atomic<Reactor*> running{nullptr};
-
-void end_on_signals(Reactor& reactor) {
-  running = &reactor;
-  struct sigaction action {};
-  action.sa_handler = [](int) {
-    ending = true;
-    running.load()->stop();
-  };
-  ::sigaction(SIGTERM, &action, nullptr);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-  // A drain that hangs in a storage that is gone must not keep the process: what it wrote has no
-  // name yet.
-  ::signal(SIGALRM, [](int) { ::_exit(EXIT_SUCCESS); });
-}
 constexpr unsigned kEndSecondsMax = 5;
 
-int fail_with(const std::string& sentence) {
-  log::error("{}", sentence);
-  return EXIT_FAILURE;
-}
-
-Outcome<std::unique_ptr<Arena>> take_memory(const Flags& flags, const Clock& clock) {
+Outcome<std::unique_ptr<Arena>> take_memory(const Flags& flags, const Clock& clock,
+                                            const std::atomic<bool>& ending) {
   ArenaOptions options;
   options.bytes = flags.memory;
   options.cancelled = &ending;
@@ -114,45 +86,6 @@ Outcome<std::unique_ptr<Arena>> take_memory(const Flags& flags, const Clock& clo
     options.directory = flags.backing;
   }
   return Arena::create(options, clock);
-}
-
-struct Endpoints {
-  std::vector<std::unique_ptr<transport::Endpoint>> all;
-  transport::Endpoint* control = nullptr;
-  std::vector<transport::Endpoint*> data;
-};
-
-/// "ofi:tcp" of "ofi:tcp:10.0.0.1:7471".
-std::string kind_of(const std::string& address) {
-  const auto first = address.find(':');
-  const auto second = first == std::string::npos ? first : address.find(':', first + 1);
-  return address.substr(0, second);
-}
-
-/// With "auto" a transport that does not work here is left out; one that was named must work.
-Result<Endpoints> open_endpoints(const Flags& flags, Clock& clock) {
-  Endpoints endpoints;
-  const transport::EndpointOptions options{.clock = &clock, .listen_host = flags.listen};
-  const bool automatic = flags.transport == "auto";
-  const std::vector<std::string> kinds = automatic ? std::vector<std::string>{"ofi:tcp", "shm"}
-                                                   : std::vector<std::string>{flags.transport};
-  for (const std::string& kind : kinds) {
-    auto endpoint = transport::open_endpoint(kind, options);
-    if (!endpoint && automatic && kind != "ofi:tcp") {
-      log::warning("transport {} is left out: {}", kind, describe(endpoint.error()));
-      continue;
-    }
-    if (!endpoint) return fail(endpoint.error());
-    endpoints.data.push_back(endpoint->get());
-    if (kind == kind_of(flags.manager)) endpoints.control = endpoint->get();
-    endpoints.all.push_back(std::move(*endpoint));
-  }
-  if (endpoints.control == nullptr) {
-    STDCHK_ASSIGN(auto control, transport::open_endpoint(kind_of(flags.manager), options));
-    endpoints.control = control.get();
-    endpoints.all.push_back(std::move(control));
-  }
-  return endpoints;
 }
 
 Config make_config(const Flags& flags, const msg::Secret& secret) {
@@ -195,17 +128,21 @@ void log_facts(const Arena& arena) {
 int run(const Flags& flags) {
   SystemClock clock;
   Reactor reactor(clock);
-  end_on_signals(reactor);
+  const std::atomic<bool>& ending = end_on_signals(reactor);
+  // A drain that hangs in a storage that is gone must not keep the process: what it wrote has no
+  // name yet.
+  std::signal(SIGALRM, [](int) { ::_exit(EXIT_SUCCESS); });
   const auto secret = read_secret_file(flags.secret_file);
   if (!secret) {
     return fail_with(fmt::format("{} is no secret file (32 hexadecimal digits): {}",
                                  flags.secret_file, describe(secret.error())));
   }
-  auto arena = take_memory(flags, clock);
+  auto arena = take_memory(flags, clock, ending);
   if (!arena && ending) return EXIT_SUCCESS;
   if (!arena) return fail_with(arena.error().detail);
   log_facts(**arena);
-  auto endpoints = open_endpoints(flags, clock);
+  auto endpoints = transport::open_endpoints(flags.transport, flags.manager,
+                                             {.clock = &clock, .listen_host = flags.listen});
   if (!endpoints) return fail_with(describe(endpoints.error()));
 
   int status = EXIT_SUCCESS;
@@ -229,9 +166,12 @@ int run(const Flags& flags) {
     }
     ready = true;
   };
-  for (const auto& endpoint : endpoints->all) reactor.add(*endpoint);
-  service = std::make_unique<Service>(reactor, std::move(config), **arena, *endpoints->control,
-                                      endpoints->data);
+  std::vector<transport::Endpoint*> data;
+  for (const auto& endpoint : endpoints->data) data.push_back(endpoint.get());
+  for (transport::Endpoint* endpoint : data) reactor.add(*endpoint);
+  if (endpoints->control_only) reactor.add(*endpoints->control_only);
+  service =
+      std::make_unique<Service>(reactor, std::move(config), **arena, *endpoints->control, data);
   if (const Status started = service->start(); !started) {
     return fail_with(describe(started.error()));
   }
@@ -239,7 +179,8 @@ int run(const Flags& flags) {
   log::info("ends");
   ::alarm(kEndSecondsMax);
   service.reset();
-  for (const auto& endpoint : endpoints->all) reactor.remove(*endpoint);
+  for (transport::Endpoint* endpoint : data) reactor.remove(*endpoint);
+  if (endpoints->control_only) reactor.remove(*endpoints->control_only);
   return status;
 }
 
@@ -249,6 +190,6 @@ int run(const Flags& flags) {
 int main(int argc, char** argv) {
   stdchk::benefactor::Flags flags;
   if (const auto status = stdchk::benefactor::parse(flags, argc, argv)) return *status;
-  stdchk::log::start("stdchk-benefactor", stdchk::benefactor::level_of(flags.log_level));
+  stdchk::log::start("stdchk-benefactor", flags.log_level);
   return stdchk::benefactor::run(flags);
 }

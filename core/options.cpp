@@ -145,6 +145,19 @@ Options::Description Options::choice(const std::string& flag, std::string& value
              });
 }
 
+Options::Description Options::log_level(log::Level& value) {
+  const std::vector<std::string> names = {"debug", "info", "warning", "error"};
+  return add(Kind::kValue, "--log-level", "NAME",
+             "least important lines to log (" + one_of(names) + ")",
+             names[static_cast<std::size_t>(value)],
+             [&value, names](const std::string& text) -> std::optional<std::string> {
+               const auto found = std::ranges::find(names, text);
+               if (found == names.end()) return one_of(names);
+               value = static_cast<log::Level>(found - names.begin());
+               return std::nullopt;
+             });
+}
+
 Options::Description Options::size(const std::string& flag, std::uint64_t& value, std::uint64_t min,
                                    std::uint64_t max, const std::string& help) {
   return add(Kind::kValue, flag, "SIZE", help, value == 0 ? "" : format_bytes(value),

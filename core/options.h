@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/log.h"
+
 namespace stdchk {
 
 /// The version of this build, "0.1.0".
@@ -84,6 +86,8 @@ class Options {
   /// "on" or "off".
   Description on_off(const std::string& flag, bool& value, const std::string& help);
   Description on_off(const std::string& flag, std::optional<bool>& value, const std::string& help);
+  /// --log-level, as every daemon has it.
+  Description log_level(log::Level& value);
   /// Present or absent on the command line; "on" or "off" in the environment and in a file.
   Description flag(const std::string& flag, bool& value, const std::string& help);
   /// An argument without a flag. Only from the command line.

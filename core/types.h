@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace stdchk {
@@ -95,6 +96,8 @@ enum class DrainState : std::uint8_t {
   kDrained = 3,  ///< whole under its own name, durable, verified
   kFailed = 4,   ///< will be tried again
 };
+/// "pending", as users see it.
+std::string_view drain_name(DrainState state);
 
 /// The attributes of a file as of one version.
 struct Attributes {

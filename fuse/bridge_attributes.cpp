@@ -44,22 +44,6 @@ mode_t type_bits(FileType type) {
   return S_IFREG;
 }
 
-std::string_view drain_name(DrainState state) {
-  switch (state) {
-    case DrainState::kPending:
-      return "pending";
-    case DrainState::kRunning:
-      return "running";
-    case DrainState::kDrained:
-      return "drained";
-    case DrainState::kFailed:
-      return "failed";
-    case DrainState::kNone:
-      break;
-  }
-  return "none";
-}
-
 bool is_user_xattr(std::string_view name) { return name.starts_with("user."); }
 bool is_virtual(std::string_view name) { return name == kXattrVersion || name == kXattrDrained; }
 

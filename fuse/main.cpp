@@ -14,6 +14,7 @@
 #include "core/options.h"
 #include "core/pool_files.h"
 #include "fuse/mount.h"
+#include "transport/factory.h"
 
 namespace stdchk::mount {
 namespace {
@@ -32,7 +33,7 @@ struct Settings {
   bool allow_other = false;
   bool writeback = true;
   std::string unseen_writer = "commit";
-  std::string log_level = "info";
+  log::Level log_level = log::Level::kInfo;
   std::string mountpoint;
 };
 
@@ -54,23 +55,15 @@ void describe_options(Options& options, Settings& settings) {
                  "name chunks by content, so that equal ones are "
                  "stored once; default: the pool's");
   options.chunk_size("--chunk-size", settings.chunk_bytes, "bytes of a chunk; default: the pool's");
-  options.choice("--transport", settings.transport, {"auto", "ofi:tcp", "shm"},
+  options.choice("--transport", settings.transport, transport::choices(),
                  "how bytes travel to the benefactors");
   options.flag("--allow-other", settings.allow_other, "let other users use the mount");
   options.on_off("--writeback", settings.writeback,
                  "let the kernel collect small writes that go through its page cache");
   options.choice("--unseen-writer", settings.unseen_writer, {"commit", "abort"},
                  "at the close of a file by a process that cannot be seen from here");
-  options.choice("--log-level", settings.log_level, {"debug", "info", "warning", "error"},
-                 "least level of the lines on standard error");
+  options.log_level(settings.log_level);
   options.argument("MOUNTPOINT", settings.mountpoint, "an empty directory").required();
-}
-
-log::Level level_of(const std::string& name) {
-  if (name == "debug") return log::Level::kDebug;
-  if (name == "warning") return log::Level::kWarning;
-  if (name == "error") return log::Level::kError;
-  return log::Level::kInfo;
 }
 
 int run(const Settings& settings, const sigset_t& ends) {
@@ -137,6 +130,6 @@ int main(int argc, char** argv) {
   for (int signal : {SIGTERM, SIGINT, SIGHUP, mount::kEndedByKernel}) sigaddset(&ends, signal);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  log::start("stdchk-mount", mount::level_of(settings.log_level));
+  log::start("stdchk-mount", settings.log_level);
   return mount::run(settings, ends);
 }

@@ -4,13 +4,12 @@
 #include <cerrno>
 #include <charconv>
 #include <climits>
-#include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
 
 #include "core/clock.h"
+#include "core/daemon.h"
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/options.h"
@@ -33,7 +32,7 @@ struct Flags {
   std::uint32_t chunk_size = limits::kChunkBytesDefault;
   std::uint32_t stripe_width = limits::kStripeWidthDefault;
   bool naming = true;
-  std::string log_level = "info";
+  log::Level log_level = log::Level::kInfo;
 };
 
 std::optional<int> parse(Flags& flags, int argc, char** argv) {
@@ -52,22 +51,8 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   options.count("--stripe-width", flags.stripe_width, 1, 1024, "benefactors that one file uses");
   options.on_off("--naming", flags.naming,
                  "name chunks by content, so that equal ones are kept once");
-  options.choice("--log-level", flags.log_level, {"debug", "info", "warning", "error"},
-                 "least important lines to log");
+  options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
-}
-
-log::Level level_of(const std::string& name) {
-  if (name == "debug") return log::Level::kDebug;
-  if (name == "warning") return log::Level::kWarning;
-  return name == "error" ? log::Level::kError : log::Level::kInfo;
-}
-
-Reactor* running = nullptr;  // for the signal handlers, which can be given nothing
-
-int fail_with(const std::string& sentence) {
-  log::error("{}", sentence);
-  return EXIT_FAILURE;
 }
 
 /// "10.0.0.1:7471" or "10.0.0.1".
@@ -94,11 +79,7 @@ Status prepare_drain(std::string& directory) {
 int run(Flags flags) {
   SystemClock clock;
   Reactor reactor(clock);
-  running = &reactor;
-  for (const int signal : {SIGTERM, SIGINT}) {
-    std::signal(signal, [](int) { running->stop(); });
-  }
-  std::signal(SIGPIPE, SIG_IGN);
+  end_on_signals(reactor);
   const auto secret = read_secret_file(flags.secret_file);
   if (!secret) {
     return fail_with(fmt::format("{} is no secret file (32 hexadecimal digits): {}",
@@ -166,6 +147,6 @@ int run(Flags flags) {
 int main(int argc, char** argv) {
   stdchk::manager::Flags flags;
   if (const auto status = stdchk::manager::parse(flags, argc, argv)) return *status;
-  stdchk::log::start("stdchk-manager", stdchk::manager::level_of(flags.log_level));
+  stdchk::log::start("stdchk-manager", flags.log_level);
   return stdchk::manager::run(std::move(flags));
 }

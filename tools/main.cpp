@@ -12,6 +12,7 @@
 #include "tools/mounts.h"
 #include "tools/show.h"
 #include "tools/up.h"
+#include "transport/factory.h"
 
 namespace stdchk::tools {
 
@@ -59,7 +60,7 @@ void describe_up(Options& options, UpOptions& up) {
   options.text("--rsh", up.remote_shell, "COMMAND", "how to reach them: COMMAND HOST sh -s");
   options.flag("--mount-on-hosts", up.mount_on_hosts, "mount the pool there too");
   options.text("--listen", up.listen, "HOST", "address that the daemons here listen on");
-  options.choice("--transport", up.transport, {"auto", "ofi:tcp", "shm"}, "how bytes move");
+  options.choice("--transport", up.transport, transport::choices(), "how bytes move");
   options.chunk_size("--chunk-size", up.chunk_bytes, "size of the chunks that images are cut into");
   options.count("--stripe-width", up.stripe_width, 0, 1024,
                 "benefactors that one image is spread over; 0 is the manager's default");

@@ -9,22 +9,6 @@
 
 namespace stdchk::tools {
 
-std::string_view drain_name(DrainState state) {
-  switch (state) {
-    case DrainState::kNone:
-      return "none";
-    case DrainState::kPending:
-      return "pending";
-    case DrainState::kRunning:
-      return "running";
-    case DrainState::kDrained:
-      return "drained";
-    case DrainState::kFailed:
-      return "failed";
-  }
-  return "unknown";
-}
-
 std::string_view type_name(FileType type) {
   switch (type) {
     case FileType::kRegular:

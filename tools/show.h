@@ -9,7 +9,6 @@
 
 namespace stdchk::tools {
 
-std::string_view drain_name(DrainState state);
 std::string_view type_name(FileType type);
 /// Local time, "2008-06-17 10:00:00".
 std::string time_text(std::int64_t time_ns);

@@ -6,6 +6,7 @@
 #include <array>
 #include <fstream>
 
+#include "core/log.h"
 #include "transport/ofi/tcp.h"
 #include "transport/shm/shm.h"
 
@@ -20,6 +21,13 @@ std::string namespace_name(const char* path) {
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
+/// "ofi:tcp" of "ofi:tcp:10.0.0.1:7471".
+std::string_view kind_of(std::string_view address) {
+  const auto first = address.find(':');
+  if (first == std::string_view::npos) return {};
+  return address.substr(0, address.find(':', first + 1));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
@@ -30,6 +38,36 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
   }
   if (kind == "shm") return shm::open_shm(*options.clock);
   return fail(Code::kInvalidArgument, "transport.open");
+}
+
+std::vector<std::string> choices() { return {"auto", "ofi:tcp", "shm"}; }
+
+Result<Endpoints> open_endpoints(std::string_view choice, std::string_view control,
+                                 const EndpointOptions& options) {
+  Endpoints endpoints;
+  const std::string_view control_kind = kind_of(control);
+  const bool automatic = choice == "auto";
+  std::vector<std::string> kinds = choices();
+  if (automatic) {
+    kinds.erase(kinds.begin());
+  } else {
+    kinds = {std::string(choice)};
+  }
+  for (const std::string& kind : kinds) {
+    auto endpoint = open_endpoint(kind, options);
+    if (!endpoint && (!automatic || kind == control_kind)) return fail(endpoint.error());
+    if (!endpoint) {
+      log::info("transport {} is left out: {}", kind, describe(endpoint.error()));
+      continue;
+    }
+    if (kind == control_kind) endpoints.control = endpoint->get();
+    endpoints.data.push_back(std::move(*endpoint));
+  }
+  if (endpoints.control == nullptr) {
+    STDCHK_ASSIGN(endpoints.control_only, open_endpoint(control_kind, options));
+    endpoints.control = endpoints.control_only.get();
+  }
+  return endpoints;
 }
 
 std::string host_token() {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/clock.h"
 #include "transport/transport.h"
@@ -20,6 +21,20 @@ struct EndpointOptions {
 /// Opens an endpoint of a kind: "ofi:tcp" or "shm". Other names: kInvalidArgument.
 Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
                                                 const EndpointOptions& options);
+
+/// What a person may choose: "auto", which is all that work here, and then the kinds.
+std::vector<std::string> choices();
+
+/// Endpoints is what one process moves bytes by.
+struct Endpoints {
+  std::vector<std::unique_ptr<Endpoint>> data;
+  Endpoint* control = nullptr;             ///< reaches the manager: one of them, or:
+  std::unique_ptr<Endpoint> control_only;  ///< not for data
+};
+/// `choice` is one of choices(). With "auto" a kind that does not work here is left out, but not
+/// that of `control`, the manager's address; one that was named must work.
+Result<Endpoints> open_endpoints(std::string_view choice, std::string_view control,
+                                 const EndpointOptions& options);
 
 /// A text that is equal in two processes iff "shm" between them can work: same boot, same name
 /// spaces for processes, users and abstract sockets.

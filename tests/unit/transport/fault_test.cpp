@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "core/limits.h"
-#include "tests/support/catch.h"
-#include "transport/mem/mem.h"
+#include "tests/unit/transport/link_pair.h"
 
 namespace stdchk::transport {
 namespace {
@@ -15,54 +14,16 @@ namespace {
 using namespace std::chrono_literals;
 using fault::FaultEndpoint;
 
-struct Op final : Operation {
-  void complete(Status status) override {
-    ++completions;
-    code = status.has_value() ? Code{} : status.error().code;
-  }
-  int completions = 0;
-  Code code{};
-};
-
-struct Side final : LinkHandler, AcceptHandler {
-  void on_connected(Link&) override { ++connected; }
-  void on_message(Link&, ByteSpan message) override {
-    messages.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
-  }
-  void on_closed(Link&, Error why) override {
-    ++closed;
-    code = why.code;
-  }
-  void on_accept(std::unique_ptr<Link> taken) override {
-    link = std::move(taken);
-    link->set_handler(*this);
-  }
-  std::unique_ptr<Link> link;
-  std::vector<std::string> messages;
-  int connected = 0;
-  int closed = 0;
-  Code code{};
-};
-
 /// A link from an endpoint with faults to one without.
-struct Pair {
-  Pair() {
-    REQUIRE(b->listen(right).has_value());
-    left.link = std::move(*a->connect("mem:b", left, 1s));
-    turn();
-    REQUIRE(left.connected == 1);
-    left_region = std::move(*a->register_memory(left_memory));
-    right_region = std::move(*b->register_memory(right_memory));
+struct Pair : LinkPair<FaultEndpoint> {
+  Pair()
+      : LinkPair([](auto& in, auto& time) {
+          return std::make_unique<FaultEndpoint>(in.make_endpoint("a", time), time, 7);
+        }) {
     left_memory.fill(std::byte{7});
   }
-  void turn() {
-    for (int i = 0; i < 6; ++i) {
-      a->poll();
-      b->poll();
-    }
-  }
   void write(Op& op, std::size_t length = 4096) {
-    const std::array pieces{LocalPiece{left_memory.data(), length, left_region.get()}};
+    const std::array pieces{piece(0, length)};
     REQUIRE(left.link->write(pieces, right_region->remote_key(), 0, op).has_value());
   }
   std::size_t bits_different() const {
@@ -73,22 +34,9 @@ struct Pair {
     }
     return bits;
   }
-  std::array<std::byte, 4096> left_memory{};
-  std::array<std::byte, 4096> right_memory{};
-  ManualClock clock;
-  mem::Fabric fabric;
-  std::unique_ptr<FaultEndpoint> a =
-      std::make_unique<FaultEndpoint>(fabric.make_endpoint("a", clock), clock, 7);
-  std::unique_ptr<Endpoint> b = fabric.make_endpoint("b", clock);
-  std::unique_ptr<MemoryRegion> left_region;
-  std::unique_ptr<MemoryRegion> right_region;
-  Side left;
-  Side right;
 };
 
-Status send(Link& link, std::string_view text) {
-  return link.send({reinterpret_cast<const std::byte*>(text.data()), text.size()});
-}
+Status send(Link& link, std::string_view text) { return link.send(bytes_of(text)); }
 
 TEST_CASE("a failed write moves nothing and says so") {
   Pair pair;

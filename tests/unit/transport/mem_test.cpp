@@ -2,80 +2,18 @@
 
 #include <array>
 #include <string>
-#include <vector>
 
 #include "core/reactor.h"
-#include "tests/support/catch.h"
+#include "tests/unit/transport/link_pair.h"
 
 namespace stdchk::transport {
 namespace {
 
 using namespace std::chrono_literals;
 
-struct Op final : Operation {
-  void complete(Status status) override {
-    ++completions;
-    code = status.has_value() ? Code{} : status.error().code;
-  }
-  int completions = 0;
-  Code code{};
+struct Pair : LinkPair<Endpoint> {
+  Pair() : LinkPair([](auto& in, auto& time) { return in.make_endpoint("a", time); }) {}
 };
-
-struct Side final : LinkHandler, AcceptHandler {
-  void on_connected(Link&) override { ++connected; }
-  void on_message(Link&, ByteSpan message) override {
-    messages.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
-  }
-  void on_closed(Link&, Error why) override {
-    ++closed;
-    code = why.code;
-  }
-  void on_accept(std::unique_ptr<Link> taken) override {
-    link = std::move(taken);
-    link->set_handler(*this);
-  }
-  std::unique_ptr<Link> link;
-  std::vector<std::string> messages;
-  int connected = 0;
-  int closed = 0;
-  Code code{};
-};
-
-/// Two endpoints and a link between them, all in one thread.
-struct Pair {
-  Pair() {
-    REQUIRE(b->listen(right).has_value());
-    left.link = std::move(*a->connect("mem:b", left, 1s));
-    turn();
-    REQUIRE(left.connected == 1);
-    REQUIRE(right.link != nullptr);
-    left_region = std::move(*a->register_memory(left_memory));
-    right_region = std::move(*b->register_memory(right_memory));
-  }
-  void turn() {
-    for (int i = 0; i < 4; ++i) {
-      a->poll();
-      b->poll();
-    }
-  }
-  LocalPiece piece(std::size_t offset, std::size_t length) {
-    return {left_memory.data() + offset, length, left_region.get()};
-  }
-  std::array<std::byte, 4096> left_memory{};
-  std::array<std::byte, 4096> right_memory{};
-  ManualClock clock;
-  mem::Fabric fabric;
-  std::unique_ptr<Endpoint> a = fabric.make_endpoint("a", clock);
-  std::unique_ptr<Endpoint> b = fabric.make_endpoint("b", clock);
-  std::unique_ptr<MemoryRegion> left_region;
-  std::unique_ptr<MemoryRegion> right_region;
-  Side left;
-  Side right;
-};
-
-ByteSpan bytes_of(std::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
 
 TEST_CASE("a write is copied by the initiator's poll alone") {
   Pair pair;

@@ -1,0 +1,34 @@
+#include "core/daemon.h"
+
+#include <csignal>
+#include <cstdlib>
+
+#include "core/log.h"
+
+namespace stdchk {
+namespace {
+
+// For the signal handlers, which can be given nothing.
+std::atomic<bool> ending{false};
+std::atomic<Reactor*> running{nullptr};
+
+}  // namespace
+
+const std::atomic<bool>& end_on_signals(Reactor& reactor) {
+  running = &reactor;
+  for (const int signal : {SIGTERM, SIGINT}) {
+    std::signal(signal, [](int) {
+      ending = true;
+      running.load()->stop();
+    });
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+  return ending;
+}
+
+int fail_with(const std::string& sentence) {
+  log::error("{}", sentence);
+  return EXIT_FAILURE;
+}
+
+}  // namespace stdchk
