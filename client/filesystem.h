@@ -22,7 +22,7 @@ struct Options {
   std::string manager_address;
   msg::Secret secret;
   std::string role = "library";
-  std::string transport = "auto";  ///< "auto", "ofi:tcp", "shm"
+  std::string transport = "auto";  ///< "auto", "ofi:tcp", "shm", "verbs"
   std::uint64_t window_bytes = 0;  ///< 0: limits::kWindowBytesDefault
   std::uint64_t cache_bytes = 0;   ///< chunks read ahead or lately read; 0: half the window
   std::optional<bool> naming;      ///< unset: the pool's

@@ -144,7 +144,8 @@ Finding transport_kind(const char* kind, const char* use) {
   const std::string what = std::string("transport ") + kind;
   if (!endpoint) {
     return {Kind::kNote, what, "does not work here: " + describe(endpoint.error()),
-            "fi_info lists what libfabric finds"};
+            std::string_view(kind) == "verbs" ? "ibv_devices and rdma link list the devices"
+                                              : "fi_info lists what libfabric finds"};
   }
   const transport::Capabilities& capabilities = (*endpoint)->capabilities();
   return {Kind::kGood, what,
@@ -171,6 +172,7 @@ std::vector<Finding> examine(const std::string& invoked_as) {
   std::vector<Finding> findings = {programs(invoked_as), fuse_device(),   fuse_helper(), memory(),
                                    huge_pages(),         locked_memory(), open_files()};
   findings.push_back(transport_kind("shm", "chosen between processes of one host"));
+  findings.push_back(transport_kind("verbs", "chosen by --transport verbs"));
   findings.push_back(transport_kind("ofi:tcp", "chosen between hosts, and where shm fails"));
   const bool tcp_works = findings.back().kind == Kind::kGood;
   if (!tcp_works) findings.back().kind = Kind::kBad;  // every pool needs it

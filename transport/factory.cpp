@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "transport/ofi/tcp.h"
 #include "transport/shm/shm.h"
+#include "transport/verbs/verbs.h"
 
 namespace stdchk::transport {
 
@@ -36,23 +37,23 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
   if (kind == "ofi:tcp") {
     return ofi::open_tcp(*options.clock, options.listen_host, options.listen_port);
   }
+  if (kind == "verbs") {
+    return verbs::open_verbs(*options.clock, options.listen_host, options.listen_port);
+  }
   if (kind == "shm") return shm::open_shm(*options.clock);
   return fail(Code::kInvalidArgument, "transport.open");
 }
 
-std::vector<std::string> choices() { return {"auto", "ofi:tcp", "shm"}; }
+std::vector<std::string> choices() { return {"auto", "ofi:tcp", "shm", "verbs"}; }
 
 Result<Endpoints> open_endpoints(std::string_view choice, std::string_view control,
                                  const EndpointOptions& options) {
   Endpoints endpoints;
   const std::string_view control_kind = kind_of(control);
   const bool automatic = choice == "auto";
-  std::vector<std::string> kinds = choices();
-  if (automatic) {
-    kinds.erase(kinds.begin());
-  } else {
-    kinds = {std::string(choice)};
-  }
+  // Not verbs: it pins memory, and a limit on that must not keep a pool from coming up.
+  std::vector<std::string> kinds{"ofi:tcp", "shm"};
+  if (!automatic) kinds = {std::string(choice)};
   for (const std::string& kind : kinds) {
     auto endpoint = open_endpoint(kind, options);
     if (!endpoint && (!automatic || kind == control_kind)) return fail(endpoint.error());

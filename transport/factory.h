@@ -18,11 +18,11 @@ struct EndpointOptions {
   std::uint16_t listen_port = 0;  ///< 0: any free one
 };
 
-/// Opens an endpoint of a kind: "ofi:tcp" or "shm". Other names: kInvalidArgument.
+/// Opens an endpoint of a kind: "ofi:tcp", "verbs" or "shm". Other names: kInvalidArgument.
 Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
                                                 const EndpointOptions& options);
 
-/// What a person may choose: "auto", which is all that work here, and then the kinds.
+/// What a person may choose: "auto", which is ofi:tcp and shm where they work, and then the kinds.
 std::vector<std::string> choices();
 
 /// Endpoints is what one process moves bytes by.

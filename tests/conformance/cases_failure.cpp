@@ -43,6 +43,9 @@ void expect_end(Scene& scene) {
 }
 
 void peer_closes(Scene& scene) {
+  // It can close only a link that it has heard of.
+  EXPECT(scene, scene.local->run_until(
+                    [&] { return scene.remote->ask(Verb::kStats).numbers[3] == 1; }, 5s));
   scene.remote->ask(Verb::kPause);
   start_some(scene, 32);
   EXPECT(scene, !scene.transfers.empty());

@@ -13,6 +13,7 @@ namespace stdchk::conformance {
 namespace {
 
 constexpr unsigned kCaseSecondsMax = 60;
+constexpr int kNotRun = 77;  ///< exit status when the only subject needs a device that is absent
 
 std::vector<Case> cases_for(const Subject& subject) {
   std::vector<Case> cases;
@@ -72,6 +73,15 @@ void print_table(const Subject& subject, const Measured& measured) {
   fmt::print("\n");
 }
 
+/// Why the subject cannot be examined on this host; empty: it can.
+std::string absence(const Subject& subject) {
+  if (!subject.needs_device) return {};
+  SystemClock clock;
+  const auto endpoint = subject.open(clock);
+  if (endpoint.has_value() || endpoint.error().code != Code::kUnsupported) return {};
+  return describe(endpoint.error());
+}
+
 bool run_subject(const Subject& subject, std::string_view only) {
   Measured measured;
   bool right = true;
@@ -99,6 +109,12 @@ int run(int count, char** arguments) {
   for (const Subject& subject : subjects()) {
     if (!name.empty() && subject.name != name) continue;
     any = true;
+    if (const std::string why = absence(subject); !why.empty()) {
+      fmt::print("{}: NOT RUN, there is no device for it here ({}). scripts/rdma-vm has one.\n",
+                 subject.name, why);
+      if (!name.empty()) return kNotRun;
+      continue;
+    }
     right &= run_subject(subject, count > 2 ? arguments[2] : "");
   }
   if (!any) fmt::print("there is no transport \"{}\" in this build\n", name);

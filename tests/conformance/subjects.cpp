@@ -34,13 +34,14 @@ Subject fault(std::string name, std::uint32_t delay_ppm) {
           }};
 }
 
-Subject fabric(const char* kind) {
+Subject fabric(const char* kind, bool needs_device = false) {
   return {.name = kind,
           .open =
               [kind](Clock& clock) {
                 return transport::open_endpoint(kind, transport::EndpointOptions{.clock = &clock});
               },
-          .processes = true};
+          .processes = true,
+          .needs_device = needs_device};
 }
 
 /// Writes are messages that the target's code copies, and the transport denies it.
@@ -66,6 +67,7 @@ const std::vector<Subject>& subjects() {
       fault("fault-delays", 50000),
       fabric("ofi:tcp"),
       fabric("shm"),
+      fabric("verbs", true),
       // A new transport is one more entry here.
       cheat("cheat", false, {kProgress, kOneSided}),
       cheat("cheat-with-progress", true, {kOneSided}),

@@ -16,6 +16,8 @@ struct Subject {
   std::function<Result<std::unique_ptr<transport::Endpoint>>(Clock&)> open;
   /// Parties may be in different processes. Otherwise they are two threads of one.
   bool processes = false;
+  /// Hosts without a certain device have no such transport. Said, and not taken for a success.
+  bool needs_device = false;
   /// Parties may be two threads of one process.
   bool threads = true;
   /// Not empty: the subject claims what it does not do. Only the cases about claims are run, and

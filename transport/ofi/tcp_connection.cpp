@@ -5,6 +5,7 @@
 
 #include "core/limits.h"
 #include "transport/ofi/tcp_endpoint.h"
+#include "transport/transfer_check.h"
 
 namespace stdchk::transport::ofi {
 
@@ -13,23 +14,6 @@ namespace {
 constexpr std::size_t kTransfersMax = 128;
 constexpr std::size_t kSendsMax = 128;
 constexpr std::size_t kSendBytesMax = 4 * limits::kMiB;
-
-bool inside(std::uint64_t offset, std::uint64_t length, std::uint64_t total) {
-  return offset <= total && length <= total - offset;
-}
-
-Status check(std::span<const LocalPiece> pieces) {
-  if (pieces.empty() || pieces.size() > kPiecesMax) return fail(Code::kInvalidArgument, "tcp.rma");
-  for (const LocalPiece& piece : pieces) {
-    if (piece.region == nullptr) return fail(Code::kInvalidArgument, "tcp.rma");
-    const MutableByteSpan memory = piece.region->bytes();
-    const auto offset = static_cast<std::uint64_t>(piece.data - memory.data());
-    if (piece.data < memory.data() || !inside(offset, piece.length, memory.size())) {
-      return fail(Code::kInvalidArgument, "tcp.rma");
-    }
-  }
-  return {};
-}
 
 /// What a start function of the fabric answered. Anything but a full queue means a dead endpoint.
 Status started(ssize_t result, const char* where) {
@@ -74,20 +58,16 @@ Status Connection::send(ByteSpan message) {
 
 Status Connection::transfer(bool write, std::span<const LocalPiece> pieces, const RemoteKey& key,
                             std::uint64_t offset, Operation& operation) {
-  STDCHK_TRY(check(pieces));
+  STDCHK_ASSIGN(const std::size_t total,
+                transfer_bytes(pieces, key, offset, endpoint.capabilities().rma_bytes_max));
   std::array<iovec, kPiecesMax> local;
   std::array<void*, kPiecesMax> descriptors;
   std::size_t count = 0;
-  std::size_t total = 0;
   for (const LocalPiece& piece : pieces) {
-    total += piece.length;
     if (piece.length == 0) continue;
     local[count] = {piece.data, piece.length};
     descriptors[count++] = static_cast<const TcpRegion*>(piece.region)->descriptor();
   }
-  if (total == 0) return fail(Code::kInvalidArgument, "tcp.rma");
-  if (total > endpoint.capabilities().rma_bytes_max) return fail(Code::kTooLarge, "tcp.rma");
-  if (!inside(offset, total, key.length)) return fail(Code::kInvalidArgument, "tcp.rma");
   if (state != State::kConnected) return fail(Code::kPeerLost, "tcp.rma");
   if (transfers >= kTransfersMax) return fail(Code::kWouldBlock, "tcp.rma");
   if (idle_transfers.empty()) {

@@ -1,7 +1,5 @@
 #include "transport/ofi/tcp_endpoint.h"
 
-#include <arpa/inet.h>
-#include <netdb.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 #include <sys/epoll.h>
@@ -16,6 +14,7 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "transport/ofi/tcp.h"
+#include "transport/socket_address.h"
 
 namespace stdchk::transport::ofi {
 
@@ -46,45 +45,6 @@ int rank(const fi_info& info) {
   if (name == "tcp") return 2;
   if (name == "net") return 1;
   return 0;  // sockets and udp speak TCP/IP too, and are not wanted
-}
-
-Result<sockaddr_storage> parse_address(std::string_view text) {
-  if (!text.starts_with(kPrefix)) return fail(Code::kInvalidArgument, "tcp.address");
-  text.remove_prefix(kPrefix.size());
-  const auto colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0 || colon + 1 == text.size()) {
-    return fail(Code::kInvalidArgument, "tcp.address");
-  }
-  std::string host(text.substr(0, colon));
-  const std::string port(text.substr(colon + 1));
-  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;  // never a name server's delay here
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) {
-    return fail(Code::kInvalidArgument, "tcp.address");
-  }
-  sockaddr_storage address{};
-  std::memcpy(&address, found->ai_addr, found->ai_addrlen);
-  ::freeaddrinfo(found);
-  return address;
-}
-
-std::string address_text(const sockaddr_storage& address) {
-  std::array<char, INET6_ADDRSTRLEN> host{};
-  if (address.ss_family == AF_INET6) {
-    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
-    ::inet_ntop(AF_INET6, &in6.sin6_addr, host.data(), host.size());
-    return fmt::format("{}[{}]:{}", kPrefix, host.data(), ntohs(in6.sin6_port));
-  }
-  const auto& in = reinterpret_cast<const sockaddr_in&>(address);
-  ::inet_ntop(AF_INET, &in.sin_addr, host.data(), host.size());
-  return fmt::format("{}{}:{}", kPrefix, host.data(), ntohs(in.sin_port));
-}
-
-std::size_t address_bytes(const sockaddr_storage& address) {
-  return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
 }  // namespace
@@ -198,7 +158,7 @@ Status TcpEndpoint::listen(AcceptHandler& handler) {
     return fail_fabric("tcp.listen", result);
   }
   accept_handler_ = &handler;
-  address_ = address_text(name);
+  address_ = address_text(kPrefix, name);
   return {};
 }
 
@@ -240,7 +200,7 @@ Status TcpEndpoint::start_endpoint(Connection& connection, fi_info& info) {
 
 Result<std::unique_ptr<Link>> TcpEndpoint::connect(std::string_view address, LinkHandler& handler,
                                                    Duration deadline) {
-  STDCHK_ASSIGN(const sockaddr_storage target, parse_address(address));
+  STDCHK_ASSIGN(const sockaddr_storage target, parse_address(kPrefix, address));
   fi_info* const info = fi_dupinfo(out_info_);
   if (info == nullptr) return fail(Code::kNoMemory, "tcp.connect");
   std::free(info->dest_addr);

@@ -1,0 +1,187 @@
+// What of the verbs transport needs no device, and what is said where there is none.
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "core/limits.h"
+#include "tests/support/catch.h"
+#include "transport/factory.h"
+#include "transport/socket_address.h"
+#include "transport/transfer_check.h"
+#include "transport/verbs/fragment.h"
+#include "transport/verbs/locked_memory.h"
+#include "transport/verbs/send_queue.h"
+#include "transport/verbs/split.h"
+
+namespace stdchk::transport::verbs {
+
+namespace {
+
+constexpr std::uint64_t kMiB = limits::kMiB;
+
+struct Region final : MemoryRegion {
+  MutableByteSpan bytes() const override { return memory; }
+  RemoteKey remote_key() const override { return {}; }
+  MutableByteSpan memory;
+};
+
+std::vector<std::byte> bytes_of(std::size_t length, int value = 7) {
+  return std::vector<std::byte>(length, static_cast<std::byte>(value));
+}
+
+}  // namespace
+
+TEST_CASE("addresses with a port are read and written alike") {
+  for (const char* text : {"verbs:10.77.0.1:7471", "verbs:[fe80::1]:1"}) {
+    const auto address = parse_address("verbs:", text);
+    REQUIRE(address.has_value());
+    CHECK(address_text("verbs:", *address) == text);
+  }
+  for (const char* text :
+       {"", "verbs:", "verbs::1", "verbs:host:1", "verbs:10.77.0.1:", "shm:1.2.3.4:5"}) {
+    CHECK_FALSE(parse_address("verbs:", text).has_value());
+  }
+}
+
+TEST_CASE("a transfer must be inside its regions") {
+  auto memory = bytes_of(100);
+  Region region;
+  region.memory = memory;
+  const RemoteKey key{1, 0, 50};
+  const auto bytes = [&](std::size_t from, std::size_t length, std::uint64_t offset) {
+    const std::array pieces{LocalPiece{memory.data() + from, length, &region}};
+    return transfer_bytes(pieces, key, offset, 60);
+  };
+  CHECK(bytes(60, 40, 10) == 40);
+  CHECK(bytes(61, 40, 0).error().code == Code::kInvalidArgument);
+  CHECK(bytes(0, 40, 11).error().code == Code::kInvalidArgument);
+  CHECK(bytes(0, 40, ~std::uint64_t{0} - 5).error().code == Code::kInvalidArgument);
+  CHECK(bytes(0, 61, 0).error().code == Code::kTooLarge);
+  CHECK(bytes(0, 0, 0).error().code == Code::kInvalidArgument);
+  CHECK(transfer_bytes({}, key, 0, 60).error().code == Code::kInvalidArgument);
+}
+
+TEST_CASE("a transfer is cut into parts that the device takes, without a gap") {
+  auto memory = bytes_of(1000);
+  const std::array pieces{LocalPiece{memory.data(), 64, nullptr},
+                          LocalPiece{memory.data() + 500, 0, nullptr}};
+  std::vector<Part> parts;
+  split(pieces, 4096, 1000, 2, parts);
+  REQUIRE(parts.size() == 1);
+  CHECK((parts[0].count == 1 && parts[0].bytes == 64 && parts[0].offset == 4096));
+
+  const std::array two{LocalPiece{memory.data(), 64, nullptr},
+                       LocalPiece{memory.data() + 100, 250, nullptr}};
+  for (const std::size_t part_pieces : {1, 2}) {
+    split(two, 7, 100, part_pieces, parts);
+    std::uint64_t offset = 7;
+    std::vector<const std::byte*> moved;
+    for (const Part& part : parts) {
+      CHECK(part.offset == offset);
+      CHECK((part.bytes <= 100 && part.count >= 1 && part.count <= part_pieces));
+      for (std::size_t i = 0; i < part.count; ++i) {
+        for (std::size_t at = 0; at < part.pieces[i].length; ++at) {
+          moved.push_back(part.pieces[i].data + at);
+        }
+      }
+      offset += part.bytes;
+    }
+    REQUIRE(moved.size() == 314);
+    for (std::size_t i = 0; i < moved.size(); ++i) {
+      CHECK(moved[i] == memory.data() + (i < 64 ? i : 100 + i - 64));
+    }
+  }
+}
+
+TEST_CASE("one completion ends all entries before it") {
+  SendQueue queue(4);
+  for (int round = 0; round < 1000; ++round) {
+    const std::uint32_t first = queue.push({});
+    const std::uint32_t second = queue.push({});
+    const std::uint32_t third = queue.push({});
+    CHECK(queue.room() == 1);
+    CHECK(queue.count_through(first) == 1);
+    CHECK(queue.count_through(second) == 2);
+    queue.pop();
+    queue.pop();
+    CHECK(queue.count_through(second) == 0);  // has ended before
+    CHECK(queue.count_through(third) == 1);
+    CHECK(queue.count_through(third + 1) == 0);  // was never given
+    queue.pop();
+    CHECK(queue.empty());
+  }
+}
+
+TEST_CASE("fragments become the message that was cut") {
+  Assembler assembler(1000);
+  const auto one = bytes_of(10);
+  auto message = assembler.add({.message_bytes = 10}, one);
+  REQUIRE((message.has_value() && message->has_value()));
+  CHECK((**message).data() == one.data());  // not copied
+  message = assembler.add({.message_bytes = 0}, {});
+  REQUIRE((message.has_value() && message->has_value()));
+  CHECK((**message).empty());
+  for (int round = 0; round < 2; ++round) {
+    REQUIRE_FALSE(assembler.add({.message_bytes = 25}, bytes_of(10, 1))->has_value());
+    REQUIRE_FALSE(assembler.add({.message_bytes = 25}, bytes_of(10, 2))->has_value());
+    message = assembler.add({.message_bytes = 25}, bytes_of(5, 3));
+    REQUIRE((message.has_value() && message->has_value()));
+    REQUIRE((**message).size() == 25);
+    CHECK(((**message)[9] == std::byte{1} && (**message)[10] == std::byte{2} &&
+           (**message)[24] == std::byte{3}));
+  }
+}
+
+TEST_CASE("fragments that no peer of this version sends are refused") {
+  CHECK_FALSE(Assembler(1000).add({.message_bytes = 1001}, bytes_of(10)).has_value());
+  CHECK_FALSE(Assembler(1000).add({.message_bytes = 5}, bytes_of(10)).has_value());
+  CHECK_FALSE(Assembler(1000).add({.message_bytes = 5}, {}).has_value());
+  Assembler assembler(1000);
+  REQUIRE(assembler.add({.message_bytes = 25}, bytes_of(20)).has_value());
+  CHECK_FALSE(assembler.add({.message_bytes = 25}, bytes_of(6)).has_value());
+  CHECK_FALSE(assembler.add({.message_bytes = 25}, {}).has_value());
+  CHECK_FALSE(assembler.add({.message_bytes = 1}, bytes_of(1)).has_value());
+}
+
+TEST_CASE("only a peer of the same version is greeted, with padding or without") {
+  const Greeting mine;
+  std::vector<std::byte> bytes(56);
+  std::memcpy(bytes.data(), &mine, sizeof(mine));
+  CHECK(greets(bytes));
+  CHECK(greets(ByteSpan(bytes).first(sizeof(mine))));
+  CHECK_FALSE(greets(ByteSpan(bytes).first(sizeof(mine) - 1)));
+  for (std::size_t i = 0; i < sizeof(mine); ++i) {
+    auto other = bytes;
+    other[i] ^= std::byte{1};
+    CHECK_FALSE(greets(other));
+  }
+}
+
+TEST_CASE("too little lockable memory is seen before it is asked for") {
+  constexpr const char* kUser =
+      "Name:\tx\nVmLck:\t  64 kB\nVmPin:\t    1024 kB\nCapEff:\t0000000000000000\n";
+  constexpr const char* kRoot = "CapEff:\t000001ffffffffff\nVmPin:\t0 kB\n";
+  const LockedMemory user = locked_memory(kUser, 8 * kMiB);
+  CHECK(user.pinned_bytes == kMiB);
+  CHECK(user.check(7 * kMiB, "here").has_value());
+  const Status refused = user.check(7 * kMiB + 1, "here");
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().code == Code::kMemlock);
+  CHECK(describe(refused.error()).find("ulimit -l") != std::string::npos);
+  CHECK(locked_memory(kUser, ~std::uint64_t{0}).check(1000 * kMiB, "here").has_value());
+  CHECK(locked_memory(kRoot, 0).check(1000 * kMiB, "here").has_value());
+  CHECK_FALSE(locked_memory("", 0).check(1, "here").has_value());
+}
+
+TEST_CASE("an address that no verbs device has is refused with a remedy") {
+  SystemClock clock;
+  const auto endpoint =
+      open_endpoint("verbs", {.clock = &clock, .listen_host = "192.0.2.1"});  // RFC 5737
+  REQUIRE_FALSE(endpoint.has_value());
+  CHECK(endpoint.error().code == Code::kUnsupported);
+  const std::string text = describe(endpoint.error());
+  CHECK((text.find("rdma link") != std::string::npos ||
+         text.find("rdma_ucm") != std::string::npos || text.find("install") != std::string::npos));
+}
+
+}  // namespace stdchk::transport::verbs

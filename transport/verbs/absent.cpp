@@ -1,0 +1,11 @@
+// In place of the transport where the build found no libibverbs or librdmacm.
+#include "transport/verbs/verbs.h"
+
+namespace stdchk::transport::verbs {
+
+Result<std::unique_ptr<Endpoint>> open_verbs(Clock&, const std::string&, std::uint16_t) {
+  return fail(Code::kUnsupported,
+              "verbs.open: built without libibverbs-dev and librdmacm-dev; install them and build");
+}
+
+}  // namespace stdchk::transport::verbs

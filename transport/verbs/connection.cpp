@@ -1,0 +1,329 @@
+#include "transport/verbs/connection.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/limits.h"
+#include "transport/transfer_check.h"
+#include "transport/verbs/endpoint.h"
+
+namespace stdchk::transport::verbs {
+
+namespace {
+
+constexpr std::size_t kChainMax = 16;
+constexpr std::size_t kUnprovenMax = 512 * limits::kKiB;  ///< then a write's end is asked for
+constexpr std::size_t kKeptForMessages = 2 * kBuffersPerLink;
+constexpr std::size_t kMessagesMax = 128;
+constexpr std::size_t kMessageBytesMax = 4 * limits::kMiB;
+constexpr std::uint32_t kInlineWanted = 220;
+
+}  // namespace
+
+Connection::Connection(VerbsEndpoint& of, std::uint32_t its_number)
+    : endpoint(of),
+      number(its_number),
+      queue(of.device().send_depth()),
+      assembler_(of.capabilities().message_bytes_max) {
+  reads_as_target = of.device().reads_as_target();
+  reads_as_initiator = of.device().reads_as_initiator();
+}
+
+Status Connection::start() {
+  Device& device = endpoint.device();
+  STDCHK_ASSIGN(send_cq, device.add_link());
+  ibv_qp_init_attr attributes{};
+  int result = -1;
+  for (const std::uint32_t inline_bytes : {kInlineWanted, std::uint32_t{0}}) {
+    attributes = {};
+    attributes.qp_type = IBV_QPT_RC;
+    attributes.send_cq = send_cq;
+    attributes.recv_cq = &device.receive_queue();
+    attributes.srq = &device.srq();
+    attributes.cap.max_send_wr = static_cast<std::uint32_t>(device.send_depth());
+    attributes.cap.max_send_sge = kPiecesMax;
+    attributes.cap.max_inline_data = inline_bytes;
+    attributes.sq_sig_all = 0;
+    result = ::rdma_create_qp(id, &device.pd(), &attributes);
+    if (result == 0) break;
+  }
+  if (result != 0) return fail(Code::kSystem, "verbs.link rdma_create_qp", errno);
+  queue_pair_number = id->qp->qp_num;
+  inline_bytes_ = attributes.cap.max_inline_data;
+  credits_ = kCredits;
+  return {};
+}
+
+rdma_conn_param Connection::parameters(const Greeting& greeting) const {
+  rdma_conn_param parameters{};
+  parameters.private_data = &greeting;
+  parameters.private_data_len = sizeof(greeting);
+  parameters.responder_resources = reads_as_target;
+  parameters.initiator_depth = reads_as_initiator;
+  parameters.retry_count = 7;
+  parameters.rnr_retry_count = 7;
+  return parameters;
+}
+
+Connection::Request& Connection::add(ibv_wr_opcode opcode, const SendQueue::Entry& entry) {
+  Request& request = chain_.emplace_back();
+  request.work.opcode = opcode;
+  request.work.wr_id = std::uint64_t{number} << 32 | queue.push(entry);
+  return request;
+}
+
+void Connection::add_part(bool is_write, const Part& part, const RemoteKey& key,
+                          Operation* operation) {
+  Request& request = add(is_write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
+                         {.operation = operation, .started = endpoint.clock().now()});
+  for (std::size_t i = 0; i < part.count; ++i) {
+    const LocalPiece& piece = part.pieces[i];
+    request.pieces[i] = {.addr = reinterpret_cast<std::uint64_t>(piece.data),
+                         .length = static_cast<std::uint32_t>(piece.length),
+                         .lkey = static_cast<const VerbsRegion*>(piece.region)->lkey()};
+  }
+  request.work.num_sge = static_cast<int>(part.count);
+  request.work.wr.rdma.remote_addr = key.base + part.offset;
+  request.work.wr.rdma.rkey = static_cast<std::uint32_t>(key.key);
+  unproven_bytes_ += part.bytes;
+  if (is_write) {
+    if (part.bytes <= inline_bytes_) request.work.send_flags |= IBV_SEND_INLINE;
+    proof_key_ = static_cast<std::uint32_t>(key.key);
+    proof_address_ = key.base + part.offset;
+    if (unproven_bytes_ >= kUnprovenMax) add_proof();
+  } else {
+    proof_address_ = 0;  // a read is a proof of what was written before
+    if (unproven_bytes_ < kUnprovenMax) return;
+    request.work.send_flags |= IBV_SEND_SIGNALED;
+    unproven_bytes_ = 0;
+  }
+}
+
+/// Reads one byte of what was written: the target's device answers when the writes before it are
+/// in its memory.
+void Connection::add_proof() {
+  Request& request = add(IBV_WR_RDMA_READ, {.started = endpoint.clock().now()});
+  request.pieces[0] = {.addr = reinterpret_cast<std::uint64_t>(endpoint.scratch().data),
+                       .length = 1,
+                       .lkey = endpoint.scratch().lkey};
+  request.work.num_sge = 1;
+  request.work.wr.rdma.remote_addr = proof_address_;
+  request.work.wr.rdma.rkey = proof_key_;
+  request.work.send_flags |= IBV_SEND_SIGNALED;
+  proof_address_ = 0;
+  unproven_bytes_ = 0;
+}
+
+Status Connection::transfer(bool is_write, std::span<const LocalPiece> pieces, const RemoteKey& key,
+                            std::uint64_t offset, Operation& operation) {
+  STDCHK_ASSIGN([[maybe_unused]] const std::size_t bytes,
+                transfer_bytes(pieces, key, offset, endpoint.capabilities().rma_bytes_max));
+  if (key.key > 0xFFFFFFFF) return fail(Code::kInvalidArgument, "verbs.rma");
+  if (state != State::kConnected) return fail(Code::kPeerLost, "verbs.rma");
+  split(pieces, offset, endpoint.device().part_bytes(),
+        is_write ? kPiecesMax : endpoint.device().read_pieces(), parts_);
+  // Each part may need a proof of its own, and so may what is in the chain.
+  if (queue.room() < 2 * parts_.size() + kKeptForMessages) {
+    return fail(Code::kWouldBlock, "verbs.rma");
+  }
+  operation.started();
+  for (const Part& part : parts_) {
+    add_part(is_write, part, key, &part == &parts_.back() ? &operation : nullptr);
+  }
+  return post_soon();
+}
+
+/// To the device at once when it has nothing to do for this connection, otherwise with others.
+/// An operation that was started ends by its completion, so a failure is told by that.
+Status Connection::post_soon() {
+  if (posted_ == 0 || chain_.size() >= kChainMax) {
+    if (const Status status = flush(); !status.has_value()) {
+      endpoint.fail_later(*this, status.error().code, status.error().where);
+    }
+  } else {
+    endpoint.flush_later(*this);
+  }
+  return {};
+}
+
+Status Connection::flush() {
+  if (chain_.empty() || state != State::kConnected) return {};
+  if (proof_address_ != 0) add_proof();
+  unproven_bytes_ = 0;
+  chain_.back().work.send_flags |= IBV_SEND_SIGNALED;
+  for (std::size_t i = 0; i < chain_.size(); ++i) {
+    chain_[i].work.sg_list = chain_[i].pieces.data();
+    chain_[i].work.next = i + 1 < chain_.size() ? &chain_[i + 1].work : nullptr;
+  }
+  ibv_send_wr* bad = nullptr;
+  const int result = ::ibv_post_send(id->qp, &chain_.front().work, &bad);
+  posted_ += chain_.size();
+  chain_.clear();
+  if (result != 0) return fail(Code::kPeerLost, "verbs.link ibv_post_send", result);
+  return {};
+}
+
+Status Connection::send(ByteSpan message) {
+  if (message.size() > endpoint.capabilities().message_bytes_max) {
+    return fail(Code::kTooLarge, "verbs.send");
+  }
+  if (state != State::kConnected) return fail(Code::kPeerLost, "verbs.send");
+  if (waiting_.size() >= kMessagesMax || waiting_bytes_ + message.size() > kMessageBytesMax) {
+    return fail(Code::kWouldBlock, "verbs.send");
+  }
+  const bool at_once = waiting_.empty() && credits_ > 0 && queue.room() > kBuffersPerLink &&
+                       message.size() <= kFragmentContentMax;
+  if (at_once) {
+    STDCHK_TRY(add_fragment(message, static_cast<std::uint32_t>(message.size()), false));
+    return post_soon();
+  }
+  waiting_.push_back({std::vector<std::byte>(message.begin(), message.end())});
+  waiting_bytes_ += message.size();
+  if (const Status status = send_waiting(); !status.has_value()) {
+    endpoint.fail_later(*this, status.error().code, status.error().where);
+  }
+  return {};
+}
+
+Status Connection::add_fragment(ByteSpan content, std::uint32_t message_bytes, bool only_credits) {
+  STDCHK_ASSIGN(Buffer* const buffer, endpoint.device().take_buffer());
+  const FragmentHeader header{message_bytes, owed_, only_credits};
+  peer_may_send_ = static_cast<std::uint16_t>(peer_may_send_ + owed_);
+  owed_ = 0;
+  if (!only_credits) --credits_;
+  std::memcpy(buffer->data, &header, sizeof(header));
+  if (!content.empty()) std::memcpy(buffer->data + sizeof(header), content.data(), content.size());
+  Request& request = add(IBV_WR_SEND, {.buffer = buffer, .started = endpoint.clock().now()});
+  const std::size_t bytes = sizeof(header) + content.size();
+  request.pieces[0] = {.addr = reinterpret_cast<std::uint64_t>(buffer->data),
+                       .length = static_cast<std::uint32_t>(bytes),
+                       .lkey = buffer->lkey};
+  request.work.num_sge = 1;
+  if (bytes <= inline_bytes_) request.work.send_flags |= IBV_SEND_INLINE;
+  return {};
+}
+
+Status Connection::send_waiting() {
+  bool any = false;
+  while (!waiting_.empty() && credits_ > 0 && queue.room() > kBuffersPerLink) {
+    Waiting& message = waiting_.front();
+    const std::size_t left = message.bytes.size() - message.sent;
+    const std::size_t length = std::min(left, kFragmentContentMax);
+    STDCHK_TRY(add_fragment(ByteSpan(message.bytes).subspan(message.sent, length),
+                            static_cast<std::uint32_t>(message.bytes.size()), false));
+    any = true;
+    message.sent += length;
+    if (message.sent < message.bytes.size()) continue;
+    waiting_bytes_ -= message.bytes.size();
+    waiting_.pop_front();
+  }
+  return any ? post_soon() : Status{};
+}
+
+/// Everything up to the one that completed has ended.
+void Connection::on_sent(const ibv_wc& completion) {
+  if (state == State::kClosed) return;
+  if (completion.status != IBV_WC_SUCCESS) {
+    // One failed work is the end of the link: those behind it have no order any more.
+    return endpoint.fail_later(*this, Code::kPeerLost, ::ibv_wc_status_str(completion.status));
+  }
+  moved = endpoint.clock().now();
+  std::size_t count = queue.count_through(static_cast<std::uint32_t>(completion.wr_id));
+  posted_ -= count;
+  for (; count > 0 && !queue.empty(); --count) {  // a handler that closes the link empties it
+    const SendQueue::Entry entry = queue.pop();
+    if (entry.buffer != nullptr) endpoint.device().give_buffer(*entry.buffer);
+    if (entry.operation != nullptr) entry.operation->finish({});
+  }
+  if (state != State::kConnected) return;
+  if (const Status status = send_waiting(); !status.has_value()) {
+    endpoint.fail_later(*this, status.error().code, status.error().where);
+  }
+}
+
+void Connection::on_received(const ibv_wc& completion, const Buffer& buffer) {
+  if (state == State::kClosed) return;
+  if (completion.status != IBV_WC_SUCCESS) {
+    return endpoint.fail_later(*this, Code::kPeerLost, ::ibv_wc_status_str(completion.status));
+  }
+  FragmentHeader header;
+  const ByteSpan bytes(buffer.data, completion.byte_len);
+  if (bytes.size() < sizeof(header)) {
+    return endpoint.fail_later(*this, Code::kMalformed, "verbs.fragment");
+  }
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (header.credits > kCredits - std::min(credits_, kCredits)) {
+    return endpoint.fail_later(*this, Code::kMalformed, "verbs.credits");
+  }
+  credits_ = static_cast<std::uint16_t>(credits_ + header.credits);
+  if (header.only_credits == 0) {
+    if (peer_may_send_ == 0) {
+      return endpoint.fail_later(*this, Code::kMalformed, "verbs.credits");
+    }
+    --peer_may_send_;
+    ++owed_;
+    const auto message = assembler_.add(header, bytes.subspan(sizeof(header)));
+    if (!message.has_value()) {
+      return endpoint.fail_later(*this, message.error().code, message.error().where);
+    }
+    if (message->has_value()) deliver(**message);
+    if (state != State::kConnected) return;
+  }
+  Status status = send_waiting();
+  if (status.has_value() && owed_ >= kCredits / 2 && queue.room() > 1) {
+    status = add_fragment({}, 0, true);
+    if (status.has_value()) status = post_soon();
+  }
+  if (!status.has_value()) endpoint.fail_later(*this, status.error().code, status.error().where);
+}
+
+void Connection::deliver(ByteSpan message) {
+  if (link == nullptr || handler == nullptr) {
+    return endpoint.fail_later(*this, Code::kPeerLost, "verbs.early message");
+  }
+  handler->on_message(*link, message);
+}
+
+void Connection::close_fabric() {
+  if (id == nullptr) return;
+  bool tells_peer = false;
+  if (id->qp != nullptr) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    ::ibv_modify_qp(id->qp, &attributes, IBV_QP_STATE);
+    tells_peer = ::rdma_disconnect(id) == 0 && !peer_has_closed;
+    ::rdma_destroy_qp(id);
+  }
+  if (tells_peer) {
+    endpoint.linger(*id);
+  } else {
+    ::rdma_destroy_id(id);
+  }
+  id = nullptr;
+  if (send_cq != nullptr) endpoint.device().remove_link(*send_cq);
+  send_cq = nullptr;
+}
+
+void Connection::finish_transfers(Code code) {
+  chain_.clear();
+  posted_ = 0;
+  while (!queue.empty()) {
+    const SendQueue::Entry entry = queue.pop();
+    if (entry.buffer != nullptr) endpoint.device().give_buffer(*entry.buffer);
+    if (entry.operation != nullptr) entry.operation->finish(fail(code, "verbs.rma"));
+  }
+}
+
+VerbsLink::~VerbsLink() {
+  connection_.link = nullptr;
+  connection_.handler = nullptr;
+  connection_.endpoint.release(connection_);
+}
+
+bool VerbsLink::fence() {
+  connection_.endpoint.fence(connection_);
+  return true;
+}
+
+}  // namespace stdchk::transport::verbs

@@ -1,0 +1,137 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <array>
+#include <deque>
+#include <vector>
+
+#include "transport/transport.h"
+#include "transport/verbs/device.h"
+#include "transport/verbs/fragment.h"
+#include "transport/verbs/send_queue.h"
+#include "transport/verbs/split.h"
+
+namespace stdchk::transport::verbs {
+
+class VerbsEndpoint;
+class VerbsLink;
+
+enum class State : std::uint8_t { kConnecting, kAccepting, kConnected, kClosed };
+
+/// A Connection is one reliable connection: a queue pair, what was given to it, and what waits.
+///
+/// Work requests are collected while the queue pair has something to do and posted as one chain; an
+/// idle queue pair gets them at once. One request of a chain is signalled: the last one, or one
+/// more where many bytes are in it. Writes are followed by a read of one byte, and complete with
+/// that.
+///
+/// Threads: the reactor's.
+struct Connection {
+  Connection(VerbsEndpoint& of, std::uint32_t number);
+
+  Status send(ByteSpan message);
+  Status transfer(bool is_write, std::span<const LocalPiece> pieces, const RemoteKey& key,
+                  std::uint64_t offset, Operation& operation);
+  /// Makes the queue pair of `id`.
+  Status start();
+  rdma_conn_param parameters(const Greeting& greeting) const;
+  void on_sent(const ibv_wc& completion);
+  void on_received(const ibv_wc& completion, const Buffer& buffer);
+  /// Gives all that waits to the device.
+  Status flush();
+  /// Destroys the queue pair. From then on nothing of the peer can land here, and the device
+  /// touches no buffer.
+  void close_fabric();
+  /// Finishes all transfers.
+  void finish_transfers(Code code);
+
+  VerbsEndpoint& endpoint;
+  const std::uint32_t number;  ///< never used again: what completes late finds nobody
+  rdma_cm_id* id = nullptr;
+  ibv_cq* send_cq = nullptr;
+  std::uint32_t queue_pair_number = 0;
+  State state = State::kConnecting;
+  VerbsLink* link = nullptr;
+  LinkHandler* handler = nullptr;
+  Time connect_by{};
+  Time moved{};  ///< when something ended last: a long queue is not late while it moves
+  SendQueue queue;
+  bool waits_for_flush = false;
+  bool peer_has_closed = false;
+  std::uint8_t reads_as_target = 0;
+  std::uint8_t reads_as_initiator = 0;
+
+ private:
+  struct Request {
+    ibv_send_wr work{};
+    std::array<ibv_sge, kPiecesMax> pieces{};
+  };
+  struct Waiting {
+    std::vector<std::byte> bytes;
+    std::size_t sent = 0;
+  };
+  Request& add(ibv_wr_opcode opcode, const SendQueue::Entry& entry);
+  void add_part(bool is_write, const Part& part, const RemoteKey& key, Operation* operation);
+  void add_proof();
+  Status post_soon();
+  /// Makes fragments of messages that wait, as far as credits go.
+  Status send_waiting();
+  Status add_fragment(ByteSpan content, std::uint32_t message_bytes, bool only_credits);
+  void deliver(ByteSpan message);
+
+  std::vector<Request> chain_;  ///< not posted yet
+  std::vector<Part> parts_;     ///< kept for its memory
+  std::size_t posted_ = 0;      ///< entries of the queue that the device has
+  std::size_t unproven_bytes_ = 0;
+  std::uint32_t proof_key_ = 0;
+  std::uint64_t proof_address_ = 0;
+  std::size_t inline_bytes_ = 0;
+  std::deque<Waiting> waiting_;
+  std::size_t waiting_bytes_ = 0;
+  std::uint16_t credits_ = 0;  ///< fragments that the peer has room for
+  std::uint16_t owed_ = 0;     ///< fragments that were taken and not given back
+  std::uint16_t peer_may_send_ = kCredits;
+  Assembler assembler_;
+};
+
+/// A VerbsLink is the user's handle of a Connection.
+class VerbsLink final : public Link {
+ public:
+  explicit VerbsLink(Connection& connection) : connection_(connection) { connection_.link = this; }
+  ~VerbsLink() override;
+  void set_handler(LinkHandler& handler) override { connection_.handler = &handler; }
+  bool connected() const override { return connection_.state == State::kConnected; }
+  Status send(ByteSpan message) override { return connection_.send(message); }
+  Status write(std::span<const LocalPiece> pieces, const RemoteKey& to, std::uint64_t offset,
+               Operation& operation) override {
+    return connection_.transfer(true, pieces, to, offset, operation);
+  }
+  Status read(std::span<const LocalPiece> pieces, const RemoteKey& from, std::uint64_t offset,
+              Operation& operation) override {
+    return connection_.transfer(false, pieces, from, offset, operation);
+  }
+  bool fence() override;
+
+ private:
+  Connection& connection_;
+};
+
+/// A VerbsRegion is memory registered with one device.
+class VerbsRegion final : public MemoryRegion {
+ public:
+  VerbsRegion(ibv_mr* mr, MutableByteSpan memory) : mr_(mr), memory_(memory) {}
+  ~VerbsRegion() override { ::ibv_dereg_mr(mr_); }
+  MutableByteSpan bytes() const override { return memory_; }
+  RemoteKey remote_key() const override {
+    return {mr_->rkey, reinterpret_cast<std::uint64_t>(memory_.data()), memory_.size()};
+  }
+  std::uint32_t lkey() const { return mr_->lkey; }
+
+ private:
+  ibv_mr* mr_;
+  MutableByteSpan memory_;
+};
+
+}  // namespace stdchk::transport::verbs

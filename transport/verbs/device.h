@@ -1,0 +1,114 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace stdchk::transport::verbs {
+
+/// A Buffer holds one fragment of a message, in registered memory.
+struct Buffer {
+  std::byte* data = nullptr;
+  std::uint32_t lkey = 0;
+};
+
+struct Completion {
+  ibv_wc entry{};
+  bool is_receive = false;  ///< an entry that failed does not tell by itself
+};
+
+/// A Device is one verbs device as an endpoint uses it: protection domain, completion queues, the
+/// receive queue that all links share, and the memory of messages.
+///
+/// Owns: all of these; not the context, which is librdmacm's.
+/// Threads: the reactor's, but for register_memory.
+/// Limits: the receive queue has kBuffersPerLink for each link and some to spare; a device that
+///   cannot hold more refuses the link.
+class Device {
+ public:
+  static Result<std::unique_ptr<Device>> open(ibv_context& context, std::uint8_t port);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  ibv_context& context() { return context_; }
+  ibv_pd& pd() { return *pd_; }
+  ibv_srq& srq() { return *srq_; }
+  ibv_cq& receive_queue() { return *receive_queue_; }
+  bool is_iwarp() const { return context_.device->transport_type == IBV_TRANSPORT_IWARP; }
+  std::size_t send_depth() const { return send_depth_; }  ///< of each link
+  std::size_t part_bytes() const { return part_bytes_; }  ///< of one work request
+  std::size_t read_pieces() const { return read_pieces_; }
+  std::uint8_t reads_as_target() const { return reads_as_target_; }
+  std::uint8_t reads_as_initiator() const { return reads_as_initiator_; }
+
+  /// For remote access too. kMemlock and kTooLarge where the kernel would say less.
+  Result<ibv_mr*> register_memory(MutableByteSpan memory);
+  Result<Buffer*> take_buffer();
+  void give_buffer(Buffer& buffer) { idle_.push_back(&buffer); }
+
+  /// Makes room for one link more: receives, and a completion queue for what it sends.
+  Result<ibv_cq*> add_link();
+  void remove_link(ibv_cq& send_queue);
+  /// A receive has completed and its buffer is free: posts it again, or keeps it.
+  void receive_ended(Buffer& buffer);
+  /// An event of the device. Any thread.
+  void note(ibv_event_type event);
+  bool has_failed() const { return failed_.load(std::memory_order_relaxed); }
+  /// When the device has said that fewer receives wait than the peers' credits can explain: some
+  /// went with links that were cut off while a fragment arrived.
+  void replace_lost_receives();
+
+  /// Appends what has completed. False: nothing.
+  bool read_completions(std::deque<Completion>& into);
+  /// Asks to be woken by wake_fd() when something completes.
+  void arm();
+  int wake_fd() const { return wakes_->fd; }
+  void read_wakes();
+
+ private:
+  struct SendQueueOfMany {
+    ibv_cq* queue;
+    std::size_t links;
+  };
+  explicit Device(ibv_context& context) : context_(context) {}
+  Status open(std::uint8_t port);
+  Status measure(std::uint8_t port_number);
+  Result<ibv_cq*> make_queue(std::size_t entries);
+  Status post_receives(std::size_t wanted);
+  Status add_buffers();
+  void watch_receives();
+
+  ibv_context& context_;
+  ibv_pd* pd_ = nullptr;
+  ibv_comp_channel* wakes_ = nullptr;
+  ibv_cq* receive_queue_ = nullptr;
+  ibv_srq* srq_ = nullptr;
+  std::vector<SendQueueOfMany> send_queues_;
+  std::uint64_t region_bytes_max_ = 0;
+  std::size_t queue_entries_ = 0;
+  std::size_t receives_max_ = 0;
+  std::size_t send_depth_ = 0;
+  std::size_t part_bytes_ = 0;
+  std::size_t read_pieces_ = 0;
+  std::uint8_t reads_as_target_ = 0;
+  std::uint8_t reads_as_initiator_ = 0;
+  std::size_t links_ = 0;
+  std::atomic<bool> lost_receives_{false};
+  std::atomic<bool> failed_{false};
+  std::size_t posted_ = 0;  ///< receives that wait, as far as is known
+  struct Block {
+    MutableByteSpan memory;
+    ibv_mr* mr;
+  };
+  std::vector<Block> blocks_;
+  std::deque<Buffer> buffers_;
+  std::vector<Buffer*> idle_;
+};
+
+}  // namespace stdchk::transport::verbs
