@@ -225,6 +225,7 @@ void Bridge::setattr(fuse_req_t request, fuse_ino_t number, struct stat* wanted,
                      fuse_file_info* info) {
   auto node = nodes_.find(number);
   if (!node) return reply(request, fail(Code::kStale, "mount.setattr"));
+  node->times_due = false;
   if (node->unlinked && !nodes_.is_open(node->id)) {
     // The kernel, which drops the inode, writes its times back; the pool has none for them.
     std::shared_lock lock(node->mutex);
@@ -266,8 +267,13 @@ void Bridge::setattr(fuse_req_t request, fuse_ino_t number, struct stat* wanted,
   }
   if (change.mask != 0) {
     Status done = change_attributes(node, change);
-    // An unlinked file that is still open has no attributes in the pool any more, only here.
-    bool nameless = !done && node->unlinked && done.error().code == Code::kNotFound;
+    bool gone =
+        !done && (done.error().code == Code::kNotFound || done.error().code == Code::kStale);
+    // An unlinked file that is still open has no attributes in the pool any more, only here. And
+    // the kernel flushes the times of what it unlinks or replaces: told of a failure, it would fail
+    // the next write to that inode.
+    bool flushes_times = (mask & ~(FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_CTIME)) == 0;
+    bool nameless = gone && (node->unlinked || flushes_times);
     if (!done && !nameless) return reply(request, done);
   }
   struct stat out = stat_of(view(*node));
@@ -351,11 +357,13 @@ void Bridge::rename(fuse_req_t request, fuse_ino_t from, const char* name, fuse_
   Status done = filesystem_.rename(change);
   if (done && moved != replaced) {
     if (moved) {
+      moved->times_due = options_.writeback;
       std::unique_lock lock(moved->mutex);
       moved->parent = to;
       moved->name = new_name;
     }
     if (replaced && change.exchange) {
+      replaced->times_due = options_.writeback;
       std::unique_lock lock(replaced->mutex);
       replaced->parent = from;
       replaced->name = name;

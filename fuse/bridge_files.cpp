@@ -151,6 +151,8 @@ void Bridge::clear_set_id(Node& node) {
 Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::int32_t thread) {
   bool write = writes(flags);
   bool insisted = false;
+  // Another inode for who writes next.
+  if (write && node->times_due.exchange(false) && !node->in_session()) nodes_.detach(node);
   if (nodes_.begin_open(node, write, false) == OpenTurn::kRefresh) {
     if (refuse(thread, node->file)) return fail(Code::kStale, "mount.open");
     insisted = true;

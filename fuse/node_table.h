@@ -40,9 +40,12 @@ struct Node {
   std::vector<client::File*> writers;  ///< guarded: open for writing; not empty: a session is open
   std::optional<std::int64_t> mtime_set;  ///< guarded: set by utimens after the last write
 
-  std::atomic<bool> unlinked{false};      ///< lost its name through this mount
-  std::atomic<bool> changed{false};       ///< written to since it became a session's node
-  std::atomic<int> cached_opens{0};       ///< opens that use the page cache
+  std::atomic<bool> unlinked{false};  ///< lost its name through this mount
+  std::atomic<bool> changed{false};   ///< written to since it became a session's node
+  std::atomic<int> cached_opens{0};   ///< opens that use the page cache
+  /// Renamed, and the kernel has not yet flushed the times of its inode, as it does before the call
+  /// returns. When the caller was killed in between, the kernel fails the next write to the inode.
+  std::atomic<bool> times_due{false};
   std::atomic<bool> mtime_is_set{false};  ///< whether mtime_set holds a value, without the mutex
 
   Version version() const {
