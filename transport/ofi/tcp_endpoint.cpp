@@ -430,9 +430,10 @@ bool TcpEndpoint::check_deadlines() {
   if (now < next_check_) return false;
   next_check_ = now + kCheckInterval;
   std::vector<Connection*> late;
-  for (const auto& [key, connection] : connections_) {
+  for (const auto& [key, held] : connections_) {
+    Connection* const connection = held.get();
     if (connection->state == State::kConnecting && now >= connection->connect_by) {
-      late.push_back(connection.get());
+      late.push_back(connection);
     }
     if (connection->state != State::kConnected || connection->transfers == 0) continue;
     const bool any_late =
@@ -440,7 +441,7 @@ bool TcpEndpoint::check_deadlines() {
           return work->operation != nullptr &&
                  now - std::max(work->started, connection->moved) >= limits::kRmaDeadline;
         });
-    if (any_late) late.push_back(connection.get());
+    if (any_late) late.push_back(connection);
   }
   for (Connection* const each : late) fail_later(*each, Code::kDeadline, "tcp.deadline");
   return !late.empty();
