@@ -252,11 +252,11 @@ void lose_a_peer_in_the_middle(Scene& scene) {
 /// Many writes and reads at once, of which each must find its own bytes.
 void expect_sound(Scene& scene) {
   constexpr std::size_t kPart = 16384;
-  constexpr int kParts = 32;
+  constexpr std::size_t kParts = 32;
   fill_pattern(scene.local->memory(), 78);
   scene.remote->ask(Verb::kFill, {0, kMemoryBytes, 0});
   const std::size_t first = scene.transfers.size();
-  for (int i = 0; i < kParts; ++i) {
+  for (std::size_t i = 0; i < kParts; ++i) {
     const std::array pieces{scene.local->piece(i * kPart, kPart)};
     EXPECT(scene, scene.start_write(*scene.contact, pieces, i * kPart, scene.transfer()));
   }
@@ -264,7 +264,7 @@ void expect_sound(Scene& scene) {
   constexpr std::size_t kBytes = kPart * kParts;
   EXPECT(scene, scene.remote->ask(Verb::kMismatch, {0, kBytes, 78}).numbers[0] == -1);
   fill_pattern(scene.local->memory(), 0);
-  for (int i = 0; i < kParts; ++i) {
+  for (std::size_t i = 0; i < kParts; ++i) {
     const std::array pieces{scene.local->piece(i * kPart, kPart)};
     EXPECT(scene, scene.start_read(*scene.contact, pieces, i * kPart, scene.transfer()));
   }

@@ -67,7 +67,8 @@ bool round_trip(Scene& scene, std::size_t head, std::size_t body, std::size_t lo
 
 void odd_sizes(Scene& scene) {
   std::uint64_t seed = 10;
-  for (const std::size_t body : {0, 1, 7, 63, 64, 65, 1000, 4096, 4097, 16384, 65539, 1048576}) {
+  for (const std::size_t body :
+       {0U, 1U, 7U, 63U, 64U, 65U, 1000U, 4096U, 4097U, 16384U, 65539U, 1048576U}) {
     const std::size_t head = body % 2 == 0 ? 64 : 1;
     const std::size_t local_offset = body % 4 == 0 ? 0 : 13;
     const std::uint64_t remote_offset = body % 3 == 0 ? 4096 : 77;

@@ -328,7 +328,7 @@ TEST_CASE("a link that never attaches is closed") {
 TEST_CASE("the fence forgets no client within its memory and refuses below it") {
   ClientFence fence(3);
   CHECK(fence.admits(ClientId{1}));
-  for (std::uint64_t id : {10, 20, 30, 40}) fence.fence(ClientId{id});
+  for (const std::uint64_t id : {10U, 20U, 30U, 40U}) fence.fence(ClientId{id});
   CHECK(fence.remembered() == 3);
   CHECK_FALSE(fence.admits(ClientId{10}));
   CHECK_FALSE(fence.admits(ClientId{9}));

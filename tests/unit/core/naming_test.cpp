@@ -71,7 +71,7 @@ TEST_CASE("crc32c is that of RFC 3720, and goes on where it stopped") {
   CHECK(crc32c(0, std::vector<std::byte>(32, std::byte{0xFF})) == 0x62A8AB43);
   const auto bytes = pattern(100000);
   const std::uint32_t whole = crc32c(0, bytes);
-  for (const std::size_t at : {0, 1, 7, 64, 99999, 100000}) {
+  for (const std::size_t at : {0U, 1U, 7U, 64U, 99999U, 100000U}) {
     const ByteSpan all(bytes);
     CHECK(crc32c(crc32c(0, all.first(at)), all.subspan(at)) == whole);
   }
