@@ -24,9 +24,8 @@ constexpr std::size_t kBuffersPerBlock = 64;
 constexpr int kEntriesPerRead = 32;
 constexpr std::uint8_t kReadsMax = 16;  ///< one-sided reads of one link that are under way at once
 
-int for_remote_access() {
-  return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-}
+constexpr int kRemoteAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 }  // namespace
 
@@ -107,7 +106,7 @@ Result<ibv_mr*> Device::register_memory(MutableByteSpan memory) {
   }
   constexpr const char* kWhere = "verbs.register";
   STDCHK_TRY(locked_memory().check(memory.size(), kWhere));
-  ibv_mr* const mr = ::ibv_reg_mr(pd_, memory.data(), memory.size(), for_remote_access());
+  ibv_mr* const mr = ::ibv_reg_mr(pd_, memory.data(), memory.size(), kRemoteAccess);
   if (mr != nullptr) return mr;
   // In a container CAP_IPC_LOCK may be held and not count.
   if (errno == ENOMEM && locked_memory().limit_bytes != ~std::uint64_t{0}) {

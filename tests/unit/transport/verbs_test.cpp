@@ -72,7 +72,7 @@ TEST_CASE("a transfer is cut into parts that the device takes, without a gap") {
 
   const std::array two{LocalPiece{memory.data(), 64, nullptr},
                        LocalPiece{memory.data() + 100, 250, nullptr}};
-  for (const std::size_t part_pieces : {1, 2}) {
+  for (const std::size_t part_pieces : {1U, 2U}) {
     split(two, 7, 100, part_pieces, parts);
     std::uint64_t offset = 7;
     std::vector<const std::byte*> moved;
