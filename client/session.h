@@ -180,6 +180,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void finish_chunk();
   void fail_with(Error why);
   void plan_hash(Work& work);
+  bool batch_is_due();
   void plan_place(Work& work);
   void plan_writes(Work& work);
   void plan_grants(Work& work);
@@ -224,7 +225,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::uint64_t in_transport_ = 0;
   std::uint64_t calls_in_flight_ = 0;
   std::size_t places_in_flight_ = 0;
-  std::size_t batch_target_ = 4;
+  std::size_t batch_target_ = 16;
+  Time ask_by_{};     ///< when the batch that is being collected goes at the latest
+  Time ask_timer_{};  ///< the `ask_by_` that plan() is called at
   std::unordered_map<ChunkName, std::weak_ptr<OutChunk>> own_names_;
   std::unordered_map<ChunkName, Chunk> known_;  ///< chunks of the base and of the similar version
   VersionMapPtr similar_;

@@ -18,6 +18,8 @@ constexpr Duration kRetryFirst = 50ms;
 constexpr Duration kRetryLast = 1s;
 constexpr std::size_t kPlacesInFlightMax = 2;
 constexpr std::size_t kBatchTargetMax = 128;
+/// How long the first chunk of a batch waits for others while there is room to write on.
+constexpr Duration kBatchWait = 5ms;
 constexpr Duration kNoSpaceWait = 50ms;    ///< between two attempts, if the manager names none
 constexpr Duration kNoSpacePatience = 5s;  ///< how long a full pool is waited for
 constexpr Duration kNoSpaceGrace = 500ms;  ///< others may give back what they do not use
@@ -58,6 +60,7 @@ void Session::place(const OutChunkPtr& chunk) {
   if (find_known(chunk)) return;
   own_names_[chunk->chunk.name] = chunk;
   chunk->step = Step::kAsking;
+  if (to_ask_.empty()) ask_by_ = host_.clock().now() + kBatchWait;
   to_ask_.push_back(chunk);
 }
 
@@ -163,10 +166,23 @@ void Session::plan_hash(Work& work) {
   }
 }
 
+/// Whether the chunks that wait are worth a call, or something waits for them.
+bool Session::batch_is_due() {
+  if (to_ask_.size() >= batch_target_ || error_.has_value()) return true;
+  if (places_in_flight_ > 0) return false;
+  const Window& window = host_.window();
+  const bool waited_for = commit_ != CommitStep::kNone || !syncs_.empty();
+  if (waited_for || window.free_count() < window.slot_count() / 2) return true;
+  const Duration left = ask_by_ - host_.clock().now();
+  if (left <= Duration::zero()) return true;
+  if (ask_timer_ != ask_by_) host_.kick_after(*this, left);
+  ask_timer_ = ask_by_;
+  return false;
+}
+
 void Session::plan_place(Work& work) {
   while (!to_ask_.empty() && places_in_flight_ < kPlacesInFlightMax && state_ != State::kEnded) {
-    // One batch is sent as it is, so that nothing waits; a second one only when it is worth a call.
-    if (places_in_flight_ > 0 && to_ask_.size() < batch_target_) return;
+    if (!batch_is_due()) return;
     std::vector<OutChunkPtr> batch;
     while (!to_ask_.empty() && batch.size() < limits::kPlaceBatchMax) {
       OutChunkPtr chunk = std::move(to_ask_.front());
