@@ -18,8 +18,8 @@ constexpr Duration kRetryFirst = 50ms;
 constexpr Duration kRetryLast = 1s;
 constexpr std::size_t kPlacesInFlightMax = 2;
 constexpr std::size_t kBatchTargetMax = 128;
-/// How long the first chunk of a batch waits for others while there is room to write on.
-constexpr Duration kBatchWait = 5ms;
+/// How long the first chunk of a batch waits for others.
+constexpr Duration kBatchWait = 20ms;
 constexpr Duration kNoSpaceWait = 50ms;    ///< between two attempts, if the manager names none
 constexpr Duration kNoSpacePatience = 5s;  ///< how long a full pool is waited for
 constexpr Duration kNoSpaceGrace = 500ms;  ///< others may give back what they do not use
@@ -168,11 +168,11 @@ void Session::plan_hash(Work& work) {
 
 /// Whether the chunks that wait are worth a call, or something waits for them.
 bool Session::batch_is_due() {
-  if (to_ask_.size() >= batch_target_ || error_.has_value()) return true;
+  // Never more than a part of the window waits.
+  const std::size_t target = std::min(batch_target_, host_.window().slot_count() / 4);
+  if (to_ask_.size() >= target || error_.has_value()) return true;
   if (places_in_flight_ > 0) return false;
-  const Window& window = host_.window();
-  const bool waited_for = commit_ != CommitStep::kNone || !syncs_.empty();
-  if (waited_for || window.free_count() < window.slot_count() / 2) return true;
+  if (commit_ != CommitStep::kNone || !syncs_.empty()) return true;
   const Duration left = ask_by_ - host_.clock().now();
   if (left <= Duration::zero()) return true;
   if (ask_timer_ != ask_by_) host_.kick_after(*this, left);
