@@ -190,6 +190,7 @@ int run(const Flags& flags) {
 int main(int argc, char** argv) {
   stdchk::benefactor::Flags flags;
   if (const auto status = stdchk::benefactor::parse(flags, argc, argv)) return *status;
+  stdchk::crash_at_once();
   stdchk::log::start("stdchk-benefactor", flags.log_level);
   return stdchk::benefactor::run(flags);
 }

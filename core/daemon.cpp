@@ -26,6 +26,12 @@ const std::atomic<bool>& end_on_signals(Reactor& reactor) {
   return ending;
 }
 
+void crash_at_once() {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these report it first
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE}) std::signal(signal, SIG_DFL);
+#endif
+}
+
 int fail_with(const std::string& sentence) {
   log::error("{}", sentence);
   return EXIT_FAILURE;

@@ -12,6 +12,11 @@ namespace stdchk {
 /// The answer becomes true with the first of these signals.
 const std::atomic<bool>& end_on_signals(Reactor& reactor);
 
+/// A crash ends the process at once, with a core dump where those are wanted. Libraries of fabrics
+/// (psm_infinipath, psm2) put handlers in the way that take locks and may never end: whoever waits
+/// for this process would wait for ever.
+void crash_at_once();
+
 /// Logs why the process ends; its exit status.
 int fail_with(const std::string& sentence);
 

@@ -9,6 +9,7 @@
 
 #include "client/filesystem.h"
 #include "core/clock.h"
+#include "core/daemon.h"
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/options.h"
@@ -130,6 +131,7 @@ int main(int argc, char** argv) {
   for (int signal : {SIGTERM, SIGINT, SIGHUP, mount::kEndedByKernel}) sigaddset(&ends, signal);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  crash_at_once();
   log::start("stdchk-mount", settings.log_level);
   return mount::run(settings, ends);
 }

@@ -147,6 +147,7 @@ int run(Flags flags) {
 int main(int argc, char** argv) {
   stdchk::manager::Flags flags;
   if (const auto status = stdchk::manager::parse(flags, argc, argv)) return *status;
+  stdchk::crash_at_once();
   stdchk::log::start("stdchk-manager", flags.log_level);
   return stdchk::manager::run(std::move(flags));
 }
