@@ -1,11 +1,12 @@
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <linux/fs.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 
 #include "benefactor/drain_attributes.h"
 #include "benefactor/drain_paths.h"
@@ -63,35 +64,45 @@ Done sync_both(const Place& from, const Place& to) {
   return sync_folder(from.folder, from.path);
 }
 
-Done rename_place(const Place& from, const Place& to, unsigned flags = 0) {
-  if (::renameat2(from.folder.get(), from.name.c_str(), to.folder.get(), to.name.c_str(), flags) !=
-      0) {
+Done rename_place(const Place& from, const Place& to) {
+  if (::renameat(from.folder.get(), from.name.c_str(), to.folder.get(), to.name.c_str()) != 0) {
     return storage_problem("renaming", from.path, errno);
   }
   return sync_both(from, to);
 }
 
+/// The place of a path; of no path, that of the change's temporary file.
+Outcome<Place> place_of(const Descriptor& root, const msg::MirrorChange& change,
+                        const std::string& path, Missing missing) {
+  if (path.empty()) return temporary_place(root, change.file, change.number);
+  return find_place(root, path, missing);
+}
+
 Done mirror_rename(const Descriptor& root, const msg::MirrorChange& change) {
-  auto from = find_place(root, change.path, Missing::kFails);
+  auto from = place_of(root, change, change.path, Missing::kFails);
   if (!from && is_absent(from.error())) return {};
   if (!from) return problem(from.error());
   if (!exists(*from)) return {};  // was not drained yet, or renamed before
-  auto to = find_place(root, change.other_path, Missing::kIsMade);
+  auto to = place_of(root, change, change.other_path, Missing::kIsMade);
   if (!to) return problem(to.error());
   return rename_place(*from, *to);
 }
 
-Done mirror_exchange(const Descriptor& root, const msg::MirrorChange& change) {
-  auto one = find_place(root, change.path, Missing::kIsMade);
-  if (!one) return problem(one.error());
-  auto other = find_place(root, change.other_path, Missing::kIsMade);
-  if (!other) return problem(other.error());
-  const bool one_is = exists(*one), other_is = exists(*other);
-  if (!one_is && !other_is) return {};
-  // A file that was not drained yet will be drained under its new name.
-  if (!one_is) return rename_place(*other, *one);
-  if (!other_is) return rename_place(*one, *other);
-  return rename_place(*one, *other, RENAME_EXCHANGE);
+/// A file system without hard links refuses that; the manager then waits until nobody reads the
+/// file.
+Done set_aside(const Descriptor& root, const msg::MirrorChange& change) {
+  auto to = temporary_place(root, change.file, change.number);
+  if (!to) return problem(to.error());
+  if (exists(*to)) return {};
+  auto from = find_place(root, change.path, Missing::kFails);
+  if (!from && is_absent(from.error())) return {};
+  if (!from) return problem(from.error());
+  if (::linkat(from->folder.get(), from->name.c_str(), to->folder.get(), to->name.c_str(), 0) !=
+          0 &&
+      errno != ENOENT) {
+    return storage_problem("keeping for readers", from->path, errno);
+  }
+  return {};
 }
 
 Done mirror_remove(const Descriptor& root, const msg::MirrorChange& change, int flags) {
@@ -149,7 +160,7 @@ Done mirror_symlink(const Descriptor& root, const msg::MirrorChange& change) {
   if (!place) return problem(place.error());
   if (is_link_to(*place, target)) return {};
   // Under another name first, so that the name never is without a file.
-  auto made = temporary_place(root, change.file, change.version);
+  auto made = temporary_place(root, change.file, change.number);
   if (!made) return problem(made.error());
   made->name += ".link";
   ::unlinkat(made->folder.get(), made->name.c_str(), 0);
@@ -161,8 +172,33 @@ Done mirror_symlink(const Descriptor& root, const msg::MirrorChange& change) {
   return rename_place(*made, *place);
 }
 
+/// True for FILE.NUMBER, and what begins so, that nobody uses any more. See MirrorKind.
+bool is_old(const char* name, std::uint64_t first_used) {
+  constexpr unsigned kEpochShift = 40;
+  char* end = nullptr;
+  (void)std::strtoull(name, &end, 10);
+  if (end == name || *end != '.') return false;
+  const std::uint64_t number = std::strtoull(end + 1, nullptr, 10);
+  const std::uint64_t epoch = number >> kEpochShift;
+  return epoch == 0 ? number < (first_used & ((std::uint64_t{1} << kEpochShift) - 1))
+                    : epoch < first_used >> kEpochShift;
+}
+
+Done drop_old_temporaries(const Descriptor& root, std::uint64_t first_used) {
+  auto place = temporary_place(root, {}, first_used);
+  if (!place) return problem(place.error());
+  DIR* const folder = ::fdopendir(::fcntl(place->folder.get(), F_DUPFD_CLOEXEC, 0));
+  if (folder == nullptr) return storage_problem("listing", place->path, errno);
+  while (const dirent* entry = ::readdir(folder)) {
+    if (is_old(entry->d_name, first_used)) ::unlinkat(place->folder.get(), entry->d_name, 0);
+  }
+  ::closedir(folder);
+  return {};
+}
+
 Done drop_temporary(const Descriptor& root, const msg::MirrorChange& change) {
-  auto place = temporary_place(root, change.file, change.version);
+  if (!change.file) return drop_old_temporaries(root, change.number);
+  auto place = temporary_place(root, change.file, change.number);
   if (!place) return problem(place.error());
   if (::unlinkat(place->folder.get(), place->name.c_str(), 0) != 0 && errno != ENOENT) {
     return storage_problem("removing", place->path, errno);
@@ -186,17 +222,19 @@ Done carry_out(const Descriptor& root, const msg::MirrorChange& change) {
       return mirror_attributes(root, change);
     case msg::MirrorKind::kDropTemporary:
       return drop_temporary(root, change);
-    case msg::MirrorKind::kExchange:
-      return mirror_exchange(root, change);
+    case msg::MirrorKind::kSetAside:
+      return set_aside(root, change);
   }
   return problem(Code::kInvalidArgument, "benefactor.mirror", EINVAL, "An unknown change.");
 }
 
 }  // namespace
 
-Outcome<msg::MirrorChange::Reply> FileDrainer::mirror(const msg::MirrorChange& request) {
+Outcome<msg::MirrorChange::Reply> FileDrainer::mirror(const msg::MirrorChange& request,
+                                                      Time deadline) {
   auto root = open_root(directory_);
   if (!root) return problem(root.error());
+  if (auto going = give_up_check(deadline); !going) return problem(going.error());
   if (auto done = carry_out(*root, request); !done) return problem(done.error());
   return msg::MirrorChange::Reply{};
 }

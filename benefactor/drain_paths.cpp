@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/limits.h"
+#include "core/messages/messages.h"
 
 namespace stdchk::benefactor {
 namespace {
@@ -86,12 +87,8 @@ Outcome<std::vector<std::string>> split_path(const std::string& path) {
     parts.push_back(std::move(part));
     at = end + 1;
   }
-  if (parts.front() == kTemporaryFolder) return bad_path(path, "leads to temporary files");
+  if (parts.front() == msg::kTemporaryFolder) return bad_path(path, "leads to temporary files");
   return parts;
-}
-
-std::string temporary_name(FileId file, Version version) {
-  return fmt::format("{}.{}", file.value, version);
 }
 
 Outcome<Descriptor> open_root(const std::string& drain_directory) {
@@ -113,11 +110,12 @@ Outcome<Place> find_place(const Descriptor& root, const std::string& path, Missi
   return Place{std::move(folder), parts->back(), path};
 }
 
-Outcome<Place> temporary_place(const Descriptor& root, FileId file, Version version) {
+Outcome<Place> temporary_place(const Descriptor& root, FileId file, std::uint64_t number) {
   Place place;
-  place.name = temporary_name(file, version);
-  place.path = fmt::format("{}/{}", kTemporaryFolder, place.name);
-  auto folder = enter(root, kTemporaryFolder, Missing::kIsMade, place.path, 0700);
+  place.name = msg::temporary_name(file, number);
+  // Others may open what was set aside under a name that they were told, and list nothing.
+  place.path = fmt::format("{}/{}", msg::kTemporaryFolder, place.name);
+  auto folder = enter(root, msg::kTemporaryFolder, Missing::kIsMade, place.path, 0711);
   if (!folder) return problem(folder.error());
   place.folder = std::move(*folder);
   return place;

@@ -34,16 +34,10 @@ class Descriptor {
 /// kDrainFailed with the errno of the call that failed and a sentence with its remedy.
 tl::unexpected<Problem> storage_problem(std::string_view what, std::string_view path, int os_errno);
 
-/// The folder that holds temporary files, in the drain directory.
-inline constexpr const char* kTemporaryFolder = ".stdchk-drain";
-
 /// The parts of `path`; kInvalidArgument when it is empty, absolute, too long, has an empty part,
 /// "." or
 /// "..", or leads into the folder of temporary files.
 Outcome<std::vector<std::string>> split_path(const std::string& path);
-
-/// "FILE.VERSION".
-std::string temporary_name(FileId file, Version version);
 
 enum class Missing : std::uint8_t {
   kFails,   ///< a missing folder is kDrainFailed with ENOENT
@@ -60,8 +54,8 @@ struct Place {
 Outcome<Descriptor> open_root(const std::string& drain_directory);
 /// Opens the folder that holds the last part of `path`.
 Outcome<Place> find_place(const Descriptor& root, const std::string& path, Missing missing);
-/// The place of the temporary file of (file, version); makes the folder.
-Outcome<Place> temporary_place(const Descriptor& root, FileId file, Version version);
+/// The place of the temporary file (file, number); makes the folder.
+Outcome<Place> temporary_place(const Descriptor& root, FileId file, std::uint64_t number);
 
 /// Makes what happened in the folder durable.
 Outcome<void> sync_folder(const Descriptor& folder, std::string_view path);

@@ -19,8 +19,11 @@ class Drainer {
   virtual Outcome<msg::DrainPieces::Reply> write_pieces(const msg::DrainPieces& request,
                                                         Time deadline) = 0;
   /// See msg::DrainFinish: after success the file is whole and durable under its name (rule M6).
-  virtual Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request) = 0;
-  virtual Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request) = 0;
+  /// No name changes after the deadline: the manager may have given others to do by then.
+  virtual Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request,
+                                                  Time deadline) = 0;
+  virtual Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request,
+                                                   Time deadline) = 0;
 };
 
 }  // namespace stdchk::benefactor

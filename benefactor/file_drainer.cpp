@@ -142,7 +142,7 @@ Outcome<void> FileDrainer::write_piece(Writing& writing, std::uint32_t index) {
 Outcome<void> FileDrainer::open_files(Writing& writing) {
   auto root = open_root(directory_);
   if (!root) return problem(root.error());
-  auto place = temporary_place(*root, writing.request.file, writing.request.version);
+  auto place = temporary_place(*root, writing.request.file, writing.request.number);
   if (!place) return problem(place.error());
   writing.place = std::move(*place);
   writing.file = Descriptor(::openat(writing.place.folder.get(), writing.place.name.c_str(),
@@ -201,7 +201,8 @@ Outcome<msg::DrainPieces::Reply> FileDrainer::write_pieces(const msg::DrainPiece
   return std::move(writing.reply);
 }
 
-Outcome<msg::DrainFinish::Reply> FileDrainer::finish(const msg::DrainFinish& request) {
+Outcome<msg::DrainFinish::Reply> FileDrainer::finish(const msg::DrainFinish& request,
+                                                     Time deadline) {
   if (!request.file || request.size_bytes > limits::kFileBytesMax) {
     return invalid("A drain request is out of its limits.");
   }
@@ -209,7 +210,7 @@ Outcome<msg::DrainFinish::Reply> FileDrainer::finish(const msg::DrainFinish& req
   if (!root) return problem(root.error());
   auto to = find_place(*root, request.path, Missing::kIsMade);
   if (!to) return problem(to.error());
-  auto from = temporary_place(*root, request.file, request.version);
+  auto from = temporary_place(*root, request.file, request.number);
   if (!from) return problem(from.error());
 
   const Descriptor file(
@@ -233,6 +234,7 @@ Outcome<msg::DrainFinish::Reply> FileDrainer::finish(const msg::DrainFinish& req
   }
   if (auto set = set_attributes(file.get(), wanted, from->path); !set) return problem(set.error());
   if (::fsync(file.get()) != 0) return storage_problem("syncing", from->path, errno);
+  if (auto going = give_up_check(deadline); !going) return problem(going.error());
   if (::renameat(from->folder.get(), from->name.c_str(), to->folder.get(), to->name.c_str()) != 0) {
     return storage_problem("naming", to->path, errno);
   }

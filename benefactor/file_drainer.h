@@ -12,7 +12,7 @@ namespace stdchk::benefactor {
 /// A FileDrainer copies chunks from the arena to plain files in a directory, usually of a parallel
 /// file system.
 ///
-/// Bytes go to `.stdchk-drain/FILE.VERSION` first, from several benefactors at once; only finish()
+/// Bytes go to `.stdchk-drain/FILE.NUMBER` first, from several benefactors at once; only finish()
 /// gives that file its name, when it is whole and durable. A crash at any point leaves at most a
 /// temporary file. Each chunk is copied out of the arena and checked before it is written, so that
 /// what happens to the arena meanwhile cannot reach the file, and is read back and compared after.
@@ -31,8 +31,9 @@ class FileDrainer final : public Drainer {
   /// A request without pieces makes an empty temporary file: for files that have no bytes.
   Outcome<msg::DrainPieces::Reply> write_pieces(const msg::DrainPieces& request,
                                                 Time deadline) override;
-  Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request) override;
-  Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request) override;
+  Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request, Time deadline) override;
+  Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request,
+                                           Time deadline) override;
 
  private:
   struct Writing;

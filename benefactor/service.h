@@ -146,7 +146,7 @@ class Service final : public rpc::PeerHandler {
   transport::Endpoint& control_;
   std::vector<std::unique_ptr<Listener>> listeners_;
 
-  std::unique_ptr<rpc::Peer> manager_;
+  std::shared_ptr<rpc::Peer> manager_;  ///< jobs of a link that is gone are not begun
   BenefactorId id_;
   Epoch epoch_;
   bool registered_ = false;

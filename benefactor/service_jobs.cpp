@@ -67,13 +67,14 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
               });
   } else if (auto* finish = std::get_if<msg::DrainFinish>(&request)) {
     start_job(choose(&Workers::names), deadline, std::move(respond),
-              [drainer = drainer_, finish = std::move(*finish)] {
-                return to_answer("the end of a drain", drainer->finish(finish));
+              [drainer = drainer_, finish = std::move(*finish), deadline] {
+                return to_answer("the end of a drain", drainer->finish(finish, deadline));
               });
   } else if (auto* change = std::get_if<msg::MirrorChange>(&request)) {
     start_job(choose(&Workers::names), deadline, std::move(respond),
-              [drainer = drainer_, change = std::move(*change)] {
-                return to_answer("a change of the drain directory", drainer->mirror(change));
+              [drainer = drainer_, change = std::move(*change), deadline] {
+                return to_answer("a change of the drain directory",
+                                 drainer->mirror(change, deadline));
               });
   }
 }
@@ -89,11 +90,12 @@ void Service::start_job(Executor& executor, Time deadline, rpc::Responder respon
   });
   jobs_.emplace(number, Job{std::move(respond), timer});
   executor.run([this, number, deadline, work = std::move(work),
+                asked_by = std::weak_ptr<rpc::Peer>(manager_),
                 alive = std::weak_ptr<bool>(alive_)]() mutable {
-    // The manager has given this one up: another attempt may be under way already.
-    rpc::Answer answer = reactor_.clock().now() < deadline
-                             ? work()
-                             : rpc::Answer(refuse(Code::kDeadline, "The job waited too long."));
+    // The manager has given this one up, or is another one: another attempt may be under way.
+    const bool wanted = reactor_.clock().now() < deadline && !asked_by.expired();
+    rpc::Answer answer =
+        wanted ? work() : rpc::Answer(refuse(Code::kDeadline, "The job came too late."));
     auto hand_back = [this, number, alive, answer = std::move(answer)]() mutable {
       const auto still = alive.lock();
       if (still && *still) finish_job(number, std::move(answer));

@@ -20,6 +20,7 @@ struct OpenFile::Run {
   bool in_chunk = false;  ///< in `unit`, from `chunk_offset`
   Unit unit;
   std::uint32_t chunk_offset = 0;
+  OutChunkPtr written;  ///< set: the chunk is in this session's map only
   // Neither: zeros.
 };
 
@@ -101,6 +102,7 @@ Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t lengt
                               } else {
                                 run.in_chunk = true;
                                 run.chunk_offset = piece->offset;
+                                run.written = piece->chunk;
                                 run.unit.chunk = piece->chunk->chunk;
                                 run.unit.file_offset = offset;
                                 run.unit.slice_chunk_offset = piece->offset;
@@ -108,6 +110,7 @@ Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t lengt
                               }
                               return false;
                             });
+  if (run.written != nullptr && run.written->sought) return would_block();
   if (!from_base || offset >= session_->cut()) return run;
   const VersionMapPtr map = base();
   if (map == nullptr) return run;
@@ -178,6 +181,14 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   }
 }
 
+/// The chunk was not found at its place. kWouldBlock: it may have moved, and is being looked for.
+Status OpenFile::look_again(const Run& run, const Error& why) {
+  if (why.code == Code::kStale) return would_block();
+  const bool lost = why.code == Code::kDataLost;
+  if (lost && run.written != nullptr && session_->find_again(run.written)) return would_block();
+  return fail(why);
+}
+
 Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std::size_t& done) {
   STDCHK_ASSIGN(const std::uint64_t end, size(lock));
   if (offset >= end) return {};
@@ -195,11 +206,8 @@ Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std
       engine_.shared().changed.notify_all();
     } else if (run.in_chunk) {
       auto chunk = engine_.reader().get(lock, run.unit);
-      if (!chunk.has_value()) {
-        // Moved: the map is on its way again.
-        if (chunk.error().code == Code::kStale) return would_block();
-        return fail(chunk.error());
-      }
+      if (!chunk.has_value()) return look_again(run, chunk.error());
+      if (run.written != nullptr) run.written->searches = 0;
       lock.unlock();
       std::memcpy(to.data(), (*chunk)->data + run.chunk_offset, to.size());
       lock.lock();
@@ -221,10 +229,7 @@ Result<ReadView> OpenFile::view(Lock& lock, std::uint64_t offset, std::size_t by
   STDCHK_ASSIGN(const Run run, locate(offset, wanted));
   if (!run.in_chunk || run.length < wanted) return ReadView();
   auto chunk = engine_.reader().get(lock, run.unit);
-  if (!chunk.has_value()) {
-    if (chunk.error().code == Code::kStale) return would_block();
-    return fail(chunk.error());
-  }
+  if (!chunk.has_value()) return tl::unexpected(look_again(run, chunk.error()).error());
   return ReadView(engine_, **chunk, ByteSpan((*chunk)->data + run.chunk_offset, wanted));
 }
 

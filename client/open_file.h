@@ -57,6 +57,7 @@ class OpenFile {
   Result<std::uint64_t> size(Lock& lock);
   Result<Run> locate(std::uint64_t offset, std::uint64_t length);
   Result<Run> locate_base(const VersionMapPtr& map, std::uint64_t offset, std::uint64_t length);
+  Status look_again(const Run& run, const Error& why);
   VersionMapPtr base();
   void read_ahead(std::uint64_t offset, std::uint64_t length);
   void finish_hash(Lock& lock, OutChunkPtr chunk);

@@ -15,24 +15,17 @@ constexpr std::uint32_t kReloadsMax = 3;
 
 bool has_crc(const Chunk& chunk) { return chunk.crc != 0 || chunk.name.is_named(); }
 
-/// Reads exactly [offset, + size) of a file; what lies behind its end is zeros, as in a hole.
-Status read_file(const std::string& path, std::uint64_t offset, MutableByteSpan out) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return fail_errno("client.drained file");
+/// Reads exactly [offset, + size) of a file.
+Status read_file(int fd, std::uint64_t offset, MutableByteSpan out) {
   std::size_t done = 0;
   while (done < out.size()) {
     const ssize_t count =
         ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      const auto error = fail_errno("client.drained file");
-      ::close(fd);
-      return error;
-    }
+    if (count < 0) return fail_errno("client.drained file");
     if (count == 0) break;
     done += static_cast<std::size_t>(count);
   }
-  ::close(fd);
   if (done < out.size()) return fail(Code::kCorrupt, "client.drained file is short");
   return {};
 }
@@ -46,7 +39,6 @@ struct Reader::Fetch final : Transfer {
   Unit unit;
   bool ahead = false;  ///< nobody waits for it yet
   std::size_t next_copy = 0;
-  bool drained_tried = false;
   bool from_drain = false;
   Error why{Code::kDataLost, 0, "client.read"};
 
@@ -109,14 +101,22 @@ void Reader::next_source(Fetch& fetch) {
     return host_.submit(fetch);
   }
   const VersionMapPtr& map = fetch.unit.map;
-  // The chunk may have moved: its map is fetched again, and the reader comes back with new places.
-  if (map != nullptr && !fetch.unit.chunk.copies.empty() && map->reloads < kReloadsMax) {
-    host_.maps.reload(map);
+  const bool drained = map != nullptr && fetch.unit.chunk.copies.empty() &&
+                       !map->drained_path.empty() && !host_.drain_directory.empty();
+  if (drained && !fetch.from_drain && !map->in_flight) {
+    fetch.from_drain = true;
+    if (map->drained != nullptr && map->drained->right) return read_drained(fetch);
+    return open_drained(fetch);
+  }
+  // The chunk may have moved, or its file: the map is fetched again, and the reader comes back with
+  // new places.
+  if (map != nullptr && (map->in_flight || map->reloads < kReloadsMax)) {
+    if (!map->in_flight) {
+      ++map->reloads;
+      map->drained.reset();
+      host_.maps.reload(map);
+    }
     fetch.why = Error{Code::kStale, 0, "client.read"};
-  } else if (map != nullptr && !fetch.drained_tried && !map->drained_path.empty() &&
-             !host_.drain_directory.empty()) {
-    fetch.drained_tried = true;
-    return read_drained(fetch);
   }
   entry.state = CacheState::kFailed;
   entry.error = fetch.why;
@@ -130,18 +130,35 @@ void Reader::next_source(Fetch& fetch) {
   host_.shared.changed.notify_all();
 }
 
+/// The file is read when the manager has said once more where it is.
+void Reader::open_drained(Fetch& fetch) {
+  const VersionMapPtr& map = fetch.unit.map;
+  host_.run_later([this, &fetch, path = map->drained_path, state = map->attributes.drain] {
+    const std::string full = host_.drain_directory + "/" + path;
+    auto opened =
+        std::make_shared<DrainedFile>(::open(full.c_str(), O_RDONLY | O_CLOEXEC), path, state);
+    if (opened->fd < 0) log::debug("{} cannot be opened", full);
+    const Lock lock(host_.shared.mutex);
+    const VersionMapPtr& of = fetch.unit.map;
+    if (opened->fd >= 0 && !of->in_flight) {
+      of->drained = std::move(opened);
+      host_.maps.reload(of);
+    }
+    next_source(fetch);
+  });
+}
+
 void Reader::read_drained(Fetch& fetch) {
-  fetch.from_drain = true;
   CachedChunk& entry = *fetch.entry;
   entry.valid_from = fetch.unit.slice_chunk_offset;
   entry.valid_to = fetch.unit.slice_chunk_offset + fetch.unit.slice_length;
   const MutableByteSpan out(entry.data + entry.valid_from, fetch.unit.slice_length);
-  std::string path = host_.drain_directory + "/" + fetch.unit.map->drained_path;
-  host_.run_later([this, &fetch, path = std::move(path), offset = fetch.unit.file_offset, out] {
-    Status status = read_file(path, offset, out);
-    const Lock lock(host_.shared.mutex);
-    done(fetch, std::move(status));
-  });
+  host_.run_later(
+      [this, &fetch, file = fetch.unit.map->drained, offset = fetch.unit.file_offset, out] {
+        Status status = read_file(file->fd, offset, out);
+        const Lock lock(host_.shared.mutex);
+        done(fetch, std::move(status));
+      });
 }
 
 void Reader::done(Fetch& fetch, Status status) {
@@ -187,6 +204,7 @@ Status Reader::check(Lock& lock, CachedChunk& entry) {
     next_source(fetch);  // keeps the pin
     return fail(Code::kWouldBlock, "client.read");
   }
+  if (fetch.unit.map != nullptr) fetch.unit.map->reloads = 0;
   entry.state = CacheState::kReady;
   --entry.pins;
   fetches_.erase(found);

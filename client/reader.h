@@ -57,6 +57,7 @@ class Reader {
   CacheKey key_of(const Unit& unit) const;
   CachedChunk* start(const Unit& unit, bool ahead);
   void next_source(Fetch& fetch);
+  void open_drained(Fetch& fetch);
   void read_drained(Fetch& fetch);
   void done(Fetch& fetch, Status status);
   void check_ahead(const CacheKey& key);

@@ -54,7 +54,9 @@ struct OutChunk final : Transfer, std::enable_shared_from_this<OutChunk> {
   std::uint32_t order = 0;  ///< among the chunks of its slot: the place of its header
   std::uint32_t failures = 0;
   Step step = Step::kHashing;
-  bool ours = false;  ///< its extent was carved by this session and is not committed
+  bool ours = false;           ///< its extent was carved by this session and is not committed
+  bool sought = false;         ///< the manager was asked where it is now
+  std::uint32_t searches = 0;  ///< in a row, without its bytes having been read
 
   ByteSpan content() const;
 
@@ -145,6 +147,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   // ---- reading: lock held
   const Overlay& overlay() const { return overlay_; }
   std::uint64_t cut() const { return cut_; }
+  /// A stored chunk that the pool had already is not where it was: extents are moved. False: it was
+  /// looked for often enough, or is this session's own and does not move.
+  bool find_again(const OutChunkPtr& chunk);
   /// The base version's map, asked for when it is not there yet; nullptr: the base is empty.
   VersionMapPtr base();
 
@@ -182,6 +187,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void plan_hash(Work& work);
   bool batch_is_due();
   void plan_place(Work& work);
+  void plan_search(Work& work);
   void plan_writes(Work& work);
   void plan_grants(Work& work);
   void plan_return(Work& work);
@@ -190,6 +196,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::uint64_t wanted_bytes(bool asking) const;
   void send_place(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t want);
   void on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want, rpc::Answer answer);
+  void on_found(const std::vector<OutChunkPtr>& batch, const rpc::Answer& answer);
   void on_no_space(const rpc::Failure& failure, std::uint64_t want);
   void build_commit();
   void send_commit_part(Work& work);
@@ -221,6 +228,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::deque<OutChunkPtr> to_hash_;
   std::deque<OutChunkPtr> to_ask_;
   std::deque<OutChunkPtr> to_carve_;
+  std::vector<OutChunkPtr> to_find_;
   std::uint64_t pipeline_ = 0;
   std::uint64_t in_transport_ = 0;
   std::uint64_t calls_in_flight_ = 0;

@@ -27,6 +27,7 @@ constexpr Duration kIdleGrants = 1s;       ///< space that was not used for so l
 constexpr std::uint64_t kFirstWant = limits::kGrantBytesDefault;
 constexpr std::uint64_t kGrowth = 4;  ///< each want is that many times what was granted
 constexpr std::uint64_t kWantMax = 8 * limits::kGiB;
+constexpr std::uint32_t kSearchesMax = 3;
 
 /// Where a failed or dropped chunk's bytes were waiting, for the slot's book-keeping.
 SlotState slot_state(Step step) {
@@ -147,6 +148,7 @@ void Session::plan(Work& work) {
   const auto keep = shared_from_this();
   plan_hash(work);
   plan_place(work);
+  plan_search(work);
   plan_writes(work);
   plan_grants(work);
   plan_return(work);
@@ -200,6 +202,50 @@ void Session::plan_place(Work& work) {
     const bool wants = !want_in_flight_ && host_.clock().now() >= grants_not_before_;
     send_place(work, std::move(batch), wants ? wanted_bytes(true) : 0);
   }
+}
+
+bool Session::find_again(const OutChunkPtr& chunk) {
+  if (error_.has_value() || chunk->ours || !chunk->chunk.name.is_named()) return false;
+  if (chunk->sought) return true;
+  if (chunk->searches == kSearchesMax) return false;
+  ++chunk->searches;
+  chunk->sought = true;
+  to_find_.push_back(chunk);
+  host_.kick(*this);
+  return true;
+}
+
+void Session::plan_search(Work& work) {
+  if (to_find_.empty()) return;
+  msg::Place place;
+  place.session = id_;
+  std::vector<OutChunkPtr> batch;
+  while (!to_find_.empty() && batch.size() < limits::kPlaceBatchMax) {
+    place.chunks.push_back({to_find_.back()->chunk.name, to_find_.back()->chunk.length});
+    batch.push_back(std::move(to_find_.back()));
+    to_find_.pop_back();
+  }
+  ++calls_in_flight_;
+  ++figures_.manager_calls;
+  work.calls.push_back({std::move(place), [self = shared_from_this(),
+                                           batch = std::move(batch)](rpc::Answer answer) mutable {
+                          const Lock lock(self->host_.shared().mutex);
+                          self->on_found(batch, answer);
+                          batch.clear();
+                        }});
+}
+
+void Session::on_found(const std::vector<OutChunkPtr>& batch, const rpc::Answer& answer) {
+  --calls_in_flight_;
+  const auto* reply = answer.has_value() ? std::get_if<msg::Place::Reply>(&*answer) : nullptr;
+  for (const OutChunkPtr& chunk : batch) chunk->sought = false;
+  if (reply != nullptr) {
+    for (const auto& found : reply->existing) {
+      if (found.index < batch.size()) batch[found.index]->chunk.copies = found.chunk.copies;
+    }
+  }
+  host_.kick(*this);
+  host_.shared().changed.notify_all();
 }
 
 void Session::plan_writes(Work& work) {
@@ -295,6 +341,9 @@ void Session::send_place(Work& work, std::vector<OutChunkPtr> batch, std::uint64
   msg::Place place;
   place.session = id_;
   place.want_bytes = want;
+  const OutChunkPtr waiting = to_carve_.empty() ? nullptr : to_carve_.front();
+  place.unit_bytes = static_cast<std::uint32_t>(
+      extent_bytes(waiting == nullptr ? host_.window().chunk_bytes() : waiting->chunk.length));
   place.avoid.assign(avoid_.begin(), avoid_.end());
   place.returned.swap(returned_);
   for (const OutChunkPtr& chunk : batch) {
@@ -372,6 +421,9 @@ void Session::on_no_space(const rpc::Failure& failure, std::uint64_t) {
     no_space_since_ = now;
     return;  // at once, with no more than what is needed
   }
+  // What is too short for it is not kept from others.
+  const auto unused = grants_.drop_untouched();
+  returned_.insert(returned_.end(), unused.begin(), unused.end());
   if (!avoid_.empty() && no_space_ == 2) {
     avoid_.clear();
     return;

@@ -1,8 +1,14 @@
 #include "client/version_map.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace stdchk::client {
+
+DrainedFile::~DrainedFile() {
+  if (fd >= 0) ::close(fd);
+}
 
 std::size_t VersionMap::find(std::uint64_t offset) const {
   const auto slice =
@@ -47,27 +53,30 @@ void MapStore::load_next(const VersionMapPtr& map) {
   map->in_flight = true;
   ++loading_[map->file];
   const std::uint64_t first = map->map.slices.size();
-  call_(msg::GetMap{client_(), map->file, map->version, first},
-        [this, map = VersionMapPtr(map), first](rpc::Answer answer) mutable {
-          const Lock lock(shared_.mutex);
-          on_page(map, first, std::move(answer));
-          map.reset();
-          shared_.changed.notify_all();
-        });
+  call_(
+      msg::GetMap{client_(), map->file, map->version, first},
+      [this, map = VersionMapPtr(map), first, drained = map->drained](rpc::Answer answer) mutable {
+        const Lock lock(shared_.mutex);
+        on_page(map, first, drained, std::move(answer));
+        map.reset();
+        shared_.changed.notify_all();
+      });
 }
 
 void MapStore::reload(const VersionMapPtr& map) {
   if (map->in_flight) return;
   map->map = ChunkMap{};
   map->complete = false;
-  ++map->reloads;
   load_next(map);
 }
 
-void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first, rpc::Answer answer) {
+void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
+                       const std::shared_ptr<DrainedFile>& drained, rpc::Answer answer) {
   map->in_flight = false;
   if (--loading_[map->file] == 0) loading_.erase(map->file);
   if (!answer.has_value()) {
+    // The drain directory is changing. The manager has waited for it; who reads waits on.
+    if (answer.error().error.code == Code::kBusy && map.use_count() > 1) return load_next(map);
     map->error = answer.error().error;
     return unpin_unused(map->file);
   }
@@ -83,6 +92,12 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first, rpc::Answe
   }
   map->attributes = reply->attributes;
   map->drained_path = std::move(reply->drained_path);
+  if (map->drained != nullptr &&
+      (map->drained->path != map->drained_path || map->drained->state != map->attributes.drain)) {
+    map->drained.reset();
+  } else if (map->drained != nullptr && map->drained == drained) {
+    map->drained->right = true;
+  }
   const auto chunks = static_cast<std::uint32_t>(map->map.chunks.size());
   for (Chunk& chunk : reply->page.chunks) map->map.chunks.push_back(std::move(chunk));
   for (Slice slice : reply->page.slices) {

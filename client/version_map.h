@@ -15,6 +15,22 @@
 
 namespace stdchk::client {
 
+/// A DrainedFile is a file of the drain directory, open. It stays the same file whatever becomes of
+/// its name; that it is the right one is known when the manager, asked after it was opened, still
+/// says the same place.
+struct DrainedFile {
+  DrainedFile(int descriptor, std::string opened_path, DrainState opened_state)
+      : fd(descriptor), path(std::move(opened_path)), state(opened_state) {}
+  ~DrainedFile();
+  DrainedFile(const DrainedFile&) = delete;
+  DrainedFile& operator=(const DrainedFile&) = delete;
+
+  const int fd;
+  const std::string path;
+  const DrainState state;  ///< of the version, when its file was looked for
+  bool right = false;
+};
+
 /// A VersionMap is the chunk map of one version of a file, fetched page by page, and pinned: its
 /// chunks stay while this object lives.
 ///
@@ -28,8 +44,9 @@ struct VersionMap {
   std::optional<Error> error;
   Attributes attributes;
   std::string drained_path;
+  std::shared_ptr<DrainedFile> drained;
   ChunkMap map;
-  std::uint32_t reloads = 0;  ///< how often the map was fetched anew because extents had moved
+  std::uint32_t reloads = 0;  ///< how often in a row the map was fetched anew and that did not help
 
   /// Where `offset` is: the first slice that ends behind it.
   std::size_t find(std::uint64_t offset) const;
@@ -53,7 +70,8 @@ class MapStore {
   VersionMapPtr open(FileId file, Version version = 0);
   /// Asks for the next page, unless it is on its way.
   void load_next(const VersionMapPtr& map);
-  /// Fetches the same version's map again from the start: extents have moved.
+  /// Fetches the same version's map again from the start: extents have moved, or a drained file was
+  /// opened. Who reads waits until it is there.
   void reload(const VersionMapPtr& map);
   /// Gives back the pins of maps that nobody holds any more.
   void collect();
@@ -73,7 +91,8 @@ class MapStore {
     std::vector<Pin> pins;
     std::function<void()> collect_soon;
   };
-  void on_page(const VersionMapPtr& map, std::uint64_t first, rpc::Answer answer);
+  void on_page(const VersionMapPtr& map, std::uint64_t first,
+               const std::shared_ptr<DrainedFile>& drained, rpc::Answer answer);
   void unpin_unused(FileId file);
 
   Shared& shared_;

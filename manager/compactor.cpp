@@ -145,8 +145,7 @@ CompactionPlan plan_compaction(const State& state, Space& space, BenefactorId be
 }
 
 /// An arena whose free bytes are worth a grant, but whose ranges are not.
-std::optional<BenefactorId> Compactor::candidate() const {
-  const std::uint64_t unit = extent_bytes(service_.config().pool.chunk_bytes);
+std::optional<BenefactorId> Compactor::candidate(std::uint64_t unit) const {
   for (const auto& [id, status] : service_.benefactors()) {
     if (status.peer == nullptr || !service_.space().usable(id)) continue;
     const std::uint64_t free = service_.space().free_bytes(id);
@@ -158,17 +157,18 @@ std::optional<BenefactorId> Compactor::candidate() const {
   return std::nullopt;
 }
 
-bool Compactor::wanted() {
-  if (!running_ && !candidate()) return false;
+bool Compactor::wanted(std::uint64_t unit_bytes) {
+  if (!running_ && !candidate(unit_bytes)) return false;
+  unit_ = service_.now() > wanted_until_ ? unit_bytes : std::max(unit_, unit_bytes);
   wanted_until_ = service_.now() + kWanted;
   return true;
 }
 
 void Compactor::run() {
   if (running_ || service_.now() > wanted_until_ || service_.now() < next_) return;
-  const auto benefactor = candidate();
+  const std::uint64_t unit = unit_;
+  const auto benefactor = candidate(unit);
   if (!benefactor) return;
-  const std::uint64_t unit = extent_bytes(service_.config().pool.chunk_bytes);
   CompactionPlan plan =
       plan_compaction(service_.state(), service_.space(), *benefactor, unit, kUnitsWanted * unit);
   if (plan.moves.empty()) {

@@ -33,17 +33,18 @@ CompactionPlan plan_compaction(const State& state, Space& space, BenefactorId be
 class Compactor {
  public:
   explicit Compactor(Service& service) : service_(service) {}
-  /// A grant did not fit. True when there is something to join.
-  bool wanted();
+  /// A grant of `unit_bytes` did not fit. True when there is something to join.
+  bool wanted(std::uint64_t unit_bytes);
   void run();
 
  private:
-  std::optional<BenefactorId> candidate() const;
+  std::optional<BenefactorId> candidate(std::uint64_t unit_bytes) const;
   void moved(BenefactorId benefactor, CompactionPlan plan, const msg::MoveExtents::Reply* reply);
   void settle(BenefactorId benefactor, const CompactionPlan& plan);
 
   Service& service_;
   Time wanted_until_{};
+  std::uint64_t unit_ = 0;  ///< the largest that is wanted
   Time next_{};
   bool running_ = false;
 };

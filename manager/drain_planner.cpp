@@ -20,6 +20,8 @@ constexpr Duration kParked = 2s;
 constexpr Duration kBackOffFirst = 1s;
 constexpr Duration kBackOffLast = 60s;
 constexpr std::uint32_t kMirrorAttempts = 5;
+constexpr Duration kTransit = 1s;  ///< a request may begin to be served that much later
+constexpr std::uint64_t kQueueNumbers = (std::uint64_t{1} << 40) - 1;
 
 bool same_or_below(const std::string& path, const std::string& directory) {
   return path.compare(0, directory.size(), directory) == 0 &&
@@ -29,9 +31,7 @@ bool same_or_below(const std::string& path, const std::string& directory) {
 /// True when a file with that path must not get its name before, or while, the change happens.
 bool concerns(const msg::MirrorChange& change, FileId file, const std::string& path) {
   if (change.file == file || same_or_below(path, change.path)) return true;
-  const bool two =
-      change.kind == msg::MirrorKind::kRename || change.kind == msg::MirrorKind::kExchange;
-  return two && same_or_below(path, change.other_path);
+  return change.kind == msg::MirrorKind::kRename && same_or_below(path, change.other_path);
 }
 
 bool lost_on_the_way(const rpc::Answer& answer) {
@@ -41,8 +41,18 @@ bool lost_on_the_way(const rpc::Answer& answer) {
 
 }  // namespace
 
+DrainPlanner::DrainPlanner(Service& service) : service_(service), jobs_max_(kJobsMax) {}
+
 Status DrainPlanner::start(bool fresh) {
-  if (!fresh || !service_.has_drain()) return {};
+  if (!service_.has_drain()) return {};
+  if (!fresh) {
+    names_from_ = service_.now() + limits::kOperationDeadline;
+    // What an earlier manager has not dropped. The epoch is the next one.
+    const auto& queue = service_.state().mirror_queue();
+    const std::uint64_t below = queue.empty() ? kQueueNumbers : queue.begin()->first;
+    garbage_[{FileId{}, ((service_.state().epoch().value + 1) << 40) | below}] = names_from_;
+    return {};
+  }
   return import_drained(service_.config().pool.drain_directory, [this](Command command) {
     service_.execute(std::move(command), [](const Result<Outcome>&) {});
   });
@@ -53,6 +63,8 @@ void DrainPlanner::run() {
   if (!service_.has_drain() || running_) return;
   running_ = true;
   run_mirror();
+  drop_unused_asides();
+  drop_temporaries();
   std::vector<FileId> ids;
   for (const auto& [id, job] : jobs_) ids.push_back(id);
   for (const FileId id : ids) {
@@ -99,7 +111,7 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
 // ---- jobs -------------------------------------------------------------------------------------
 
 void DrainPlanner::start_jobs() {
-  for (auto hurried = hurried_.begin(); hurried != hurried_.end() && jobs_.size() < kJobsMax;) {
+  for (auto hurried = hurried_.begin(); hurried != hurried_.end() && jobs_.size() < jobs_max_;) {
     start_job(*hurried);
     hurried = hurried_.erase(hurried);
   }
@@ -109,33 +121,20 @@ void DrainPlanner::start_jobs() {
     oldest.push_back(id);
   }
   for (const FileId id : oldest) {
-    if (jobs_.size() >= kJobsMax) break;
+    if (jobs_.size() >= jobs_max_) break;
     start_job(id);
   }
-}
-
-/// True when a reader has an earlier version whose bytes are only in the drained file: until it
-/// lets go, that file must not be replaced.
-bool DrainPlanner::earlier_is_read(const File& file) const {
-  const ChunkTable& chunks = service_.state().chunks();
-  return std::any_of(file.older.begin(), file.older.end(), [&](const auto& older) {
-    const PackedSlices& slices = older.second.slices;
-    return std::any_of(slices.begin(), slices.end(),
-                       [&](const PackedSlice& slice) { return !chunks.has_copies(slice.chunk); });
-  });
 }
 
 bool DrainPlanner::start_job(FileId id) {
   const File* file = service_.state().file(id);
   if (file == nullptr || jobs_.count(id) > 0 || !file->parent || file->newest.drained) return false;
-  // No earlier version is pinned anew: what is so now is so until the job ends.
-  if (earlier_is_read(*file)) return false;
   const auto failure = failures_.find(id);
   if (failure != failures_.end() && service_.now() < failure->second.next) return false;
   Job job;
   job.file = id;
   job.version = file->newest.version;
-  job.number = ++jobs_made_;
+  job.number = service_.next_id();
   if (!plan(*file, job)) return false;
   if (!service_.pin(id, job.version)) return false;
   step(jobs_.emplace(id, std::move(job)).first->second);
@@ -150,8 +149,8 @@ bool DrainPlanner::plan(const File& file, Job& job) {
     Request& request = open[benefactor];
     request.benefactor = benefactor;
     request.pieces.file = job.file;
-    request.pieces.version = job.version;
-    if (base) request.pieces.base_path = state.path(file);
+    request.pieces.number = job.number;
+    if (base) request.pieces.base_path = job.path = state.path(file);
     request.pieces.pieces.push_back(piece);
     request.bytes += piece.length;
     if (request.bytes >= kRequestBytesMax ||
@@ -196,7 +195,7 @@ bool DrainPlanner::plan(const File& file, Job& job) {
     Request& request = job.requests.emplace_back();
     request.benefactor = any;
     request.pieces.file = job.file;
-    request.pieces.version = job.version;
+    request.pieces.number = job.number;
   }
   return true;
 }
@@ -214,14 +213,19 @@ DrainPlanner::Job* DrainPlanner::job_of(FileId file, std::uint64_t number) {
 /// May end the job.
 void DrainPlanner::step(Job& job) {
   if (job.phase == Phase::kPieces) {
-    if (!current(job)) return end_job(job.file, false, "has a newer version");
+    if (!current(job)) return end_job(job, false, "has a newer version");
     if (job.done == job.requests.size()) {
       job.phase = Phase::kWaitsForName;
     } else {
       return send_pieces(job);
     }
   }
-  if (job.phase == Phase::kWaitsForName) finish(job);
+  if (job.phase == Phase::kWaitsForName) return finish(job);
+  if (job.phase != Phase::kLost) return;
+  // Asked again at the same benefactor, which does one after the other; given up when it cannot be
+  // done any more.
+  if (service_.peer_of(job.finisher) != nullptr) return send_finish(job);
+  if (service_.now() >= job.late) end_job(job, true, "was not answered");
 }
 
 Duration DrainPlanner::deadline_for(std::uint64_t bytes) const {
@@ -238,32 +242,39 @@ void DrainPlanner::send_pieces(Job& job) {
     Request& request = job.requests[i];
     if (request.sent || in_flight_[request.benefactor] >= kPerBenefactor) continue;
     rpc::Peer* peer = service_.peer_of(request.benefactor);
-    if (peer == nullptr) return end_job(job.file, true, "waits for a benefactor that is silent");
+    if (peer == nullptr) return end_job(job, true, "waits for a benefactor that is silent");
     request.sent = true;
+    ++job.unanswered;
+    const Duration deadline = deadline_for(request.bytes * kPerBenefactor);
     ++in_flight_[request.benefactor];
-    peer->call(std::move(request.pieces), deadline_for(request.bytes * kPerBenefactor),
-               [this, alive = service_.alive(), file = job.file, number = job.number, i,
-                benefactor = request.benefactor](rpc::Answer answer) {
+    peer->call(std::move(request.pieces), deadline,
+               [this, alive = service_.alive(), file = job.file, number = job.number,
+                benefactor = request.benefactor,
+                late = service_.now() + deadline + kTransit](const rpc::Answer& answer) {
                  if (alive.expired()) return;
                  --in_flight_[benefactor];
+                 Job* sent = job_of(file, number);
                  if (!answer && lost_on_the_way(answer)) {
                    parked_[benefactor] = service_.now() + kParked;
+                   if (sent != nullptr) sent->late = std::max(sent->late, late);
                  }
-                 pieces_done(file, number, i, std::move(answer));
+                 if (sent != nullptr) pieces_done(*sent, answer);
                });
   }
 }
 
-void DrainPlanner::pieces_done(FileId file, std::uint64_t number, std::size_t, rpc::Answer answer) {
-  Job* job = job_of(file, number);
-  if (job == nullptr) return;
-  const auto* reply = answer ? std::get_if<msg::DrainPieces::Reply>(&*answer) : nullptr;
-  if (reply == nullptr) {
-    return end_job(file, true, answer ? "was answered wrongly" : answer.error().error.where);
+void DrainPlanner::pieces_done(Job& job, const rpc::Answer& answer) {
+  --job.unanswered;
+  if (job.phase == Phase::kEnding) {
+    if (job.unanswered == 0) close_job(job.file);
+    return;
   }
-  if (!reply->corrupt.empty()) return end_job(file, true, "has chunks that fail their checksum");
-  ++job->done;
-  step(*job);
+  if (!answer) return fail_job(job, answer);
+  const auto* reply = std::get_if<msg::DrainPieces::Reply>(&*answer);
+  if (reply == nullptr) return end_job(job, true, "was answered wrongly");
+  if (!reply->corrupt.empty()) return end_job(job, true, "has chunks that fail their checksum");
+  ++job.done;
+  step(job);
   run();
 }
 
@@ -279,15 +290,20 @@ bool DrainPlanner::blocked_by_mirror(const File& file) const {
 }
 
 void DrainPlanner::finish(Job& job) {
-  if (!current(job)) return end_job(job.file, false, "has a newer version");
+  if (!current(job)) return end_job(job, false, "has a newer version");
   const File& file = *service_.state().file(job.file);
-  if (blocked_by_mirror(file)) return;
+  if (!may_name() || blocked_by_mirror(file)) return;
   // Two files that had the same name one after the other: the later one waits for its turn.
   const std::string path = service_.state().path(file);
   for (const auto& [id, other] : jobs_) {
-    const bool naming = other.phase == Phase::kFinishing || other.phase == Phase::kRecording;
-    if (id != job.file && naming && other.finishing_as == path) return;
+    const bool naming = other.phase == Phase::kSettingAside || other.phase == Phase::kFinishing ||
+                        other.phase == Phase::kLost || other.phase == Phase::kRecording;
+    if (id != job.file && naming && other.path == path) return;
   }
+  job.path = path;
+  job.finisher = job.requests.front().benefactor;
+  // No earlier version is pinned anew: once they are set aside, none is left.
+  if (service_.state().older_needs_name(file)) return set_aside(job);
   if (job.recorded) return send_finish(job);
   // Recorded first: should the manager end now, it knows that the name may be there. And what comes
   // before this record, the version's commit above all, is durable then.
@@ -296,21 +312,49 @@ void DrainPlanner::finish(Job& job) {
                    [this, file = job.file, number = job.number](const Result<Outcome>& outcome) {
                      Job* started = job_of(file, number);
                      if (started == nullptr) return;
-                     if (!outcome) return end_job(file, true, "could not be recorded");
-                     started->phase = Phase::kWaitsForName;
+                     if (!outcome) return end_job(*started, true, "could not be recorded");
                      started->recorded = true;
-                     step(*started);
+                     started->phase = Phase::kWaitsForName;
+                     // Asked again: a rename may have come in the meantime.
+                     finish(*started);
                    });
 }
 
+/// Readers have the version that is about to lose its name.
+void DrainPlanner::set_aside(Job& job) {
+  rpc::Peer* peer = service_.peer_of(job.finisher);
+  if (peer == nullptr) return end_job(job, true, "waits for a benefactor that is silent");
+  job.phase = Phase::kSettingAside;
+  msg::MirrorChange change;
+  change.kind = msg::MirrorKind::kSetAside;
+  change.path = job.path;
+  change.file = job.file;
+  change.number = service_.next_id();
+  const Time late = service_.now() + limits::kCallDeadline + kTransit;
+  peer->call(change, limits::kCallDeadline,
+             [this, alive = service_.alive(), file = job.file, number = job.number,
+              aside = change.number, late](const rpc::Answer& answer) {
+               if (alive.expired()) return;
+               if (!answer) garbage_[{file, aside}] = late;
+               Job* job_now = job_of(file, number);
+               if (job_now == nullptr) return;
+               if (!answer) return fail_job(*job_now, answer);
+               asides_.emplace(file, aside);
+               service_.set_older_aside(file, aside);
+               job_now->phase = Phase::kWaitsForName;
+               finish(*job_now);
+             });
+}
+
 void DrainPlanner::send_finish(Job& job) {
-  const File& file = *service_.state().file(job.file);
-  rpc::Peer* peer = service_.peer_of(job.requests.front().benefactor);
-  if (peer == nullptr) return end_job(job.file, true, "waits for a benefactor that is silent");
+  rpc::Peer* peer = service_.peer_of(job.finisher);
+  const File* file = service_.state().file(job.file);
+  const VersionData* version = service_.state().version(job.file, job.version);
+  if (peer == nullptr) return end_job(job, true, "waits for a benefactor that is silent");
   job.phase = Phase::kFinishing;
-  job.finishing_as = service_.state().path(file);
-  peer->call(msg::DrainFinish{job.file, job.version, job.finishing_as, file.newest.size_bytes,
-                              file.mode, file.uid, file.gid, file.newest.mtime_ns},
+  job.late = service_.now() + limits::kOperationDeadline + kTransit;
+  peer->call(msg::DrainFinish{job.file, job.number, job.path, version->size_bytes, file->mode,
+                              file->uid, file->gid, version->mtime_ns},
              limits::kOperationDeadline,
              [this, alive = service_.alive(), id = job.file,
               number = job.number](const rpc::Answer& answer) {
@@ -321,67 +365,151 @@ void DrainPlanner::send_finish(Job& job) {
 void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer& answer) {
   Job* job = job_of(file, number);
   if (job == nullptr) return;
-  if (!answer) return end_job(file, true, answer.error().error.where);
+  if (!answer) {
+    if (!lost_on_the_way(answer)) return fail_job(*job, answer);
+    job->phase = Phase::kLost;
+    return;
+  }
+  jobs_max_ = std::min(2 * jobs_max_, kJobsMax);
   // A record of what has no name any more could not be applied again after a restart.
-  if (!current(*job)) return end_job(file, false, "was removed or has a newer version");
+  if (!current(*job)) return end_job(*job, false, "was removed or has a newer version");
   job->phase = Phase::kRecording;
   service_.execute(Drained{file, job->version},
                    [this, file, number](const Result<Outcome>& outcome) {
-                     if (job_of(file, number) == nullptr) return;
+                     Job* recorded = job_of(file, number);
+                     if (recorded == nullptr) return;
                      // Stale: it has a newer version, which is drained in its turn.
                      const bool failed = !outcome && outcome.error().code != Code::kStale &&
                                          outcome.error().code != Code::kNotFound;
-                     end_job(file, failed, "could not be recorded");
+                     end_job(*recorded, failed, "could not be recorded");
                      service_.file_changed(file, {});
                      run();
                    });
 }
 
-void DrainPlanner::end_job(FileId id, bool failed, const char* why) {
+void DrainPlanner::fail_job(Job& job, const rpc::Answer& answer) {
+  const Error& error = answer.error().error;
+  // There is no room for the temporary files of that many at once.
+  if (error.os_errno == ENOSPC || error.os_errno == EDQUOT) {
+    jobs_max_ = std::max<std::size_t>(std::min(jobs_max_, jobs_.size()) / 2, 1);
+  }
+  end_job(job, true, error.where);
+}
+
+/// The job goes when all that it asked for was answered: its temporary file must not come back.
+void DrainPlanner::end_job(Job& job, bool failed, const char* why) {
+  job.phase = Phase::kEnding;
+  job.failed = failed;
+  job.why = why;
+  if (job.unanswered == 0) close_job(job.file);
+}
+
+void DrainPlanner::close_job(FileId id) {
   const auto found = jobs_.find(id);
   const Job job = std::move(found->second);
   jobs_.erase(found);
   const File* file = service_.state().file(id);
   const bool newest = file != nullptr && file->parent && file->newest.version == job.version;
-  if (failed && newest) {
+  if (job.failed && newest) {
     Failure& failure = failures_[id];
     const Duration wait =
         std::min<Duration>(kBackOffLast, kBackOffFirst * (1U << failure.attempts));
     failure.attempts = std::min(failure.attempts + 1, 10U);
     failure.next = service_.now() + wait;
-    log::warning("{} {} and is not drained; it is tried again", service_.state().path(*file), why);
+    log::warning("{} {} and is not drained; it is tried again", service_.state().path(*file),
+                 job.why);
   } else {
     failures_.erase(id);
-    if (!newest) drop_temporary(id, job.version);
   }
+  if (job.failed || !newest) garbage_[{id, job.number}] = job.late;
   service_.unpin(id, job.version);
+  drop_temporaries();
 }
 
-void DrainPlanner::drop_temporary(FileId file, Version version) {
-  rpc::Peer* peer = service_.some_benefactor();
-  if (peer == nullptr) return;  // the next pool's start removes it
-  msg::MirrorChange change;
-  change.kind = msg::MirrorKind::kDropTemporary;
-  change.file = file;
-  change.version = version;
-  peer->call(change, limits::kCallDeadline, [](const rpc::Answer&) {});
+void DrainPlanner::drop_temporaries() {
+  for (auto& [which, when] : garbage_) {
+    if (service_.now() < when) continue;
+    const auto benefactor = service_.some_benefactor();
+    if (!benefactor) return;
+    msg::MirrorChange change;
+    change.kind = msg::MirrorKind::kDropTemporary;
+    change.file = which.first;
+    change.number = which.second;
+    when = service_.now() + limits::kCallDeadline + kTransit;
+    service_.peer_of(*benefactor)
+        ->call(change, limits::kCallDeadline,
+               [this, alive = service_.alive(), key = which](const rpc::Answer& answer) {
+                 if (!alive.expired() && answer) garbage_.erase(key);
+               });
+  }
+}
+
+void DrainPlanner::drop_unused_asides() {
+  std::erase_if(asides_, [this](const auto& aside) {
+    if (service_.state().is_aside(aside.first, aside.second)) return false;
+    garbage_[aside] = {};
+    return true;
+  });
 }
 
 // ---- names ------------------------------------------------------------------------------------
 
+/// A restarted manager's first change of names waits until nobody is left who may still do what the
+/// manager before it has asked for.
+bool DrainPlanner::may_name() {
+  if (service_.now() >= names_from_) return true;
+  const auto& known = service_.state().benefactors();
+  const bool all = std::all_of(known.begin(), known.end(), [this](const auto& record) {
+    return service_.peer_of(record.first) != nullptr;
+  });
+  if (!all) return false;
+  names_from_ = service_.now();
+  if (!garbage_.empty() && !garbage_.begin()->first.first) garbage_.begin()->second = names_from_;
+  return true;
+}
+
+bool DrainPlanner::is_path_in_use(const msg::MirrorChange& change) const {
+  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+    const Job& job = entry.second;
+    const bool uses = job.phase == Phase::kSettingAside || job.phase == Phase::kFinishing ||
+                      job.phase == Phase::kLost || job.phase == Phase::kRecording ||
+                      job.phase == Phase::kPieces;  // of what it has in common with the drained one
+    return uses && !job.path.empty() && concerns(change, job.file, job.path);
+  });
+}
+
+/// True when nobody has open what the change would keep for readers.
+bool DrainPlanner::skip_mirror(std::uint64_t sequence, const msg::MirrorChange& change) {
+  if (change.kind != msg::MirrorKind::kSetAside) return false;
+  if (service_.state().is_aside(change.file, change.number)) return false;
+  service_.execute(Mirrored{sequence}, [](const Result<Outcome>&) {});
+  return true;
+}
+
+/// Changes go to any benefactor. But one whose answer was lost may still be done: it is asked for
+/// again at the same one, which does one after the other, until it cannot be done any more.
+rpc::Peer* DrainPlanner::mirror_peer() {
+  if (service_.now() >= mirror_late_) {
+    const auto benefactor = service_.some_benefactor();
+    if (!benefactor) return nullptr;
+    mirror_at_ = *benefactor;
+  }
+  return service_.peer_of(mirror_at_);
+}
+
 void DrainPlanner::run_mirror() {
   const auto& queue = service_.state().mirror_queue();
-  if (mirror_in_flight_ || queue.empty() || service_.now() < mirror_next_) return;
+  if (mirror_in_flight_) return;
+  while (!queue.empty() && skip_mirror(queue.begin()->first, queue.begin()->second)) {
+  }
+  if (queue.empty() || service_.now() < mirror_next_ || !may_name()) return;
   const auto& [sequence, change] = *queue.begin();
   // What is not durable may not have happened after a restart; its file would be gone all the same.
-  if (!service_.mirror_is_durable(sequence)) return;
-  for (const auto& [id, job] : jobs_) {
-    if (job.phase != Phase::kFinishing && job.phase != Phase::kRecording) continue;
-    if (concerns(change, id, job.finishing_as)) return;
-  }
-  rpc::Peer* peer = service_.some_benefactor();
+  if (!service_.mirror_is_durable(sequence) || is_path_in_use(change)) return;
+  rpc::Peer* peer = mirror_peer();
   if (peer == nullptr) return;
   mirror_in_flight_ = true;
+  mirror_late_ = service_.now() + limits::kCallDeadline + kTransit;
   peer->call(change, limits::kCallDeadline,
              [this, alive = service_.alive(), number = sequence](const rpc::Answer& answer) {
                if (!alive.expired()) mirrored(number, answer);
@@ -389,19 +517,24 @@ void DrainPlanner::run_mirror() {
 }
 
 void DrainPlanner::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
+  const bool lost = !answer && lost_on_the_way(answer);
+  if (!lost) mirror_late_ = {};
+  const msg::MirrorChange& change = service_.state().mirror_queue().at(sequence);
+  if (answer && change.kind == msg::MirrorKind::kSetAside) {
+    asides_.emplace(change.file, change.number);
+  }
   if (!answer) {
-    if (!lost_on_the_way(answer)) ++mirror_attempts_;
-    const auto change = service_.state().mirror_queue().find(sequence);
+    if (!lost) ++mirror_attempts_;
     // A file that was not moved would be looked for, and given up from memory, under a wrong name.
-    const bool moves = change->second.kind == msg::MirrorKind::kRename ||
-                       change->second.kind == msg::MirrorKind::kExchange;
-    if (mirror_attempts_ < kMirrorAttempts || moves) {
+    const bool moves =
+        change.kind == msg::MirrorKind::kRename || change.kind == msg::MirrorKind::kSetAside;
+    if (lost || mirror_attempts_ < kMirrorAttempts || moves) {
       mirror_in_flight_ = false;
       mirror_next_ = service_.now() + kBackOffFirst;
       return;
     }
-    log::error("a change of {} could not be repeated in the drain directory: {} {}",
-               change->second.path, describe(answer.error().error), answer.error().detail);
+    log::error("a change of {} could not be repeated in the drain directory: {} {}", change.path,
+               describe(answer.error().error), answer.error().detail);
   }
   mirror_attempts_ = 0;
   // The next change waits until this one cannot be repeated any more.
@@ -409,6 +542,7 @@ void DrainPlanner::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
     if (alive.expired()) return;
     mirror_in_flight_ = false;
     run();
+    service_.retry_maps();
   });
 }
 

@@ -27,7 +27,7 @@ struct File;
 /// Limits: kJobsMax files at once, kPerBenefactor requests at each benefactor.
 class DrainPlanner {
  public:
-  explicit DrainPlanner(Service& service) : service_(service) {}
+  explicit DrainPlanner(Service& service);
   /// A pool that begins with nothing (`fresh`) takes over what its drain directory has.
   Status start(bool fresh);
   void run();
@@ -35,9 +35,21 @@ class DrainPlanner {
   void hurry(FileId below);
   msg::DrainNow::Reply pending(FileId below) const;
   DrainState state_of(FileId file) const;
+  /// True while the drain directory may have the file's earlier content elsewhere than under its
+  /// name.
+  bool moves(const File& file) const { return blocked_by_mirror(file); }
 
  private:
-  enum class Phase : std::uint8_t { kPieces, kWaitsForName, kStarting, kFinishing, kRecording };
+  enum class Phase : std::uint8_t {
+    kPieces,
+    kWaitsForName,
+    kSettingAside,
+    kStarting,
+    kFinishing,
+    kLost,  ///< it is not known whether it has its name: asked again
+    kRecording,
+    kEnding,  ///< has failed, or is not wanted any more; some answers are still to come
+  };
   struct Request {
     BenefactorId benefactor;
     msg::DrainPieces pieces;
@@ -47,13 +59,18 @@ class DrainPlanner {
   struct Job {
     FileId file;
     Version version = 0;
-    std::uint64_t number = 0;  ///< tells answers to an earlier job of the same file
+    std::uint64_t number = 0;  ///< of its temporary file, and of no other attempt
     Phase phase = Phase::kPieces;
     std::vector<Request> requests;
     std::size_t done = 0;
+    std::size_t unanswered = 0;
+    Time late{};  ///< until then a benefactor that was lost may still do what it was asked
     bool recorded = false;  ///< that it is about to get its name
-    std::string finishing_as;
+    std::string
+        path;  ///< what it reads or gets under that name: it must not change in the meantime
     BenefactorId finisher;
+    bool failed = false;
+    const char* why = nullptr;
   };
   struct Failure {
     std::uint32_t attempts = 0;
@@ -65,19 +82,26 @@ class DrainPlanner {
   bool plan(const File& file, Job& job);
   void step(Job& job);
   void send_pieces(Job& job);
-  void pieces_done(FileId file, std::uint64_t number, std::size_t request, rpc::Answer answer);
+  void pieces_done(Job& job, const rpc::Answer& answer);
   void finish(Job& job);
+  void set_aside(Job& job);
   void send_finish(Job& job);
   void finished(FileId file, std::uint64_t number, const rpc::Answer& answer);
-  void end_job(FileId file, bool failed, const char* why);
-  void drop_temporary(FileId file, Version version);
+  void fail_job(Job& job, const rpc::Answer& answer);
+  void end_job(Job& job, bool failed, const char* why);
+  void close_job(FileId file);
+  void drop_temporaries();
+  void drop_unused_asides();
   bool current(const Job& job) const;
   bool blocked_by_mirror(const File& file) const;
-  bool earlier_is_read(const File& file) const;
+  bool is_path_in_use(const msg::MirrorChange& change) const;
   Job* job_of(FileId file, std::uint64_t number);
   Duration deadline_for(std::uint64_t bytes) const;
 
+  bool may_name();
   void run_mirror();
+  bool skip_mirror(std::uint64_t sequence, const msg::MirrorChange& change);
+  rpc::Peer* mirror_peer();
   void mirrored(std::uint64_t sequence, const rpc::Answer& answer);
 
   Service& service_;
@@ -86,12 +110,19 @@ class DrainPlanner {
   std::map<BenefactorId, Time> parked_;
   std::map<BenefactorId, std::uint32_t> in_flight_;
   std::set<FileId> hurried_;
-  std::uint64_t jobs_made_ = 0;
+  std::size_t jobs_max_;  ///< less while the drain directory is short of space
+  /// Temporary files to be dropped, and when.
+  std::map<std::pair<FileId, std::uint64_t>, Time> garbage_;
+  std::set<std::pair<FileId, std::uint64_t>> asides_;  ///< that readers may need
   bool running_ = false;
+  /// Until then benefactors that have not come back may still do what an earlier manager asked.
+  Time names_from_{};
 
   bool mirror_in_flight_ = false;
   std::uint32_t mirror_attempts_ = 0;
   Time mirror_next_{};
+  BenefactorId mirror_at_;
+  Time mirror_late_{};  ///< until then nobody but mirror_at_ may be asked
 };
 
 }  // namespace stdchk::manager

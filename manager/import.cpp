@@ -15,7 +15,6 @@
 namespace stdchk::manager {
 namespace {
 
-constexpr const char* kTemporaries = ".stdchk-drain";
 constexpr std::uint64_t kFirstId = 2;
 
 std::int64_t nanoseconds(const timespec& time) {
@@ -63,7 +62,7 @@ class Import {
   Status run(const std::string& path, FileId directory) {
     STDCHK_ASSIGN(const std::vector<std::string> names, names_in(path));
     for (const std::string& name : names) {
-      if (directory == kRootFile && name == kTemporaries) {
+      if (directory == kRootFile && name == msg::kTemporaryFolder) {
         remove_temporaries(path + "/" + name);
         continue;
       }

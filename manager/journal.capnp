@@ -168,7 +168,7 @@ struct RestoreMirror {
   path @2 :Data;
   otherPath @3 :Data;
   file @4 :UInt64;
-  version @5 :UInt64;
+  number @5 :UInt64;
   mode @6 :UInt32;
   uid @7 :UInt32;
   gid @8 :UInt32;

@@ -373,7 +373,7 @@ void write(wire::Command::Builder to, const RestoreMirror& from) {
   out.setPath(data(from.change.path));
   out.setOtherPath(data(from.change.other_path));
   out.setFile(from.change.file.value);
-  out.setVersion(from.change.version);
+  out.setNumber(from.change.number);
   out.setMode(from.change.mode);
   out.setUid(from.change.uid);
   out.setGid(from.change.gid);
@@ -381,7 +381,7 @@ void write(wire::Command::Builder to, const RestoreMirror& from) {
 }
 RestoreMirror read(wire::RestoreMirror::Reader from) {
   if (from.getKind() < static_cast<std::uint8_t>(msg::MirrorKind::kRename) ||
-      from.getKind() > static_cast<std::uint8_t>(msg::MirrorKind::kExchange)) {
+      from.getKind() > static_cast<std::uint8_t>(msg::MirrorKind::kSetAside)) {
     corrupt();
   }
   RestoreMirror to;
@@ -390,7 +390,7 @@ RestoreMirror read(wire::RestoreMirror::Reader from) {
   to.change.path = text(from.getPath());
   to.change.other_path = text(from.getOtherPath());
   to.change.file.value = from.getFile();
-  to.change.version = from.getVersion();
+  to.change.number = from.getNumber();
   to.change.mode = from.getMode();
   to.change.uid = from.getUid();
   to.change.gid = from.getGid();

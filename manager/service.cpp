@@ -102,6 +102,7 @@ void Service::tick() {
   drain_->run();
   compactor_->run();
   retry_waiting();
+  retry_maps();
   if (journal_.wants_snapshot()) take_snapshot();
   ticker_ = reactor_.schedule_after(kTick, [this] { tick(); });
 }
@@ -199,14 +200,14 @@ rpc::Peer* Service::peer_of(BenefactorId benefactor) {
   return found == benefactors_.end() ? nullptr : found->second.peer;
 }
 
-rpc::Peer* Service::some_benefactor() {
+std::optional<BenefactorId> Service::some_benefactor() {
   for (std::size_t i = 0; i < benefactors_.size(); ++i) {
     auto at = benefactors_.upper_bound(BenefactorId{last_benefactor_});
     if (at == benefactors_.end()) at = benefactors_.begin();
     last_benefactor_ = at->first.value;
-    if (at->second.peer != nullptr) return at->second.peer;
+    if (at->second.peer != nullptr) return at->first;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 Attributes Service::attributes(const File& file, const VersionData& version) const {

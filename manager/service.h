@@ -104,15 +104,20 @@ class Service final : public transport::AcceptHandler {
   bool live(ChunkIndex chunk) const;
   Status pin(FileId file, Version version) { return state_.pin(file, version); }
   void unpin(FileId file, Version version);
+  void set_older_aside(FileId file, std::uint64_t number) { state_.set_older_aside(file, number); }
   void hold(ChunkIndex chunk) { state_.hold(chunk); }
   void release(ChunkIndex chunk);
-  /// Any live benefactor, another one each time; none: nullptr.
-  rpc::Peer* some_benefactor();
+  /// Any live benefactor, another one each time.
+  std::optional<BenefactorId> some_benefactor();
+  /// A number that was never used: the epoch is in its upper bits.
+  std::uint64_t next_id() { return (state_.epoch().value << 40) | ++last_id_; }
   /// True when the command that made this change of the mirror queue survives a crash.
   bool mirror_is_durable(std::uint64_t change);
   rpc::Peer* peer_of(BenefactorId benefactor);
   bool session_open(FileId file) const { return users_.count(file) > 0; }
   void file_changed(FileId file, ClientId except);
+  /// Requests for maps that wait for the drain directory are looked at again.
+  void retry_maps();
   /// Expires when the service stops: callbacks check it first.
   std::weak_ptr<int> alive() const { return alive_; }
 
@@ -126,7 +131,6 @@ class Service final : public transport::AcceptHandler {
   void take_snapshot();
   template <class MakeReply>
   void change(Command command, const Call& call, MakeReply make_reply);
-  std::uint64_t next_id() { return (state_.epoch().value << 40) | ++last_id_; }
   Attributes attributes(const File& file, const VersionData& version) const;
   Attributes attributes(const File& file) const { return attributes(file, file.newest); }
   /// Without an id when the file has gone.
@@ -187,6 +191,7 @@ class Service final : public transport::AcceptHandler {
   void serve(ClientRecord& client, const msg::CloseSession& request, const Call& call);
   void serve(ClientRecord& client, const msg::GetMap& request, const Call& call);
   void serve(ClientRecord& client, const msg::Unpin& request, const Call& call);
+  std::optional<std::string> drained_path(const File& file, const VersionData& version) const;
   Result<const File*> file_to_open(ClientRecord& client, const msg::OpenSession& request,
                                    bool& created);
   void find_similar(const File& file, SessionRecord& session);
@@ -196,17 +201,18 @@ class Service final : public transport::AcceptHandler {
   void choose_stripe(SessionRecord& session, const std::vector<BenefactorId>& avoid);
   std::uint64_t fair_share(const SessionRecord& session) const;
   std::vector<Grant> grants(SessionRecord& session, std::uint64_t want_bytes,
-                            const std::vector<BenefactorId>& avoid);
+                            std::uint64_t unit_bytes, const std::vector<BenefactorId>& avoid);
+  std::uint64_t unit_of(std::uint64_t unit_bytes) const;
   void give_back(SessionRecord& session, GrantId grant, bool clean);
   void retry_waiting();
-  bool make_room(SessionId asking, std::uint64_t want_bytes);
+  bool make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_t unit_bytes);
   bool evict(std::uint64_t want_bytes);
 
   // service_commit.cpp
   using Carved = std::vector<std::pair<GrantRecord*, Range>>;
   Status resolve(SessionRecord& session, ChunkMap& written, Carved& carved);
-  Status resolve_chunk(SessionRecord& session, Chunk& chunk, const std::set<Extent>& of_file,
-                       Carved& carved);
+  Status resolve_chunk(SessionRecord& session, Chunk& chunk,
+                       const std::map<Extent, std::uint32_t>& of_file, Carved& carved);
   std::uint32_t conflicts(const SessionRecord& session, const ChunkMap& written) const;
   void commit_last(ClientRecord& client, SessionRecord& session, const msg::Commit& request,
                    const Call& call);
@@ -257,6 +263,12 @@ class Service final : public transport::AcceptHandler {
     Call call;
   };
   std::deque<Waiting> waiting_;  ///< for space
+  struct WaitingMap {
+    ClientId client;
+    msg::GetMap request;
+    Call call;
+  };
+  std::deque<WaitingMap> waiting_maps_;  ///< for changes of the drain directory
   std::deque<msg::ListAborted::Entry> aborted_;
   std::uint64_t requests_served_ = 0;
   std::uint64_t last_benefactor_ = 0;

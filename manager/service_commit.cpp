@@ -14,8 +14,8 @@ constexpr std::size_t kPartSlicesMax = std::size_t{1} << 24;  // waiting for the
 
 /// Rule M1: the chunk lies in a grant of this session, or the pool has it. Named chunks that the
 /// pool has, as many clients may have written them by now, take the pool's copies.
-Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk, const std::set<Extent>& of_file,
-                              Carved& carved) {
+Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk,
+                              const std::map<Extent, std::uint32_t>& of_file, Carved& carved) {
   if (chunk.length == 0 || chunk.length > limits::kChunkBytesMax || chunk.copies.empty()) {
     return fail(Code::kInvalidArgument, "commit");
   }
@@ -25,8 +25,9 @@ Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk, const std::s
       chunk = state_.chunks().get(found);
       return {};
     }
-  } else if (of_file.count(chunk.copies.front()) > 0) {
-    return {};
+  } else if (const auto had = of_file.find(chunk.copies.front()); had != of_file.end()) {
+    // The extent is as long as it was written: slices of more would show its neighbour's bytes.
+    return had->second == chunk.length ? Status{} : fail(Code::kInvalidArgument, "commit");
   }
   const std::uint64_t bytes = extent_bytes(chunk.length);
   for (const Extent& copy : chunk.copies) {
@@ -58,14 +59,15 @@ Status Service::resolve(SessionRecord& session, ChunkMap& written, Carved& carve
   if (std::find(named.begin(), named.end(), false) != named.end()) {
     return fail(Code::kInvalidArgument, "commit");
   }
-  std::set<Extent> of_file;
+  std::map<Extent, std::uint32_t> of_file;  ///< its chunks without names, and their lengths
   const VersionData& newest = state_.file(session.file)->newest;
   const bool unnamed = std::any_of(written.chunks.begin(), written.chunks.end(),
                                    [](const Chunk& chunk) { return !chunk.name.is_named(); });
   if (unnamed) {
     for (const PackedSlice& slice : newest.slices) {
       const Chunk chunk = state_.chunks().get(slice.chunk);
-      if (!chunk.name.is_named()) of_file.insert(chunk.copies.begin(), chunk.copies.end());
+      if (chunk.name.is_named()) continue;
+      for (const Extent& copy : chunk.copies) of_file.emplace(copy, chunk.length);
     }
   }
   // Equal chunks of one commit become one: the first one's extent is used, the others' go back.

@@ -7,6 +7,7 @@
 #include "core/image_name.h"
 #include "core/limits.h"
 #include "manager/compactor.h"
+#include "manager/drain_planner.h"
 #include "manager/service.h"
 
 namespace stdchk::manager {
@@ -105,7 +106,8 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   reply.session = id;
   reply.created = created;
   reply.attributes = attributes(file);
-  if (request.want_bytes > 0) reply.grants = grants(session, request.want_bytes, {});
+  if (request.want_bytes > 0)
+    reply.grants = grants(session, request.want_bytes, 0, {});
   reply.similar_file = session.similar;
   reply.similar_version = session.similar_version;
   call.answer(std::move(reply));
@@ -145,10 +147,21 @@ std::uint64_t Service::fair_share(const SessionRecord& session) const {
   return free_bytes / (2 * writers);
 }
 
+/// The shortest range that is worth a grant: what the client's chunk takes, which may be larger or
+/// smaller than the pool's.
+std::uint64_t Service::unit_of(std::uint64_t unit_bytes) const {
+  const std::uint64_t most = extent_bytes(limits::kChunkBytesMax);
+  const std::uint64_t unit = std::min(unit_bytes, most);
+  if (unit == 0) return extent_bytes(config_.pool.chunk_bytes);
+  return (unit + limits::kExtentAlignment - 1) / limits::kExtentAlignment *
+         limits::kExtentAlignment;
+}
+
 std::vector<Grant> Service::grants(SessionRecord& session, std::uint64_t want_bytes,
+                                   std::uint64_t unit_bytes,
                                    const std::vector<BenefactorId>& avoid) {
   std::vector<Grant> out;
-  const std::uint64_t unit = extent_bytes(config_.pool.chunk_bytes);
+  const std::uint64_t unit = unit_of(unit_bytes);
   const std::uint64_t most = limits::kGrantBytesDefault / unit * unit;
   choose_stripe(session, avoid);
   want_bytes = std::min(
@@ -191,10 +204,11 @@ void Service::place_when_possible(ClientId, SessionId id, msg::Place request, co
   SessionRecord& session = sessions_.at(id);
   msg::Place::Reply reply;
   if (request.want_bytes > 0) {
-    reply.grants = grants(session, request.want_bytes, request.avoid);
+    reply.grants = grants(session, request.want_bytes, request.unit_bytes, request.avoid);
     if (reply.grants.empty()) {
       // Given up, moved or fenced space comes later; until then the request waits.
-      if (!make_room(id, request.want_bytes) || now() >= call.deadline()) {
+      if (!make_room(id, request.want_bytes, unit_of(request.unit_bytes)) ||
+          now() >= call.deadline()) {
         return call.fail(Code::kNoSpace, "place");
       }
       request.returned.clear();
@@ -229,13 +243,13 @@ void Service::retry_waiting() {
 }
 
 /// True when there may be space soon: something is being given up, moved or made durable.
-bool Service::make_room(SessionId asking, std::uint64_t want_bytes) {
+bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_t unit_bytes) {
   if (!to_free_.empty()) return true;
   bool soon = false;
   for (const auto& [key, fence] : fences_) soon |= peer_of(key.first) != nullptr;
   if (soon) return true;
   if (evict(want_bytes)) return true;
-  if (compactor_->wanted()) return true;
+  if (compactor_->wanted(unit_bytes)) return true;
   // Other writers may give back what they do not use.
   return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     return entry.first != asking && !entry.second.grants.empty();
@@ -337,6 +351,7 @@ void Service::serve(ClientRecord& client, const msg::GetMap& request, const Call
   }
   watchers_.watch(file->parent, client.id, now());
   msg::GetMap::Reply reply;
+  const std::optional<std::string> drained = drained_path(*file, *version);
   reply.attributes = attributes(*file, *version);
   reply.slice_count = version->slices.size();
   if (request.first_slice < reply.slice_count) {
@@ -344,15 +359,52 @@ void Service::serve(ClientRecord& client, const msg::GetMap& request, const Call
   }
   // Chunks without a copy were evicted; an older version in the drain directory has them at the
   // same place. A chunk whose benefactors are gone keeps its dead copies: it is not there.
-  bool evicted = version->drained;
+  bool evicted = false;
   for (Chunk& chunk : reply.page.chunks) {
-    evicted |= chunk.copies.empty();
     const auto dead = [&](const Extent& copy) { return !live(copy); };
     const bool any = !std::all_of(chunk.copies.begin(), chunk.copies.end(), dead);
     if (any || version->drained) std::erase_if(chunk.copies, dead);
+    evicted |= chunk.copies.empty();
   }
-  if (evicted) reply.drained_path = state_.path(*file);
+  if (evicted && !drained) {
+    // Soon; not answered before, because the path would be another file's.
+    if (now() + limits::kHeartbeatInterval >= call.deadline()) {
+      return call.fail(Code::kBusy, "get map");
+    }
+    waiting_maps_.push_back({client.id, request, call});
+    return;
+  }
+  if (evicted || version->drained) reply.drained_path = drained.value_or("");
   call.answer(std::move(reply));
+}
+
+/// Where the drain directory has what memory does not have of the version; nothing while that is
+/// changing. Whoever opened a file under this path, and is told the same path again afterwards, has
+/// the right file.
+std::optional<std::string> Service::drained_path(const File& file,
+                                                 const VersionData& version) const {
+  if (version.aside != 0) {
+    if (state_.mirror_queue().count(version.aside) > 0) return std::nullopt;
+    return std::string(msg::kTemporaryFolder) + "/" + msg::temporary_name(file.id, version.aside);
+  }
+  if (!file.parent || drain_->moves(file)) return std::nullopt;
+  // An earlier version that was not set aside has nothing under the name that it alone needs.
+  if (&version != &file.newest && !state_.needs_drained(version)) return std::nullopt;
+  return state_.path(file);
+}
+
+/// Asks again for those that wait for the drain directory.
+void Service::retry_maps() {
+  std::deque<WaitingMap> waiting;
+  waiting.swap(waiting_maps_);
+  for (const WaitingMap& one : waiting) {
+    const auto client = clients_.find(one.client);
+    if (client == clients_.end()) {
+      one.call.fail(Code::kFenced, "get map");
+    } else {
+      serve(client->second, one.request, one.call);
+    }
+  }
 }
 
 void Service::serve(ClientRecord& client, const msg::Unpin& request, const Call& call) {

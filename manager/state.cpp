@@ -126,6 +126,26 @@ bool State::is_below(FileId id, FileId ancestor) const {
   return false;
 }
 
+bool State::needs_drained(const VersionData& version) const {
+  return version.drained ||
+         std::any_of(version.slices.begin(), version.slices.end(),
+                     [this](const PackedSlice& slice) { return !chunks_.has_copies(slice.chunk); });
+}
+
+bool State::older_needs_name(const File& file) const {
+  return std::any_of(file.older.begin(), file.older.end(), [this](const auto& older) {
+    return older.second.aside == 0 && needs_drained(older.second);
+  });
+}
+
+bool State::is_aside(FileId id, std::uint64_t number) const {
+  const File* of = file(id);
+  return of != nullptr && (of->newest.aside == number ||
+                           std::any_of(of->older.begin(), of->older.end(), [&](const auto& older) {
+                             return older.second.aside == number;
+                           }));
+}
+
 // ---- what commands share ----------------------------------------------------------------------
 
 File& State::add_file(FileId id, FileType type, std::uint32_t mode, std::uint32_t uid,
@@ -315,6 +335,14 @@ void State::unpin(FileId id, Version number) {
     of->older.erase(number);
   }
   unkeep(id);
+}
+
+void State::set_older_aside(FileId id, std::uint64_t number) {
+  File* of = find(id);
+  if (of == nullptr) return;
+  for (auto& [version, older] : of->older) {
+    if (older.aside == 0 && needs_drained(older)) older.aside = number;
+  }
 }
 
 }  // namespace stdchk::manager

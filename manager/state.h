@@ -29,6 +29,9 @@ struct VersionData {
   bool drained = false;
   bool evicted = false;  ///< a pass of eviction has taken what it could
   std::uint32_t pins = 0;
+  /// Its bytes in the drain directory were set aside under that number; 0: they have the file's
+  /// name. Of versions that something else takes the name from; in memory only.
+  std::uint64_t aside = 0;
   PackedSlices slices;
 };
 
@@ -108,6 +111,11 @@ class State {
   /// From the root, without a leading slash; also of pending files. Empty: it has no name.
   std::string path(const File& file) const;
   bool is_below(FileId file, FileId ancestor) const;
+  /// True when bytes of that version may be wanted from the drain directory.
+  bool needs_drained(const VersionData& version) const;
+  /// True when the file's name is about to go to a newer version, and readers have earlier ones
+  /// that have not been set aside.
+  bool older_needs_name(const File& file) const;
   const ChunkTable& chunks() const { return chunks_; }
   const std::map<BenefactorId, BenefactorRecord>& benefactors() const { return benefactors_; }
   /// Named files by the order of their newest commit.
@@ -131,6 +139,10 @@ class State {
   void unkeep(FileId id);
   Status pin(FileId id, Version version);
   void unpin(FileId id, Version version);
+  /// Earlier versions' bytes in the drain directory are under that number from now on.
+  void set_older_aside(FileId id, std::uint64_t number);
+  /// True when a version's bytes are under that number.
+  bool is_aside(FileId id, std::uint64_t number) const;
   void hold(ChunkIndex chunk) { chunks_.refer(chunk, false); }
   void release(ChunkIndex chunk) { chunks_.release(chunk, false, freed_); }
 
@@ -161,7 +173,9 @@ class State {
   void link(File& file, File& parent, std::string_view name);
   void unlink(File& file);  ///< takes the committed name
   void erase_if_unused(File& file);
-  void mirror(msg::MirrorKind kind, const File& file, std::string path, std::string other = {});
+  msg::MirrorChange& mirror(msg::MirrorKind kind, const File& file, std::string path,
+                            std::string other = {});
+  void set_aside(File& file);
   void mirror_rename(File& file, const std::string& from, const std::string& to,
                      const File* replaced);
   void mirror_exchange(File& a, const std::string& path_a, File& b, const std::string& path_b);

@@ -62,6 +62,7 @@ Result<Outcome> State::run(const RemoveName& command) {
   }
   const FileId id = removed.id;
   if (command.mirror && (removed.in_drain || removed.stale_in_drain)) {
+    set_aside(removed);
     mirror(command.directory ? msg::MirrorKind::kRemoveDirectory : msg::MirrorKind::kUnlink,
            removed, path(removed));
   }
@@ -111,7 +112,10 @@ Result<Outcome> State::run(const RenameName& command) {
 
   const std::string old_path = path(moved);
   const FileId replaced_id = replaced == nullptr ? FileId{} : replaced->id;
-  if (replaced != nullptr) unlink(*replaced);
+  if (replaced != nullptr) {
+    if (command.mirror) set_aside(*replaced);
+    unlink(*replaced);
+  }
   unlink(moved);
   link(moved, *to_parent, command.to_name);
   if (command.mirror) mirror_rename(moved, old_path, path(moved), replaced);
@@ -141,18 +145,29 @@ Result<Outcome> State::exchange(File& from, File& to, const RenameName& command)
   return Outcome{from.id, to.id};
 }
 
-void State::mirror(msg::MirrorKind kind, const File& file, std::string path, std::string other) {
+/// The change gets the next number of the queue, which is its own number too.
+msg::MirrorChange& State::mirror(msg::MirrorKind kind, const File& file, std::string path,
+                                 std::string other) {
   msg::MirrorChange change;
   change.kind = kind;
   change.path = std::move(path);
   change.other_path = std::move(other);
   change.file = file.id;
-  change.version = file.newest.version;
+  change.number = ++mirror_sequence_;
   change.mode = file.mode;
   change.uid = file.uid;
   change.gid = file.gid;
   change.mtime_ns = file.newest.mtime_ns;
-  mirror_queue_.emplace(++mirror_sequence_, std::move(change));
+  return mirror_queue_[mirror_sequence_] = std::move(change);
+}
+
+/// The file loses its name: what it has in the drain directory stays readable for those who have it
+/// open. Whether there are any is known to who carries the change out.
+void State::set_aside(File& file) {
+  if (!file.in_drain || file.type != FileType::kRegular) return;
+  mirror(msg::MirrorKind::kSetAside, file, path(file));
+  if (needs_drained(file.newest)) file.newest.aside = mirror_sequence_;
+  set_older_aside(file.id, mirror_sequence_);
 }
 
 /// A file that was never drained leaves what it replaces in the drain directory until its own drain
@@ -172,7 +187,11 @@ void State::mirror_rename(File& file, const std::string& from, const std::string
 void State::mirror_exchange(File& a, const std::string& path_a, File& b,
                             const std::string& path_b) {
   if (a.in_drain && b.in_drain) {
-    mirror(msg::MirrorKind::kExchange, a, path_a, path_b);
+    // Three renames, because each of them may be repeated; one exchange may not.
+    const std::uint64_t last = mirror_sequence_ + 3;
+    mirror(msg::MirrorKind::kRename, a, path_a).number = last;
+    mirror(msg::MirrorKind::kRename, b, path_b, path_a);
+    mirror(msg::MirrorKind::kRename, a, {}, path_b);
   } else if (a.in_drain) {
     mirror(msg::MirrorKind::kRename, a, path_a, path_b);
   } else if (b.in_drain) {

@@ -99,6 +99,7 @@ Result<Outcome> State::run(const CommitVersion& command) {
     if (replaced != nullptr && replaced != file) {
       replaced_id = replaced->id;
       file->stale_in_drain = replaced->in_drain || replaced->stale_in_drain;
+      if (command.mirror) set_aside(*replaced);
       unlink(*replaced);
       erase_if_unused(*replaced);
     }
@@ -122,6 +123,7 @@ Result<Outcome> State::run(const CommitVersion& command) {
   next.slices.shrink_to_fit();
   next.stored_bytes = covered_bytes(next.slices);
   next.mtime_ns = command.mtime_ns;
+  if (!file->parent) next.aside = file->newest.aside;
   refer(next);
   set_newest(*file, std::move(next));
   file->ctime_ns = command.now_ns;

@@ -40,7 +40,7 @@ STDCHK_WIRE_ENUM(stdchk::FileType, FileType, kRegular, kSymlink);
 STDCHK_WIRE_ENUM(stdchk::DrainState, DrainState, kNone, kFailed);
 STDCHK_WIRE_ENUM(msg::BenefactorState, BenefactorState, kAlive, kGone);
 STDCHK_WIRE_ENUM(msg::XattrMode, XattrMode, kEither, kReplace);
-STDCHK_WIRE_ENUM(msg::MirrorKind, MirrorKind, kRename, kExchange);
+STDCHK_WIRE_ENUM(msg::MirrorKind, MirrorKind, kRename, kSetAside);
 #undef STDCHK_WIRE_ENUM
 // The numbers of both sides are the same ones.
 static_assert(static_cast<int>(FileType::SYMLINK) == static_cast<int>(stdchk::FileType::kSymlink));
@@ -49,8 +49,8 @@ static_assert(static_cast<int>(DrainState::FAILED) ==
 static_assert(static_cast<int>(BenefactorState::GONE) ==
               static_cast<int>(msg::BenefactorState::kGone));
 static_assert(static_cast<int>(XattrMode::REPLACE) == static_cast<int>(msg::XattrMode::kReplace));
-static_assert(static_cast<int>(MirrorKind::EXCHANGE) ==
-              static_cast<int>(msg::MirrorKind::kExchange));
+static_assert(static_cast<int>(MirrorKind::SET_ASIDE) ==
+              static_cast<int>(msg::MirrorKind::kSetAside));
 
 template <class T>
 auto to_wire(const T& value) {

@@ -362,6 +362,7 @@ struct Place {
   std::uint64_t want_bytes = 0;     ///< grants to send along
   std::vector<BenefactorId> avoid;  ///< a write to these has failed
   std::vector<GrantId> returned;    ///< not used and not known to any write in flight
+  std::uint32_t unit_bytes = 0;     ///< the extent that each grant must have room for, at least
   struct Existing {
     std::uint32_t index = 0;  ///< into `chunks` of the request
     Chunk chunk;
@@ -508,12 +509,20 @@ struct DrainPiece {
 /// length) of DrainPieces::base_path instead (an earlier version of the file, drained and evicted).
 inline constexpr std::uint64_t kNoExtent = ~std::uint64_t{0};
 
-/// Writes pieces into the temporary file of (file, version), makes them durable, reads them back
-/// and compares. Answered when done; pieces of one request are at most kMapPageSlicesMax.
+/// The folder of temporary files, in the drain directory, and what the file (file, number) is
+/// called in it.
+inline constexpr const char* kTemporaryFolder = ".stdchk-drain";
+inline std::string temporary_name(FileId file, std::uint64_t number) {
+  return std::to_string(file.value) + "." + std::to_string(number);
+}
+
+/// Writes pieces into the temporary file of (file, number), makes them durable, reads them back
+/// and compares. Answered when done; pieces of one request are at most kMapPageSlicesMax. Each
+/// attempt to drain a file has a number of its own, so that what comes late changes nothing else.
 struct DrainPieces {
   static constexpr const char* kName = "drain pieces";
   FileId file;
-  Version version = 0;
+  std::uint64_t number = 0;
   std::string base_path;  ///< relative to the drain directory; for pieces with kNoExtent only
   std::vector<DrainPiece> pieces;
   struct Reply {
@@ -527,7 +536,7 @@ struct DrainPieces {
 struct DrainFinish {
   static constexpr const char* kName = "drain finish";
   FileId file;
-  Version version = 0;
+  std::uint64_t number = 0;
   std::string path;  ///< relative to the drain directory
   std::uint64_t size_bytes = 0;
   std::uint32_t mode = 0;
@@ -547,8 +556,13 @@ enum class MirrorKind : std::uint8_t {
   kRemoveDirectory = 4,
   kSymlink = 5,
   kAttributes = 6,
-  kDropTemporary = 7,  ///< of (file, version) in `file`, `version`
-  kExchange = 8,
+  /// The temporary file of (file, number). Without a file: all that nobody uses any more, which
+  /// are those of earlier epochs than that of `number`, and those of the mirror queue below its
+  /// number; the epoch is in the upper 24 bits, 0 for the mirror queue.
+  kDropTemporary = 7,
+  /// Gives the file a second name, that of the temporary file (file, number), so that it can be
+  /// read when another one has its path or none has.
+  kSetAside = 8,
 };
 
 /// Repeats a change of the namespace in the drain directory. What is there already is no error.
@@ -556,9 +570,11 @@ struct MirrorChange {
   static constexpr const char* kName = "mirror change";
   MirrorKind kind = MirrorKind::kRename;
   std::string path;
-  std::string other_path;  ///< rename: the new path; symlink: the target
+  /// Rename: the new path; symlink: the target. In a rename an empty path, here or above, is the
+  /// temporary file (file, number).
+  std::string other_path;
   FileId file;
-  Version version = 0;
+  std::uint64_t number = 0;
   std::uint32_t mode = 0;
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;

@@ -453,6 +453,7 @@ struct Place {
   wantBytes @2 :UInt64;
   avoid @3 :List(UInt64);     # benefactors that a write has failed on
   returned @4 :List(UInt64);  # grants that are not used, and known to no write in flight
+  unitBytes @5 :UInt32;       # the extent that each grant must have room for, at least
 }
 struct PlaceWanted {
   name0 @0 :UInt64;
@@ -567,9 +568,9 @@ struct DrainPiece {
   name3 @9 :UInt64;
 }
 struct DrainPieces {
-  # Write into the temporary file of (file, version), make durable, read back, compare.
+  # Write into the temporary file of (file, number), make durable, read back, compare.
   file @0 :UInt64;
-  version @1 :UInt64;
+  number @1 :UInt64;
   pieces @2 :List(DrainPiece);
   basePath @3 :Data;  # relative to the drain directory: where pieces without an extent are read
 }
@@ -580,7 +581,7 @@ struct DrainPiecesReply {
 struct DrainFinish {
   # Give the temporary file its size, attributes and name.
   file @0 :UInt64;
-  version @1 :UInt64;
+  number @1 :UInt64;
   path @2 :Data;  # relative to the drain directory
   sizeBytes @3 :UInt64;
   mode @4 :UInt32;
@@ -597,17 +598,17 @@ enum MirrorKind {
   removeDirectory @4;
   symlink @5;
   attributes @6;
-  dropTemporary @7;  # of (file, version)
-  exchange @8;
+  dropTemporary @7;  # of (file, number)
+  setAside @8;  # another name: that of the temporary file (file, number)
 }
 
 struct MirrorChange {
   # Repeat a change of the namespace in the drain directory.
   kind @0 :MirrorKind;
   path @1 :Data;
-  otherPath @2 :Data;  # rename: the new path; symlink: the target
+  otherPath @2 :Data;  # rename: the new path (empty: the temporary file); symlink: the target
   file @3 :UInt64;
-  version @4 :UInt64;
+  number @4 :UInt64;
   mode @5 :UInt32;
   uid @6 :UInt32;
   gid @7 :UInt32;

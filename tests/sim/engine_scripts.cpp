@@ -553,7 +553,9 @@ void ReaderScript::read_on() {
             self->scene_.complain(fmt::format("bytes: {} at {} cannot be read without faults: {}",
                                               self->name_, self->got_, describe(status.error())));
           }
-          self->accept(status.error(), "read");
+          // What was only on a benefactor that died is lost.
+          const bool lost = status.error().code == Code::kDataLost && self->scene_.deaths;
+          if (!lost || self->must_succeed_) self->accept(status.error(), "read");
           return self->finish({});
         }
         if (*done != length) {

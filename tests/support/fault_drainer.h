@@ -21,11 +21,13 @@ class FaultDrainer final : public benefactor::Drainer {
                                                             Time deadline) override {
     return with_faults([&] { return inner_->write_pieces(request, deadline); });
   }
-  benefactor::Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request) override {
-    return with_faults([&] { return inner_->finish(request); });
+  benefactor::Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request,
+                                                      Time deadline) override {
+    return with_faults([&] { return inner_->finish(request, deadline); });
   }
-  benefactor::Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request) override {
-    return with_faults([&] { return inner_->mirror(request); });
+  benefactor::Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request,
+                                                       Time deadline) override {
+    return with_faults([&] { return inner_->mirror(request, deadline); });
   }
 
  private:

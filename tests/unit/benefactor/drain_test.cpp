@@ -35,7 +35,7 @@ struct Fixture {
   msg::DrainFinish finish_of(const std::string& path, std::uint64_t size) const {
     msg::DrainFinish finish;
     finish.file = FileId{7};
-    finish.version = 3;
+    finish.number = 3;
     finish.path = path;
     finish.size_bytes = size;
     finish.mode = 0640;
@@ -46,6 +46,9 @@ struct Fixture {
   }
   Outcome<msg::DrainPieces::Reply> write(std::vector<msg::DrainPiece> pieces) {
     return drainer.write_pieces({FileId{7}, 3, "", std::move(pieces)}, Time::max());
+  }
+  Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request) {
+    return drainer.finish(request, Time::max());
   }
   std::string temporary() const { return folder / ".stdchk-drain/7.3"; }
 
@@ -69,7 +72,7 @@ TEST_CASE("M6: a drained file appears whole under its name, with its attributes"
   REQUIRE(f.write({f.piece(b, a.length)}));
   CHECK_FALSE(path_exists(f.folder / "app/deep/heat.N1.T2"));
   const auto finish = f.finish_of("app/deep/heat.N1.T2", a.length + b.length);
-  REQUIRE(f.drainer.finish(finish));
+  REQUIRE(f.finish(finish));
 
   const std::string path = f.folder / "app/deep/heat.N1.T2";
   CHECK(read_file(path) == text(content_of(100'000, 1)) + text(content_of(70'001, 2)));
@@ -88,7 +91,7 @@ TEST_CASE("holes stay holes and parts of a chunk go to their place") {
   part.chunk_offset = 100;
   part.length = 4096;
   REQUIRE(f.write({part}));
-  REQUIRE(f.drainer.finish(f.finish_of("sparse", 3 * limits::kMiB)));
+  REQUIRE(f.finish(f.finish_of("sparse", 3 * limits::kMiB)));
   const std::string bytes = read_file(f.folder / "sparse");
   REQUIRE(bytes.size() == 3 * limits::kMiB);
   CHECK(bytes.substr(0, limits::kMiB) == std::string(limits::kMiB, '\0'));
@@ -147,11 +150,11 @@ TEST_CASE("paths that leave the drain directory are refused") {
                            ".stdchk-drain/7.3", ".stdchk-drain"}) {
     CAPTURE(path);
     CHECK_FALSE(split_path(path));
-    CHECK(f.drainer.finish(f.finish_of(path, 0)).error().error.code == Code::kInvalidArgument);
+    CHECK(f.finish(f.finish_of(path, 0)).error().error.code == Code::kInvalidArgument);
     msg::MirrorChange change;
     change.kind = msg::MirrorKind::kUnlink;
     change.path = path;
-    CHECK(f.drainer.mirror(change).error().error.code == Code::kInvalidArgument);
+    CHECK(f.drainer.mirror(change, Time::max()).error().error.code == Code::kInvalidArgument);
   }
   CHECK_FALSE(split_path(std::string(256, 'a')));
   CHECK_FALSE(split_path(std::string("a\0b", 3)));
@@ -166,21 +169,21 @@ TEST_CASE("a symbolic link on the way does not lead out of the drain directory")
   write_file(outside / "victim", "precious");
 
   REQUIRE(f.write({f.piece(f.put(0, 10, 1), 0)}));
-  CHECK_FALSE(f.drainer.finish(f.finish_of("out/file", 10)));
+  CHECK_FALSE(f.finish(f.finish_of("out/file", 10)));
   CHECK_FALSE(path_exists(outside / "file"));
   msg::MirrorChange change;
   change.kind = msg::MirrorKind::kUnlink;
   change.path = "out/victim";
-  CHECK_FALSE(f.drainer.mirror(change));
+  CHECK_FALSE(f.drainer.mirror(change, Time::max()));
   change.kind = msg::MirrorKind::kAttributes;
   change.path = "leaf";
   change.mode = 0;
-  CHECK(f.drainer.mirror(change));
+  CHECK(f.drainer.mirror(change, Time::max()));
   struct stat there {};
   REQUIRE(::stat((outside / "victim").c_str(), &there) == 0);
   CHECK((there.st_mode & 0777) != 0);
   // The name itself may be taken by a link: it is replaced, not followed.
-  REQUIRE(f.drainer.finish(f.finish_of("leaf", 10)));
+  REQUIRE(f.finish(f.finish_of("leaf", 10)));
   CHECK(read_file(outside / "victim") == "precious");
   CHECK(read_file(f.folder / "leaf").size() == 10);
 }
@@ -200,18 +203,18 @@ TEST_CASE("a drain that ends between steps leaves only temporary files and can b
   Stop stop;
   FileDrainer later(f.arena, f.folder.path(), 0, f.clock, stop);
   REQUIRE(later.write_pieces({FileId{7}, 3, "", {f.piece(a, 0), f.piece(b, 1000)}}, Time::max()));
-  REQUIRE(later.finish(f.finish_of("file", 2000)));
+  REQUIRE(later.finish(f.finish_of("file", 2000), Time::max()));
   CHECK(read_file(f.folder / "file") == text(content_of(1000, 1)) + text(content_of(1000, 2)));
 }
 
 TEST_CASE("a finish that is repeated succeeds and one without pieces never makes a file of zeros") {
   Fixture f;
-  CHECK(f.drainer.finish(f.finish_of("file", 1000)).error().error.code == Code::kDrainFailed);
+  CHECK(f.finish(f.finish_of("file", 1000)).error().error.code == Code::kDrainFailed);
   CHECK_FALSE(path_exists(f.folder / "file"));
   REQUIRE(f.write({f.piece(f.put(0, 1000, 1), 0)}));
-  REQUIRE(f.drainer.finish(f.finish_of("file", 1000)));
-  CHECK(f.drainer.finish(f.finish_of("file", 1000)));
-  CHECK_FALSE(f.drainer.finish(f.finish_of("file", 1001)));
+  REQUIRE(f.finish(f.finish_of("file", 1000)));
+  CHECK(f.finish(f.finish_of("file", 1000)));
+  CHECK_FALSE(f.finish(f.finish_of("file", 1001)));
   CHECK(read_file(f.folder / "file") == text(content_of(1000, 1)));
 }
 
@@ -219,7 +222,7 @@ TEST_CASE("pieces that are not in memory any more come from the version drained 
   Fixture f;
   const PlacedChunk chunk = f.put(0, 1000, 1);
   REQUIRE(f.write({f.piece(chunk, 0)}));
-  REQUIRE(f.drainer.finish(f.finish_of("file", 1000)));
+  REQUIRE(f.finish(f.finish_of("file", 1000)));
 
   msg::DrainPieces next{FileId{7}, 4, "file", {f.piece(chunk, 0), f.piece(chunk, 0)}};
   next.pieces[0].extent_offset = msg::kNoExtent;
@@ -240,10 +243,24 @@ TEST_CASE("pieces that are not in memory any more come from the version drained 
   CHECK(f.drainer.write_pieces(next, Time::max()).error().error.os_errno == ENOENT);
 }
 
+TEST_CASE("a finish or a change that comes after its deadline changes no name") {
+  Fixture f;
+  REQUIRE(f.write({f.piece(f.put(0, 1000, 1), 0)}));
+  write_file(f.folder / "other", "precious");
+  f.clock.advance(std::chrono::seconds(5));
+  const Time before = f.clock.now() - std::chrono::seconds(1);
+  CHECK(f.drainer.finish(f.finish_of("other", 1000), before).error().error.code == Code::kDeadline);
+  msg::MirrorChange change;
+  change.kind = msg::MirrorKind::kUnlink;
+  change.path = "other";
+  CHECK(f.drainer.mirror(change, before).error().error.code == Code::kDeadline);
+  CHECK(read_file(f.folder / "other") == "precious");
+}
+
 TEST_CASE("a file without bytes is drained by a request without pieces") {
   Fixture f;
   REQUIRE(f.write({}));
-  REQUIRE(f.drainer.finish(f.finish_of("empty", 0)));
+  REQUIRE(f.finish(f.finish_of("empty", 0)));
   CHECK(path_exists(f.folder / "empty"));
 }
 
@@ -289,10 +306,10 @@ TEST_CASE("a full file system is kDrainFailed with ENOSPC and names no file") {
     msg::MirrorChange drop;
     drop.kind = msg::MirrorKind::kDropTemporary;
     drop.file = FileId{7};
-    drop.version = 3;
-    CHECK(f.drainer.mirror(drop));
+    drop.number = 3;
+    CHECK(f.drainer.mirror(drop, Time::max()));
     CHECK(f.write({f.piece(f.put(0, 100'000, 1), 0)}));
-    CHECK(f.drainer.finish(f.finish_of("small", 100'000)));
+    CHECK(f.finish(f.finish_of("small", 100'000)));
   }
   ::umount(mount_point.path().c_str());
 }

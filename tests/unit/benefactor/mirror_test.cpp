@@ -24,13 +24,16 @@ struct Fixture {
     change.uid = ::getuid();
     change.gid = ::getgid();
     change.mtime_ns = 5'000'000'007;
-    return drainer.mirror(change);
+    change.file = FileId{7};
+    change.number = number;
+    return drainer.mirror(change, Time::max());
   }
   /// Every change may come twice: the answer to the first may have been lost.
   bool twice(msg::MirrorKind kind, const std::string& path, const std::string& other = {}) {
     return change(kind, path, other).has_value() && change(kind, path, other).has_value();
   }
 
+  std::uint64_t number = 1;
   TemporaryFolder folder;
   ManualClock clock;
   Stop stop;
@@ -79,19 +82,55 @@ TEST_CASE("changes of files that were not drained yet do nothing") {
   CHECK(f.change(Kind::kRename, "no/where", "else"));
   CHECK(f.change(Kind::kUnlink, "no/where"));
   CHECK(f.change(Kind::kAttributes, "nowhere"));
-  CHECK(f.change(Kind::kExchange, "nowhere", "else"));
   CHECK(f.change(Kind::kDropTemporary, ""));
   CHECK_FALSE(path_exists(f.folder / "else"));
 }
 
-TEST_CASE("an exchange swaps two files, and moves one whose other side was not drained yet") {
+TEST_CASE("an exchange is three renames, each of which may be repeated") {
   Fixture f;
   write_file(f.folder / "a", "A");
   write_file(f.folder / "b", "B");
-  REQUIRE(f.change(Kind::kExchange, "a", "b"));
+  CHECK(f.twice(Kind::kRename, "a", ""));
+  CHECK(f.twice(Kind::kRename, "b", "a"));
+  CHECK(f.twice(Kind::kRename, "", "b"));
   CHECK(read_file(f.folder / "a") == "B");
   CHECK(read_file(f.folder / "b") == "A");
-  CHECK(f.twice(Kind::kExchange, "a", "c"));
+}
+
+TEST_CASE("what was set aside is there when its name goes to another file") {
+  Fixture f;
+  write_file(f.folder / "a", "A");
+  CHECK(f.twice(Kind::kSetAside, "a"));
+  write_file(f.folder / "b", "B");
+  CHECK(f.change(Kind::kRename, "b", "a"));
+  // Late, again: it stays what it was.
+  CHECK(f.change(Kind::kSetAside, "a"));
+  CHECK(read_file(f.folder / ".stdchk-drain/7.1") == "A");
+  CHECK(f.twice(Kind::kDropTemporary, ""));
+  CHECK_FALSE(path_exists(f.folder / ".stdchk-drain/7.1"));
+  CHECK(f.change(Kind::kSetAside, "nowhere"));
+}
+
+TEST_CASE("a new manager drops the temporary files of earlier ones, and no others") {
+  Fixture f;
+  constexpr std::uint64_t kEpoch = std::uint64_t{1} << 40;
+  const std::vector<std::uint64_t> old{3, 9, kEpoch + 5, 2 * kEpoch + 1};
+  const std::vector<std::uint64_t> used{10, 11, 3 * kEpoch + 1};
+  const auto path = [&](std::uint64_t number) {
+    return f.folder / (".stdchk-drain/7." + std::to_string(number));
+  };
+  std::filesystem::create_directory(f.folder / ".stdchk-drain");
+  for (const auto* list : {&old, &used}) {
+    for (const std::uint64_t number : *list) write_file(path(number), "x");
+  }
+  write_file(f.folder / ".stdchk-drain/notes", "mine");
+  msg::MirrorChange change;
+  change.kind = Kind::kDropTemporary;
+  change.number = 3 * kEpoch | 10;
+  REQUIRE(f.drainer.mirror(change, Time::max()));
+  for (const std::uint64_t number : old) CHECK_FALSE(path_exists(path(number)));
+  for (const std::uint64_t number : used) CHECK(path_exists(path(number)));
+  CHECK(path_exists(f.folder / ".stdchk-drain/notes"));
 }
 
 TEST_CASE("a file is removed and its attributes are set") {

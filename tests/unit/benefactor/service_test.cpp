@@ -351,14 +351,14 @@ void drain_through_the_service(bool inline_jobs) {
   const PlacedChunk chunk = place_chunk(pool.arena->bytes(), 128, content_of(1000, 3));
   msg::DrainPieces pieces;
   pieces.file = FileId{9};
-  pieces.version = 1;
+  pieces.number = 1;
   pieces.pieces.push_back({0, 1000, 0, 128, 1000, chunk.crc, chunk.name});
   const auto wrote = pool.ask(*pool.manager->peer, pieces);
   REQUIRE(wrote);
   CHECK(std::get<msg::DrainPieces::Reply>(*wrote).corrupt.empty());
   msg::DrainFinish finish;
   finish.file = FileId{9};
-  finish.version = 1;
+  finish.number = 1;
   finish.path = "app/image";
   finish.size_bytes = 1000;
   finish.mode = 0600;
@@ -400,10 +400,10 @@ struct StuckDrainer final : Drainer {
     if (request.file == FileId{1}) go_on->acquire();
     return msg::DrainPieces::Reply{};
   }
-  Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish&) override {
+  Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish&, Time) override {
     return msg::DrainFinish::Reply{};
   }
-  Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange&) override {
+  Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange&, Time) override {
     return msg::MirrorChange::Reply{};
   }
   std::shared_ptr<std::counting_semaphore<>> go_on;

@@ -1,5 +1,9 @@
 #include "manager/drain_planner.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
 #include "tests/unit/manager/world.h"
 
 namespace {
@@ -19,6 +23,38 @@ void run(World& world, Duration time, std::vector<TestBenefactor*> benefactors,
     for (TestBenefactor* one : benefactors) one->beat();
     if (client != nullptr) REQUIRE(client->call(msg::ClientHeartbeat{client->id}));
   }
+}
+
+std::vector<msg::MirrorChange> changes(const TestBenefactor& benefactor, msg::MirrorKind kind) {
+  std::vector<msg::MirrorChange> out;
+  for (const auto& change : benefactor.all<msg::MirrorChange>()) {
+    if (change.kind == kind) out.push_back(change);
+  }
+  return out;
+}
+
+/// "a" has one chunk of 1 MiB that is in the drain directory only.
+FileId evicted_file(World& world, TestBenefactor& one, TestClient& client) {
+  const auto file = client.write("a", 1 << 20, 0);
+  REQUIRE(file);
+  run(world, 1s, {&one}, &client);
+  for (int i = 0; i < 4; ++i) {
+    REQUIRE(client.write("f" + std::to_string(i), 1 << 20, 0));
+    run(world, 1s, {&one}, &client);
+  }
+  one.served.clear();
+  return *file;
+}
+
+/// Commits a small chunk behind the first MiB.
+void append_to(TestClient& client, FileId file) {
+  const auto open = client.open(file);
+  REQUIRE(open);
+  const auto placed = client.call(msg::Place{open->session, {}, 4096, {}, {}});
+  REQUIRE(placed);
+  auto commit = TestClient::commit_of(open->session, placed->grants.at(0), 0, 1000, 0, 1 << 20);
+  commit.end = true;
+  REQUIRE(client.call(commit));
 }
 
 }  // namespace
@@ -95,8 +131,7 @@ TEST_CASE("changes of names are repeated in order, and a file waits for the chan
   one.fail_with = Code{};
   one.served.clear();
   run(world, 8s, {&one});
-  REQUIRE(one.all<msg::MirrorChange>().size() == 1);
-  CHECK(one.all<msg::MirrorChange>()[0].kind == msg::MirrorKind::kMakeDirectory);
+  CHECK(changes(one, msg::MirrorKind::kMakeDirectory).size() == 1);
   REQUIRE(one.all<msg::DrainFinish>().size() == 1);
   CHECK(one.all<msg::DrainFinish>()[0].path == "d/a");
   CHECK(world.service->state().mirror_queue().empty());
@@ -150,25 +185,12 @@ TEST_CASE(
   world.start();
   TestBenefactor one(world, "b1", 1, 4 * limits::kMiB);
   TestClient client(world, "client");
-  const auto file = client.write("a", 1 << 20, 0);
-  REQUIRE(file);
-  run(world, 1s, {&one}, &client);
-  for (int i = 0; i < 4; ++i) {
-    REQUIRE(client.write("f" + std::to_string(i), 1 << 20, 0));
-    run(world, 1s, {&one}, &client);
-  }
-  one.served.clear();
-  const auto open = client.open(*file);
-  REQUIRE(open);
-  const auto placed = client.call(msg::Place{open->session, {}, 4096, {}, {}});
-  REQUIRE(placed);
-  auto commit = TestClient::commit_of(open->session, placed->grants.at(0), 0, 1000, 0, 1 << 20);
-  commit.end = true;
-  REQUIRE(client.call(commit));
+  const FileId file = evicted_file(world, one, client);
+  append_to(client, file);
   run(world, 1s, {&one}, &client);
   bool from_base = false;
   for (const auto& request : one.all<msg::DrainPieces>()) {
-    if (request.file != *file) continue;
+    if (request.file != file) continue;
     from_base |= request.base_path == "a" && request.pieces.size() == 2 &&
                  request.pieces[0].extent_offset == msg::kNoExtent;
   }
@@ -176,31 +198,260 @@ TEST_CASE(
   CHECK(client.lookup("a")->drain == DrainState::kDrained);
 }
 
-TEST_CASE("a drained file is not replaced while a reader has evicted bytes of it") {
+TEST_CASE("a drained file that a reader has is set aside before a newer one takes its name") {
   World world("/drain");
   world.start();
   TestBenefactor one(world, "b1", 1, 4 * limits::kMiB);
   TestClient client(world, "client");
-  const auto file = client.write("a", 1 << 20, 0);
-  REQUIRE(file);
-  run(world, 1s, {&one}, &client);
-  for (int i = 0; i < 4; ++i) {
-    REQUIRE(client.write("f" + std::to_string(i), 1 << 20, 0));
-    run(world, 1s, {&one}, &client);
-  }
-  const auto read = client.call(msg::GetMap{client.id, *file});
+  const FileId file = evicted_file(world, one, client);
+  const auto read = client.call(msg::GetMap{client.id, file});
   REQUIRE(read);
   REQUIRE(read->page.chunks.at(0).copies.empty());
-  const auto open = client.open(*file);
-  REQUIRE(open);
-  const auto placed = client.call(msg::Place{open->session, {}, 4096, {}, {}});
-  REQUIRE(placed);
-  auto commit = TestClient::commit_of(open->session, placed->grants.at(0), 0, 1000, 0, 1 << 20);
-  commit.end = true;
-  REQUIRE(client.call(commit));
-  run(world, 5s, {&one}, &client);
-  CHECK(client.lookup("a")->drain != DrainState::kDrained);
-  REQUIRE(client.call(msg::Unpin{client.id, *file, read->attributes.version}));
+  CHECK(read->drained_path == "a");
+  append_to(client, file);
   run(world, 2s, {&one}, &client);
   CHECK(client.lookup("a")->drain == DrainState::kDrained);
+  const auto asides = changes(one, msg::MirrorKind::kSetAside);
+  REQUIRE(asides.size() == 1);
+  CHECK(asides[0].path == "a");
+  const auto older = client.call(msg::GetMap{client.id, file, read->attributes.version});
+  REQUIRE(older);
+  CHECK(older->drained_path == ".stdchk-drain/" + msg::temporary_name(file, asides[0].number));
+  CHECK(client.call(msg::GetMap{client.id, file})->drained_path == "a");
+  REQUIRE(client.call(msg::Unpin{client.id, file, read->attributes.version}));
+  run(world, 1s, {&one}, &client);
+  const auto dropped = changes(one, msg::MirrorKind::kDropTemporary);
+  REQUIRE(dropped.size() == 1);
+  CHECK(dropped[0].number == asides[0].number);
+}
+
+TEST_CASE("an evicted file that loses its name while open stays readable until it is let go") {
+  World world("/drain");
+  world.start();
+  TestBenefactor one(world, "b1", 1, 4 * limits::kMiB);
+  TestClient client(world, "client");
+  const FileId file = evicted_file(world, one, client);
+  const auto read = client.call(msg::GetMap{client.id, file});
+  REQUIRE(read);
+  const bool replaced = GENERATE(false, true);
+  if (replaced) {
+    REQUIRE(client.call(msg::Rename{client.id, kRootFile, "f3", kRootFile, "a"}));
+  } else {
+    REQUIRE(client.call(msg::Remove{client.id, kRootFile, "a", false}));
+  }
+  const auto again = client.call(msg::GetMap{client.id, file, read->attributes.version});
+  REQUIRE(again);
+  const auto asides = changes(one, msg::MirrorKind::kSetAside);
+  REQUIRE(asides.size() == 1);
+  CHECK(again->drained_path == ".stdchk-drain/" + msg::temporary_name(file, asides[0].number));
+  // First that, then the change that takes the name.
+  CHECK(one.all<msg::MirrorChange>().front().kind == msg::MirrorKind::kSetAside);
+  REQUIRE(client.call(msg::Unpin{client.id, file, read->attributes.version}));
+  run(world, 1s, {&one}, &client);
+  CHECK(changes(one, msg::MirrorKind::kDropTemporary).size() == 1);
+}
+
+TEST_CASE("a drained file that nobody has open is removed without being set aside") {
+  World world("/drain");
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  REQUIRE(client.write("a", 1000, 7));
+  run(world, 1s, {&one});
+  REQUIRE(client.call(msg::Remove{client.id, kRootFile, "a", false}));
+  run(world, 1s, {&one});
+  CHECK(changes(one, msg::MirrorKind::kSetAside).empty());
+  CHECK(changes(one, msg::MirrorKind::kUnlink).size() == 1);
+  CHECK(world.service->state().mirror_queue().empty());
+}
+
+TEST_CASE("where evicted bytes are is not told while a rename is not repeated yet") {
+  World world("/drain");
+  world.start();
+  TestBenefactor one(world, "b1", 1, 4 * limits::kMiB);
+  TestClient client(world, "client");
+  const FileId file = evicted_file(world, one, client);
+  one.hold_back = true;
+  REQUIRE(client.call(msg::Rename{client.id, kRootFile, "a", kRootFile, "b"}));
+  run(world, 1s, {&one}, &client);
+  REQUIRE(one.held.size() == 1);
+  const msg::GetMap request{client.id, file};
+  std::optional<rpc::Answer> answer;
+  client.peer().call(request, limits::kCallDeadline,
+                     [&](rpc::Answer got) { answer = std::move(got); });
+  run(world, 3s, {&one}, &client);
+  CHECK_FALSE(answer);
+  one.hold_back = false;
+  one.held[0](msg::Reply{msg::MirrorChange::Reply{}});
+  world.turn();
+  REQUIRE(answer);
+  REQUIRE(*answer);
+  CHECK(std::get<msg::GetMap::Reply>(**answer).drained_path == "b");
+}
+
+TEST_CASE("a map that waits for the drain directory is answered busy before its deadline") {
+  World world("/drain");
+  world.start();
+  TestBenefactor one(world, "b1", 1, 4 * limits::kMiB);
+  TestClient client(world, "client");
+  const FileId file = evicted_file(world, one, client);
+  one.fail_with = Code::kDrainFailed;
+  REQUIRE(client.call(msg::Rename{client.id, kRootFile, "a", kRootFile, "b"}));
+  std::optional<rpc::Answer> answer;
+  client.peer().call(msg::GetMap{client.id, file}, limits::kCallDeadline,
+                     [&](rpc::Answer got) { answer = std::move(got); });
+  run(world, limits::kCallDeadline, {&one}, &client);
+  REQUIRE(answer);
+  REQUIRE_FALSE(*answer);
+  CHECK(answer->error().error.code == Code::kBusy);
+}
+
+TEST_CASE("a rename waits while a drain reads the file under its earlier name") {
+  World world("/drain");
+  world.start();
+  TestBenefactor one(world, "b1", 1, 4 * limits::kMiB);
+  TestClient client(world, "client");
+  const FileId file = evicted_file(world, one, client);
+  one.hold_back = true;
+  append_to(client, file);
+  run(world, 1s, {&one}, &client);
+  const auto pieces = one.all<msg::DrainPieces>();
+  REQUIRE(pieces.size() == 1);
+  REQUIRE(pieces[0].base_path == "a");
+  REQUIRE(client.call(msg::Rename{client.id, kRootFile, "a", kRootFile, "b"}));
+  run(world, 1s, {&one}, &client);
+  CHECK(changes(one, msg::MirrorKind::kRename).empty());
+  one.hold_back = false;
+  one.held[0](msg::Reply{msg::DrainPieces::Reply{}});
+  run(world, 1s, {&one}, &client);
+  CHECK(changes(one, msg::MirrorKind::kRename).size() == 1);
+  REQUIRE(one.all<msg::DrainFinish>().size() == 1);
+  CHECK(one.all<msg::DrainFinish>()[0].path == "b");
+}
+
+TEST_CASE("a finish whose answer was lost is repeated at the same benefactor, by the same name") {
+  World world("/drain");
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestBenefactor two(world, "b2", 2, kArena);
+  TestClient client(world, "client");
+  one.hold_back = two.hold_back = true;
+  REQUIRE(client.write("a", 1000, 7));
+  run(world, 1s, {&one, &two}, &client);
+  TestBenefactor& at = one.held.empty() ? two : one;
+  REQUIRE(at.held.size() == 1);
+  at.held[0](msg::Reply{msg::DrainPieces::Reply{}});
+  run(world, 1s, {&one, &two}, &client);
+  REQUIRE(at.held.size() == 2);
+  REQUIRE(client.call(msg::Rename{client.id, kRootFile, "a", kRootFile, "b"}));
+  at.held[1](tl::unexpected(rpc::Failure{{Code::kDeadline, 0, "test"}, {}, {}}));
+  run(world, 1s, {&one, &two}, &client);
+  const auto finishes = at.all<msg::DrainFinish>();
+  REQUIRE(finishes.size() == 2);
+  CHECK(finishes[1] == finishes[0]);
+  // The rename waits: the file may be there by its earlier name, or come to be there.
+  const auto renames = [&] {
+    return changes(one, msg::MirrorKind::kRename).size() +
+           changes(two, msg::MirrorKind::kRename).size();
+  };
+  CHECK(renames() == 0);
+  at.held[2](msg::Reply{msg::DrainFinish::Reply{}});
+  run(world, 1s, {&one, &two}, &client);
+  CHECK(renames() == 1);
+}
+
+TEST_CASE("a change whose answer was lost is given to nobody else while it may still be done") {
+  World world("/drain");
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestBenefactor two(world, "b2", 2, kArena);
+  TestClient client(world, "client");
+  one.fail_with = two.fail_with = Code::kPeerLost;
+  REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "d", 0755}));
+  run(world, 5s, {&one, &two}, &client);
+  const auto at_one = changes(one, msg::MirrorKind::kMakeDirectory).size();
+  const auto at_two = changes(two, msg::MirrorKind::kMakeDirectory).size();
+  CHECK(at_one + at_two > 2);
+  CHECK(std::min(at_one, at_two) == 0);
+}
+
+TEST_CASE("a drain that is not wanted any more drops its temporary file when all have answered") {
+  World world("/drain");
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  one.hold_back = true;
+  const auto file = client.write("a", 1000, 7);
+  REQUIRE(file);
+  run(world, 1s, {&one}, &client);
+  REQUIRE(one.held.size() == 1);
+  const std::uint64_t first = one.all<msg::DrainPieces>()[0].number;
+  append_to(client, *file);
+  run(world, 1s, {&one}, &client);
+  CHECK(changes(one, msg::MirrorKind::kDropTemporary).empty());
+  one.hold_back = false;
+  one.held[0](msg::Reply{msg::DrainPieces::Reply{}});
+  run(world, 1s, {&one}, &client);
+  const auto dropped = changes(one, msg::MirrorKind::kDropTemporary);
+  REQUIRE(dropped.size() == 1);
+  CHECK(dropped[0].number == first);
+  CHECK(one.all<msg::DrainPieces>().back().number != first);
+  CHECK(client.lookup("a")->drain == DrainState::kDrained);
+}
+
+TEST_CASE("files that do not fit into the drain space together are drained one after the other") {
+  World world("/drain");
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  one.hold_back = true;
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    REQUIRE(client.write("f" + std::to_string(i), 1000, 7 + i));
+  }
+  one.served.clear();
+  one.held.clear();
+  for (int i = 0; i < 240 && !world.service->state().undrained().empty(); ++i) {
+    const auto asked = std::move(one.served);
+    auto held = std::move(one.held);
+    one.served.clear();
+    one.held.clear();
+    const auto pieces = std::count_if(asked.begin(), asked.end(), [](const auto& request) {
+      return std::holds_alternative<msg::DrainPieces>(request);
+    });
+    REQUIRE(asked.size() == held.size());
+    for (std::size_t k = 0; k < held.size(); ++k) {
+      // There is room for one temporary file.
+      if (pieces > 1 && std::holds_alternative<msg::DrainPieces>(asked[k])) {
+        held[k](tl::unexpected(rpc::Failure{{Code::kDrainFailed, ENOSPC, "test"}, {}, {}}));
+      } else {
+        one.answer(asked[k], held[k]);
+      }
+    }
+    run(world, 500ms, {&one}, &client);
+  }
+  CHECK(world.service->state().undrained().empty());
+}
+
+TEST_CASE("a restarted manager changes no name before the benefactors of the one before are back") {
+  World world("/drain");
+  world.start();
+  {
+    TestBenefactor one(world, "b1", 1, kArena);
+    TestBenefactor two(world, "b2", 2, kArena);
+    TestClient client(world, "client");
+    one.fail_with = two.fail_with = Code::kDrainFailed;
+    REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "d", 0755}));
+  }
+  world.restart();
+  TestBenefactor one(world, "b1", 1, kArena);
+  run(world, 10s, {&one});
+  CHECK(changes(one, msg::MirrorKind::kMakeDirectory).empty());
+  const bool comes_back = GENERATE(true, false);
+  if (comes_back) {
+    TestBenefactor two(world, "b2", 2, kArena);
+    run(world, 1s, {&one, &two});
+  } else {
+    run(world, 25s, {&one});
+  }
+  CHECK(world.service->state().mirror_queue().empty());
 }

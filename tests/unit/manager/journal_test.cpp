@@ -53,7 +53,7 @@ std::vector<Command> one_of_each() {
   restore.map = {{some_chunk()}, {{0, 500, 0, 0}}};
   restore.drained = restore.evicted = restore.in_drain = restore.stale_in_drain = true;
   restore.sequence = 8;
-  msg::MirrorChange change{msg::MirrorKind::kExchange, "p", "q", {10}, 2, 0644, 1, 2, 3};
+  msg::MirrorChange change{msg::MirrorKind::kSetAside, "p", "q", {10}, 2, 0644, 1, 2, 3};
   return {BeginEpoch{{3}},
           AddBenefactor{{1}, 11, 12, 1 << 20, "host"},
           commit,

@@ -119,6 +119,47 @@ TEST_CASE("M1: a commit names only what lies in the session's grants or what the
   REQUIRE(client.call(TestClient::commit_of(session, grant, 1088, 1000, 9, 1000)));
 }
 
+TEST_CASE("M1: a chunk without a name is committed again only as long as it was written") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  const auto opened = client.create("a", 8192);
+  REQUIRE(opened);
+  const Grant grant = opened->grants.at(0);
+  REQUIRE(client.call(TestClient::commit_of(opened->session, grant, 0, 1000, 0)));
+  CHECK(client.call(TestClient::commit_of(opened->session, grant, 0, 2000, 0)).error().code ==
+        Code::kInvalidArgument);
+  CHECK(client.call(TestClient::commit_of(opened->session, grant, 0, 1000, 0, 5000)));
+}
+
+TEST_CASE("a grant has room for the client's chunk, whatever the pool's is") {
+  World world;
+  world.config.pool.chunk_bytes = limits::kChunkBytesMin;
+  world.start();
+  const std::uint32_t half = extent_bytes(limits::kChunkBytesMin);
+  TestBenefactor benefactor(world, "b1", 1, 4 * half);
+  TestClient client(world, "client");
+  std::vector<SessionId> sessions;
+  for (int i = 0; i < 4; ++i) {
+    const auto opened = client.create("f" + std::to_string(i), half);
+    REQUIRE(opened);
+    REQUIRE(opened->grants.size() == 1);
+    sessions.push_back(opened->session);
+  }
+  // The first hole is of no use to who writes chunks of twice that size.
+  REQUIRE(client.call(msg::CloseSession{sessions[0], false, 0, false}));
+  REQUIRE(client.call(msg::CloseSession{sessions[2], false, 0, false}));
+  REQUIRE(client.call(msg::CloseSession{sessions[3], false, 0, false}));
+  const auto opened = client.create("large");
+  REQUIRE(opened);
+  const msg::Place place{opened->session, {}, 2 * half, {}, {}, 2 * half};
+  const auto placed = client.call(place);
+  REQUIRE(placed);
+  REQUIRE(placed->grants.size() == 1);
+  CHECK(placed->grants[0].length >= 2 * half);
+}
+
 TEST_CASE("the same chunk written by two clients is kept once and the second extent goes back") {
   World world;
   world.start();

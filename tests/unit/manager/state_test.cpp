@@ -236,15 +236,58 @@ TEST_CASE("a version is drained only while it is the newest") {
   CHECK(state.undrained().size() == 1);
 }
 
+TEST_CASE("a file that loses its name is set aside first, and its versions say where") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.apply(Drained{{10}, 1}));
+  REQUIRE(state.pin({10}, 1));
+  auto replacing = create({11}, "a", chunk_at(2));
+  replacing.mirror = true;
+  REQUIRE(state.apply(replacing));
+  REQUIRE(state.mirror_queue().size() == 1);
+  const auto& [number, change] = *state.mirror_queue().begin();
+  CHECK(change.kind == msg::MirrorKind::kSetAside);
+  CHECK(change.path == "a");
+  CHECK(change.file == FileId{10});
+  CHECK(change.number == number);
+  CHECK(state.version({10}, 1)->aside == number);
+  // What is committed to a file without a name has its base there, too.
+  REQUIRE(state.apply(write({10}, 5000, chunk_at(3))));
+  CHECK(state.version({10}, 2)->aside == number);
+  CHECK(state.version({11}, 1)->aside == 0);
+}
+
+TEST_CASE("an exchange is repeated as three renames through a temporary name") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.apply(create({11}, "b", chunk_at(2))));
+  REQUIRE(state.apply(Drained{{10}, 1}));
+  REQUIRE(state.apply(Drained{{11}, 1}));
+  REQUIRE(state.apply(RenameName{kRootFile, "a", kRootFile, "b", false, true, 0, true}));
+  std::vector<std::string> names;
+  for (const auto& [number, change] : state.mirror_queue()) {
+    CHECK(change.kind == msg::MirrorKind::kRename);
+    names.push_back(change.path + ">" + change.other_path);
+  }
+  CHECK(names == std::vector<std::string>{"a>", "b>a", ">b"});
+  const auto first = state.mirror_queue().begin()->second;
+  const auto last = state.mirror_queue().rbegin()->second;
+  CHECK(first.file == last.file);
+  CHECK(first.number == last.number);
+  // Not below the oldest number of the queue while any of them is in it: a restart keeps it.
+  CHECK(last.number == state.mirror_queue().rbegin()->first);
+}
+
 TEST_CASE("an undrained file renamed over a drained one leaves it there until its own drain") {
   State state;
   REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
   REQUIRE(state.apply(Drained{{10}, 1}));
   REQUIRE(state.apply(create({11}, "b", chunk_at(2))));
   REQUIRE(state.apply(RenameName{kRootFile, "b", kRootFile, "a", false, false, 0, true}));
-  CHECK(state.mirror_queue().empty());
-  REQUIRE(state.apply(RenameName{kRootFile, "a", kRootFile, "c", false, false, 0, true}));
   REQUIRE(state.mirror_queue().size() == 1);
-  CHECK(state.mirror_queue().begin()->second.kind == msg::MirrorKind::kUnlink);
-  CHECK(state.mirror_queue().begin()->second.path == "a");
+  CHECK(state.mirror_queue().begin()->second.kind == msg::MirrorKind::kSetAside);
+  REQUIRE(state.apply(RenameName{kRootFile, "a", kRootFile, "c", false, false, 0, true}));
+  REQUIRE(state.mirror_queue().size() == 2);
+  CHECK(state.mirror_queue().rbegin()->second.kind == msg::MirrorKind::kUnlink);
+  CHECK(state.mirror_queue().rbegin()->second.path == "a");
 }

@@ -83,6 +83,7 @@ class Actor : public rpc::PeerHandler {
     peer_ = std::move(*made);
     world_.turn();
   }
+  rpc::Peer& peer() { return *peer_; }
   void disconnect() {
     peer_.reset();
     world_.turn();
@@ -140,7 +141,7 @@ class TestBenefactor : public Actor {
   }
   void answer(const msg::Request& request, rpc::Responder& respond) {
     if (fail_with != Code{}) {
-      return respond(tl::unexpected(rpc::Failure{{fail_with, 0, "test"}, {}, {}}));
+      return respond(tl::unexpected(rpc::Failure{{fail_with, fail_errno, "test"}, {}, {}}));
     }
     if (std::holds_alternative<msg::DrainPieces>(request)) {
       return respond(msg::Reply{msg::DrainPieces::Reply{}});
@@ -166,6 +167,7 @@ class TestBenefactor : public Actor {
   bool fences = true;
   bool hold_back = false;
   Code fail_with{};
+  int fail_errno = 0;
   std::vector<msg::Request> served;
   std::vector<rpc::Responder> held;
 
