@@ -332,6 +332,11 @@ void Service::end_session(SessionId id, bool clean) {
   if (session.similar) state_.unpin(session.similar, session.similar_version);
   const auto client = clients_.find(session.client);
   if (client != clients_.end()) client->second.sessions.erase(id);
+  // Who has given the file up does not see it any more while others still write it.
+  const bool writes = std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
+    return other.second.file == session.file && other.second.client == session.client;
+  });
+  if (!writes) state_.leave_pending(session.file, session.client);
   unuse(session.file, session.client);
   state_.unkeep(session.file);
   settle_freed();

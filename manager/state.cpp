@@ -264,6 +264,11 @@ void State::join_pending(FileId id, ClientId viewer) {
   if (std::find(viewers.begin(), viewers.end(), viewer) == viewers.end()) viewers.push_back(viewer);
 }
 
+void State::leave_pending(FileId id, ClientId viewer) {
+  File* left = find(id);
+  if (left != nullptr && left->pending) std::erase(left->pending->viewers, viewer);
+}
+
 void State::drop_pending_name(FileId id) {
   File* dropped = find(id);
   if (dropped == nullptr || !dropped->pending) return;

@@ -131,6 +131,7 @@ class State {
   Result<const File*> make_pending(FileId id, const NewName& name, ClientId viewer,
                                    std::int64_t now_ns);
   void join_pending(FileId id, ClientId viewer);
+  void leave_pending(FileId id, ClientId viewer);
   Status rename_pending(FileId id, FileId to_parent, std::string_view to_name);
   void drop_pending_name(FileId id);
   /// What the first commit of a pending file has to create; nothing when it has no pending name.

@@ -160,6 +160,21 @@ TEST_CASE("a grant has room for the client's chunk, whatever the pool's is") {
   CHECK(placed->grants[0].length >= 2 * half);
 }
 
+TEST_CASE("who has given up a new file does not see what others still write there") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient one(world, "c1"), two(world, "c2");
+  const auto first = one.create("a");
+  const auto second = two.create("a");
+  REQUIRE(first);
+  REQUIRE(second);
+  CHECK(one.lookup("a"));
+  REQUIRE(one.call(msg::CloseSession{first->session, true, 0, false}));
+  CHECK(one.lookup("a").error().code == Code::kNotFound);
+  CHECK(two.lookup("a"));
+}
+
 TEST_CASE("the same chunk written by two clients is kept once and the second extent goes back") {
   World world;
   world.start();
