@@ -21,7 +21,8 @@ Session::Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncat
     : host_(host), id_(opened.session), file_(opened.attributes.id) {
   attributes_ = opened.attributes;
   size_ = attributes_.size_bytes;
-  dirty_ = truncate || opened.created;
+  // A file that nobody has committed is made by each who opened it, as by open(O_CREAT).
+  dirty_ = truncate || attributes_.version == 0;
   opened_ = host_.clock().now();
   // Of a file without a version there is nothing to cut: what others commit from now on stays.
   if (truncate && attributes_.version != 0) {

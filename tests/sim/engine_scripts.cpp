@@ -84,7 +84,6 @@ void WriterScript::start() {
           self->file_ = std::make_shared<client::OpenFile>(self->node_.engine(), opening->session,
                                                            true, false);
           opening->session.reset();
-          self->created_ = opening->created;
         }
         return *opening->status;
       },
@@ -97,12 +96,13 @@ void WriterScript::opened(Status status) {
     accept(status.error(), "open");
     return finish();
   }
-  if (exact()) {
+  {
     Lock lock(node_.engine().shared().mutex);
-    const std::uint64_t size = file_->attributes(lock).size_bytes;
-    if (size != view_.size()) {
-      scene_.complain(
-          fmt::format("bytes: {} opens with {} bytes, not {}", name_, size, view_.size()));
+    const Attributes there = file_->attributes(lock);
+    created_ = there.version == 0;
+    if (exact() && there.size_bytes != view_.size()) {
+      scene_.complain(fmt::format("bytes: {} opens with {} bytes, not {}", name_, there.size_bytes,
+                                  view_.size()));
     }
   }
   next();

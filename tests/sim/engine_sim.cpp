@@ -122,7 +122,8 @@ class Simulation {
 Cluster::Options Simulation::options(const Settings& settings) {
   Cluster::Options options;
   options.seed = settings.seed ^ 0xE16E;
-  options.arena_bytes = 2 * limits::kMiB;
+  constexpr std::uint64_t kArenas[] = {2048, 1024, 640, 768};  // ample to scarce
+  options.arena_bytes = kArenas[settings.seed % 4] * limits::kKiB;
   options.pool.chunk_bytes = limits::kChunkBytesMin;
   options.pool.stripe_width = 2;
   options.pool.naming = settings.seed % 3 != 0;
