@@ -46,7 +46,8 @@ struct CachedChunk {
   std::uint32_t pins = 0;        ///< nobody may throw it out
   std::uint32_t valid_from = 0;  ///< of the chunk's content
   std::uint32_t valid_to = 0;
-  Error error;  ///< when failed
+  Error error;                       ///< when failed
+  const void* failed_for = nullptr;  ///< whose reading has failed; others try for themselves
   std::list<CachedChunk*>::iterator recent;
 };
 

@@ -120,6 +120,7 @@ void Reader::next_source(Fetch& fetch) {
   }
   entry.state = CacheState::kFailed;
   entry.error = fetch.why;
+  entry.failed_for = fetch.ahead ? nullptr : map.get();
   if (entry.error.code != Code::kStale) {
     log::error("file {}: {} bytes at {} cannot be read: {}", map == nullptr ? 0 : map->file.value,
                fetch.unit.chunk.length, fetch.unit.file_offset, describe(entry.error));
@@ -217,9 +218,12 @@ Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
   CachedChunk* entry = cache_.find(key_of(unit));
   if (entry != nullptr && entry->state == CacheState::kFailed) {
     const Error why = entry->error;
+    // What failed for an earlier reader, or for nobody, may be there again.
+    const bool again = entry->failed_for != unit.map.get() && why.code != Code::kStale;
+    if (again && entry->pins > 0) return fail(Code::kWouldBlock, "client.read");
     if (entry->pins == 0) cache_.erase(*entry);
-    if (why.code != Code::kStale) return fail(why);
-    return fail(Code::kStale, "client.read");
+    if (!again) return fail(why);
+    entry = nullptr;
   }
   if (entry == nullptr) {
     start(unit, false);

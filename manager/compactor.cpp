@@ -165,6 +165,7 @@ bool Compactor::wanted(std::uint64_t unit_bytes) {
 }
 
 void Compactor::run() {
+  ask_lost();
   if (running_ || service_.now() > wanted_until_ || service_.now() < next_) return;
   const std::uint64_t unit = unit_;
   const auto benefactor = candidate(unit);
@@ -201,22 +202,51 @@ void Compactor::moved(BenefactorId benefactor, CompactionPlan plan,
   if (reply == nullptr || command.moves.empty()) {
     log::warning("compaction of benefactor {} failed", benefactor.value);
     next_ = service_.now() + kWanted;
-    // Without an answer the copy may still be going on: the targets stay taken until a restart.
-    if (reply != nullptr) settle(benefactor, plan);
-    for (const ChunkIndex chunk : plan.chunks) service_.release(chunk);
     running_ = false;
+    if (reply == nullptr) {
+      lost_[++lost_made_] = {benefactor, std::move(plan), {}};
+      return;
+    }
+    settle(benefactor, plan);
     return;
   }
   service_.execute(std::move(command),
                    [this, benefactor, plan = std::move(plan)](const Result<Outcome>&) {
                      settle(benefactor, plan);
-                     for (const ChunkIndex chunk : plan.chunks) service_.release(chunk);
                      running_ = false;
                      run();
                    });
 }
 
-/// Targets that no chunk has taken are free again.
+/// A benefactor moves one after the other: when it answers a request that came later, the copies
+/// of the lost one are made or never will be. Those of a benefactor that has gone do not matter.
+void Compactor::ask_lost() {
+  for (auto lost = lost_.begin(); lost != lost_.end();) {
+    const auto status = service_.benefactors().find(lost->second.benefactor);
+    if (status->second.info.state == msg::BenefactorState::kGone) {
+      for (const ChunkIndex chunk : lost->second.plan.chunks) service_.release(chunk);
+      lost = lost_.erase(lost);
+      continue;
+    }
+    if (status->second.peer != nullptr && service_.now() >= lost->second.next) {
+      lost->second.next = service_.now() + limits::kOperationDeadline + kWanted;
+      status->second.peer->call(
+          msg::MoveExtents{}, limits::kOperationDeadline,
+          [this, alive = service_.alive(), number = lost->first](const rpc::Answer& answer) {
+            if (alive.expired()) return;
+            const auto found = lost_.find(number);
+            if (found == lost_.end()) return;
+            found->second.next = service_.now() + kWanted;
+            if (!answer) return;
+            settle(found->second.benefactor, found->second.plan);
+            lost_.erase(found);
+          });
+    }
+    ++lost;
+  }
+}
+
+/// Targets that no chunk has taken are free again, and the chunks are let go of.
 void Compactor::settle(BenefactorId benefactor, const CompactionPlan& plan) {
   for (std::size_t i = 0; i < plan.moves.size(); ++i) {
     const Extent target{benefactor, plan.moves[i].to_offset};
@@ -224,6 +254,7 @@ void Compactor::settle(BenefactorId benefactor, const CompactionPlan& plan) {
     if (std::find(copies.begin(), copies.end(), target) != copies.end()) continue;
     service_.space().give(benefactor, {target.offset, extent_bytes(plan.moves[i].length)});
   }
+  for (const ChunkIndex chunk : plan.chunks) service_.release(chunk);
 }
 
 }  // namespace stdchk::manager

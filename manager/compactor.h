@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -41,12 +42,21 @@ class Compactor {
   std::optional<BenefactorId> candidate(std::uint64_t unit_bytes) const;
   void moved(BenefactorId benefactor, CompactionPlan plan, const msg::MoveExtents::Reply* reply);
   void settle(BenefactorId benefactor, const CompactionPlan& plan);
+  void ask_lost();
 
   Service& service_;
   Time wanted_until_{};
   std::uint64_t unit_ = 0;  ///< the largest that is wanted
   Time next_{};
   bool running_ = false;
+  /// Steps without an answer: the copies may still be made.
+  struct Lost {
+    BenefactorId benefactor;
+    CompactionPlan plan;
+    Time next{};
+  };
+  std::map<std::uint64_t, Lost> lost_;
+  std::uint64_t lost_made_ = 0;
 };
 
 }  // namespace stdchk::manager
