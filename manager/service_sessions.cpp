@@ -106,8 +106,7 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   reply.session = id;
   reply.created = created;
   reply.attributes = attributes(file);
-  if (request.want_bytes > 0)
-    reply.grants = grants(session, request.want_bytes, 0, {});
+  if (request.want_bytes > 0) reply.grants = grants(session, request.want_bytes, 0, {});
   reply.similar_file = session.similar;
   reply.similar_version = session.similar_version;
   call.answer(std::move(reply));
