@@ -162,7 +162,7 @@ TEST_CASE("a drain directory is shown as drained files that are nowhere in memor
   std::filesystem::create_directories(root + "/.stdchk-drain");
   std::ofstream(root + "/.stdchk-drain/9.1") << "left over";
   std::ofstream(root + "/heat/deep/heat.N1.T2") << std::string(1000, 'x');
-  std::ofstream(root + "/empty");
+  std::ofstream empty(root + "/empty");
   std::filesystem::create_symlink("heat/deep", root + "/link");
   ::chmod((root + "/empty").c_str(), 0640);
   State state;
