@@ -203,11 +203,13 @@ void Compactor::moved(BenefactorId benefactor, CompactionPlan plan,
     log::warning("compaction of benefactor {} failed", benefactor.value);
     next_ = service_.now() + kWanted;
     running_ = false;
-    if (reply == nullptr) {
-      lost_[++lost_made_] = {benefactor, std::move(plan), {}};
-      return;
+    if (reply != nullptr) return settle(benefactor, plan);
+    Lost& lost = lost_[++lost_made_];
+    lost.benefactor = benefactor;
+    for (const auto& move : plan.moves) {
+      lost.targets.push_back({move.to_offset, extent_bytes(move.length)});
     }
-    settle(benefactor, plan);
+    for (const ChunkIndex chunk : plan.chunks) service_.release(chunk);
     return;
   }
   service_.execute(std::move(command),
@@ -219,30 +221,23 @@ void Compactor::moved(BenefactorId benefactor, CompactionPlan plan,
 }
 
 /// A benefactor moves one after the other: when it answers a request that came later, the copies
-/// of the lost one are made or never will be. Those of a benefactor that has gone do not matter.
+/// of the lost one are made or never will be, and nobody uses them.
 void Compactor::ask_lost() {
-  for (auto lost = lost_.begin(); lost != lost_.end();) {
-    const auto status = service_.benefactors().find(lost->second.benefactor);
-    if (status->second.info.state == msg::BenefactorState::kGone) {
-      for (const ChunkIndex chunk : lost->second.plan.chunks) service_.release(chunk);
-      lost = lost_.erase(lost);
-      continue;
-    }
-    if (status->second.peer != nullptr && service_.now() >= lost->second.next) {
-      lost->second.next = service_.now() + limits::kOperationDeadline + kWanted;
-      status->second.peer->call(
-          msg::MoveExtents{}, limits::kOperationDeadline,
-          [this, alive = service_.alive(), number = lost->first](const rpc::Answer& answer) {
-            if (alive.expired()) return;
-            const auto found = lost_.find(number);
-            if (found == lost_.end()) return;
-            found->second.next = service_.now() + kWanted;
-            if (!answer) return;
-            settle(found->second.benefactor, found->second.plan);
-            lost_.erase(found);
-          });
-    }
-    ++lost;
+  for (auto& [number, lost] : lost_) {
+    rpc::Peer* peer = service_.peer_of(lost.benefactor);
+    if (peer == nullptr || service_.now() < lost.next) continue;
+    lost.next = service_.now() + limits::kOperationDeadline + kWanted;
+    peer->call(msg::MoveExtents{}, limits::kOperationDeadline,
+               [this, alive = service_.alive(), key = number](const rpc::Answer& answer) {
+                 if (alive.expired()) return;
+                 Lost& asked = lost_.at(key);
+                 asked.next = service_.now() + kWanted;
+                 if (!answer) return;
+                 for (const Range& target : asked.targets) {
+                   service_.space().give(asked.benefactor, target);
+                 }
+                 lost_.erase(key);
+               });
   }
 }
 

@@ -49,10 +49,10 @@ class Compactor {
   std::uint64_t unit_ = 0;  ///< the largest that is wanted
   Time next_{};
   bool running_ = false;
-  /// Steps without an answer: the copies may still be made.
+  /// Of steps without an answer: the copies may still be made.
   struct Lost {
     BenefactorId benefactor;
-    CompactionPlan plan;
+    std::vector<Range> targets;
     Time next{};
   };
   std::map<std::uint64_t, Lost> lost_;
