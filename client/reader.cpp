@@ -122,8 +122,11 @@ void Reader::next_source(Fetch& fetch) {
   entry.error = fetch.why;
   entry.failed_for = fetch.ahead ? nullptr : map.get();
   if (entry.error.code != Code::kStale) {
-    log::error("file {}: {} bytes at {} cannot be read: {}", map == nullptr ? 0 : map->file.value,
-               fetch.unit.chunk.length, fetch.unit.file_offset, describe(entry.error));
+    // A session's own chunk may be looked for elsewhere.
+    if (map != nullptr) {
+      log::error("file {}: {} bytes at {} cannot be read: {}", map->file.value,
+                 fetch.unit.chunk.length, fetch.unit.file_offset, describe(entry.error));
+    }
     entry.error = Error{Code::kDataLost, 0, "client.read"};
   }
   cache_.unpin(entry);

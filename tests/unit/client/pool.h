@@ -28,7 +28,9 @@ inline constexpr std::uint32_t kChunk = 65536;
 
 class Pool {
  public:
-  Pool(std::size_t benefactors, std::uint64_t arena_bytes, bool naming) {
+  Pool(std::size_t benefactors, std::uint64_t arena_bytes, bool naming,
+       const std::string& drain_directory = {}) {
+    config_.pool.drain_directory = drain_directory;
     config_.secret = kSecret;
     config_.pool.chunk_bytes = kChunk;
     config_.pool.stripe_width = 4;

@@ -1,7 +1,10 @@
 #include "tests/unit/client/pool.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "client/read_view.h"
@@ -87,6 +90,88 @@ TEST_CASE(
   }
   REQUIRE(file->close().has_value());
   REQUIRE(read_all(*two, "random") == model);
+}
+
+TEST_CASE("a chunk that the pool had already is read back after it was moved in its arena") {
+  constexpr std::size_t kFiles = 16;
+  Pool pool(1, kFiles * (kChunk + limits::kExtentHeaderBytes) + 4096, true);
+  auto one = pool.connect();
+  const auto name = [](std::size_t i) { return "f" + std::to_string(i); };
+  std::vector<std::byte> kept;
+  for (std::size_t i = 0; i < kFiles; ++i) {
+    const auto bytes = random_bytes(kChunk, 100 + i);
+    auto file = create(*one, name(i));
+    REQUIRE(file->write(0, bytes).has_value());
+    REQUIRE(file->close().has_value());
+    if (i % 2 == 0) kept.insert(kept.end(), bytes.begin(), bytes.end());
+  }
+  auto again = create(*one, "app.N9.T1");
+  REQUIRE(again->write(0, kept).has_value());
+  REQUIRE(again->sync().has_value());
+  REQUIRE(again->figures().bytes_sent == 0);
+  // Holes of one chunk each; who writes longer ones has the others moved, and writes where they
+  // were.
+  for (std::size_t i = 1; i < kFiles; i += 2) {
+    REQUIRE(one->remove(kRootFile, name(i), false).has_value());
+  }
+  Options longer;
+  longer.chunk_bytes = 2 * kChunk;
+  auto two = pool.connect(longer);
+  const auto large = random_bytes(4 * kChunk, 1);
+  auto file = create(*two, "large");
+  REQUIRE(file->write(0, large).has_value());
+  REQUIRE(file->close().has_value());
+  std::vector<std::byte> back(kept.size());
+  REQUIRE(again->read(0, back).has_value());
+  CHECK(back == kept);
+  REQUIRE(again->close().has_value());
+  CHECK(read_all(*two, "app.N9.T1") == kept);
+  CHECK(read_all(*one, "large") == large);
+}
+
+TEST_CASE("a file that is in the drain directory only is read on when its name goes") {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("stdchk-pool-test." + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  {
+    const bool removed = GENERATE(false, true);
+    Pool pool(1, 40 * kChunk, true, folder.string());
+    auto one = pool.connect();
+    auto two = pool.connect();
+    const auto bytes = random_bytes(16 * kChunk, 1);
+    const auto write = [&](const std::string& name, ByteSpan content) {
+      auto file = create(*one, name);
+      REQUIRE(file->write(0, content).has_value());
+      REQUIRE(file->close().has_value());
+      for (int i = 0; i < 1000; ++i) {
+        if (one->lookup_fresh(kRootFile, name)->drain == DrainState::kDrained) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      FAIL("is not drained");
+    };
+    write("old", bytes);
+    for (int i = 0; i < 3; ++i) {
+      write("new" + std::to_string(i), random_bytes(16 * kChunk, 2 + static_cast<unsigned>(i)));
+    }
+    // One has begun to read, the other has only opened it.
+    auto begun = open_reading(*one, "old");
+    auto opened = open_reading(*two, "old");
+    std::vector<std::byte> back(bytes.size());
+    REQUIRE(begun->read(0, MutableByteSpan(back).first(100)).has_value());
+    if (removed) {
+      REQUIRE(one->remove(kRootFile, "old", false).has_value());
+    } else {
+      REQUIRE(one->rename({{}, kRootFile, "new2", kRootFile, "old", false, false}).has_value());
+    }
+    for (File* file : {begun.get(), opened.get()}) {
+      const auto count = file->read(0, back);
+      REQUIRE(count.has_value());
+      CHECK(*count == bytes.size());
+      CHECK(back == bytes);
+      REQUIRE(file->close().has_value());
+    }
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("two clients write disjoint parts of one file and both parts are there") {
