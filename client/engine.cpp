@@ -117,8 +117,10 @@ Status Engine::make_buffers() {
   }
   const std::uint64_t window_bytes =
       config_.window_bytes == 0 ? limits::kWindowBytesDefault : config_.window_bytes;
+  // No more than a reader needs ahead: images are read once, and what goes round in the processor's
+  // cache costs less than what goes through memory.
   const std::uint64_t cache_bytes =
-      config_.cache_bytes == 0 ? window_bytes / 2 : config_.cache_bytes;
+      config_.cache_bytes == 0 ? window_bytes / 4 : config_.cache_bytes;
   STDCHK_ASSIGN(
       auto window_memory,
       Memory::create(Window::memory_bytes(std::max<std::uint64_t>(window_bytes, 2 * chunk), chunk),

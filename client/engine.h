@@ -46,7 +46,7 @@ class Engine final : private SessionHost, private ManagerListener {
     std::string host_name;
     std::int64_t pid = 0;
     std::uint64_t window_bytes = 0;  ///< 0: limits::kWindowBytesDefault
-    std::uint64_t cache_bytes = 0;   ///< 0: half the window
+    std::uint64_t cache_bytes = 0;   ///< 0: a quarter of the window
     std::optional<bool> naming;      ///< unset: the pool's
     std::uint32_t chunk_bytes = 0;   ///< 0: the pool's
   };

@@ -24,7 +24,7 @@ struct Options {
   std::string role = "library";
   std::string transport = "auto";  ///< "auto", "ofi:tcp", "shm", "verbs"
   std::uint64_t window_bytes = 0;  ///< 0: limits::kWindowBytesDefault
-  std::uint64_t cache_bytes = 0;   ///< chunks read ahead or lately read; 0: half the window
+  std::uint64_t cache_bytes = 0;   ///< chunks read ahead or lately read; 0: a quarter of the window
   std::optional<bool> naming;      ///< unset: the pool's
   std::uint32_t chunk_bytes = 0;   ///< 0: the pool's
   std::uint32_t hash_threads = 0;  ///< 0: chosen by the number of processors

@@ -29,7 +29,7 @@ struct stdchk_options {
   const char* secret_file; /* 32 hexadecimal digits; NULL: $STDCHK_SECRET_FILE */
   const char* transport;   /* NULL: "auto" */
   uint64_t window_bytes;   /* between write and storage; 0: 64 MiB */
-  uint64_t cache_bytes;    /* chunks read ahead or lately read; 0: half the window */
+  uint64_t cache_bytes;    /* chunks read ahead or lately read; 0: a quarter of the window */
   int naming;              /* -1: the pool's; 0: off; 1: on */
   int close_early;         /* 1: close returns before the image is stored */
 };
