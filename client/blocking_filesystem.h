@@ -53,6 +53,8 @@ class BlockingFilesystem final : public Filesystem {
   Status rename(const msg::Rename& change) override;
   Status set_xattr(const msg::SetXattr& change) override;
   Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
+  Result<msg::GetPolicy::Reply> policy(FileId file) override;
+  Status set_policy(FileId directory, const Policy& changes) override;
   Result<msg::StatPool::Reply> stat_pool() override;
   Result<std::unique_ptr<File>> open(FileId file, OpenFlags flags) override;
   Result<std::unique_ptr<File>> create(FileId parent, std::string_view name, OpenFlags flags,

@@ -248,6 +248,18 @@ Result<std::vector<std::pair<std::string, std::string>>> BlockingFilesystem::xat
   return std::move(reply.attributes);
 }
 
+Result<msg::GetPolicy::Reply> BlockingFilesystem::policy(FileId file) {
+  return ask_for(msg::GetPolicy{file});
+}
+
+Status BlockingFilesystem::set_policy(FileId directory, const Policy& changes) {
+  auto reply = ask_for(msg::SetPolicy{{}, directory, changes});
+  if (!reply.has_value()) return fail(reply.error());
+  const Lock lock(engine_->shared().mutex);
+  engine_->metadata().forget_file(directory);
+  return {};
+}
+
 Result<msg::StatPool::Reply> BlockingFilesystem::stat_pool() { return ask_for(msg::StatPool{}); }
 
 Result<std::pair<Attributes, ChunkMap>> BlockingFilesystem::map(FileId file) {

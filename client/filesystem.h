@@ -133,6 +133,9 @@ class Filesystem {
   virtual Status rename(const msg::Rename& change) = 0;
   virtual Status set_xattr(const msg::SetXattr& change) = 0;
   virtual Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) = 0;
+  /// Of a folder, its own settings and those that hold; of a file, those that hold.
+  virtual Result<msg::GetPolicy::Reply> policy(FileId file) = 0;
+  virtual Status set_policy(FileId directory, const Policy& changes) = 0;
   virtual Result<msg::StatPool::Reply> stat_pool() = 0;
 
   virtual Result<std::unique_ptr<File>> open(FileId file, OpenFlags flags) = 0;

@@ -79,6 +79,41 @@ Result<std::uint64_t> parse_rate(std::string_view text) {
   return parse_bytes(text);
 }
 
+namespace {
+
+struct TimeUnit {
+  char letter;
+  std::uint64_t seconds;
+};
+constexpr std::array<TimeUnit, 4> kTimeUnits = {{{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}}};
+
+}  // namespace
+
+Result<std::uint64_t> parse_seconds(std::string_view text) {
+  constexpr const char* kWhere = "time";
+  const std::string_view digits = take_digits(text);
+  std::uint64_t unit = text.empty() ? 1 : 0;
+  for (const TimeUnit& one : kTimeUnits) {
+    if (text.size() == 1 && text[0] == one.letter) unit = one.seconds;
+  }
+  if (digits.empty() || unit == 0) return fail(Code::kInvalidArgument, kWhere);
+  std::uint64_t value = 0;
+  for (const char digit : digits) {
+    value = value * 10 + static_cast<unsigned>(digit - '0');
+    if (value > kBytesMax / 86400) return fail(Code::kInvalidArgument, kWhere);
+  }
+  return value * unit;
+}
+
+std::string format_seconds(std::uint64_t seconds) {
+  for (const TimeUnit& unit : kTimeUnits) {
+    if (seconds != 0 && seconds % unit.seconds == 0) {
+      return std::to_string(seconds / unit.seconds) + unit.letter;
+    }
+  }
+  return "0s";
+}
+
 std::string format_bytes(std::uint64_t bytes) {
   static constexpr std::array<const char*, 7> kUnits = {"B",   "KiB", "MiB", "GiB",
                                                         "TiB", "PiB", "EiB"};

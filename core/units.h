@@ -14,6 +14,10 @@ namespace stdchk {
 Result<std::uint64_t> parse_bytes(std::string_view text);
 /// As parse_bytes, with an optional "/s" behind it.
 Result<std::uint64_t> parse_rate(std::string_view text);
+/// Parses a time: "90" or "90s", "15m", "12h", "7d"; whole numbers of seconds, at most 2^63 - 1.
+Result<std::uint64_t> parse_seconds(std::string_view text);
+/// As parse_seconds reads it, in the largest unit that divides it.
+std::string format_seconds(std::uint64_t seconds);
 /// "1.5 GiB", at most four digits.
 std::string format_bytes(std::uint64_t bytes);
 

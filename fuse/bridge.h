@@ -129,6 +129,8 @@ class Bridge {
                    std::string_view name);
   Status truncate(const NodePtr& node, Handle* handle, std::uint64_t size);
   Status change_attributes(const NodePtr& node, const msg::SetAttributes& change);
+  Status set_policy(const Node& node, std::string_view name, std::string_view value);
+  void get_policy(fuse_req_t request, const Node& node, std::string_view name, std::size_t size);
   client::Owner owner_of(fuse_req_t request, const Node& parent, mode_t mode) const;
 
   // Opens (bridge_files.cpp).
@@ -175,18 +177,20 @@ class Bridge {
   std::set<FileId> refresh_;  ///< the next look-up that finds one of these asks the manager
   std::unordered_map<std::int32_t, Time> refused_;  ///< by thread: when its open was refused
 
-  struct Policy {
+  struct FolderMode {
     bool cached = false;
     Time until{};
   };
-  std::mutex policies_mutex_;
-  std::map<FileId, Policy> policies_;
+  std::mutex folder_modes_mutex_;
+  std::map<FileId, FolderMode> folder_modes_;
 };
 
 /// The names of extended attributes that mean something here.
 inline constexpr std::string_view kXattrWriteMode = "user.stdchk.write_mode";
 inline constexpr std::string_view kXattrVersion = "user.stdchk.version";
 inline constexpr std::string_view kXattrDrained = "user.stdchk.drained";
+/// In front of a policy's name: core/policy.h. Of files and folders what holds; set on folders.
+inline constexpr std::string_view kXattrPolicy = "user.stdchk.policy.";
 
 /// Answers with success or with the errno of the error.
 void reply(fuse_req_t request, const Status& status);

@@ -397,6 +397,10 @@ void Bridge::setxattr(fuse_req_t request, fuse_ino_t number, const char* name,
   if (!node) return reply(request, fail(Code::kStale, "mount.setxattr"));
   if (!is_user_xattr(name)) return reply(request, fail(Code::kUnsupported, "mount.setxattr"));
   if (is_virtual(name)) return reply(request, fail(Code::kPermission, "mount.setxattr"));
+  if (std::string_view(name).starts_with(kXattrPolicy)) {
+    return reply(request, set_policy(*node, std::string_view(name).substr(kXattrPolicy.size()),
+                                     remove ? "inherit" : value));
+  }
   if (value.size() > limits::kXattrBytesMax) {
     return reply(request, fail(Code::kSystem, "mount.setxattr", E2BIG));
   }
@@ -412,8 +416,8 @@ void Bridge::setxattr(fuse_req_t request, fuse_ino_t number, const char* name,
   if ((flags & XATTR_REPLACE) != 0) change.mode = msg::XattrMode::kReplace;
   Status done = filesystem_.set_xattr(change);
   if (name == kXattrWriteMode) {
-    std::scoped_lock lock(policies_mutex_);
-    policies_.erase(node->file);
+    std::scoped_lock lock(folder_modes_mutex_);
+    folder_modes_.erase(node->file);
   }
   reply(request, done);
 }
@@ -430,10 +434,32 @@ void Bridge::getxattr(fuse_req_t request, fuse_ino_t number, const char* name, s
     std::string version = std::to_string(now.version);
     return reply_sized(request, name == kXattrVersion ? version : drain_name(now.drain), size);
   }
+  if (std::string_view(name).starts_with(kXattrPolicy)) {
+    return get_policy(request, *node, std::string_view(name).substr(kXattrPolicy.size()), size);
+  }
   auto all = filesystem_.xattrs(node->file);
   if (!all) return reply(request, fail(all.error()));
   for (const auto& [key, value] : *all) {
     if (key == name) return reply_sized(request, value, size);
+  }
+  reply(request, fail(Code::kNoAttribute, "mount.getxattr"));
+}
+
+Status Bridge::set_policy(const Node& node, std::string_view name, std::string_view value) {
+  const auto setting = parse_setting(name, value);
+  if (!setting) return fail(setting.error().code, "mount.setxattr");
+  if (const auto problem = check_setting(*setting)) return fail(problem->code, "mount.setxattr");
+  return filesystem_.set_policy(node.file, Policy{{*setting}});
+}
+
+void Bridge::get_policy(fuse_req_t request, const Node& node, std::string_view name,
+                        std::size_t size) {
+  const auto policy = filesystem_.policy(node.file);
+  if (!policy) return reply(request, fail(policy.error()));
+  for (const PolicySetting& setting : policy->effective.settings) {
+    if (policy_name(setting.key) == name) {
+      return reply_sized(request, format_value(setting), size);
+    }
   }
   reply(request, fail(Code::kNoAttribute, "mount.getxattr"));
 }

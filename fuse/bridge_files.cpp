@@ -23,8 +23,8 @@ constexpr std::size_t kReadBytesMax = limits::kMiB;
 constexpr auto kRefusalMemory = 2s;
 constexpr std::size_t kRefusalsMax = 4096;
 /// How long the write mode of a folder is taken as known after another mount may have changed it.
-constexpr auto kPolicyAge = 10s;
-constexpr std::size_t kPoliciesMax = 65536;
+constexpr auto kFolderModeAge = 10s;
+constexpr std::size_t kFolderModesMax = 65536;
 
 bool writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
@@ -71,17 +71,17 @@ void Bridge::opened_well(std::int32_t thread) {
 bool Bridge::folder_wants_cache(FileId directory) {
   Time now = clock_.now();
   {
-    std::scoped_lock lock(policies_mutex_);
-    auto found = policies_.find(directory);
-    if (found != policies_.end() && now < found->second.until) return found->second.cached;
+    std::scoped_lock lock(folder_modes_mutex_);
+    auto found = folder_modes_.find(directory);
+    if (found != folder_modes_.end() && now < found->second.until) return found->second.cached;
   }
   bool cached = false;
   if (auto all = filesystem_.xattrs(directory)) {
     for (const auto& [key, value] : *all) cached |= key == kXattrWriteMode && value == "cached";
   }
-  std::scoped_lock lock(policies_mutex_);
-  if (policies_.size() >= kPoliciesMax) policies_.clear();
-  policies_[directory] = {cached, now + kPolicyAge};
+  std::scoped_lock lock(folder_modes_mutex_);
+  if (folder_modes_.size() >= kFolderModesMax) folder_modes_.clear();
+  folder_modes_[directory] = {cached, now + kFolderModeAge};
   return cached;
 }
 

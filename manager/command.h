@@ -120,6 +120,14 @@ struct ChangeXattr {
   bool operator==(const ChangeXattr&) const = default;
 };
 
+/// Changes what a folder asks for the images in it and below.
+struct SetPolicy {
+  FileId directory;
+  Policy changes;
+  std::int64_t now_ns = 0;
+  bool operator==(const SetPolicy&) const = default;
+};
+
 /// From now on the drain directory may have something under this file's name.
 struct DrainStarted {
   FileId file;
@@ -172,6 +180,7 @@ struct RestoreFile {
   bool in_drain = false;
   bool stale_in_drain = false;
   std::uint64_t sequence = 0;  ///< order of the commits
+  Policy policy;               ///< of a directory
   bool operator==(const RestoreFile&) const = default;
 };
 
@@ -193,6 +202,6 @@ struct RestoreMirror {
 using Command =
     std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink, RemoveName,
                  RenameName, ChangeAttributes, ChangeXattr, DrainStarted, Drained, Evict, Mirrored,
-                 MoveChunks, RestoreFile, RestoreCounters, RestoreMirror>;
+                 MoveChunks, RestoreFile, RestoreCounters, RestoreMirror, SetPolicy>;
 
 }  // namespace stdchk::manager

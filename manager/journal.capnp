@@ -117,6 +117,17 @@ struct ChangeXattr {
   nowNs @5 :Int64;
 }
 
+struct PolicySetting {
+  key @0 :UInt16;
+  value @1 :UInt64;  # all ones: removes the setting
+}
+
+struct SetPolicy {
+  directory @0 :UInt64;
+  changes @1 :List(PolicySetting);
+  nowNs @2 :Int64;
+}
+
 struct FileVersion {
   file @0 :UInt64;
   version @1 :UInt64;
@@ -154,6 +165,7 @@ struct RestoreFile {
   inDrain @17 :Bool;
   staleInDrain @18 :Bool;
   sequence @19 :UInt64;
+  policy @20 :List(PolicySetting);
 }
 
 struct RestoreCounters {
@@ -194,5 +206,6 @@ struct Command {
     restoreFile @14 :RestoreFile;
     restoreCounters @15 :RestoreCounters;
     restoreMirror @16 :RestoreMirror;
+    setPolicy @17 :SetPolicy;
   }
 }

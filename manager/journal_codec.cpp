@@ -87,6 +87,22 @@ Xattrs read(capnp::List<wire::Xattr>::Reader from) {
   return to;
 }
 
+template <class List>
+void write(List to, const Policy& from) {
+  for (unsigned i = 0; i < to.size(); ++i) {
+    to[i].setKey(static_cast<std::uint16_t>(from.settings[i].key));
+    to[i].setValue(from.settings[i].value);
+  }
+}
+
+Policy read(capnp::List<wire::PolicySetting>::Reader from) {
+  Policy to;
+  for (const auto one : from) {
+    to.settings.push_back({static_cast<PolicyKey>(one.getKey()), one.getValue()});
+  }
+  return to;
+}
+
 // ---- one pair for each command ----------------------------------------------------------------
 
 void write(wire::Command::Builder to, const BeginEpoch& from) {
@@ -265,6 +281,16 @@ ChangeXattr read(wire::ChangeXattr::Reader from) {
   return to;
 }
 
+void write(wire::Command::Builder to, const SetPolicy& from) {
+  auto out = to.initSetPolicy();
+  out.setDirectory(from.directory.value);
+  write(out.initChanges(size_of(from.changes.settings.size())), from.changes);
+  out.setNowNs(from.now_ns);
+}
+SetPolicy read(wire::SetPolicy::Reader from) {
+  return {{from.getDirectory()}, read(from.getChanges()), from.getNowNs()};
+}
+
 void write(wire::Command::Builder to, const DrainStarted& from) {
   to.setDrainStarted(from.file.value);
 }
@@ -329,6 +355,7 @@ void write(wire::Command::Builder to, const RestoreFile& from) {
   out.setInDrain(from.in_drain);
   out.setStaleInDrain(from.stale_in_drain);
   out.setSequence(from.sequence);
+  write(out.initPolicy(size_of(from.policy.settings.size())), from.policy);
 }
 RestoreFile read(wire::RestoreFile::Reader from) {
   if (from.getType() < static_cast<std::uint8_t>(FileType::kRegular) ||
@@ -356,6 +383,7 @@ RestoreFile read(wire::RestoreFile::Reader from) {
   to.in_drain = from.getInDrain();
   to.stale_in_drain = from.getStaleInDrain();
   to.sequence = from.getSequence();
+  to.policy = read(from.getPolicy());
   return to;
 }
 
@@ -436,6 +464,8 @@ Command read(wire::Command::Reader from) {
                              from.getRestoreCounters().getMirrorSequence()};
     case wire::Command::RESTORE_MIRROR:
       return read(from.getRestoreMirror());
+    case wire::Command::SET_POLICY:
+      return read(from.getSetPolicy());
   }
   corrupt();
 }

@@ -32,6 +32,7 @@ struct Flags {
   std::uint32_t chunk_size = limits::kChunkBytesDefault;
   std::uint32_t stripe_width = limits::kStripeWidthDefault;
   bool naming = true;
+  std::string policy;
   log::Level log_level = log::Level::kInfo;
 };
 
@@ -51,6 +52,8 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   options.count("--stripe-width", flags.stripe_width, 1, 1024, "benefactors that one file uses");
   options.on_off("--naming", flags.naming,
                  "name chunks by content, so that equal ones are kept once");
+  options.text("--policy", flags.policy, "SETTINGS",
+               "for folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
 }
@@ -109,6 +112,9 @@ int run(Flags flags) {
   }
   Status journalled;
   Config config;
+  auto policy = parse_policy(flags.policy);
+  if (!policy) return fail_with(fmt::format("--policy: {}", policy.error().text));
+  config.policy = std::move(*policy);
   config.secret = *secret;
   config.pool = {flags.chunk_size, flags.stripe_width, flags.naming, flags.drain, flags.drain_rate};
   config.on_journal_failure = [&](const Error& error) {

@@ -210,6 +210,12 @@ std::optional<BenefactorId> Service::some_benefactor() {
   return std::nullopt;
 }
 
+Policy Service::policy(const File& file) const {
+  Policy out = state_.policy(file);
+  out.inherit(config_.policy);
+  return out;
+}
+
 Attributes Service::attributes(const File& file, const VersionData& version) const {
   Attributes out = state_.attributes(file, version);
   if (out.drain == DrainState::kPending) {

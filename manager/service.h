@@ -27,6 +27,7 @@ class DrainPlanner;
 
 struct Config {
   msg::Secret secret;
+  Policy policy;         ///< for folders that set nothing
   msg::PoolConfig pool;  ///< chunk_bytes and stripe_width of 0 mean the defaults
   std::function<void(const Error&)> on_journal_failure;  ///< once; the process should end
 };
@@ -114,6 +115,8 @@ class Service final : public transport::AcceptHandler {
   /// True when the command that made this change of the mirror queue survives a crash.
   bool mirror_is_durable(std::uint64_t change);
   rpc::Peer* peer_of(BenefactorId benefactor);
+  /// What holds for a file: its folders' settings, then the pool's.
+  Policy policy(const File& file) const;
   bool session_open(FileId file) const { return users_.count(file) > 0; }
   void file_changed(FileId file, ClientId except);
   /// Requests for maps that wait for the drain directory are looked at again.
@@ -177,6 +180,8 @@ class Service final : public transport::AcceptHandler {
   void serve(ClientRecord& client, const msg::Rename& request, const Call& call);
   void serve(ClientRecord& client, const msg::SetXattr& request, const Call& call);
   void serve(ClientRecord& client, const msg::GetXattrs& request, const Call& call);
+  void serve(ClientRecord& client, const msg::GetPolicy& request, const Call& call);
+  void serve(ClientRecord& client, const msg::SetPolicy& request, const Call& call);
   void serve(ClientRecord& client, const msg::StatPool& request, const Call& call);
   void serve(ClientRecord& client, const msg::ListBenefactors& request, const Call& call);
   void serve(ClientRecord& client, const msg::ListAborted& request, const Call& call);

@@ -173,6 +173,23 @@ void Service::serve(ClientRecord&, const msg::GetXattrs& request, const Call& ca
   call.answer(msg::GetXattrs::Reply{{file->xattrs.begin(), file->xattrs.end()}});
 }
 
+void Service::serve(ClientRecord&, const msg::GetPolicy& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  if (file == nullptr) return call.fail(Code::kStale, "get policy");
+  call.answer(msg::GetPolicy::Reply{file->policy, policy(*file)});
+}
+
+void Service::serve(ClientRecord& client, const msg::SetPolicy& request, const Call& call) {
+  for (const PolicySetting& setting : request.changes.settings) {
+    if (auto problem = check_setting(setting)) {
+      return call.fail(problem->code, "set policy", std::move(problem->text));
+    }
+  }
+  file_changed(request.directory, client.id);
+  change(SetPolicy{request.directory, request.changes, reactor_.clock().wall_ns()}, call,
+         [](const Outcome&) -> rpc::Answer { return msg::SetPolicy::Reply{}; });
+}
+
 void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {
   msg::StatPool::Reply reply;
   for (const auto& [id, status] : benefactors_) {

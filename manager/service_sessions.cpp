@@ -109,6 +109,7 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   if (request.want_bytes > 0) reply.grants = grants(session, request.want_bytes, 0, {});
   reply.similar_file = session.similar;
   reply.similar_version = session.similar_version;
+  reply.policy = policy(file);
   call.answer(std::move(reply));
 }
 

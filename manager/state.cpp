@@ -126,6 +126,16 @@ bool State::is_below(FileId id, FileId ancestor) const {
   return false;
 }
 
+Policy State::policy(const File& of) const {
+  Policy out;
+  for (const File* at = &of; at != nullptr;) {
+    out.inherit(at->policy);
+    if (at->id == kRootFile) break;
+    at = file(at->parent ? at->parent : at->pending ? at->pending->parent : FileId{});
+  }
+  return out;
+}
+
 bool State::needs_drained(const VersionData& version) const {
   return version.drained ||
          std::any_of(version.slices.begin(), version.slices.end(),

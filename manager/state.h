@@ -61,6 +61,7 @@ struct File {
   std::map<std::string, FileId, std::less<>> pending_children;  ///< of a directory
   std::string target;                                           ///< of a symbolic link
   std::map<std::string, std::string> xattrs;
+  Policy policy;  ///< of a directory: what it sets itself
   std::unique_ptr<PendingName> pending;
   VersionData newest;
   std::map<Version, VersionData> older;  ///< pinned ones only
@@ -111,6 +112,8 @@ class State {
   /// From the root, without a leading slash; also of pending files. Empty: it has no name.
   std::string path(const File& file) const;
   bool is_below(FileId file, FileId ancestor) const;
+  /// What holds for a file or folder: its own settings, then those of the folders above it.
+  Policy policy(const File& file) const;
   /// True when bytes of that version may be wanted from the drain directory.
   bool needs_drained(const VersionData& version) const;
   /// True when the file's name is about to go to a newer version, and readers have earlier ones
@@ -165,6 +168,7 @@ class State {
   Result<Outcome> run(const RestoreFile& command);
   Result<Outcome> run(const RestoreCounters& command);
   Result<Outcome> run(const RestoreMirror& command);
+  Result<Outcome> run(const SetPolicy& command);
 
   File* find(FileId id);
   Result<File*> find_directory(FileId id);

@@ -253,6 +253,18 @@ Result<Outcome> State::run(const ChangeXattr& command) {
   return Outcome{changed->id, {}};
 }
 
+Result<Outcome> State::run(const SetPolicy& command) {
+  STDCHK_ASSIGN(File * changed, find_directory(command.directory));
+  Policy next = changed->policy;
+  next.apply(command.changes);
+  if (next.settings.size() > limits::kPolicySettingsMax) {
+    return fail(Code::kNoSpace, "manager.policy");
+  }
+  changed->policy = std::move(next);
+  changed->ctime_ns = command.now_ns;
+  return Outcome{changed->id, {}};
+}
+
 Result<Outcome> State::run(const Mirrored& command) {
   mirror_queue_.erase(command.sequence);
   return Outcome{};

@@ -225,6 +225,7 @@ Result<Outcome> State::run(const RestoreFile& command) {
   file.ctime_ns = from.ctime_ns;
   file.target = command.target;
   file.xattrs.insert(command.xattrs.begin(), command.xattrs.end());
+  file.policy = command.policy;
   file.in_drain = command.in_drain;
   file.stale_in_drain = command.stale_in_drain;
   VersionData& newest = file.newest;
@@ -268,6 +269,7 @@ void State::snapshot(const std::function<void(Command)>& emit) const {
     restore.in_drain = at.in_drain;
     restore.stale_in_drain = at.stale_in_drain;
     restore.sequence = at.newest.sequence;
+    restore.policy = at.policy;
     emit(std::move(restore));
     for (const auto& [name, child] : at.children) todo.push_back(file(child));
   }

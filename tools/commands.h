@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/clock.h"
 
@@ -51,6 +52,15 @@ struct SafeOptions {
   bool json = false;
 };
 int run_safe(const SafeOptions& options);
+
+struct PolicyOptions {
+  std::string pool;
+  std::string action;  ///< "get" or "set"
+  std::string path;
+  std::vector<std::string> settings;  ///< KEY=VALUE
+  bool json = false;
+};
+int run_policy(const PolicyOptions& options);
 
 /// Prints "stdchk: text" to standard error; returns kExitError.
 int complain(const std::string& text);

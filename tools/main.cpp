@@ -24,9 +24,9 @@ int complain(const std::string& text) {
 namespace {
 
 /// Subcommands whose names are settled and whose work is not there yet.
-constexpr const char* kLater[] = {"policy", "gc",         "scrub",  "check",
-                                  "set",    "verify",     "bench",  "stage-in",
-                                  "top",    "similarity", "advise", "restart-test"};
+constexpr const char* kLater[] = {"gc",         "scrub",  "check",       "set",
+                                  "verify",     "bench",  "stage-in",    "top",
+                                  "similarity", "advise", "restart-test"};
 
 struct DownOptions {
   std::string pool;
@@ -44,6 +44,7 @@ struct Commands {
   StatOptions stat;
   DrainOptions drain;
   SafeOptions safe;
+  PolicyOptions policy;
   bool doctor_json = false;
 };
 
@@ -72,6 +73,8 @@ void describe_up(Options& options, UpOptions& up) {
   options.text("--backing", up.backing, "KIND",
                "anonymous, memfd, hugetlb, or a ramdisk directory");
   options.text("--disk", up.disk, "DIR", "lend disk space below this directory instead of memory");
+  options.text("--policy", up.policy, "SETTINGS",
+               "for folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
   options.flag("--allow-other", up.allow_other, "other users may use the mount");
   options.text("--state", up.state, "DIR", "where the pool's state, logs and secret are kept");
   options.choice("--log-level", up.log_level, {"debug", "info", "warning", "error"},
@@ -130,6 +133,14 @@ void describe(Options& options, Commands& commands) {
   safe.flag("--json", commands.safe.json, "as JSON").command_line_only();
   add_pool(safe, commands.safe.pool);
   safe.argument("PATH", commands.safe.path, "a file, or a directory for all below it").required();
+
+  Options& policy =
+      options.subcommand("policy", "Shows or changes what a folder asks for the images in it.");
+  policy.flag("--json", commands.policy.json, "as JSON").command_line_only();
+  add_pool(policy, commands.policy.pool);
+  policy.argument("get|set", commands.policy.action, "what to do").required();
+  policy.argument("DIR", commands.policy.path, "a folder of the pool").required();
+  policy.arguments("KEY=VALUE", commands.policy.settings, "what to set; inherit removes a setting");
 
   Options& doctor = options.subcommand("doctor", "Names the cause of a bad set-up.");
   doctor.flag("--json", commands.doctor_json, "as JSON").command_line_only();
@@ -229,6 +240,7 @@ int run(int argc, char** argv) {
   if (chosen == "stat") return run_stat(commands.stat);
   if (chosen == "drain") return run_drain(commands.drain);
   if (chosen == "safe") return run_safe(commands.safe);
+  if (chosen == "policy") return run_policy(commands.policy);
   if (chosen == "doctor") return run_doctor(commands.doctor_json, invoked_as);
   if (chosen == "version") {
     fmt::print("stdchk {}\n", version());

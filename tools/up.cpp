@@ -16,6 +16,7 @@
 #include <sstream>
 #include <thread>
 
+#include "core/policy.h"
 #include "core/units.h"
 #include "tools/doctor.h"
 #include "tools/down.h"
@@ -170,6 +171,7 @@ class Starter {
     add(manager.arguments, "--chunk-size", std::to_string(options_.chunk_bytes));
     add(manager.arguments, "--stripe-width", std::to_string(options_.stripe_width));
     add(manager.arguments, "--naming", options_.naming);
+    add(manager.arguments, "--policy", options_.policy);
     add(manager.arguments, "--log-level", options_.log_level);
     if (auto done = start_and_wait(manager, 30s); !done) return done;
     std::ifstream file(record_.address_file());
@@ -287,6 +289,9 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
   record.remote_shell = split_words(options.remote_shell);
   record.transport = options.transport;
   if (record.remote_shell.empty()) return problem("--rsh needs a command");
+  if (auto policy = parse_policy(options.policy); !policy) {
+    return problem("--policy: {}", policy.error().text);
+  }
   if (!options.disk.empty()) options.disk = absolute_path(options.disk);
   if (!options.backing.empty() && options.backing.find('/') != std::string::npos) {
     options.backing = absolute_path(options.backing);

@@ -23,6 +23,7 @@ struct UpOptions {
   std::uint32_t chunk_bytes = 0;
   std::uint32_t stripe_width = 0;
   std::string naming;
+  std::string policy;
   std::uint64_t window_bytes = 0;
   std::string close_mode;
   std::string backing;

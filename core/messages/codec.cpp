@@ -42,6 +42,13 @@ STDCHK_WIRE_ENUM(msg::BenefactorState, BenefactorState, kAlive, kGone);
 STDCHK_WIRE_ENUM(msg::XattrMode, XattrMode, kEither, kReplace);
 STDCHK_WIRE_ENUM(msg::MirrorKind, MirrorKind, kRename, kSetAside);
 #undef STDCHK_WIRE_ENUM
+/// A plain number on the wire: a receiver leaves keys alone that it does not know.
+template <>
+struct EnumOf<PolicyKey> {
+  using wire = std::uint16_t;
+  static constexpr std::uint16_t kFirst = 0;
+  static constexpr std::uint16_t kLast = 0xFFFF;
+};
 // The numbers of both sides are the same ones.
 static_assert(static_cast<int>(FileType::SYMLINK) == static_cast<int>(stdchk::FileType::kSymlink));
 static_assert(static_cast<int>(DrainState::FAILED) ==
@@ -307,7 +314,9 @@ void get(Check&, Empty::Reader, T&) {}
   X(DrainFinish, DRAIN_FINISH)                 \
   X(MirrorChange, MIRROR_CHANGE)               \
   X(MoveExtents, MOVE_EXTENTS)                 \
-  X(Attach, ATTACH)
+  X(Attach, ATTACH)                            \
+  X(GetPolicy, GET_POLICY)                     \
+  X(SetPolicy, SET_POLICY)
 
 #define STDCHK_PUT_BODY(Type, TAG)                                              \
   [[maybe_unused]] static void put_body(Check& check, Request::Builder builder, \

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/policy.h"
 #include "core/result.h"
 #include "core/types.h"
 
@@ -296,6 +297,30 @@ struct GetXattrs {
   bool operator==(const GetXattrs&) const = default;
 };
 
+/// What a folder asks for, and what holds for a file.
+struct GetPolicy {
+  static constexpr const char* kName = "get policy";
+  FileId file;
+  struct Reply {
+    Policy own;        ///< what the folder itself sets
+    Policy effective;  ///< what holds: its own, then those above it, then the pool's
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const GetPolicy&) const = default;
+};
+
+/// Changes what a folder asks for; a value of kPolicyInherit removes a setting.
+struct SetPolicy {
+  static constexpr const char* kName = "set policy";
+  ClientId client;
+  FileId directory;
+  Policy changes;
+  struct Reply {
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const SetPolicy&) const = default;
+};
+
 struct StatPool {
   static constexpr const char* kName = "statfs";
   struct Reply {
@@ -343,6 +368,7 @@ struct OpenSession {
     std::vector<Grant> grants;
     FileId similar_file;  ///< the previous version of the series A.Ni: chunks to compare with
     Version similar_version = 0;
+    Policy policy;  ///< what holds for the file now
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const OpenSession&) const = default;
@@ -645,7 +671,7 @@ using Request =
                  SetAttributes, MakeDirectory, MakeSymlink, ReadSymlink, Remove, Rename, SetXattr,
                  GetXattrs, StatPool, OpenSession, Place, Commit, CloseSession, GetMap, Unpin,
                  DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
-                 MoveExtents, Attach>;
+                 MoveExtents, Attach, GetPolicy, SetPolicy>;
 
 namespace detail {
 template <class V>

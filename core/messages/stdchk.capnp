@@ -62,6 +62,8 @@ struct Request {
     mirrorChange @32 :MirrorChange;
     moveExtents @33 :MoveExtents;
     attach @34 :Attach;
+    getPolicy @35 :GetPolicy;
+    setPolicy @36 :SetPolicy;
   }
 }
 
@@ -106,6 +108,8 @@ struct Reply {
     mirrorChange @35 :Empty;
     moveExtents @36 :MoveExtentsReply;
     attach @37 :AttachReply;
+    getPolicy @38 :GetPolicyReply;
+    setPolicy @39 :Empty;
   }
 }
 
@@ -201,6 +205,15 @@ struct Secret {
   # The pool's 128-bit secret; whoever does not know it is refused.
   high @0 :UInt64;
   low @1 :UInt64;
+}
+
+struct PolicySetting {
+  # One thing that a folder asks for; core/policy.h has the keys and what their values mean.
+  key @0 :UInt16;
+  value @1 :UInt64;  # all ones: as the folder above has it
+}
+struct Policy {
+  settings @0 :List(PolicySetting);  # each key once
 }
 
 # ---- membership --------------------------------------------------------------------------------
@@ -404,6 +417,20 @@ struct GetXattrsReply {
   attributes @0 :List(Xattr);
 }
 
+struct GetPolicy {
+  file @0 :UInt64;
+}
+struct GetPolicyReply {
+  own @0 :Policy;        # what the folder itself sets
+  effective @1 :Policy;  # what holds: its own, then those above it, then the pool's
+}
+
+struct SetPolicy {
+  client @0 :UInt64;
+  directory @1 :UInt64;
+  changes @2 :Policy;
+}
+
 struct StatPoolReply {
   totalBytes @0 :UInt64;
   freeBytes @1 :UInt64;       # not granted, not used
@@ -444,6 +471,7 @@ struct OpenSessionReply {
   grants @3 :List(Grant);
   similarFile @4 :UInt64;  # the previous version of the series: chunks to compare with
   similarVersion @5 :UInt64;
+  policy @6 :Policy;  # what holds for the file now
 }
 
 struct Place {

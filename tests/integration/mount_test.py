@@ -867,6 +867,30 @@ def test_the_version_and_the_drain_state_are_extended_attributes(here):
     assert refused.value.errno == errno.EACCES
 
 
+def test_a_policy_is_an_extended_attribute_of_its_folder(here):
+    folder = here + "/folder"
+    os.makedirs(folder + "/below")
+    key = "user.stdchk.policy.copies"
+    with pytest.raises(OSError) as raised:
+        os.getxattr(folder + "/below", key)
+    assert raised.value.errno == errno.ENODATA
+    os.setxattr(folder, key, b"1")
+    assert os.getxattr(folder + "/below", key) == b"1"
+    assert os.listxattr(folder) == []
+    for name, value, expected in (("copies", b"many", errno.EINVAL), ("nothing", b"1", errno.EINVAL)):
+        with pytest.raises(OSError) as raised:
+            os.setxattr(folder, f"user.stdchk.policy.{name}", value)
+        assert raised.value.errno == expected
+    put(folder + "/file", b"x")
+    with pytest.raises(OSError) as raised:
+        os.setxattr(folder + "/file", key, b"1")
+    assert raised.value.errno == errno.ENOTDIR
+    os.removexattr(folder, key)
+    with pytest.raises(OSError) as raised:
+        os.getxattr(folder, key)
+    assert raised.value.errno == errno.ENODATA
+
+
 def test_the_end_of_an_old_mapping_commits_nothing_of_the_next_writer(here):
     path = here + "/f"
     with open(path, "w+b") as old:

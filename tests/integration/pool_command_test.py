@@ -231,8 +231,49 @@ def test_drained_images_make_room_and_are_read_from_the_drain_directory(pool):
         assert (pool.mount / f"app.N0.T{step}").read_bytes() == data
 
 
+def test_a_policy_is_set_on_a_folder_and_holds_below_it(pool):
+    pool.up("--policy", "copies=1", benefactors=1)
+    below = pool.mount / "app" / "below"
+    below.mkdir(parents=True)
+
+    def policy(*arguments):
+        return json.loads(pool.stdchk("policy", arguments[0], "--json", *arguments[1:]).stdout)
+
+    assert policy("get", below)["chunking"] == {"value": "as the pool", "from": "default"}
+    assert policy("get", below)["copies"]["from"] == "inherited"
+    changed = policy("set", pool.mount / "app", "chunking=fixed", "copies=1")
+    assert changed["chunking"] == {"value": "fixed", "from": "this folder"}
+    assert policy("get", below)["chunking"] == {"value": "fixed", "from": "inherited"}
+    # The same through an extended attribute, of any folder or file below.
+    (below / "file").write_bytes(b"x")
+    assert os.getxattr(below / "file", "user.stdchk.policy.chunking") == b"fixed"
+    os.removexattr(pool.mount / "app", "user.stdchk.policy.chunking")
+    assert policy("get", below)["chunking"]["from"] == "default"
+    os.setxattr(below, "user.stdchk.policy.commit", b"stored")
+    assert policy("get", below)["commit"] == {"value": "stored", "from": "this folder"}
+    assert "this folder" in pool.stdchk("policy", "get", below).stdout
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["set", "kepe=3"], ["kepe", "keep", "purge-after"]),
+    (["set", "copies=none"], ["copies=none", "allowed"]),
+    (["set", "commit"], ["commit", "KEY=VALUE"]),
+    (["set"], ["KEY=VALUE"]),
+    (["get", "keep=3"], ["get", "no KEY=VALUE"]),
+    (["list"], ["list", "get and set"]),
+])
+def test_a_bad_policy_is_refused_in_one_sentence(module_pool, arguments, words):
+    if not os.path.ismount(module_pool.mount):
+        module_pool.up(benefactors=1, memory="64M", drain=False)
+    done = module_pool.stdchk("policy", arguments[0], module_pool.mount, *arguments[1:], check=False)
+    assert done.returncode == 2
+    for word in words:
+        assert word in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_what_is_not_there_yet_says_so(pool):
-    for name in ("policy", "gc", "scrub", "check", "set", "verify", "similarity"):
+    for name in ("gc", "scrub", "check", "set", "verify", "similarity"):
         done = run(BIN / "stdchk", name, "--dry-run", check=False)
         assert done.returncode == 2
         assert "not available in this version" in done.stderr

@@ -450,6 +450,30 @@ Result<std::vector<std::pair<std::string, std::string>>> MemoryFilesystem::xattr
   return std::vector<std::pair<std::string, std::string>>(file->xattrs.begin(), file->xattrs.end());
 }
 
+Result<msg::GetPolicy::Reply> MemoryFilesystem::policy(FileId id) {
+  std::scoped_lock lock(pool_->mutex);
+  auto file = pool_->find(id);
+  if (!file) return fail(Code::kNotFound, "memory.policy");
+  msg::GetPolicy::Reply reply{file->policy, file->policy};
+  while (file->attributes.id != kRootFile) {
+    file = pool_->find(file->parent);
+    if (!file) break;
+    reply.effective.inherit(file->policy);
+  }
+  return reply;
+}
+
+Status MemoryFilesystem::set_policy(FileId directory, const Policy& changes) {
+  std::scoped_lock lock(pool_->mutex);
+  auto file = pool_->find(directory);
+  if (!file) return fail(Code::kNotFound, "memory.policy");
+  if (file->attributes.type != FileType::kDirectory) {
+    return fail(Code::kNotDirectory, "memory.policy");
+  }
+  file->policy.apply(changes);
+  return {};
+}
+
 Result<msg::StatPool::Reply> MemoryFilesystem::stat_pool() {
   std::scoped_lock lock(pool_->mutex);
   msg::StatPool::Reply reply;

@@ -20,6 +20,7 @@ struct MemoryFile {
   std::map<std::string, FileId> children;
   std::string target;
   std::map<std::string, std::string> xattrs;
+  Policy policy;
   const void* pending_of = nullptr;  ///< the connection that alone sees a file never committed
   FileId parent;
   std::string name;
@@ -91,6 +92,8 @@ class MemoryFilesystem final : public client::Filesystem {
   Status rename(const msg::Rename& change) override;
   Status set_xattr(const msg::SetXattr& change) override;
   Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
+  Result<msg::GetPolicy::Reply> policy(FileId file) override;
+  Status set_policy(FileId directory, const Policy& changes) override;
   Result<msg::StatPool::Reply> stat_pool() override;
   Result<std::unique_ptr<client::File>> open(FileId file, client::OpenFlags flags) override;
   Result<std::unique_ptr<client::File>> create(FileId parent, std::string_view name,

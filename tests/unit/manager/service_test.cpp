@@ -452,3 +452,41 @@ TEST_CASE("a full pool answers no space in bounded time") {
   CHECK(client.write("g", 1 << 20, 0).error().code == Code::kNoSpace);
   CHECK(client.write("small", 1000, 0).has_value());
 }
+
+TEST_CASE("a folder's policy is told with each session below it, also after a restart") {
+  World world;
+  world.config.policy = {{{PolicyKey::kCopies, 1}}};
+  world.start();
+  const Policy fixed{{{PolicyKey::kChunking, static_cast<std::uint64_t>(Chunking::kFixed)}}};
+  FileId folder;
+  {
+    TestBenefactor benefactor(world, "b1", 1, kArena);
+    TestClient client(world, "client");
+    const auto made = client.call(msg::MakeDirectory{client.id, kRootFile, "app", 0755});
+    REQUIRE(made);
+    folder = made->attributes.id;
+    CHECK(client.create("outside", 0)->policy == world.config.policy);
+    REQUIRE(client.call(msg::SetPolicy{client.id, folder, fixed}));
+    const auto asked = client.call(msg::GetPolicy{folder});
+    REQUIRE(asked);
+    CHECK(asked->own == fixed);
+    CHECK(asked->effective.settings.size() == 2);
+    // What is not there yet is refused, not kept.
+    const Policy many{{{PolicyKey::kChunking, static_cast<std::uint64_t>(Chunking::kFixed)},
+                       {static_cast<PolicyKey>(999), 1}}};
+    CHECK(client.call(msg::SetPolicy{client.id, folder, many}).error().code == Code::kUnsupported);
+    CHECK(client.call(msg::GetPolicy{folder})->own == fixed);
+    CHECK(client.call(msg::GetPolicy{{99}}).error().code == Code::kStale);
+  }
+  world.restart();
+  TestBenefactor benefactor(world, "b2", 2, kArena);
+  TestClient client(world, "again");
+  msg::OpenSession open;
+  open.client = client.id;
+  open.parent = folder;
+  open.name = "inside";
+  const auto opened = client.call(open);
+  REQUIRE(opened);
+  CHECK(opened->policy.chunking() == Chunking::kFixed);
+  CHECK(opened->policy.find(PolicyKey::kCopies) == 1);
+}

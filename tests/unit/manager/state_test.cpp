@@ -291,3 +291,36 @@ TEST_CASE("an undrained file renamed over a drained one leaves it there until it
   CHECK(state.mirror_queue().rbegin()->second.kind == msg::MirrorKind::kUnlink);
   CHECK(state.mirror_queue().rbegin()->second.path == "a");
 }
+
+TEST_CASE("a folder's policy holds below it where nothing nearer is set, and is in the snapshot") {
+  State state;
+  REQUIRE(state.apply(AddDirectory{{20}, kRootFile, "a", 0755}));
+  REQUIRE(state.apply(AddDirectory{{21}, {20}, "b", 0755}));
+  REQUIRE(state.apply(create({10}, "f", chunk_at(1), {21})));
+  REQUIRE(state.apply(SetPolicy{kRootFile, {{{PolicyKey::kKeep, 2}, {PolicyKey::kCopies, 3}}}, 5}));
+  REQUIRE(state.apply(SetPolicy{{20}, {{{PolicyKey::kKeep, 4}}}, 6}));
+  const auto keep = [](const State& of) { return of.policy(*of.file({10})).get(PolicyKey::kKeep); };
+  CHECK(keep(state) == 4);
+  CHECK(state.policy(*state.file({10})).get(PolicyKey::kCopies) == 3);
+  CHECK(state.file({20})->ctime_ns == 6);
+  State copy;
+  for (const Command& command : snapshot_of(state)) REQUIRE(copy.apply(command));
+  CHECK(snapshot_of(copy) == snapshot_of(state));
+  CHECK(keep(copy) == 4);
+  REQUIRE(state.apply(SetPolicy{{20}, {{{PolicyKey::kKeep, kPolicyInherit}}}, 7}));
+  CHECK(keep(state) == 2);
+  CHECK(state.apply(SetPolicy{{10}, {}, 8}).error().code == Code::kNotDirectory);
+  CHECK(state.apply(SetPolicy{{99}, {}, 8}).error().code == Code::kNotFound);
+  // It moves with the folder.
+  REQUIRE(state.apply(SetPolicy{{21}, {{{PolicyKey::kKeep, 9}}}, 9}));
+  REQUIRE(state.apply(RenameName{{20}, "b", kRootFile, "c"}));
+  CHECK(keep(state) == 9);
+}
+
+TEST_CASE("a pending file has the policy of the folder that it is to be in") {
+  State state;
+  REQUIRE(state.apply(AddDirectory{{20}, kRootFile, "a", 0755}));
+  REQUIRE(state.apply(SetPolicy{{20}, {{{PolicyKey::kCopies, 2}}}, 5}));
+  REQUIRE(state.make_pending({10}, {{20}, "f", 0600, 0, 0, 0, {}}, {7}, 5));
+  CHECK(state.policy(*state.file({10})).get(PolicyKey::kCopies) == 2);
+}

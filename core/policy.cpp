@@ -1,0 +1,285 @@
+#include "core/policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <span>
+
+#include "core/units.h"
+
+namespace stdchk {
+namespace {
+
+constexpr std::string_view kInherit = "inherit";
+constexpr std::array<std::string_view, 2> kYesNo = {"no", "yes"};
+constexpr std::array<std::string_view, 4> kChunkings = {"fixed", "content", "none", "auto"};
+constexpr std::array<std::string_view, 2> kCommits = {"stored", "redundant"};
+
+/// All about one key. A value is a word of `words`, the first standing for `least`; or, without
+/// words, a number or a time, 0 written as `zero` where that says something.
+struct Field {
+  PolicyKey key;
+  std::string_view name;
+  std::uint64_t least;
+  std::uint64_t most;
+  std::uint64_t otherwise;  ///< the default
+  std::string_view zero;
+  bool is_time;
+  std::span<const std::string_view> words;
+  std::string_view meaning;
+};
+
+constexpr std::uint64_t kCountMax = 1'000'000'000;
+constexpr std::uint64_t kYearsInSeconds = 100ULL * 366 * 86400;
+
+constexpr Field kFields[] = {
+    {PolicyKey::kKeep,
+     "keep",
+     0,
+     kCountMax,
+     0,
+     "all",
+     false,
+     {},
+     "complete sets that stay when newer ones are complete"},
+    {PolicyKey::kPurgeAfter,
+     "purge-after",
+     0,
+     kYearsInSeconds,
+     0,
+     "never",
+     true,
+     {},
+     "age at which a set is removed"},
+    {PolicyKey::kMustBeDrained,
+     "must-be-drained",
+     0,
+     1,
+     0,
+     {},
+     false,
+     kYesNo,
+     "only a drained set counts as complete, or is removed"},
+    {PolicyKey::kDrainEvery,
+     "drain-every",
+     1,
+     kCountMax,
+     1,
+     {},
+     false,
+     {},
+     "drain only every k-th set"},
+    {PolicyKey::kImages,
+     "images",
+     0,
+     kCountMax,
+     0,
+     "unknown",
+     false,
+     {},
+     "images that make a set whole: one for each rank"},
+    {PolicyKey::kChunking,
+     "chunking",
+     1,
+     4,
+     1,
+     {},
+     false,
+     kChunkings,
+     "how images are cut, and whether chunks are named by content"},
+    {PolicyKey::kCopies,
+     "copies",
+     1,
+     8,
+     1,
+     {},
+     false,
+     {},
+     "copies of each chunk, on different benefactors"},
+    {PolicyKey::kCommit,
+     "commit",
+     1,
+     2,
+     1,
+     {},
+     false,
+     kCommits,
+     "what close() waits for: one copy stored, or all of them"},
+};
+
+const Field* field_of(PolicyKey key) {
+  const auto found = std::ranges::find(kFields, key, &Field::key);
+  return found == std::end(kFields) ? nullptr : found;
+}
+
+/// What this version does. Whoever builds more makes it larger.
+bool is_built(PolicySetting setting) {
+  switch (setting.key) {
+    case PolicyKey::kKeep:
+    case PolicyKey::kPurgeAfter:
+    case PolicyKey::kMustBeDrained:
+    case PolicyKey::kImages:
+      return setting.value == 0;
+    case PolicyKey::kDrainEvery:
+    case PolicyKey::kCopies:
+      return setting.value == 1;
+    case PolicyKey::kChunking:
+      return setting.value == static_cast<std::uint64_t>(Chunking::kFixed);
+    case PolicyKey::kCommit:
+      return setting.value == static_cast<std::uint64_t>(CommitLevel::kStored);
+  }
+  return false;
+}
+
+std::string allowed(const Field& field) {
+  if (!field.words.empty()) return fmt::format("{}", fmt::join(field.words, ", "));
+  std::string text = field.is_time
+                         ? "a time such as 90s, 15m, 12h or 7d"
+                         : fmt::format("a whole number from {} to {}",
+                                       std::max<std::uint64_t>(field.least, 1), field.most);
+  if (!field.zero.empty()) text = fmt::format("{} or {}", field.zero, text);
+  return text;
+}
+
+std::optional<std::uint64_t> parse_value(const Field& field, std::string_view text) {
+  if (!field.words.empty()) {
+    const auto found = std::ranges::find(field.words, text);
+    if (found == field.words.end()) return std::nullopt;
+    return field.least + static_cast<std::uint64_t>(found - field.words.begin());
+  }
+  if (!field.zero.empty() && text == field.zero) return 0;
+  std::uint64_t value = 0;
+  if (field.is_time) {
+    const auto seconds = parse_seconds(text);
+    if (!seconds) return std::nullopt;
+    value = *seconds;
+  } else {
+    const char* const end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data(), end, value);
+    if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  }
+  if (value < std::max<std::uint64_t>(field.least, 1) || value > field.most) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> Policy::find(PolicyKey key) const {
+  const auto found = std::ranges::find(settings, key, &PolicySetting::key);
+  if (found == settings.end()) return std::nullopt;
+  return found->value;
+}
+
+std::uint64_t Policy::get(PolicyKey key) const {
+  const Field* const field = field_of(key);
+  return find(key).value_or(field == nullptr ? 0 : field->otherwise);
+}
+
+std::optional<Chunking> Policy::chunking() const {
+  const auto value = find(PolicyKey::kChunking);
+  if (!value) return std::nullopt;
+  return static_cast<Chunking>(*value);
+}
+
+void Policy::apply(const Policy& changes) {
+  for (const PolicySetting& change : changes.settings) {
+    std::erase_if(settings, [&](const PolicySetting& one) { return one.key == change.key; });
+    if (change.value != kPolicyInherit) settings.push_back(change);
+  }
+  std::ranges::sort(settings, {}, &PolicySetting::key);
+}
+
+void Policy::inherit(const Policy& above) {
+  for (const PolicySetting& setting : above.settings) {
+    if (!find(setting.key)) settings.push_back(setting);
+  }
+  std::ranges::sort(settings, {}, &PolicySetting::key);
+}
+
+std::string_view policy_name(PolicyKey key) {
+  const Field* const field = field_of(key);
+  return field == nullptr ? std::string_view{} : field->name;
+}
+
+std::string_view policy_meaning(PolicyKey key) {
+  const Field* const field = field_of(key);
+  return field == nullptr ? std::string_view{} : field->meaning;
+}
+
+std::string format_value(PolicySetting setting) {
+  const Field* const field = field_of(setting.key);
+  if (setting.value == kPolicyInherit) return std::string(kInherit);
+  if (field != nullptr && !field->words.empty() && setting.value >= field->least &&
+      setting.value <= field->most) {
+    return std::string(field->words[setting.value - field->least]);
+  }
+  if (field != nullptr && setting.value == 0 && !field->zero.empty()) {
+    return std::string(field->zero);
+  }
+  return field != nullptr && field->is_time ? format_seconds(setting.value)
+                                            : std::to_string(setting.value);
+}
+
+tl::expected<PolicySetting, PolicyProblem> parse_setting(std::string_view name,
+                                                         std::string_view value) {
+  const auto field = std::ranges::find(kFields, name, &Field::name);
+  if (field == std::end(kFields)) {
+    std::vector<std::string_view> names;
+    for (const Field& one : kFields) names.push_back(one.name);
+    return tl::unexpected(PolicyProblem{
+        Code::kInvalidArgument,
+        fmt::format("no policy is called \"{}\"; there are {}", name, fmt::join(names, ", "))});
+  }
+  if (value == kInherit) return PolicySetting{field->key, kPolicyInherit};
+  const auto parsed = parse_value(*field, value);
+  if (!parsed) {
+    return tl::unexpected(PolicyProblem{
+        Code::kInvalidArgument,
+        fmt::format("{}={} is not valid; allowed: {}, inherit", name, value, allowed(*field))});
+  }
+  return PolicySetting{field->key, *parsed};
+}
+
+tl::expected<Policy, PolicyProblem> parse_policy(std::string_view text) {
+  Policy out;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find_first_of(" ,"));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (word.empty()) continue;
+    const std::size_t equals = word.find('=');
+    if (equals == std::string_view::npos) {
+      return tl::unexpected(PolicyProblem{
+          Code::kInvalidArgument, fmt::format("\"{}\" is not of the form KEY=VALUE", word)});
+    }
+    const auto setting = parse_setting(word.substr(0, equals), word.substr(equals + 1));
+    if (!setting) return tl::unexpected(setting.error());
+    if (const auto problem = check_setting(*setting)) return tl::unexpected(*problem);
+    std::erase_if(out.settings, [&](const auto& one) { return one.key == setting->key; });
+    out.settings.push_back(*setting);
+  }
+  return out;
+}
+
+std::optional<PolicyProblem> check_setting(PolicySetting setting) {
+  const Field* const field = field_of(setting.key);
+  if (field == nullptr) {
+    return PolicyProblem{Code::kUnsupported, fmt::format("policy number {} is not known",
+                                                         static_cast<int>(setting.key))};
+  }
+  if (setting.value == kPolicyInherit) return std::nullopt;
+  const bool is_word_or_number = setting.value != 0 || field->least == 0;
+  if (!is_word_or_number || setting.value > field->most) {
+    return PolicyProblem{Code::kInvalidArgument,
+                         fmt::format("{}={} is not valid; allowed: {}", field->name, setting.value,
+                                     allowed(*field))};
+  }
+  if (!is_built(setting)) {
+    return PolicyProblem{Code::kUnsupported, fmt::format("{}={} is not available in this version",
+                                                         field->name, format_value(setting))};
+  }
+  return std::nullopt;
+}
+
+}  // namespace stdchk
