@@ -55,6 +55,7 @@ class BlockingFilesystem final : public Filesystem {
   Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
   Result<msg::GetPolicy::Reply> policy(FileId file) override;
   Status set_policy(FileId directory, const Policy& changes) override;
+  Result<msg::ListSets::Reply> sets(FileId directory) override;
   Result<msg::StatPool::Reply> stat_pool() override;
   Result<std::unique_ptr<File>> open(FileId file, OpenFlags flags) override;
   Result<std::unique_ptr<File>> create(FileId parent, std::string_view name, OpenFlags flags,

@@ -260,6 +260,10 @@ Status BlockingFilesystem::set_policy(FileId directory, const Policy& changes) {
   return {};
 }
 
+Result<msg::ListSets::Reply> BlockingFilesystem::sets(FileId directory) {
+  return ask_for(msg::ListSets{directory});
+}
+
 Result<msg::StatPool::Reply> BlockingFilesystem::stat_pool() { return ask_for(msg::StatPool{}); }
 
 Result<std::pair<Attributes, ChunkMap>> BlockingFilesystem::map(FileId file) {

@@ -136,6 +136,7 @@ class Filesystem {
   /// Of a folder, its own settings and those that hold; of a file, those that hold.
   virtual Result<msg::GetPolicy::Reply> policy(FileId file) = 0;
   virtual Status set_policy(FileId directory, const Policy& changes) = 0;
+  virtual Result<msg::ListSets::Reply> sets(FileId directory) = 0;
   virtual Result<msg::StatPool::Reply> stat_pool() = 0;
 
   virtual Result<std::unique_ptr<File>> open(FileId file, OpenFlags flags) = 0;

@@ -31,4 +31,15 @@ std::optional<ImageName> parse_image_name(std::string_view file_name) {
   return ImageName{std::string(file_name), *node, *timestep};
 }
 
+std::string set_name(std::string_view application, std::uint64_t timestep) {
+  return std::string(application) + ".*.T" + std::to_string(timestep);
+}
+
+std::optional<ImageName> parse_set_name(std::string_view text) {
+  const std::size_t star = text.rfind(".*.T");
+  if (star == std::string_view::npos) return parse_image_name(text);
+  return parse_image_name(std::string(text.substr(0, star)) + ".N0" +
+                          std::string(text.substr(star + 2)));
+}
+
 }  // namespace stdchk

@@ -20,4 +20,9 @@ struct ImageName {
 /// The parts of `file_name`, or nothing when it is another kind of name.
 std::optional<ImageName> parse_image_name(std::string_view file_name);
 
+/// "A.*.Tj": all images of one timestep.
+std::string set_name(std::string_view application, std::uint64_t timestep);
+/// The set that "A.*.Tj", or the name of one of its images, stands for; its node means nothing.
+std::optional<ImageName> parse_set_name(std::string_view text);
+
 }  // namespace stdchk

@@ -37,6 +37,7 @@ inline constexpr std::size_t kSymlinkBytesMax = 4095;
 inline constexpr std::size_t kAddressBytesMax = 512;
 inline constexpr std::size_t kAddressesMax = 16;              ///< of one benefactor
 inline constexpr std::size_t kCopiesMax = 16;                 ///< of one chunk
+inline constexpr std::size_t kSetsMax = 512;                  ///< in one answer
 inline constexpr std::size_t kPolicySettingsMax = 64;         ///< of one folder
 inline constexpr std::size_t kListItemsMax = 4096;            ///< in any other list of a message
 inline constexpr std::size_t kPeerQueueBytesMax = 32 * kMiB;  ///< waiting to be sent on one link

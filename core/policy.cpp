@@ -121,7 +121,7 @@ bool is_built(PolicySetting setting) {
     case PolicyKey::kPurgeAfter:
     case PolicyKey::kMustBeDrained:
     case PolicyKey::kImages:
-      return setting.value == 0;
+      return true;
     case PolicyKey::kDrainEvery:
     case PolicyKey::kCopies:
       return setting.value == 1;

@@ -128,6 +128,21 @@ struct SetPolicy {
   bool operator==(const SetPolicy&) const = default;
 };
 
+/// The symbolic link in a folder that names its newest complete set.
+inline constexpr const char* kLatestName = "latest";
+
+/// The newest complete set of a folder is another one: its link `latest` says so. `id` is the
+/// link's when it is made; without a target it is removed. `drained_target`: what the link in the
+/// drain directory says from now on; empty: as before.
+struct SetLatest {
+  FileId directory;
+  FileId id;
+  std::string target;
+  std::string drained_target;
+  std::int64_t now_ns = 0;
+  bool operator==(const SetLatest&) const = default;
+};
+
 /// From now on the drain directory may have something under this file's name.
 struct DrainStarted {
   FileId file;
@@ -202,6 +217,6 @@ struct RestoreMirror {
 using Command =
     std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink, RemoveName,
                  RenameName, ChangeAttributes, ChangeXattr, DrainStarted, Drained, Evict, Mirrored,
-                 MoveChunks, RestoreFile, RestoreCounters, RestoreMirror, SetPolicy>;
+                 MoveChunks, RestoreFile, RestoreCounters, RestoreMirror, SetPolicy, SetLatest>;
 
 }  // namespace stdchk::manager

@@ -57,7 +57,20 @@ void remove_temporaries(const std::string& path) {
 
 class Import {
  public:
-  explicit Import(const std::function<void(Command)>& emit) : emit_(emit) {}
+  /// The files in the order of their names, numbered in the order of their times: what was written
+  /// last is the newest.
+  void emit(const std::function<void(Command)>& emit) {
+    std::vector<RestoreFile*> by_time;
+    for (RestoreFile& file : found_) {
+      if (file.attributes.type == FileType::kRegular) by_time.push_back(&file);
+    }
+    std::ranges::stable_sort(by_time, {},
+                             [](const RestoreFile* file) { return file->attributes.mtime_ns; });
+    std::uint64_t sequence = 0;
+    for (RestoreFile* file : by_time) file->sequence = ++sequence;
+    for (RestoreFile& file : found_) emit(std::move(file));
+    found_.clear();
+  }
 
   Status run(const std::string& path, FileId directory) {
     STDCHK_ASSIGN(const std::vector<std::string> names, names_in(path));
@@ -95,7 +108,7 @@ class Import {
     if (S_ISDIR(info.st_mode)) {
       to.type = FileType::kDirectory;
       const FileId id = to.id;
-      emit_(std::move(file));
+      found_.push_back(std::move(file));
       return run(path, id);
     }
     if (S_ISLNK(info.st_mode)) {
@@ -111,17 +124,15 @@ class Import {
       to.version = 1;
       file.map = map_of(to.size_bytes);
       file.drained = file.evicted = true;
-      file.sequence = ++sequence_;
     } else {
       return {};  // devices and sockets are nobody's checkpoint
     }
-    emit_(std::move(file));
+    found_.push_back(std::move(file));
     return {};
   }
 
-  const std::function<void(Command)>& emit_;
   std::uint64_t next_id_ = kFirstId;
-  std::uint64_t sequence_ = 0;
+  std::vector<RestoreFile> found_;
 };
 
 }  // namespace
@@ -129,8 +140,9 @@ class Import {
 Status import_drained(const std::string& directory, const std::function<void(Command)>& emit) {
   // Made by the first benefactor that drains something.
   if (::access(directory.c_str(), F_OK) != 0 && errno == ENOENT) return {};
-  Import import(emit);
+  Import import;
   STDCHK_TRY(import.run(directory, kRootFile));
+  import.emit(emit);
   if (import.count() > 0) {
     log::info("{} files and directories were found in {}", import.count(), directory);
   }

@@ -128,6 +128,14 @@ struct SetPolicy {
   nowNs @2 :Int64;
 }
 
+struct SetLatest {
+  directory @0 :UInt64;
+  id @1 :UInt64;
+  target @2 :Data;
+  drainedTarget @3 :Data;
+  nowNs @4 :Int64;
+}
+
 struct FileVersion {
   file @0 :UInt64;
   version @1 :UInt64;
@@ -207,5 +215,6 @@ struct Command {
     restoreCounters @15 :RestoreCounters;
     restoreMirror @16 :RestoreMirror;
     setPolicy @17 :SetPolicy;
+    setLatest @18 :SetLatest;
   }
 }

@@ -291,6 +291,22 @@ SetPolicy read(wire::SetPolicy::Reader from) {
   return {{from.getDirectory()}, read(from.getChanges()), from.getNowNs()};
 }
 
+void write(wire::Command::Builder to, const SetLatest& from) {
+  auto out = to.initSetLatest();
+  out.setDirectory(from.directory.value);
+  out.setId(from.id.value);
+  out.setTarget(data(from.target));
+  out.setDrainedTarget(data(from.drained_target));
+  out.setNowNs(from.now_ns);
+}
+SetLatest read(wire::SetLatest::Reader from) {
+  return {{from.getDirectory()},
+          {from.getId()},
+          text(from.getTarget()),
+          text(from.getDrainedTarget()),
+          from.getNowNs()};
+}
+
 void write(wire::Command::Builder to, const DrainStarted& from) {
   to.setDrainStarted(from.file.value);
 }
@@ -466,6 +482,8 @@ Command read(wire::Command::Reader from) {
       return read(from.getRestoreMirror());
     case wire::Command::SET_POLICY:
       return read(from.getSetPolicy());
+    case wire::Command::SET_LATEST:
+      return read(from.getSetLatest());
   }
   corrupt();
 }

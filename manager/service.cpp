@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "manager/compactor.h"
 #include "manager/drain_planner.h"
+#include "manager/sets.h"
 
 namespace stdchk::manager {
 namespace {
@@ -36,6 +37,7 @@ Service::Service(Reactor& reactor, Journal& journal, Config config)
   if (config_.pool.stripe_width == 0) config_.pool.stripe_width = limits::kStripeWidthDefault;
   drain_ = std::make_unique<DrainPlanner>(*this);
   compactor_ = std::make_unique<Compactor>(*this);
+  sets_ = std::make_unique<SetKeeper>(*this);
 }
 
 Service::~Service() { stop(); }
@@ -101,6 +103,7 @@ void Service::tick() {
   watchers_.forget_old(now());
   drain_->run();
   compactor_->run();
+  sets_->run();
   retry_waiting();
   retry_maps();
   if (journal_.wants_snapshot()) take_snapshot();

@@ -24,6 +24,7 @@ namespace stdchk::manager {
 
 class Compactor;
 class DrainPlanner;
+class SetKeeper;
 
 struct Config {
   msg::Secret secret;
@@ -118,6 +119,8 @@ class Service final : public transport::AcceptHandler {
   /// What holds for a file: its folders' settings, then the pool's.
   Policy policy(const File& file) const;
   bool session_open(FileId file) const { return users_.count(file) > 0; }
+  /// Clients that may have cached it are told, and so is who keeps the sets of its folder.
+  void entry_changed(FileId directory, const std::string& name, ClientId except);
   void file_changed(FileId file, ClientId except);
   /// Requests for maps that wait for the drain directory are looked at again.
   void retry_maps();
@@ -162,7 +165,6 @@ class Service final : public transport::AcceptHandler {
   void run_fences();
   std::vector<msg::BenefactorInfo> benefactor_list() const;
   void benefactors_changed();
-  void entry_changed(FileId directory, const std::string& name, ClientId except);
   msg::Invalidate* invalidate_of(ClientId client);
   void flush_invalidates();
   void use(FileId file, ClientId client);
@@ -182,6 +184,7 @@ class Service final : public transport::AcceptHandler {
   void serve(ClientRecord& client, const msg::GetXattrs& request, const Call& call);
   void serve(ClientRecord& client, const msg::GetPolicy& request, const Call& call);
   void serve(ClientRecord& client, const msg::SetPolicy& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ListSets& request, const Call& call);
   void serve(ClientRecord& client, const msg::StatPool& request, const Call& call);
   void serve(ClientRecord& client, const msg::ListBenefactors& request, const Call& call);
   void serve(ClientRecord& client, const msg::ListAborted& request, const Call& call);
@@ -279,6 +282,7 @@ class Service final : public transport::AcceptHandler {
   std::uint64_t last_benefactor_ = 0;
   std::unique_ptr<DrainPlanner> drain_;
   std::unique_ptr<Compactor> compactor_;
+  std::unique_ptr<SetKeeper> sets_;
 };
 
 /// A Connection is one link and who is at its other end.

@@ -4,6 +4,7 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "manager/service.h"
+#include "manager/sets.h"
 
 namespace stdchk::manager {
 namespace {
@@ -261,6 +262,7 @@ void Service::flush_invalidates() {
 }
 
 void Service::entry_changed(FileId directory, const std::string& name, ClientId except) {
+  sets_->folder_changed(directory);
   watchers_.for_each(directory, now(), [&](ClientId client) {
     if (client == except) return;
     msg::Invalidate* notice = invalidate_of(client);
@@ -280,6 +282,8 @@ void Service::file_changed(FileId id, ClientId except) {
     }
   };
   const File* file = state_.file(id);
+  if (file != nullptr)
+    sets_->folder_changed(file->type == FileType::kDirectory ? id : file->parent);
   if (file != nullptr && file->parent) watchers_.for_each(file->parent, now(), tell);
   if (file != nullptr && file->type == FileType::kDirectory) watchers_.for_each(id, now(), tell);
   const auto users = users_.find(id);

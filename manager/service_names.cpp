@@ -3,9 +3,11 @@
 
 #include <algorithm>
 
+#include "core/image_name.h"
 #include "core/limits.h"
 #include "manager/drain_planner.h"
 #include "manager/service.h"
+#include "manager/sets.h"
 
 namespace stdchk::manager {
 
@@ -186,8 +188,27 @@ void Service::serve(ClientRecord& client, const msg::SetPolicy& request, const C
     }
   }
   file_changed(request.directory, client.id);
+  sets_->look_at_all();
   change(SetPolicy{request.directory, request.changes, reactor_.clock().wall_ns()}, call,
          [](const Outcome&) -> rpc::Answer { return msg::SetPolicy::Reply{}; });
+}
+
+void Service::serve(ClientRecord&, const msg::ListSets& request, const Call& call) {
+  const auto folder = state_.directory(request.directory);
+  if (!folder) return call.fail(folder.error());
+  const Policy holds = policy(**folder);
+  std::vector<ImageSet> sets = sets_of(state_, **folder);
+  const SetsPlan plan = plan_sets(sets, holds, reactor_.clock().wall_ns());
+  msg::ListSets::Reply reply;
+  reply.images_wanted = holds.get(PolicyKey::kImages);
+  // The newest first: the oldest ones are left out when there are more than a message holds.
+  for (auto set = sets.rbegin(); set != sets.rend(); ++set) {
+    if (reply.sets.size() == limits::kSetsMax) break;
+    const bool latest = plan.latest == set_name(set->application, set->timestep);
+    reply.sets.push_back({set->application, set->timestep, set->images, set->drained, set->bytes,
+                          set->newest_ns, is_complete(*set, holds), set->pinned, latest});
+  }
+  call.answer(std::move(reply));
 }
 
 void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {

@@ -169,6 +169,7 @@ class State {
   Result<Outcome> run(const RestoreCounters& command);
   Result<Outcome> run(const RestoreMirror& command);
   Result<Outcome> run(const SetPolicy& command);
+  Result<Outcome> run(const SetLatest& command);
 
   File* find(FileId id);
   Result<File*> find_directory(FileId id);

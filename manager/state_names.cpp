@@ -265,6 +265,34 @@ Result<Outcome> State::run(const SetPolicy& command) {
   return Outcome{changed->id, {}};
 }
 
+Result<Outcome> State::run(const SetLatest& command) {
+  STDCHK_ASSIGN(File * folder, find_directory(command.directory));
+  const auto there = folder->children.find(kLatestName);
+  File* link_file = there == folder->children.end() ? nullptr : find(there->second);
+  if (link_file != nullptr && link_file->type != FileType::kSymlink) {
+    return fail(Code::kExists, "manager.latest");
+  }
+  if (link_file == nullptr && !command.target.empty()) {
+    link_file =
+        &add_file(command.id, FileType::kSymlink, 0777, folder->uid, folder->gid, command.now_ns);
+    link(*link_file, *folder, kLatestName);
+  }
+  folder->newest.mtime_ns = folder->ctime_ns = command.now_ns;
+  if (link_file == nullptr) return Outcome{};
+  if (!command.drained_target.empty()) {
+    mirror(msg::MirrorKind::kSymlink, *link_file, path(*link_file), command.drained_target);
+    link_file->in_drain = true;
+  }
+  link_file->newest.mtime_ns = link_file->ctime_ns = command.now_ns;
+  link_file->target = command.target;
+  const FileId id = link_file->id;
+  if (command.target.empty()) {
+    unlink(*link_file);
+    erase_if_unused(*link_file);
+  }
+  return Outcome{id, {}};
+}
+
 Result<Outcome> State::run(const Mirrored& command) {
   mirror_queue_.erase(command.sequence);
   return Outcome{};

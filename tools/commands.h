@@ -62,6 +62,14 @@ struct PolicyOptions {
 };
 int run_policy(const PolicyOptions& options);
 
+struct SetOptions {
+  std::string pool;
+  std::string action;  ///< "list", "pin" or "unpin"
+  std::string path;    ///< of a folder; with pin and unpin FOLDER/A.*.Tj
+  bool json = false;
+};
+int run_set(const SetOptions& options);
+
 /// Prints "stdchk: text" to standard error; returns kExitError.
 int complain(const std::string& text);
 

@@ -24,9 +24,8 @@ int complain(const std::string& text) {
 namespace {
 
 /// Subcommands whose names are settled and whose work is not there yet.
-constexpr const char* kLater[] = {"gc",         "scrub",  "check",       "set",
-                                  "verify",     "bench",  "stage-in",    "top",
-                                  "similarity", "advise", "restart-test"};
+constexpr const char* kLater[] = {"gc",       "scrub", "check",      "verify", "bench",
+                                  "stage-in", "top",   "similarity", "advise", "restart-test"};
 
 struct DownOptions {
   std::string pool;
@@ -45,6 +44,7 @@ struct Commands {
   DrainOptions drain;
   SafeOptions safe;
   PolicyOptions policy;
+  SetOptions set;
   bool doctor_json = false;
 };
 
@@ -141,6 +141,12 @@ void describe(Options& options, Commands& commands) {
   policy.argument("get|set", commands.policy.action, "what to do").required();
   policy.argument("DIR", commands.policy.path, "a folder of the pool").required();
   policy.arguments("KEY=VALUE", commands.policy.settings, "what to set; inherit removes a setting");
+
+  Options& set = options.subcommand("set", "Lists the sets A.*.Tj of a folder, or keeps one.");
+  set.flag("--json", commands.set.json, "as JSON").command_line_only();
+  add_pool(set, commands.set.pool);
+  set.argument("list|pin|unpin", commands.set.action, "what to do").required();
+  set.argument("PATH", commands.set.path, "a folder of the pool; to pin, FOLDER/A.*.Tj").required();
 
   Options& doctor = options.subcommand("doctor", "Names the cause of a bad set-up.");
   doctor.flag("--json", commands.doctor_json, "as JSON").command_line_only();
@@ -241,6 +247,7 @@ int run(int argc, char** argv) {
   if (chosen == "drain") return run_drain(commands.drain);
   if (chosen == "safe") return run_safe(commands.safe);
   if (chosen == "policy") return run_policy(commands.policy);
+  if (chosen == "set") return run_set(commands.set);
   if (chosen == "doctor") return run_doctor(commands.doctor_json, invoked_as);
   if (chosen == "version") {
     fmt::print("stdchk {}\n", version());

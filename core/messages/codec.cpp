@@ -316,7 +316,8 @@ void get(Check&, Empty::Reader, T&) {}
   X(MoveExtents, MOVE_EXTENTS)                 \
   X(Attach, ATTACH)                            \
   X(GetPolicy, GET_POLICY)                     \
-  X(SetPolicy, SET_POLICY)
+  X(SetPolicy, SET_POLICY)                     \
+  X(ListSets, LIST_SETS)
 
 #define STDCHK_PUT_BODY(Type, TAG)                                              \
   [[maybe_unused]] static void put_body(Check& check, Request::Builder builder, \

@@ -321,6 +321,30 @@ struct SetPolicy {
   bool operator==(const SetPolicy&) const = default;
 };
 
+/// The sets A.*.Tj of a folder, the newest first.
+struct ListSets {
+  static constexpr const char* kName = "list sets";
+  FileId directory;
+  struct Entry {
+    std::string application;
+    std::uint64_t timestep = 0;
+    std::uint64_t images = 0;
+    std::uint64_t drained = 0;  ///< images
+    std::uint64_t bytes = 0;
+    std::int64_t newest_ns = 0;
+    bool complete = false;
+    bool pinned = false;
+    bool latest = false;
+    bool operator==(const Entry&) const = default;
+  };
+  struct Reply {
+    std::uint64_t images_wanted = 0;  ///< of a whole set; 0: not known
+    std::vector<Entry> sets;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const ListSets&) const = default;
+};
+
 struct StatPool {
   static constexpr const char* kName = "statfs";
   struct Reply {
@@ -671,7 +695,7 @@ using Request =
                  SetAttributes, MakeDirectory, MakeSymlink, ReadSymlink, Remove, Rename, SetXattr,
                  GetXattrs, StatPool, OpenSession, Place, Commit, CloseSession, GetMap, Unpin,
                  DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
-                 MoveExtents, Attach, GetPolicy, SetPolicy>;
+                 MoveExtents, Attach, GetPolicy, SetPolicy, ListSets>;
 
 namespace detail {
 template <class V>

@@ -64,6 +64,7 @@ struct Request {
     attach @34 :Attach;
     getPolicy @35 :GetPolicy;
     setPolicy @36 :SetPolicy;
+    listSets @37 :ListSets;
   }
 }
 
@@ -110,6 +111,7 @@ struct Reply {
     attach @37 :AttachReply;
     getPolicy @38 :GetPolicyReply;
     setPolicy @39 :Empty;
+    listSets @40 :ListSetsReply;
   }
 }
 
@@ -429,6 +431,26 @@ struct SetPolicy {
   client @0 :UInt64;
   directory @1 :UInt64;
   changes @2 :Policy;
+}
+
+struct ListSets {
+  directory @0 :UInt64;
+}
+struct SetEntry {
+  # The images A.*.Tj of one timestep.
+  application @0 :Data;
+  timestep @1 :UInt64;
+  images @2 :UInt64;
+  drained @3 :UInt64;  # images
+  bytes @4 :UInt64;
+  newestNs @5 :Int64;
+  complete @6 :Bool;
+  pinned @7 :Bool;
+  latest @8 :Bool;
+}
+struct ListSetsReply {
+  imagesWanted @0 :UInt64;  # of a whole set; 0: not known
+  sets @1 :List(SetEntry);  # the newest first
 }
 
 struct StatPoolReply {

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from conftest import BIN, ROOT, is_running, run
+from conftest import BIN, ROOT, is_running, run, wait_until
 
 MIB = 1 << 20
 FAKE_SHELL = """#!/bin/sh
@@ -272,8 +272,62 @@ def test_a_bad_policy_is_refused_in_one_sentence(module_pool, arguments, words):
     assert done.stderr.count("\n") == 1
 
 
+def write_set(folder, step, ranks):
+    for rank in range(ranks):
+        (folder / f"app.N{rank}.T{step}").write_bytes(os.urandom(256 << 10))
+
+
+def test_sets_are_kept_as_the_policy_says_and_latest_names_a_whole_one(pool):
+    pool.up(benefactors=2)
+    folder = pool.mount / "app"
+    folder.mkdir()
+    pool.stdchk("policy", "set", folder, "images=3", "keep=2")
+
+    def sets():
+        return json.loads(pool.stdchk("set", "list", "--json", folder).stdout)["sets"]
+
+    def latest():
+        return os.readlink(folder / "latest") if os.path.lexists(folder / "latest") else None
+
+    write_set(folder, 1, 3)
+    wait_until(lambda: latest() == "app.*.T1", "the link")
+    pool.stdchk("set", "pin", folder / "app.*.T1")
+    for step in (2, 3, 4):
+        write_set(folder, step, 3)
+        wait_until(lambda step=step: latest() == f"app.*.T{step}", "the link")
+    write_set(folder, 5, 2)
+    time.sleep(0.5)
+    assert latest() == "app.*.T4"
+    wait_until(lambda: [one["timestep"] for one in sets()] == [5, 4, 3, 1], "the removal of T2")
+    assert [one["complete"] for one in sets()] == [False, True, True, True]
+    assert [one["latest"] for one in sets()] == [False, True, False, False]
+    assert sets()[3]["pinned"]
+    pool.stdchk("set", "unpin", folder / "app.N0.T1")
+    wait_until(lambda: [one["timestep"] for one in sets()] == [5, 4, 3], "the removal of T1")
+    text = pool.stdchk("set", "list", folder).stdout
+    assert "app.*.T4" in text and "latest" in text and "2/3" in text
+    # In the drain directory the link follows when the set is there; what was drained stays there.
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    wait_until(lambda: os.readlink(pool.drain / "app" / "latest") == "app.*.T4", "the drained link")
+    # A new pool on the same directory, in the order of times and not of names.
+    pool.stdchk("down", pool.mount)
+    pool.up("--policy", "images=3,keep=3", benefactors=1)
+    wait_until(lambda: latest() == "app.*.T4", "the link of the new pool")
+    assert len([one for one in sets() if one["complete"]]) <= 3
+
+
+def test_a_set_that_is_not_there_cannot_be_pinned(pool):
+    pool.up(benefactors=1, drain=False)
+    done = pool.stdchk("set", "pin", pool.mount / "app.*.T1", check=False)
+    assert done.returncode == 2 and "there is no set app.*.T1" in done.stderr
+    done = pool.stdchk("set", "pin", pool.mount / "app", check=False)
+    assert done.returncode == 2 and "A.*.Tj" in done.stderr
+    write_set(pool.mount, 1, 1)
+    assert "not known" in pool.stdchk("set", "list", pool.mount).stdout
+
+
 def test_what_is_not_there_yet_says_so(pool):
-    for name in ("gc", "scrub", "check", "set", "verify", "similarity"):
+    for name in ("gc", "scrub", "check", "verify", "similarity"):
         done = run(BIN / "stdchk", name, "--dry-run", check=False)
         assert done.returncode == 2
         assert "not available in this version" in done.stderr

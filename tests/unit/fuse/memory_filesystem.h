@@ -94,6 +94,9 @@ class MemoryFilesystem final : public client::Filesystem {
   Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
   Result<msg::GetPolicy::Reply> policy(FileId file) override;
   Status set_policy(FileId directory, const Policy& changes) override;
+  Result<msg::ListSets::Reply> sets(FileId) override {
+    return fail(Code::kUnsupported, "memory.sets");
+  }
   Result<msg::StatPool::Reply> stat_pool() override;
   Result<std::unique_ptr<client::File>> open(FileId file, client::OpenFlags flags) override;
   Result<std::unique_ptr<client::File>> create(FileId parent, std::string_view name,

@@ -1,0 +1,199 @@
+#include "manager/sets.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/image_name.h"
+#include "core/log.h"
+#include "manager/service.h"
+#include "manager/state.h"
+
+namespace stdchk::manager {
+namespace {
+
+constexpr std::size_t kScannedMax = 200'000;
+constexpr std::size_t kRemovedMax = 1000;
+constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+constexpr std::int64_t kBusyRetryNs = kNsPerSecond;
+
+std::string name_of(const ImageSet& set) { return set_name(set.application, set.timestep); }
+
+bool is_drained(const ImageSet& set) { return set.drained == set.images; }
+
+/// The newest complete set of each application, and the sequence below which its sets are obsolete.
+struct Series {
+  const ImageSet* newest = nullptr;
+  std::uint64_t obsolete_below = 0;
+  std::uint64_t complete = 0;
+};
+
+std::map<std::string_view, Series> series_of(const std::vector<ImageSet>& sets,
+                                             const Policy& policy) {
+  const std::uint64_t keep = policy.get(PolicyKey::kKeep);
+  std::map<std::string_view, Series> all;
+  for (auto set = sets.rbegin(); set != sets.rend(); ++set) {
+    if (!is_complete(*set, policy)) continue;
+    Series& series = all[set->application];
+    if (series.newest == nullptr) series.newest = &*set;
+    if (++series.complete == keep) series.obsolete_below = set->sequence;
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<ImageSet> sets_of(const State& state, const File& folder) {
+  std::map<std::pair<std::string, std::uint64_t>, ImageSet> sets;
+  for (const auto& [name, id] : folder.children) {
+    const auto image = parse_image_name(name);
+    const File* file = state.file(id);
+    if (!image || file->type != FileType::kRegular || file->newest.version == 0) continue;
+    ImageSet& set = sets[{image->application, image->timestep}];
+    set.application = image->application;
+    set.timestep = image->timestep;
+    ++set.images;
+    set.drained += file->newest.drained ? 1 : 0;
+    set.bytes += file->newest.size_bytes;
+    set.sequence = std::max(set.sequence, file->newest.sequence);
+    set.newest_ns = std::max(set.newest_ns, file->ctime_ns);
+    set.in_use |= file->keeps > 0;
+    set.names.push_back(name);
+  }
+  std::vector<ImageSet> out;
+  out.reserve(sets.size());
+  for (auto& [key, set] : sets) {
+    set.pinned = folder.xattrs.count(std::string(kXattrPin) + name_of(set)) > 0;
+    out.push_back(std::move(set));
+  }
+  std::ranges::stable_sort(out, {}, &ImageSet::sequence);
+  return out;
+}
+
+bool is_complete(const ImageSet& set, const Policy& policy) {
+  const std::uint64_t wanted = policy.get(PolicyKey::kImages);
+  if (wanted == 0 || set.images < wanted) return false;
+  return policy.get(PolicyKey::kMustBeDrained) == 0 || is_drained(set);
+}
+
+SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std::int64_t now_ns) {
+  SetsPlan plan;
+  for (const ImageSet& set : sets) {
+    if (!is_complete(set, policy)) continue;
+    plan.latest = name_of(set);
+    if (is_drained(set)) plan.drained_latest = plan.latest;
+  }
+  const auto all = series_of(sets, policy);
+  const auto purge_ns =
+      static_cast<std::int64_t>(policy.get(PolicyKey::kPurgeAfter)) * kNsPerSecond;
+  const auto look_again = [&](std::int64_t when) {
+    plan.next_ns = std::min(plan.next_ns.value_or(when), when);
+  };
+  for (const ImageSet& set : sets) {
+    const auto series = all.find(set.application);
+    // Without a complete one there is nothing newer to restart from.
+    if (series == all.end() || series->second.newest == &set || set.pinned) continue;
+    if (policy.get(PolicyKey::kMustBeDrained) != 0 && !is_drained(set)) continue;
+    const bool obsolete = set.sequence < series->second.obsolete_below;
+    const bool old = purge_ns > 0 && set.newest_ns + purge_ns <= now_ns;
+    if (!obsolete && !old) {
+      if (purge_ns > 0) look_again(set.newest_ns + purge_ns);
+    } else if (set.in_use) {
+      look_again(now_ns + kBusyRetryNs);
+    } else {
+      plan.remove.push_back(&set);
+    }
+  }
+  return plan;
+}
+
+void SetKeeper::run() {
+  removed_ = 0;
+  const State& state = service_.state();
+  if (all_) {
+    all_ = false;
+    std::vector<const File*> todo{state.file(kRootFile)};
+    while (!todo.empty()) {
+      const File& at = *todo.back();
+      todo.pop_back();
+      changed_.insert(at.id);
+      if (at.subdirectories == 0) continue;
+      for (const auto& [name, child] : at.children) {
+        const File* below = state.file(child);
+        if (below->type == FileType::kDirectory) todo.push_back(below);
+      }
+    }
+  }
+  const std::int64_t now_ns = service_.reactor().clock().wall_ns();
+  std::erase_if(due_ns_, [&](const auto& due) {
+    if (due.second > now_ns) return false;
+    changed_.insert(due.first);
+    return true;
+  });
+  for (std::size_t scanned = 0; !changed_.empty() && scanned < kScannedMax;) {
+    const FileId id = *changed_.begin();
+    changed_.erase(changed_.begin());
+    const File* folder = state.file(id);
+    if (folder != nullptr && folder->type == FileType::kDirectory && folder->parent) {
+      scanned += look_at(*folder);
+    }
+    if (removed_ >= kRemovedMax) break;
+  }
+}
+
+/// Returns what the look has cost, in entries.
+std::size_t SetKeeper::look_at(const File& folder) {
+  const Policy policy = service_.policy(folder);
+  if (policy.get(PolicyKey::kImages) == 0) return 1;
+  const std::vector<ImageSet> sets = sets_of(service_.state(), folder);
+  const SetsPlan plan = plan_sets(sets, policy, service_.reactor().clock().wall_ns());
+  if (plan.next_ns) due_ns_[folder.id] = *plan.next_ns;
+  const std::size_t entries = folder.children.size() + 1;
+  execute(folder, plan);
+  return entries;
+}
+
+void SetKeeper::execute(const File& folder, const SetsPlan& plan) {
+  const FileId id = folder.id;
+  link(folder, plan);
+  for (const ImageSet* set : plan.remove) {
+    if (removed_ >= kRemovedMax) {
+      changed_.insert(id);
+      return;
+    }
+    remove(id, *set);
+  }
+}
+
+void SetKeeper::link(const File& folder, const SetsPlan& plan) {
+  const auto there = folder.children.find(kLatestName);
+  const File* link =
+      there == folder.children.end() ? nullptr : service_.state().file(there->second);
+  if (link != nullptr && link->type != FileType::kSymlink) return;  // somebody's own file
+  std::string& told = drained_latest_[folder.id];
+  const bool tell =
+      service_.has_drain() && !plan.drained_latest.empty() && told != plan.drained_latest;
+  if (!tell && plan.latest == (link == nullptr ? std::string() : link->target)) return;
+  if (tell) told = plan.drained_latest;
+  SetLatest command{folder.id, FileId{service_.next_id()}, plan.latest,
+                    tell ? plan.drained_latest : std::string(),
+                    service_.reactor().clock().wall_ns()};
+  const FileId id = folder.id;
+  service_.execute(std::move(command), [](const Result<Outcome>&) {});
+  service_.entry_changed(id, kLatestName, {});
+  if (link != nullptr) service_.file_changed(link->id, {});
+  changed_.erase(id);
+}
+
+/// The drained files stay: they are the user's to remove.
+void SetKeeper::remove(FileId folder, const ImageSet& set) {
+  log::info("the set {} of {} images is removed as its folder's policy says", name_of(set),
+            set.images);
+  for (const std::string& name : set.names) {
+    const RemoveName command{folder, name, false, service_.reactor().clock().wall_ns(), false};
+    service_.execute(command, [](const Result<Outcome>&) {});
+    service_.entry_changed(folder, name, {});
+    ++removed_;
+  }
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/messages/messages.h"
+#include "core/policy.h"
+#include "core/types.h"
+
+namespace stdchk::manager {
+
+class Service;
+class State;
+struct File;
+
+/// An extended attribute of a folder with this in front of a set's name keeps the set.
+inline constexpr std::string_view kXattrPin = "user.stdchk.pin.";
+
+/// An ImageSet is one timestep of one application in one folder: the images A.*.Tj.
+struct ImageSet {
+  std::string application;
+  std::uint64_t timestep = 0;
+  std::uint64_t images = 0;
+  std::uint64_t drained = 0;  ///< images
+  std::uint64_t bytes = 0;
+  std::uint64_t sequence = 0;  ///< of its newest commit: orders the sets of a folder
+  std::int64_t newest_ns = 0;
+  bool pinned = false;
+  bool in_use = false;  ///< somebody reads, writes or drains one of its images
+  std::vector<std::string> names;
+};
+
+/// The sets of a folder, the oldest first.
+std::vector<ImageSet> sets_of(const State& state, const File& folder);
+/// All images are committed, and drained where the policy wants that. Never when it is not known
+/// how many there are to be.
+bool is_complete(const ImageSet& set, const Policy& policy);
+
+/// What is to be done in one folder.
+struct SetsPlan {
+  std::string latest;          ///< what the link says; empty: no set is complete
+  std::string drained_latest;  ///< the same of sets that are drained whole
+  std::vector<const ImageSet*> remove;
+  std::optional<std::int64_t> next_ns;  ///< when to look again although nothing changes
+};
+/// `sets` as from sets_of(), which the plan points into. Nothing is removed of which the policy
+/// does not know how many images are whole, nor the newest complete set of an application, nor what
+/// is pinned or in use.
+SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std::int64_t now_ns);
+
+/// A SetKeeper enforces what folders ask for about their sets: it moves the links to newest
+/// complete sets and removes sets that are obsolete or too old. It plans, then executes journalled
+/// commands.
+///
+/// Threads: the reactor's. Limits: kRemovedMax names in one turn, kScannedMax entries.
+class SetKeeper {
+ public:
+  explicit SetKeeper(Service& service) : service_(service) {}
+  /// Something in that folder has changed.
+  void folder_changed(FileId folder) { changed_.insert(folder); }
+  /// All folders are looked at: a policy has changed, or the manager has started.
+  void look_at_all() { all_ = true; }
+  void run();
+
+ private:
+  std::size_t look_at(const File& folder);
+  void execute(const File& folder, const SetsPlan& plan);
+  void link(const File& folder, const SetsPlan& plan);
+  void remove(FileId folder, const ImageSet& set);
+
+  Service& service_;
+  std::set<FileId> changed_;
+  std::map<FileId, std::int64_t> due_ns_;         ///< wall time
+  std::map<FileId, std::string> drained_latest_;  ///< what the drain directory was told
+  std::size_t removed_ = 0;                       ///< in this turn
+  bool all_ = true;
+};
+
+}  // namespace stdchk::manager

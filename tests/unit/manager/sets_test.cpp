@@ -1,0 +1,260 @@
+#include "manager/sets.h"
+
+#include <algorithm>
+
+#include "core/image_name.h"
+#include "tests/unit/manager/world.h"
+
+namespace {
+
+using namespace stdchk;
+using namespace stdchk::manager;
+using namespace stdchk::manager::test;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kArena = 64 * limits::kMiB;
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+/// A set of application "a" that was committed as the `sequence`-th.
+ImageSet set_at(std::uint64_t timestep, std::uint64_t sequence, std::uint64_t images = 2,
+                std::uint64_t drained = 0) {
+  ImageSet set;
+  set.application = "a";
+  set.timestep = timestep;
+  set.images = images;
+  set.drained = drained;
+  set.sequence = sequence;
+  set.newest_ns = static_cast<std::int64_t>(sequence) * kSecond;
+  return set;
+}
+
+std::vector<std::uint64_t> removed(const SetsPlan& plan) {
+  std::vector<std::uint64_t> steps;
+  for (const ImageSet* set : plan.remove) steps.push_back(set->timestep);
+  return steps;
+}
+
+Policy policy_of(std::string_view text) { return *parse_policy(text); }
+
+/// Images of ranks 0 to `ranks` - 1 of one timestep, committed through a client in the root.
+void write_set(TestClient& client, std::uint64_t timestep, int ranks) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto name = "a.N" + std::to_string(rank) + ".T" + std::to_string(timestep);
+    const auto opened = client.create(name, 4096);
+    REQUIRE(opened);
+    auto commit = TestClient::commit_of(opened->session, opened->grants.at(0), 0, 1000,
+                                        1 + timestep * 100 + static_cast<std::uint64_t>(rank));
+    commit.end = true;
+    REQUIRE(client.call(commit));
+  }
+}
+
+std::vector<std::uint64_t> steps_of(TestClient& client) {
+  const auto sets = client.call(msg::ListSets{kRootFile});
+  REQUIRE(sets);
+  std::vector<std::uint64_t> steps;
+  for (const auto& set : sets->sets) steps.push_back(set.timestep);
+  return steps;
+}
+
+std::string latest(TestClient& client) {
+  const auto link = client.lookup(kLatestName);
+  if (!link) return "";
+  const auto target = client.call(msg::ReadSymlink{link->id});
+  REQUIRE(target);
+  return target->target;
+}
+
+using Steps = std::vector<std::uint64_t>;
+
+}  // namespace
+
+TEST_CASE("a set is named by its images, or with a star for their numbers") {
+  CHECK(set_name("x.y", 7) == "x.y.*.T7");
+  CHECK(parse_set_name("x.y.*.T7")->timestep == 7);
+  CHECK(parse_set_name("x.y.*.T7")->application == "x.y");
+  CHECK(parse_set_name("x.N3.T7")->application == "x");
+  for (const char* text : {"", "*", "x.*", ".*.T7", "x.*.7", "x.*.T", "x"}) {
+    INFO(text);
+    CHECK_FALSE(parse_set_name(text));
+  }
+}
+
+TEST_CASE("without the number of images no set is complete and none is removed") {
+  const std::vector<ImageSet> sets = {set_at(1, 1), set_at(2, 2), set_at(3, 3)};
+  const SetsPlan plan = plan_sets(sets, policy_of("keep=1 purge-after=1s"), 1000 * kSecond);
+  CHECK(plan.latest.empty());
+  CHECK(plan.remove.empty());
+}
+
+TEST_CASE("keep counts complete sets; a half set does not push out a whole one") {
+  const std::vector<ImageSet> sets = {set_at(1, 1), set_at(2, 2), set_at(3, 3, 1), set_at(4, 4),
+                                      set_at(5, 5, 1)};
+  const SetsPlan two = plan_sets(sets, policy_of("images=2 keep=2"), 0);
+  CHECK(two.latest == "a.*.T4");
+  CHECK(removed(two) == Steps{1});
+  // The half of T3 is older than what is kept; that of T5 may still become whole.
+  CHECK(removed(plan_sets(sets, policy_of("images=2 keep=1"), 0)) == Steps{1, 2, 3});
+  CHECK(removed(plan_sets(sets, policy_of("images=2"), 0)).empty());
+}
+
+TEST_CASE("the newest is what was completed last, also when a run begins anew with small steps") {
+  const std::vector<ImageSet> sets = {set_at(9, 1), set_at(10, 2), set_at(1, 3)};
+  const SetsPlan plan = plan_sets(sets, policy_of("images=2 keep=2"), 0);
+  CHECK(plan.latest == "a.*.T1");
+  CHECK(removed(plan) == Steps{9});
+}
+
+TEST_CASE("what must be drained is neither complete nor removed before it is") {
+  const std::vector<ImageSet> sets = {set_at(1, 1, 2, 2), set_at(2, 2, 2, 1), set_at(3, 3, 2, 2),
+                                      set_at(4, 4, 2, 0)};
+  const SetsPlan plan = plan_sets(sets, policy_of("images=2 keep=1 must-be-drained=yes"), 0);
+  CHECK(plan.latest == "a.*.T3");
+  CHECK(plan.drained_latest == "a.*.T3");
+  CHECK(removed(plan) == Steps{1});
+  const SetsPlan loose = plan_sets(sets, policy_of("images=2"), 0);
+  CHECK(loose.latest == "a.*.T4");
+  CHECK(loose.drained_latest == "a.*.T3");
+}
+
+TEST_CASE("a purge takes old sets, but never the last complete one, a pinned or a used one") {
+  std::vector<ImageSet> sets = {set_at(1, 1), set_at(2, 2), set_at(3, 3), set_at(4, 4)};
+  sets[0].pinned = true;
+  sets[1].in_use = true;
+  const SetsPlan plan = plan_sets(sets, policy_of("images=2 purge-after=10s"), 13 * kSecond);
+  CHECK(removed(plan) == Steps{3});
+  REQUIRE(plan.next_ns);
+  CHECK(*plan.next_ns == 14 * kSecond);  // the used one is tried again
+  CHECK(removed(plan_sets(sets, policy_of("images=2 purge-after=10s"), 99 * kSecond)) == Steps{3});
+  const SetsPlan young = plan_sets(sets, policy_of("images=2 purge-after=10s"), 5 * kSecond);
+  CHECK(young.remove.empty());
+  CHECK(*young.next_ns == 12 * kSecond);
+}
+
+TEST_CASE("each application of a folder has its own sets") {
+  std::vector<ImageSet> sets = {set_at(1, 1), set_at(2, 2), set_at(3, 3)};
+  sets[1].application = "b";
+  const SetsPlan plan = plan_sets(sets, policy_of("images=2 keep=1"), 0);
+  CHECK(removed(plan) == Steps{1});
+  CHECK(plan.latest == "a.*.T3");
+}
+
+TEST_CASE("the manager keeps n complete sets and moves the link, also after a restart") {
+  World world;
+  world.start();
+  {
+    TestBenefactor benefactor(world, "b1", 1, kArena);
+    TestClient client(world, "client");
+    REQUIRE(client.call(msg::SetPolicy{client.id, kRootFile, policy_of("images=2 keep=2")}));
+    write_set(client, 1, 1);
+    world.pass(1s);
+    CHECK(latest(client).empty());
+    write_set(client, 1, 2);
+    world.pass(1s);
+    CHECK(latest(client) == "a.*.T1");
+    for (std::uint64_t step = 2; step <= 4; ++step) write_set(client, step, 2);
+    write_set(client, 5, 1);
+    world.pass(1s);
+    CHECK(latest(client) == "a.*.T4");
+    CHECK(steps_of(client) == Steps{5, 4, 3});
+    CHECK_FALSE(client.lookup("a.N0.T2"));
+    // A user removes it: the one before is the newest complete one again.
+    REQUIRE(client.call(msg::Remove{client.id, kRootFile, "a.N1.T4", false}));
+    world.pass(1s);
+    CHECK(latest(client) == "a.*.T3");
+  }
+  world.restart();
+  TestBenefactor benefactor(world, "b2", 2, kArena);
+  TestClient client(world, "again");
+  CHECK(latest(client) == "a.*.T3");
+  write_set(client, 5, 2);
+  world.pass(1s);
+  CHECK(latest(client) == "a.*.T5");
+}
+
+TEST_CASE("a pinned set and one that is read stay while they are") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  for (std::uint64_t step = 1; step <= 3; ++step) write_set(client, step, 2);
+  msg::SetXattr pin{client.id, kRootFile, "user.stdchk.pin.a.*.T1", "1"};
+  REQUIRE(client.call(pin));
+  const auto read = client.lookup("a.N0.T2");
+  REQUIRE(read);
+  REQUIRE(client.call(msg::GetMap{client.id, read->id}));
+  REQUIRE(client.call(msg::SetPolicy{client.id, kRootFile, policy_of("images=2 keep=1")}));
+  world.pass(3s);
+  CHECK(steps_of(client) == Steps{3, 2, 1});
+  REQUIRE(client.call(msg::Unpin{client.id, read->id, read->version}));
+  world.pass(3s);
+  CHECK(steps_of(client) == Steps{3, 1});
+  pin.remove = true;
+  REQUIRE(client.call(pin));
+  world.pass(1s);
+  CHECK(steps_of(client) == Steps{3});
+}
+
+TEST_CASE("sets are purged by their age alone, without anybody asking") {
+  World world;
+  world.config.policy = policy_of("images=1 purge-after=20s");
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  const auto pass = [&](Duration time) {
+    for (Duration passed{}; passed < time; passed += 1s) {
+      world.pass(1s);
+      benefactor.beat();
+      REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
+    }
+  };
+  write_set(client, 1, 1);
+  pass(12s);
+  write_set(client, 2, 1);
+  CHECK(steps_of(client) == Steps{2, 1});
+  pass(10s);
+  CHECK(steps_of(client) == Steps{2});
+  pass(30s);
+  CHECK(steps_of(client) == Steps{2});
+}
+
+TEST_CASE("a file that somebody has called like the link stays theirs") {
+  World world;
+  world.config.policy = policy_of("images=1");
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, kLatestName, 0755}));
+  write_set(client, 1, 1);
+  world.pass(1s);
+  CHECK(client.lookup(kLatestName)->type == FileType::kDirectory);
+}
+
+TEST_CASE("the drain directory's link names a set only when all of it is there") {
+  World world("/pfs");
+  world.config.policy = policy_of("images=2");
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  benefactor.fail_with = Code::kDrainFailed;
+  write_set(client, 1, 2);
+  world.pass(1s);
+  CHECK(latest(client) == "a.*.T1");
+  const auto links = [&] {
+    return std::ranges::count_if(benefactor.served, [](const msg::Request& request) {
+      const auto* change = std::get_if<msg::MirrorChange>(&request);
+      return change != nullptr && change->kind == msg::MirrorKind::kSymlink;
+    });
+  };
+  CHECK(links() == 0);
+  benefactor.fail_with = Code{};
+  for (int i = 0; i < 5; ++i) {
+    benefactor.beat();
+    REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
+    world.pass(1s);
+  }
+  CHECK(links() == 1);
+  const auto sets = client.call(msg::ListSets{kRootFile});
+  REQUIRE(sets);
+  CHECK(sets->sets.at(0).drained == 2);
+}
