@@ -1,0 +1,95 @@
+"""Rule M3 with real client processes: a writer is stopped in the middle of its window, loses its lease, and wakes
+up when its space belongs to another. STDCHK_TEST_TRANSPORTS names the transports (default: shm ofi:tcp)."""
+
+import contextlib
+import os
+import signal
+import time
+
+import pytest
+from conftest import wait_until
+from writers import Writers, go_on
+
+MIB = 1 << 20
+FENCE_SECONDS = 30  # lease, the manager's look at it, and the fence; an emulated machine takes its time
+
+
+@contextlib.contextmanager
+def stopped(pid):
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def wake_without_manager(pool, process):
+    """The writer has a second for all it can do with what it believes is its own; then the manager tells."""
+    with stopped(pool.pids("manager")[0]):
+        os.kill(process.pid, signal.SIGCONT)
+        time.sleep(1)
+    said, _ = process.communicate(timeout=40)
+    return said.splitlines()[-1]
+
+
+def benefactor(pool):
+    (one,) = pool.status()["pool"]["benefactors"]
+    return one
+
+
+def names(pool):
+    return {entry.name for entry in pool.mount.iterdir()}
+
+
+def cut_off_at_once(pool, transport):
+    """It was stopped with writes under way; its space is granted again while it sleeps."""
+    pool.up("--naming", "off", "--transport", transport, benefactors=1, memory="64M", drain=False)
+    writers = Writers(pool, transport)
+    empty_bytes = benefactor(pool)["free_bytes"]
+    # More than there is room for: it can never close, whenever it is stopped.
+    with writers.paused("app.N0.T1", 1, 70, 20) as first:
+        assert benefactor(pool)["free_bytes"] < empty_bytes - 20 * MIB
+        # Bytes pile up on their way to a benefactor that takes none, where it has to take them.
+        with stopped(pool.pids("benefactor")[0]):
+            go_on(first)
+            time.sleep(0.2)
+            os.kill(first.pid, signal.SIGSTOP)
+        wait_until(lambda: benefactor(pool)["free_bytes"] == empty_bytes, "the fence", FENCE_SECONDS)
+        # All but three chunks of the arena: what the first had is in use again.
+        assert writers.run("write", "app.N0.T2", 2, 60) == ("closed", 0)
+        said = wake_without_manager(pool, first)
+        assert first.returncode == 1
+        assert "EIO" in said and "lease ran out" in said
+    assert writers.run("check", "app.N0.T2", 2, 60) == ("equal", 0)
+    assert names(pool) == {"app.N0.T2"}
+
+
+def kept_until_it_cannot_write(pool, transport):
+    """Its space is nobody's while it sleeps, and is granted again when it has woken up and let go."""
+    pool.up("--naming", "off", "--transport", transport, benefactors=1, memory="128M", drain=False)
+    writers = Writers(pool, transport)
+    empty_bytes = benefactor(pool)["free_bytes"]
+    with writers.paused("app.N0.T1", 1, 40, 20) as first:
+        os.kill(first.pid, signal.SIGSTOP)
+        go_on(first)  # it writes on at once when it wakes up
+        wait_until(lambda: pool.status()["pool"]["sessions"] == 0, "the end of the lease", FENCE_SECONDS)
+        assert benefactor(pool)["free_bytes"] < empty_bytes - 20 * MIB
+        assert writers.run("write", "app.N0.T2", 2, 40) == ("closed", 0)
+        left_bytes = benefactor(pool)["free_bytes"]
+        said, status = writers.run("write", "app.N0.T3", 3, 70)
+        assert status == 1 and "ENOSPC" in said
+        said = wake_without_manager(pool, first)
+        assert first.returncode == 1
+        assert "EIO" in said and "lease ran out" in said
+    wait_until(lambda: benefactor(pool)["free_bytes"] > left_bytes, "the fence", FENCE_SECONDS)
+    assert writers.run("write", "app.N0.T3", 3, 70) == ("closed", 0)
+    for name, seed, count in (("app.N0.T2", 2, 40), ("app.N0.T3", 3, 70)):
+        assert writers.run("check", name, seed, count) == ("equal", 0)
+    assert names(pool) == {"app.N0.T2", "app.N0.T3"}
+
+
+@pytest.mark.parametrize("transport", os.environ.get("STDCHK_TEST_TRANSPORTS", "shm ofi:tcp").split())
+def test_a_writer_that_wakes_up_changes_nothing_in_space_of_another(pool, transport):
+    # What each transport does is in docs/transports.md.
+    way = kept_until_it_cannot_write if transport == "shm" else cut_off_at_once
+    way(pool, transport)
