@@ -54,7 +54,8 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   options.text("--backing", flags.backing, "KIND",
                "anonymous, memfd, hugetlb, or a directory on a ramdisk");
   options.text("--disk", flags.disk, "DIR", "lend disk space in DIR instead of memory");
-  options.text("--listen", flags.listen, "HOST", "address that clients reach this host by");
+  options.text("--listen", flags.listen, "HOST[,HOST...]",
+               "addresses that clients reach this host by, each a rail");
   options.choice("--transport", flags.transport, transport::choices(),
                  "how clients reach the memory");
   options.log_level(flags.log_level);
@@ -68,6 +69,7 @@ Outcome<std::unique_ptr<Arena>> take_memory(const Flags& flags, const Clock& clo
   ArenaOptions options;
   options.bytes = flags.memory;
   options.cancelled = &ending;
+  options.pins_memory = flags.transport == "verbs";
   if (!flags.disk.empty()) {
     options.backing = Backing::kDisk;
     options.directory = flags.disk;
@@ -142,7 +144,10 @@ int run(const Flags& flags) {
   if (!arena) return fail_with(arena.error().detail);
   log_facts(**arena);
   auto endpoints = transport::open_endpoints(flags.transport, flags.manager,
-                                             {.clock = &clock, .listen_host = flags.listen});
+                                             {.clock = &clock,
+                                              .listen_host = flags.listen,
+                                              .serves = true,
+                                              .pinned_bytes = (*arena)->bytes().size()});
   if (!endpoints) return fail_with(describe(endpoints.error()));
 
   int status = EXIT_SUCCESS;

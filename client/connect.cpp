@@ -1,6 +1,7 @@
 // Filesystem::connect: finds the transports.
 #include "client/blocking_filesystem.h"
 #include "core/clock.h"
+#include "core/limits.h"
 #include "transport/factory.h"
 
 namespace stdchk::client {
@@ -15,8 +16,13 @@ SystemClock& system_clock() {
 
 Result<std::unique_ptr<Filesystem>> Filesystem::connect(const Options& options) {
   SystemClock& clock = system_clock();
+  const std::uint64_t window =
+      options.window_bytes != 0 ? options.window_bytes : limits::kWindowBytesDefault;
+  const std::uint64_t cache = options.cache_bytes != 0 ? options.cache_bytes : window / 4;
+  const std::uint64_t headers = window / 8;  // at most
   STDCHK_ASSIGN(auto endpoints, transport::open_endpoints(
-                                    options.transport, options.manager_address, {.clock = &clock}));
+                                    options.transport, options.manager_address,
+                                    {.clock = &clock, .pinned_bytes = window + headers + cache}));
   BlockingFilesystem::Parts parts;
   parts.endpoints = std::move(endpoints.data);
   parts.control = endpoints.control;

@@ -1,6 +1,7 @@
 #include "client/peers.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/limits.h"
 #include "core/log.h"
@@ -9,21 +10,27 @@ namespace stdchk::client {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr Duration kBackOffMin = 200ms;
-constexpr Duration kBackOffMax = 5s;
 constexpr Duration kQueueFullWait = 1ms;
+constexpr double kSlowest = 64;  ///< no rail is taken to be this much slower than the fastest
 
-/// "ofi:tcp:host:port" is reached by the endpoint whose name is "ofi:tcp".
+/// "ofi:tcp:host:port" is reached by endpoints whose name is "ofi:tcp".
 bool reaches(const transport::Endpoint& endpoint, const std::string& address) {
   const std::string_view name = endpoint.capabilities().name;
   return address.size() > name.size() && address.starts_with(name) && address[name.size()] == ':';
 }
 
+std::size_t bytes_of(const Transfer& transfer) {
+  std::size_t bytes = 0;
+  for (const MutableByteSpan piece : transfer.pieces) bytes += piece.size();
+  return bytes;
+}
+
 }  // namespace
 
 void Transfer::complete(Status status) {
-  BenefactorLink* link = link_;
+  BenefactorLink* const link = link_;
   link_ = nullptr;
+  if (link != nullptr) link->ended(*this, *rail_, status.has_value());
   finished(std::move(status));
   if (link != nullptr) link->start_waiting();
 }
@@ -32,133 +39,114 @@ BenefactorLink::BenefactorLink(Peers& peers, msg::BenefactorInfo info) : peers_(
   update(std::move(info));
 }
 
-/// On the same host shared memory comes before every fabric.
-void BenefactorLink::update(msg::BenefactorInfo info) {
-  info_ = std::move(info);
-  std::stable_partition(
-      info_.addresses.begin(), info_.addresses.end(), [this](const auto& address) {
-        return std::any_of(
-            peers_.endpoints_.begin(), peers_.endpoints_.end(), [&](const auto* endpoint) {
-              return endpoint->capabilities().same_host_only && reaches(*endpoint, address);
-            });
-      });
-}
-
 BenefactorLink::~BenefactorLink() {
+  closing_ = true;
   peers_.reactor_.cancel(retry_);
   fail_waiting(Error{Code::kPeerLost, 0, "client.benefactor"});
-  state_ = State::kParked;
-  peer_.reset();
+  rails_.clear();
+}
+
+void BenefactorLink::update(msg::BenefactorInfo info) {
+  info_ = std::move(info);
+  add_rails();
+}
+
+/// For addresses that are new.
+void BenefactorLink::add_rails() {
+  for (const std::string& address : info_.addresses) {
+    const auto known = [&](const auto& rail) { return rail->address() == address; };
+    if (std::any_of(rails_.begin(), rails_.end(), known)) continue;
+    std::vector<transport::Endpoint*> endpoints;
+    for (transport::Endpoint* endpoint : peers_.endpoints_) {
+      const bool too_far =
+          endpoint->capabilities().same_host_only && info_.host_token != peers_.config_.host_token;
+      if (reaches(*endpoint, address) && !too_far) endpoints.push_back(endpoint);
+    }
+    if (endpoints.empty()) continue;
+    const auto same_kind = [&](const auto& rail) {
+      return rail->transport() == endpoints.front()->capabilities().name;
+    };
+    const auto number = std::count_if(rails_.begin(), rails_.end(), same_kind);
+    rails_.push_back(std::make_unique<Rail>(*this, peers_.reactor_, address, std::move(endpoints),
+                                            static_cast<std::size_t>(number)));
+  }
+  std::stable_partition(rails_.begin(), rails_.end(),
+                        [](const auto& rail) { return rail->same_host_only(); });
+}
+
+/// Opens what is not open of the best transport that may work. True: a rail is ready, or may become
+/// so.
+bool BenefactorLink::open_rails(bool parked_too) {
+  const msg::Attach attach{peers_.config_.secret, peers_.client_, info_.id};
+  std::string_view kind;
+  for (const auto& rail : rails_) {
+    if (!kind.empty() && rail->transport() != kind) continue;
+    if (rail->open(attach, parked_too)) kind = rail->transport();
+  }
+  return !kind.empty();
 }
 
 void BenefactorLink::submit(Transfer& transfer) {
-  if (state_ == State::kParked && transfer.is_write &&
-      peers_.reactor_.clock().now() < parked_until_) {
-    return peers_.fail_later(transfer, Error{Code::kPeerLost, 0, "client.benefactor parked"});
+  const bool all_parked = std::all_of(rails_.begin(), rails_.end(), [](const auto& rail) {
+    return rail->state() == Rail::State::kParked;
+  });
+  if (!open_rails(all_parked && !transfer.is_write)) {
+    const Error why = rails_.empty()
+                          ? Error{Code::kPeerLost, 0, "client.benefactor: no transport in common"}
+                          : rails_.back()->last_error();
+    return peers_.fail_later(transfer, why);
   }
   waiting_.push_back(&transfer);
-  if (state_ == State::kReady) return start_waiting();
-  if (state_ == State::kConnecting) return;
-  state_ = State::kConnecting;
-  next_address_ = 0;
-  why_ = Error{Code::kPeerLost, 0, "client.benefactor: no transport in common"};
-  connect_next();
+  start_waiting();
 }
 
-void BenefactorLink::connect_next() {
-  peer_.reset();
-  while (next_address_ < info_.addresses.size()) {
-    const std::string address = info_.addresses[next_address_++];
-    for (transport::Endpoint* endpoint : peers_.endpoints_) {
-      if (!reaches(*endpoint, address)) continue;
-      if (endpoint->capabilities().same_host_only &&
-          info_.host_token != peers_.config_.host_token) {
-        continue;
-      }
-      auto peer =
-          rpc::Peer::connect(peers_.reactor_, *endpoint, address, *this, limits::kConnectDeadline);
-      if (!peer.has_value()) {
-        why_ = peer.error();
-        continue;
-      }
-      endpoint_ = endpoint;
-      peer_ = std::move(*peer);
-      peer_->set_sender(peers_.client_.value);
-      peer_->call(msg::Attach{peers_.config_.secret, peers_.client_, info_.id},
-                  limits::kConnectDeadline,
-                  [this, alive = std::weak_ptr(alive_)](rpc::Answer answer) {
-                    if (!alive.expired()) on_attached(std::move(answer));
-                  });
-      return;
-    }
-  }
-  park(why_);
-}
-
-void BenefactorLink::on_connected(rpc::Peer&) {}
-
-void BenefactorLink::on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Responder respond) {
-  respond(tl::unexpected(
-      rpc::Failure{Error{Code::kUnsupported, 0, "client.request"}, "clients serve nothing", {}}));
-}
-
-void BenefactorLink::on_attached(rpc::Answer answer) {
-  if (state_ != State::kConnecting) return;
-  if (!answer.has_value()) {
-    const Error why = answer.error().error;
-    if (why.code == Code::kPeerLost) return;  // on_closed follows
-    log::warning("benefactor {} on {} refuses: {}", info_.id.value, info_.host_name, describe(why));
-    why_ = why;
-    // The peer is in the middle of a callback: it goes in the next turn.
-    return try_next_address();
-  }
-  const auto* attach = std::get_if<msg::Attach::Reply>(&*answer);
-  if (attach == nullptr) return;
-  key_ = transport::RemoteKey{attach->key, attach->base, attach->length};
-  state_ = State::kReady;
-  back_off_ = Duration::zero();
-  const std::string_view used = endpoint_->capabilities().name;
-  if (info_.host_token == peers_.config_.host_token && !told_fallback_ &&
-      !endpoint_->capabilities().same_host_only && peers_.endpoints_.size() > 1) {
-    told_fallback_ = true;
-    log::info("benefactor {} is on this host but is reached by {}", info_.id.value, used);
+void BenefactorLink::on_ready(Rail& rail) {
+  for (const auto& better : rails_) {
+    if (better->transport() == rail.transport()) break;
+    if (better->state() != Rail::State::kParked) continue;
+    if (!peers_.told_.emplace(better->transport()).second) continue;
+    log::warning("benefactor {} on {} is reached by {}, because {} does not work: {}",
+                 info_.id.value, info_.host_name, rail.transport(), better->transport(),
+                 describe(better->last_error()));
   }
   start_waiting();
 }
 
-/// A failed attach and the end of its link may both come, in one turn: one next attempt follows.
-void BenefactorLink::try_next_address() {
-  peers_.reactor_.cancel(retry_);
-  retry_ = peers_.reactor_.schedule_after(Duration::zero(), [this] {
-    if (state_ == State::kConnecting) connect_next();
-  });
+void BenefactorLink::on_parked(Rail& rail) {
+  if (closing_ || waiting_.empty()) return;
+  if (!open_rails(false)) return fail_waiting(rail.last_error());
+  start_waiting();
 }
 
-void BenefactorLink::on_closed(rpc::Peer&, Error why) {
-  if (state_ == State::kConnecting) {
-    why_ = why;
-    return try_next_address();
+/// The ready rail of the best transport that will have moved `bytes` first; null when none is
+/// ready, or the queues of all are full.
+Rail* BenefactorLink::best_rail(std::size_t bytes) {
+  std::string_view kind;
+  double fastest = 0;
+  for (const auto& rail : rails_) {
+    if (rail->state() != Rail::State::kReady) continue;
+    if (kind.empty()) kind = rail->transport();
+    if (rail->transport() == kind) {
+      fastest = std::max(fastest, static_cast<double>(rail->bytes_per_s()));
+    }
   }
-  log::warning("the link to benefactor {} on {} was lost: {}", info_.id.value, info_.host_name,
-               describe(why));
-  park(why);
+  Rail* best = nullptr;
+  double best_time = std::numeric_limits<double>::max();
+  for (const auto& rail : rails_) {
+    if (rail->state() != Rail::State::kReady || rail->transport() != kind || rail->full()) continue;
+    // One that was not measured yet is taken to be as fast as the fastest.
+    double rate = rail->bytes_per_s() == 0 ? fastest : static_cast<double>(rail->bytes_per_s());
+    rate = std::max({rate, fastest / kSlowest, 1.0});
+    const double time = static_cast<double>(rail->bytes_in_flight() + bytes) / rate;
+    if (time >= best_time) continue;
+    best_time = time;
+    best = rail.get();
+  }
+  return best;
 }
 
-void BenefactorLink::park(Error why) {
-  state_ = State::kParked;
-  back_off_ = std::clamp(back_off_ * 2, kBackOffMin, kBackOffMax);
-  parked_until_ = peers_.reactor_.clock().now() + back_off_;
-  fail_waiting(why);
-}
-
-void BenefactorLink::fail_waiting(Error why) {
-  std::deque<Transfer*> waiting;
-  waiting.swap(waiting_);
-  for (Transfer* transfer : waiting) peers_.fail_later(*transfer, why);
-}
-
-Status BenefactorLink::start(Transfer& transfer) {
-  const transport::MemoryRegion* region = transfer.memory->region(*endpoint_);
+Status BenefactorLink::start(Transfer& transfer, Rail& rail) {
+  const transport::MemoryRegion* region = transfer.memory->region(rail.endpoint());
   STDCHK_ASSERT(region != nullptr);
   std::array<transport::LocalPiece, transport::kPiecesMax> pieces;
   std::size_t count = 0;
@@ -167,25 +155,51 @@ Status BenefactorLink::start(Transfer& transfer) {
   }
   const std::span<const transport::LocalPiece> used(pieces.data(), count);
   const std::uint64_t offset = transfer.at.offset + transfer.skip;
+  STDCHK_TRY(transfer.is_write ? rail.link().write(used, rail.key(), offset, transfer)
+                               : rail.link().read(used, rail.key(), offset, transfer));
   transfer.link_ = this;
-  const Status started = transfer.is_write ? peer_->link().write(used, key_, offset, transfer)
-                                           : peer_->link().read(used, key_, offset, transfer);
-  if (!started.has_value()) transfer.link_ = nullptr;
-  return started;
+  transfer.rail_ = &rail;
+  transfer.has_other_rail = false;
+  rail.count_started(bytes_of(transfer));
+  return {};
+}
+
+void BenefactorLink::ended(Transfer& transfer, Rail& rail, bool good) {
+  rail.count_ended(bytes_of(transfer), good);
+  if (good || closing_) return;
+  transfer.has_other_rail = std::any_of(rails_.begin(), rails_.end(), [&](const auto& other) {
+    return other.get() != &rail && other->state() != Rail::State::kParked;
+  });
 }
 
 void BenefactorLink::start_waiting() {
-  while (state_ == State::kReady && !waiting_.empty()) {
+  while (!closing_ && !waiting_.empty()) {
     Transfer& transfer = *waiting_.front();
-    const Status started = start(transfer);
-    if (!started.has_value() && started.error().code == Code::kWouldBlock) {
+    Rail* const rail = best_rail(bytes_of(transfer));
+    if (rail == nullptr) break;
+    const Status started = start(transfer, *rail);
+    if (started.has_value()) {
+      waiting_.pop_front();
+    } else if (started.error().code == Code::kWouldBlock) {
+      rail->set_full(true);
       peers_.reactor_.cancel(retry_);
-      retry_ = peers_.reactor_.schedule_after(kQueueFullWait, [this] { start_waiting(); });
-      return;
+      retry_ = peers_.reactor_.schedule_after(kQueueFullWait, [this] {
+        for (const auto& each : rails_) each->set_full(false);
+        start_waiting();
+      });
+    } else if (started.error().code == Code::kPeerLost) {
+      return rail->park(started.error());  // on_parked() sees to what waits
+    } else {
+      waiting_.pop_front();
+      peers_.fail_later(transfer, started.error());
     }
-    waiting_.pop_front();
-    if (!started.has_value()) peers_.fail_later(transfer, started.error());
   }
+}
+
+void BenefactorLink::fail_waiting(Error why) {
+  std::deque<Transfer*> waiting;
+  waiting.swap(waiting_);
+  for (Transfer* transfer : waiting) peers_.fail_later(*transfer, why);
 }
 
 Peers::Peers(Reactor& reactor, std::vector<transport::Endpoint*> endpoints, Config config)
@@ -227,6 +241,11 @@ void Peers::update(const std::vector<msg::BenefactorInfo>& benefactors) {
   }
 }
 
+const std::vector<std::unique_ptr<Rail>>* Peers::rails(BenefactorId benefactor) const {
+  const auto found = links_.find(benefactor);
+  return found == links_.end() ? nullptr : &found->second->rails();
+}
+
 void Peers::submit(Transfer& transfer) {
   const auto found = links_.find(transfer.at.benefactor);
   if (found == links_.end()) {
@@ -236,6 +255,7 @@ void Peers::submit(Transfer& transfer) {
 }
 
 void Peers::fail_later(Transfer& transfer, Error why) {
+  transfer.has_other_rail = false;
   reactor_.schedule_after(Duration::zero(), [&transfer, why] { transfer.finished(fail(why)); });
 }
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "client/memory.h"
+#include "client/rail.h"
 #include "core/messages/messages.h"
 #include "core/reactor.h"
-#include "transport/rpc.h"
 #include "transport/transport.h"
 
 namespace stdchk::client {
@@ -28,6 +28,8 @@ class Transfer : public transport::Operation {
   std::uint32_t skip = 0;  ///< added to at.offset (the header, when only content is read)
   const Memory* memory = nullptr;
   std::array<MutableByteSpan, transport::kPiecesMax> pieces;
+  /// Set with a failure: the benefactor has another rail that may work, so it need not be avoided.
+  bool has_other_rail = false;
 
  protected:
   virtual void finished(Status status) = 0;
@@ -37,58 +39,49 @@ class Transfer : public transport::Operation {
   friend class Peers;
   void complete(Status status) final;
   class BenefactorLink* link_ = nullptr;
+  Rail* rail_ = nullptr;
 };
 
-/// A BenefactorLink is the way to one benefactor: opened when first needed, attached, then ready.
+/// A BenefactorLink is all ways to one benefactor. Each of its addresses that an endpoint here
+/// reaches is a Rail; shared memory comes first, then the order that the benefactor has told.
 ///
-/// | state      | leaves when                                                    |
-/// |------------|----------------------------------------------------------------|
-/// | idle       | a transfer is submitted -> connecting                          |
-/// | connecting | attached -> ready; every address failed -> parked              |
-/// | ready      | the link is lost -> parked                                     |
-/// | parked     | its time is over and a transfer is submitted -> connecting     |
-/// Writes to a parked benefactor fail at once; reads try it again.
-class BenefactorLink final : public rpc::PeerHandler {
+/// Rails of one transport are used together: a transfer goes to the rail that will have finished it
+/// first, by its measured rate and by what it has in flight. Those of the next transport are opened
+/// only when all better ones are parked. Parked ones are tried again while others carry the bytes.
+/// When all are parked, writes fail at once and reads try again.
+///
+/// Errors: a transfer that has begun on a rail that is lost ends with an error, because it may
+///   still land; one that waits goes to another rail.
+class BenefactorLink final : public RailOwner {
  public:
   BenefactorLink(class Peers& peers, msg::BenefactorInfo info);
   ~BenefactorLink() override;
 
   void update(msg::BenefactorInfo info);
   const msg::BenefactorInfo& info() const { return info_; }
+  const std::vector<std::unique_ptr<Rail>>& rails() const { return rails_; }
   void submit(Transfer& transfer);
-  bool ready() const { return state_ == State::kReady; }
-  /// A transfer on this link has ended: there may be room for the next one.
-  void start_waiting();
 
-  // rpc::PeerHandler
-  void on_connected(rpc::Peer& peer) override;
-  void on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time deadline,
-                  rpc::Responder respond) override;
-  void on_closed(rpc::Peer& peer, Error why) override;
+  // RailOwner
+  void on_ready(Rail& rail) override;
+  void on_parked(Rail& rail) override;
 
  private:
-  enum class State { kIdle, kConnecting, kReady, kParked };
-  void connect_next();
-  void try_next_address();
-  void on_attached(rpc::Answer answer);
-  void park(Error why);
+  friend class Transfer;
+  void add_rails();
+  bool open_rails(bool parked_too);
+  Rail* best_rail(std::size_t bytes);
+  Status start(Transfer& transfer, Rail& rail);
+  void ended(Transfer& transfer, Rail& rail, bool good);
+  void start_waiting();
   void fail_waiting(Error why);
-  Status start(Transfer& transfer);
 
   class Peers& peers_;
   msg::BenefactorInfo info_;
-  State state_ = State::kIdle;
-  std::unique_ptr<rpc::Peer> peer_;
-  transport::Endpoint* endpoint_ = nullptr;
-  transport::RemoteKey key_;
-  std::size_t next_address_ = 0;
-  Error why_;  ///< the last address that was tried failed
+  std::vector<std::unique_ptr<Rail>> rails_;  ///< the best first
   std::deque<Transfer*> waiting_;
-  Time parked_until_{};
-  Duration back_off_{};
   TimerId retry_;
-  bool told_fallback_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< for calls that come later
+  bool closing_ = false;
 };
 
 /// Peers are the links to all benefactors of the pool.
@@ -116,6 +109,8 @@ class Peers {
   /// Closes all links; every transfer ends with kCancelled or what the link says.
   void close();
   bool knows(BenefactorId benefactor) const { return links_.contains(benefactor); }
+  /// The ways to a benefactor, the best first; null when it is not known.
+  const std::vector<std::unique_ptr<Rail>>* rails(BenefactorId benefactor) const;
 
  private:
   friend class BenefactorLink;
@@ -126,6 +121,7 @@ class Peers {
   Config config_;
   ClientId client_;
   std::map<BenefactorId, std::unique_ptr<BenefactorLink>> links_;
+  std::set<std::string, std::less<>> told_;  ///< transports whose failure was said
 };
 
 }  // namespace stdchk::client

@@ -453,7 +453,7 @@ void Session::written(OutChunk& chunk, Status status) {
   abandoned_.push_back(extent);
   chunk.chunk.copies.clear();
   chunk.ours = false;
-  if (avoid_.insert(extent.benefactor).second) {
+  if (!chunk.has_other_rail && avoid_.insert(extent.benefactor).second) {
     log::warning("file {}: benefactor {} is avoided from now on: {}", file_.value,
                  extent.benefactor.value, describe(status.error()));
     const auto unused = grants_.drop(extent.benefactor);

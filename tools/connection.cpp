@@ -15,7 +15,8 @@ Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool) {
   options.manager_address = pool.manager_address;
   options.secret = *secret;
   options.role = "tool";
-  options.transport = pool.transport;
+  // Only the manager is asked: no device is opened for that.
+  options.transport = pool.transport == "auto" ? "ofi:tcp" : pool.transport;
   options.window_bytes = 4 * limits::kMiB;  // a tool moves no images
   auto filesystem = client::Filesystem::connect(options);
   if (!filesystem) {

@@ -1,5 +1,6 @@
 #include "tools/hosts.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <set>
@@ -18,11 +19,22 @@ bool is_plain(const std::string& text) {
              "._-:@[]%") == std::string::npos;
 }
 
+/// Plain names with commas between them.
+bool is_plain_list(const std::string& text) {
+  std::size_t at = 0;
+  for (;;) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    if (!is_plain(text.substr(at, end - at))) return false;
+    if (end == text.size()) return true;
+    at = end + 1;
+  }
+}
+
 Outcome<void> read_word(Host& host, const std::string& word) {
   const auto equals = word.find('=');
   const std::string key = word.substr(0, equals);
   const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
-  if (key == "address" && is_plain(value)) {
+  if (key == "address" && is_plain_list(value)) {
     host.address = value;
     return {};
   }

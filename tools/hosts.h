@@ -8,11 +8,11 @@
 
 namespace stdchk::tools {
 
-/// A Host is one line of the file that --hosts names: NAME [address=ADDRESS] [memory=SIZE]
-/// [benefactors=N]. "#" begins a comment.
+/// A Host is one line of the file that --hosts names: NAME
+/// [address=ADDRESS[,ADDRESS...]] [memory=SIZE] [benefactors=N]. "#" begins a comment.
 struct Host {
   std::string name;     ///< as the remote shell knows it
-  std::string address;  ///< that others reach it by; the name, when the line does not say
+  std::string address;  ///< that others reach it by, several with commas; otherwise the name
   std::uint64_t memory_bytes = 0;
   std::uint32_t benefactors = 0;
 };

@@ -135,6 +135,12 @@ class Starter {
     return name;
   }
 
+  /// The manager is reached by one address; benefactors may have several.
+  std::string manager_listen() const {
+    const std::string all = listen();
+    return all.substr(0, all.find(','));
+  }
+
   void add(std::vector<std::string>& arguments, const char* flag, const std::string& value) const {
     if (value.empty() || value == "0") return;
     arguments.emplace_back(flag);
@@ -165,7 +171,7 @@ class Starter {
     manager.ready_file = record_.address_file();
     manager.arguments = {
         "--state",        record_.directory + "/manager", "--secret-file", record_.secret_file(),
-        "--address-file", record_.address_file(),         "--listen",      listen()};
+        "--address-file", record_.address_file(),         "--listen",      manager_listen()};
     add(manager.arguments, "--drain", record_.drain);
     add(manager.arguments, "--drain-rate", std::to_string(options_.drain_rate));
     add(manager.arguments, "--chunk-size", std::to_string(options_.chunk_bytes));

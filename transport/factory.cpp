@@ -3,8 +3,11 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include "core/log.h"
 #include "transport/ofi/tcp.h"
@@ -29,6 +32,55 @@ std::string_view kind_of(std::string_view address) {
   return address.substr(0, address.find(':', first + 1));
 }
 
+std::vector<std::string> hosts_of(const EndpointOptions& options) {
+  std::vector<std::string> hosts;
+  std::istringstream list(options.listen_host);
+  for (std::string host; std::getline(list, host, ',');) hosts.push_back(host);
+  if (hosts.empty()) hosts.emplace_back();
+  return hosts;
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+/// Addresses of the devices to open: those that are named, otherwise one of each active port.
+std::vector<std::string> verbs_hosts(const EndpointOptions& options) {
+  const std::vector<std::string> wanted = hosts_of(options);
+  std::vector<std::string> named;
+  std::vector<std::string> all;
+  for (const verbs::Port& port : verbs::ports()) {
+    if (!port.active || port.addresses.empty()) continue;
+    all.push_back(port.addresses.front());
+    for (const std::string& address : port.addresses) {
+      if (std::ranges::find(wanted, address) != wanted.end()) named.push_back(address);
+    }
+  }
+  return named.empty() ? all : named;
+}
+
+/// Appends the endpoints of one kind. Automatic: without an error where there is nothing to open.
+Status open_kind(const std::string& kind, bool automatic, const EndpointOptions& options,
+                 std::vector<std::unique_ptr<Endpoint>>& into) {
+  std::vector<std::string> hosts = hosts_of(options);
+  if (kind == "shm" || !options.serves) hosts.resize(1);
+  if (kind == "verbs") {
+    // Who listens for this host only is reached by shared memory.
+    if (automatic && options.serves && std::ranges::all_of(hosts, is_loopback)) return {};
+    if (const auto found = verbs_hosts(options); !found.empty() || automatic) hosts = found;
+    STDCHK_TRY(verbs::check_lockable(options.pinned_bytes * hosts.size()));
+  }
+  std::vector<std::unique_ptr<Endpoint>> opened;
+  for (const std::string& host : hosts) {
+    EndpointOptions one = options;
+    one.listen_host = host;
+    STDCHK_ASSIGN(auto endpoint, open_endpoint(kind, one));
+    opened.push_back(std::move(endpoint));
+  }
+  std::ranges::move(opened, std::back_inserter(into));
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
@@ -51,25 +103,28 @@ Result<Endpoints> open_endpoints(std::string_view choice, std::string_view contr
   Endpoints endpoints;
   const std::string_view control_kind = kind_of(control);
   const bool automatic = choice == "auto";
-  // Not verbs: it pins memory, and a limit on that must not keep a pool from coming up.
-  std::vector<std::string> kinds{"ofi:tcp", "shm"};
+  std::vector<std::string> kinds{"verbs", "ofi:tcp", "shm"};
   if (!automatic) kinds = {std::string(choice)};
   for (const std::string& kind : kinds) {
-    auto endpoint = open_endpoint(kind, options);
-    if (!endpoint && (!automatic || kind == control_kind)) return fail(endpoint.error());
-    if (!endpoint) {
-      log::info("transport {} is left out: {}", kind, describe(endpoint.error()));
-      continue;
+    const Status opened = open_kind(kind, automatic, options, endpoints.data);
+    if (!opened && (!automatic || kind == control_kind)) return fail(opened.error());
+    if (!opened) log::warning("transport {} is not used: {}", kind, describe(opened.error()));
+  }
+  for (const auto& endpoint : endpoints.data) {
+    if (endpoints.control == nullptr && endpoint->capabilities().name == control_kind) {
+      endpoints.control = endpoint.get();
     }
-    if (kind == control_kind) endpoints.control = endpoint->get();
-    endpoints.data.push_back(std::move(*endpoint));
   }
   if (endpoints.control == nullptr) {
-    STDCHK_ASSIGN(endpoints.control_only, open_endpoint(control_kind, options));
+    EndpointOptions one = options;
+    one.listen_host = hosts_of(options).front();
+    STDCHK_ASSIGN(endpoints.control_only, open_endpoint(control_kind, one));
     endpoints.control = endpoints.control_only.get();
   }
   return endpoints;
 }
+
+std::vector<verbs::Port> rdma_ports() { return verbs::ports(); }
 
 std::string host_token() {
   std::string boot;

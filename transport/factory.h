@@ -8,21 +8,27 @@
 
 #include "core/clock.h"
 #include "transport/transport.h"
+#include "transport/verbs/verbs.h"
 
 namespace stdchk::transport {
 
 /// What an endpoint needs to be told. `clock` must outlive the endpoint.
 struct EndpointOptions {
   Clock* clock = nullptr;
+  /// Of open_endpoints(): one or more, with commas between them, each a rail of its own.
   std::string listen_host = "127.0.0.1";
   std::uint16_t listen_port = 0;  ///< 0: any free one
+  // Of open_endpoints() only:
+  bool serves = false;             ///< others connect to this process
+  std::uint64_t pinned_bytes = 0;  ///< that will be registered, where that pins them
 };
 
 /// Opens an endpoint of a kind: "ofi:tcp", "verbs" or "shm". Other names: kInvalidArgument.
 Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
                                                 const EndpointOptions& options);
 
-/// What a person may choose: "auto", which is ofi:tcp and shm where they work, and then the kinds.
+/// What a person may choose: "auto", which is verbs, ofi:tcp and shm where they work, and then the
+/// kinds.
 std::vector<std::string> choices();
 
 /// Endpoints is what one process moves bytes by.
@@ -32,13 +38,19 @@ struct Endpoints {
   std::unique_ptr<Endpoint> control_only;  ///< not for data
 };
 /// `choice` is one of choices(). With "auto" a kind that does not work here is left out, but not
-/// that of `control`, the manager's address; one that was named must work.
+/// that of `control`, the manager's address; one that was named must work. "verbs" opens the
+/// devices that have the addresses of listen_host; with none of them, every device with an active
+/// port. In "auto" that is so for whoever does not listen on loopback addresses only, and a device
+/// that cannot be used is said in the log, once.
 Result<Endpoints> open_endpoints(std::string_view choice, std::string_view control,
                                  const EndpointOptions& options);
 
 /// A text that is equal in two processes iff "shm" between them can work: same boot, same name
 /// spaces for processes, users and abstract sockets.
 std::string host_token();
+
+/// All ports of verbs devices here.
+std::vector<verbs::Port> rdma_ports();
 
 /// Version of the fabric library in use, for example "1.17".
 std::string fabric_version();

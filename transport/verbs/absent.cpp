@@ -8,4 +8,6 @@ Result<std::unique_ptr<Endpoint>> open_verbs(Clock&, const std::string&, std::ui
               "verbs.open: built without libibverbs-dev and librdmacm-dev; install them and build");
 }
 
+std::vector<Port> ports() { return {}; }
+
 }  // namespace stdchk::transport::verbs

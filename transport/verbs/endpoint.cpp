@@ -1,8 +1,6 @@
 #include "transport/verbs/endpoint.h"
 
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "transport/socket_address.h"
+#include "transport/verbs/addresses.h"
 #include "transport/verbs/verbs.h"
 
 namespace stdchk::transport::verbs {
@@ -27,49 +26,6 @@ constexpr int kReadsPerTurn = 8;
 constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
 constexpr Duration kLeaveMax = std::chrono::milliseconds(100);
 constexpr Duration kSpin = std::chrono::microseconds(20);
-
-void set_port(sockaddr_storage& address, std::uint16_t port) {
-  if (address.ss_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(port);
-  } else {
-    reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port);
-  }
-}
-
-sockaddr* generic(sockaddr_storage& address) { return reinterpret_cast<sockaddr*>(&address); }
-
-bool is_any_device(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET6) {
-    const in6_addr& host = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-    return IN6_IS_ADDR_UNSPECIFIED(&host) || IN6_IS_ADDR_LOOPBACK(&host);
-  }
-  const std::uint32_t host = ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr);
-  return host == INADDR_ANY || host >> 24 == 127;
-}
-
-bool is_link_local(const sockaddr_storage& address) {
-  return address.ss_family == AF_INET6 &&
-         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
-}
-
-/// Addresses of interfaces that are up, IPv4 first.
-std::vector<sockaddr_storage> addresses_of_host() {
-  std::vector<sockaddr_storage> addresses;
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return addresses;
-  for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
-      if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != family) continue;
-      if ((each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
-      sockaddr_storage address{};
-      std::memcpy(&address, each->ifa_addr,
-                  family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-      if (!is_link_local(address)) addresses.push_back(address);
-    }
-  }
-  ::freeifaddrs(all);
-  return addresses;
-}
 
 Status set_nonblocking(int descriptor) {
   if (::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) | O_NONBLOCK) != 0) {
@@ -114,11 +70,14 @@ Status VerbsEndpoint::open(const std::string& host, std::uint16_t port) {
   return {};
 }
 
-/// True: `holder_` is bound to the address, and that is one of a verbs device.
+/// True: `holder_` is bound to the address, and that is one of a verbs device whose port is active.
 bool VerbsEndpoint::try_device(const sockaddr_storage& address) {
   sockaddr_storage wanted = address;
   if (::rdma_create_id(channel_, &holder_, nullptr, RDMA_PS_TCP) != 0) return false;
-  if (::rdma_bind_addr(holder_, generic(wanted)) == 0 && holder_->verbs != nullptr) {
+  ibv_port_attr port{};
+  if (::rdma_bind_addr(holder_, generic(wanted)) == 0 && holder_->verbs != nullptr &&
+      ::ibv_query_port(holder_->verbs, holder_->port_num, &port) == 0 &&
+      port.state == IBV_PORT_ACTIVE) {
     local_ = address;
     return true;
   }
@@ -134,14 +93,15 @@ Status VerbsEndpoint::find_device(const std::string& host) {
   if (!is_any_device(address)) {
     if (try_device(address)) return {};
     return fail(Code::kUnsupported,
-                "verbs.open: no verbs device has that address; `rdma link` lists the devices");
+                "verbs.open: no verbs device with an active port has that address; `rdma link` "
+                "lists the devices");
   }
   for (const sockaddr_storage& each : addresses_of_host()) {
     if (try_device(each)) return {};
   }
   return fail(Code::kUnsupported,
-              "verbs.open: no verbs device has an address; `rdma link` lists the devices, and the "
-              "interface below one needs an IP address and must be up");
+              "verbs.open: no verbs device with an active port has an address; `rdma link` lists "
+              "the devices, and the interface below one needs an IP address and must be up");
 }
 
 Status VerbsEndpoint::wake_by(int descriptor) {

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <string>
 
+#include "transport/verbs/verbs.h"
+
 namespace stdchk::transport::verbs {
 
 namespace {
@@ -34,6 +36,8 @@ Status LockedMemory::check(std::uint64_t bytes, const char* where) const {
   if (unlimited || bytes <= left) return {};
   return fail(Code::kMemlock, where);
 }
+
+Status check_lockable(std::uint64_t bytes) { return locked_memory().check(bytes, "verbs.memory"); }
 
 LockedMemory locked_memory(std::string_view status, std::uint64_t limit_bytes) {
   const std::uint64_t capabilities = field(status, "CapEff:", 16);
