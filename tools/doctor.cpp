@@ -10,10 +10,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/clock.h"
 #include "core/units.h"
 #include "tools/process.h"
-#include "transport/factory.h"
 
 namespace stdchk::tools {
 namespace {
@@ -124,8 +122,8 @@ Finding locked_memory() {
   }
   return {Kind::kNote, "locked memory",
           fmt::format("at most {} a process", format_bytes(limit.rlim_cur)),
-          "tcp and shm need none; a fabric that pins memory does: ulimit -l unlimited, or "
-          "memlock in /etc/security/limits.conf"};
+          "tcp and shm need none; verbs pins what benefactors lend and clients' windows: "
+          "ulimit -l unlimited, or memlock in /etc/security/limits.conf"};
 }
 
 Finding open_files() {
@@ -134,27 +132,6 @@ Finding open_files() {
   return {limit.rlim_max < 4096 ? Kind::kNote : Kind::kGood, "open files",
           fmt::format("{} a process, {} at most", limit.rlim_cur, limit.rlim_max),
           limit.rlim_max < 4096 ? "large pools need more: ulimit -n" : ""};
-}
-
-Finding transport_kind(const char* kind, const char* use) {
-  SystemClock clock;
-  transport::EndpointOptions options;
-  options.clock = &clock;
-  auto endpoint = transport::open_endpoint(kind, options);
-  const std::string what = std::string("transport ") + kind;
-  if (!endpoint) {
-    return {Kind::kNote, what, "does not work here: " + describe(endpoint.error()),
-            std::string_view(kind) == "verbs" ? "ibv_devices and rdma link list the devices"
-                                              : "fi_info lists what libfabric finds"};
-  }
-  const transport::Capabilities& capabilities = (*endpoint)->capabilities();
-  return {Kind::kGood, what,
-          fmt::format("works; {}{}{}", use,
-                      capabilities.one_sided ? "; one-sided" : "; emulates one-sided writes",
-                      capabilities.target_must_progress
-                          ? "; the benefactor's process helps the bytes along"
-                          : ""),
-          ""};
 }
 
 Finding programs(const std::string& invoked_as) {
@@ -168,15 +145,9 @@ Finding programs(const std::string& invoked_as) {
 
 }  // namespace
 
-std::vector<Finding> examine(const std::string& invoked_as) {
-  std::vector<Finding> findings = {programs(invoked_as), fuse_device(),   fuse_helper(), memory(),
-                                   huge_pages(),         locked_memory(), open_files()};
-  findings.push_back(transport_kind("shm", "chosen between processes of one host"));
-  findings.push_back(transport_kind("verbs", "chosen by --transport verbs"));
-  findings.push_back(transport_kind("ofi:tcp", "chosen between hosts, and where shm fails"));
-  const bool tcp_works = findings.back().kind == Kind::kGood;
-  if (!tcp_works) findings.back().kind = Kind::kBad;  // every pool needs it
-  return findings;
+std::vector<Finding> examine_machine(const std::string& invoked_as) {
+  return {programs(invoked_as), fuse_device(),   fuse_helper(), memory(),
+          huge_pages(),         locked_memory(), open_files()};
 }
 
 Outcome<void> check_machine(std::uint64_t memory_bytes) {

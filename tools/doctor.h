@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -12,13 +13,15 @@ namespace stdchk::tools {
 struct Finding {
   enum class Kind { kGood, kNote, kBad };
   Kind kind = Kind::kGood;
-  std::string what;    ///< "FUSE device"
-  std::string found;   ///< "/dev/fuse can be opened"
-  std::string remedy;  ///< what to do; empty when nothing
+  std::string what;             ///< "FUSE device"
+  std::string found;            ///< "/dev/fuse can be opened"
+  std::string remedy;           ///< what to do; empty when nothing
+  nlohmann::json figures = {};  ///< the same for programs, where there is more than a sentence
 };
 
 /// Looks at everything that a pool on this machine needs or profits from. Changes nothing.
-std::vector<Finding> examine(const std::string& invoked_as);
+/// The network is in doctor_network.h.
+std::vector<Finding> examine_machine(const std::string& invoked_as);
 
 /// The part that `stdchk up` cannot do without: FUSE, and `memory_bytes` that the machine has.
 Outcome<void> check_machine(std::uint64_t memory_bytes);

@@ -8,6 +8,7 @@
 #include "core/options.h"
 #include "tools/commands.h"
 #include "tools/doctor.h"
+#include "tools/doctor_network.h"
 #include "tools/down.h"
 #include "tools/mounts.h"
 #include "tools/show.h"
@@ -34,6 +35,12 @@ struct DownOptions {
   std::uint32_t timeout_s = 0;
 };
 
+struct DoctorOptions {
+  std::string pool;
+  std::string path;
+  bool json = false;
+};
+
 /// All subcommands' options. One of them is filled by the command line.
 struct Commands {
   UpOptions up;
@@ -45,7 +52,7 @@ struct Commands {
   SafeOptions safe;
   PolicyOptions policy;
   SetOptions set;
-  bool doctor_json = false;
+  DoctorOptions doctor;
 };
 
 void describe_up(Options& options, UpOptions& up) {
@@ -60,7 +67,8 @@ void describe_up(Options& options, UpOptions& up) {
                "[memory=SIZE] [benefactors=N]");
   options.text("--rsh", up.remote_shell, "COMMAND", "how to reach them: COMMAND HOST sh -s");
   options.flag("--mount-on-hosts", up.mount_on_hosts, "mount the pool there too");
-  options.text("--listen", up.listen, "HOST", "address that the daemons here listen on");
+  options.text("--listen", up.listen, "HOST[,HOST...]",
+               "addresses that the daemons here listen on; the manager on the first");
   options.choice("--transport", up.transport, transport::choices(), "how bytes move");
   options.chunk_size("--chunk-size", up.chunk_bytes, "size of the chunks that images are cut into");
   options.count("--stripe-width", up.stripe_width, 0, 1024,
@@ -148,8 +156,11 @@ void describe(Options& options, Commands& commands) {
   set.argument("list|pin|unpin", commands.set.action, "what to do").required();
   set.argument("PATH", commands.set.path, "a folder of the pool; to pin, FOLDER/A.*.Tj").required();
 
-  Options& doctor = options.subcommand("doctor", "Names the cause of a bad set-up.");
-  doctor.flag("--json", commands.doctor_json, "as JSON").command_line_only();
+  Options& doctor = options.subcommand(
+      "doctor", "Names the cause of a bad set-up, and measures writes to a pool's benefactors.");
+  doctor.flag("--json", commands.doctor.json, "as JSON").command_line_only();
+  add_pool(doctor, commands.doctor.pool);
+  doctor.argument("PATH", commands.doctor.path, "the mount of the pool, or anything below it");
 
   options.subcommand("version", "Prints the version.");
   static std::vector<std::string> ignored;
@@ -203,23 +214,47 @@ int run_down(const DownOptions& down) {
   return kExitGood;
 }
 
-int run_doctor(bool json, const std::string& invoked_as) {
+const char* word(Finding::Kind kind) {
+  if (kind == Finding::Kind::kGood) return "good";
+  return kind == Finding::Kind::kNote ? "note" : "bad";
+}
+
+/// The pool that is meant; one that nobody has named need not be there.
+Outcome<std::vector<Finding>> examine_a_pool(const DoctorOptions& options) {
+  auto pool = find_pool(options.pool, options.path);
+  if (pool) return examine_pool(*pool);
+  const char* const chosen = std::getenv("STDCHK_POOL");
+  if (!options.pool.empty() || !options.path.empty() || chosen != nullptr) {
+    return problem(pool.error());
+  }
+  return std::vector<Finding>{
+      {Finding::Kind::kNote, "pool", "nothing was measured: " + pool.error().text, "", {}}};
+}
+
+int run_doctor(const DoctorOptions& options, const std::string& invoked_as) {
+  std::vector<Finding> findings = examine_machine(invoked_as);
+  const auto add = [&](std::vector<Finding> more) {
+    std::ranges::move(more, std::back_inserter(findings));
+  };
+  add(examine_network());
+  auto pool = examine_a_pool(options);
+  if (!pool) return complain(pool.error().text);
+  add(std::move(*pool));
   bool bad = false;
   nlohmann::json list = nlohmann::json::array();
-  for (const Finding& finding : examine(invoked_as)) {
-    const char* kind = finding.kind == Finding::Kind::kGood   ? "good"
-                       : finding.kind == Finding::Kind::kNote ? "note"
-                                                              : "bad";
+  for (const Finding& finding : findings) {
     bad |= finding.kind == Finding::Kind::kBad;
-    list.push_back({{"state", kind},
-                    {"what", finding.what},
-                    {"found", finding.found},
-                    {"remedy", finding.remedy}});
-    if (json) continue;
-    fmt::print("{:4}  {}: {}\n", kind, finding.what, finding.found);
+    nlohmann::json one{{"state", word(finding.kind)},
+                       {"what", finding.what},
+                       {"found", finding.found},
+                       {"remedy", finding.remedy}};
+    if (!finding.figures.empty()) one["figures"] = finding.figures;
+    list.push_back(std::move(one));
+    if (options.json) continue;
+    fmt::print("{:4}  {}: {}\n", word(finding.kind), finding.what, finding.found);
     if (!finding.remedy.empty()) fmt::print("      -> {}\n", finding.remedy);
   }
-  if (json) print(list);
+  if (options.json) print(list);
   return bad ? kExitNo : kExitGood;
 }
 
@@ -248,7 +283,7 @@ int run(int argc, char** argv) {
   if (chosen == "safe") return run_safe(commands.safe);
   if (chosen == "policy") return run_policy(commands.policy);
   if (chosen == "set") return run_set(commands.set);
-  if (chosen == "doctor") return run_doctor(commands.doctor_json, invoked_as);
+  if (chosen == "doctor") return run_doctor(commands.doctor, invoked_as);
   if (chosen == "version") {
     fmt::print("stdchk {}\n", version());
     return kExitGood;

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -338,8 +339,42 @@ def test_doctor_and_version(pool):
     states = {finding["what"]: finding["state"] for finding in findings}
     assert states["FUSE device"] == "good"
     assert states["transport ofi:tcp"] == "good"
+    assert states["transport auto"] == "good"
+    assert states["pool"] == "note"  # there is none to measure
+    assert pool.stdchk("doctor", "--pool", pool.folder, check=False).returncode == 2
     assert run(BIN / "stdchk", "version").stdout.startswith("stdchk ")
     assert run(BIN / "stdchk", "--help").stdout.startswith("Usage: stdchk")
+
+
+def benefactors_examined(pool):
+    findings = json.loads(pool.stdchk("doctor", "--json", pool.mount, check=False).stdout)
+    return [finding for finding in findings if finding["what"].startswith("benefactor ")]
+
+
+@pytest.mark.parametrize("transport", ["auto", "ofi:tcp"])
+def test_doctor_measures_writes_to_every_benefactor_and_leaves_nothing(pool, transport):
+    pool.up("--transport", transport, benefactors=2, memory="64M")
+    free_bytes = [one["free_bytes"] for one in pool.status()["pool"]["benefactors"]]
+    found = benefactors_examined(pool)
+    assert [finding["state"] for finding in found] == ["good", "good"]
+    for figures in (finding["figures"] for finding in found):
+        used = [rail["transport"] for rail in figures["rails"] if rail["used"]]
+        assert used == ["shm" if transport == "auto" else "ofi:tcp"]
+        assert figures["write_bytes_per_s"] > 1e6
+        assert 0 < figures["write_4k_us_median"] <= figures["write_4k_us_p99"]
+    assert [one["free_bytes"] for one in pool.status()["pool"]["benefactors"]] == free_bytes
+    assert os.listdir(pool.mount) == []
+
+
+def test_doctor_names_a_benefactor_that_does_not_answer(pool):
+    pool.up(benefactors=2, memory="64M")
+    os.kill(pool.pids("benefactor")[1], signal.SIGSTOP)
+    try:
+        good, bad = sorted(benefactors_examined(pool), key=lambda finding: finding["state"] == "bad")
+    finally:
+        os.kill(pool.pids("benefactor")[1], signal.SIGCONT)
+    assert (good["state"], bad["state"]) == ("good", "bad")
+    assert "could not be measured" in bad["found"]
 
 
 @pytest.mark.skipif(not (BIN / "heat").exists(), reason="examples/heat was built without MPI")

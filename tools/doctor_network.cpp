@@ -1,0 +1,177 @@
+#include "tools/doctor_network.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "client/probe.h"
+#include "core/clock.h"
+#include "core/limits.h"
+#include "core/pool_files.h"
+#include "transport/factory.h"
+
+namespace stdchk::tools {
+namespace {
+
+using Kind = Finding::Kind;
+using Json = nlohmann::json;
+
+constexpr std::uint64_t kClientBytes = 2 * limits::kWindowBytesDefault;  ///< that a client pins
+
+Finding port_finding(const transport::verbs::Port& port) {
+  Finding finding;
+  finding.what = fmt::format("RDMA {} port {}", port.device, port.number);
+  std::string addresses;
+  for (const auto& each : port.addresses) addresses += (addresses.empty() ? "" : ", ") + each;
+  finding.found = fmt::format("{}, {}, MTU {}, GID {}, {}{}", port.kind, port.state, port.mtu_bytes,
+                              port.gid, addresses.empty() ? "no address" : "address " + addresses,
+                              port.firmware.empty() ? "" : ", firmware " + port.firmware);
+  if (!port.active) {
+    finding.kind = Kind::kNote;
+    finding.remedy =
+        "it is not used until the port is active: cable, switch, `ip link set INTERFACE up`, for "
+        "InfiniBand a subnet manager";
+  } else if (port.addresses.empty()) {
+    finding.kind = Kind::kNote;
+    finding.remedy = "connections need an IP address on the interface above it";
+  }
+  finding.figures = Json{{"device", port.device},
+                         {"port", port.number},
+                         {"kind", port.kind},
+                         {"state", port.state},
+                         {"mtu_bytes", port.mtu_bytes},
+                         {"gid", port.gid},
+                         {"addresses", port.addresses},
+                         {"firmware", port.firmware},
+                         {"region_bytes_max", port.region_bytes_max}};
+  return finding;
+}
+
+/// Empty: it works.
+std::string trouble_of(const std::string& kind) {
+  SystemClock clock;
+  auto endpoint = transport::open_endpoint(kind, {.clock = &clock});
+  if (!endpoint) return describe(endpoint.error());
+  if (kind != "verbs") return "";
+  const Status lockable = transport::verbs::check_lockable(kClientBytes);
+  return lockable ? "" : describe(lockable.error());
+}
+
+Finding transport_finding(const std::string& kind, const std::string& trouble, bool needed) {
+  Finding finding;
+  finding.what = "transport " + kind;
+  finding.found = trouble.empty() ? "works" : "does not work here: " + trouble;
+  if (kind == "ofi:tcp") finding.found += "; libfabric " + transport::fabric_version();
+  if (trouble.empty()) return finding;
+  finding.kind = needed ? Kind::kBad : Kind::kNote;
+  if (kind == "ofi:tcp") finding.remedy = "fi_info lists what libfabric finds";
+  if (kind == "verbs") finding.remedy = "ibv_devices and rdma link list the devices";
+  return finding;
+}
+
+/// What "auto" takes, and why.
+Finding choice_finding(const std::string& shm_trouble, const std::string& verbs_trouble) {
+  Finding finding;
+  finding.what = "transport auto";
+  const char* const near = shm_trouble.empty()     ? "shm"
+                           : verbs_trouble.empty() ? "verbs"
+                                                   : "ofi:tcp";
+  const char* const far = verbs_trouble.empty() ? "verbs" : "ofi:tcp";
+  const char* const why = verbs_trouble.empty() ? "a device has an active port; ofi:tcp to hosts "
+                                                  "that it does not reach"
+                                                : "verbs does not work here";
+  finding.found =
+      fmt::format("takes {} to benefactors of this host, {} to others ({})", near, far, why);
+  finding.figures = Json{{"same_host", near}, {"other_hosts", far}};
+  return finding;
+}
+
+double microseconds(Duration time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
+
+/// "shm", and what was tried before it.
+std::string chosen_text(const client::Probed& probed) {
+  std::string used;
+  std::string failed;
+  std::size_t rails = 0;
+  for (const auto& rail : probed.rails) {
+    if (rail.used) {
+      ++rails;
+      used = rail.transport;
+    } else if (rail.why_not.code != Code::kWouldBlock) {
+      failed += fmt::format("; {} does not work: {}", rail.address, describe(rail.why_not));
+    }
+  }
+  if (used.empty()) return "not reached" + failed;
+  const std::string many = rails > 1 ? fmt::format(" on {} rails", rails) : "";
+  return fmt::format("by {}{}, the best that both have{}", used, many, failed);
+}
+
+Json rails_json(const client::Probed& probed) {
+  Json rails = Json::array();
+  for (const auto& rail : probed.rails) {
+    Json one{{"address", rail.address}, {"transport", rail.transport}, {"used", rail.used}};
+    if (!rail.used && rail.why_not.code != Code::kWouldBlock) {
+      one["why_not"] = describe(rail.why_not);
+    }
+    rails.push_back(one);
+  }
+  return rails;
+}
+
+Finding benefactor_finding(const client::Probed& probed) {
+  const auto& info = probed.benefactor;
+  Finding finding;
+  finding.what = fmt::format("benefactor b{} on {}", info.id.value, info.host_name);
+  finding.figures =
+      Json{{"benefactor", info.id.value}, {"host", info.host_name}, {"rails", rails_json(probed)}};
+  if (!probed.status) {
+    finding.kind = probed.status.error().code == Code::kNoSpace ? Kind::kNote : Kind::kBad;
+    finding.found = "writes could not be measured: " + describe(probed.status.error());
+    if (finding.kind == Kind::kBad) finding.found += "; " + chosen_text(probed);
+    finding.remedy = finding.kind == Kind::kBad ? "see `stdchk status`, and its log" : "";
+    return finding;
+  }
+  finding.found =
+      fmt::format("{}; {:.2f} GB/s, 4 KiB in {:.0f} us (99 % in {:.0f} us)", chosen_text(probed),
+                  probed.bytes_per_s / 1e9, microseconds(probed.latency_median),
+                  microseconds(probed.latency_p99));
+  finding.figures["write_bytes_per_s"] = probed.bytes_per_s;
+  finding.figures["write_4k_us_median"] = microseconds(probed.latency_median);
+  finding.figures["write_4k_us_p99"] = microseconds(probed.latency_p99);
+  return finding;
+}
+
+}  // namespace
+
+std::vector<Finding> examine_network() {
+  std::vector<Finding> findings;
+  for (const auto& port : transport::rdma_ports()) findings.push_back(port_finding(port));
+  const std::string shm = trouble_of("shm");
+  const std::string verbs = trouble_of("verbs");
+  findings.push_back(transport_finding("shm", shm, false));
+  findings.push_back(transport_finding("verbs", verbs, false));
+  findings.push_back(transport_finding("ofi:tcp", trouble_of("ofi:tcp"), true));
+  findings.push_back(choice_finding(shm, verbs));
+  return findings;
+}
+
+std::vector<Finding> examine_pool(const PoolRecord& pool) {
+  const auto bad = [&](const std::string& why) {
+    return std::vector<Finding>{{Kind::kBad, "pool " + pool.mount, why, "see `stdchk status`", {}}};
+  };
+  const auto secret = read_secret_file(pool.secret_file());
+  if (!secret) return bad(describe(secret.error()));
+  client::Options options;
+  options.manager_address = pool.manager_address;
+  options.secret = *secret;
+  options.role = "tool";
+  options.transport = pool.transport;
+  const auto probed = client::probe(options);
+  if (!probed) return bad(describe(probed.error()));
+  std::vector<Finding> findings;
+  for (const auto& one : *probed) findings.push_back(benefactor_finding(one));
+  return findings;
+}
+
+}  // namespace stdchk::tools
