@@ -201,7 +201,7 @@ Options::Description Options::rate(const std::string& flag, std::uint64_t& value
 
 Options::Description Options::count(const std::string& flag, std::uint32_t& value,
                                     std::uint32_t min, std::uint32_t max, const std::string& help) {
-  return add(Kind::kValue, flag, "N", help, std::to_string(value),
+  return add(Kind::kValue, flag, "N", help, value == 0 ? "" : std::to_string(value),
              [&value, min, max](const std::string& text) -> std::optional<std::string> {
                std::uint32_t number = 0;
                const char* end = text.data() + text.size();

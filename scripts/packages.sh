@@ -11,6 +11,7 @@ build_packages=(
 run_packages=(fuse3)
 demo_packages=(libopenmpi-dev openmpi-bin)
 test_packages=(attr fio git procps python3 python3-pytest rsync sqlite3)
+slurm_packages=(iproute2 munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod qemu-system-x86 xz-utils)
 lint_packages=(clang clang-format clang-tidy git python3 shellcheck)
 
@@ -51,5 +52,5 @@ need_packages() {
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   printf '%s\n' "${build_packages[@]}" "${run_packages[@]}" "${demo_packages[@]}" \
-    "${test_packages[@]}" "${rdma_vm_packages[@]}" "${lint_packages[@]}" | sort -u
+    "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${lint_packages[@]}" | sort -u
 fi

@@ -10,6 +10,7 @@
 #include "tools/doctor.h"
 #include "tools/doctor_network.h"
 #include "tools/down.h"
+#include "tools/job.h"
 #include "tools/mounts.h"
 #include "tools/show.h"
 #include "tools/up.h"
@@ -33,6 +34,7 @@ struct DownOptions {
   std::string path;
   bool drain = false;
   std::uint32_t timeout_s = 0;
+  std::string node_of;
 };
 
 struct DoctorOptions {
@@ -57,7 +59,8 @@ struct Commands {
 
 void describe_up(Options& options, UpOptions& up) {
   options.text("--mount", up.mount, "DIR", "where the pool is mounted").required();
-  options.count("--benefactors", up.benefactors, 1, 4096, "processes that lend memory, a host");
+  options.count("--benefactors", up.benefactors, 1, 4096,
+                "processes that lend memory, a host: 2 without it, in a job 1");
   options.size("--memory", up.memory_bytes, limits::kMiB, std::uint64_t{1} << 50,
                "memory that each of them lends");
   options.text("--drain", up.drain, "DIR", "parallel file system directory to copy images to");
@@ -88,6 +91,18 @@ void describe_up(Options& options, UpOptions& up) {
   options.choice("--log-level", up.log_level, {"debug", "info", "warning", "error"},
                  "how much the daemons log");
   options.flag("--json", up.json, "print what was started as JSON").command_line_only();
+  options.flag("--job", up.job, "on the nodes of the Slurm or PBS job that this runs in")
+      .command_line_only();
+  options.count("--benefactor-nodes", up.benefactor_nodes, 1, 100000,
+                "with --job: how many of its nodes lend memory, the last ones; without it all");
+  options.text("--exchange", up.exchange, "DIR",
+               "with --job: a folder that all nodes share; without it the working directory");
+  options.flag("--node", up.node, "the part of one node, as --job starts it").command_line_only();
+  options.flag("--detach", up.detach, "with --node: return when it is usable").command_line_only();
+  options.text("--job-id", up.job_id, "ID", "with --node: the job").command_line_only();
+  options.text("--nodes", up.nodes, "NAME,...", "with --node: the job's nodes").command_line_only();
+  options.text("--lenders", up.lenders, "NAME,...", "with --node: those that lend")
+      .command_line_only();
 }
 
 void add_pool(Options& options, std::string& pool) {
@@ -102,6 +117,9 @@ void describe(Options& options, Commands& commands) {
   down.flag("--drain", commands.down.drain, "drain everything first").command_line_only();
   down.count("--timeout", commands.down.timeout_s, 0, 1000000,
              "seconds that the drain may take; 0 is no limit")
+      .command_line_only();
+  down.text("--node-of", commands.down.node_of, "ID",
+            "end what that batch job has left on this node only")
       .command_line_only();
   add_pool(down, commands.down.pool);
   down.argument("PATH", commands.down.path, "the mount, or anything below it");
@@ -170,7 +188,7 @@ void describe(Options& options, Commands& commands) {
 }
 
 int run_up(const UpOptions& up) {
-  auto pool = start_pool(up);
+  auto pool = up.job ? start_in_job(up) : start_pool(up);
   if (!pool) return complain("the pool was not started: " + pool.error().text);
   if (!up.json) {
     fmt::print("{}", describe_pool(*pool, up));
@@ -191,7 +209,17 @@ int run_up(const UpOptions& up) {
   return kExitGood;
 }
 
-int run_down(const DownOptions& down) {
+int finish_down(const DownReport& report, const std::string& what) {
+  for (const auto& note : report.notes) fmt::print("{}\n", note);
+  if (!report.logs.empty()) fmt::print("The logs are kept in {}\n", report.logs);
+  for (const auto& trouble : report.troubles) (void)complain(trouble);
+  if (!report.troubles.empty()) return kExitError;
+  if (!what.empty()) fmt::print("{} is down.\n", what);
+  return kExitGood;
+}
+
+int run_down(const DownOptions& down, const std::string& invoked_as) {
+  if (!down.node_of.empty()) return finish_down(stop_node_part(down.node_of), "");
   auto pool = find_pool(down.pool, down.path);
   if (!pool) return complain(pool.error().text);
   if (down.drain) {
@@ -205,13 +233,15 @@ int run_down(const DownOptions& down) {
           "the same, and what is not drained is lost");
     }
   }
-  const DownReport report = stop_pool(*pool);
-  for (const auto& note : report.notes) fmt::print("{}\n", note);
-  if (!report.logs.empty()) fmt::print("The logs are kept in {}\n", report.logs);
-  for (const auto& trouble : report.troubles) (void)complain(trouble);
-  if (!report.troubles.empty()) return kExitError;
-  fmt::print("The pool at {} is down.\n", pool->mount);
-  return kExitGood;
+  const std::string what = "The pool at " + pool->mount;
+  if (!pool->job_id.empty()) {
+    if (auto job = current_job(); job && job->id == pool->job_id) {
+      return finish_down(stop_in_job(*job, invoked_as), what);
+    }
+    fmt::print("This is the part of job {} on this node; the others end it with the job.\n",
+               pool->job_id);
+  }
+  return finish_down(stop_pool(*pool), what);
 }
 
 const char* word(Finding::Kind kind) {
@@ -273,9 +303,11 @@ int run(int argc, char** argv) {
   if (chosen == "up") {
     commands.up.invoked_as = invoked_as;
     commands.up.config_file = options.chosen_options().config_file();
+    commands.up.arguments.assign(argv + 2, argv + argc);
+    if (commands.up.node) return run_node_part(std::move(commands.up));
     return run_up(commands.up);
   }
-  if (chosen == "down") return run_down(commands.down);
+  if (chosen == "down") return run_down(commands.down, invoked_as);
   if (chosen == "status") return run_status(commands.status);
   if (chosen == "ls") return run_list(commands.list);
   if (chosen == "stat") return run_stat(commands.stat);

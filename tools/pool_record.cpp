@@ -36,6 +36,7 @@ Json to_json(const PoolRecord& record) {
           {"manager_address", record.manager_address},
           {"remote_shell", record.remote_shell},
           {"transport", record.transport},
+          {"job_id", record.job_id},
           {"secret_file", record.secret_file()},
           {"members", members}};
 }
@@ -55,6 +56,7 @@ Outcome<PoolRecord> from_json(const std::string& directory, const std::string& t
     record.manager_address = json.at("manager_address");
     record.remote_shell = json.at("remote_shell").get<std::vector<std::string>>();
     record.transport = json.at("transport");
+    record.job_id = json.value("job_id", "");
     for (const auto& item : json.at("members")) {
       Member member;
       member.role = item.at("role");

@@ -30,6 +30,7 @@ struct PoolRecord {
   std::string manager_address;
   std::vector<std::string> remote_shell;  ///< "ssh", or a command of several words
   std::string transport = "auto";
+  std::string job_id;  ///< of the batch job whose pool this is a part of; empty: none
   std::vector<Member> members;
 
   std::string secret_file() const { return directory + "/secret"; }

@@ -21,6 +21,7 @@
 #include "tools/doctor.h"
 #include "tools/down.h"
 #include "tools/hosts.h"
+#include "tools/job.h"
 #include "tools/members.h"
 #include "tools/mounts.h"
 
@@ -30,23 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-/// A folder of this user alone: others must not be able to read the secret or plant files.
-Outcome<void> make_private(const std::string& directory) {
-  std::error_code code;
-  fs::create_directories(fs::path(directory).parent_path(), code);
-  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    return problem("{} cannot be made: {}", directory, std::strerror(errno));
-  }
-  struct stat status;
-  if (::lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
-      status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
-    return problem(
-        "{} must be a directory of this user with mode 0700; remove it or choose "
-        "another --state",
-        directory);
-  }
-  return {};
-}
+constexpr auto kJoinPatience = 60s;  ///< for the first node of a job
 
 /// Holds off a second `stdchk up` for the same mount while this one works.
 class Lock {
@@ -89,12 +74,17 @@ std::vector<std::string> split_words(const std::string& text) {
   return words;
 }
 
-/// Pre-faulting memory takes time: the slowest seen is 2.6 GB/s, here four times slower.
-Duration ready_longest(std::uint64_t memory_bytes) {
-  return 30s + std::chrono::milliseconds(memory_bytes / (650 * 1000));
+bool is_listed(const std::string& names, const std::string& name) {
+  std::istringstream words(names);
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word == name || word.substr(0, word.find('.')) == name.substr(0, name.find('.')))
+      return true;
+  }
+  return false;
 }
 
-/// A Starter starts one pool, step by step, and knows what to take back.
+/// A Starter starts one pool, or the part of it on one node of a job, step by step, and knows what
+/// to take back.
 class Starter {
  public:
   Starter(UpOptions& options, PoolRecord& record) : options_(options), record_(record) {}
@@ -105,10 +95,11 @@ class Starter {
       if (!hosts) return problem(hosts.error());
       hosts_ = std::move(*hosts);
     }
+    if (auto done = find_programs(); !done) return done;
+    if (options_.node) return run_node();
     auto secret = make_secret(record_.secret_file());
     if (!secret) return problem(secret.error());
     secret_ = *secret;
-    if (auto done = find_programs(); !done) return done;
     if (auto done = start_manager(); !done) return done;
     auto done = hosts_.empty() ? start_local_benefactors() : start_hosts();
     if (!done) return done;
@@ -116,6 +107,54 @@ class Starter {
   }
 
  private:
+  /// The first node of the job has the manager, and tells the others where it is and the secret.
+  Outcome<void> run_node() {
+    const std::string name = node_name();
+    const std::string first = options_.nodes.substr(0, options_.nodes.find(','));
+    auto done = is_listed(first, name) ? begin_job() : join_job();
+    if (!done) return done;
+    if (is_listed(options_.lenders, name)) done = start_local_benefactors();
+    if (!done) return done;
+    return start_mount();
+  }
+
+  Outcome<void> begin_job() {
+    if (auto made = make_private(options_.exchange); !made) return made;
+    auto secret = make_secret(record_.secret_file());
+    if (!secret) return problem(secret.error());
+    if (auto done = start_manager(); !done) return done;
+    // Readable by this user only, and removed when all have it.
+    std::error_code code;
+    fs::copy_file(record_.secret_file(), options_.exchange + "/secret", code);
+    const std::string address = options_.exchange + "/address";
+    std::ofstream(address + ".new") << record_.manager_address << "\n";
+    if (code || ::rename((address + ".new").c_str(), address.c_str()) != 0) {
+      return problem("{} cannot be written; it must be a folder that all nodes of the job share",
+                     options_.exchange);
+    }
+    return {};
+  }
+
+  Outcome<void> join_job() {
+    const std::string address = options_.exchange + "/address";
+    const auto until = std::chrono::steady_clock::now() + kJoinPatience;
+    while (::access(address.c_str(), R_OK) != 0) {
+      if (std::chrono::steady_clock::now() > until) {
+        return problem("the first node of the job did not tell where the manager is, in {}",
+                       address);
+      }
+      sleep_for(20ms);
+    }
+    std::ifstream file(address);
+    std::getline(file, record_.manager_address);
+    std::error_code code;
+    fs::copy_file(options_.exchange + "/secret", record_.secret_file(), code);
+    if (code || record_.manager_address.empty()) {
+      return problem("{} cannot be read: {}", options_.exchange, code.message());
+    }
+    return save(record_);
+  }
+
   Outcome<void> find_programs() {
     for (auto [name, path] : {std::pair{"stdchk-manager", &manager_program_},
                               std::pair{"stdchk-benefactor", &benefactor_program_},
@@ -129,7 +168,7 @@ class Starter {
 
   std::string listen() const {
     if (!options_.listen.empty()) return options_.listen;
-    if (hosts_.empty()) return "127.0.0.1";
+    if (hosts_.empty() && !options_.node) return "127.0.0.1";
     char name[256] = "";
     ::gethostname(name, sizeof(name) - 1);
     return name;
@@ -294,6 +333,7 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
       options.state.empty() ? default_state_directory(record.mount) : absolute_path(options.state);
   record.remote_shell = split_words(options.remote_shell);
   record.transport = options.transport;
+  record.job_id = options.job_id;
   if (record.remote_shell.empty()) return problem("--rsh needs a command");
   if (auto policy = parse_policy(options.policy); !policy) {
     return problem("--policy: {}", policy.error().text);
@@ -344,7 +384,30 @@ Outcome<void> check_mount_point(const std::string& mount) {
 
 }  // namespace
 
+Outcome<void> make_private(const std::string& directory) {
+  std::error_code code;
+  fs::create_directories(fs::path(directory).parent_path(), code);
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return problem("{} cannot be made: {}", directory, std::strerror(errno));
+  }
+  struct stat status;
+  if (::lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
+      status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
+    return problem(
+        "{} must be a directory of this user with mode 0700; remove it or choose "
+        "another --state",
+        directory);
+  }
+  return {};
+}
+
+/// Pre-faulting memory takes time: the slowest seen is 2.6 GB/s, here four times slower.
+Duration ready_longest(std::uint64_t memory_bytes) {
+  return 30s + std::chrono::milliseconds(memory_bytes / (650 * 1000));
+}
+
 Outcome<PoolRecord> start_pool(UpOptions options) {
+  if (options.benefactors == 0) options.benefactors = options.node ? 1 : 2;
   auto record = prepare(options);
   if (!record) return record;
   if (auto made = make_private(state_base()); !made) return problem(made.error());
@@ -357,9 +420,9 @@ Outcome<PoolRecord> start_pool(UpOptions options) {
     for (const auto& line : *cleaned) fmt::print(stderr, "stdchk: {}\n", line);
   }
   if (auto checked = check_mount_point(record->mount); !checked) return problem(checked.error());
-  const std::uint64_t local_bytes = options.hosts_file.empty() && options.disk.empty()
-                                        ? options.memory_bytes * options.benefactors
-                                        : 0;
+  const bool lends = options.hosts_file.empty() && options.disk.empty() &&
+                     (!options.node || is_listed(options.lenders, node_name()));
+  const std::uint64_t local_bytes = lends ? options.memory_bytes * options.benefactors : 0;
   if (auto checked = check_machine(local_bytes); !checked) return problem(checked.error());
   if (auto made = make_private(record->directory); !made) return problem(made.error());
   // `stdchk down` removes this directory with all that is in it.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/limits.h"
 #include "tools/pool_record.h"
@@ -10,7 +11,7 @@ namespace stdchk::tools {
 
 /// What `stdchk up` was told. Empty texts: the daemon's own default.
 struct UpOptions {
-  std::uint32_t benefactors = 2;
+  std::uint32_t benefactors = 0;                    ///< 0: 2; in a job 1 on each node that lends
   std::uint64_t memory_bytes = 512 * limits::kMiB;  ///< of each benefactor
   std::string mount;
   std::string drain;
@@ -32,12 +33,27 @@ struct UpOptions {
   std::string log_level;
   bool allow_other = false;
   bool json = false;
+  // In a batch job:
+  bool job = false;
+  std::uint32_t benefactor_nodes = 0;  ///< the last ones of the job; 0: all
+  std::string exchange;                ///< a folder that all nodes share
+  std::vector<std::string> arguments;  ///< as given, for the parts on the nodes
+  // Of one node's part, as `up --job` starts it:
+  bool node = false;
+  bool detach = false;
+  std::string job_id;
+  std::string nodes;
+  std::string lenders;
   std::string config_file;
   std::string invoked_as;
 };
 
 /// Starts a pool and returns when its mount is usable; after a failure nothing of it runs any more.
 Outcome<PoolRecord> start_pool(UpOptions options);
+/// A folder of this user alone: others must not be able to read a secret or plant files.
+Outcome<void> make_private(const std::string& directory);
+/// How long it may take until that much memory was touched and all answers.
+Duration ready_longest(std::uint64_t memory_bytes);
 /// How to use the pool, for people.
 std::string describe_pool(const PoolRecord& pool, const UpOptions& options);
 

@@ -1,0 +1,314 @@
+"""Pools inside batch jobs: Slurm for real, its nodes being namespaces of this machine
+(scripts/slurm-cluster); PBS through a stand-in for what the pool uses of it: PBS_JOBID, PBS_NODEFILE and
+`pbsdsh -n INDEX -- COMMAND`."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+
+import pytest
+from conftest import BIN, ROOT, run, wait_until
+
+CLUSTER = ROOT / "scripts" / "slurm-cluster"
+RANKS, STEPS, EVERY, WAIT_AT = 3, 40, 4, 24
+HEAT = f"{BIN}/heat --cells 24 --steps {STEPS} --every {EVERY}"
+missing = [what for what in ("slurmctld", "slurmd", "munged", "ip") if shutil.which(what) is None]
+pytestmark = [
+    pytest.mark.skipif(bool(missing), reason=f"not installed: {missing}"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="a cluster of namespaces needs root"),
+    pytest.mark.skipif(not (BIN / "heat").exists(), reason="examples/heat was built without MPI"),
+]
+
+
+class Cluster:
+    """A Slurm cluster, and a folder that all its nodes share."""
+
+    def __init__(self, nodes):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="stdchk-cluster-", dir="/var/tmp"))
+        self.folder.chmod(0o755)  # the authentication daemon wants that
+        self.pfs = self.folder / "pfs"
+        self.pfs.mkdir()
+        self.environment = {k: v for k, v in os.environ.items()
+                            if not k.startswith(("STDCHK_", "SLURM_", "XDG_"))}
+        self.environment.update(
+            STDCHK_CLUSTER=str(self.folder / "cluster"), STDCHK_BIN=str(BIN),
+            PATH=f"{BIN}:{os.environ['PATH']}",
+            STDCHK_EPILOG=str(self.folder / "epilog"))
+        # As a site would install it: Slurm gives it no environment.
+        epilog = self.folder / "epilog"
+        epilog.write_text(f"#!/bin/sh\nSTDCHK_BIN={BIN} exec {ROOT}/scripts/slurm/epilog\n")
+        epilog.chmod(0o755)
+        self.nodes = [f"n{i + 1}" for i in range(nodes)]
+        self.call("up", nodes, seconds=90)
+
+    def call(self, *words, check=True, seconds=60):
+        return run(CLUSTER, *words, check=check, seconds=seconds, env=self.environment,
+                   cwd=self.folder)
+
+    def on(self, node, *words, check=True):
+        return self.call("run", "-w", node, *words, check=check)
+
+    def submit(self, *options, script):
+        path = self.folder / "job.sh"
+        path.write_text(f"#!/bin/bash\ncd {self.folder}\n{script}\n")
+        done = self.call("run", "sbatch", "--parsable", "--open-mode=append", "--chdir", self.folder,
+                         "--output", self.folder / "job.out", *options, path)
+        return done.stdout.strip()
+
+    def output(self):
+        path = self.folder / "job.out"
+        return path.read_text() if path.exists() else ""
+
+    def state(self, job):
+        shown = self.call("run", "scontrol", "show", "job", job).stdout
+        return re.search(r"JobState=(\S+)", shown).group(1)
+
+    def wait(self, job, seconds=90):
+        wait_until(lambda: self.state(job) in ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT"),
+                   f"the end of job {job}: {self.state(job)}", seconds)
+        assert self.state(job) == "COMPLETED", self.output()
+
+    def left_behind(self, node):
+        """Processes, mounts, memory and files of pools on one node."""
+        look = ("ps -eo args | grep -E '^[^ ]*stdchk-(manager|benefactor|mount)|^[^ ]*stdchk up' ;"
+                "grep stdchk /proc/mounts | grep -v '^/dev' | grep fuse; ls -A /dev/shm | grep stdchk;"
+                "ls -d /tmp/stdchk-*-jobs/* /tmp/stdchk-*/pool*/pool.json; true")
+        return self.on(node, "sh", "-c", f"({look}) 2>/dev/null").stdout
+
+    def end(self):
+        print(self.output())
+        for log in (self.folder / "cluster" / "log").glob("*"):
+            print(f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-10:], sep="\n")
+        self.call("down", check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    one = Cluster(4)
+    yield one
+    one.end()
+
+
+@pytest.fixture(autouse=True)
+def fresh_output(cluster):
+    (cluster.folder / "job.out").unlink(missing_ok=True)
+    shutil.rmtree(cluster.pfs)
+    cluster.pfs.mkdir()
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """What the program computes when nothing happens to it."""
+    words = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", RANKS, *HEAT.split()]
+    return result_of(run(*words).stdout)
+
+
+def result_of(text):
+    found = re.findall(r"result .*checksum=(\w+)", text)
+    return found[-1] if found else None
+
+
+def nothing_left(cluster, nodes):
+    for node in nodes:
+        wait_until(lambda node=node: cluster.left_behind(node) == "",
+                   f"a clean {node}: {cluster.left_behind(node)}", 20)
+
+
+def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbed):
+    latest = cluster.pfs / "heat" / "latest"
+    job = cluster.submit(
+        "--nodes=3", "--ntasks-per-node=1", "--requeue", script=f"""
+        stdchk up --job --mount /tmp/pool --memory 64M --drain {cluster.pfs} \\
+            --policy images=3,keep=2,must-be-drained=yes || exit 1
+        echo newest is $(readlink /tmp/pool/heat/latest)
+        wait_step=''
+        [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] && wait_step='--wait-step {WAIT_AT}'
+        srun {HEAT} --directory /tmp/pool/heat $wait_step || exit 1
+        stdchk set list /tmp/pool/heat
+        stdchk down --drain --timeout 60 /tmp/pool
+        """)
+    newest = f"heat.*.T{WAIT_AT - EVERY}"
+    wait_until(lambda: latest.is_symlink() and os.readlink(latest) == newest, "five drained sets", 60)
+    cluster.call("kill", "n2")
+    wait_until(lambda: "restart step=" in cluster.output(), "the restart after the loss of n2", 90)
+    cluster.wait(job)
+    text = cluster.output()
+    assert f"newest is {newest}" in text
+    assert f"restart step={WAIT_AT - EVERY}" in text
+    assert result_of(text) == undisturbed
+    assert os.readlink(latest) == f"heat.*.T{STEPS}"
+    # Nothing of the pool stays, neither on a node that had it both times nor on the others.
+    nothing_left(cluster, ["n1", "n3", "n4"])
+    assert not list(cluster.folder.glob(".stdchk-job-*"))
+
+
+def test_a_job_that_goes_on_after_a_loss_restarts_from_memory(undisturbed):
+    cluster = Cluster(4)
+    try:
+        job = cluster.submit(
+            "--nodes=4", "--ntasks-per-node=2", "--no-kill", script=f"""
+            stdchk up --job --mount /tmp/pool --benefactor-nodes 1 --memory 128M \\
+                --policy images=3 || exit 1
+            srun --overlap -w n1,n2,n3 -N3 -n3 {HEAT} --directory /tmp/pool/heat --wait-step {WAIT_AT}
+            echo newest is $(readlink /tmp/pool/heat/latest)
+            srun --overlap -w n1,n2 -N2 -n3 {HEAT} --directory /tmp/pool/heat || exit 1
+            stdchk down /tmp/pool
+            """)
+        def latest():
+            done = cluster.on("n1", "readlink", "/tmp/pool/heat/latest", check=False)
+            return done.stdout.strip()
+        wait_until(lambda: latest() == f"heat.*.T{WAIT_AT - EVERY}", "five sets", 60)
+        cluster.call("kill", "n3")
+        cluster.wait(job)
+        text = cluster.output()
+        assert f"newest is heat.*.T{WAIT_AT - EVERY}" in text
+        assert f"restart step={WAIT_AT - EVERY}" in text
+        assert result_of(text) == undisturbed
+        assert "n3 could not be reached" in text
+        nothing_left(cluster, ["n1", "n2", "n4"])
+    finally:
+        cluster.end()
+
+
+def test_a_cancelled_job_leaves_nothing(cluster):
+    job = cluster.submit("--nodes=2", script="""
+        stdchk up --job --mount /tmp/pool --memory 64M || exit 1
+        echo is up; sleep 100
+        """)
+    wait_until(lambda: "is up" in cluster.output(), "the pool", 60)
+    cluster.call("run", "scancel", job)
+    wait_until(lambda: cluster.state(job) == "CANCELLED", "the end", 30)
+    nothing_left(cluster, [node for node in cluster.nodes if node != "n2"])
+
+
+def test_a_pool_that_does_not_start_says_why_and_leaves_nothing(cluster):
+    job = cluster.submit("--nodes=2", script="""
+        stdchk up --job --mount /tmp/pool --memory 900T
+        echo status $?
+        stdchk up --job --mount /tmp/pool --benefactor-nodes 3
+        echo status $?
+        """)
+    wait_until(lambda: cluster.output().count("status 2") == 2, "the refusals", 60)
+    assert "available" in cluster.output() and "more than the 2 nodes" in cluster.output()
+    cluster.wait(job)
+    nothing_left(cluster, [node for node in cluster.nodes if node != "n2"])
+
+
+class Pbs:
+    """Stands in for PBS on the nodes of a cluster: runs a job script on its first node, and what `pbsdsh`
+    asks for on the others. Like PBS it gives tasks nothing of the script's environment and no standard
+    input."""
+
+    PBSDSH = """#!/bin/bash
+# pbsdsh -n INDEX -- COMMAND...
+[[ $1 == -n && $3 == -- ]] || { echo "pbsdsh: unknown use: $*" >&2; exit 1; }
+request=$PBS_STAND_IN/$$.$RANDOM
+printf '%s\\0' "$2" "${@:4}" >"$request.new"
+mv "$request.new" "$request.request"
+until [[ -e $request.status ]]; do sleep 0.05; done
+exit "$(<"$request.status")"
+"""
+
+    def __init__(self, cluster, nodes):
+        self.cluster, self.nodes = cluster, nodes
+        self.folder = cluster.folder / "pbs"
+        self.folder.mkdir()
+        self.tasks = []
+        self.over = threading.Event()
+        (self.folder / "pbsdsh").write_text(self.PBSDSH)
+        (self.folder / "pbsdsh").chmod(0o755)
+        # Two processors of each node: a node has a line for each.
+        (self.folder / "nodefile").write_text("".join(f"{node}\n{node}\n" for node in nodes))
+        self.server = threading.Thread(target=self.serve)
+        self.server.start()
+
+    def serve(self):
+        while not self.over.is_set():
+            for request in self.folder.glob("*.request"):
+                index, *command = request.read_bytes().decode().split("\0")[:-1]
+                request.unlink()
+                node = self.nodes[int(index) // 2]
+                words = [CLUSTER, "run", "-w", node, "env", "-i", f"PATH={os.environ['PATH']}",
+                         "PBS_JOBID=7.server", *command]
+                task = threading.Thread(target=self.task, args=(words, request.with_suffix(".status")))
+                task.start()
+                self.tasks.append(task)
+            time.sleep(0.02)
+
+    def task(self, words, status):
+        done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL,
+                              env=self.cluster.environment, timeout=120)
+        temporary = status.with_suffix(".new")
+        temporary.write_text(str(done.returncode))
+        temporary.rename(status)
+
+    def run(self, script):
+        path = self.folder / "job.sh"
+        path.write_text(f"cd {self.folder}\n{script}\n")
+        return self.cluster.on(
+            self.nodes[0], "env", f"PATH={self.folder}:{BIN}:{os.environ['PATH']}", "PBS_JOBID=7.server",
+            f"PBS_NODEFILE={self.folder}/nodefile", f"PBS_STAND_IN={self.folder}", "bash", path, check=False)
+
+    def end(self):
+        self.over.set()
+        for thread in [self.server, *self.tasks]:
+            thread.join(60)
+
+
+def test_a_pbs_job_brings_its_pool_up_and_down(cluster):
+    nodes = [node for node in cluster.nodes if node != "n2"]
+    pbs = Pbs(cluster, nodes)
+    try:
+        done = pbs.run(f"""
+            stdchk up --job --mount /tmp/pool --memory 64M --benefactor-nodes 2 \\
+                --drain {cluster.pfs} || exit 1
+            stdchk status --json /tmp/pool
+            head -c 3M /dev/urandom >/tmp/pool/app.N0.T1
+            pbsdsh -n 2 -- cp /tmp/pool/app.N0.T1 /tmp/pool/app.N1.T1 || exit 1
+            cmp /tmp/pool/app.N0.T1 /tmp/pool/app.N1.T1 || exit 1
+            stdchk drain --wait /tmp/pool
+            """)
+        assert done.returncode == 0, done.stdout + done.stderr
+        # The script has ended without `down`: the epilogue finds the rest, on each node.
+        for node in nodes:
+            assert cluster.left_behind(node)
+            cluster.on(node, "env", "-i", f"STDCHK_BIN={BIN}", ROOT / "scripts" / "pbs" / "epilogue",
+                       "7.server", "root", "root")
+        assert done.stdout.count('"state": "alive"') == 2
+        assert (cluster.pfs / "app.N0.T1").stat().st_size == 3 << 20
+        nothing_left(cluster, nodes)
+    finally:
+        pbs.end()
+
+
+def test_a_pool_of_rented_hosts_comes_from_a_plain_list(cluster):
+    """The head is the rented machine that one logs in to, the nodes are the others."""
+    shell = cluster.folder / "shell"  # in place of ssh
+    shell.write_text(f"#!/bin/bash\n[[ -e $STDCHK_CLUSTER/nodes/$1 ]] || exit 255\n"
+                     f"exec {CLUSTER} _inside $(<$STDCHK_CLUSTER/nodes/$1) ${{@:2}}\n")
+    shell.chmod(0o755)
+    hosts = cluster.folder / "hosts"
+    up = ["run", "env", f"STDCHK_RSH={shell}", "STDCHK_LISTEN=head", ROOT / "scripts" / "cloud" / "up",
+          hosts, "/tmp/pool", "--memory", "64M"]
+    hosts.write_text("n1\nabsent\n")
+    done = cluster.call(*up, check=False)
+    assert done.returncode == 1 and ": absent" in done.stderr
+    hosts.write_text("# all lend, all have the mount\nn1\n\nn4 memory=96M\n")
+    cluster.call(*up)
+    cluster.on("n1", "sh", "-c", "echo from n1 >/tmp/pool/file")
+    assert cluster.on("n4", "cat", "/tmp/pool/file").stdout == "from n1\n"
+    assert cluster.call("run", "cat", "/tmp/pool/file").stdout == "from n1\n"
+    cluster.call("run", BIN / "stdchk", "down", "/tmp/pool")
+    nothing_left(cluster, ["n1", "n4"])
+
+
+def test_outside_of_a_job_it_says_where_it_belongs():
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "PBS_"))}
+    done = run(BIN / "stdchk", "up", "--job", "--mount", "/tmp/nowhere", check=False, env=clean)
+    assert done.returncode == 2 and "batch script" in done.stderr and "--hosts" in done.stderr

@@ -1,0 +1,346 @@
+#include "tools/job.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tools/members.h"
+
+namespace stdchk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+constexpr auto kLaunchPatience = 60s;
+constexpr auto kDownPatience = 60s;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// Safe in a path and as an argument.
+bool is_plain(const std::string& text) {
+  return !text.empty() && text.size() < 200 && text[0] != '-' && text[0] != '.' &&
+         text.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-[]") ==
+             std::string::npos;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  return fmt::format("{}", fmt::join(words, ","));
+}
+
+Outcome<BatchJob> slurm_job() {
+  BatchJob job;
+  job.id = environment("SLURM_JOB_ID");
+  const std::string list = environment("SLURM_JOB_NODELIST");
+  auto names = run_command({"scontrol", "show", "hostnames", list}, "", 30s);
+  if (!names || names->status != 0) {
+    return problem("scontrol does not tell the nodes of {}: {}", list,
+                   names ? names->err : names.error().text);
+  }
+  std::istringstream words(names->out);
+  for (std::string name; words >> name;) job.nodes.push_back(name);
+  return job;
+}
+
+Outcome<BatchJob> pbs_job() {
+  BatchJob job;
+  job.system = BatchJob::System::kPbs;
+  job.id = environment("PBS_JOBID");
+  const std::string path = environment("PBS_NODEFILE");
+  std::ifstream file(path);
+  if (!file) return problem("PBS_NODEFILE \"{}\" cannot be read", path);
+  std::size_t place = 0;
+  for (std::string name; file >> name; ++place) {
+    if (std::ranges::find(job.nodes, name) != job.nodes.end()) continue;
+    job.nodes.push_back(name);
+    job.places.push_back(std::to_string(place));
+  }
+  return job;
+}
+
+/// One command for each group of nodes that the launcher starts together.
+std::vector<std::vector<std::string>> launch_commands(const BatchJob& job,
+                                                      const std::vector<std::string>& words) {
+  std::vector<std::vector<std::string>> commands;
+  if (job.system == BatchJob::System::kSlurm) {
+    const std::string count = std::to_string(job.nodes.size());
+    // Beside the application's steps, without a share of their processors; the loss of a node is
+    // not the end of the others.
+    commands.push_back({"srun", "--overlap", "--no-kill", "--nodes=" + count, "--ntasks=" + count,
+                        "--ntasks-per-node=1", "--nodelist=" + joined(job.nodes), "--mpi=none",
+                        "--kill-on-bad-exit=0", "--job-name=stdchk", "--input=none"});
+  } else {
+    for (const auto& place : job.places) commands.push_back({"pbsdsh", "-n", place, "--"});
+  }
+  for (auto& command : commands) command.insert(command.end(), words.begin(), words.end());
+  return commands;
+}
+
+std::vector<std::string> one_node_command(const BatchJob& job, std::size_t index) {
+  if (job.system == BatchJob::System::kPbs) return {"pbsdsh", "-n", job.places[index], "--"};
+  return {"srun",
+          "--overlap",
+          "--nodes=1",
+          "--ntasks=1",
+          "--ntasks-per-node=1",
+          "--nodelist=" + job.nodes[index],
+          "--mpi=none",
+          "--job-name=stdchk-down",
+          "--input=none"};
+}
+
+/// A program by its absolute path, which is the same on all nodes.
+Outcome<std::string> own_program(const std::string& invoked_as) {
+  auto program = find_program("stdchk", invoked_as);
+  if (program) *program = absolute_path(*program);
+  return program;
+}
+
+/// What the nodes have said in the exchange directory.
+struct Answers {
+  std::size_t ready = 0;
+  std::string failures;
+};
+Answers read_answers(const std::string& exchange) {
+  Answers answers;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(exchange, ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("ready.")) ++answers.ready;
+    if (!name.starts_with("failed.")) continue;
+    std::ifstream file(entry.path());
+    std::string text;
+    std::getline(file, text);
+    answers.failures += (answers.failures.empty() ? "" : "; ") + name.substr(7) + ": " + text;
+  }
+  return answers;
+}
+
+/// Waits for the answers of all nodes.
+Outcome<void> wait_for_nodes(const BatchJob& job, const std::string& exchange,
+                             const std::vector<ProcessId>& launchers, const std::string& log,
+                             Duration longest) {
+  const auto until = std::chrono::steady_clock::now() + longest;
+  for (;;) {
+    const Answers answers = read_answers(exchange);
+    if (!answers.failures.empty()) return problem("{}", answers.failures);
+    if (answers.ready == job.nodes.size()) return {};
+    const bool launching = std::ranges::any_of(
+        launchers, [](const ProcessId& launcher) { return is_alive(launcher); });
+    if (!launching) {
+      return problem("the launcher ended while {} of {} nodes were ready: {}", answers.ready,
+                     job.nodes.size(), last_words(log));
+    }
+    if (std::chrono::steady_clock::now() > until) {
+      return problem("{} of {} nodes were ready in time; is {} on a file system that all share? {}",
+                     answers.ready, job.nodes.size(), exchange, last_words(log));
+    }
+    sleep_for(20ms);
+  }
+}
+
+/// A small file, whole from its first moment.
+Outcome<void> publish(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".new";
+  std::ofstream file(temporary);
+  file << text << "\n";
+  file.close();
+  if (!file || ::rename(temporary.c_str(), path.c_str()) != 0) {
+    return problem("{} cannot be written", path);
+  }
+  return {};
+}
+
+void report(const DownReport& down) {
+  for (const auto& note : down.notes) fmt::print("{}: {}\n", node_name(), note);
+  for (const auto& trouble : down.troubles) fmt::print(stderr, "{}: {}\n", node_name(), trouble);
+  (void)std::fflush(stdout);
+}
+
+std::string launch_log(const std::string& job_id) {
+  return job_state_directory(job_id) + ".launch.log";
+}
+
+DownReport stop_part(const std::string& job_id) {
+  const std::string state = job_state_directory(job_id);
+  std::error_code code;
+  if (!fs::exists(state, code)) return {};
+  auto record = load(state);
+  if (record) return stop_pool(*record);
+  fs::remove_all(state, code);
+  return {};
+}
+
+volatile sig_atomic_t asked_to_end = 0;
+void on_end_signal(int) { asked_to_end = 1; }
+
+/// Until a signal comes, or nothing of the part runs any more.
+void supervise(const PoolRecord& record) {
+  const auto runs = [](const Member& member) { return is_alive(member); };
+  while (asked_to_end == 0 && std::ranges::any_of(record.members, runs)) sleep_for(100ms);
+  if (asked_to_end != 0) report(stop_pool(record));
+}
+
+}  // namespace
+
+Outcome<BatchJob> current_job() {
+  Outcome<BatchJob> job = problem(
+      "--job finds neither SLURM_JOB_ID nor PBS_JOBID in the environment: it belongs into a batch "
+      "script; without a batch system use --hosts");
+  if (!environment("SLURM_JOB_ID").empty()) {
+    job = slurm_job();
+  } else if (!environment("PBS_JOBID").empty()) {
+    job = pbs_job();
+  }
+  if (!job) return job;
+  if (!is_plain(job->id)) return problem("the job's number \"{}\" is not valid", job->id);
+  if (job->nodes.empty()) return problem("job {} has no nodes", job->id);
+  return job;
+}
+
+std::string node_name() {
+  std::string slurm = environment("SLURMD_NODENAME");
+  if (!slurm.empty()) return slurm;
+  char name[256] = "";
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string job_state_directory(const std::string& job_id) {
+  return fmt::format("/tmp/stdchk-{}-jobs/{}", ::getuid(), job_id);
+}
+
+Outcome<PoolRecord> start_in_job(const UpOptions& options) {
+  auto job = current_job();
+  if (!job) return problem(job.error());
+  auto program = own_program(options.invoked_as);
+  if (!program) return problem(program.error());
+  const std::size_t count = job->nodes.size();
+  if (options.benefactor_nodes > count) {
+    return problem("--benefactor-nodes {} are more than the {} nodes of the job",
+                   options.benefactor_nodes, count);
+  }
+  const std::size_t lending = options.benefactor_nodes == 0 ? count : options.benefactor_nodes;
+  const std::vector<std::string> lenders(job->nodes.end() - static_cast<std::ptrdiff_t>(lending),
+                                         job->nodes.end());
+  const std::string exchange =
+      absolute_path(options.exchange.empty() ? "." : options.exchange) + "/.stdchk-job-" + job->id;
+  std::error_code code;
+  fs::remove_all(exchange, code);  // of an earlier run of a job that was requeued
+  const std::string state = job_state_directory(job->id);
+  if (auto made = make_private(fs::path(state).parent_path()); !made) return problem(made.error());
+  std::vector<std::string> words = {*program, "up"};
+  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
+  // The parts run in another folder; of an option given twice the last counts.
+  if (!options.drain.empty()) words.insert(words.end(), {"--drain", absolute_path(options.drain)});
+  for (const auto& word :
+       {std::string("--mount"), absolute_path(options.mount), std::string("--node"),
+        std::string("--job-id"), job->id, std::string("--nodes"), joined(job->nodes),
+        std::string("--lenders"), joined(lenders), std::string("--exchange"), exchange}) {
+    words.push_back(word);
+  }
+  const std::string log = launch_log(job->id);
+  std::vector<ProcessId> launchers;
+  Outcome<void> done;
+  for (const auto& command : launch_commands(*job, words)) {
+    auto started = start_detached(command[0], {command.begin() + 1, command.end()}, log);
+    if (!started) done = problem(started.error());
+    if (started) launchers.push_back(*started);
+  }
+  const Duration longest = kLaunchPatience + ready_longest(options.memory_bytes);
+  if (done) done = wait_for_nodes(*job, exchange, launchers, log, longest);
+  if (!done) {
+    (void)stop_in_job(*job, options.invoked_as);
+    for (const auto& launcher : launchers) (void)end_process(launcher, 5s);
+  }
+  fs::remove_all(exchange, code);  // the secret is in each node's own state directory
+  if (!done) return problem("{}", done.error().text);
+  auto record = load(state);
+  if (record) return record;
+  // A shell of the job that runs on none of its nodes.
+  PoolRecord elsewhere;
+  elsewhere.mount = absolute_path(options.mount);
+  elsewhere.drain = options.drain;
+  return elsewhere;
+}
+
+int run_node_part(UpOptions options) {
+  struct sigaction action {};
+  action.sa_handler = on_end_signal;
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaction(signal, &action, nullptr);
+  const std::string name = node_name();
+  options.state = job_state_directory(options.job_id);
+  Outcome<PoolRecord> record = problem("");
+  if (auto made = make_private(fs::path(options.state).parent_path()); !made) {
+    record = problem(made.error());
+  } else {
+    report(stop_part(options.job_id));  // of an earlier run of a job that was requeued
+    record = start_pool(options);
+  }
+  if (!record) {
+    fmt::print(stderr, "stdchk: {}: {}\n", name, record.error().text);
+    (void)publish(options.exchange + "/failed." + name, record.error().text);
+    return 2;
+  }
+  if (auto told = publish(options.exchange + "/ready." + name, record->mount); !told) {
+    fmt::print(stderr, "stdchk: {}: {}\n", name, told.error().text);
+    report(stop_pool(*record));
+    return 2;
+  }
+  if (!options.detach) supervise(*record);
+  return 0;
+}
+
+DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as) {
+  DownReport all;
+  auto program = own_program(invoked_as);
+  if (!program) {
+    all.troubles.push_back(program.error().text);
+    return all;
+  }
+  std::vector<std::thread> threads;
+  std::vector<std::string> failures(job.nodes.size());
+  std::vector<std::string> notes(job.nodes.size());
+  for (std::size_t i = 0; i < job.nodes.size(); ++i) {
+    threads.emplace_back([&, i] {
+      std::vector<std::string> command = one_node_command(job, i);
+      for (const auto& word : {*program, std::string("down"), std::string("--node-of"), job.id}) {
+        command.push_back(word);
+      }
+      auto done = run_command(command, "", kDownPatience);
+      if (done) notes[i] = done->out;
+      if (!done || done->status != 0) failures[i] = done ? done->err : done.error().text;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (std::size_t i = 0; i < job.nodes.size(); ++i) {
+    std::istringstream lines(notes[i]);
+    for (std::string line; std::getline(lines, line);) all.notes.push_back(line);
+    if (failures[i].empty()) continue;
+    std::ranges::replace(failures[i], '\n', ' ');
+    all.notes.push_back(
+        fmt::format("{} could not be reached ({}); a node that was lost has ended "
+                    "its part of the pool",
+                    job.nodes[i], failures[i]));
+  }
+  return all;
+}
+
+DownReport stop_node_part(const std::string& job_id) {
+  if (!is_plain(job_id)) return {{}, {fmt::format("\"{}\" is no job's number", job_id)}, {}};
+  ::unlink(launch_log(job_id).c_str());
+  return stop_part(job_id);
+}
+
+}  // namespace stdchk::tools

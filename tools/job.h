@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/down.h"
+#include "tools/up.h"
+
+namespace stdchk::tools {
+
+/// A BatchJob is the batch system's job that this process runs in.
+struct BatchJob {
+  enum class System { kSlurm, kPbs };
+  System system = System::kSlurm;
+  std::string id;
+  std::vector<std::string> nodes;   ///< each once; the first is the one that the script runs on
+  std::vector<std::string> places;  ///< PBS: the number of each node's first line in PBS_NODEFILE
+};
+
+/// From the environment that Slurm or PBS gives the batch script.
+Outcome<BatchJob> current_job();
+/// The name that the batch system has for this node.
+std::string node_name();
+/// Where the part of a job's pool on this node has its state. Not on a shared file system.
+std::string job_state_directory(const std::string& job_id);
+
+/// Starts the pool's part on each node of the job through the batch system's own launcher, and
+/// returns when all mounts are usable. After a failure nothing of it runs any more.
+Outcome<PoolRecord> start_in_job(const UpOptions& options);
+
+/// The part of this node: starts it, tells the others through the exchange directory, and stays
+/// until it is asked to end (SIGTERM) or `stdchk down` has ended it. Returns the exit status.
+int run_node_part(UpOptions options);
+
+/// Ends the pool's part on all nodes of the job. A node that cannot be reached is a note: its batch
+/// system has ended what was there.
+DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as);
+/// Ends what the job has left on this node; nothing is no error.
+DownReport stop_node_part(const std::string& job_id);
+
+}  // namespace stdchk::tools
