@@ -133,11 +133,12 @@ Outcome<void> wait_for_nodes(const BatchJob& job, const std::string& exchange,
                              Duration longest) {
   const auto until = std::chrono::steady_clock::now() + longest;
   for (;;) {
+    // Looked at first: what a part says is there before its launcher ends.
+    const bool launching = std::ranges::any_of(
+        launchers, [](const ProcessId& launcher) { return is_alive(launcher); });
     const Answers answers = read_answers(exchange);
     if (!answers.failures.empty()) return problem("{}", answers.failures);
     if (answers.ready == job.nodes.size()) return {};
-    const bool launching = std::ranges::any_of(
-        launchers, [](const ProcessId& launcher) { return is_alive(launcher); });
     if (!launching) {
       return problem("the launcher ended while {} of {} nodes were ready: {}", answers.ready,
                      job.nodes.size(), last_words(log));
@@ -238,6 +239,7 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options) {
       absolute_path(options.exchange.empty() ? "." : options.exchange) + "/.stdchk-job-" + job->id;
   std::error_code code;
   fs::remove_all(exchange, code);  // of an earlier run of a job that was requeued
+  if (auto made = make_private(exchange); !made) return problem(made.error());
   const std::string state = job_state_directory(job->id);
   if (auto made = make_private(fs::path(state).parent_path()); !made) return problem(made.error());
   std::vector<std::string> words = {*program, "up"};
@@ -309,21 +311,22 @@ DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as) {
     all.troubles.push_back(program.error().text);
     return all;
   }
-  std::vector<std::thread> threads;
   std::vector<std::string> failures(job.nodes.size());
   std::vector<std::string> notes(job.nodes.size());
-  for (std::size_t i = 0; i < job.nodes.size(); ++i) {
-    threads.emplace_back([&, i] {
-      std::vector<std::string> command = one_node_command(job, i);
-      for (const auto& word : {*program, std::string("down"), std::string("--node-of"), job.id}) {
-        command.push_back(word);
-      }
-      auto done = run_command(command, "", kDownPatience);
-      if (done) notes[i] = done->out;
-      if (!done || done->status != 0) failures[i] = done ? done->err : done.error().text;
-    });
-  }
+  const auto stop = [&](std::size_t i) {
+    std::vector<std::string> command = one_node_command(job, i);
+    for (const auto& word : {*program, std::string("down"), std::string("--node-of"), job.id}) {
+      command.push_back(word);
+    }
+    auto done = run_command(command, "", kDownPatience);
+    if (done) notes[i] = done->out;
+    if (!done || done->status != 0) failures[i] = done ? done->err : done.error().text;
+  };
+  // The first node has the manager, which the others say goodbye to.
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < job.nodes.size(); ++i) threads.emplace_back(stop, i);
   for (auto& thread : threads) thread.join();
+  stop(0);
   for (std::size_t i = 0; i < job.nodes.size(); ++i) {
     std::istringstream lines(notes[i]);
     for (std::string line; std::getline(lines, line);) all.notes.push_back(line);

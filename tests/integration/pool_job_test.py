@@ -276,7 +276,7 @@ def test_a_pbs_job_brings_its_pool_up_and_down(cluster):
             """)
         assert done.returncode == 0, done.stdout + done.stderr
         # The script has ended without `down`: the epilogue finds the rest, on each node.
-        for node in nodes:
+        for node in reversed(nodes):
             assert cluster.left_behind(node)
             cluster.on(node, "env", "-i", f"STDCHK_BIN={BIN}", ROOT / "scripts" / "pbs" / "epilogue",
                        "7.server", "root", "root")
