@@ -76,7 +76,7 @@ class Cluster:
     def left_behind(self, node):
         """Processes, mounts, memory and files of pools on one node."""
         look = ("ps -eo args | grep -E '^[^ ]*stdchk-(manager|benefactor|mount)|^[^ ]*stdchk up' ;"
-                "grep stdchk /proc/mounts | grep -v '^/dev' | grep fuse; ls -A /dev/shm | grep stdchk;"
+                "grep ' /tmp/pool fuse' /proc/mounts; ls -A /dev/shm | grep stdchk;"
                 "ls -d /tmp/stdchk-*-jobs/* /tmp/stdchk-*/pool*/pool.json; true")
         return self.on(node, "sh", "-c", f"({look}) 2>/dev/null").stdout
 
