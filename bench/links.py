@@ -1,0 +1,145 @@
+"""Hosts in network namespaces, with links whose rate is limited (tc-tbf(8)): what the papers' networks were. Root only."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from report import Failure
+
+NET = "10.79.0"
+BLOCK = 1 << 20
+
+
+def namespace():
+    """A process that keeps a network namespace of its own."""
+    holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+    own = os.readlink("/proc/self/ns/net")
+    until = time.monotonic() + 5
+    while os.readlink(f"/proc/{holder.pid}/ns/net") == own:
+        if holder.poll() is not None or time.monotonic() > until:
+            raise Failure("no network namespace can be made: is this root?")
+        time.sleep(0.01)
+    return holder
+
+
+class Network:
+    """A client and some hosts at a switch, each by a link of its own rate."""
+
+    def __init__(self, folder, client_rate, host_rates):
+        self.folder = folder
+        self.holders = []
+        try:
+            self.switch = self.add_holder()
+            self.within(self.switch, "ip", "link", "add", "switch", "type", "bridge")
+            self.within(self.switch, "ip", "link", "set", "switch", "up")
+            self.client = self.add_host(1, client_rate)
+            self.hosts = [self.add_host(10 + i, rate) for i, rate in enumerate(host_rates)]
+        except BaseException:
+            self.end()
+            raise
+
+    def add_holder(self):
+        self.holders.append(namespace())
+        return self.holders[-1]
+
+    @staticmethod
+    def prefix(holder):
+        return ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
+
+    def within(self, holder, *command):
+        done = subprocess.run([*self.prefix(holder), *map(str, command)], capture_output=True, text=True, timeout=20)
+        if done.returncode != 0:
+            raise Failure(f"{' '.join(map(str, command))}: {done.stderr}")
+
+    def add_host(self, last, rate):
+        """Shaped at both ends: the host's end limits what it sends, the switch's end what it gets."""
+        holder, port = self.add_holder(), f"port{last}"
+        self.within(self.switch, "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0",
+                    "netns", holder.pid)
+        self.within(self.switch, "ip", "link", "set", port, "master", "switch", "up")
+        self.within(holder, "ip", "address", "add", f"{NET}.{last}/24", "dev", "eth0")
+        self.within(holder, "ip", "link", "set", "eth0", "up")
+        self.within(holder, "ip", "link", "set", "lo", "up")
+        for where, name in ((self.switch, port), (holder, "eth0")):
+            self.within(where, "tc", "qdisc", "add", "dev", name, "root", "tbf", "rate", rate,
+                        "burst", "256kb", "latency", "20ms")
+        return holder
+
+    def addresses(self):
+        return [f"{NET}.{10 + i}" for i in range(len(self.hosts))]
+
+    def write_hosts(self, memory):
+        """What `stdchk up` needs for one benefactor on each host: the hosts file and the remote shell."""
+        hosts, shell = self.folder / "hosts", self.folder / "rsh"
+        hosts.write_text("".join(f"host{i} address={address} memory={memory} benefactors=1\n"
+                                 for i, address in enumerate(self.addresses())))
+        cases = "".join(f"  host{i}) net=/proc/{holder.pid}/ns/net ;;\n" for i, holder in enumerate(self.hosts))
+        shell.write_text(f'#!/bin/sh\ncase $1 in\n{cases}esac\nshift\nexec nsenter --net=$net "$@"\n')
+        shell.chmod(0o755)
+        return hosts, shell
+
+    def stream(self, total):
+        """GB/s of plain TCP streams from the client to all hosts at once: what the links carry of payload."""
+        program = [sys.executable, __file__]
+        servers = [subprocess.Popen([*self.prefix(holder), *program, "serve"], stdout=subprocess.PIPE, text=True)
+                   for holder in self.hosts]
+        try:
+            for server in servers:
+                server.stdout.readline()  # it listens
+            done = subprocess.run([*self.prefix(self.client), *program, "send", str(total), *self.addresses()],
+                                  capture_output=True, text=True, timeout=120, check=True)
+            return float(done.stdout)
+        finally:
+            for server in servers:
+                server.kill()
+                server.wait()
+
+    def end(self):
+        for holder in self.holders:
+            holder.kill()
+            holder.wait()
+
+
+@contextlib.contextmanager
+def network(folder, client_rate, host_rates):
+    made = Network(folder, client_rate, host_rates)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def serve():
+    listener = socket.create_server(("", 7000))
+    print("listens", flush=True)
+    peer, _ = listener.accept()
+    buffer = bytearray(BLOCK)
+    while peer.recv_into(buffer):
+        pass
+    peer.sendall(b"!")  # all has arrived
+
+
+def send(total, addresses):
+    peers = [socket.create_connection((address, 7000)) for address in addresses]
+    block = os.urandom(BLOCK)
+
+    def push(peer):
+        for _ in range(total // len(peers) // BLOCK):
+            peer.sendall(block)
+        peer.shutdown(socket.SHUT_WR)
+        peer.recv(1)
+    threads = [threading.Thread(target=push, args=(peer,)) for peer in peers]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(total // len(peers) // BLOCK * BLOCK * len(peers) / 1e9 / (time.monotonic() - began))
+
+
+if __name__ == "__main__":
+    serve() if sys.argv[1] == "serve" else send(int(sys.argv[2]), sys.argv[3:])
