@@ -154,7 +154,8 @@ void copy_blocks(MutableByteSpan to, ByteSpan from, std::uint64_t bytes) {
   }
 }
 
-int run_writer(const Settings& settings, int socket, pid_t target, RawLoop& raw, RawLoop& stream) {
+/// `raw`: null where there is no raw loop of that kind.
+int run_writer(const Settings& settings, int socket, pid_t target, RawLoop* raw, RawLoop& stream) {
   SystemClock clock;
   Reactor reactor(clock);
   Hello hello;
@@ -181,7 +182,7 @@ int run_writer(const Settings& settings, int socket, pid_t target, RawLoop& raw,
     const auto add = [&](const char* what, const std::vector<pid_t>& others, const auto& work) {
       measure(figures, round > 0, what, bytes, others, work);  // the first round warms up
     };
-    add("raw_write", raw.targets(), [&] { raw.run({}, bytes); });
+    if (raw != nullptr) add("raw_write", raw->targets(), [&] { raw->run({}, bytes); });
     add("transport", {target}, [&] { writer.run(reactor, bytes / kBlock); });
     add("tcp_stream", stream.targets(), [&] { stream.run({}, bytes); });
     add("memcpy", {}, [&] { copy_blocks(copied_to, writer.memory, bytes); });
@@ -197,7 +198,9 @@ int run_writer(const Settings& settings, int socket, pid_t target, RawLoop& raw,
 
 int run(const Settings& settings) {
   const RawShape shape{.targets = 1, .window_bytes = kDepth * kBlock};
-  const auto raw = RawLoop::start(settings.transport, shape);
+  // Of verbs the ceiling is another program: perftest's ib_write_bw (verbs.py).
+  const auto raw =
+      settings.transport == "verbs" ? nullptr : RawLoop::start(settings.transport, shape);
   const auto stream = RawLoop::start("stream", shape);
   std::array<int, 2> sockets{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) return 1;
@@ -207,7 +210,7 @@ int run(const Settings& settings) {
     ::_exit(run_target(settings.transport, sockets[1]));
   }
   ::close(sockets[1]);
-  const int result = run_writer(settings, sockets[0], pid, *raw, *stream);
+  const int result = run_writer(settings, sockets[0], pid, raw.get(), *stream);
   ::kill(pid, SIGTERM);
   ::waitpid(pid, nullptr, 0);
   return result;
@@ -219,7 +222,7 @@ int run(const Settings& settings) {
 int main(int argc, char** argv) {
   stdchk::bench::Settings settings;
   stdchk::Options options("rma-bench", "Measures writes through transport.h beside a raw loop.");
-  options.choice("--transport", settings.transport, {"ofi:tcp", "shm"}, "how bytes move");
+  options.choice("--transport", settings.transport, {"ofi:tcp", "shm", "verbs"}, "how bytes move");
   options.size("--bytes", settings.bytes, 1u << 20, std::uint64_t{1} << 40, "of each round");
   options.count("--rounds", settings.rounds, 1, 1000, "that count; one more goes before them");
   if (const auto status = options.parse_or_exit(argc, argv)) return *status;

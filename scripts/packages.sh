@@ -12,7 +12,7 @@ run_packages=(fuse3)
 demo_packages=(libopenmpi-dev openmpi-bin)
 test_packages=(attr fio git procps python3 python3-pytest rsync sqlite3)
 slurm_packages=(iproute2 munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
-rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod qemu-system-x86 xz-utils)
+rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
 lint_packages=(clang clang-format clang-tidy git python3 shellcheck)
 
 # need_packages NAME...: installs those that are absent, after saying so.
