@@ -16,6 +16,7 @@ namespace stdchk::manager {
 namespace {
 
 constexpr std::uint64_t kFirstId = 2;
+constexpr const char* kManifestName = ".stdchk-manifest";  // written by the stdchk command
 
 std::int64_t nanoseconds(const timespec& time) {
   return static_cast<std::int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
@@ -79,6 +80,7 @@ class Import {
         remove_temporaries(path + "/" + name);
         continue;
       }
+      if (name == kManifestName) continue;
       STDCHK_TRY(add(path + "/" + name, name, directory));
     }
     return {};

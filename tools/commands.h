@@ -70,6 +70,21 @@ struct SetOptions {
 };
 int run_set(const SetOptions& options);
 
+struct VerifyOptions {
+  std::string path;  ///< a drain directory, or a folder in one
+  bool json = false;
+};
+int run_verify(const VerifyOptions& options);
+
+struct RestartTestOptions {
+  std::string pool;
+  std::string path;  ///< a folder of the pool
+  std::string set;   ///< A.*.Tj; empty: the newest complete one
+  std::uint32_t readers = 64;
+  bool json = false;
+};
+int run_restart_test(const RestartTestOptions& options);
+
 /// Prints "stdchk: text" to standard error; returns kExitError.
 int complain(const std::string& text);
 

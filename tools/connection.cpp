@@ -4,7 +4,8 @@
 
 namespace stdchk::tools {
 
-Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool) {
+Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool,
+                                                     std::uint64_t window_bytes) {
   if (pool.manager_address.empty()) {
     return problem("the pool at {} never became usable; clean up with: stdchk down {}", pool.mount,
                    pool.mount);
@@ -17,7 +18,7 @@ Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool) {
   options.role = "tool";
   // Only the manager is asked: no device is opened for that.
   options.transport = pool.transport == "auto" ? "ofi:tcp" : pool.transport;
-  options.window_bytes = 4 * limits::kMiB;  // a tool moves no images
+  options.window_bytes = window_bytes;
   auto filesystem = client::Filesystem::connect(options);
   if (!filesystem) {
     return failed(fmt::format("the manager of the pool at {}", pool.mount), filesystem.error());
@@ -25,12 +26,13 @@ Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool) {
   return std::move(*filesystem);
 }
 
-Outcome<Located> locate(const std::string& pool_directory, const std::string& path) {
+Outcome<Located> locate(const std::string& pool_directory, const std::string& path,
+                        std::uint64_t window_bytes) {
   auto pool = find_pool(pool_directory, path);
   if (!pool) return problem(pool.error());
   auto inside = path.empty() ? std::string() : path_in_pool(*pool, path);
   if (!inside) return problem(inside.error());
-  auto filesystem = connect(*pool);
+  auto filesystem = connect(*pool, window_bytes);
   if (!filesystem) return problem(filesystem.error());
   auto attributes = (*filesystem)->resolve(*inside);
   if (!attributes) return failed(path.empty() ? pool->mount : path, attributes.error());

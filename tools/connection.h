@@ -10,7 +10,10 @@
 namespace stdchk::tools {
 
 /// A connection to the pool's manager as a tool.
-Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool);
+inline constexpr std::uint64_t kToolWindowBytes =
+    4 * limits::kMiB;  ///< of one that moves no images
+Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool,
+                                                     std::uint64_t window_bytes = kToolWindowBytes);
 
 /// A path that a person gave, found in its pool.
 struct Located {
@@ -20,7 +23,8 @@ struct Located {
   Attributes attributes;
 };
 /// `path` empty: the pool's root.
-Outcome<Located> locate(const std::string& pool_directory, const std::string& path);
+Outcome<Located> locate(const std::string& pool_directory, const std::string& path,
+                        std::uint64_t window_bytes = kToolWindowBytes);
 
 /// Calls `visit` with the path and attributes of `start` and of everything below it, in the order
 /// of the names, until it returns false.

@@ -6,6 +6,7 @@
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
+#include "tools/manifest.h"
 #include "tools/show.h"
 
 namespace stdchk::tools {
@@ -82,7 +83,11 @@ int run_drain(const DrainOptions& options) {
     fmt::print(stderr, "stdchk: the drain was not done within {} s\n", options.timeout_s);
     return kExitNo;
   }
-  return kExitGood;
+  if (!options.wait) return kExitGood;
+  // Only those who wait know that the files are as the pool has them.
+  const auto written = write_manifests(filesystem, filesystem.config().drain_directory,
+                                       located->path, located->attributes);
+  return written ? kExitGood : complain(written.error().text);
 }
 
 int run_safe(const SafeOptions& options) {

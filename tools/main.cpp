@@ -26,8 +26,8 @@ int complain(const std::string& text) {
 namespace {
 
 /// Subcommands whose names are settled and whose work is not there yet.
-constexpr const char* kLater[] = {"gc",       "scrub", "check",      "verify", "bench",
-                                  "stage-in", "top",   "similarity", "advise", "restart-test"};
+constexpr const char* kLater[] = {"gc",       "scrub", "check",      "bench",
+                                  "stage-in", "top",   "similarity", "advise"};
 
 struct DownOptions {
   std::string pool;
@@ -54,6 +54,8 @@ struct Commands {
   SafeOptions safe;
   PolicyOptions policy;
   SetOptions set;
+  VerifyOptions verify;
+  RestartTestOptions restart_test;
   DoctorOptions doctor;
 };
 
@@ -173,6 +175,21 @@ void describe(Options& options, Commands& commands) {
   add_pool(set, commands.set.pool);
   set.argument("list|pin|unpin", commands.set.action, "what to do").required();
   set.argument("PATH", commands.set.path, "a folder of the pool; to pin, FOLDER/A.*.Tj").required();
+
+  Options& verify =
+      options.subcommand("verify", "Compares drained files with the manifests beside them.");
+  verify.flag("--json", commands.verify.json, "as JSON").command_line_only();
+  verify.argument("DIR", commands.verify.path, "a drain directory, or a folder in it").required();
+
+  Options& restart = options.subcommand(
+      "restart-test", "Loads all images of a set at once, and says how long it took.");
+  restart.flag("--json", commands.restart_test.json, "as JSON").command_line_only();
+  add_pool(restart, commands.restart_test.pool);
+  restart
+      .text("--set", commands.restart_test.set, "A.*.Tj", "which; without it the newest whole one")
+      .command_line_only();
+  restart.count("--readers", commands.restart_test.readers, 1, 1024, "images loaded at once");
+  restart.argument("DIR", commands.restart_test.path, "a folder of the pool").required();
 
   Options& doctor = options.subcommand(
       "doctor", "Names the cause of a bad set-up, and measures writes to a pool's benefactors.");
@@ -315,6 +332,8 @@ int run(int argc, char** argv) {
   if (chosen == "safe") return run_safe(commands.safe);
   if (chosen == "policy") return run_policy(commands.policy);
   if (chosen == "set") return run_set(commands.set);
+  if (chosen == "verify") return run_verify(commands.verify);
+  if (chosen == "restart-test") return run_restart_test(commands.restart_test);
   if (chosen == "doctor") return run_doctor(commands.doctor, invoked_as);
   if (chosen == "version") {
     fmt::print("stdchk {}\n", version());

@@ -317,6 +317,64 @@ def test_sets_are_kept_as_the_policy_says_and_latest_names_a_whole_one(pool):
     assert len([one for one in sets() if one["complete"]]) <= 3
 
 
+def test_verify_finds_what_has_changed_in_the_drain_directory(pool):
+    pool.up(benefactors=2)
+    folder = pool.mount / "app"
+    folder.mkdir()
+    write_set(folder, 1, 3)
+    (folder / "app.N0.T2").write_bytes(os.urandom(5 * MIB + 17))
+    (pool.mount / "notes").write_text("of the first pool")
+
+    def verify(where=pool.drain, status=0):
+        done = pool.stdchk("verify", "--json", where, check=False)
+        assert done.returncode == status, done.stdout + done.stderr
+        return json.loads(done.stdout) if done.stdout else done.stderr
+
+    assert "drain --wait" in verify(status=2)
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    good = verify()
+    assert good["files"] == 5 and good["bad"] == [] and good["unknown_bytes"] == 0
+    assert good["checked_bytes"] == 3 * (256 << 10) + 5 * MIB + 17 + len("of the first pool")
+    # A new pool keeps what the old one has said, and adds what it drains itself.
+    pool.stdchk("down", pool.mount)
+    pool.up(benefactors=1)
+    assert ".stdchk-manifest" not in os.listdir(folder)
+    (pool.mount / "notes").write_text("of the second pool")
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    assert verify()["files"] == 5
+    pool.stdchk("down", pool.mount)
+    with open(pool.drain / "app" / "app.N0.T2", "r+b") as file:
+        file.seek(4 * MIB + 100)
+        byte = file.read(1)
+        file.seek(4 * MIB + 100)
+        file.write(bytes([byte[0] ^ 1]))
+    os.truncate(pool.drain / "app" / "app.N1.T1", 1000)
+    (pool.drain / "app" / "app.N2.T1").unlink()
+    faults = {pathlib.Path(one["path"]).name: one["fault"] for one in verify(status=1)["bad"]}
+    assert "4194304" in faults["app.N0.T2"]
+    assert "1000 bytes instead of" in faults["app.N1.T1"]
+    assert "cannot be opened" in faults["app.N2.T1"]
+    assert len(faults) == 3
+
+
+def test_restart_test_reads_the_newest_whole_set(pool):
+    pool.up("--policy", "images=3", benefactors=2, drain=False)
+    write_set(pool.mount, 1, 3)
+    write_set(pool.mount, 2, 2)
+    wait_until(lambda: os.path.lexists(pool.mount / "latest"), "a whole set")
+    result = json.loads(pool.stdchk("restart-test", "--json", pool.mount).stdout)
+    assert result["set"] == "app.*.T1" and result["images"] == 3 and result["bytes"] == 3 * (256 << 10)
+    assert 0 < result["seconds"] < 20
+    result = json.loads(pool.stdchk("restart-test", "--json", "--set", "app.*.T2", pool.mount).stdout)
+    assert result["images"] == 2
+    done = pool.stdchk("restart-test", "--set", "app.*.T3", pool.mount, check=False)
+    assert done.returncode == 2 and "app.*.T3" in done.stderr
+    for benefactor in range(2):
+        pool.kill("benefactor", benefactor)
+    done = pool.stdchk("restart-test", "--set", "app.*.T2", pool.mount, check=False)
+    assert done.returncode == 2 and "cannot be read" in done.stderr
+
+
 def test_a_set_that_is_not_there_cannot_be_pinned(pool):
     pool.up(benefactors=1, drain=False)
     done = pool.stdchk("set", "pin", pool.mount / "app.*.T1", check=False)
@@ -328,7 +386,7 @@ def test_a_set_that_is_not_there_cannot_be_pinned(pool):
 
 
 def test_what_is_not_there_yet_says_so(pool):
-    for name in ("gc", "scrub", "check", "verify", "similarity"):
+    for name in ("gc", "scrub", "check", "stage-in", "similarity"):
         done = run(BIN / "stdchk", name, "--dry-run", check=False)
         assert done.returncode == 2
         assert "not available in this version" in done.stderr

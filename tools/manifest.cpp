@@ -1,0 +1,103 @@
+#include "tools/manifest.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/naming.h"
+#include "tools/connection.h"
+
+namespace stdchk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+/// What is known of a file's content: whole chunks with their checksums, and names where they have
+/// some. Nothing of a file that an earlier pool has drained: its checksums went with that pool.
+Json pieces_of(const ChunkMap& map) {
+  Json pieces = Json::array();
+  for (const Slice& slice : map.slices) {
+    const Chunk& chunk = map.chunks[slice.chunk];
+    const bool whole = slice.chunk_offset == 0 && slice.length == chunk.length;
+    if (!whole || (!chunk.name.is_named() && chunk.crc == 0)) continue;
+    Json piece = {{"offset", slice.file_offset}, {"length", slice.length}, {"crc32c", chunk.crc}};
+    if (chunk.name.is_named()) piece["name"] = to_hex(chunk.name);
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+Json read_manifest(const std::string& path) {
+  std::ifstream file(path);
+  const Json manifest = Json::parse(file, nullptr, false);
+  return manifest.is_object() && manifest.contains("files") && manifest["files"].is_object()
+             ? manifest["files"]
+             : Json::object();
+}
+
+/// Durable, and whole from its first moment.
+Outcome<void> replace_file(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".new";
+  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  std::size_t done = 0;
+  while (fd >= 0 && done < text.size()) {
+    const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
+    if (n <= 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  const bool good = fd >= 0 && done == text.size() && ::fsync(fd) == 0 &&
+                    ::rename(temporary.c_str(), path.c_str()) == 0;
+  const int code = errno;
+  if (fd >= 0) ::close(fd);
+  if (good) return {};
+  return problem("{} cannot be written: {}", path, std::strerror(code));
+}
+
+}  // namespace
+
+Outcome<void> write_manifests(client::Filesystem& filesystem, const std::string& drain_directory,
+                              const std::string& path, const Attributes& attributes) {
+  std::map<std::string, Json> folders;  // by path; the files in each
+  std::map<std::string, Json> earlier;
+  Outcome<void> done;
+  auto walked =
+      walk(filesystem, path, attributes, [&](const std::string& at, const Attributes& of) {
+        if (of.type != FileType::kRegular || of.drain != DrainState::kDrained) return true;
+        const fs::path file = at;
+        const std::string folder = file.parent_path();
+        const auto [known, added] = earlier.try_emplace(folder);
+        const std::string manifest = (fs::path(drain_directory) / folder / kManifestName).string();
+        if (added) folders[folder] = known->second = read_manifest(manifest);
+        auto map = filesystem.map(of.id);
+        if (!map) {
+          done = failed(at, map.error());
+          return false;
+        }
+        // A newer version than the drained one comes with its own drain.
+        if (map->first.version != of.version) return true;
+        Json pieces = pieces_of(map->second);
+        const std::string name = file.filename();
+        const bool same = known->second.contains(name) &&
+                          known->second[name].value("size", std::uint64_t{0}) == of.size_bytes;
+        if (pieces.empty() && same) return true;
+        folders[folder][name] = {{"size", of.size_bytes}, {"pieces", std::move(pieces)}};
+        return true;
+      });
+  if (!done) return done;
+  if (!walked) return problem(walked.error());
+  for (const auto& [folder, files] : folders) {
+    const Json manifest = {{"format", 1}, {"files", files}};
+    const std::string target = (fs::path(drain_directory) / folder / kManifestName).string();
+    if (auto written = replace_file(target, manifest.dump(1) + "\n"); !written) return written;
+  }
+  return {};
+}
+
+}  // namespace stdchk::tools
