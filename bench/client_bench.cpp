@@ -43,7 +43,7 @@ struct Settings {
 
 enum class Way { kWrite, kReserveAndCopy, kReserve };
 
-std::unique_ptr<client::Filesystem> connect(const Settings& settings, bool naming) {
+std::unique_ptr<client::Filesystem> connect(const Settings& settings, Naming naming) {
   client::Options options;
   options.manager_address = settings.pool.manager;
   options.secret = settings.pool.secret;
@@ -93,11 +93,12 @@ class Comparison {
     for (round_ = 0; round_ <= settings_.rounds; ++round_) {
       change_pages(image_, round_ + 1);
       raw("raw_copy_and_write", image_);
-      library("library_write", Way::kWrite, false);
-      library("library_reserve_copy_submit", Way::kReserveAndCopy, false);
+      library("library_write", Way::kWrite, Naming::kOff);
+      library("library_reserve_copy_submit", Way::kReserveAndCopy, Naming::kOff);
       raw("raw_write", {});
-      library("library_reserve_submit", Way::kReserve, false);
-      library("library_write_naming", Way::kWrite, true);
+      raw("raw_checksum_and_write", {}, true);
+      library("library_reserve_submit", Way::kReserve, Naming::kOff);
+      library("library_write_naming", Way::kWrite, Naming::kOn);
     }
     return figures_;
   }
@@ -112,11 +113,11 @@ class Comparison {
     return shape;
   }
 
-  void raw(const char* what, ByteSpan image) {
-    measure(what, raw_->targets(), [&] { raw_->run(image, settings_.image_bytes); });
+  void raw(const char* what, ByteSpan image, bool checksums = false) {
+    measure(what, raw_->targets(), [&] { raw_->run(image, settings_.image_bytes, checksums); });
   }
 
-  void library(const char* what, Way way, bool naming) {
+  void library(const char* what, Way way, Naming naming) {
     const auto filesystem = connect(settings_, naming);
     const std::string name = "bench.N0.T" + std::to_string(round_);
     std::uint64_t calls = 0;
@@ -164,7 +165,7 @@ std::uint64_t peak_resident_bytes() {
 void measure_memory(const Settings& settings) {
   std::vector<std::byte> block(kStep);
   fill_random(block, settings.image_bytes);
-  const auto filesystem = connect(settings, false);
+  const auto filesystem = connect(settings, Naming::kOff);
   write_image(*filesystem, "memory.N0.T1", block, settings.image_bytes, Way::kWrite);
   must(filesystem->remove(kRootFile, "memory.N0.T1", false));
   const nlohmann::json out{{"taken", wall_seconds()},

@@ -47,7 +47,7 @@ std::unique_ptr<client::Filesystem> connect(const Settings& settings) {
   options.manager_address = settings.pool.manager;
   options.secret = settings.pool.secret;
   options.transport = settings.transport;
-  options.naming = false;
+  options.naming = Naming::kOff;
   return must(client::Filesystem::connect(options));
 }
 

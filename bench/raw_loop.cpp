@@ -23,6 +23,7 @@
 #include <cstring>
 
 #include "bench/measuring.h"
+#include "core/naming.h"
 
 namespace stdchk::bench {
 
@@ -33,7 +34,7 @@ RawLoop::~RawLoop() {
   }
 }
 
-double RawLoop::run(ByteSpan image, std::uint64_t total) {
+double RawLoop::run(ByteSpan image, std::uint64_t total, bool checksums) {
   const std::size_t chunk = shape_.chunk_bytes;
   const std::size_t slots = shape_.window_bytes / chunk;
   const auto start = std::chrono::steady_clock::now();
@@ -43,6 +44,7 @@ double RawLoop::run(ByteSpan image, std::uint64_t total) {
     if (!image.empty()) {
       std::memcpy(slot_data(slot), image.data() + i * chunk % image.size(), chunk);
     }
+    if (checksums) checksums_ ^= crc32c(0, ByteSpan(slot_data(slot), chunk));
     write(slot, static_cast<std::size_t>(i % shape_.targets),
           i / shape_.targets * chunk % shape_.arena_bytes);
   }

@@ -35,8 +35,9 @@ class RawLoop {
   RawLoop& operator=(const RawLoop&) = delete;
 
   /// GB/s from the first of `total` bytes until all are delivered. Chunks are copied from `image`
-  /// into their slots first; when it is empty, what lies in the slots is written.
-  double run(ByteSpan image, std::uint64_t total);
+  /// into their slots first; when it is empty, what lies in the slots is written. With `checksums`
+  /// the CRC32C of each chunk is computed before it is written.
+  double run(ByteSpan image, std::uint64_t total, bool checksums = false);
   const std::vector<pid_t>& targets() const { return pids_; }
 
  protected:
@@ -54,6 +55,7 @@ class RawLoop {
 
   const RawShape shape_;
   MutableByteSpan window_;
+  std::uint32_t checksums_ = 0;  ///< of all chunks, so that computing them is not left out
 
  private:
   std::vector<pid_t> pids_;

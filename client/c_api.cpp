@@ -149,7 +149,11 @@ stdchk_pool* stdchk_connect(const struct stdchk_options* given) {
   if (options.transport != nullptr) to.transport = options.transport;
   to.window_bytes = options.window_bytes;
   to.cache_bytes = options.cache_bytes;
-  if (options.naming >= 0) to.naming = options.naming != 0;
+  if (options.naming >= 0) {
+    to.naming = options.naming == 0   ? stdchk::Naming::kOff
+                : options.naming == 1 ? stdchk::Naming::kOn
+                                      : stdchk::Naming::kAuto;
+  }
   if (options.close_early != 0) to.close_mode = stdchk::client::CloseMode::kEarly;
   auto filesystem = stdchk::client::Filesystem::connect(to);
   if (!filesystem.has_value()) {

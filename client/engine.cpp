@@ -13,6 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr std::uint64_t kFirstImageGrant = 2 * limits::kGrantBytesDefault;
+constexpr std::size_t kSeriesMax = 65536;  ///< at more, all that was learned is forgotten
 
 }  // namespace
 
@@ -93,7 +94,6 @@ void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
       pool_ = reply.config;
       if (config_.chunk_bytes != 0) pool_.chunk_bytes = config_.chunk_bytes;
       if (config_.naming.has_value()) pool_.naming = *config_.naming;
-      naming_ = pool_.naming;
     }
     if (!same) {
       metadata_.forget_all();
@@ -201,6 +201,7 @@ std::shared_ptr<Engine::Opening> Engine::open_session(msg::OpenSession request) 
   auto opening = std::make_shared<Opening>();
   request.client = client_;
   const bool truncate = request.truncate;
+  auto naming = series_of(request);
   // An image will be large; of another new file one chunk is expected; others get space when
   // needed.
   if (parse_image_name(request.name).has_value()) {
@@ -209,15 +210,31 @@ std::shared_ptr<Engine::Opening> Engine::open_session(msg::OpenSession request) 
   } else if (!request.file || truncate) {
     request.want_bytes = extent_bytes(window_->chunk_bytes());
   }
-  call(std::move(request), [this, opening, truncate](rpc::Answer answer) {
+  call(std::move(request), [this, opening, truncate, naming](rpc::Answer answer) {
     const Lock lock(shared_.mutex);
-    on_opened(opening, truncate, std::move(answer));
+    on_opened(opening, truncate, naming, std::move(answer));
     shared_.changed.notify_all();
   });
   return opening;
 }
 
-void Engine::on_opened(const std::shared_ptr<Opening>& opening, bool truncate, rpc::Answer answer) {
+/// What was learned about naming from the files of the same series: images A.Ni of a directory, its
+/// other files, or the file itself.
+std::shared_ptr<SeriesNaming> Engine::series_of(const msg::OpenSession& request) {
+  if (series_.size() >= kSeriesMax) series_.clear();
+  std::pair<FileId, std::string> key{request.file ? request.file : request.parent, {}};
+  if (const auto image = parse_image_name(request.name); image.has_value()) {
+    key.second = image->application + ".N" + std::to_string(image->node);
+  }
+  auto& series = series_[key];
+  if (series == nullptr) {
+    series = std::make_shared<SeriesNaming>(pool_.naming, config_.naming_judged_bytes);
+  }
+  return series;
+}
+
+void Engine::on_opened(const std::shared_ptr<Opening>& opening, bool truncate,
+                       std::shared_ptr<SeriesNaming> naming, rpc::Answer answer) {
   if (!answer.has_value()) {
     opening->status = fail(answer.error().error);
     return;
@@ -244,8 +261,8 @@ void Engine::on_opened(const std::shared_ptr<Opening>& opening, bool truncate, r
     }
     return;
   }
-  auto session =
-      std::make_shared<Session>(static_cast<SessionHost&>(*this), std::move(*reply), truncate);
+  auto session = std::make_shared<Session>(static_cast<SessionHost&>(*this), std::move(*reply),
+                                           truncate, std::move(naming));
   session->count_call();
   session->openers = 1;
   sessions_[file] = session;
@@ -333,18 +350,26 @@ void Engine::pump() {
 
 void Engine::hash_later(OutChunkPtr chunk) {
   executor_.run([this, chunk = std::move(chunk)]() mutable {
-    hash(*chunk);
-    const Lock lock(shared_.mutex);
+    checksum(*chunk);
+    Lock lock(shared_.mutex);
     const SessionPtr session = chunk->session;
+    if (session->wants_name(*chunk)) {
+      lock.unlock();
+      name(*chunk);
+      lock.lock();
+    }
     session->hashed(chunk);
     chunk.reset();
   });
 }
 
-void Engine::hash(OutChunk& chunk) {
-  const ByteSpan content = chunk.content();
-  chunk.chunk.crc = crc32c(0, content);
-  if (!naming_) return;
+void Engine::checksum(OutChunk& chunk) const {
+  if (chunk.has_crc) return;
+  chunk.chunk.crc = crc32c(0, chunk.content());
+  chunk.has_crc = true;
+}
+
+void Engine::name(OutChunk& chunk) {
   std::unique_ptr<Namer> namer;
   {
     const Lock lock(shared_.mutex);
@@ -354,7 +379,7 @@ void Engine::hash(OutChunk& chunk) {
     }
   }
   if (namer == nullptr) namer = std::make_unique<Namer>();
-  chunk.chunk.name = namer->name(content);
+  chunk.chunk.name = namer->name(chunk.content());
   const Lock lock(shared_.mutex);
   namers_.push_back(std::move(namer));
 }

@@ -15,6 +15,7 @@
 #include "client/metadata_cache.h"
 #include "client/peers.h"
 #include "client/reader.h"
+#include "client/series_naming.h"
 #include "client/session.h"
 #include "client/shared.h"
 #include "client/version_map.h"
@@ -47,8 +48,9 @@ class Engine final : private SessionHost, private ManagerListener {
     std::int64_t pid = 0;
     std::uint64_t window_bytes = 0;  ///< 0: limits::kWindowBytesDefault
     std::uint64_t cache_bytes = 0;   ///< 0: a quarter of the window
-    std::optional<bool> naming;      ///< unset: the pool's
+    std::optional<Naming> naming;    ///< unset: the pool's
     std::uint32_t chunk_bytes = 0;   ///< 0: the pool's
+    std::uint64_t naming_judged_bytes = SeriesNaming::kJudgedBytes;
   };
   Engine(Reactor& reactor, transport::Endpoint& control, std::vector<transport::Endpoint*> data,
          Executor& executor, Config config);
@@ -67,8 +69,8 @@ class Engine final : private SessionHost, private ManagerListener {
 
   // ---- any thread, without the lock
   Shared& shared() override { return shared_; }
-  /// The name and CRC of a chunk, into it.
-  void hash(OutChunk& chunk);
+  /// The CRC of a chunk, into it.
+  void checksum(OutChunk& chunk) const;
 
   // ---- any thread, lock held
   const CompletionPtr& ready() const { return ready_; }
@@ -79,7 +81,6 @@ class Engine final : private SessionHost, private ManagerListener {
   Reader& reader() { return *reader_; }
   Window& window() override { return *window_; }
   Clock& clock() override { return reactor_.clock(); }
-  bool naming() const override { return naming_; }
   bool manager_lost() const { return !manager_up_; }
   Error manager_error() const { return manager_error_; }
   ClientId client() const override { return client_; }
@@ -115,10 +116,13 @@ class Engine final : private SessionHost, private ManagerListener {
 
   Status make_buffers();
   void on_benefactors(const std::vector<msg::BenefactorInfo>& benefactors);
-  void on_opened(const std::shared_ptr<Opening>& opening, bool truncate, rpc::Answer answer);
+  void on_opened(const std::shared_ptr<Opening>& opening, bool truncate,
+                 std::shared_ptr<SeriesNaming> naming, rpc::Answer answer);
   void wake();
   void pump();
   void hash_later(OutChunkPtr chunk);
+  void name(OutChunk& chunk);
+  std::shared_ptr<SeriesNaming> series_of(const msg::OpenSession& request);
   void watch_manager();
 
   Reactor& reactor_;
@@ -128,7 +132,6 @@ class Engine final : private SessionHost, private ManagerListener {
   Shared shared_;
   CompletionPtr ready_ = std::make_shared<Completion>();
   msg::PoolConfig pool_;
-  bool naming_ = true;
   bool manager_up_ = false;
   Error manager_error_{Code::kManagerLost, 0, "client.manager"};
   ClientId client_;
@@ -141,6 +144,7 @@ class Engine final : private SessionHost, private ManagerListener {
   std::unique_ptr<Reader> reader_;
   std::shared_ptr<CacheEvents> events_ = std::make_shared<CacheEvents>();
   std::map<FileId, SessionPtr> sessions_;
+  std::map<std::pair<FileId, std::string>, std::shared_ptr<SeriesNaming>> series_;
   std::map<SessionId, SessionPtr> sessions_by_id_;
 
   // What the reactor is asked to do. `woken_`: pump() is posted.

@@ -25,7 +25,7 @@ struct Options {
   std::string transport = "auto";  ///< "auto", "ofi:tcp", "shm", "verbs"
   std::uint64_t window_bytes = 0;  ///< 0: limits::kWindowBytesDefault
   std::uint64_t cache_bytes = 0;   ///< chunks read ahead or lately read; 0: a quarter of the window
-  std::optional<bool> naming;      ///< unset: the pool's
+  std::optional<Naming> naming;    ///< unset: the pool's
   std::uint32_t chunk_bytes = 0;   ///< 0: the pool's
   std::uint32_t hash_threads = 0;  ///< 0: chosen by the number of processors
   CloseMode close_mode = CloseMode::kStored;
@@ -52,6 +52,7 @@ struct SessionFigures {
   std::uint64_t bytes_written = 0;   ///< by the application
   std::uint64_t bytes_sent = 0;      ///< to benefactors, headers included
   std::uint64_t bytes_existing = 0;  ///< answered as existing, not sent
+  std::uint64_t bytes_named = 0;     ///< that got a name
   std::uint64_t manager_calls = 0;
   Duration open_to_stored{};  ///< the last byte was proven stored
   Duration open_to_close{};   ///< the close returned

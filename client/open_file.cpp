@@ -233,12 +233,13 @@ Result<ReadView> OpenFile::view(Lock& lock, std::uint64_t offset, std::size_t by
   return ReadView(engine_, **chunk, ByteSpan((*chunk)->data + run.chunk_offset, wanted));
 }
 
-void OpenFile::finish_hash(Lock& lock, OutChunkPtr chunk) {
+void OpenFile::finish_checksum(Lock& lock, OutChunkPtr chunk) {
   if (chunk == nullptr) return;
   lock.unlock();
-  engine_.hash(*chunk);
+  engine_.checksum(*chunk);
   lock.lock();
   const SessionPtr keep = session_;
+  if (keep->wants_name(*chunk)) return keep->hash_elsewhere(std::move(chunk));
   keep->hashed(chunk);
 }
 
@@ -255,7 +256,7 @@ Status OpenFile::write(Lock& lock, std::uint64_t offset, ByteSpan bytes, std::si
     std::memcpy((*slot)->data + at % engine_.window().chunk_bytes(), bytes.data() + done, length);
     lock.lock();
     done += length;
-    finish_hash(lock, session_->end_write(**slot, at, length));
+    finish_checksum(lock, session_->end_write(**slot, at, length));
   }
   return {};
 }
@@ -283,7 +284,7 @@ Status OpenFile::submit(Lock& lock, std::uint64_t offset, std::size_t bytes) {
   }
   Slot* slot = found->second.slot;
   reserved_.erase(found);
-  finish_hash(lock, session_->end_write(*slot, offset, bytes));
+  finish_checksum(lock, session_->end_write(*slot, offset, bytes));
   if (session_->error().has_value()) return fail(*session_->error());
   return {};
 }
@@ -291,7 +292,7 @@ Status OpenFile::submit(Lock& lock, std::uint64_t offset, std::size_t bytes) {
 Status OpenFile::adopt(Lock& lock, Slot& slot, std::uint64_t offset) {
   auto chunk = session_->adopt(slot, offset);
   if (!chunk.has_value()) return fail(chunk.error());
-  finish_hash(lock, std::move(*chunk));
+  finish_checksum(lock, std::move(*chunk));
   return {};
 }
 

@@ -60,7 +60,7 @@ class OpenFile {
   Status look_again(const Run& run, const Error& why);
   VersionMapPtr base();
   void read_ahead(std::uint64_t offset, std::uint64_t length);
-  void finish_hash(Lock& lock, OutChunkPtr chunk);
+  void finish_checksum(Lock& lock, OutChunkPtr chunk);
 
   Engine& engine_;
   const FileId file_;

@@ -17,8 +17,9 @@ tl::unexpected<Error> would_block() { return fail(Code::kWouldBlock, "client.win
 
 ByteSpan OutChunk::content() const { return {slot->data + slot_offset, chunk.length}; }
 
-Session::Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncate)
-    : host_(host), id_(opened.session), file_(opened.attributes.id) {
+Session::Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncate,
+                 std::shared_ptr<SeriesNaming> naming)
+    : host_(host), naming_(std::move(naming)), id_(opened.session), file_(opened.attributes.id) {
   attributes_ = opened.attributes;
   size_ = attributes_.size_bytes;
   // A file that nobody has committed is made by each who opened it, as by open(O_CREAT).
@@ -30,7 +31,7 @@ Session::Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncat
     cut_ = 0;
   }
   grants_.add(opened.grants);
-  if (host_.naming() && opened.similar_file) {
+  if (!naming_->off() && opened.similar_file) {
     similar_ = host_.maps().open(opened.similar_file, opened.similar_version);
   }
 }
@@ -104,7 +105,8 @@ Result<OutChunkPtr> Session::adopt(Slot& slot, std::uint64_t offset) {
   return end_write(slot, offset, length);
 }
 
-/// The whole slot was written, or nothing more may be: cuts it. One chunk that the caller may hash.
+/// The whole slot was written, or nothing more may be: cuts it. One chunk whose CRC the caller
+/// computes.
 OutChunkPtr Session::settle(Slot& slot) {
   std::erase(sealed_, &slot);
   Window& window = host_.window();
@@ -136,8 +138,8 @@ OutChunkPtr Session::settle(Slot& slot) {
     chunk->session = shared_from_this();
     chunk->slot = &slot;
   }
-  // Without names only the CRC is computed, best by the thread whose cache has the bytes.
-  if (chunks.size() == 1 && !host_.naming()) return chunks.front();
+  // The CRC is computed best by the thread whose cache has the bytes.
+  if (chunks.size() == 1) return chunks.front();
   to_hash_.insert(to_hash_.end(), chunks.begin(), chunks.end());
   host_.kick(*this);
   return nullptr;

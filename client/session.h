@@ -14,6 +14,7 @@
 #include "client/grant_set.h"
 #include "client/overlay.h"
 #include "client/peers.h"
+#include "client/series_naming.h"
 #include "client/shared.h"
 #include "client/version_map.h"
 #include "client/window.h"
@@ -27,7 +28,7 @@ class Session;
 ///
 /// | step     | bytes are in | leaves when                                              |
 /// |----------|--------------|----------------------------------------------------------|
-/// | hashing  | slot         | CRC and name are known -> asking, carving or stored      |
+/// | hashing  | slot         | CRC, and name if wanted, known -> asking, carving, stored|
 /// | asking   | slot         | sent in a Place batch -> asked                           |
 /// | asked    | slot         | answered: existing -> stored, else -> carving            |
 /// | carving  | slot         | an extent was carved -> writing                          |
@@ -54,6 +55,7 @@ struct OutChunk final : Transfer, std::enable_shared_from_this<OutChunk> {
   std::uint32_t order = 0;  ///< among the chunks of its slot: the place of its header
   std::uint32_t failures = 0;
   Step step = Step::kHashing;
+  bool has_crc = false;
   bool ours = false;           ///< its extent was carved by this session and is not committed
   bool sought = false;         ///< the manager was asked where it is now
   std::uint32_t searches = 0;  ///< in a row, without its bytes having been read
@@ -84,7 +86,6 @@ class SessionHost {
   virtual Window& window() = 0;
   virtual const Memory& window_memory() = 0;
   virtual Clock& clock() = 0;
-  virtual bool naming() const = 0;
   virtual std::uint64_t arena_bytes_total() const = 0;
   virtual MapStore& maps() = 0;
   virtual ClientId client() const = 0;
@@ -105,7 +106,9 @@ class SessionHost {
 /// usable after it has ended.
 class Session final : public std::enable_shared_from_this<Session> {
  public:
-  Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncate);
+  /// `naming` is that of its series.
+  Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncate,
+          std::shared_ptr<SeriesNaming> naming);
   ~Session();
 
   FileId file() const { return file_; }
@@ -123,13 +126,15 @@ class Session final : public std::enable_shared_from_this<Session> {
   // ---- writing: any thread, lock held. kWouldBlock: wait for a change and try again.
   /// A place for bytes of the file from `offset` on; `length` is made shorter to what fits there.
   Result<Slot*> begin_write(std::uint64_t offset, std::size_t& length);
-  /// The bytes are there. Answers a chunk that the caller should hash now, or nullptr.
+  /// The bytes are there. Answers a chunk whose CRC the caller should compute now, or nullptr.
   OutChunkPtr end_write(Slot& slot, std::uint64_t offset, std::size_t length);
   /// Takes a borrowed slot that holds the whole chunk at `offset`.
   Result<OutChunkPtr> adopt(Slot& slot, std::uint64_t offset);
-  /// Has a hash thread do what end_write() asked of the caller.
+  /// Has a hash thread compute what is wanted and not known.
   void hash_elsewhere(OutChunkPtr chunk);
-  /// CRC and name are set.
+  /// Its CRC is known.
+  bool wants_name(const OutChunk& chunk) const { return naming_->names(chunk.chunk.crc); }
+  /// CRC, and name where that is wanted, are set.
   void hashed(const OutChunkPtr& chunk);
   Status truncate(std::uint64_t size_bytes);
   /// For appending: moves the end of the file and answers where it was.
@@ -196,6 +201,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::uint64_t wanted_bytes(bool asking) const;
   void send_place(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t want);
   void on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want, rpc::Answer answer);
+  void judge(const OutChunk& chunk, bool found);
   void on_found(const std::vector<OutChunkPtr>& batch, const rpc::Answer& answer);
   void on_no_space(const rpc::Failure& failure, std::uint64_t want);
   void build_commit();
@@ -206,6 +212,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void remember_similar();
 
   SessionHost& host_;
+  const std::shared_ptr<SeriesNaming> naming_;
   const SessionId id_;
   const FileId file_;
   Attributes attributes_;
@@ -240,6 +247,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::unordered_map<ChunkName, Chunk> known_;  ///< chunks of the base and of the similar version
   VersionMapPtr similar_;
   bool similar_read_ = false;
+  bool has_unnamed_ = false;  ///< a chunk was placed without a name
 
   // Space.
   GrantSet grants_;

@@ -147,6 +147,8 @@ void Session::finish_commit(Status status) {
       log::warning("file {}: what was written is lost, the commit has failed: {}", file_.value,
                    describe(status.error()));
     }
+  } else if (commit_ends_ && (has_unnamed_ || figures_.bytes_named > 0)) {
+    naming_->committed(!has_unnamed_);
   }
   if (done != nullptr) done->status = std::move(status);
   host_.kick(*this);

@@ -49,14 +49,16 @@ void Session::hashed(const OutChunkPtr& chunk) {
   host_.kick(*this);
 }
 
-/// Its CRC and name are known: where does it go?
+/// Its CRC, and name if it gets one, are known: where does it go?
 void Session::place(const OutChunkPtr& chunk) {
   if (error_.has_value() || chunk->live_bytes == 0) return drop(*chunk, SlotState::kPlacing);
-  if (!host_.naming()) {
+  if (!chunk->chunk.name.is_named()) {
+    has_unnamed_ = true;
     chunk->step = Step::kCarving;
     to_carve_.push_back(chunk);
     return;
   }
+  figures_.bytes_named += chunk->chunk.length;
   remember_similar();
   if (find_known(chunk)) return;
   own_names_[chunk->chunk.name] = chunk;
@@ -70,6 +72,7 @@ bool Session::find_known(const OutChunkPtr& chunk) {
   if (const auto known = known_.find(chunk->chunk.name);
       known != known_.end() && known->second.length == chunk->chunk.length) {
     figures_.bytes_existing += chunk->chunk.length;
+    judge(*chunk, true);
     chunk->chunk = known->second;
     stored(*chunk, SlotState::kPlacing);
     return true;
@@ -82,6 +85,7 @@ bool Session::find_known(const OutChunkPtr& chunk) {
     return false;
   }
   figures_.bytes_existing += chunk->chunk.length;
+  judge(*chunk, true);
   alias(chunk, target);
   return true;
 }
@@ -108,9 +112,16 @@ void Session::remember_similar() {
   }
   if (!similar_->complete) return host_.maps().load_next(similar_);
   similar_read_ = true;
+  bool named_all = true;
   for (const Chunk& chunk : similar_->map.chunks) {
+    named_all = named_all && chunk.name.is_named();
     if (chunk.name.is_named() && !chunk.copies.empty()) known_.emplace(chunk.name, chunk);
   }
+  naming_->compare_with(named_all);
+}
+
+void Session::judge(const OutChunk& chunk, bool found) {
+  naming_->judge(chunk.chunk.crc, chunk.chunk.length, found);
 }
 
 void Session::stored(OutChunk& chunk, SlotState from) {
@@ -397,12 +408,14 @@ void Session::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t wan
     if (error_.has_value() || chunk->live_bytes == 0) {
       drop(*chunk, SlotState::kPlacing);
     } else if (existing[i] != nullptr && existing[i]->length == chunk->chunk.length) {
+      judge(*chunk, true);
       figures_.bytes_existing += chunk->chunk.length;
       const ChunkName name = chunk->chunk.name;
       chunk->chunk = *existing[i];
       chunk->chunk.name = name;
       stored(*chunk, SlotState::kPlacing);
     } else {
+      judge(*chunk, false);
       chunk->step = Step::kCarving;
       to_carve_.push_back(chunk);
     }

@@ -30,7 +30,7 @@ struct stdchk_options {
   const char* transport;   /* NULL: "auto" */
   uint64_t window_bytes;   /* between write and storage; 0: 64 MiB */
   uint64_t cache_bytes;    /* chunks read ahead or lately read; 0: a quarter of the window */
-  int naming;              /* -1: the pool's; 0: off; 1: on */
+  int naming;              /* -1: the pool's; 0: off; 1: on; 2: as long as it finds chunks again */
   int close_early;         /* 1: close returns before the image is stored */
 };
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -85,6 +86,17 @@ struct Grant {
   std::uint64_t length = 0;
   bool operator==(const Grant&) const = default;
 };
+
+/// Whether chunks are named by their content, so that equal ones are stored once.
+enum class Naming : std::uint8_t {
+  kOff = 0,
+  kAuto = 1,  ///< as long as a series of images has chunks that the pool has already
+  kOn = 2,
+};
+/// "off", "auto" or "on".
+std::string_view naming_text(Naming naming);
+/// nullopt: none of those.
+std::optional<Naming> parse_naming(std::string_view text);
 
 enum class FileType : std::uint8_t { kRegular = 1, kDirectory = 2, kSymlink = 3 };
 

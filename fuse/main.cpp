@@ -28,7 +28,7 @@ struct Settings {
   std::string ready_file;
   std::uint64_t window_bytes = limits::kWindowBytesDefault;
   std::string close = "stored";
-  std::optional<bool> naming;
+  std::string naming;
   std::uint32_t chunk_bytes = 0;
   std::string transport = "auto";
   bool allow_other = false;
@@ -52,9 +52,10 @@ void describe_options(Options& options, Settings& settings) {
                "memory for bytes on their way to the pool");
   options.choice("--close", settings.close, {"stored", "early"},
                  "what close() waits for: all bytes stored, or none");
-  options.on_off("--naming", settings.naming,
-                 "name chunks by content, so that equal ones are "
-                 "stored once; default: the pool's");
+  options.choice(
+      "--naming", settings.naming, {"auto", "on", "off"},
+      "name chunks by content, so that equal ones are stored once; auto: where that pays; "
+      "default: the pool's");
   options.chunk_size("--chunk-size", settings.chunk_bytes, "bytes of a chunk; default: the pool's");
   options.choice("--transport", settings.transport, transport::choices(),
                  "how bytes travel to the benefactors");
@@ -80,7 +81,7 @@ int run(const Settings& settings, const sigset_t& ends) {
   wanted.role = "mount";
   wanted.transport = settings.transport;
   wanted.window_bytes = settings.window_bytes;
-  wanted.naming = settings.naming;
+  wanted.naming = parse_naming(settings.naming);
   wanted.chunk_bytes = settings.chunk_bytes;
   wanted.close_mode =
       settings.close == "early" ? client::CloseMode::kEarly : client::CloseMode::kStored;

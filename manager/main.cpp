@@ -31,7 +31,7 @@ struct Flags {
   std::uint64_t drain_rate = 0;
   std::uint32_t chunk_size = limits::kChunkBytesDefault;
   std::uint32_t stripe_width = limits::kStripeWidthDefault;
-  bool naming = true;
+  std::string naming = "auto";
   std::string policy;
   log::Level log_level = log::Level::kInfo;
 };
@@ -50,8 +50,8 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   options.rate("--drain-rate", flags.drain_rate, "most bytes a second that each benefactor copies");
   options.chunk_size("--chunk-size", flags.chunk_size, "how files are cut");
   options.count("--stripe-width", flags.stripe_width, 1, 1024, "benefactors that one file uses");
-  options.on_off("--naming", flags.naming,
-                 "name chunks by content, so that equal ones are kept once");
+  options.choice("--naming", flags.naming, {"auto", "on", "off"},
+                 "name chunks by content, so that equal ones are kept once; auto: where that pays");
   options.text("--policy", flags.policy, "SETTINGS",
                "for folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
   options.log_level(flags.log_level);
@@ -116,7 +116,8 @@ int run(Flags flags) {
   if (!policy) return fail_with(fmt::format("--policy: {}", policy.error().text));
   config.policy = std::move(*policy);
   config.secret = *secret;
-  config.pool = {flags.chunk_size, flags.stripe_width, flags.naming, flags.drain, flags.drain_rate};
+  config.pool = {flags.chunk_size, flags.stripe_width, *parse_naming(flags.naming), flags.drain,
+                 flags.drain_rate};
   config.on_journal_failure = [&](const Error& error) {
     journalled = fail(error);
     reactor.stop();

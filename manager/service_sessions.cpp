@@ -51,7 +51,7 @@ Result<const File*> Service::file_to_open(ClientRecord& client, const msg::OpenS
 void Service::find_similar(const File& file, SessionRecord& session) {
   const std::string& name = file.parent ? file.name : file.pending ? file.pending->name : file.name;
   const auto image = parse_image_name(name);
-  if (!image || !config_.pool.naming) return;
+  if (!image || config_.pool.naming == Naming::kOff) return;
   const FileId parent = file.parent ? file.parent : file.pending->parent;
   const auto directory = state_.directory(parent);
   if (!directory) return;

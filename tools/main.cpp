@@ -78,8 +78,8 @@ void describe_up(Options& options, UpOptions& up) {
   options.chunk_size("--chunk-size", up.chunk_bytes, "size of the chunks that images are cut into");
   options.count("--stripe-width", up.stripe_width, 0, 1024,
                 "benefactors that one image is spread over; 0 is the manager's default");
-  options.choice("--naming", up.naming, {"on", "off"},
-                 "name chunks by content, store equal ones once");
+  options.choice("--naming", up.naming, {"auto", "on", "off"},
+                 "name chunks by content, store equal ones once; auto: where that pays");
   options.size("--window", up.window_bytes, limits::kMiB, std::uint64_t{1} << 40,
                "memory of the mount between write() and storage");
   options.choice("--close", up.close_mode, {"stored", "early"}, "what close() waits for");

@@ -85,7 +85,7 @@ Json to_json(const Answers& answers) {
           {"epoch", pool.epoch.value},
           {"chunk_bytes", answers.config.chunk_bytes},
           {"stripe_width", answers.config.stripe_width},
-          {"naming", answers.config.naming},
+          {"naming", naming_text(answers.config.naming)},
           {"benefactors", benefactors}};
 }
 

@@ -37,6 +37,7 @@ struct EnumOf;
     static constexpr auto kLast = static_cast<std::uint16_t>(Type::last);   \
   }
 STDCHK_WIRE_ENUM(stdchk::FileType, FileType, kRegular, kSymlink);
+STDCHK_WIRE_ENUM(stdchk::Naming, Naming, kOff, kOn);
 STDCHK_WIRE_ENUM(stdchk::DrainState, DrainState, kNone, kFailed);
 STDCHK_WIRE_ENUM(msg::BenefactorState, BenefactorState, kAlive, kGone);
 STDCHK_WIRE_ENUM(msg::XattrMode, XattrMode, kEither, kReplace);
@@ -51,6 +52,7 @@ struct EnumOf<PolicyKey> {
 };
 // The numbers of both sides are the same ones.
 static_assert(static_cast<int>(FileType::SYMLINK) == static_cast<int>(stdchk::FileType::kSymlink));
+static_assert(static_cast<int>(Naming::ON) == static_cast<int>(stdchk::Naming::kOn));
 static_assert(static_cast<int>(DrainState::FAILED) ==
               static_cast<int>(stdchk::DrainState::kFailed));
 static_assert(static_cast<int>(BenefactorState::GONE) ==

@@ -43,7 +43,7 @@ struct BenefactorInfo {
 struct PoolConfig {
   std::uint32_t chunk_bytes = 0;
   std::uint32_t stripe_width = 0;
-  bool naming = true;
+  Naming naming = Naming::kAuto;
   std::string drain_directory;               ///< absolute; empty: there is none
   std::uint64_t drain_rate_bytes_per_s = 0;  ///< of each benefactor; 0: not limited
   bool operator==(const PoolConfig&) const = default;

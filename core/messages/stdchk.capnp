@@ -239,11 +239,17 @@ struct BenefactorInfo {
   pid @7 :Int64;
 }
 
+enum Naming {
+  off @0;
+  auto @1;     # as long as a series of images has chunks that the pool has already
+  on @2;
+}
+
 struct PoolConfig {
   # What holds for the whole pool.
   chunkBytes @0 :UInt32;
   stripeWidth @1 :UInt32;
-  naming @2 :Bool;                 # chunks are named by their content
+  naming @2 :Naming;               # whether chunks are named by their content
   drainDirectory @3 :Data;         # absolute path; empty: there is none
   drainRateBytesPerS @4 :UInt64;   # of each benefactor; 0: not limited
 }

@@ -18,6 +18,7 @@ EngineNode::EngineNode(Cluster& cluster, const std::string& name, std::uint32_t 
   config.host_token = "host";
   config.host_name = name;
   config.window_bytes = 512 * limits::kKiB;
+  config.naming_judged_bytes = 512 * limits::kKiB;
   config.cache_bytes = limits::kMiB;
   config.chunk_bytes = chunk_bytes;
   engine_ = std::make_unique<client::Engine>(node_.reactor, node_.endpoint,

@@ -126,7 +126,7 @@ Cluster::Options Simulation::options(const Settings& settings) {
   options.arena_bytes = kArenas[settings.seed % 4] * limits::kKiB;
   options.pool.chunk_bytes = limits::kChunkBytesMin;
   options.pool.stripe_width = 2;
-  options.pool.naming = settings.seed % 3 != 0;
+  options.pool.naming = static_cast<Naming>(settings.seed % 3);
   options.pool.drain_directory = settings.directory;
   return options;
 }

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t kChunk = 65536;
 
 class Pool {
  public:
-  Pool(std::size_t benefactors, std::uint64_t arena_bytes, bool naming,
+  Pool(std::size_t benefactors, std::uint64_t arena_bytes, Naming naming,
        const std::string& drain_directory = {}) {
     config_.pool.drain_directory = drain_directory;
     config_.secret = kSecret;

@@ -30,7 +30,7 @@ std::unique_ptr<File> open_reading(Filesystem& filesystem, std::string_view path
 }
 
 TEST_CASE("a sequential image is read back equal by the same and by another client") {
-  const bool naming = GENERATE(false, true);
+  const Naming naming = GENERATE(Naming::kOff, Naming::kAuto, Naming::kOn);
   Pool pool(4, kArena, naming);
   auto one = pool.connect();
   auto two = pool.connect();
@@ -51,11 +51,11 @@ TEST_CASE("a sequential image is read back equal by the same and by another clie
 
 TEST_CASE(
     "writes at random offsets, truncates and reads agree with a model, before and after commits") {
-  const bool naming = GENERATE(false, true);
+  const Naming naming = GENERATE(Naming::kOff, Naming::kAuto, Naming::kOn);
   Pool pool(3, kArena, naming);
   auto one = pool.connect();
   auto two = pool.connect();
-  Prng random(naming ? 5 : 6);
+  Prng random(5 + static_cast<std::uint64_t>(naming));
   std::vector<std::byte> model;
   auto file = create(*one, "random");
   const auto source = random_bytes(400000, 9);
@@ -94,7 +94,7 @@ TEST_CASE(
 
 TEST_CASE("a chunk that the pool had already is read back after it was moved in its arena") {
   constexpr std::size_t kFiles = 16;
-  Pool pool(1, kFiles * (kChunk + limits::kExtentHeaderBytes) + 4096, true);
+  Pool pool(1, kFiles * (kChunk + limits::kExtentHeaderBytes) + 4096, Naming::kOn);
   auto one = pool.connect();
   const auto name = [](std::size_t i) { return "f" + std::to_string(i); };
   std::vector<std::byte> kept;
@@ -135,7 +135,7 @@ TEST_CASE("a file that is in the drain directory only is read on when its name g
   std::filesystem::create_directories(folder);
   {
     const bool removed = GENERATE(false, true);
-    Pool pool(1, 40 * kChunk, true, folder.string());
+    Pool pool(1, 40 * kChunk, Naming::kOn, folder.string());
     auto one = pool.connect();
     auto two = pool.connect();
     const auto bytes = random_bytes(16 * kChunk, 1);
@@ -175,7 +175,7 @@ TEST_CASE("a file that is in the drain directory only is read on when its name g
 }
 
 TEST_CASE("two clients write disjoint parts of one file and both parts are there") {
-  Pool pool(2, kArena, true);
+  Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
   auto two = pool.connect();
   const auto bytes = random_bytes(1000000, 3);
@@ -192,7 +192,7 @@ TEST_CASE("two clients write disjoint parts of one file and both parts are there
 }
 
 TEST_CASE("who made a file and commits it last does not cut what others have committed") {
-  Pool pool(2, kArena, true);
+  Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
   auto two = pool.connect();
   const auto bytes = random_bytes(400000, 3);
@@ -209,7 +209,7 @@ TEST_CASE("who made a file and commits it last does not cut what others have com
 }
 
 TEST_CASE("an image equal to the one before sends no data") {
-  Pool pool(2, kArena, true);
+  Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
   const auto bytes = random_bytes(40 * kChunk, 4);
   for (const char* name : {"app.N1.T1", "app.N1.T2"}) {
@@ -224,8 +224,33 @@ TEST_CASE("an image equal to the one before sends no data") {
   REQUIRE(read_all(*one, "app.N1.T2") == bytes);
 }
 
+TEST_CASE("naming stops where nothing is found again, and comes back when something is") {
+  constexpr std::uint64_t kImage = 80 * limits::kMiB;
+  static_assert(kImage > client::SeriesNaming::kJudgedBytes);
+  Pool pool(2, 3 * kImage, Naming::kAuto);
+  auto one = pool.connect();
+  int step = 0;
+  const auto write = [&](std::uint64_t seed) {
+    const std::string name = "app.N1.T" + std::to_string(++step);
+    const auto bytes = random_bytes(kImage, seed);
+    auto file = create(*one, name);
+    REQUIRE(file->write(0, bytes).has_value());
+    REQUIRE(file->close().has_value());
+    REQUIRE(read_all(*one, name) == bytes);
+    return file->figures();
+  };
+  CHECK(write(1).bytes_named == kImage);  // nothing to compare with
+  const auto second = write(2);
+  CHECK(second.bytes_named >= client::SeriesNaming::kJudgedBytes);
+  CHECK(second.bytes_named < kImage);
+  CHECK(write(3).bytes_named < kImage / 5);
+  CHECK(write(3).bytes_existing > 0);  // samples are found: all are named from here on
+  CHECK(write(3).bytes_named == kImage);
+  CHECK(write(3).bytes_existing == kImage);
+}
+
 TEST_CASE("rewriting one range over and over takes no more space than one session may hold") {
-  Pool pool(1, 24 * limits::kMiB, false);
+  Pool pool(1, 24 * limits::kMiB, Naming::kOff);
   auto one = pool.connect();
   auto file = create(*one, "again");
   std::vector<std::byte> bytes;
@@ -238,7 +263,7 @@ TEST_CASE("rewriting one range over and over takes no more space than one sessio
 }
 
 TEST_CASE("a full pool is ENOSPC, in bounded time, and what was there stays") {
-  Pool pool(2, 8 * limits::kMiB, false);
+  Pool pool(2, 8 * limits::kMiB, Naming::kOff);
   auto one = pool.connect();
   const auto good = random_bytes(4 * limits::kMiB, 1);
   auto file = create(*one, "good");
@@ -257,7 +282,7 @@ TEST_CASE("a full pool is ENOSPC, in bounded time, and what was there stays") {
 }
 
 TEST_CASE("a benefactor that dies in the middle of a write is avoided from then on") {
-  Pool pool(4, kArena, false);
+  Pool pool(4, kArena, Naming::kOff);
   auto one = pool.connect();
   const auto bytes = random_bytes(8 * limits::kMiB, 7);
   auto file = create(*one, "image");
@@ -278,7 +303,7 @@ TEST_CASE("a benefactor that dies in the middle of a write is avoided from then 
 }
 
 TEST_CASE("a read-only open keeps the version it was opened at") {
-  Pool pool(2, kArena, true);
+  Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
   auto two = pool.connect();
   const auto old_bytes = random_bytes(300000, 1);
@@ -299,7 +324,7 @@ TEST_CASE("a read-only open keeps the version it was opened at") {
 }
 
 TEST_CASE("an aborted file is not there, and the name is free again") {
-  Pool pool(1, kArena, true);
+  Pool pool(1, kArena, Naming::kOn);
   auto one = pool.connect();
   {
     auto file = create(*one, "gone");
@@ -316,7 +341,7 @@ TEST_CASE("an aborted file is not there, and the name is free again") {
 }
 
 TEST_CASE("whole chunks in borrowed buffers, and reserved ranges, are written without a copy") {
-  Pool pool(2, kArena, true);
+  Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
   const auto bytes = random_bytes(6 * kChunk + 100, 8);
   auto file = create(*one, "adopted");
@@ -342,7 +367,7 @@ TEST_CASE("whole chunks in borrowed buffers, and reserved ranges, are written wi
 }
 
 TEST_CASE("a close does not wait for what was reserved and never submitted") {
-  Pool pool(2, kArena, true);
+  Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
   const auto bytes = random_bytes(100, 9);
   auto file = create(*one, "reserved");
@@ -354,7 +379,7 @@ TEST_CASE("a close does not wait for what was reserved and never submitted") {
 }
 
 TEST_CASE("a run within one chunk is seen where it lies, and anything else is read") {
-  Pool pool(2, kArena, false);
+  Pool pool(2, kArena, Naming::kOff);
   auto one = pool.connect();
   const auto bytes = random_bytes(3 * kChunk + 100, 1);
   auto file = create(*one, "seen");
@@ -382,7 +407,7 @@ TEST_CASE("a run within one chunk is seen where it lies, and anything else is re
 
 TEST_CASE("what is read ahead is checked before anyone gets it") {
   const bool in_place = GENERATE(false, true);
-  Pool pool(2, kArena, false);
+  Pool pool(2, kArena, Naming::kOff);
   auto one = pool.connect();
   const auto bytes = random_bytes(40 * kChunk, 1);
   auto file = create(*one, "spoiled");
@@ -415,7 +440,7 @@ TEST_CASE("what is read ahead is checked before anyone gets it") {
 }
 
 TEST_CASE("threads that write, read and commit one file at once lose nothing") {
-  Pool pool(3, kArena, true);
+  Pool pool(3, kArena, Naming::kOn);
   auto one = pool.connect();
   const auto bytes = random_bytes(4 * limits::kMiB, 10);
   auto file = create(*one, "threads");
@@ -440,7 +465,7 @@ TEST_CASE("threads that write, read and commit one file at once lose nothing") {
 }
 
 TEST_CASE("sync makes an image stored but private, and any other file a version") {
-  Pool pool(2, kArena, true);
+  Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
   auto two = pool.connect();
   const auto bytes = random_bytes(200000, 1);
@@ -470,7 +495,7 @@ TEST_CASE("sync makes an image stored but private, and any other file a version"
 }
 
 TEST_CASE("a close leaves to another opener what that one is in the middle of") {
-  Pool pool(2, kArena, true);
+  Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
   const auto bytes = random_bytes(1000, 1);
   auto first = create(*one, "f");
@@ -490,7 +515,7 @@ TEST_CASE("a close leaves to another opener what that one is in the middle of") 
 }
 
 TEST_CASE("what only openers that are gone have written is committed by the last close") {
-  Pool pool(2, kArena, true);
+  Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
   const auto bytes = random_bytes(1000, 1);
   auto first = create(*one, "f");
@@ -503,7 +528,7 @@ TEST_CASE("what only openers that are gone have written is committed by the last
 }
 
 TEST_CASE("close=early returns at once and the version follows") {
-  Pool pool(2, kArena, true);
+  Pool pool(2, kArena, Naming::kOn);
   Options options;
   options.close_mode = CloseMode::kEarly;
   auto one = pool.connect(options);
@@ -516,7 +541,7 @@ TEST_CASE("close=early returns at once and the version follows") {
 }
 
 TEST_CASE("names, attributes and directories are right through the cache") {
-  Pool pool(1, kArena, true);
+  Pool pool(1, kArena, Naming::kOn);
   auto one = pool.connect();
   auto two = pool.connect();
   const auto directory = one->make_directory(kRootFile, "d", Owner{0755, 1, 2});
@@ -540,7 +565,7 @@ TEST_CASE("names, attributes and directories are right through the cache") {
 }
 
 TEST_CASE("a file that comes and goes costs four calls, and its directory's times are known") {
-  Pool pool(1, kArena, true);
+  Pool pool(1, kArena, Naming::kOn);
   auto one = pool.connect();
   const auto served = [&] { return one->stat_pool()->requests_served; };
   std::int64_t before = one->attributes(kRootFile)->mtime_ns;
@@ -566,7 +591,7 @@ TEST_CASE("a file that comes and goes costs four calls, and its directory's time
 }
 
 TEST_CASE("what a client knows of its own commit is taken back at once when another one commits") {
-  Pool pool(1, kArena, true);
+  Pool pool(1, kArena, Naming::kOn);
   auto one = pool.connect();
   auto two = pool.connect();
   auto file = std::move(*one->create(kRootFile, "f", writing(), Owner{}));
@@ -591,7 +616,7 @@ TEST_CASE("what a client knows of its own commit is taken back at once when anot
 }
 
 TEST_CASE("a directory that is gone through name by name is asked for in pages") {
-  Pool pool(1, kArena, true);
+  Pool pool(1, kArena, Naming::kOn);
   auto one = pool.connect();
   auto two = pool.connect();
   constexpr int kNames = 200;

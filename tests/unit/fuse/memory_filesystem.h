@@ -76,7 +76,7 @@ class MemoryFilesystem final : public client::Filesystem {
   ~MemoryFilesystem() override;
 
   void set_cache_events(client::CacheEvents events) override;
-  msg::PoolConfig config() const override { return {1 << 20, 4, true, "", 0}; }
+  msg::PoolConfig config() const override { return {1 << 20, 4, Naming::kAuto, "", 0}; }
   Result<Attributes> lookup(FileId parent, std::string_view name) override;
   Result<Attributes> lookup_fresh(FileId parent, std::string_view name) override;
   Result<Attributes> attributes(FileId file) override;

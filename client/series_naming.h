@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/types.h"
+
+namespace stdchk::client {
+
+/// A SeriesNaming decides which chunks of a series of images (A.Ni in one directory) are named by
+/// their content. Naming costs a processor half a second for a GB; it is worth it when chunks are
+/// found that the pool has already. Under Naming::kAuto a series is named as long as that pays.
+/// When it does not, one chunk of kSampledOneOf still is, and when those are found again, all are.
+///
+/// Samples are chosen by content (their CRC32C), so that equal chunks of two versions are chosen
+/// alike wherever they lie.
+///
+/// Threads: one at a time (the engine's lock).
+class SeriesNaming {
+ public:
+  static constexpr std::uint32_t kSampledOneOf = 8;           ///< a power of two
+  static constexpr std::uint64_t kJudgedBytes = 64ULL << 20;  ///< of the image; fewer say nothing
+  static constexpr std::uint64_t kPaysOneOf =
+      20;  ///< naming pays when one byte of so many is found
+
+  explicit SeriesNaming(Naming mode, std::uint64_t judged_bytes = kJudgedBytes)
+      : mode_(mode), judged_max_(judged_bytes) {}
+
+  /// Whether the chunk with this CRC is to be named.
+  bool names(std::uint32_t crc) const {
+    return mode_ == Naming::kOn || (mode_ == Naming::kAuto && (!sampling_ || is_sample(crc)));
+  }
+  bool off() const { return mode_ == Naming::kOff; }
+  /// Only samples are named at present.
+  bool sampling() const { return sampling_; }
+
+  /// What an image can be compared with. Told when its first chunk is named.
+  void compare_with(bool named_all) { earlier_ = named_all ? Earlier::kAll : Earlier::kSamples; }
+  /// A named chunk was, or was not, in the pool already. Nothing is concluded from the first image
+  /// of a series.
+  void judge(std::uint32_t crc, std::uint32_t bytes, bool found);
+  /// An image was committed: the next one can be compared with it. `named_all`: each of its chunks
+  /// was named.
+  void committed(bool named_all) { compare_with(named_all); }
+
+ private:
+  enum class Earlier : std::uint8_t { kNothing, kSamples, kAll };
+  static bool is_sample(std::uint32_t crc) { return crc % kSampledOneOf == 0; }
+
+  const Naming mode_;
+  const std::uint64_t judged_max_;
+  Earlier earlier_ = Earlier::kNothing;
+  bool sampling_ = false;
+  std::uint64_t judged_ = 0;  ///< bytes of the image that what was looked at stands for
+  std::uint64_t found_ = 0;
+};
+
+}  // namespace stdchk::client
