@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "core/limits.h"
 #include "tests/conformance/cheat.h"
 #include "transport/factory.h"
 #include "transport/fault/fault.h"
@@ -44,6 +45,17 @@ Subject fabric(const char* kind, bool needs_device = false) {
           .needs_device = needs_device};
 }
 
+/// Every region longer than 2 MiB is registered in parts.
+Subject verbs_in_parts() {
+  return {.name = "verbs-parts",
+          .open =
+              [](Clock& clock) {
+                return transport::verbs::open_verbs(clock, "127.0.0.1", 0, 2 * limits::kMiB);
+              },
+          .processes = true,
+          .needs_device = true};
+}
+
 /// Writes are messages that the target's code copies, and the transport denies it.
 Subject cheat(std::string name, bool target_must_progress, std::vector<std::string> must_fail) {
   return {
@@ -68,6 +80,7 @@ const std::vector<Subject>& subjects() {
       fabric("ofi:tcp"),
       fabric("shm"),
       fabric("verbs", true),
+      verbs_in_parts(),
       // A new transport is one more entry here.
       cheat("cheat", false, {kProgress, kOneSided}),
       cheat("cheat-with-progress", true, {kOneSided}),

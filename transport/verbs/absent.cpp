@@ -3,7 +3,8 @@
 
 namespace stdchk::transport::verbs {
 
-Result<std::unique_ptr<Endpoint>> open_verbs(Clock&, const std::string&, std::uint16_t) {
+Result<std::unique_ptr<Endpoint>> open_verbs(Clock&, const std::string&, std::uint16_t,
+                                             std::uint64_t) {
   return fail(Code::kUnsupported,
               "verbs.open: built without libibverbs-dev and librdmacm-dev; install them and build");
 }

@@ -73,7 +73,7 @@ Connection::Request& Connection::add(ibv_wr_opcode opcode, const SendQueue::Entr
   return request;
 }
 
-void Connection::add_part(bool is_write, const Part& part, const RemoteKey& key,
+void Connection::add_part(bool is_write, const Part& part, std::uint64_t base, std::uint32_t key,
                           Operation* operation) {
   Request& request = add(is_write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
                          {.operation = operation, .started = endpoint.clock().now()});
@@ -81,16 +81,16 @@ void Connection::add_part(bool is_write, const Part& part, const RemoteKey& key,
     const LocalPiece& piece = part.pieces[i];
     request.pieces[i] = {.addr = reinterpret_cast<std::uint64_t>(piece.data),
                          .length = static_cast<std::uint32_t>(piece.length),
-                         .lkey = static_cast<const VerbsRegion*>(piece.region)->lkey()};
+                         .lkey = static_cast<const VerbsRegion*>(piece.region)->lkey(piece.data)};
   }
   request.work.num_sge = static_cast<int>(part.count);
-  request.work.wr.rdma.remote_addr = key.base + part.offset;
-  request.work.wr.rdma.rkey = static_cast<std::uint32_t>(key.key);
+  request.work.wr.rdma.remote_addr = base + part.offset;
+  request.work.wr.rdma.rkey = key;
   unproven_bytes_ += part.bytes;
   if (is_write) {
     if (part.bytes <= inline_bytes_) request.work.send_flags |= IBV_SEND_INLINE;
-    proof_key_ = static_cast<std::uint32_t>(key.key);
-    proof_address_ = key.base + part.offset;
+    proof_key_ = key;
+    proof_address_ = base + part.offset;
     if (unproven_bytes_ >= kUnprovenMax) add_proof();
   } else {
     proof_address_ = 0;  // a read is a proof of what was written before
@@ -119,17 +119,34 @@ Status Connection::transfer(bool is_write, std::span<const LocalPiece> pieces, c
                             std::uint64_t offset, Operation& operation) {
   STDCHK_ASSIGN([[maybe_unused]] const std::size_t bytes,
                 transfer_bytes(pieces, key, offset, endpoint.capabilities().rma_bytes_max));
-  if (key.key > 0xFFFFFFFF) return fail(Code::kInvalidArgument, "verbs.rma");
   if (state != State::kConnected) return fail(Code::kPeerLost, "verbs.rma");
-  split(pieces, offset, endpoint.device().part_bytes(),
-        is_write ? kPiecesMax : endpoint.device().read_pieces(), parts_);
-  // Each part may need a proof of its own, and so may what is in the chain.
-  if (queue.room() < 2 * parts_.size() + kKeptForMessages) {
-    return fail(Code::kWouldBlock, "verbs.rma");
+  PartLimits limits{.bytes = endpoint.device().part_bytes()};
+  if (!is_write) limits.pieces = endpoint.device().read_pieces();
+  const RegionTable* table = nullptr;
+  if (const auto told = static_cast<std::uint32_t>(key.key >> 32); told != 0) {
+    const auto found = tables_.find(told);
+    // A region that was not told, or a key that was made up.
+    if (found == tables_.end() || (key.key & 0xFFFFFFFF) != 0 ||
+        (key.length - 1) / found->second.part_bytes >= found->second.keys.size()) {
+      return fail(Code::kInvalidArgument, "verbs.rma");
+    }
+    table = &found->second;
+    limits.remote_bytes = table->part_bytes;
   }
+  pieces_.clear();
+  for (const LocalPiece& piece : pieces) {
+    cut_piece(piece, static_cast<const VerbsRegion*>(piece.region)->part_bytes(), pieces_);
+  }
+  split(pieces_, offset, limits, parts_);
+  // Each part may need a proof of its own, and so may what is in the chain.
+  const std::size_t needed = 2 * parts_.size() + kKeptForMessages;
+  if (needed > endpoint.device().send_depth()) return fail(Code::kTooLarge, "verbs.rma");
+  if (queue.room() < needed) return fail(Code::kWouldBlock, "verbs.rma");
   operation.started();
   for (const Part& part : parts_) {
-    add_part(is_write, part, key, &part == &parts_.back() ? &operation : nullptr);
+    const auto part_key = table == nullptr ? static_cast<std::uint32_t>(key.key)
+                                           : table->keys[part.offset / table->part_bytes];
+    add_part(is_write, part, key.base, part_key, &part == &parts_.back() ? &operation : nullptr);
   }
   return post_soon();
 }
@@ -175,7 +192,8 @@ Status Connection::send(ByteSpan message) {
   const bool at_once = waiting_.empty() && credits_ > 0 && queue.room() > kBuffersPerLink &&
                        message.size() <= kFragmentContentMax;
   if (at_once) {
-    STDCHK_TRY(add_fragment(message, static_cast<std::uint32_t>(message.size()), false));
+    STDCHK_TRY(
+        add_fragment(message, static_cast<std::uint32_t>(message.size()), FragmentKind::kMessage));
     return post_soon();
   }
   waiting_.push_back({std::vector<std::byte>(message.begin(), message.end())});
@@ -186,12 +204,20 @@ Status Connection::send(ByteSpan message) {
   return {};
 }
 
-Status Connection::add_fragment(ByteSpan content, std::uint32_t message_bytes, bool only_credits) {
+void Connection::tell_table(const RegionTable& table) {
+  waiting_.push_back({encode(table), FragmentKind::kRegionTable});
+  waiting_bytes_ += waiting_.back().bytes.size();
+  if (const Status status = send_waiting(); !status.has_value()) {
+    endpoint.fail_later(*this, status.error().code, status.error().where);
+  }
+}
+
+Status Connection::add_fragment(ByteSpan content, std::uint32_t message_bytes, FragmentKind kind) {
   STDCHK_ASSIGN(Buffer* const buffer, endpoint.device().take_buffer());
-  const FragmentHeader header{message_bytes, owed_, only_credits};
+  const FragmentHeader header{message_bytes, owed_, kind};
   peer_may_send_ = static_cast<std::uint16_t>(peer_may_send_ + owed_);
   owed_ = 0;
-  if (!only_credits) --credits_;
+  if (kind != FragmentKind::kOnlyCredits) --credits_;
   std::memcpy(buffer->data, &header, sizeof(header));
   if (!content.empty()) std::memcpy(buffer->data + sizeof(header), content.data(), content.size());
   Request& request = add(IBV_WR_SEND, {.buffer = buffer, .started = endpoint.clock().now()});
@@ -211,7 +237,7 @@ Status Connection::send_waiting() {
     const std::size_t left = message.bytes.size() - message.sent;
     const std::size_t length = std::min(left, kFragmentContentMax);
     STDCHK_TRY(add_fragment(ByteSpan(message.bytes).subspan(message.sent, length),
-                            static_cast<std::uint32_t>(message.bytes.size()), false));
+                            static_cast<std::uint32_t>(message.bytes.size()), message.kind));
     any = true;
     message.sent += length;
     if (message.sent < message.bytes.size()) continue;
@@ -257,25 +283,38 @@ void Connection::on_received(const ibv_wc& completion, const Buffer& buffer) {
     return endpoint.fail_later(*this, Code::kMalformed, "verbs.credits");
   }
   credits_ = static_cast<std::uint16_t>(credits_ + header.credits);
-  if (header.only_credits == 0) {
+  if (header.kind != FragmentKind::kOnlyCredits) {
     if (peer_may_send_ == 0) {
       return endpoint.fail_later(*this, Code::kMalformed, "verbs.credits");
     }
     --peer_may_send_;
     ++owed_;
-    const auto message = assembler_.add(header, bytes.subspan(sizeof(header)));
-    if (!message.has_value()) {
-      return endpoint.fail_later(*this, message.error().code, message.error().where);
+    const Status taken = on_content(header, bytes.subspan(sizeof(header)));
+    if (!taken.has_value()) {
+      return endpoint.fail_later(*this, taken.error().code, taken.error().where);
     }
-    if (message->has_value()) deliver(**message);
     if (state != State::kConnected) return;
   }
   Status status = send_waiting();
   if (status.has_value() && owed_ >= kCredits / 2 && queue.room() > 1) {
-    status = add_fragment({}, 0, true);
+    status = add_fragment({}, 0, FragmentKind::kOnlyCredits);
     if (status.has_value()) status = post_soon();
   }
   if (!status.has_value()) endpoint.fail_later(*this, status.error().code, status.error().where);
+}
+
+Status Connection::on_content(const FragmentHeader& header, ByteSpan content) {
+  if (header.kind == FragmentKind::kRegionTable) {
+    STDCHK_ASSIGN(RegionTable table, decode_region_table(content));
+    const std::uint32_t its_number = table.number;
+    tables_[its_number] = std::move(table);
+    endpoint.announce(*this);
+    return {};
+  }
+  if (header.kind != FragmentKind::kMessage) return fail(Code::kMalformed, "verbs.fragment");
+  STDCHK_ASSIGN(const auto message, assembler_.add(header, content));
+  if (message.has_value()) deliver(*message);
+  return {};
 }
 
 void Connection::deliver(ByteSpan message) {
@@ -313,6 +352,17 @@ void Connection::finish_transfers(Code code) {
     if (entry.buffer != nullptr) endpoint.device().give_buffer(*entry.buffer);
     if (entry.operation != nullptr) entry.operation->finish(fail(code, "verbs.rma"));
   }
+}
+
+VerbsRegion::~VerbsRegion() {
+  endpoint_.forget(*this);
+  deregister(parts_);
+}
+
+RegionTable VerbsRegion::table() const {
+  RegionTable table{number_, parts_.part_bytes, {}};
+  for (const ibv_mr* const each : parts_.mrs) table.keys.push_back(each->rkey);
+  return table;
 }
 
 VerbsLink::~VerbsLink() {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <vector>
 
 #include "transport/transport.h"
@@ -32,6 +33,9 @@ struct Connection {
   Connection(VerbsEndpoint& of, std::uint32_t number);
 
   Status send(ByteSpan message);
+  /// Goes ahead of what is sent later.
+  void tell_table(const RegionTable& table);
+  bool has_tables() const { return tables_.size() >= tables_expected; }
   Status transfer(bool is_write, std::span<const LocalPiece> pieces, const RemoteKey& key,
                   std::uint64_t offset, Operation& operation);
   /// Makes the queue pair of `id`.
@@ -59,6 +63,9 @@ struct Connection {
   Time moved{};  ///< when something ended last: a long queue is not late while it moves
   SendQueue queue;
   bool waits_for_flush = false;
+  bool is_accepted = false;
+  bool announced = false;             ///< to the user: it is up, and the peer's tables are there
+  std::uint32_t tables_expected = 0;  ///< of the peer
   bool peer_has_closed = false;
   std::uint8_t reads_as_target = 0;
   std::uint8_t reads_as_initiator = 0;
@@ -70,20 +77,25 @@ struct Connection {
   };
   struct Waiting {
     std::vector<std::byte> bytes;
+    FragmentKind kind = FragmentKind::kMessage;
     std::size_t sent = 0;
   };
   Request& add(ibv_wr_opcode opcode, const SendQueue::Entry& entry);
-  void add_part(bool is_write, const Part& part, const RemoteKey& key, Operation* operation);
+  void add_part(bool is_write, const Part& part, std::uint64_t base, std::uint32_t key,
+                Operation* operation);
   void add_proof();
   Status post_soon();
   /// Makes fragments of messages that wait, as far as credits go.
   Status send_waiting();
-  Status add_fragment(ByteSpan content, std::uint32_t message_bytes, bool only_credits);
+  Status add_fragment(ByteSpan content, std::uint32_t message_bytes, FragmentKind kind);
+  Status on_content(const FragmentHeader& header, ByteSpan content);
   void deliver(ByteSpan message);
 
   std::vector<Request> chain_;  ///< not posted yet
   std::vector<Part> parts_;     ///< kept for its memory
-  std::size_t posted_ = 0;      ///< entries of the queue that the device has
+  std::vector<LocalPiece> pieces_;
+  std::map<std::uint32_t, RegionTable> tables_;  ///< of the peer
+  std::size_t posted_ = 0;                       ///< entries of the queue that the device has
   std::size_t unproven_bytes_ = 0;
   std::uint32_t proof_key_ = 0;
   std::uint64_t proof_address_ = 0;
@@ -118,20 +130,33 @@ class VerbsLink final : public Link {
   Connection& connection_;
 };
 
-/// A VerbsRegion is memory registered with one device.
+/// A VerbsRegion is memory registered with one device, whole or in parts.
+///
+/// Owns: the registrations. Must be destroyed before its endpoint.
 class VerbsRegion final : public MemoryRegion {
  public:
-  VerbsRegion(ibv_mr* mr, MutableByteSpan memory) : mr_(mr), memory_(memory) {}
-  ~VerbsRegion() override { ::ibv_dereg_mr(mr_); }
+  /// `number`: of its table, when it has several parts.
+  VerbsRegion(VerbsEndpoint& endpoint, RegisteredParts parts, MutableByteSpan memory,
+              std::uint32_t number)
+      : endpoint_(endpoint), parts_(std::move(parts)), memory_(memory), number_(number) {}
+  ~VerbsRegion() override;
   MutableByteSpan bytes() const override { return memory_; }
   RemoteKey remote_key() const override {
-    return {mr_->rkey, reinterpret_cast<std::uint64_t>(memory_.data()), memory_.size()};
+    const std::uint64_t key = in_parts() ? std::uint64_t{number_} << 32 : parts_.mrs.front()->rkey;
+    return {key, reinterpret_cast<std::uint64_t>(memory_.data()), memory_.size()};
   }
-  std::uint32_t lkey() const { return mr_->lkey; }
+  bool in_parts() const { return parts_.mrs.size() > 1; }
+  std::uint64_t part_bytes() const { return parts_.part_bytes; }
+  std::uint32_t lkey(const std::byte* at) const {
+    return parts_.mrs[static_cast<std::uint64_t>(at - memory_.data()) / parts_.part_bytes]->lkey;
+  }
+  RegionTable table() const;
 
  private:
-  ibv_mr* mr_;
+  VerbsEndpoint& endpoint_;
+  RegisteredParts parts_;
   MutableByteSpan memory_;
+  std::uint32_t number_;
 };
 
 }  // namespace stdchk::transport::verbs

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <mutex>
+#include <thread>
 
 #include "core/limits.h"
 #include "core/log.h"
@@ -24,13 +26,20 @@ constexpr std::size_t kBuffersPerBlock = 64;
 constexpr int kEntriesPerRead = 32;
 constexpr std::uint8_t kReadsMax = 16;  ///< one-sided reads of one link that are under way at once
 
+/// Parts of a region are registered by several threads at once, which takes less time.
+constexpr std::uint64_t kRegionPartBytes = 8 * limits::kGiB;
+constexpr std::uint64_t kRegionAlignment = 64 * limits::kKiB;
+constexpr std::size_t kRegionThreadsMax = 8;
+
 constexpr int kRemoteAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> Device::open(ibv_context& context, std::uint8_t port) {
-  std::unique_ptr<Device> device(new Device(context));
+Result<std::unique_ptr<Device>> Device::open(ibv_context& context, std::uint8_t port,
+                                             std::uint64_t region_part_bytes) {
+  if (region_part_bytes == 0) region_part_bytes = kRegionPartBytes;
+  std::unique_ptr<Device> device(new Device(context, region_part_bytes));
   STDCHK_TRY(device->open(port));
   return device;
 }
@@ -41,7 +50,8 @@ Status Device::measure(std::uint8_t port_number) {
   ibv_port_attr port{};
   if (::ibv_query_port(&context_, port_number, &port) != 0)
     return fail_errno("verbs.open ibv_query_port");
-  region_bytes_max_ = device.max_mr_size;
+  region_part_bytes_ = std::min<std::uint64_t>(
+      region_part_bytes_, device.max_mr_size / kRegionAlignment * kRegionAlignment);
   queue_entries_ = std::min(static_cast<std::size_t>(device.max_cqe), kQueueEntriesMax);
   receives_max_ = std::min(static_cast<std::size_t>(device.max_srq_wr), queue_entries_);
   send_depth_ = std::min({static_cast<std::size_t>(device.max_qp_wr), kSendDepth, queue_entries_});
@@ -56,7 +66,7 @@ Status Device::measure(std::uint8_t port_number) {
   const bool enough = device.max_sge >= static_cast<int>(kPiecesMax) &&
                       part_bytes_ >= kFragmentBytes && reads_as_target_ > 0 &&
                       reads_as_initiator_ > 0 && send_depth_ >= 128 &&
-                      receives_max_ >= kSpareReceives + kBuffersPerLink;
+                      receives_max_ >= kSpareReceives + kBuffersPerLink && region_part_bytes_ > 0;
   if (!enough) return fail(Code::kUnsupported, "verbs.open: the device's limits are too small");
   return {};
 }
@@ -98,30 +108,68 @@ Result<ibv_cq*> Device::make_queue(std::size_t entries) {
   return queue;
 }
 
-Result<ibv_mr*> Device::register_memory(MutableByteSpan memory) {
-  if (memory.size() > region_bytes_max_) {
-    return fail(Code::kTooLarge,
-                "verbs.register: more than the device's max_mr_size (ibv_devinfo -v); lend less "
-                "memory per benefactor and start more of them, or use ofi:tcp");
+void deregister(RegisteredParts& parts) {
+  for (ibv_mr* const each : parts.mrs) {
+    if (each != nullptr) ::ibv_dereg_mr(each);
   }
-  constexpr const char* kWhere = "verbs.register";
-  STDCHK_TRY(locked_memory().check(memory.size(), kWhere));
+  parts.mrs.clear();
+}
+
+Result<ibv_mr*> Device::register_part(MutableByteSpan memory) const {
   ibv_mr* const mr = ::ibv_reg_mr(pd_, memory.data(), memory.size(), kRemoteAccess);
   if (mr != nullptr) return mr;
   // In a container CAP_IPC_LOCK may be held and not count.
   if (errno == ENOMEM && locked_memory().limit_bytes != ~std::uint64_t{0}) {
-    return fail(Code::kMemlock, kWhere, ENOMEM);
+    return fail(Code::kMemlock, "verbs.register", ENOMEM);
   }
   return fail_errno("verbs.register ibv_reg_mr");
 }
 
+Result<RegisteredParts> Device::register_memory(MutableByteSpan memory) {
+  STDCHK_TRY(locked_memory().check(memory.size(), "verbs.register"));
+  const std::size_t count = (memory.size() + region_part_bytes_ - 1) / region_part_bytes_;
+  if (count > kRegionPartsMax) {
+    return fail(Code::kTooLarge,
+                "verbs.register: too many times the device's max_mr_size (ibv_devinfo -v); lend "
+                "less memory per benefactor and start more of them, or use ofi:tcp");
+  }
+  RegisteredParts parts{std::vector<ibv_mr*>(count), region_part_bytes_};
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  Status status;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count; i = next++) {
+      const std::uint64_t at = i * region_part_bytes_;
+      const auto mr = register_part(
+          memory.subspan(at, std::min<std::uint64_t>(region_part_bytes_, memory.size() - at)));
+      const std::lock_guard lock(mutex);
+      if (mr.has_value()) {
+        parts.mrs[i] = *mr;
+      } else {
+        status = fail(mr.error());
+        next = count;
+      }
+    }
+  };
+  std::vector<std::thread> helpers;
+  const std::size_t threads =
+      std::min<std::size_t>({count, std::thread::hardware_concurrency(), kRegionThreadsMax});
+  for (std::size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
+  work();
+  for (std::thread& each : helpers) each.join();
+  if (status.has_value()) return parts;
+  deregister(parts);
+  return fail(status.error());
+}
+
 Status Device::add_buffers() {
   constexpr std::size_t kBytes = kBuffersPerBlock * kFragmentBytes;
+  STDCHK_TRY(locked_memory().check(kBytes, "verbs.buffers"));
   void* const memory =
       ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return fail_errno("verbs.buffers mmap");
   const MutableByteSpan bytes(static_cast<std::byte*>(memory), kBytes);
-  auto mr = register_memory(bytes);
+  auto mr = register_part(bytes);
   if (!mr.has_value()) {
     ::munmap(memory, kBytes);
     return fail(mr.error());

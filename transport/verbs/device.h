@@ -17,6 +17,13 @@ struct Buffer {
   std::uint32_t lkey = 0;
 };
 
+/// Memory that is registered in parts, all as long as `part_bytes` but the last.
+struct RegisteredParts {
+  std::vector<ibv_mr*> mrs;
+  std::uint64_t part_bytes = 0;
+};
+void deregister(RegisteredParts& parts);
+
 struct Completion {
   ibv_wc entry{};
   bool is_receive = false;  ///< an entry that failed does not tell by itself
@@ -31,7 +38,10 @@ struct Completion {
 ///   cannot hold more refuses the link.
 class Device {
  public:
-  static Result<std::unique_ptr<Device>> open(ibv_context& context, std::uint8_t port);
+  /// `region_part_bytes`: longest part of a region; 0: kRegionPartBytes. At most what the device
+  /// can.
+  static Result<std::unique_ptr<Device>> open(ibv_context& context, std::uint8_t port,
+                                              std::uint64_t region_part_bytes);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -47,8 +57,10 @@ class Device {
   std::uint8_t reads_as_target() const { return reads_as_target_; }
   std::uint8_t reads_as_initiator() const { return reads_as_initiator_; }
 
-  /// For remote access too. kMemlock and kTooLarge where the kernel would say less.
-  Result<ibv_mr*> register_memory(MutableByteSpan memory);
+  /// For remote access too, the parts in parallel. kMemlock and kTooLarge where the kernel would
+  /// say less.
+  Result<RegisteredParts> register_memory(MutableByteSpan memory);
+  std::uint64_t region_part_bytes() const { return region_part_bytes_; }
   Result<Buffer*> take_buffer();
   void give_buffer(Buffer& buffer) { idle_.push_back(&buffer); }
 
@@ -76,8 +88,10 @@ class Device {
     ibv_cq* queue;
     std::size_t links;
   };
-  explicit Device(ibv_context& context) : context_(context) {}
+  Device(ibv_context& context, std::uint64_t region_part_bytes)
+      : context_(context), region_part_bytes_(region_part_bytes) {}
   Status open(std::uint8_t port);
+  Result<ibv_mr*> register_part(MutableByteSpan memory) const;
   Status measure(std::uint8_t port_number);
   Result<ibv_cq*> make_queue(std::size_t entries);
   Status post_receives(std::size_t wanted);
@@ -90,7 +104,7 @@ class Device {
   ibv_cq* receive_queue_ = nullptr;
   ibv_srq* srq_ = nullptr;
   std::vector<SendQueueOfMany> send_queues_;
-  std::uint64_t region_bytes_max_ = 0;
+  std::uint64_t region_part_bytes_;
   std::size_t queue_entries_ = 0;
   std::size_t receives_max_ = 0;
   std::size_t send_depth_ = 0;

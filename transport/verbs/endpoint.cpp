@@ -50,7 +50,7 @@ Status VerbsEndpoint::open(const std::string& host, std::uint16_t port) {
   STDCHK_TRY(set_nonblocking(channel_->fd));
   STDCHK_TRY(find_device(host));
   set_port(local_, port);
-  STDCHK_ASSIGN(device_, Device::open(*holder_->verbs, holder_->port_num));
+  STDCHK_ASSIGN(device_, Device::open(*holder_->verbs, holder_->port_num, region_part_bytes_));
   STDCHK_TRY(set_nonblocking(device_->context().async_fd));
   STDCHK_ASSIGN(scratch_, device_->take_buffer());
   epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
@@ -58,15 +58,17 @@ Status VerbsEndpoint::open(const std::string& host, std::uint16_t port) {
   STDCHK_TRY(wake_by(channel_->fd));
   STDCHK_TRY(wake_by(device_->wake_fd()));
   STDCHK_TRY(wake_by(device_->context().async_fd));
-  capabilities_ = {
-      .name = "verbs",
-      .write_proof = WriteProof::kDelivered,
-      .fence = FenceKind::kImmediate,
-      .one_sided = true,
-      .target_must_progress = false,
-      .same_host_only = false,
-      .message_bytes_max = limits::kMessageBytesMax,
-      .rma_bytes_max = std::min<std::size_t>(kPartsMax * device_->part_bytes(), limits::kGiB)};
+  capabilities_ = {.name = "verbs",
+                   .write_proof = WriteProof::kDelivered,
+                   .fence = FenceKind::kImmediate,
+                   .one_sided = true,
+                   .target_must_progress = false,
+                   .same_host_only = false,
+                   .message_bytes_max = limits::kMessageBytesMax,
+                   .rma_bytes_max = std::min<std::uint64_t>(
+                       {kPartsMax * device_->part_bytes(), limits::kGiB,
+                        // a transfer may cross ends of parts on both sides
+                        (kPartsMax / 2 - 1) * device_->region_part_bytes()})};
   return {};
 }
 
@@ -194,8 +196,15 @@ Status VerbsEndpoint::request(Connection& connection, const sockaddr_storage& ta
 }
 
 Result<std::unique_ptr<MemoryRegion>> VerbsEndpoint::register_memory(MutableByteSpan memory) {
-  STDCHK_ASSIGN(ibv_mr* const mr, device_->register_memory(memory));
-  return std::make_unique<VerbsRegion>(mr, memory);
+  STDCHK_ASSIGN(RegisteredParts parts, device_->register_memory(memory));
+  auto region = std::make_unique<VerbsRegion>(*this, std::move(parts), memory, ++tables_made_);
+  if (region->in_parts()) {
+    regions_in_parts_.push_back(region.get());
+    for (const auto& [key, connection] : connections_) {
+      if (connection->state == State::kConnected) connection->tell_table(region->table());
+    }
+  }
+  return region;
 }
 
 void VerbsEndpoint::cut(Connection& connection) {
@@ -380,8 +389,12 @@ void VerbsEndpoint::on_event(const rdma_cm_event& event, ByteSpan private_data) 
       }
       return;
     case RDMA_CM_EVENT_ESTABLISHED:
-      if (connection->state == State::kConnecting && !greets(private_data)) {
-        return fail_later(*connection, Code::kRefused, "verbs.connect: another version");
+      if (connection->state == State::kConnecting) {
+        const auto peer = greeting_of(private_data);
+        if (!peer.has_value()) {
+          return fail_later(*connection, Code::kRefused, "verbs.connect: another version");
+        }
+        connection->tables_expected = peer->tables;
       }
       return on_up(*connection);
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
@@ -401,6 +414,12 @@ void VerbsEndpoint::on_event(const rdma_cm_event& event, ByteSpan private_data) 
   fail_later(*connection, Code::kPeerLost, ::rdma_event_str(event.event));
 }
 
+Greeting VerbsEndpoint::greeting() const {
+  Greeting mine;
+  mine.tables = static_cast<std::uint32_t>(regions_in_parts_.size());
+  return mine;
+}
+
 Status VerbsEndpoint::on_resolved(Connection& connection, rdma_cm_event_type event) {
   if (event == RDMA_CM_EVENT_ADDR_RESOLVED) {
     if (connection.id->verbs != &device_->context()) {
@@ -415,15 +434,16 @@ Status VerbsEndpoint::on_resolved(Connection& connection, rdma_cm_event_type eve
   STDCHK_TRY(connection.start());
   armed_ = false;  // it may have a completion queue that is new
   by_queue_pair_[connection.queue_pair_number] = &connection;
-  const Greeting greeting;
-  rdma_conn_param parameters = connection.parameters(greeting);
+  const Greeting mine = greeting();
+  rdma_conn_param parameters = connection.parameters(mine);
   if (::rdma_connect(connection.id, &parameters) == 0) return {};
   return fail(Code::kPeerLost, "verbs.connect rdma_connect", errno);
 }
 
 void VerbsEndpoint::on_request(const rdma_cm_event& event, ByteSpan private_data) {
+  const auto peer = greeting_of(private_data);
   const bool refused =
-      accept_handler_ == nullptr || !greets(private_data) || event.id->verbs != &device_->context();
+      accept_handler_ == nullptr || !peer.has_value() || event.id->verbs != &device_->context();
   Status status;
   if (refused) {
     ::rdma_reject(event.id, nullptr, 0);
@@ -434,6 +454,8 @@ void VerbsEndpoint::on_request(const rdma_cm_event& event, ByteSpan private_data
     connection.connect_by = clock_.now() + limits::kConnectDeadline;
     connection.id = event.id;
     connection.id->context = &connection;
+    connection.is_accepted = true;
+    connection.tables_expected = peer->tables;
     status = accept(connection, event);
     if (!status.has_value()) {
       ::rdma_reject(event.id, nullptr, 0);
@@ -452,8 +474,8 @@ Status VerbsEndpoint::accept(Connection& connection, const rdma_cm_event& event)
   STDCHK_TRY(connection.start());
   armed_ = false;
   by_queue_pair_[connection.queue_pair_number] = &connection;
-  const Greeting greeting;
-  rdma_conn_param parameters = connection.parameters(greeting);
+  const Greeting mine = greeting();
+  rdma_conn_param parameters = connection.parameters(mine);
   if (::rdma_accept(connection.id, &parameters) != 0) {
     return fail_errno("verbs.accept rdma_accept");
   }
@@ -464,7 +486,17 @@ void VerbsEndpoint::on_up(Connection& connection) {
   const State before = connection.state;
   if (before != State::kConnecting && before != State::kAccepting) return;
   connection.state = State::kConnected;
-  if (before == State::kAccepting) {
+  // Before anything that the user sends: a key is of no use without its table.
+  for (const VerbsRegion* const each : regions_in_parts_) connection.tell_table(each->table());
+  announce(connection);
+}
+
+void VerbsEndpoint::announce(Connection& connection) {
+  if (connection.announced || connection.state != State::kConnected || !connection.has_tables()) {
+    return;
+  }
+  connection.announced = true;
+  if (connection.is_accepted) {
     accept_handler_->on_accept(std::make_unique<VerbsLink>(connection));
   } else if (connection.link != nullptr) {
     connection.handler->on_connected(*connection.link);
@@ -511,6 +543,8 @@ bool VerbsEndpoint::check_deadlines() {
   for (const auto& [key, connection] : connections_) {
     if (connection->state == State::kConnecting || connection->state == State::kAccepting) {
       if (now >= connection->connect_by) late.push_back(connection.get());
+    } else if (connection->state == State::kConnected && !connection->announced) {
+      if (now >= connection->connect_by) late.push_back(connection.get());
     } else if (connection->state == State::kConnected && !connection->queue.empty()) {
       const Time since = std::max(connection->queue.oldest().started, connection->moved);
       if (now - since >= limits::kRmaDeadline) late.push_back(connection.get());
@@ -549,14 +583,15 @@ Duration VerbsEndpoint::sleep_max() const {
   const bool waits = std::any_of(connections_.begin(), connections_.end(), [](const auto& each) {
     const Connection& connection = *each.second;
     return connection.state == State::kConnecting || connection.state == State::kAccepting ||
-           (connection.state == State::kConnected && !connection.queue.empty());
+           (connection.state == State::kConnected &&
+            (!connection.announced || !connection.queue.empty()));
   });
   return waits ? kCheckInterval : Duration::max();
 }
 
 Result<std::unique_ptr<Endpoint>> open_verbs(Clock& clock, const std::string& host,
-                                             std::uint16_t port) {
-  auto endpoint = std::make_unique<VerbsEndpoint>(clock);
+                                             std::uint16_t port, std::uint64_t region_part_bytes) {
+  auto endpoint = std::make_unique<VerbsEndpoint>(clock, region_part_bytes);
   STDCHK_TRY(endpoint->open(host, port));
   return endpoint;
 }

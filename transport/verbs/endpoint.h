@@ -18,7 +18,8 @@ namespace stdchk::transport::verbs {
 /// Threads: the reactor's. librdmacm and libibverbs start none.
 class VerbsEndpoint final : public Endpoint {
  public:
-  explicit VerbsEndpoint(Clock& clock) : clock_(clock) {}
+  VerbsEndpoint(Clock& clock, std::uint64_t region_part_bytes)
+      : clock_(clock), region_part_bytes_(region_part_bytes) {}
   ~VerbsEndpoint() override;
   Status open(const std::string& host, std::uint16_t port);
 
@@ -38,6 +39,9 @@ class VerbsEndpoint final : public Endpoint {
   Clock& clock() { return clock_; }
   Device& device() { return *device_; }
   const Buffer& scratch() const { return *scratch_; }  ///< where proofs are read to
+  /// Tells the user of a connection that can be used from now on.
+  void announce(Connection& connection);
+  void forget(const VerbsRegion& region) { std::erase(regions_in_parts_, &region); }
   void fence(Connection& connection);
   void release(Connection& connection);
   /// Keeps what a connection leaves until the peer has answered its end: until then the kernel
@@ -57,6 +61,7 @@ class VerbsEndpoint final : public Endpoint {
   void on_event(const rdma_cm_event& event, ByteSpan private_data);
   void on_request(const rdma_cm_event& event, ByteSpan private_data);
   Status accept(Connection& connection, const rdma_cm_event& event);
+  Greeting greeting() const;
   Status on_resolved(Connection& connection, rdma_cm_event_type event);
   void on_up(Connection& connection);
   void read_device_events();
@@ -71,6 +76,7 @@ class VerbsEndpoint final : public Endpoint {
   void bury(Connection& connection);
 
   Clock& clock_;
+  const std::uint64_t region_part_bytes_;
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* holder_ = nullptr;  ///< keeps the device open
   rdma_cm_id* listener_ = nullptr;
@@ -80,6 +86,8 @@ class VerbsEndpoint final : public Endpoint {
   int epoll_fd_ = -1;
   AcceptHandler* accept_handler_ = nullptr;
   Capabilities capabilities_;
+  std::vector<const VerbsRegion*> regions_in_parts_;
+  std::uint32_t tables_made_ = 0;
   std::string address_;
   std::uint32_t connections_made_ = 0;
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;

@@ -22,21 +22,42 @@ inline constexpr std::uint16_t kBuffersPerLink = kCredits + 2;
 /// A Greeting is the private data of a connection request and of its answer.
 struct Greeting {
   std::uint32_t magic = 0x6B685453;
-  std::uint16_t version = 1;
+  std::uint16_t version = 2;
   std::uint16_t credits = kCredits;
   std::uint32_t fragment_bytes = kFragmentBytes;
+  std::uint32_t tables = 0;  ///< region tables that come first; each side has its own number
   bool operator==(const Greeting&) const = default;
 };
-/// Both sides must be equal. `bytes` may have padding behind.
-bool greets(ByteSpan bytes);
+/// The peer's, when it is of this version. `bytes` may have padding behind.
+std::optional<Greeting> greeting_of(ByteSpan bytes);
 
-/// A FragmentHeader begins each fragment of a message.
+enum class FragmentKind : std::uint16_t {
+  kMessage = 0,      ///< a part of a message
+  kOnlyCredits = 1,  ///< nothing else; it is not counted as a credit
+  kRegionTable = 2,
+};
+
+/// A FragmentHeader begins each fragment.
 struct FragmentHeader {
   std::uint32_t message_bytes = 0;  ///< of the whole message
   std::uint16_t credits = 0;        ///< fragments that the receiver may send more
-  std::uint16_t only_credits = 0;   ///< 1: no part of a message, and not counted as a credit
+  FragmentKind kind = FragmentKind::kMessage;
 };
 inline constexpr std::size_t kFragmentContentMax = kFragmentBytes - sizeof(FragmentHeader);
+
+/// A RegionTable tells the keys of a region that is registered in parts, before anyone can ask for
+/// the region: RemoteKey::key is then `number` * 2^32. It is one fragment.
+struct RegionTable {
+  std::uint32_t number = 0;
+  std::uint64_t part_bytes = 0;     ///< of each part but the last
+  std::vector<std::uint32_t> keys;  ///< of the parts, in order
+};
+inline constexpr std::size_t kRegionPartsMax = 4000;
+std::vector<std::byte> encode(const RegionTable& table);
+/// kMalformed: no peer of this version says that.
+Result<RegionTable> decode_region_table(ByteSpan bytes);
+static_assert(4 * sizeof(std::uint32_t) + kRegionPartsMax * sizeof(std::uint32_t) <=
+              kFragmentContentMax);
 
 /// An Assembler makes messages of fragments that arrive in order.
 ///

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <vector>
 
 #include "transport/transport.h"
@@ -15,9 +16,20 @@ struct Part {
   std::uint64_t offset = 0;  ///< in the remote region
 };
 
-/// Cuts a transfer into parts of at most `part_bytes` (the port's max_msg_sz) and `part_pieces`
-/// (the device's max_sge_rd) each, in order. Empty pieces are left out.
-void split(std::span<const LocalPiece> pieces, std::uint64_t offset, std::size_t part_bytes,
-           std::size_t part_pieces, std::vector<Part>& parts);
+/// What one work request can be.
+struct PartLimits {
+  std::size_t bytes = 0;            ///< the port's max_msg_sz
+  std::size_t pieces = kPiecesMax;  ///< the device's max_sge_rd
+  std::uint64_t remote_bytes =
+      ~std::uint64_t{0};  ///< no part crosses a multiple of this at the target
+};
+
+/// Cuts a transfer into parts, in order. Empty pieces are left out.
+void split(std::span<const LocalPiece> pieces, std::uint64_t offset, const PartLimits& limits,
+           std::vector<Part>& parts);
+
+/// Cuts pieces of regions that are registered in parts: none crosses a multiple of `region_bytes`
+/// of its region. Appends to `into`.
+void cut_piece(const LocalPiece& piece, std::uint64_t region_bytes, std::vector<LocalPiece>& into);
 
 }  // namespace stdchk::transport::verbs

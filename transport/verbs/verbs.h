@@ -13,9 +13,12 @@ namespace stdchk::transport::verbs {
 
 /// Opens "verbs" on the device that has the address `host`; a wildcard or loopback address means
 /// the first device with an address whose port is active. `port` 0: any free one, from listen() on.
+/// Regions are registered in parts of at most `region_part_bytes`, 0: of a size that suits the
+/// device.
 /// kUnsupported: this build has no libibverbs, or this host no such device, or its port is down.
 Result<std::unique_ptr<Endpoint>> open_verbs(Clock& clock, const std::string& host,
-                                             std::uint16_t port);
+                                             std::uint16_t port,
+                                             std::uint64_t region_part_bytes = 0);
 
 /// A Port is what is known of one port of a verbs device, for choosing and for `stdchk doctor`.
 struct Port {

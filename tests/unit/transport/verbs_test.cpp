@@ -1,5 +1,6 @@
 // What of the verbs transport needs no device, and what is said where there is none.
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <vector>
 
@@ -66,14 +67,14 @@ TEST_CASE("a transfer is cut into parts that the device takes, without a gap") {
   const std::array pieces{LocalPiece{memory.data(), 64, nullptr},
                           LocalPiece{memory.data() + 500, 0, nullptr}};
   std::vector<Part> parts;
-  split(pieces, 4096, 1000, 2, parts);
+  split(pieces, 4096, {.bytes = 1000}, parts);
   REQUIRE(parts.size() == 1);
   CHECK((parts[0].count == 1 && parts[0].bytes == 64 && parts[0].offset == 4096));
 
   const std::array two{LocalPiece{memory.data(), 64, nullptr},
                        LocalPiece{memory.data() + 100, 250, nullptr}};
   for (const std::size_t part_pieces : {1U, 2U}) {
-    split(two, 7, 100, part_pieces, parts);
+    split(two, 7, {.bytes = 100, .pieces = part_pieces}, parts);
     std::uint64_t offset = 7;
     std::vector<const std::byte*> moved;
     for (const Part& part : parts) {
@@ -91,6 +92,49 @@ TEST_CASE("a transfer is cut into parts that the device takes, without a gap") {
       CHECK(moved[i] == memory.data() + (i < 64 ? i : 100 + i - 64));
     }
   }
+}
+
+TEST_CASE("no part crosses an end of a part of a region, here or there") {
+  auto memory = bytes_of(1000);
+  Region region;
+  region.memory = memory;
+  std::vector<LocalPiece> pieces;
+  cut_piece({memory.data() + 90, 250, &region}, 100, pieces);  // ends at 100, 200 and 300
+  REQUIRE(pieces.size() == 4);
+  CHECK((pieces[0].length == 10 && pieces[1].length == 100 && pieces[3].length == 40));
+  std::vector<Part> parts;
+  split(pieces, 130, {.bytes = 1000, .remote_bytes = 128}, parts);  // ends at 256
+  std::uint64_t offset = 130;
+  const std::byte* local = memory.data() + 90;
+  for (const Part& part : parts) {
+    CHECK(part.offset == offset);
+    CHECK(part.offset / 128 == (part.offset + part.bytes - 1) / 128);
+    for (std::size_t i = 0; i < part.count; ++i) {
+      const auto from = static_cast<std::size_t>(part.pieces[i].data - memory.data());
+      CHECK(part.pieces[i].data == local);
+      CHECK(from / 100 == (from + part.pieces[i].length - 1) / 100);
+      local += part.pieces[i].length;
+    }
+    offset += part.bytes;
+  }
+  CHECK(offset == 380);
+  CHECK(local == memory.data() + 340);
+}
+
+TEST_CASE("a table of a region's parts comes through, and nothing else is taken for one") {
+  const RegionTable table{3, 1U << 20, {7, 9, 11}};
+  const auto bytes = encode(table);
+  const auto got = decode_region_table(bytes);
+  REQUIRE(got.has_value());
+  CHECK((got->number == 3 && got->part_bytes == 1U << 20 && got->keys == table.keys));
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    CHECK_FALSE(decode_region_table(ByteSpan(bytes).first(length)).has_value());
+  }
+  CHECK_FALSE(decode_region_table(encode({0, 1, {1}})).has_value());
+  CHECK_FALSE(decode_region_table(encode({1, 0, {1}})).has_value());
+  CHECK_FALSE(decode_region_table(encode({1, 1, {}})).has_value());
+  CHECK_FALSE(decode_region_table(encode({1, 1, std::vector<std::uint32_t>(kRegionPartsMax + 1)}))
+                  .has_value());
 }
 
 TEST_CASE("one completion ends all entries before it") {
@@ -144,16 +188,17 @@ TEST_CASE("fragments that no peer of this version sends are refused") {
 }
 
 TEST_CASE("only a peer of the same version is greeted, with padding or without") {
-  const Greeting mine;
+  Greeting mine;
+  mine.tables = 3;
   std::vector<std::byte> bytes(56);
   std::memcpy(bytes.data(), &mine, sizeof(mine));
-  CHECK(greets(bytes));
-  CHECK(greets(ByteSpan(bytes).first(sizeof(mine))));
-  CHECK_FALSE(greets(ByteSpan(bytes).first(sizeof(mine) - 1)));
-  for (std::size_t i = 0; i < sizeof(mine); ++i) {
+  CHECK(greeting_of(bytes) == mine);
+  CHECK(greeting_of(ByteSpan(bytes).first(sizeof(mine))) == mine);
+  CHECK_FALSE(greeting_of(ByteSpan(bytes).first(sizeof(mine) - 1)).has_value());
+  for (std::size_t i = 0; i < offsetof(Greeting, tables); ++i) {
     auto other = bytes;
     other[i] ^= std::byte{1};
-    CHECK_FALSE(greets(other));
+    CHECK_FALSE(greeting_of(other).has_value());
   }
 }
 
