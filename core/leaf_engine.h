@@ -18,8 +18,8 @@ class LeafEngine {
  public:
   virtual ~LeafEngine() = default;
   virtual std::string_view name() const = 0;
-  /// Digest i is that of leaf i of `content`; there are as many digests as leaves.
-  virtual void digest(ByteSpan content, std::span<Sha256Digest> digests) = 0;
+  /// Digest i is that of leaf i; there are as many digests as leaves.
+  virtual void digest(std::span<const ByteSpan> leaves, std::span<Sha256Digest> digests) = 0;
 };
 
 /// One leaf after the other with OpenSSL: runs everywhere.

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <memory>
+#include <vector>
 
 #include "core/assert.h"
 #include "core/leaf_engine.h"
@@ -44,14 +46,11 @@ class Sha256 {
 class OpensslEngine final : public LeafEngine {
  public:
   std::string_view name() const override { return "sha256 openssl"; }
-  void digest(ByteSpan content, std::span<Sha256Digest> digests) override {
-    for (Sha256Digest& digest : digests) {
-      const ByteSpan leaf =
-          content.first(std::min<std::size_t>(limits::kNameLeafBytes, content.size()));
+  void digest(std::span<const ByteSpan> leaves, std::span<Sha256Digest> digests) override {
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
       sha_.start();
-      sha_.add(leaf);
-      sha_.finish(digest.data());
-      content = content.subspan(leaf.size());
+      sha_.add(leaves[i]);
+      sha_.finish(digests[i].data());
     }
   }
 
@@ -62,25 +61,61 @@ class OpensslEngine final : public LeafEngine {
 constexpr char kDomain[] = "stdchk.chunk.v1";
 static_assert(sizeof(kDomain) == 16);  // with the NUL
 
-constexpr std::size_t kGroupLeaves = 256;  ///< handed to the engine at once
+/// A Leaves is the leaves of some chunks, one after the other, and their digests.
+class Leaves {
+ public:
+  void clear() {
+    leaves_.clear();
+    seams_.clear();
+  }
 
-ChunkName name_with(LeafEngine& engine, Sha256& root, ByteSpan content) {
+  /// A leaf that lies in both pieces is copied into one.
+  void add(const ChunkPieces& chunk) {
+    constexpr std::size_t kLeaf = limits::kNameLeafBytes;
+    ByteSpan first = chunk[0];
+    ByteSpan second = chunk[1];
+    for (; first.size() >= kLeaf; first = first.subspan(kLeaf))
+      leaves_.push_back(first.first(kLeaf));
+    if (!first.empty()) {
+      const ByteSpan rest = second.first(std::min(second.size(), kLeaf - first.size()));
+      second = second.subspan(rest.size());
+      leaves_.push_back(rest.empty() ? first : joined(first, rest));
+    }
+    for (; !second.empty(); second = second.subspan(leaves_.back().size())) {
+      leaves_.push_back(second.first(std::min(second.size(), kLeaf)));
+    }
+  }
+
+  std::span<const Sha256Digest> digest(LeafEngine& engine) {
+    digests_.resize(leaves_.size());
+    engine.digest(leaves_, digests_);
+    return digests_;
+  }
+
+ private:
+  ByteSpan joined(ByteSpan first, ByteSpan second) {
+    std::vector<std::byte>& seam = seams_.emplace_back();
+    seam.reserve(first.size() + second.size());
+    seam.assign(first.begin(), first.end());
+    seam.insert(seam.end(), second.begin(), second.end());
+    return seam;
+  }
+
+  std::vector<ByteSpan> leaves_;
+  std::vector<Sha256Digest> digests_;
+  std::deque<std::vector<std::byte>> seams_;
+};
+
+ChunkName name_of(Sha256& root, const ChunkPieces& chunk, std::span<const Sha256Digest> leaves) {
+  const std::size_t size = chunk[0].size() + chunk[1].size();
   std::array<std::byte, 8> length;
   for (std::size_t i = 0; i < length.size(); ++i) {
-    length[i] = static_cast<std::byte>(content.size() >> (8 * i) & 0xFF);
+    length[i] = static_cast<std::byte>(size >> (8 * i) & 0xFF);
   }
   root.start();
   root.add(std::as_bytes(std::span(kDomain)));
   root.add(length);
-  std::array<Sha256Digest, kGroupLeaves> digests;
-  while (!content.empty()) {
-    const auto group =
-        content.first(std::min<std::size_t>(kGroupLeaves * limits::kNameLeafBytes, content.size()));
-    const std::size_t leaves = (group.size() + limits::kNameLeafBytes - 1) / limits::kNameLeafBytes;
-    engine.digest(group, std::span(digests).first(leaves));
-    root.add(std::as_bytes(std::span(digests).first(leaves)));
-    content = content.subspan(group.size());
-  }
+  root.add(std::as_bytes(leaves));
   ChunkName name;
   root.finish(name.bytes.data());
   return name;
@@ -91,26 +126,53 @@ ChunkName name_with(LeafEngine& engine, Sha256& root, ByteSpan content) {
 std::unique_ptr<LeafEngine> make_openssl_engine() { return std::make_unique<OpensslEngine>(); }
 
 struct Namer::Engine {
+  explicit Engine(std::unique_ptr<LeafEngine> engine) : leaf_engine(std::move(engine)) {}
+
+  void name(std::span<const ChunkPieces> chunks, std::span<ChunkName> names) {
+    leaves.clear();
+    for (const ChunkPieces& chunk : chunks) leaves.add(chunk);
+    std::span<const Sha256Digest> digests = leaves.digest(*leaf_engine);
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      const std::size_t size = chunks[i][0].size() + chunks[i][1].size();
+      const std::size_t count = (size + limits::kNameLeafBytes - 1) / limits::kNameLeafBytes;
+      names[i] = name_of(root, chunks[i], digests.first(count));
+      digests = digests.subspan(count);
+    }
+  }
+
   Sha256 root;
-  std::unique_ptr<LeafEngine> leaves;
+  std::unique_ptr<LeafEngine> leaf_engine;
+  Leaves leaves;
 };
 
-Namer::Namer() : engine_(new Engine) {
-  engine_->leaves = make_multibuffer_engine();
-  if (engine_->leaves == nullptr) engine_->leaves = make_openssl_engine();
+Namer::Namer() {
+  auto fast = make_multibuffer_engine();
+  engine_ = new Engine(fast != nullptr ? std::move(fast) : make_openssl_engine());
 }
 Namer::~Namer() { delete engine_; }
 
 ChunkName Namer::name(ByteSpan content) {
-  return name_with(*engine_->leaves, engine_->root, content);
+  const ChunkPieces chunk = {content, ByteSpan()};
+  ChunkName name;
+  engine_->name({&chunk, 1}, {&name, 1});
+  return name;
 }
 
-std::string_view Namer::engine() const { return engine_->leaves->name(); }
+void Namer::name(std::span<const ChunkPieces> chunks, std::span<ChunkName> names) {
+  STDCHK_ASSERT(chunks.size() == names.size());
+  engine_->name(chunks, names);
+}
+
+std::string_view Namer::engine() const { return engine_->leaf_engine->name(); }
 
 ChunkName name_chunk(ByteSpan content) {
   thread_local Sha256 root;
-  thread_local OpensslEngine leaves;
-  return name_with(leaves, root, content);
+  thread_local OpensslEngine engine;
+  thread_local Leaves leaves;
+  const ChunkPieces chunk = {content, ByteSpan()};
+  leaves.clear();
+  leaves.add(chunk);
+  return name_of(root, chunk, leaves.digest(engine));
 }
 
 std::string to_hex(const ChunkName& name) {

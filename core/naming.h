@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -16,6 +18,9 @@ namespace stdchk {
 /// The same on every engine; see docs/decisions for the choice. Threads: any.
 ChunkName name_chunk(ByteSpan content);
 
+/// The content of a chunk in two pieces, the second behind the first; either may be empty.
+using ChunkPieces = std::array<ByteSpan, 2>;
+
 /// A Namer computes names with buffers of its own, several leaves at once where the processor can.
 ///
 /// Threads: one at a time for each Namer.
@@ -26,6 +31,9 @@ class Namer {
   Namer(const Namer&) = delete;
   Namer& operator=(const Namer&) = delete;
   ChunkName name(ByteSpan content);
+  /// Name i is that of chunk i. The leaves of all of them are hashed side by side, so several short
+  /// chunks cost no more than a long one.
+  void name(std::span<const ChunkPieces> chunks, std::span<ChunkName> names);
   /// "sha256-mb avx512" or "sha256 openssl": what does the work here.
   std::string_view engine() const;
 

@@ -4,9 +4,6 @@
 
 #include <intel-ipsec-mb.h>
 
-#include <algorithm>
-
-#include "core/limits.h"
 #include "core/log.h"
 
 namespace stdchk {
@@ -28,38 +25,36 @@ class MultibufferEngine final : public LeafEngine {
 
   std::string_view name() const override { return usable_ ? name_ : openssl_->name(); }
 
-  void digest(ByteSpan content, std::span<Sha256Digest> digests) override {
+  void digest(std::span<const ByteSpan> leaves, std::span<Sha256Digest> digests) override {
     // A few leaves leave most lanes empty: one stream with the processor's SHA instructions is
     // faster.
-    if (!usable_ || digests.size() < kLeavesMin || !digest_in_lanes(content, digests)) {
-      openssl_->digest(content, digests);
+    if (!usable_ || leaves.size() < kLeavesMin || !digest_in_lanes(leaves, digests)) {
+      openssl_->digest(leaves, digests);
     }
   }
 
  private:
   static constexpr std::size_t kLeavesMin = 6;
 
-  bool digest_in_lanes(ByteSpan content, std::span<Sha256Digest> digests) {
+  bool digest_in_lanes(std::span<const ByteSpan> leaves, std::span<Sha256Digest> digests) {
     std::size_t done = 0;
     const auto finish = [&](const IMB_JOB* job) {
       if (job != nullptr && job->status == IMB_STATUS_COMPLETED) ++done;
     };
-    for (Sha256Digest& digest : digests) {
-      const ByteSpan leaf =
-          content.first(std::min<std::size_t>(limits::kNameLeafBytes, content.size()));
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      const ByteSpan leaf = leaves[i];
       IMB_JOB* job = IMB_GET_NEXT_JOB(manager_.get());
       job->src = reinterpret_cast<const std::uint8_t*>(leaf.data());
       job->hash_start_src_offset_in_bytes = 0;
       job->msg_len_to_hash_in_bytes = leaf.size();
-      job->auth_tag_output = reinterpret_cast<std::uint8_t*>(digest.data());
-      job->auth_tag_output_len_in_bytes = digest.size();
+      job->auth_tag_output = reinterpret_cast<std::uint8_t*>(digests[i].data());
+      job->auth_tag_output_len_in_bytes = digests[i].size();
       job->hash_alg = IMB_AUTH_SHA_256;
       job->cipher_mode = IMB_CIPHER_NULL;
       job->cipher_direction = IMB_DIR_ENCRYPT;
       job->chain_order = IMB_ORDER_HASH_CIPHER;
       finish(IMB_SUBMIT_JOB_NOCHECK(manager_.get()));
       while (const IMB_JOB* completed = IMB_GET_COMPLETED_JOB(manager_.get())) finish(completed);
-      content = content.subspan(leaf.size());
     }
     while (const IMB_JOB* flushed = IMB_FLUSH_JOB(manager_.get())) finish(flushed);
     if (done == digests.size()) return true;

@@ -1,5 +1,6 @@
 #include "core/naming.h"
 
+#include <deque>
 #include <vector>
 
 #include "core/clock.h"
@@ -49,6 +50,29 @@ TEST_CASE("every engine gives the same name") {
     const ByteSpan content = ByteSpan(bytes).subspan(prng.below(64), size);
     INFO("size " << size);
     CHECK(namer.name(content) == name_chunk(content));
+  }
+}
+
+TEST_CASE("chunks in two pieces, and several at once, get the names that they get alone") {
+  Namer namer;
+  Prng prng(8);
+  std::vector<std::byte> bytes(4 * limits::kMiB);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(prng.next() >> 56);
+  for (int round = 0; round < 40; ++round) {
+    std::vector<ChunkPieces> chunks;
+    std::vector<ChunkName> expected;
+    std::deque<std::vector<std::byte>> apart;  // so that the pieces are not side by side
+    for (std::uint64_t left = prng.below(9); left > 0; --left) {
+      const ByteSpan content =
+          ByteSpan(bytes).subspan(prng.below(limits::kMiB), prng.below(200000));
+      const std::size_t at = prng.chance(1, 3) ? 0 : prng.below(content.size() + 1);
+      const ByteSpan rest = content.subspan(at);
+      chunks.push_back({content.first(at), apart.emplace_back(rest.begin(), rest.end())});
+      expected.push_back(name_chunk(content));
+    }
+    std::vector<ChunkName> names(chunks.size());
+    namer.name(chunks, names);
+    CHECK(names == expected);
   }
 }
 

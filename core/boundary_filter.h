@@ -1,0 +1,65 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+/// The inside of core/chunker.h: the filter that few positions pass, in each width.
+namespace stdchk::boundary {
+
+/// Bytes before a position that its filter reads.
+inline constexpr std::size_t kReach = 22;
+/// How far apart the bytes are that are combined: not a multiple of the size of a number, so that
+/// bytes of different places in neighbouring numbers come together.
+inline constexpr std::ptrdiff_t kStride = 9;
+
+// Odd, so that each bit of the window can change the sum; as 16-bit signed numbers because
+// vpmaddwd multiplies those, which is the same modulo 2^16.
+inline constexpr std::int16_t kFactors[2] = {0x6A4F, static_cast<std::int16_t>(0xA2C5)};
+inline constexpr std::uint16_t kOffset = 0x9E37;
+inline constexpr std::uint16_t kPass = 32;  ///< of 2^16
+
+template <class T>
+T load(const std::byte* at) {
+  static_assert(std::endian::native == std::endian::little);
+  T value;
+  std::memcpy(&value, at, sizeof(value));
+  return value;
+}
+
+/// The filter at one position; `end` is the first byte behind the window.
+inline bool passes(const std::byte* end) {
+  const std::byte* const at = end - 4;
+  const std::uint32_t word = load<std::uint32_t>(at) ^ load<std::uint32_t>(at - kStride) ^
+                             load<std::uint32_t>(at - 2 * kStride);
+  const std::uint32_t sum = kOffset + (word & 0xFFFF) * static_cast<std::uint16_t>(kFactors[0]) +
+                            (word >> 16) * static_cast<std::uint16_t>(kFactors[1]);
+  return static_cast<std::uint16_t>(sum) < kPass;
+}
+
+/// All bits of the window's 32 bytes in 64: products with odd numbers (from the digits of pi),
+/// folded.
+inline std::uint64_t mix(const std::byte* end) {
+  std::uint64_t sum = load<std::uint64_t>(end - 32) * 0x243F6A8885A308D3;
+  sum = std::rotl(sum, 29) ^ load<std::uint64_t>(end - 24) * 0x13198A2E03707345;
+  sum = std::rotl(sum, 29) ^ load<std::uint64_t>(end - 16) * 0xA4093822299F31D1;
+  sum = std::rotl(sum, 29) ^ load<std::uint64_t>(end - 8) * 0x082EFA98EC4E6C89;
+  sum ^= sum >> 32;
+  return sum * 0x452821E638D01377;
+}
+
+/// The first position in [from, to) that passes the filter and whose mix is below `below`; else the
+/// first position that was not looked at, less than one step before `to`.
+struct Seen {
+  std::size_t position = 0;
+  bool found = false;
+};
+using Search = Seen (*)(const std::byte* bytes, std::size_t from, std::size_t to,
+                        std::uint64_t below);
+Seen search_avx2(const std::byte* bytes, std::size_t from, std::size_t to, std::uint64_t below);
+Seen search_avx512(const std::byte* bytes, std::size_t from, std::size_t to, std::uint64_t below);
+inline constexpr std::size_t kStepAvx2 = 32;
+inline constexpr std::size_t kStepAvx512 = 64;
+
+}  // namespace stdchk::boundary
