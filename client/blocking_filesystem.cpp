@@ -65,6 +65,7 @@ BlockingFilesystem::BlockingFilesystem(const Options& options, Clock& clock, Par
   config.window_bytes = options.window_bytes;
   config.cache_bytes = options.cache_bytes;
   config.naming = options.naming;
+  config.content_cuts = options.content_cuts;
   config.chunk_bytes = options.chunk_bytes;
   engine_ = std::make_unique<Engine>(*reactor_, *parts_.control, std::move(data), *executor_,
                                      std::move(config));

@@ -124,6 +124,7 @@ void stdchk_options_init(struct stdchk_options* options) {
   std::memset(options, 0, sizeof(*options));
   options->size = sizeof(*options);
   options->naming = -1;
+  options->content_cuts = -1;
 }
 
 stdchk_pool* stdchk_connect(const struct stdchk_options* given) {
@@ -154,6 +155,7 @@ stdchk_pool* stdchk_connect(const struct stdchk_options* given) {
                 : options.naming == 1 ? stdchk::Naming::kOn
                                       : stdchk::Naming::kAuto;
   }
+  if (options.content_cuts >= 0) to.content_cuts = options.content_cuts != 0;
   if (options.close_early != 0) to.close_mode = stdchk::client::CloseMode::kEarly;
   auto filesystem = stdchk::client::Filesystem::connect(to);
   if (!filesystem.has_value()) {

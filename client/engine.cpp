@@ -94,6 +94,7 @@ void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
       pool_ = reply.config;
       if (config_.chunk_bytes != 0) pool_.chunk_bytes = config_.chunk_bytes;
       if (config_.naming.has_value()) pool_.naming = *config_.naming;
+      if (config_.content_cuts.has_value()) pool_.content_cuts = *config_.content_cuts;
     }
     if (!same) {
       metadata_.forget_all();
@@ -272,13 +273,13 @@ void Engine::on_opened(const std::shared_ptr<Opening>& opening, bool truncate,
 
 void Engine::relieve_window() {
   if (window_->free_count() > 0) return;
-  Slot* oldest = window_->oldest_filling();
+  Slot* oldest = window_->oldest_waiting();
   if (oldest == nullptr) return;
   // Slots on their way to a benefactor are free soon; sealing costs a chunk of its own.
-  if (window_->filling_count() * 2 < window_->slot_count() && window_->busy_count() > 0) return;
+  if (window_->waiting_count() * 2 < window_->slot_count() && window_->busy_count() > 0) return;
   const auto owner = sessions_by_id_.find(SessionId{oldest->owner});
   STDCHK_ASSERT(owner != sessions_by_id_.end());
-  owner->second->seal_for_pressure(*oldest);
+  owner->second->give_up_waiting(*oldest);
 }
 
 void Engine::committed(const msg::Commit::Reply& reply) {
@@ -344,32 +345,46 @@ void Engine::pump() {
   for (Work::Call& one : calls) {
     manager_.call(std::move(one.request), limits::kCallDeadline, std::move(one.done));
   }
-  for (OutChunkPtr& chunk : work.hash) hash_later(std::move(chunk));
+  for (Work::Search& search : work.search) search_later(std::move(search));
+  for (auto& chunks : work.hash) hash_later(std::move(chunks));
   for (auto& one : executor_work) executor_.run(std::move(one));
 }
 
-void Engine::hash_later(OutChunkPtr chunk) {
-  executor_.run([this, chunk = std::move(chunk)]() mutable {
-    checksum(*chunk);
-    Lock lock(shared_.mutex);
-    const SessionPtr session = chunk->session;
-    if (session->wants_name(*chunk)) {
-      lock.unlock();
-      name(*chunk);
-      lock.lock();
-    }
-    session->hashed(chunk);
-    chunk.reset();
+void Engine::search_later(Work::Search search) {
+  executor_.run([this, search = std::move(search)]() mutable {
+    search.scan->find(search.session->boundaries());
+    const Lock lock(shared_.mutex);
+    search.session->scanned(*search.scan);
+    search = {};
   });
 }
 
-void Engine::checksum(OutChunk& chunk) const {
+void Engine::hash_later(std::vector<OutChunkPtr> chunks) {
+  executor_.run([this, chunks = std::move(chunks)]() mutable {
+    for (const OutChunkPtr& chunk : chunks) checksum(*chunk);
+    Lock lock(shared_.mutex);
+    const SessionPtr session = chunks.front()->session;
+    std::vector<OutChunkPtr> to_name;
+    for (const OutChunkPtr& chunk : chunks) {
+      if (session->wants_name(*chunk)) to_name.push_back(chunk);
+    }
+    lock.unlock();
+    if (!to_name.empty()) name(to_name);
+    lock.lock();
+    for (const OutChunkPtr& chunk : chunks) session->hashed(chunk);
+    to_name.clear();
+    chunks.clear();
+  });
+}
+
+void Engine::checksum(OutChunk& chunk) {
   if (chunk.has_crc) return;
-  chunk.chunk.crc = crc32c(0, chunk.content());
+  const ChunkPieces content = chunk.content();
+  chunk.chunk.crc = crc32c(crc32c(0, content[0]), content[1]);
   chunk.has_crc = true;
 }
 
-void Engine::name(OutChunk& chunk) {
+void Engine::name(std::span<const OutChunkPtr> chunks) {
   std::unique_ptr<Namer> namer;
   {
     const Lock lock(shared_.mutex);
@@ -379,7 +394,11 @@ void Engine::name(OutChunk& chunk) {
     }
   }
   if (namer == nullptr) namer = std::make_unique<Namer>();
-  chunk.chunk.name = namer->name(chunk.content());
+  std::vector<ChunkPieces> contents;
+  for (const OutChunkPtr& chunk : chunks) contents.push_back(chunk->content());
+  std::vector<ChunkName> names(chunks.size());
+  namer->name(contents, names);
+  for (std::size_t i = 0; i < chunks.size(); ++i) chunks[i]->chunk.name = names[i];
   const Lock lock(shared_.mutex);
   namers_.push_back(std::move(namer));
 }

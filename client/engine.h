@@ -46,10 +46,11 @@ class Engine final : private SessionHost, private ManagerListener {
     std::string host_token;
     std::string host_name;
     std::int64_t pid = 0;
-    std::uint64_t window_bytes = 0;  ///< 0: limits::kWindowBytesDefault
-    std::uint64_t cache_bytes = 0;   ///< 0: a quarter of the window
-    std::optional<Naming> naming;    ///< unset: the pool's
-    std::uint32_t chunk_bytes = 0;   ///< 0: the pool's
+    std::uint64_t window_bytes = 0;    ///< 0: limits::kWindowBytesDefault
+    std::uint64_t cache_bytes = 0;     ///< 0: a quarter of the window
+    std::optional<Naming> naming;      ///< unset: the pool's
+    std::optional<bool> content_cuts;  ///< unset: the pool's
+    std::uint32_t chunk_bytes = 0;     ///< 0: the pool's
     std::uint64_t naming_judged_bytes = SeriesNaming::kJudgedBytes;
   };
   Engine(Reactor& reactor, transport::Endpoint& control, std::vector<transport::Endpoint*> data,
@@ -70,7 +71,7 @@ class Engine final : private SessionHost, private ManagerListener {
   // ---- any thread, without the lock
   Shared& shared() override { return shared_; }
   /// The CRC of a chunk, into it.
-  void checksum(OutChunk& chunk) const;
+  static void checksum(OutChunk& chunk);
 
   // ---- any thread, lock held
   const CompletionPtr& ready() const { return ready_; }
@@ -81,6 +82,7 @@ class Engine final : private SessionHost, private ManagerListener {
   Reader& reader() { return *reader_; }
   Window& window() override { return *window_; }
   Clock& clock() override { return reactor_.clock(); }
+  bool content_cuts() const override { return pool_.content_cuts; }
   bool manager_lost() const { return !manager_up_; }
   Error manager_error() const { return manager_error_; }
   ClientId client() const override { return client_; }
@@ -120,8 +122,9 @@ class Engine final : private SessionHost, private ManagerListener {
                  std::shared_ptr<SeriesNaming> naming, rpc::Answer answer);
   void wake();
   void pump();
-  void hash_later(OutChunkPtr chunk);
-  void name(OutChunk& chunk);
+  void search_later(Work::Search search);
+  void hash_later(std::vector<OutChunkPtr> chunks);
+  void name(std::span<const OutChunkPtr> chunks);
   std::shared_ptr<SeriesNaming> series_of(const msg::OpenSession& request);
   void watch_manager();
 

@@ -26,8 +26,9 @@ struct Options {
   std::uint64_t window_bytes = 0;  ///< 0: limits::kWindowBytesDefault
   std::uint64_t cache_bytes = 0;   ///< chunks read ahead or lately read; 0: a quarter of the window
   std::optional<Naming> naming;    ///< unset: the pool's
-  std::uint32_t chunk_bytes = 0;   ///< 0: the pool's
-  std::uint32_t hash_threads = 0;  ///< 0: chosen by the number of processors
+  std::optional<bool> content_cuts;  ///< chunks end where their content says; unset: the pool's
+  std::uint32_t chunk_bytes = 0;     ///< 0: the pool's
+  std::uint32_t hash_threads = 0;    ///< 0: chosen by the number of processors
   CloseMode close_mode = CloseMode::kStored;
 };
 

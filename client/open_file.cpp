@@ -96,9 +96,11 @@ Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t lengt
                               } else if (piece->slot != nullptr) {
                                 run.slot = piece->slot;
                                 run.slot_offset = piece->offset;
-                              } else if (piece->chunk->slot != nullptr) {
-                                run.slot = piece->chunk->slot;
-                                run.slot_offset = piece->chunk->slot_offset + piece->offset;
+                              } else if (piece->chunk->in_window()) {
+                                const Segment segment = piece->chunk->from(piece->offset);
+                                run.slot = segment.slot;
+                                run.slot_offset = segment.offset;
+                                run.length = std::min<std::uint64_t>(run_length, segment.length);
                               } else {
                                 run.in_chunk = true;
                                 run.chunk_offset = piece->offset;
@@ -172,7 +174,9 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   // Never more than half the cache is on its way for one reader.
   const std::uint64_t limit = offset + reader.ahead_max() * chunk;
   std::size_t at = map->find(from);
-  for (; at < map->map.slices.size(); ++at) {
+  // Short chunks take a buffer each, too.
+  const std::size_t last = map->find(offset) + reader.ahead_max();
+  for (; at < std::min(map->map.slices.size(), last + 1); ++at) {
     const Slice& slice = map->map.slices[at];
     if (slice.file_offset >= until || slice.file_offset >= limit) break;
     ahead_until_ = slice.file_offset + slice.length;
@@ -236,7 +240,7 @@ Result<ReadView> OpenFile::view(Lock& lock, std::uint64_t offset, std::size_t by
 void OpenFile::finish_checksum(Lock& lock, OutChunkPtr chunk) {
   if (chunk == nullptr) return;
   lock.unlock();
-  engine_.checksum(*chunk);
+  Engine::checksum(*chunk);
   lock.lock();
   const SessionPtr keep = session_;
   if (keep->wants_name(*chunk)) return keep->hash_elsewhere(std::move(chunk));

@@ -93,6 +93,27 @@ class Overlay {
     }
   }
 
+  /// What is in `slot` of [from, to) is in `chunk` from now on, the byte at `from` at its `offset`.
+  /// Answers how many bytes that are.
+  std::uint64_t refer(std::uint64_t from, std::uint64_t to, const Slot& slot,
+                      const std::shared_ptr<OutChunk>& chunk, std::uint32_t offset) {
+    std::uint64_t bytes = 0;
+    split(from);
+    split(to);
+    auto entry = entries_.lower_bound(from);
+    while (entry != entries_.end() && entry->first < to) {
+      auto next = std::next(entry);
+      if (entry->second.piece.slot == &slot) {
+        bytes += entry->second.length;
+        entry->second.piece =
+            Piece{nullptr, chunk, offset + static_cast<std::uint32_t>(entry->first - from)};
+        join_before(entry);
+      }
+      entry = next;
+    }
+    return bytes;
+  }
+
   /// Calls `visit(offset, length, const Piece*)` for each run in [from, to), in order; nullptr
   /// where nothing was written. Stops when it answers false.
   template <class Visit>
@@ -133,6 +154,29 @@ class Overlay {
   }
 
  private:
+  /// No entry lies on both sides of `offset`.
+  void split(std::uint64_t offset) {
+    auto entry = entries_.lower_bound(offset);
+    if (entry == entries_.begin()) return;
+    --entry;
+    const std::uint64_t head = offset - entry->first;
+    if (entry->second.length <= head) return;
+    entries_.emplace(offset, Entry{entry->second.length - head, entry->second.piece.at(head)});
+    entry->second.length = head;
+  }
+  /// Makes one entry of this and the one before it, when their bytes go on in one chunk.
+  void join_before(Entries::iterator entry) {
+    if (entry == entries_.begin()) return;
+    const auto before = std::prev(entry);
+    Entry& first = before->second;
+    if (before->first + first.length != entry->first ||
+        !first.piece.continued_by(entry->second.piece, first.length)) {
+      return;
+    }
+    first.length += entry->second.length;
+    entries_.erase(entry);
+  }
+
   static constexpr std::uint64_t kEntryMax = 0xFFFFFFFF;
   Entries entries_;
 };

@@ -11,15 +11,50 @@
 namespace stdchk::client {
 namespace {
 
+// The folder's policy decides, where it says something; then the mount, then the pool.
+std::shared_ptr<SeriesNaming> naming_of(const Policy& policy,
+                                        std::shared_ptr<SeriesNaming> series) {
+  if (policy.chunking() == Chunking::kNone) return std::make_shared<SeriesNaming>(Naming::kOff);
+  if (!policy.chunking() || !series->off()) return series;
+  return std::make_shared<SeriesNaming>(Naming::kOn);
+}
+bool cut_by_content(const SessionHost& host, const Policy& policy) {
+  return policy.chunking() ? policy.chunking() == Chunking::kContent : host.content_cuts();
+}
+
+/// The longest content-defined chunk is as long as one of fixed length.
+ChunkSizes content_sizes(const Window& window) {
+  return ChunkSizes::around(window.chunk_bytes() / 4);
+}
+
+/// Slots that wait for the one before them; more are cut as they are.
+constexpr std::ptrdiff_t kOutOfOrderMax = 4;
+
 tl::unexpected<Error> would_block() { return fail(Code::kWouldBlock, "client.window"); }
 
 }  // namespace
 
-ByteSpan OutChunk::content() const { return {slot->data + slot_offset, chunk.length}; }
+Segment OutChunk::from(std::uint32_t offset) const {
+  const bool in_first = offset < segments[0].length;
+  const Segment& segment = in_first ? segments[0] : segments[1];
+  const std::uint32_t within = in_first ? offset : offset - segments[0].length;
+  return {segment.slot, segment.offset + within, segment.length - within};
+}
 
 Session::Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncate,
                  std::shared_ptr<SeriesNaming> naming)
-    : host_(host), naming_(std::move(naming)), id_(opened.session), file_(opened.attributes.id) {
+    : host_(host),
+      naming_(naming_of(opened.policy, std::move(naming))),
+      content_cuts_(cut_by_content(host, opened.policy) && !naming_->off()),
+      id_(opened.session),
+      file_(opened.attributes.id),
+      boundaries_(content_sizes(host.window())),
+      cutter_(host.window(), content_sizes(host.window()),
+              [this](std::uint64_t file_offset, const Segments& segments) {
+                if (OutChunkPtr chunk = make_chunk(file_offset, segments)) {
+                  to_hash_.push_back(std::move(chunk));
+                }
+              }) {
   attributes_ = opened.attributes;
   size_ = attributes_.size_bytes;
   // A file that nobody has committed is made by each who opened it, as by open(O_CREAT).
@@ -108,41 +143,96 @@ Result<OutChunkPtr> Session::adopt(Slot& slot, std::uint64_t offset) {
 /// The whole slot was written, or nothing more may be: cuts it. One chunk whose CRC the caller
 /// computes.
 OutChunkPtr Session::settle(Slot& slot) {
+  if (waits_for_neighbour(slot)) return nullptr;
   std::erase(sealed_, &slot);
+  const std::uint64_t next = slot.part + 1;
+  OutChunkPtr chunk = cut(slot);
+  const auto waiting = std::find_if(sealed_.begin(), sealed_.end(), [&](const Slot* other) {
+    return other->part == next && Window::settled(*other);
+  });
+  if (waiting != sealed_.end())
+    (void)settle(**waiting);  // content-defined: nothing to hash at once
+  return chunk;
+}
+
+OutChunkPtr Session::cut(Slot& slot) {
   Window& window = host_.window();
   const std::uint64_t base = slot.part * window.chunk_bytes();
+  if (content_cuts_ && !error_.has_value() && slot.dirty.count() > 0) {
+    to_scan_.push_back(cutter_.take(slot, base));
+    host_.kick(*this);
+    return nullptr;
+  }
+  window.cut(slot, 1);  // until all chunks are made
   std::vector<OutChunkPtr> chunks;
   for (const RangeSet::Range& range : slot.dirty.ranges()) {
-    auto chunk = std::make_shared<OutChunk>();
-    chunk->chunk.length = range.to - range.from;
-    chunk->file_offset = base + range.from;
-    chunk->slot_offset = range.from;
-    chunk->order = static_cast<std::uint32_t>(chunks.size());
-    // Every overlay entry in this slot lies within one written range of it.
-    auto entry = overlay_.entries().lower_bound(base + range.from);
-    for (; entry != overlay_.entries().end() && entry->first < base + range.to; ++entry) {
-      Piece& piece = entry->second.piece;
-      if (piece.slot != &slot) continue;
-      piece = Piece{nullptr, chunk, piece.offset - range.from};
-      chunk->live_bytes += entry->second.length;
-    }
-    if (chunk->live_bytes > 0 && !error_.has_value()) chunks.push_back(std::move(chunk));
+    const Segments segments = {Segment{&slot, range.from, range.to - range.from}, Segment{}};
+    OutChunkPtr chunk = make_chunk(base + range.from, segments);
+    if (chunk != nullptr) chunks.push_back(std::move(chunk));
   }
-  window.cut(slot, static_cast<std::uint32_t>(chunks.size()));
+  window.move(slot, SlotState::kHashing, SlotState::kStored);
   if (chunks.empty()) {
     host_.shared().changed.notify_all();
     return nullptr;
-  }
-  pipeline_ += chunks.size();
-  for (const OutChunkPtr& chunk : chunks) {
-    chunk->session = shared_from_this();
-    chunk->slot = &slot;
   }
   // The CRC is computed best by the thread whose cache has the bytes.
   if (chunks.size() == 1) return chunks.front();
   to_hash_.insert(to_hash_.end(), chunks.begin(), chunks.end());
   host_.kick(*this);
   return nullptr;
+}
+
+/// The kernel's threads may fill a slot before the one in front of it; cut one after the other, the
+/// chunks do not depend on that.
+bool Session::waits_for_neighbour(const Slot& slot) const {
+  if (!content_cuts_ || error_.has_value() || slot.part == 0) return false;
+  if (!slot.dirty.covers(0, 1)) return false;
+  if (cutter_.continues_at(slot.part * host_.window().chunk_bytes())) return false;
+  const auto waiting = std::count_if(sealed_.begin(), sealed_.end(), [&](const Slot* other) {
+    return other != &slot && Window::settled(*other);
+  });
+  const auto most = static_cast<std::ptrdiff_t>(host_.window().slot_count() / 4);
+  if (waiting >= std::min(most, kOutOfOrderMax)) return false;
+  return filling_.contains(slot.part - 1) ||
+         std::any_of(sealed_.begin(), sealed_.end(),
+                     [&](const Slot* other) { return other->part == slot.part - 1; });
+}
+
+void Session::scanned(const Scan& scan) {
+  // Someone waits for all that was written.
+  if (!syncs_.empty() || commit_ != CommitStep::kNone || error_.has_value()) cutter_.end_all();
+  cutter_.scanned(scan);
+  finish_syncs();
+  host_.kick(*this);
+  host_.shared().changed.notify_all();
+}
+
+/// A chunk of the bytes that lie at `file_offset`, to be hashed; nullptr: nobody needs them.
+OutChunkPtr Session::make_chunk(std::uint64_t file_offset, const Segments& segments) {
+  auto chunk = std::make_shared<OutChunk>();
+  chunk->file_offset = file_offset;
+  for (const Segment& segment : segments) {
+    if (segment.slot == nullptr) break;
+    const std::uint64_t from = file_offset + chunk->chunk.length;
+    chunk->live_bytes +=
+        overlay_.refer(from, from + segment.length, *segment.slot, chunk, chunk->chunk.length);
+    chunk->chunk.length += segment.length;
+  }
+  if (chunk->live_bytes == 0 || error_.has_value()) return nullptr;
+  chunk->segments = segments;
+  chunk->order = segments[0].slot->cuts++;
+  chunk->session = shared_from_this();
+  for (const Segment& segment : segments) {
+    if (segment.slot != nullptr) host_.window().add_chunk(*segment.slot);
+  }
+  ++pipeline_;
+  return chunk;
+}
+
+void Session::move(const Segments& segments, SlotState from, SlotState to) {
+  for (const Segment& segment : segments) {
+    if (segment.slot != nullptr) host_.window().move(*segment.slot, from, to);
+  }
 }
 
 void Session::seal(Slot& slot) {
@@ -163,9 +253,17 @@ void Session::seal_all() {
   for (const auto& [part, slot] : filling_) slots.push_back(slot);
   std::sort(slots.begin(), slots.end(), [](auto* a, auto* b) { return a->part < b->part; });
   for (Slot* slot : slots) seal(*slot);
+  cutter_.end_all();
 }
 
-void Session::seal_for_pressure(Slot& slot) { seal(slot); }
+void Session::give_up_waiting(Slot& slot) {
+  if (slot.state == SlotState::kOpen) {
+    cutter_.end_in(slot);
+    host_.kick(*this);
+  } else {
+    seal(slot);
+  }
+}
 
 Status Session::truncate(std::uint64_t size_bytes) {
   if (error_.has_value()) return fail(*error_);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "client/content_cutter.h"
 #include "client/filesystem.h"
 #include "client/grant_set.h"
 #include "client/overlay.h"
@@ -19,6 +20,7 @@
 #include "client/version_map.h"
 #include "client/window.h"
 #include "core/messages/messages.h"
+#include "core/naming.h"
 
 namespace stdchk::client {
 
@@ -50,9 +52,8 @@ struct OutChunk final : Transfer, std::enable_shared_from_this<OutChunk> {
   Chunk chunk;
   std::uint64_t file_offset = 0;
   std::uint64_t live_bytes = 0;  ///< of the overlay that refer to it
-  Slot* slot = nullptr;          ///< set while its bytes are there
-  std::uint32_t slot_offset = 0;
-  std::uint32_t order = 0;  ///< among the chunks of its slot: the place of its header
+  Segments segments;             ///< where its bytes are, while they are in the window
+  std::uint32_t order = 0;       ///< among the chunks of its first slot: the place of its header
   std::uint32_t failures = 0;
   Step step = Step::kHashing;
   bool has_crc = false;
@@ -60,16 +61,29 @@ struct OutChunk final : Transfer, std::enable_shared_from_this<OutChunk> {
   bool sought = false;         ///< the manager was asked where it is now
   std::uint32_t searches = 0;  ///< in a row, without its bytes having been read
 
-  ByteSpan content() const;
+  bool in_window() const { return segments[0].slot != nullptr; }
+  ChunkPieces content() const { return {piece(segments[0]), piece(segments[1])}; }
+  /// Where the byte at `offset` is, and those behind it.
+  Segment from(std::uint32_t offset) const;
 
  protected:
   void finished(Status status) override;
+
+ private:
+  static ByteSpan piece(const Segment& segment) {
+    return segment.slot == nullptr ? ByteSpan() : segment.bytes();
+  }
 };
 using OutChunkPtr = std::shared_ptr<OutChunk>;
 
 /// What a session wants done outside the lock.
 struct Work {
-  std::vector<OutChunkPtr> hash;
+  struct Search {
+    std::shared_ptr<Session> session;
+    ScanPtr scan;
+  };
+  std::vector<Search> search;
+  std::vector<std::vector<OutChunkPtr>> hash;  ///< each group by one thread
   std::vector<OutChunkPtr> write;
   struct Call {
     msg::Request request;
@@ -86,6 +100,8 @@ class SessionHost {
   virtual Window& window() = 0;
   virtual const Memory& window_memory() = 0;
   virtual Clock& clock() = 0;
+  /// Chunks end where their content says.
+  virtual bool content_cuts() const = 0;
   virtual std::uint64_t arena_bytes_total() const = 0;
   virtual MapStore& maps() = 0;
   virtual ClientId client() const = 0;
@@ -120,6 +136,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   const std::optional<Error>& error() const { return error_; }
   Attributes attributes() const;
   SessionFigures figures() const { return figures_; }
+  /// For the thread that looks for boundaries.
+  const BoundaryFinder& boundaries() const { return boundaries_; }
   void count_call() { ++figures_.manager_calls; }
   void closed(Time opened);
 
@@ -132,6 +150,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   Result<OutChunkPtr> adopt(Slot& slot, std::uint64_t offset);
   /// Has a hash thread compute what is wanted and not known.
   void hash_elsewhere(OutChunkPtr chunk);
+  /// The boundaries in a slot are found.
+  void scanned(const Scan& scan);
   /// Its CRC is known.
   bool wants_name(const OutChunk& chunk) const { return naming_->names(chunk.chunk.crc); }
   /// CRC, and name where that is wanted, are set.
@@ -139,8 +159,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   Status truncate(std::uint64_t size_bytes);
   /// For appending: moves the end of the file and answers where it was.
   Result<std::uint64_t> extend(std::uint64_t bytes);
-  /// Seals a slot that is still filling, because the window is short of slots.
-  void seal_for_pressure(Slot& slot);
+  /// The window is short of slots, and this one waits for more bytes: it does not any more.
+  void give_up_waiting(Slot& slot);
 
   /// All that was written until now becomes stored.
   CompletionPtr start_sync();
@@ -178,6 +198,12 @@ class Session final : public std::enable_shared_from_this<Session> {
   };
 
   OutChunkPtr settle(Slot& slot);
+  OutChunkPtr cut(Slot& slot);
+  bool waits_for_neighbour(const Slot& slot) const;
+  OutChunkPtr make_chunk(std::uint64_t file_offset, const Segments& segments);
+  void move(const Segments& segments, SlotState from, SlotState to);
+  /// Nothing that was written waits to become a chunk.
+  bool all_cut() const { return sealed_.empty() && cutter_.empty(); }
   void seal(Slot& slot);
   void seal_all();
   void removed(const Piece& piece, std::uint64_t length);
@@ -213,6 +239,7 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   SessionHost& host_;
   const std::shared_ptr<SeriesNaming> naming_;
+  const bool content_cuts_;  ///< chunks end where their content says
   const SessionId id_;
   const FileId file_;
   Attributes attributes_;
@@ -224,7 +251,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   // What was written.
   Overlay overlay_;
   std::unordered_map<std::uint64_t, Slot*> filling_;  ///< by part
-  std::vector<Slot*> sealed_;                         ///< not cut yet: copies under way
+  std::vector<Slot*> sealed_;  ///< not cut yet: copies, or the slot before it, are under way
+  const BoundaryFinder boundaries_;
+  ContentCutter cutter_;
   std::uint64_t size_ = 0;
   bool dirty_ = false;
   bool set_size_ = false;
@@ -232,6 +261,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   VersionMapPtr base_;
 
   // The pipeline. `pipeline_` counts chunks between cut and stored or dropped.
+  std::vector<ScanPtr> to_scan_;
   std::deque<OutChunkPtr> to_hash_;
   std::deque<OutChunkPtr> to_ask_;
   std::deque<OutChunkPtr> to_carve_;

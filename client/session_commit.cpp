@@ -19,7 +19,7 @@ CompletionPtr Session::start_sync() {
 
 void Session::finish_syncs() {
   if (syncs_.empty()) return;
-  if (!error_.has_value() && (pipeline_ > 0 || !sealed_.empty())) return;
+  if (!error_.has_value() && (pipeline_ > 0 || !all_cut())) return;
   for (const Sync& sync : syncs_) {
     sync.done->status = error_.has_value() ? Status(fail(*error_)) : Status{};
   }
@@ -57,7 +57,7 @@ void Session::plan_commit(Work& work) {
   if (commit_ == CommitStep::kNone || commit_in_flight_) return;
   if (error_.has_value()) return finish_commit(fail(*error_));
   if (commit_ == CommitStep::kFlushing) {
-    if (pipeline_ > 0 || !sealed_.empty()) return;
+    if (pipeline_ > 0 || !all_cut()) return;
     build_commit();
     commit_ = CommitStep::kSending;
   }
@@ -167,7 +167,7 @@ void Session::abort(Code why) {
 /// Waits until nobody holds anything of the session, then tells the manager.
 void Session::plan_end(Work& work) {
   if (state_ != State::kEnding || commit_ != CommitStep::kNone) return;
-  if (pipeline_ > 0 || !sealed_.empty() || in_transport_ > 0 || calls_in_flight_ > 0) return;
+  if (pipeline_ > 0 || !all_cut() || in_transport_ > 0 || calls_in_flight_ > 0) return;
   if (close_sent_) {
     state_ = State::kEnded;
     overlay_.clear();

@@ -1,5 +1,6 @@
 // How the chunks of a session get to the benefactors. See session.h for the steps of a chunk.
 #include <algorithm>
+#include <utility>
 
 #include "client/session.h"
 #include "core/extent_header.h"
@@ -44,7 +45,7 @@ SlotState slot_state(Step step) {
 }  // namespace
 
 void Session::hashed(const OutChunkPtr& chunk) {
-  host_.window().move(*chunk->slot, SlotState::kHashing, SlotState::kPlacing);
+  move(chunk->segments, SlotState::kHashing, SlotState::kPlacing);
   place(chunk);
   host_.kick(*this);
 }
@@ -126,9 +127,7 @@ void Session::judge(const OutChunk& chunk, bool found) {
 
 void Session::stored(OutChunk& chunk, SlotState from) {
   chunk.step = Step::kStored;
-  Slot* slot = chunk.slot;
-  chunk.slot = nullptr;
-  host_.window().move(*slot, from, SlotState::kStored);
+  move(std::exchange(chunk.segments, {}), from, SlotState::kStored);
   figures_.open_to_stored = host_.clock().now() - opened_;
   if (chunk.live_bytes == 0) dead(chunk);
   const auto keep = std::move(chunk.session);
@@ -137,9 +136,7 @@ void Session::stored(OutChunk& chunk, SlotState from) {
 
 void Session::drop(OutChunk& chunk, SlotState from) {
   chunk.step = Step::kDropped;
-  Slot* slot = chunk.slot;
-  chunk.slot = nullptr;
-  host_.window().move(*slot, from, SlotState::kStored);
+  move(std::exchange(chunk.segments, {}), from, SlotState::kStored);
   const auto keep = std::move(chunk.session);
   finish_chunk();
 }
@@ -157,6 +154,8 @@ void Session::finish_chunk() {
 void Session::plan(Work& work) {
   if (state_ == State::kEnded) return;
   const auto keep = shared_from_this();
+  for (ScanPtr& scan : to_scan_) work.search.push_back({keep, std::move(scan)});
+  to_scan_.clear();
   plan_hash(work);
   plan_place(work);
   plan_search(work);
@@ -167,22 +166,31 @@ void Session::plan(Work& work) {
   plan_end(work);
 }
 
+/// Short chunks go together: side by side they are hashed faster.
 void Session::plan_hash(Work& work) {
+  std::uint64_t group_bytes = host_.window().chunk_bytes();
   while (!to_hash_.empty()) {
     OutChunkPtr chunk = std::move(to_hash_.front());
     to_hash_.pop_front();
     if (error_.has_value() || chunk->live_bytes == 0) {
       drop(*chunk, SlotState::kHashing);
-    } else {
-      work.hash.push_back(std::move(chunk));
+      continue;
     }
+    group_bytes += chunk->chunk.length;
+    if (group_bytes > host_.window().chunk_bytes()) {
+      work.hash.emplace_back();
+      group_bytes = chunk->chunk.length;
+    }
+    work.hash.back().push_back(std::move(chunk));
   }
 }
 
 /// Whether the chunks that wait are worth a call, or something waits for them.
 bool Session::batch_is_due() {
   // Never more than a part of the window waits.
-  const std::size_t target = std::min(batch_target_, host_.window().slot_count() / 4);
+  const std::size_t chunks_a_slot = content_cuts_ ? 4 : 1;
+  const std::size_t target =
+      chunks_a_slot * std::min(batch_target_, host_.window().slot_count() / 4);
   if (to_ask_.size() >= target || error_.has_value()) return true;
   if (places_in_flight_ > 0) return false;
   if (commit_ != CommitStep::kNone || !syncs_.empty()) return true;
@@ -277,25 +285,28 @@ void Session::plan_writes(Work& work) {
     chunk->ours = true;
     chunk->step = Step::kWriting;
     chunk->self = chunk;
-    host_.window().move(*chunk->slot, SlotState::kPlacing, SlotState::kWriting);
+    move(chunk->segments, SlotState::kPlacing, SlotState::kWriting);
     const ExtentHeader header{
         chunk->chunk.name, chunk->chunk.length, chunk->chunk.crc, file_,
         static_cast<std::uint32_t>(chunk->file_offset / host_.window().chunk_bytes())};
     chunk->is_write = true;
     chunk->at = *extent;
     chunk->memory = &host_.window_memory();
-    std::byte* const data = chunk->slot->data + chunk->slot_offset;
-    if (chunk->slot_offset == 0) {
+    const auto& [first, second] = chunk->segments;
+    std::byte* const data = first.slot->data + first.offset;
+    MutableByteSpan more;
+    if (second.slot != nullptr) more = {second.slot->data + second.offset, second.length};
+    if (first.offset == 0) {
       // The header lies in front of the data: one piece.
       std::byte* const head = data - limits::kExtentHeaderBytes;
       encode_extent_header(header, head);
-      chunk->pieces = {MutableByteSpan(head, limits::kExtentHeaderBytes + chunk->chunk.length), {}};
+      chunk->pieces = {MutableByteSpan(head, limits::kExtentHeaderBytes + first.length), more, {}};
     } else {
       std::byte* const head =
-          chunk->slot->data - (chunk->order + 2) * std::size_t{limits::kExtentHeaderBytes};
+          first.slot->data - (chunk->order + 2) * std::size_t{limits::kExtentHeaderBytes};
       encode_extent_header(header, head);
       chunk->pieces = {MutableByteSpan(head, limits::kExtentHeaderBytes),
-                       MutableByteSpan(data, chunk->chunk.length)};
+                       MutableByteSpan(data, first.length), more};
     }
     figures_.bytes_sent += limits::kExtentHeaderBytes + chunk->chunk.length;
     ++in_transport_;
@@ -474,7 +485,7 @@ void Session::written(OutChunk& chunk, Status status) {
   }
   if (++chunk.failures > kFailuresMax) fail_with(status.error());
   if (error_.has_value() || chunk.live_bytes == 0) return drop(chunk, SlotState::kWriting);
-  host_.window().move(*chunk.slot, SlotState::kWriting, SlotState::kPlacing);
+  move(chunk.segments, SlotState::kWriting, SlotState::kPlacing);
   chunk.step = Step::kCarving;
   to_carve_.push_front(chunk.shared_from_this());
   if (chunk.failures <= kFailuresAtOnce) return;

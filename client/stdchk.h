@@ -32,6 +32,7 @@ struct stdchk_options {
   uint64_t cache_bytes;    /* chunks read ahead or lately read; 0: a quarter of the window */
   int naming;              /* -1: the pool's; 0: off; 1: on; 2: as long as it finds chunks again */
   int close_early;         /* 1: close returns before the image is stored */
+  int content_cuts; /* -1: the pool's; 1: chunks end where their content says; 0: fixed length */
 };
 
 /* Fills in the defaults. */

@@ -10,7 +10,7 @@ std::size_t Window::memory_bytes(std::uint64_t window_bytes, std::uint32_t chunk
 }
 
 Result<Window> Window::create(MutableByteSpan memory, std::uint32_t chunk_bytes) {
-  static_assert(kSlotHeadroom >= 128 + kSlotRangesMax * limits::kExtentHeaderBytes);
+  static_assert(kSlotHeadroom >= 128 + kSlotCutsMax * limits::kExtentHeaderBytes);
   const std::size_t stride = chunk_bytes + kSlotHeadroom;
   const std::size_t count = memory.size() / stride;
   if (count < 2) return fail(Code::kInvalidArgument, "client.window");
@@ -105,12 +105,34 @@ void Window::move(Slot& slot, SlotState from, SlotState to) {
   STDCHK_ASSERT(left > 0);
   --left;
   if (to != SlotState::kStored) ++chunks_in(slot, to);
+  set_state(slot);
+}
+
+void Window::add_chunk(Slot& slot) {
+  ++slot.hashing;
+  set_state(slot);
+}
+
+void Window::hold(Slot& slot) { ++slot.held; }
+
+void Window::unhold(Slot& slot) {
+  STDCHK_ASSERT(slot.held > 0);
+  --slot.held;
+  set_state(slot);
+}
+
+/// By the chunk that is furthest behind.
+void Window::set_state(Slot& slot) {
+  if (slot.state == SlotState::kOpen) --open_;
   if (slot.hashing > 0) {
     slot.state = SlotState::kHashing;
   } else if (slot.placing > 0) {
     slot.state = SlotState::kPlacing;
   } else if (slot.writing > 0) {
     slot.state = SlotState::kWriting;
+  } else if (slot.held > 0) {
+    slot.state = SlotState::kOpen;
+    ++open_;
   } else {
     release(slot);
   }
@@ -134,10 +156,11 @@ void Window::end_read(Slot& slot) {
   if (slot.readers == 0 && slot.state == SlotState::kStored) make_free(slot);
 }
 
-Slot* Window::oldest_filling() {
+Slot* Window::oldest_waiting() {
   Slot* oldest = nullptr;
   for (Slot& slot : slots_) {
-    if (slot.state != SlotState::kFilling || slot.copies > 0) continue;
+    const bool is_filling = slot.state == SlotState::kFilling && slot.copies == 0;
+    if (!is_filling && slot.state != SlotState::kOpen) continue;
     if (oldest == nullptr || slot.age < oldest->age) oldest = &slot;
   }
   return oldest;
@@ -147,7 +170,7 @@ void Window::make_free(Slot& slot) {
   slot.state = SlotState::kFree;
   slot.owner = 0;
   slot.dirty.clear();
-  slot.hashing = slot.placing = slot.writing = 0;
+  slot.hashing = slot.placing = slot.writing = slot.held = slot.cuts = 0;
   free_.push_back(slot.index);
 }
 

@@ -15,6 +15,9 @@ namespace stdchk::client {
 inline constexpr std::size_t kSlotHeadroom = 4096;
 /// Separate written ranges in one slot; the next one seals it.
 inline constexpr std::size_t kSlotRangesMax = 32;
+/// Chunks that begin in one slot: a whole one divides into 16 and one that ends in it, and each
+/// further range adds one.
+inline constexpr std::size_t kSlotCutsMax = kSlotRangesMax + 17;
 
 /// Who may touch a slot's bytes, by state:
 ///
@@ -27,7 +30,10 @@ inline constexpr std::size_t kSlotRangesMax = 32;
 /// | hashing  | nobody                                  | a hash thread, read pins       |
 /// | placing  | nobody                                  | read pins                      |
 /// | writing  | nobody; headroom: the reactor           | the transport, read pins       |
+/// | open     | nobody                                  | who cuts the run, read pins    |
 /// | stored   | nobody                                  | read pins; then it is free     |
+/// Open: its last bytes belong to a chunk that does not end in it; the bytes that follow in the
+/// file are waited for.
 enum class SlotState : std::uint8_t {
   kFree,
   kBorrowed,
@@ -36,6 +42,7 @@ enum class SlotState : std::uint8_t {
   kHashing,
   kPlacing,
   kWriting,
+  kOpen,
   kStored
 };
 
@@ -49,10 +56,12 @@ struct Slot {
   RangeSet dirty;
   std::uint32_t copies = 0;   ///< begun, not ended
   std::uint32_t readers = 0;  ///< read pins
-  std::uint32_t hashing = 0;  ///< chunks cut from it, by state
+  std::uint32_t hashing = 0;  ///< chunks cut from it, by state; and who looks for boundaries in it
   std::uint32_t placing = 0;
   std::uint32_t writing = 0;
-  std::uint64_t age = 0;  ///< order of acquire()
+  std::uint32_t held = 0;  ///< runs that have bytes in it which are in no chunk yet
+  std::uint32_t cuts = 0;  ///< chunks that begin in it
+  std::uint64_t age = 0;   ///< order of acquire()
 };
 
 /// A Window is the bounded set of buffers between write() and storage, shared by all sessions of a
@@ -71,9 +80,12 @@ class Window {
   std::uint32_t chunk_bytes() const { return chunk_bytes_; }
   std::size_t slot_count() const { return slots_.size(); }
   std::size_t free_count() const { return free_.size(); }
-  std::size_t filling_count() const { return filling_; }
   /// Slots on their way from seal() to release().
-  std::size_t busy_count() const { return slots_.size() - free_.size() - borrowed_ - filling_; }
+  std::size_t busy_count() const {
+    return slots_.size() - free_.size() - borrowed_ - filling_ - open_;
+  }
+  /// Slots that wait for more bytes: they are filling, or open.
+  std::size_t waiting_count() const { return filling_ + open_; }
 
   /// free -> filling.
   Slot* acquire(std::uint64_t owner, std::uint64_t part);
@@ -97,6 +109,11 @@ class Window {
   }
   /// sealed -> hashing: the slot was cut into `chunks` chunks. 0: nothing needs it, it is released.
   void cut(Slot& slot, std::uint32_t chunks);
+  /// A chunk more was cut from the slot, which is not released yet; to be hashed.
+  void add_chunk(Slot& slot);
+  /// A run has bytes in the slot that are in no chunk; unhold: they are in chunks now.
+  void hold(Slot& slot);
+  void unhold(Slot& slot);
   /// One of the slot's chunks goes from a state to another; to kStored: it does not need the slot
   /// any more, and the last one releases it. A slot is in the state of the chunk that is furthest
   /// behind.
@@ -107,12 +124,14 @@ class Window {
   void begin_read(Slot& slot);
   void end_read(Slot& slot);
 
-  /// The slot that began to be filled first and has no copy under way; nullptr: none.
-  Slot* oldest_filling();
+  /// Of the slots that are open, or filling with no copy under way, the one taken first; nullptr:
+  /// none.
+  Slot* oldest_waiting();
 
  private:
   Window() = default;
   void make_free(Slot& slot);
+  void set_state(Slot& slot);
   static std::uint32_t& chunks_in(Slot& slot, SlotState state);
 
   std::uint32_t chunk_bytes_ = 0;
@@ -120,6 +139,7 @@ class Window {
   std::vector<std::uint32_t> free_;
   std::size_t borrowed_ = 0;
   std::size_t filling_ = 0;
+  std::size_t open_ = 0;
   std::uint64_t acquired_ = 0;
 };
 

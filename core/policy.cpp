@@ -126,7 +126,7 @@ bool is_built(PolicySetting setting) {
     case PolicyKey::kCopies:
       return setting.value == 1;
     case PolicyKey::kChunking:
-      return setting.value == static_cast<std::uint64_t>(Chunking::kFixed);
+      return setting.value != static_cast<std::uint64_t>(Chunking::kAuto);
     case PolicyKey::kCommit:
       return setting.value == static_cast<std::uint64_t>(CommitLevel::kStored);
   }

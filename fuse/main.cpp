@@ -29,6 +29,7 @@ struct Settings {
   std::uint64_t window_bytes = limits::kWindowBytesDefault;
   std::string close = "stored";
   std::string naming;
+  std::string chunking;
   std::uint32_t chunk_bytes = 0;
   std::string transport = "auto";
   bool allow_other = false;
@@ -56,6 +57,10 @@ void describe_options(Options& options, Settings& settings) {
       "--naming", settings.naming, {"auto", "on", "off"},
       "name chunks by content, so that equal ones are stored once; auto: where that pays; "
       "default: the pool's");
+  options.choice(
+      "--chunking", settings.chunking, {"fixed", "content", "none"},
+      "where chunks end: after a fixed length, or where their content says; none: fixed, "
+      "and not named; default: the pool's");
   options.chunk_size("--chunk-size", settings.chunk_bytes, "bytes of a chunk; default: the pool's");
   options.choice("--transport", settings.transport, transport::choices(),
                  "how bytes travel to the benefactors");
@@ -82,6 +87,8 @@ int run(const Settings& settings, const sigset_t& ends) {
   wanted.transport = settings.transport;
   wanted.window_bytes = settings.window_bytes;
   wanted.naming = parse_naming(settings.naming);
+  if (settings.chunking == "none") wanted.naming = Naming::kOff;
+  if (!settings.chunking.empty()) wanted.content_cuts = settings.chunking == "content";
   wanted.chunk_bytes = settings.chunk_bytes;
   wanted.close_mode =
       settings.close == "early" ? client::CloseMode::kEarly : client::CloseMode::kStored;

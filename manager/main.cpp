@@ -33,6 +33,7 @@ struct Flags {
   std::uint32_t stripe_width = limits::kStripeWidthDefault;
   std::string naming = "auto";
   std::string policy;
+  std::string chunking = "fixed";
   log::Level log_level = log::Level::kInfo;
 };
 
@@ -54,6 +55,10 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                  "name chunks by content, so that equal ones are kept once; auto: where that pays");
   options.text("--policy", flags.policy, "SETTINGS",
                "for folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
+  options.choice(
+      "--chunking", flags.chunking, {"fixed", "content", "none"},
+      "where chunks end: after a fixed length, or where their content says; none: fixed, "
+      "and not named");
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
 }
@@ -118,6 +123,8 @@ int run(Flags flags) {
   config.secret = *secret;
   config.pool = {flags.chunk_size, flags.stripe_width, *parse_naming(flags.naming), flags.drain,
                  flags.drain_rate};
+  if (flags.chunking == "none") config.pool.naming = Naming::kOff;
+  config.pool.content_cuts = flags.chunking == "content";
   config.on_journal_failure = [&](const Error& error) {
     journalled = fail(error);
     reactor.stop();

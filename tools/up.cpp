@@ -217,6 +217,7 @@ class Starter {
     add(manager.arguments, "--stripe-width", std::to_string(options_.stripe_width));
     add(manager.arguments, "--naming", options_.naming);
     add(manager.arguments, "--policy", options_.policy);
+    add(manager.arguments, "--chunking", options_.chunking);
     add(manager.arguments, "--log-level", options_.log_level);
     if (auto done = start_and_wait(manager, 30s); !done) return done;
     std::ifstream file(record_.address_file());

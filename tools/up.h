@@ -25,6 +25,7 @@ struct UpOptions {
   std::uint32_t stripe_width = 0;
   std::string naming;
   std::string policy;
+  std::string chunking;
   std::uint64_t window_bytes = 0;
   std::string close_mode;
   std::string backing;

@@ -65,7 +65,8 @@ struct LocalPiece {
   std::size_t length = 0;
   const MemoryRegion* region = nullptr;
 };
-inline constexpr std::size_t kPiecesMax = 2;  ///< of one write or read: a header and its content
+/// Of one write or read: a header, and content that begins in one buffer and ends in another.
+inline constexpr std::size_t kPiecesMax = 3;
 
 /// An Operation is one asynchronous transfer, embedded in the object that owns its buffers.
 ///

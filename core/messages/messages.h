@@ -46,6 +46,7 @@ struct PoolConfig {
   Naming naming = Naming::kAuto;
   std::string drain_directory;               ///< absolute; empty: there is none
   std::uint64_t drain_rate_bytes_per_s = 0;  ///< of each benefactor; 0: not limited
+  bool content_cuts = false;                 ///< with `naming`: chunks end where their content says
   bool operator==(const PoolConfig&) const = default;
 };
 

@@ -252,6 +252,7 @@ struct PoolConfig {
   naming @2 :Naming;               # whether chunks are named by their content
   drainDirectory @3 :Data;         # absolute path; empty: there is none
   drainRateBytesPerS @4 :UInt64;   # of each benefactor; 0: not limited
+  contentCuts @5 :Bool;            # with naming: chunks end where their content says
 }
 
 struct RegisterClient {

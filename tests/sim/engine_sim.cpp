@@ -127,6 +127,7 @@ Cluster::Options Simulation::options(const Settings& settings) {
   options.pool.chunk_bytes = limits::kChunkBytesMin;
   options.pool.stripe_width = 2;
   options.pool.naming = static_cast<Naming>(settings.seed % 3);
+  options.pool.content_cuts = settings.seed % 2 == 0;
   options.pool.drain_directory = settings.directory;
   return options;
 }

@@ -82,5 +82,37 @@ TEST_CASE("a run that starts inside an entry reports the place inside the piece"
   REQUIRE(offsets == std::vector<std::uint32_t>{27});
 }
 
+TEST_CASE("what lay in two slots lies in one chunk, without what was written over it") {
+  Overlay overlay;
+  std::vector<Slot> slots(3);
+  overlay.put(1000, 100, Piece{&slots[0], nullptr, 900}, nothing);
+  overlay.put(1100, 100, Piece{&slots[1], nullptr, 0}, nothing);
+  overlay.put(1150, 20, Piece{&slots[2], nullptr, 5}, nothing);
+  // Any address will do: the overlay does not look into a chunk.
+  const auto owner = std::make_shared<int>();
+  const std::shared_ptr<OutChunk> chunk(owner, reinterpret_cast<OutChunk*>(owner.get()));
+  // The chunk is [1040, 1180): it begins and ends within entries.
+  REQUIRE(overlay.refer(1040, 1100, slots[0], chunk, 0) == 60);
+  REQUIRE(overlay.refer(1100, 1180, slots[1], chunk, 60) == 60);
+  struct Seen {
+    std::uint64_t from, length;
+    const Slot* slot;
+    const OutChunk* chunk;
+    std::uint32_t offset;
+    bool operator==(const Seen&) const = default;
+  };
+  std::vector<Seen> seen;
+  for (const auto& [from, entry] : overlay.entries()) {
+    seen.push_back(
+        {from, entry.length, entry.piece.slot, entry.piece.chunk.get(), entry.piece.offset});
+  }
+  REQUIRE(seen == std::vector<Seen>{{1000, 40, &slots[0], nullptr, 900},
+                                    {1040, 110, nullptr, chunk.get(), 0},
+                                    {1150, 20, &slots[2], nullptr, 5},
+                                    {1170, 10, nullptr, chunk.get(), 130},
+                                    {1180, 20, &slots[1], nullptr, 80}});
+  REQUIRE(overlay.refer(1000, 1200, slots[0], chunk, 0) == 40);
+}
+
 }  // namespace
 }  // namespace stdchk::client

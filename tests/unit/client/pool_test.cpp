@@ -30,9 +30,13 @@ std::unique_ptr<File> open_reading(Filesystem& filesystem, std::string_view path
 }
 
 TEST_CASE("a sequential image is read back equal by the same and by another client") {
-  const Naming naming = GENERATE(Naming::kOff, Naming::kAuto, Naming::kOn);
+  const auto [naming, content_cuts] =
+      GENERATE(std::pair(Naming::kOff, false), std::pair(Naming::kAuto, false),
+               std::pair(Naming::kOn, false), std::pair(Naming::kOn, true));
   Pool pool(4, kArena, naming);
-  auto one = pool.connect();
+  Options options;
+  options.content_cuts = content_cuts;
+  auto one = pool.connect(options);
   auto two = pool.connect();
   const auto bytes = random_bytes(5 * limits::kMiB + 12345, 1);
   auto file = create(*one, "app.N0.T1");
@@ -51,11 +55,15 @@ TEST_CASE("a sequential image is read back equal by the same and by another clie
 
 TEST_CASE(
     "writes at random offsets, truncates and reads agree with a model, before and after commits") {
-  const Naming naming = GENERATE(Naming::kOff, Naming::kAuto, Naming::kOn);
+  const auto [naming, content_cuts] =
+      GENERATE(std::pair(Naming::kOff, false), std::pair(Naming::kAuto, false),
+               std::pair(Naming::kOn, false), std::pair(Naming::kAuto, true));
   Pool pool(3, kArena, naming);
-  auto one = pool.connect();
+  Options options;
+  options.content_cuts = content_cuts;
+  auto one = pool.connect(options);
   auto two = pool.connect();
-  Prng random(5 + static_cast<std::uint64_t>(naming));
+  Prng random((content_cuts ? 55 : 5) + static_cast<std::uint64_t>(naming));
   std::vector<std::byte> model;
   auto file = create(*one, "random");
   const auto source = random_bytes(400000, 9);

@@ -93,12 +93,12 @@ TEST_CASE("the oldest slot without a copy under way is the one to seal under pre
   Slot* first = f.window.acquire(1, 5);
   Slot* second = f.window.acquire(2, 0);
   f.window.begin_copy(*first);
-  REQUIRE(f.window.oldest_filling() == second);
+  REQUIRE(f.window.oldest_waiting() == second);
   f.window.end_copy(*first, 0, 1);
-  REQUIRE(f.window.oldest_filling() == first);
+  REQUIRE(f.window.oldest_waiting() == first);
   f.window.seal(*first);
   f.window.seal(*second);
-  REQUIRE(f.window.oldest_filling() == nullptr);
+  REQUIRE(f.window.oldest_waiting() == nullptr);
 }
 
 TEST_CASE("borrowed slots leave half of the window to others, and become slots when adopted") {

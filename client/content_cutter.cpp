@@ -1,0 +1,116 @@
+#include "client/content_cutter.h"
+
+#include <algorithm>
+
+#include "core/assert.h"
+
+namespace stdchk::client {
+
+void Scan::find(const BoundaryFinder& finder) {
+  for (const auto& part : parts) {
+    part->boundaries = find_boundaries(finder, part->segment.bytes());
+  }
+}
+
+ContentCutter::ContentCutter(Window& window, ChunkSizes sizes, MakeChunk make)
+    : window_(window), sizes_(sizes), make_(std::move(make)) {
+  STDCHK_ASSERT(sizes.max <= window.chunk_bytes() && sizes.min >= sizes.max / 16);
+}
+
+ContentCutter::Runs::iterator ContentCutter::find_open(std::uint64_t file_offset) {
+  auto [run, last] = runs_.equal_range(file_offset);
+  run = std::find_if(run, last, [](const auto& entry) { return !entry.second.ending; });
+  return run == last ? runs_.end() : run;
+}
+
+bool ContentCutter::continues_at(std::uint64_t file_offset) const {
+  const auto [run, last] = runs_.equal_range(file_offset);
+  return std::any_of(run, last, [](const auto& entry) { return !entry.second.ending; });
+}
+
+ScanPtr ContentCutter::take(Slot& slot, std::uint64_t base) {
+  auto scan = std::make_shared<Scan>();
+  for (const RangeSet::Range& range : slot.dirty.ranges()) {
+    auto part = std::make_shared<Scan::Part>();
+    part->segment = {&slot, range.from, range.to - range.from};
+    auto run = find_open(base + range.from);
+    if (run == runs_.end()) {
+      run = runs_.emplace(base + range.from, Run(base + range.from, sizes_));
+    }
+    run->second.parts.push_back(part);
+    run->second.ending = range.to < window_.chunk_bytes();
+    auto node = runs_.extract(run);
+    node.key() = base + range.to;
+    runs_.insert(std::move(node));
+    window_.hold(slot);
+    scan->parts.push_back(std::move(part));
+  }
+  window_.cut(slot, static_cast<std::uint32_t>(scan->parts.size()));
+  return scan;
+}
+
+void ContentCutter::scanned(const Scan& scan) {
+  for (const auto& part : scan.parts) part->done = true;
+  for (auto run = runs_.begin(); run != runs_.end();) run = advance(run);
+}
+
+void ContentCutter::end_all() {
+  for (auto& [next, run] : runs_) run.ending = true;
+  for (auto run = runs_.begin(); run != runs_.end();) run = advance(run);
+}
+
+void ContentCutter::end_in(const Slot& slot) {
+  for (auto run = runs_.begin(); run != runs_.end();) {
+    for (const auto& part : run->second.parts) {
+      if (part->segment.slot == &slot) run->second.ending = true;
+    }
+    run = advance(run);
+  }
+}
+
+/// Cuts the parts whose boundaries are known, in order. Answers the run behind this one, which may
+/// have ended.
+ContentCutter::Runs::iterator ContentCutter::advance(Runs::iterator entry) {
+  Run& run = entry->second;
+  std::vector<std::uint64_t> ends;
+  while (run.pushed < run.parts.size() && run.parts[run.pushed]->done) {
+    // A chunk lies in two segments at most. Of whole slots no chunk lies in more; of ranges that
+    // were sealed early one might.
+    if (run.pushed == std::tuple_size_v<Segments>) make_chunk(run, run.chunker.end_chunk());
+    const std::shared_ptr<Scan::Part> part = run.parts[run.pushed];
+    ++run.pushed;
+    ends.clear();
+    run.chunker.push(part->segment.bytes(), part->boundaries, ends);
+    for (const std::uint64_t end : ends) make_chunk(run, end);
+    window_.move(*part->segment.slot, SlotState::kHashing, SlotState::kStored);
+  }
+  if (!run.ending || run.pushed < run.parts.size()) return std::next(entry);
+  if (run.done < run.chunker.position()) make_chunk(run, run.chunker.end_chunk());
+  return runs_.erase(entry);
+}
+
+/// Makes a chunk of what is in none yet, up to `end` from the run's beginning.
+void ContentCutter::make_chunk(Run& run, std::uint64_t end) {
+  Segments segments;
+  std::array<Slot*, std::tuple_size_v<Segments>> finished{};
+  const std::uint64_t file_offset = run.begin + run.done;
+  for (std::size_t i = 0; run.done < end; ++i) {
+    const Segment& part = run.parts.front()->segment;
+    const auto skip = static_cast<std::uint32_t>(run.done - run.parts_begin);
+    const auto length =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(end - run.done, part.length - skip));
+    segments[i] = {part.slot, part.offset + skip, length};
+    run.done += length;
+    if (skip + length < part.length) continue;
+    finished[i] = part.slot;
+    run.parts_begin += part.length;
+    run.parts.pop_front();
+    --run.pushed;
+  }
+  make_(file_offset, segments);
+  for (Slot* slot : finished) {
+    if (slot != nullptr) window_.unhold(*slot);
+  }
+}
+
+}  // namespace stdchk::client
