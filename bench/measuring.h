@@ -37,6 +37,9 @@ MutableByteSpan random_memory(std::size_t bytes, std::uint64_t seed);
 /// host.
 void warm_free_memory(std::size_t bytes);
 
+/// Reads all of `bytes`, as fast as one thread can: the ceiling of what looks at each byte.
+std::uint64_t sum_words(ByteSpan bytes);
+
 /// CPU seconds that process `pid` has used, all its threads; 0: this one.
 double cpu_seconds(pid_t pid);
 double cpu_seconds(const std::vector<pid_t>& pids);

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "bench/measuring.h"
 #include "core/clock.h"
 #include "core/limits.h"
 #include "core/naming.h"
@@ -49,26 +50,6 @@ Measured measure(ByteSpan bytes, std::size_t chunk_bytes,
   return {rates.front(), rates[rates.size() / 2], rates.back()};
 }
 
-/// Reads in vectors that every x86-64 and aarch64 has, so that memory and not the adding is the
-/// limit.
-std::uint64_t sum_words(ByteSpan bytes) {
-  using Vector __attribute__((vector_size(16))) = std::uint64_t;
-  constexpr std::size_t kVectors = 8;
-  constexpr std::size_t kPrefetchBytes = 2048;
-  Vector sums[kVectors] = {};
-  for (std::size_t i = 0; i + sizeof(sums) <= bytes.size(); i += sizeof(sums)) {
-    const std::byte* at = bytes.data() + i;
-    __builtin_prefetch(at + kPrefetchBytes);
-    __builtin_prefetch(at + kPrefetchBytes + sizeof(sums) / 2);
-    const auto* vectors = reinterpret_cast<const Vector*>(at);
-#pragma GCC unroll 8
-    for (std::size_t v = 0; v < kVectors; ++v) sums[v] += vectors[v];
-  }
-  std::uint64_t total = 0;
-  for (const Vector& sum : sums) total += sum[0] + sum[1];
-  return total;
-}
-
 void print(std::string_view what, const Measured& rate, const Measured& ceiling) {
   fmt::print("{:<28} {:6.2f} {:6.2f} {:6.2f}   {:5.1f} %\n", what, rate.minimum, rate.median,
              rate.maximum, 100 * rate.median / ceiling.median);
@@ -93,7 +74,7 @@ int main() {
   fmt::print("GB per CPU second           minimum median maximum   of reading\n");
   for (const std::size_t chunk : {64 * limits::kKiB, limits::kMiB, 4 * limits::kMiB}) {
     fmt::print("chunks of {} KiB\n", chunk / limits::kKiB);
-    const Measured read = measure(memory, chunk, [&](ByteSpan b) { sink += sum_words(b); });
+    const Measured read = measure(memory, chunk, [&](ByteSpan b) { sink += bench::sum_words(b); });
     print("  read memory", read, read);
     print("  crc32c", measure(memory, chunk, [&](ByteSpan b) { sink += crc32c(0, b); }), read);
     const auto add_name = [&](const ChunkName& name) {

@@ -1,0 +1,133 @@
+// Measures the content-defined chunker (core/chunker.h) on one core: each engine on random bytes,
+// on a memory image and on zeros, at mean chunk lengths of 64 KiB and 1 MiB, beside reading the
+// same memory, which is its ceiling. And what it finds again after an insertion in the middle.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bench/measuring.h"
+#include "core/chunker.h"
+#include "core/clock.h"
+#include "core/limits.h"
+#include "core/naming.h"
+
+using namespace stdchk;
+
+namespace {
+
+constexpr std::size_t kBytes = 256 * limits::kMiB;
+constexpr int kRounds = 7;
+constexpr std::uint32_t kMeans[] = {64 * limits::kKiB, limits::kMiB};
+
+/// The bytes a second of `work`, of this thread's processor time, so that a busy machine counts
+/// less.
+double rate(ByteSpan bytes, const std::function<void()>& work) {
+  timespec before{};
+  timespec after{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+  work();
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+  const double took = static_cast<double>(after.tv_sec - before.tv_sec) +
+                      static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e9;
+  return static_cast<double>(bytes.size()) / took / 1e9;
+}
+
+/// As a program's memory: pages of small numbers, pointers, text, zeros and floating point.
+void fill_memory_like(MutableByteSpan bytes, std::uint64_t seed) {
+  Prng prng(seed);
+  for (std::size_t page = 0; page < bytes.size(); page += 4096) {
+    const std::uint64_t kind = prng.below(5);
+    for (std::size_t i = page; i < page + 4096; i += 8) {
+      std::uint64_t word = 0;
+      if (kind == 1) word = prng.below(1000);
+      if (kind == 2) word = 0x00007F3A00000000 + prng.below(1 << 24) * 16;
+      if (kind == 3) word = 0x6020206574206120 + prng.below(1 << 20);
+      if (kind == 4) word = 0x3FF0000000000000 | prng.next() >> 12;
+      std::memcpy(bytes.data() + i, &word, 8);
+    }
+  }
+}
+
+std::vector<ByteSpan> chunks_of(ByteSpan bytes, std::uint32_t mean) {
+  Chunker chunker(ChunkSizes::around(mean));
+  std::vector<std::uint64_t> ends;
+  chunker.push(bytes, ends);
+  if (chunker.chunk_start() < bytes.size()) ends.push_back(bytes.size());
+  std::vector<ByteSpan> chunks;
+  std::uint64_t start = 0;
+  for (const std::uint64_t end : ends) {
+    chunks.push_back(bytes.subspan(start, end - start));
+    start = end;
+  }
+  return chunks;
+}
+
+/// The share of the image's bytes that are in chunks of the changed one.
+double found_again(ByteSpan image, std::size_t inserted, std::uint32_t mean) {
+  Namer namer;
+  std::set<std::string> known;
+  for (const ByteSpan chunk : chunks_of(image, mean)) known.insert(to_hex(namer.name(chunk)));
+  const ByteSpan head = image.first(image.size() / 2);
+  const ByteSpan tail = image.subspan(image.size() / 2);
+  std::vector<std::byte> changed(head.begin(), head.end());
+  changed.resize(head.size() + inserted);
+  bench::fill_random(MutableByteSpan(changed).subspan(head.size()), 99);
+  changed.insert(changed.end(), tail.begin(), tail.end());
+  std::size_t found = 0;
+  for (const ByteSpan chunk : chunks_of(changed, mean)) {
+    if (known.contains(to_hex(namer.name(chunk)))) found += chunk.size();
+  }
+  return static_cast<double>(found) / static_cast<double>(image.size());
+}
+
+nlohmann::json measure(ByteSpan bytes, std::uint32_t mean) {
+  const auto engines = boundary_engines();
+  nlohmann::json rates = {{"read", nlohmann::json::array()}};
+  for (int round = 0; round <= kRounds; ++round) {
+    std::uint64_t sum = 0;
+    const double read = rate(bytes, [&] { sum = bench::sum_words(bytes); });
+    if (sum == 1) fmt::print(stderr, "\n");  // uses the sum
+    if (round > 0) rates["read"].push_back(read);
+    for (const BoundaryEngine engine : engines) {
+      // The narrow one is too slow to go over all of it each time.
+      const ByteSpan part =
+          engine == BoundaryEngine::kScalar ? bytes.first(bytes.size() / 8) : bytes;
+      const double one = rate(part, [&] {
+        Chunker chunker(ChunkSizes::around(mean), engine);
+        std::vector<std::uint64_t> ends;
+        chunker.push(part, ends);
+      });
+      if (round > 0) rates[std::string(name_of(engine))].push_back(one);
+    }
+  }
+  return rates;
+}
+
+}  // namespace
+
+int main() {
+  const MutableByteSpan bytes = bench::random_memory(kBytes, 1);
+  const double started = bench::wall_seconds();
+  for (const char* content : {"random bytes", "a memory image", "zeros"}) {
+    if (std::strcmp(content, "a memory image") == 0) fill_memory_like(bytes, 2);
+    if (std::strcmp(content, "zeros") == 0) std::fill(bytes.begin(), bytes.end(), std::byte{0});
+    for (const std::uint32_t mean : kMeans) {
+      nlohmann::json line = {{"content", content},
+                             {"mean_bytes", mean},
+                             {"taken", started},
+                             {"gb_per_s", measure(bytes, mean)}};
+      for (const std::size_t inserted : {std::size_t{1}, std::size_t{300000}}) {
+        line["found_again"][std::to_string(inserted)] = found_again(bytes, inserted, mean);
+      }
+      fmt::print("{}\n", line.dump());
+    }
+  }
+  return 0;
+}
