@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/limits.h"
 
 /// The subcommands that ask a pool. Each prints its result and returns the exit status: 0 good, 1
 /// the answer is no, 2 it could not be done (the reason is on standard error).
@@ -84,6 +85,13 @@ struct RestartTestOptions {
   bool json = false;
 };
 int run_restart_test(const RestartTestOptions& options);
+
+struct SimilarityCommand {
+  std::vector<std::string> files;
+  std::uint64_t sample_bytes = 4 * limits::kMiB;  ///< of slow techniques; 0: all
+  bool json = false;
+};
+int run_similarity(const SimilarityCommand& command);
 
 /// Prints "stdchk: text" to standard error; returns kExitError.
 int complain(const std::string& text);

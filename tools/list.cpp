@@ -9,6 +9,7 @@
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/show.h"
+#include "tools/usage.h"
 
 namespace stdchk::tools {
 namespace {
@@ -151,6 +152,46 @@ int list_aborted(client::Filesystem& filesystem, bool json) {
   return kExitGood;
 }
 
+Json usage_to_json(const Usage& usage) {
+  return {{"files", usage.files},
+          {"logical_bytes", usage.logical_bytes},
+          {"stored_bytes", usage.stored_bytes},
+          {"drained_bytes", usage.drained_bytes},
+          {"unnamed_bytes", usage.unnamed_bytes},
+          {"chunks", usage.chunks}};
+}
+
+Json pool_to_json(const msg::StatPool::Reply& pool) {
+  return {{"files", pool.file_count},
+          {"chunks", pool.chunk_count},
+          {"logical_bytes", pool.logical_bytes},
+          {"stored_bytes", pool.stored_bytes}};
+}
+
+std::string bytes_text(std::uint64_t logical, std::uint64_t stored) {
+  const double share =
+      logical == 0 ? 100.0 : 100.0 * static_cast<double>(stored) / static_cast<double>(logical);
+  return fmt::format("{} stored in {} ({:.1f} %)", format_bytes(logical), format_bytes(stored),
+                     share);
+}
+
+void print_usage(const Usage& usage, const Attributes& of, const msg::StatPool::Reply& pool) {
+  const bool is_directory = of.type == FileType::kDirectory;
+  if (is_directory) fmt::print("  files    {}\n", usage.files);
+  fmt::print("  bytes    {}, {} chunks\n", bytes_text(usage.logical_bytes, usage.stored_bytes),
+             usage.chunks);
+  if (usage.unnamed_bytes > 0) {
+    fmt::print("           {} of them not named: naming was off, or did not pay\n",
+               format_bytes(usage.unnamed_bytes));
+  }
+  if (is_directory && usage.drained_bytes > 0) {
+    fmt::print("           {} more in the drain directory only\n",
+               format_bytes(usage.drained_bytes));
+  }
+  fmt::print("  pool     {}, {} files, {} chunks\n",
+             bytes_text(pool.logical_bytes, pool.stored_bytes), pool.file_count, pool.chunk_count);
+}
+
 }  // namespace
 
 int run_list(const ListOptions& options) {
@@ -193,8 +234,14 @@ int run_stat(const StatOptions& options) {
   if (!benefactors) return complain(describe(benefactors.error()));
   std::map<std::uint64_t, const msg::BenefactorInfo*> known;
   for (const auto& info : *benefactors) known[info.id.value] = &info;
+  const auto usage = measure_usage(*located->filesystem, located->attributes);
+  if (!usage) return complain(usage.error().text);
+  const auto pool = located->filesystem->stat_pool();
+  if (!pool) return complain(describe(pool.error()));
   if (options.json) {
     Json json = row_to_json(row, true);
+    json["usage"] = usage_to_json(*usage);
+    json["pool"] = pool_to_json(*pool);
     if (json.contains("benefactors")) {
       for (auto& place : json["benefactors"]) {
         auto found = known.find(place["benefactor"]);
@@ -212,8 +259,8 @@ int run_stat(const StatOptions& options) {
              attributes.size_bytes);
   fmt::print("  version  {}, changed {}\n  mode     {:04o}, owner {}:{}\n", attributes.version,
              time_text(attributes.mtime_ns), attributes.mode, attributes.uid, attributes.gid);
+  print_usage(*usage, attributes, *pool);
   if (attributes.type != FileType::kRegular) return kExitGood;
-  fmt::print("  stored   {} in {} chunks\n", format_bytes(attributes.stored_bytes), row.chunks);
   for (const auto& [benefactor, bytes] : row.bytes_at) {
     auto found = known.find(benefactor.value);
     fmt::print("    {:>10} on benefactor {}{}\n", format_bytes(bytes), benefactor.value,

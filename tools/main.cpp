@@ -26,8 +26,7 @@ int complain(const std::string& text) {
 namespace {
 
 /// Subcommands whose names are settled and whose work is not there yet.
-constexpr const char* kLater[] = {"gc",       "scrub", "check",      "bench",
-                                  "stage-in", "top",   "similarity", "advise"};
+constexpr const char* kLater[] = {"gc", "scrub", "check", "bench", "stage-in", "top", "advise"};
 
 struct DownOptions {
   std::string pool;
@@ -56,6 +55,7 @@ struct Commands {
   SetOptions set;
   VerifyOptions verify;
   RestartTestOptions restart_test;
+  SimilarityCommand similarity;
   DoctorOptions doctor;
 };
 
@@ -80,6 +80,10 @@ void describe_up(Options& options, UpOptions& up) {
                 "benefactors that one image is spread over; 0 is the manager's default");
   options.choice("--naming", up.naming, {"auto", "on", "off"},
                  "name chunks by content, store equal ones once; auto: where that pays");
+  options.choice(
+      "--chunking", up.chunking, {"fixed", "content", "none"},
+      "where chunks end: after a fixed length, or where their content says; none: fixed, "
+      "and not named");
   options.size("--window", up.window_bytes, limits::kMiB, std::uint64_t{1} << 40,
                "memory of the mount between write() and storage");
   options.choice("--close", up.close_mode, {"stored", "early"}, "what close() waits for");
@@ -190,6 +194,16 @@ void describe(Options& options, Commands& commands) {
       .command_line_only();
   restart.count("--readers", commands.restart_test.readers, 1, 1024, "images loaded at once");
   restart.argument("DIR", commands.restart_test.path, "a folder of the pool").required();
+
+  Options& similarity = options.subcommand(
+      "similarity", "Says how alike images are, and how they are best cut into chunks.");
+  similarity
+      .size("--sample", commands.similarity.sample_bytes, 0, std::uint64_t{1} << 50,
+            "of each image what slow techniques look at; 0 is all")
+      .command_line_only();
+  similarity.flag("--json", commands.similarity.json, "as JSON").command_line_only();
+  similarity.arguments("FILE", commands.similarity.files,
+                       "images of one series, in the order of their timesteps");
 
   Options& doctor = options.subcommand(
       "doctor", "Names the cause of a bad set-up, and measures writes to a pool's benefactors.");
@@ -334,6 +348,7 @@ int run(int argc, char** argv) {
   if (chosen == "set") return run_set(commands.set);
   if (chosen == "verify") return run_verify(commands.verify);
   if (chosen == "restart-test") return run_restart_test(commands.restart_test);
+  if (chosen == "similarity") return run_similarity(commands.similarity);
   if (chosen == "doctor") return run_doctor(commands.doctor, invoked_as);
   if (chosen == "version") {
     fmt::print("stdchk {}\n", version());
