@@ -1,6 +1,7 @@
 #include "manager/drain_planner.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/limits.h"
 #include "core/log.h"
@@ -65,9 +66,10 @@ void DrainPlanner::run() {
   run_mirror();
   drop_unused_asides();
   drop_temporaries();
-  std::vector<FileId> ids;
-  for (const auto& [id, job] : jobs_) ids.push_back(id);
-  for (const FileId id : ids) {
+  std::vector<std::tuple<bool, std::uint64_t, FileId>> order;
+  for (const auto& [id, job] : jobs_) order.emplace_back(!job.preferred, job.number, id);
+  std::sort(order.begin(), order.end());
+  for (const auto& [later, number, id] : order) {
     const auto job = jobs_.find(id);
     if (job != jobs_.end()) step(job->second);
   }
@@ -93,6 +95,15 @@ void DrainPlanner::hurry(FileId below) {
   }
 }
 
+void DrainPlanner::prefer(FileId file) {
+  const auto job = jobs_.find(file);
+  if (job == jobs_.end()) {
+    hurried_.insert(file);
+  } else {
+    job->second.preferred = true;
+  }
+}
+
 msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
   msg::DrainNow::Reply reply;
   if (!service_.has_drain()) return reply;
@@ -112,7 +123,7 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
 
 void DrainPlanner::start_jobs() {
   for (auto hurried = hurried_.begin(); hurried != hurried_.end() && jobs_.size() < jobs_max_;) {
-    start_job(*hurried);
+    start_job(*hurried, true);
     hurried = hurried_.erase(hurried);
   }
   std::vector<FileId> oldest;
@@ -122,11 +133,11 @@ void DrainPlanner::start_jobs() {
   }
   for (const FileId id : oldest) {
     if (jobs_.size() >= jobs_max_) break;
-    start_job(id);
+    start_job(id, false);
   }
 }
 
-bool DrainPlanner::start_job(FileId id) {
+bool DrainPlanner::start_job(FileId id, bool preferred) {
   const File* file = service_.state().file(id);
   if (file == nullptr || jobs_.count(id) > 0 || !file->parent || file->newest.drained) return false;
   const auto failure = failures_.find(id);
@@ -135,6 +146,7 @@ bool DrainPlanner::start_job(FileId id) {
   job.file = id;
   job.version = file->newest.version;
   job.number = service_.next_id();
+  job.preferred = preferred;
   if (!plan(*file, job)) return false;
   if (!service_.pin(id, job.version)) return false;
   step(jobs_.emplace(id, std::move(job)).first->second);

@@ -33,6 +33,8 @@ class DrainPlanner {
   void run();
   /// Files below go first.
   void hurry(FileId below);
+  /// That file goes before those that nobody hurries.
+  void prefer(FileId file);
   msg::DrainNow::Reply pending(FileId below) const;
   DrainState state_of(FileId file) const;
   /// True while the drain directory may have the file's earlier content elsewhere than under its
@@ -65,6 +67,7 @@ class DrainPlanner {
     std::size_t done = 0;
     std::size_t unanswered = 0;
     Time late{};  ///< until then a benefactor that was lost may still do what it was asked
+    bool preferred = false;
     bool recorded = false;  ///< that it is about to get its name
     std::string
         path;  ///< what it reads or gets under that name: it must not change in the meantime
@@ -78,7 +81,7 @@ class DrainPlanner {
   };
 
   void start_jobs();
-  bool start_job(FileId file);
+  bool start_job(FileId file, bool preferred);
   bool plan(const File& file, Job& job);
   void step(Job& job);
   void send_pieces(Job& job);

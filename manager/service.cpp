@@ -101,9 +101,9 @@ void Service::tick() {
   check_leases();
   run_fences();
   watchers_.forget_old(now());
+  sets_->run();  // before the drain, which takes its order from the sets
   drain_->run();
   compactor_->run();
-  sets_->run();
   retry_waiting();
   retry_maps();
   if (journal_.wants_snapshot()) take_snapshot();
@@ -212,6 +212,8 @@ std::optional<BenefactorId> Service::some_benefactor() {
   }
   return std::nullopt;
 }
+
+void Service::drain_first(FileId file) { drain_->prefer(file); }
 
 Policy Service::policy(const File& file) const {
   Policy out = state_.policy(file);

@@ -119,6 +119,8 @@ class Service final : public transport::AcceptHandler {
   /// What holds for a file: its folders' settings, then the pool's.
   Policy policy(const File& file) const;
   bool session_open(FileId file) const { return users_.count(file) > 0; }
+  /// That file is drained before others.
+  void drain_first(FileId file);
   /// Clients that may have cached it are told, and so is who keeps the sets of its folder.
   void entry_changed(FileId directory, const std::string& name, ClientId except);
   void file_changed(FileId file, ClientId except);

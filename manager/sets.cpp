@@ -18,6 +18,11 @@ constexpr std::int64_t kBusyRetryNs = kNsPerSecond;
 
 std::string name_of(const ImageSet& set) { return set_name(set.application, set.timestep); }
 
+bool is_whole(const ImageSet& set, const Policy& policy) {
+  const std::uint64_t wanted = policy.get(PolicyKey::kImages);
+  return wanted > 0 && set.images >= wanted;
+}
+
 bool is_drained(const ImageSet& set) { return set.drained == set.images; }
 
 /// The newest complete set of each application, and the sequence below which its sets are obsolete.
@@ -70,8 +75,7 @@ std::vector<ImageSet> sets_of(const State& state, const File& folder) {
 }
 
 bool is_complete(const ImageSet& set, const Policy& policy) {
-  const std::uint64_t wanted = policy.get(PolicyKey::kImages);
-  if (wanted == 0 || set.images < wanted) return false;
+  if (!is_whole(set, policy)) return false;
   return policy.get(PolicyKey::kMustBeDrained) == 0 || is_drained(set);
 }
 
@@ -81,6 +85,13 @@ SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std:
     if (!is_complete(set, policy)) continue;
     plan.latest = name_of(set);
     if (is_drained(set)) plan.drained_latest = plan.latest;
+  }
+  std::map<std::string_view, const ImageSet*> newest_whole;
+  for (const ImageSet& set : sets) {
+    if (is_whole(set, policy)) newest_whole[set.application] = &set;
+  }
+  for (const auto& [application, set] : newest_whole) {
+    if (!is_drained(*set)) plan.prefer.push_back(set);
   }
   const auto all = series_of(sets, policy);
   const auto purge_ns =
@@ -155,6 +166,12 @@ std::size_t SetKeeper::look_at(const File& folder) {
 void SetKeeper::execute(const File& folder, const SetsPlan& plan) {
   const FileId id = folder.id;
   link(folder, plan);
+  for (const ImageSet* set : plan.prefer) {
+    for (const std::string& name : set->names) {
+      const auto image = folder.children.find(name);
+      if (image != folder.children.end()) service_.drain_first(image->second);
+    }
+  }
   for (const ImageSet* set : plan.remove) {
     if (removed_ >= kRemovedMax) {
       changed_.insert(id);

@@ -44,8 +44,9 @@ bool is_complete(const ImageSet& set, const Policy& policy);
 
 /// What is to be done in one folder.
 struct SetsPlan {
-  std::string latest;          ///< what the link says; empty: no set is complete
-  std::string drained_latest;  ///< the same of sets that are drained whole
+  std::string latest;                   ///< what the link says; empty: no set is complete
+  std::string drained_latest;           ///< the same of sets that are drained whole
+  std::vector<const ImageSet*> prefer;  ///< the newest whole ones, to be drained before others
   std::vector<const ImageSet*> remove;
   std::optional<std::int64_t> next_ns;  ///< when to look again although nothing changes
 };

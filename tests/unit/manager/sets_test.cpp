@@ -258,3 +258,28 @@ TEST_CASE("the drain directory's link names a set only when all of it is there")
   REQUIRE(sets);
   CHECK(sets->sets.at(0).drained == 2);
 }
+
+TEST_CASE("the newest whole set is drained before older ones and before halves") {
+  World world("/pfs");
+  constexpr int kRanks = 16;
+  world.config.policy = policy_of("images=16");
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  for (std::uint64_t step = 1; step <= 3; ++step) write_set(client, step, kRanks);
+  write_set(client, 4, 3);
+  std::vector<FileId> newest;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    newest.push_back(client.lookup("a.N" + std::to_string(rank) + ".T3")->id);
+  }
+  world.pass(2s);
+  std::vector<FileId> order;
+  for (const msg::Request& request : benefactor.served) {
+    const auto* pieces = std::get_if<msg::DrainPieces>(&request);
+    if (pieces != nullptr) order.push_back(pieces->file);
+  }
+  REQUIRE(order.size() == 3 * kRanks + 3);
+  order.resize(kRanks);
+  std::ranges::sort(order);
+  CHECK(order == newest);
+}
