@@ -92,6 +92,20 @@ struct SimilarityCommand {
   bool json = false;
 };
 int run_similarity(const SimilarityCommand& command);
+struct AdviseOptions {
+  std::uint32_t nodes = 64;
+  std::uint64_t memory_bytes = 32 * limits::kGiB;  ///< that each node writes
+  std::uint64_t lend_bytes = 32 * limits::kGiB;    ///< that each benefactor node lends
+  std::uint64_t node_mtbf_s = 5ULL * 365 * 86400;
+  std::string node_mtbf;                       ///< as given; empty: the default
+  std::uint64_t node_rate = 1 * limits::kGiB;  ///< of one node into the pool, bytes a second
+  std::uint64_t pfs_rate = 10 * limits::kGiB;  ///< of all nodes to the parallel file system
+  std::uint32_t stripe_width = 4;
+  std::uint32_t table_nodes = 2048;
+  std::string plot;
+  bool json = false;
+};
+int run_advise(const AdviseOptions& options);
 
 /// Prints "stdchk: text" to standard error; returns kExitError.
 int complain(const std::string& text);

@@ -6,6 +6,7 @@
 
 #include "core/log.h"
 #include "core/options.h"
+#include "core/units.h"
 #include "tools/commands.h"
 #include "tools/doctor.h"
 #include "tools/doctor_network.h"
@@ -26,7 +27,7 @@ int complain(const std::string& text) {
 namespace {
 
 /// Subcommands whose names are settled and whose work is not there yet.
-constexpr const char* kLater[] = {"gc", "scrub", "check", "bench", "stage-in", "top", "advise"};
+constexpr const char* kLater[] = {"gc", "scrub", "check", "bench", "stage-in", "top"};
 
 struct DownOptions {
   std::string pool;
@@ -56,6 +57,7 @@ struct Commands {
   VerifyOptions verify;
   RestartTestOptions restart_test;
   SimilarityCommand similarity;
+  AdviseOptions advise;
   DoctorOptions doctor;
 };
 
@@ -204,6 +206,35 @@ void describe(Options& options, Commands& commands) {
   similarity.flag("--json", commands.similarity.json, "as JSON").command_line_only();
   similarity.arguments("FILE", commands.similarity.files,
                        "images of one series, in the order of their timesteps");
+  Options& advise = options.subcommand(
+      "advise", "Works out how often to checkpoint, with how many copies and benefactors.");
+  advise.count("--nodes", commands.advise.nodes, 2, 1U << 20, "of the job").command_line_only();
+  advise
+      .size("--memory", commands.advise.memory_bytes, limits::kMiB, std::uint64_t{1} << 50,
+            "that each node saves")
+      .command_line_only();
+  advise
+      .size("--lend", commands.advise.lend_bytes, limits::kMiB, std::uint64_t{1} << 50,
+            "that each benefactor node lends")
+      .command_line_only();
+  advise
+      .text("--mtbf", commands.advise.node_mtbf, "TIME",
+            "mean time between failures of one node, such as 1825d")
+      .command_line_only();
+  advise.rate("--node-rate", commands.advise.node_rate, "of one node into the pool, a second")
+      .command_line_only();
+  advise
+      .rate("--pfs-rate", commands.advise.pfs_rate,
+            "of all nodes to the parallel file system, a second")
+      .command_line_only();
+  advise
+      .count("--stripe-width", commands.advise.stripe_width, 1, 1024,
+             "benefactors that one image is spread over")
+      .command_line_only();
+  advise.count("--table", commands.advise.table_nodes, 8, 4096, "most nodes in the table")
+      .command_line_only();
+  advise.text("--plot", commands.advise.plot, "FILE", "draw the table as SVG").command_line_only();
+  advise.flag("--json", commands.advise.json, "as JSON").command_line_only();
 
   Options& doctor = options.subcommand(
       "doctor", "Names the cause of a bad set-up, and measures writes to a pool's benefactors.");
@@ -319,6 +350,23 @@ int run_doctor(const DoctorOptions& options, const std::string& invoked_as) {
   return bad ? kExitNo : kExitGood;
 }
 
+int advise_with(AdviseOptions& advise) {
+  if (!advise.node_mtbf.empty()) {
+    const auto seconds = parse_seconds(advise.node_mtbf);
+    if (!seconds || *seconds == 0) {
+      return complain(
+          fmt::format("--mtbf \"{}\" is not valid; allowed: a time such as 90s, 15m, 12h or "
+                      "1825d",
+                      advise.node_mtbf));
+    }
+    advise.node_mtbf_s = *seconds;
+  }
+  if (advise.node_rate == 0 || advise.pfs_rate == 0) {
+    return complain("--node-rate and --pfs-rate must be more than 0");
+  }
+  return run_advise(advise);
+}
+
 int run(int argc, char** argv) {
   Options options("stdchk", "Keeps checkpoint images in memory that the job's own nodes lend.");
   Commands commands;
@@ -349,6 +397,7 @@ int run(int argc, char** argv) {
   if (chosen == "verify") return run_verify(commands.verify);
   if (chosen == "restart-test") return run_restart_test(commands.restart_test);
   if (chosen == "similarity") return run_similarity(commands.similarity);
+  if (chosen == "advise") return advise_with(commands.advise);
   if (chosen == "doctor") return run_doctor(commands.doctor, invoked_as);
   if (chosen == "version") {
     fmt::print("stdchk {}\n", version());

@@ -385,8 +385,25 @@ def test_a_set_that_is_not_there_cannot_be_pinned(pool):
     assert "not known" in pool.stdchk("set", "list", pool.mount).stdout
 
 
+def test_advise_works_out_an_interval_and_draws_the_table(pool):
+    plot = pool.folder / "plot.svg"
+    words = ["advise", "--json", "--nodes", "64", "--memory", "16G", "--node-rate", "1G/s",
+             "--pfs-rate", "4G/s", "--table", "64", "--plot", plot]
+    often = json.loads(pool.stdchk(*words, "--mtbf", "30d").stdout)
+    rarely = json.loads(pool.stdchk(*words, "--mtbf", "1825d").stdout)
+    assert often["job_mtbf_s"] == 30 * 86400 / 64
+    assert often["interval_s"] < rarely["interval_s"] < rarely["job_mtbf_s"]
+    assert 1 < often["slowdown"] < often["slowdown_without_pool"]
+    assert often["failures_until_drained"] >= 1 and often["copies"] >= 2
+    assert {row["nodes"] for row in often["replicas"]} == {8, 16, 32, 64}
+    assert plot.read_text().count("<polyline") == 6
+    assert "REPLICAS" in pool.stdchk("advise", "--table", "8").stdout
+    done = pool.stdchk("advise", "--mtbf", "5y", check=False)
+    assert done.returncode == 2 and "5y" in done.stderr
+
+
 def test_what_is_not_there_yet_says_so(pool):
-    for name in ("gc", "scrub", "check", "stage-in", "similarity"):
+    for name in ("gc", "scrub", "check", "stage-in", "top"):
         done = run(BIN / "stdchk", name, "--dry-run", check=False)
         assert done.returncode == 2
         assert "not available in this version" in done.stderr

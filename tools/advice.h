@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace stdchk::tools {
+
+/// How many nodes may fail, one after the other without a new checkpoint, so that every image can
+/// still be read with a probability of at least 90, 99 and 99.9 %.
+struct AllowedFailures {
+  std::uint32_t nodes = 0;
+  std::uint32_t copies = 0;
+  std::uint32_t at_90 = 0;
+  std::uint32_t at_99 = 0;
+  std::uint32_t at_999 = 0;
+};
+
+/// Whole images: each node keeps its own and has `replicas` more on other nodes, drawn at random
+/// (Walters and Chaudhary, "A Fault-Tolerant Strategy for Virtualized HPC Clusters"). `seed` makes
+/// it repeatable.
+AllowedFailures simulate_replicas(std::uint32_t nodes, std::uint32_t replicas, std::uint64_t seed);
+/// As a pool places them: each image in chunks over a stripe of `width` benefactors drawn at
+/// random, each chunk's `copies` on neighbours in that stripe. Nothing is on the node that wrote
+/// it.
+AllowedFailures simulate_striped(std::uint32_t nodes, std::uint32_t copies, std::uint32_t width,
+                                 std::uint64_t seed);
+
+/// Seconds between checkpoints that cost least: Young 1974, first order.
+double young_interval(double checkpoint_s, double mtbf_s);
+/// Daly 2006, higher order (his equation 37): of work, without the checkpoint itself.
+double daly_interval(double checkpoint_s, double mtbf_s);
+/// Expected time for `work_s` of work, in units of it, with a checkpoint after each `interval_s`
+/// and failures at random (Daly's complete model, his equation 20).
+double slowdown(double interval_s, double checkpoint_s, double restart_s, double mtbf_s);
+
+/// The allowed failures against the number of nodes, a line for each number of copies.
+std::string plot_svg(const std::vector<AllowedFailures>& replicas,
+                     const std::vector<AllowedFailures>& striped);
+
+}  // namespace stdchk::tools
