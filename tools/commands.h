@@ -92,6 +92,14 @@ struct SimilarityCommand {
   bool json = false;
 };
 int run_similarity(const SimilarityCommand& command);
+struct TopOptions {
+  std::string pool;
+  std::string path;
+  std::uint32_t interval_s = 1;
+  std::uint32_t count = 0;  ///< looks; 0: until it is ended
+};
+int run_top(const TopOptions& options);
+
 struct AdviseOptions {
   std::uint32_t nodes = 64;
   std::uint64_t memory_bytes = 32 * limits::kGiB;  ///< that each node writes

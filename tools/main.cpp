@@ -27,7 +27,7 @@ int complain(const std::string& text) {
 namespace {
 
 /// Subcommands whose names are settled and whose work is not there yet.
-constexpr const char* kLater[] = {"gc", "scrub", "check", "bench", "stage-in", "top"};
+constexpr const char* kLater[] = {"gc", "scrub", "check", "bench", "stage-in"};
 
 struct DownOptions {
   std::string pool;
@@ -58,6 +58,7 @@ struct Commands {
   RestartTestOptions restart_test;
   SimilarityCommand similarity;
   AdviseOptions advise;
+  TopOptions top;
   DoctorOptions doctor;
 };
 
@@ -206,6 +207,14 @@ void describe(Options& options, Commands& commands) {
   similarity.flag("--json", commands.similarity.json, "as JSON").command_line_only();
   similarity.arguments("FILE", commands.similarity.files,
                        "images of one series, in the order of their timesteps");
+  Options& top = options.subcommand("top", "Shows what the pool is doing, again and again.");
+  top.count("--interval", commands.top.interval_s, 1, 3600, "seconds between two looks")
+      .command_line_only();
+  top.count("--count", commands.top.count, 1, 1000000, "looks; without it until it is ended")
+      .command_line_only();
+  add_pool(top, commands.top.pool);
+  top.argument("PATH", commands.top.path, "the mount, or anything below it");
+
   Options& advise = options.subcommand(
       "advise", "Works out how often to checkpoint, with how many copies and benefactors.");
   advise.count("--nodes", commands.advise.nodes, 2, 1U << 20, "of the job").command_line_only();
@@ -397,6 +406,7 @@ int run(int argc, char** argv) {
   if (chosen == "verify") return run_verify(commands.verify);
   if (chosen == "restart-test") return run_restart_test(commands.restart_test);
   if (chosen == "similarity") return run_similarity(commands.similarity);
+  if (chosen == "top") return run_top(commands.top);
   if (chosen == "advise") return advise_with(commands.advise);
   if (chosen == "doctor") return run_doctor(commands.doctor, invoked_as);
   if (chosen == "version") {
