@@ -153,8 +153,16 @@ class Prober final : public ManagerListener {
     OneWrite first;  // brings the link up
     begin(first, grant, 0, kSmall);
     STDCHK_TRY(end(first));
+    wait([&] { return is_settled(info.id); }, limits::kConnectDeadline);
     STDCHK_TRY(measure_rate(grant, one));
     return measure_latency(grant, one);
+  }
+
+  /// No rail is still connecting: the others carry bytes without it.
+  bool is_settled(BenefactorId benefactor) const {
+    return std::ranges::none_of(*peers_->rails(benefactor), [](const auto& rail) {
+      return rail->state() == Rail::State::kConnecting;
+    });
   }
 
   void begin(OneWrite& write, const Grant& grant, std::size_t slot, std::size_t bytes) {
