@@ -1,12 +1,12 @@
-"""A link of a verbs device that goes down in the middle of a write. For scripts/rdma-vm: it takes rnic0 down,
-the interface below rxe0, and makes the device anew afterwards."""
+"""What pools do with verbs devices: a link that goes down in the middle of a write, two devices, memory that must not
+be locked. For scripts/rdma-vm: it takes rnic0 down, the interface below rxe0, and makes the device anew afterwards."""
 
 import json
 import time
 
 import pytest
 from conftest import BIN, run
-from writers import Writers, go_on
+from writers import WRITER, Writers, go_on
 
 # Another host as far as shared memory goes: the transport between hosts is what is asked for.
 ELSEWHERE = ("unshare", "--pid", "--fork")
@@ -23,11 +23,26 @@ def link():
     run("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "rnic0")
 
 
-def transports_used(pool):
+@pytest.fixture
+def second_link():
+    run("ip", "link", "add", "rnic1", "type", "dummy")
+    run("ip", "link", "set", "rnic1", "mtu", "9000", "up")
+    run("ip", "address", "add", "10.77.1.1/24", "dev", "rnic1")
+    run("rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "rnic1")
+    yield
+    run("rdma", "link", "delete", "rxe1")
+    run("ip", "link", "delete", "rnic1")
+
+
+def rails_used(pool):
     """From another host, as `stdchk doctor` finds it."""
     done = run(*ELSEWHERE, BIN / "stdchk", "doctor", "--json", pool.mount, check=False, env=pool.environment)
     found = [finding["figures"] for finding in json.loads(done.stdout) if finding["what"].startswith("benefactor ")]
-    return {rail["transport"] for figures in found for rail in figures["rails"] if rail["used"]}
+    return [rail for figures in found for rail in figures["rails"] if rail["used"]]
+
+
+def transports_used(pool):
+    return {rail["transport"] for rail in rails_used(pool)}
 
 
 def last_line(process):
@@ -59,3 +74,28 @@ def test_a_write_that_has_verbs_only_ends_with_an_error_when_the_link_goes_down(
         assert writer.returncode == 1
         assert "EIO" in said or "ETIMEDOUT" in said or "ENOSPC" in said
     assert list(pool.mount.iterdir()) == []
+
+
+def test_two_devices_carry_the_bytes_and_one_goes_on_alone(link, second_link, pool):
+    pool.up("--naming", "off", "--listen", "10.77.0.1,10.77.1.1", benefactors=1, memory="256M", drain=False)
+    rails = rails_used(pool)
+    assert {rail["transport"] for rail in rails} == {"verbs"}
+    assert sorted(rail["address"].split(":")[1] for rail in rails) == ["10.77.0.1", "10.77.1.1"]
+    writers = Writers(pool, "auto", ELSEWHERE)
+    with writers.paused("app.N0.T1", 1, 60, 8) as writer:
+        go_on(writer)
+        time.sleep(0.3)
+        run("ip", "link", "set", "rnic1", "down")
+        assert last_line(writer) == "closed"
+    assert writers.run("check", "app.N0.T1", 1, 60) == ("equal", 0)
+    assert [rail["address"].split(":")[:2] for rail in rails_used(pool)] == [["verbs", "10.77.0.1"]]
+
+
+def test_who_must_not_lock_memory_is_told_and_takes_tcp(pool):
+    pool.up("--naming", "off", "--listen", "10.77.0.1", benefactors=1, memory="128M", drain=False)
+    unlocked = ("prlimit", "--memlock=65536", "setpriv", "--bounding-set", "-ipc_lock")
+    done = run(*ELSEWHERE, *unlocked, WRITER, "auto", "write", "app.N0.T1", 1, 16,
+               env=Writers(pool, "auto").environment)
+    assert done.stdout.splitlines()[-1] == "closed"
+    (told,) = [line for line in done.stderr.splitlines() if "transport verbs is not used" in line]
+    assert "ulimit -l" in told
