@@ -350,31 +350,40 @@ void Engine::pump() {
   for (auto& one : executor_work) executor_.run(std::move(one));
 }
 
+/// The chunks that end in the slot are hashed at once: this processor's cache has them.
 void Engine::search_later(Work::Search search) {
   executor_.run([this, search = std::move(search)]() mutable {
     search.scan->find(search.session->boundaries());
-    const Lock lock(shared_.mutex);
-    search.session->scanned(*search.scan);
-    search = {};
+    std::vector<OutChunkPtr> chunks;
+    {
+      const Lock lock(shared_.mutex);
+      chunks = search.session->scanned(*search.scan);
+      search = {};
+    }
+    hash(std::move(chunks));
   });
 }
 
 void Engine::hash_later(std::vector<OutChunkPtr> chunks) {
-  executor_.run([this, chunks = std::move(chunks)]() mutable {
-    for (const OutChunkPtr& chunk : chunks) checksum(*chunk);
-    Lock lock(shared_.mutex);
-    const SessionPtr session = chunks.front()->session;
-    std::vector<OutChunkPtr> to_name;
-    for (const OutChunkPtr& chunk : chunks) {
-      if (session->wants_name(*chunk)) to_name.push_back(chunk);
-    }
-    lock.unlock();
-    if (!to_name.empty()) name(to_name);
-    lock.lock();
-    for (const OutChunkPtr& chunk : chunks) session->hashed(chunk);
-    to_name.clear();
-    chunks.clear();
-  });
+  executor_.run([this, chunks = std::move(chunks)]() mutable { hash(std::move(chunks)); });
+}
+
+/// Of one session.
+void Engine::hash(std::vector<OutChunkPtr> chunks) {
+  if (chunks.empty()) return;
+  for (const OutChunkPtr& chunk : chunks) checksum(*chunk);
+  Lock lock(shared_.mutex);
+  const SessionPtr session = chunks.front()->session;
+  std::vector<OutChunkPtr> to_name;
+  for (const OutChunkPtr& chunk : chunks) {
+    if (session->wants_name(*chunk)) to_name.push_back(chunk);
+  }
+  lock.unlock();
+  if (!to_name.empty()) name(to_name);
+  lock.lock();
+  for (const OutChunkPtr& chunk : chunks) session->hashed(chunk);
+  to_name.clear();
+  chunks.clear();
 }
 
 void Engine::checksum(OutChunk& chunk) {

@@ -147,11 +147,13 @@ OutChunkPtr Session::settle(Slot& slot) {
   std::erase(sealed_, &slot);
   const std::uint64_t next = slot.part + 1;
   OutChunkPtr chunk = cut(slot);
-  const auto waiting = std::find_if(sealed_.begin(), sealed_.end(), [&](const Slot* other) {
-    return other->part == next && Window::settled(*other);
-  });
-  if (waiting != sealed_.end())
-    (void)settle(**waiting);  // content-defined: nothing to hash at once
+  // Those that have waited for it; more than one when the part was written over meanwhile. They are
+  // content-defined: there is nothing for the caller to hash.
+  std::vector<Slot*> waiting;
+  for (Slot* other : sealed_) {
+    if (other->part == next && Window::settled(*other)) waiting.push_back(other);
+  }
+  for (Slot* other : waiting) (void)settle(*other);
   return chunk;
 }
 
@@ -198,13 +200,15 @@ bool Session::waits_for_neighbour(const Slot& slot) const {
                      [&](const Slot* other) { return other->part == slot.part - 1; });
 }
 
-void Session::scanned(const Scan& scan) {
+std::vector<OutChunkPtr> Session::scanned(const Scan& scan) {
   // Someone waits for all that was written.
   if (!syncs_.empty() || commit_ != CommitStep::kNone || error_.has_value()) cutter_.end_all();
   cutter_.scanned(scan);
+  std::vector<OutChunkPtr> chunks = take_to_hash();
   finish_syncs();
   host_.kick(*this);
   host_.shared().changed.notify_all();
+  return chunks;
 }
 
 /// A chunk of the bytes that lie at `file_offset`, to be hashed; nullptr: nobody needs them.

@@ -150,8 +150,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   Result<OutChunkPtr> adopt(Slot& slot, std::uint64_t offset);
   /// Has a hash thread compute what is wanted and not known.
   void hash_elsewhere(OutChunkPtr chunk);
-  /// The boundaries in a slot are found.
-  void scanned(const Scan& scan);
+  /// The boundaries in a slot are found. Answers what the caller should hash now.
+  std::vector<OutChunkPtr> scanned(const Scan& scan);
   /// Its CRC is known.
   bool wants_name(const OutChunk& chunk) const { return naming_->names(chunk.chunk.crc); }
   /// CRC, and name where that is wanted, are set.
@@ -215,6 +215,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void drop(OutChunk& chunk, SlotState from);
   void finish_chunk();
   void fail_with(Error why);
+  std::vector<OutChunkPtr> take_to_hash();
   void plan_hash(Work& work);
   bool batch_is_due();
   void plan_place(Work& work);

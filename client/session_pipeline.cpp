@@ -166,16 +166,24 @@ void Session::plan(Work& work) {
   plan_end(work);
 }
 
+/// Without those that nobody needs any more.
+std::vector<OutChunkPtr> Session::take_to_hash() {
+  std::vector<OutChunkPtr> chunks;
+  for (; !to_hash_.empty(); to_hash_.pop_front()) {
+    OutChunkPtr& chunk = to_hash_.front();
+    if (error_.has_value() || chunk->live_bytes == 0) {
+      drop(*chunk, SlotState::kHashing);
+    } else {
+      chunks.push_back(std::move(chunk));
+    }
+  }
+  return chunks;
+}
+
 /// Short chunks go together: side by side they are hashed faster.
 void Session::plan_hash(Work& work) {
   std::uint64_t group_bytes = host_.window().chunk_bytes();
-  while (!to_hash_.empty()) {
-    OutChunkPtr chunk = std::move(to_hash_.front());
-    to_hash_.pop_front();
-    if (error_.has_value() || chunk->live_bytes == 0) {
-      drop(*chunk, SlotState::kHashing);
-      continue;
-    }
+  for (OutChunkPtr& chunk : take_to_hash()) {
     group_bytes += chunk->chunk.length;
     if (group_bytes > host_.window().chunk_bytes()) {
       work.hash.emplace_back();

@@ -94,6 +94,20 @@ TEST_CASE("threads that fill a file's parts out of order get the same chunks") {
   CHECK(read_all(*one, "image") == bytes);
 }
 
+TEST_CASE("a part that was written over while it waited for the one before it is not forgotten") {
+  Pool pool(2, kArena, Naming::kOn);
+  auto one = pool.connect(content());
+  const auto bytes = random_bytes(2 * kChunk, 12);
+  const auto other = random_bytes(kChunk, 13);
+  auto file = create(*one, "image");
+  REQUIRE(file->write(0, ByteSpan(bytes).first(100)).has_value());
+  REQUIRE(file->write(kChunk, other).has_value());
+  REQUIRE(file->write(kChunk, ByteSpan(bytes).subspan(kChunk)).has_value());
+  REQUIRE(file->write(100, ByteSpan(bytes).subspan(100, kChunk - 100)).has_value());
+  REQUIRE(file->close().has_value());
+  CHECK(read_all(*one, "image") == bytes);
+}
+
 TEST_CASE("an image that is written again sends nothing, and one with an insertion little") {
   Pool pool(3, kArena, Naming::kOn);
   auto one = pool.connect(content());
