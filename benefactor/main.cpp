@@ -37,6 +37,7 @@ struct Flags {
   std::string disk;
   std::string listen = "127.0.0.1";
   std::string transport = "auto";
+  std::uint32_t leave_seconds = 30;
   log::Level log_level = log::Level::kInfo;
 };
 
@@ -58,6 +59,9 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "addresses that clients reach this host by, each a rail");
   options.choice("--transport", flags.transport, transport::choices(),
                  "how clients reach the memory");
+  options.count(
+      "--leave-time", flags.leave_seconds, 0, 3600,
+      "seconds in which what only this one has is copied elsewhere when it is told to end");
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
 }
@@ -127,6 +131,23 @@ void log_facts(const Arena& arena) {
   if (!facts.advice.empty()) log::warning("{}", facts.advice);
 }
 
+/// After SIGTERM: what only this benefactor has goes elsewhere, within the time. Another signal
+/// ends it at once, and so does SIGINT.
+void hand_over(Reactor& reactor, Service& service, std::uint32_t seconds) {
+  if (seconds == 0) return;
+  bool done = false;
+  reactor.resume();
+  const TimerId late =
+      reactor.schedule_after(std::chrono::seconds(seconds), [&] { reactor.stop(); });
+  service.leave([&] {
+    done = true;
+    reactor.stop();
+  });
+  reactor.run();
+  reactor.cancel(late);
+  if (!done) log::warning("ends before all that only it has was copied elsewhere");
+}
+
 int run(const Flags& flags) {
   SystemClock clock;
   Reactor reactor(clock);
@@ -181,6 +202,7 @@ int run(const Flags& flags) {
     return fail_with(describe(started.error()));
   }
   reactor.run();
+  if (ended_by() == SIGTERM && ready) hand_over(reactor, *service, flags.leave_seconds);
   log::info("ends");
   ::alarm(kEndSecondsMax);
   service.reset();

@@ -64,6 +64,11 @@ Status Service::start() {
     return true;
   });
   if (listeners_.empty()) return fail(last);
+  Copier::Config copies{config_.secret, config_.host_token, arena_.bytes(), {}, config_.executor};
+  for (const auto& listener : listeners_) {
+    copies.ways.push_back({&listener->endpoint, listener->region.get()});
+  }
+  copier_ = std::make_unique<Copier>(reactor_, std::move(copies));
   connect_manager();
   return {};
 }
@@ -139,16 +144,35 @@ void Service::new_epoch() {
 void Service::send_heartbeat() {
   manager_timer_ = {};
   if (!manager_ || !registered_) return;
-  manager_->call(msg::BenefactorHeartbeat{id_}, limits::kLease, [this](rpc::Answer answer) {
-    if (answer || !manager_ || answer.error().error.code == Code::kPeerLost) return;
-    // The manager does not know us any more, or does not answer: begin again with the same life.
-    lose_manager(answer.error().error);
-  });
+  manager_->call(msg::BenefactorHeartbeat{id_, on_may_go_ != nullptr}, limits::kLease,
+                 [this](const rpc::Answer& answer) { on_heartbeat(answer); });
   manager_timer_ =
       reactor_.schedule_after(limits::kHeartbeatInterval, [this] { send_heartbeat(); });
 }
 
+void Service::on_heartbeat(const rpc::Answer& answer) {
+  if (answer) {
+    const auto* reply = std::get_if<msg::BenefactorHeartbeat::Reply>(&*answer);
+    if (reply != nullptr && reply->may_go && on_may_go_) on_may_go_();
+    return;
+  }
+  if (!manager_ || answer.error().error.code == Code::kPeerLost) return;
+  // The manager does not know us any more, or does not answer: begin again with the same life.
+  lose_manager(answer.error().error);
+}
+
+void Service::leave(std::function<void()> may_go) {
+  on_may_go_ = std::move(may_go);
+  if (!registered_) return on_may_go_();
+  reactor_.cancel(manager_timer_);
+  send_heartbeat();
+}
+
 void Service::lose_manager(Error why) {
+  // A manager that comes gives the space away: nothing of what an earlier one asked for may come
+  // later than the registration.
+  if (copier_) copier_->cancel();
+  if (on_may_go_) return on_may_go_();
   // Said once for each loss, not for each attempt.
   if (registered_ || back_off_ == Duration{}) {
     log::warning("the manager at {} is not there, trying again: {}", config_.manager_address,

@@ -9,6 +9,7 @@
 
 #include "benefactor/arena.h"
 #include "benefactor/client_fence.h"
+#include "benefactor/copier.h"
 #include "benefactor/drainer.h"
 #include "benefactor/stop.h"
 #include "core/executor.h"
@@ -78,6 +79,10 @@ class Service final : public rpc::PeerHandler {
   /// is left out with a warning; an error when none is left.
   Status start();
 
+  /// Tells the manager that this benefactor wants to end, so that what only it has is copied
+  /// elsewhere; `may_go` is called when that is done, or when there is no manager to tell.
+  void leave(std::function<void()> may_go);
+
   bool registered() const { return registered_; }
   BenefactorId id() const { return id_; }
   Epoch epoch() const { return epoch_; }
@@ -115,6 +120,7 @@ class Service final : public rpc::PeerHandler {
     ThreadExecutor pieces{"stdchk-drain", 2};
     ThreadExecutor names{"stdchk-names", 1};
     ThreadExecutor moves{"stdchk-move", 1};
+    ThreadExecutor checks{"stdchk-scrub", 1};
   };
 
   // Registration.
@@ -122,6 +128,7 @@ class Service final : public rpc::PeerHandler {
   void register_now();
   void on_register_answer(rpc::Answer answer);
   void send_heartbeat();
+  void on_heartbeat(const rpc::Answer& answer);
   void lose_manager(Error why);
   void new_epoch();
 
@@ -165,6 +172,8 @@ class Service final : public rpc::PeerHandler {
   std::uint64_t jobs_made_ = 0;
   Stop stop_;
   std::unique_ptr<Workers> workers_;
+  std::unique_ptr<Copier> copier_;
+  std::function<void()> on_may_go_;  ///< set: it wants to leave
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "benefactor/check_extents.h"
 #include "benefactor/move_extents.h"
 #include "benefactor/service.h"
 #include "core/limits.h"
@@ -30,6 +31,7 @@ rpc::Answer to_answer(const char* what, Outcome<T> outcome) {
 Service::~Service() {
   *alive_ = false;
   stop_.request();
+  copier_.reset();
   workers_.reset();
   reactor_.cancel(manager_timer_);
   reactor_.cancel(sweep_timer_);
@@ -51,6 +53,15 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
     return start_job(choose(&Workers::moves), deadline, std::move(respond),
                      [arena = arena_.bytes(), moves = std::move(*moves)]() -> rpc::Answer {
                        return msg::Reply(move_extents(arena, moves));
+                     });
+  }
+  if (auto* copies = std::get_if<msg::CopyExtents>(&request)) {
+    return copier_->copy(std::move(*copies), deadline, std::move(respond));
+  }
+  if (auto* checks = std::get_if<msg::CheckExtents>(&request)) {
+    return start_job(choose(&Workers::checks), deadline, std::move(respond),
+                     [arena = arena_.bytes(), checks = std::move(*checks)]() -> rpc::Answer {
+                       return msg::Reply(check_extents(arena, checks));
                      });
   }
   const bool drains = std::holds_alternative<msg::DrainPieces>(request) ||

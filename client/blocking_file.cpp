@@ -150,7 +150,21 @@ Status BlockingFile::commit() {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
   if (!file_->writes()) return {};
-  return wait_for(lock, [&] { return begin_commit(false); });
+  STDCHK_TRY(wait_for(lock, [&] { return begin_commit(false); }));
+  return redundant(lock);
+}
+
+/// Where the mount or the folder asks for it: what was committed has all its copies.
+Status BlockingFile::redundant(Lock& lock) {
+  const Session& session = *file_->session();
+  const Version version = session.attributes().version;
+  const bool waits =
+      filesystem_.close_mode() == CloseMode::kRedundant || session.waits_for_copies();
+  if (!waits || version == 0) return {};
+  lock.unlock();
+  const Status status = filesystem_.wait_redundant(id_, version);
+  lock.lock();
+  return status;
 }
 
 Result<CompletionPtr> BlockingFile::begin_commit(bool end) {
@@ -212,6 +226,7 @@ Status BlockingFile::leave(Lock& lock) {
     });
   } else {
     status = wait_for(lock, begin);
+    if (status.has_value()) status = redundant(lock);
   }
   // A new opener may have come in between; a session that nobody has open must not stay.
   if (--session->openers == 0 && !session->ending()) {

@@ -46,6 +46,7 @@ class BlockingFile final : public File {
   Result<CompletionPtr> begin_commit(bool end);
   bool dirty(Lock& lock) const;
   Status leave(Lock& lock);
+  Status redundant(Lock& lock);
 
   BlockingFilesystem& filesystem_;
   const std::unique_ptr<OpenFile> file_;

@@ -67,6 +67,7 @@ BlockingFilesystem::BlockingFilesystem(const Options& options, Clock& clock, Par
   config.naming = options.naming;
   config.content_cuts = options.content_cuts;
   config.chunk_bytes = options.chunk_bytes;
+  config.copies = options.copies;
   engine_ = std::make_unique<Engine>(*reactor_, *parts_.control, std::move(data), *executor_,
                                      std::move(config));
   buffer_owner_ = std::make_shared<BufferOwner>(*engine_);

@@ -64,6 +64,9 @@ class BlockingFilesystem final : public Filesystem {
   Result<std::vector<msg::BenefactorInfo>> benefactors() override;
   Result<msg::DrainNow::Reply> drain(FileId below) override;
   Result<std::vector<msg::ListAborted::Entry>> aborted() override;
+  Result<msg::Reply> ask(msg::Request request) override;
+  /// Waits until that version has all its copies, as long as it gets more. Without the lock.
+  Status wait_redundant(FileId file, Version version);
 
   Engine& engine() { return *engine_; }
   CloseMode close_mode() const { return options_.close_mode; }
@@ -77,7 +80,6 @@ class BlockingFilesystem final : public Filesystem {
  private:
   BlockingFilesystem(const Options& options, Clock& clock, Parts parts);
   Status start();
-  Result<msg::Reply> ask(msg::Request request);
   template <class R>
   Result<typename R::Reply> ask_for(R request);
   Result<std::unique_ptr<File>> open_session(msg::OpenSession request, OpenFlags flags);

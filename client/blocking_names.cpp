@@ -288,6 +288,24 @@ Result<msg::DrainNow::Reply> BlockingFilesystem::drain(FileId below) {
   return ask_for(msg::DrainNow{below});
 }
 
+Status BlockingFilesystem::wait_redundant(FileId file, Version version) {
+  using namespace std::chrono_literals;
+  std::uint64_t least = ~std::uint64_t{0};
+  Time until = deadline();
+  for (auto pause = 5ms;; pause = std::min(2 * pause, 200ms)) {
+    const auto debt = ask_for(msg::GetDebt{file, version});
+    // A newer version has taken its place: its close waits for its own.
+    if (!debt && debt.error().code == Code::kStale) return {};
+    if (!debt) return fail(debt.error());
+    if (debt->chunks == 0) return {};
+    if (debt->impossible) return fail(Code::kNoSpace, "client.copies: too few benefactors");
+    if (debt->bytes < least) until = deadline();
+    least = std::min(least, debt->bytes);
+    if (clock_.now() >= until) return fail(Code::kDeadline, "client.copies");
+    std::this_thread::sleep_for(pause);
+  }
+}
+
 Result<std::vector<msg::ListAborted::Entry>> BlockingFilesystem::aborted() {
   STDCHK_ASSIGN(auto reply, ask_for(msg::ListAborted{}));
   return std::move(reply.entries);

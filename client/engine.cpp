@@ -201,6 +201,7 @@ SessionPtr Engine::session(FileId file) const {
 std::shared_ptr<Engine::Opening> Engine::open_session(msg::OpenSession request) {
   auto opening = std::make_shared<Opening>();
   request.client = client_;
+  request.copies = config_.copies;
   const bool truncate = request.truncate;
   auto naming = series_of(request);
   // An image will be large; of another new file one chunk is expected; others get space when

@@ -16,7 +16,8 @@
 /// The blocking interface of the client library: what the mount, the C API and the tools call.
 namespace stdchk::client {
 
-enum class CloseMode : std::uint8_t { kStored = 0, kEarly = 1 };
+/// What close() waits for: one proven copy of every byte; nothing; or all copies.
+enum class CloseMode : std::uint8_t { kStored = 0, kEarly = 1, kRedundant = 2 };
 
 struct Options {
   std::string manager_address;
@@ -30,6 +31,7 @@ struct Options {
   std::uint32_t chunk_bytes = 0;     ///< 0: the pool's
   std::uint32_t hash_threads = 0;    ///< 0: chosen by the number of processors
   CloseMode close_mode = CloseMode::kStored;
+  std::uint32_t copies = 0;  ///< of each chunk; 0: as the folder or the pool says
 };
 
 struct OpenFlags {
@@ -150,6 +152,8 @@ class Filesystem {
   virtual Result<std::vector<msg::BenefactorInfo>> benefactors() = 0;
   virtual Result<msg::DrainNow::Reply> drain(FileId below) = 0;
   virtual Result<std::vector<msg::ListAborted::Entry>> aborted() = 0;
+  /// For those who look after the pool: any other request to the manager.
+  virtual Result<msg::Reply> ask(msg::Request request) = 0;
 };
 
 }  // namespace stdchk::client

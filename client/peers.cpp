@@ -13,12 +13,6 @@ using namespace std::chrono_literals;
 constexpr Duration kQueueFullWait = 1ms;
 constexpr double kSlowest = 64;  ///< no rail is taken to be this much slower than the fastest
 
-/// "ofi:tcp:host:port" is reached by endpoints whose name is "ofi:tcp".
-bool reaches(const transport::Endpoint& endpoint, const std::string& address) {
-  const std::string_view name = endpoint.capabilities().name;
-  return address.size() > name.size() && address.starts_with(name) && address[name.size()] == ':';
-}
-
 std::size_t bytes_of(const Transfer& transfer) {
   std::size_t bytes = 0;
   for (const MutableByteSpan piece : transfer.pieces) bytes += piece.size();
@@ -60,7 +54,7 @@ void BenefactorLink::add_rails() {
     for (transport::Endpoint* endpoint : peers_.endpoints_) {
       const bool too_far =
           endpoint->capabilities().same_host_only && info_.host_token != peers_.config_.host_token;
-      if (reaches(*endpoint, address) && !too_far) endpoints.push_back(endpoint);
+      if (transport::reaches(*endpoint, address) && !too_far) endpoints.push_back(endpoint);
     }
     if (endpoints.empty()) continue;
     const auto same_kind = [&](const auto& rail) {

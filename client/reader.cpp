@@ -101,8 +101,10 @@ void Reader::next_source(Fetch& fetch) {
     return host_.submit(fetch);
   }
   const VersionMapPtr& map = fetch.unit.map;
-  const bool drained = map != nullptr && fetch.unit.chunk.copies.empty() &&
-                       !map->drained_path.empty() && !host_.drain_directory.empty();
+  // A drained version is whole in its file, also where memory should have the chunk.
+  const bool in_file = map != nullptr && (fetch.unit.chunk.copies.empty() ||
+                                          map->attributes.drain == DrainState::kDrained);
+  const bool drained = in_file && !map->drained_path.empty() && !host_.drain_directory.empty();
   if (drained && !fetch.from_drain && !map->in_flight) {
     fetch.from_drain = true;
     if (map->drained != nullptr && map->drained->right) return read_drained(fetch);

@@ -48,6 +48,7 @@ Session::Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncat
       content_cuts_(cut_by_content(host, opened.policy) && !naming_->off()),
       id_(opened.session),
       file_(opened.attributes.id),
+      waits_for_copies_(opened.policy.commit() == CommitLevel::kRedundant),
       boundaries_(content_sizes(host.window())),
       cutter_(host.window(), content_sizes(host.window()),
               [this](std::uint64_t file_offset, const Segments& segments) {

@@ -135,6 +135,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool ending() const { return state_ != State::kOpen; }
   const std::optional<Error>& error() const { return error_; }
   Attributes attributes() const;
+  /// Its folder asks that a close waits for all copies.
+  bool waits_for_copies() const { return waits_for_copies_; }
   SessionFigures figures() const { return figures_; }
   /// For the thread that looks for boundaries.
   const BoundaryFinder& boundaries() const { return boundaries_; }
@@ -243,6 +245,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   const bool content_cuts_;  ///< chunks end where their content says
   const SessionId id_;
   const FileId file_;
+  const bool waits_for_copies_;
   Attributes attributes_;
   State state_ = State::kOpen;
   std::optional<Error> error_;

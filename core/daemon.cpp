@@ -11,13 +11,16 @@ namespace {
 // For the signal handlers, which can be given nothing.
 std::atomic<bool> ending{false};
 std::atomic<Reactor*> running{nullptr};
+std::atomic<int> first_signal{0};
 
 }  // namespace
 
 const std::atomic<bool>& end_on_signals(Reactor& reactor) {
   running = &reactor;
   for (const int signal : {SIGTERM, SIGINT}) {
-    std::signal(signal, [](int) {
+    std::signal(signal, [](int number) {
+      int none = 0;
+      first_signal.compare_exchange_strong(none, number);
       ending = true;
       running.load()->stop();
     });
@@ -25,6 +28,8 @@ const std::atomic<bool>& end_on_signals(Reactor& reactor) {
   std::signal(SIGPIPE, SIG_IGN);
   return ending;
 }
+
+int ended_by() { return first_signal; }
 
 void crash_at_once() {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these report it first

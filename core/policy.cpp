@@ -121,14 +121,13 @@ bool is_built(PolicySetting setting) {
     case PolicyKey::kPurgeAfter:
     case PolicyKey::kMustBeDrained:
     case PolicyKey::kImages:
+    case PolicyKey::kCopies:
+    case PolicyKey::kCommit:
       return true;
     case PolicyKey::kDrainEvery:
-    case PolicyKey::kCopies:
       return setting.value == 1;
     case PolicyKey::kChunking:
       return setting.value != static_cast<std::uint64_t>(Chunking::kAuto);
-    case PolicyKey::kCommit:
-      return setting.value == static_cast<std::uint64_t>(CommitLevel::kStored);
   }
   return false;
 }

@@ -70,6 +70,7 @@ class Reactor {
   /// Turns until stop() was called.
   void run();
   void stop();  ///< any thread, and signal handlers
+  void resume() { stopped_.store(false, std::memory_order_relaxed); }  ///< run() runs again
   bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
  private:

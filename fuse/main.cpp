@@ -31,6 +31,7 @@ struct Settings {
   std::string naming;
   std::string chunking;
   std::uint32_t chunk_bytes = 0;
+  std::uint32_t copies = 0;
   std::string transport = "auto";
   bool allow_other = false;
   bool writeback = true;
@@ -51,8 +52,10 @@ void describe_options(Options& options, Settings& settings) {
       .required();
   options.size("--window", settings.window_bytes, 4 * limits::kMiB, 64 * limits::kGiB,
                "memory for bytes on their way to the pool");
-  options.choice("--close", settings.close, {"stored", "early"},
-                 "what close() waits for: all bytes stored, or none");
+  options.choice("--close", settings.close, {"stored", "early", "redundant"},
+                 "what close() waits for: all bytes stored once, none, or all copies");
+  options.count("--copies", settings.copies, 0, limits::kCopiesMax,
+                "of each chunk, on different hosts; 0: as the folder or the pool says");
   options.choice(
       "--naming", settings.naming, {"auto", "on", "off"},
       "name chunks by content, so that equal ones are stored once; auto: where that pays; "
@@ -90,8 +93,10 @@ int run(const Settings& settings, const sigset_t& ends) {
   if (settings.chunking == "none") wanted.naming = Naming::kOff;
   if (!settings.chunking.empty()) wanted.content_cuts = settings.chunking == "content";
   wanted.chunk_bytes = settings.chunk_bytes;
-  wanted.close_mode =
-      settings.close == "early" ? client::CloseMode::kEarly : client::CloseMode::kStored;
+  wanted.copies = settings.copies;
+  wanted.close_mode = settings.close == "early"       ? client::CloseMode::kEarly
+                      : settings.close == "redundant" ? client::CloseMode::kRedundant
+                                                      : client::CloseMode::kStored;
   auto filesystem = client::Filesystem::connect(wanted);
   if (!filesystem) {
     log::error("No connection to the manager at {}: {}", settings.manager,

@@ -10,6 +10,7 @@ namespace stdchk::manager {
 namespace {
 
 constexpr std::uint64_t kOffsetBits = 40;
+constexpr std::uint32_t kLengthMask = (1U << 26) - 1;
 
 std::uint64_t pack(const Extent& extent) {
   STDCHK_ASSERT(extent.benefactor.value != 0 && extent.benefactor.value < (1U << 24));
@@ -80,7 +81,7 @@ ChunkIndex ChunkTable::add(const Chunk& chunk) {
     index = used_++;
     if (index / kBlock == blocks_.size()) blocks_.push_back(std::make_unique<Entry[]>(kBlock));
   }
-  entry(index) = {chunk.name, 0, chunk.length, chunk.crc, 0, 0};
+  entry(index) = {chunk.name, 0, chunk.length & kLengthMask, 0, chunk.crc, 0, 0};
   if (chunk.name.is_named()) index_insert(index);
   ++live_;
   std::vector<FreedExtent> none;
@@ -98,6 +99,11 @@ std::vector<Extent> ChunkTable::copies(ChunkIndex index) const {
 Chunk ChunkTable::get(ChunkIndex index) const {
   const Entry& from = entry(index);
   return {from.name, from.length, from.crc, copies(index)};
+}
+
+void ChunkTable::want(ChunkIndex index, std::uint32_t copies) {
+  const auto most = std::min<std::uint32_t>(copies, limits::kCopiesMax);
+  if (most > wanted(index)) entry(index).more_wanted = (most - 1U) & 0x3FU;
 }
 
 void ChunkTable::refer(ChunkIndex index, bool undrained) {

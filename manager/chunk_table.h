@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "core/limits.h"
 #include "core/types.h"
 
 namespace stdchk::manager {
@@ -35,9 +37,15 @@ class ChunkTable {
   ChunkIndex add(const Chunk& chunk);
   Chunk get(ChunkIndex index) const;
   std::uint32_t length(ChunkIndex index) const { return entry(index).length; }
+  bool is_named(ChunkIndex index) const { return entry(index).name.is_named(); }
   bool has_copies(ChunkIndex index) const { return entry(index).place != 0; }
   std::uint32_t references(ChunkIndex index) const { return entry(index).references; }
   std::uint32_t undrained(ChunkIndex index) const { return entry(index).undrained; }
+
+  /// How many copies the strongest policy of those that have referred to it asks for; at least 1.
+  std::uint32_t wanted(ChunkIndex index) const { return entry(index).more_wanted + 1U; }
+  /// Asks for so many, if it was asked for fewer; at most limits::kCopiesMax.
+  void want(ChunkIndex index, std::uint32_t copies);
 
   void refer(ChunkIndex index, bool undrained);
   /// The entry is gone after its last reference; its extents are appended to `freed`.
@@ -56,22 +64,33 @@ class ChunkTable {
   /// Calls `visit(index)` for each chunk.
   template <class Visit>
   void for_each(Visit visit) const {
-    for (ChunkIndex i = 0; i < used_; ++i) {
+    visit_some(0, used_, visit);
+  }
+  /// The same for those among the `count` entries from `first` on; answers where the next ones
+  /// begin, or kNoChunk behind the last.
+  template <class Visit>
+  ChunkIndex visit_some(ChunkIndex first, ChunkIndex count, Visit visit) const {
+    const ChunkIndex end = first < used_ ? first + std::min(count, used_ - first) : used_;
+    for (ChunkIndex i = first; i < end; ++i) {
       if (entry(i).references > 0) visit(i);
     }
+    return end < used_ ? end : kNoChunk;
   }
+  bool exists(ChunkIndex index) const { return index < used_ && entry(index).references > 0; }
 
  private:
   /// `place`: benefactor in the upper 24 bits, offset / 64 in the lower 40; 0: no copy.
   struct Entry {
     ChunkName name;
     std::uint64_t place = 0;
-    std::uint32_t length = 0;
+    std::uint32_t length : 26 = 0;
+    std::uint32_t more_wanted : 6 = 0;  ///< copies beyond the first
     std::uint32_t crc = 0;
     std::uint32_t references = 0;
     std::uint32_t undrained = 0;
   };
   static_assert(sizeof(Entry) == 56);
+  static_assert(limits::kChunkBytesMax < (1U << 26) && limits::kCopiesMax <= (1U << 6));
   static constexpr std::uint32_t kBlock = 4096;
 
   const Entry& entry(ChunkIndex index) const { return blocks_[index / kBlock][index % kBlock]; }

@@ -59,6 +59,7 @@ struct CommitVersion {
   std::int64_t now_ns = 0;
   ChunkMap written;
   bool mirror = false;
+  std::uint32_t copies = 0;  ///< that each chunk should have; 0: one
   bool operator==(const CommitVersion&) const = default;
 };
 
@@ -182,6 +183,21 @@ struct MoveChunks {
   bool operator==(const MoveChunks&) const = default;
 };
 
+/// Copies of chunks were made elsewhere, proven, or given up. A change whose chunk is not there any
+/// more, or has no copy `at` that place, does nothing.
+struct ChangeCopies {
+  struct Change {
+    Extent at;  ///< a copy that the chunk has; `name` and `length` are the chunk's
+    ChunkName name;
+    std::uint32_t length = 0;
+    Extent add;   ///< no benefactor: none
+    Extent drop;  ///< no benefactor: none; never the last copy
+    bool operator==(const Change&) const = default;
+  };
+  std::vector<Change> changes;
+  bool operator==(const ChangeCopies&) const = default;
+};
+
 /// A whole file, of a snapshot or found in the drain directory of a new pool. Parents come first.
 struct RestoreFile {
   Attributes attributes;
@@ -196,6 +212,7 @@ struct RestoreFile {
   bool stale_in_drain = false;
   std::uint64_t sequence = 0;  ///< order of the commits
   Policy policy;               ///< of a directory
+  std::uint32_t copies = 0;    ///< that each chunk should have; 0: one
   bool operator==(const RestoreFile&) const = default;
 };
 
@@ -214,9 +231,9 @@ struct RestoreMirror {
 };
 
 /// The order is the journal's: new ones go to the end.
-using Command =
-    std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink, RemoveName,
-                 RenameName, ChangeAttributes, ChangeXattr, DrainStarted, Drained, Evict, Mirrored,
-                 MoveChunks, RestoreFile, RestoreCounters, RestoreMirror, SetPolicy, SetLatest>;
+using Command = std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink,
+                             RemoveName, RenameName, ChangeAttributes, ChangeXattr, DrainStarted,
+                             Drained, Evict, Mirrored, MoveChunks, RestoreFile, RestoreCounters,
+                             RestoreMirror, SetPolicy, SetLatest, ChangeCopies>;
 
 }  // namespace stdchk::manager

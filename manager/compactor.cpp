@@ -179,6 +179,10 @@ void Compactor::run() {
   // Held: what is moved must not be freed in the meantime, its place could be granted to another.
   for (const ChunkIndex chunk : plan.chunks) service_.hold(chunk);
   running_ = true;
+  for (std::size_t i = 0; i < plan.moves.size(); ++i) {
+    const Range range{plan.moves[i].to_offset, extent_bytes(plan.moves[i].length)};
+    targets_.push_back({*benefactor, plan.chunks[i], range});
+  }
   msg::MoveExtents request{plan.moves};
   service_.peer_of(*benefactor)
       ->call(std::move(request), limits::kOperationDeadline,
@@ -209,6 +213,7 @@ void Compactor::moved(BenefactorId benefactor, CompactionPlan plan,
     for (const auto& move : plan.moves) {
       lost.targets.push_back({move.to_offset, extent_bytes(move.length)});
     }
+    targets_.clear();
     for (const ChunkIndex chunk : plan.chunks) service_.release(chunk);
     return;
   }
@@ -243,6 +248,7 @@ void Compactor::ask_lost() {
 
 /// Targets that no chunk has taken are free again, and the chunks are let go of.
 void Compactor::settle(BenefactorId benefactor, const CompactionPlan& plan) {
+  targets_.clear();
   for (std::size_t i = 0; i < plan.moves.size(); ++i) {
     const Extent target{benefactor, plan.moves[i].to_offset};
     const auto copies = service_.state().chunks().get(plan.chunks[i]).copies;

@@ -5,7 +5,9 @@
 
 #include "core/limits.h"
 #include "core/log.h"
+#include "manager/copy_planner.h"
 #include "manager/import.h"
+#include "manager/scrubber.h"
 #include "manager/service.h"
 
 namespace stdchk::manager {
@@ -190,8 +192,9 @@ bool DrainPlanner::plan(const File& file, Job& job) {
       add(any, piece, true);
       continue;
     }
-    const auto copy = std::find_if(chunk.copies.begin(), chunk.copies.end(),
-                                   [&](const Extent& at) { return usable(at.benefactor); });
+    const auto copy = std::find_if(chunk.copies.begin(), chunk.copies.end(), [&](const Extent& at) {
+      return usable(at.benefactor) && !service_.copies().is_wrong(at);
+    });
     if (copy == chunk.copies.end()) {
       Failure& failure = failures_[job.file];
       failure.attempts = std::max<std::uint32_t>(failure.attempts, 1);
@@ -270,12 +273,12 @@ void DrainPlanner::send_pieces(Job& job) {
                    parked_[benefactor] = service_.now() + kParked;
                    if (sent != nullptr) sent->late = std::max(sent->late, late);
                  }
-                 if (sent != nullptr) pieces_done(*sent, answer);
+                 if (sent != nullptr) pieces_done(*sent, benefactor, answer);
                });
   }
 }
 
-void DrainPlanner::pieces_done(Job& job, const rpc::Answer& answer) {
+void DrainPlanner::pieces_done(Job& job, BenefactorId benefactor, const rpc::Answer& answer) {
   --job.unanswered;
   if (job.phase == Phase::kEnding) {
     if (job.unanswered == 0) close_job(job.file);
@@ -284,7 +287,11 @@ void DrainPlanner::pieces_done(Job& job, const rpc::Answer& answer) {
   if (!answer) return fail_job(job, answer);
   const auto* reply = std::get_if<msg::DrainPieces::Reply>(&*answer);
   if (reply == nullptr) return end_job(job, true, "was answered wrongly");
-  if (!reply->corrupt.empty()) return end_job(job, true, "has chunks that fail their checksum");
+  if (!reply->corrupt.empty()) {
+    // Found wrong, they are made again from another copy, and the next attempt reads that one.
+    service_.scrubber().suspect(*service_.state().file(job.file), benefactor);
+    return end_job(job, true, "has chunks that fail their checksum");
+  }
   ++job.done;
   step(job);
   run();

@@ -85,7 +85,7 @@ class DrainPlanner {
   bool plan(const File& file, Job& job);
   void step(Job& job);
   void send_pieces(Job& job);
-  void pieces_done(Job& job, const rpc::Answer& answer);
+  void pieces_done(Job& job, BenefactorId benefactor, const rpc::Answer& answer);
   void finish(Job& job);
   void set_aside(Job& job);
   void send_finish(Job& job);

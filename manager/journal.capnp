@@ -63,6 +63,7 @@ struct CommitVersion {
   nowNs @7 :Int64;
   written @8 :ChunkMap;
   mirror @9 :Bool;
+  copies @10 :UInt32;  # of each chunk; 0: one
 }
 
 struct AddName {  # a directory or a symbolic link
@@ -152,6 +153,18 @@ struct MoveChunks {
   moves @1 :List(Move);
 }
 
+struct CopyChange {
+  at @0 :Extent;    # a copy that the chunk has
+  name @1 :Data;    # 32 bytes; empty: not named
+  length @2 :UInt32;
+  add @3 :Extent;   # absent: none
+  drop @4 :Extent;  # absent: none
+}
+
+struct ChangeCopies {
+  changes @0 :List(CopyChange);
+}
+
 struct RestoreFile {
   id @0 :UInt64;
   type @1 :UInt8;
@@ -174,6 +187,7 @@ struct RestoreFile {
   staleInDrain @18 :Bool;
   sequence @19 :UInt64;
   policy @20 :List(PolicySetting);
+  copies @21 :UInt32;  # of each chunk; 0: one
 }
 
 struct RestoreCounters {
@@ -216,5 +230,6 @@ struct Command {
     restoreMirror @16 :RestoreMirror;
     setPolicy @17 :SetPolicy;
     setLatest @18 :SetLatest;
+    changeCopies @19 :ChangeCopies;
   }
 }

@@ -21,21 +21,39 @@ std::string text(capnp::Data::Reader from) {
 [[noreturn]] void corrupt() { kj::throwFatalException(KJ_EXCEPTION(FAILED, "not a valid record")); }
 unsigned size_of(std::size_t count) { return static_cast<unsigned>(count); }
 
+capnp::Data::Reader data(const ChunkName& name) {
+  return {reinterpret_cast<const kj::byte*>(name.bytes.data()), name.bytes.size()};
+}
+ChunkName read_name(capnp::Data::Reader from) {
+  ChunkName to;
+  if (from.size() == 0) return to;
+  if (from.size() != to.bytes.size()) corrupt();
+  std::memcpy(to.bytes.data(), from.begin(), to.bytes.size());
+  return to;
+}
+
+void write(wire::Extent::Builder to, const Extent& from) {
+  to.setBenefactor(from.benefactor.value);
+  to.setOffset(from.offset);
+}
+Extent read(wire::Extent::Reader from) {
+  const Extent to{BenefactorId{from.getBenefactor()}, from.getOffset()};
+  if (!to.benefactor || to.benefactor.value >= (1U << 24) ||
+      to.offset / limits::kExtentAlignment >= (std::uint64_t{1} << 40)) {
+    corrupt();
+  }
+  return to;
+}
+
 void write(wire::ChunkMap::Builder to, const ChunkMap& from) {
   auto chunks = to.initChunks(size_of(from.chunks.size()));
   for (unsigned i = 0; i < chunks.size(); ++i) {
     const Chunk& chunk = from.chunks[i];
-    if (chunk.name.is_named()) {
-      chunks[i].setName(
-          {reinterpret_cast<const kj::byte*>(chunk.name.bytes.data()), chunk.name.bytes.size()});
-    }
+    if (chunk.name.is_named()) chunks[i].setName(data(chunk.name));
     chunks[i].setLength(chunk.length);
     chunks[i].setCrc(chunk.crc);
     auto copies = chunks[i].initCopies(size_of(chunk.copies.size()));
-    for (unsigned k = 0; k < copies.size(); ++k) {
-      copies[k].setBenefactor(chunk.copies[k].benefactor.value);
-      copies[k].setOffset(chunk.copies[k].offset);
-    }
+    for (unsigned k = 0; k < copies.size(); ++k) write(copies[k], chunk.copies[k]);
   }
   auto slices = to.initSlices(size_of(from.slices.size()));
   for (unsigned i = 0; i < slices.size(); ++i) {
@@ -51,20 +69,10 @@ ChunkMap read(wire::ChunkMap::Reader from) {
   ChunkMap to;
   for (const auto chunk : from.getChunks()) {
     Chunk& made = to.chunks.emplace_back();
-    if (chunk.getName().size() > 0) {
-      if (chunk.getName().size() != made.name.bytes.size()) corrupt();
-      std::memcpy(made.name.bytes.data(), chunk.getName().begin(), made.name.bytes.size());
-    }
+    made.name = read_name(chunk.getName());
     made.length = chunk.getLength();
     made.crc = chunk.getCrc();
-    for (const auto copy : chunk.getCopies()) {
-      made.copies.push_back({BenefactorId{copy.getBenefactor()}, copy.getOffset()});
-      const Extent& extent = made.copies.back();
-      if (!extent.benefactor || extent.benefactor.value >= (1U << 24) ||
-          extent.offset / limits::kExtentAlignment >= (std::uint64_t{1} << 40)) {
-        corrupt();
-      }
-    }
+    for (const auto copy : chunk.getCopies()) made.copies.push_back(read(copy));
   }
   for (const auto slice : from.getSlices()) {
     to.slices.push_back(
@@ -146,6 +154,7 @@ void write(wire::Command::Builder to, const CommitVersion& from) {
   out.setNowNs(from.now_ns);
   write(out.initWritten(), from.written);
   out.setMirror(from.mirror);
+  out.setCopies(from.copies);
 }
 CommitVersion read(wire::CommitVersion::Reader from) {
   CommitVersion to;
@@ -164,6 +173,7 @@ CommitVersion read(wire::CommitVersion::Reader from) {
   to.now_ns = from.getNowNs();
   to.written = read(from.getWritten());
   to.mirror = from.getMirror();
+  to.copies = from.getCopies();
   return to;
 }
 
@@ -372,6 +382,7 @@ void write(wire::Command::Builder to, const RestoreFile& from) {
   out.setStaleInDrain(from.stale_in_drain);
   out.setSequence(from.sequence);
   write(out.initPolicy(size_of(from.policy.settings.size())), from.policy);
+  out.setCopies(from.copies);
 }
 RestoreFile read(wire::RestoreFile::Reader from) {
   if (from.getType() < static_cast<std::uint8_t>(FileType::kRegular) ||
@@ -400,6 +411,7 @@ RestoreFile read(wire::RestoreFile::Reader from) {
   to.stale_in_drain = from.getStaleInDrain();
   to.sequence = from.getSequence();
   to.policy = read(from.getPolicy());
+  to.copies = from.getCopies();
   return to;
 }
 
@@ -439,6 +451,30 @@ RestoreMirror read(wire::RestoreMirror::Reader from) {
   to.change.uid = from.getUid();
   to.change.gid = from.getGid();
   to.change.mtime_ns = from.getMtimeNs();
+  return to;
+}
+
+void write(wire::Command::Builder to, const ChangeCopies& from) {
+  auto changes = to.initChangeCopies().initChanges(size_of(from.changes.size()));
+  for (unsigned i = 0; i < changes.size(); ++i) {
+    const ChangeCopies::Change& change = from.changes[i];
+    write(changes[i].initAt(), change.at);
+    if (change.name.is_named()) changes[i].setName(data(change.name));
+    changes[i].setLength(change.length);
+    if (change.add.benefactor) write(changes[i].initAdd(), change.add);
+    if (change.drop.benefactor) write(changes[i].initDrop(), change.drop);
+  }
+}
+ChangeCopies read(wire::ChangeCopies::Reader from) {
+  ChangeCopies to;
+  for (const auto change : from.getChanges()) {
+    ChangeCopies::Change& made = to.changes.emplace_back();
+    made.at = read(change.getAt());
+    made.name = read_name(change.getName());
+    made.length = change.getLength();
+    if (change.hasAdd()) made.add = read(change.getAdd());
+    if (change.hasDrop()) made.drop = read(change.getDrop());
+  }
   return to;
 }
 
@@ -484,6 +520,8 @@ Command read(wire::Command::Reader from) {
       return read(from.getSetPolicy());
     case wire::Command::SET_LATEST:
       return read(from.getSetLatest());
+    case wire::Command::CHANGE_COPIES:
+      return read(from.getChangeCopies());
   }
   corrupt();
 }

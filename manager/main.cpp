@@ -22,6 +22,9 @@
 namespace stdchk::manager {
 namespace {
 
+/// Less than a hundredth of one core, and 100 GiB in less than an hour.
+constexpr std::uint64_t kScrubRateDefault = 32 * limits::kMiB;
+
 struct Flags {
   std::string state;
   std::string secret_file;
@@ -34,6 +37,9 @@ struct Flags {
   std::string naming = "auto";
   std::string policy;
   std::string chunking = "fixed";
+  std::uint32_t copies = 0;
+  std::uint64_t copy_rate = 0;
+  std::uint64_t scrub_rate = kScrubRateDefault;
   log::Level log_level = log::Level::kInfo;
 };
 
@@ -59,6 +65,13 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
       "--chunking", flags.chunking, {"fixed", "content", "none"},
       "where chunks end: after a fixed length, or where their content says; none: fixed, "
       "and not named");
+  options.count("--copies", flags.copies, 0, limits::kCopiesMax,
+                "of each chunk, on different hosts, where nothing else is asked for; 0: as "
+                "--policy says, one");
+  options.rate("--copy-rate", flags.copy_rate,
+               "most bytes a second that each benefactor copies from others");
+  options.rate("--scrub-rate", flags.scrub_rate,
+               "most bytes a second that each benefactor checks; 0: only when asked to");
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
 }
@@ -120,11 +133,16 @@ int run(Flags flags) {
   auto policy = parse_policy(flags.policy);
   if (!policy) return fail_with(fmt::format("--policy: {}", policy.error().text));
   config.policy = std::move(*policy);
+  if (flags.copies > 0) config.policy.apply({{{PolicyKey::kCopies, flags.copies}}});
+  const auto copies = static_cast<std::uint32_t>(config.policy.get(PolicyKey::kCopies));
   config.secret = *secret;
   config.pool = {flags.chunk_size, flags.stripe_width, *parse_naming(flags.naming), flags.drain,
                  flags.drain_rate};
   if (flags.chunking == "none") config.pool.naming = Naming::kOff;
   config.pool.content_cuts = flags.chunking == "content";
+  config.pool.copies = copies;
+  config.copy_rate_bytes_per_s = flags.copy_rate;
+  config.scrub_rate_bytes_per_s = flags.scrub_rate;
   config.on_journal_failure = [&](const Error& error) {
     journalled = fail(error);
     reactor.stop();

@@ -7,7 +7,9 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "manager/compactor.h"
+#include "manager/copy_planner.h"
 #include "manager/drain_planner.h"
+#include "manager/scrubber.h"
 #include "manager/sets.h"
 
 namespace stdchk::manager {
@@ -38,6 +40,8 @@ Service::Service(Reactor& reactor, Journal& journal, Config config)
   drain_ = std::make_unique<DrainPlanner>(*this);
   compactor_ = std::make_unique<Compactor>(*this);
   sets_ = std::make_unique<SetKeeper>(*this);
+  copies_ = std::make_unique<CopyPlanner>(*this);
+  scrubber_ = std::make_unique<Scrubber>(*this);
 }
 
 Service::~Service() { stop(); }
@@ -104,6 +108,8 @@ void Service::tick() {
   sets_->run();  // before the drain, which takes its order from the sets
   drain_->run();
   compactor_->run();
+  copies_->run();
+  scrubber_->run();
   retry_waiting();
   retry_maps();
   if (journal_.wants_snapshot()) take_snapshot();
@@ -172,6 +178,7 @@ void Service::settle_freed() {
   if (!freed.empty()) to_free_.emplace_back(appended_, std::move(freed));
   while (!to_free_.empty() && to_free_.front().first <= durable_) {
     for (const FreedExtent& one : to_free_.front().second) {
+      copies_->forget(one.extent);
       space_.give(one.extent.benefactor, {one.extent.offset, one.bytes});
     }
     to_free_.pop_front();
@@ -183,19 +190,31 @@ void Service::unpin(FileId file, Version version) {
   settle_freed();
 }
 
+void Service::hold(ChunkIndex chunk) {
+  ++held_[chunk];
+  state_.hold(chunk);
+}
+
 void Service::release(ChunkIndex chunk) {
+  if (--held_[chunk] == 0) held_.erase(chunk);
   state_.release(chunk);
   settle_freed();
 }
 
 bool Service::live(const Extent& extent) const {
   const auto found = benefactors_.find(extent.benefactor);
-  return found != benefactors_.end() && found->second.info.state != msg::BenefactorState::kGone;
+  return found != benefactors_.end() && found->second.info.state != msg::BenefactorState::kGone &&
+         !copies_->is_wrong(extent);
 }
 
 bool Service::live(ChunkIndex chunk) const {
   const auto copies = state_.chunks().get(chunk).copies;
   return std::any_of(copies.begin(), copies.end(), [&](const Extent& copy) { return live(copy); });
+}
+
+bool Service::writing() const {
+  return std::any_of(sessions_.begin(), sessions_.end(),
+                     [](const auto& each) { return !each.second.grants.empty(); });
 }
 
 rpc::Peer* Service::peer_of(BenefactorId benefactor) {

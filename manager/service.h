@@ -13,6 +13,7 @@
 
 #include "core/messages/messages.h"
 #include "core/reactor.h"
+#include "manager/audit.h"
 #include "manager/journal.h"
 #include "manager/sessions.h"
 #include "manager/space.h"
@@ -23,13 +24,17 @@
 namespace stdchk::manager {
 
 class Compactor;
+class CopyPlanner;
 class DrainPlanner;
 class SetKeeper;
+class Scrubber;
 
 struct Config {
   msg::Secret secret;
-  Policy policy;         ///< for folders that set nothing
-  msg::PoolConfig pool;  ///< chunk_bytes and stripe_width of 0 mean the defaults
+  Policy policy;                            ///< for folders that set nothing
+  msg::PoolConfig pool;                     ///< chunk_bytes and stripe_width of 0 mean the defaults
+  std::uint64_t copy_rate_bytes_per_s = 0;  ///< to each benefactor; 0: not limited
+  std::uint64_t scrub_rate_bytes_per_s = 0;  ///< of each benefactor; 0: only when asked for
   std::function<void(const Error&)> on_journal_failure;  ///< once; the process should end
 };
 
@@ -38,6 +43,7 @@ struct BenefactorStatus {
   msg::BenefactorInfo info;
   rpc::Peer* peer = nullptr;
   Time last_heard{};
+  bool leaving = false;  ///< it wants to end
 };
 
 /// A request on its way to its answer. Copies share it; the first answer counts.
@@ -107,8 +113,29 @@ class Service final : public transport::AcceptHandler {
   Status pin(FileId file, Version version) { return state_.pin(file, version); }
   void unpin(FileId file, Version version);
   void set_older_aside(FileId file, std::uint64_t number) { state_.set_older_aside(file, number); }
-  void hold(ChunkIndex chunk) { state_.hold(chunk); }
+  void hold(ChunkIndex chunk);
   void release(ChunkIndex chunk);
+  /// Holds of planners, for who counts references again.
+  const std::map<ChunkIndex, std::uint32_t>& held() const { return held_; }
+  /// Calls `visit(chunk)` for each hold of a session (rule M4).
+  template <class Visit>
+  void for_each_session_hold(Visit visit) const {
+    for (const auto& [id, session] : sessions_) {
+      for (const ChunkIndex chunk : session.holds) visit(chunk);
+    }
+  }
+  /// What every range of every arena is for.
+  std::vector<Claim> claims() const;
+  std::uint64_t arena_bytes(BenefactorId benefactor) const {
+    return space_.arena_bytes(benefactor);
+  }
+  CopyPlanner& copies() { return *copies_; }
+  Scrubber& scrubber() { return *scrubber_; }
+  /// Somebody has space to write to.
+  bool writing() const;
+  /// Gives up bytes of drained versions (rule M5), oldest first, that no session or reader uses.
+  /// False: there are none.
+  bool evict(std::uint64_t want_bytes);
   /// Any live benefactor, another one each time.
   std::optional<BenefactorId> some_benefactor();
   /// A number that was never used: the epoch is in its upper bits.
@@ -191,6 +218,10 @@ class Service final : public transport::AcceptHandler {
   void serve(ClientRecord& client, const msg::ListBenefactors& request, const Call& call);
   void serve(ClientRecord& client, const msg::ListAborted& request, const Call& call);
   void serve(ClientRecord& client, const msg::DrainNow& request, const Call& call);
+  void serve(ClientRecord& client, const msg::GetDebt& request, const Call& call);
+  void serve(ClientRecord& client, const msg::Scrub& request, const Call& call);
+  void serve(ClientRecord& client, const msg::CheckMetadata& request, const Call& call);
+  void serve(ClientRecord& client, const msg::CollectGarbage& request, const Call& call);
   void serve(ClientRecord& client, const msg::ClientHeartbeat& request, const Call& call);
   void serve(ClientRecord& client, const msg::GoodbyeClient& request, const Call& call);
 
@@ -205,6 +236,7 @@ class Service final : public transport::AcceptHandler {
   Result<const File*> file_to_open(ClientRecord& client, const msg::OpenSession& request,
                                    bool& created);
   void find_similar(const File& file, SessionRecord& session);
+  std::uint32_t copies_of(const File& file, std::uint32_t asked) const;
   SessionRecord* session_of(const ClientRecord& client, SessionId id, const Call& call);
   void end_session(SessionId id, bool clean);
   void place_when_possible(ClientId client, SessionId id, msg::Place request, const Call& call);
@@ -216,7 +248,6 @@ class Service final : public transport::AcceptHandler {
   void give_back(SessionRecord& session, GrantId grant, bool clean);
   void retry_waiting();
   bool make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_t unit_bytes);
-  bool evict(std::uint64_t want_bytes);
 
   // service_commit.cpp
   using Carved = std::vector<std::pair<GrantRecord*, Range>>;
@@ -285,6 +316,9 @@ class Service final : public transport::AcceptHandler {
   std::unique_ptr<DrainPlanner> drain_;
   std::unique_ptr<Compactor> compactor_;
   std::unique_ptr<SetKeeper> sets_;
+  std::unique_ptr<CopyPlanner> copies_;
+  std::unique_ptr<Scrubber> scrubber_;
+  std::map<ChunkIndex, std::uint32_t> held_;  ///< by planners
 };
 
 /// A Connection is one link and who is at its other end.

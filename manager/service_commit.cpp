@@ -3,6 +3,7 @@
 
 #include "core/extent_header.h"
 #include "core/limits.h"
+#include "manager/copy_planner.h"
 #include "manager/service.h"
 
 namespace stdchk::manager {
@@ -189,6 +190,7 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
   command.mtime_ns = request.mtime_ns;
   command.now_ns = reactor_.clock().wall_ns();
   command.mirror = has_drain();
+  command.copies = session.copies;
   msg::Commit::Reply reply;
   reply.conflicts = conflicts(session, command.written);
 
@@ -220,6 +222,7 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
     session.base = file.newest.version;
   }
   settle_freed();
+  if (session.copies > 1) copies_->look_at(file.newest);
   if (create) entry_changed(create->parent, create->name, client.id);
   file_changed(id, client.id);
   if (request.end) end_session(session.id, true);

@@ -3,6 +3,7 @@
 
 #include "core/limits.h"
 #include "core/log.h"
+#include "manager/copy_planner.h"
 #include "manager/service.h"
 #include "manager/sets.h"
 
@@ -99,6 +100,7 @@ void Service::admit_benefactor(Connection& connection, BenefactorId id,
           request.pid};
   status.peer = &connection.peer();
   status.last_heard = now();
+  status.leaving = false;
   log::info("benefactor {} on {} lends {} bytes", id.value, info.host_name, info.arena_bytes);
   const ClientId first_client{state_.epoch().value << 40};
   call.answer(msg::RegisterBenefactor::Reply{id, state_.epoch(), first_client, config_.pool});
@@ -292,6 +294,7 @@ void Service::file_changed(FileId id, ClientId except) {
 }
 
 void Service::benefactors_changed() {
+  copies_->benefactors_changed();
   for (const auto& [id, client] : clients_) {
     msg::Invalidate* notice = invalidate_of(id);
     if (notice != nullptr) notice->benefactors_changed = true;

@@ -5,7 +5,9 @@
 
 #include "core/image_name.h"
 #include "core/limits.h"
+#include "manager/copy_planner.h"
 #include "manager/drain_planner.h"
+#include "manager/scrubber.h"
 #include "manager/service.h"
 #include "manager/sets.h"
 
@@ -234,6 +236,13 @@ void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {
   reply.requests_served = requests_served_;
   reply.epoch = state_.epoch();
   reply.pid = ::getpid();
+  const CopyPlanner::Figures copies = copies_->figures();
+  reply.debt_chunks = copies.debt_chunks;
+  reply.debt_bytes = copies.debt_bytes;
+  reply.lost_chunks = copies.lost_chunks;
+  reply.copies_made = copies.copies_made;
+  reply.copied_bytes = copies.copied_bytes;
+  reply.scrub = scrubber_->figures();
   call.answer(reply);
 }
 

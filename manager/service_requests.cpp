@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "core/log.h"
+#include "manager/copy_planner.h"
 #include "manager/service.h"
 
 namespace stdchk::manager {
@@ -26,6 +27,7 @@ constexpr bool kForManager =
     !std::is_same_v<M, msg::FenceClient> && !std::is_same_v<M, msg::DrainPieces> &&
     !std::is_same_v<M, msg::DrainFinish> && !std::is_same_v<M, msg::MirrorChange> &&
     !std::is_same_v<M, msg::MoveExtents> && !std::is_same_v<M, msg::Attach> &&
+    !std::is_same_v<M, msg::CopyExtents> && !std::is_same_v<M, msg::CheckExtents> &&
     !std::is_same_v<M, msg::RegisterClient> && !std::is_same_v<M, msg::RegisterBenefactor> &&
     !std::is_same_v<M, msg::BenefactorHeartbeat>;
 
@@ -59,8 +61,14 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
         found == benefactors_.end()) {
       return call.fail(Code::kRefused, "manager.heartbeat");
     }
-    found->second.last_heard = now();
-    call.answer(msg::BenefactorHeartbeat::Reply{});
+    BenefactorStatus& status = found->second;
+    status.last_heard = now();
+    if (request.leaving && !status.leaving) {
+      log::info("benefactor {} on {} wants to leave", found->first.value, status.info.host_name);
+      status.leaving = true;
+      benefactors_changed();
+    }
+    call.answer(msg::BenefactorHeartbeat::Reply{status.leaving && copies_->may_go(found->first)});
   } else if constexpr (kForManager<M>) {
     const auto client = clients_.find(connection.client);
     if (!connection.client || client == clients_.end()) {

@@ -80,6 +80,14 @@ void Service::find_similar(const File& file, SessionRecord& session) {
   session.similar_version = best->newest.version;
 }
 
+/// The folder's word counts more than the mount's, and that more than the pool's.
+std::uint32_t Service::copies_of(const File& file, std::uint32_t asked) const {
+  const auto folder = state_.policy(file).find(PolicyKey::kCopies);
+  const std::uint64_t pool = config_.policy.find(PolicyKey::kCopies).value_or(config_.pool.copies);
+  const std::uint64_t copies = folder.value_or(asked > 0 ? asked : pool);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(copies, 1, limits::kCopiesMax));
+}
+
 void Service::serve(ClientRecord& client, const msg::OpenSession& request, const Call& call) {
   if (request.parent) watchers_.watch(request.parent, client.id, now());
   bool created = false;
@@ -95,6 +103,7 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   session.file = file.id;
   // Of a file without a version there is nothing to cut: what others commit before this one stays.
   session.truncate = request.truncate && file.newest.version > 0;
+  session.copies = copies_of(file, request.copies);
   state_.keep(file.id);
   use(file.id, client.id);
   client.sessions.insert(id);
@@ -127,6 +136,7 @@ void Service::choose_stripe(SessionRecord& session, const std::vector<Benefactor
   std::vector<std::pair<std::uint64_t, BenefactorId>> candidates;
   for (const auto& [id, status] : benefactors_) {
     if (status.info.state != msg::BenefactorState::kAlive || !space_.usable(id)) continue;
+    if (status.leaving) continue;
     if (std::find(avoid.begin(), avoid.end(), id) != avoid.end()) continue;
     if (space_.free_bytes(id) > 0) candidates.emplace_back(space_.free_bytes(id), id);
   }
@@ -369,6 +379,8 @@ void Service::serve(ClientRecord& client, const msg::GetMap& request, const Call
     const auto dead = [&](const Extent& copy) { return !live(copy); };
     const bool any = !std::all_of(chunk.copies.begin(), chunk.copies.end(), dead);
     if (any || version->drained) std::erase_if(chunk.copies, dead);
+    std::stable_partition(chunk.copies.begin(), chunk.copies.end(),
+                          [&](const Extent& copy) { return peer_of(copy.benefactor) != nullptr; });
     evicted |= chunk.copies.empty();
   }
   if (evicted && !drained) {

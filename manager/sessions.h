@@ -46,8 +46,9 @@ struct SessionRecord {
   ClientId client;
   FileId file;
   bool truncate = false;
-  Version base = 0;  ///< pinned when not 0
-  FileId similar;    ///< pinned when not none
+  std::uint32_t copies = 1;  ///< of each chunk
+  Version base = 0;          ///< pinned when not 0
+  FileId similar;            ///< pinned when not none
   Version similar_version = 0;
   std::map<GrantId, GrantRecord> grants;
   std::set<ChunkIndex> holds;

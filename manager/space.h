@@ -33,6 +33,21 @@ class Space {
   /// Benefactors with ranges quarantined for the client.
   std::vector<BenefactorId> quarantined_at(ClientId client) const;
 
+  template <class Visit>
+  void for_each_free(BenefactorId benefactor, Visit visit) const {
+    const auto arena = arenas_.find(benefactor);
+    if (arena == arenas_.end()) return;
+    for (const auto& [offset, length] : arena->second.free.ranges()) visit(Range{offset, length});
+  }
+  template <class Visit>
+  void for_each_quarantined(BenefactorId benefactor, Visit visit) const {
+    const auto arena = arenas_.find(benefactor);
+    if (arena == arenas_.end()) return;
+    for (const auto& [client, ranges] : arena->second.quarantine) {
+      for (const Range& range : ranges) visit(range);
+    }
+  }
+
   std::uint64_t free_bytes(BenefactorId benefactor) const;
   std::uint64_t arena_bytes(BenefactorId benefactor) const;
   std::uint64_t largest(BenefactorId benefactor) const;

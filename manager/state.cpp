@@ -87,6 +87,7 @@ Attributes State::attributes(const File& file, const VersionData& version) const
   out.mtime_ns = version.mtime_ns;
   out.ctime_ns = file.ctime_ns;
   if (file.type == FileType::kRegular && version.version > 0) {
+    out.copies = version.copies;
     out.drain = version.drained ? DrainState::kDrained : DrainState::kPending;
   }
   return out;
@@ -208,7 +209,10 @@ void State::delist(const File& file) {
 }
 
 void State::refer(const VersionData& version) {
-  for (const PackedSlice& slice : version.slices) chunks_.refer(slice.chunk, !version.drained);
+  for (const PackedSlice& slice : version.slices) {
+    chunks_.refer(slice.chunk, !version.drained);
+    chunks_.want(slice.chunk, version.copies);
+  }
 }
 
 void State::drop(VersionData& version) {

@@ -29,6 +29,7 @@ struct VersionData {
   bool drained = false;
   bool evicted = false;  ///< a pass of eviction has taken what it could
   std::uint32_t pins = 0;
+  std::uint32_t copies = 1;  ///< that each chunk should have
   /// Its bytes in the drain directory were set aside under that number; 0: they have the file's
   /// name. Of versions that something else takes the name from; in memory only.
   std::uint64_t aside = 0;
@@ -120,6 +121,11 @@ class State {
   /// that have not been set aside.
   bool older_needs_name(const File& file) const;
   const ChunkTable& chunks() const { return chunks_; }
+  /// Calls `visit(file)` for every file, in no order.
+  template <class Visit>
+  void for_each_file(Visit visit) const {
+    for (const auto& [id, file] : files_) visit(*file);
+  }
   const std::map<BenefactorId, BenefactorRecord>& benefactors() const { return benefactors_; }
   /// Named files by the order of their newest commit.
   const std::set<std::pair<std::uint64_t, FileId>>& undrained() const { return undrained_; }
@@ -165,6 +171,7 @@ class State {
   Result<Outcome> run(const Evict& command);
   Result<Outcome> run(const Mirrored& command);
   Result<Outcome> run(const MoveChunks& command);
+  Result<Outcome> run(const ChangeCopies& command);
   Result<Outcome> run(const RestoreFile& command);
   Result<Outcome> run(const RestoreCounters& command);
   Result<Outcome> run(const RestoreMirror& command);
@@ -192,6 +199,7 @@ class State {
     std::vector<ChunkIndex> held;  ///< one hold for each chunk, to be released
   };
   Resolved resolve(const ChunkMap& written, const File* file);
+  bool change_copies(ChunkIndex index, const ChangeCopies::Change& change);
   void set_newest(File& file, VersionData next);
   void refer(const VersionData& version);
   void drop(VersionData& version);

@@ -123,6 +123,7 @@ Result<Outcome> State::run(const CommitVersion& command) {
   next.slices.shrink_to_fit();
   next.stored_bytes = covered_bytes(next.slices);
   next.mtime_ns = command.mtime_ns;
+  next.copies = std::max(command.copies, 1U);
   if (!file->parent) next.aside = file->newest.aside;
   refer(next);
   set_newest(*file, std::move(next));
@@ -195,6 +196,40 @@ Result<Outcome> State::run(const MoveChunks& command) {
   return Outcome{};
 }
 
+bool State::change_copies(ChunkIndex index, const ChangeCopies::Change& change) {
+  std::vector<Extent> copies = chunks_.get(index).copies;
+  if (std::find(copies.begin(), copies.end(), change.at) == copies.end()) return false;
+  if (change.add.benefactor) copies.push_back(change.add);
+  std::erase(copies, change.drop);
+  if (copies.empty() || copies.size() > limits::kCopiesMax) return false;
+  chunks_.set_copies(index, copies, freed_);
+  return true;
+}
+
+Result<Outcome> State::run(const ChangeCopies& command) {
+  // Chunks without names are found by their places, in one walk.
+  std::map<Extent, const ChangeCopies::Change*> unnamed;
+  for (const auto& change : command.changes) {
+    if (!change.name.is_named()) {
+      unnamed[change.at] = &change;
+      continue;
+    }
+    const ChunkIndex index = chunks_.find(change.name, change.length);
+    if (index != kNoChunk) change_copies(index, change);
+  }
+  if (unnamed.empty()) return Outcome{};
+  chunks_.for_each([&](ChunkIndex index) {
+    if (!chunks_.has_copies(index) || chunks_.is_named(index)) return;
+    for (const Extent& copy : chunks_.get(index).copies) {
+      const auto change = unnamed.find(copy);
+      if (change == unnamed.end() || chunks_.length(index) != change->second->length) continue;
+      change_copies(index, *change->second);
+      break;
+    }
+  });
+  return Outcome{};
+}
+
 // ---- snapshot ---------------------------------------------------------------------------------
 
 Result<Outcome> State::run(const RestoreCounters& command) {
@@ -235,6 +270,7 @@ Result<Outcome> State::run(const RestoreFile& command) {
     newest.size_bytes = from.size_bytes;
     newest.drained = command.drained;
     newest.sequence = command.sequence;
+    newest.copies = std::max(command.copies, 1U);
     sequence_ = std::max(sequence_, command.sequence);
     Resolved resolved = resolve(command.map, nullptr);
     newest.slices = std::move(resolved.slices);
@@ -270,6 +306,7 @@ void State::snapshot(const std::function<void(Command)>& emit) const {
     restore.stale_in_drain = at.stale_in_drain;
     restore.sequence = at.newest.sequence;
     restore.policy = at.policy;
+    restore.copies = at.newest.copies;
     emit(std::move(restore));
     for (const auto& [name, child] : at.children) todo.push_back(file(child));
   }

@@ -70,6 +70,28 @@ struct SetOptions {
   bool json = false;
 };
 int run_set(const SetOptions& options);
+struct ScrubOptions {
+  std::string pool;
+  std::string path;
+  bool wait = false;
+  bool json = false;
+};
+int run_scrub(const ScrubOptions& options);
+
+struct CheckOptions {
+  std::string pool;
+  std::string path;
+  bool json = false;
+};
+int run_check(const CheckOptions& options);
+
+struct GarbageOptions {
+  std::string pool;
+  std::string path;
+  bool dry_run = false;
+  bool json = false;
+};
+int run_garbage(const GarbageOptions& options);
 
 struct VerifyOptions {
   std::string path;  ///< a drain directory, or a folder in one

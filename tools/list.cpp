@@ -23,6 +23,8 @@ struct Row {
   std::size_t chunks = 0;
   std::map<BenefactorId, std::uint64_t> bytes_at;  ///< content bytes on each benefactor
   std::uint64_t bytes_nowhere = 0;                 ///< only in the drain directory
+  std::size_t copies_least = 0;                    ///< of a chunk in memory
+  std::size_t chunks_lacking = 0;                  ///< copies that they should have
   std::string trouble;
 };
 
@@ -30,6 +32,10 @@ void count_chunks(const ChunkMap& map, Row& row) {
   row.chunks = map.chunks.size();
   for (const Chunk& chunk : map.chunks) {
     if (chunk.copies.empty()) row.bytes_nowhere += chunk.length;
+    const std::size_t copies = chunk.copies.size();
+    if (copies == 0) continue;
+    row.copies_least = row.copies_least == 0 ? copies : std::min(row.copies_least, copies);
+    if (copies < row.attributes.copies) ++row.chunks_lacking;
     for (const Extent& extent : chunk.copies) row.bytes_at[extent.benefactor] += chunk.length;
   }
 }
@@ -68,6 +74,9 @@ Json row_to_json(const Row& row, bool details) {
     json["chunks"] = row.chunks;
     json["benefactors"] = places(row);
     json["bytes_only_drained"] = row.bytes_nowhere;
+    json["copies"] = row.copies_least;
+    json["copies_wanted"] = std::max(row.attributes.copies, 1U);
+    json["chunks_lacking_copies"] = row.chunks_lacking;
     if (!row.trouble.empty()) json["error"] = row.trouble;
   }
   return json;
@@ -83,15 +92,23 @@ std::string place_text(const Row& row) {
   return text.empty() ? "-" : text;
 }
 
+/// "2", or "1 of 2" while copies are missing.
+std::string copies_text(const Row& row) {
+  if (row.copies_least == 0) return "-";
+  if (row.chunks_lacking == 0) return std::to_string(row.copies_least);
+  return fmt::format("{} of {}", row.copies_least, row.attributes.copies);
+}
+
 std::vector<std::string> cells(const Row& row) {
   const Attributes& attributes = row.attributes;
   if (attributes.type == FileType::kDirectory) {
-    return {row.name + "/", "", "", "", "", "", time_text(attributes.mtime_ns)};
+    return {row.name + "/", "", "", "", "", "", "", time_text(attributes.mtime_ns)};
   }
   return {row.name,
           format_bytes(attributes.size_bytes),
           format_bytes(attributes.stored_bytes),
           std::to_string(row.chunks),
+          copies_text(row),
           place_text(row),
           std::string(drain_name(attributes.drain)),
           time_text(attributes.mtime_ns)};
@@ -102,7 +119,7 @@ void print_details(std::vector<Row> rows) {
   std::map<std::pair<std::string, std::uint64_t>, std::vector<std::pair<std::uint64_t, Row>>>
       series;
   std::vector<std::vector<std::string>> table = {
-      {"NAME", "SIZE", "STORED", "CHUNKS", "ON", "DRAIN", "CHANGED"}};
+      {"NAME", "SIZE", "STORED", "CHUNKS", "COPIES", "ON", "DRAIN", "CHANGED"}};
   for (auto& row : rows) {
     auto image = parse_image_name(row.name);
     if (image && row.attributes.type == FileType::kRegular) {
@@ -119,7 +136,7 @@ void print_details(std::vector<Row> rows) {
       bytes += row.attributes.size_bytes;
       drained += row.attributes.drain == DrainState::kDrained ? 1 : 0;
     }
-    table.push_back({fmt::format("{}.N{}", key.first, key.second), format_bytes(bytes), "", "",
+    table.push_back({fmt::format("{}.N{}", key.first, key.second), format_bytes(bytes), "", "", "",
                      fmt::format("{} version{}", versions.size(), versions.size() == 1 ? "" : "s"),
                      fmt::format("{} drained", drained), ""});
     for (const auto& [timestep, row] : versions) {
@@ -261,6 +278,11 @@ int run_stat(const StatOptions& options) {
              time_text(attributes.mtime_ns), attributes.mode, attributes.uid, attributes.gid);
   print_usage(*usage, attributes, *pool);
   if (attributes.type != FileType::kRegular) return kExitGood;
+  if (row.copies_least > 0) {
+    fmt::print(
+        "  copies   {}{}\n", copies_text(row),
+        row.chunks_lacking == 0 ? "" : fmt::format(", missing of {} chunks", row.chunks_lacking));
+  }
   for (const auto& [benefactor, bytes] : row.bytes_at) {
     auto found = known.find(benefactor.value);
     fmt::print("    {:>10} on benefactor {}{}\n", format_bytes(bytes), benefactor.value,

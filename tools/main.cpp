@@ -27,7 +27,7 @@ int complain(const std::string& text) {
 namespace {
 
 /// Subcommands whose names are settled and whose work is not there yet.
-constexpr const char* kLater[] = {"gc", "scrub", "check", "bench", "stage-in"};
+constexpr const char* kLater[] = {"bench", "stage-in"};
 
 struct DownOptions {
   std::string pool;
@@ -59,6 +59,9 @@ struct Commands {
   SimilarityCommand similarity;
   AdviseOptions advise;
   TopOptions top;
+  ScrubOptions scrub;
+  CheckOptions check;
+  GarbageOptions gc;
   DoctorOptions doctor;
 };
 
@@ -87,9 +90,15 @@ void describe_up(Options& options, UpOptions& up) {
       "--chunking", up.chunking, {"fixed", "content", "none"},
       "where chunks end: after a fixed length, or where their content says; none: fixed, "
       "and not named");
+  options.count("--copies", up.copies, 0, limits::kCopiesMax,
+                "of each chunk, on different hosts; 0 is the manager's default, one");
+  options.rate("--copy-rate", up.copy_rate,
+               "most bytes a second that each benefactor copies from others");
+  options.rate("--scrub-rate", up.scrub_rate, "most bytes a second that each benefactor checks");
   options.size("--window", up.window_bytes, limits::kMiB, std::uint64_t{1} << 40,
                "memory of the mount between write() and storage");
-  options.choice("--close", up.close_mode, {"stored", "early"}, "what close() waits for");
+  options.choice("--close", up.close_mode, {"stored", "early", "redundant"},
+                 "what close() waits for");
   options.text("--backing", up.backing, "KIND",
                "anonymous, memfd, hugetlb, or a ramdisk directory");
   options.text("--disk", up.disk, "DIR", "lend disk space below this directory instead of memory");
@@ -182,6 +191,23 @@ void describe(Options& options, Commands& commands) {
   add_pool(set, commands.set.pool);
   set.argument("list|pin|unpin", commands.set.action, "what to do").required();
   set.argument("PATH", commands.set.path, "a folder of the pool; to pin, FOLDER/A.*.Tj").required();
+  Options& scrub = options.subcommand("scrub", "Has every copy of every chunk checked now.");
+  scrub.flag("--wait", commands.scrub.wait, "return when all was checked").command_line_only();
+  scrub.flag("--json", commands.scrub.json, "as JSON").command_line_only();
+  add_pool(scrub, commands.scrub.pool);
+  scrub.argument("PATH", commands.scrub.path, "the mount, or anything below it");
+
+  Options& check = options.subcommand("check", "Walks all metadata and reports every broken rule.");
+  check.flag("--json", commands.check.json, "as JSON").command_line_only();
+  add_pool(check, commands.check.pool);
+  check.argument("PATH", commands.check.path, "the mount, or anything below it");
+
+  Options& gc = options.subcommand("gc", "Finds memory that nothing uses and gives it back.");
+  gc.flag("--dry-run", commands.gc.dry_run, "only say what would be given back")
+      .command_line_only();
+  gc.flag("--json", commands.gc.json, "as JSON").command_line_only();
+  add_pool(gc, commands.gc.pool);
+  gc.argument("PATH", commands.gc.path, "the mount, or anything below it");
 
   Options& verify =
       options.subcommand("verify", "Compares drained files with the manifests beside them.");
@@ -408,6 +434,9 @@ int run(int argc, char** argv) {
   if (chosen == "similarity") return run_similarity(commands.similarity);
   if (chosen == "top") return run_top(commands.top);
   if (chosen == "advise") return advise_with(commands.advise);
+  if (chosen == "scrub") return run_scrub(commands.scrub);
+  if (chosen == "check") return run_check(commands.check);
+  if (chosen == "gc") return run_garbage(commands.gc);
   if (chosen == "doctor") return run_doctor(commands.doctor, invoked_as);
   if (chosen == "version") {
     fmt::print("stdchk {}\n", version());

@@ -69,15 +69,18 @@ std::string start_script(const std::string& directory, const std::string& secret
   return script + kRemoteWait;
 }
 
+/// A benefactor that gets SIGTERM hands over what it has first; the whole pool ends here.
+int end_signal(const Member& member) { return member.role == "benefactor" ? SIGINT : SIGTERM; }
+
 std::string end_script(const std::vector<const Member*>& members, Duration grace, bool last) {
   const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(grace).count() / 100;
   std::string script = kRemoteFunctions;
   std::string directory;
   for (const Member* member : members) {
     directory = member->directory;
-    script +=
-        fmt::format("if [ \"$(boot)\" = {0} ]; then\nif alive {1} {2}; then kill -TERM {1}\n",
-                    shell_word(member->boot_id), member->process.pid, member->process.start_ticks);
+    script += fmt::format("if [ \"$(boot)\" = {0} ]; then\nif alive {1} {2}; then kill -{3} {1}\n",
+                          shell_word(member->boot_id), member->process.pid,
+                          member->process.start_ticks, end_signal(*member));
     script += fmt::format("else echo gone {}; keep=1; fi; fi\n", member->process.pid);
   }
   for (const Member* member : members) {
@@ -147,7 +150,8 @@ void end_local(const std::vector<const Member*>& members, Duration grace, Ended&
       ends[i] = End::kWasGone;
       continue;
     }
-    threads.emplace_back([&, i] { ends[i] = end_process(members[i]->process, grace); });
+    threads.emplace_back(
+        [&, i] { ends[i] = end_process(members[i]->process, grace, end_signal(*members[i])); });
   }
   for (auto& thread : threads) thread.join();
   for (std::size_t i = 0; i < members.size(); ++i) {

@@ -180,11 +180,11 @@ Outcome<ProcessId> start_detached(const std::string& program,
   return ProcessId{*pid, read_state(*pid).start_ticks};
 }
 
-End end_process(const ProcessId& process, Duration grace) {
+End end_process(const ProcessId& process, Duration grace, int signal) {
   const ProcessHandle handle(process.pid);
   // Looked at after the handle was taken, so it refers to the process that is looked at.
   if (!is_alive(process)) return End::kWasGone;
-  handle.send(SIGTERM);
+  handle.send(signal);
   if (handle.wait_end(std::chrono::duration_cast<std::chrono::milliseconds>(grace))) {
     return End::kEnded;
   }

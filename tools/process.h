@@ -1,5 +1,6 @@
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -29,7 +30,7 @@ Outcome<ProcessId> start_detached(const std::string& program,
 
 enum class End { kWasGone, kEnded, kKilled, kStillThere };
 /// SIGTERM, then SIGKILL when it is still there after `grace`. Never signals another process.
-End end_process(const ProcessId& process, Duration grace);
+End end_process(const ProcessId& process, Duration grace, int signal = SIGTERM);
 
 struct CommandOutput {
   int status = 0;  ///< exit status; 128 + signal when killed

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/units.h"
@@ -83,10 +84,41 @@ Json to_json(const Answers& answers) {
           {"clients", pool.client_count},
           {"requests_served", pool.requests_served},
           {"epoch", pool.epoch.value},
+          {"copies", std::max(answers.config.copies, 1U)},
+          {"debt_chunks", pool.debt_chunks},
+          {"debt_bytes", pool.debt_bytes},
+          {"lost_chunks", pool.lost_chunks},
+          {"copies_made", pool.copies_made},
+          {"copied_bytes", pool.copied_bytes},
+          {"scrub",
+           {{"running", pool.scrub.running},
+            {"passes", pool.scrub.passes},
+            {"checked_bytes", pool.scrub.checked_bytes},
+            {"wrong_chunks", pool.scrub.wrong_chunks},
+            {"repaired_chunks", pool.scrub.repaired_chunks},
+            {"rate", pool.scrub.rate_bytes_per_s}}},
           {"chunk_bytes", answers.config.chunk_bytes},
           {"stripe_width", answers.config.stripe_width},
           {"naming", naming_text(answers.config.naming)},
           {"benefactors", benefactors}};
+}
+
+void print_copies(const Answers& answers) {
+  const auto& pool = answers.pool;
+  const std::string debt = pool.debt_chunks == 0
+                               ? "none is missing"
+                               : fmt::format("{} chunks lack some, {} are still to be copied",
+                                             pool.debt_chunks, format_bytes(pool.debt_bytes));
+  fmt::print("copies      {} of each chunk unless asked otherwise; {}\n",
+             std::max(answers.config.copies, 1U), debt);
+  if (pool.lost_chunks > 0) {
+    fmt::print("lost        {} chunks have no copy any more; the manager's log names the images\n",
+               pool.lost_chunks);
+  }
+  const auto& scrub = pool.scrub;
+  fmt::print("scrub       {}, {} passes, {} checked; {} wrong, {} repaired\n",
+             scrub.running ? "runs" : "waits", scrub.passes, format_bytes(scrub.checked_bytes),
+             scrub.wrong_chunks, scrub.repaired_chunks);
 }
 
 void print_answers(const Answers& answers) {
@@ -105,6 +137,7 @@ void print_answers(const Answers& answers) {
                format_bytes(pool.drain_pending_bytes), pool.drain_failed_files,
                answers.config.drain_directory);
   }
+  print_copies(answers);
   std::vector<std::vector<std::string>> table = {
       {"", "BENEFACTOR", "STATE", "HOST", "PID", "FREE", "OF"}};
   for (const auto& info : answers.benefactors) {

@@ -218,6 +218,9 @@ class Starter {
     add(manager.arguments, "--naming", options_.naming);
     add(manager.arguments, "--policy", options_.policy);
     add(manager.arguments, "--chunking", options_.chunking);
+    add(manager.arguments, "--copies", std::to_string(options_.copies));
+    add(manager.arguments, "--copy-rate", std::to_string(options_.copy_rate));
+    add(manager.arguments, "--scrub-rate", std::to_string(options_.scrub_rate));
     add(manager.arguments, "--log-level", options_.log_level);
     if (auto done = start_and_wait(manager, 30s); !done) return done;
     std::ifstream file(record_.address_file());

@@ -26,6 +26,9 @@ struct UpOptions {
   std::string naming;
   std::string policy;
   std::string chunking;
+  std::uint32_t copies = 0;
+  std::uint64_t copy_rate = 0;
+  std::uint64_t scrub_rate = 0;
   std::uint64_t window_bytes = 0;
   std::string close_mode;
   std::string backing;

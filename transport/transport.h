@@ -173,4 +173,11 @@ class Endpoint : public EventSource {
   virtual Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) = 0;
 };
 
+/// True when `address` is one of this endpoint's kind: the endpoint whose name is "ofi:tcp" reaches
+/// "ofi:tcp:host:port".
+inline bool reaches(const Endpoint& endpoint, std::string_view address) {
+  const std::string_view name = endpoint.capabilities().name;
+  return address.size() > name.size() && address.starts_with(name) && address[name.size()] == ':';
+}
+
 }  // namespace stdchk::transport

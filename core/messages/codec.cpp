@@ -319,7 +319,13 @@ void get(Check&, Empty::Reader, T&) {}
   X(Attach, ATTACH)                            \
   X(GetPolicy, GET_POLICY)                     \
   X(SetPolicy, SET_POLICY)                     \
-  X(ListSets, LIST_SETS)
+  X(ListSets, LIST_SETS)                       \
+  X(CopyExtents, COPY_EXTENTS)                 \
+  X(CheckExtents, CHECK_EXTENTS)               \
+  X(GetDebt, GET_DEBT)                         \
+  X(Scrub, SCRUB)                              \
+  X(CheckMetadata, CHECK_METADATA)             \
+  X(CollectGarbage, COLLECT_GARBAGE)
 
 #define STDCHK_PUT_BODY(Type, TAG)                                              \
   [[maybe_unused]] static void put_body(Check& check, Request::Builder builder, \

@@ -47,6 +47,7 @@ struct PoolConfig {
   std::string drain_directory;               ///< absolute; empty: there is none
   std::uint64_t drain_rate_bytes_per_s = 0;  ///< of each benefactor; 0: not limited
   bool content_cuts = false;                 ///< with `naming`: chunks end where their content says
+  std::uint32_t copies = 0;  ///< of each chunk, where nothing else is asked for; 0: one
   bool operator==(const PoolConfig&) const = default;
 };
 
@@ -122,7 +123,9 @@ struct RegisterBenefactor {
 struct BenefactorHeartbeat {
   static constexpr const char* kName = "benefactor heartbeat";
   BenefactorId benefactor;
+  bool leaving = false;  ///< it wants to end: what only it has is copied elsewhere first
   struct Reply {
+    bool may_go = false;  ///< nothing is left that could be copied elsewhere
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const BenefactorHeartbeat&) const = default;
@@ -346,6 +349,23 @@ struct ListSets {
   bool operator==(const ListSets&) const = default;
 };
 
+/// Starts a pass over all content, or asks how far it is.
+struct Scrub {
+  static constexpr const char* kName = "scrub";
+  bool start = false;
+  struct Reply {
+    bool running = false;
+    std::uint64_t passes = 0;            ///< whole ones in this epoch
+    std::uint64_t checked_bytes = 0;     ///< in this epoch
+    std::uint64_t pass_bytes = 0;        ///< checked in the current or last pass
+    std::uint64_t wrong_chunks = 0;      ///< found in this epoch
+    std::uint64_t repaired_chunks = 0;   ///< made again from another copy
+    std::uint64_t rate_bytes_per_s = 0;  ///< of each benefactor; 0: it does not run by itself
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const Scrub&) const = default;
+};
+
 struct StatPool {
   static constexpr const char* kName = "statfs";
   struct Reply {
@@ -364,6 +384,12 @@ struct StatPool {
     std::uint64_t requests_served = 0;
     Epoch epoch;
     std::int64_t pid = 0;
+    std::uint64_t debt_chunks = 0;  ///< with fewer copies than they should have
+    std::uint64_t debt_bytes = 0;   ///< of the copies that are still to be made
+    std::uint64_t lost_chunks = 0;  ///< without a copy, and not drained
+    std::uint64_t copies_made = 0;  ///< in this epoch
+    std::uint64_t copied_bytes = 0;
+    Scrub::Reply scrub;
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const StatPool&) const = default;
@@ -386,6 +412,7 @@ struct OpenSession {
   std::uint32_t gid = 0;
   bool truncate = false;         ///< the first commit starts from an empty file
   std::uint64_t want_bytes = 0;  ///< grants to send along; 0: none
+  std::uint32_t copies = 0;      ///< of each chunk; 0: as the folder or the pool says
   struct Reply {
     SessionId session;
     bool created = false;
@@ -530,6 +557,56 @@ struct ListAborted {
   bool operator==(const ListAborted&) const = default;
 };
 
+/// What copies a version still lacks.
+struct GetDebt {
+  static constexpr const char* kName = "get debt";
+  FileId file;
+  Version version = 0;
+  struct Reply {
+    std::uint64_t chunks = 0;
+    std::uint64_t bytes = 0;
+    bool impossible = false;  ///< there are fewer benefactors than copies
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const GetDebt&) const = default;
+};
+
+/// Walks all metadata and counts again what is counted.
+struct CheckMetadata {
+  static constexpr const char* kName = "check";
+  struct Reply {
+    std::vector<std::string> broken;  ///< a sentence for each broken rule; the first ones
+    std::uint64_t broken_count = 0;
+    std::uint64_t files = 0;
+    std::uint64_t chunks = 0;
+    std::uint64_t references = 0;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const CheckMetadata&) const = default;
+};
+
+/// Finds space that nothing uses and nobody may write to, and gives it back.
+struct CollectGarbage {
+  static constexpr const char* kName = "gc";
+  bool execute = false;  ///< false: only the plan
+  struct Range {
+    BenefactorId benefactor;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+    bool operator==(const Range&) const = default;
+  };
+  struct Reply {
+    std::vector<Range> leaked;  ///< the first ones
+    std::uint64_t leaked_bytes = 0;
+    std::uint64_t waiting_bytes = 0;  ///< kept until a client is fenced
+    std::uint64_t granted_bytes = 0;  ///< of open sessions
+    std::uint64_t used_bytes = 0;
+    std::uint64_t free_bytes = 0;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const CollectGarbage&) const = default;
+};
+
 // ---- manager to benefactor --------------------------------------------------------------------
 
 /// Rule M3: no write of that client may change the arena after the answer `fenced`.
@@ -654,6 +731,48 @@ struct MoveExtents {
   bool operator==(const MoveExtents&) const = default;
 };
 
+/// Reads extents of another benefactor into the own arena and checks them there: a copy is proven
+/// by its checksum at the target. Requests are answered in their order; after an answer, the last
+/// one included, nothing of an earlier request changes the arena any more.
+struct CopyExtents {
+  static constexpr const char* kName = "copy extents";
+  ClientId client;  ///< the number to attach under
+  BenefactorInfo source;
+  struct Copy {
+    std::uint64_t from_offset = 0;
+    std::uint64_t to_offset = 0;
+    std::uint32_t length = 0;  ///< of the content; the header goes along
+    std::uint32_t crc = 0;
+    ChunkName name;
+    bool operator==(const Copy&) const = default;
+  };
+  std::vector<Copy> copies;
+  struct Reply {
+    std::vector<std::uint32_t> failed;   ///< indexes of copies: the source could not be read
+    std::vector<std::uint32_t> corrupt;  ///< what came is not that chunk
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const CopyExtents&) const = default;
+};
+
+/// Looks whether these chunks are there, whole (scrub).
+struct CheckExtents {
+  static constexpr const char* kName = "check extents";
+  struct Checked {
+    std::uint64_t offset = 0;
+    std::uint32_t length = 0;
+    std::uint32_t crc = 0;
+    ChunkName name;
+    bool operator==(const Checked&) const = default;
+  };
+  std::vector<Checked> extents;
+  struct Reply {
+    std::vector<std::uint32_t> corrupt;  ///< indexes of extents
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const CheckExtents&) const = default;
+};
+
 // ---- client to benefactor ---------------------------------------------------------------------
 
 /// The first message on a link to a benefactor. The reply tells the key of the arena.
@@ -696,7 +815,8 @@ using Request =
                  SetAttributes, MakeDirectory, MakeSymlink, ReadSymlink, Remove, Rename, SetXattr,
                  GetXattrs, StatPool, OpenSession, Place, Commit, CloseSession, GetMap, Unpin,
                  DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
-                 MoveExtents, Attach, GetPolicy, SetPolicy, ListSets>;
+                 MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents, CheckExtents,
+                 GetDebt, Scrub, CheckMetadata, CollectGarbage>;
 
 namespace detail {
 template <class V>

@@ -65,6 +65,12 @@ struct Request {
     getPolicy @35 :GetPolicy;
     setPolicy @36 :SetPolicy;
     listSets @37 :ListSets;
+    copyExtents @38 :CopyExtents;
+    checkExtents @39 :CheckExtents;
+    getDebt @40 :GetDebt;
+    scrub @41 :Scrub;
+    checkMetadata @42 :Empty;
+    collectGarbage @43 :CollectGarbage;
   }
 }
 
@@ -82,7 +88,7 @@ struct Reply {
     goodbyeClient @8 :Empty;
     listBenefactors @9 :ListBenefactorsReply;
     registerBenefactor @10 :RegisterBenefactorReply;
-    benefactorHeartbeat @11 :Empty;
+    benefactorHeartbeat @11 :BenefactorHeartbeatReply;
     lookup @12 :AttributesReply;
     getAttributes @13 :AttributesReply;
     readDirectory @14 :ReadDirectoryReply;
@@ -112,6 +118,12 @@ struct Reply {
     getPolicy @38 :GetPolicyReply;
     setPolicy @39 :Empty;
     listSets @40 :ListSetsReply;
+    copyExtents @41 :CopyExtentsReply;
+    checkExtents @42 :CheckExtentsReply;
+    getDebt @43 :GetDebtReply;
+    scrub @44 :ScrubReply;
+    checkMetadata @45 :CheckMetadataReply;
+    collectGarbage @46 :CollectGarbageReply;
   }
 }
 
@@ -159,6 +171,7 @@ struct Attributes {
   atimeNs @10 :Int64;
   mtimeNs @11 :Int64;
   ctimeNs @12 :Int64;
+  copies @13 :UInt32;      # that each chunk should have; 0: one
 }
 
 struct Extent {
@@ -253,6 +266,7 @@ struct PoolConfig {
   drainDirectory @3 :Data;         # absolute path; empty: there is none
   drainRateBytesPerS @4 :UInt64;   # of each benefactor; 0: not limited
   contentCuts @5 :Bool;            # with naming: chunks end where their content says
+  copies @6 :UInt32;               # of each chunk, where nothing else is asked for; 0: one
 }
 
 struct RegisterClient {
@@ -303,6 +317,10 @@ struct RegisterBenefactorReply {
 
 struct BenefactorHeartbeat {
   benefactor @0 :UInt64;
+  leaving @1 :Bool;  # it wants to end: what only it has is copied elsewhere first
+}
+struct BenefactorHeartbeatReply {
+  mayGo @0 :Bool;  # nothing is left that could be copied elsewhere
 }
 
 # ---- names and attributes ----------------------------------------------------------------------
@@ -476,6 +494,12 @@ struct StatPoolReply {
   requestsServed @12 :UInt64;
   epoch @13 :UInt64;
   pid @14 :Int64;
+  debtChunks @15 :UInt64;  # with fewer copies than they should have
+  debtBytes @16 :UInt64;   # of the copies that are still to be made
+  lostChunks @17 :UInt64;  # without a copy, and not drained
+  copiesMade @18 :UInt64;  # in this epoch
+  copiedBytes @19 :UInt64;
+  scrub @20 :ScrubReply;
 }
 
 # ---- sessions: writing -------------------------------------------------------------------------
@@ -492,6 +516,7 @@ struct OpenSession {
   gid @7 :UInt32;
   truncate @8 :Bool;     # the first commit starts from an empty file
   wantBytes @9 :UInt64;  # grants to send along; 0: none
+  copies @10 :UInt32;    # of each chunk; 0: as the folder or the pool says
 }
 struct OpenSessionReply {
   session @0 :UInt64;
@@ -600,6 +625,58 @@ struct ListAbortedReply {
   entries @0 :List(AbortedEntry);
 }
 
+struct GetDebt {
+  # What copies a version still lacks.
+  file @0 :UInt64;
+  version @1 :UInt64;
+}
+struct GetDebtReply {
+  chunks @0 :UInt64;
+  bytes @1 :UInt64;
+  impossible @2 :Bool;  # there are fewer benefactors than copies
+}
+
+struct Scrub {
+  # Starts a pass over all content, or asks how far it is.
+  start @0 :Bool;
+}
+struct ScrubReply {
+  running @0 :Bool;
+  passes @1 :UInt64;          # whole ones in this epoch
+  checkedBytes @2 :UInt64;    # in this epoch
+  passBytes @3 :UInt64;       # checked in the current or last pass
+  wrongChunks @4 :UInt64;     # found in this epoch
+  repairedChunks @5 :UInt64;  # made again from another copy
+  rateBytesPerS @6 :UInt64;   # of each benefactor; 0: it does not run by itself
+}
+
+struct CheckMetadataReply {
+  # All metadata were walked, and what is counted was counted again.
+  broken @0 :List(Text);  # a sentence for each broken rule; the first ones
+  brokenCount @1 :UInt64;
+  files @2 :UInt64;
+  chunks @3 :UInt64;
+  references @4 :UInt64;
+}
+
+struct CollectGarbage {
+  # Find space that nothing uses and nobody may write to.
+  execute @0 :Bool;  # give it back
+}
+struct GarbageRange {
+  benefactor @0 :UInt64;
+  offset @1 :UInt64;
+  length @2 :UInt64;
+}
+struct CollectGarbageReply {
+  leaked @0 :List(GarbageRange);  # the first ones
+  leakedBytes @1 :UInt64;
+  waitingBytes @2 :UInt64;      # kept until a client is fenced
+  grantedBytes @3 :UInt64;      # of open sessions
+  usedBytes @4 :UInt64;
+  freeBytes @5 :UInt64;
+}
+
 # ---- manager to benefactor ---------------------------------------------------------------------
 
 struct FenceClient {
@@ -684,6 +761,44 @@ struct MoveExtents {
 }
 struct MoveExtentsReply {
   failed @0 :List(UInt32);  # indexes of moves
+}
+
+struct ExtentCopy {
+  fromOffset @0 :UInt64;
+  toOffset @1 :UInt64;
+  length @2 :UInt32;  # of the content; the header goes along
+  crc @3 :UInt32;
+  name0 @4 :UInt64;
+  name1 @5 :UInt64;
+  name2 @6 :UInt64;
+  name3 @7 :UInt64;
+}
+struct CopyExtents {
+  # Read extents of another benefactor into the own arena and check them. Answered in order.
+  client @0 :UInt64;  # the number to attach under
+  source @1 :BenefactorInfo;
+  copies @2 :List(ExtentCopy);
+}
+struct CopyExtentsReply {
+  failed @0 :List(UInt32);   # indexes of copies: the source could not be read
+  corrupt @1 :List(UInt32);  # what came is not that chunk
+}
+
+struct CheckedExtent {
+  offset @0 :UInt64;
+  length @1 :UInt32;
+  crc @2 :UInt32;
+  name0 @3 :UInt64;
+  name1 @4 :UInt64;
+  name2 @5 :UInt64;
+  name3 @6 :UInt64;
+}
+struct CheckExtents {
+  # Look whether these chunks are there, whole.
+  extents @0 :List(CheckedExtent);
+}
+struct CheckExtentsReply {
+  corrupt @0 :List(UInt32);  # indexes of extents
 }
 
 # ---- client to benefactor ----------------------------------------------------------------------

@@ -11,8 +11,10 @@
 #include "core/extent_header.h"
 #include "core/messages/codec.h"
 #include "core/naming.h"
+#include "manager/journal_codec.h"
 #include "tests/support/catch.h"
 #include "tests/unit/core/random_message.h"
+#include "tests/unit/manager/some_commands.h"
 
 using namespace stdchk;
 
@@ -81,4 +83,30 @@ TEST_CASE("each kind of message has the bytes it always had") {
     REQUIRE(read.has_value());
     CHECK(*read == message);
   }
+}
+
+TEST_CASE("each command of the journal has the bytes it always had") {
+  const auto lines = read_lines("journal.txt");
+  const auto commands = manager::test::one_of_each();
+  REQUIRE(commands.size() == std::variant_size_v<manager::Command>);
+  for (const manager::Command& command : commands) {
+    std::vector<std::byte> bytes;
+    REQUIRE(manager::encode_command(command, bytes).has_value());
+    const std::string name = "command" + std::to_string(command.index());
+    const auto line = lines.find(name);
+    CHECK(is_golden(name, bytes, line == lines.end() ? "" : line->second));
+    if (line == lines.end()) continue;
+    const auto read = manager::decode_command(unhex(line->second));
+    REQUIRE(read.has_value());
+    CHECK(*read == command);
+  }
+}
+
+TEST_CASE("a journal of before there were copies asks for one of each chunk") {
+  const auto read = manager::decode_command(unhex(read_lines("journal_older.txt").at("commit")));
+  REQUIRE(read.has_value());
+  const auto& commit = std::get<manager::CommitVersion>(*read);
+  CHECK(commit.size_bytes == 5000);
+  CHECK(commit.written.chunks.at(0) == manager::test::some_chunk());
+  CHECK(commit.copies == 0);
 }

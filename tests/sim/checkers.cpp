@@ -2,6 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "core/extent_header.h"
 #include "core/naming.h"
 
@@ -43,15 +47,61 @@ bool overlap(const Grant& a, const Grant& b) {
 
 }  // namespace
 
-std::vector<std::string> check_committed(Cluster& cluster) {
+std::vector<std::string> check_committed(Cluster& cluster, const std::set<Extent>& rotten) {
   std::vector<std::string> wrong;
   if (cluster.manager() == nullptr) return wrong;
   const manager::ChunkTable& chunks = cluster.manager()->state().chunks();
   chunks.for_each([&](manager::ChunkIndex index) {
     const Chunk chunk = chunks.get(index);
     for (const Extent& extent : chunk.copies) {
+      if (rotten.count(extent) > 0) continue;
       auto text = check_chunk(cluster, chunk, extent);
       if (!text.empty()) wrong.push_back("M1: " + text);
+    }
+  });
+  return wrong;
+}
+
+std::vector<std::string> check_metadata(Cluster& cluster) {
+  if (cluster.manager() == nullptr) return {};
+  const manager::Audit audit(*cluster.manager());
+  std::vector<std::string> wrong;
+  for (const std::string& each : audit.reply().broken) wrong.push_back("M7: " + each);
+  return wrong;
+}
+
+std::vector<std::string> check_copies(Cluster& cluster) {
+  std::vector<std::string> wrong;
+  manager::Service& service = *cluster.manager();
+  const manager::ChunkTable& chunks = service.state().chunks();
+  std::map<BenefactorId, std::string> hosts;
+  for (const auto& [id, status] : service.benefactors()) {
+    if (status.info.state == msg::BenefactorState::kAlive) hosts[id] = status.info.host_token;
+  }
+  std::set<std::string> all_hosts;
+  for (const auto& [id, host] : hosts) all_hosts.insert(host);
+  chunks.for_each([&](manager::ChunkIndex index) {
+    const Chunk chunk = chunks.get(index);
+    std::set<std::string> used;
+    std::size_t live = 0;
+    for (const Extent& copy : chunk.copies) {
+      const auto host = hosts.find(copy.benefactor);
+      if (host == hosts.end() || !service.live(copy)) continue;
+      ++live;
+      used.insert(host->second);
+    }
+    if (live == 0) return;
+    const std::size_t wanted = std::min<std::size_t>(chunks.wanted(index), hosts.size());
+    const auto room = [&](const auto& each) {
+      return service.space().largest(each.first) > extent_bytes(chunk.length) &&
+             service.space().free_bytes(each.first) > service.arena_bytes(each.first) / 4;
+    };
+    if (!std::all_of(hosts.begin(), hosts.end(), room)) return;
+    if (all_hosts.size() >= chunks.wanted(index) && used.size() < live) {
+      wrong.push_back(fmt::format("copies: two of chunk {} are on one host", index));
+    }
+    if (live < wanted) {
+      wrong.push_back(fmt::format("copies: chunk {} has {} of {}", index, live, wanted));
     }
   });
   return wrong;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,15 @@ namespace stdchk::sim {
 
 /// Rule M1: every chunk of every committed map lies within the arena of its benefactor, and what is
 /// there is that chunk. Benefactors that have died are left out. Answers what is wrong.
-std::vector<std::string> check_committed(Cluster& cluster);
+/// `rotten`: what a test has changed and nobody has found yet.
+std::vector<std::string> check_committed(Cluster& cluster, const std::set<Extent>& rotten = {});
+
+/// The manager's metadata hold together, and every byte of every arena is claimed once.
+std::vector<std::string> check_metadata(Cluster& cluster);
+
+/// What must come to be when faults have stopped: every chunk has the copies that it should have,
+/// as far as there are benefactors and room, and no two on one host.
+std::vector<std::string> check_copies(Cluster& cluster);
 
 /// Rule M3: of two grants that overlap, only one is known to someone who can write there. Asked
 /// whenever `who` has come to know more or to reach more. A grant that is heard of late, by a

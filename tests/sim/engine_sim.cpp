@@ -128,6 +128,8 @@ Cluster::Options Simulation::options(const Settings& settings) {
   options.pool.stripe_width = 2;
   options.pool.naming = static_cast<Naming>(settings.seed % 3);
   options.pool.content_cuts = settings.seed % 2 == 0;
+  options.pool.copies = 1 + static_cast<std::uint32_t>(settings.seed % 5 % 3);
+  options.hosts = 1 + settings.seed % 4;
   options.pool.drain_directory = settings.directory;
   return options;
 }
@@ -333,6 +335,7 @@ void Simulation::check_evicted() {
 
 void Simulation::check() {
   for (const std::string& each : check_committed(cluster_)) complain(each);
+  for (const std::string& each : check_metadata(cluster_)) complain(each);
   check_evicted();
   for (const auto& each : processes_) {
     if (each->node().stopped) continue;

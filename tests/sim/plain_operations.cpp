@@ -236,19 +236,25 @@ void LoadOperation::read_next() {
   const Chunk& chunk = page_.chunks[page_.slices[next_].chunk];
   if (chunk.copies.empty()) return finish(fail(Code::kDataLost, "sim.load"));
   buffer_ = client_.make_buffer(chunk.length);
-  client_.transfer(
-      false, chunk.copies[0].benefactor, chunk.copies[0].offset + limits::kExtentHeaderBytes,
-      {buffer_->piece(0, chunk.length)},
-      [self = shared_from_this()](Status status) { self->on_chunk(std::move(status)); });
+  const Extent& copy = chunk.copies[copy_];
+  client_.transfer(false, copy.benefactor, copy.offset + limits::kExtentHeaderBytes,
+                   {buffer_->piece(0, chunk.length)}, [self = shared_from_this()](Status status) {
+                     self->on_chunk(std::move(status));
+                   });
 }
 
 void LoadOperation::on_chunk(Status status) {
-  if (!status.has_value()) return finish(fail(status.error()));
   const Slice& slice = page_.slices[next_];
   const Chunk& chunk = page_.chunks[slice.chunk];
-  if (crc32c(0, ByteSpan(buffer_->bytes).first(chunk.length)) != chunk.crc) {
-    return finish(fail(Code::kCorrupt, "sim.load"));
+  if (status.has_value() && crc32c(0, ByteSpan(buffer_->bytes).first(chunk.length)) != chunk.crc) {
+    status = fail(Code::kCorrupt, "sim.load");
   }
+  if (!status.has_value() && copy_ + 1 < chunk.copies.size()) {
+    ++copy_;
+    return read_next();
+  }
+  if (!status.has_value()) return finish(fail(status.error()));
+  copy_ = 0;
   if (slice.file_offset + slice.length > bytes_.size() ||
       slice.chunk_offset + slice.length > chunk.length) {
     return finish(fail(Code::kCorrupt, "sim.load.map"));

@@ -85,6 +85,7 @@ struct LoadOperation final : std::enable_shared_from_this<LoadOperation> {
   std::uint64_t slices_seen_ = 0;
   std::uint64_t slice_count_ = 0;
   std::size_t next_ = 0;
+  std::size_t copy_ = 0;  ///< of the chunk that is read now
   std::shared_ptr<PlainClient::Buffer> buffer_;
 };
 

@@ -11,7 +11,9 @@
 //   s: nothing
 //               comes or goes, and nobody is told. Messages and transfers are late by up to 20 ms.
 //   Transfers   A write fails without having written anything, or after a part of it.
-//   Not here    Bits that change silently, messages lost or repeated on a link that lives, clocks
+//   Memory      A bit of one copy changes silently while another copy is there.
+//   Leaving     A benefactor says that it wants to end, and ends when it may, or after 10 s.
+//   Not here    Messages lost or repeated on a link that lives, clocks
 //   that
 //               differ, several managers, a benefactor's process that comes back with its memory.
 //
@@ -24,6 +26,10 @@
 //   M9          Every operation ends within kOperationDeadline of virtual time (plus the time its
 //   client
 //               was stopped).
+//   metadata    The manager's own audit finds nothing, after each step.
+//   copies      When faults have stopped, every chunk has the copies that were asked for, on
+//   different
+//               hosts, where there is room.
 //   space       When every file is removed and every client has gone, all space is free.
 //
 // pool-sim [--seed N] [--runs N] [--steps N] [--no-faults] [--flips]: seeds N, N + 1, ... The
@@ -34,6 +40,7 @@
 #include <sys/personality.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -41,6 +48,7 @@
 
 #include "core/limits.h"
 #include "core/log.h"
+#include "manager/scrubber.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/model.h"
 
@@ -50,7 +58,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kBenefactors = 3;
+constexpr std::size_t kBenefactors = 4;
 constexpr std::size_t kClients = 3;
 constexpr std::size_t kNames = 10;
 /// After a lost answer a request can be on its way that long.
@@ -58,7 +66,7 @@ constexpr Duration kSettle = 45s;
 
 struct Tally {
   std::uint64_t stores = 0, stores_failed = 0, loads = 0, loads_failed = 0, renames = 0,
-                removes = 0, deaths = 0, stops = 0, restarts = 0, cuts = 0;
+                removes = 0, deaths = 0, stops = 0, restarts = 0, cuts = 0, leaves = 0, rots = 0;
 };
 
 class Simulation {
@@ -96,6 +104,9 @@ class Simulation {
     options.arena_bytes = 2 * limits::kMiB;
     options.pool.chunk_bytes = limits::kChunkBytesMin;
     options.pool.stripe_width = 2;
+    options.pool.copies = 1 + static_cast<std::uint32_t>(seed % 3);
+    options.hosts = 1 + seed % 4;
+    options.scrub_rate_bytes_per_s = seed % 2 == 0 ? limits::kMiB : 0;
     return options;
   }
 
@@ -109,6 +120,11 @@ class Simulation {
   void start_remove(PlainClient& client, const std::string& name);
   void inject();
   void kill_client();
+  void kill_benefactor(std::size_t index);
+  void leave();
+  void rot();
+  void forget_mended();
+  void final_scrub();
   void stop_client();
   void hold(PlainClient* client, Node& node, Duration time, bool cut);
   void release_due(bool all);
@@ -145,6 +161,7 @@ class Simulation {
   std::map<std::uint64_t, std::function<void()>> when_lost_;
   std::uint64_t operations_made_ = 0;
   std::vector<Stopped> held_;
+  std::set<Extent> rotten_;  ///< copies that have changed since they were written
   std::vector<std::string> wrong_;
   Tally tally_;
   std::uint64_t trace_ = 0xCBF29CE484222325ULL;
@@ -228,6 +245,7 @@ bool Simulation::healthy(const std::string& name) const {
   for (const Chunk& chunk : map.chunks) {
     bool live = false;
     for (const Extent& copy : chunk.copies) {
+      if (rotten_.count(copy) > 0) continue;
       for (const auto& each : cluster.benefactors()) live |= each.service->id() == copy.benefactor;
     }
     if (!live) return false;
@@ -249,7 +267,9 @@ void Simulation::start_load(PlainClient& client, const std::string& name, bool m
       seen = std::move(*got);
     } else if (got.error().code != Code::kNotFound) {
       ++tally_.loads_failed;
-      if (got.error().code == Code::kCorrupt) complain({"bytes: " + name + " is corrupt"});
+      if (got.error().code == Code::kCorrupt && rotten_.empty()) {
+        complain({"bytes: " + name + " is corrupt"});
+      }
       if (must_succeed && healthy(name)) {
         complain({"bytes: " + name + " cannot be read without faults: " + describe(got.error())});
       }
@@ -401,6 +421,83 @@ void Simulation::stop_client() {
   hold(client, client->node(), Duration(1s) * prng_.below(25), false);
 }
 
+void Simulation::kill_benefactor(std::size_t index) {
+  Node* const node = cluster_.benefactors()[index].node.get();
+  std::erase_if(held_, [&](const Stopped& each) { return each.node == node; });
+  cluster_.kill_benefactor(index);
+  cluster_.add_benefactor();
+  ++tally_.deaths;
+  set_plans(true);
+}
+
+/// As by SIGTERM: it goes when it may, or when its time is over.
+void Simulation::leave() {
+  const std::size_t index = prng_.below(cluster_.benefactors().size());
+  auto may_go = std::make_shared<bool>(false);
+  cluster_.benefactors()[index].service->leave([may_go] { *may_go = true; });
+  cluster_.run_until([&] { return *may_go; }, 10s);
+  ++tally_.leaves;
+  kill_benefactor(index);
+}
+
+/// A bit of one copy changes, when another one is as it should be.
+void Simulation::rot() {
+  const manager::ChunkTable& chunks = cluster_.manager()->state().chunks();
+  std::vector<std::pair<Extent, std::uint32_t>> choice;
+  chunks.for_each([&](manager::ChunkIndex index) {
+    const Chunk chunk = chunks.get(index);
+    std::vector<Extent> good;
+    for (const Extent& copy : chunk.copies) {
+      const bool there = std::ranges::any_of(cluster_.benefactors(), [&](const auto& each) {
+        return each.service->id() == copy.benefactor;
+      });
+      if (there && rotten_.count(copy) == 0) good.push_back(copy);
+    }
+    if (good.size() > 1) choice.emplace_back(good[prng_.below(good.size())], chunk.length);
+  });
+  if (choice.empty()) return;
+  const auto [extent, length] = choice[prng_.below(choice.size())];
+  for (const auto& each : cluster_.benefactors()) {
+    if (each.service->id() != extent.benefactor) continue;
+    const std::uint64_t at = extent.offset + prng_.below(limits::kExtentHeaderBytes + length);
+    each.arena->bytes()[at] ^= static_cast<std::byte>(1U << prng_.below(8));
+  }
+  rotten_.insert(extent);
+  ++tally_.rots;
+}
+
+/// What no map names any more is nobody's business.
+void Simulation::forget_mended() {
+  if (rotten_.empty() || cluster_.manager() == nullptr) return;
+  std::set<Extent> named;
+  const manager::ChunkTable& chunks = cluster_.manager()->state().chunks();
+  chunks.for_each([&](manager::ChunkIndex index) {
+    for (const Extent& copy : chunks.get(index).copies) named.insert(copy);
+  });
+  std::erase_if(rotten_, [&](const Extent& extent) { return named.count(extent) == 0; });
+}
+
+/// A pass finds every copy that has changed, and it is made again where another one is left.
+void Simulation::final_scrub() {
+  manager::Service& service = *cluster_.manager();
+  const std::uint64_t passes = service.scrubber().figures().passes;
+  const auto done = [&] {
+    service.scrubber().start();
+    return service.scrubber().figures().passes >= passes + 2;
+  };
+  if (!cluster_.run_until(done, 300s)) complain({"M9: the scrub does not end"});
+  cluster_.run_for(20s);
+  rotten_.clear();
+  const manager::ChunkTable& chunks = service.state().chunks();
+  chunks.for_each([&](manager::ChunkIndex index) {
+    for (const Extent& copy : chunks.get(index).copies) {
+      if (!service.live(copy)) rotten_.insert(copy);
+    }
+  });
+  // What is not known to be wrong is right.
+  complain(check_committed(cluster_, rotten_));
+}
+
 void Simulation::inject() {
   switch (prng_.below(60)) {
     case 0:
@@ -430,14 +527,14 @@ void Simulation::inject() {
       return set_plans(true);
     case 7: {
       if (!prng_.chance(1, 4)) return;
-      const std::size_t index = prng_.below(cluster_.benefactors().size());
-      Node* const node = cluster_.benefactors()[index].node.get();
-      std::erase_if(held_, [&](const Stopped& each) { return each.node == node; });
-      cluster_.kill_benefactor(index);
-      cluster_.add_benefactor();
-      ++tally_.deaths;
-      return set_plans(true);
+      return kill_benefactor(prng_.below(cluster_.benefactors().size()));
     }
+    case 9:
+      if (prng_.chance(1, 4)) leave();
+      return;
+    case 10:
+    case 11:
+      return rot();
     default:
       return;
   }
@@ -459,7 +556,9 @@ void Simulation::set_plans(bool on) {
 }
 
 void Simulation::check() {
-  complain(check_committed(cluster_));
+  forget_mended();
+  complain(check_committed(cluster_, rotten_));
+  complain(check_metadata(cluster_));
   for (const auto& [number, running] : running_) {
     const bool held = running.client->node().stopped;
     if (held || now() - running.started <= limits::kOperationDeadline) continue;
@@ -512,6 +611,8 @@ bool Simulation::run() {
   for (const auto& each : clients_) {
     if (!each->registered()) complain({"a client does not come back"});
   }
+  if (wrong_.empty()) final_scrub();
+  complain(check_copies(cluster_));
   if (wrong_.empty()) final_reads();
   if (wrong_.empty()) final_removal();
   return wrong_.empty();
@@ -550,11 +651,14 @@ int run(int count, char** arguments) {
     const Tally& tally = simulation.tally();
     fmt::print(
         "seed {}: {}, {:.0f} s simulated, stores {} (failed {}), loads {} (failed {}), renames {}, "
-        "removes {}, deaths {}, stops {}, cuts {}, manager restarts {}, trace {:016x}\n",
+        "removes {}, deaths {}, stops {}, cuts {}, leaves {}, changed copies {}, manager restarts "
+        "{}, "
+        "trace {:016x}\n",
         seed + i, right ? "ok" : "WRONG",
         std::chrono::duration<double>(simulation.now().time_since_epoch()).count(), tally.stores,
         tally.stores_failed, tally.loads, tally.loads_failed, tally.renames, tally.removes,
-        tally.deaths, tally.stops, tally.cuts, tally.restarts, simulation.trace());
+        tally.deaths, tally.stops, tally.cuts, tally.leaves, tally.rots, tally.restarts,
+        simulation.trace());
     std::fflush(stdout);
     if (right) continue;
     for (const auto& each : simulation.wrong()) fmt::print("  {}\n", each);

@@ -48,6 +48,7 @@ void Cluster::start_manager() {
   manager::Config config;
   config.secret = secret_;
   config.pool = options_.pool;
+  config.scrub_rate_bytes_per_s = options_.scrub_rate_bytes_per_s;
   manager_ = std::make_unique<manager::Service>(manager_node_->reactor, journal_, config);
   STDCHK_ASSERT(manager_->start().has_value());
   STDCHK_ASSERT(manager_node_->endpoint.listen(*manager_).has_value());
@@ -75,7 +76,7 @@ void Cluster::add_benefactor() {
   config.manager_address = manager_address();
   config.secret = secret_;
   config.life = {.high = prng_.next(), .low = life};
-  config.host_token = "host";
+  config.host_token = options_.hosts == 1 ? "host" : fmt::format("host{}", life % options_.hosts);
   config.host_name = made.node->name;
   config.pid = static_cast<std::int64_t>(1000 + life);
   made.jobs = std::make_unique<DelayedExecutor>(made.node->reactor, prng_.next());

@@ -45,6 +45,8 @@ class Cluster {
     std::uint64_t seed = 1;
     std::uint64_t arena_bytes = 4 * limits::kMiB;
     msg::PoolConfig pool;
+    std::uint64_t hosts = 1;  ///< that benefactors are spread over
+    std::uint64_t scrub_rate_bytes_per_s = 0;
   };
   struct Benefactor {
     std::unique_ptr<Node> node;

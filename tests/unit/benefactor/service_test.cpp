@@ -42,7 +42,8 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
         return respond(
             tl::unexpected<rpc::Failure>(rpc::Failure{Error{Code::kNotFound, 0, "test"}, "", {}}));
       }
-      return respond(msg::Reply(msg::BenefactorHeartbeat::Reply{}));
+      leaving |= std::get<msg::BenefactorHeartbeat>(request.body).leaving;
+      return respond(msg::Reply(msg::BenefactorHeartbeat::Reply{may_go}));
     }
   }
   void on_closed(rpc::Peer&, Error) override { peer.reset(); }
@@ -53,6 +54,8 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   std::vector<msg::RegisterBenefactor> registrations;
   int heartbeats = 0;
   bool forget = false;
+  bool leaving = false;
+  bool may_go = false;
 };
 
 /// A SharedManualClock is a ManualClock that workers may read.
@@ -452,6 +455,121 @@ TEST_CASE("extents are moved when they are sound and do not overlap") {
   CHECK_FALSE(move(64 * 1024, limits::kMiB - 64, chunk.crc));
   CHECK_FALSE(move(64 * 1024, 256 * 1024 + 1, chunk.crc));
   CHECK(arena[256 * 1024] == std::byte{0});
+}
+
+TEST_CASE("a copy is read from its source by one-sided transfer and proven where it lies") {
+  const bool inline_jobs = GENERATE(true, false);
+  Pool pool(inline_jobs);
+  pool.start();
+  const MutableByteSpan arena = pool.arena->bytes();
+  msg::CopyExtents request;
+  request.client = ClientId{200};
+  request.source.id = BenefactorId{5};  // itself: to read is the same from everybody
+  request.source.addresses = {"mem:data"};
+  std::vector<std::vector<std::byte>> contents;
+  for (unsigned i = 0; i < 20; ++i) {
+    contents.push_back(content_of(30000 + i, i));
+    const auto placed = place_chunk(arena, i * 32768ULL, contents.back());
+    request.copies.push_back({placed.extent_offset, limits::kMiB + i * 32768ULL, placed.length,
+                              placed.crc, placed.name});
+  }
+  arena[3 * 32768 + 100] ^= std::byte{1};           // has changed since it was written
+  request.copies[4].name.bytes[0] ^= std::byte{1};  // is another chunk by now
+  request.copies[5].to_offset = 8 * limits::kMiB;   // is beyond the end
+  const auto answer = pool.ask(*pool.manager->peer, request);
+  REQUIRE(answer);
+  const auto& reply = std::get<msg::CopyExtents::Reply>(*answer);
+  CHECK(reply.corrupt == std::vector<std::uint32_t>{3, 4});
+  CHECK(reply.failed == std::vector<std::uint32_t>{5});
+  for (unsigned i = 6; i < 20; ++i) {
+    const ByteSpan copy =
+        arena.subspan(request.copies[i].to_offset + limits::kExtentHeaderBytes, contents[i].size());
+    CHECK(std::equal(copy.begin(), copy.end(), contents[i].begin()));
+  }
+}
+
+TEST_CASE(
+    "copies fail in bounded time when their source is not there, and those behind them go on") {
+  Pool pool;
+  pool.start();
+  const auto placed = place_chunk(pool.arena->bytes(), 0, content_of(1000, 1));
+  msg::CopyExtents nowhere;
+  nowhere.client = ClientId{200};
+  nowhere.source.id = BenefactorId{6};
+  nowhere.source.addresses = {"mem:nobody"};
+  nowhere.copies = {{0, 64 * 1024, placed.length, placed.crc, placed.name}};
+  msg::CopyExtents other = nowhere;
+  other.source.id = BenefactorId{7};  // somebody else answers there
+  other.source.addresses = {"mem:data"};
+  msg::CopyExtents good = nowhere;
+  good.source.id = BenefactorId{5};
+  good.source.addresses = {"mem:data"};
+  std::vector<std::size_t> failed;
+  const Time start = pool.clock.now();
+  for (const auto& request : {nowhere, other, good}) {
+    pool.manager->peer->call(request, seconds(30), [&](const rpc::Answer& answer) {
+      REQUIRE(answer);
+      failed.push_back(std::get<msg::CopyExtents::Reply>(*answer).failed.size());
+    });
+  }
+  pool.turn_until([&] { return failed.size() == 3; });
+  CHECK(failed == std::vector<std::size_t>{1, 1, 0});
+  CHECK(pool.clock.now() - start <= 2 * limits::kConnectDeadline + seconds(1));
+}
+
+TEST_CASE("a benefactor that has lost its manager copies nothing more before it registers again") {
+  Pool pool;
+  pool.start();
+  const auto placed = place_chunk(pool.arena->bytes(), 0, content_of(1000, 1));
+  msg::CopyExtents request;
+  request.client = ClientId{200};
+  request.source.id = BenefactorId{5};
+  request.source.addresses = {"mem:data"};
+  request.copies = {{0, 64 * 1024, placed.length, placed.crc, placed.name}};
+  // Asked, and lost before the source is attached.
+  pool.manager->peer->call(request, seconds(30), [](const rpc::Answer&) {});
+  pool.reactor.run_once(Duration::zero());
+  pool.manager->peer.reset();
+  pool.turn_until([&] { return pool.manager->registrations.size() == 2; });
+  const ByteSpan target = pool.arena->bytes().subspan(64 * 1024, limits::kExtentHeaderBytes);
+  const bool came = decode_extent_header(target).has_value();
+  for (int i = 0; i < 100; ++i) pool.turn();
+  CHECK(decode_extent_header(target).has_value() == came);
+}
+
+TEST_CASE("checked extents that are not their chunks are named") {
+  Pool pool;
+  pool.start();
+  msg::CheckExtents request;
+  for (unsigned i = 0; i < 3; ++i) {
+    const auto placed = place_chunk(pool.arena->bytes(), i * 4096ULL, content_of(1000, i));
+    request.extents.push_back({placed.extent_offset, placed.length, placed.crc, placed.name});
+  }
+  pool.arena->bytes()[4096 + 64 + 7] ^= std::byte{4};
+  const auto answer = pool.ask(*pool.manager->peer, request);
+  REQUIRE(answer);
+  CHECK(std::get<msg::CheckExtents::Reply>(*answer).corrupt == std::vector<std::uint32_t>{1});
+}
+
+TEST_CASE("a benefactor that wants to leave says so until it may go") {
+  Pool pool;
+  pool.start();
+  bool may_go = false;
+  pool.service->leave([&] { may_go = true; });
+  pool.turn_until([&] { return pool.manager->leaving; });
+  for (int i = 0; i < 300; ++i) pool.turn();
+  CHECK_FALSE(may_go);
+  pool.manager->may_go = true;
+  pool.turn_until([&] { return may_go; });
+}
+
+TEST_CASE("a benefactor without a manager may go at once") {
+  Pool pool;
+  pool.start();
+  pool.manager->peer.reset();
+  bool may_go = false;
+  pool.service->leave([&] { may_go = true; });
+  pool.turn_until([&] { return may_go; });
 }
 
 }  // namespace stdchk::benefactor

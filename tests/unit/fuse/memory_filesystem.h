@@ -106,6 +106,7 @@ class MemoryFilesystem final : public client::Filesystem {
   Result<std::vector<msg::BenefactorInfo>> benefactors() override;
   Result<msg::DrainNow::Reply> drain(FileId below) override;
   Result<std::vector<msg::ListAborted::Entry>> aborted() override;
+  Result<msg::Reply> ask(msg::Request) override { return fail(Code::kUnsupported, "test"); }
 
  private:
   friend class MemoryOpenFile;

@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -115,8 +116,10 @@ class Actor : public rpc::PeerHandler {
 
 class TestBenefactor : public Actor {
  public:
-  TestBenefactor(World& world, std::string name, std::uint64_t life, std::uint64_t arena_bytes)
-      : Actor(world, name) {
+  TestBenefactor(World& world, std::string name, std::uint64_t life, std::uint64_t arena_bytes,
+                 std::string host_token = {})
+      : Actor(world, name), host(std::move(host_token)) {
+    request_.host_token = host;
     request_.secret = kSecret;
     request_.life_low = life;
     request_.addresses = {"mem:" + name};
@@ -136,9 +139,21 @@ class TestBenefactor : public Actor {
       (void)fence;
       return respond(msg::Reply{msg::FenceClient::Reply{fences}});
     }
-    if (hold_back) return held.push_back(std::move(respond));
+    if (hold_back) {
+      held_requests.push_back(std::move(request.body));
+      return held.push_back(std::move(respond));
+    }
     answer(request.body, respond);
   }
+  /// Answers what was held back, and from now on everything at once.
+  void let_go() {
+    hold_back = false;
+    for (std::size_t i = 0; i < held.size(); ++i) answer(held_requests[i], held[i]);
+    held.clear();
+    held_requests.clear();
+    world_.turn();
+  }
+  bool peer_lives() const { return peer_ != nullptr; }
   void answer(const msg::Request& request, rpc::Responder& respond) {
     if (fail_with != Code{}) {
       return respond(tl::unexpected(rpc::Failure{{fail_with, fail_errno, "test"}, {}, {}}));
@@ -151,6 +166,20 @@ class TestBenefactor : public Actor {
     }
     if (std::holds_alternative<msg::MirrorChange>(request)) {
       return respond(msg::Reply{msg::MirrorChange::Reply{}});
+    }
+    if (const auto* copies = std::get_if<msg::CopyExtents>(&request)) {
+      msg::CopyExtents::Reply reply;
+      for (std::uint32_t i = 0; copies_fail && i < copies->copies.size(); ++i) {
+        reply.corrupt.push_back(i);
+      }
+      return respond(msg::Reply{reply});
+    }
+    if (const auto* checks = std::get_if<msg::CheckExtents>(&request)) {
+      msg::CheckExtents::Reply reply;
+      for (std::uint32_t i = 0; i < checks->extents.size(); ++i) {
+        if (wrong.count(checks->extents[i].offset) > 0) reply.corrupt.push_back(i);
+      }
+      return respond(msg::Reply{reply});
     }
     respond(msg::Reply{msg::MoveExtents::Reply{}});
   }
@@ -170,6 +199,10 @@ class TestBenefactor : public Actor {
   int fail_errno = 0;
   std::vector<msg::Request> served;
   std::vector<rpc::Responder> held;
+  std::vector<msg::Request> held_requests;  ///< of those
+  const std::string host;
+  bool copies_fail = false;       ///< what is copied to it is not what it should be
+  std::set<std::uint64_t> wrong;  ///< offsets of extents that fail a check
 
  private:
   msg::RegisterBenefactor request_;

@@ -1,0 +1,304 @@
+#include "benefactor/copier.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "benefactor/chunk_check.h"
+#include "core/extent_header.h"
+#include "core/limits.h"
+#include "core/log.h"
+
+namespace stdchk::benefactor {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr Duration kQueueFullWait = 1ms;
+
+tl::unexpected<rpc::Failure> refuse(Code code, std::string detail) {
+  return tl::unexpected<rpc::Failure>(
+      rpc::Failure{Error{code, 0, "benefactor.copy"}, std::move(detail), Duration{}});
+}
+
+ExpectedChunk expected_at(std::uint64_t offset, const msg::CopyExtents::Copy& copy) {
+  return {offset, copy.length, copy.crc, {}};
+}
+
+/// The copy is that chunk: its checksum, and what its header says.
+bool is_right(ByteSpan arena, const msg::CopyExtents::Copy& copy) {
+  const ExpectedChunk expected = expected_at(copy.to_offset, copy);
+  const auto extent = find_extent(arena, expected);
+  if (!extent || !check_chunk(*extent, expected)) return false;
+  const auto header = decode_extent_header(extent->first(limits::kExtentHeaderBytes));
+  return header && header->name == copy.name;
+}
+
+}  // namespace
+
+/// A Read is one extent on its way.
+class Copier::Read final : public transport::Operation {
+ public:
+  Copier* copier = nullptr;
+  std::uint32_t index = 0;
+
+ protected:
+  void complete(Status status) override {
+    // Cancelled: nobody waits for it.
+    if (copier != nullptr) copier->read_done(*this, status);
+  }
+};
+
+struct Copier::Request {
+  msg::CopyExtents wanted;
+  Time deadline{};
+  rpc::Responder respond;
+  TimerId timer;
+  Source* source = nullptr;
+  std::uint32_t next = 0;
+  std::vector<std::unique_ptr<Read>> reads;
+  std::size_t under_way = 0;
+  bool reading = false;
+  std::vector<bool> came;
+};
+
+/// A Source is the way to another benefactor: its addresses are tried one after the other, shared
+/// memory first, until one attaches.
+class Copier::Source final : public rpc::PeerHandler {
+ public:
+  Source(Copier& copier, const msg::CopyExtents& request)
+      : copier_(copier), client_(request.client), info_(request.source) {
+    for (const Way& way : copier_.config_.ways) {
+      const auto& able = way.endpoint->capabilities();
+      if (able.same_host_only && info_.host_token != copier_.config_.host_token) continue;
+      for (const std::string& address : info_.addresses) {
+        if (!transport::reaches(*way.endpoint, address)) continue;
+        tries_.emplace(able.same_host_only ? tries_.begin() : tries_.end(), way, address);
+      }
+    }
+  }
+  bool is_for(const msg::CopyExtents& request) const {
+    return client_ == request.client && info_.addresses == request.source.addresses;
+  }
+  bool ready() const { return ready_; }
+  /// Calls Copier::linked when it is attached, or cannot be.
+  void attach() {
+    next_ = 0;
+    connect_next();
+  }
+  Status read(std::uint64_t from, MutableByteSpan to, Read& read) {
+    const transport::LocalPiece piece{to.data(), to.size(), way_.region};
+    return peer_->link().read({&piece, 1}, key_, from, read);
+  }
+
+  // rpc::PeerHandler
+  void on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Responder respond) override {
+    respond(refuse(Code::kUnsupported, "A reader serves nothing."));
+  }
+  void on_closed(rpc::Peer&, Error) override {
+    const bool was_ready = std::exchange(ready_, false);
+    if (!was_ready) next_soon();
+  }
+
+ private:
+  void next_soon() {
+    // The peer may be the one whose callback this is.
+    copier_.reactor_.schedule_after(Duration::zero(),
+                                    [this, alive = std::weak_ptr<int>(alive_), at = next_] {
+                                      if (!alive.expired() && !ready_ && at == next_)
+                                        connect_next();
+                                    });
+  }
+  void connect_next() {
+    peer_.reset();
+    while (next_ < tries_.size()) {
+      way_ = tries_[next_].first;
+      auto peer = rpc::Peer::connect(copier_.reactor_, *way_.endpoint, tries_[next_].second, *this,
+                                     limits::kConnectDeadline);
+      ++next_;
+      if (!peer) continue;
+      peer_ = std::move(*peer);
+      peer_->set_sender(client_.value);
+      peer_->call(msg::Attach{copier_.config_.secret, client_, info_.id}, limits::kConnectDeadline,
+                  [this](const rpc::Answer& answer) { attached(answer); });
+      return;
+    }
+    copier_.linked(*this, false);
+  }
+  void attached(const rpc::Answer& answer) {
+    const auto* reply = answer ? std::get_if<msg::Attach::Reply>(&*answer) : nullptr;
+    if (reply == nullptr) return next_soon();
+    key_ = {reply->key, reply->base, reply->length};
+    ready_ = true;
+    copier_.linked(*this, true);
+  }
+
+  Copier& copier_;
+  const ClientId client_;
+  const msg::BenefactorInfo info_;
+  std::vector<std::pair<Way, std::string>> tries_;
+  std::size_t next_ = 0;
+  Way way_;
+  std::unique_ptr<rpc::Peer> peer_;
+  transport::RemoteKey key_;
+  bool ready_ = false;
+  std::shared_ptr<int> alive_ = std::make_shared<int>();
+};
+
+Copier::Copier(Reactor& reactor, Config config) : reactor_(reactor), config_(std::move(config)) {}
+
+Copier::~Copier() {
+  cancel();
+  own_executor_.reset();
+}
+
+void Copier::cancel() {
+  alive_ = std::make_shared<int>();
+  reactor_.cancel(retry_);
+  for (const auto& request : waiting_) reactor_.cancel(request->timer);
+  waiting_.clear();
+  if (current_) {
+    reactor_.cancel(current_->timer);
+    for (const auto& read : current_->reads) read->copier = nullptr;
+  }
+  // A link that is destroyed ends its reads first.
+  sources_.clear();
+  current_.reset();
+  checking_.clear();
+}
+
+void Copier::copy(msg::CopyExtents wanted, Time deadline, rpc::Responder respond) {
+  if (waiting_.size() >= kWaitingMax) {
+    return respond(refuse(Code::kBusy, "Too many copies wait already."));
+  }
+  auto request = std::make_unique<Request>();
+  request->came.resize(wanted.copies.size());
+  request->wanted = std::move(wanted);
+  request->deadline = deadline;
+  request->respond = std::move(respond);
+  waiting_.push_back(std::move(request));
+  start_next();
+}
+
+Copier::Source& Copier::source_of(const msg::CopyExtents& request) {
+  auto& source = sources_[request.source.id];
+  if (source == nullptr || !source->is_for(request)) {
+    source = std::make_unique<Source>(*this, request);
+  }
+  return *source;
+}
+
+void Copier::start_next() {
+  while (!current_ && !waiting_.empty()) {
+    current_ = std::move(waiting_.front());
+    waiting_.pop_front();
+    Request& request = *current_;
+    if (request.wanted.copies.empty()) {
+      // All before it have read what they could.
+      request.respond(msg::Reply(msg::CopyExtents::Reply{}));
+      current_.reset();
+      continue;
+    }
+    request.timer = reactor_.schedule_at(request.deadline, [this] { end_late(); });
+    request.source = &source_of(request.wanted);
+    if (request.source->ready()) {
+      linked(*request.source, true);
+    } else {
+      request.source->attach();
+    }
+  }
+}
+
+/// The link goes, and with it every read.
+void Copier::end_late() {
+  log::warning("copies from benefactor {} were not made in time", current_->wanted.source.id.value);
+  for (const auto& read : current_->reads) read->copier = nullptr;
+  sources_.erase(current_->wanted.source.id);
+  current_->respond(refuse(Code::kDeadline, "The source did not answer in time."));
+  current_.reset();
+  start_next();
+}
+
+void Copier::linked(const Source& source, bool attached) {
+  if (!current_ || current_->source != &source || current_->reading) return;
+  current_->reading = true;
+  if (!attached) {
+    log::warning("benefactor {} cannot be reached to copy from it",
+                 current_->wanted.source.id.value);
+    current_->next = static_cast<std::uint32_t>(current_->wanted.copies.size());
+  }
+  read_more();
+}
+
+void Copier::read_more() {
+  if (!current_ || !current_->reading) return;
+  Request& request = *current_;
+  const auto& copies = request.wanted.copies;
+  while (request.next < copies.size() && request.under_way < kReadsMax) {
+    const auto& copy = copies[request.next];
+    const auto there = find_extent(config_.arena, expected_at(copy.to_offset, copy));
+    if (!there || !request.source->ready()) {
+      ++request.next;
+      continue;
+    }
+    const MutableByteSpan to = config_.arena.subspan(copy.to_offset, there->size());
+    auto read = std::make_unique<Read>();
+    read->copier = this;
+    read->index = request.next;
+    const Status started = request.source->read(copy.from_offset, to, *read);
+    if (!started && started.error().code == Code::kWouldBlock) {
+      if (request.under_way > 0) return;
+      reactor_.cancel(retry_);
+      retry_ = reactor_.schedule_after(kQueueFullWait, [this] { read_more(); });
+      return;
+    }
+    ++request.next;
+    if (!started) continue;
+    ++request.under_way;
+    request.reads.push_back(std::move(read));
+  }
+  if (request.under_way > 0) return;
+  check();
+  start_next();
+}
+
+void Copier::read_done(Read& read, const Status& status) {
+  Request& request = *current_;
+  request.came[read.index] = status.has_value();
+  --request.under_way;
+  read_more();
+}
+
+/// Hashing is a worker's work; only what came is looked at.
+void Copier::check() {
+  reactor_.cancel(current_->timer);
+  const std::uint64_t number = ++checks_made_;
+  checking_.emplace(number, std::move(current_->respond));
+  Executor* executor = config_.executor;
+  if (executor == nullptr) {
+    if (!own_executor_) own_executor_ = std::make_unique<ThreadExecutor>("stdchk-copy", 1);
+    executor = own_executor_.get();
+  }
+  executor->run([this, number, copies = std::move(current_->wanted.copies),
+                 came = std::move(current_->came), alive = std::weak_ptr<int>(alive_)] {
+    msg::CopyExtents::Reply reply;
+    for (std::uint32_t i = 0; i < copies.size(); ++i) {
+      if (!came[i]) {
+        reply.failed.push_back(i);
+      } else if (!is_right(config_.arena, copies[i])) {
+        reply.corrupt.push_back(i);
+      }
+    }
+    // A full queue empties within milliseconds; otherwise whoever asked gives it up.
+    (void)reactor_.post([this, number, alive, reply = std::move(reply)]() mutable {
+      if (!alive.expired()) checked(number, std::move(reply));
+    });
+  });
+  current_.reset();
+}
+
+void Copier::checked(std::uint64_t number, msg::CopyExtents::Reply reply) {
+  auto responder = checking_.extract(number);
+  if (!responder.empty()) responder.mapped()(msg::Reply(std::move(reply)));
+}
+
+}  // namespace stdchk::benefactor

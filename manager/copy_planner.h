@@ -1,0 +1,151 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/messages/messages.h"
+#include "manager/chunk_table.h"
+#include "manager/free_space.h"
+#include "transport/rpc.h"
+
+namespace stdchk::manager {
+
+class Service;
+struct VersionData;
+
+/// A CopyPlanner brings every chunk to the copies that it should have: those that a commit left
+/// out, those that went with a benefactor, those whose bytes are wrong, and those on a benefactor
+/// that wants to leave. The benefactors copy, each reading from another one; a copy counts when its
+/// checksum was proven where it lies, and the journal has it.
+///
+/// The most exposed chunk goes first: with the fewest good copies, and not drained before drained.
+/// Two copies are never on one host when there are at least as many hosts as copies; without as
+/// many, they are on different benefactors. The copies of what is on one benefactor are spread over
+/// kScatter others, so that few sets of benefactors hold all copies of anything (Cidon et al.,
+/// "Copysets", USENIX ATC 2013); a full one is left out.
+///
+/// Threads: the reactor's.
+/// Errors: what fails is planned again; a benefactor that did not answer is left alone for a while,
+///   and the space that it may still write to is not used before it has answered.
+/// Limits: kBytesBusy under way to each benefactor while somebody writes, otherwise kBytesIdle; and
+///   the pool's copy rate, which only a benefactor that leaves may exceed.
+class CopyPlanner {
+ public:
+  static constexpr std::size_t kScatter = 4;
+  struct Figures {
+    std::uint64_t debt_chunks = 0;
+    std::uint64_t debt_bytes = 0;
+    std::uint64_t lost_chunks = 0;  ///< no copy, and not drained
+    std::uint64_t copies_made = 0;
+    std::uint64_t copied_bytes = 0;
+    std::uint64_t repaired = 0;  ///< of copies_made: in place of a wrong one
+  };
+
+  explicit CopyPlanner(Service& service) : service_(service) {}
+  void run();
+  /// A version was committed: its chunks may lack copies.
+  void look_at(const VersionData& version);
+  /// A benefactor has come or gone, or wants to leave: all chunks are looked at, soon.
+  void benefactors_changed();
+  /// The bytes of that copy are not the chunk's.
+  void mark_wrong(ChunkIndex chunk, const Extent& extent);
+  bool is_wrong(const Extent& extent) const { return wrong_.count(extent) > 0; }
+  /// That place is not a copy of anything any more.
+  void forget(const Extent& extent) { wrong_.erase(extent); }
+  /// Nothing is only on that benefactor that could be copied elsewhere.
+  bool may_go(BenefactorId leaving);
+  msg::GetDebt::Reply debt_of(const VersionData& version) const;
+  Figures figures() const;
+  std::uint64_t repaired() const { return made_.repaired; }
+  /// Calls `visit(benefactor, chunk, range)` for the space that copies are being made in. The chunk
+  /// may have taken it already; kNoChunk: it never will.
+  template <class Visit>
+  void for_each_reserved(Visit visit) const {
+    for (const auto& [number, sent] : sent_) {
+      for (const Item& item : sent.items) visit(sent.target, item.chunk, item.to);
+    }
+    for (const auto& [number, lost] : lost_) {
+      for (const Range& range : lost.targets) visit(lost.benefactor, kNoChunk, range);
+    }
+  }
+
+ private:
+  using Rank = std::uint8_t;  ///< the lower the more exposed
+  /// What a chunk's copies are worth now.
+  struct View {
+    std::vector<Extent> good;     ///< these count
+    std::vector<Extent> sources;  ///< these can be read
+    std::vector<Extent> bad;      ///< these do not, and go when a new one is there
+    bool leaving = false;         ///< a copy is on a benefactor that wants to leave
+    std::uint32_t wanted = 1;
+  };
+  struct Item {
+    ChunkIndex chunk = kNoChunk;
+    Extent from;
+    Range to;
+  };
+  struct Sent {
+    BenefactorId source;
+    BenefactorId target;
+    std::vector<Item> items;
+    std::uint64_t bytes = 0;
+    bool answered = false;  ///< the journal is still to come
+  };
+  /// Of requests without an answer: the copies may still be made.
+  struct Lost {
+    BenefactorId benefactor;
+    std::vector<Range> targets;
+    Time next{};
+  };
+  using Batches = std::map<std::pair<BenefactorId, BenefactorId>, Sent>;
+
+  void scan();
+  void update(ChunkIndex chunk);
+  std::optional<Rank> rank_of(ChunkIndex chunk) const;
+  View view_of(ChunkIndex chunk) const;
+  void plan();
+  void plan_soon();
+  bool place(ChunkIndex chunk, Rank rank, Batches& batches);
+  std::optional<BenefactorId> choose_target(const View& view, std::uint64_t bytes, Rank rank,
+                                            bool now_only);
+  const std::vector<BenefactorId>& neighbours(BenefactorId primary);
+  bool can_take(BenefactorId id, std::uint64_t bytes, Rank rank) const;
+  bool is_free(BenefactorId id, Rank rank) const;
+  std::size_t host_count() const;
+  void send(Sent sent);
+  void done(std::uint64_t number, const rpc::Answer& answer);
+  void settle(std::uint64_t number);
+  void lose(std::uint64_t number);
+  void ask_lost();
+  void report_lost();
+
+  Service& service_;
+  std::set<std::pair<Rank, ChunkIndex>> todo_;
+  std::unordered_map<ChunkIndex, Rank> ranks_;  ///< of those in todo_
+  std::set<ChunkIndex> busy_;                   ///< a copy is being made
+  std::set<Extent> wrong_;
+  ChunkIndex scan_at_ = 0;
+  bool scan_posted_ = false;
+  bool plan_posted_ = false;
+  std::uint64_t lost_reported_ = 0;
+  std::size_t hosts_ = 0;  ///< that lend something now
+  std::map<std::uint64_t, Sent> sent_;
+  std::map<std::uint64_t, Lost> lost_;
+  std::uint64_t numbers_made_ = 0;
+  std::map<BenefactorId, std::uint64_t> load_;  ///< bytes under way to and from each
+  std::map<BenefactorId, Time> paced_;          ///< by the rate: nothing more before
+  std::map<BenefactorId, Time> parked_;
+  std::map<BenefactorId, ClientId> readers_;  ///< the numbers that benefactors attach under
+  std::map<BenefactorId, std::vector<BenefactorId>> neighbours_;
+  std::pair<Rank, ChunkIndex> resume_{};
+  Time evict_next_{};
+  Figures made_;
+};
+
+}  // namespace stdchk::manager

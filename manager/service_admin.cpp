@@ -1,0 +1,83 @@
+// Requests of those who look after the pool: copies, scrub, check, garbage.
+#include "core/extent_header.h"
+#include "core/log.h"
+#include "manager/audit.h"
+#include "manager/compactor.h"
+#include "manager/copy_planner.h"
+#include "manager/scrubber.h"
+#include "manager/service.h"
+
+namespace stdchk::manager {
+
+void Service::serve(ClientRecord&, const msg::GetDebt& request, const Call& call) {
+  const VersionData* version = state_.version(request.file, request.version);
+  if (version == nullptr) return call.fail(Code::kStale, "get debt");
+  call.answer(copies_->debt_of(*version));
+}
+
+void Service::serve(ClientRecord&, const msg::Scrub& request, const Call& call) {
+  if (request.start) scrubber_->start();
+  call.answer(scrubber_->figures());
+}
+
+void Service::serve(ClientRecord&, const msg::CheckMetadata&, const Call& call) {
+  call.answer(Audit(*this).reply());
+}
+
+/// What is in no grant of a session was given back by its client, which does not write there any
+/// more; what a client did not give back is quarantined, not leaked. So it is free at once.
+void Service::serve(ClientRecord&, const msg::CollectGarbage& request, const Call& call) {
+  const Audit audit(*this);
+  call.answer(audit.garbage());
+  if (!request.execute) return;
+  for (const auto& leak : audit.leaked()) {
+    log::warning("benefactor {}: {} bytes at {} were leaked and are free again",
+                 leak.benefactor.value, leak.length, leak.offset);
+    space_.give(leak.benefactor, {leak.offset, leak.length});
+  }
+  retry_waiting();
+}
+
+std::vector<Claim> Service::claims() const {
+  std::vector<Claim> out;
+  const auto add = [&](BenefactorId benefactor, Range range, ClaimKind kind) {
+    if (range.length > 0) out.push_back({benefactor, range, kind});
+  };
+  for (const auto& [id, status] : benefactors_) {
+    space_.for_each_free(id, [&](Range range) { add(id, range, ClaimKind::kFree); });
+    space_.for_each_quarantined(id, [&](Range range) { add(id, range, ClaimKind::kQuarantined); });
+  }
+  for (const auto& [id, session] : sessions_) {
+    for (const auto& [grant_id, record] : session.grants) {
+      record.for_each_unused([&](std::uint64_t offset, std::uint64_t bytes) {
+        add(record.grant.benefactor, {offset, bytes}, ClaimKind::kGranted);
+      });
+    }
+  }
+  state_.chunks().for_each([&](ChunkIndex index) {
+    if (!state_.chunks().has_copies(index)) return;
+    const std::uint64_t bytes = extent_bytes(state_.chunks().length(index));
+    for (const Extent& copy : state_.chunks().get(index).copies) {
+      add(copy.benefactor, {copy.offset, bytes}, ClaimKind::kUsed);
+    }
+  });
+  for (const auto& [sequence, freed] : to_free_) {
+    for (const FreedExtent& one : freed) {
+      add(one.extent.benefactor, {one.extent.offset, one.bytes}, ClaimKind::kFreeing);
+    }
+  }
+  // A target that its chunk has taken is the chunk's.
+  const auto reserve = [&](BenefactorId benefactor, ChunkIndex chunk, Range range) {
+    if (chunk != kNoChunk) {
+      for (const Extent& copy : state_.chunks().get(chunk).copies) {
+        if (copy == Extent{benefactor, range.offset}) return;
+      }
+    }
+    add(benefactor, range, ClaimKind::kReserved);
+  };
+  copies_->for_each_reserved(reserve);
+  compactor_->for_each_reserved(reserve);
+  return out;
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,268 @@
+#include "manager/copy_planner.h"
+
+#include <algorithm>
+
+#include "manager/audit.h"
+#include "tests/unit/manager/world.h"
+
+namespace {
+
+using namespace stdchk;
+using namespace stdchk::manager;
+using namespace stdchk::manager::test;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kArena = 64 * limits::kMiB;
+constexpr std::uint32_t kChunk = 100000;
+
+/// Benefactors on hosts, and a client that asks for copies.
+struct Pool : World {
+  Pool(std::uint32_t copies, const std::vector<std::string>& hosts) {
+    config.pool.copies = copies;
+    start();
+    for (const std::string& host : hosts) add(host);
+    client = std::make_unique<TestClient>(*this, "client");
+  }
+  ~Pool() {
+    client.reset();
+    benefactors.clear();
+  }
+  TestBenefactor& add(const std::string& host) {
+    const auto number = benefactors.size() + 1;
+    benefactors.push_back(std::make_unique<TestBenefactor>(*this, "b" + std::to_string(number),
+                                                           number, kArena, host));
+    return *benefactors.back();
+  }
+  TestBenefactor& of(BenefactorId id) {
+    const auto found = std::find_if(benefactors.begin(), benefactors.end(),
+                                    [&](const auto& each) { return each->id == id; });
+    REQUIRE(found != benefactors.end());
+    return **found;
+  }
+  std::vector<Extent> copies_of(FileId file) const {
+    const auto& state = service->state();
+    return state.chunks().get(state.file(file)->newest.slices.at(0).chunk).copies;
+  }
+  void kill(BenefactorId id) { of(id).disconnect(); }
+  /// Time passes, and all that live say so.
+  void live(Duration time) {
+    for (Duration passed{}; passed < time; passed += 1s) {
+      for (const auto& each : benefactors) {
+        if (each->peer_lives()) each->beat();
+      }
+      REQUIRE(client->call(msg::ClientHeartbeat{client->id}));
+      pass(1s);
+    }
+  }
+  std::vector<std::string> broken() const { return Audit(*service).reply().broken; }
+
+  std::vector<std::unique_ptr<TestBenefactor>> benefactors;
+  std::unique_ptr<TestClient> client;
+};
+
+}  // namespace
+
+TEST_CASE("a commit is answered with one copy, and the others are made on other hosts") {
+  Pool pool(3, {"x", "x", "y", "z"});
+  for (auto& each : pool.benefactors) each->hold_back = true;
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  CHECK(pool.copies_of(*file).size() == 1);
+  auto figures = pool.service->copies().figures();
+  CHECK(figures.debt_chunks == 1);
+  CHECK(figures.debt_bytes == 2 * kChunk);
+  const auto debt = pool.client->call(msg::GetDebt{*file, 1});
+  REQUIRE(debt);
+  CHECK(debt->bytes == 2 * kChunk);
+  CHECK_FALSE(debt->impossible);
+  pool.pass(1s);
+  for (auto& each : pool.benefactors) each->let_go();
+  pool.live(2s);
+  const auto copies = pool.copies_of(*file);
+  REQUIRE(copies.size() == 3);
+  std::set<std::string> hosts;
+  for (const Extent& copy : copies) hosts.insert(pool.of(copy.benefactor).host);
+  CHECK(hosts.size() == 3);
+  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  CHECK(pool.broken().empty());
+  pool.restart();
+  CHECK(pool.copies_of(*file) == copies);
+}
+
+TEST_CASE("a copy that was not proven does not count") {
+  Pool pool(2, {"x", "y"});
+  for (auto& each : pool.benefactors) each->copies_fail = true;
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  pool.live(3s);
+  CHECK(pool.copies_of(*file).size() == 1);
+  CHECK(pool.service->copies().figures().debt_chunks == 1);
+  for (auto& each : pool.benefactors) each->copies_fail = false;
+  pool.live(4s);
+  CHECK(pool.copies_of(*file).size() == 2);
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("what went with a benefactor is made again, the most exposed first") {
+  Pool pool(3, {"x", "y", "z", "u", "v"});
+  const auto first = pool.client->write("a", kChunk, 7);
+  const auto second = pool.client->write("b", kChunk, 8);
+  REQUIRE(second);
+  pool.live(2s);
+  REQUIRE(pool.copies_of(*first).size() == 3);
+  const Extent lost = pool.copies_of(*first).back();
+  pool.kill(lost.benefactor);
+  pool.live(14s);
+  const auto copies = pool.copies_of(*first);
+  CHECK(copies.size() == 3);
+  CHECK(std::find(copies.begin(), copies.end(), lost) == copies.end());
+  CHECK(pool.copies_of(*second).size() == 3);
+  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("two copies are on one host only while there are not enough hosts") {
+  Pool pool(2, {"x", "x"});
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  pool.live(2s);
+  REQUIRE(pool.copies_of(*file).size() == 2);
+  const BenefactorId other = pool.add("y").id;
+  pool.live(3s);
+  const auto copies = pool.copies_of(*file);
+  REQUIRE(copies.size() == 2);
+  CHECK((copies[0].benefactor == other || copies[1].benefactor == other));
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("more copies than benefactors stay a debt, and a close that waits for them is told so") {
+  Pool pool(3, {"x", "y"});
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  pool.live(2s);
+  CHECK(pool.copies_of(*file).size() == 2);
+  const auto debt = pool.client->call(msg::GetDebt{*file, 1});
+  REQUIRE(debt);
+  CHECK(debt->chunks == 1);
+  CHECK(debt->impossible);
+}
+
+TEST_CASE("a wrong copy is found by the scrub and made again from another one") {
+  Pool pool(2, {"x", "y"});
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  pool.live(2s);
+  const auto before = pool.copies_of(*file);
+  REQUIRE(before.size() == 2);
+  pool.of(before[0].benefactor).wrong = {before[0].offset};
+  REQUIRE(pool.client->call(msg::Scrub{true}));
+  pool.live(4s);
+  const auto scrubbed = pool.client->call(msg::Scrub{});
+  REQUIRE(scrubbed);
+  CHECK(scrubbed->passes == 1);
+  CHECK(scrubbed->wrong_chunks == 1);
+  CHECK(scrubbed->repaired_chunks == 1);
+  CHECK(scrubbed->checked_bytes >= 2 * kChunk);
+  const auto after = pool.copies_of(*file);
+  REQUIRE(after.size() == 2);
+  CHECK(std::find(after.begin(), after.end(), before[0]) == after.end());
+  // A reader was never sent to the wrong one after it was known.
+  const auto map = pool.client->call(msg::GetMap{pool.client->id, *file});
+  REQUIRE(map);
+  CHECK(map->page.chunks[0].copies.size() == 2);
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("who wants to leave hands over what only it has, and may go then") {
+  Pool pool(1, {"x", "y"});
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  const BenefactorId from = pool.copies_of(*file)[0].benefactor;
+  TestBenefactor& leaving = pool.of(from);
+  const auto first = leaving.call(msg::BenefactorHeartbeat{from, true});
+  REQUIRE(first);
+  CHECK_FALSE(first->may_go);
+  pool.live(2s);
+  const auto next = leaving.call(msg::BenefactorHeartbeat{from, true});
+  REQUIRE(next);
+  CHECK(next->may_go);
+  CHECK(pool.copies_of(*file)[0].benefactor != from);
+  // Nothing new goes there.
+  for (std::uint64_t name = 20; name < 24; ++name) {
+    const auto other = pool.client->write("n" + std::to_string(name), kChunk, name);
+    REQUIRE(other);
+    CHECK(pool.copies_of(*other)[0].benefactor != from);
+  }
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("who is the last may go at once") {
+  Pool pool(1, {"x"});
+  REQUIRE(pool.client->write("a", kChunk, 7));
+  pool.live(1s);
+  TestBenefactor& last = *pool.benefactors[0];
+  REQUIRE(last.call(msg::BenefactorHeartbeat{last.id, true}));
+  pool.live(1s);
+  const auto answer = last.call(msg::BenefactorHeartbeat{last.id, true});
+  REQUIRE(answer);
+  CHECK(answer->may_go);
+}
+
+TEST_CASE("the space of a copy without an answer comes back when its benefactor answers again") {
+  Pool pool(2, {"x", "y"});
+  for (auto& each : pool.benefactors) each->hold_back = true;
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  pool.live(35s);
+  for (auto& each : pool.benefactors) {
+    each->held.clear();
+    each->held_requests.clear();
+    each->hold_back = false;
+  }
+  pool.live(10s);
+  CHECK(pool.copies_of(*file).size() == 2);
+  CHECK(pool.broken().empty());
+  REQUIRE(pool.client->call(msg::Remove{pool.client->id, kRootFile, "a"}));
+  pool.live(3s);
+  for (auto& each : pool.benefactors) {
+    CHECK(pool.service->space().free_bytes(each->id) == kArena);
+  }
+}
+
+TEST_CASE("the copies of what one benefactor has are on few others") {
+  Pool pool(2, {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"});
+  std::map<BenefactorId, std::set<BenefactorId>> sets;
+  for (std::uint64_t i = 1; i <= 200; ++i) {
+    const auto file = pool.client->write("f" + std::to_string(i), 1000, i);
+    REQUIRE(file);
+    pool.pass(100ms);
+    const auto copies = pool.copies_of(*file);
+    REQUIRE(copies.size() == 2);
+    sets[copies[0].benefactor].insert(copies[1].benefactor);
+    if (i % 10 == 0) pool.live(1s);
+  }
+  for (const auto& [primary, others] : sets) CHECK(others.size() <= CopyPlanner::kScatter);
+}
+
+TEST_CASE("the audit sees a leak and a range that two have; gc gives the leak back") {
+  Pool pool(1, {"x"});
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  const BenefactorId id = pool.benefactors[0]->id;
+  CHECK(pool.broken().empty());
+  const auto leak = pool.service->space().take(id, 4096, 4096);
+  REQUIRE(leak);
+  const auto plan = pool.client->call(msg::CollectGarbage{false});
+  REQUIRE(plan);
+  REQUIRE(plan->leaked.size() == 1);
+  CHECK(plan->leaked[0] == msg::CollectGarbage::Range{id, leak->offset, 4096});
+  CHECK(pool.client->call(msg::CheckMetadata{})->broken_count == 1);
+  REQUIRE(pool.client->call(msg::CollectGarbage{true}));
+  const auto after = pool.client->call(msg::CollectGarbage{false});
+  REQUIRE(after);
+  CHECK(after->leaked_bytes == 0);
+  CHECK(after->free_bytes + after->used_bytes == kArena);
+  const Extent used = pool.copies_of(*file)[0];
+  pool.service->space().give(id, {used.offset, 64});
+  CHECK(pool.client->call(msg::CheckMetadata{})->broken_count == 1);
+}

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "manager/command.h"
+
+namespace stdchk::manager::test {
+
+inline Chunk some_chunk() {
+  Chunk chunk;
+  chunk.name.bytes[3] = std::byte{9};
+  chunk.length = 1000;
+  chunk.crc = 77;
+  chunk.copies = {{BenefactorId{1}, 64}, {BenefactorId{2}, 128}};
+  return chunk;
+}
+
+/// One command of each kind, in the order of the journal, with all fields set.
+inline std::vector<Command> one_of_each() {
+  CommitVersion commit;
+  commit.file = {10};
+  commit.create = NewName{kRootFile, "a", 0644, 1, 2, 3, {{"user.a", std::string("\0b", 2)}}};
+  commit.cut_before = true;
+  commit.cut_bytes = 4;
+  commit.set_size = true;
+  commit.size_bytes = 5000;
+  commit.mtime_ns = -6;
+  commit.now_ns = 7;
+  commit.written = {{some_chunk()}, {{0, 1000, 0, 0}, {2000, 10, 5, 0}}};
+  commit.mirror = true;
+  commit.copies = 3;
+  RestoreFile restore;
+  restore.attributes = {{11}, FileType::kRegular, 0600, 1, 2, 1, 500, 0, 3, 4, 5, 6};
+  restore.parent = kRootFile;
+  restore.name = "r";
+  restore.xattrs = {{"user.b", "c"}};
+  restore.map = {{some_chunk()}, {{0, 500, 0, 0}}};
+  restore.drained = restore.evicted = restore.in_drain = restore.stale_in_drain = true;
+  restore.sequence = 8;
+  restore.policy = {{{PolicyKey::kKeep, 2}}};
+  restore.copies = 2;
+  msg::MirrorChange change{msg::MirrorKind::kSetAside, "p", "q", {10}, 2, 0644, 1, 2, 3};
+  return {BeginEpoch{{3}},
+          AddBenefactor{{1}, 11, 12, 1 << 20, "host"},
+          commit,
+          AddDirectory{{20}, kRootFile, "d", 0755, 1, 2, 9, true},
+          AddSymlink{{22}, kRootFile, "s", "d/a", 3, 4, 9, true},
+          RemoveName{kRootFile, "x", true, 1, true},
+          RenameName{{20}, "a", kRootFile, "b", true, true, 10, true},
+          ChangeAttributes{{{}, {10}, 31, 0600, 1, 2, 3, 4}, 5, true},
+          ChangeXattr{{{}, {10}, "user.k", "v", msg::XattrMode::kReplace, true}, 11},
+          DrainStarted{{10}},
+          Drained{{10}, 2},
+          Evict{{10}, 2, {0, 5}},
+          Mirrored{4},
+          MoveChunks{{1}, {{64, 128}, {256, 0}}},
+          restore,
+          RestoreCounters{{3}, 4, 5},
+          RestoreMirror{6, change},
+          SetPolicy{{20}, {{{PolicyKey::kPurgeAfter, 60}, {PolicyKey::kKeep, kPolicyInherit}}}, 12},
+          SetLatest{{20}, {30}, "a.*.T1", "a.*.T0", 13},
+          ChangeCopies{{{{{1}, 64}, some_chunk().name, 1000, {{3}, 192}, {{2}, 128}},
+                        {{{1}, 256}, {}, 500, {{2}, 64}, {}}}}};
+}
+
+}  // namespace stdchk::manager::test
