@@ -43,12 +43,14 @@ std::vector<Claim> Service::claims() const {
   const auto add = [&](BenefactorId benefactor, Range range, ClaimKind kind) {
     if (range.length > 0) out.push_back({benefactor, range, kind});
   };
-  for (const auto& [id, status] : benefactors_) {
+  for (const auto& each : benefactors_) {
+    const BenefactorId id = each.first;
     space_.for_each_free(id, [&](Range range) { add(id, range, ClaimKind::kFree); });
     space_.for_each_quarantined(id, [&](Range range) { add(id, range, ClaimKind::kQuarantined); });
   }
   for (const auto& [id, session] : sessions_) {
-    for (const auto& [grant_id, record] : session.grants) {
+    for (const auto& granted : session.grants) {
+      const GrantRecord& record = granted.second;
       record.for_each_unused([&](std::uint64_t offset, std::uint64_t bytes) {
         add(record.grant.benefactor, {offset, bytes}, ClaimKind::kGranted);
       });
