@@ -14,8 +14,8 @@ bool finished(Scene& scene, Transfer& transfer, Duration timeout = 10s) {
   return scene.local->run_until([&] { return !transfer.in_flight(); }, timeout);
 }
 
-/// Writes header and content as two pieces, looks at the target's memory around them, reads them
-/// back.
+/// Writes a header and the two halves of a content as three pieces, looks at the target's memory
+/// around them, reads them back.
 bool round_trip(Scene& scene, std::size_t head, std::size_t body, std::size_t local_offset,
                 std::uint64_t remote_offset, std::uint64_t seed) {
   const std::size_t total = head + body;
@@ -24,11 +24,16 @@ bool round_trip(Scene& scene, std::size_t head, std::size_t body, std::size_t lo
   const MutableByteSpan memory = scene.local->memory();
   const std::size_t body_at = memory.size() / 2 + local_offset + 3;
   std::memcpy(memory.data() + local_offset, bytes.data(), head);
-  std::memcpy(memory.data() + body_at, bytes.data() + head, body);
+  // The second half lies before the first.
+  const std::size_t first = body / 2;
+  const std::size_t second = body - first;
+  std::memcpy(memory.data() + body_at + second, bytes.data() + head, first);
+  std::memcpy(memory.data() + body_at, bytes.data() + head + first, second);
   scene.remote->ask(Verb::kFill, {0, kMemoryBytes, 0});
 
   std::vector<transport::LocalPiece> pieces{scene.local->piece(local_offset, head)};
-  if (body > 0) pieces.push_back(scene.local->piece(body_at, body));
+  if (first > 0) pieces.push_back(scene.local->piece(body_at + second, first));
+  if (second > 0) pieces.push_back(scene.local->piece(body_at, second));
   Transfer& write = scene.transfer();
   if (!scene.start_write(*scene.contact, pieces, remote_offset, write)) return false;
   if (!finished(scene, write) || !write.succeeded()) return false;
@@ -186,8 +191,8 @@ void bad_key(Scene& scene) {
 void bad_pieces(Scene& scene) {
   Transfer& transfer = scene.transfer();
   const auto piece = scene.local->piece(0, 8);
-  const std::array three{piece, piece, piece};
-  EXPECT(scene, !scene.local->write(*scene.contact, three, scene.key, 0, transfer).has_value());
+  const std::vector too_many(transport::kPiecesMax + 1, piece);
+  EXPECT(scene, !scene.local->write(*scene.contact, too_many, scene.key, 0, transfer).has_value());
   EXPECT(scene, !scene.local->write(*scene.contact, {}, scene.key, 0, transfer).has_value());
   EXPECT(scene, !transfer.in_flight());
 }

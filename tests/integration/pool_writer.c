@@ -1,8 +1,8 @@
 /* A client process that tests stop, wake and ask what became of it.
  *
- *   pool-writer TRANSPORT write PATH SEED MIB PAUSE   writes MIB MiB; says "paused" after PAUSE of them are
- *                                                     stored, and goes on when a line comes in; "closed"
- *   pool-writer TRANSPORT check PATH SEED MIB         "equal", or where the file differs
+ *   pool-writer TRANSPORT write PATH SEED MIB PAUSE   writes MIB MiB; says "paused" after PAUSE of
+ * them are stored, and goes on when a line comes in; "closed" pool-writer TRANSPORT check PATH SEED
+ * MIB         "equal", or where the file differs
  *
  * The pool is that of STDCHK_MANAGER and STDCHK_SECRET_FILE. A call that fails is said as
  * "failed: CALL: ERRNO: SENTENCE" and ends the program with 1.
