@@ -236,7 +236,7 @@ void seen_at_once(Scene& scene) {
 
 const std::vector<Case>& transfer_cases() {
   static const std::vector<Case> cases{
-      {"writes and reads of odd sizes and offsets, in two pieces", odd_sizes},
+      {"writes and reads of odd sizes and offsets, in pieces", odd_sizes},
       {"many operations in flight", many_in_flight},
       {"a full operation queue would block, and loses nothing", full_operation_queue},
       {"access outside a region fails and changes nothing", bounds},
