@@ -143,9 +143,10 @@ WRITERS = {
 
 
 def manifest(folder):
-    """Name, kind and SHA-256 of all below, read by other processes than this one."""
-    listing = run("sh", "-c", "find . -printf '%y %p -> %l\\n' | sort; "
-                  "find . -type f -print0 | sort -z | xargs -0 -r sha256sum", cwd=folder)
+    """Name, kind and SHA-256 of all below, read by other processes than this one. What stdchk itself keeps in a
+    drain directory does not count."""
+    listing = run("sh", "-c", "find . ! -name '.stdchk-*' -printf '%y %p -> %l\\n' | sort; "
+                  "find . -type f ! -name '.stdchk-*' -print0 | sort -z | xargs -0 -r sha256sum", cwd=folder)
     return listing.stdout
 
 
