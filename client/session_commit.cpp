@@ -147,8 +147,6 @@ void Session::finish_commit(Status status) {
       log::warning("file {}: what was written is lost, the commit has failed: {}", file_.value,
                    describe(status.error()));
     }
-  } else if (commit_ends_ && (has_unnamed_ || figures_.bytes_named > 0)) {
-    naming_->committed(!has_unnamed_);
   }
   if (done != nullptr) done->status = std::move(status);
   host_.kick(*this);
@@ -170,6 +168,9 @@ void Session::plan_end(Work& work) {
   if (pipeline_ > 0 || !all_cut() || in_transport_ > 0 || calls_in_flight_ > 0) return;
   if (close_sent_) {
     state_ = State::kEnded;
+    if (!error_.has_value() && (has_unnamed_ || figures_.bytes_named > 0)) {
+      naming_->committed(!has_unnamed_);
+    }
     overlay_.clear();
     base_.reset();
     similar_.reset();

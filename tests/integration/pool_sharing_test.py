@@ -185,3 +185,18 @@ def test_nine_tenths_of_the_memory_are_used_again_after_ten_times_filling_and_de
     drop_caches()
     for name, content in kept.items():
         assert (pool.mount / name).read_bytes() == content
+
+
+def test_a_series_without_anything_in_common_is_not_named_to_the_end(pool):
+    """Also when each image is removed before the next one is written."""
+    size = 160 * MIB
+    pool.up(benefactors=2, memory="256M")
+    unnamed = []
+    for step in range(3):
+        image = pool.mount / f"app.N0.T{step}"
+        write(image, os.urandom(size))
+        unnamed.append(stat(pool, image.name)["usage"]["unnamed_bytes"])
+        image.unlink()
+    assert unnamed[0] == 0  # there was nothing to compare it with
+    assert 0 < unnamed[1] < unnamed[2]
+    assert unnamed[2] > size / 2
