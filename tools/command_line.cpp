@@ -1,0 +1,227 @@
+#include "tools/command_line.h"
+
+#include "core/units.h"
+#include "transport/factory.h"
+
+namespace stdchk::tools {
+namespace {
+
+void add_json(Options& options, bool& json) {
+  options.flag("--json", json, "as JSON").command_line_only();
+}
+
+void add_pool(Options& options, std::string& pool) {
+  options.text("--pool", pool, "DIR", "state directory of the pool");
+}
+
+/// For commands that look at a pool as a whole, which any path in it names.
+template <typename Chosen>
+void add_whole_pool(Options& options, Chosen& chosen) {
+  add_json(options, chosen.json);
+  add_pool(options, chosen.pool);
+  options.argument("PATH", chosen.path, "the mount, or anything below it");
+}
+
+}  // namespace
+
+void describe(Options& options, UpOptions& up) {
+  options.text("--mount", up.mount, "DIR", "where the pool is mounted").required();
+  options.count("--benefactors", up.benefactors, 1, 4096,
+                "processes that lend memory, a host: 2 without it, in a job 1");
+  options.size("--memory", up.memory_bytes, limits::kMiB, std::uint64_t{1} << 50,
+               "memory that each of them lends");
+  options.text("--drain", up.drain, "DIR", "parallel file system directory to copy images to");
+  options.rate("--drain-rate", up.drain_rate, "bytes a second that each benefactor drains");
+  options.text("--hosts", up.hosts_file, "FILE",
+               "start the benefactors on these hosts; a line is NAME [address=ADDRESS] "
+               "[memory=SIZE] [benefactors=N]");
+  options.text("--rsh", up.remote_shell, "COMMAND", "how to reach them: COMMAND HOST sh -s");
+  options.flag("--mount-on-hosts", up.mount_on_hosts, "mount the pool there too");
+  options.text("--listen", up.listen, "HOST[,HOST...]",
+               "addresses that the daemons here listen on; the manager on the first");
+  options.choice("--transport", up.transport, transport::choices(), "how bytes move");
+  options.chunk_size("--chunk-size", up.chunk_bytes, "size of the chunks that images are cut into");
+  options.count("--stripe-width", up.stripe_width, 0, 1024,
+                "benefactors that one image is spread over; 0 is the manager's default");
+  options.choice("--naming", up.naming, {"auto", "on", "off"},
+                 "name chunks by content, store equal ones once; auto: where that pays");
+  options.choice(
+      "--chunking", up.chunking, {"fixed", "content", "none"},
+      "where chunks end: after a fixed length, or where their content says; none: fixed, "
+      "and not named");
+  options.count("--copies", up.copies, 0, limits::kCopiesMax,
+                "of each chunk, on different hosts; 0 is the manager's default, one");
+  options.rate("--copy-rate", up.copy_rate,
+               "most bytes a second that each benefactor copies from others");
+  options.rate("--scrub-rate", up.scrub_rate, "most bytes a second that each benefactor checks");
+  options.size("--window", up.window_bytes, limits::kMiB, std::uint64_t{1} << 40,
+               "memory of the mount between write() and storage");
+  options.choice("--close", up.close_mode, {"stored", "early", "redundant"},
+                 "what close() waits for");
+  options.text("--backing", up.backing, "KIND",
+               "anonymous, memfd, hugetlb, or a ramdisk directory");
+  options.text("--disk", up.disk, "DIR", "lend disk space below this directory instead of memory");
+  options.text("--policy", up.policy, "SETTINGS",
+               "for folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
+  options.flag("--allow-other", up.allow_other, "other users may use the mount");
+  options.text("--state", up.state, "DIR", "where the pool's state, logs and secret are kept");
+  options.choice("--log-level", up.log_level, {"debug", "info", "warning", "error"},
+                 "how much the daemons log");
+  options.flag("--json", up.json, "print what was started as JSON").command_line_only();
+  options.flag("--job", up.job, "on the nodes of the Slurm or PBS job that this runs in")
+      .command_line_only();
+  options.count("--benefactor-nodes", up.benefactor_nodes, 1, 100000,
+                "with --job: how many of its nodes lend memory, the last ones; without it all");
+  options.text("--exchange", up.exchange, "DIR",
+               "with --job: a folder that all nodes share; without it the working directory");
+  options.flag("--node", up.node, "the part of one node, as --job starts it").command_line_only();
+  options.flag("--detach", up.detach, "with --node: return when it is usable").command_line_only();
+  options.text("--job-id", up.job_id, "ID", "with --node: the job").command_line_only();
+  options.text("--nodes", up.nodes, "NAME,...", "with --node: the job's nodes").command_line_only();
+  options.text("--lenders", up.lenders, "NAME,...", "with --node: those that lend")
+      .command_line_only();
+}
+
+void describe(Options& options, DownOptions& down) {
+  options.flag("--drain", down.drain, "drain everything first").command_line_only();
+  options
+      .count("--timeout", down.timeout_s, 0, 1000000,
+             "seconds that the drain may take; 0 is no limit")
+      .command_line_only();
+  options
+      .text("--node-of", down.node_of, "ID", "end what that batch job has left on this node only")
+      .command_line_only();
+  add_pool(options, down.pool);
+  options.argument("PATH", down.path, "the mount, or anything below it");
+}
+
+void describe(Options& options, StatusOptions& status) { add_whole_pool(options, status); }
+
+void describe(Options& options, ListOptions& list) {
+  options.flag("-l,--long", list.details, "versions, sizes, chunks, benefactors, drain")
+      .command_line_only();
+  options.flag("--aborted", list.aborted, "writes that ended without a commit").command_line_only();
+  add_json(options, list.json);
+  add_pool(options, list.pool);
+  options.argument("PATH", list.path, "a file or directory of the pool");
+}
+
+void describe(Options& options, StatOptions& stat) {
+  add_json(options, stat.json);
+  add_pool(options, stat.pool);
+  options.argument("PATH", stat.path, "a file or directory of the pool").required();
+}
+
+void describe(Options& options, DrainOptions& drain) {
+  options.flag("--wait", drain.wait, "return when they are there and verified").command_line_only();
+  options
+      .count("--timeout", drain.timeout_s, 0, 1000000,
+             "seconds that the wait may take; 0 is no limit")
+      .command_line_only();
+  add_json(options, drain.json);
+  add_pool(options, drain.pool);
+  options.argument("PATH", drain.path, "only what is below it");
+}
+
+void describe(Options& options, SafeOptions& safe) {
+  add_json(options, safe.json);
+  add_pool(options, safe.pool);
+  options.argument("PATH", safe.path, "a file, or a directory for all below it").required();
+}
+
+void describe(Options& options, PolicyOptions& policy) {
+  add_json(options, policy.json);
+  add_pool(options, policy.pool);
+  options.argument("get|set", policy.action, "what to do").required();
+  options.argument("DIR", policy.path, "a folder of the pool").required();
+  options.arguments("KEY=VALUE", policy.settings, "what to set; inherit removes a setting");
+}
+
+void describe(Options& options, SetOptions& set) {
+  add_json(options, set.json);
+  add_pool(options, set.pool);
+  options.argument("list|pin|unpin", set.action, "what to do").required();
+  options.argument("PATH", set.path, "a folder of the pool; to pin, FOLDER/A.*.Tj").required();
+}
+
+void describe(Options& options, ScrubOptions& scrub) {
+  options.flag("--wait", scrub.wait, "return when all was checked").command_line_only();
+  add_whole_pool(options, scrub);
+}
+
+void describe(Options& options, CheckOptions& check) { add_whole_pool(options, check); }
+
+void describe(Options& options, GarbageOptions& garbage) {
+  options.flag("--dry-run", garbage.dry_run, "only say what would be given back")
+      .command_line_only();
+  add_whole_pool(options, garbage);
+}
+
+void describe(Options& options, VerifyOptions& verify) {
+  add_json(options, verify.json);
+  options.argument("DIR", verify.path, "a drain directory, or a folder in it").required();
+}
+
+void describe(Options& options, RestartTestOptions& restart) {
+  add_json(options, restart.json);
+  add_pool(options, restart.pool);
+  options.text("--set", restart.set, "A.*.Tj", "which; without it the newest whole one")
+      .command_line_only();
+  options.count("--readers", restart.readers, 1, 1024, "images loaded at once");
+  options.argument("DIR", restart.path, "a folder of the pool").required();
+}
+
+void describe(Options& options, SimilarityCommand& similarity) {
+  options
+      .size("--sample", similarity.sample_bytes, 0, std::uint64_t{1} << 50,
+            "of each image what slow techniques look at; 0 is all")
+      .command_line_only();
+  add_json(options, similarity.json);
+  options.arguments("FILE", similarity.files,
+                    "images of one series, in the order of their timesteps");
+}
+
+void describe(Options& options, TopOptions& top) {
+  options.count("--interval", top.interval_s, 1, 3600, "seconds between two looks")
+      .command_line_only();
+  options.count("--count", top.count, 1, 1000000, "looks; without it until it is ended")
+      .command_line_only();
+  add_pool(options, top.pool);
+  options.argument("PATH", top.path, "the mount, or anything below it");
+}
+
+void describe(Options& options, AdviseOptions& advise) {
+  options.count("--nodes", advise.nodes, 2, 1U << 20, "of the job").command_line_only();
+  options
+      .size("--memory", advise.memory_bytes, limits::kMiB, std::uint64_t{1} << 50,
+            "that each node saves")
+      .command_line_only();
+  options
+      .size("--lend", advise.lend_bytes, limits::kMiB, std::uint64_t{1} << 50,
+            "that each benefactor node lends")
+      .command_line_only();
+  options
+      .text("--mtbf", advise.node_mtbf, "TIME",
+            "mean time between failures of one node, such as 1825d")
+      .command_line_only();
+  options.rate("--node-rate", advise.node_rate, "of one node into the pool, a second")
+      .command_line_only();
+  options.rate("--pfs-rate", advise.pfs_rate, "of all nodes to the parallel file system, a second")
+      .command_line_only();
+  options
+      .count("--stripe-width", advise.stripe_width, 1, 1024,
+             "benefactors that one image is spread over")
+      .command_line_only();
+  options.count("--table", advise.table_nodes, 8, 4096, "most nodes in the table")
+      .command_line_only();
+  options.text("--plot", advise.plot, "FILE", "draw the table as SVG").command_line_only();
+  add_json(options, advise.json);
+}
+
+void describe(Options& options, DoctorOptions& doctor) {
+  add_json(options, doctor.json);
+  add_pool(options, doctor.pool);
+  options.argument("PATH", doctor.path, "the mount of the pool, or anything below it");
+}
+
+}  // namespace stdchk::tools

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/options.h"
+#include "tools/commands.h"
+#include "tools/up.h"
+
+/// What each subcommand of `stdchk` takes on its command line, in the environment and in a file.
+namespace stdchk::tools {
+
+struct DownOptions {
+  std::string pool;
+  std::string path;
+  bool drain = false;
+  std::uint32_t timeout_s = 0;  ///< of the drain; 0: none
+  std::string node_of;          ///< a batch job: only what it has left on this node
+};
+
+struct DoctorOptions {
+  std::string pool;
+  std::string path;
+  bool json = false;
+};
+
+/// Each tells `options` what fills the struct beside it, which must outlive them.
+void describe(Options& options, UpOptions& up);
+void describe(Options& options, DownOptions& down);
+void describe(Options& options, StatusOptions& status);
+void describe(Options& options, ListOptions& list);
+void describe(Options& options, StatOptions& stat);
+void describe(Options& options, DrainOptions& drain);
+void describe(Options& options, SafeOptions& safe);
+void describe(Options& options, PolicyOptions& policy);
+void describe(Options& options, SetOptions& set);
+void describe(Options& options, VerifyOptions& verify);
+void describe(Options& options, RestartTestOptions& restart);
+void describe(Options& options, SimilarityCommand& similarity);
+void describe(Options& options, TopOptions& top);
+void describe(Options& options, AdviseOptions& advise);
+void describe(Options& options, ScrubOptions& scrub);
+void describe(Options& options, CheckOptions& check);
+void describe(Options& options, GarbageOptions& garbage);
+void describe(Options& options, DoctorOptions& doctor);
+
+}  // namespace stdchk::tools
