@@ -187,7 +187,6 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
 
 /// The chunk was not found at its place. kWouldBlock: it may have moved, and is being looked for.
 Status OpenFile::look_again(const Run& run, const Error& why) {
-  if (why.code == Code::kStale) return would_block();
   const bool lost = why.code == Code::kDataLost;
   if (lost && run.written != nullptr && session_->find_again(run.written)) return would_block();
   return fail(why);

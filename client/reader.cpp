@@ -66,9 +66,9 @@ CacheKey Reader::key_of(const Unit& unit) const {
           unit.chunk.length, unit.chunk.crc};
 }
 
-CachedChunk* Reader::start(const Unit& unit, bool ahead) {
+void Reader::start(const Unit& unit, bool ahead) {
   CachedChunk* entry = cache_.add(key_of(unit));
-  if (entry == nullptr) return nullptr;
+  if (entry == nullptr) return;
   auto& fetch = fetches_[entry->key];
   fetch = std::make_unique<Fetch>();
   fetch->reader = this;
@@ -76,7 +76,6 @@ CachedChunk* Reader::start(const Unit& unit, bool ahead) {
   fetch->unit = unit;
   fetch->ahead = ahead;
   next_source(*fetch);
-  return entry;
 }
 
 void Reader::prefetch(const Unit& unit) {
@@ -110,28 +109,27 @@ void Reader::next_source(Fetch& fetch) {
     if (map->drained != nullptr && map->drained->right) return read_drained(fetch);
     return open_drained(fetch);
   }
-  // The chunk may have moved, or its file: the map is fetched again, and the reader comes back with
-  // new places.
+  cache_.unpin(entry);
   if (map != nullptr && (map->in_flight || map->reloads < kReloadsMax)) {
+    // The chunk may have moved, or its file: the map is fetched again, and who waits comes back with
+    // the new places. Nothing stays here that they would have to clear away first.
     if (!map->in_flight) {
       ++map->reloads;
       map->drained.reset();
       host_.maps.reload(map);
     }
-    fetch.why = Error{Code::kStale, 0, "client.read"};
+    cache_.erase(entry);  // and this fetch
+    host_.shared.changed.notify_all();
+    return;
+  }
+  // A session's own chunk may be looked for elsewhere.
+  if (map != nullptr) {
+    log::error("file {}: {} bytes at {} cannot be read: {}", map->file.value,
+               fetch.unit.chunk.length, fetch.unit.file_offset, describe(fetch.why));
   }
   entry.state = CacheState::kFailed;
-  entry.error = fetch.why;
+  entry.error = Error{Code::kDataLost, 0, "client.read"};
   entry.failed_for = fetch.ahead ? nullptr : map.get();
-  if (entry.error.code != Code::kStale) {
-    // A session's own chunk may be looked for elsewhere.
-    if (map != nullptr) {
-      log::error("file {}: {} bytes at {} cannot be read: {}", map->file.value,
-                 fetch.unit.chunk.length, fetch.unit.file_offset, describe(entry.error));
-    }
-    entry.error = Error{Code::kDataLost, 0, "client.read"};
-  }
-  cache_.unpin(entry);
   fetches_.erase(entry.key);
   host_.shared.changed.notify_all();
 }
@@ -224,9 +222,8 @@ Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
   if (entry != nullptr && entry->state == CacheState::kFailed) {
     const Error why = entry->error;
     // What failed for an earlier reader, or for nobody, may be there again.
-    const bool again = entry->failed_for != unit.map.get() && why.code != Code::kStale;
-    if (again && entry->pins > 0) return fail(Code::kWouldBlock, "client.read");
-    if (entry->pins == 0) cache_.erase(*entry);
+    const bool again = entry->failed_for != unit.map.get();
+    cache_.erase(*entry);
     if (!again) return fail(why);
     entry = nullptr;
   }

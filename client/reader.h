@@ -55,7 +55,7 @@ class Reader {
  private:
   struct Fetch;
   CacheKey key_of(const Unit& unit) const;
-  CachedChunk* start(const Unit& unit, bool ahead);
+  void start(const Unit& unit, bool ahead);
   void next_source(Fetch& fetch);
   void open_drained(Fetch& fetch);
   void read_drained(Fetch& fetch);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "client/read_view.h"
@@ -178,6 +179,27 @@ TEST_CASE("a file that is in the drain directory only is read on when its name g
       CHECK(back == bytes);
       REQUIRE(file->close().has_value());
     }
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("the first read of a drained file waits for nothing but its answers") {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("stdchk-pool-first." + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  constexpr int kFiles = 30;
+  const auto bytes = random_bytes(5000, 1);
+  for (int i = 0; i < kFiles; ++i) {
+    std::ofstream(folder / ("f" + std::to_string(i)), std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<long>(bytes.size()));
+  }
+  {
+    Pool pool(1, 40 * kChunk, Naming::kOn, folder.string());
+    auto client = pool.connect();
+    const auto began = std::chrono::steady_clock::now();
+    for (int i = 0; i < kFiles; ++i) CHECK(read_all(*client, "f" + std::to_string(i)) == bytes);
+    // A wake-up that is missed costs 100 ms.
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::milliseconds(50 * kFiles));
   }
   std::filesystem::remove_all(folder);
 }
