@@ -111,8 +111,8 @@ void Reader::next_source(Fetch& fetch) {
   }
   cache_.unpin(entry);
   if (map != nullptr && (map->in_flight || map->reloads < kReloadsMax)) {
-    // The chunk may have moved, or its file: the map is fetched again, and who waits comes back with
-    // the new places. Nothing stays here that they would have to clear away first.
+    // The chunk may have moved, or its file: the map is fetched again, and who waits comes back
+    // with the new places. Nothing stays here that they would have to clear away first.
     if (!map->in_flight) {
       ++map->reloads;
       map->drained.reset();
@@ -182,13 +182,13 @@ void Reader::check_ahead(const CacheKey& key) {
   Lock lock(host_.shared.mutex);
   CachedChunk* entry = cache_.find(key);
   if (entry == nullptr || entry->state != CacheState::kFetched) return;
-  (void)check(lock, *entry);  // a bad one is on its way from elsewhere now
+  check(lock, *entry);
 }
 
 /// Whoever wants a fetched chunk first checks it, without the lock.
-Status Reader::check(Lock& lock, CachedChunk& entry) {
+void Reader::check(Lock& lock, CachedChunk& entry) {
   const auto found = fetches_.find(entry.key);
-  if (found == fetches_.end()) return {};
+  if (found == fetches_.end()) return;
   Fetch& fetch = *found->second;
   const Chunk& chunk = fetch.unit.chunk;
   const bool whole = entry.valid_from == 0 && entry.valid_to == chunk.length;
@@ -205,39 +205,44 @@ Status Reader::check(Lock& lock, CachedChunk& entry) {
     log::warning("benefactor {}: bytes at {} do not match their checksum",
                  fetch.from_drain ? 0 : fetch.at.benefactor.value, fetch.at.offset);
     fetch.why = Error{Code::kCorrupt, 0, "client.read"};
-    next_source(fetch);  // keeps the pin
-    return fail(Code::kWouldBlock, "client.read");
+    return next_source(fetch);  // keeps the pin
   }
   if (fetch.unit.map != nullptr) fetch.unit.map->reloads = 0;
   entry.state = CacheState::kReady;
   --entry.pins;
   fetches_.erase(found);
-  return {};
 }
 
 Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
   if (unit.chunk.copies.empty() && unit.map == nullptr) return fail(Code::kDataLost, "client.read");
   if (unit.chunk.length > cache_.bytes_max()) return fail(Code::kNoMemory, "client.read cache");
-  CachedChunk* entry = cache_.find(key_of(unit));
-  if (entry != nullptr && entry->state == CacheState::kFailed) {
-    const Error why = entry->error;
+  const CacheKey key = key_of(unit);
+  CachedChunk* entry = nullptr;
+  // Who waits is woken by others only: what is known by now is looked at before.
+  for (;;) {
+    entry = cache_.find(key);
+    if (entry == nullptr) {
+      start(unit, false);
+      entry = cache_.find(key);
+    } else if (entry->state == CacheState::kFetched) {
+      check(lock, *entry);
+      entry = cache_.find(key);
+    }
+    if (entry == nullptr) return fail(Code::kWouldBlock, "client.read");
+    if (entry->state == CacheState::kReady) {
+      const std::uint32_t end = unit.slice_chunk_offset + unit.slice_length;
+      if (unit.slice_chunk_offset >= entry->valid_from && end <= entry->valid_to) break;
+      // Another part of the chunk came from the drained file: this one is fetched by itself.
+      if (entry->pins > 0) return fail(Code::kWouldBlock, "client.read");
+      cache_.erase(*entry);
+      continue;
+    }
+    if (entry->state != CacheState::kFailed) return fail(Code::kWouldBlock, "client.read");
     // What failed for an earlier reader, or for nobody, may be there again.
     const bool again = entry->failed_for != unit.map.get();
+    const Error why = entry->error;
     cache_.erase(*entry);
     if (!again) return fail(why);
-    entry = nullptr;
-  }
-  if (entry == nullptr) {
-    start(unit, false);
-    return fail(Code::kWouldBlock, "client.read");
-  }
-  if (entry->state == CacheState::kFetched) STDCHK_TRY(check(lock, *entry));
-  if (entry->state != CacheState::kReady) return fail(Code::kWouldBlock, "client.read");
-  const std::uint32_t end = unit.slice_chunk_offset + unit.slice_length;
-  if (unit.slice_chunk_offset < entry->valid_from || end > entry->valid_to) {
-    // Another part of the chunk came from the drained file: this one is fetched by itself.
-    if (entry->pins == 0) cache_.erase(*entry);
-    return fail(Code::kWouldBlock, "client.read");
   }
   ++entry->pins;
   cache_.touch(*entry);

@@ -61,7 +61,7 @@ class Reader {
   void read_drained(Fetch& fetch);
   void done(Fetch& fetch, Status status);
   void check_ahead(const CacheKey& key);
-  Status check(Lock& lock, CachedChunk& entry);
+  void check(Lock& lock, CachedChunk& entry);
 
   Host host_;
   std::unique_ptr<Memory> memory_;
