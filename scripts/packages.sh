@@ -11,7 +11,7 @@ build_packages=(
 run_packages=(fuse3)
 demo_packages=(libopenmpi-dev openmpi-bin)
 test_packages=(attr fio git procps python3 python3-pytest rsync sqlite3)
-slurm_packages=(iproute2 munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
+slurm_packages=(iproute2 libslurm-dev munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
 lint_packages=(clang clang-format clang-tidy git python3 shellcheck)
 

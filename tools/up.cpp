@@ -137,8 +137,11 @@ class Starter {
 
   Outcome<void> join_job() {
     const std::string address = options_.exchange + "/address";
+    const std::string first = options_.nodes.substr(0, options_.nodes.find(','));
+    const std::string failure = options_.exchange + "/failed." + first;
     const auto until = std::chrono::steady_clock::now() + kJoinPatience;
     while (::access(address.c_str(), R_OK) != 0) {
+      if (::access(failure.c_str(), F_OK) == 0) return problem("{} has no manager", first);
       if (std::chrono::steady_clock::now() > until) {
         return problem("the first node of the job did not tell where the manager is, in {}",
                        address);

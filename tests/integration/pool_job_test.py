@@ -1,91 +1,15 @@
-"""Pools inside batch jobs: Slurm for real, its nodes being namespaces of this machine
-(scripts/slurm-cluster); PBS through a stand-in for what the pool uses of it: PBS_JOBID, PBS_NODEFILE and
-`pbsdsh -n INDEX -- COMMAND`."""
+"""Pools inside batch jobs that the user starts in the job script."""
 
 import os
-import pathlib
-import re
 import shutil
-import subprocess
-import tempfile
-import threading
-import time
 
 import pytest
+from clusters import CLUSTER, Cluster, Pbs, needed, nothing_left, result_of
 from conftest import BIN, ROOT, run, wait_until
 
-CLUSTER = ROOT / "scripts" / "slurm-cluster"
 RANKS, STEPS, EVERY, WAIT_AT = 3, 40, 4, 24
 HEAT = f"{BIN}/heat --cells 24 --steps {STEPS} --every {EVERY}"
-missing = [what for what in ("slurmctld", "slurmd", "munged", "ip") if shutil.which(what) is None]
-pytestmark = [
-    pytest.mark.skipif(bool(missing), reason=f"not installed: {missing}"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="a cluster of namespaces needs root"),
-    pytest.mark.skipif(not (BIN / "heat").exists(), reason="examples/heat was built without MPI"),
-]
-
-
-class Cluster:
-    """A Slurm cluster, and a folder that all its nodes share."""
-
-    def __init__(self, nodes):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="stdchk-cluster-", dir="/var/tmp"))
-        self.folder.chmod(0o755)  # the authentication daemon wants that
-        self.pfs = self.folder / "pfs"
-        self.pfs.mkdir()
-        self.environment = {k: v for k, v in os.environ.items()
-                            if not k.startswith(("STDCHK_", "SLURM_", "XDG_"))}
-        self.environment.update(
-            STDCHK_CLUSTER=str(self.folder / "cluster"), STDCHK_BIN=str(BIN),
-            PATH=f"{BIN}:{os.environ['PATH']}",
-            STDCHK_EPILOG=str(self.folder / "epilog"))
-        # As a site would install it: Slurm gives it no environment.
-        epilog = self.folder / "epilog"
-        epilog.write_text(f"#!/bin/sh\nSTDCHK_BIN={BIN} exec {ROOT}/scripts/slurm/epilog\n")
-        epilog.chmod(0o755)
-        self.nodes = [f"n{i + 1}" for i in range(nodes)]
-        self.call("up", nodes, seconds=90)
-
-    def call(self, *words, check=True, seconds=60):
-        return run(CLUSTER, *words, check=check, seconds=seconds, env=self.environment,
-                   cwd=self.folder)
-
-    def on(self, node, *words, check=True):
-        return self.call("run", "-w", node, *words, check=check)
-
-    def submit(self, *options, script):
-        path = self.folder / "job.sh"
-        path.write_text(f"#!/bin/bash\ncd {self.folder}\n{script}\n")
-        done = self.call("run", "sbatch", "--parsable", "--open-mode=append", "--chdir", self.folder,
-                         "--output", self.folder / "job.out", *options, path)
-        return done.stdout.strip()
-
-    def output(self):
-        path = self.folder / "job.out"
-        return path.read_text() if path.exists() else ""
-
-    def state(self, job):
-        shown = self.call("run", "scontrol", "show", "job", job).stdout
-        return re.search(r"JobState=(\S+)", shown).group(1)
-
-    def wait(self, job, seconds=90):
-        wait_until(lambda: self.state(job) in ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT"),
-                   f"the end of job {job}: {self.state(job)}", seconds)
-        assert self.state(job) == "COMPLETED", self.output()
-
-    def left_behind(self, node):
-        """Processes, mounts, memory and files of pools on one node."""
-        look = ("ps -eo args | grep -E '^[^ ]*stdchk-(manager|benefactor|mount)|^[^ ]*stdchk up' ;"
-                "grep ' /tmp/pool fuse' /proc/mounts; ls -A /dev/shm | grep stdchk;"
-                "ls -d /tmp/stdchk-*-jobs/* /tmp/stdchk-*/pool*/pool.json; true")
-        return self.on(node, "sh", "-c", f"({look}) 2>/dev/null").stdout
-
-    def end(self):
-        print(self.output())
-        for log in (self.folder / "cluster" / "log").glob("*"):
-            print(f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-10:], sep="\n")
-        self.call("down", check=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
+pytestmark = needed
 
 
 @pytest.fixture(scope="module")
@@ -107,17 +31,6 @@ def undisturbed():
     """What the program computes when nothing happens to it."""
     words = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", RANKS, *HEAT.split()]
     return result_of(run(*words).stdout)
-
-
-def result_of(text):
-    found = re.findall(r"result .*checksum=(\w+)", text)
-    return found[-1] if found else None
-
-
-def nothing_left(cluster, nodes):
-    for node in nodes:
-        wait_until(lambda node=node: cluster.left_behind(node) == "",
-                   f"a clean {node}: {cluster.left_behind(node)}", 20)
 
 
 def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbed):
@@ -198,67 +111,6 @@ def test_a_pool_that_does_not_start_says_why_and_leaves_nothing(cluster):
     assert "available" in cluster.output() and "more than the 2 nodes" in cluster.output()
     cluster.wait(job)
     nothing_left(cluster, [node for node in cluster.nodes if node != "n2"])
-
-
-class Pbs:
-    """Stands in for PBS on the nodes of a cluster: runs a job script on its first node, and what `pbsdsh`
-    asks for on the others. Like PBS it gives tasks nothing of the script's environment and no standard
-    input."""
-
-    PBSDSH = """#!/bin/bash
-# pbsdsh -n INDEX -- COMMAND...
-[[ $1 == -n && $3 == -- ]] || { echo "pbsdsh: unknown use: $*" >&2; exit 1; }
-request=$PBS_STAND_IN/$$.$RANDOM
-printf '%s\\0' "$2" "${@:4}" >"$request.new"
-mv "$request.new" "$request.request"
-until [[ -e $request.status ]]; do sleep 0.05; done
-exit "$(<"$request.status")"
-"""
-
-    def __init__(self, cluster, nodes):
-        self.cluster, self.nodes = cluster, nodes
-        self.folder = cluster.folder / "pbs"
-        self.folder.mkdir()
-        self.tasks = []
-        self.over = threading.Event()
-        (self.folder / "pbsdsh").write_text(self.PBSDSH)
-        (self.folder / "pbsdsh").chmod(0o755)
-        # Two processors of each node: a node has a line for each.
-        (self.folder / "nodefile").write_text("".join(f"{node}\n{node}\n" for node in nodes))
-        self.server = threading.Thread(target=self.serve)
-        self.server.start()
-
-    def serve(self):
-        while not self.over.is_set():
-            for request in self.folder.glob("*.request"):
-                index, *command = request.read_bytes().decode().split("\0")[:-1]
-                request.unlink()
-                node = self.nodes[int(index) // 2]
-                words = [CLUSTER, "run", "-w", node, "env", "-i", f"PATH={os.environ['PATH']}",
-                         "PBS_JOBID=7.server", *command]
-                task = threading.Thread(target=self.task, args=(words, request.with_suffix(".status")))
-                task.start()
-                self.tasks.append(task)
-            time.sleep(0.02)
-
-    def task(self, words, status):
-        done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL,
-                              env=self.cluster.environment, timeout=120)
-        temporary = status.with_suffix(".new")
-        temporary.write_text(str(done.returncode))
-        temporary.rename(status)
-
-    def run(self, script):
-        path = self.folder / "job.sh"
-        path.write_text(f"cd {self.folder}\n{script}\n")
-        return self.cluster.on(
-            self.nodes[0], "env", f"PATH={self.folder}:{BIN}:{os.environ['PATH']}", "PBS_JOBID=7.server",
-            f"PBS_NODEFILE={self.folder}/nodefile", f"PBS_STAND_IN={self.folder}", "bash", path, check=False)
-
-    def end(self):
-        self.over.set()
-        for thread in [self.server, *self.tasks]:
-            thread.join(60)
 
 
 def test_a_pbs_job_brings_its_pool_up_and_down(cluster):

@@ -1,0 +1,24 @@
+"""Hook of OpenPBS: runs the prologue and the epilogue beside it on every node of a job, where PBS itself runs its
+scripts on the first node only. To install it, with the folder that it lies in as it is on the nodes:
+
+    qmgr -c "create hook stdchk event='execjob_begin,execjob_epilogue'"
+    qmgr -c "set hook stdchk alarm=345"
+    sed 's|^FOLDER = .*|FOLDER = "/opt/stdchk/scripts/pbs"|' hook.py >/tmp/hook.py
+    qmgr -c "import hook stdchk application/x-python default /tmp/hook.py"
+
+The begin event and not the prologue's, because those of the other nodes do not hold the job back. The alarm is the
+time of the drain and the end (STDCHK_DRAIN_SECONDS + STDCHK_END_SECONDS), here 300 + 45."""
+
+import os
+import subprocess
+
+import pbs
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+event = pbs.event()
+begins = event.type == pbs.EXECJOB_BEGIN
+environment = dict(os.environ, STDCHK_DRAIN_SECONDS=os.environ.get("STDCHK_DRAIN_SECONDS", "300"))
+subprocess.call(
+    [os.path.join(FOLDER, "prologue" if begins else "epilogue"), event.job.id, event.job.euser],
+    env=environment, stdin=subprocess.DEVNULL)
+event.accept()

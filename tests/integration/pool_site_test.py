@@ -1,0 +1,214 @@
+"""Pools that a site brings up before a job and drains and takes down after it, whatever ends the job."""
+
+import concurrent.futures
+import os
+import re
+import sys
+
+import pytest
+from clusters import Cluster, Pbs, needed, nothing_left
+from conftest import BIN, ROOT, run, wait_until
+
+pytestmark = needed
+NOBODY = 65534
+SLOW = "drain-rate=1M"  # what is written takes seconds to be drained
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    one = Cluster(4)
+    yield one
+    one.end()
+
+
+@pytest.fixture(autouse=True)
+def fresh(cluster):
+    for path in cluster.folder.glob("*.out"):
+        path.unlink()
+    run("rm", "-rf", cluster.pfs)
+    cluster.pfs.mkdir()
+    cluster.settings.write_text("")
+    cluster.as_user = []
+
+
+def told(cluster, job):
+    path = cluster.folder / f"stdchk-{job}.out"
+    return path.read_text() if path.exists() else ""
+
+
+def is_over(cluster, job):
+    """All epilogs have ended."""
+    return not cluster.call("run", "squeue", "--noheader", "--jobs", job, check=False).stdout.strip()
+
+
+def wait_over(cluster, job, seconds=60):
+    wait_until(lambda: is_over(cluster, job), f"the epilogs of job {job}", seconds)
+
+
+def write(name, mib):
+    return f"head -c {mib}M /dev/urandom >$STDCHK_MOUNT/{name}"
+
+
+def drained(cluster):
+    return sorted(path.name for path in cluster.pfs.iterdir() if not path.name.startswith("."))
+
+
+def test_a_pool_asked_for_in_the_comment_is_there_and_is_drained_after_the_job(cluster):
+    job = cluster.submit(
+        "--nodes=3", "--comment", f"for me stdchk=nodes=2,mem=64M,drain=pfs,images=3,{SLOW}", script=f"""
+        stdchk status --json $STDCHK_MOUNT
+        srun --ntasks-per-node=1 bash -c '{write('app.N$SLURM_PROCID.T1', 3)}'
+        sha256sum $STDCHK_MOUNT/app.N*.T1 | sed 's|/.*/||'
+        readlink $STDCHK_MOUNT/latest; ls {cluster.pfs}""")
+    cluster.wait(job)
+    wait_over(cluster, job)
+    text = cluster.output()
+    assert text.count('"state": "alive"') == 2
+    assert "app.*.T1" in text
+    sums = re.findall(r"^(\w{64}) +(app\S+)", text, re.MULTILINE)
+    assert len(sums) == 3
+    for digest, name in sums:
+        assert run("sha256sum", cluster.pfs / name).stdout.startswith(digest)
+    assert re.search(r"n1: all is drained, [1-9]\d* s after the job", told(cluster, job))
+    nothing_left(cluster, cluster.nodes)
+    assert not list(cluster.folder.glob(".stdchk-*"))
+
+
+def test_a_user_without_rights_asks_by_an_option_of_sbatch(cluster):
+    """The option is that of the SPANK plug-in."""
+    cluster.as_user = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]
+    folder = cluster.folder / "home"
+    folder.mkdir()
+    os.chown(folder, NOBODY, NOBODY)
+    refused = cluster.call("run", *cluster.as_user, "sbatch", "--stdchk=mem=64M;reboot", "--wrap", "true",
+                           check=False)
+    assert refused.returncode != 0 and "is not valid" in refused.stderr
+    job = cluster.submit(
+        "--nodes=2", "--output", folder / "job.out", "--chdir", folder,
+        "--stdchk=mem=64M,drain=kept,mount=/tmp/mine",
+        script=f"{write('one', 2)}; stat -c %u $STDCHK_MOUNT/one; echo $STDCHK_MOUNT")
+    cluster.wait(job)
+    wait_over(cluster, job)
+    assert (folder / "job.out").read_text().split() == [str(NOBODY), "/tmp/mine"]
+    assert (folder / "kept" / "one").stat().st_size == 2 << 20
+    assert (folder / "kept" / "one").stat().st_uid == NOBODY
+    nothing_left(cluster, cluster.nodes)
+    run("rm", "-rf", folder)
+
+
+def test_a_cancelled_job_is_drained_too(cluster):
+    job = cluster.submit("--nodes=2", "--comment", f"stdchk=mem=64M,drain=pfs,{SLOW}", script=f"""
+        {write('one', 4)}; echo is written; sleep 100""")
+    wait_until(lambda: "is written" in cluster.output(), "the file", 60)
+    cluster.call("run", "scancel", job)
+    wait_over(cluster, job)
+    assert cluster.state(job) == "CANCELLED"
+    assert drained(cluster) == ["one"]
+    nothing_left(cluster, cluster.nodes)
+
+
+def test_what_is_not_drained_in_time_is_named_and_nothing_stays(cluster):
+    cluster.settings.write_text("STDCHK_DRAIN_SECONDS=3\n")
+    job = cluster.submit("--nodes=2", "--comment", f"stdchk=nodes=1,mem=64M,drain=pfs,{SLOW}", script=f"""
+        {write('small', 1)}; stdchk drain --wait $STDCHK_MOUNT/small
+        {write('large', 30)}""")
+    cluster.wait(job)
+    wait_over(cluster, job, 30)
+    assert "not all is drained after" in told(cluster, job)
+    assert re.search(r"1 files are lost: large \(", told(cluster, job))
+    assert drained(cluster) == ["small"]
+    nothing_left(cluster, cluster.nodes)
+
+
+def test_a_job_whose_pool_cannot_start_runs_without_it_and_is_told(cluster):
+    for options, why in (("mem=900T", "available"), ("mem=64M,nodes=3", "nodes=3, and the job has 2"),
+                         ("mem=64M,colour=red", 'no option is called "colour"'),
+                         ("mem=64M,images=many", "images=many is not valid")):
+        job = cluster.submit("--nodes=2", "--comment", f"stdchk={options}", script="echo mount $STDCHK_MOUNT.")
+        cluster.wait(job)
+        wait_over(cluster, job)
+        assert why in told(cluster, job)
+        assert "mount ." in cluster.output() and "has no pool" in cluster.output()
+    nothing_left(cluster, cluster.nodes)
+    assert cluster.call("run", "sinfo", "--noheader", "--states=idle", "--format=%D").stdout.strip() == "4"
+
+
+def test_the_papers_own_form_of_a_pbs_job(cluster):
+    """The script that divides its nodes by itself, with a parallel program."""
+    pbs = Pbs(cluster, cluster.nodes)
+    try:
+        done = pbs.run(f"""
+            export PBS_O_WORKDIR={cluster.folder} BENEFACTORS=1 MEMORY=128M STDCHK_BIN={BIN} OMPI_ALLOW_RUN_AS_ROOT=1
+            export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PMIX_MCA_gds=hash
+            {ROOT}/scripts/pbs/by-hand {BIN}/heat --cells 16 --steps 8 --every 4
+            """)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "result" in done.stdout
+        drained_here = cluster.folder / "checkpoints" / "heat"
+        assert len(list(drained_here.glob("heat.*.T8"))) == 4
+        nothing_left(cluster, cluster.nodes)
+        assert not list(cluster.folder.glob(".stdchk-*"))
+    finally:
+        pbs.end()
+        run("rm", "-rf", cluster.folder / "checkpoints", pbs.folder)
+
+
+class PbsHooks:
+    """Stands in for what runs PBS's hooks: the module `pbs` of its Python, and `qstat -f`."""
+
+    QSTAT = """#!/bin/bash
+[[ $1 == -f && $2 == 7.server ]] || exit 153
+printf 'Job Id: %s\\n    exec_host = n1/0*2+n3/0+n3/1\\n    run_count = 1\\n' "$2"
+printf '    Variable_List = PBS_O_HOME=/root,STDCHK=mem=64M:drain=pfs:image\\n\\ts=2:drain-rate=1M,PBS_O_WORKDIR=%s\\n' "${0%%/hooks/qstat}"
+"""
+    MODULE = """
+import os, types
+EXECJOB_BEGIN, EXECJOB_EPILOGUE = 1, 2
+def event():
+    kind = EXECJOB_BEGIN if os.environ["EVENT"] == "begin" else EXECJOB_EPILOGUE
+    return types.SimpleNamespace(type=kind, accept=lambda: print("accepted"),
+                                 job=types.SimpleNamespace(id="7.server", euser="root"))
+"""
+
+    def __init__(self, cluster):
+        self.cluster, self.folder = cluster, cluster.folder / "hooks"
+        self.folder.mkdir()
+        (self.folder / "qstat").write_text(self.QSTAT)
+        (self.folder / "qstat").chmod(0o755)
+        (self.folder / "pbs.py").write_text(self.MODULE)
+
+    def run(self, node, event):
+        done = self.cluster.on(
+            node, "env", "-i", f"PATH={self.folder}:{BIN}:/usr/bin:/bin", f"EVENT={event}",
+            f"PYTHONPATH={self.folder}", f"STDCHK_BIN={BIN}", sys.executable, ROOT / "scripts/pbs/hook.py")
+        assert done.stdout == "accepted\n"
+
+
+def test_hooks_of_pbs_bring_a_pool_up_and_drain_it(cluster):
+    hooks = PbsHooks(cluster)
+    try:
+        for node in ("n1", "n3"):  # the first node's event is over before the others'
+            hooks.run(node, "begin")
+        cluster.on("n3", "sh", "-c", "head -c 2M /dev/urandom >/tmp/stdchk.7.server/app.N0.T1")
+        cluster.on("n1", "sh", "-c", "cp /tmp/stdchk.7.server/app.N0.T1 /tmp/stdchk.7.server/app.N1.T1")
+        with concurrent.futures.ThreadPoolExecutor() as nodes:
+            list(nodes.map(hooks.run, ("n1", "n3"), ("epilogue", "epilogue")))
+        assert drained(cluster) == ["app.N0.T1", "app.N1.T1", "latest"]
+        assert "all is drained" in told(cluster, "7.server")
+        nothing_left(cluster, ["n1", "n3"])
+    finally:
+        run("rm", "-rf", hooks.folder)
+
+
+def test_a_lost_node_costs_what_only_it_had_and_the_others_are_clean(cluster):
+    """The last test of this cluster: the node does not come back."""
+    job = cluster.submit(
+        "--nodes=4", "--no-requeue", "--comment", f"stdchk=nodes=2,mem=64M,drain=pfs,{SLOW}", script=f"""
+        {write('early', 1)}; stdchk drain --wait $STDCHK_MOUNT/early
+        {write('late', 16)}; echo is written; sleep 100""")
+    wait_until(lambda: "is written" in cluster.output(), "the file", 60)
+    cluster.call("kill", "n4")
+    wait_until(lambda: cluster.state(job) == "NODE_FAIL", "the end of the job", 60)
+    wait_until(lambda: "are lost: late" in told(cluster, job), "the report", 60)
+    assert drained(cluster) == ["early"]
+    nothing_left(cluster, ["n1", "n2", "n3"])
