@@ -118,10 +118,19 @@ mv "$request.new" "$request.request"
 until [[ -e $request.status ]]; do sleep 0.05; done
 exit "$(<"$request.status")"
 """
-    TMRSH = """#!/bin/bash
-# pbs_tmrsh HOST COMMAND...
-place=$(grep -nx -m 1 "$1" "$PBS_NODEFILE") || exit 254
-exec pbsdsh -n $((${place%%:*} - 1)) -- sh -c "${*:2}"
+    # Open MPI's way through pbs_tmrsh needs more of PBS than there is here: a task for each line of the host file.
+    MPIRUN = """#!/bin/bash
+# mpirun --hostfile FILE [--mca NAME VALUE]... COMMAND...
+hosts=$2; shift 2
+while [[ $1 == --mca ]]; do shift 3; done
+rank=0
+while read -r node; do
+  place=$(grep -nx -m 1 "$node" "$PBS_NODEFILE")
+  pbsdsh -n $((${place%%:*} - 1)) -- env OMPI_COMM_WORLD_RANK=$rank "$@" & tasks+=($!)
+  rank=$((rank + 1))
+done <"$hosts"
+for task in "${tasks[@]}"; do wait "$task" || failed=1; done
+exit "${failed:-0}"
 """
 
     def __init__(self, cluster, nodes):
@@ -130,7 +139,7 @@ exec pbsdsh -n $((${place%%:*} - 1)) -- sh -c "${*:2}"
         self.folder.mkdir()
         self.tasks = []
         self.over = threading.Event()
-        for name, text in (("pbsdsh", self.PBSDSH), ("pbs_tmrsh", self.TMRSH)):
+        for name, text in (("pbsdsh", self.PBSDSH), ("mpirun", self.MPIRUN)):
             (self.folder / name).write_text(text)
             (self.folder / name).chmod(0o755)
         # Two processors of each node: a node has a line for each.
