@@ -1,6 +1,7 @@
 #include "manager/chunk_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/extent_header.h"
@@ -11,6 +12,8 @@ namespace {
 
 constexpr std::uint64_t kOffsetBits = 40;
 constexpr std::uint32_t kLengthMask = (1U << 26) - 1;
+/// Of a chunk with two copies: a node of the map, its bucket, and the list.
+constexpr std::uint64_t kMoreCopiesBytes = 112;
 
 std::uint64_t pack(const Extent& extent) {
   STDCHK_ASSERT(extent.benefactor.value != 0 && extent.benefactor.value < (1U << 24));
@@ -23,59 +26,73 @@ Extent unpack(std::uint64_t place) {
   return {BenefactorId{place >> kOffsetBits}, (place & mask) * limits::kExtentAlignment};
 }
 
+std::uint64_t spread_of(const ChunkName& name) {
+  return std::hash<ChunkName>{}(name)*0x9E3779B97F4A7C15ULL;
+}
+
 }  // namespace
 
-std::size_t ChunkTable::slot_of(const ChunkName& name) const {
-  return (std::hash<ChunkName>{}(name)*0x9E3779B97F4A7C15ULL >> 16) & (index_.size() - 1);
+std::size_t ChunkTable::IndexPart::home(std::uint64_t spread) const {
+  // The 32 bits behind those that choose the part, as a share of all slots.
+  return (spread << kPartBits >> 32) * slots.size() >> 32;
 }
 
 ChunkIndex ChunkTable::find(const ChunkName& name, std::uint32_t length) const {
-  if (index_.empty() || !name.is_named()) return kNoChunk;
-  for (std::size_t slot = slot_of(name);; slot = (slot + 1) & (index_.size() - 1)) {
-    const ChunkIndex at = index_[slot];
+  if (!name.is_named()) return kNoChunk;
+  const std::uint64_t spread = spread_of(name);
+  const IndexPart& part = part_of(spread);
+  if (part.slots.empty()) return kNoChunk;
+  for (std::size_t slot = part.home(spread);; slot = part.behind(slot)) {
+    const ChunkIndex at = part.slots[slot];
     if (at == kNoChunk) return kNoChunk;
     if (entry(at).name == name && entry(at).length == length) return at;
   }
 }
 
-void ChunkTable::grow_index() {
-  std::vector<ChunkIndex> old(std::max<std::size_t>(64, index_.size() * 2), kNoChunk);
-  old.swap(index_);
-  indexed_ = 0;
-  for (const ChunkIndex at : old) {
-    if (at != kNoChunk) index_insert(at);
+/// By a quarter, so that 60 to 75 % of the slots are used.
+void ChunkTable::grow(IndexPart& part) {
+  IndexPart larger;
+  larger.slots.assign(std::max<std::size_t>(4, part.slots.size() * 5 / 4), kNoChunk);
+  for (const ChunkIndex at : part.slots) {
+    if (at != kNoChunk) insert(larger, at);
   }
+  part = std::move(larger);
+}
+
+void ChunkTable::insert(IndexPart& part, ChunkIndex index) {
+  std::size_t slot = part.home(spread_of(entry(index).name));
+  while (part.slots[slot] != kNoChunk) slot = part.behind(slot);
+  part.slots[slot] = index;
+  ++part.used;
 }
 
 void ChunkTable::index_insert(ChunkIndex index) {
-  if (index_.empty() || (indexed_ + 1) * 8 > index_.size() * 7) grow_index();
-  std::size_t slot = slot_of(entry(index).name);
-  while (index_[slot] != kNoChunk) slot = (slot + 1) & (index_.size() - 1);
-  index_[slot] = index;
-  ++indexed_;
+  IndexPart& part = part_of(spread_of(entry(index).name));
+  if ((part.used + 1) * 4 > part.slots.size() * 3) grow(part);
+  insert(part, index);
 }
 
 // Linear probing without tombstones: the entries behind the hole move up (Knuth, volume 3, 6.4 R).
 void ChunkTable::index_erase(ChunkIndex index) {
-  const std::size_t mask = index_.size() - 1;
-  std::size_t hole = slot_of(entry(index).name);
-  while (index_[hole] != index) hole = (hole + 1) & mask;
-  index_[hole] = kNoChunk;
-  for (std::size_t next = (hole + 1) & mask; index_[next] != kNoChunk; next = (next + 1) & mask) {
-    const std::size_t home = slot_of(entry(index_[next]).name);
-    if (((next - home) & mask) < ((next - hole) & mask)) continue;
-    index_[hole] = index_[next];
-    index_[next] = kNoChunk;
+  const std::uint64_t spread = spread_of(entry(index).name);
+  IndexPart& part = part_of(spread);
+  std::size_t hole = part.home(spread);
+  while (part.slots[hole] != index) hole = part.behind(hole);
+  part.slots[hole] = kNoChunk;
+  for (std::size_t next = part.behind(hole); part.slots[next] != kNoChunk;
+       next = part.behind(next)) {
+    const std::size_t home = part.home(spread_of(entry(part.slots[next]).name));
+    if (part.distance(home, next) < part.distance(hole, next)) continue;
+    part.slots[hole] = std::exchange(part.slots[next], kNoChunk);
     hole = next;
   }
-  --indexed_;
+  --part.used;
 }
 
 ChunkIndex ChunkTable::add(const Chunk& chunk) {
-  ChunkIndex index = kNoChunk;
-  if (!unused_.empty()) {
-    index = unused_.back();
-    unused_.pop_back();
+  ChunkIndex index = unused_;
+  if (index != kNoChunk) {
+    unused_ = entry(index).crc;
   } else {
     STDCHK_ASSERT(used_ < kNoChunk);
     index = used_++;
@@ -138,13 +155,16 @@ void ChunkTable::release(ChunkIndex index, bool undrained, std::vector<FreedExte
   if (--entry(index).references > 0) return;
   set_copies(index, {}, freed);
   if (entry(index).name.is_named()) index_erase(index);
-  unused_.push_back(index);
+  entry(index).crc = std::exchange(unused_, index);
   --live_;
 }
 
 std::uint64_t ChunkTable::memory_bytes() const {
-  return blocks_.size() * kBlock * sizeof(Entry) + index_.capacity() * sizeof(ChunkIndex) +
-         more_copies_.size() * 64;
+  std::uint64_t bytes = blocks_.size() * kBlock * sizeof(Entry);
+  for (const IndexPart& part : index_) {
+    bytes += sizeof(part) + part.slots.capacity() * sizeof(ChunkIndex);
+  }
+  return bytes + more_copies_.size() * kMoreCopiesBytes;
 }
 
 }  // namespace stdchk::manager
