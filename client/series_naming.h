@@ -29,22 +29,21 @@ class SeriesNaming {
   bool names(std::uint32_t crc) const {
     return mode_ == Naming::kOn || (mode_ == Naming::kAuto && (!sampling_ || is_sample(crc)));
   }
+  /// A chunk that is named under Naming::kAuto whatever was found.
+  static bool is_sample(std::uint32_t crc) { return crc % kSampledOneOf == 0; }
   bool off() const { return mode_ == Naming::kOff; }
   /// Only samples are named at present.
   bool sampling() const { return sampling_; }
 
-  /// What an image can be compared with. Told when its first chunk is named.
+  /// What an image can be compared with: all chunks of an earlier one, or its samples. Told when
+  /// its first chunk is named, and when an image was committed, for the next one.
   void compare_with(bool named_all) { earlier_ = named_all ? Earlier::kAll : Earlier::kSamples; }
   /// A named chunk was, or was not, in the pool already. Nothing is concluded from the first image
   /// of a series.
   void judge(std::uint32_t crc, std::uint32_t bytes, bool found);
-  /// An image was committed: the next one can be compared with it. `named_all`: each of its chunks
-  /// was named.
-  void committed(bool named_all) { compare_with(named_all); }
 
  private:
   enum class Earlier : std::uint8_t { kNothing, kSamples, kAll };
-  static bool is_sample(std::uint32_t crc) { return crc % kSampledOneOf == 0; }
 
   const Naming mode_;
   const std::uint64_t judged_max_;

@@ -8,6 +8,7 @@
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
+#include "tools/series.h"
 #include "tools/show.h"
 #include "tools/usage.h"
 
@@ -192,13 +193,46 @@ std::string bytes_text(std::uint64_t logical, std::uint64_t stored) {
                      share);
 }
 
+Json series_to_json(const std::vector<SeriesReport::Line>& lines) {
+  Json list = Json::array();
+  for (const auto& line : lines) {
+    list.push_back({{"series", line.series},
+                    {"newest", line.newest},
+                    {"naming", series_state_name(line.state)},
+                    {"found_again", line.found_again}});
+  }
+  return list;
+}
+
+/// One line for each state, with the series that are in it.
+void print_series(const std::vector<SeriesReport::Line>& lines) {
+  constexpr std::size_t kNamesMost = 4;
+  std::map<SeriesState, std::vector<const SeriesReport::Line*>> by_state;
+  for (const auto& line : lines) by_state[line.state].push_back(&line);
+  for (const auto& [state, all] : by_state) {
+    std::vector<std::string> names;
+    double found = 0;
+    for (const auto* line : all) {
+      if (names.size() < kNamesMost) names.push_back(line->series);
+      found += line->found_again / static_cast<double>(all.size());
+    }
+    fmt::print(
+        "  naming   {}: {}{}", series_state_name(state), fmt::join(names, ", "),
+        all.size() > names.size() ? fmt::format(" and {} more", all.size() - names.size()) : "");
+    if (state == SeriesState::kPays || state == SeriesState::kNamed) {
+      fmt::print("; {:.1f} % of the newest image is in the one before it", 100 * found);
+    }
+    fmt::print("\n");
+  }
+}
+
 void print_usage(const Usage& usage, const Attributes& of, const msg::StatPool::Reply& pool) {
   const bool is_directory = of.type == FileType::kDirectory;
   if (is_directory) fmt::print("  files    {}\n", usage.files);
   fmt::print("  bytes    {}, {} chunks\n", bytes_text(usage.logical_bytes, usage.stored_bytes),
              usage.chunks);
   if (usage.unnamed_bytes > 0) {
-    fmt::print("           {} of them not named: naming was off, or did not pay\n",
+    fmt::print("           {} of them not named by their content\n",
                format_bytes(usage.unnamed_bytes));
   }
   if (is_directory && usage.drained_bytes > 0) {
@@ -207,6 +241,18 @@ void print_usage(const Usage& usage, const Attributes& of, const msg::StatPool::
   }
   fmt::print("  pool     {}, {} files, {} chunks\n",
              bytes_text(pool.logical_bytes, pool.stored_bytes), pool.file_count, pool.chunk_count);
+}
+
+/// Of an image, not of a directory, whose images were all looked at.
+Outcome<void> look_at_series_of(const Located& located, SeriesReport& series) {
+  if (located.attributes.type != FileType::kRegular) return {};
+  const std::size_t slash = located.path.rfind('/');
+  const bool in_root = slash == std::string::npos;
+  const auto directory =
+      located.filesystem->resolve(in_root ? std::string() : located.path.substr(0, slash));
+  if (!directory) return failed("the image's directory", directory.error());
+  return look_at_series(*located.filesystem, directory->id,
+                        located.path.substr(in_root ? 0 : slash + 1), series);
 }
 
 }  // namespace
@@ -251,13 +297,17 @@ int run_stat(const StatOptions& options) {
   if (!benefactors) return complain(describe(benefactors.error()));
   std::map<std::uint64_t, const msg::BenefactorInfo*> known;
   for (const auto& info : *benefactors) known[info.id.value] = &info;
-  const auto usage = measure_usage(*located->filesystem, located->attributes);
+  SeriesReport series;
+  const auto usage = measure_usage(*located->filesystem, located->attributes, series);
   if (!usage) return complain(usage.error().text);
+  const auto looked = look_at_series_of(*located, series);
+  if (!looked) return complain(looked.error().text);
   const auto pool = located->filesystem->stat_pool();
   if (!pool) return complain(describe(pool.error()));
   if (options.json) {
     Json json = row_to_json(row, true);
     json["usage"] = usage_to_json(*usage);
+    json["naming"] = series_to_json(series.lines());
     json["pool"] = pool_to_json(*pool);
     if (json.contains("benefactors")) {
       for (auto& place : json["benefactors"]) {
@@ -277,6 +327,7 @@ int run_stat(const StatOptions& options) {
   fmt::print("  version  {}, changed {}\n  mode     {:04o}, owner {}:{}\n", attributes.version,
              time_text(attributes.mtime_ns), attributes.mode, attributes.uid, attributes.gid);
   print_usage(*usage, attributes, *pool);
+  print_series(series.lines());
   if (attributes.type != FileType::kRegular) return kExitGood;
   if (row.copies_least > 0) {
     fmt::print(

@@ -1,5 +1,10 @@
 #include "tools/usage.h"
 
+#include <utility>
+#include <vector>
+
+#include "core/image_name.h"
+
 namespace stdchk::tools {
 namespace {
 
@@ -26,25 +31,54 @@ void Usage::add(const Attributes& attributes, const ChunkMap& map) {
   }
 }
 
-Outcome<Usage> measure_usage(client::Filesystem& filesystem, const Attributes& below) {
+Outcome<Usage> measure_usage(client::Filesystem& filesystem, const Attributes& below,
+                             SeriesReport& series) {
+  struct Found {
+    FileId directory;
+    std::string name;
+    Attributes attributes;
+  };
   Usage usage;
-  std::vector<Attributes> left = {below};
+  std::vector<Found> left = {{{}, {}, below}};
   while (!left.empty()) {
-    const Attributes one = left.back();
+    const Found one = std::move(left.back());
     left.pop_back();
-    if (one.type == FileType::kDirectory) {
-      auto entries = filesystem.read_directory(one.id);
+    if (one.attributes.type == FileType::kDirectory) {
+      auto entries = filesystem.read_directory(one.attributes.id);
       if (!entries && gone(entries.error())) continue;
       if (!entries) return failed("a directory cannot be listed", entries.error());
-      for (const auto& entry : *entries) left.push_back(entry.attributes);
-    } else if (one.type == FileType::kRegular && one.version > 0) {
-      auto map = filesystem.map(one.id);
+      for (auto& entry : *entries) {
+        left.push_back({one.attributes.id, std::move(entry.name), entry.attributes});
+      }
+    } else if (one.attributes.type == FileType::kRegular && one.attributes.version > 0) {
+      auto map = filesystem.map(one.attributes.id);
       if (!map && gone(map.error())) continue;
       if (!map) return failed("a chunk map cannot be read", map.error());
       usage.add(map->first, map->second);
+      series.add(one.directory, one.name, map->second);
     }
   }
   return usage;
+}
+
+Outcome<void> look_at_series(client::Filesystem& filesystem, FileId directory,
+                             std::string_view image, SeriesReport& series) {
+  const auto wanted = parse_image_name(image);
+  if (!wanted) return {};
+  auto entries = filesystem.read_directory(directory);
+  if (!entries) return failed("the directory cannot be listed", entries.error());
+  for (const auto& entry : *entries) {
+    const auto other = parse_image_name(entry.name);
+    if (!other || other->application != wanted->application || other->node != wanted->node) {
+      continue;
+    }
+    if (entry.attributes.type != FileType::kRegular || entry.attributes.version == 0) continue;
+    auto map = filesystem.map(entry.attributes.id);
+    if (!map && gone(map.error())) continue;
+    if (!map) return failed("a chunk map cannot be read", map.error());
+    series.add(directory, entry.name, map->second);
+  }
+  return {};
 }
 
 }  // namespace stdchk::tools

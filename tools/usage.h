@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "client/filesystem.h"
 #include "tools/problem.h"
+#include "tools/series.h"
 
 namespace stdchk::tools {
 
@@ -26,7 +28,12 @@ struct Usage {
   std::set<std::pair<std::uint64_t, std::uint64_t>> places_;  ///< benefactor, offset
 };
 
-/// Of all files below a directory, or of one file. Files that go meanwhile are left out.
-Outcome<Usage> measure_usage(client::Filesystem& filesystem, const Attributes& below);
+/// Of all files below a directory, or of one file. Files that go meanwhile are left out. Images
+/// below a directory are added to `series`.
+Outcome<Usage> measure_usage(client::Filesystem& filesystem, const Attributes& below,
+                             SeriesReport& series);
+/// Adds an image of a directory and the others of its series. Those that go meanwhile are left out.
+Outcome<void> look_at_series(client::Filesystem& filesystem, FileId directory,
+                             std::string_view image, SeriesReport& series);
 
 }  // namespace stdchk::tools

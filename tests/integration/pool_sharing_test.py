@@ -19,6 +19,11 @@ def stat(pool, name=""):
     return json.loads(pool.stdchk("stat", "--json", pool.mount / name).stdout)
 
 
+def naming(pool, name=""):
+    """What `stdchk stat` says of each series."""
+    return {line["series"]: line["naming"] for line in stat(pool, name)["naming"]}
+
+
 def stored(pool):
     return stat(pool)["pool"]["stored_bytes"]
 
@@ -78,6 +83,8 @@ def test_a_mount_has_its_own_choice_and_none_shares_nothing(pool):
     assert usage["stored_bytes"] == usage["unnamed_bytes"] == 2 * SIZE
     said = pool.stdchk("stat", pool.mount / "app.N0.T1").stdout
     assert "not named" in said
+    assert naming(pool) == naming(pool, "app.N0.T2") == {"app.N0": "off"}
+    assert "naming   off: app.N0" in said
 
 
 def test_a_folder_has_its_own_choice_which_wins(pool):
@@ -111,7 +118,10 @@ def test_stat_counts_an_image_a_folder_and_the_pool(pool):
         assert found["usage"]["stored_bytes"] == SIZE
         assert found["pool"]["logical_bytes"] == 4 * SIZE
         assert SIZE <= found["pool"]["stored_bytes"] < 1.01 * SIZE
+    assert [line["found_again"] for line in stat(pool)["naming"]] == [1, 1]
+    assert naming(pool, "one") == naming(pool, "two/app.N0.T1") == {"app.N0": "pays"}
     text = pool.stdchk("stat", pool.mount / "one").stdout
+    assert "naming   pays: app.N0; 100.0 % of the newest image is in the one before it" in text
     assert "48.0 MiB stored in 24.0 MiB (50.0 %)" in text
     assert "pool     96.0 MiB stored in 24" in text
 
@@ -147,6 +157,7 @@ def test_deleting_a_version_harms_no_other_also_after_the_manager_was_killed(poo
         for other in order[step + 1:]:
             assert (pool.mount / names[other]).read_bytes() == images[names[other]]
         assert stored(pool) <= full
+        pool.stdchk("check", pool.mount)  # a walk over all that refers to chunks
     wait_until(lambda: stored(pool) == 0, "all space given back")
     assert stat(pool)["pool"]["chunks"] == 0
 
@@ -196,6 +207,7 @@ def test_a_series_without_anything_in_common_is_not_named_to_the_end(pool):
         image = pool.mount / f"app.N0.T{step}"
         write(image, os.urandom(size))
         unnamed.append(stat(pool, image.name)["usage"]["unnamed_bytes"])
+        assert naming(pool) == {"app.N0": "on" if step == 0 else "did not pay"}
         image.unlink()
     assert unnamed[0] == 0  # there was nothing to compare it with
     assert 0 < unnamed[1] < unnamed[2]

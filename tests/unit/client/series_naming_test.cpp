@@ -17,7 +17,7 @@ std::uint64_t image(SeriesNaming& series, std::uint32_t count, std::uint32_t fou
     ++named;
     series.judge(crc, kChunk, crc / SeriesNaming::kSampledOneOf % 100 < found_of);
   }
-  series.committed(named == count);
+  series.compare_with(named == count);
   return named;
 }
 

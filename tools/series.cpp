@@ -1,0 +1,85 @@
+#include "tools/series.h"
+
+#include <fmt/core.h>
+
+#include "client/series_naming.h"
+#include "core/image_name.h"
+
+namespace stdchk::tools {
+namespace {
+
+using client::SeriesNaming;
+
+/// So many chunks without a name hold a sample with a probability of 99.5 %.
+constexpr std::uint64_t kChunksThatTell = 40;
+
+}  // namespace
+
+std::string_view series_state_name(SeriesState state) {
+  switch (state) {
+    case SeriesState::kOff:
+      return "off";
+    case SeriesState::kDidNotPay:
+      return "did not pay";
+    case SeriesState::kUnnamed:
+      return "off, or did not pay";
+    case SeriesState::kNamed:
+      return "on";
+    case SeriesState::kPays:
+      return "pays";
+  }
+  return "?";
+}
+
+void SeriesReport::add(FileId directory, std::string_view name, const ChunkMap& map) {
+  const auto parsed = parse_image_name(name);
+  if (!parsed) return;
+  Image image;
+  image.name = name;
+  for (const Chunk& chunk : map.chunks) {
+    // What is in the drain directory only may never have had a name.
+    if (chunk.copies.empty()) continue;
+    const Extent& first = chunk.copies.front();
+    image.chunks[{first.benefactor.value, first.offset}] = chunk.length;
+    if (chunk.name.is_named()) continue;
+    ++image.unnamed;
+    image.has_unnamed_sample = image.has_unnamed_sample || SeriesNaming::is_sample(chunk.crc);
+  }
+  if (image.chunks.empty()) return;
+  Series& series = series_[{directory, fmt::format("{}.N{}", parsed->application, parsed->node)}];
+  series[parsed->timestep] = std::move(image);
+  if (series.size() > 2) series.erase(series.begin());
+}
+
+SeriesReport::Line SeriesReport::line_of(const std::string& name, const Series& series) {
+  const Image& newest = series.rbegin()->second;
+  Line line{name, newest.name, SeriesState::kNamed, 0};
+  if (series.size() > 1) {
+    const Image& before = series.begin()->second;
+    std::uint64_t bytes = 0;
+    std::uint64_t found = 0;
+    for (const auto& [place, length] : newest.chunks) {
+      bytes += length;
+      if (before.chunks.contains(place)) found += length;
+    }
+    line.found_again = static_cast<double>(found) / static_cast<double>(bytes);
+  }
+  if (newest.has_unnamed_sample) {
+    line.state = SeriesState::kOff;
+  } else if (newest.unnamed >= kChunksThatTell) {
+    line.state = SeriesState::kDidNotPay;
+  } else if (newest.unnamed > 0) {
+    line.state = SeriesState::kUnnamed;
+  } else if (line.found_again * SeriesNaming::kPaysOneOf >= 1) {
+    line.state = SeriesState::kPays;
+  }
+  return line;
+}
+
+std::vector<SeriesReport::Line> SeriesReport::lines() const {
+  std::vector<Line> lines;
+  for (const auto& [key, series] : series_) lines.push_back(line_of(key.second, series));
+  return lines;
+}
+
+}  // namespace stdchk::tools
