@@ -27,7 +27,14 @@ def test_files_without_bytes_are_drained_and_found_by_the_next_pool(pool):
     (pool.mount / "folder" / "empty").touch()
     with open(pool.mount / "hole", "wb") as file:
         file.truncate(3 * MIB + 1)
+    with open(pool.mount / "sparse", "wb") as file:
+        file.write(b"begin")
+        file.seek(16 * MIB)
+        file.write(b"end")
     pool.down("--drain")
+    sparse = pool.drain / "sparse"
+    assert sparse.read_bytes() == b"begin" + bytes(16 * MIB - 5) + b"end"
+    assert sparse.stat().st_blocks * 512 < MIB  # what was a hole is one
     assert (pool.drain / "folder" / "empty").stat().st_size == 0
     assert (pool.drain / "hole").read_bytes() == bytes(3 * MIB + 1)
     pool.up(benefactors=2, memory="64M")
