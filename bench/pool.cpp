@@ -14,7 +14,9 @@ Pool read_pool(const std::string& state) {
   if (!record.is_object()) give_up("no pool is up with its state in " + state);
   Pool pool;
   pool.manager = record.at("manager_address");
-  pool.secret = must(read_secret_file(record.at("secret_file")));
+  const auto secret = read_secret_file(record.at("secret_file"));
+  if (!secret) give_up(secret.error());
+  pool.secret = *secret;
   for (const auto& member : record.at("members")) {
     if (member.at("role") == "benefactor") pool.benefactors.push_back(member.at("pid"));
   }

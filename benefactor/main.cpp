@@ -28,6 +28,8 @@
 namespace stdchk::benefactor {
 namespace {
 
+using transport::secure::Role;
+
 struct Flags {
   std::string manager;
   std::string secret_file;
@@ -156,10 +158,7 @@ int run(const Flags& flags) {
   // name yet.
   std::signal(SIGALRM, [](int) { ::_exit(EXIT_SUCCESS); });
   const auto secret = read_secret_file(flags.secret_file);
-  if (!secret) {
-    return fail_with(fmt::format("{} is no secret file (32 hexadecimal digits): {}",
-                                 flags.secret_file, describe(secret.error())));
-  }
+  if (!secret) return fail_with(secret.error());
   auto arena = take_memory(flags, clock, ending);
   if (!arena && ending) return EXIT_SUCCESS;
   if (!arena) return fail_with(arena.error().detail);
@@ -167,6 +166,7 @@ int run(const Flags& flags) {
   auto endpoints = transport::open_endpoints(flags.transport, flags.manager,
                                              {.clock = &clock,
                                               .listen_host = flags.listen,
+                                              .identity = identity_of(*secret, Role::kBenefactor),
                                               .serves = true,
                                               .pinned_bytes = (*arena)->bytes().size()});
   if (!endpoints) return fail_with(describe(endpoints.error()));

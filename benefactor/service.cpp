@@ -103,8 +103,7 @@ void Service::on_register_answer(rpc::Answer answer) {
     // A link that has gone is reported by on_closed as well; only that path starts anew.
     if (answer.error().error.code == Code::kPeerLost || !manager_) return;
     const Error why = answer.error().error;
-    // A transport may call a connection that did not come up refused, too: that may mend itself.
-    if (why.code == Code::kRefused && manager_->connected() && config_.on_refused) {
+    if (why.code == Code::kRefused && config_.on_refused) {
       config_.on_refused(answer.error().detail.empty() ? describe(why) : answer.error().detail);
     }
     return lose_manager(why);

@@ -15,6 +15,7 @@
 #include "client/filesystem.h"
 #include "client/stdchk.h"
 #include "core/limits.h"
+#include "core/pool_files.h"
 
 using stdchk::ByteSpan;
 using stdchk::Code;
@@ -64,16 +65,6 @@ std::string text_or_environment(const char* text, const char* variable) {
   if (text != nullptr) return text;
   const char* value = std::getenv(variable);
   return value == nullptr ? std::string() : std::string(value);
-}
-
-bool parse_secret(const std::string& digits, stdchk::msg::Secret& secret) {
-  if (digits.size() != 32 ||
-      digits.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) {
-    return false;
-  }
-  secret.high = std::strtoull(digits.substr(0, 16).c_str(), nullptr, 16);
-  secret.low = std::strtoull(digits.substr(16).c_str(), nullptr, 16);
-  return true;
 }
 
 /// The directory of `path`, and what is behind the last slash.
@@ -141,12 +132,12 @@ stdchk_pool* stdchk_connect(const struct stdchk_options* given) {
     return nullptr;
   }
   const std::string secret_file = text_or_environment(options.secret_file, "STDCHK_SECRET_FILE");
-  if (!parse_secret(first_line(secret_file), to.secret)) {
-    failed("stdchk_connect: the secret file '" + secret_file +
-               "' does not hold 32 hexadecimal digits; set STDCHK_SECRET_FILE to the pool's.",
-           EINVAL);
+  auto secret = stdchk::read_secret_file(secret_file);
+  if (!secret) {
+    failed("stdchk_connect: " + secret.error() + ".", EACCES);
     return nullptr;
   }
+  to.secret = *secret;
   if (options.transport != nullptr) to.transport = options.transport;
   to.window_bytes = options.window_bytes;
   to.cache_bytes = options.cache_bytes;

@@ -7,6 +7,8 @@
 namespace stdchk::client {
 namespace {
 
+using transport::secure::Role;
+
 SystemClock& system_clock() {
   static SystemClock clock;  // without state
   return clock;
@@ -20,9 +22,11 @@ Result<std::unique_ptr<Filesystem>> Filesystem::connect(const Options& options) 
       options.window_bytes != 0 ? options.window_bytes : limits::kWindowBytesDefault;
   const std::uint64_t cache = options.cache_bytes != 0 ? options.cache_bytes : window / 4;
   const std::uint64_t headers = window / 8;  // at most
-  STDCHK_ASSIGN(auto endpoints, transport::open_endpoints(
-                                    options.transport, options.manager_address,
-                                    {.clock = &clock, .pinned_bytes = window + headers + cache}));
+  STDCHK_ASSIGN(auto endpoints,
+                transport::open_endpoints(options.transport, options.manager_address,
+                                          {.clock = &clock,
+                                           .identity = identity_of(options.secret, Role::kClient),
+                                           .pinned_bytes = window + headers + cache}));
   BlockingFilesystem::Parts parts;
   parts.endpoints = std::move(endpoints.data);
   parts.control = endpoints.control;

@@ -19,6 +19,7 @@ namespace stdchk::client {
 namespace {
 
 using namespace std::chrono_literals;
+using transport::secure::Role;
 
 constexpr std::size_t kLarge = limits::kMiB;
 constexpr std::size_t kSmall = 4 * limits::kKiB;
@@ -249,7 +250,9 @@ Result<std::vector<Probed>> probe(const Options& options) {
   SystemClock clock;
   STDCHK_ASSIGN(auto endpoints,
                 transport::open_endpoints(options.transport, options.manager_address,
-                                          {.clock = &clock, .pinned_bytes = kSpace}));
+                                          {.clock = &clock,
+                                           .identity = identity_of(options.secret, Role::kClient),
+                                           .pinned_bytes = kSpace}));
   return Prober(clock, std::move(endpoints), options).run();
 }
 

@@ -2,29 +2,88 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 
 namespace stdchk {
 
-Result<msg::Secret> read_secret_file(const std::string& path) {
-  constexpr const char* kWhere = "secret file";
+namespace {
+
+constexpr std::size_t kDigits = 32;
+
+/// Until the end of the file, or `bytes_max`. False: see errno.
+bool read_text(int fd, std::size_t bytes_max, std::string& text) {
+  text.resize(bytes_max);
+  std::size_t length = 0;
+  ssize_t got = 1;
+  while (got > 0 && length < bytes_max) {
+    got = ::read(fd, text.data() + length, bytes_max - length);
+    if (got < 0 && errno == EINTR)
+      got = 1;
+    else if (got > 0)
+      length += static_cast<std::size_t>(got);
+  }
+  text.resize(length);
+  return got >= 0;
+}
+
+/// Why a file must not be trusted; empty: it may be.
+std::string distrust(const std::string& path, const struct stat& facts) {
+  if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return fmt::format(
+        "the secret file {} is open to others (mode {:04o}), and whoever reads it can read and "
+        "change the pool; chmod 600 it, or start the pool anew when somebody may have read it",
+        path, facts.st_mode & 07777U);
+  }
+  if (facts.st_uid != ::geteuid() && facts.st_uid != 0 && ::geteuid() != 0) {
+    return fmt::format(
+        "the secret file {} belongs to another user (uid {}), who could change it; use one of your "
+        "own",
+        path, facts.st_uid);
+  }
+  return {};
+}
+
+bool parse_secret(std::string_view text, msg::Secret& secret) {
+  if (text.size() == kDigits + 1 && text.back() == '\n') text.remove_suffix(1);
+  if (text.size() != kDigits) return false;
+  const char* const end = text.data() + kDigits;
+  const char* const middle = text.data() + kDigits / 2;
+  return std::from_chars(text.data(), middle, secret.high, 16).ptr == middle &&
+         std::from_chars(middle, end, secret.low, 16).ptr == end;
+}
+
+}  // namespace
+
+tl::expected<msg::Secret, std::string> read_secret_file(const std::string& path) {
+  const auto unreadable = [&] {
+    return tl::unexpected(fmt::format(
+        "the secret file \"{}\" cannot be read ({}); --secret-file and STDCHK_SECRET_FILE name "
+        "it, and `stdchk up` leaves it in the pool's state directory",
+        path, std::strerror(errno)));
+  };
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return fail_errno(kWhere);
-  char text[34];
-  ssize_t length = ::read(fd, text, sizeof(text));
-  const int error = errno;
+  if (fd < 0) return unreadable();
+  struct stat facts {};
+  std::string text;
+  const bool good = ::fstat(fd, &facts) == 0 && read_text(fd, kDigits + 2, text);
+  if (!good) {
+    auto why = unreadable();
+    ::close(fd);
+    return why;
+  }
   ::close(fd);
-  if (length < 0) return fail(Code::kSystem, kWhere, error);
-  if (length == 33 && text[32] == '\n') length = 32;
-  if (length != 32) return fail(Code::kConfig, kWhere);
+  if (std::string why = distrust(path, facts); !why.empty()) return tl::unexpected(std::move(why));
   msg::Secret secret;
-  const auto high = std::from_chars(text, text + 16, secret.high, 16);
-  const auto low = std::from_chars(text + 16, text + 32, secret.low, 16);
-  if (high.ptr != text + 16 || low.ptr != text + 32) return fail(Code::kConfig, kWhere);
-  return secret;
+  if (parse_secret(text, secret)) return secret;
+  return tl::unexpected(
+      fmt::format("the secret file {} does not hold {} hexadecimal digits; `stdchk up` makes one "
+                  "that does, and docs/operating.md has a command for it",
+                  path, kDigits));
 }
 
 Status write_file_at_once(const std::string& path, std::string_view text) {

@@ -9,9 +9,10 @@
 /// The small files that a pool's programs leave for each other.
 namespace stdchk {
 
-/// The secret in a file of 32 hexadecimal digits. kSystem with the errno when it cannot be read,
-/// kConfig when it holds something else.
-Result<msg::Secret> read_secret_file(const std::string& path);
+/// The secret in a file of 32 hexadecimal digits, which may end with a line, and which its owner
+/// alone may read: this user, or root. A pipe will do, too. The error is a sentence for a person:
+/// what is wrong, and what to do.
+tl::expected<msg::Secret, std::string> read_secret_file(const std::string& path);
 
 /// Writes `text` under `path` at once: a reader finds the whole file or none. For ready files and
 /// address files; not durable.

@@ -43,9 +43,7 @@ struct Settings {
 void describe_options(Options& options, Settings& settings) {
   options.text("--manager", settings.manager, "ADDRESS", "address of the pool's manager")
       .required();
-  options
-      .text("--secret-file", settings.secret_file, "FILE",
-            "file with the pool's secret, 32 hexadecimal digits")
+  options.text("--secret-file", settings.secret_file, "FILE", "file with the pool's secret")
       .required();
   options
       .text("--ready-file", settings.ready_file, "FILE", "file to make when the mount can be used")
@@ -78,11 +76,7 @@ void describe_options(Options& options, Settings& settings) {
 
 int run(const Settings& settings, const sigset_t& ends) {
   auto secret = read_secret_file(settings.secret_file);
-  if (!secret) {
-    log::error("The secret file {}: {} It must hold 32 hexadecimal digits; `stdchk up` makes one.",
-               settings.secret_file, describe(secret.error()));
-    return 1;
-  }
+  if (!secret) return fail_with(secret.error());
   client::Options wanted;
   wanted.manager_address = settings.manager;
   wanted.secret = *secret;

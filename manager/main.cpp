@@ -102,12 +102,10 @@ int run(Flags flags) {
   Reactor reactor(clock);
   end_on_signals(reactor);
   const auto secret = read_secret_file(flags.secret_file);
-  if (!secret) {
-    return fail_with(fmt::format("{} is no secret file (32 hexadecimal digits): {}",
-                                 flags.secret_file, describe(secret.error())));
-  }
+  if (!secret) return fail_with(secret.error());
   transport::EndpointOptions listen;
   listen.clock = &clock;
+  listen.identity = transport::secure::identity_of(*secret, transport::secure::Role::kManager);
   if (!split_listen(flags.listen, listen)) {
     return fail_with(fmt::format("--listen {} is not HOST or HOST:PORT", flags.listen));
   }

@@ -11,7 +11,7 @@ Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool,
                    pool.mount);
   }
   auto secret = read_secret_file(pool.secret_file());
-  if (!secret) return failed(pool.secret_file(), secret.error());
+  if (!secret) return problem("{}", secret.error());
   client::Options options;
   options.manager_address = pool.manager_address;
   options.secret = *secret;

@@ -161,7 +161,7 @@ std::vector<Finding> examine_pool(const PoolRecord& pool) {
     return std::vector<Finding>{{Kind::kBad, "pool " + pool.mount, why, "see `stdchk status`", {}}};
   };
   const auto secret = read_secret_file(pool.secret_file());
-  if (!secret) return bad(describe(secret.error()));
+  if (!secret) return bad(secret.error());
   client::Options options;
   options.manager_address = pool.manager_address;
   options.secret = *secret;

@@ -47,8 +47,15 @@ std::string start_script(const std::string& directory, const std::string& secret
                          const std::vector<Job>& jobs, Duration longest) {
   const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(longest).count() / 100;
   std::string script = kRemoteFunctions;
-  script += fmt::format("umask 077\nmkdir -p {0} && cd {0} || exit 1\n", shell_word(directory));
-  script += fmt::format("printf '%s\\n' {} > secret || exit 1\n", shell_word(secret));
+  // In /tmp another user may have been faster.
+  const std::filesystem::path pools = std::filesystem::path(directory).parent_path().parent_path();
+  script += fmt::format(
+      "umask 077\nmkdir -p {0} && [ -O {1} ] && chmod 700 {1} && cd {0} ||\n"
+      "  {{ echo 'failed' {1} 'must be a directory of your own; remove what is there'; exit 1; "
+      "}}\n",
+      shell_word(directory), shell_word(pools));
+  // By standard input to a shell that has printf built in: no command line shows it.
+  script += fmt::format("rm -f secret; printf '%s' {} > secret || exit 1\n", shell_word(secret));
   script += "echo boot $(boot)\n";
   for (const auto& job : jobs) {
     std::string words;

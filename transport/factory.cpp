@@ -59,6 +59,18 @@ std::vector<std::string> verbs_hosts(const EndpointOptions& options) {
   return named.empty() ? all : named;
 }
 
+Result<std::unique_ptr<Endpoint>> open_bare(std::string_view kind, const EndpointOptions& options) {
+  if (options.clock == nullptr) return fail(Code::kInvalidArgument, "transport.open");
+  if (kind == "ofi:tcp") {
+    return ofi::open_tcp(*options.clock, options.listen_host, options.listen_port);
+  }
+  if (kind == "verbs") {
+    return verbs::open_verbs(*options.clock, options.listen_host, options.listen_port);
+  }
+  if (kind == "shm") return shm::open_shm(*options.clock);
+  return fail(Code::kInvalidArgument, "transport.open");
+}
+
 /// Appends the endpoints of one kind. Automatic: without an error where there is nothing to open.
 Status open_kind(const std::string& kind, bool automatic, const EndpointOptions& options,
                  std::vector<std::unique_ptr<Endpoint>>& into) {
@@ -85,15 +97,10 @@ Status open_kind(const std::string& kind, bool automatic, const EndpointOptions&
 
 Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
                                                 const EndpointOptions& options) {
-  if (options.clock == nullptr) return fail(Code::kInvalidArgument, "transport.open");
-  if (kind == "ofi:tcp") {
-    return ofi::open_tcp(*options.clock, options.listen_host, options.listen_port);
-  }
-  if (kind == "verbs") {
-    return verbs::open_verbs(*options.clock, options.listen_host, options.listen_port);
-  }
-  if (kind == "shm") return shm::open_shm(*options.clock);
-  return fail(Code::kInvalidArgument, "transport.open");
+  STDCHK_ASSIGN(auto endpoint, open_bare(kind, options));
+  if (!options.identity) return endpoint;
+  return std::unique_ptr<Endpoint>(std::make_unique<secure::SecureEndpoint>(
+      std::move(endpoint), *options.clock, *options.identity));
 }
 
 std::vector<std::string> choices() { return {"auto", "ofi:tcp", "shm", "verbs"}; }

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/clock.h"
+#include "transport/secure/secure.h"
 #include "transport/transport.h"
 #include "transport/verbs/verbs.h"
 
@@ -18,6 +20,8 @@ struct EndpointOptions {
   /// Of open_endpoints(): one or more, with commas between them, each a rail of its own.
   std::string listen_host = "127.0.0.1";
   std::uint16_t listen_port = 0;  ///< 0: any free one
+  /// None: anyone may connect, and be connected to. Only for measuring a transport by itself.
+  std::optional<secure::Identity> identity;
   // Of open_endpoints() only:
   bool serves = false;             ///< others connect to this process
   std::uint64_t pinned_bytes = 0;  ///< that will be registered, where that pins them

@@ -115,7 +115,10 @@ void Peer::close(Error why) {
   auto calls = std::exchange(calls_, {});
   for (auto& [call_id, call] : calls) reactor_.cancel(call.timer);
   for (auto& [call_id, call] : calls) {
-    call.done(tl::unexpected<Failure>(Failure{{why.code, why.os_errno, call.name}, {}, {}}));
+    // A refusal has a remedy, which is not the call's.
+    std::string detail = why.code == Code::kRefused ? describe(why) : std::string();
+    call.done(tl::unexpected<Failure>(
+        Failure{{why.code, why.os_errno, call.name}, std::move(detail), {}}));
   }
   if (!channel->open()) return;
   handler_.on_closed(*this, why);

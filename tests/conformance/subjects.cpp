@@ -45,6 +45,28 @@ Subject fabric(const char* kind, bool needs_device = false) {
           .needs_device = needs_device};
 }
 
+constexpr transport::secure::Identity kMember{{}, transport::secure::Role::kBenefactor};
+
+/// The same rules hold behind the handshake.
+Subject secure(const char* kind, bool needs_device = false) {
+  return {.name = fmt::format("secure-{}", kind),
+          .open =
+              [kind](Clock& clock) {
+                return transport::open_endpoint(kind, {.clock = &clock, .identity = kMember});
+              },
+          .processes = true,
+          .needs_device = needs_device};
+}
+
+Subject secure_mem() {
+  return {.name = "secure-mem",
+          .open = [](Clock& clock) -> Result<std::unique_ptr<transport::Endpoint>> {
+            STDCHK_ASSIGN(auto inner, open_mem(clock));
+            return std::make_unique<transport::secure::SecureEndpoint>(std::move(inner), clock,
+                                                                       kMember);
+          }};
+}
+
 /// Every region longer than 2 MiB is registered in parts.
 Subject verbs_in_parts() {
   return {.name = "verbs-parts",
@@ -80,6 +102,10 @@ const std::vector<Subject>& subjects() {
       fabric("ofi:tcp"),
       fabric("shm"),
       fabric("verbs", true),
+      secure_mem(),
+      secure("ofi:tcp"),
+      secure("shm"),
+      secure("verbs", true),
       verbs_in_parts(),
       // A new transport is one more entry here.
       cheat("cheat", false, {kProgress, kOneSided}),

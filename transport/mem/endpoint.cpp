@@ -7,6 +7,7 @@
 
 #include "core/limits.h"
 #include "transport/mem/mem.h"
+#include "transport/message_limit.h"
 
 namespace stdchk::transport::mem {
 
@@ -21,7 +22,7 @@ constexpr Capabilities kCapabilities{
     .one_sided = true,
     .target_must_progress = false,
     .same_host_only = false,  // it stands for a fabric: what it connects is on hosts as a test says
-    .message_bytes_max = limits::kMessageBytesMax,
+    .message_bytes_max = kMessageBytesMax,
     .rma_bytes_max = 64 * limits::kMiB,
 };
 

@@ -1,5 +1,6 @@
 #include "transport/ofi/tcp_endpoint.h"
 
+#include <poll.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 #include <sys/epoll.h>
@@ -13,6 +14,7 @@
 
 #include "core/limits.h"
 #include "core/log.h"
+#include "transport/message_limit.h"
 #include "transport/ofi/tcp.h"
 #include "transport/socket_address.h"
 
@@ -27,6 +29,9 @@ constexpr std::size_t kSharedQueueEntries = 4096;
 constexpr std::size_t kOwnQueueEntries = 256;
 constexpr int kReadsPerPoll = 8;
 constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
+constexpr unsigned kIdleWakesMax = 16;  ///< by an event queue that has nothing
+constexpr Duration kByTimeFor = std::chrono::seconds(1);
+constexpr Duration kByTimeInterval = std::chrono::milliseconds(10);
 
 tl::unexpected<Error> fail_fabric(const char* where, int result) {
   return fail(Code::kSystem, where, -result);
@@ -83,7 +88,7 @@ Status TcpEndpoint::open(const std::string& host, std::uint16_t port) {
       .one_sided = true,
       .target_must_progress = true,
       .same_host_only = false,
-      .message_bytes_max = limits::kMessageBytesMax,
+      .message_bytes_max = kMessageBytesMax,
       .rma_bytes_max = std::min<std::size_t>(info_->ep_attr->max_msg_size, limits::kGiB)};
   return open_queues();
 }
@@ -98,13 +103,13 @@ Status TcpEndpoint::open_queues() {
   if (result != 0) return fail_fabric("tcp.open fi_domain", result);
   epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   if (epoll_fd_ < 0) return fail_errno("tcp.open epoll");
-  STDCHK_TRY(wake_by(eq_->fid));
+  STDCHK_ASSIGN(events_fd_, wake_by(eq_->fid));
   STDCHK_ASSIGN(cq_, open_completion_queue(kSharedQueueEntries));
   return {};
 }
 
-/// Has the reactor woken by the queue.
-Status TcpEndpoint::wake_by(fid& queue) {
+/// Has the reactor woken by the queue; its descriptor.
+Result<int> TcpEndpoint::wake_by(fid& queue) {
   int wait_fd = -1;
   const int result = fi_control(&queue, FI_GETWAIT, &wait_fd);
   if (result != 0) return fail_fabric("tcp.open FI_GETWAIT", result);
@@ -112,7 +117,7 @@ Status TcpEndpoint::wake_by(fid& queue) {
   if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wait_fd, &event) != 0) {
     return fail_errno("tcp.open epoll");
   }
-  return {};
+  return wait_fd;
 }
 
 /// One that wakes the reactor. Closing it takes its descriptor out of the reactor's.
@@ -121,7 +126,7 @@ Result<fid_cq*> TcpEndpoint::open_completion_queue(std::size_t entries) {
   fid_cq* queue = nullptr;
   const int result = fi_cq_open(domain_, &attr, &queue, nullptr);
   if (result != 0) return fail_fabric("tcp.open fi_cq_open", result);
-  if (const Status woken = wake_by(queue->fid); !woken.has_value()) {
+  if (const auto woken = wake_by(queue->fid); !woken.has_value()) {
     fi_close(&queue->fid);
     return fail(woken.error());
   }
@@ -190,8 +195,8 @@ Status TcpEndpoint::start_endpoint(Connection& connection, fi_info& info) {
     work->connection = &connection;
     work->kind = Work::Kind::kReceive;
     // Not make_unique: pages that no message touches cost no memory.
-    work->buffer.reset(new std::byte[limits::kMessageBytesMax]);
-    work->buffer_bytes = limits::kMessageBytesMax;
+    work->buffer.reset(new std::byte[kMessageBytesMax]);
+    work->buffer_bytes = kMessageBytesMax;
     STDCHK_TRY(connection.post_receive(*work));
     connection.receives.push_back(std::move(work));
   }
@@ -308,6 +313,7 @@ bool TcpEndpoint::read_events() {
     }
     if (got < 0) return any;
     any = true;
+    idle_wakes_ = 0;
     if (event == FI_CONNREQ) {
       on_request(entry.info);
       continue;
@@ -463,14 +469,40 @@ bool TcpEndpoint::poll() {
   return any;
 }
 
+/// A stranger's connection that ends before it has become one of the fabric's leaves the event
+/// queue's descriptor readable for ever, and nothing in the queue (libfabric 1.17). A reactor that
+/// sleeps on it would spin: then events are looked for by time, until it is tried again.
+void TcpEndpoint::watch_events() {
+  const Time now = clock_.now();
+  pollfd readable{events_fd_, POLLIN, 0};
+  const bool before = by_time_;
+  if (by_time_ && now >= woken_from_) {
+    by_time_ = false;
+    idle_wakes_ = 0;
+  } else if (!by_time_ && ::poll(&readable, 1, 0) == 1 && ++idle_wakes_ >= kIdleWakesMax) {
+    by_time_ = true;
+    woken_from_ = now + kByTimeFor;
+  }
+  if (by_time_ == before) return;
+  epoll_event event{.events = by_time_ ? 0U : std::uint32_t{EPOLLIN}, .data = {.ptr = &eq_->fid}};
+  ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, events_fd_, &event);
+}
+
 bool TcpEndpoint::may_sleep() {
   if (!to_close_.empty()) return false;  // a fence has closed a link, and its handler waits
   waited_for_ = {&eq_->fid, &cq_->fid};
   for (Connection* const each : with_own_queue_) waited_for_.push_back(&each->transmit->fid);
-  return fi_trywait(fabric_, waited_for_.data(), static_cast<int>(waited_for_.size())) == 0;
+  if (fi_trywait(fabric_, waited_for_.data(), static_cast<int>(waited_for_.size())) != 0) {
+    return false;
+  }
+  watch_events();
+  return true;
 }
 
-Duration TcpEndpoint::sleep_max() const { return busy_ > 0 ? kCheckInterval : Duration::max(); }
+Duration TcpEndpoint::sleep_max() const {
+  if (by_time_) return kByTimeInterval;
+  return busy_ > 0 ? kCheckInterval : Duration::max();
+}
 
 Result<std::unique_ptr<Endpoint>> open_tcp(Clock& clock, const std::string& host,
                                            std::uint16_t port) {

@@ -51,7 +51,8 @@ class TcpEndpoint final : public Endpoint {
 
  private:
   Status open_queues();
-  Status wake_by(fid& queue);
+  Result<int> wake_by(fid& queue);
+  void watch_events();
   Result<fid_cq*> open_completion_queue(std::size_t entries);
   Status start_endpoint(Connection& connection, fi_info& info);
   Connection& add_connection();
@@ -78,6 +79,10 @@ class TcpEndpoint final : public Endpoint {
   fid_cq* cq_ = nullptr;
   fid_pep* listener_ = nullptr;
   int epoll_fd_ = -1;
+  int events_fd_ = -1;  ///< of the event queue
+  unsigned idle_wakes_ = 0;
+  bool by_time_ = false;  ///< events do not wake the reactor, and are looked for by time
+  Time woken_from_{};     ///< when they may wake it again
   AcceptHandler* accept_handler_ = nullptr;
   Capabilities capabilities_;
   std::string address_;

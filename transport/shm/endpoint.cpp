@@ -14,6 +14,7 @@
 #include <random>
 
 #include "core/limits.h"
+#include "transport/message_limit.h"
 
 namespace stdchk::transport::shm {
 namespace {
@@ -62,7 +63,7 @@ Status ShmEndpoint::open() {
   capabilities_.one_sided = true;
   capabilities_.target_must_progress = false;
   capabilities_.same_host_only = true;
-  capabilities_.message_bytes_max = limits::kMessageBytesMax;
+  capabilities_.message_bytes_max = kMessageBytesMax;
   capabilities_.rma_bytes_max = std::size_t{1} << 30;
   return {};
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/limits.h"
+#include "transport/message_limit.h"
 #include "transport/shm/endpoint.h"
 
 namespace stdchk::transport::shm {
@@ -22,7 +23,7 @@ struct FrameHeader {
 
 constexpr std::size_t kCopiedMax = 1024;   // made and not yet reported
 constexpr std::size_t kRegionsMax = 4096;  // of one peer
-constexpr std::size_t kOutgoingMax = 4 * limits::kMessageBytesMax;
+constexpr std::size_t kOutgoingMax = 4 * kMessageBytesMax;
 
 }  // namespace
 
@@ -120,7 +121,7 @@ bool ShmLink::receive() {
                   incoming_.begin() + static_cast<std::ptrdiff_t>(incoming_start_));
   incoming_start_ = 0;
   constexpr std::size_t kStep = 64 * limits::kKiB;
-  while (incoming_.size() <= 2 * limits::kMessageBytesMax) {
+  while (incoming_.size() <= 2 * kMessageBytesMax) {
     const std::size_t had = incoming_.size();
     incoming_.resize(had + kStep);
     const ssize_t got = ::recv(socket_, incoming_.data() + had, kStep, MSG_DONTWAIT);
@@ -138,7 +139,7 @@ bool ShmLink::handle_frames() {
     const std::size_t available = incoming_.size() - incoming_start_;
     if (available < sizeof(header)) break;
     std::memcpy(&header, incoming_.data() + incoming_start_, sizeof(header));
-    if (header.length > limits::kMessageBytesMax) {
+    if (header.length > kMessageBytesMax) {
       endpoint_.on_lost(*this, Code::kMalformed, "shm.receive");
       continue;
     }

@@ -11,6 +11,7 @@
 
 #include "core/limits.h"
 #include "core/log.h"
+#include "transport/message_limit.h"
 #include "transport/socket_address.h"
 #include "transport/verbs/addresses.h"
 #include "transport/verbs/verbs.h"
@@ -64,7 +65,7 @@ Status VerbsEndpoint::open(const std::string& host, std::uint16_t port) {
                    .one_sided = true,
                    .target_must_progress = false,
                    .same_host_only = false,
-                   .message_bytes_max = limits::kMessageBytesMax,
+                   .message_bytes_max = kMessageBytesMax,
                    .rma_bytes_max = std::min<std::uint64_t>(
                        {kPartsMax * device_->part_bytes(), limits::kGiB,
                         // a transfer may cross ends of parts on both sides

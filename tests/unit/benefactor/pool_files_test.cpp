@@ -1,5 +1,9 @@
 #include "core/pool_files.h"
 
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "tests/support/catch.h"
@@ -7,24 +11,56 @@
 
 namespace stdchk::benefactor {
 
+constexpr const char* kDigits = "0123456789abcdefFEDCBA9876543210";
+
 TEST_CASE("a secret file is read with and without a line end, and nothing else is") {
   const TemporaryFolder folder;
   const std::string path = folder / "secret";
   const auto read = [&](const std::string& text) {
     write_file(path, text);
+    REQUIRE(::chmod(path.c_str(), 0600) == 0);
     return read_secret_file(path);
   };
+  const std::string good = kDigits;
   const msg::Secret expected{0x0123456789abcdef, 0xfedcba9876543210};
-  CHECK(read("0123456789abcdeffedcba9876543210\n").value() == expected);
-  CHECK(read("0123456789abcdeffedcba9876543210").value() == expected);
-  for (const char* bad :
-       {"", "\n", "0123456789abcdeffedcba987654321", "0123", "0123456789abcdeffedcba98765432100",
-        "0123456789abcdefxedcba9876543210", "-123456789abcdeffedcba9876543210\n"}) {
+  CHECK(read(good + "\n").value() == expected);
+  CHECK(read(good).value() == expected);
+  for (const std::string& bad :
+       {std::string(), std::string("\n"), good.substr(1), good + "0", good + "\n\n",
+        "x" + good.substr(1), "-" + good.substr(1), "+1" + good.substr(2), good + good}) {
     CAPTURE(bad);
-    REQUIRE_FALSE(read(bad));
-    CHECK(read(bad).error().code == Code::kConfig);
+    const auto secret = read(bad);
+    REQUIRE_FALSE(secret);
+    CHECK(secret.error().find(path + " does not hold 32 hexadecimal digits") != std::string::npos);
   }
-  CHECK_FALSE(read_secret_file(folder / "missing"));
+}
+
+TEST_CASE("a secret file that is not there, or open to others, is refused with the remedy") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "secret";
+  const auto missing = read_secret_file(path);
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().find("No such file") != std::string::npos);
+  CHECK(missing.error().find("--secret-file") != std::string::npos);
+  write_file(path, kDigits);
+  for (const mode_t mode : {0640, 0604, 0620, 0601, 0666}) {
+    CAPTURE(mode);
+    REQUIRE(::chmod(path.c_str(), mode) == 0);
+    const auto secret = read_secret_file(path);
+    REQUIRE_FALSE(secret);
+    CHECK(secret.error().find("chmod 600") != std::string::npos);
+  }
+  REQUIRE(::chmod(path.c_str(), 0400) == 0);
+  CHECK(read_secret_file(path));
+}
+
+TEST_CASE("a secret can be handed over by a descriptor") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  REQUIRE(::write(ends[1], kDigits, 32) == 32);
+  REQUIRE(::close(ends[1]) == 0);
+  CHECK(read_secret_file(fmt::format("/dev/fd/{}", ends[0])));
+  REQUIRE(::close(ends[0]) == 0);
 }
 
 TEST_CASE("a ready file appears whole and leaves nothing beside it") {

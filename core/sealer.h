@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/result.h"
+#include "core/secret.h"
+#include "core/types.h"
+
+struct evp_cipher_ctx_st;
+
+namespace stdchk {
+
+/// A Sealer encrypts and authenticates bytes under one key: AES-256-GCM (NIST SP 800-38D).
+///
+/// Owns: the key's schedule. Threads: one at a time.
+/// Errors: kCorrupt from open(): the bytes are not what was sealed under this key and number; what
+///   was written to `plain` then means nothing.
+/// Limits: a number must not be used for two different texts under one key.
+class Sealer {
+ public:
+  static constexpr std::size_t kTagBytes = 16;
+  using Tag = std::array<std::byte, kTagBytes>;
+
+  Sealer();
+  ~Sealer();
+  Sealer(const Sealer&) = delete;
+  Sealer& operator=(const Sealer&) = delete;
+
+  void set_key(const Secret& key);
+  /// `sealed` is as long as `plain`, and may be the same memory.
+  Tag seal(std::uint64_t number, ByteSpan plain, MutableByteSpan sealed);
+  Status open(std::uint64_t number, ByteSpan sealed, const Tag& tag, MutableByteSpan plain);
+
+ private:
+  void begin(std::uint64_t number, bool encrypts);
+  struct Free {
+    void operator()(evp_cipher_ctx_st* context) const;
+  };
+  std::unique_ptr<evp_cipher_ctx_st, Free> context_;
+};
+
+}  // namespace stdchk

@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <utility>
+
+#include "core/limits.h"
+#include "core/log.h"
+#include "transport/secure/secure.h"
+
+namespace stdchk::transport::secure {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr Duration kCheckInterval = 50ms;
+constexpr Duration kWarningInterval = 10s;  ///< a stranger must not fill the log
+
+}  // namespace
+
+/// The secret's 16 bytes, as the file has them, and zeros behind: a key that HMAC would make of
+/// them itself.
+Identity identity_of(const msg::Secret& secret, Role role) {
+  Identity one;
+  one.role = role;
+  for (std::size_t i = 0; i < 8; ++i) {
+    one.secret.bytes[i] = static_cast<std::byte>(secret.high >> (56 - 8 * i));
+    one.secret.bytes[8 + i] = static_cast<std::byte>(secret.low >> (56 - 8 * i));
+  }
+  return one;
+}
+
+SecureEndpoint::SecureEndpoint(std::unique_ptr<Endpoint> inner, const Clock& clock,
+                               const Identity& identity)
+    : inner_(std::move(inner)),
+      clock_(clock),
+      identity_(identity),
+      capabilities_(inner_->capabilities()) {
+  capabilities_.message_bytes_max -= Sealer::kTagBytes;
+}
+
+SecureEndpoint::~SecureEndpoint() {
+  arriving_.clear();
+  STDCHK_ASSERT(connecting_.empty() && ending_.empty());
+}
+
+Handshake SecureEndpoint::begin(Handshake::End end) const {
+  Handshake::Nonce nonce;
+  fill_random(nonce);
+  return {end, identity_.secret, identity_.role, nonce};
+}
+
+Status SecureEndpoint::listen(AcceptHandler& handler) {
+  accept_handler_ = &handler;
+  return inner_->listen(*this);
+}
+
+Result<std::unique_ptr<Link>> SecureEndpoint::connect(std::string_view address,
+                                                      LinkHandler& handler, Duration deadline) {
+  auto link =
+      std::make_unique<SecureLink>(*this, Handshake::End::kConnecting, clock_.now() + deadline);
+  STDCHK_ASSIGN(link->inner_, inner_->connect(address, *link, deadline));
+  link->set_handler(handler);
+  connecting_.push_back(link.get());
+  return std::unique_ptr<Link>(std::move(link));
+}
+
+void SecureEndpoint::on_accept(std::unique_ptr<Link> inner) {
+  auto link = std::make_unique<SecureLink>(*this, Handshake::End::kAccepting,
+                                           clock_.now() + limits::kConnectDeadline);
+  link->inner_ = std::move(inner);
+  link->inner_->set_handler(*link);
+  if (arriving_.size() >= kArrivingMax) arriving_.pop_front();
+  arriving_.push_back(std::move(link));
+}
+
+/// Of a link that was proven.
+void SecureEndpoint::hand_over(SecureLink& link) {
+  if (!link.accepted()) {
+    std::erase(connecting_, &link);
+    link.handler_->on_connected(link);
+    return;
+  }
+  const auto found =
+      std::ranges::find_if(arriving_, [&](const auto& one) { return one.get() == &link; });
+  std::unique_ptr<SecureLink> taken = std::move(*found);
+  arriving_.erase(found);
+  accept_handler_->on_accept(std::move(taken));
+}
+
+/// Forgets a link that was accepted and not proven.
+void SecureEndpoint::refuse(SecureLink& link, const Error& why) {
+  if (why.code != Code::kPeerLost && clock_.now() >= next_warning_) {
+    log::warning("a connection to {} was refused: {}", address(), describe(why));
+    next_warning_ = clock_.now() + kWarningInterval;
+  }
+  std::erase_if(arriving_, [&](const auto& one) { return one.get() == &link; });
+}
+
+bool SecureEndpoint::end_late() {
+  const Time now = clock_.now();
+  if ((arriving_.empty() && connecting_.empty()) || now < next_check_) return false;
+  next_check_ = now + kCheckInterval;
+  const Error late{Code::kDeadline, 0, "handshake"};
+  bool any = false;
+  for (; !arriving_.empty() && arriving_.front()->late_at_ <= now; any = true) {
+    refuse(*arriving_.front(), late);
+  }
+  for (SecureLink* const link : std::vector<SecureLink*>(connecting_)) {
+    if (link->late_at_ <= now) link->end_soon(late);
+  }
+  return any;
+}
+
+bool SecureEndpoint::poll() {
+  bool any = inner_->poll();
+  any |= end_late();
+  while (!ending_.empty()) {
+    SecureLink* const link = ending_.back();
+    ending_.pop_back();
+    link->end_now();
+    any = true;
+  }
+  return any;
+}
+
+Duration SecureEndpoint::sleep_max() const {
+  const bool greets = !arriving_.empty() || !connecting_.empty();
+  return greets ? std::min<Duration>(kCheckInterval, inner_->sleep_max()) : inner_->sleep_max();
+}
+
+}  // namespace stdchk::transport::secure

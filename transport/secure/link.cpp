@@ -1,0 +1,131 @@
+#include <algorithm>
+#include <utility>
+
+#include "transport/secure/secure.h"
+
+namespace stdchk::transport::secure {
+
+SecureLink::SecureLink(SecureEndpoint& endpoint, Handshake::End end, Time late_at)
+    : endpoint_(endpoint), end_(end), late_at_(late_at), handshake_(endpoint.begin(end)) {}
+
+SecureLink::~SecureLink() {
+  state_ = State::kClosed;
+  told_ = true;
+  std::erase(endpoint_.connecting_, this);
+  std::erase(endpoint_.ending_, this);
+  inner_.reset();
+}
+
+Status SecureLink::send(ByteSpan message) {
+  constexpr const char* kWhere = "secure.send";
+  if (message.size() > endpoint_.capabilities_.message_bytes_max) {
+    return fail(Code::kTooLarge, kWhere);
+  }
+  if (!connected()) return fail(Code::kPeerLost, kWhere);
+  auto& sealed = endpoint_.sealed_;
+  sealed.resize(message.size() + Sealer::kTagBytes);
+  const auto tag = out_.seal(sent_, message, MutableByteSpan(sealed).first(message.size()));
+  std::ranges::copy(tag, sealed.begin() + static_cast<std::ptrdiff_t>(message.size()));
+  // A message that was not taken has been seen by nobody: its number may be used again.
+  STDCHK_TRY(inner_->send(sealed));
+  ++sent_;
+  return {};
+}
+
+Status SecureLink::write(std::span<const LocalPiece> pieces, const RemoteKey& to,
+                         std::uint64_t offset, Operation& operation) {
+  if (state_ != State::kOpen) return fail(Code::kPeerLost, "secure.write");
+  return inner_->write(pieces, to, offset, operation);
+}
+
+Status SecureLink::read(std::span<const LocalPiece> pieces, const RemoteKey& from,
+                        std::uint64_t offset, Operation& operation) {
+  if (state_ != State::kOpen) return fail(Code::kPeerLost, "secure.read");
+  return inner_->read(pieces, from, offset, operation);
+}
+
+// ---- what the inner link tells
+
+void SecureLink::on_connected(Link&) {
+  if (const Status sent = inner_->send(handshake_.hello()); !sent) end_soon(sent.error());
+}
+
+void SecureLink::on_message(Link&, ByteSpan message) {
+  if (state_ == State::kGreeting) return greet(message);
+  if (state_ != State::kOpen) return;
+  if (message.size() < Sealer::kTagBytes) return end_soon({Code::kCorrupt, 0, "secure.message"});
+  const ByteSpan sealed = message.first(message.size() - Sealer::kTagBytes);
+  Sealer::Tag tag;
+  std::ranges::copy(message.last(Sealer::kTagBytes), tag.begin());
+  auto& opened = endpoint_.opened_;
+  opened.resize(sealed.size());
+  if (const Status good = in_.open(received_, sealed, tag, opened); !good) {
+    return end_soon({Code::kCorrupt, 0, "secure.message"});
+  }
+  ++received_;
+  handler_->on_message(*this, opened);
+}
+
+void SecureLink::on_closed(Link&, Error why) {
+  if (told_) return;
+  if (accepted() && state_ == State::kGreeting) return endpoint_.refuse(*this, why);
+  if (why_) why = *why_;  // this end has ended it, and knows better
+  state_ = State::kClosed;
+  told_ = true;
+  std::erase(endpoint_.connecting_, this);
+  std::erase(endpoint_.ending_, this);
+  handler_->on_closed(*this, why);
+}
+
+// ---- handshake
+
+void SecureLink::greet(ByteSpan message) {
+  if (why_) return endpoint_.refuse(*this, *why_);  // it was told so, and goes on all the same
+  const Handshake::Step step = handshake_.take(message);
+  Status status = step.status;
+  if (!step.reply.empty()) {
+    const Status sent = inner_->send(step.reply);
+    if (!sent) status = sent;
+  }
+  if (!status.has_value()) {
+    // One that was sent a refusal ends the link when it has read it, or its time runs out.
+    if (!accepted()) return end_soon(status.error());
+    if (step.reply.empty()) return endpoint_.refuse(*this, status.error());
+    why_ = status.error();
+    return;
+  }
+  if (!step.done) return;
+  const LinkKeys keys = handshake_.keys();
+  out_.set_key(keys.outgoing);
+  in_.set_key(keys.incoming);
+  state_ = State::kOpen;
+  endpoint_.hand_over(*this);
+}
+
+/// From a later poll(): this may be a callback of the inner link, whose operations are to be
+/// finished first.
+void SecureLink::end_soon(const Error& why) {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  why_ = why;
+  std::erase(endpoint_.connecting_, this);
+  endpoint_.ending_.push_back(this);
+}
+
+void SecureLink::end_now() {
+  if (accepted()) {
+    // The owner may have to wait until the peer cannot write any more: the inner link stays.
+    const bool tells = endpoint_.capabilities_.fence == FenceKind::kImmediate;
+    inner_->fence();
+    if (tells) return;  // on_closed follows when its operations are finished
+  } else {
+    const std::weak_ptr<int> life = life_;
+    std::exchange(inner_, nullptr).reset();  // what completes may destroy this
+    if (life.expired()) return;
+  }
+  if (told_) return;
+  told_ = true;
+  handler_->on_closed(*this, *why_);
+}
+
+}  // namespace stdchk::transport::secure

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/messages/messages.h"
+#include "core/sealer.h"
+#include "transport/secure/handshake.h"
+#include "transport/transport.h"
+
+/// Links between members of one pool only, over any transport.
+namespace stdchk::transport::secure {
+
+/// Who this process is, and what it proves that by.
+struct Identity {
+  Secret secret;
+  Role role = Role::kClient;
+};
+
+Identity identity_of(const msg::Secret& secret, Role role);
+
+class SecureLink;
+
+/// A SecureEndpoint lets only those through that know the pool's secret: a link is handed over, or
+/// said to be connected, after the handshake. Messages are encrypted and authenticated with the
+/// link's own keys, so the keys of memory are told to members only. One-sided transfers go to the
+/// inner link as they are: they cost nothing more, and are not encrypted.
+///
+/// Owns: the inner endpoint. Threads: its reactor's.
+/// Errors: kRefused (another secret, or another version) and kMalformed are what on_closed says of
+///   a handshake that failed; kCorrupt: a message was changed, left out or repeated on its way.
+/// Limits: kArrivingMax links that were not proven yet; the oldest of them gives way. Each has
+///   limits::kConnectDeadline.
+class SecureEndpoint final : public Endpoint, private AcceptHandler {
+ public:
+  static constexpr std::size_t kArrivingMax = 1024;
+
+  SecureEndpoint(std::unique_ptr<Endpoint> inner, const Clock& clock, const Identity& identity);
+  ~SecureEndpoint() override;
+  SecureEndpoint(const SecureEndpoint&) = delete;
+  SecureEndpoint& operator=(const SecureEndpoint&) = delete;
+
+  std::size_t arriving() const { return arriving_.size(); }
+
+  // Endpoint
+  const Capabilities& capabilities() const override { return capabilities_; }
+  std::string address() const override { return inner_->address(); }
+  Status listen(AcceptHandler& handler) override;
+  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
+                                        Duration deadline) override;
+  Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override {
+    return inner_->register_memory(memory);
+  }
+  bool poll() override;
+  int fd() const override { return inner_->fd(); }
+  bool may_sleep() override { return ending_.empty() && inner_->may_sleep(); }
+  Duration sleep_max() const override;
+
+ private:
+  friend class SecureLink;
+  void on_accept(std::unique_ptr<Link> link) override;
+  void hand_over(SecureLink& link);
+  void refuse(SecureLink& link, const Error& why);
+  Handshake begin(Handshake::End end) const;
+  bool end_late();
+
+  std::unique_ptr<Endpoint> inner_;
+  const Clock& clock_;
+  const Identity identity_;
+  Capabilities capabilities_;
+  AcceptHandler* accept_handler_ = nullptr;
+  std::list<std::unique_ptr<SecureLink>> arriving_;  ///< accepted, not proven; the oldest first
+  std::vector<SecureLink*> connecting_;
+  std::vector<SecureLink*> ending_;  ///< to be told in the next poll()
+  Time next_check_{};
+  Time next_warning_{};
+  std::vector<std::byte> opened_;  ///< the message that a handler looks at
+  std::vector<std::byte> sealed_;
+};
+
+/// A SecureLink is a link and its keys.
+///
+/// | state    | leaves when                                                          |
+/// |----------|----------------------------------------------------------------------|
+/// | greeting | proven -> open; refused, late, or the inner link is lost -> closed   |
+/// | open     | a message does not open -> closed; the inner link is lost -> closed  |
+class SecureLink final : public Link, private LinkHandler {
+ public:
+  SecureLink(SecureEndpoint& endpoint, Handshake::End end, Time late_at);
+  ~SecureLink() override;
+  SecureLink(const SecureLink&) = delete;
+  SecureLink& operator=(const SecureLink&) = delete;
+
+  void set_handler(LinkHandler& handler) override { handler_ = &handler; }
+  bool connected() const override { return state_ == State::kOpen && inner_->connected(); }
+  Status send(ByteSpan message) override;
+  Status write(std::span<const LocalPiece> pieces, const RemoteKey& to, std::uint64_t offset,
+               Operation& operation) override;
+  Status read(std::span<const LocalPiece> pieces, const RemoteKey& from, std::uint64_t offset,
+              Operation& operation) override;
+  bool fence() override { return inner_ == nullptr || inner_->fence(); }
+
+ private:
+  friend class SecureEndpoint;
+  enum class State : std::uint8_t { kGreeting, kOpen, kClosed };
+
+  bool accepted() const { return end_ == Handshake::End::kAccepting; }
+  void open_keys();
+  void greet(ByteSpan message);
+  void end_soon(const Error& why);
+  void end_now();
+
+  // LinkHandler, of the inner link
+  void on_connected(Link& link) override;
+  void on_message(Link& link, ByteSpan message) override;
+  void on_closed(Link& link, Error why) override;
+
+  SecureEndpoint& endpoint_;
+  const Handshake::End end_;
+  const Time late_at_;
+  std::unique_ptr<Link> inner_;
+  LinkHandler* handler_ = nullptr;
+  State state_ = State::kGreeting;
+  bool told_ = false;         ///< on_closed was called
+  std::optional<Error> why_;  ///< this end has ended it, or refuses it
+  Handshake handshake_;
+  Sealer out_;
+  Sealer in_;
+  std::uint64_t sent_ = 0;
+  std::uint64_t received_ = 0;
+  std::shared_ptr<int> life_ = std::make_shared<int>();
+};
+
+}  // namespace stdchk::transport::secure
