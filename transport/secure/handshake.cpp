@@ -25,14 +25,14 @@ struct Head {
 
 /// magic (11), kind (1), version (2, low byte first), role (1), zero (1).
 std::vector<std::byte> make(Kind kind, Role role, ByteSpan first, ByteSpan second = {}) {
-  std::vector<std::byte> message(kHeadBytes);
+  std::vector<std::byte> message(kHeadBytes + first.size() + second.size());
   std::ranges::copy(std::as_bytes(std::span(kMagic)), message.begin());
   message[11] = static_cast<std::byte>(kind);
   message[12] = static_cast<std::byte>(kProtocolVersion & 0xFF);
   message[13] = static_cast<std::byte>(kProtocolVersion >> 8);
   message[14] = static_cast<std::byte>(role);
-  message.insert(message.end(), first.begin(), first.end());
-  message.insert(message.end(), second.begin(), second.end());
+  const auto behind = std::ranges::copy(first, message.begin() + kHeadBytes).out;
+  std::ranges::copy(second, behind);
   return message;
 }
 
