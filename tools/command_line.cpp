@@ -95,7 +95,11 @@ void describe(Options& options, DownOptions& down) {
   options.argument("PATH", down.path, "the mount, or anything below it");
 }
 
-void describe(Options& options, StatusOptions& status) { add_whole_pool(options, status); }
+void describe(Options& options, StatusOptions& status) {
+  options.flag("--prometheus", status.prometheus, "as text that Prometheus reads")
+      .command_line_only();
+  add_whole_pool(options, status);
+}
 
 void describe(Options& options, ListOptions& list) {
   options.flag("-l,--long", list.details, "versions, sizes, chunks, benefactors, drain")
@@ -162,6 +166,18 @@ void describe(Options& options, VerifyOptions& verify) {
   options.argument("DIR", verify.path, "a drain directory, or a folder in it").required();
 }
 
+void describe(Options& options, StageInOptions& stage) {
+  add_json(options, stage.json);
+  add_pool(options, stage.pool);
+  options.text("--to", stage.to, "DIR", "a folder of the pool; without it its root")
+      .command_line_only();
+  options.text("--set", stage.set, "A.*.Tj", "which; without it what the link latest names, or all")
+      .command_line_only();
+  options.flag("--all", stage.all, "all files, whatever latest says").command_line_only();
+  options.count("--readers", stage.readers, 1, 1024, "files loaded at once").command_line_only();
+  options.argument("DIR", stage.path, "a drain directory, or a folder in it").required();
+}
+
 void describe(Options& options, RestartTestOptions& restart) {
   add_json(options, restart.json);
   add_pool(options, restart.pool);
@@ -169,6 +185,25 @@ void describe(Options& options, RestartTestOptions& restart) {
       .command_line_only();
   options.count("--readers", restart.readers, 1, 1024, "images loaded at once");
   options.argument("DIR", restart.path, "a folder of the pool").required();
+}
+
+void describe(Options& options, RestartOptions& restart) {
+  add_pool(options, restart.pool);
+  options.text("--set", restart.set, "A.*.Tj", "which; without it the newest whole one")
+      .command_line_only();
+  options.text("--to", restart.to, "DIR", "copy the images to this folder of each node")
+      .command_line_only();
+  options.count("--rank", restart.rank, 0, 1U << 24, "which this one is; without it as MPI says")
+      .command_line_only();
+  options.count("--ranks", restart.ranks, 1, 1U << 24, "of how many").command_line_only();
+  options.text("--run", restart.run, "NAME", "that all ranks of this start share")
+      .command_line_only();
+  options.count("--timeout", restart.timeout_s, 1, 1000000, "seconds to wait for the others")
+      .command_line_only();
+  options.flag("--job", restart.job, "on all nodes of this Slurm or PBS job").command_line_only();
+  options.argument("DIR", restart.path, "a folder of the pool").required();
+  options.arguments("COMMAND", restart.command,
+                    "what to start when all ranks have their images, behind --");
 }
 
 void describe(Options& options, SimilarityCommand& similarity) {

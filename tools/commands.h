@@ -35,6 +35,7 @@ struct StatusOptions {
   std::string pool;
   std::string path;
   bool json = false;
+  bool prometheus = false;
 };
 int run_status(const StatusOptions& options);
 
@@ -99,6 +100,17 @@ struct VerifyOptions {
 };
 int run_verify(const VerifyOptions& options);
 
+struct StageInOptions {
+  std::string pool;
+  std::string path;  ///< a drain directory, or a folder in one
+  std::string to;    ///< a folder of the pool; empty: its root
+  std::string set;   ///< A.*.Tj; empty: what `latest` names in each folder
+  bool all = false;  ///< every file
+  std::uint32_t readers = 16;
+  bool json = false;
+};
+int run_stage_in(const StageInOptions& options);
+
 struct RestartTestOptions {
   std::string pool;
   std::string path;  ///< a folder of the pool
@@ -107,6 +119,20 @@ struct RestartTestOptions {
   bool json = false;
 };
 int run_restart_test(const RestartTestOptions& options);
+
+struct RestartOptions {
+  std::string pool;
+  std::string path;  ///< a folder of the pool
+  std::string set;   ///< A.*.Tj; empty: the newest complete one
+  std::string to;    ///< a folder of this node that gets the images; empty: they are read only
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 0;  ///< 0: both from the launcher's environment
+  std::string run;          ///< that all ranks of this start share; empty: from the environment
+  std::uint32_t timeout_s = 600;
+  bool job = false;
+  std::vector<std::string> command;  ///< what this rank becomes when all have their images
+};
+int run_restart(RestartOptions& options, const std::string& invoked_as);
 
 struct SimilarityCommand {
   std::vector<std::string> files;

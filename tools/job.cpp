@@ -306,6 +306,30 @@ int run_node_part(UpOptions options) {
   return 0;
 }
 
+std::vector<std::string> run_on_nodes(
+    const BatchJob& job, const std::string& invoked_as,
+    const std::function<std::vector<std::string>(std::size_t)>& words, Duration longest) {
+  auto program = own_program(invoked_as);
+  if (!program) return {program.error().text};
+  std::vector<std::string> failures(job.nodes.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < job.nodes.size(); ++i) {
+    threads.emplace_back([&, i] {
+      std::vector<std::string> command = one_node_command(job, i);
+      command.push_back(*program);
+      for (const auto& word : words(i)) command.push_back(word);
+      auto done = run_command(command, "", longest);
+      if (done) fmt::print(stderr, "{}", done->status == 0 ? done->err : "");
+      if (!done || done->status != 0) {
+        failures[i] = job.nodes[i] + ": " + (done ? done->err : done.error().text);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  std::erase(failures, "");
+  return failures;
+}
+
 DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as) {
   DownReport all;
   auto program = own_program(invoked_as);

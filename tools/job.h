@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,11 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options);
 /// until it is asked to end (SIGTERM) or `stdchk down` has ended it. Returns the exit status.
 int run_node_part(UpOptions options);
 
+/// Runs `stdchk WORDS...` on all nodes of the job at once, until the last has ended. What failed,
+/// with the node's name; `words` gets the node's number and is called by several threads.
+std::vector<std::string> run_on_nodes(
+    const BatchJob& job, const std::string& invoked_as,
+    const std::function<std::vector<std::string>(std::size_t)>& words, Duration longest);
 /// Ends the pool's part on all nodes of the job. A node that cannot be reached is a note: its batch
 /// system has ended what was there.
 DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as);

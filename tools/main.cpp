@@ -31,7 +31,7 @@ int complain(const std::string& text) {
 namespace {
 
 /// Subcommands whose names are settled and whose work is not there yet.
-constexpr const char* kLater[] = {"bench", "stage-in"};
+constexpr const char* kLater[] = {"bench"};
 
 int run_up(const UpOptions& up) {
   auto pool = up.job ? start_in_job(up) : start_pool(up);
@@ -202,6 +202,11 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
                                run_garbage);
   commands.add<VerifyOptions>("verify", "Compares drained files with the manifests beside them.",
                               run_verify);
+  commands.add<StageInOptions>(
+      "stage-in", "Loads a drained set into a pool, verified against its manifest.", run_stage_in);
+  commands.add<RestartOptions>(
+      "restart", "Loads each rank's image, and lets none go on before all have theirs.",
+      [invoked_as](auto& restart) { return run_restart(restart, invoked_as); });
   commands.add<RestartTestOptions>("restart-test",
                                    "Loads all images of a set at once, and says how long it took.",
                                    run_restart_test);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -10,7 +11,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "core/naming.h"
+#include "core/limits.h"
 #include "tools/connection.h"
 
 namespace stdchk::tools {
@@ -60,7 +61,72 @@ Outcome<void> replace_file(const std::string& path, const std::string& text) {
   return problem("{} cannot be written: {}", path, std::strerror(code));
 }
 
+ManifestFile parse_entry(std::string path, const Json& entry) {
+  ManifestFile file;
+  file.path = std::move(path);
+  try {  // the JSON library's exceptions
+    file.size_bytes = entry.at("size").get<std::uint64_t>();
+    for (const Json& piece : entry.at("pieces")) {
+      ManifestPiece one{piece.at("offset").get<std::uint64_t>(),
+                        piece.at("length").get<std::size_t>(),
+                        piece.at("crc32c").get<std::uint32_t>(), piece.value("name", "")};
+      if (one.length > limits::kChunkBytesMax || one.offset > file.size_bytes ||
+          one.length > file.size_bytes - one.offset) {
+        throw std::out_of_range("piece");
+      }
+      file.pieces.push_back(std::move(one));
+    }
+  } catch (const std::exception&) {
+    file.damaged = true;
+  }
+  std::ranges::sort(file.pieces, {}, &ManifestPiece::offset);
+  return file;
+}
+
 }  // namespace
+
+Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
+  std::vector<ManifestFile> files;
+  std::error_code code;
+  std::size_t manifests = 0;
+  for (fs::recursive_directory_iterator at(folder, code), end; !code && at != end;
+       at.increment(code)) {
+    if (at->path().filename() != kManifestName) continue;
+    ++manifests;
+    std::ifstream stream(at->path());
+    const Json manifest = Json::parse(stream, nullptr, false);
+    if (!manifest.is_object() || !manifest.contains("files") || !manifest["files"].is_object()) {
+      return problem("{} is damaged", at->path().string());
+    }
+    for (const auto& [name, entry] : manifest["files"].items()) {
+      files.push_back(parse_entry((at->path().parent_path() / name).string(), entry));
+    }
+  }
+  if (code) return problem("{} cannot be read: {}", folder, code.message());
+  if (manifests == 0) {
+    return problem("there is no {} in {} or below; stdchk drain --wait and down --drain write them",
+                   kManifestName, folder);
+  }
+  return files;
+}
+
+bool is_as_said(const ManifestPiece& piece, ByteSpan bytes, Namer& namer) {
+  return bytes.size() == piece.length && crc32c(0, bytes) == piece.crc &&
+         (piece.name.empty() || to_hex(namer.name(bytes)) == piece.name);
+}
+
+std::vector<std::byte> read_range(int fd, std::uint64_t offset, std::size_t length) {
+  std::vector<std::byte> bytes(length);
+  std::size_t done = 0;
+  while (done < length) {
+    const ssize_t n =
+        ::pread(fd, bytes.data() + done, length - done, static_cast<off_t>(offset + done));
+    if (n <= 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  bytes.resize(done);
+  return bytes;
+}
 
 Outcome<void> write_manifests(client::Filesystem& filesystem, const std::string& drain_directory,
                               const std::string& path, const Attributes& attributes) {

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "client/filesystem.h"
+#include "core/naming.h"
 #include "tools/problem.h"
 
 namespace stdchk::tools {
@@ -14,5 +17,26 @@ inline constexpr const char* kManifestName = ".stdchk-manifest";
 /// What an earlier manifest says of files whose checksums this pool does not know is kept.
 Outcome<void> write_manifests(client::Filesystem& filesystem, const std::string& drain_directory,
                               const std::string& path, const Attributes& attributes);
+
+/// A range of a drained file, and what its bytes must be.
+struct ManifestPiece {
+  std::uint64_t offset = 0;
+  std::size_t length = 0;
+  std::uint32_t crc = 0;
+  std::string name;  ///< in hexadecimal; empty: none
+};
+/// A ManifestFile is what a manifest says of one drained file.
+struct ManifestFile {
+  std::string path;
+  std::uint64_t size_bytes = 0;
+  std::vector<ManifestPiece> pieces;  ///< in the order of their offsets; they need not cover it all
+  bool damaged = false;               ///< the entry is not as write_manifests() writes it
+};
+
+/// The files of all manifests in and below a folder; `path` begins with the folder.
+Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder);
+bool is_as_said(const ManifestPiece& piece, ByteSpan bytes, Namer& namer);
+/// The bytes [offset, offset + length) of an open file, or fewer.
+std::vector<std::byte> read_range(int fd, std::uint64_t offset, std::size_t length);
 
 }  // namespace stdchk::tools

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <atomic>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -8,6 +7,7 @@
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
+#include "tools/set_images.h"
 #include "tools/show.h"
 
 namespace stdchk::tools {
@@ -22,10 +22,9 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-/// One rank's image.
+/// One rank's image on its way.
 struct Load {
-  std::uint64_t rank = 0;
-  Attributes attributes;
+  SetImage image;
   double seconds = 0;  ///< from the beginning of all until its last byte was there
   Status done;
 };
@@ -43,33 +42,6 @@ Status load(client::Filesystem& filesystem, const Attributes& attributes) {
   return file->close();
 }
 
-/// The set that was asked for, otherwise the newest complete one.
-Outcome<msg::ListSets::Entry> choose_set(client::Filesystem& filesystem, FileId folder,
-                                         const std::string& wanted) {
-  auto sets = filesystem.sets(folder);
-  if (!sets) return failed("the sets", sets.error());
-  for (const auto& set : sets->sets) {
-    const std::string name = set_name(set.application, set.timestep);
-    if (wanted.empty() ? set.latest : name == wanted) return set;
-  }
-  if (!wanted.empty()) return problem("there is no set {} in that folder", wanted);
-  return problem("no set in that folder is complete; see stdchk set list, or name one with --set");
-}
-
-Outcome<std::vector<Load>> images_of(client::Filesystem& filesystem, FileId folder,
-                                     const msg::ListSets::Entry& set) {
-  auto entries = filesystem.read_directory(folder);
-  if (!entries) return failed("the folder", entries.error());
-  std::vector<Load> loads;
-  for (const auto& entry : *entries) {
-    const auto image = parse_image_name(entry.name);
-    if (!image || image->application != set.application || image->timestep != set.timestep)
-      continue;
-    loads.push_back({image->node, entry.attributes, 0, {}});
-  }
-  return loads;
-}
-
 /// All at once, as the ranks of a job would; no rank goes on before the slowest has its image.
 void load_all(client::Filesystem& filesystem, Clock::time_point began, std::uint32_t readers,
               std::vector<Load>& loads) {
@@ -78,7 +50,7 @@ void load_all(client::Filesystem& filesystem, Clock::time_point began, std::uint
   for (std::uint32_t i = 0; i < std::min<std::size_t>(readers, loads.size()); ++i) {
     threads.emplace_back([&] {
       for (std::size_t at = next++; at < loads.size(); at = next++) {
-        loads[at].done = load(filesystem, loads[at].attributes);
+        loads[at].done = load(filesystem, loads[at].image.attributes);
         loads[at].seconds = seconds_since(began);
       }
     });
@@ -96,32 +68,38 @@ int run_restart_test(const RestartTestOptions& options) {
   const FileId folder = located->attributes.id;
   auto set = choose_set(filesystem, folder, options.set);
   if (!set) return complain(set.error().text);
-  auto loads = images_of(filesystem, folder, *set);
-  if (!loads) return complain(loads.error().text);
-  load_all(filesystem, began, options.readers, *loads);
+  if (!*set) {
+    return complain(
+        "no set in that folder is complete; see stdchk set list, or name one with --set");
+  }
+  auto images = images_of(filesystem, folder, **set);
+  if (!images) return complain(images.error().text);
+  std::vector<Load> loads(images->size());
+  for (std::size_t i = 0; i < loads.size(); ++i) loads[i].image = std::move((*images)[i]);
+  load_all(filesystem, began, options.readers, loads);
   const Load* slowest = nullptr;
   std::uint64_t bytes = 0;
-  for (const Load& one : *loads) {
+  for (const Load& one : loads) {
     if (!one.done) {
-      return complain(fmt::format("the image of rank {} cannot be read: {}", one.rank,
+      return complain(fmt::format("the image of rank {} cannot be read: {}", one.image.rank,
                                   describe(one.done.error())));
     }
-    bytes += one.attributes.size_bytes;
+    bytes += one.image.attributes.size_bytes;
     if (slowest == nullptr || one.seconds > slowest->seconds) slowest = &one;
   }
   if (slowest == nullptr) return complain("that set has no images any more");
   const double rate = static_cast<double>(bytes) / 1e6 / slowest->seconds;
-  const std::string name = set_name(set->application, set->timestep);
+  const std::string name = set_name((*set)->application, (*set)->timestep);
   if (options.json) {
     print(Json{{"set", name},
-               {"images", loads->size()},
+               {"images", loads.size()},
                {"bytes", bytes},
                {"seconds", slowest->seconds},
-               {"slowest_rank", slowest->rank},
+               {"slowest_rank", slowest->image.rank},
                {"mb_per_s", rate}});
   } else {
     fmt::print("{}: {} images, {} in {:.3f} s ({:.0f} MB/s); the last was that of rank {}\n", name,
-               loads->size(), format_bytes(bytes), slowest->seconds, rate, slowest->rank);
+               loads.size(), format_bytes(bytes), slowest->seconds, rate, slowest->image.rank);
   }
   return kExitGood;
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/units.h"
 #include "tools/commands.h"
@@ -148,6 +149,95 @@ void print_answers(const Answers& answers) {
   print_table(table, {4, 5, 6});
 }
 
+/// Metrics in Prometheus's text format, version 0.0.4: prometheus.io/docs/instrumenting.
+class Metrics {
+ public:
+  explicit Metrics(std::string mount) : mount_(escaped(mount)) {}
+  void gauge(const char* name, const char* help, double value) { add(name, help, "gauge", value); }
+  void counter(const char* name, const char* help, double value) {
+    add(name, help, "counter", value);
+  }
+  /// The same metric for another benefactor follows without a head of its own.
+  void of_benefactor(const char* name, const char* help, const msg::BenefactorInfo& info,
+                     double value) {
+    const std::string labels = fmt::format("pool=\"{}\",benefactor=\"b{}\",host=\"{}\"", mount_,
+                                           info.id.value, escaped(info.host_name));
+    if (std::exchange(last_, name) != name) head(name, help, "gauge");
+    fmt::print("stdchk_{}{{{}}} {}\n", name, labels, value);
+  }
+
+ private:
+  static std::string escaped(const std::string& text) {
+    std::string out;
+    for (const char c : text) {
+      if (c == '\\' || c == '"') out += '\\';
+      out += c == '\n' ? std::string("\\n") : std::string(1, c);
+    }
+    return out;
+  }
+  static void head(const char* name, const char* help, const char* type) {
+    fmt::print("# HELP stdchk_{0} {1}\n# TYPE stdchk_{0} {2}\n", name, help, type);
+  }
+  void add(const char* name, const char* help, const char* type, double value) {
+    head(name, help, type);
+    fmt::print("stdchk_{}{{pool=\"{}\"}} {}\n", name, mount_, value);
+  }
+
+  const std::string mount_;
+  const char* last_ = nullptr;
+};
+
+void print_metrics(const std::string& mount, bool mounted, const Outcome<Answers>& answers) {
+  Metrics metrics(mount);
+  const auto number = [](std::uint64_t value) { return static_cast<double>(value); };
+  metrics.gauge("up", "1 when the manager answers.", answers ? 1 : 0);
+  metrics.gauge("mounted", "1 when the mount answers here.", mounted ? 1 : 0);
+  if (!answers) return;
+  const auto& pool = answers->pool;
+  metrics.gauge("memory_bytes", "Lent memory.", number(pool.total_bytes));
+  metrics.gauge("memory_free_bytes", "Lent memory that is not granted and not used.",
+                number(pool.free_bytes));
+  metrics.gauge("memory_evictable_bytes", "Memory of images that are drained.",
+                number(pool.evictable_bytes));
+  metrics.gauge("files", "Files in the pool.", number(pool.file_count));
+  metrics.gauge("chunks", "Chunks in memory.", number(pool.chunk_count));
+  metrics.gauge("logical_bytes", "Bytes of all files.", number(pool.logical_bytes));
+  metrics.gauge("stored_bytes", "Memory that they take; equal chunks are stored once.",
+                number(pool.stored_bytes));
+  metrics.gauge("drain_pending_files", "Files that are still to be drained.",
+                number(pool.drain_pending_files));
+  metrics.gauge("drain_pending_bytes", "Bytes that are still to be drained.",
+                number(pool.drain_pending_bytes));
+  metrics.gauge("drain_failed_files", "Of them, those whose last drain has failed.",
+                number(pool.drain_failed_files));
+  metrics.gauge("copies_missing_chunks", "Chunks with fewer copies than they should have.",
+                number(pool.debt_chunks));
+  metrics.gauge("copies_missing_bytes", "Bytes that are still to be copied for that.",
+                number(pool.debt_bytes));
+  metrics.gauge("lost_chunks", "Chunks without a copy, not drained.", number(pool.lost_chunks));
+  metrics.gauge("sessions", "Files that are open for writing.", number(pool.session_count));
+  metrics.gauge("clients", "Mounts, programs and tools that are connected.",
+                number(pool.client_count));
+  metrics.counter("requests_total", "Requests that the manager has served.",
+                  number(pool.requests_served));
+  metrics.counter("copied_bytes_total", "Bytes that benefactors have copied from each other.",
+                  number(pool.copied_bytes));
+  metrics.counter("scrub_wrong_chunks_total", "Copies whose checksum was wrong.",
+                  number(pool.scrub.wrong_chunks));
+  for (const auto& info : answers->benefactors) {
+    metrics.of_benefactor("benefactor_up", "1 when it answers the manager.", info,
+                          info.state == msg::BenefactorState::kAlive ? 1 : 0);
+  }
+  for (const auto& info : answers->benefactors) {
+    metrics.of_benefactor("benefactor_memory_bytes", "Memory that it lends.", info,
+                          number(info.arena_bytes));
+  }
+  for (const auto& info : answers->benefactors) {
+    metrics.of_benefactor("benefactor_memory_free_bytes", "Of it, what is free.", info,
+                          number(info.free_bytes));
+  }
+}
+
 }  // namespace
 
 int run_status(const StatusOptions& options) {
@@ -166,6 +256,10 @@ int run_status(const StatusOptions& options) {
                        {"log", member.log}});
   }
   auto answers = ask(*pool);
+  if (options.prometheus) {
+    print_metrics(pool->mount, mount.state == MountState::kAlive, answers);
+    return answers && all_run ? kExitGood : kExitNo;
+  }
   if (options.json) {
     Json json = {{"mount", pool->mount},
                  {"mount_state", mount_text(mount.state)},

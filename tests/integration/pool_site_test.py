@@ -98,6 +98,28 @@ def test_a_user_without_rights_asks_by_an_option_of_sbatch(cluster):
     run("rm", "-rf", folder)
 
 
+def test_ranks_on_several_nodes_restart_together(cluster):
+    """From memory; each rank on a node of its own, the one that comes late holds all back."""
+    job = cluster.submit(
+        "--nodes=3", "--comment", "stdchk=nodes=1,mem=64M,images=3", script=f"""
+        srun --ntasks-per-node=1 bash -c '{write('app.N$SLURM_PROCID.T1', 2)}'
+        echo late $(date -d '+2 sec' +%s)
+        srun --ntasks-per-node=1 bash -c '[ $SLURM_PROCID != 1 ] || sleep 2
+            exec stdchk restart $STDCHK_MOUNT -- sh -c "echo on \\$(date +%s) \\$STDCHK_RESTART_SET"'
+        stdchk restart --job --to /tmp $STDCHK_MOUNT && echo all have theirs
+        srun --ntasks-per-node=1 bash -c 'cmp /tmp/app.N$SLURM_PROCID.T1 $STDCHK_MOUNT/app.N$SLURM_PROCID.T1 &&
+            rm /tmp/app.N* && echo equal'
+        """)
+    cluster.wait(job)
+    wait_over(cluster, job)
+    text = cluster.output()
+    late = int(re.search(r"late (\d+)", text).group(1))
+    on = re.findall(r"on (\d+) app\.\*\.T1", text)
+    assert len(on) == 3 and all(int(when) >= late for when in on), text
+    assert "all have theirs" in text and text.count("equal") == 3
+    nothing_left(cluster, cluster.nodes)
+
+
 def test_a_cancelled_job_is_drained_too(cluster):
     job = cluster.submit("--nodes=2", "--comment", f"stdchk=mem=64M,drain=pfs,{SLOW}", script=f"""
         {write('one', 4)}; echo is written; sleep 100""")

@@ -1,0 +1,164 @@
+"""Restarting from a pool, loading a drained set into a new one, and what monitoring sees."""
+
+import json
+import re
+import subprocess
+import time
+
+from conftest import BIN, ROOT, Pool, run
+
+MIB = 1 << 20
+
+
+def write_set(folder, timestep, ranks=3):
+    folder.mkdir(exist_ok=True)
+    for rank in range(ranks):
+        run("sh", "-c", f"head -c {2 * MIB + rank} /dev/urandom >{folder}/app.N{rank}.T{timestep}")
+
+
+def drained_pool(pool, *timesteps):
+    """Sets of three images in the drain directory, and no pool any more."""
+    pool.up("--policy", "images=3", benefactors=2, memory="64M")
+    for timestep in timesteps:
+        write_set(pool.mount / "run", timestep)
+    pool.down("--drain")
+    return pool.drain / "run"
+
+
+def test_a_drained_set_is_loaded_into_another_pool(pool, tmp_path):
+    drained = drained_pool(pool, 1, 2)
+    other = Pool(tmp_path)
+    try:
+        other.up("--policy", "images=3", benefactors=2, memory="64M", drain=False)
+        found = json.loads(other.stdchk("stage-in", "--json", "--to", other.mount, drained).stdout)
+        assert found["files"] == 3 and found["bad"] == []
+        assert found["bytes"] == found["checked_bytes"] == 3 * 2 * MIB + 3
+        for rank in range(3):
+            assert run("cmp", drained / f"app.N{rank}.T2", other.mount / f"app.N{rank}.T2").returncode == 0
+        assert other.mount.joinpath("latest").readlink().name == "app.*.T2"
+        assert not (other.mount / "app.N0.T1").exists()
+        # The whole drain directory, with its folders, and the older set too.
+        other.stdchk("stage-in", "--all", "--to", other.mount, pool.drain)
+        assert run("cmp", drained / "app.N1.T1", other.mount / "run" / "app.N1.T1").returncode == 0
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_a_damaged_image_is_not_loaded(pool, tmp_path):
+    drained = drained_pool(pool, 1)
+    with open(drained / "app.N1.T1", "r+b") as image:
+        image.seek(MIB + 5)
+        byte = image.read(1)[0]
+        image.seek(MIB + 5)
+        image.write(bytes([byte ^ 1]))
+    other = Pool(tmp_path)
+    try:
+        other.up(benefactors=2, memory="64M", drain=False)
+        done = other.stdchk("stage-in", drained, check=False)
+        assert done.returncode == 1 and "app.N1.T1 is not what the manifest says" in done.stdout
+        # Committed or not at all.
+        assert sorted(path.name for path in other.mount.iterdir()
+                      if path.stat().st_size) == ["app.N0.T1", "app.N2.T1"]
+        (drained / "app.N2.T1").unlink()
+        done = other.stdchk("stage-in", drained, check=False)
+        assert "app.N2.T1 cannot be opened" in done.stdout
+        assert "no .stdchk-manifest" in other.stdchk("stage-in", tmp_path / "runtime", check=False).stderr
+        other.down()
+    finally:
+        other.clean()
+
+
+def start_rank(pool, rank, *words, ranks=3, run_name="first"):
+    return subprocess.Popen(
+        [BIN / "stdchk", "restart", "--rank", str(rank), "--ranks", str(ranks), "--run", run_name, *words,
+         pool.mount, "--", "sh", "-c", "date +%s.%N; echo $STDCHK_RESTART_SET"],
+        env=pool.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_no_rank_goes_on_before_all_have_their_images(pool):
+    pool.up("--policy", "images=3", benefactors=2, memory="64M", drain=False)
+    write_set(pool.mount, 7)
+    local = pool.folder / "local"
+    local.mkdir()
+    ranks = [start_rank(pool, rank, "--to", local) for rank in (0, 1)]
+    time.sleep(1)
+    late = time.time()
+    ranks.append(start_rank(pool, 2, "--to", local))
+    ends = [rank.communicate(timeout=60) for rank in ranks]
+    for out, err in ends:
+        when, name = out.split()
+        assert name == "app.*.T7" and float(when) > late, err
+    assert "app.*.T7: 3 images loaded by 3 ranks" in ends[0][1]
+    for rank in range(3):
+        assert run("cmp", local / f"app.N{rank}.T7", pool.mount / f"app.N{rank}.T7").returncode == 0
+    # Nothing of the barrier stays, and another number of ranks reads the same set.
+    assert not list(pool.mount.glob(".stdchk-restart-*"))
+    ranks = [start_rank(pool, rank, ranks=2, run_name="second") for rank in range(2)]
+    assert [rank.wait(60) for rank in ranks] == [0, 0]
+    pool.down()
+
+
+def test_one_rank_that_cannot_load_stops_all(pool):
+    pool.up("--policy", "images=3", benefactors=2, memory="64M", drain=False)
+    write_set(pool.mount, 7)
+    began = time.monotonic()
+    ranks = [start_rank(pool, 0), start_rank(pool, 1, "--to", "/nowhere"), start_rank(pool, 2)]
+    ends = [rank.communicate(timeout=60) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [2, 2, 2]
+    assert "/nowhere/app.N1.T7 cannot be made" in ends[1][1]
+    assert re.search("rank [12] could not load its images", ends[0][1])
+    assert time.monotonic() - began < 30
+    # A rank that never comes is waited for as long as was said.
+    alone = start_rank(pool, 0, "--timeout", "1", run_name="alone")
+    assert "1 of 3 ranks" in alone.communicate(timeout=60)[1]
+    pool.down()
+
+
+def test_without_a_whole_set_the_program_begins_anew(pool):
+    pool.up("--policy", "images=3", benefactors=2, memory="64M", drain=False)
+    alone = start_rank(pool, 0, ranks=1)
+    assert alone.communicate(timeout=60)[0].split()[1] == "none"
+    pool.down()
+
+
+def test_status_speaks_to_prometheus(pool):
+    pool.up(benefactors=2, memory="64M")
+    write_set(pool.mount, 1, ranks=1)
+    text = pool.stdchk("status", "--prometheus", pool.mount).stdout
+    values = dict(re.findall(r"^(stdchk_\w+)\{[^}]*\} (\S+)$", text, re.MULTILINE))
+    assert values["stdchk_up"] == "1" and values["stdchk_mounted"] == "1"
+    assert float(values["stdchk_logical_bytes"]) == 2 * MIB
+    assert text.count("\nstdchk_benefactor_up{") == 2
+    # Each metric has its head once, in front of all its lines.
+    heads = re.findall(r"^# TYPE (\S+) (?:gauge|counter)$", text, re.MULTILINE)
+    assert sorted(heads) == sorted(set(heads)) == sorted(values)
+    assert all(re.fullmatch(r'(# (HELP|TYPE) .*|stdchk_\w+\{pool="[^"]*".*\} \S+)', line)
+               for line in text.splitlines())
+    # What the dashboard shows is there.
+    dashboard = (ROOT / "scripts" / "monitoring" / "grafana-dashboard.json").read_text()
+    assert set(re.findall(r"stdchk_\w+", dashboard)) <= set(heads)
+    pool.kill("manager")
+    gone = pool.stdchk("status", "--prometheus", pool.mount, check=False)
+    assert gone.returncode == 1 and 'stdchk_up{' in gone.stdout and gone.stdout.count("} 0") >= 1
+    pool.down(check=False)
+
+
+def test_striping_is_set_once_where_there_is_lfs(pool):
+    bin_dir = pool.folder / "lustre"
+    bin_dir.mkdir()
+    (bin_dir / "lfs").write_text(f'#!/bin/sh\necho "$@" >>{pool.folder}/said\n')
+    (bin_dir / "lfs").chmod(0o755)
+    pool.environment["PATH"] = f"{bin_dir}:{pool.environment['PATH']}"
+    pool.up(benefactors=1, memory="64M")
+    for timestep in (1, 2):
+        write_set(pool.mount, timestep, ranks=2)
+    pool.stdchk("drain", "--wait", pool.mount)
+    said = (pool.folder / "said").read_text().splitlines()
+    assert len(said) == 1
+    words = said[0].split()
+    assert words[0] == "setstripe" and words[-1] == str(pool.drain / ".stdchk-drain")
+    # Fewer targets for the small, in the order of sizes, and the last part has no end.
+    assert [words[i + 1] for i, word in enumerate(words) if word == "-E"] == ["256M", "4G", "64G", "eof"]
+    assert [words[i + 1] for i, word in enumerate(words) if word == "-c"] == ["1", "4", "16", "-1"]
+    pool.down()

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/filesystem.h"
+#include "tools/problem.h"
+
+namespace stdchk::tools {
+
+/// One rank's image of a set.
+struct SetImage {
+  std::uint64_t rank = 0;
+  std::string name;
+  Attributes attributes;
+};
+
+/// The set that was asked for (A.*.Tj), otherwise the newest complete one; nothing when none is.
+Outcome<std::optional<msg::ListSets::Entry>> choose_set(client::Filesystem& filesystem,
+                                                        FileId folder, const std::string& wanted);
+/// In the order of their ranks.
+Outcome<std::vector<SetImage>> images_of(client::Filesystem& filesystem, FileId folder,
+                                         const msg::ListSets::Entry& set);
+
+}  // namespace stdchk::tools

@@ -1,0 +1,217 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "core/image_name.h"
+#include "core/units.h"
+#include "tools/commands.h"
+#include "tools/connection.h"
+#include "tools/manifest.h"
+#include "tools/show.h"
+
+namespace stdchk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+
+constexpr std::size_t kCopyBytes = limits::kMiB;  ///< at once, where no checksum is known
+
+/// One file on its way from the drain directory into the pool.
+struct Loading {
+  ManifestFile said;
+  std::string relative;  ///< path below both folders
+  FileId folder;
+  std::string fault;  ///< empty: it is in the pool
+  std::uint64_t checked_bytes = 0;
+};
+
+/// Closes what it holds.
+class Source {
+ public:
+  explicit Source(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  ~Source() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// The bytes between two pieces; the manifest says nothing of them.
+Status copy_unchecked(int fd, client::File& file, std::uint64_t from, std::uint64_t to) {
+  while (from < to) {
+    const auto bytes = read_range(fd, from, std::min<std::uint64_t>(kCopyBytes, to - from));
+    if (bytes.empty()) return fail(Code::kSystem, "stage_in.read");
+    if (auto written = file.write(from, bytes); !written) return written;
+    from += bytes.size();
+  }
+  return {};
+}
+
+Status copy_checked(int fd, client::File& file, Loading& loading, Namer& namer) {
+  std::uint64_t at = 0;
+  for (const ManifestPiece& piece : loading.said.pieces) {
+    if (auto copied = copy_unchecked(fd, file, at, piece.offset); !copied) return copied;
+    const auto bytes = read_range(fd, piece.offset, piece.length);
+    if (!is_as_said(piece, bytes, namer)) return fail(Code::kCorrupt, "stage_in.verify");
+    if (auto written = file.write(piece.offset, bytes); !written) return written;
+    at = std::max(at, piece.offset + piece.length);
+    loading.checked_bytes += piece.length;
+  }
+  return copy_unchecked(fd, file, at, loading.said.size_bytes);
+}
+
+/// The image becomes visible when all of it is there and as the manifest says; otherwise nothing of
+/// it does.
+void load(client::Filesystem& filesystem, Loading& loading, Namer& namer) {
+  struct stat status {};
+  const Source source(loading.said.path);
+  if (loading.said.damaged) {
+    loading.fault = "has an entry in the manifest that is damaged";
+  } else if (source.fd() < 0 || ::fstat(source.fd(), &status) != 0) {
+    loading.fault = "cannot be opened";
+  } else if (static_cast<std::uint64_t>(status.st_size) != loading.said.size_bytes) {
+    loading.fault =
+        fmt::format("has {} bytes instead of {}", status.st_size, loading.said.size_bytes);
+  }
+  if (!loading.fault.empty()) return;
+  client::OpenFlags flags;
+  flags.write = flags.create = flags.truncate = true;
+  const client::Owner owner{status.st_mode & 07777U, status.st_uid, status.st_gid};
+  auto file = filesystem.create(loading.folder, fs::path(loading.relative).filename().string(),
+                                flags, owner);
+  if (!file) {
+    loading.fault = fmt::format("cannot be made in the pool: {}", describe(file.error()));
+    return;
+  }
+  Status done = copy_checked(source.fd(), **file, loading, namer);
+  if (!done) (*file)->abort();
+  const Status closed = (*file)->close();
+  if (done) done = closed;
+  if (!done) {
+    loading.fault = done.error().code == Code::kCorrupt
+                        ? "is not what the manifest says"
+                        : fmt::format("cannot be loaded: {}", describe(done.error()));
+  }
+}
+
+/// The folder of the pool, made if it is absent.
+Outcome<FileId> make_folder(client::Filesystem& filesystem, FileId from, const fs::path& path) {
+  FileId at = from;
+  for (const auto& part : path) {
+    if (part.empty() || part == ".") continue;
+    auto next = filesystem.lookup_fresh(at, part.string());
+    if (!next && next.error().code == Code::kNotFound) {
+      next = filesystem.make_directory(at, part.string(), {0755, ::getuid(), ::getgid()});
+    }
+    if (!next) return failed(path.string(), next.error());
+    if (next->type != FileType::kDirectory) return problem("{} is no folder", path.string());
+    at = next->id;
+  }
+  return at;
+}
+
+/// Which of the drained files are meant: one set, or all. Empty `wanted`: what `latest` names where
+/// there is such a link.
+Outcome<std::vector<Loading>> choose(const StageInOptions& options) {
+  auto said = read_manifests(options.path);
+  if (!said) return problem(said.error());
+  std::vector<Loading> all;
+  std::map<std::string, std::optional<ImageName>> sets;  // by folder
+  for (ManifestFile& file : *said) {
+    const std::string folder = fs::path(file.path).parent_path();
+    const auto [known, added] = sets.try_emplace(folder);
+    if (added) {
+      std::error_code code;
+      const std::string latest = fs::read_symlink(folder + "/latest", code).string();
+      const std::string& wanted = options.set.empty() ? latest : options.set;
+      if (!options.all && !wanted.empty()) known->second = parse_set_name(wanted);
+    }
+    const auto image = parse_image_name(fs::path(file.path).filename().string());
+    const auto& set = known->second;
+    if (set &&
+        (!image || image->application != set->application || image->timestep != set->timestep)) {
+      continue;
+    }
+    Loading loading;
+    loading.relative = fs::path(file.path).lexically_relative(options.path).string();
+    loading.said = std::move(file);
+    all.push_back(std::move(loading));
+  }
+  if (all.empty()) return problem("no file in the manifests of {} is meant", options.path);
+  return all;
+}
+
+void load_all(client::Filesystem& filesystem, std::uint32_t readers, std::vector<Loading>& all) {
+  std::atomic<std::size_t> next{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < std::min<std::size_t>(readers, all.size()); ++i) {
+    threads.emplace_back([&] {
+      Namer namer;
+      for (std::size_t at = next++; at < all.size(); at = next++) load(filesystem, all[at], namer);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace
+
+int run_stage_in(const StageInOptions& options) {
+  const auto began = Clock::now();
+  if (!options.set.empty() && !parse_set_name(options.set)) {
+    return complain(fmt::format("--set {} is not of the form A.*.Tj", options.set));
+  }
+  auto all = choose(options);
+  if (!all) return complain(all.error().text);
+  auto located = locate(options.pool, options.to, limits::kWindowBytesDefault);
+  if (!located) return complain(located.error().text);
+  if (located->attributes.type != FileType::kDirectory) {
+    return complain(fmt::format("--to {} is no folder", options.to));
+  }
+  for (Loading& one : *all) {
+    auto folder = make_folder(*located->filesystem, located->attributes.id,
+                              fs::path(one.relative).parent_path());
+    if (!folder) return complain(folder.error().text);
+    one.folder = *folder;
+  }
+  load_all(*located->filesystem, options.readers, *all);
+  Json bad = Json::array();
+  std::uint64_t bytes = 0;
+  std::uint64_t checked = 0;
+  for (const Loading& one : *all) {
+    bytes += one.said.size_bytes;
+    checked += one.checked_bytes;
+    if (one.fault.empty()) continue;
+    bad.push_back({{"path", one.said.path}, {"fault", one.fault}});
+    if (!options.json) fmt::print("{} {}\n", one.said.path, one.fault);
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  if (options.json) {
+    print({{"files", all->size()},
+           {"bytes", bytes},
+           {"checked_bytes", checked},
+           {"bad", bad},
+           {"seconds", seconds}});
+  } else {
+    fmt::print("{} files, {} in {:.3f} s ({:.0f} MB/s); {} compared with checksums; {} bad\n",
+               all->size(), format_bytes(bytes), seconds,
+               static_cast<double>(bytes) / 1e6 / seconds, format_bytes(checked), bad.size());
+  }
+  return bad.empty() ? kExitGood : kExitNo;
+}
+
+}  // namespace stdchk::tools
