@@ -115,6 +115,7 @@ void Chunker::push(ByteSpan bytes, std::span<const std::uint32_t> inside,
 /// `find_inside(from, to)`: the first boundary of `bytes` in [from, to), or `to`.
 template <class FindInside>
 void Chunker::cut(ByteSpan bytes, FindInside find_inside, std::vector<std::uint64_t>& ends) {
+  if (bytes.empty()) return;
   const std::size_t window = BoundaryFinder::kWindow;
   std::memcpy(seam_.data() + kHistory, bytes.data(), std::min(bytes.size(), kHistory));
   for (;;) {

@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -64,6 +65,19 @@ void print_lines(const std::vector<Similarity>& measured, std::uint64_t sample_b
   }
 }
 
+/// An image that gets shorter, or cannot be read, while it is looked at: its bytes are mapped, and
+/// the next one that is touched ends the program.
+void end_on_lost_bytes() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    constexpr char kText[] =
+        "\nstdchk: an image has become shorter, or cannot be read, while it was looked at\n";
+    (void)!::write(STDERR_FILENO, kText, sizeof(kText) - 1);
+    ::_exit(kExitError);
+  };
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
 }  // namespace
 
 int run_similarity(const SimilarityCommand& command) {
@@ -77,6 +91,7 @@ int run_similarity(const SimilarityCommand& command) {
   options.sample_bytes = command.sample_bytes;
   options.windows = {20, 32, 64, 128, 256};
   options.bits = {8, 10, 12, 14, 16};
+  end_on_lost_bytes();
   ProgressBar bar;
   auto measured = measure_similarity(options, [&](double share) { bar.show(share); });
   bar.show(1);

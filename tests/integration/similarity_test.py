@@ -2,12 +2,14 @@
 
 import json
 import os
+import pathlib
 import pty
 import random
 import select
+import subprocess
 
 import pytest
-from conftest import BIN, run
+from conftest import BIN, run, wait_until
 
 MIB = 1 << 20
 
@@ -109,6 +111,38 @@ def test_an_empty_image_is_no_error(images):
     recommended, lines = similarity(images, "empty", "empty")
     assert recommended == "none"
     assert lines[("FsCH", "1.0 MiB")]["chunk_bytes_max"] == 0
+
+
+def test_images_of_any_length_up_to_the_end_of_a_page(images):
+    """What lies behind a mapped image must not be looked at."""
+    rng = random.Random(6)
+    for size in (1, 31, 32, 33, 63, 64, 65, 4095, 4096, 4097, 65536, 65537, 3 * 4096, 16384 - 1):
+        content = rng.randbytes(size)
+        (images / "odd").write_bytes(content)
+        (images / "odd-again").write_bytes(content)
+        _, lines = similarity(images, "odd", "odd-again", "empty", "odd")
+        assert share(lines, "FsCH", "1.0 KiB") == pytest.approx(1 / 3)  # found, empty, not found
+
+
+def test_an_image_of_nothing_but_a_hole(images):
+    with open(images / "hole", "wb") as file:
+        file.truncate(64 * MIB + 5)
+    recommended, lines = similarity(images, "hole", "hole")
+    assert recommended == "fixed"
+    assert share(lines, "stdchk", "mean 64.0 KiB") == 1
+
+
+def test_an_image_that_gets_shorter_meanwhile_is_said(images):
+    path = images / "shrinks"
+    with open(path, "wb") as file:
+        file.truncate(1 << 30)
+    process = subprocess.Popen([BIN / "stdchk", "similarity", path, path], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: str(path) in pathlib.Path(f"/proc/{process.pid}/maps").read_text(), "the image mapped")
+    os.truncate(path, 4096)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "has become shorter" in said
 
 
 @pytest.mark.parametrize("names, says", [
