@@ -373,15 +373,24 @@ void Engine::hash_later(std::vector<OutChunkPtr> chunks) {
 void Engine::hash(std::vector<OutChunkPtr> chunks) {
   if (chunks.empty()) return;
   for (const OutChunkPtr& chunk : chunks) checksum(*chunk);
+  std::vector<OutChunkPtr> to_name;
+  std::unique_ptr<Namer> namer;
   Lock lock(shared_.mutex);
   const SessionPtr session = chunks.front()->session;
-  std::vector<OutChunkPtr> to_name;
   for (const OutChunkPtr& chunk : chunks) {
     if (session->wants_name(*chunk)) to_name.push_back(chunk);
   }
-  lock.unlock();
-  if (!to_name.empty()) name(to_name);
-  lock.lock();
+  if (!to_name.empty()) {
+    if (!namers_.empty()) {
+      namer = std::move(namers_.back());
+      namers_.pop_back();
+    }
+    lock.unlock();
+    if (namer == nullptr) namer = std::make_unique<Namer>();
+    name(*namer, to_name);
+    lock.lock();
+    namers_.push_back(std::move(namer));
+  }
   for (const OutChunkPtr& chunk : chunks) session->hashed(chunk);
   to_name.clear();
   chunks.clear();
@@ -394,23 +403,12 @@ void Engine::checksum(OutChunk& chunk) {
   chunk.has_crc = true;
 }
 
-void Engine::name(std::span<const OutChunkPtr> chunks) {
-  std::unique_ptr<Namer> namer;
-  {
-    const Lock lock(shared_.mutex);
-    if (!namers_.empty()) {
-      namer = std::move(namers_.back());
-      namers_.pop_back();
-    }
-  }
-  if (namer == nullptr) namer = std::make_unique<Namer>();
+void Engine::name(Namer& namer, std::span<const OutChunkPtr> chunks) {
   std::vector<ChunkPieces> contents;
   for (const OutChunkPtr& chunk : chunks) contents.push_back(chunk->content());
   std::vector<ChunkName> names(chunks.size());
-  namer->name(contents, names);
+  namer.name(contents, names);
   for (std::size_t i = 0; i < chunks.size(); ++i) chunks[i]->chunk.name = names[i];
-  const Lock lock(shared_.mutex);
-  namers_.push_back(std::move(namer));
 }
 
 }  // namespace stdchk::client

@@ -126,7 +126,7 @@ class Engine final : private SessionHost, private ManagerListener {
   void search_later(Work::Search search);
   void hash_later(std::vector<OutChunkPtr> chunks);
   void hash(std::vector<OutChunkPtr> chunks);
-  void name(std::span<const OutChunkPtr> chunks);
+  static void name(Namer& namer, std::span<const OutChunkPtr> chunks);
   std::shared_ptr<SeriesNaming> series_of(const msg::OpenSession& request);
   void watch_manager();
 

@@ -230,7 +230,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::uint64_t wanted_bytes(bool asking) const;
   void send_place(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t want);
   void on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want, rpc::Answer answer);
-  void judge(const OutChunk& chunk, bool found);
+  void found(const OutChunk& chunk);
   void on_found(const std::vector<OutChunkPtr>& batch, const rpc::Answer& answer);
   void on_no_space(const rpc::Failure& failure, std::uint64_t want);
   void build_commit();

@@ -72,8 +72,7 @@ void Session::place(const OutChunkPtr& chunk) {
 bool Session::find_known(const OutChunkPtr& chunk) {
   if (const auto known = known_.find(chunk->chunk.name);
       known != known_.end() && known->second.length == chunk->chunk.length) {
-    figures_.bytes_existing += chunk->chunk.length;
-    judge(*chunk, true);
+    found(*chunk);
     chunk->chunk = known->second;
     stored(*chunk, SlotState::kPlacing);
     return true;
@@ -85,8 +84,7 @@ bool Session::find_known(const OutChunkPtr& chunk) {
       target->chunk.length != chunk->chunk.length) {
     return false;
   }
-  figures_.bytes_existing += chunk->chunk.length;
-  judge(*chunk, true);
+  found(*chunk);
   alias(chunk, target);
   return true;
 }
@@ -121,8 +119,10 @@ void Session::remember_similar() {
   naming_->compare_with(named_all);
 }
 
-void Session::judge(const OutChunk& chunk, bool found) {
-  naming_->judge(chunk.chunk.crc, chunk.chunk.length, found);
+/// The pool, or this session, had the same bytes already.
+void Session::found(const OutChunk& chunk) {
+  figures_.bytes_existing += chunk.chunk.length;
+  naming_->judge(chunk.chunk.crc, chunk.chunk.length, true);
 }
 
 void Session::stored(OutChunk& chunk, SlotState from) {
@@ -427,14 +427,13 @@ void Session::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t wan
     if (error_.has_value() || chunk->live_bytes == 0) {
       drop(*chunk, SlotState::kPlacing);
     } else if (existing[i] != nullptr && existing[i]->length == chunk->chunk.length) {
-      judge(*chunk, true);
-      figures_.bytes_existing += chunk->chunk.length;
+      found(*chunk);
       const ChunkName name = chunk->chunk.name;
       chunk->chunk = *existing[i];
       chunk->chunk.name = name;
       stored(*chunk, SlotState::kPlacing);
     } else {
-      judge(*chunk, false);
+      naming_->judge(chunk->chunk.crc, chunk->chunk.length, false);
       chunk->step = Step::kCarving;
       to_carve_.push_back(chunk);
     }

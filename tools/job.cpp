@@ -36,9 +36,7 @@ bool is_plain(const std::string& text) {
 }
 
 std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
-  return text;
+  return fmt::format("{}", fmt::join(words, ","));
 }
 
 Outcome<BatchJob> slurm_job() {
