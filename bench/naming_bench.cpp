@@ -1,18 +1,27 @@
-// Measures what checking and naming a chunk costs on one core: CRC32C, SHA-256 names by OpenSSL and
-// by the engine that Namer chose, each as a share of its ceiling, reading the same memory in the
-// same run. The chunks are random and together larger than the caches.
+// Measures what checking and naming chunks costs, on one core and on all at once: CRC32C, SHA-256
+// names by OpenSSL and by the engine that Namer chose, in turns with reading the same memory, and
+// with the multi-buffer library alone, which hashes pieces of 48 KiB of it and makes no names: the
+// ceiling of naming. The chunks are random and together larger than the caches. Prints one JSON
+// object for each chunk size and number of threads; GB/s of each round.
 
 #include <fmt/core.h>
+#if STDCHK_HAVE_IPSEC_MB
+#include <intel-ipsec-mb.h>
+#endif
 
 #include <algorithm>
-#include <ctime>
+#include <array>
+#include <barrier>
+#include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
-#include <span>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "bench/measuring.h"
-#include "core/clock.h"
 #include "core/limits.h"
 #include "core/naming.h"
 
@@ -23,68 +32,132 @@ namespace {
 constexpr std::size_t kTotalBytes = 256 * limits::kMiB;
 constexpr int kRounds = 5;
 
-/// Of this thread, so that a busy machine counts less.
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-}
+/// Goes over all of its bytes and answers something that depends on them.
+using Work = std::function<std::uint64_t(ByteSpan)>;
 
-struct Measured {
-  double minimum, median, maximum;  // GB/s
-};
-
-/// Runs `work` over every chunk of `bytes`; the first round only warms up.
-Measured measure(ByteSpan bytes, std::size_t chunk_bytes,
-                 const std::function<void(ByteSpan)>& work) {
-  std::vector<double> rates;
-  for (int round = 0; round <= kRounds; ++round) {
-    const double start = cpu_seconds();
+/// `one` for each chunk.
+template <class One>
+Work each_chunk(std::size_t chunk_bytes, One one) {
+  return [chunk_bytes, one](ByteSpan bytes) {
+    std::uint64_t sum = 0;
     for (std::size_t at = 0; at < bytes.size(); at += chunk_bytes) {
-      work(bytes.subspan(at, chunk_bytes));
+      sum += one(bytes.subspan(at, std::min(chunk_bytes, bytes.size() - at)));
     }
-    const double took = cpu_seconds() - start;
-    if (round > 0) rates.push_back(static_cast<double>(bytes.size()) / took / 1e9);
-  }
-  std::sort(rates.begin(), rates.end());
-  return {rates.front(), rates[rates.size() / 2], rates.back()};
+    return sum;
+  };
 }
 
-void print(std::string_view what, const Measured& rate, const Measured& ceiling) {
-  fmt::print("{:<28} {:6.2f} {:6.2f} {:6.2f}   {:5.1f} %\n", what, rate.minimum, rate.median,
-             rate.maximum, 100 * rate.median / ceiling.median);
+std::uint64_t number_of(const ChunkName& name) {
+  return std::to_integer<std::uint64_t>(name.bytes[0]);
+}
+
+#if STDCHK_HAVE_IPSEC_MB
+/// SHA-256 in lanes, of pieces of which the library takes the longest.
+Work raw_lanes() {
+  static constexpr std::size_t kPiece = 48 * limits::kKiB;
+  struct FreeManager {
+    void operator()(IMB_MGR* manager) const { free_mb_mgr(manager); }
+  };
+  const std::shared_ptr<IMB_MGR> manager(alloc_mb_mgr(0), FreeManager());
+  if (manager == nullptr) bench::give_up("the multi-buffer library has no memory");
+  IMB_ARCH arch = IMB_ARCH_NONE;
+  init_mb_mgr_auto(manager.get(), &arch);
+  return [manager](ByteSpan bytes) {
+    std::array<std::uint8_t, 32> digest{};
+    std::uint64_t done = 0;
+    for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+      IMB_JOB* job = IMB_GET_NEXT_JOB(manager.get());
+      job->src = reinterpret_cast<const std::uint8_t*>(bytes.data() + at);
+      job->hash_start_src_offset_in_bytes = 0;
+      job->msg_len_to_hash_in_bytes = std::min(kPiece, bytes.size() - at);
+      job->auth_tag_output = digest.data();
+      job->auth_tag_output_len_in_bytes = digest.size();
+      job->hash_alg = IMB_AUTH_SHA_256;
+      job->cipher_mode = IMB_CIPHER_NULL;
+      job->cipher_direction = IMB_DIR_ENCRYPT;
+      job->chain_order = IMB_ORDER_HASH_CIPHER;
+      done += IMB_SUBMIT_JOB_NOCHECK(manager.get()) != nullptr;
+    }
+    while (IMB_FLUSH_JOB(manager.get()) != nullptr) ++done;
+    return done;
+  };
+}
+#endif
+
+/// What is measured, made anew for each thread.
+using Makers = std::map<std::string, std::function<Work()>>;
+
+Makers makers_for(std::size_t chunk_bytes) {
+  Makers makers;
+  makers["read"] = [=] { return each_chunk(chunk_bytes, bench::sum_words); };
+  makers["crc32c"] = [=] {
+    return each_chunk(chunk_bytes, [](ByteSpan bytes) { return crc32c(0, bytes); });
+  };
+  makers["name, one stream"] = [=] {
+    return each_chunk(chunk_bytes, [](ByteSpan bytes) { return number_of(name_chunk(bytes)); });
+  };
+  makers["name"] = [=] {
+    const auto namer = std::make_shared<Namer>();
+    return each_chunk(chunk_bytes,
+                      [namer](ByteSpan bytes) { return number_of(namer->name(bytes)); });
+  };
+#if STDCHK_HAVE_IPSEC_MB
+  makers["raw lanes"] = raw_lanes;
+#endif
+  return makers;
+}
+
+/// GB/s of all threads together, each with a part of the bytes.
+double rate(ByteSpan bytes, const std::vector<Work>& works) {
+  using Timer = std::chrono::steady_clock;
+  const std::size_t part = bytes.size() / works.size();
+  std::barrier start(static_cast<std::ptrdiff_t>(works.size()) + 1);
+  std::vector<std::uint64_t> sums(works.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    threads.emplace_back([&, i] {
+      start.arrive_and_wait();
+      sums[i] = works[i](bytes.subspan(i * part, part));
+    });
+  }
+  start.arrive_and_wait();
+  const auto started = Timer::now();
+  for (std::thread& thread : threads) thread.join();
+  const std::chrono::duration<double> took = Timer::now() - started;
+  if (std::ranges::count(sums, 0U) > 0) bench::give_up("nothing was computed");
+  return static_cast<double>(part * works.size()) / took.count() / 1e9;
+}
+
+nlohmann::json measure(ByteSpan bytes, std::size_t chunk_bytes, unsigned threads) {
+  std::map<std::string, std::vector<Work>> works;
+  for (const auto& [name, make] : makers_for(chunk_bytes)) {
+    for (unsigned i = 0; i < threads; ++i) works[name].push_back(make());
+  }
+  const double taken = bench::wall_seconds();
+  std::map<std::string, std::vector<double>> rates;
+  for (int round = 0; round <= kRounds; ++round) {
+    for (const auto& [name, each] : works) {
+      const double one = rate(bytes, each);
+      if (round > 0) rates[name].push_back(one);
+    }
+  }
+  return {{"chunk_bytes", chunk_bytes},
+          {"threads", threads},
+          {"engine", Namer().engine()},
+          {"taken", taken},
+          {"gb_per_s", rates}};
 }
 
 }  // namespace
 
 int main() {
-  std::vector<std::byte> storage(kTotalBytes + 64);
-  // Aligned for the vectors that read it.
-  void* aligned = storage.data();
-  std::size_t space = storage.size();
-  const std::span memory(static_cast<std::byte*>(std::align(64, kTotalBytes, aligned, space)),
-                         kTotalBytes);
-  Prng prng(1);
-  for (std::size_t i = 0; i < memory.size(); i += 8) {
-    const std::uint64_t word = prng.next();
-    __builtin_memcpy(memory.data() + i, &word, 8);
-  }
-  Namer namer;
-  std::uint64_t sink = 0;
-  fmt::print("GB per CPU second           minimum median maximum   of reading\n");
+  const MutableByteSpan bytes = bench::random_memory(kTotalBytes, 1);
+  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   for (const std::size_t chunk : {64 * limits::kKiB, limits::kMiB, 4 * limits::kMiB}) {
-    fmt::print("chunks of {} KiB\n", chunk / limits::kKiB);
-    const Measured read = measure(memory, chunk, [&](ByteSpan b) { sink += bench::sum_words(b); });
-    print("  read memory", read, read);
-    print("  crc32c", measure(memory, chunk, [&](ByteSpan b) { sink += crc32c(0, b); }), read);
-    const auto add_name = [&](const ChunkName& name) {
-      sink += std::to_integer<std::uint64_t>(name.bytes[0]);
-    };
-    const Measured one = measure(memory, chunk, [&](ByteSpan b) { add_name(name_chunk(b)); });
-    print("  name, OpenSSL", one, read);
-    const Measured many = measure(memory, chunk, [&](ByteSpan b) { add_name(namer.name(b)); });
-    print(fmt::format("  name, {}", namer.engine()), many, read);
-    fmt::print("  {} / OpenSSL: {:.2f}\n", namer.engine(), many.median / one.median);
+    for (const unsigned threads : {1U, cores}) {
+      fmt::print("{}\n", measure(bytes, chunk, threads).dump());
+      if (cores == 1) break;
+    }
   }
-  return sink == 0 ? 1 : 0;  // uses the results
+  return 0;
 }

@@ -92,6 +92,10 @@ class Report:
         self.sections.append((title, " ".join(text.split()), []))
         print(f"\n{title}", flush=True)
 
+    def not_run(self, why):
+        """The section that was begun last has no figures."""
+        self.sections[-1] = (self.sections[-1][0], f"NOT RUN: {why}", [])
+
     def add(self, name, figure, ceiling_name="", ceiling=None, aim=None):
         for series in (figure, ceiling):
             if series is not None and series.taken < self.started:
@@ -124,7 +128,7 @@ class Report:
         lines += [f"{len(aimed) - len(missed)} of {len(aimed)} aims are met."
                   + (" Missed: " + "; ".join(missed) + "." if missed else ""), "", HOW_TO_READ, ""]
         for title, text, rows in self.sections:
-            lines += [f"## {title}", "", text, ""] + table(rows) + [""]
+            lines += [f"## {title}", "", text, ""] + (table(rows) + [""] if rows else [])
         return "\n".join(lines)
 
 
