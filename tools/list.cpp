@@ -210,15 +210,17 @@ void print_series(const std::vector<SeriesReport::Line>& lines) {
   std::map<SeriesState, std::vector<const SeriesReport::Line*>> by_state;
   for (const auto& line : lines) by_state[line.state].push_back(&line);
   for (const auto& [state, all] : by_state) {
-    std::vector<std::string> names;
+    std::string names;
     double found = 0;
+    for (std::size_t i = 0; i < std::min(all.size(), kNamesMost); ++i) {
+      if (i > 0) names += ", ";
+      names += all[i]->series;
+    }
     for (const auto* line : all) {
-      if (names.size() < kNamesMost) names.push_back(line->series);
       found += line->found_again / static_cast<double>(all.size());
     }
-    fmt::print(
-        "  naming   {}: {}{}", series_state_name(state), fmt::join(names, ", "),
-        all.size() > names.size() ? fmt::format(" and {} more", all.size() - names.size()) : "");
+    fmt::print("  naming   {}: {}{}", series_state_name(state), names,
+               all.size() > kNamesMost ? fmt::format(" and {} more", all.size() - kNamesMost) : "");
     if (state == SeriesState::kPays || state == SeriesState::kNamed) {
       fmt::print("; {:.1f} % of the newest image is in the one before it", 100 * found);
     }
