@@ -28,8 +28,12 @@ std::optional<bool> parse_on_off(const std::string& text) {
 
 /// "a, b or c".
 std::string one_of(const std::vector<std::string>& words) {
-  if (words.size() < 2) return words.empty() ? "" : words.front();
-  return fmt::format("{} or {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back());
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
+    text += words[i];
+  }
+  return text;
 }
 
 std::string environment_name(const std::string& flag) {

@@ -132,8 +132,17 @@ bool is_built(PolicySetting setting) {
   return false;
 }
 
+std::string list_of(std::span<const std::string_view> words) {
+  std::string text;
+  for (const std::string_view word : words) {
+    if (!text.empty()) text += ", ";
+    text += word;
+  }
+  return text;
+}
+
 std::string allowed(const Field& field) {
-  if (!field.words.empty()) return fmt::format("{}", fmt::join(field.words, ", "));
+  if (!field.words.empty()) return list_of(field.words);
   std::string text = field.is_time
                          ? "a time such as 90s, 15m, 12h or 7d"
                          : fmt::format("a whole number from {} to {}",
@@ -229,7 +238,7 @@ tl::expected<PolicySetting, PolicyProblem> parse_setting(std::string_view name,
     for (const Field& one : kFields) names.push_back(one.name);
     return tl::unexpected(PolicyProblem{
         Code::kInvalidArgument,
-        fmt::format("no policy is called \"{}\"; there are {}", name, fmt::join(names, ", "))});
+        fmt::format("no policy is called \"{}\"; there are {}", name, list_of(names))});
   }
   if (value == kInherit) return PolicySetting{field->key, kPolicyInherit};
   const auto parsed = parse_value(*field, value);

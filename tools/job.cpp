@@ -36,7 +36,12 @@ bool is_plain(const std::string& text) {
 }
 
 std::string joined(const std::vector<std::string>& words) {
-  return fmt::format("{}", fmt::join(words, ","));
+  std::string text;
+  for (const std::string& word : words) {
+    if (!text.empty()) text += ',';
+    text += word;
+  }
+  return text;
 }
 
 Outcome<BatchJob> slurm_job() {
