@@ -9,6 +9,7 @@
 #include "client/blocking_file.h"
 #include "core/limits.h"
 #include "core/log.h"
+#include "core/thread.h"
 
 namespace stdchk::client {
 namespace {
@@ -82,7 +83,7 @@ Result<std::unique_ptr<Filesystem>> BlockingFilesystem::connect_over(const Optio
 }
 
 Status BlockingFilesystem::start() {
-  thread_ = std::thread([this] { reactor_->run(); });
+  thread_ = start_without_signals([this] { reactor_->run(); });
   STDCHK_TRY(reactor_->post([this] { engine_->start(); }));
   Lock lock(engine_->shared().mutex);
   return wait(lock, clock_.now() + limits::kCallDeadline, [this]() -> Status {

@@ -23,7 +23,7 @@ struct Options {
   std::string manager_address;
   msg::Secret secret;
   std::string role = "library";
-  std::string transport = "auto";  ///< "auto", "ofi:tcp", "shm", "verbs"
+  std::string transport = "auto";  ///< "auto" or a kind, see transport::choices()
   std::uint64_t window_bytes = 0;  ///< 0: limits::kWindowBytesDefault
   std::uint64_t cache_bytes = 0;   ///< chunks read ahead or lately read; 0: a quarter of the window
   std::optional<Naming> naming;    ///< unset: the pool's

@@ -3,22 +3,18 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <csignal>
 #include <utility>
+
+#include "core/thread.h"
 
 namespace stdchk {
 
 ThreadExecutor::ThreadExecutor(std::string name, std::size_t threads) {
   name.resize(std::min<std::size_t>(name.size(), 15));
-  // Signals go to the thread that waits for them, never to a worker in the middle of its work.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   for (std::size_t i = 0; i < std::max<std::size_t>(threads, 1); ++i) {
-    threads_.emplace_back([this] { work_until_closed(); });
+    threads_.push_back(start_without_signals([this] { work_until_closed(); }));
     ::pthread_setname_np(threads_.back().native_handle(), name.c_str());
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 ThreadExecutor::~ThreadExecutor() {

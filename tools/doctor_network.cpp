@@ -51,7 +51,7 @@ std::string trouble_of(const std::string& kind) {
   SystemClock clock;
   auto endpoint = transport::open_endpoint(kind, {.clock = &clock});
   if (!endpoint) return describe(endpoint.error());
-  if (kind != "verbs") return "";
+  if (!kind.ends_with("verbs")) return "";
   const Status lockable = transport::verbs::check_lockable(kClientBytes);
   return lockable ? "" : describe(lockable.error());
 }
@@ -60,11 +60,13 @@ Finding transport_finding(const std::string& kind, const std::string& trouble, b
   Finding finding;
   finding.what = "transport " + kind;
   finding.found = trouble.empty() ? "works" : "does not work here: " + trouble;
-  if (kind == "ofi:tcp") finding.found += "; libfabric " + transport::fabric_version();
+  const std::string version = transport::provider_version(kind);
+  if (!version.empty()) finding.found += "; " + version;
+  finding.figures = Json{{"works", trouble.empty()}, {"provider", version}};
   if (trouble.empty()) return finding;
   finding.kind = needed ? Kind::kBad : Kind::kNote;
   if (kind == "ofi:tcp") finding.remedy = "fi_info lists what libfabric finds";
-  if (kind == "verbs") finding.remedy = "ibv_devices and rdma link list the devices";
+  if (kind.ends_with("verbs")) finding.remedy = "ibv_devices and rdma link list the devices";
   return finding;
 }
 
@@ -151,6 +153,7 @@ std::vector<Finding> examine_network() {
   const std::string verbs = trouble_of("verbs");
   findings.push_back(transport_finding("shm", shm, false));
   findings.push_back(transport_finding("verbs", verbs, false));
+  findings.push_back(transport_finding("ofi:verbs", trouble_of("ofi:verbs"), false));
   findings.push_back(transport_finding("ofi:tcp", trouble_of("ofi:tcp"), true));
   findings.push_back(choice_finding(shm, verbs));
   return findings;

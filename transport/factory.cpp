@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "core/log.h"
-#include "transport/ofi/tcp.h"
+#include "transport/ofi/ofi.h"
 #include "transport/shm/shm.h"
 #include "transport/verbs/verbs.h"
 
@@ -62,7 +62,16 @@ std::vector<std::string> verbs_hosts(const EndpointOptions& options) {
 Result<std::unique_ptr<Endpoint>> open_bare(std::string_view kind, const EndpointOptions& options) {
   if (options.clock == nullptr) return fail(Code::kInvalidArgument, "transport.open");
   if (kind == "ofi:tcp") {
-    return ofi::open_tcp(*options.clock, options.listen_host, options.listen_port);
+    return ofi::open_ofi(kind, *options.clock, options.listen_host, options.listen_port);
+  }
+  if (kind == "ofi:verbs") {
+    const auto hosts = verbs_hosts(options);
+    if (hosts.empty()) {
+      return fail(Code::kUnsupported,
+                  "transport.open: no verbs device has an active port and an address; `rdma link` "
+                  "lists the devices");
+    }
+    return ofi::open_ofi(kind, *options.clock, hosts.front(), options.listen_port);
   }
   if (kind == "verbs") {
     return verbs::open_verbs(*options.clock, options.listen_host, options.listen_port);
@@ -76,7 +85,7 @@ Status open_kind(const std::string& kind, bool automatic, const EndpointOptions&
                  std::vector<std::unique_ptr<Endpoint>>& into) {
   std::vector<std::string> hosts = hosts_of(options);
   if (kind == "shm" || !options.serves) hosts.resize(1);
-  if (kind == "verbs") {
+  if (kind == "verbs" || kind == "ofi:verbs") {
     // Who listens for this host only is reached by shared memory.
     if (automatic && options.serves && std::ranges::all_of(hosts, is_loopback)) return {};
     if (const auto found = verbs_hosts(options); !found.empty() || automatic) hosts = found;
@@ -103,7 +112,7 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
       std::move(endpoint), *options.clock, *options.identity));
 }
 
-std::vector<std::string> choices() { return {"auto", "ofi:tcp", "shm", "verbs"}; }
+std::vector<std::string> choices() { return {"auto", "ofi:tcp", "ofi:verbs", "shm", "verbs"}; }
 
 Result<Endpoints> open_endpoints(std::string_view choice, std::string_view control,
                                  const EndpointOptions& options) {
@@ -140,6 +149,9 @@ std::string host_token() {
                      namespace_name("/proc/self/ns/user"), namespace_name("/proc/self/ns/net"));
 }
 
-std::string fabric_version() { return ofi::library_version(); }
+std::string provider_version(std::string_view kind) {
+  if (kind == "verbs") return verbs::library_version();
+  return kind.starts_with("ofi:") ? ofi::provider_version(kind) : "";
+}
 
 }  // namespace stdchk::transport

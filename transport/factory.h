@@ -27,7 +27,8 @@ struct EndpointOptions {
   std::uint64_t pinned_bytes = 0;  ///< that will be registered, where that pins them
 };
 
-/// Opens an endpoint of a kind: "ofi:tcp", "verbs" or "shm". Other names: kInvalidArgument.
+/// Opens an endpoint of a kind: "ofi:tcp", "ofi:verbs", "verbs" or "shm". Other names:
+/// kInvalidArgument.
 Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
                                                 const EndpointOptions& options);
 
@@ -42,10 +43,10 @@ struct Endpoints {
   std::unique_ptr<Endpoint> control_only;  ///< not for data
 };
 /// `choice` is one of choices(). With "auto" a kind that does not work here is left out, but not
-/// that of `control`, the manager's address; one that was named must work. "verbs" opens the
-/// devices that have the addresses of listen_host; with none of them, every device with an active
-/// port. In "auto" that is so for whoever does not listen on loopback addresses only, and a device
-/// that cannot be used is said in the log, once.
+/// that of `control`, the manager's address; one that was named must work. "verbs" and "ofi:verbs"
+/// open the devices that have the addresses of listen_host; with none of them, every device with an
+/// active port. In "auto" that is so for whoever does not listen on loopback addresses only, and a
+/// device that cannot be used is said in the log, once.
 Result<Endpoints> open_endpoints(std::string_view choice, std::string_view control,
                                  const EndpointOptions& options);
 
@@ -56,7 +57,8 @@ std::string host_token();
 /// All ports of verbs devices here.
 std::vector<verbs::Port> rdma_ports();
 
-/// Version of the fabric library in use, for example "1.17".
-std::string fabric_version();
+/// What moves the bytes of a kind, for example "libfabric 1.17, provider tcp 117.0". Empty: only
+/// the kernel, or what is needed is absent.
+std::string provider_version(std::string_view kind);
 
 }  // namespace stdchk::transport

@@ -31,7 +31,7 @@ enum class FenceKind : std::uint8_t {
 
 /// What a transport promises. Stated by the transport, measured by the conformance suite.
 struct Capabilities {
-  std::string_view name;  ///< "mem", "ofi:tcp", "shm", "verbs"
+  std::string_view name;  ///< "mem", "ofi:tcp", "ofi:verbs", "shm", "verbs"
   WriteProof write_proof = WriteProof::kNone;
   FenceKind fence = FenceKind::kImmediate;
   bool one_sided = false;             ///< data moves without a receive by the target's program

@@ -1,4 +1,5 @@
 #include <fmt/core.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,7 +30,8 @@ bool run_case(const Subject& subject, bool process, const Case& each, Measured& 
   const char* const variant = process ? "processes" : "threads";
   fmt::print("[{} {}] {} ... ", subject.name, variant, each.name);
   std::fflush(stdout);
-  ::alarm(kCaseSecondsMax);  // a case that hangs ends the run, and its name is the last line
+  // A case that hangs ends the run, and its name is the last line.
+  ::alarm(patience() * kCaseSecondsMax);
   Scene scene(subject, process, measured);
   if (scene.set_up()) each.run(scene);
   scene.wind_up();
@@ -97,6 +99,9 @@ bool run_subject(const Subject& subject, std::string_view only) {
 }
 
 int run(int count, char** arguments) {
+  // As the daemons do, and the client library's threads: soft-iWARP's kernel module sends from the
+  // thread that posts, and signals it when the peer has gone.
+  ::signal(SIGPIPE, SIG_IGN);
   const std::string_view name = count > 1 ? arguments[1] : "";
   if (name == "--party" && count == 4) {
     for (const Subject& subject : subjects()) {

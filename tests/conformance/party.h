@@ -83,7 +83,7 @@ class Party final : transport::AcceptHandler {
   Status read(Contact& contact, std::span<const transport::LocalPiece> pieces,
               const transport::RemoteKey& key, std::uint64_t offset, Transfer& transfer);
 
-  /// Turns the reactor until `done` says true. False: it did not within `timeout`.
+  /// Turns the reactor until `done` says true. False: it did not within patience() times `timeout`.
   bool run_until(const std::function<bool()>& done, Duration timeout);
   void run_for(Duration time);
 
@@ -99,5 +99,9 @@ class Party final : transport::AcceptHandler {
   std::vector<std::unique_ptr<Contact>> contacts_;
   std::size_t accepted_ = 0;
 };
+
+/// How many times slower than a machine of our own the one may be on which this runs:
+/// $STDCHK_TEST_PATIENCE, 1 without it. What must come is waited for so much longer.
+unsigned patience();
 
 }  // namespace stdchk::conformance

@@ -102,6 +102,7 @@ const std::vector<Subject>& subjects() {
       fabric("ofi:tcp"),
       fabric("shm"),
       fabric("verbs", true),
+      fabric("ofi:verbs", true),
       secure_mem(),
       secure("ofi:tcp"),
       secure("shm"),

@@ -1,5 +1,5 @@
-"""Rule M3 with real client processes: a writer is stopped in the middle of its window, loses its lease, and wakes
-up when its space belongs to another. STDCHK_TEST_TRANSPORTS names the transports (default: shm ofi:tcp)."""
+"""Rule M3 with real client processes: a writer is stopped in the middle of its window, or loses its network; it loses
+its lease, and is there again when its space belongs to another. STDCHK_TEST_TRANSPORTS names the transports (default: shm ofi:tcp)."""
 
 import contextlib
 import os
@@ -8,6 +8,7 @@ import time
 
 import pytest
 from conftest import wait_until
+from networks import Neighbour
 from writers import Writers, go_on
 
 MIB = 1 << 20
@@ -93,3 +94,31 @@ def test_a_writer_that_wakes_up_changes_nothing_in_space_of_another(pool, transp
     # What each transport does is in docs/transports.md.
     way = kept_until_it_cannot_write if transport == "shm" else cut_off_at_once
     way(pool, transport)
+
+
+@pytest.fixture
+def neighbour():
+    made = Neighbour()
+    # Lost bytes are sent again each second, so that they come when the network is back. Older kernels wait longer.
+    made.run("sysctl", "-w", "net.ipv4.tcp_rto_max_ms=1000", check=False)
+    yield made
+    made.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
+def test_bytes_that_a_lost_network_held_back_change_nothing_in_space_of_another(neighbour, pool):
+    pool.up("--naming", "off", "--transport", "ofi:tcp", "--listen", neighbour.NEAR, benefactors=1, memory="64M",
+            drain=False)
+    here, there = Writers(pool, "ofi:tcp"), Writers(pool, "ofi:tcp", neighbour.prefix)
+    empty_bytes = benefactor(pool)["free_bytes"]
+    with there.paused("app.N0.T1", 1, 70, 20) as first:
+        neighbour.set_link("down")
+        go_on(first)  # into its sockets
+        wait_until(lambda: benefactor(pool)["free_bytes"] == empty_bytes, "the fence", FENCE_SECONDS)
+        assert here.run("write", "app.N0.T2", 2, 60) == ("closed", 0)
+        neighbour.set_link("up")
+        said, _ = first.communicate(timeout=60)
+        assert first.returncode == 1
+        assert "EIO" in said.splitlines()[-1]
+    assert here.run("check", "app.N0.T2", 2, 60) == ("equal", 0)
+    assert names(pool) == {"app.N0.T2"}

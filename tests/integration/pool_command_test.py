@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -425,6 +426,8 @@ def test_doctor_and_version(pool):
     states = {finding["what"]: finding["state"] for finding in findings}
     assert states["FUSE device"] == "good"
     assert states["transport ofi:tcp"] == "good"
+    (provider,) = [finding["figures"]["provider"] for finding in findings if finding["what"] == "transport ofi:tcp"]
+    assert re.fullmatch(r"libfabric \d+\.\d+, provider tcp \d+\.\d+", provider)
     assert states["transport auto"] == "good"
     assert states["pool"] == "note"  # there is none to measure
     assert pool.stdchk("doctor", "--pool", pool.folder, check=False).returncode == 2

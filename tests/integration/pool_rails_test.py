@@ -1,44 +1,18 @@
 """A benefactor that is reached by two networks: both carry its bytes, each what it can, and one is enough."""
 
 import os
-import pathlib
 import re
 import signal
-import subprocess
 import time
 
 import pytest
-from conftest import BIN, is_running, run, wait_until
+from conftest import BIN, is_running, run
+from networks import Namespace
 from writers import Writers, go_on
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
 MIB = 1 << 20
 LINKS = (("rail0", "10.78.0", "200mbit"), ("rail1", "10.78.1", "100mbit"))
-
-
-class Namespace:
-    """A network namespace that ends with its object."""
-
-    def __init__(self):
-        self.holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
-        own = os.readlink("/proc/self/ns/net")
-        wait_until(lambda: os.readlink(f"{self.path}") != own, "the namespace")
-        self.run("ip", "link", "set", "lo", "up")
-
-    @property
-    def path(self):
-        return f"/proc/{self.holder.pid}/ns/net"
-
-    @property
-    def prefix(self):
-        return ("nsenter", f"--net={self.path}")
-
-    def run(self, *command, **options):
-        return run(*self.prefix, *command, **options)
-
-    def end(self):
-        self.holder.kill()
-        self.holder.wait(10)
 
 
 class TwoNetworks:

@@ -11,4 +11,6 @@ Result<std::unique_ptr<Endpoint>> open_verbs(Clock&, const std::string&, std::ui
 
 std::vector<Port> ports() { return {}; }
 
+std::string library_version() { return {}; }
+
 }  // namespace stdchk::transport::verbs

@@ -365,15 +365,4 @@ RegionTable VerbsRegion::table() const {
   return table;
 }
 
-VerbsLink::~VerbsLink() {
-  connection_.link = nullptr;
-  connection_.handler = nullptr;
-  connection_.endpoint.release(connection_);
-}
-
-bool VerbsLink::fence() {
-  connection_.endpoint.fence(connection_);
-  return true;
-}
-
 }  // namespace stdchk::transport::verbs

@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "transport/connection_link.h"
 #include "transport/transport.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/fragment.h"
@@ -17,9 +18,8 @@
 namespace stdchk::transport::verbs {
 
 class VerbsEndpoint;
-class VerbsLink;
 
-enum class State : std::uint8_t { kConnecting, kAccepting, kConnected, kClosed };
+using State = ConnectionState;
 
 /// A Connection is one reliable connection: a queue pair, what was given to it, and what waits.
 ///
@@ -57,7 +57,7 @@ struct Connection {
   ibv_cq* send_cq = nullptr;
   std::uint32_t queue_pair_number = 0;
   State state = State::kConnecting;
-  VerbsLink* link = nullptr;
+  Link* link = nullptr;
   LinkHandler* handler = nullptr;
   Time connect_by{};
   Time moved{};  ///< when something ended last: a long queue is not late while it moves
@@ -108,27 +108,7 @@ struct Connection {
   Assembler assembler_;
 };
 
-/// A VerbsLink is the user's handle of a Connection.
-class VerbsLink final : public Link {
- public:
-  explicit VerbsLink(Connection& connection) : connection_(connection) { connection_.link = this; }
-  ~VerbsLink() override;
-  void set_handler(LinkHandler& handler) override { connection_.handler = &handler; }
-  bool connected() const override { return connection_.state == State::kConnected; }
-  Status send(ByteSpan message) override { return connection_.send(message); }
-  Status write(std::span<const LocalPiece> pieces, const RemoteKey& to, std::uint64_t offset,
-               Operation& operation) override {
-    return connection_.transfer(true, pieces, to, offset, operation);
-  }
-  Status read(std::span<const LocalPiece> pieces, const RemoteKey& from, std::uint64_t offset,
-              Operation& operation) override {
-    return connection_.transfer(false, pieces, from, offset, operation);
-  }
-  bool fence() override;
-
- private:
-  Connection& connection_;
-};
+using VerbsLink = ConnectionLink<Connection>;
 
 /// A VerbsRegion is memory registered with one device, whole or in parts.
 ///

@@ -1,10 +1,12 @@
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <map>
 
 #include "transport/socket_address.h"
@@ -126,6 +128,14 @@ std::vector<Port> ports() {
   }
   ::ibv_free_device_list(devices);
   return found;
+}
+
+std::string library_version() {
+  Dl_info info{};
+  // The library has no function that tells.
+  if (::dladdr(reinterpret_cast<const void*>(&::ibv_get_device_list), &info) == 0) return {};
+  std::error_code absent;
+  return std::filesystem::canonical(info.dli_fname, absent).filename();
 }
 
 }  // namespace stdchk::transport::verbs

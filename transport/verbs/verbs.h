@@ -37,6 +37,9 @@ struct Port {
 /// libibverbs.
 std::vector<Port> ports();
 
+/// "libibverbs.so.1.14.44.0", the file of the library in use. Empty: none.
+std::string library_version();
+
 /// kMemlock when `bytes` more cannot be pinned by this process.
 Status check_lockable(std::uint64_t bytes);
 

@@ -5,16 +5,23 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
 
+#include <deque>
 #include <memory>
 #include <vector>
 
+#include "transport/connection_link.h"
+#include "transport/ofi/message_buffer.h"
 #include "transport/transport.h"
+#include "transport/verbs/split.h"
 
 namespace stdchk::transport::ofi {
 
-class TcpEndpoint;
-class TcpLink;
+class OfiEndpoint;
 struct Connection;
+
+constexpr std::size_t kTransfersMax = 128;  ///< in flight on a link
+constexpr std::size_t kRequestsMax = 256;   ///< that these are
+constexpr std::size_t kSendsMax = 128;
 
 /// A Work is what the fabric's context pointer of one send, receive or transfer points to.
 ///
@@ -24,25 +31,31 @@ struct Work {
   fi_context2 for_provider{};  ///< must be first: the provider may keep state in it
   Connection* connection = nullptr;
   Kind kind = Kind::kSend;
-  Operation* operation = nullptr;  ///< a transfer in flight
+  Operation* operation = nullptr;      ///< a transfer in flight
+  std::size_t requests = 0;            ///< of the transfer
+  std::size_t completions_wanted = 0;  ///< until it has ended
   Time started{};
-  std::unique_ptr<std::byte[]> buffer;
-  std::size_t buffer_bytes = 0;
+  MessageBuffer buffer;
+  std::size_t bytes = 0;  ///< of a message that is sent
 };
 
-enum class State : std::uint8_t { kConnecting, kAccepting, kConnected, kClosed };
+using State = ConnectionState;
 
 /// A Connection is the fabric's side of one link. It lives on after its link until no completion
 /// can name it any more.
 ///
 /// Threads: the reactor's.
 struct Connection {
-  explicit Connection(TcpEndpoint& of) : endpoint(of) {}
+  explicit Connection(OfiEndpoint& of) : endpoint(of) {}
 
   Status post_receive(Work& work);
   Status send(ByteSpan message);
   Status transfer(bool write, std::span<const LocalPiece> pieces, const RemoteKey& key,
                   std::uint64_t offset, Operation& operation);
+  /// One of the completions that the work waits for. True: there are no more.
+  static bool completed(Work& work) {
+    return work.kind != Work::Kind::kTransfer || --work.completions_wanted == 0;
+  }
   /// Gives back a work that has completed.
   void retire(Work& work);
   /// Closes the fabric's endpoint and the queue of its own. From then on nothing of the peer can
@@ -51,11 +64,11 @@ struct Connection {
   /// Finishes all transfers; the first error is theirs.
   void finish_transfers(Code code);
 
-  TcpEndpoint& endpoint;
+  OfiEndpoint& endpoint;
   fid_ep* ep = nullptr;
-  fid_cq* transmit = nullptr;  ///< of a connection that is made here; others use the endpoint's
+  fid_cq* transmit = nullptr;  ///< where it has a queue of its own; others use the endpoint's
   State state = State::kConnecting;
-  TcpLink* link = nullptr;
+  Link* link = nullptr;
   LinkHandler* handler = nullptr;
   Time connect_by{};
   Time moved{};  ///< when a transfer or message ended last: a long queue is not late while it moves
@@ -63,39 +76,28 @@ struct Connection {
   std::vector<std::unique_ptr<Work>> works;
   std::vector<Work*> idle_sends;
   std::vector<Work*> idle_transfers;
+  std::deque<Work*> waiting_sends;  ///< not the provider's yet
   std::size_t sends = 0;
   std::size_t send_bytes = 0;
   std::size_t transfers = 0;
-};
-
-/// A TcpLink is the user's handle of a Connection.
-class TcpLink final : public Link {
- public:
-  explicit TcpLink(Connection& connection) : connection_(connection) { connection_.link = this; }
-  ~TcpLink() override;
-  void set_handler(LinkHandler& handler) override { connection_.handler = &handler; }
-  bool connected() const override { return connection_.state == State::kConnected; }
-  Status send(ByteSpan message) override { return connection_.send(message); }
-  Status write(std::span<const LocalPiece> pieces, const RemoteKey& to, std::uint64_t offset,
-               Operation& operation) override {
-    return connection_.transfer(true, pieces, to, offset, operation);
-  }
-  Status read(std::span<const LocalPiece> pieces, const RemoteKey& from, std::uint64_t offset,
-              Operation& operation) override {
-    return connection_.transfer(false, pieces, from, offset, operation);
-  }
-  bool fence() override;
+  std::size_t requests = 0;
 
  private:
-  Connection& connection_;
+  Status post_send(Work& work);
+  Status start_requests(bool write, const RemoteKey& key, Work& work);
+  ssize_t start_part(bool write, const verbs::Part& part, const RemoteKey& key, Work& work);
+
+  std::vector<verbs::Part> parts_;  ///< kept for its memory
 };
 
-/// A TcpRegion is memory registered with one endpoint's domain.
-class TcpRegion final : public MemoryRegion {
+using OfiLink = ConnectionLink<Connection>;
+
+/// An OfiRegion is memory registered with one endpoint's domain.
+class OfiRegion final : public MemoryRegion {
  public:
-  TcpRegion(fid_mr* mr, MutableByteSpan memory, bool virtual_addresses)
+  OfiRegion(fid_mr* mr, MutableByteSpan memory, bool virtual_addresses)
       : mr_(mr), memory_(memory), virtual_addresses_(virtual_addresses) {}
-  ~TcpRegion() override { fi_close(&mr_->fid); }
+  ~OfiRegion() override { fi_close(&mr_->fid); }
   MutableByteSpan bytes() const override { return memory_; }
   RemoteKey remote_key() const override {
     const auto base = virtual_addresses_ ? reinterpret_cast<std::uint64_t>(memory_.data()) : 0;

@@ -2,31 +2,46 @@
 
 #include <rdma/fabric.h>
 
+#include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "transport/ofi/tcp_connection.h"
+#include "transport/ofi/connection.h"
 #include "transport/transport.h"
 
 namespace stdchk::transport::ofi {
 
-/// A TcpEndpoint is one domain of the TCP provider, with a connected endpoint for each link.
+/// What differs between libfabric's providers.
+struct Provider {
+  std::string_view kind;                  ///< "ofi:tcp"
+  std::string_view prefix;                ///< of its addresses
+  std::array<std::string_view, 2> names;  ///< libfabric's, the better first
+  std::size_t receives = 0;               ///< that wait on each link
+  std::size_t sends_posted_max =
+      0;                     ///< the provider has; more would find no receive, and be sent again
+  bool uses_device = false;  ///< with memory of its own to know, and an address that names it
+  bool proves_delivery = false;  ///< by FI_DELIVERY_COMPLETE; otherwise a read follows each write
+};
+
+/// An OfiEndpoint is one domain of a provider, with a connected endpoint for each link.
 ///
-/// What is received, and all that accepted connections do, completes in one queue. A connection
-/// that is made here sends and transfers with a queue of its own, whose pool of work entries goes
-/// with it: libfabric up to 1.17.0 frees the entry of a read twice when the peer is lost in the
+/// What is received, and all that connections do which were accepted from a provider that proves
+/// delivery, completes in one queue. Others send and transfer with a queue of their own. So there
+/// is room in it for all that may be in flight; and its pool of work entries goes with it:
+/// libfabric's tcp up to 1.17.0 frees the entry of a read twice when the peer is lost in the
 /// middle of its answer (ofiwg/libfabric pull request 8656), and whoever used the same pool later
 /// would share one entry between two transfers.
 ///
 /// Owns: the fabric, domain, completion and event queues, and all Connections.
-/// Threads: the reactor's. With FI_WAIT_FD the provider starts none.
+/// Threads: the reactor's. With FI_WAIT_FD the providers start none.
 /// Errors: a provider that misses what is needed is refused by open().
-class TcpEndpoint final : public Endpoint {
+class OfiEndpoint final : public Endpoint {
  public:
-  explicit TcpEndpoint(Clock& clock) : clock_(clock) {}
-  ~TcpEndpoint() override;
+  OfiEndpoint(const Provider& provider, Clock& clock) : provider_(provider), clock_(clock) {}
+  ~OfiEndpoint() override;
   Status open(const std::string& host, std::uint16_t port);
 
   const Capabilities& capabilities() const override { return capabilities_; }
@@ -41,15 +56,23 @@ class TcpEndpoint final : public Endpoint {
   bool may_sleep() override;
   Duration sleep_max() const override;
 
-  // For Connection and TcpLink.
+  // For Connection and OfiLink.
+  const Provider& provider() const { return provider_; }
   Clock& clock() { return clock_; }
+  /// For messages, registered where the provider wants it.
+  Result<MessageBuffer> make_buffer(std::size_t bytes);
+  std::size_t request_bytes_max() const { return info_->ep_attr->max_msg_size; }
+  const MessageBuffer& scratch() const { return scratch_; }  ///< where proofs are read to
   /// Cuts the peer off at once; the next poll() tells the handler.
   void fence(Connection& connection);
   void release(Connection& connection);
+  /// The same for another reason.
+  void fail_later(Connection& connection, Code code, const char* where);
   void transfer_started() { ++busy_; }
   void transfer_ended() { --busy_; }
 
  private:
+  fi_info* choose(const fi_info* all) const;
   Status open_queues();
   Result<int> wake_by(fid& queue);
   void watch_events();
@@ -65,11 +88,11 @@ class TcpEndpoint final : public Endpoint {
   bool read_own_queues();
   void on_completion(Work& work, std::size_t length);
   void cut(Connection& connection);
-  void fail_later(Connection& connection, Code code, const char* where);
   bool close_pending();
   bool check_deadlines();
   void bury(Connection& connection);
 
+  const Provider& provider_;
   Clock& clock_;
   fi_info* info_ = nullptr;      ///< of the listener
   fi_info* out_info_ = nullptr;  ///< of connections that are made here
@@ -83,6 +106,7 @@ class TcpEndpoint final : public Endpoint {
   unsigned idle_wakes_ = 0;
   bool by_time_ = false;  ///< events do not wake the reactor, and are looked for by time
   Time woken_from_{};     ///< when they may wake it again
+  MessageBuffer scratch_;
   AcceptHandler* accept_handler_ = nullptr;
   Capabilities capabilities_;
   std::string address_;

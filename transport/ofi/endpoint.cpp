@@ -1,5 +1,6 @@
-#include "transport/ofi/tcp_endpoint.h"
+#include "transport/ofi/endpoint.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
@@ -15,18 +16,17 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "transport/message_limit.h"
-#include "transport/ofi/tcp.h"
+#include "transport/ofi/ofi.h"
 #include "transport/socket_address.h"
 
 namespace stdchk::transport::ofi {
 
 namespace {
 
-constexpr std::string_view kPrefix = "ofi:tcp:";
-constexpr std::size_t kReceivesPerLink = 4;
+constexpr std::size_t kPartsMax = 32;  ///< of one transfer
 constexpr std::size_t kCompletionsPerRead = 32;
 constexpr std::size_t kSharedQueueEntries = 4096;
-constexpr std::size_t kOwnQueueEntries = 256;
+constexpr std::size_t kOwnQueueEntries = kRequestsMax + kSendsMax;
 constexpr int kReadsPerPoll = 8;
 constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
 constexpr unsigned kIdleWakesMax = 16;  ///< by an event queue that has nothing
@@ -41,91 +41,145 @@ struct HintsDeleter {
   void operator()(fi_info* info) const { fi_freeinfo(info); }
 };
 
-/// The better provider first. libfabric 1 has a second one, `net`, whose fi_trywait does not reset
-/// the completion queue's wait descriptor: after the first completion a thread that sleeps on it
-/// spins. libfabric 2 has mended that and calls it `tcp`.
-int rank(const fi_info& info) {
-  const std::string_view name = info.fabric_attr->prov_name;
-  if (info.ep_attr->type != FI_EP_MSG || info.tx_attr->iov_limit < kPiecesMax) return 0;
-  if (name == "tcp") return 2;
-  if (name == "net") return 1;
-  return 0;  // sockets and udp speak TCP/IP too, and are not wanted
+/// libfabric 1 has a second TCP provider, `net`, whose fi_trywait does not reset the completion
+/// queue's wait descriptor: after the first completion a thread that sleeps on it spins. libfabric
+/// 2 has mended that and calls it `tcp`.
+constexpr Provider kTcp{.kind = "ofi:tcp",
+                        .prefix = "ofi:tcp:",
+                        .names = {"tcp", "net"},
+                        .receives = 4,
+                        .sends_posted_max = kSendsMax,
+                        .proves_delivery = true};
+constexpr Provider kVerbs{.kind = "ofi:verbs",
+                          .prefix = "ofi:verbs:",
+                          .names = {"verbs"},
+                          .receives = 8,
+                          .sends_posted_max = 8,
+                          .uses_device = true};
+
+const Provider& provider_of(std::string_view kind) { return kind == kVerbs.kind ? kVerbs : kTcp; }
+
+/// Others of the same provider cannot be used: over iWARP a message that comes before a receive
+/// ends the connection, and libfabric's verbs has no flow control that prevents it.
+bool is_fit(const fi_info& info) {
+  const std::uint32_t protocol = info.ep_attr->protocol;
+  return info.ep_attr->type == FI_EP_MSG && info.tx_attr->iov_limit >= kPiecesMax &&
+         protocol != FI_PROTO_IWARP && protocol != FI_PROTO_RDMA_CM_IB_XRC;
+}
+
+/// Has the address name no port.
+void take_any_port(fi_info& info) {
+  auto& address = *static_cast<sockaddr*>(info.src_addr);
+  if (address.sa_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address).sin6_port = 0;
+  } else {
+    reinterpret_cast<sockaddr_in&>(address).sin_port = 0;
+  }
 }
 
 }  // namespace
 
-Status TcpEndpoint::open(const std::string& host, std::uint16_t port) {
+Status OfiEndpoint::open(const std::string& host, std::uint16_t port) {
   const std::unique_ptr<fi_info, HintsDeleter> hints(fi_allocinfo());
-  if (hints == nullptr) return fail(Code::kNoMemory, "tcp.open");
+  if (hints == nullptr) return fail(Code::kNoMemory, "ofi.open");
   hints->caps = FI_MSG | FI_RMA;
-  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  // Two completions of a write that is proven by a read share a context.
+  hints->mode = provider_.proves_delivery ? FI_CONTEXT | FI_CONTEXT2 : FI_RX_CQ_DATA;
   hints->ep_attr->type = FI_EP_MSG;
   hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  if (provider_.uses_device) {
+    hints->domain_attr->mr_mode |= FI_MR_LOCAL;
+    hints->tx_attr->size = kOwnQueueEntries;
+    hints->rx_attr->size = provider_.receives;
+  }
   const std::string service = std::to_string(port);
   fi_info* all = nullptr;
   const int result =
       fi_getinfo(FI_VERSION(1, 17), host.c_str(), service.c_str(), FI_SOURCE, hints.get(), &all);
-  if (result != 0) return fail_fabric("tcp.open fi_getinfo", result);
-  const fi_info* best = nullptr;
-  for (const fi_info* each = all; each != nullptr; each = each->next) {
-    if (rank(*each) > (best == nullptr ? 0 : rank(*best))) best = each;
+  if (result != 0 && result != -FI_ENODATA) return fail_fabric("ofi.open fi_getinfo", result);
+  info_ = choose(all);
+  out_info_ = choose(all);
+  if (all != nullptr) fi_freeinfo(all);
+  if (info_ == nullptr || out_info_ == nullptr) {
+    return fail(Code::kUnsupported, "ofi.open: libfabric has no provider of that kind that fits");
   }
-  if (best != nullptr) {
-    info_ = fi_dupinfo(best);
-    out_info_ = fi_dupinfo(best);
-  }
-  fi_freeinfo(all);
-  if (info_ == nullptr || out_info_ == nullptr) return fail(Code::kUnsupported, "tcp.open");
   // A connection that is made here takes any free port, not the listener's.
-  std::free(out_info_->src_addr);
-  out_info_->src_addr = nullptr;
-  out_info_->src_addrlen = 0;
+  if (provider_.uses_device) {
+    take_any_port(*out_info_);
+  } else {
+    std::free(out_info_->src_addr);
+    out_info_->src_addr = nullptr;
+    out_info_->src_addrlen = 0;
+  }
   capabilities_ = {
-      .name = "ofi:tcp",
+      .name = provider_.kind,
       .write_proof = WriteProof::kDelivered,
       .fence = FenceKind::kImmediate,
       .one_sided = true,
+      // tcp: for every byte; verbs: for messages, and writes wait behind one that was not taken.
       .target_must_progress = true,
       .same_host_only = false,
       .message_bytes_max = kMessageBytesMax,
-      .rma_bytes_max = std::min<std::size_t>(info_->ep_attr->max_msg_size, limits::kGiB)};
+      .rma_bytes_max = limits::kGiB};
+  // No more parts than there is room for.
+  if (request_bytes_max() < limits::kGiB / kPartsMax) {
+    capabilities_.rma_bytes_max = request_bytes_max() * kPartsMax;
+  }
   return open_queues();
 }
 
-Status TcpEndpoint::open_queues() {
+/// A copy of the best; null: there is none.
+fi_info* OfiEndpoint::choose(const fi_info* all) const {
+  for (const std::string_view name : provider_.names) {
+    for (const fi_info* each = all; each != nullptr; each = each->next) {
+      if (name == each->fabric_attr->prov_name && is_fit(*each)) return fi_dupinfo(each);
+    }
+  }
+  return nullptr;
+}
+
+Status OfiEndpoint::open_queues() {
   int result = fi_fabric(info_->fabric_attr, &fabric_, nullptr);
-  if (result != 0) return fail_fabric("tcp.open fi_fabric", result);
+  if (result != 0) return fail_fabric("ofi.open fi_fabric", result);
   fi_eq_attr eq_attr{.size = 1024, .wait_obj = FI_WAIT_FD};
   result = fi_eq_open(fabric_, &eq_attr, &eq_, nullptr);
-  if (result != 0) return fail_fabric("tcp.open fi_eq_open", result);
+  if (result != 0) return fail_fabric("ofi.open fi_eq_open", result);
   result = fi_domain(fabric_, info_, &domain_, nullptr);
-  if (result != 0) return fail_fabric("tcp.open fi_domain", result);
+  if (result != 0) return fail_fabric("ofi.open fi_domain", result);
   epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
-  if (epoll_fd_ < 0) return fail_errno("tcp.open epoll");
+  if (epoll_fd_ < 0) return fail_errno("ofi.open epoll");
   STDCHK_ASSIGN(events_fd_, wake_by(eq_->fid));
   STDCHK_ASSIGN(cq_, open_completion_queue(kSharedQueueEntries));
+  if (!provider_.proves_delivery) {
+    STDCHK_ASSIGN(scratch_, make_buffer(1));
+  }
   return {};
 }
 
+Result<MessageBuffer> OfiEndpoint::make_buffer(std::size_t bytes) {
+  const bool registers = (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
+  return MessageBuffer::make(registers ? domain_ : nullptr, bytes);
+}
+
 /// Has the reactor woken by the queue; its descriptor.
-Result<int> TcpEndpoint::wake_by(fid& queue) {
+Result<int> OfiEndpoint::wake_by(fid& queue) {
   int wait_fd = -1;
   const int result = fi_control(&queue, FI_GETWAIT, &wait_fd);
-  if (result != 0) return fail_fabric("tcp.open FI_GETWAIT", result);
+  if (result != 0) return fail_fabric("ofi.open FI_GETWAIT", result);
   epoll_event event{.events = EPOLLIN, .data = {.ptr = &queue}};
   if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wait_fd, &event) != 0) {
-    return fail_errno("tcp.open epoll");
+    return fail_errno("ofi.open epoll");
   }
   return wait_fd;
 }
 
 /// One that wakes the reactor. Closing it takes its descriptor out of the reactor's.
-Result<fid_cq*> TcpEndpoint::open_completion_queue(std::size_t entries) {
+Result<fid_cq*> OfiEndpoint::open_completion_queue(std::size_t entries) {
   fi_cq_attr attr{.size = entries, .format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
   fid_cq* queue = nullptr;
   const int result = fi_cq_open(domain_, &attr, &queue, nullptr);
-  if (result != 0) return fail_fabric("tcp.open fi_cq_open", result);
+  if (result != 0) return fail_fabric("ofi.open fi_cq_open", result);
   if (const auto woken = wake_by(queue->fid); !woken.has_value()) {
     fi_close(&queue->fid);
     return fail(woken.error());
@@ -133,11 +187,15 @@ Result<fid_cq*> TcpEndpoint::open_completion_queue(std::size_t entries) {
   return queue;
 }
 
-TcpEndpoint::~TcpEndpoint() {
+OfiEndpoint::~OfiEndpoint() {
   for (const auto& [key, connection] : connections_) {
     STDCHK_ASSERT(connection->link == nullptr);  // links end before their endpoint
     connection->close_fabric();
   }
+  // Their buffers may be registered.
+  connections_.clear();
+  buried_.clear();
+  scratch_ = {};
   if (listener_ != nullptr) fi_close(&listener_->fid);
   if (epoll_fd_ >= 0) ::close(epoll_fd_);
   if (cq_ != nullptr) fi_close(&cq_->fid);
@@ -148,10 +206,10 @@ TcpEndpoint::~TcpEndpoint() {
   if (out_info_ != nullptr) fi_freeinfo(out_info_);
 }
 
-Status TcpEndpoint::listen(AcceptHandler& handler) {
-  if (listener_ != nullptr) return fail(Code::kExists, "tcp.listen");
+Status OfiEndpoint::listen(AcceptHandler& handler) {
+  if (listener_ != nullptr) return fail(Code::kExists, "ofi.listen");
   int result = fi_passive_ep(fabric_, info_, &listener_, nullptr);
-  if (result != 0) return fail_fabric("tcp.listen fi_passive_ep", result);
+  if (result != 0) return fail_fabric("ofi.listen fi_passive_ep", result);
   result = fi_pep_bind(listener_, &eq_->fid, 0);
   if (result == 0) result = fi_listen(listener_);
   sockaddr_storage name{};
@@ -160,14 +218,14 @@ Status TcpEndpoint::listen(AcceptHandler& handler) {
   if (result != 0) {
     fi_close(&listener_->fid);
     listener_ = nullptr;
-    return fail_fabric("tcp.listen", result);
+    return fail_fabric("ofi.listen", result);
   }
   accept_handler_ = &handler;
-  address_ = address_text(kPrefix, name);
+  address_ = address_text(provider_.prefix, name);
   return {};
 }
 
-Connection& TcpEndpoint::add_connection() {
+Connection& OfiEndpoint::add_connection() {
   auto made = std::make_unique<Connection>(*this);
   Connection& connection = *made;
   connections_.emplace(&connection, std::move(made));
@@ -175,12 +233,12 @@ Connection& TcpEndpoint::add_connection() {
 }
 
 /// Makes the fabric's endpoint, ready to connect or to accept, with its receives posted.
-Status TcpEndpoint::start_endpoint(Connection& connection, fi_info& info) {
+Status OfiEndpoint::start_endpoint(Connection& connection, fi_info& info) {
   int result = fi_endpoint(domain_, &info, &connection.ep, nullptr);
-  if (result != 0) return fail_fabric("tcp.endpoint", result);
+  if (result != 0) return fail_fabric("ofi.endpoint", result);
   by_fid_[&connection.ep->fid] = &connection;
   fid_cq* transmit = cq_;
-  if (connection.state == State::kConnecting) {
+  if (connection.state == State::kConnecting || !provider_.proves_delivery) {
     STDCHK_ASSIGN(transmit, open_completion_queue(kOwnQueueEntries));
     connection.transmit = transmit;
     with_own_queue_.push_back(&connection);
@@ -189,25 +247,23 @@ Status TcpEndpoint::start_endpoint(Connection& connection, fi_info& info) {
   if (result == 0) result = fi_ep_bind(connection.ep, &transmit->fid, FI_TRANSMIT);
   if (result == 0) result = fi_ep_bind(connection.ep, &cq_->fid, FI_RECV);
   if (result == 0) result = fi_enable(connection.ep);
-  if (result != 0) return fail_fabric("tcp.endpoint", result);
-  for (std::size_t i = 0; i < kReceivesPerLink; ++i) {
+  if (result != 0) return fail_fabric("ofi.endpoint", result);
+  for (std::size_t i = 0; i < provider_.receives; ++i) {
     auto work = std::make_unique<Work>();
     work->connection = &connection;
     work->kind = Work::Kind::kReceive;
-    // Not make_unique: pages that no message touches cost no memory.
-    work->buffer.reset(new std::byte[kMessageBytesMax]);
-    work->buffer_bytes = kMessageBytesMax;
+    STDCHK_ASSIGN(work->buffer, make_buffer(kMessageBytesMax));
     STDCHK_TRY(connection.post_receive(*work));
     connection.receives.push_back(std::move(work));
   }
   return {};
 }
 
-Result<std::unique_ptr<Link>> TcpEndpoint::connect(std::string_view address, LinkHandler& handler,
+Result<std::unique_ptr<Link>> OfiEndpoint::connect(std::string_view address, LinkHandler& handler,
                                                    Duration deadline) {
-  STDCHK_ASSIGN(const sockaddr_storage target, parse_address(kPrefix, address));
+  STDCHK_ASSIGN(const sockaddr_storage target, parse_address(provider_.prefix, address));
   fi_info* const info = fi_dupinfo(out_info_);
-  if (info == nullptr) return fail(Code::kNoMemory, "tcp.connect");
+  if (info == nullptr) return fail(Code::kNoMemory, "ofi.connect");
   std::free(info->dest_addr);
   info->dest_addrlen = address_bytes(target);
   info->dest_addr = std::malloc(info->dest_addrlen);
@@ -218,7 +274,7 @@ Result<std::unique_ptr<Link>> TcpEndpoint::connect(std::string_view address, Lin
   fi_freeinfo(info);
   if (status.has_value()) {
     const int result = fi_connect(connection.ep, &target, nullptr, 0);
-    if (result != 0) status = fail(Code::kPeerLost, "tcp.connect", -result);
+    if (result != 0) status = fail(Code::kPeerLost, "ofi.connect", -result);
   }
   if (!status.has_value()) {
     cut(connection);
@@ -229,25 +285,25 @@ Result<std::unique_ptr<Link>> TcpEndpoint::connect(std::string_view address, Lin
   connection.state = State::kConnecting;
   connection.connect_by = clock_.now() + deadline;
   connection.handler = &handler;
-  return std::make_unique<TcpLink>(connection);
+  return std::make_unique<OfiLink>(connection);
 }
 
-Result<std::unique_ptr<MemoryRegion>> TcpEndpoint::register_memory(MutableByteSpan memory) {
+Result<std::unique_ptr<MemoryRegion>> OfiEndpoint::register_memory(MutableByteSpan memory) {
   std::uint64_t key = 0;  // not to be guessed, where the choice is ours
   if ((info_->domain_attr->mr_mode & FI_MR_PROV_KEY) == 0 &&
       ::getrandom(&key, sizeof(key), 0) != sizeof(key)) {
-    return fail_errno("tcp.register getrandom");
+    return fail_errno("ofi.register getrandom");
   }
   fid_mr* mr = nullptr;
   const int result =
       fi_mr_reg(domain_, memory.data(), memory.size(),
                 FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, key, 0, &mr, nullptr);
-  if (result != 0) return fail_fabric("tcp.register fi_mr_reg", result);
-  return std::make_unique<TcpRegion>(mr, memory,
+  if (result != 0) return fail_fabric("ofi.register fi_mr_reg", result);
+  return std::make_unique<OfiRegion>(mr, memory,
                                      (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0);
 }
 
-void TcpEndpoint::cut(Connection& connection) {
+void OfiEndpoint::cut(Connection& connection) {
   if (connection.state == State::kConnecting && connection.link != nullptr) --busy_;
   connection.state = State::kClosed;
   if (connection.ep != nullptr) by_fid_.erase(&connection.ep->fid);
@@ -255,7 +311,7 @@ void TcpEndpoint::cut(Connection& connection) {
   connection.close_fabric();
 }
 
-void TcpEndpoint::bury(Connection& connection) {
+void OfiEndpoint::bury(Connection& connection) {
   const auto found = connections_.find(&connection);
   if (found == connections_.end()) return;
   buried_.push_back(std::move(found->second));
@@ -263,7 +319,7 @@ void TcpEndpoint::bury(Connection& connection) {
   std::erase_if(to_close_, [&](const Closing& each) { return each.connection == &connection; });
 }
 
-void TcpEndpoint::release(Connection& connection) {
+void OfiEndpoint::release(Connection& connection) {
   if (connection.state == State::kConnecting) --busy_;
   connection.state = State::kClosed;
   cut(connection);
@@ -271,19 +327,17 @@ void TcpEndpoint::release(Connection& connection) {
   bury(connection);
 }
 
-void TcpEndpoint::fence(Connection& connection) {
-  if (connection.state == State::kClosed) return;
-  cut(connection);
-  to_close_.push_back({&connection, Error{Code::kFenced, 0, "tcp.fence"}});
+void OfiEndpoint::fence(Connection& connection) {
+  fail_later(connection, Code::kFenced, "ofi.fence");
 }
 
-void TcpEndpoint::fail_later(Connection& connection, Code code, const char* where) {
+void OfiEndpoint::fail_later(Connection& connection, Code code, const char* where) {
   if (connection.state == State::kClosed) return;
   cut(connection);
   to_close_.push_back({&connection, Error{code, 0, where}});
 }
 
-bool TcpEndpoint::close_pending() {
+bool OfiEndpoint::close_pending() {
   bool any = false;
   while (!to_close_.empty()) {
     any = true;
@@ -300,7 +354,7 @@ bool TcpEndpoint::close_pending() {
   return any;
 }
 
-bool TcpEndpoint::read_events() {
+bool OfiEndpoint::read_events() {
   bool any = false;
   for (;;) {
     std::uint32_t event = 0;
@@ -328,27 +382,27 @@ bool TcpEndpoint::read_events() {
       }
       while (connection.transmit != nullptr && read_completions(connection.transmit)) {
       }
-      fail_later(connection, Code::kPeerLost, "tcp.link");
+      fail_later(connection, Code::kPeerLost, "ofi.link");
     }
   }
 }
 
-bool TcpEndpoint::read_event_error() {
+bool OfiEndpoint::read_event_error() {
   fi_eq_err_entry error{};
   if (fi_eq_readerr(eq_, &error, 0) <= 0) return false;
   const auto found = by_fid_.find(error.fid);
-  if (found != by_fid_.end()) fail_later(*found->second, Code::kPeerLost, "tcp.connect");
+  if (found != by_fid_.end()) fail_later(*found->second, Code::kPeerLost, "ofi.connect");
   return true;
 }
 
-void TcpEndpoint::on_request(fi_info* info) {
+void OfiEndpoint::on_request(fi_info* info) {
   Connection& connection = add_connection();
   connection.state = State::kAccepting;
   connection.connect_by = clock_.now() + limits::kConnectDeadline;
   Status status = start_endpoint(connection, *info);
   if (status.has_value()) {
     const int result = fi_accept(connection.ep, nullptr, 0);
-    if (result != 0) status = fail_fabric("tcp.accept", result);
+    if (result != 0) status = fail_fabric("ofi.accept", result);
   } else if (connection.ep == nullptr) {
     fi_reject(listener_, info->handle, nullptr, 0);
   }
@@ -359,19 +413,19 @@ void TcpEndpoint::on_request(fi_info* info) {
   bury(connection);
 }
 
-void TcpEndpoint::on_up(Connection& connection) {
+void OfiEndpoint::on_up(Connection& connection) {
   if (connection.state == State::kConnecting) {
     connection.state = State::kConnected;
     --busy_;
     if (connection.link != nullptr) connection.handler->on_connected(*connection.link);
   } else if (connection.state == State::kAccepting) {
     connection.state = State::kConnected;
-    accept_handler_->on_accept(std::make_unique<TcpLink>(connection));
+    accept_handler_->on_accept(std::make_unique<OfiLink>(connection));
   }
 }
 
 /// False: the queue is empty.
-bool TcpEndpoint::read_completions(fid_cq* queue) {
+bool OfiEndpoint::read_completions(fid_cq* queue) {
   std::array<fi_cq_msg_entry, kCompletionsPerRead> entries;
   const ssize_t got = fi_cq_read(queue, entries.data(), entries.size());
   if (got == -FI_EAVAIL) {
@@ -385,9 +439,9 @@ bool TcpEndpoint::read_completions(fid_cq* queue) {
   return true;
 }
 
-void TcpEndpoint::on_completion(Work& work, std::size_t length) {
+void OfiEndpoint::on_completion(Work& work, std::size_t length) {
   Connection& connection = *work.connection;
-  if (connection.state == State::kClosed) return;
+  if (connection.state == State::kClosed || !Connection::completed(work)) return;
   if (work.kind != Work::Kind::kReceive) {
     Operation* const operation = work.operation;
     connection.retire(work);
@@ -395,19 +449,22 @@ void TcpEndpoint::on_completion(Work& work, std::size_t length) {
     if (operation != nullptr) operation->finish({});
     return;
   }
+  // The first message may be faster than the word that the connection is up.
+  if (connection.state == State::kAccepting) on_up(connection);
+  if (connection.state == State::kClosed) return;
   if (connection.link == nullptr || connection.handler == nullptr) {
-    return fail_later(connection, Code::kPeerLost, "tcp.early message");
+    return fail_later(connection, Code::kPeerLost, "ofi.early message");
   }
-  connection.handler->on_message(*connection.link, ByteSpan(work.buffer.get(), length));
+  connection.handler->on_message(*connection.link, ByteSpan(work.buffer.data(), length));
   if (connection.state == State::kClosed) return;
   if (!connection.post_receive(work).has_value()) {
-    fail_later(connection, Code::kPeerLost, "tcp.receive");
+    fail_later(connection, Code::kPeerLost, "ofi.receive");
   }
 }
 
 /// Where nothing was started nothing completes. Handlers may make and end connections meanwhile:
 /// one that is left out for it comes next time.
-bool TcpEndpoint::read_own_queues() {
+bool OfiEndpoint::read_own_queues() {
   bool any = false;
   for (std::size_t i = 0; i < with_own_queue_.size(); ++i) {
     Connection& connection = *with_own_queue_[i];
@@ -420,17 +477,17 @@ bool TcpEndpoint::read_own_queues() {
   return any;
 }
 
-void TcpEndpoint::read_completion_error(fid_cq* queue) {
+void OfiEndpoint::read_completion_error(fid_cq* queue) {
   fi_cq_err_entry error{};
   if (fi_cq_readerr(queue, &error, 0) <= 0) return;
   if (error.op_context == nullptr) return;
   auto& work = *static_cast<Work*>(error.op_context);
   // One failed work is the end of the link: those behind it have no order any more.
-  fail_later(*work.connection, Code::kPeerLost, "tcp.link");
+  fail_later(*work.connection, Code::kPeerLost, "ofi.link");
 }
 
 /// Ends connections whose oldest transfer, or whose making, has waited too long.
-bool TcpEndpoint::check_deadlines() {
+bool OfiEndpoint::check_deadlines() {
   if (busy_ == 0) return false;
   const Time now = clock_.now();
   if (now < next_check_) return false;
@@ -449,11 +506,11 @@ bool TcpEndpoint::check_deadlines() {
         });
     if (any_late) late.push_back(connection);
   }
-  for (Connection* const each : late) fail_later(*each, Code::kDeadline, "tcp.deadline");
+  for (Connection* const each : late) fail_later(*each, Code::kDeadline, "ofi.deadline");
   return !late.empty();
 }
 
-bool TcpEndpoint::poll() {
+bool OfiEndpoint::poll() {
   // Completions that name a connection which was buried before now are read below, then it can go.
   std::vector<std::unique_ptr<Connection>> leaving;
   leaving.swap(buried_);
@@ -472,7 +529,7 @@ bool TcpEndpoint::poll() {
 /// A stranger's connection that ends before it has become one of the fabric's leaves the event
 /// queue's descriptor readable for ever, and nothing in the queue (libfabric 1.17). A reactor that
 /// sleeps on it would spin: then events are looked for by time, until it is tried again.
-void TcpEndpoint::watch_events() {
+void OfiEndpoint::watch_events() {
   const Time now = clock_.now();
   pollfd readable{events_fd_, POLLIN, 0};
   const bool before = by_time_;
@@ -488,7 +545,7 @@ void TcpEndpoint::watch_events() {
   ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, events_fd_, &event);
 }
 
-bool TcpEndpoint::may_sleep() {
+bool OfiEndpoint::may_sleep() {
   if (!to_close_.empty()) return false;  // a fence has closed a link, and its handler waits
   waited_for_ = {&eq_->fid, &cq_->fid};
   for (Connection* const each : with_own_queue_) waited_for_.push_back(&each->transmit->fid);
@@ -499,21 +556,36 @@ bool TcpEndpoint::may_sleep() {
   return true;
 }
 
-Duration TcpEndpoint::sleep_max() const {
+Duration OfiEndpoint::sleep_max() const {
   if (by_time_) return kByTimeInterval;
   return busy_ > 0 ? kCheckInterval : Duration::max();
 }
 
-Result<std::unique_ptr<Endpoint>> open_tcp(Clock& clock, const std::string& host,
-                                           std::uint16_t port) {
-  auto endpoint = std::make_unique<TcpEndpoint>(clock);
+Result<std::unique_ptr<Endpoint>> open_ofi(std::string_view kind, Clock& clock,
+                                           const std::string& host, std::uint16_t port) {
+  auto endpoint = std::make_unique<OfiEndpoint>(provider_of(kind), clock);
   STDCHK_TRY(endpoint->open(host, port));
   return endpoint;
 }
 
-std::string library_version() {
-  const std::uint32_t version = fi_version();
-  return fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version));
+std::string provider_version(std::string_view kind) {
+  const Provider& provider = provider_of(kind);
+  const auto text = [](std::uint32_t version) {
+    return fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version));
+  };
+  std::string found = "libfabric " + text(fi_version());
+  fi_info* all = nullptr;
+  if (fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, FI_PROV_ATTR_ONLY, nullptr, &all) != 0) {
+    return found;
+  }
+  for (const fi_info* each = all; each != nullptr; each = each->next) {
+    if (provider.names.front() != each->fabric_attr->prov_name) continue;
+    found += fmt::format(", provider {} {}", each->fabric_attr->prov_name,
+                         text(each->fabric_attr->prov_version));
+    break;
+  }
+  fi_freeinfo(all);
+  return found;
 }
 
 }  // namespace stdchk::transport::ofi
