@@ -95,6 +95,7 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
+  pid_t pid() const { return pid_; }
   void begin() const { tell(kWrite); }
   /// Seconds that it took; the first answer says that it is connected.
   double answer() const {
@@ -146,13 +147,19 @@ class Client {
 void measure_rates(const Settings& settings) {
   std::vector<Client> clients;
   for (std::uint32_t i = 0; i < settings.clients; ++i) clients.emplace_back(settings, i);
-  for (const Client& each : clients) (void)each.answer();
+  std::vector<pid_t> pids;
+  for (const Client& each : clients) {
+    (void)each.answer();
+    pids.push_back(each.pid());
+  }
   const double bytes = static_cast<double>(settings.image_bytes) * settings.images;
   std::vector<double> together;
   std::vector<double> fairness;
   std::vector<double> cpu;
+  std::vector<double> client_cpu;
   for (std::uint32_t round = 0; round <= settings.rounds; ++round) {
     const double there = cpu_seconds(settings.pool.benefactors);
+    const double here = cpu_seconds(pids);
     for (const Client& each : clients) each.begin();
     std::vector<double> took;
     took.reserve(clients.size());
@@ -163,10 +170,12 @@ void measure_rates(const Settings& settings) {
     together.push_back(gigabytes / slowest);
     fairness.push_back(fastest / slowest);
     cpu.push_back((cpu_seconds(settings.pool.benefactors) - there) / gigabytes);
+    client_cpu.push_back((cpu_seconds(pids) - here) / gigabytes);
   }
   const nlohmann::json out{{"gb_per_s", together},
                            {"slowest_over_fastest", fairness},
                            {"benefactor_cpu_s_per_gb", cpu},
+                           {"client_cpu_s_per_gb", client_cpu},
                            {"taken", wall_seconds()}};
   std::printf("%s\n", out.dump().c_str());
 }

@@ -22,7 +22,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "bench/measuring.h"
 #include "core/naming.h"
 
 namespace stdchk::bench {
@@ -53,8 +52,7 @@ double RawLoop::run(ByteSpan image, std::uint64_t total, bool checksums) {
   return static_cast<double>(total) / 1e9 / took.count();
 }
 
-template <class Target>
-std::vector<int> RawLoop::fork_targets(Target target) {
+std::vector<int> RawLoop::fork_targets(const std::function<void(int, MutableByteSpan)>& target) {
   std::vector<int> sockets;
   for (std::size_t i = 0; i < shape_.targets; ++i) {
     std::array<int, 2> pair{};
@@ -75,20 +73,6 @@ std::vector<int> RawLoop::fork_targets(Target target) {
 }
 
 namespace {
-
-template <class T>
-void tell(int socket, const T& value) {
-  if (::write(socket, &value, sizeof(value)) != sizeof(value)) give_up("a target has ended");
-}
-
-template <class T>
-T hear(int socket) {
-  T value;
-  if (::recv(socket, &value, sizeof(value), MSG_WAITALL) != sizeof(value)) {
-    give_up("a target has ended");
-  }
-  return value;
-}
 
 // ---- process_vm_writev --------------------------------------------------------------------------
 
@@ -351,6 +335,7 @@ std::unique_ptr<RawLoop> RawLoop::start(const std::string& kind, const RawShape&
   if (kind == "shm") return std::make_unique<SharedMemoryLoop>(shape);
   if (kind == "stream") return std::make_unique<StreamLoop>(shape);
   if (kind == "ofi:tcp") return std::make_unique<FabricLoop>(shape);
+  if (kind == "verbs" || kind == "ofi:verbs") return start_verbs_loop(shape);
   give_up("there is no raw loop for " + kind);
 }
 

@@ -154,8 +154,7 @@ void copy_blocks(MutableByteSpan to, ByteSpan from, std::uint64_t bytes) {
   }
 }
 
-/// `raw`: null where there is no raw loop of that kind.
-int run_writer(const Settings& settings, int socket, pid_t target, RawLoop* raw, RawLoop& stream) {
+int run_writer(const Settings& settings, int socket, pid_t target, RawLoop& raw, RawLoop& stream) {
   SystemClock clock;
   Reactor reactor(clock);
   Hello hello;
@@ -182,7 +181,8 @@ int run_writer(const Settings& settings, int socket, pid_t target, RawLoop* raw,
     const auto add = [&](const char* what, const std::vector<pid_t>& others, const auto& work) {
       measure(figures, round > 0, what, bytes, others, work);  // the first round warms up
     };
-    if (raw != nullptr) add("raw_write", raw->targets(), [&] { raw->run({}, bytes); });
+    add("raw_write", raw.targets(), [&] { raw.run({}, bytes); });
+    add("raw_copy_and_write", raw.targets(), [&] { raw.run(copied_to, bytes); });
     add("transport", {target}, [&] { writer.run(reactor, bytes / kBlock); });
     add("tcp_stream", stream.targets(), [&] { stream.run({}, bytes); });
     add("memcpy", {}, [&] { copy_blocks(copied_to, writer.memory, bytes); });
@@ -197,10 +197,13 @@ int run_writer(const Settings& settings, int socket, pid_t target, RawLoop* raw,
 }
 
 int run(const Settings& settings) {
-  const RawShape shape{.targets = 1, .window_bytes = kDepth * kBlock};
-  // Of verbs the ceiling is another program: perftest's ib_write_bw (verbs.py).
-  const auto raw =
-      settings.transport == "verbs" ? nullptr : RawLoop::start(settings.transport, shape);
+  RawShape shape{.targets = 1, .window_bytes = kDepth * kBlock};
+  for (const auto& port : transport::rdma_ports()) {
+    if (!port.active || port.addresses.empty()) continue;
+    shape.device_address = port.addresses.front();  // the one that the transport takes, too
+    break;
+  }
+  const auto raw = RawLoop::start(settings.transport, shape);
   const auto stream = RawLoop::start("stream", shape);
   std::array<int, 2> sockets{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) return 1;
@@ -210,7 +213,7 @@ int run(const Settings& settings) {
     ::_exit(run_target(settings.transport, sockets[1]));
   }
   ::close(sockets[1]);
-  const int result = run_writer(settings, sockets[0], pid, raw.get(), *stream);
+  const int result = run_writer(settings, sockets[0], pid, *raw, *stream);
   ::kill(pid, SIGTERM);
   ::waitpid(pid, nullptr, 0);
   return result;
@@ -222,7 +225,8 @@ int run(const Settings& settings) {
 int main(int argc, char** argv) {
   stdchk::bench::Settings settings;
   stdchk::Options options("rma-bench", "Measures writes through transport.h beside a raw loop.");
-  options.choice("--transport", settings.transport, {"ofi:tcp", "shm", "verbs"}, "how bytes move");
+  options.choice("--transport", settings.transport, {"ofi:tcp", "ofi:verbs", "shm", "verbs"},
+                 "how bytes move");
   options.size("--bytes", settings.bytes, 1u << 20, std::uint64_t{1} << 40, "of each round");
   options.count("--rounds", settings.rounds, 1, 1000, "that count; one more goes before them");
   if (const auto status = options.parse_or_exit(argc, argv)) return *status;

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""In the virtual machine with a verbs device (scripts/rdma-vm): perftest's ib_write_bw, the transport and a pool, in
-turns. Prints one JSON object for each turn. Usage: bench/verbs.py BIN ROUNDS"""
+"""In the virtual machine with a verbs device (scripts/rdma-vm): perftest's ib_write_bw, a raw loop, the transports
+verbs and ofi:verbs, and a pool by each, in turns; then how long small writes and commits take. Prints one JSON object for
+each turn, and one with the latencies. Usage: bench/verbs.py BIN ROUNDS"""
 
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -11,7 +13,9 @@ import time
 
 MIB = 1 << 20
 COUNT, DEPTH = 128, 16  # writes of 1 MiB, and how many are in flight
+LATENCY_IMAGES = 100  # of each round
 DEVICE, ADDRESS = "rxe0", "10.77.0.1"
+KINDS = ("verbs", "ofi:verbs")
 
 
 def run(*command, seconds=300):
@@ -32,31 +36,44 @@ def perftest():
         server.wait()
 
 
-def transport(programs):
-    found = json.loads(run(programs / "rma-bench", "--transport", "verbs", "--bytes", f"{COUNT}M", "--rounds", 1))
-    return {"gb_per_s": found["gb_per_s"]["transport"][0],
-            "writer_cpu_s_per_gb": found["writer_cpu_s_per_gb"]["transport"][0],
-            "target_cpu_s_per_gb": found["target_cpu_s_per_gb"]["transport"][0]}
+def transport(programs, kind):
+    """{measure: {what: figure}}; "what" is the transport, or the raw loop beside it."""
+    found = json.loads(run(programs / "rma-bench", "--transport", kind, "--bytes", f"{COUNT}M", "--rounds", 1))
+    return {measure: {what: values[0] for what, values in found[measure].items()}
+            for measure in ("gb_per_s", "writer_cpu_s_per_gb", "target_cpu_s_per_gb")}
 
 
-def pool(programs, state):
-    found = json.loads(run(programs / "clients-bench", state, "--transport", "verbs", "--clients", 1,
-                           "--size", f"{COUNT}M", "--rounds", 1))
-    return {"gb_per_s": found["gb_per_s"][0], "benefactor_cpu_s_per_gb": found["benefactor_cpu_s_per_gb"][0]}
+def clients(programs, kind, state, *arguments):
+    return json.loads(run(programs / "clients-bench", state, "--transport", kind, *arguments, seconds=600))
+
+
+def image(programs, kind, state):
+    found = clients(programs, kind, state, "--clients", 1, "--size", f"{COUNT}M", "--rounds", 1)
+    return {measure: found[measure][0]
+            for measure in ("gb_per_s", "client_cpu_s_per_gb", "benefactor_cpu_s_per_gb")}
+
+
+@contextlib.contextmanager
+def pool(programs, folder, kind):
+    mount, state = (folder / f"{what}-{kind}".replace(":", "-") for what in ("mnt", "state"))
+    run(programs / "stdchk", "up", "--mount", mount, "--state", state, "--benefactors", 1, "--memory", "320M",
+        "--transport", kind, "--naming", "off")
+    try:
+        yield state
+    finally:
+        run(programs / "stdchk", "down", mount)
 
 
 def main():
     programs, rounds = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-    with tempfile.TemporaryDirectory() as folder:
-        mount, state = pathlib.Path(folder) / "mnt", pathlib.Path(folder) / "state"
-        run(programs / "stdchk", "up", "--mount", mount, "--state", state, "--benefactors", 1, "--memory", "400M",
-            "--transport", "verbs", "--naming", "off")
-        try:
-            for _ in range(rounds):
-                print(json.dumps({"perftest_gb_per_s": perftest(), "transport": transport(programs),
-                                  "pool": pool(programs, state), "taken": time.time()}), flush=True)
-        finally:
-            run(programs / "stdchk", "down", mount)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        states = {kind: stack.enter_context(pool(programs, pathlib.Path(folder), kind)) for kind in KINDS}
+        for _ in range(rounds):
+            print(json.dumps({"taken": time.time(), "perftest_gb_per_s": perftest(),
+                              "transport": {kind: transport(programs, kind) for kind in KINDS},
+                              "image": {kind: image(programs, kind, states[kind]) for kind in KINDS}}), flush=True)
+        print(json.dumps({"latency": {kind: clients(programs, kind, states[kind], "--latency", LATENCY_IMAGES,
+                                                    "--rounds", rounds) for kind in KINDS}}), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 be locked. For scripts/rdma-vm: it takes rnic0 down, the interface below rxe0, and makes the device anew afterwards."""
 
 import json
+import os
 import time
 
 import pytest
-from conftest import BIN, run
+from conftest import BIN, drop_caches, run
 from writers import WRITER, Writers, go_on
 
 # Another host as far as shared memory goes: the transport between hosts is what is asked for.
@@ -34,11 +35,18 @@ def second_link():
     run("ip", "link", "delete", "rnic1")
 
 
-def rails_used(pool):
-    """From another host, as `stdchk doctor` finds it."""
+def examined(pool):
+    """{what: finding}, as `stdchk doctor` finds it from another host."""
     done = run(*ELSEWHERE, BIN / "stdchk", "doctor", "--json", pool.mount, check=False, env=pool.environment)
-    found = [finding["figures"] for finding in json.loads(done.stdout) if finding["what"].startswith("benefactor ")]
-    return [rail for figures in found for rail in figures["rails"] if rail["used"]]
+    return {finding["what"]: finding for finding in json.loads(done.stdout)}
+
+
+def of_benefactors(found):
+    return [finding["figures"] for what, finding in found.items() if what.startswith("benefactor ")]
+
+
+def rails_used(pool):
+    return [rail for figures in of_benefactors(examined(pool)) for rail in figures["rails"] if rail["used"]]
 
 
 def transports_used(pool):
@@ -48,6 +56,43 @@ def transports_used(pool):
 def last_line(process):
     said, _ = process.communicate(timeout=SECONDS_MOST)
     return said.splitlines()[-1]
+
+
+def test_the_doctor_tells_of_devices_what_is_chosen_and_how_fast_it_is(link, pool):
+    pool.up("--naming", "off", "--listen", "10.77.0.1", benefactors=2, memory="128M", drain=False)
+    found = examined(pool)
+    port = found["RDMA rxe0 port 1"]
+    assert port["state"] == "good"
+    assert (port["figures"] | {"firmware": "", "region_bytes_max": 0}) == {
+        "device": "rxe0", "port": 1, "kind": "RoCE", "state": "active", "mtu_bytes": 4096, "gid": "::ffff:10.77.0.1",
+        "addresses": ["10.77.0.1"], "firmware": "", "region_bytes_max": 0}
+    assert found["locked memory"]["found"] == "not limited"
+    for kind, provider in (("verbs", "libibverbs.so.1."), ("ofi:verbs", "provider verbs"), ("ofi:tcp", "provider tcp")):
+        assert found[f"transport {kind}"]["figures"]["works"]
+        assert provider in found[f"transport {kind}"]["figures"]["provider"]
+    assert found["transport auto"]["figures"] == {"same_host": "shm", "other_hosts": "verbs"}
+    assert "a device has an active port" in found["transport auto"]["found"]
+    figures = of_benefactors(found)
+    assert len(figures) == 2
+    for each in figures:
+        assert [rail["transport"] for rail in each["rails"] if rail["used"]] == ["verbs"]
+        assert each["write_bytes_per_s"] > 0 and 0 < each["write_4k_us_median"] <= each["write_4k_us_p99"]
+    run("ip", "link", "set", "rnic0", "down")
+    found = examined(pool)
+    assert found["RDMA rxe0 port 1"]["state"] == "note" and found["RDMA rxe0 port 1"]["figures"]["state"] == "down"
+    assert "ip link set INTERFACE up" in found["RDMA rxe0 port 1"]["remedy"]
+    assert found["transport auto"]["figures"]["other_hosts"] == "ofi:tcp"
+
+
+@pytest.mark.parametrize("transport", ["verbs", "ofi:verbs"])
+def test_an_image_comes_back_through_the_mount(pool, transport):
+    pool.up("--transport", transport, benefactors=2, memory="128M", drain=False)
+    content = os.urandom(40 << 20)
+    (pool.mount / "app.N0.T1").write_bytes(content)
+    drop_caches()
+    assert (pool.mount / "app.N0.T1").read_bytes() == content
+    for figures in of_benefactors(examined(pool)):
+        assert [rail["transport"] for rail in figures["rails"] if rail["used"]] == [transport]
 
 
 def test_a_write_goes_on_over_tcp_when_the_link_of_the_device_goes_down(link, pool):
