@@ -415,10 +415,9 @@ def test_advise_works_out_an_interval_and_draws_the_table(pool):
 
 
 def test_what_is_not_there_yet_says_so(pool):
-    for name in ("bench", "stage-in"):
-        done = run(BIN / "stdchk", name, "--dry-run", check=False)
-        assert done.returncode == 2
-        assert "not available in this version" in done.stderr
+    done = run(BIN / "stdchk", "bench", "--dry-run", check=False)
+    assert done.returncode == 2
+    assert "not available in this version" in done.stderr
 
 
 def test_doctor_and_version(pool):
