@@ -61,7 +61,7 @@ def test_a_pool_asked_for_in_the_comment_is_there_and_is_drained_after_the_job(c
         stdchk status --json $STDCHK_MOUNT
         srun --ntasks-per-node=1 bash -c '{write('app.N$SLURM_PROCID.T1', 3)}'
         sha256sum $STDCHK_MOUNT/app.N*.T1 | sed 's|/.*/||'
-        readlink $STDCHK_MOUNT/latest; ls {cluster.pfs}""")
+        until readlink $STDCHK_MOUNT/latest; do sleep 0.1; done; ls {cluster.pfs}""")
     cluster.wait(job)
     wait_over(cluster, job)
     text = cluster.output()
