@@ -259,6 +259,27 @@ TEST_CASE("the drain directory's link names a set only when all of it is there")
   CHECK(sets->sets.at(0).drained == 2);
 }
 
+TEST_CASE("when nothing is left to drain the drain directory's link is there, too") {
+  World world("/pfs");
+  world.config.policy = policy_of("images=2");
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  write_set(client, 1, 2);
+  std::uint64_t pending = 1;
+  for (int i = 0; i < 2000 && pending > 0; ++i) {
+    world.pass(1ms);
+    const auto reply = client.call(msg::DrainNow{kRootFile});
+    REQUIRE(reply);
+    pending = reply->pending_files;
+  }
+  CHECK(pending == 0);
+  CHECK(std::ranges::any_of(benefactor.served, [](const msg::Request& request) {
+    const auto* change = std::get_if<msg::MirrorChange>(&request);
+    return change != nullptr && change->kind == msg::MirrorKind::kSymlink;
+  }));
+}
+
 TEST_CASE("the newest whole set is drained before older ones and before halves") {
   World world("/pfs");
   constexpr int kRanks = 16;
