@@ -290,6 +290,7 @@ TEST_CASE("the newest whole set is drained before older ones and before halves")
   for (std::uint64_t step = 1; step <= 3; ++step) write_set(client, step, kRanks);
   write_set(client, 4, 3);
   std::vector<FileId> newest;
+  newest.reserve(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) {
     newest.push_back(client.lookup("a.N" + std::to_string(rank) + ".T3")->id);
   }
