@@ -14,6 +14,9 @@
 namespace stdchk::benefactor {
 namespace {
 
+/// Others may open what was set aside under a name that they were told, and list nothing.
+constexpr mode_t kTemporaryFolderMode = 0711;
+
 std::string_view remedy(int os_errno) {
   switch (os_errno) {
     case ENOSPC:
@@ -43,13 +46,19 @@ int open_folder(int parent, const std::string& name) {
   return ::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
+/// True when it was not there before.
+Outcome<bool> make_folder(const Descriptor& parent, const std::string& name,
+                          const std::string& path, mode_t mode) {
+  const bool made = ::mkdirat(parent.get(), name.c_str(), mode) == 0;
+  if (!made && errno != EEXIST) return storage_problem("making the folder of", path, errno);
+  return made;
+}
+
 Outcome<Descriptor> enter(const Descriptor& parent, const std::string& name, Missing missing,
                           const std::string& path, mode_t mode = 0755) {
   Descriptor folder(open_folder(parent.get(), name));
   if (!folder && errno == ENOENT && missing == Missing::kIsMade) {
-    if (::mkdirat(parent.get(), name.c_str(), mode) != 0 && errno != EEXIST) {
-      return storage_problem("making the folder of", path, errno);
-    }
+    if (auto made = make_folder(parent, name, path, mode); !made) return problem(made.error());
     if (auto synced = sync_folder(parent, path); !synced) return problem(synced.error());
     folder = Descriptor(open_folder(parent.get(), name));
   }
@@ -110,12 +119,16 @@ Outcome<Place> find_place(const Descriptor& root, const std::string& path, Missi
   return Place{std::move(folder), parts->back(), path};
 }
 
+Outcome<bool> make_temporary_folder(const Descriptor& root) {
+  return make_folder(root, msg::kTemporaryFolder, msg::kTemporaryFolder, kTemporaryFolderMode);
+}
+
 Outcome<Place> temporary_place(const Descriptor& root, FileId file, std::uint64_t number) {
   Place place;
   place.name = msg::temporary_name(file, number);
-  // Others may open what was set aside under a name that they were told, and list nothing.
   place.path = fmt::format("{}/{}", msg::kTemporaryFolder, place.name);
-  auto folder = enter(root, msg::kTemporaryFolder, Missing::kIsMade, place.path, 0711);
+  auto folder =
+      enter(root, msg::kTemporaryFolder, Missing::kIsMade, place.path, kTemporaryFolderMode);
   if (!folder) return problem(folder.error());
   place.folder = std::move(*folder);
   return place;

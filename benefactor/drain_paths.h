@@ -35,8 +35,7 @@ class Descriptor {
 tl::unexpected<Problem> storage_problem(std::string_view what, std::string_view path, int os_errno);
 
 /// The parts of `path`; kInvalidArgument when it is empty, absolute, too long, has an empty part,
-/// "." or
-/// "..", or leads into the folder of temporary files.
+/// "." or "..", or leads into the folder of temporary files.
 Outcome<std::vector<std::string>> split_path(const std::string& path);
 
 enum class Missing : std::uint8_t {
@@ -54,6 +53,9 @@ struct Place {
 Outcome<Descriptor> open_root(const std::string& drain_directory);
 /// Opens the folder that holds the last part of `path`.
 Outcome<Place> find_place(const Descriptor& root, const std::string& path, Missing missing);
+/// Makes the folder of temporary files; true for the one, of all that do so on all hosts, who was
+/// first.
+Outcome<bool> make_temporary_folder(const Descriptor& root);
 /// The place of the temporary file (file, number); makes the folder.
 Outcome<Place> temporary_place(const Descriptor& root, FileId file, std::uint64_t number);
 

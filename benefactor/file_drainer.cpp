@@ -143,10 +143,11 @@ Outcome<void> FileDrainer::write_piece(Writing& writing, std::uint32_t index) {
 Outcome<void> FileDrainer::open_files(Writing& writing) {
   auto root = open_root(directory_);
   if (!root) return problem(root.error());
-  // Whoever has set up that folder may have given it a layout.
-  const bool fresh = ::faccessat(root->get(), msg::kTemporaryFolder, F_OK, 0) != 0;
+  const auto first = make_temporary_folder(*root);
+  if (!first) return problem(first.error());
+  // Whoever has set up that folder before may have given it a layout.
+  if (*first) stripe_by_size(directory_ + "/" + msg::kTemporaryFolder);
   auto place = temporary_place(*root, writing.request.file, writing.request.number);
-  if (place && fresh) stripe_by_size(directory_ + "/" + msg::kTemporaryFolder);
   if (!place) return problem(place.error());
   writing.place = std::move(*place);
   writing.file = Descriptor(::openat(writing.place.folder.get(), writing.place.name.c_str(),

@@ -5,7 +5,7 @@
 #include <openssl/hmac.h>
 #include <sys/random.h>
 
-#include <algorithm>
+#include <cerrno>
 #include <vector>
 
 #include "core/assert.h"

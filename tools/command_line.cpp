@@ -14,11 +14,17 @@ void add_pool(Options& options, std::string& pool) {
   options.text("--pool", pool, "DIR", "state directory of the pool");
 }
 
-/// For commands that look at a pool as a whole, which any path in it names.
+/// For commands that ask a pool something.
 template <typename Chosen>
-void add_whole_pool(Options& options, Chosen& chosen) {
+void add_question(Options& options, Chosen& chosen) {
   add_json(options, chosen.json);
   add_pool(options, chosen.pool);
+}
+
+/// For those that look at it as a whole, which any path in it names.
+template <typename Chosen>
+void add_whole_pool(Options& options, Chosen& chosen) {
+  add_question(options, chosen);
   options.argument("PATH", chosen.path, "the mount, or anything below it");
 }
 
@@ -105,14 +111,12 @@ void describe(Options& options, ListOptions& list) {
   options.flag("-l,--long", list.details, "versions, sizes, chunks, benefactors, drain")
       .command_line_only();
   options.flag("--aborted", list.aborted, "writes that ended without a commit").command_line_only();
-  add_json(options, list.json);
-  add_pool(options, list.pool);
+  add_question(options, list);
   options.argument("PATH", list.path, "a file or directory of the pool");
 }
 
 void describe(Options& options, StatOptions& stat) {
-  add_json(options, stat.json);
-  add_pool(options, stat.pool);
+  add_question(options, stat);
   options.argument("PATH", stat.path, "a file or directory of the pool").required();
 }
 
@@ -122,28 +126,24 @@ void describe(Options& options, DrainOptions& drain) {
       .count("--timeout", drain.timeout_s, 0, 1000000,
              "seconds that the wait may take; 0 is no limit")
       .command_line_only();
-  add_json(options, drain.json);
-  add_pool(options, drain.pool);
+  add_question(options, drain);
   options.argument("PATH", drain.path, "only what is below it");
 }
 
 void describe(Options& options, SafeOptions& safe) {
-  add_json(options, safe.json);
-  add_pool(options, safe.pool);
+  add_question(options, safe);
   options.argument("PATH", safe.path, "a file, or a directory for all below it").required();
 }
 
 void describe(Options& options, PolicyOptions& policy) {
-  add_json(options, policy.json);
-  add_pool(options, policy.pool);
+  add_question(options, policy);
   options.argument("get|set", policy.action, "what to do").required();
   options.argument("DIR", policy.path, "a folder of the pool").required();
   options.arguments("KEY=VALUE", policy.settings, "what to set; inherit removes a setting");
 }
 
 void describe(Options& options, SetOptions& set) {
-  add_json(options, set.json);
-  add_pool(options, set.pool);
+  add_question(options, set);
   options.argument("list|pin|unpin", set.action, "what to do").required();
   options.argument("PATH", set.path, "a folder of the pool; to pin, FOLDER/A.*.Tj").required();
 }
@@ -167,8 +167,7 @@ void describe(Options& options, VerifyOptions& verify) {
 }
 
 void describe(Options& options, StageInOptions& stage) {
-  add_json(options, stage.json);
-  add_pool(options, stage.pool);
+  add_question(options, stage);
   options.text("--to", stage.to, "DIR", "a folder of the pool; without it its root")
       .command_line_only();
   options.text("--set", stage.set, "A.*.Tj", "which; without it what the link latest names, or all")
@@ -179,8 +178,7 @@ void describe(Options& options, StageInOptions& stage) {
 }
 
 void describe(Options& options, RestartTestOptions& restart) {
-  add_json(options, restart.json);
-  add_pool(options, restart.pool);
+  add_question(options, restart);
   options.text("--set", restart.set, "A.*.Tj", "which; without it the newest whole one")
       .command_line_only();
   options.count("--readers", restart.readers, 1, 1024, "images loaded at once");
@@ -254,8 +252,7 @@ void describe(Options& options, AdviseOptions& advise) {
 }
 
 void describe(Options& options, DoctorOptions& doctor) {
-  add_json(options, doctor.json);
-  add_pool(options, doctor.pool);
+  add_question(options, doctor);
   options.argument("PATH", doctor.path, "the mount of the pool, or anything below it");
 }
 

@@ -7,8 +7,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <thread>
 
 #include "core/image_name.h"
 #include "core/units.h"
@@ -20,7 +18,6 @@
 namespace stdchk::tools {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 

@@ -1,13 +1,12 @@
 #include <algorithm>
-#include <atomic>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "core/image_name.h"
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/set_images.h"
+#include "tools/share_out.h"
 #include "tools/show.h"
 
 namespace stdchk::tools {
@@ -45,17 +44,12 @@ Status load(client::Filesystem& filesystem, const Attributes& attributes) {
 /// All at once, as the ranks of a job would; no rank goes on before the slowest has its image.
 void load_all(client::Filesystem& filesystem, Clock::time_point began, std::uint32_t readers,
               std::vector<Load>& loads) {
-  std::atomic<std::size_t> next{0};
-  std::vector<std::thread> threads;
-  for (std::uint32_t i = 0; i < std::min<std::size_t>(readers, loads.size()); ++i) {
-    threads.emplace_back([&] {
-      for (std::size_t at = next++; at < loads.size(); at = next++) {
-        loads[at].done = load(filesystem, loads[at].image.attributes);
-        loads[at].seconds = seconds_since(began);
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
+  share_out(loads, readers, [&] {
+    return [&](Load& one) {
+      one.done = load(filesystem, one.image.attributes);
+      one.seconds = seconds_since(began);
+    };
+  });
 }
 
 }  // namespace

@@ -3,19 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "core/image_name.h"
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/manifest.h"
+#include "tools/share_out.h"
 #include "tools/show.h"
 
 namespace stdchk::tools {
@@ -156,18 +155,6 @@ Outcome<std::vector<Loading>> choose(const StageInOptions& options) {
   return all;
 }
 
-void load_all(client::Filesystem& filesystem, std::uint32_t readers, std::vector<Loading>& all) {
-  std::atomic<std::size_t> next{0};
-  std::vector<std::thread> threads;
-  for (std::uint32_t i = 0; i < std::min<std::size_t>(readers, all.size()); ++i) {
-    threads.emplace_back([&] {
-      Namer namer;
-      for (std::size_t at = next++; at < all.size(); at = next++) load(filesystem, all[at], namer);
-    });
-  }
-  for (auto& thread : threads) thread.join();
-}
-
 }  // namespace
 
 int run_stage_in(const StageInOptions& options) {
@@ -188,7 +175,9 @@ int run_stage_in(const StageInOptions& options) {
     if (!folder) return complain(folder.error().text);
     one.folder = *folder;
   }
-  load_all(*located->filesystem, options.readers, *all);
+  share_out(*all, options.readers, [&] {
+    return [&, namer = Namer()](Loading& one) mutable { load(*located->filesystem, one, namer); };
+  });
   Json bad = Json::array();
   std::uint64_t bytes = 0;
   std::uint64_t checked = 0;

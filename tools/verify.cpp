@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/manifest.h"
+#include "tools/share_out.h"
 #include "tools/show.h"
 
 namespace stdchk::tools {
@@ -63,15 +63,8 @@ int run_verify(const VerifyOptions& options) {
   if (!manifests) return complain(manifests.error().text);
   std::vector<Checked> files(manifests->size());
   for (std::size_t i = 0; i < files.size(); ++i) files[i].said = std::move((*manifests)[i]);
-  std::atomic<std::size_t> next{0};
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i) {
-    threads.emplace_back([&] {
-      Namer namer;
-      for (std::size_t at = next++; at < files.size(); at = next++) check_file(files[at], namer);
-    });
-  }
-  for (auto& thread : threads) thread.join();
+  share_out(files, std::max(1U, std::thread::hardware_concurrency()),
+            [] { return [namer = Namer()](Checked& file) mutable { check_file(file, namer); }; });
   Json bad = Json::array();
   std::uint64_t checked = 0;
   std::uint64_t unknown = 0;

@@ -93,6 +93,14 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def cluster():
+    """For test files that import it: one cluster of 4 nodes for all of a file."""
+    one = Cluster(4)
+    yield one
+    one.end()
+
+
 def result_of(text):
     found = re.findall(r"result .*checksum=(\w+)", text)
     return found[-1] if found else None

@@ -4,19 +4,12 @@ import os
 import shutil
 
 import pytest
-from clusters import CLUSTER, Cluster, Pbs, needed, nothing_left, result_of
+from clusters import CLUSTER, Cluster, Pbs, cluster, needed, nothing_left, result_of
 from conftest import BIN, ROOT, run, wait_until
 
 RANKS, STEPS, EVERY, WAIT_AT = 3, 40, 4, 24
 HEAT = f"{BIN}/heat --cells 24 --steps {STEPS} --every {EVERY}"
 pytestmark = needed
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    one = Cluster(4)
-    yield one
-    one.end()
 
 
 @pytest.fixture(autouse=True)

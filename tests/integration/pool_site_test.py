@@ -6,19 +6,12 @@ import re
 import sys
 
 import pytest
-from clusters import Cluster, Pbs, needed, nothing_left
+from clusters import Pbs, cluster, needed, nothing_left
 from conftest import BIN, ROOT, run, wait_until
 
 pytestmark = needed
 NOBODY = 65534
 SLOW = "drain-rate=1M"  # what is written takes seconds to be drained
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    one = Cluster(4)
-    yield one
-    one.end()
 
 
 @pytest.fixture(autouse=True)

@@ -109,7 +109,6 @@ class SecureLink final : public Link, private LinkHandler {
   enum class State : std::uint8_t { kGreeting, kOpen, kClosed };
 
   bool accepted() const { return end_ == Handshake::End::kAccepting; }
-  void open_keys();
   void greet(ByteSpan message);
   void end_soon(const Error& why);
   void end_now();
