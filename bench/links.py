@@ -82,15 +82,15 @@ class Network:
         shell.chmod(0o755)
         return hosts, shell
 
-    def stream(self, total):
-        """GB/s of plain TCP streams from the client to all hosts at once: what the links carry of payload."""
+    def stream(self, total, count=None):
+        """GB/s of plain TCP streams from the client to all hosts, or the first ones, at once: what the links carry."""
         program = [sys.executable, __file__]
         servers = [subprocess.Popen([*self.prefix(holder), *program, "serve"], stdout=subprocess.PIPE, text=True)
-                   for holder in self.hosts]
+                   for holder in self.hosts[:count]]
         try:
             for server in servers:
                 server.stdout.readline()  # it listens
-            done = subprocess.run([*self.prefix(self.client), *program, "send", str(total), *self.addresses()],
+            done = subprocess.run([*self.prefix(self.client), *program, "send", str(total), *self.addresses()[:count]],
                                   capture_output=True, text=True, timeout=120, check=True)
             return float(done.stdout)
         finally:

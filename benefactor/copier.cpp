@@ -61,89 +61,6 @@ struct Copier::Request {
   std::vector<bool> came;
 };
 
-/// A Source is the way to another benefactor: its addresses are tried one after the other, shared
-/// memory first, until one attaches.
-class Copier::Source final : public rpc::PeerHandler {
- public:
-  Source(Copier& copier, const msg::CopyExtents& request)
-      : copier_(copier), client_(request.client), info_(request.source) {
-    for (const Way& way : copier_.config_.ways) {
-      const auto& able = way.endpoint->capabilities();
-      if (able.same_host_only && info_.host_token != copier_.config_.host_token) continue;
-      for (const std::string& address : info_.addresses) {
-        if (!transport::reaches(*way.endpoint, address)) continue;
-        tries_.emplace(able.same_host_only ? tries_.begin() : tries_.end(), way, address);
-      }
-    }
-  }
-  bool is_for(const msg::CopyExtents& request) const {
-    return client_ == request.client && info_.addresses == request.source.addresses;
-  }
-  bool ready() const { return ready_; }
-  /// Calls Copier::linked when it is attached, or cannot be.
-  void attach() {
-    next_ = 0;
-    connect_next();
-  }
-  Status read(std::uint64_t from, MutableByteSpan to, Read& read) {
-    const transport::LocalPiece piece{to.data(), to.size(), way_.region};
-    return peer_->link().read({&piece, 1}, key_, from, read);
-  }
-
-  // rpc::PeerHandler
-  void on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Responder respond) override {
-    respond(refuse(Code::kUnsupported, "A reader serves nothing."));
-  }
-  void on_closed(rpc::Peer&, Error) override {
-    const bool was_ready = std::exchange(ready_, false);
-    if (!was_ready) next_soon();
-  }
-
- private:
-  void next_soon() {
-    // The peer may be the one whose callback this is.
-    copier_.reactor_.schedule_after(Duration::zero(),
-                                    [this, alive = std::weak_ptr<int>(alive_), at = next_] {
-                                      if (!alive.expired() && !ready_ && at == next_)
-                                        connect_next();
-                                    });
-  }
-  void connect_next() {
-    peer_.reset();
-    while (next_ < tries_.size()) {
-      way_ = tries_[next_].first;
-      auto peer = rpc::Peer::connect(copier_.reactor_, *way_.endpoint, tries_[next_].second, *this,
-                                     limits::kConnectDeadline);
-      ++next_;
-      if (!peer) continue;
-      peer_ = std::move(*peer);
-      peer_->set_sender(client_.value);
-      peer_->call(msg::Attach{copier_.config_.secret, client_, info_.id}, limits::kConnectDeadline,
-                  [this](const rpc::Answer& answer) { attached(answer); });
-      return;
-    }
-    copier_.linked(*this, false);
-  }
-  void attached(const rpc::Answer& answer) {
-    const auto* reply = answer ? std::get_if<msg::Attach::Reply>(&*answer) : nullptr;
-    if (reply == nullptr) return next_soon();
-    key_ = {reply->key, reply->base, reply->length};
-    ready_ = true;
-    copier_.linked(*this, true);
-  }
-
-  Copier& copier_;
-  const ClientId client_;
-  const msg::BenefactorInfo info_;
-  std::vector<std::pair<Way, std::string>> tries_;
-  std::size_t next_ = 0;
-  Way way_;
-  std::unique_ptr<rpc::Peer> peer_;
-  transport::RemoteKey key_;
-  bool ready_ = false;
-  std::shared_ptr<int> alive_ = std::make_shared<int>();
-};
-
 Copier::Copier(Reactor& reactor, Config config) : reactor_(reactor), config_(std::move(config)) {}
 
 Copier::~Copier() {
@@ -179,10 +96,12 @@ void Copier::copy(msg::CopyExtents wanted, Time deadline, rpc::Responder respond
   start_next();
 }
 
-Copier::Source& Copier::source_of(const msg::CopyExtents& request) {
+Source& Copier::source_of(const msg::CopyExtents& request) {
   auto& source = sources_[request.source.id];
-  if (source == nullptr || !source->is_for(request)) {
-    source = std::make_unique<Source>(*this, request);
+  if (source == nullptr || !source->is_for(request.client, request.source)) {
+    source = std::make_unique<Source>(
+        reactor_, config_.access, request.client, request.source,
+        [this](const Source& which, bool attached) { linked(which, attached); });
   }
   return *source;
 }

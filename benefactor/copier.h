@@ -4,9 +4,9 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
+#include "benefactor/source.h"
 #include "core/executor.h"
 #include "core/messages/messages.h"
 #include "core/reactor.h"
@@ -39,16 +39,9 @@ class Copier {
   static constexpr std::size_t kReadsMax = 8;
   static constexpr std::size_t kWaitingMax = 64;
 
-  /// A transport, and the arena registered with it.
-  struct Way {
-    transport::Endpoint* endpoint = nullptr;
-    const transport::MemoryRegion* region = nullptr;
-  };
   struct Config {
-    msg::Secret secret;
-    std::string host_token;
+    SourceAccess access;  ///< with the arena registered
     MutableByteSpan arena;
-    std::vector<Way> ways;
     Executor* executor = nullptr;  ///< null: a thread of its own
   };
   Copier(Reactor& reactor, Config config);
@@ -63,7 +56,6 @@ class Copier {
 
  private:
   class Read;
-  class Source;
   struct Request;
 
   void start_next();

@@ -64,11 +64,14 @@ Status Service::start() {
     return true;
   });
   if (listeners_.empty()) return fail(last);
-  Copier::Config copies{config_.secret, config_.host_token, arena_.bytes(), {}, config_.executor};
+  SourceAccess access{config_.secret, config_.host_token, {}};
   for (const auto& listener : listeners_) {
-    copies.ways.push_back({&listener->endpoint, listener->region.get()});
+    access.ways.push_back({&listener->endpoint, listener->region.get()});
   }
-  copier_ = std::make_unique<Copier>(reactor_, std::move(copies));
+  copier_ =
+      std::make_unique<Copier>(reactor_, Copier::Config{access, arena_.bytes(), config_.executor});
+  builder_ = std::make_unique<StripeBuilder>(
+      reactor_, StripeBuilder::Config{std::move(access), arena_.bytes(), config_.executor});
   connect_manager();
   return {};
 }
@@ -171,6 +174,7 @@ void Service::lose_manager(Error why) {
   // A manager that comes gives the space away: nothing of what an earlier one asked for may come
   // later than the registration.
   if (copier_) copier_->cancel();
+  if (builder_) builder_->cancel();
   if (on_may_go_) return on_may_go_();
   // Said once for each loss, not for each attempt.
   if (registered_ || back_off_ == Duration{}) {
@@ -211,6 +215,12 @@ void Service::accept(Listener& listener, std::unique_ptr<transport::Link> link) 
 std::size_t Service::attached_count() const {
   return static_cast<std::size_t>(std::ranges::count_if(
       links_, [](const auto& link) { return static_cast<bool>(link.second.client); }));
+}
+
+bool Service::is_attached(ClientId client) const {
+  const auto is = [&](const ClientLink& link) { return link.client == client; };
+  return std::ranges::any_of(links_, [&](const auto& link) { return is(link.second); }) ||
+         std::ranges::any_of(unfenced_, is);
 }
 
 void Service::on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time deadline,

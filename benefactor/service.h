@@ -12,6 +12,7 @@
 #include "benefactor/copier.h"
 #include "benefactor/drainer.h"
 #include "benefactor/stop.h"
+#include "benefactor/stripe_builder.h"
 #include "core/executor.h"
 #include "core/messages/messages.h"
 #include "core/reactor.h"
@@ -88,6 +89,8 @@ class Service final : public rpc::PeerHandler {
   Epoch epoch() const { return epoch_; }
   std::vector<std::string> addresses() const;
   std::size_t attached_count() const;
+  /// That client can still write.
+  bool is_attached(ClientId client) const;
   /// Links whose peer may still write although it was fenced or has gone.
   std::size_t unfenced_count() const { return unfenced_.size(); }
 
@@ -173,6 +176,7 @@ class Service final : public rpc::PeerHandler {
   Stop stop_;
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<Copier> copier_;
+  std::unique_ptr<StripeBuilder> builder_;
   std::function<void()> on_may_go_;  ///< set: it wants to leave
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

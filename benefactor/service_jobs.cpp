@@ -32,6 +32,7 @@ Service::~Service() {
   *alive_ = false;
   stop_.request();
   copier_.reset();
+  builder_.reset();
   workers_.reset();
   reactor_.cancel(manager_timer_);
   reactor_.cancel(sweep_timer_);
@@ -57,6 +58,9 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
   }
   if (auto* copies = std::get_if<msg::CopyExtents>(&request)) {
     return copier_->copy(std::move(*copies), deadline, std::move(respond));
+  }
+  if (auto* build = std::get_if<msg::BuildStripe>(&request)) {
+    return builder_->build(std::move(*build), deadline, std::move(respond));
   }
   if (auto* checks = std::get_if<msg::CheckExtents>(&request)) {
     return start_job(choose(&Workers::checks), deadline, std::move(respond),

@@ -57,6 +57,7 @@ class BlockingFilesystem final : public Filesystem {
   Status set_policy(FileId directory, const Policy& changes) override;
   Result<msg::ListSets::Reply> sets(FileId directory) override;
   Result<msg::StatPool::Reply> stat_pool() override;
+  Result<msg::GetDebt::Reply> debt(FileId file, Version version) override;
   Result<std::unique_ptr<File>> open(FileId file, OpenFlags flags) override;
   Result<std::unique_ptr<File>> create(FileId parent, std::string_view name, OpenFlags flags,
                                        Owner owner) override;

@@ -264,6 +264,10 @@ Result<msg::ListSets::Reply> BlockingFilesystem::sets(FileId directory) {
   return ask_for(msg::ListSets{directory});
 }
 
+Result<msg::GetDebt::Reply> BlockingFilesystem::debt(FileId file, Version version) {
+  return ask_for(msg::GetDebt{file, version});
+}
+
 Result<msg::StatPool::Reply> BlockingFilesystem::stat_pool() { return ask_for(msg::StatPool{}); }
 
 Result<std::pair<Attributes, ChunkMap>> BlockingFilesystem::map(FileId file) {

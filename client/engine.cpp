@@ -134,17 +134,25 @@ Status Engine::make_buffers() {
   const Lock lock(shared_.mutex);
   window_memory_ = std::move(window_memory);
   window_ = std::make_unique<Window>(std::move(window));
-  reader_ = std::make_unique<Reader>(Reader::Host{shared_, maps_, executor_,
-                                                  [this](Transfer& transfer) {
-                                                    transfers_.push_back(&transfer);
-                                                    wake();
-                                                  },
-                                                  [this](std::function<void()> work) {
-                                                    executor_work_.push_back(std::move(work));
-                                                    wake();
-                                                  },
-                                                  pool_.drain_directory},
-                                     std::move(cache_memory), chunk);
+  const auto submit = [this](Transfer& transfer) {
+    transfers_.push_back(&transfer);
+    wake();
+  };
+  const auto run_later = [this](std::function<void()> work) {
+    executor_work_.push_back(std::move(work));
+    wake();
+  };
+  StripeReader::Host stripes{shared_,
+                             data_,
+                             [this] { return client_; },
+                             [this](msg::Request request, std::function<void(rpc::Answer)> done) {
+                               call(std::move(request), std::move(done));
+                             },
+                             submit,
+                             run_later};
+  reader_ = std::make_unique<Reader>(
+      Reader::Host{shared_, maps_, executor_, submit, run_later, pool_.drain_directory},
+      std::move(stripes), std::move(cache_memory), chunk);
   return {};
 }
 

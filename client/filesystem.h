@@ -31,7 +31,8 @@ struct Options {
   std::uint32_t chunk_bytes = 0;     ///< 0: the pool's
   std::uint32_t hash_threads = 0;    ///< 0: chosen by the number of processors
   CloseMode close_mode = CloseMode::kStored;
-  std::uint32_t copies = 0;  ///< of each chunk; 0: as the folder or the pool says
+  /// The number of a Redundancy (core/redundancy.h); 0: as the folder or the pool says.
+  std::uint32_t copies = 0;
 };
 
 struct OpenFlags {
@@ -142,6 +143,8 @@ class Filesystem {
   virtual Status set_policy(FileId directory, const Policy& changes) = 0;
   virtual Result<msg::ListSets::Reply> sets(FileId directory) = 0;
   virtual Result<msg::StatPool::Reply> stat_pool() = 0;
+  /// What copies or parity that version still lacks.
+  virtual Result<msg::GetDebt::Reply> debt(FileId file, Version version) = 0;
 
   virtual Result<std::unique_ptr<File>> open(FileId file, OpenFlags flags) = 0;
   virtual Result<std::unique_ptr<File>> create(FileId parent, std::string_view name,

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/naming.h"
@@ -39,6 +41,7 @@ struct Reader::Fetch final : Transfer {
   Unit unit;
   bool ahead = false;  ///< nobody waits for it yet
   std::size_t next_copy = 0;
+  bool stripe_asked = false;
   bool from_drain = false;
   Error why{Code::kDataLost, 0, "client.read"};
 
@@ -49,8 +52,10 @@ struct Reader::Fetch final : Transfer {
   }
 };
 
-Reader::Reader(Host host, std::unique_ptr<Memory> memory, std::size_t buffer_bytes)
+Reader::Reader(Host host, StripeReader::Host stripes, std::unique_ptr<Memory> memory,
+               std::size_t buffer_bytes)
     : host_(std::move(host)),
+      stripes_(std::move(stripes)),
       memory_(std::move(memory)),
       cache_(memory_->bytes(), buffer_bytes, [this](const CacheKey& key) { fetches_.erase(key); }) {
 }
@@ -100,6 +105,10 @@ void Reader::next_source(Fetch& fetch) {
     return host_.submit(fetch);
   }
   const VersionMapPtr& map = fetch.unit.map;
+  if (map != nullptr && !fetch.unit.chunk.copies.empty() &&
+      !std::exchange(fetch.stripe_asked, true)) {
+    return make_from_stripe(fetch);
+  }
   // A drained version is whole in its file, also where memory should have the chunk.
   const bool in_file = map != nullptr && (fetch.unit.chunk.copies.empty() ||
                                           map->attributes.drain == DrainState::kDrained);
@@ -132,6 +141,19 @@ void Reader::next_source(Fetch& fetch) {
   entry.failed_for = fetch.ahead ? nullptr : map.get();
   fetches_.erase(entry.key);
   host_.shared.changed.notify_all();
+}
+
+void Reader::make_from_stripe(Fetch& fetch) {
+  CachedChunk& entry = *fetch.entry;
+  entry.valid_from = 0;
+  entry.valid_to = fetch.unit.chunk.length;
+  stripes_.make(fetch.unit.chunk, {entry.data, fetch.unit.chunk.length},
+                [this, &fetch](Status status) {
+                  // Of a chunk in no stripe it is told why its copies could not be read.
+                  const bool none = !status && status.error().code == Code::kNotFound;
+                  if (none) return next_source(fetch);
+                  done(fetch, std::move(status));
+                });
 }
 
 /// The file is read when the manager has said once more where it is.

@@ -10,6 +10,7 @@
 #include "client/memory.h"
 #include "client/peers.h"
 #include "client/shared.h"
+#include "client/stripe_reader.h"
 #include "client/version_map.h"
 #include "core/executor.h"
 
@@ -25,7 +26,8 @@ struct Unit {
 };
 
 /// A Reader brings chunks into the cache, checked: from a benefactor by one one-sided read, then
-/// from the next copy, then from where the map says it has moved to, then from the drained file.
+/// from the next copy, made from others of its stripe, then from where the map says it has moved
+/// to, then from the drained file.
 ///
 /// Owns: the cache and the fetches under way.
 /// Threads: as said at each function.
@@ -40,7 +42,8 @@ class Reader {
     std::function<void(std::function<void()>)> run_later;  ///< lock held; executor work, soon
     std::string drain_directory;
   };
-  Reader(Host host, std::unique_ptr<Memory> memory, std::size_t buffer_bytes);
+  Reader(Host host, StripeReader::Host stripes, std::unique_ptr<Memory> memory,
+         std::size_t buffer_bytes);
   ~Reader();
 
   /// The unit's chunk, checked and pinned; give it back with unpin(). Lock held; checking lets go
@@ -57,6 +60,7 @@ class Reader {
   CacheKey key_of(const Unit& unit) const;
   void start(const Unit& unit, bool ahead);
   void next_source(Fetch& fetch);
+  void make_from_stripe(Fetch& fetch);
   void open_drained(Fetch& fetch);
   void read_drained(Fetch& fetch);
   void done(Fetch& fetch, Status status);
@@ -64,6 +68,7 @@ class Reader {
   void check(Lock& lock, CachedChunk& entry);
 
   Host host_;
+  StripeReader stripes_;
   std::unique_ptr<Memory> memory_;
   ChunkCache cache_;
   std::map<CacheKey, std::unique_ptr<Fetch>> fetches_;

@@ -13,6 +13,7 @@
 
 #include "core/assert.h"
 #include "core/limits.h"
+#include "core/redundancy.h"
 #include "core/units.h"
 
 namespace stdchk {
@@ -210,6 +211,20 @@ Options::Description Options::count(const std::string& flag, std::uint32_t& valu
                  return fmt::format("a whole number from {} to {}", min, max);
                }
                value = number;
+               return std::nullopt;
+             });
+}
+
+Options::Description Options::redundancy(const std::string& flag, std::uint32_t& value,
+                                         const std::string& help) {
+  return add(Kind::kValue, flag, "COPIES", help, value == 0 ? "" : redundancy_text(value),
+             [&value](const std::string& text) -> std::optional<std::string> {
+               const auto parsed = parse_redundancy(text);
+               if (!parsed && text != "0") {
+                 return fmt::format("a number of copies from 0 to {}, or {}", limits::kCopiesMax,
+                                    kParityAllowed);
+               }
+               value = parsed ? parsed->number() : 0;
                return std::nullopt;
              });
 }

@@ -83,6 +83,8 @@ class Options {
   Description rate(const std::string& flag, std::uint64_t& value, const std::string& help);
   Description count(const std::string& flag, std::uint32_t& value, std::uint32_t min,
                     std::uint32_t max, const std::string& help);
+  /// A number of copies, or parity, as the number of a Redundancy (core/redundancy.h).
+  Description redundancy(const std::string& flag, std::uint32_t& value, const std::string& help);
   /// "on" or "off".
   Description on_off(const std::string& flag, bool& value, const std::string& help);
   Description on_off(const std::string& flag, std::optional<bool>& value, const std::string& help);

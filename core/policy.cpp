@@ -7,6 +7,7 @@
 #include <charconv>
 #include <span>
 
+#include "core/redundancy.h"
 #include "core/units.h"
 
 namespace stdchk {
@@ -97,7 +98,7 @@ constexpr Field kFields[] = {
      {},
      false,
      {},
-     "copies of each chunk, on different benefactors"},
+     "copies of each chunk on different benefactors, or parity over k chunks with m blocks more"},
     {PolicyKey::kCommit,
      "commit",
      1,
@@ -106,7 +107,7 @@ constexpr Field kFields[] = {
      {},
      false,
      kCommits,
-     "what close() waits for: one copy stored, or all of them"},
+     "what close() waits for: one copy stored, or all copies or parity"},
 };
 
 const Field* field_of(PolicyKey key) {
@@ -141,6 +142,12 @@ std::string list_of(std::span<const std::string_view> words) {
   return text;
 }
 
+/// What is neither a plain number nor a word: the value of a redundancy with parity.
+bool is_parity(const Field& field, std::uint64_t value) {
+  const auto redundancy = redundancy_of(value);
+  return field.key == PolicyKey::kCopies && redundancy && redundancy->has_parity();
+}
+
 std::string allowed(const Field& field) {
   if (!field.words.empty()) return list_of(field.words);
   std::string text = field.is_time
@@ -148,6 +155,7 @@ std::string allowed(const Field& field) {
                          : fmt::format("a whole number from {} to {}",
                                        std::max<std::uint64_t>(field.least, 1), field.most);
   if (!field.zero.empty()) text = fmt::format("{} or {}", field.zero, text);
+  if (field.key == PolicyKey::kCopies) text += ", or " + std::string(kParityAllowed);
   return text;
 }
 
@@ -158,6 +166,10 @@ std::optional<std::uint64_t> parse_value(const Field& field, std::string_view te
     return field.least + static_cast<std::uint64_t>(found - field.words.begin());
   }
   if (!field.zero.empty() && text == field.zero) return 0;
+  if (field.key == PolicyKey::kCopies) {
+    const auto parity = parse_redundancy(text);
+    if (parity && parity->has_parity()) return parity->number();
+  }
   std::uint64_t value = 0;
   if (field.is_time) {
     const auto seconds = parse_seconds(text);
@@ -226,6 +238,7 @@ std::string format_value(PolicySetting setting) {
   if (field != nullptr && setting.value == 0 && !field->zero.empty()) {
     return std::string(field->zero);
   }
+  if (field != nullptr && is_parity(*field, setting.value)) return redundancy_text(setting.value);
   return field != nullptr && field->is_time ? format_seconds(setting.value)
                                             : std::to_string(setting.value);
 }
@@ -250,10 +263,24 @@ tl::expected<PolicySetting, PolicyProblem> parse_setting(std::string_view name,
   return PolicySetting{field->key, *parsed};
 }
 
+namespace {
+
+/// The next blank or comma that is not within parentheses.
+std::size_t end_of_word(std::string_view text) {
+  bool within = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '(' || text[i] == ')') within = text[i] == '(';
+    if (!within && (text[i] == ' ' || text[i] == ',')) return i;
+  }
+  return text.size();
+}
+
+}  // namespace
+
 tl::expected<Policy, PolicyProblem> parse_policy(std::string_view text) {
   Policy out;
   while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find_first_of(" ,"));
+    const std::string_view word = text.substr(0, end_of_word(text));
     text.remove_prefix(std::min(text.size(), word.size() + 1));
     if (word.empty()) continue;
     const std::size_t equals = word.find('=');
@@ -278,7 +305,8 @@ std::optional<PolicyProblem> check_setting(PolicySetting setting) {
   }
   if (setting.value == kPolicyInherit) return std::nullopt;
   const bool is_word_or_number = setting.value != 0 || field->least == 0;
-  if (!is_word_or_number || setting.value > field->most) {
+  const bool in_range = setting.value <= field->most || is_parity(*field, setting.value);
+  if (!is_word_or_number || !in_range) {
     return PolicyProblem{Code::kInvalidArgument,
                          fmt::format("{}={} is not valid; allowed: {}", field->name, setting.value,
                                      allowed(*field))};

@@ -20,7 +20,7 @@ enum class PolicyKey : std::uint16_t {
   kDrainEvery = 4,     ///< every k-th set is drained
   kImages = 5,         ///< images of a whole set; 0: not known
   kChunking = 6,       ///< a Chunking; not set: as the pool's --naming says
-  kCopies = 7,         ///< of each chunk, on different benefactors
+  kCopies = 7,         ///< the number of a Redundancy (core/redundancy.h)
   kCommit = 8,         ///< a CommitLevel
 };
 inline constexpr PolicyKey kPolicyKeys[] = {
@@ -32,7 +32,7 @@ enum class Chunking : std::uint8_t { kFixed = 1, kContent = 2, kNone = 3, kAuto 
 /// What must be there before a commit is answered.
 enum class CommitLevel : std::uint8_t {
   kStored = 1,     ///< one proven copy of each chunk
-  kRedundant = 2,  ///< all copies
+  kRedundant = 2,  ///< all copies, or the parity
 };
 
 /// The value of a setting that says: as the folder above has it.

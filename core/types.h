@@ -126,7 +126,7 @@ struct Attributes {
   std::int64_t mtime_ns = 0;
   std::int64_t ctime_ns = 0;
   DrainState drain = DrainState::kNone;
-  std::uint32_t copies = 0;  ///< that each chunk should have; 0: one
+  std::uint32_t copies = 0;  ///< what each chunk should have: the number of a Redundancy
   bool operator==(const Attributes&) const = default;
 };
 

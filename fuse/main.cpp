@@ -52,8 +52,9 @@ void describe_options(Options& options, Settings& settings) {
                "memory for bytes on their way to the pool");
   options.choice("--close", settings.close, {"stored", "early", "redundant"},
                  "what close() waits for: all bytes stored once, none, or all copies");
-  options.count("--copies", settings.copies, 0, limits::kCopiesMax,
-                "of each chunk, on different hosts; 0: as the folder or the pool says");
+  options.redundancy("--copies", settings.copies,
+                     "of each chunk, on different hosts, or parity, ec(k,m); 0: as the folder or "
+                     "the pool says");
   options.choice(
       "--naming", settings.naming, {"auto", "on", "off"},
       "name chunks by content, so that equal ones are stored once; auto: where that pays; "

@@ -136,6 +136,10 @@ void Audit::check_chunks() {
     for (const auto& [number, older] : file.older) count(older, counted);
   });
   for (const auto& [chunk, holds] : service_.held()) counted[chunk].references += holds;
+  state.stripes().for_each([&](const Stripe& stripe) {
+    for (const ChunkIndex member : stripe.members) ++counted[member].references;
+    check_stripe(stripe);
+  });
   service_.for_each_session_hold([&](ChunkIndex chunk) { ++counted[chunk].references; });
   std::uint64_t stored = 0;
   chunks.for_each([&](ChunkIndex index) {
@@ -172,6 +176,29 @@ void Audit::check_chunks() {
     broken_.push_back(
         fmt::format("the chunks take {} bytes, {} are counted", stored, chunks.stored_bytes()));
   }
+}
+
+void Audit::check_stripe(const Stripe& stripe) {
+  const State& state = service_.state();
+  const auto tell = [&](const std::string& what) {
+    broken_.push_back(fmt::format("the stripe of chunk {}: {}", stripe.members.front(), what));
+  };
+  bool used = false;
+  std::uint32_t longest = 0;
+  for (std::uint32_t i = 0; i < stripe.members.size(); ++i) {
+    const ChunkIndex member = stripe.members[i];
+    if (!state.chunks().exists(member)) return tell("a block is no chunk");
+    if (!state.chunks().has_copies(member)) tell("a block was given up");
+    if (state.stripes().of(member) != &stripe) tell("a block is in another one, too");
+    const std::uint32_t length = state.chunks().length(member);
+    if (i < stripe.data) {
+      used |= state.is_used(member);
+      longest = std::max(longest, length);
+    } else if (length != longest) {
+      tell("parity is not as long as the longest chunk");
+    }
+  }
+  if (!used) tell("nothing uses it");
 }
 
 /// Sorted by their places, claims must follow each other without a gap.

@@ -10,6 +10,7 @@
 namespace stdchk::manager {
 
 class Service;
+struct Stripe;
 
 /// What a range of an arena is for.
 enum class ClaimKind : std::uint8_t {
@@ -46,6 +47,7 @@ class Audit {
  private:
   void check_files();
   void check_chunks();
+  void check_stripe(const Stripe& stripe);
   void check_space();
 
   const Service& service_;

@@ -11,9 +11,30 @@ namespace stdchk::manager {
 namespace {
 
 constexpr std::uint64_t kOffsetBits = 40;
-constexpr std::uint32_t kLengthMask = (1U << 26) - 1;
+constexpr std::uint32_t kLengthMask = (1U << 25) - 1;
+
+// A redundancy in 7 bits: copies - 1, or behind those each pair of data and parity.
+constexpr std::uint32_t kFirstParity = limits::kCopiesMax;
+constexpr std::uint32_t kParityCodes =
+    (limits::kStripeDataMax - limits::kStripeDataMin + 1) * limits::kStripeParityMax;
+static_assert(kFirstParity + kParityCodes <= (1U << 7));
+
+std::uint32_t pack(const Redundancy& wanted) {
+  if (!wanted.has_parity()) return wanted.copies - 1;
+  return kFirstParity + (wanted.data - limits::kStripeDataMin) * limits::kStripeParityMax +
+         wanted.parity - 1;
+}
+
+Redundancy unpack_redundancy(std::uint32_t code) {
+  if (code < kFirstParity) return {code + 1, 0, 0};
+  code -= kFirstParity;
+  return {1, limits::kStripeDataMin + code / limits::kStripeParityMax,
+          code % limits::kStripeParityMax + 1};
+}
 /// Of a chunk with two copies: a node of the map, its bucket, and the list.
 constexpr std::uint64_t kMoreCopiesBytes = 112;
+/// A node of the map and its bucket.
+constexpr std::uint64_t kByPlaceBytes = 40;
 
 std::uint64_t pack(const Extent& extent) {
   STDCHK_ASSERT(extent.benefactor.value != 0 && extent.benefactor.value < (1U << 24));
@@ -118,9 +139,35 @@ Chunk ChunkTable::get(ChunkIndex index) const {
   return {from.name, from.length, from.crc, copies(index)};
 }
 
-void ChunkTable::want(ChunkIndex index, std::uint32_t copies) {
-  const auto most = std::min<std::uint32_t>(copies, limits::kCopiesMax);
-  if (most > wanted(index)) entry(index).more_wanted = (most - 1U) & 0x3FU;
+Redundancy ChunkTable::redundancy(ChunkIndex index) const {
+  return unpack_redundancy(entry(index).wanted);
+}
+
+void ChunkTable::want(ChunkIndex index, const Redundancy& wanted) {
+  if (!is_stronger(wanted, redundancy(index))) return;
+  const bool indexed = has_place_index(index);
+  entry(index).wanted = pack(wanted) & 0x7FU;
+  if (has_place_index(index) == indexed) return;
+  for (const Extent& copy : copies(index)) {
+    if (indexed) {
+      by_place_.erase(pack(copy));
+    } else {
+      by_place_[pack(copy)] = index;
+    }
+  }
+}
+
+/// Members of stripes are found again by their places when they have no names.
+bool ChunkTable::has_place_index(ChunkIndex index) const {
+  return !entry(index).name.is_named() && redundancy(index).has_parity();
+}
+
+ChunkIndex ChunkTable::find_place(const Extent& extent) const {
+  const bool valid = extent.benefactor && extent.benefactor.value < (1U << 24) &&
+                     extent.offset / limits::kExtentAlignment < (std::uint64_t{1} << kOffsetBits);
+  if (!valid) return kNoChunk;
+  const auto found = by_place_.find(pack(extent));
+  return found == by_place_.end() ? kNoChunk : found->second;
 }
 
 void ChunkTable::refer(ChunkIndex index, bool undrained) {
@@ -141,6 +188,10 @@ void ChunkTable::set_copies(ChunkIndex index, const std::vector<Extent>& wanted,
     if (std::find(wanted.begin(), wanted.end(), old) == wanted.end()) freed.push_back({old, bytes});
   }
   stored_bytes_ = stored_bytes_ - had.size() * bytes + wanted.size() * bytes;
+  if (has_place_index(index)) {
+    for (const Extent& old : had) by_place_.erase(pack(old));
+    for (const Extent& now : wanted) by_place_[pack(now)] = index;
+  }
   entry(index).place = wanted.empty() ? 0 : pack(wanted.front());
   if (wanted.size() > 1) {
     more_copies_[index] = wanted;
@@ -164,7 +215,7 @@ std::uint64_t ChunkTable::memory_bytes() const {
   for (const IndexPart& part : index_) {
     bytes += sizeof(part) + part.slots.capacity() * sizeof(ChunkIndex);
   }
-  return bytes + more_copies_.size() * kMoreCopiesBytes;
+  return bytes + more_copies_.size() * kMoreCopiesBytes + by_place_.size() * kByPlaceBytes;
 }
 
 }  // namespace stdchk::manager

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/limits.h"
+#include "core/redundancy.h"
 #include "core/types.h"
 
 namespace stdchk::manager {
@@ -43,10 +44,14 @@ class ChunkTable {
   std::uint32_t references(ChunkIndex index) const { return entry(index).references; }
   std::uint32_t undrained(ChunkIndex index) const { return entry(index).undrained; }
 
-  /// How many copies the strongest policy of those that have referred to it asks for; at least 1.
-  std::uint32_t wanted(ChunkIndex index) const { return entry(index).more_wanted + 1U; }
-  /// Asks for so many, if it was asked for fewer; at most limits::kCopiesMax.
-  void want(ChunkIndex index, std::uint32_t copies);
+  /// What the strongest policy of those that have referred to it asks for.
+  Redundancy redundancy(ChunkIndex index) const;
+  /// How many copies that is; 1 with parity.
+  std::uint32_t wanted(ChunkIndex index) const { return redundancy(index).copies; }
+  /// Asks for this, if nothing stronger was asked for.
+  void want(ChunkIndex index, const Redundancy& redundancy);
+  /// A chunk without a name, for which parity was asked, that has a copy there.
+  ChunkIndex find_place(const Extent& extent) const;
 
   void refer(ChunkIndex index, bool undrained);
   /// The entry is gone after its last reference; its extents are appended to `freed`.
@@ -84,19 +89,20 @@ class ChunkTable {
   struct Entry {
     ChunkName name;
     std::uint64_t place = 0;
-    std::uint32_t length : 26 = 0;
-    std::uint32_t more_wanted : 6 = 0;  ///< copies beyond the first
+    std::uint32_t length : 25 = 0;
+    std::uint32_t wanted : 7 = 0;  ///< a redundancy, as chunk_table.cpp packs it
     std::uint32_t crc = 0;
     std::uint32_t references = 0;
     std::uint32_t undrained = 0;
   };
   static_assert(sizeof(Entry) == 56);
-  static_assert(limits::kChunkBytesMax < (1U << 26) && limits::kCopiesMax <= (1U << 6));
+  static_assert(limits::kChunkBytesMax < (1U << 25));
   static constexpr std::uint32_t kBlock = 8192;
 
   const Entry& entry(ChunkIndex index) const { return blocks_[index / kBlock][index % kBlock]; }
   Entry& entry(ChunkIndex index) { return blocks_[index / kBlock][index % kBlock]; }
   std::vector<Extent> copies(ChunkIndex index) const;
+  bool has_place_index(ChunkIndex index) const;
   /// Open addressing with linear probing; of any length.
   struct IndexPart {
     std::vector<ChunkIndex> slots;
@@ -126,6 +132,7 @@ class ChunkTable {
   std::unordered_map<ChunkIndex, std::vector<Extent>>
       more_copies_;  ///< all of a chunk with several
   std::vector<IndexPart> index_ = std::vector<IndexPart>(std::size_t{1} << kPartBits);
+  std::unordered_map<std::uint64_t, ChunkIndex> by_place_;  ///< for find_place()
   std::uint64_t live_ = 0;
   std::uint64_t stored_bytes_ = 0;
 };

@@ -59,7 +59,7 @@ struct CommitVersion {
   std::int64_t now_ns = 0;
   ChunkMap written;
   bool mirror = false;
-  std::uint32_t copies = 0;  ///< that each chunk should have; 0: one
+  std::uint32_t copies = 0;  ///< the number of a Redundancy, for each chunk
   bool operator==(const CommitVersion&) const = default;
 };
 
@@ -198,6 +198,19 @@ struct ChangeCopies {
   bool operator==(const ChangeCopies&) const = default;
 };
 
+/// Parity was made and proven: these chunks are stripes from now on. A data chunk that is not there
+/// is one that nothing uses any more; it is added, because the parity is over it, too. Chunks that
+/// are in a stripe leave it for the new one, and the earlier stripe ends. Of a snapshot, too.
+struct MakeStripes {
+  struct Stripe {
+    std::vector<Chunk> data;  ///< found by name and length, or by a copy
+    std::vector<Chunk> parity;
+    bool operator==(const Stripe&) const = default;
+  };
+  std::vector<Stripe> stripes;
+  bool operator==(const MakeStripes&) const = default;
+};
+
 /// A whole file, of a snapshot or found in the drain directory of a new pool. Parents come first.
 struct RestoreFile {
   Attributes attributes;
@@ -212,7 +225,7 @@ struct RestoreFile {
   bool stale_in_drain = false;
   std::uint64_t sequence = 0;  ///< order of the commits
   Policy policy;               ///< of a directory
-  std::uint32_t copies = 0;    ///< that each chunk should have; 0: one
+  std::uint32_t copies = 0;    ///< the number of a Redundancy, for each chunk
   bool operator==(const RestoreFile&) const = default;
 };
 
@@ -234,6 +247,6 @@ struct RestoreMirror {
 using Command = std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink,
                              RemoveName, RenameName, ChangeAttributes, ChangeXattr, DrainStarted,
                              Drained, Evict, Mirrored, MoveChunks, RestoreFile, RestoreCounters,
-                             RestoreMirror, SetPolicy, SetLatest, ChangeCopies>;
+                             RestoreMirror, SetPolicy, SetLatest, ChangeCopies, MakeStripes>;
 
 }  // namespace stdchk::manager

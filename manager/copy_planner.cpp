@@ -6,6 +6,7 @@
 #include "core/extent_header.h"
 #include "core/limits.h"
 #include "core/log.h"
+#include "manager/parity_planner.h"
 #include "manager/scrubber.h"
 #include "manager/service.h"
 
@@ -45,53 +46,97 @@ bool contains(const std::vector<Extent>& copies, BenefactorId benefactor) {
 
 // ---- which chunks lack copies -----------------------------------------------------------------
 
-CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
+CopyPlanner::View CopyPlanner::plain_view_of(ChunkIndex chunk) const {
   View view;
   view.wanted = service_.state().chunks().wanted(chunk);
-  std::vector<Extent> leaving;
-  std::vector<Extent> gone;
   for (const Extent& copy : service_.state().chunks().get(chunk).copies) {
     const auto found = service_.benefactors().find(copy.benefactor);
     if (is_wrong(copy)) {
       view.bad.push_back(copy);
     } else if (found == service_.benefactors().end() ||
                found->second.info.state == msg::BenefactorState::kGone) {
-      gone.push_back(copy);
+      view.gone.push_back(copy);
     } else {
       if (found->second.peer != nullptr) view.sources.push_back(copy);
-      (found->second.leaving ? leaving : view.good).push_back(copy);
+      (found->second.leaving ? view.leaving : view.good).push_back(copy);
     }
   }
-  view.leaving = !leaving.empty();
-  // A second copy on a host does not count when there are enough hosts: it is moved.
+  return view;
+}
+
+CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
+  View view = plain_view_of(chunk);
+  const Stripe* const stripe = service_.state().stripes().of(chunk);
+  const std::size_t width =
+      std::max<std::size_t>(view.wanted, stripe == nullptr ? 1 : stripe->members.size());
+  view.level = service_.domains().level_for(width);
+  std::set<FailureDomains::Domain> taken;
+  if (stripe != nullptr) {
+    for (const ChunkIndex member : stripe->members) {
+      if (member == chunk) {
+        // Blocks before this one keep their place; this one goes where none is.
+        view.avoided = taken;
+        continue;
+      }
+      for (const Extent& copy : plain_view_of(member).good) {
+        taken.insert(service_.domains().domain(copy.benefactor, view.level));
+        break;
+      }
+    }
+  }
+  // A second copy in a domain does not count: it is moved.
   std::vector<Extent> extra;
-  if (view.good.size() > 1 && hosts_ >= view.wanted) {
-    std::set<std::string> hosts;
+  if (view.good.size() > 1 || !view.avoided.empty()) {
+    std::set<FailureDomains::Domain> domains = view.avoided;
     for (const Extent& copy : std::exchange(view.good, {})) {
       const bool first =
-          hosts.insert(service_.benefactors().at(copy.benefactor).info.host_token).second;
+          domains.insert(service_.domains().domain(copy.benefactor, view.level)).second;
       (first ? view.good : extra).push_back(copy);
     }
   }
-  view.bad.insert(view.bad.end(), gone.begin(), gone.end());
-  view.bad.insert(view.bad.end(), leaving.begin(), leaving.end());
+  view.avoided.merge(taken);
+  view.bad.insert(view.bad.end(), view.gone.begin(), view.gone.end());
+  view.bad.insert(view.bad.end(), view.leaving.begin(), view.leaving.end());
   view.bad.insert(view.bad.end(), extra.begin(), extra.end());
   return view;
 }
 
+/// How many blocks of a stripe can be read, and how many of them count as apart.
+std::pair<std::size_t, std::size_t> CopyPlanner::blocks_of(const Stripe& stripe) const {
+  std::pair<std::size_t, std::size_t> out;
+  for (const ChunkIndex member : stripe.members) {
+    const View view = view_of(member);
+    out.first += view.sources.empty() ? 0 : 1;
+    out.second += view.good.empty() ? 0 : 1;
+  }
+  return out;
+}
+
 std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk) const {
-  const ChunkTable& chunks = service_.state().chunks();
+  const State& state = service_.state();
+  const ChunkTable& chunks = state.chunks();
   if (!chunks.exists(chunk) || !chunks.has_copies(chunk)) return std::nullopt;
   const View view = view_of(chunk);
-  const bool drained = chunks.undrained(chunk) == 0;
-  if (view.good.empty() && !view.leaving) {
-    return drained ? std::nullopt : std::optional<Rank>(kRankLost);
-  }
   if (view.good.size() >= view.wanted) return std::nullopt;
-  return static_cast<Rank>(2 * view.good.size() + (drained ? 1 : 0));
+  const Stripe* const stripe = state.stripes().of(chunk);
+  const bool drained = stripe == nullptr ? chunks.undrained(chunk) == 0 : state.may_go(*stripe);
+  std::size_t outlives = view.good.size();  // so many losses, and one more is fatal
+  if (view.good.empty() && view.leaving.empty()) {
+    const auto [readable, apart] =
+        stripe == nullptr ? std::pair<std::size_t, std::size_t>{} : blocks_of(*stripe);
+    const bool can_be_made = stripe != nullptr && readable >= stripe->data;
+    if (!can_be_made && view.sources.empty()) {
+      // Parity that is lost with its data is nobody's loss but the data's.
+      const bool parity = stripe != nullptr && stripe->number_of(chunk) >= stripe->data;
+      return drained || parity ? std::nullopt : std::optional<Rank>(kRankLost);
+    }
+    outlives = 1 + (stripe == nullptr || apart < stripe->data ? 0 : apart - stripe->data);
+  }
+  return static_cast<Rank>(2 * outlives + (drained ? 1 : 0));
 }
 
 void CopyPlanner::update(ChunkIndex chunk) {
+  service_.parity().look_at(chunk);
   const auto rank = rank_of(chunk);
   const auto found = ranks_.find(chunk);
   if (found != ranks_.end()) {
@@ -102,6 +147,11 @@ void CopyPlanner::update(ChunkIndex chunk) {
   if (!rank) return;
   todo_.emplace(*rank, chunk);
   ranks_[chunk] = *rank;
+}
+
+void CopyPlanner::look_at(ChunkIndex chunk) {
+  update(chunk);
+  plan_soon();
 }
 
 void CopyPlanner::look_at(const VersionData& version) {
@@ -128,7 +178,6 @@ void CopyPlanner::mark_wrong(ChunkIndex chunk, const Extent& extent) {
 void CopyPlanner::benefactors_changed() {
   scan_at_ = 0;
   neighbours_.clear();
-  hosts_ = host_count();
 }
 
 void CopyPlanner::scan() {
@@ -184,27 +233,40 @@ CopyPlanner::Figures CopyPlanner::figures() const {
     ++out.debt_chunks;
     out.debt_bytes += (view.wanted - view.good.size()) * std::uint64_t{chunks.length(chunk)};
   }
+  const auto [parity_chunks, parity_bytes] = service_.parity().debt();
+  out.debt_chunks += parity_chunks;
+  out.debt_bytes += parity_bytes;
   return out;
+}
+
+/// Bytes that are still to be made so that this chunk has what it should.
+std::uint64_t CopyPlanner::debt_of(ChunkIndex chunk, std::size_t copies,
+                                   std::set<ChunkIndex>& seen) const {
+  const ChunkTable& chunks = service_.state().chunks();
+  if (!chunks.has_copies(chunk) || !seen.insert(chunk).second) return 0;
+  const std::size_t good = view_of(chunk).good.size();
+  return good >= copies ? 0 : (copies - good) * std::uint64_t{chunks.length(chunk)};
 }
 
 msg::GetDebt::Reply CopyPlanner::debt_of(const VersionData& version) const {
   msg::GetDebt::Reply out;
+  const Redundancy wanted = redundancy_of(version.copies).value_or(Redundancy{});
   std::set<ChunkIndex> seen;
   for (const PackedSlice& slice : version.slices) {
-    if (!service_.state().chunks().has_copies(slice.chunk) || !seen.insert(slice.chunk).second) {
-      continue;
+    std::uint64_t bytes = seen.count(slice.chunk) > 0 ? 0 : service_.parity().debt_of(slice.chunk);
+    bytes += debt_of(slice.chunk, wanted.copies, seen);
+    const Stripe* const stripe = service_.state().stripes().of(slice.chunk);
+    if (wanted.has_parity() && stripe != nullptr) {
+      for (const ChunkIndex member : stripe->members) bytes += debt_of(member, 1, seen);
     }
-    const std::size_t good = view_of(slice.chunk).good.size();
-    if (good >= version.copies) continue;
-    ++out.chunks;
-    out.bytes +=
-        (version.copies - good) * std::uint64_t{service_.state().chunks().length(slice.chunk)};
+    out.chunks += bytes > 0 ? 1 : 0;
+    out.bytes += bytes;
   }
   const auto lends = [](const auto& each) {
     return each.second.info.state != msg::BenefactorState::kGone && !each.second.leaving;
   };
   const auto& all = service_.benefactors();
-  out.impossible = std::count_if(all.begin(), all.end(), lends) < version.copies;
+  out.impossible = std::count_if(all.begin(), all.end(), lends) < wanted.losses() + 1;
   return out;
 }
 
@@ -223,16 +285,6 @@ bool CopyPlanner::may_go(BenefactorId leaving) {
 
 // ---- where copies go --------------------------------------------------------------------------
 
-std::size_t CopyPlanner::host_count() const {
-  std::set<std::string> hosts;
-  for (const auto& [id, status] : service_.benefactors()) {
-    if (status.info.state == msg::BenefactorState::kAlive && !status.leaving) {
-      hosts.insert(status.info.host_token);
-    }
-  }
-  return hosts.size();
-}
-
 /// All others, in an order that is the benefactor's own and that of its opposite.
 const std::vector<BenefactorId>& CopyPlanner::neighbours(BenefactorId primary) {
   const auto [found, added] = neighbours_.try_emplace(primary);
@@ -244,6 +296,21 @@ const std::vector<BenefactorId>& CopyPlanner::neighbours(BenefactorId primary) {
     return pair_weight(primary, a) > pair_weight(primary, b);
   });
   return found->second;
+}
+
+/// All, in their order from that domain on both ways.
+std::vector<BenefactorId> CopyPlanner::near(FailureDomains::Domain domain,
+                                            FailureDomains::Level level) const {
+  const FailureDomains& domains = service_.domains();
+  std::vector<std::pair<std::size_t, BenefactorId>> sorted;
+  for (const auto& [id, status] : service_.benefactors()) {
+    if (status.info.addresses.empty()) continue;
+    sorted.emplace_back(domains.distance(domains.domain(id, level), domain, level), id);
+  }
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<BenefactorId> out;
+  for (const auto& [distance, id] : sorted) out.push_back(id);
+  return out;
 }
 
 /// It is there, and has the room.
@@ -272,16 +339,15 @@ bool CopyPlanner::is_free(BenefactorId id, Rank rank) const {
 std::optional<BenefactorId> CopyPlanner::choose_target(const View& view, std::uint64_t bytes,
                                                        Rank rank, bool now_only) {
   const Extent& primary = view.good.empty() ? view.bad.back() : view.good.front();
-  const bool apart = hosts_ >= view.wanted;
-  std::set<std::string> hosts;
+  std::set<FailureDomains::Domain> taken = view.avoided;
   for (const Extent& copy : view.good) {
-    hosts.insert(service_.benefactors().at(copy.benefactor).info.host_token);
+    taken.insert(service_.domains().domain(copy.benefactor, view.level));
   }
   std::optional<BenefactorId> best;
   std::size_t considered = 0;
   const auto consider = [&](BenefactorId id) {
     if (contains(view.good, id) || !can_take(id, bytes, rank)) return;
-    if (apart && hosts.count(service_.benefactors().at(id).info.host_token) > 0) return;
+    if (taken.count(service_.domains().domain(id, view.level)) > 0) return;
     ++considered;
     if (now_only && !is_free(id, rank)) return;
     if (!best || load_[id] < load_[*best]) best = id;
@@ -292,7 +358,10 @@ std::optional<BenefactorId> CopyPlanner::choose_target(const View& view, std::ui
       consider(copy.benefactor);
     }
   }
-  for (const BenefactorId id : neighbours(primary.benefactor)) {
+  // Blocks of stripes go near each other, so that few sets of benefactors have all of anything.
+  const auto others = view.avoided.empty() ? neighbours(primary.benefactor)
+                                           : near(*view.avoided.begin(), view.level);
+  for (const BenefactorId id : others) {
     if (considered >= kScatter) break;
     consider(id);
   }
@@ -302,7 +371,8 @@ std::optional<BenefactorId> CopyPlanner::choose_target(const View& view, std::ui
 // ---- making them ------------------------------------------------------------------------------
 
 void CopyPlanner::run() {
-  ask_lost();
+  lost_copies_.ask();
+  lost_stripes_.ask();
   scan();
   plan();
 }
@@ -336,7 +406,10 @@ bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {
     if (!is_free(source.benefactor, 0)) continue;
     if (from == nullptr || load_[source.benefactor] < load_[from->benefactor]) from = &source;
   }
-  if (from == nullptr) return false;
+  // No copy can be read: from its stripe, one request for each.
+  std::optional<msg::BuildStripe> build;
+  if (view.sources.empty()) build = build_of(chunk);
+  if (from == nullptr && !build) return false;
   const auto target = choose_target(view, bytes, rank, true);
   if (!target) {
     const bool undrained = service_.state().chunks().undrained(chunk) > 0;
@@ -348,16 +421,20 @@ bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {
   }
   const auto range = service_.space().take(*target, bytes, bytes);
   if (!range) return false;
+  // Held: its place must not be given to another while it is read.
+  service_.hold(chunk);
+  busy_.insert(chunk);
+  load_[*target] += bytes;
+  if (build) {
+    send(std::move(*build), Sent{{}, *target, {{chunk, {}, *range}}, bytes, true});
+    return true;
+  }
+  load_[from->benefactor] += bytes;
   Sent& batch = batches[{from->benefactor, *target}];
   batch.source = from->benefactor;
   batch.target = *target;
   batch.items.push_back({chunk, *from, *range});
   batch.bytes += bytes;
-  load_[*target] += bytes;
-  load_[from->benefactor] += bytes;
-  // Held: its place must not be given to another while it is read.
-  service_.hold(chunk);
-  busy_.insert(chunk);
   if (batch.bytes >= kBatchBytes || batch.items.size() >= kBatchItems) {
     send(std::move(batch));
     batches.erase({from->benefactor, *target});
@@ -365,20 +442,78 @@ bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {
   return true;
 }
 
-void CopyPlanner::send(Sent sent) {
-  const std::uint64_t number = ++numbers_made_;
-  ClientId& reader = readers_[sent.target];
+ClientId CopyPlanner::reader(BenefactorId target) {
+  ClientId& reader = readers_[target];
   if (!reader) reader = ClientId{service_.next_id()};
-  msg::CopyExtents request{reader, service_.benefactors().at(sent.source).info, {}};
+  return reader;
+}
+
+void CopyPlanner::pace(BenefactorId target, std::uint64_t bytes) {
+  const std::uint64_t rate = service_.config().copy_rate_bytes_per_s;
+  if (rate == 0) return;
+  const auto time = std::chrono::nanoseconds(bytes * 1'000'000 / (rate / 1000 + 1));
+  paced_[target] = std::max(paced_[target], service_.now()) + time;
+}
+
+void CopyPlanner::park(BenefactorId id) { parked_[id] = service_.now() + kParked; }
+
+void CopyPlanner::add_source(msg::BuildStripe& request, std::uint32_t number, const Chunk& chunk,
+                             const Extent& at) const {
+  auto& sources = request.sources;
+  const auto found = std::find_if(sources.begin(), sources.end(),
+                                  [&](const auto& one) { return one.id == at.benefactor; });
+  const auto index = static_cast<std::uint32_t>(found - sources.begin());
+  if (found == sources.end()) sources.push_back(service_.benefactors().at(at.benefactor).info);
+  request.inputs.push_back({number, index, at.offset, chunk.length, chunk.crc});
+}
+
+/// What makes that block again from others of its stripe; nothing when too few can be read now.
+std::optional<msg::BuildStripe> CopyPlanner::build_of(ChunkIndex chunk) const {
+  const State& state = service_.state();
+  const Stripe* const stripe = state.stripes().of(chunk);
+  if (stripe == nullptr) return std::nullopt;
+  msg::BuildStripe request;
+  request.data = stripe->data;
+  request.parity = stripe->parity();
+  for (std::uint32_t i = 0; i < stripe->members.size(); ++i) {
+    const ChunkIndex member = stripe->members[i];
+    if (member == chunk || request.inputs.size() == stripe->data) continue;
+    const View view = plain_view_of(member);
+    const auto free = std::find_if(view.sources.begin(), view.sources.end(),
+                                   [&](const Extent& copy) { return is_free(copy.benefactor, 0); });
+    if (free != view.sources.end()) add_source(request, i, state.chunks().get(member), *free);
+  }
+  if (request.inputs.size() < stripe->data) return std::nullopt;
+  const auto number = static_cast<std::uint32_t>(stripe->number_of(chunk));
+  const Chunk wanted = state.chunks().get(chunk);
+  request.outputs.push_back({number, 0, wanted.length, wanted.name});
+  return request;
+}
+
+void CopyPlanner::send(Sent sent) {
+  msg::CopyExtents request{reader(sent.target), service_.benefactors().at(sent.source).info, {}};
   for (const Item& item : sent.items) {
     const Chunk chunk = service_.state().chunks().get(item.chunk);
     request.copies.push_back(
         {item.from.offset, item.to.offset, chunk.length, chunk.crc, chunk.name});
   }
-  if (const std::uint64_t rate = service_.config().copy_rate_bytes_per_s; rate > 0) {
-    const auto time = std::chrono::nanoseconds(sent.bytes * 1'000'000 / (rate / 1000 + 1));
-    paced_[sent.target] = std::max(paced_[sent.target], service_.now()) + time;
+  send(std::move(request), std::move(sent));
+}
+
+void CopyPlanner::send(msg::BuildStripe request, Sent sent) {
+  request.client = reader(sent.target);
+  request.outputs.front().to_offset = sent.items.front().to.offset;
+  for (const auto& input : request.inputs) {
+    sent.inputs.push_back(
+        service_.state().stripes().of(sent.items.front().chunk)->members[input.number]);
+    sent.read.push_back({request.sources[input.source].id, input.offset});
   }
+  send(msg::Request(std::move(request)), std::move(sent));
+}
+
+void CopyPlanner::send(msg::Request request, Sent sent) {
+  const std::uint64_t number = ++numbers_made_;
+  pace(sent.target, sent.bytes);
   rpc::Peer* const peer = service_.peer_of(sent.target);
   sent_.emplace(number, std::move(sent));
   peer->call(std::move(request), limits::kOperationDeadline,
@@ -387,13 +522,41 @@ void CopyPlanner::send(Sent sent) {
              });
 }
 
+/// As if it had been copied: what was not made has failed.
+std::optional<msg::CopyExtents::Reply> CopyPlanner::outcome_of(const Sent& sent,
+                                                               const rpc::Answer& answer) {
+  if (!answer) return std::nullopt;
+  if (const auto* copied = std::get_if<msg::CopyExtents::Reply>(&*answer)) return *copied;
+  const auto* built = std::get_if<msg::BuildStripe::Reply>(&*answer);
+  if (built == nullptr) return std::nullopt;
+  for (const std::uint32_t i : built->failed) {
+    if (i < sent.read.size()) park(sent.read[i].benefactor);
+  }
+  for (const std::uint32_t i : built->corrupt) {
+    if (i >= sent.read.size()) continue;
+    service_.scrubber().suspect(sent.inputs[i], sent.read[i]);
+    park(sent.target);
+  }
+  const ChunkIndex chunk = sent.items.front().chunk;
+  const bool good =
+      built->crcs.size() == 1 && built->crcs.front() == service_.state().chunks().get(chunk).crc;
+  if (!good && !built->crcs.empty()) {
+    log::error("chunk {}: what was made from its stripe is not it", chunk);
+    park(sent.target);
+  }
+  msg::CopyExtents::Reply reply;
+  if (!good) reply.failed = {0};
+  if (good) ++made_.rebuilt;
+  return reply;
+}
+
 void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   Sent& sent = sent_.at(number);
-  const auto* reply = answer ? std::get_if<msg::CopyExtents::Reply>(&*answer) : nullptr;
   load_[sent.target] -= sent.bytes;
-  load_[sent.source] -= sent.bytes;
-  if (reply == nullptr) return lose(number);
-  if (!reply->failed.empty()) parked_[sent.source] = service_.now() + kParked;
+  if (!sent.built) load_[sent.source] -= sent.bytes;
+  const auto reply = outcome_of(sent, answer);
+  if (!reply) return lose(number);
+  if (!reply->failed.empty() && !sent.built) park(sent.source);
   const auto has = [](const std::vector<std::uint32_t>& list, std::size_t i) {
     return std::find(list.begin(), list.end(), i) != list.end();
   };
@@ -406,6 +569,8 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
     const Chunk chunk = service_.state().chunks().get(item.chunk);
     if (chunk.copies.empty()) continue;
     const View view = view_of(item.chunk);
+    // Written anew in the meantime.
+    if (sent.built && !view.good.empty()) continue;
     ChangeCopies::Change change{
         chunk.copies.front(), chunk.name, chunk.length, {sent.target, item.to.offset}, {}};
     if (!view.bad.empty()) change.drop = view.bad.front();
@@ -416,7 +581,7 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   }
   sent.answered = true;
   if (command.changes.empty()) {
-    parked_[sent.source] = service_.now() + kParked;
+    if (!sent.built) park(sent.source);
     return settle(number);
   }
   service_.execute(std::move(command), [this, number](const Result<Outcome>&) { settle(number); });
@@ -440,38 +605,17 @@ void CopyPlanner::settle(std::uint64_t number) {
 
 void CopyPlanner::lose(std::uint64_t number) {
   const Sent sent = std::move(sent_.extract(number).mapped());
-  log::warning("benefactor {} did not say whether it has copied from benefactor {}",
-               sent.target.value, sent.source.value);
-  parked_[sent.target] = parked_[sent.source] = service_.now() + kParked;
-  Lost& lost = lost_[number];
-  lost.benefactor = sent.target;
+  log::warning("benefactor {} did not say whether it has made copies", sent.target.value);
+  park(sent.target);
+  if (!sent.built) park(sent.source);
+  std::vector<Range> targets;
   for (const Item& item : sent.items) {
-    lost.targets.push_back(item.to);
+    targets.push_back(item.to);
     busy_.erase(item.chunk);
     service_.release(item.chunk);
     update(item.chunk);
   }
-}
-
-/// A benefactor answers in order: with the answer to a later request, nothing of the lost one is
-/// under way any more.
-void CopyPlanner::ask_lost() {
-  for (auto& [number, lost] : lost_) {
-    rpc::Peer* const peer = service_.peer_of(lost.benefactor);
-    if (peer == nullptr || service_.now() < lost.next) continue;
-    lost.next = service_.now() + limits::kOperationDeadline + kParked;
-    peer->call(msg::CopyExtents{}, limits::kOperationDeadline,
-               [this, key = number, alive = service_.alive()](const rpc::Answer& answer) {
-                 if (alive.expired()) return;
-                 Lost& asked = lost_.at(key);
-                 asked.next = service_.now() + kParked;
-                 if (!answer) return;
-                 for (const Range& range : asked.targets) {
-                   service_.space().give(asked.benefactor, range);
-                 }
-                 lost_.erase(key);
-               });
-  }
+  (sent.built ? lost_stripes_ : lost_copies_).add(sent.target, std::move(targets));
 }
 
 }  // namespace stdchk::manager

@@ -11,7 +11,10 @@
 #include "core/clock.h"
 #include "core/messages/messages.h"
 #include "manager/chunk_table.h"
+#include "manager/failure_domains.h"
 #include "manager/free_space.h"
+#include "manager/lost_targets.h"
+#include "manager/stripe_table.h"
 #include "transport/rpc.h"
 
 namespace stdchk::manager {
@@ -45,10 +48,15 @@ class CopyPlanner {
     std::uint64_t copies_made = 0;
     std::uint64_t copied_bytes = 0;
     std::uint64_t repaired = 0;  ///< of copies_made: in place of a wrong one
+    std::uint64_t rebuilt = 0;   ///< of copies_made: from others of their stripe
   };
 
-  explicit CopyPlanner(Service& service) : service_(service) {}
+  explicit CopyPlanner(Service& service)
+      : service_(service),
+        lost_copies_(service, msg::CopyExtents{}),
+        lost_stripes_(service, msg::BuildStripe{}) {}
   void run();
+  void look_at(ChunkIndex chunk);
   /// A version was committed: its chunks may lack copies.
   void look_at(const VersionData& version);
   /// A benefactor has come or gone, or wants to leave: all chunks are looked at, soon.
@@ -70,20 +78,41 @@ class CopyPlanner {
     for (const auto& [number, sent] : sent_) {
       for (const Item& item : sent.items) visit(sent.target, item.chunk, item.to);
     }
-    for (const auto& [number, lost] : lost_) {
-      for (const Range& range : lost.targets) visit(lost.benefactor, kNoChunk, range);
-    }
+    const auto lost = [&](BenefactorId id, const Range& range) { visit(id, kNoChunk, range); };
+    lost_copies_.for_each(lost);
+    lost_stripes_.for_each(lost);
   }
 
- private:
+  // For the ParityPlanner, which has benefactors do the same kind of work.
   using Rank = std::uint8_t;  ///< the lower the more exposed
+  bool can_take(BenefactorId id, std::uint64_t bytes, Rank rank) const;
+  bool is_free(BenefactorId id, Rank rank) const;
+  std::uint64_t load(BenefactorId id) const {
+    const auto found = load_.find(id);
+    return found == load_.end() ? 0 : found->second;
+  }
+  void add_load(BenefactorId id, std::uint64_t bytes) { load_[id] += bytes; }
+  void take_load(BenefactorId id, std::uint64_t bytes) { load_[id] -= bytes; }
+  /// By the rate, after so many bytes.
+  void pace(BenefactorId target, std::uint64_t bytes);
+  /// Left alone for a while.
+  void park(BenefactorId id);
+  /// The number that a benefactor attaches to others under.
+  ClientId reader(BenefactorId target);
+  void add_source(msg::BuildStripe& request, std::uint32_t number, const Chunk& chunk,
+                  const Extent& at) const;
+
+ private:
   /// What a chunk's copies are worth now.
   struct View {
     std::vector<Extent> good;     ///< these count
     std::vector<Extent> sources;  ///< these can be read
-    std::vector<Extent> bad;      ///< these do not, and go when a new one is there
-    bool leaving = false;         ///< a copy is on a benefactor that wants to leave
+    std::vector<Extent> bad;      ///< these do not count, and go when a new one is there
+    std::vector<Extent> gone;     ///< of `bad`
+    std::vector<Extent> leaving;  ///< of `bad`: on a benefactor that wants to leave
     std::uint32_t wanted = 1;
+    FailureDomains::Level level = FailureDomains::kBenefactor;  ///< where copies are apart
+    std::set<FailureDomains::Domain> avoided;  ///< those of the stripe's other blocks
   };
   struct Item {
     ChunkIndex chunk = kNoChunk;
@@ -95,34 +124,35 @@ class CopyPlanner {
     BenefactorId target;
     std::vector<Item> items;
     std::uint64_t bytes = 0;
-    bool answered = false;  ///< the journal is still to come
-  };
-  /// Of requests without an answer: the copies may still be made.
-  struct Lost {
-    BenefactorId benefactor;
-    std::vector<Range> targets;
-    Time next{};
+    bool built = false;  ///< from the stripe: one item, no source
+    std::vector<ChunkIndex> inputs;
+    std::vector<Extent> read;  ///< where they are
+    bool answered = false;     ///< the journal is still to come
   };
   using Batches = std::map<std::pair<BenefactorId, BenefactorId>, Sent>;
 
   void scan();
   void update(ChunkIndex chunk);
   std::optional<Rank> rank_of(ChunkIndex chunk) const;
+  View plain_view_of(ChunkIndex chunk) const;
   View view_of(ChunkIndex chunk) const;
+  std::pair<std::size_t, std::size_t> blocks_of(const Stripe& stripe) const;
+  std::uint64_t debt_of(ChunkIndex chunk, std::size_t copies, std::set<ChunkIndex>& seen) const;
   void plan();
   void plan_soon();
   bool place(ChunkIndex chunk, Rank rank, Batches& batches);
   std::optional<BenefactorId> choose_target(const View& view, std::uint64_t bytes, Rank rank,
                                             bool now_only);
   const std::vector<BenefactorId>& neighbours(BenefactorId primary);
-  bool can_take(BenefactorId id, std::uint64_t bytes, Rank rank) const;
-  bool is_free(BenefactorId id, Rank rank) const;
-  std::size_t host_count() const;
+  std::vector<BenefactorId> near(FailureDomains::Domain domain, FailureDomains::Level level) const;
+  std::optional<msg::BuildStripe> build_of(ChunkIndex chunk) const;
   void send(Sent sent);
+  void send(msg::BuildStripe request, Sent sent);
+  void send(msg::Request request, Sent sent);
+  std::optional<msg::CopyExtents::Reply> outcome_of(const Sent& sent, const rpc::Answer& answer);
   void done(std::uint64_t number, const rpc::Answer& answer);
   void settle(std::uint64_t number);
   void lose(std::uint64_t number);
-  void ask_lost();
   void report_lost();
 
   Service& service_;
@@ -134,9 +164,9 @@ class CopyPlanner {
   bool scan_posted_ = false;
   bool plan_posted_ = false;
   std::uint64_t lost_reported_ = 0;
-  std::size_t hosts_ = 0;  ///< that lend something now
   std::map<std::uint64_t, Sent> sent_;
-  std::map<std::uint64_t, Lost> lost_;
+  LostTargets lost_copies_;
+  LostTargets lost_stripes_;
   std::uint64_t numbers_made_ = 0;
   std::map<BenefactorId, std::uint64_t> load_;  ///< bytes under way to and from each
   std::map<BenefactorId, Time> paced_;          ///< by the rate: nothing more before

@@ -63,7 +63,7 @@ struct CommitVersion {
   nowNs @7 :Int64;
   written @8 :ChunkMap;
   mirror @9 :Bool;
-  copies @10 :UInt32;  # of each chunk; 0: one
+  copies @10 :UInt32;  # of each chunk; 0: one; with parity data * 65536 + parity * 256 + 1
 }
 
 struct AddName {  # a directory or a symbolic link
@@ -165,6 +165,15 @@ struct ChangeCopies {
   changes @0 :List(CopyChange);
 }
 
+struct Stripe {
+  data @0 :List(Chunk);    # found by name and length, or by a copy
+  parity @1 :List(Chunk);  # chunks without names, with their copies
+}
+
+struct MakeStripes {
+  stripes @0 :List(Stripe);
+}
+
 struct RestoreFile {
   id @0 :UInt64;
   type @1 :UInt8;
@@ -187,7 +196,7 @@ struct RestoreFile {
   staleInDrain @18 :Bool;
   sequence @19 :UInt64;
   policy @20 :List(PolicySetting);
-  copies @21 :UInt32;  # of each chunk; 0: one
+  copies @21 :UInt32;  # as in CommitVersion
 }
 
 struct RestoreCounters {
@@ -231,5 +240,6 @@ struct Command {
     setPolicy @17 :SetPolicy;
     setLatest @18 :SetLatest;
     changeCopies @19 :ChangeCopies;
+    makeStripes @20 :MakeStripes;
   }
 }

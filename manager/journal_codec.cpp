@@ -45,16 +45,31 @@ Extent read(wire::Extent::Reader from) {
   return to;
 }
 
-void write(wire::ChunkMap::Builder to, const ChunkMap& from) {
-  auto chunks = to.initChunks(size_of(from.chunks.size()));
-  for (unsigned i = 0; i < chunks.size(); ++i) {
-    const Chunk& chunk = from.chunks[i];
-    if (chunk.name.is_named()) chunks[i].setName(data(chunk.name));
-    chunks[i].setLength(chunk.length);
-    chunks[i].setCrc(chunk.crc);
-    auto copies = chunks[i].initCopies(size_of(chunk.copies.size()));
+void write(capnp::List<wire::Chunk>::Builder to, const std::vector<Chunk>& from) {
+  for (unsigned i = 0; i < to.size(); ++i) {
+    const Chunk& chunk = from[i];
+    if (chunk.name.is_named()) to[i].setName(data(chunk.name));
+    to[i].setLength(chunk.length);
+    to[i].setCrc(chunk.crc);
+    auto copies = to[i].initCopies(size_of(chunk.copies.size()));
     for (unsigned k = 0; k < copies.size(); ++k) write(copies[k], chunk.copies[k]);
   }
+}
+
+std::vector<Chunk> read(capnp::List<wire::Chunk>::Reader from) {
+  std::vector<Chunk> to;
+  for (const auto chunk : from) {
+    Chunk& made = to.emplace_back();
+    made.name = read_name(chunk.getName());
+    made.length = chunk.getLength();
+    made.crc = chunk.getCrc();
+    for (const auto copy : chunk.getCopies()) made.copies.push_back(read(copy));
+  }
+  return to;
+}
+
+void write(wire::ChunkMap::Builder to, const ChunkMap& from) {
+  write(to.initChunks(size_of(from.chunks.size())), from.chunks);
   auto slices = to.initSlices(size_of(from.slices.size()));
   for (unsigned i = 0; i < slices.size(); ++i) {
     const Slice& slice = from.slices[i];
@@ -67,13 +82,7 @@ void write(wire::ChunkMap::Builder to, const ChunkMap& from) {
 
 ChunkMap read(wire::ChunkMap::Reader from) {
   ChunkMap to;
-  for (const auto chunk : from.getChunks()) {
-    Chunk& made = to.chunks.emplace_back();
-    made.name = read_name(chunk.getName());
-    made.length = chunk.getLength();
-    made.crc = chunk.getCrc();
-    for (const auto copy : chunk.getCopies()) made.copies.push_back(read(copy));
-  }
+  to.chunks = read(from.getChunks());
   for (const auto slice : from.getSlices()) {
     to.slices.push_back(
         {slice.getFileOffset(), slice.getLength(), slice.getChunkOffset(), slice.getChunk()});
@@ -478,6 +487,22 @@ ChangeCopies read(wire::ChangeCopies::Reader from) {
   return to;
 }
 
+void write(wire::Command::Builder to, const MakeStripes& from) {
+  auto stripes = to.initMakeStripes().initStripes(size_of(from.stripes.size()));
+  for (unsigned i = 0; i < stripes.size(); ++i) {
+    const MakeStripes::Stripe& stripe = from.stripes[i];
+    write(stripes[i].initData(size_of(stripe.data.size())), stripe.data);
+    write(stripes[i].initParity(size_of(stripe.parity.size())), stripe.parity);
+  }
+}
+MakeStripes read(wire::MakeStripes::Reader from) {
+  MakeStripes to;
+  for (const auto stripe : from.getStripes()) {
+    to.stripes.push_back({read(stripe.getData()), read(stripe.getParity())});
+  }
+  return to;
+}
+
 Command read(wire::Command::Reader from) {
   switch (from.which()) {
     case wire::Command::BEGIN_EPOCH:
@@ -522,6 +547,8 @@ Command read(wire::Command::Reader from) {
       return read(from.getSetLatest());
     case wire::Command::CHANGE_COPIES:
       return read(from.getChangeCopies());
+    case wire::Command::MAKE_STRIPES:
+      return read(from.getMakeStripes());
   }
   corrupt();
 }

@@ -38,6 +38,7 @@ struct Flags {
   std::string policy;
   std::string chunking = "fixed";
   std::uint32_t copies = 0;
+  std::string topology;
   std::uint64_t copy_rate = 0;
   std::uint64_t scrub_rate = kScrubRateDefault;
   log::Level log_level = log::Level::kInfo;
@@ -65,9 +66,11 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
       "--chunking", flags.chunking, {"fixed", "content", "none"},
       "where chunks end: after a fixed length, or where their content says; none: fixed, "
       "and not named");
-  options.count("--copies", flags.copies, 0, limits::kCopiesMax,
-                "of each chunk, on different hosts, where nothing else is asked for; 0: as "
-                "--policy says, one");
+  options.redundancy("--copies", flags.copies,
+                     "of each chunk, on different hosts, or parity, ec(k,m), where nothing else is "
+                     "asked for; 0: as --policy says, one copy");
+  options.text("--topology", flags.topology, "FILE",
+               "which hosts fail together; a line is NAME [node=N] [rack=R] [switch=S]");
   options.rate("--copy-rate", flags.copy_rate,
                "most bytes a second that each benefactor copies from others");
   options.rate("--scrub-rate", flags.scrub_rate,
@@ -133,6 +136,13 @@ int run(Flags flags) {
   config.policy = std::move(*policy);
   if (flags.copies > 0) config.policy.apply({{{PolicyKey::kCopies, flags.copies}}});
   const auto copies = static_cast<std::uint32_t>(config.policy.get(PolicyKey::kCopies));
+  if (!flags.topology.empty()) {
+    auto topology = Topology::read(flags.topology);
+    if (!topology) {
+      return fail_with(fmt::format("--topology {}: {}", flags.topology, topology.error()));
+    }
+    config.topology = std::move(*topology);
+  }
   config.secret = *secret;
   config.pool = {flags.chunk_size, flags.stripe_width, *parse_naming(flags.naming), flags.drain,
                  flags.drain_rate};

@@ -140,7 +140,9 @@ void Scrubber::found_wrong(BenefactorId benefactor, const Item& item) {
   ++figures_.wrong_chunks;
   log::error("benefactor {}: the chunk of {} bytes at {} has changed; {}", benefactor.value,
              chunk.length, extent.offset,
-             chunk.copies.size() > 1 ? "another copy takes its place" : "it has no other copy");
+             chunk.copies.size() > 1            ? "another copy takes its place"
+             : service_.can_be_made(item.chunk) ? "it is made again from its stripe"
+                                                : "it has no other copy");
   service_.copies().mark_wrong(item.chunk, extent);
 }
 

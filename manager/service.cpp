@@ -9,6 +9,7 @@
 #include "manager/compactor.h"
 #include "manager/copy_planner.h"
 #include "manager/drain_planner.h"
+#include "manager/parity_planner.h"
 #include "manager/scrubber.h"
 #include "manager/sets.h"
 
@@ -34,13 +35,14 @@ void Call::fail(const Error& error, std::string detail) const {
 }
 
 Service::Service(Reactor& reactor, Journal& journal, Config config)
-    : reactor_(reactor), journal_(journal), config_(std::move(config)) {
+    : reactor_(reactor), journal_(journal), config_(std::move(config)), domains_(config_.topology) {
   if (config_.pool.chunk_bytes == 0) config_.pool.chunk_bytes = limits::kChunkBytesDefault;
   if (config_.pool.stripe_width == 0) config_.pool.stripe_width = limits::kStripeWidthDefault;
   drain_ = std::make_unique<DrainPlanner>(*this);
   compactor_ = std::make_unique<Compactor>(*this);
   sets_ = std::make_unique<SetKeeper>(*this);
   copies_ = std::make_unique<CopyPlanner>(*this);
+  parity_ = std::make_unique<ParityPlanner>(*this);
   scrubber_ = std::make_unique<Scrubber>(*this);
 }
 
@@ -63,6 +65,7 @@ Status Service::start() {
   started_ = true;
   if (!state_.mirror_queue().empty()) mirror_newest_ = state_.mirror_queue().rbegin()->first;
   state_.take_freed();
+  state_.take_thinned();
   for (const auto& [id, record] : state_.benefactors()) {
     space_.add(id, record.arena_bytes, false);
     BenefactorStatus& status = benefactors_[id];
@@ -109,6 +112,7 @@ void Service::tick() {
   drain_->run();
   compactor_->run();
   copies_->run();
+  parity_->run();
   scrubber_->run();
   retry_waiting();
   retry_maps();
@@ -210,6 +214,14 @@ bool Service::live(const Extent& extent) const {
 bool Service::live(ChunkIndex chunk) const {
   const auto copies = state_.chunks().get(chunk).copies;
   return std::any_of(copies.begin(), copies.end(), [&](const Extent& copy) { return live(copy); });
+}
+
+bool Service::can_be_made(ChunkIndex chunk) const {
+  const Stripe* const stripe = state_.stripes().of(chunk);
+  if (stripe == nullptr) return false;
+  const auto there = std::count_if(stripe->members.begin(), stripe->members.end(),
+                                   [&](ChunkIndex member) { return live(member); });
+  return there >= static_cast<std::ptrdiff_t>(stripe->data);
 }
 
 bool Service::writing() const {

@@ -13,7 +13,9 @@
 
 #include "core/messages/messages.h"
 #include "core/reactor.h"
+#include "core/topology.h"
 #include "manager/audit.h"
+#include "manager/failure_domains.h"
 #include "manager/journal.h"
 #include "manager/sessions.h"
 #include "manager/space.h"
@@ -26,6 +28,7 @@ namespace stdchk::manager {
 class Compactor;
 class CopyPlanner;
 class DrainPlanner;
+class ParityPlanner;
 class SetKeeper;
 class Scrubber;
 
@@ -33,6 +36,7 @@ struct Config {
   msg::Secret secret;
   Policy policy;                            ///< for folders that set nothing
   msg::PoolConfig pool;                     ///< chunk_bytes and stripe_width of 0 mean the defaults
+  Topology topology;                        ///< what fails together beside what is on one host
   std::uint64_t copy_rate_bytes_per_s = 0;  ///< to each benefactor; 0: not limited
   std::uint64_t scrub_rate_bytes_per_s = 0;  ///< of each benefactor; 0: only when asked for
   std::function<void(const Error&)> on_journal_failure;  ///< once; the process should end
@@ -110,6 +114,8 @@ class Service final : public transport::AcceptHandler {
   /// A copy that a reader may be sent to.
   bool live(const Extent& extent) const;
   bool live(ChunkIndex chunk) const;
+  /// Enough of its stripe is there to make it again.
+  bool can_be_made(ChunkIndex chunk) const;
   Status pin(FileId file, Version version) { return state_.pin(file, version); }
   void unpin(FileId file, Version version);
   void set_older_aside(FileId file, std::uint64_t number) { state_.set_older_aside(file, number); }
@@ -130,6 +136,9 @@ class Service final : public transport::AcceptHandler {
     return space_.arena_bytes(benefactor);
   }
   CopyPlanner& copies() { return *copies_; }
+  ParityPlanner& parity() { return *parity_; }
+  const FailureDomains& domains() const { return domains_; }
+  std::vector<ChunkIndex> take_thinned() { return state_.take_thinned(); }
   Scrubber& scrubber() { return *scrubber_; }
   /// Somebody has space to write to.
   bool writing() const;
@@ -232,6 +241,8 @@ class Service final : public transport::AcceptHandler {
   void serve(ClientRecord& client, const msg::CloseSession& request, const Call& call);
   void serve(ClientRecord& client, const msg::GetMap& request, const Call& call);
   void serve(ClientRecord& client, const msg::Unpin& request, const Call& call);
+  void serve(ClientRecord& client, const msg::GetStripe& request, const Call& call);
+  bool has_stripe(const Chunk& chunk) const;
   std::optional<std::string> drained_path(const File& file, const VersionData& version) const;
   Result<const File*> file_to_open(ClientRecord& client, const msg::OpenSession& request,
                                    bool& created);
@@ -283,6 +294,7 @@ class Service final : public transport::AcceptHandler {
 
   std::map<Connection*, std::unique_ptr<Connection>> connections_;
   std::map<BenefactorId, BenefactorStatus> benefactors_;
+  FailureDomains domains_;
   std::map<ClientId, ClientRecord> clients_;
   std::unordered_map<SessionId, SessionRecord> sessions_;
   std::unordered_map<FileId, std::map<ClientId, std::uint32_t>> users_;
@@ -317,6 +329,7 @@ class Service final : public transport::AcceptHandler {
   std::unique_ptr<Compactor> compactor_;
   std::unique_ptr<SetKeeper> sets_;
   std::unique_ptr<CopyPlanner> copies_;
+  std::unique_ptr<ParityPlanner> parity_;
   std::unique_ptr<Scrubber> scrubber_;
   std::map<ChunkIndex, std::uint32_t> held_;  ///< by planners
 };

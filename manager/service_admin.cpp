@@ -4,6 +4,7 @@
 #include "manager/audit.h"
 #include "manager/compactor.h"
 #include "manager/copy_planner.h"
+#include "manager/parity_planner.h"
 #include "manager/scrubber.h"
 #include "manager/service.h"
 
@@ -78,6 +79,7 @@ std::vector<Claim> Service::claims() const {
     add(benefactor, range, ClaimKind::kReserved);
   };
   copies_->for_each_reserved(reserve);
+  parity_->for_each_reserved(reserve);
   compactor_->for_each_reserved(reserve);
   return out;
 }

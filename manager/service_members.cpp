@@ -294,6 +294,7 @@ void Service::file_changed(FileId id, ClientId except) {
 }
 
 void Service::benefactors_changed() {
+  domains_.update(benefactors_);
   copies_->benefactors_changed();
   for (const auto& [id, client] : clients_) {
     msg::Invalidate* notice = invalidate_of(id);

@@ -242,6 +242,13 @@ void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {
   reply.lost_chunks = copies.lost_chunks;
   reply.copies_made = copies.copies_made;
   reply.copied_bytes = copies.copied_bytes;
+  reply.stripes = state_.stripes().size();
+  state_.stripes().for_each([&](const Stripe& stripe) {
+    for (std::size_t i = stripe.data; i < stripe.members.size(); ++i) {
+      reply.parity_bytes += state_.chunks().length(stripe.members[i]);
+    }
+  });
+  reply.rebuilt_chunks = copies.rebuilt;
   reply.scrub = scrubber_->figures();
   call.answer(reply);
 }

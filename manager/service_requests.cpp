@@ -28,8 +28,8 @@ constexpr bool kForManager =
     !std::is_same_v<M, msg::DrainFinish> && !std::is_same_v<M, msg::MirrorChange> &&
     !std::is_same_v<M, msg::MoveExtents> && !std::is_same_v<M, msg::Attach> &&
     !std::is_same_v<M, msg::CopyExtents> && !std::is_same_v<M, msg::CheckExtents> &&
-    !std::is_same_v<M, msg::RegisterClient> && !std::is_same_v<M, msg::RegisterBenefactor> &&
-    !std::is_same_v<M, msg::BenefactorHeartbeat>;
+    !std::is_same_v<M, msg::BuildStripe> && !std::is_same_v<M, msg::RegisterClient> &&
+    !std::is_same_v<M, msg::RegisterBenefactor> && !std::is_same_v<M, msg::BenefactorHeartbeat>;
 
 }  // namespace
 

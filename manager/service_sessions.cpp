@@ -7,7 +7,9 @@
 #include "core/image_name.h"
 #include "core/limits.h"
 #include "manager/compactor.h"
+#include "manager/copy_planner.h"
 #include "manager/drain_planner.h"
+#include "manager/parity_planner.h"
 #include "manager/service.h"
 
 namespace stdchk::manager {
@@ -84,8 +86,8 @@ void Service::find_similar(const File& file, SessionRecord& session) {
 std::uint32_t Service::copies_of(const File& file, std::uint32_t asked) const {
   const auto folder = state_.policy(file).find(PolicyKey::kCopies);
   const std::uint64_t pool = config_.policy.find(PolicyKey::kCopies).value_or(config_.pool.copies);
-  const std::uint64_t copies = folder.value_or(asked > 0 ? asked : pool);
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(copies, 1, limits::kCopiesMax));
+  const std::uint64_t number = folder.value_or(asked > 0 ? asked : pool);
+  return redundancy_of(number).value_or(Redundancy{}).number();
 }
 
 void Service::serve(ClientRecord& client, const msg::OpenSession& request, const Call& call) {
@@ -131,7 +133,8 @@ SessionRecord* Service::session_of(const ClientRecord& client, SessionId id, con
 
 // ---- space ------------------------------------------------------------------------------------
 
-/// The stripe_width benefactors with most free space that are not to be avoided.
+/// The stripe_width benefactors with most free space that are not to be avoided; with parity those
+/// that stripes can be made of.
 void Service::choose_stripe(SessionRecord& session, const std::vector<BenefactorId>& avoid) {
   std::vector<std::pair<std::uint64_t, BenefactorId>> candidates;
   for (const auto& [id, status] : benefactors_) {
@@ -142,8 +145,12 @@ void Service::choose_stripe(SessionRecord& session, const std::vector<Benefactor
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
-  if (candidates.size() > config_.pool.stripe_width) candidates.resize(config_.pool.stripe_width);
   session.stripe.clear();
+  if (const auto wanted = redundancy_of(session.copies); wanted && wanted->has_parity()) {
+    session.stripe = parity_->group_of(*wanted, candidates);
+    if (!session.stripe.empty()) return;
+  }
+  if (candidates.size() > config_.pool.stripe_width) candidates.resize(config_.pool.stripe_width);
   for (const auto& [bytes, id] : candidates) session.stripe.push_back(id);
 }
 
@@ -254,6 +261,7 @@ void Service::retry_waiting() {
 
 /// True when there may be space soon: something is being given up, moved or made durable.
 bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_t unit_bytes) {
+  parity_->need_space();
   if (!to_free_.empty()) return true;
   bool soon = false;
   for (const auto& [key, fence] : fences_) soon |= peer_of(key.first) != nullptr;
@@ -284,9 +292,12 @@ bool Service::evict(std::uint64_t want_bytes) {
     Evict command{id, file.newest.version, {}};
     for (std::uint32_t i = 0; i < file.newest.slices.size(); ++i) {
       const ChunkIndex chunk = file.newest.slices[i].chunk;
+      const Stripe* const stripe = state_.stripes().of(chunk);
+      const std::uint32_t expected = own[chunk] + (stripe == nullptr ? 0 : 1);
       // References beyond this version's: other versions (perhaps pinned), or holds (rule M4).
-      if (!state_.chunks().has_copies(chunk) || state_.chunks().references(chunk) > own[chunk] ||
-          state_.chunks().undrained(chunk) > 0 || !taken.insert(chunk).second) {
+      if (!state_.chunks().has_copies(chunk) || state_.chunks().references(chunk) > expected ||
+          state_.chunks().undrained(chunk) > 0 || (stripe != nullptr && !state_.may_go(*stripe)) ||
+          !taken.insert(chunk).second) {
         continue;
       }
       command.slices.push_back(i);
@@ -378,7 +389,8 @@ void Service::serve(ClientRecord& client, const msg::GetMap& request, const Call
   for (Chunk& chunk : reply.page.chunks) {
     const auto dead = [&](const Extent& copy) { return !live(copy); };
     const bool any = !std::all_of(chunk.copies.begin(), chunk.copies.end(), dead);
-    if (any || version->drained) std::erase_if(chunk.copies, dead);
+    // With a copy, dead as it may be, the reader asks for the chunk's stripe.
+    if (any || (version->drained && !has_stripe(chunk))) std::erase_if(chunk.copies, dead);
     std::stable_partition(chunk.copies.begin(), chunk.copies.end(),
                           [&](const Extent& copy) { return peer_of(copy.benefactor) != nullptr; });
     evicted |= chunk.copies.empty();
@@ -392,6 +404,30 @@ void Service::serve(ClientRecord& client, const msg::GetMap& request, const Call
     return;
   }
   if (evicted || version->drained) reply.drained_path = drained.value_or("");
+  call.answer(std::move(reply));
+}
+
+bool Service::has_stripe(const Chunk& chunk) const {
+  const ChunkIndex found = state_.find_member(chunk);
+  return found != kNoChunk && can_be_made(found);
+}
+
+void Service::serve(ClientRecord&, const msg::GetStripe& request, const Call& call) {
+  msg::GetStripe::Reply reply;
+  const ChunkIndex chunk = state_.find_member(Chunk{request.name, request.length, 0, {request.at}});
+  const Stripe* const stripe = chunk == kNoChunk ? nullptr : state_.stripes().of(chunk);
+  if (stripe == nullptr) return call.answer(reply);
+  reply.data = stripe->data;
+  reply.parity = stripe->parity();
+  reply.number = static_cast<std::uint32_t>(stripe->number_of(chunk));
+  for (std::uint32_t i = 0; i < stripe->members.size(); ++i) {
+    const Chunk member = state_.chunks().get(stripe->members[i]);
+    const auto there = std::find_if(
+        member.copies.begin(), member.copies.end(),
+        [&](const Extent& copy) { return live(copy) && peer_of(copy.benefactor) != nullptr; });
+    if (i == reply.number || there == member.copies.end()) continue;
+    reply.blocks.push_back({i, member.length, *there});
+  }
   call.answer(std::move(reply));
 }
 

@@ -211,13 +211,13 @@ void State::delist(const File& file) {
 void State::refer(const VersionData& version) {
   for (const PackedSlice& slice : version.slices) {
     chunks_.refer(slice.chunk, !version.drained);
-    chunks_.want(slice.chunk, version.copies);
+    chunks_.want(slice.chunk, redundancy_of(version.copies).value_or(Redundancy{}));
   }
 }
 
 void State::drop(VersionData& version) {
   for (const PackedSlice& slice : version.slices) {
-    chunks_.release(slice.chunk, !version.drained, freed_);
+    release(slice.chunk, !version.drained);
   }
   version.slices.clear();
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -16,6 +17,7 @@
 #include "manager/chunk_table.h"
 #include "manager/command.h"
 #include "manager/slices.h"
+#include "manager/stripe_table.h"
 
 namespace stdchk::manager {
 
@@ -29,7 +31,7 @@ struct VersionData {
   bool drained = false;
   bool evicted = false;  ///< a pass of eviction has taken what it could
   std::uint32_t pins = 0;
-  std::uint32_t copies = 1;  ///< that each chunk should have
+  std::uint32_t copies = 1;  ///< the number of a Redundancy, for each chunk
   /// Its bytes in the drain directory were set aside under that number; 0: they have the file's
   /// name. Of versions that something else takes the name from; in memory only.
   std::uint64_t aside = 0;
@@ -97,6 +99,8 @@ class State {
   Result<Outcome> apply(const Command& command);
   /// Extents that nothing refers to since the last call.
   std::vector<FreedExtent> take_freed();
+  /// Data chunks of stripes that nothing but the stripe refers to since the last call.
+  std::vector<ChunkIndex> take_thinned() { return std::exchange(thinned_, {}); }
   /// The commands that make this state from an empty one.
   void snapshot(const std::function<void(Command)>& emit) const;
 
@@ -121,6 +125,17 @@ class State {
   /// that have not been set aside.
   bool older_needs_name(const File& file) const;
   const ChunkTable& chunks() const { return chunks_; }
+  const StripeTable& stripes() const { return stripes_; }
+  /// Beyond the stripe itself something refers to that data chunk.
+  bool is_used(ChunkIndex member) const { return chunks_.references(member) > 1; }
+  /// Of that stripe nothing is needed from memory: each data chunk is drained, or used by nobody.
+  bool may_go(const Stripe& stripe) const;
+  /// The chunk in the table, by its name or, in a stripe, by its first copy; otherwise kNoChunk.
+  ChunkIndex find_member(const Chunk& chunk) const {
+    if (!chunk.name.is_named() && chunk.copies.empty()) return kNoChunk;
+    return find_chunk(chunk.name, chunk.length,
+                      chunk.copies.empty() ? Extent{} : chunk.copies.front());
+  }
   /// Calls `visit(file)` for every file, in no order.
   template <class Visit>
   void for_each_file(Visit visit) const {
@@ -154,7 +169,7 @@ class State {
   /// True when a version's bytes are under that number.
   bool is_aside(FileId id, std::uint64_t number) const;
   void hold(ChunkIndex chunk) { chunks_.refer(chunk, false); }
-  void release(ChunkIndex chunk) { chunks_.release(chunk, false, freed_); }
+  void release(ChunkIndex chunk) { release(chunk, false); }
 
  private:
   Result<Outcome> run(const BeginEpoch& command);
@@ -172,6 +187,7 @@ class State {
   Result<Outcome> run(const Mirrored& command);
   Result<Outcome> run(const MoveChunks& command);
   Result<Outcome> run(const ChangeCopies& command);
+  Result<Outcome> run(const MakeStripes& command);
   Result<Outcome> run(const RestoreFile& command);
   Result<Outcome> run(const RestoreCounters& command);
   Result<Outcome> run(const RestoreMirror& command);
@@ -200,6 +216,11 @@ class State {
   };
   Resolved resolve(const ChunkMap& written, const File* file);
   bool change_copies(ChunkIndex index, const ChangeCopies::Change& change);
+  void release(ChunkIndex chunk, bool undrained);
+  void end_if_unused(ChunkIndex member);
+  ChunkIndex find_chunk(const ChunkName& name, std::uint32_t length, const Extent& at) const;
+  void make_stripe(const MakeStripes::Stripe& stripe, const std::map<Extent, ChunkIndex>& places);
+  void end_stripe(StripeIndex index);
   void set_newest(File& file, VersionData next);
   void refer(const VersionData& version);
   void drop(VersionData& version);
@@ -208,8 +229,10 @@ class State {
 
   std::unordered_map<FileId, std::unique_ptr<File>> files_;
   ChunkTable chunks_;
+  StripeTable stripes_;
   std::map<BenefactorId, BenefactorRecord> benefactors_;
   std::vector<FreedExtent> freed_;
+  std::vector<ChunkIndex> thinned_;
   std::set<std::pair<std::uint64_t, FileId>> undrained_;
   std::set<std::pair<std::uint64_t, FileId>> evictable_;
   std::map<std::uint64_t, msg::MirrorChange> mirror_queue_;

@@ -1,11 +1,17 @@
 // Commands on versions and chunks, and the snapshot.
 #include <algorithm>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/limits.h"
 #include "manager/state.h"
 
 namespace stdchk::manager {
+namespace {
+
+constexpr std::size_t kStripesTogether = 4096;  // in one record of a snapshot
+
+}  // namespace
 
 /// Finds or adds the chunks and counts a hold on each, so that none goes while the commit runs.
 State::Resolved State::resolve(const ChunkMap& written, const File* file) {
@@ -161,12 +167,16 @@ Result<Outcome> State::run(const Evict& command) {
   }
   for (const std::uint32_t number : command.slices) {
     if (number >= file->newest.slices.size()) return fail(Code::kInvalidArgument, "manager.evict");
-    if (chunks_.undrained(file->newest.slices[number].chunk) > 0) {
+    const ChunkIndex chunk = file->newest.slices[number].chunk;
+    const Stripe* const stripe = stripes_.of(chunk);
+    if (chunks_.undrained(chunk) > 0 || (stripe != nullptr && !may_go(*stripe))) {
       return fail(Code::kInvalidArgument, "manager.evict");
     }
   }
   for (const std::uint32_t number : command.slices) {
-    chunks_.set_copies(file->newest.slices[number].chunk, {}, freed_);
+    const ChunkIndex chunk = file->newest.slices[number].chunk;
+    if (stripes_.of(chunk) != nullptr) end_stripe(stripes_.index_of(chunk));
+    chunks_.set_copies(chunk, {}, freed_);
   }
   delist(*file);
   // Chunks that others still need stay, and the version can be looked at again.
@@ -207,15 +217,15 @@ bool State::change_copies(ChunkIndex index, const ChangeCopies::Change& change) 
 }
 
 Result<Outcome> State::run(const ChangeCopies& command) {
-  // Chunks without names are found by their places, in one walk.
+  // Chunks without names are found by their places: those of stripes at once, others in one walk.
   std::map<Extent, const ChangeCopies::Change*> unnamed;
   for (const auto& change : command.changes) {
-    if (!change.name.is_named()) {
+    const ChunkIndex index = find_chunk(change.name, change.length, change.at);
+    if (index != kNoChunk) {
+      change_copies(index, change);
+    } else if (!change.name.is_named()) {
       unnamed[change.at] = &change;
-      continue;
     }
-    const ChunkIndex index = chunks_.find(change.name, change.length);
-    if (index != kNoChunk) change_copies(index, change);
   }
   if (unnamed.empty()) return Outcome{};
   chunks_.for_each([&](ChunkIndex index) {
@@ -228,6 +238,115 @@ Result<Outcome> State::run(const ChangeCopies& command) {
     }
   });
   return Outcome{};
+}
+
+// ---- stripes ----------------------------------------------------------------------------------
+
+/// A chunk with a name, or one of those that parity was asked for; otherwise kNoChunk.
+ChunkIndex State::find_chunk(const ChunkName& name, std::uint32_t length, const Extent& at) const {
+  const ChunkIndex found = name.is_named() ? chunks_.find(name, length) : chunks_.find_place(at);
+  return found != kNoChunk && chunks_.length(found) == length ? found : kNoChunk;
+}
+
+Result<Outcome> State::run(const MakeStripes& command) {
+  for (const auto& stripe : command.stripes) {
+    const auto well_formed = [](const Chunk& chunk) {
+      return chunk.length > 0 && chunk.length <= limits::kChunkBytesMax && !chunk.copies.empty();
+    };
+    if (stripe.data.empty() || stripe.data.size() > limits::kStripeDataMax ||
+        stripe.parity.empty() || stripe.parity.size() > limits::kStripeParityMax ||
+        !std::all_of(stripe.data.begin(), stripe.data.end(), well_formed) ||
+        !std::all_of(stripe.parity.begin(), stripe.parity.end(), well_formed)) {
+      return fail(Code::kInvalidArgument, "manager.make_stripes");
+    }
+  }
+  // Those without names that were not found at once, in one walk.
+  std::map<Extent, ChunkIndex> places;
+  for (const auto& stripe : command.stripes) {
+    for (const Chunk& chunk : stripe.data) {
+      const bool found = find_chunk(chunk.name, chunk.length, chunk.copies.front()) != kNoChunk;
+      if (!chunk.name.is_named() && !found) places[chunk.copies.front()] = kNoChunk;
+    }
+  }
+  if (!places.empty()) {
+    chunks_.for_each([&](ChunkIndex index) {
+      if (!chunks_.has_copies(index) || chunks_.is_named(index)) return;
+      for (const Extent& copy : chunks_.get(index).copies) {
+        const auto place = places.find(copy);
+        if (place != places.end()) place->second = index;
+      }
+    });
+  }
+  for (const auto& stripe : command.stripes) make_stripe(stripe, places);
+  return Outcome{};
+}
+
+/// A data chunk that is not there is added: it is used no more, but the others' parity needs it.
+void State::make_stripe(const MakeStripes::Stripe& wanted,
+                        const std::map<Extent, ChunkIndex>& places) {
+  Stripe stripe;
+  stripe.data = static_cast<std::uint32_t>(wanted.data.size());
+  for (const Chunk& chunk : wanted.data) {
+    ChunkIndex index = find_chunk(chunk.name, chunk.length, chunk.copies.front());
+    const auto place = places.find(chunk.copies.front());
+    if (index == kNoChunk && place != places.end()) index = place->second;
+    if (index == kNoChunk) index = chunks_.add(chunk);
+    chunks_.refer(index, false);
+    stripe.members.push_back(index);
+  }
+  std::vector<ChunkIndex> sorted = stripe.members;
+  std::sort(sorted.begin(), sorted.end());
+  const bool twice = std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
+  const bool given_up = std::any_of(sorted.begin(), sorted.end(), [this](ChunkIndex member) {
+    return !chunks_.has_copies(member);
+  });
+  if (twice || given_up) {
+    for (const ChunkIndex member : stripe.members) chunks_.release(member, false, freed_);
+    return;
+  }
+  // Parity is found by its place, like chunks without names that it protects.
+  const Redundancy redundancy{1, limits::kStripeDataMin,
+                              static_cast<std::uint32_t>(wanted.parity.size())};
+  for (const Chunk& chunk : wanted.parity) {
+    const ChunkIndex index = chunks_.add(chunk);
+    chunks_.want(index, redundancy);
+    chunks_.refer(index, false);
+    stripe.members.push_back(index);
+  }
+  for (std::uint32_t i = 0; i < stripe.data; ++i) {
+    const ChunkIndex member = stripe.members[i];
+    if (stripes_.of(member) != nullptr) end_stripe(stripes_.index_of(member));
+  }
+  const ChunkIndex any = stripe.members.front();
+  stripes_.add(std::move(stripe));
+  end_if_unused(any);
+}
+
+void State::end_stripe(StripeIndex index) {
+  const Stripe stripe = stripes_.remove(index);
+  for (const ChunkIndex member : stripe.members) chunks_.release(member, false, freed_);
+}
+
+/// Members stay as long as one of them is used: the others' bytes are in its parity.
+void State::end_if_unused(ChunkIndex member) {
+  const Stripe* const stripe = stripes_.of(member);
+  if (stripe == nullptr) return;
+  const auto data_end = stripe->members.begin() + stripe->data;
+  const bool used = std::any_of(stripe->members.begin(), data_end,
+                                [this](ChunkIndex chunk) { return is_used(chunk); });
+  if (!used) end_stripe(stripes_.index_of(member));
+}
+
+void State::release(ChunkIndex chunk, bool undrained) {
+  chunks_.release(chunk, undrained, freed_);
+  end_if_unused(chunk);
+  if (stripes_.of(chunk) != nullptr && !is_used(chunk)) thinned_.push_back(chunk);
+}
+
+bool State::may_go(const Stripe& stripe) const {
+  const auto data_end = stripe.members.begin() + stripe.data;
+  return std::all_of(stripe.members.begin(), data_end,
+                     [this](ChunkIndex chunk) { return chunks_.undrained(chunk) == 0; });
 }
 
 // ---- snapshot ---------------------------------------------------------------------------------
@@ -310,6 +429,15 @@ void State::snapshot(const std::function<void(Command)>& emit) const {
     emit(std::move(restore));
     for (const auto& [name, child] : at.children) todo.push_back(file(child));
   }
+  MakeStripes stripes;
+  stripes_.for_each([&](const Stripe& stripe) {
+    MakeStripes::Stripe& out = stripes.stripes.emplace_back();
+    for (std::size_t i = 0; i < stripe.members.size(); ++i) {
+      (i < stripe.data ? out.data : out.parity).push_back(chunks_.get(stripe.members[i]));
+    }
+    if (stripes.stripes.size() == kStripesTogether) emit(std::exchange(stripes, {}));
+  });
+  if (!stripes.stripes.empty()) emit(std::move(stripes));
   for (const auto& [sequence, change] : mirror_queue_) emit(RestoreMirror{sequence, change});
 }
 

@@ -55,8 +55,12 @@ void describe(Options& options, UpOptions& up) {
       "--chunking", up.chunking, {"fixed", "content", "none"},
       "where chunks end: after a fixed length, or where their content says; none: fixed, "
       "and not named");
-  options.count("--copies", up.copies, 0, limits::kCopiesMax,
-                "of each chunk, on different hosts; 0 is the manager's default, one");
+  options.redundancy("--copies", up.copies,
+                     "of each chunk, on different hosts, or parity, ec(k,m); 0 is the manager's "
+                     "default, one copy");
+  options.text("--topology", up.topology, "FILE",
+               "which hosts fail together: copies and parity go apart; a line is NAME [node=N] "
+               "[rack=R] [switch=S]");
   options.rate("--copy-rate", up.copy_rate,
                "most bytes a second that each benefactor copies from others");
   options.rate("--scrub-rate", up.scrub_rate, "most bytes a second that each benefactor checks");

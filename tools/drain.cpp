@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "core/redundancy.h"
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
@@ -96,22 +97,30 @@ int run_safe(const SafeOptions& options) {
   client::Filesystem& filesystem = *located->filesystem;
   nlohmann::json unsafe = nlohmann::json::array();
   std::uint64_t files = 0;
-  auto walked = walk(filesystem, located->path, located->attributes,
-                     [&](const std::string& path, const Attributes& attributes) {
-                       if (attributes.type != FileType::kRegular) return true;
-                       ++files;
-                       // What a cache says of a directory may be a moment old; this may not.
-                       auto fresh = filesystem.resolve(path);
-                       const Attributes& now = fresh ? *fresh : attributes;
-                       if (fresh && now.drain == DrainState::kDrained && now.version > 0) {
-                         return true;
-                       }
-                       if (!options.json) {
-                         fmt::print("not safe: {} ({})\n", path, drain_name(now.drain));
-                       }
-                       unsafe.push_back({{"path", path}, {"drain", drain_name(now.drain)}});
-                       return true;
-                     });
+  auto walked =
+      walk(filesystem, located->path, located->attributes,
+           [&](const std::string& path, const Attributes& attributes) {
+             if (attributes.type != FileType::kRegular) return true;
+             ++files;
+             // What a cache says of a directory may be a moment old; this may not.
+             auto fresh = filesystem.resolve(path);
+             const Attributes& now = fresh ? *fresh : attributes;
+             if (fresh && now.drain == DrainState::kDrained && now.version > 0) {
+               return true;
+             }
+             const auto debt = filesystem.debt(now.id, now.version);
+             const std::string has = redundancy_text(now.copies);
+             const std::uint64_t lacks = debt ? debt->bytes : 0;
+             if (!options.json) {
+               fmt::print("not safe: {} ({}; copies={}{})\n", path, drain_name(now.drain), has,
+                          lacks == 0 ? "" : ", " + format_bytes(lacks) + " to be made");
+             }
+             unsafe.push_back({{"path", path},
+                               {"drain", drain_name(now.drain)},
+                               {"copies", has},
+                               {"lacking_bytes", lacks}});
+             return true;
+           });
   if (!walked) return complain(walked.error().text);
   const bool safe = unsafe.empty();
   if (options.json) {

@@ -5,6 +5,7 @@
 
 #include "core/image_name.h"
 #include "core/naming.h"
+#include "core/redundancy.h"
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
@@ -25,7 +26,8 @@ struct Row {
   std::map<BenefactorId, std::uint64_t> bytes_at;  ///< content bytes on each benefactor
   std::uint64_t bytes_nowhere = 0;                 ///< only in the drain directory
   std::size_t copies_least = 0;                    ///< of a chunk in memory
-  std::size_t chunks_lacking = 0;                  ///< copies that they should have
+  Redundancy wanted;
+  std::size_t chunks_lacking = 0;  ///< copies or parity that they should have
   std::string trouble;
 };
 
@@ -36,7 +38,7 @@ void count_chunks(const ChunkMap& map, Row& row) {
     const std::size_t copies = chunk.copies.size();
     if (copies == 0) continue;
     row.copies_least = row.copies_least == 0 ? copies : std::min(row.copies_least, copies);
-    if (copies < row.attributes.copies) ++row.chunks_lacking;
+    if (copies < row.wanted.copies) ++row.chunks_lacking;
     for (const Extent& extent : chunk.copies) row.bytes_at[extent.benefactor] += chunk.length;
   }
 }
@@ -50,7 +52,13 @@ Row make_row(client::Filesystem& filesystem, const std::string& name, const Attr
   auto map = filesystem.map(attributes.id);
   if (map) {
     row.attributes = map->first;
+    row.wanted = redundancy_of(row.attributes.copies).value_or(Redundancy{});
     count_chunks(map->second, row);
+    if (row.wanted.has_parity()) {
+      // Which chunks have parity is not in the map.
+      const auto debt = filesystem.debt(attributes.id, row.attributes.version);
+      if (debt) row.chunks_lacking = debt->chunks;
+    }
   } else {
     row.trouble = describe(map.error());
   }
@@ -76,7 +84,8 @@ Json row_to_json(const Row& row, bool details) {
     json["benefactors"] = places(row);
     json["bytes_only_drained"] = row.bytes_nowhere;
     json["copies"] = row.copies_least;
-    json["copies_wanted"] = std::max(row.attributes.copies, 1U);
+    json["copies_wanted"] = row.wanted.copies;
+    if (row.wanted.has_parity()) json["parity"] = redundancy_text(row.wanted);
     json["chunks_lacking_copies"] = row.chunks_lacking;
     if (!row.trouble.empty()) json["error"] = row.trouble;
   }
@@ -93,11 +102,14 @@ std::string place_text(const Row& row) {
   return text.empty() ? "-" : text;
 }
 
-/// "2", or "1 of 2" while copies are missing.
+/// "2", or "1 of 2" while copies are missing; "ec(4,1)", or "part of ec(4,1)".
 std::string copies_text(const Row& row) {
   if (row.copies_least == 0) return "-";
+  if (row.wanted.has_parity()) {
+    return (row.chunks_lacking == 0 ? "" : "part of ") + redundancy_text(row.wanted);
+  }
   if (row.chunks_lacking == 0) return std::to_string(row.copies_least);
-  return fmt::format("{} of {}", row.copies_least, row.attributes.copies);
+  return fmt::format("{} of {}", row.copies_least, row.wanted.copies);
 }
 
 std::vector<std::string> cells(const Row& row) {

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/redundancy.h"
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
@@ -85,12 +86,16 @@ Json to_json(const Answers& answers) {
           {"clients", pool.client_count},
           {"requests_served", pool.requests_served},
           {"epoch", pool.epoch.value},
-          {"copies", std::max(answers.config.copies, 1U)},
+          {"copies", redundancy_of(answers.config.copies).value_or(Redundancy{}).copies},
+          {"redundancy", redundancy_text(answers.config.copies)},
           {"debt_chunks", pool.debt_chunks},
           {"debt_bytes", pool.debt_bytes},
           {"lost_chunks", pool.lost_chunks},
           {"copies_made", pool.copies_made},
           {"copied_bytes", pool.copied_bytes},
+          {"stripes", pool.stripes},
+          {"parity_bytes", pool.parity_bytes},
+          {"rebuilt_chunks", pool.rebuilt_chunks},
           {"scrub",
            {{"running", pool.scrub.running},
             {"passes", pool.scrub.passes},
@@ -108,10 +113,14 @@ void print_copies(const Answers& answers) {
   const auto& pool = answers.pool;
   const std::string debt = pool.debt_chunks == 0
                                ? "none is missing"
-                               : fmt::format("{} chunks lack some, {} are still to be copied",
+                               : fmt::format("{} chunks lack some, {} are still to be made",
                                              pool.debt_chunks, format_bytes(pool.debt_bytes));
   fmt::print("copies      {} of each chunk unless asked otherwise; {}\n",
-             std::max(answers.config.copies, 1U), debt);
+             redundancy_text(answers.config.copies), debt);
+  if (pool.stripes > 0) {
+    fmt::print("parity      {} stripes with {} of parity, {} chunks made again from theirs\n",
+               pool.stripes, format_bytes(pool.parity_bytes), pool.rebuilt_chunks);
+  }
   if (pool.lost_chunks > 0) {
     fmt::print("lost        {} chunks have no copy any more; the manager's log names the images\n",
                pool.lost_chunks);

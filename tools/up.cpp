@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "core/policy.h"
+#include "core/redundancy.h"
 #include "core/units.h"
 #include "tools/doctor.h"
 #include "tools/down.h"
@@ -221,7 +222,9 @@ class Starter {
     add(manager.arguments, "--naming", options_.naming);
     add(manager.arguments, "--policy", options_.policy);
     add(manager.arguments, "--chunking", options_.chunking);
-    add(manager.arguments, "--copies", std::to_string(options_.copies));
+    add(manager.arguments, "--copies",
+        options_.copies == 0 ? "0" : redundancy_text(options_.copies));
+    add(manager.arguments, "--topology", options_.topology);
     add(manager.arguments, "--copy-rate", std::to_string(options_.copy_rate));
     add(manager.arguments, "--scrub-rate", std::to_string(options_.scrub_rate));
     add(manager.arguments, "--log-level", options_.log_level);
@@ -346,6 +349,7 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
     return problem("--policy: {}", policy.error().text);
   }
   if (!options.disk.empty()) options.disk = absolute_path(options.disk);
+  if (!options.topology.empty()) options.topology = absolute_path(options.topology);
   if (!options.backing.empty() && options.backing.find('/') != std::string::npos) {
     options.backing = absolute_path(options.backing);
   }

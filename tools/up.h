@@ -26,7 +26,8 @@ struct UpOptions {
   std::string naming;
   std::string policy;
   std::string chunking;
-  std::uint32_t copies = 0;
+  std::uint32_t copies = 0;  ///< the number of a Redundancy
+  std::string topology;      ///< file
   std::uint64_t copy_rate = 0;
   std::uint64_t scrub_rate = 0;
   std::uint64_t window_bytes = 0;

@@ -325,7 +325,9 @@ void get(Check&, Empty::Reader, T&) {}
   X(GetDebt, GET_DEBT)                         \
   X(Scrub, SCRUB)                              \
   X(CheckMetadata, CHECK_METADATA)             \
-  X(CollectGarbage, COLLECT_GARBAGE)
+  X(CollectGarbage, COLLECT_GARBAGE)           \
+  X(BuildStripe, BUILD_STRIPE)                 \
+  X(GetStripe, GET_STRIPE)
 
 #define STDCHK_PUT_BODY(Type, TAG)                                              \
   [[maybe_unused]] static void put_body(Check& check, Request::Builder builder, \

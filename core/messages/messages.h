@@ -47,7 +47,8 @@ struct PoolConfig {
   std::string drain_directory;               ///< absolute; empty: there is none
   std::uint64_t drain_rate_bytes_per_s = 0;  ///< of each benefactor; 0: not limited
   bool content_cuts = false;                 ///< with `naming`: chunks end where their content says
-  std::uint32_t copies = 0;  ///< of each chunk, where nothing else is asked for; 0: one
+  /// The number of a Redundancy (core/redundancy.h), where nothing else is asked for; 0: one copy.
+  std::uint32_t copies = 0;
   bool operator==(const PoolConfig&) const = default;
 };
 
@@ -390,6 +391,9 @@ struct StatPool {
     std::uint64_t copies_made = 0;  ///< in this epoch
     std::uint64_t copied_bytes = 0;
     Scrub::Reply scrub;
+    std::uint64_t stripes = 0;         ///< chunks that protect each other by parity
+    std::uint64_t parity_bytes = 0;    ///< of those, beyond the chunks
+    std::uint64_t rebuilt_chunks = 0;  ///< made again from their stripes, in this epoch
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const StatPool&) const = default;
@@ -412,7 +416,7 @@ struct OpenSession {
   std::uint32_t gid = 0;
   bool truncate = false;         ///< the first commit starts from an empty file
   std::uint64_t want_bytes = 0;  ///< grants to send along; 0: none
-  std::uint32_t copies = 0;      ///< of each chunk; 0: as the folder or the pool says
+  std::uint32_t copies = 0;      ///< the number of a Redundancy; 0: as the folder or the pool says
   struct Reply {
     SessionId session;
     bool created = false;
@@ -513,6 +517,31 @@ struct GetMap {
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const GetMap&) const = default;
+};
+
+/// The other blocks of a chunk's stripe that can be read, for a client that cannot read the chunk:
+/// as many of them as there is data make it again. They may move, or go, at any moment: only the
+/// chunk's own checksum says that what was made is right.
+struct GetStripe {
+  static constexpr const char* kName = "get stripe";
+  ClientId client;
+  Extent at;  ///< a copy of the chunk; `name` and `length` are the chunk's
+  ChunkName name;
+  std::uint32_t length = 0;
+  struct Block {
+    std::uint32_t number = 0;
+    std::uint32_t length = 0;
+    Extent at;
+    bool operator==(const Block&) const = default;
+  };
+  struct Reply {
+    std::uint32_t data = 0;  ///< 0: the chunk is in no stripe
+    std::uint32_t parity = 0;
+    std::uint32_t number = 0;   ///< of the chunk itself
+    std::vector<Block> blocks;  ///< data first
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const GetStripe&) const = default;
 };
 
 struct Unpin {
@@ -755,6 +784,42 @@ struct CopyExtents {
   bool operator==(const CopyExtents&) const = default;
 };
 
+/// Makes blocks of a stripe from others of it, in the own arena (core/erasure.h): parity from data,
+/// or what was lost from what is left. Inputs are read by one-sided transfers and checked; an
+/// output is a whole extent. Requests are answered in their order; after an answer, also that to a
+/// request without outputs, nothing of an earlier request changes the arena any more.
+struct BuildStripe {
+  static constexpr const char* kName = "build stripe";
+  struct Input {
+    std::uint32_t number = 0;  ///< of the block in the stripe
+    std::uint32_t source = 0;  ///< index into `sources`
+    std::uint64_t offset = 0;
+    std::uint32_t length = 0;
+    std::uint32_t crc = 0;
+    bool operator==(const Input&) const = default;
+  };
+  struct Output {
+    std::uint32_t number = 0;
+    std::uint64_t to_offset = 0;
+    std::uint32_t length = 0;
+    ChunkName name;
+    bool operator==(const Output&) const = default;
+  };
+  ClientId client;  ///< the number to attach under
+  std::uint32_t data = 0;
+  std::uint32_t parity = 0;
+  std::vector<BenefactorInfo> sources;
+  std::vector<Input> inputs;    ///< as many as there is data
+  std::vector<Output> outputs;  ///< none: only the answer is wanted
+  struct Reply {
+    std::vector<std::uint32_t> failed;   ///< indexes of inputs that could not be read
+    std::vector<std::uint32_t> corrupt;  ///< that are not what they should be
+    std::vector<std::uint32_t> crcs;     ///< of the outputs; none when an input was not there
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const BuildStripe&) const = default;
+};
+
 /// Looks whether these chunks are there, whole (scrub).
 struct CheckExtents {
   static constexpr const char* kName = "check extents";
@@ -816,7 +881,7 @@ using Request =
                  GetXattrs, StatPool, OpenSession, Place, Commit, CloseSession, GetMap, Unpin,
                  DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
                  MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents, CheckExtents,
-                 GetDebt, Scrub, CheckMetadata, CollectGarbage>;
+                 GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe>;
 
 namespace detail {
 template <class V>

@@ -71,6 +71,8 @@ struct Request {
     scrub @41 :Scrub;
     checkMetadata @42 :Empty;
     collectGarbage @43 :CollectGarbage;
+    buildStripe @44 :BuildStripe;
+    getStripe @45 :GetStripe;
   }
 }
 
@@ -124,6 +126,8 @@ struct Reply {
     scrub @44 :ScrubReply;
     checkMetadata @45 :CheckMetadataReply;
     collectGarbage @46 :CollectGarbageReply;
+    buildStripe @47 :BuildStripeReply;
+    getStripe @48 :GetStripeReply;
   }
 }
 
@@ -171,7 +175,8 @@ struct Attributes {
   atimeNs @10 :Int64;
   mtimeNs @11 :Int64;
   ctimeNs @12 :Int64;
-  copies @13 :UInt32;      # that each chunk should have; 0: one
+  copies @13 :UInt32;      # that each chunk should have; 0: one; with parity
+                           # data * 65536 + parity * 256 + 1
 }
 
 struct Extent {
@@ -266,7 +271,7 @@ struct PoolConfig {
   drainDirectory @3 :Data;         # absolute path; empty: there is none
   drainRateBytesPerS @4 :UInt64;   # of each benefactor; 0: not limited
   contentCuts @5 :Bool;            # with naming: chunks end where their content says
-  copies @6 :UInt32;               # of each chunk, where nothing else is asked for; 0: one
+  copies @6 :UInt32;               # as in Attributes, where nothing else is asked for
 }
 
 struct RegisterClient {
@@ -500,6 +505,9 @@ struct StatPoolReply {
   copiesMade @18 :UInt64;  # in this epoch
   copiedBytes @19 :UInt64;
   scrub @20 :ScrubReply;
+  stripes @21 :UInt64;        # chunks that protect each other by parity
+  parityBytes @22 :UInt64;    # of those, beyond the chunks
+  rebuiltChunks @23 :UInt64;  # made again from their stripes, in this epoch
 }
 
 # ---- sessions: writing -------------------------------------------------------------------------
@@ -516,7 +524,7 @@ struct OpenSession {
   gid @7 :UInt32;
   truncate @8 :Bool;     # the first commit starts from an empty file
   wantBytes @9 :UInt64;  # grants to send along; 0: none
-  copies @10 :UInt32;    # of each chunk; 0: as the folder or the pool says
+  copies @10 :UInt32;    # as in Attributes; 0: as the folder or the pool says
 }
 struct OpenSessionReply {
   session @0 :UInt64;
@@ -595,6 +603,28 @@ struct GetMapReply {
   sliceCount @1 :UInt64;
   page @2 :ChunkMap;
   drainedPath @3 :Data;  # relative to the drain directory; empty: not drained
+}
+
+struct GetStripe {
+  # The other blocks of a chunk's stripe that can be read.
+  client @0 :UInt64;
+  at @1 :Extent;  # a copy of the chunk
+  name0 @2 :UInt64;
+  name1 @3 :UInt64;
+  name2 @4 :UInt64;
+  name3 @5 :UInt64;
+  length @6 :UInt32;
+}
+struct StripeBlock {
+  number @0 :UInt32;
+  length @1 :UInt32;
+  at @2 :Extent;
+}
+struct GetStripeReply {
+  data @0 :UInt32;  # 0: the chunk is in no stripe
+  parity @1 :UInt32;
+  number @2 :UInt32;  # of the chunk itself
+  blocks @3 :List(StripeBlock);
 }
 
 struct Unpin {
@@ -782,6 +812,37 @@ struct CopyExtents {
 struct CopyExtentsReply {
   failed @0 :List(UInt32);   # indexes of copies: the source could not be read
   corrupt @1 :List(UInt32);  # what came is not that chunk
+}
+
+struct StripeInput {
+  number @0 :UInt32;  # of the block in the stripe: data from 0 on, then parity
+  source @1 :UInt32;  # index into sources
+  offset @2 :UInt64;
+  length @3 :UInt32;
+  crc @4 :UInt32;
+}
+struct StripeOutput {
+  number @0 :UInt32;
+  toOffset @1 :UInt64;
+  length @2 :UInt32;
+  name0 @3 :UInt64;
+  name1 @4 :UInt64;
+  name2 @5 :UInt64;
+  name3 @6 :UInt64;
+}
+struct BuildStripe {
+  # Make blocks of a stripe from others of it: parity from data, or what was lost from what is left.
+  client @0 :UInt64;  # the number to attach under
+  data @1 :UInt32;
+  parity @2 :UInt32;
+  sources @3 :List(BenefactorInfo);
+  inputs @4 :List(StripeInput);    # as many as there is data
+  outputs @5 :List(StripeOutput);  # none: only the answer is wanted
+}
+struct BuildStripeReply {
+  failed @0 :List(UInt32);   # indexes of inputs that could not be read
+  corrupt @1 :List(UInt32);  # that are not what they should be
+  crcs @2 :List(UInt32);     # of the outputs; none when an input was not there
 }
 
 struct CheckedExtent {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "core/extent_header.h"
@@ -62,6 +63,79 @@ std::vector<std::string> check_committed(Cluster& cluster, const std::set<Extent
   return wrong;
 }
 
+namespace {
+
+/// The product in GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1, bit by bit.
+unsigned product(unsigned a, unsigned b) {
+  unsigned out = 0;
+  for (; b != 0; b >>= 1) {
+    if ((b & 1) != 0) out ^= a;
+    a = a << 1 ^ ((a & 0x80) != 0 ? 0x11DU : 0U);
+  }
+  return out;
+}
+
+/// What docs/formats.md says of parity block `row`.
+unsigned factor(std::size_t data, std::size_t parity, std::size_t row, std::size_t column) {
+  if (parity > 2) {
+    const auto divisor = static_cast<unsigned>((data + row) ^ column);
+    unsigned inverse = 1;
+    while (product(divisor, inverse) != 1) ++inverse;
+    return inverse;
+  }
+  unsigned out = 1;
+  for (std::size_t i = 0; row == 1 && i < column; ++i) out = product(out, 2);
+  return out;
+}
+
+/// The content of a block, when a benefactor that lives has it unchanged.
+std::optional<ByteSpan> content_of(Cluster& cluster, const Chunk& chunk,
+                                   const std::set<Extent>& rotten) {
+  for (const Extent& extent : chunk.copies) {
+    const auto* const benefactor = find(cluster, extent.benefactor);
+    if (benefactor == nullptr || rotten.count(extent) > 0) continue;
+    return ByteSpan(benefactor->arena->bytes())
+        .subspan(extent.offset + limits::kExtentHeaderBytes, chunk.length);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::string> check_stripes(Cluster& cluster, const std::set<Extent>& rotten) {
+  std::vector<std::string> wrong;
+  if (cluster.manager() == nullptr) return wrong;
+  const manager::State& state = cluster.manager()->state();
+  state.stripes().for_each([&](const manager::Stripe& stripe) {
+    std::vector<ByteSpan> blocks;
+    for (const manager::ChunkIndex member : stripe.members) {
+      const auto content = content_of(cluster, state.chunks().get(member), rotten);
+      if (!content) return;
+      blocks.push_back(*content);
+    }
+    for (std::size_t row = 0; row < stripe.parity(); ++row) {
+      const ByteSpan parity = blocks[stripe.data + row];
+      std::vector<unsigned> expected(parity.size());
+      for (std::size_t column = 0; column < stripe.data; ++column) {
+        unsigned table[256];
+        const unsigned by = factor(stripe.data, stripe.parity(), row, column);
+        for (unsigned i = 0; i < 256; ++i) table[i] = product(i, by);
+        for (std::size_t i = 0; i < std::min(parity.size(), blocks[column].size()); ++i) {
+          expected[i] ^= table[std::to_integer<unsigned>(blocks[column][i])];
+        }
+      }
+      const bool same =
+          std::equal(parity.begin(), parity.end(), expected.begin(),
+                     [](std::byte a, unsigned b) { return std::to_integer<unsigned>(a) == b; });
+      if (!same) {
+        wrong.push_back(fmt::format("parity: block {} of the stripe of chunk {} is not made of it",
+                                    stripe.data + row, stripe.members.front()));
+      }
+    }
+  });
+  return wrong;
+}
+
 std::vector<std::string> check_metadata(Cluster& cluster) {
   if (cluster.manager() == nullptr) return {};
   const manager::Audit audit(*cluster.manager());
@@ -103,18 +177,50 @@ std::vector<std::string> check_copies(Cluster& cluster) {
     if (live < wanted) {
       wrong.push_back(fmt::format("copies: chunk {} has {} of {}", index, live, wanted));
     }
+    // Drained chunks need no parity; without more benefactors than parity blocks there is none.
+    const Redundancy redundancy = chunks.redundancy(index);
+    const manager::Stripe* const stripe = service.state().stripes().of(index);
+    if (!redundancy.has_parity() || chunks.undrained(index) == 0 ||
+        hosts.size() <= redundancy.parity) {
+      return;
+    }
+    if (stripe == nullptr) {
+      wrong.push_back(fmt::format("parity: chunk {} has none", index));
+      return;
+    }
+    std::set<BenefactorId> apart;
+    for (const manager::ChunkIndex member : stripe->members) {
+      for (const Extent& copy : chunks.get(member).copies) {
+        if (service.live(copy) && hosts.count(copy.benefactor) > 0) apart.insert(copy.benefactor);
+      }
+    }
+    if (apart.size() < std::min(stripe->members.size(), hosts.size())) {
+      wrong.push_back(fmt::format("parity: the {} blocks of the stripe of chunk {} are on {}",
+                                  stripe->members.size(), index, apart.size()));
+    }
   });
   return wrong;
 }
 
-std::vector<std::string> check_grants(const std::vector<PlainClient*>& clients,
+namespace {
+
+/// Who is cut off does not hear that its link was closed: its benefactor knows.
+bool can_write(Cluster& cluster, PlainClient& client, BenefactorId id) {
+  if (!client.node().endpoint.stalled()) return client.reaches(id);
+  const auto* const benefactor = find(cluster, id);
+  return benefactor != nullptr && benefactor->service->is_attached(client.id());
+}
+
+}  // namespace
+
+std::vector<std::string> check_grants(Cluster& cluster, const std::vector<PlainClient*>& clients,
                                       const PlainClient& who) {
   std::vector<std::string> wrong;
   for (const auto& [own_id, own] : who.known()) {
     const Grant& grant = own.second;
     if (!who.reaches(grant.benefactor)) continue;
-    for (const PlainClient* client : clients) {
-      if (!client->reaches(grant.benefactor)) continue;
+    for (PlainClient* const client : clients) {
+      if (!can_write(cluster, *client, grant.benefactor)) continue;
       for (const auto& [id, known] : client->known()) {
         if (id == own_id || !overlap(known.second, grant)) continue;
         wrong.push_back(fmt::format(

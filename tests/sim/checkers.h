@@ -13,6 +13,10 @@ namespace stdchk::sim {
 /// `rotten`: what a test has changed and nobody has found yet.
 std::vector<std::string> check_committed(Cluster& cluster, const std::set<Extent>& rotten = {});
 
+/// Parity blocks are what docs/formats.md says, computed once more in the simplest way from what is
+/// in the arenas; stripes with a block that is gone or `rotten` are left out.
+std::vector<std::string> check_stripes(Cluster& cluster, const std::set<Extent>& rotten);
+
 /// The manager's metadata hold together, and every byte of every arena is claimed once.
 std::vector<std::string> check_metadata(Cluster& cluster);
 
@@ -23,7 +27,7 @@ std::vector<std::string> check_copies(Cluster& cluster);
 /// Rule M3: of two grants that overlap, only one is known to someone who can write there. Asked
 /// whenever `who` has come to know more or to reach more. A grant that is heard of late, by a
 /// client that was fenced meanwhile, is no harm.
-std::vector<std::string> check_grants(const std::vector<PlainClient*>& clients,
+std::vector<std::string> check_grants(Cluster& cluster, const std::vector<PlainClient*>& clients,
                                       const PlainClient& who);
 
 /// What the pool holds when nothing refers to it any more: all space is free.

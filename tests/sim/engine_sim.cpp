@@ -128,7 +128,9 @@ Cluster::Options Simulation::options(const Settings& settings) {
   options.pool.stripe_width = 2;
   options.pool.naming = static_cast<Naming>(settings.seed % 3);
   options.pool.content_cuts = settings.seed % 2 == 0;
-  options.pool.copies = 1 + static_cast<std::uint32_t>(settings.seed % 5 % 3);
+  constexpr Redundancy kRedundancies[] = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {1, 2, 1},
+                                          {1, 0, 0}, {1, 2, 2}, {2, 0, 0}};
+  options.pool.copies = kRedundancies[settings.seed % std::size(kRedundancies)].number();
   options.hosts = 1 + settings.seed % 4;
   options.pool.drain_directory = settings.directory;
   return options;

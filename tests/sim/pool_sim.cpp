@@ -27,6 +27,8 @@
 //   client
 //               was stopped).
 //   metadata    The manager's own audit finds nothing, after each step.
+//   parity      Every parity block is what a second, slow computation gives from the chunks as they
+//   are.
 //   copies      When faults have stopped, every chunk has the copies that were asked for, on
 //   different
 //               hosts, where there is room.
@@ -44,6 +46,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "core/limits.h"
@@ -61,6 +64,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kBenefactors = 4;
 constexpr std::size_t kClients = 3;
 constexpr std::size_t kNames = 10;
+constexpr std::uint64_t kStripesChecked = 10;  // steps; it is slow
 /// After a lost answer a request can be on its way that long.
 constexpr Duration kSettle = 45s;
 
@@ -104,7 +108,9 @@ class Simulation {
     options.arena_bytes = 2 * limits::kMiB;
     options.pool.chunk_bytes = limits::kChunkBytesMin;
     options.pool.stripe_width = 2;
-    options.pool.copies = 1 + static_cast<std::uint32_t>(seed % 3);
+    constexpr Redundancy kRedundancies[] = {{1, 2, 1}, {1, 0, 0}, {2, 0, 0},
+                                            {3, 0, 0}, {1, 2, 2}, {1, 3, 1}};
+    options.pool.copies = kRedundancies[seed % std::size(kRedundancies)].number();
     options.hosts = 1 + seed % 4;
     options.scrub_rate_bytes_per_s = seed % 2 == 0 ? limits::kMiB : 0;
     return options;
@@ -122,6 +128,7 @@ class Simulation {
   void kill_client();
   void kill_benefactor(std::size_t index);
   void leave();
+  bool can_be_made(manager::ChunkIndex index);
   void rot();
   void forget_mended();
   void final_scrub();
@@ -160,6 +167,7 @@ class Simulation {
   /// What to do for the model when a client dies within an operation.
   std::map<std::uint64_t, std::function<void()>> when_lost_;
   std::uint64_t operations_made_ = 0;
+  std::uint64_t checks_made_ = 0;
   std::vector<Stopped> held_;
   std::set<Extent> rotten_;  ///< copies that have changed since they were written
   std::vector<std::string> wrong_;
@@ -172,7 +180,7 @@ void Simulation::add_client() {
       cluster_, fmt::format("client{}", ++clients_made_), [this](PlainClient& who) {
         std::vector<PlainClient*> all;
         for (const auto& each : clients_) all.push_back(each.get());
-        complain(check_grants(all, who));
+        complain(check_grants(cluster_, all, who));
         note(who.known().size());
       }));
 }
@@ -440,7 +448,22 @@ void Simulation::leave() {
   kill_benefactor(index);
 }
 
-/// A bit of one copy changes, when another one is as it should be.
+/// All other blocks of its stripe are there, unchanged.
+bool Simulation::can_be_made(manager::ChunkIndex index) {
+  const manager::State& state = cluster_.manager()->state();
+  const manager::Stripe* const stripe = state.stripes().of(index);
+  return stripe != nullptr && std::ranges::all_of(stripe->members, [&](manager::ChunkIndex member) {
+           const auto copies = state.chunks().get(member).copies;
+           return std::ranges::any_of(copies, [&](const Extent& copy) {
+             return rotten_.count(copy) == 0 && cluster_.manager()->live(copy) &&
+                    std::ranges::any_of(cluster_.benefactors(), [&](const auto& each) {
+                      return each.service->id() == copy.benefactor;
+                    });
+           });
+         });
+}
+
+/// A bit of one copy changes, when another one, or the rest of its stripe, is as it should be.
 void Simulation::rot() {
   const manager::ChunkTable& chunks = cluster_.manager()->state().chunks();
   std::vector<std::pair<Extent, std::uint32_t>> choice;
@@ -453,7 +476,9 @@ void Simulation::rot() {
       });
       if (there && rotten_.count(copy) == 0) good.push_back(copy);
     }
-    if (good.size() > 1) choice.emplace_back(good[prng_.below(good.size())], chunk.length);
+    if (good.size() > 1 || (good.size() == 1 && can_be_made(index))) {
+      choice.emplace_back(good[prng_.below(good.size())], chunk.length);
+    }
   });
   if (choice.empty()) return;
   const auto [extent, length] = choice[prng_.below(choice.size())];
@@ -558,6 +583,7 @@ void Simulation::set_plans(bool on) {
 void Simulation::check() {
   forget_mended();
   complain(check_committed(cluster_, rotten_));
+  if (checks_made_++ % kStripesChecked == 0) complain(check_stripes(cluster_, rotten_));
   complain(check_metadata(cluster_));
   for (const auto& [number, running] : running_) {
     const bool held = running.client->node().stopped;
@@ -613,6 +639,7 @@ bool Simulation::run() {
   }
   if (wrong_.empty()) final_scrub();
   complain(check_copies(cluster_));
+  complain(check_stripes(cluster_, rotten_));
   if (wrong_.empty()) final_reads();
   if (wrong_.empty()) final_removal();
   return wrong_.empty();

@@ -98,6 +98,7 @@ class MemoryFilesystem final : public client::Filesystem {
     return fail(Code::kUnsupported, "memory.sets");
   }
   Result<msg::StatPool::Reply> stat_pool() override;
+  Result<msg::GetDebt::Reply> debt(FileId, Version) override { return msg::GetDebt::Reply{}; }
   Result<std::unique_ptr<client::File>> open(FileId file, client::OpenFlags flags) override;
   Result<std::unique_ptr<client::File>> create(FileId parent, std::string_view name,
                                                client::OpenFlags flags,

@@ -42,27 +42,29 @@ inline std::vector<Command> one_of_each() {
   restore.policy = {{{PolicyKey::kKeep, 2}}};
   restore.copies = 2;
   msg::MirrorChange change{msg::MirrorKind::kSetAside, "p", "q", {10}, 2, 0644, 1, 2, 3};
-  return {BeginEpoch{{3}},
-          AddBenefactor{{1}, 11, 12, 1 << 20, "host"},
-          commit,
-          AddDirectory{{20}, kRootFile, "d", 0755, 1, 2, 9, true},
-          AddSymlink{{22}, kRootFile, "s", "d/a", 3, 4, 9, true},
-          RemoveName{kRootFile, "x", true, 1, true},
-          RenameName{{20}, "a", kRootFile, "b", true, true, 10, true},
-          ChangeAttributes{{{}, {10}, 31, 0600, 1, 2, 3, 4}, 5, true},
-          ChangeXattr{{{}, {10}, "user.k", "v", msg::XattrMode::kReplace, true}, 11},
-          DrainStarted{{10}},
-          Drained{{10}, 2},
-          Evict{{10}, 2, {0, 5}},
-          Mirrored{4},
-          MoveChunks{{1}, {{64, 128}, {256, 0}}},
-          restore,
-          RestoreCounters{{3}, 4, 5},
-          RestoreMirror{6, change},
-          SetPolicy{{20}, {{{PolicyKey::kPurgeAfter, 60}, {PolicyKey::kKeep, kPolicyInherit}}}, 12},
-          SetLatest{{20}, {30}, "a.*.T1", "a.*.T0", 13},
-          ChangeCopies{{{{{1}, 64}, some_chunk().name, 1000, {{3}, 192}, {{2}, 128}},
-                        {{{1}, 256}, {}, 500, {{2}, 64}, {}}}}};
+  return {
+      BeginEpoch{{3}},
+      AddBenefactor{{1}, 11, 12, 1 << 20, "host"},
+      commit,
+      AddDirectory{{20}, kRootFile, "d", 0755, 1, 2, 9, true},
+      AddSymlink{{22}, kRootFile, "s", "d/a", 3, 4, 9, true},
+      RemoveName{kRootFile, "x", true, 1, true},
+      RenameName{{20}, "a", kRootFile, "b", true, true, 10, true},
+      ChangeAttributes{{{}, {10}, 31, 0600, 1, 2, 3, 4}, 5, true},
+      ChangeXattr{{{}, {10}, "user.k", "v", msg::XattrMode::kReplace, true}, 11},
+      DrainStarted{{10}},
+      Drained{{10}, 2},
+      Evict{{10}, 2, {0, 5}},
+      Mirrored{4},
+      MoveChunks{{1}, {{64, 128}, {256, 0}}},
+      restore,
+      RestoreCounters{{3}, 4, 5},
+      RestoreMirror{6, change},
+      SetPolicy{{20}, {{{PolicyKey::kPurgeAfter, 60}, {PolicyKey::kKeep, kPolicyInherit}}}, 12},
+      SetLatest{{20}, {30}, "a.*.T1", "a.*.T0", 13},
+      ChangeCopies{{{{{1}, 64}, some_chunk().name, 1000, {{3}, 192}, {{2}, 128}},
+                    {{{1}, 256}, {}, 500, {{2}, 64}, {}}}},
+      MakeStripes{{{{some_chunk(), {{}, 500, 7, {{{2}, 64}}}}, {{{}, 1000, 8, {{{3}, 128}}}}}}}};
 }
 
 }  // namespace stdchk::manager::test

@@ -174,6 +174,15 @@ class TestBenefactor : public Actor {
       }
       return respond(msg::Reply{reply});
     }
+    if (const auto* build = std::get_if<msg::BuildStripe>(&request)) {
+      msg::BuildStripe::Reply reply;
+      if (copies_fail && !build->inputs.empty()) {
+        reply.corrupt = {0};
+      } else {
+        reply.crcs.resize(build->outputs.size());
+      }
+      return respond(msg::Reply{reply});
+    }
     if (const auto* checks = std::get_if<msg::CheckExtents>(&request)) {
       msg::CheckExtents::Reply reply;
       for (std::uint32_t i = 0; i < checks->extents.size(); ++i) {

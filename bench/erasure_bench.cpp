@@ -1,0 +1,145 @@
+// Measures parity (core/erasure.h) on one core, GB of data a second of processor time, beside
+// ISA-L's own loop over the same blocks: making it, making a lost block again, and all that a
+// benefactor computes for a stripe, checksums of all blocks included.
+#include <fmt/core.h>
+#include <isa-l/erasure_code.h>
+#include <isa-l/raid.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <vector>
+
+#include "bench/measuring.h"
+#include "core/erasure.h"
+#include "core/limits.h"
+#include "core/naming.h"
+
+using namespace stdchk;
+
+namespace {
+
+constexpr std::size_t kBlockBytes = 512 * limits::kKiB;
+constexpr std::size_t kStripes = 8;  // more than the cache holds
+constexpr int kRounds = 7;
+constexpr int kPasses = 4;
+
+struct Shape {
+  std::uint32_t data;
+  std::uint32_t parity;
+};
+constexpr Shape kShapes[] = {{4, 1}, {8, 1}, {4, 2}, {8, 2}, {8, 3}, {8, 4}};
+
+/// GB/s of `bytes`, by this thread's processor time.
+double rate(std::size_t bytes, const std::function<void()>& work) {
+  timespec before{};
+  timespec after{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+  work();
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+  const double took = static_cast<double>(after.tv_sec - before.tv_sec) +
+                      static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e9;
+  return static_cast<double>(bytes) / took / 1e9;
+}
+
+using Blocks = std::vector<std::byte*>;
+
+/// ISA-L as its users call it: no step of ours between.
+class RawLoop {
+ public:
+  explicit RawLoop(Shape shape) : shape_(shape), matrix_((shape.data + shape.parity) * shape.data) {
+    gf_gen_cauchy1_matrix(matrix_.data(), static_cast<int>(shape.data + shape.parity),
+                          static_cast<int>(shape.data));
+    tables_.resize(32UL * shape.data * shape.parity);
+    ec_init_tables(static_cast<int>(shape.data), static_cast<int>(shape.parity),
+                   matrix_.data() + shape.data * shape.data, tables_.data());
+  }
+  void run(const Blocks& blocks) {
+    const int count = static_cast<int>(blocks.size());
+    auto* const all = const_cast<std::byte**>(blocks.data());
+    if (shape_.parity == 1) {
+      xor_gen(count, kBlockBytes, reinterpret_cast<void**>(all));
+    } else if (shape_.parity == 2) {
+      pq_gen(count, kBlockBytes, reinterpret_cast<void**>(all));
+    } else {
+      auto** const from = reinterpret_cast<unsigned char**>(all);
+      ec_encode_data(kBlockBytes, static_cast<int>(shape_.data), static_cast<int>(shape_.parity),
+                     tables_.data(), from, from + shape_.data);
+    }
+  }
+
+ private:
+  Shape shape_;
+  std::vector<unsigned char> matrix_;
+  std::vector<unsigned char> tables_;
+};
+
+std::vector<std::uint8_t> numbers(std::uint32_t first, std::uint32_t end) {
+  std::vector<std::uint8_t> out(end - first);
+  std::iota(out.begin(), out.end(), static_cast<std::uint8_t>(first));
+  return out;
+}
+
+void measure(Shape shape) {
+  const std::uint32_t all = shape.data + shape.parity;
+  const std::unique_ptr<std::byte, void (*)(void*)> memory(
+      static_cast<std::byte*>(std::aligned_alloc(4096, kStripes * all * kBlockBytes)), &std::free);
+  bench::fill_random({memory.get(), kStripes * all * kBlockBytes}, 7);
+  std::vector<Blocks> stripes(kStripes);
+  for (std::size_t i = 0; i < kStripes * all; ++i) {
+    stripes[i / all].push_back(memory.get() + i * kBlockBytes);
+  }
+  const StripeCoder make = *StripeCoder::create(shape.data, shape.parity, numbers(0, shape.data),
+                                                numbers(shape.data, all));
+  // Data block 0 is lost; the first parity block stands in.
+  const StripeCoder again =
+      *StripeCoder::create(shape.data, shape.parity, numbers(1, shape.data + 1), {0});
+  RawLoop raw(shape);
+  const std::size_t bytes = kPasses * kStripes * shape.data * kBlockBytes;
+  const auto each = [&](const std::function<void(const Blocks&)>& work) {
+    return rate(bytes, [&] {
+      for (int pass = 0; pass < kPasses; ++pass) {
+        for (const Blocks& blocks : stripes) work(blocks);
+      }
+    });
+  };
+  const auto have = [&](const Blocks& blocks, std::uint32_t first) {
+    return std::span<std::byte* const>(blocks).subspan(first, shape.data);
+  };
+  const auto parity = [&](const Blocks& blocks) {
+    return std::span<std::byte* const>(blocks).subspan(shape.data);
+  };
+  nlohmann::json rates;
+  std::uint32_t sum = 0;
+  const double taken = bench::wall_seconds();
+  for (int round = 0; round < kRounds; ++round) {
+    rates["raw"].push_back(each([&](const Blocks& blocks) { raw.run(blocks); }));
+    rates["made"].push_back(each(
+        [&](const Blocks& blocks) { make.run(have(blocks, 0), parity(blocks), kBlockBytes); }));
+    rates["made_and_checked"].push_back(each([&](const Blocks& blocks) {
+      for (std::byte* const block : have(blocks, 0)) sum ^= crc32c(0, {block, kBlockBytes});
+      make.run(have(blocks, 0), parity(blocks), kBlockBytes);
+      for (std::byte* const block : parity(blocks)) sum ^= crc32c(0, {block, kBlockBytes});
+    }));
+    rates["made_again"].push_back(each([&](const Blocks& blocks) {
+      again.run(have(blocks, 1), std::span<std::byte* const>(blocks).first(1), kBlockBytes);
+    }));
+  }
+  const nlohmann::json line = {{"data", shape.data},
+                               {"parity", shape.parity},
+                               {"gb_per_s", rates},
+                               {"taken", taken},
+                               {"sum", sum}};
+  fmt::print("{}\n", line.dump());
+}
+
+}  // namespace
+
+int main() {
+  for (const Shape shape : kShapes) measure(shape);
+  return 0;
+}

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "benefactor/source.h"
+#include "core/erasure.h"
+#include "core/executor.h"
+#include "core/messages/messages.h"
+#include "core/reactor.h"
+#include "core/types.h"
+
+namespace stdchk::benefactor {
+
+/// A StripeBuilder makes blocks of stripes in the own arena from blocks that other benefactors
+/// have: it reads those part by part, one-sided, into memory of its own, checks them, and computes.
+///
+/// | state of a request | leaves when                                                            |
+/// |--------------------|------------------------------------------------------------------------|
+/// | waiting            | the one before it is answered -> linking                               |
+/// | linking            | all sources are attached -> reading; one cannot be -> answered, failed |
+/// | reading            | a part of every input is there -> computing; one failed -> answered    |
+/// | computing          | a worker has checked and computed -> reading the next part, answered   |
+///
+/// Owns: the links to sources, memory for a part of each input, its worker.
+/// Threads: the reactor's; computing on a worker.
+/// Errors: what could not be read or did not match is listed in the answer, and no output counts.
+/// Limits: kWaitingMax requests; kPartBytes of each input at once.
+class StripeBuilder {
+ public:
+  static constexpr std::size_t kWaitingMax = 256;
+  static constexpr std::size_t kPartBytes = 512 * 1024;
+
+  struct Config {
+    SourceAccess access;  ///< regions are not used: the builder's own memory is read into
+    MutableByteSpan arena;
+    Executor* executor = nullptr;  ///< null: a thread of its own
+  };
+  StripeBuilder(Reactor& reactor, Config config);
+  ~StripeBuilder();
+  StripeBuilder(const StripeBuilder&) = delete;
+  StripeBuilder& operator=(const StripeBuilder&) = delete;
+
+  void build(msg::BuildStripe request, Time deadline, rpc::Responder respond);
+  /// Ends everything that is under way: when it returns nothing changes the arena any more. What
+  /// was asked is not answered.
+  void cancel();
+
+ private:
+  class Read;
+  struct Request;
+
+  Status prepare(Request& request);
+  Status make_memory();
+  void start_next();
+  void link();
+  void linked(const Source& source, bool attached);
+  void start_reading();
+  void begin_part();
+  void read_more();
+  void read_done(Read& read, const Status& status);
+  void compute();
+  void computed(std::uint64_t number);
+  void answer(rpc::Answer answer);
+  void end_late();
+
+  Reactor& reactor_;
+  Config config_;
+  std::unique_ptr<ThreadExecutor> own_executor_;
+  std::unique_ptr<std::byte, void (*)(void*)> memory_;
+  std::vector<std::unique_ptr<transport::MemoryRegion>> regions_;
+  std::map<BenefactorId, std::unique_ptr<Source>> sources_;
+  std::deque<std::shared_ptr<Request>> waiting_;
+  std::shared_ptr<Request> current_;  ///< shared with the worker
+  std::uint64_t numbers_made_ = 0;
+  TimerId retry_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>();
+};
+
+}  // namespace stdchk::benefactor

@@ -1,0 +1,376 @@
+#include "manager/parity_planner.h"
+
+#include <algorithm>
+
+#include "manager/audit.h"
+#include "manager/copy_planner.h"
+#include "tests/unit/manager/world.h"
+
+namespace {
+
+using namespace stdchk;
+using namespace stdchk::manager;
+using namespace stdchk::manager::test;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kArena = 16 * limits::kMiB;
+constexpr std::uint32_t kChunk = 100000;
+
+/// Benefactors on hosts of their own, and a client whose images want parity.
+struct Pool : World {
+  explicit Pool(const std::string& redundancy, std::size_t hosts = 8) {
+    config.pool.copies = parse_redundancy(redundancy)->number();
+    start();
+    for (std::size_t i = 0; i < hosts; ++i) add("host" + std::to_string(i));
+    client = std::make_unique<TestClient>(*this, "client");
+  }
+  ~Pool() {
+    client.reset();
+    benefactors.clear();
+  }
+  TestBenefactor& add(const std::string& host) {
+    const auto number = benefactors.size() + 1;
+    benefactors.push_back(std::make_unique<TestBenefactor>(*this, "b" + std::to_string(number),
+                                                           number, kArena, host));
+    return *benefactors.back();
+  }
+  TestBenefactor& of(BenefactorId id) {
+    const auto found = std::find_if(benefactors.begin(), benefactors.end(),
+                                    [&](const auto& each) { return each->id == id; });
+    REQUIRE(found != benefactors.end());
+    return **found;
+  }
+  /// Time passes, and all that live say so.
+  void live(Duration time) {
+    for (Duration passed{}; passed < time; passed += 1s) {
+      for (const auto& each : benefactors) {
+        if (each->peer_lives()) each->beat();
+      }
+      REQUIRE(client->call(msg::ClientHeartbeat{client->id}));
+      pass(1s);
+    }
+  }
+  /// An image of `count` chunks, one on each grant from `first_grant` on.
+  FileId write(const std::string& name, std::size_t count, std::uint64_t first_name,
+               std::uint32_t length = kChunk, std::size_t first_grant = 0) {
+    const auto opened = client->create(name);
+    REQUIRE(opened);
+    const auto placed = client->call(msg::Place{opened->session,
+                                                {},
+                                                8 * extent_bytes(length),
+                                                {},
+                                                {},
+                                                static_cast<std::uint32_t>(extent_bytes(length))});
+    REQUIRE(placed);
+    msg::Commit commit;
+    commit.session = opened->session;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const Grant& grant = placed->grants.at((first_grant + i) % placed->grants.size());
+      Chunk chunk;
+      const std::uint64_t number = first_name == 0 ? 0 : first_name + i;
+      __builtin_memcpy(chunk.name.bytes.data(), &number, sizeof(number));
+      chunk.length = length - i;
+      chunk.copies = {{grant.benefactor, grant.offset}};
+      commit.written.chunks.push_back(chunk);
+      commit.written.slices.push_back({std::uint64_t{i} * length, chunk.length, 0, i});
+    }
+    commit.end = true;
+    REQUIRE(client->call(commit));
+    return opened->attributes.id;
+  }
+  void remove(const std::string& name) {
+    REQUIRE(client->call(msg::Remove{client->id, kRootFile, name}));
+  }
+  const Stripe* stripe_of(FileId file, std::size_t slice = 0) const {
+    const auto& state = service->state();
+    return state.stripes().of(state.file(file)->newest.slices.at(slice).chunk);
+  }
+  std::vector<Extent> places_of(const Stripe& stripe) const {
+    std::vector<Extent> out;
+    for (const ChunkIndex member : stripe.members) {
+      for (const Extent& copy : service->state().chunks().get(member).copies) out.push_back(copy);
+    }
+    return out;
+  }
+  std::set<BenefactorId> benefactors_of(const Stripe& stripe) const {
+    std::set<BenefactorId> out;
+    for (const Extent& place : places_of(stripe)) out.insert(place.benefactor);
+    return out;
+  }
+  std::uint64_t free_bytes() const {
+    std::uint64_t out = 0;
+    for (const auto& each : benefactors) out += service->space().free_bytes(each->id);
+    return out;
+  }
+  std::size_t debt() const { return service->copies().figures().debt_chunks; }
+  std::vector<std::string> broken() const { return Audit(*service).reply().broken; }
+
+  std::vector<std::unique_ptr<TestBenefactor>> benefactors;
+  std::unique_ptr<TestClient> client;
+};
+
+}  // namespace
+
+TEST_CASE("chunks of an image become a stripe whose blocks are all on different hosts") {
+  Pool pool("ec(4,2)");
+  const FileId file = pool.write("a", 4, 7);
+  CHECK(pool.debt() == 4);
+  const auto debt = pool.client->call(msg::GetDebt{file, 1});
+  REQUIRE(debt);
+  CHECK(debt->bytes >= 4 * (kChunk - 3) / 2);
+  CHECK_FALSE(debt->impossible);
+  pool.live(3s);
+  const Stripe* const stripe = pool.stripe_of(file);
+  REQUIRE(stripe != nullptr);
+  CHECK(stripe->data == 4);
+  CHECK(stripe->parity() == 2);
+  CHECK(pool.benefactors_of(*stripe).size() == 6);
+  CHECK(pool.debt() == 0);
+  CHECK(pool.client->call(msg::GetDebt{file, 1})->bytes == 0);
+  CHECK(pool.broken().empty());
+  const auto stat = pool.client->call(msg::StatPool{});
+  REQUIRE(stat);
+  CHECK(stat->stripes == 1);
+  CHECK(stat->parity_bytes == 2 * kChunk);
+  const auto places = pool.places_of(*stripe);
+  pool.restart();
+  REQUIRE(pool.stripe_of(file) != nullptr);
+  CHECK(pool.places_of(*pool.stripe_of(file)) == places);
+}
+
+TEST_CASE("stripes of chunks without names survive a snapshot") {
+  Pool pool("ec(4,1)");
+  const FileId file = pool.write("a", 4, 0);
+  pool.live(3s);
+  REQUIRE(pool.stripe_of(file) != nullptr);
+  const auto places = pool.places_of(*pool.stripe_of(file));
+  State again;
+  pool.service->state().snapshot([&](const Command& command) { REQUIRE(again.apply(command)); });
+  const Stripe* const stripe = again.stripes().of(again.file(file)->newest.slices.at(0).chunk);
+  REQUIRE(stripe != nullptr);
+  std::vector<Extent> restored;
+  for (const ChunkIndex member : stripe->members) {
+    for (const Extent& copy : again.chunks().get(member).copies) restored.push_back(copy);
+  }
+  CHECK(restored == places);
+}
+
+TEST_CASE("fewer chunks than the policy says are a shorter stripe") {
+  Pool pool("ec(8,1)");
+  const FileId file = pool.write("a", 1, 7);
+  pool.live(2s);
+  REQUIRE(pool.stripe_of(file) != nullptr);
+  CHECK(pool.stripe_of(file)->data == 1);
+  CHECK(pool.debt() == 0);
+}
+
+TEST_CASE("a pool with too few hosts makes stripes as long as it can, and none without a second") {
+  Pool pool("ec(4,2)", 4);
+  const FileId file = pool.write("a", 4, 7);
+  pool.live(3s);
+  REQUIRE(pool.stripe_of(file) != nullptr);
+  CHECK(pool.stripe_of(file)->data == 2);
+  CHECK(pool.benefactors_of(*pool.stripe_of(file)).size() == 4);
+  CHECK(pool.broken().empty());
+  Pool alone("ec(4,1)", 1);
+  const FileId other = alone.write("a", 1, 7);
+  alone.live(2s);
+  CHECK(alone.stripe_of(other) == nullptr);
+  CHECK(alone.debt() == 1);
+  CHECK(alone.client->call(msg::GetDebt{other, 1})->impossible);
+}
+
+TEST_CASE("what went with a benefactor is made again from the rest of its stripes") {
+  Pool pool("ec(4,2)");
+  const FileId file = pool.write("a", 4, 7);
+  pool.live(3s);
+  const Stripe before = *pool.stripe_of(file);
+  const auto places = pool.places_of(before);
+  // A data chunk and a parity block at once.
+  pool.of(places[1].benefactor).disconnect();
+  pool.of(places[5].benefactor).disconnect();
+  const auto answer = pool.client->call(msg::GetStripe{
+      pool.client->id, places[1], pool.service->state().chunks().get(before.members[1]).name,
+      pool.service->state().chunks().length(before.members[1])});
+  REQUIRE(answer);
+  CHECK(answer->data == 4);
+  CHECK(answer->number == 1);
+  CHECK(answer->blocks.size() == 4);
+  pool.live(16s);
+  const auto after = pool.places_of(*pool.stripe_of(file));
+  REQUIRE(after.size() == 6);
+  CHECK(after[0] == places[0]);
+  CHECK(after[1] != places[1]);
+  CHECK(after[5] != places[5]);
+  CHECK(pool.benefactors_of(*pool.stripe_of(file)).size() == 6);
+  CHECK(pool.service->copies().figures().rebuilt == 2);
+  CHECK(pool.service->copies().figures().lost_chunks == 0);
+  CHECK(pool.debt() == 0);
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("more losses than parity are told as lost, and the rest is protected anew") {
+  Pool pool("ec(4,1)");
+  const FileId file = pool.write("a", 4, 7);
+  pool.live(3s);
+  const Stripe before = *pool.stripe_of(file);
+  const auto places = pool.places_of(before);
+  pool.of(places[0].benefactor).disconnect();
+  pool.of(places[1].benefactor).disconnect();
+  pool.live(16s);
+  CHECK(pool.service->copies().figures().lost_chunks == 2);
+  const StripeTable& stripes = pool.service->state().stripes();
+  CHECK(stripes.of(before.members[0]) == nullptr);
+  REQUIRE(stripes.of(before.members[2]) != nullptr);
+  CHECK(stripes.of(before.members[2])->data == 2);
+  CHECK(pool.debt() == 0);
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("a wrong chunk that the scrub finds is made again from its stripe") {
+  Pool pool("ec(4,1)");
+  const FileId file = pool.write("a", 4, 7);
+  pool.live(3s);
+  const auto places = pool.places_of(*pool.stripe_of(file));
+  pool.of(places[2].benefactor).wrong = {places[2].offset};
+  REQUIRE(pool.client->call(msg::Scrub{true}));
+  pool.live(5s);
+  const auto scrubbed = pool.client->call(msg::Scrub{});
+  REQUIRE(scrubbed);
+  CHECK(scrubbed->wrong_chunks == 1);
+  CHECK(scrubbed->repaired_chunks == 1);
+  CHECK(pool.places_of(*pool.stripe_of(file))[2] != places[2]);
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("a removed chunk stays while others of its stripe need it, and goes with the last") {
+  Pool pool("ec(4,1)");
+  const std::uint64_t all = pool.free_bytes();
+  // Two images share a stripe: two chunks each, committed together.
+  const FileId a = pool.write("a", 2, 7);
+  const FileId b = pool.write("b", 3, 20);
+  pool.live(3s);
+  REQUIRE(pool.stripe_of(a) != nullptr);
+  REQUIRE(pool.stripe_of(b) != nullptr);
+  CHECK(pool.broken().empty());
+  pool.remove("a");
+  CHECK(pool.broken().empty());
+  pool.live(3s);
+  // Whatever stripes there were, what is left of them still protects what is left.
+  REQUIRE(pool.stripe_of(b) != nullptr);
+  CHECK(pool.debt() == 0);
+  const auto places = pool.places_of(*pool.stripe_of(b));
+  pool.of(places[0].benefactor).disconnect();
+  pool.live(16s);
+  CHECK(pool.service->copies().figures().lost_chunks == 0);
+  CHECK(pool.broken().empty());
+  pool.remove("b");
+  pool.live(3s);
+  CHECK(pool.service->state().stripes().size() == 0);
+  CHECK(pool.service->state().chunks().chunk_count() == 0);
+  CHECK(pool.free_bytes() == all);
+}
+
+TEST_CASE("a removed chunk that a stripe needs survives a snapshot") {
+  for (const std::uint64_t names : {0ULL, 50ULL}) {
+    Pool pool("ec(4,1)", 5);
+    pool.write("a", 1, names, kChunk, 3);
+    const FileId b = pool.write("b", 3, names == 0 ? 0 : 60);
+    pool.live(2s);
+    const Stripe* const stripe = pool.stripe_of(b);
+    REQUIRE(stripe != nullptr);
+    REQUIRE(stripe->data == 4);
+    const auto places = pool.places_of(*stripe);
+    pool.remove("a");
+    pool.turn();
+    REQUIRE(pool.stripe_of(b) != nullptr);
+    CHECK(pool.places_of(*pool.stripe_of(b)) == places);
+    State again;
+    pool.service->state().snapshot([&](const Command& command) { REQUIRE(again.apply(command)); });
+    const ChunkIndex chunk = again.file(b)->newest.slices.at(0).chunk;
+    REQUIRE(again.stripes().of(chunk) != nullptr);
+    CHECK(again.stripes().of(chunk)->members.size() == 5);
+    CHECK(again.chunks().chunk_count() == 5);
+    pool.restart();
+    REQUIRE(pool.stripe_of(b) != nullptr);
+    CHECK(pool.places_of(*pool.stripe_of(b)) == places);
+  }
+}
+
+TEST_CASE("parity that was not proven does not count, and its space comes back") {
+  Pool pool("ec(4,1)");
+  for (auto& each : pool.benefactors) each->copies_fail = true;
+  const std::uint64_t all = pool.free_bytes();
+  const FileId file = pool.write("a", 4, 7);
+  pool.live(5s);
+  CHECK(pool.stripe_of(file) == nullptr);
+  CHECK(pool.debt() == 4);
+  CHECK(pool.broken().empty());
+  pool.remove("a");
+  pool.live(2s);
+  CHECK(pool.free_bytes() == all);
+}
+
+TEST_CASE("a benefactor that does not answer for parity keeps its space until it does") {
+  Pool pool("ec(4,1)");
+  for (auto& each : pool.benefactors) each->hold_back = true;
+  const std::uint64_t all = pool.free_bytes();
+  const FileId file = pool.write("a", 4, 7);
+  pool.live(35s);
+  CHECK(pool.broken().empty());
+  for (auto& each : pool.benefactors) {
+    each->held.clear();
+    each->held_requests.clear();
+    each->hold_back = false;
+  }
+  pool.live(10s);
+  CHECK(pool.stripe_of(file) != nullptr);
+  pool.remove("a");
+  pool.live(3s);
+  CHECK(pool.free_bytes() == all);
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("drained chunks get no parity, and their stripes are given up together") {
+  Pool pool("ec(4,1)");
+  const FileId file = pool.write("a", 4, 7);
+  pool.live(3s);
+  REQUIRE(pool.stripe_of(file) != nullptr);
+  auto& state = const_cast<State&>(pool.service->state());
+  CHECK_FALSE(state.apply(Evict{file, 1, {0}}));
+  REQUIRE(state.apply(Drained{file, 1}));
+  REQUIRE(state.apply(Evict{file, 1, {0}}));
+  CHECK(state.stripes().size() == 0);
+  pool.live(2s);
+  CHECK(state.stripes().size() == 0);
+  CHECK(pool.debt() == 0);
+}
+
+TEST_CASE("who leaves hands its blocks over to hosts that have none of the stripe") {
+  Pool pool("ec(4,2)");
+  const FileId file = pool.write("a", 4, 7);
+  pool.live(3s);
+  const BenefactorId from = pool.places_of(*pool.stripe_of(file))[0].benefactor;
+  REQUIRE(pool.of(from).call(msg::BenefactorHeartbeat{from, true}));
+  pool.live(3s);
+  const auto next = pool.of(from).call(msg::BenefactorHeartbeat{from, true});
+  REQUIRE(next);
+  CHECK(next->may_go);
+  CHECK(pool.benefactors_of(*pool.stripe_of(file)).count(from) == 0);
+  CHECK(pool.benefactors_of(*pool.stripe_of(file)).size() == 6);
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("stripes use few sets of benefactors") {
+  Pool pool("ec(3,1)", 12);
+  std::set<std::set<BenefactorId>> sets;
+  for (std::uint64_t i = 1; i <= 60; ++i) {
+    const FileId file = pool.write("f" + std::to_string(i), 3, i * 10, 3000);
+    pool.live(1s);
+    REQUIRE(pool.stripe_of(file) != nullptr);
+    sets.insert(pool.benefactors_of(*pool.stripe_of(file)));
+  }
+  // Of 495 sets of four among twelve: one for each group of neighbours, and parts of those for what
+  // did not fill a stripe.
+  CHECK(sets.size() <= 24);
+}
