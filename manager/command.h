@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/messages/messages.h"
+#include "core/one_of.h"
 #include "core/types.h"
 
 /// The commands that change the manager's durable state (rule M7). Everything that is not a
@@ -244,9 +245,10 @@ struct RestoreMirror {
 };
 
 /// The order is the journal's: new ones go to the end.
-using Command = std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink,
-                             RemoveName, RenameName, ChangeAttributes, ChangeXattr, DrainStarted,
-                             Drained, Evict, Mirrored, MoveChunks, RestoreFile, RestoreCounters,
-                             RestoreMirror, SetPolicy, SetLatest, ChangeCopies, MakeStripes>;
+using AnyCommand = std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink,
+                                RemoveName, RenameName, ChangeAttributes, ChangeXattr, DrainStarted,
+                                Drained, Evict, Mirrored, MoveChunks, RestoreFile, RestoreCounters,
+                                RestoreMirror, SetPolicy, SetLatest, ChangeCopies, MakeStripes>;
+using Command = OneOf<AnyCommand>;
 
 }  // namespace stdchk::manager

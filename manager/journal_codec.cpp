@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/limits.h"
+#include "core/one_of_instance.h"
 #include "manager/journal.capnp.h"
 
 namespace stdchk::manager {
@@ -586,3 +587,30 @@ Result<Command> decode_command(ByteSpan bytes) {
 }
 
 }  // namespace stdchk::manager
+
+namespace stdchk {
+
+template class OneOf<manager::AnyCommand>;
+template OneOf<manager::AnyCommand>::OneOf(manager::BeginEpoch);
+template OneOf<manager::AnyCommand>::OneOf(manager::AddBenefactor);
+template OneOf<manager::AnyCommand>::OneOf(manager::CommitVersion);
+template OneOf<manager::AnyCommand>::OneOf(manager::AddDirectory);
+template OneOf<manager::AnyCommand>::OneOf(manager::AddSymlink);
+template OneOf<manager::AnyCommand>::OneOf(manager::RemoveName);
+template OneOf<manager::AnyCommand>::OneOf(manager::RenameName);
+template OneOf<manager::AnyCommand>::OneOf(manager::ChangeAttributes);
+template OneOf<manager::AnyCommand>::OneOf(manager::ChangeXattr);
+template OneOf<manager::AnyCommand>::OneOf(manager::DrainStarted);
+template OneOf<manager::AnyCommand>::OneOf(manager::Drained);
+template OneOf<manager::AnyCommand>::OneOf(manager::Evict);
+template OneOf<manager::AnyCommand>::OneOf(manager::Mirrored);
+template OneOf<manager::AnyCommand>::OneOf(manager::MoveChunks);
+template OneOf<manager::AnyCommand>::OneOf(manager::RestoreFile);
+template OneOf<manager::AnyCommand>::OneOf(manager::RestoreCounters);
+template OneOf<manager::AnyCommand>::OneOf(manager::RestoreMirror);
+template OneOf<manager::AnyCommand>::OneOf(manager::SetPolicy);
+template OneOf<manager::AnyCommand>::OneOf(manager::SetLatest);
+template OneOf<manager::AnyCommand>::OneOf(manager::ChangeCopies);
+template OneOf<manager::AnyCommand>::OneOf(manager::MakeStripes);
+
+}  // namespace stdchk

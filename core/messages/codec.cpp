@@ -9,6 +9,7 @@
 #include "core/assert.h"
 #include "core/limits.h"
 #include "core/messages/stdchk.capnp.h"
+#include "core/one_of_instance.h"
 
 // The functions that see generated types live in their namespace, so that argument-dependent
 // look-up finds the overload for a list's items.
@@ -532,3 +533,14 @@ Result<Envelope> decode(ByteSpan bytes) {
 }
 
 }  // namespace stdchk::msg
+
+namespace stdchk {
+
+template class OneOf<msg::AnyRequest>;
+template class OneOf<msg::AnyReply>;
+#define STDCHK_INSTANCE(Type, TAG)                   \
+  template OneOf<msg::AnyRequest>::OneOf(msg::Type); \
+  template OneOf<msg::AnyReply>::OneOf(msg::Type::Reply);
+STDCHK_REQUESTS(STDCHK_INSTANCE)
+
+}  // namespace stdchk

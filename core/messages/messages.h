@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/one_of.h"
 #include "core/policy.h"
 #include "core/result.h"
 #include "core/types.h"
@@ -874,7 +875,7 @@ struct Invalidate {
 // ---- the envelope -----------------------------------------------------------------------------
 
 /// All requests. The order is the wire's: new ones go to the end.
-using Request =
+using AnyRequest =
     std::variant<RegisterClient, ClientHeartbeat, GoodbyeClient, ListBenefactors,
                  RegisterBenefactor, BenefactorHeartbeat, Lookup, GetAttributes, ReadDirectory,
                  SetAttributes, MakeDirectory, MakeSymlink, ReadSymlink, Remove, Rename, SetXattr,
@@ -882,6 +883,7 @@ using Request =
                  DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
                  MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents, CheckExtents,
                  GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe>;
+using Request = OneOf<AnyRequest>;
 
 namespace detail {
 template <class V>
@@ -893,7 +895,8 @@ struct RepliesOf<std::variant<R...>> {
 }  // namespace detail
 
 /// All replies, at the same index as their request.
-using Reply = detail::RepliesOf<Request>::type;
+using AnyReply = detail::RepliesOf<AnyRequest>::type;
+using Reply = OneOf<AnyReply>;
 
 using Notice = std::variant<Invalidate>;
 

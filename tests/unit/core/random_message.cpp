@@ -133,13 +133,13 @@ void fill_list(Prng& prng, std::vector<T>& items) {
   }
 }
 
-/// The alternative with that index, filled.
-template <class V, std::size_t I = 0>
-V random_alternative(Prng& prng, std::size_t index) {
+/// The alternative of V with that index, filled.
+template <class V, class Out, std::size_t I = 0>
+Out random_alternative(Prng& prng, std::size_t index) {
   if constexpr (I < std::variant_size_v<V>) {
-    if (index != I) return random_alternative<V, I + 1>(prng, index);
-    V value(std::in_place_index<I>);
-    fill(prng, std::get<I>(value));
+    if (index != I) return random_alternative<V, Out, I + 1>(prng, index);
+    std::variant_alternative_t<I, V> value;
+    fill(prng, value);
     return value;
   } else {
     return {};
@@ -152,19 +152,20 @@ V random_alternative(Prng& prng, std::size_t index) {
 namespace stdchk::test {
 
 msg::Envelope random_message(Prng& prng, std::size_t kind) {
-  constexpr std::size_t kRequests = std::variant_size_v<msg::Request>;
+  constexpr std::size_t kRequests = std::variant_size_v<msg::AnyRequest>;
   if (kind < kRequests) {
     return msg::RequestEnvelope{prng.next(), static_cast<std::uint32_t>(prng.next()), prng.next(),
-                                msg::random_alternative<msg::Request>(prng, kind)};
+                                msg::random_alternative<msg::AnyRequest, msg::Request>(prng, kind)};
   }
   kind -= kRequests;
   if (kind < kRequests) {
-    return msg::ReplyEnvelope{prng.next(), Code{}, 0,
-                              0,           "",     msg::random_alternative<msg::Reply>(prng, kind)};
+    return msg::ReplyEnvelope{
+        prng.next(), Code{}, 0,
+        0,           "",     msg::random_alternative<msg::AnyReply, msg::Reply>(prng, kind)};
   }
   kind -= kRequests;
   if (kind < std::variant_size_v<msg::Notice>) {
-    return msg::NoticeEnvelope{msg::random_alternative<msg::Notice>(prng, kind)};
+    return msg::NoticeEnvelope{msg::random_alternative<msg::Notice, msg::Notice>(prng, kind)};
   }
   return msg::ReplyEnvelope{prng.next(), Code::kNoSpace, 28, 250, "the pool is full", {}};
 }

@@ -36,7 +36,7 @@ std::vector<Command> snapshot_of(const State& state) {
 
 TEST_CASE("every command is read back as it was written") {
   const std::vector<Command> commands = one_of_each();
-  CHECK(commands.size() == std::variant_size_v<Command>);
+  CHECK(commands.size() == std::variant_size_v<AnyCommand>);
   for (const Command& command : commands) {
     std::vector<std::byte> bytes;
     REQUIRE(encode_command(command, bytes));
