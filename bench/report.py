@@ -1,16 +1,17 @@
-"""What a run of the benches has found: figures, their ratios to ceilings, and the page that says so."""
+"""What the benches have found: figures, their ratios to ceilings, and the page that says so."""
 
 import dataclasses
+import re
 import statistics
 import time
 
 
 class Failure(Exception):
-    """Why this run must not be published."""
+    """Why a section must not be published."""
 
 
 HOW_TO_READ = " ".join("""
-How to read the tables: figures are minimum / median / maximum over the rounds of one run. A figure and its
+How to read the tables: figures are minimum / median / maximum over the rounds of one run of a section. A figure and its
 ceiling took turns, round by round; the ratio is formed in each round, and its minimum / median / maximum is
 given. An aim is held against the median, an upper limit against the maximum. GB are 10^9 bytes. All data written
 is random: it cannot be compressed, and no chunk occurs twice.""".split())
@@ -81,20 +82,23 @@ class Row:
 
 
 class Report:
-    """The figures of one run, in sections. `aims`: by the names of the rows that must come."""
+    """The figures of one section. `aims`: by the names of the rows that must come. `taken`: when, and of which commit."""
 
-    def __init__(self, aims):
+    def __init__(self, aims, taken):
         self.started = time.time()
         self.aims = aims
-        self.sections = []
+        self.taken = taken
+        self.title = self.text = ""
+        self.rows = []
+        self.was_run = True
 
     def section(self, title, text):
-        self.sections.append((title, " ".join(text.split()), []))
+        self.title, self.text = title, " ".join(text.split())
         print(f"\n{title}", flush=True)
 
     def not_run(self, why):
-        """The section that was begun last has no figures."""
-        self.sections[-1] = (self.sections[-1][0], f"NOT RUN: {why}", [])
+        self.text, self.rows, self.was_run = f"NOT RUN: {why}", [], False
+        print(f"  {self.text}", flush=True)
 
     def add(self, name, figure, ceiling_name="", ceiling=None, aim=None):
         for series in (figure, ceiling):
@@ -105,31 +109,32 @@ class Report:
             raise Failure(f"{name}: there is no ceiling to compare with")
         ratio = figure.over(ceiling) if ceiling is not None else None
         row = Row(name, figure, ceiling_name, ceiling, ratio, aim)
-        self.sections[-1][2].append(row)
+        self.rows.append(row)
         mark = f"   {ratio.text()} of {ceiling_name}" if ratio else ""
         print(f"  {name}: {figure.text()}{mark}{'   MISSED' if row.missed else ''}", flush=True)
 
-    def rows(self):
-        return [row for _, _, rows in self.sections for row in rows]
-
     def check_complete(self):
-        absent = set(self.aims) - {row.name for row in self.rows()}
-        if absent:
+        absent = set(self.aims) - {row.name for row in self.rows}
+        if absent and self.was_run:
             raise Failure("not measured: " + ", ".join(sorted(absent)))
 
-    def missed(self):
-        return [row.name for row in self.rows() if row.missed]
-
-    def markdown(self, head, facts):
-        aimed = [row for row in self.rows() if row.aim is not None]
-        lines = ["# Results", "", head, ""]
-        lines += [f"- {key}: {value}" for key, value in facts.items()] + [""]
-        missed = self.missed()
-        lines += [f"{len(aimed) - len(missed)} of {len(aimed)} aims are met."
-                  + (" Missed: " + "; ".join(missed) + "." if missed else ""), "", HOW_TO_READ, ""]
-        for title, text, rows in self.sections:
-            lines += [f"## {title}", "", text, ""] + (table(rows) + [""] if rows else [])
+    def markdown(self):
+        lines = [f"## {self.title}", "", f"*{self.taken}* {self.text}", ""] + (table(self.rows) + [""] if self.rows else [])
         return "\n".join(lines)
+
+
+def updated(page, section, head, facts):
+    """The page with this section in place of the one of the same title, and a head that counts what all of it says."""
+    title = section.split("\n", 1)[0]
+    sections = re.split(r"(?m)^(?=## )", page)[1:]
+    sections = {each.split("\n", 1)[0]: each.rstrip() + "\n" for each in sections} | {title: section}
+    rows = [line for each in sections.values() for line in each.splitlines() if line.startswith("| ")]
+    met = [row for row in rows if row.endswith(", met |")]
+    missed = [row.split(" | ")[0].removeprefix("| ") for row in rows if row.endswith(", **missed** |")]
+    lines = ["# Results", "", head, ""] + [f"- {key}: {value}" for key, value in facts.items()] + [""]
+    lines += [f"{len(met)} of {len(met) + len(missed)} aims are met."
+              + (" Missed: " + "; ".join(missed) + "." if missed else ""), "", HOW_TO_READ, ""]
+    return "\n".join(lines + list(sections.values()))
 
 
 def table(rows):
