@@ -10,7 +10,9 @@ void SeriesNaming::judge(std::uint32_t crc, std::uint32_t bytes, bool found) {
   const std::uint64_t stands_for = std::uint64_t{bytes} * (samples_only ? kSampledOneOf : 1);
   judged_ += stands_for;
   if (found) found_ += stands_for;
-  if (judged_ < judged_max_) return;
+  // Samples that were found are enough for all that is judged: the rest of it is named at once.
+  const bool pays_already = sampling_ && found_ * kPaysOneOf >= judged_max_;
+  if (judged_ < judged_max_ && !pays_already) return;
   sampling_ = found_ * kPaysOneOf < judged_;
   judged_ = found_ = 0;
 }

@@ -9,7 +9,8 @@ namespace stdchk::client {
 /// A SeriesNaming decides which chunks of a series of images (A.Ni in one directory) are named by
 /// their content. Naming costs a processor half a second for a GB; it is worth it when chunks are
 /// found that the pool has already. Under Naming::kAuto a series is named as long as that pays.
-/// When it does not, one chunk of kSampledOneOf still is, and when those are found again, all are.
+/// When it does not, one chunk of kSampledOneOf still is, and as soon as enough of those are found
+/// again, all are.
 ///
 /// Samples are chosen by content (their CRC32C), so that equal chunks of two versions are chosen
 /// alike wherever they lie.
@@ -17,10 +18,10 @@ namespace stdchk::client {
 /// Threads: one at a time (the engine's lock).
 class SeriesNaming {
  public:
-  static constexpr std::uint32_t kSampledOneOf = 8;           ///< a power of two
+  static constexpr std::uint32_t kSampledOneOf = 16;          ///< a power of two
   static constexpr std::uint64_t kJudgedBytes = 64ULL << 20;  ///< of the image; fewer say nothing
-  static constexpr std::uint64_t kPaysOneOf =
-      20;  ///< naming pays when one byte of so many is found
+  /// Naming pays when one byte of so many is found.
+  static constexpr std::uint64_t kPaysOneOf = 20;
 
   explicit SeriesNaming(Naming mode, std::uint64_t judged_bytes = kJudgedBytes)
       : mode_(mode), judged_max_(judged_bytes) {}

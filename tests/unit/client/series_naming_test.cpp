@@ -62,6 +62,18 @@ TEST_CASE("samples that are found bring naming back, and it stays though most co
   CHECK_FALSE(series.sampling());
 }
 
+TEST_CASE(
+    "one sample that is found is enough: it stands for more than a twentieth of what is judged") {
+  SeriesNaming series(Naming::kAuto, kJudged);
+  image(series, 1000, 0);
+  image(series, 1000, 0);
+  REQUIRE(series.sampling());
+  series.judge(0, kChunk, false);
+  CHECK(series.sampling());
+  series.judge(SeriesNaming::kSampledOneOf, kChunk, true);
+  CHECK_FALSE(series.sampling());
+}
+
 TEST_CASE("a twentieth that is found pays") {
   SeriesNaming series(Naming::kAuto, 1000 * std::uint64_t{kChunk});
   series.compare_with(true);
