@@ -2,6 +2,7 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 
@@ -40,13 +41,21 @@ void Sealer::begin(std::uint64_t number, bool encrypts) {
 }
 
 Sealer::Tag Sealer::seal(std::uint64_t number, ByteSpan plain, MutableByteSpan sealed) {
+  begin_seal(number);
+  add(plain, sealed);
+  return end_seal();
+}
+
+void Sealer::add(ByteSpan plain, MutableByteSpan sealed) {
   STDCHK_ASSERT(plain.size() == sealed.size() && plain.size() <= INT_MAX);
-  begin(number, true);
+  if (plain.empty()) return;
   int length = 0;
-  if (!plain.empty()) {
-    STDCHK_ASSERT(EVP_EncryptUpdate(context_.get(), out(sealed), &length, in(plain),
-                                    static_cast<int>(plain.size())) == 1);
-  }
+  STDCHK_ASSERT(EVP_EncryptUpdate(context_.get(), out(sealed), &length, in(plain),
+                                  static_cast<int>(plain.size())) == 1);
+}
+
+Sealer::Tag Sealer::end_seal() {
+  int length = 0;
   Tag tag;
   unsigned char none = 0;
   STDCHK_ASSERT(EVP_EncryptFinal_ex(context_.get(), &none, &length) == 1);
@@ -55,17 +64,19 @@ Sealer::Tag Sealer::seal(std::uint64_t number, ByteSpan plain, MutableByteSpan s
   return tag;
 }
 
-Status Sealer::open(std::uint64_t number, ByteSpan sealed, const Tag& tag, MutableByteSpan plain) {
+Status Sealer::open(std::uint64_t number, ByteSpan sealed, ByteSpan tag, MutableByteSpan plain) {
   STDCHK_ASSERT(plain.size() == sealed.size() && plain.size() <= INT_MAX);
+  STDCHK_ASSERT(tag.size() >= kTagBytesMin && tag.size() <= kTagBytes);
   begin(number, false);
   int length = 0;
   if (!sealed.empty()) {
     STDCHK_ASSERT(EVP_DecryptUpdate(context_.get(), out(plain), &length, in(sealed),
                                     static_cast<int>(sealed.size())) == 1);
   }
-  Tag expected = tag;
-  STDCHK_ASSERT(EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_GCM_SET_TAG, expected.size(),
-                                    expected.data()) == 1);
+  Tag expected{};
+  std::ranges::copy(tag, expected.begin());
+  STDCHK_ASSERT(EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_GCM_SET_TAG,
+                                    static_cast<int>(tag.size()), expected.data()) == 1);
   unsigned char none = 0;
   if (EVP_DecryptFinal_ex(context_.get(), &none, &length) != 1) {
     return fail(Code::kCorrupt, "sealer.open");

@@ -23,6 +23,7 @@ namespace stdchk {
 class Sealer {
  public:
   static constexpr std::size_t kTagBytes = 16;
+  static constexpr std::size_t kTagBytesMin = 12;
   using Tag = std::array<std::byte, kTagBytes>;
 
   Sealer();
@@ -33,7 +34,12 @@ class Sealer {
   void set_key(const Secret& key);
   /// `sealed` is as long as `plain`, and may be the same memory.
   Tag seal(std::uint64_t number, ByteSpan plain, MutableByteSpan sealed);
-  Status open(std::uint64_t number, ByteSpan sealed, const Tag& tag, MutableByteSpan plain);
+  /// The same of a text in parts that lie one behind the other: each is added once, in order.
+  void begin_seal(std::uint64_t number) { begin(number, true); }
+  void add(ByteSpan plain, MutableByteSpan sealed);
+  Tag end_seal();
+  /// `tag`: what seal() answered, or its first bytes, kTagBytesMin at least.
+  Status open(std::uint64_t number, ByteSpan sealed, ByteSpan tag, MutableByteSpan plain);
 
  private:
   void begin(std::uint64_t number, bool encrypts);

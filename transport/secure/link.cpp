@@ -55,11 +55,10 @@ void SecureLink::on_message(Link&, ByteSpan message) {
   if (state_ != State::kOpen) return;
   if (message.size() < Sealer::kTagBytes) return end_soon({Code::kCorrupt, 0, "secure.message"});
   const ByteSpan sealed = message.first(message.size() - Sealer::kTagBytes);
-  Sealer::Tag tag;
-  std::ranges::copy(message.last(Sealer::kTagBytes), tag.begin());
   auto& opened = endpoint_.opened_;
   opened.resize(sealed.size());
-  if (const Status good = in_.open(received_, sealed, tag, opened); !good) {
+  if (const Status good = in_.open(received_, sealed, message.last(Sealer::kTagBytes), opened);
+      !good) {
     return end_soon({Code::kCorrupt, 0, "secure.message"});
   }
   ++received_;
