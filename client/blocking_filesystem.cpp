@@ -69,6 +69,8 @@ BlockingFilesystem::BlockingFilesystem(const Options& options, Clock& clock, Par
   config.content_cuts = options.content_cuts;
   config.chunk_bytes = options.chunk_bytes;
   config.copies = options.copies;
+  config.key = options.key;
+  config.encrypts = options.encrypts;
   engine_ = std::make_unique<Engine>(*reactor_, *parts_.control, std::move(data), *executor_,
                                      std::move(config));
   buffer_owner_ = std::make_shared<BufferOwner>(*engine_);

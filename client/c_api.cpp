@@ -103,6 +103,18 @@ Result<std::unique_ptr<stdchk::client::File>> open_file(stdchk::client::Filesyst
   return filesystem.open(attributes.id, open);
 }
 
+/// Without a path there is no key. False: it was said why.
+bool read_key(const std::string& path, std::optional<stdchk::Secret>& key) {
+  if (path.empty()) return true;
+  const auto secret = stdchk::read_secret_file(path);
+  if (!secret) {
+    failed("stdchk_connect: " + secret.error() + ".", EACCES);
+    return false;
+  }
+  key = stdchk::to_key(*secret);
+  return true;
+}
+
 ByteSpan bytes_of(const void* bytes, size_t count) {
   return {static_cast<const std::byte*>(bytes), count};
 }
@@ -138,6 +150,13 @@ stdchk_pool* stdchk_connect(const struct stdchk_options* given) {
     return nullptr;
   }
   to.secret = *secret;
+  if (!read_key(text_or_environment(options.key_file, "STDCHK_KEY_FILE"), to.key)) return nullptr;
+  to.encrypts = options.encrypt != 0;
+  if (to.encrypts && !to.key.has_value()) {
+    failed("stdchk_connect: encrypting needs the pool's key; give key_file or set STDCHK_KEY_FILE.",
+           EINVAL);
+    return nullptr;
+  }
   if (options.transport != nullptr) to.transport = options.transport;
   to.window_bytes = options.window_bytes;
   to.cache_bytes = options.cache_bytes;

@@ -31,7 +31,7 @@ struct CacheKey {
 /// | free      | nobody                 | nobody                        |
 /// | fetching  | transport, drain reader| nobody                        |
 /// | fetched   | nobody                 | the one who checks it next    |
-/// | checking  | nobody                 | the one who checks it         |
+/// | checking  | the one who checks it  | the one who checks it         |
 /// | ready     | nobody                 | callers that hold a pin       |
 /// | failed    | nobody                 | nobody                        |
 enum class CacheState : std::uint8_t { kFetching, kFetched, kChecking, kReady, kFailed };

@@ -9,6 +9,13 @@ namespace {
 
 using transport::secure::Role;
 
+/// What describe() makes of it says what to do.
+constexpr Error kDrains{
+    Code::kConfig, 0,
+    "client.connect: encrypted images cannot be written to a pool with a drain directory, because "
+    "benefactors drain and have no key; start the pool without --drain, and copy images out "
+    "through a mount"};
+
 SystemClock& system_clock() {
   static SystemClock clock;  // without state
   return clock;
@@ -32,7 +39,10 @@ Result<std::unique_ptr<Filesystem>> Filesystem::connect(const Options& options) 
   parts.control = endpoints.control;
   parts.control_only = std::move(endpoints.control_only);
   parts.host_token = transport::host_token();
-  return BlockingFilesystem::connect_over(options, clock, std::move(parts));
+  STDCHK_ASSIGN(auto filesystem,
+                BlockingFilesystem::connect_over(options, clock, std::move(parts)));
+  if (options.encrypts && !filesystem->config().drain_directory.empty()) return fail(kDrains);
+  return filesystem;
 }
 
 }  // namespace stdchk::client

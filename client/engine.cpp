@@ -36,7 +36,10 @@ Engine::Engine(Reactor& reactor, transport::Endpoint& control,
                    config_.manager_address,
                    msg::RegisterClient{config_.secret, config_.host_token, config_.host_name,
                                        config_.pid, config_.role, ClientId{}}},
-               *this) {}
+               *this) {
+  if (config_.key.has_value()) sealer_.emplace(*config_.key);
+  STDCHK_ASSERT(sealer_.has_value() || !config_.encrypts);
+}
 
 Engine::~Engine() {
   reactor_.cancel(watch_);
@@ -151,7 +154,8 @@ Status Engine::make_buffers() {
                              submit,
                              run_later};
   reader_ = std::make_unique<Reader>(
-      Reader::Host{shared_, maps_, executor_, submit, run_later, pool_.drain_directory},
+      Reader::Host{shared_, maps_, executor_, submit, run_later, pool_.drain_directory,
+                   sealer_.has_value() ? &*sealer_ : nullptr},
       std::move(stripes), std::move(cache_memory), chunk);
   return {};
 }
@@ -387,6 +391,7 @@ void Engine::hash(std::vector<OutChunkPtr> chunks) {
   const SessionPtr session = chunks.front()->session;
   for (const OutChunkPtr& chunk : chunks) {
     if (session->wants_name(*chunk)) to_name.push_back(chunk);
+    chunk->sealed = config_.encrypts;
   }
   if (!to_name.empty()) {
     if (!namers_.empty()) {
@@ -399,6 +404,11 @@ void Engine::hash(std::vector<OutChunkPtr> chunks) {
     lock.lock();
     namers_.push_back(std::move(namer));
   }
+  if (config_.encrypts) {
+    lock.unlock();
+    for (const OutChunkPtr& chunk : chunks) seal(*chunk);
+    lock.lock();
+  }
   for (const OutChunkPtr& chunk : chunks) session->hashed(chunk);
   to_name.clear();
   chunks.clear();
@@ -407,8 +417,21 @@ void Engine::hash(std::vector<OutChunkPtr> chunks) {
 void Engine::checksum(OutChunk& chunk) {
   if (chunk.has_crc) return;
   const ChunkPieces content = chunk.content();
-  chunk.chunk.crc = crc32c(crc32c(0, content[0]), content[1]);
+  chunk.plain_crc = chunk.chunk.crc = crc32c(crc32c(0, content[0]), content[1]);
   chunk.has_crc = true;
+}
+
+/// Its name and CRC become those of what is stored.
+void Engine::seal(OutChunk& chunk) const {
+  std::array<MutableByteSpan, 2> bytes;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const Segment& segment = chunk.segments[i];
+    if (segment.slot != nullptr) {
+      bytes[i] = {segment.slot->data + segment.offset, segment.length};
+    }
+  }
+  chunk.chunk.name = sealer_->seal(bytes, chunk.chunk.name);
+  chunk.chunk.crc = crc32c(crc32c(0, bytes[0]), bytes[1]);
 }
 
 void Engine::name(Namer& namer, std::span<const OutChunkPtr> chunks) {

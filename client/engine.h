@@ -23,6 +23,7 @@
 #include "core/executor.h"
 #include "core/naming.h"
 #include "core/reactor.h"
+#include "core/sealed_chunk.h"
 #include "transport/transport.h"
 
 namespace stdchk::client {
@@ -52,7 +53,9 @@ class Engine final : private SessionHost, private ManagerListener {
     std::optional<bool> content_cuts;  ///< unset: the pool's
     std::uint32_t chunk_bytes = 0;     ///< 0: the pool's
     std::uint64_t naming_judged_bytes = SeriesNaming::kJudgedBytes;
-    std::uint32_t copies = 0;  ///< of each chunk; 0: as the folder or the pool says
+    std::uint32_t copies = 0;   ///< of each chunk; 0: as the folder or the pool says
+    std::optional<Secret> key;  ///< opens encrypted chunks
+    bool encrypts = false;      ///< what is written; needs the key
   };
   Engine(Reactor& reactor, transport::Endpoint& control, std::vector<transport::Endpoint*> data,
          Executor& executor, Config config);
@@ -84,6 +87,7 @@ class Engine final : private SessionHost, private ManagerListener {
   Window& window() override { return *window_; }
   Clock& clock() override { return reactor_.clock(); }
   bool content_cuts() const override { return pool_.content_cuts; }
+  bool encrypts() const { return config_.encrypts; }
   bool manager_lost() const { return !manager_up_; }
   Error manager_error() const { return manager_error_; }
   ClientId client() const override { return client_; }
@@ -127,6 +131,7 @@ class Engine final : private SessionHost, private ManagerListener {
   void hash_later(std::vector<OutChunkPtr> chunks);
   void hash(std::vector<OutChunkPtr> chunks);
   static void name(Namer& namer, std::span<const OutChunkPtr> chunks);
+  void seal(OutChunk& chunk) const;
   std::shared_ptr<SeriesNaming> series_of(const msg::OpenSession& request);
   void watch_manager();
 
@@ -159,6 +164,7 @@ class Engine final : private SessionHost, private ManagerListener {
   std::vector<Transfer*> transfers_;
   std::vector<std::function<void()>> executor_work_;
   std::vector<std::unique_ptr<Namer>> namers_;  ///< idle ones
+  std::optional<ChunkSealer> sealer_;           ///< with the key
 
   TimerId watch_;
   Peers peers_;

@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/messages/messages.h"
 #include "core/result.h"
+#include "core/secret.h"
 #include "core/types.h"
 
 /// The blocking interface of the client library: what the mount, the C API and the tools call.
@@ -33,6 +34,8 @@ struct Options {
   CloseMode close_mode = CloseMode::kStored;
   /// The number of a Redundancy (core/redundancy.h); 0: as the folder or the pool says.
   std::uint32_t copies = 0;
+  std::optional<Secret> key;  ///< opens encrypted chunks; unset: they cannot be read
+  bool encrypts = false;      ///< what is written; needs the key, and a pool that does not drain
 };
 
 struct OpenFlags {

@@ -20,6 +20,7 @@ struct OpenFile::Run {
   bool in_chunk = false;  ///< in `unit`, from `chunk_offset`
   Unit unit;
   std::uint32_t chunk_offset = 0;
+  bool sealed = false;  ///< what is in the slot cannot be read any more
   OutChunkPtr written;  ///< set: the chunk is in this session's map only
   // Neither: zeros.
 };
@@ -97,6 +98,7 @@ Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t lengt
                                 run.slot = piece->slot;
                                 run.slot_offset = piece->offset;
                               } else if (piece->chunk->in_window()) {
+                                run.sealed = piece->chunk->sealed;
                                 const Segment segment = piece->chunk->from(piece->offset);
                                 run.slot = segment.slot;
                                 run.slot_offset = segment.offset;
@@ -112,7 +114,8 @@ Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t lengt
                               }
                               return false;
                             });
-  if (run.written != nullptr && run.written->sought) return would_block();
+  // What is sealed is stored soon, and read from there.
+  if (run.sealed || (run.written != nullptr && run.written->sought)) return would_block();
   if (!from_base || offset >= session_->cut()) return run;
   const VersionMapPtr map = base();
   if (map == nullptr) return run;
@@ -201,12 +204,7 @@ Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std
     STDCHK_ASSIGN(Run run, locate(offset + done, wanted - done));
     const MutableByteSpan to = out.subspan(done, static_cast<std::size_t>(run.length));
     if (run.slot != nullptr) {
-      engine_.window().begin_read(*run.slot);
-      lock.unlock();
-      std::memcpy(to.data(), run.slot->data + run.slot_offset, to.size());
-      lock.lock();
-      engine_.window().end_read(*run.slot);
-      engine_.shared().changed.notify_all();
+      copy_from_slot(lock, run, to);
     } else if (run.in_chunk) {
       auto chunk = engine_.reader().get(lock, run.unit);
       if (!chunk.has_value()) return look_again(run, chunk.error());
@@ -224,6 +222,21 @@ Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std
   return {};
 }
 
+void OpenFile::copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to) {
+  const std::byte* const from = run.slot->data + run.slot_offset;
+  if (engine_.encrypts()) {
+    // Without the lock a hash thread could seal it meanwhile, in its place.
+    std::memcpy(to.data(), from, to.size());
+    return;
+  }
+  engine_.window().begin_read(*run.slot);
+  lock.unlock();
+  std::memcpy(to.data(), from, to.size());
+  lock.lock();
+  engine_.window().end_read(*run.slot);
+  engine_.shared().changed.notify_all();
+}
+
 Result<ReadView> OpenFile::view(Lock& lock, std::uint64_t offset, std::size_t bytes) {
   STDCHK_ASSIGN(const std::uint64_t end, size(lock));
   if (offset >= end) return ReadView();
@@ -238,10 +251,11 @@ Result<ReadView> OpenFile::view(Lock& lock, std::uint64_t offset, std::size_t by
 
 void OpenFile::finish_checksum(Lock& lock, OutChunkPtr chunk) {
   if (chunk == nullptr) return;
+  const SessionPtr keep = session_;
+  if (engine_.encrypts()) return keep->hash_elsewhere(std::move(chunk));
   lock.unlock();
   Engine::checksum(*chunk);
   lock.lock();
-  const SessionPtr keep = session_;
   if (keep->wants_name(*chunk)) return keep->hash_elsewhere(std::move(chunk));
   keep->hashed(chunk);
 }

@@ -60,6 +60,7 @@ class OpenFile {
   Status look_again(const Run& run, const Error& why);
   VersionMapPtr base();
   void read_ahead(std::uint64_t offset, std::uint64_t length);
+  void copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to);
   void finish_checksum(Lock& lock, OutChunkPtr chunk);
 
   Engine& engine_;

@@ -15,6 +15,11 @@ namespace {
 constexpr std::uint64_t kDrainedPlace = std::uint64_t{1} << 63;
 constexpr std::uint32_t kReloadsMax = 3;
 
+/// What describe() makes of it says what to do.
+constexpr Error kNoKey{Code::kPermission, 0,
+                       "client.read: it is encrypted, and the pool's key (--key-file, "
+                       "STDCHK_KEY_FILE) was not given, or is another one"};
+
 bool has_crc(const Chunk& chunk) { return chunk.crc != 0 || chunk.name.is_named(); }
 
 /// Reads exactly [offset, + size) of a file.
@@ -85,7 +90,7 @@ void Reader::start(const Unit& unit, bool ahead) {
 
 void Reader::prefetch(const Unit& unit) {
   if (unit.chunk.copies.empty() && unit.map == nullptr) return;
-  if (unit.chunk.length > cache_.bytes_max()) return;
+  if (unit.chunk.length > cache_.bytes_max() || !can_open(unit.chunk)) return;
   if (cache_.find(key_of(unit)) == nullptr) start(unit, true);
 }
 
@@ -137,7 +142,7 @@ void Reader::next_source(Fetch& fetch) {
                fetch.unit.chunk.length, fetch.unit.file_offset, describe(fetch.why));
   }
   entry.state = CacheState::kFailed;
-  entry.error = Error{Code::kDataLost, 0, "client.read"};
+  entry.error = fetch.why.code == kNoKey.code ? kNoKey : Error{Code::kDataLost, 0, "client.read"};
   entry.failed_for = fetch.ahead ? nullptr : map.get();
   fetches_.erase(entry.key);
   host_.shared.changed.notify_all();
@@ -216,17 +221,18 @@ void Reader::check(Lock& lock, CachedChunk& entry) {
   const bool whole = entry.valid_from == 0 && entry.valid_to == chunk.length;
   entry.state = CacheState::kChecking;
   ++entry.pins;
-  bool good = true;
+  Status good;
   if (whole && has_crc(chunk)) {
     lock.unlock();
-    good = crc32c(0, ByteSpan(entry.data, chunk.length)) == chunk.crc;
+    good = make_plain(chunk, MutableByteSpan(entry.data, chunk.length));
     lock.lock();
   }
   host_.shared.changed.notify_all();
-  if (!good) {
-    log::warning("benefactor {}: bytes at {} do not match their checksum",
-                 fetch.from_drain ? 0 : fetch.at.benefactor.value, fetch.at.offset);
-    fetch.why = Error{Code::kCorrupt, 0, "client.read"};
+  if (!good.has_value()) {
+    log::warning("benefactor {}: bytes at {} are not what they should be: {}",
+                 fetch.from_drain ? 0 : fetch.at.benefactor.value, fetch.at.offset,
+                 describe(good.error()));
+    fetch.why = good.error();
     return next_source(fetch);  // keeps the pin
   }
   if (fetch.unit.map != nullptr) fetch.unit.map->reloads = 0;
@@ -235,9 +241,22 @@ void Reader::check(Lock& lock, CachedChunk& entry) {
   fetches_.erase(found);
 }
 
+/// When it succeeds the bytes are those of the chunk, and not sealed any more.
+Status Reader::make_plain(const Chunk& chunk, MutableByteSpan bytes) const {
+  if (crc32c(0, bytes) != chunk.crc) return fail(Code::kCorrupt, "client.read checksum");
+  if (!is_sealed(chunk.name)) return {};
+  // Otherwise the key is another pool's, or somebody has changed the bytes who knows about
+  // checksums: another copy may be better.
+  return host_.sealer->open(chunk.name, bytes).has_value() ? Status{} : fail(kNoKey);
+}
+
 Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
   if (unit.chunk.copies.empty() && unit.map == nullptr) return fail(Code::kDataLost, "client.read");
   if (unit.chunk.length > cache_.bytes_max()) return fail(Code::kNoMemory, "client.read cache");
+  if (!can_open(unit.chunk)) {
+    if (!std::exchange(said_no_key_, true)) log::error("{}", describe(kNoKey));
+    return fail(kNoKey);
+  }
   const CacheKey key = key_of(unit);
   CachedChunk* entry = nullptr;
   // Who waits is woken by others only: what is known by now is looked at before.

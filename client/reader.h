@@ -13,6 +13,7 @@
 #include "client/stripe_reader.h"
 #include "client/version_map.h"
 #include "core/executor.h"
+#include "core/sealed_chunk.h"
 
 namespace stdchk::client {
 
@@ -32,6 +33,7 @@ struct Unit {
 /// Owns: the cache and the fetches under way.
 /// Threads: as said at each function.
 /// Errors: kWouldBlock: it is on its way, wait for a change. kDataLost: it is nowhere any more.
+///   kPermission: it is sealed, and there is no key, or another one.
 class Reader {
  public:
   struct Host {
@@ -41,6 +43,7 @@ class Reader {
     std::function<void(Transfer&)> submit;  ///< lock held; soon, on the reactor's thread
     std::function<void(std::function<void()>)> run_later;  ///< lock held; executor work, soon
     std::string drain_directory;
+    const ChunkSealer* sealer = nullptr;  ///< none: sealed chunks cannot be opened
   };
   Reader(Host host, StripeReader::Host stripes, std::unique_ptr<Memory> memory,
          std::size_t buffer_bytes);
@@ -66,12 +69,17 @@ class Reader {
   void done(Fetch& fetch, Status status);
   void check_ahead(const CacheKey& key);
   void check(Lock& lock, CachedChunk& entry);
+  Status make_plain(const Chunk& chunk, MutableByteSpan bytes) const;
+  bool can_open(const Chunk& chunk) const {
+    return host_.sealer != nullptr || !is_sealed(chunk.name);
+  }
 
   Host host_;
   StripeReader stripes_;
   std::unique_ptr<Memory> memory_;
   ChunkCache cache_;
   std::map<CacheKey, std::unique_ptr<Fetch>> fetches_;
+  bool said_no_key_ = false;
 };
 
 }  // namespace stdchk::client

@@ -56,10 +56,12 @@ struct OutChunk final : Transfer, std::enable_shared_from_this<OutChunk> {
   std::uint32_t order = 0;       ///< among the chunks of its first slot: the place of its header
   std::uint32_t failures = 0;
   Step step = Step::kHashing;
-  bool has_crc = false;
-  bool ours = false;           ///< its extent was carved by this session and is not committed
-  bool sought = false;         ///< the manager was asked where it is now
-  std::uint32_t searches = 0;  ///< in a row, without its bytes having been read
+  std::uint32_t plain_crc = 0;  ///< of the bytes as they were written
+  bool has_crc = false;         ///< that one, and `chunk.crc` until it is sealed
+  bool sealed = false;          ///< or about to be: nobody reads its bytes from the window
+  bool ours = false;            ///< its extent was carved by this session and is not committed
+  bool sought = false;          ///< the manager was asked where it is now
+  std::uint32_t searches = 0;   ///< in a row, without its bytes having been read
 
   bool in_window() const { return segments[0].slot != nullptr; }
   ChunkPieces content() const { return {piece(segments[0]), piece(segments[1])}; }
@@ -155,7 +157,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   /// The boundaries in a slot are found. Answers what the caller should hash now.
   std::vector<OutChunkPtr> scanned(const Scan& scan);
   /// Its CRC is known.
-  bool wants_name(const OutChunk& chunk) const { return naming_->names(chunk.chunk.crc); }
+  bool wants_name(const OutChunk& chunk) const { return naming_->names(chunk.plain_crc); }
   /// CRC, and name where that is wanted, are set.
   void hashed(const OutChunkPtr& chunk);
   Status truncate(std::uint64_t size_bytes);

@@ -6,6 +6,7 @@
 #include "core/extent_header.h"
 #include "core/limits.h"
 #include "core/log.h"
+#include "core/sealed_chunk.h"
 
 namespace stdchk::client {
 namespace {
@@ -53,7 +54,7 @@ void Session::hashed(const OutChunkPtr& chunk) {
 /// Its CRC, and name if it gets one, are known: where does it go?
 void Session::place(const OutChunkPtr& chunk) {
   if (error_.has_value() || chunk->live_bytes == 0) return drop(*chunk, SlotState::kPlacing);
-  if (!chunk->chunk.name.is_named()) {
+  if (!follows_from_content(chunk->chunk.name)) {
     has_unnamed_ = true;
     chunk->step = Step::kCarving;
     to_carve_.push_back(chunk);
@@ -113,8 +114,9 @@ void Session::remember_similar() {
   similar_read_ = true;
   bool named_all = true;
   for (const Chunk& chunk : similar_->map.chunks) {
-    named_all = named_all && chunk.name.is_named();
-    if (chunk.name.is_named() && !chunk.copies.empty()) known_.emplace(chunk.name, chunk);
+    const bool by_content = follows_from_content(chunk.name);
+    named_all = named_all && by_content;
+    if (by_content && !chunk.copies.empty()) known_.emplace(chunk.name, chunk);
   }
   naming_->compare_with(named_all);
 }
@@ -122,7 +124,7 @@ void Session::remember_similar() {
 /// The pool, or this session, had the same bytes already.
 void Session::found(const OutChunk& chunk) {
   figures_.bytes_existing += chunk.chunk.length;
-  naming_->judge(chunk.chunk.crc, chunk.chunk.length, true);
+  naming_->judge(chunk.plain_crc, chunk.chunk.length, true);
 }
 
 void Session::stored(OutChunk& chunk, SlotState from) {
@@ -433,7 +435,7 @@ void Session::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t wan
       chunk->chunk.name = name;
       stored(*chunk, SlotState::kPlacing);
     } else {
-      naming_->judge(chunk->chunk.crc, chunk->chunk.length, false);
+      naming_->judge(chunk->plain_crc, chunk->chunk.length, false);
       chunk->step = Step::kCarving;
       to_carve_.push_back(chunk);
     }

@@ -33,6 +33,9 @@ struct stdchk_options {
   int naming;              /* -1: the pool's; 0: off; 1: on; 2: as long as it finds chunks again */
   int close_early;         /* 1: close returns before the image is stored */
   int content_cuts; /* -1: the pool's; 1: chunks end where their content says; 0: fixed length */
+  const char* key_file; /* the pool's key, which opens encrypted images; NULL: $STDCHK_KEY_FILE, or
+                           none */
+  int encrypt;          /* 1: store images so that benefactors cannot read them; needs the key */
 };
 
 /* Fills in the defaults. */

@@ -27,11 +27,13 @@ inline constexpr std::size_t kSlotCutsMax = kSlotRangesMax + 17;
 /// | borrowed | who called borrow()                     | the same                       |
 /// | filling  | callers between begin_copy and end_copy | callers that hold a read pin   |
 /// | sealed   | copies that had begun before            | the same                       |
-/// | hashing  | nobody                                  | a hash thread, read pins       |
+/// | hashing  | nobody; a hash thread that seals chunks | a hash thread, read pins       |
 /// | placing  | nobody                                  | read pins                      |
 /// | writing  | nobody; headroom: the reactor           | the transport, read pins       |
 /// | open     | nobody                                  | who cuts the run, read pins    |
 /// | stored   | nobody                                  | read pins; then it is free     |
+/// Where chunks are sealed (client encryption) their bytes are read under the lock, without a pin,
+/// and not at all from the moment that OutChunk::sealed is set.
 /// Open: its last bytes belong to a chunk that does not end in it; the bytes that follow in the
 /// file are waited for.
 enum class SlotState : std::uint8_t {

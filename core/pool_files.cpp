@@ -63,7 +63,8 @@ tl::expected<msg::Secret, std::string> read_secret_file(const std::string& path)
   const auto unreadable = [&] {
     return tl::unexpected(fmt::format(
         "the secret file \"{}\" cannot be read ({}); --secret-file and STDCHK_SECRET_FILE name "
-        "it, and `stdchk up` leaves it in the pool's state directory",
+        "it (--key-file and STDCHK_KEY_FILE that of --encrypt), and `stdchk up` leaves it in the "
+        "pool's state directory",
         path, std::strerror(errno)));
   };
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -84,6 +85,15 @@ tl::expected<msg::Secret, std::string> read_secret_file(const std::string& path)
       fmt::format("the secret file {} does not hold {} hexadecimal digits; `stdchk up` makes one "
                   "that does, and docs/operating.md has a command for it",
                   path, kDigits));
+}
+
+Secret to_key(const msg::Secret& secret) {
+  Secret key;
+  for (std::size_t i = 0; i < 8; ++i) {
+    key.bytes[i] = static_cast<std::byte>(secret.high >> (56 - 8 * i));
+    key.bytes[8 + i] = static_cast<std::byte>(secret.low >> (56 - 8 * i));
+  }
+  return key;
 }
 
 Status write_file_at_once(const std::string& path, std::string_view text) {

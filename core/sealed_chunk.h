@@ -8,7 +8,7 @@
 #include "core/types.h"
 
 /// Chunks that benefactors cannot read. Their names say how they are opened, by who has the pool's
-/// key: docs/decisions/0015.
+/// key: docs/decisions/0016.
 namespace stdchk {
 
 /// How the name of a chunk came about.

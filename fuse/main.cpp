@@ -25,6 +25,8 @@ constexpr int kEndedByKernel = SIGUSR2;
 struct Settings {
   std::string manager;
   std::string secret_file;
+  std::string key_file;
+  bool encrypts = false;
   std::string ready_file;
   std::uint64_t window_bytes = limits::kWindowBytesDefault;
   std::string close = "stored";
@@ -48,6 +50,9 @@ void describe_options(Options& options, Settings& settings) {
   options
       .text("--ready-file", settings.ready_file, "FILE", "file to make when the mount can be used")
       .required();
+  options.text("--key-file", settings.key_file, "FILE",
+               "file with the pool's key, which opens encrypted images");
+  options.flag("--encrypt", settings.encrypts, "store images so that benefactors cannot read them");
   options.size("--window", settings.window_bytes, 4 * limits::kMiB, 64 * limits::kGiB,
                "memory for bytes on their way to the pool");
   options.choice("--close", settings.close, {"stored", "early", "redundant"},
@@ -81,6 +86,15 @@ int run(const Settings& settings, const sigset_t& ends) {
   client::Options wanted;
   wanted.manager_address = settings.manager;
   wanted.secret = *secret;
+  if (!settings.key_file.empty()) {
+    const auto key = read_secret_file(settings.key_file);
+    if (!key) return fail_with(key.error());
+    wanted.key = to_key(*key);
+  }
+  if (settings.encrypts && !wanted.key) {
+    return fail_with("--encrypt needs --key-file: `stdchk up --encrypt` makes a key");
+  }
+  wanted.encrypts = settings.encrypts;
   wanted.role = "mount";
   wanted.transport = settings.transport;
   wanted.window_bytes = settings.window_bytes;

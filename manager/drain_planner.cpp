@@ -5,6 +5,7 @@
 
 #include "core/limits.h"
 #include "core/log.h"
+#include "core/sealed_chunk.h"
 #include "manager/copy_planner.h"
 #include "manager/import.h"
 #include "manager/scrubber.h"
@@ -20,6 +21,7 @@ constexpr std::uint64_t kRequestBytesMax = 32 * limits::kMiB;
 constexpr std::size_t kScannedMax = 1000;
 constexpr std::size_t kMirrorScannedMax = 1000;
 constexpr Duration kParked = 2s;
+constexpr Duration kSealedAgain = 60s;  ///< then it is said again
 constexpr Duration kBackOffFirst = 1s;
 constexpr Duration kBackOffLast = 60s;
 constexpr std::uint32_t kMirrorAttempts = 5;
@@ -185,6 +187,14 @@ bool DrainPlanner::plan(const File& file, Job& job) {
   if (!any) return false;
   for (const PackedSlice& slice : file.newest.slices) {
     const Chunk chunk = state.chunks().get(slice.chunk);
+    if (is_sealed(chunk.name)) {
+      log::warning(
+          "{} is encrypted, and benefactors have no key to drain it; copy it to where it should be "
+          "through a mount that has",
+          state.path(file));
+      failures_[job.file] = {1, service_.now() + kSealedAgain};
+      return false;
+    }
     msg::DrainPiece piece{slice.file_offset, slice.length, slice.chunk_offset, msg::kNoExtent,
                           chunk.length,      chunk.crc,    chunk.name};
     if (chunk.copies.empty()) {

@@ -74,6 +74,9 @@ void describe(Options& options, UpOptions& up) {
   options.text("--policy", up.policy, "SETTINGS",
                "for folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
   options.flag("--allow-other", up.allow_other, "other users may use the mount");
+  options.flag("--encrypt", up.encrypt,
+               "benefactors get no image that they could read; not with --drain, because they "
+               "drain");
   options.text("--state", up.state, "DIR", "where the pool's state, logs and secret are kept");
   options.choice("--log-level", up.log_level, {"debug", "info", "warning", "error"},
                  "how much the daemons log");

@@ -1,5 +1,7 @@
 #include "tools/connection.h"
 
+#include <unistd.h>
+
 #include "core/pool_files.h"
 
 namespace stdchk::tools {
@@ -15,6 +17,11 @@ Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool,
   client::Options options;
   options.manager_address = pool.manager_address;
   options.secret = *secret;
+  if (::access(pool.key_file().c_str(), F_OK) == 0) {
+    const auto key = read_secret_file(pool.key_file());
+    if (!key) return problem("{}", key.error());
+    options.key = to_key(*key);
+  }
   options.role = "tool";
   // Only the manager is asked: no device is opened for that.
   options.transport = pool.transport == "auto" ? "ofi:tcp" : pool.transport;

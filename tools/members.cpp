@@ -43,7 +43,7 @@ done
 echo ready
 )sh";
 
-std::string start_script(const std::string& directory, const std::string& secret,
+std::string start_script(const std::string& directory, const PrivateFiles& files,
                          const std::vector<Job>& jobs, Duration longest) {
   const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(longest).count() / 100;
   std::string script = kRemoteFunctions;
@@ -55,7 +55,9 @@ std::string start_script(const std::string& directory, const std::string& secret
       "}}\n",
       shell_word(directory), shell_word(pools));
   // By standard input to a shell that has printf built in: no command line shows it.
-  script += fmt::format("rm -f secret; printf '%s' {} > secret || exit 1\n", shell_word(secret));
+  for (const auto& [name, text] : files) {
+    script += fmt::format("rm -f {0}; printf '%s' {1} > {0} || exit 1\n", name, shell_word(text));
+  }
   script += "echo boot $(boot)\n";
   for (const auto& job : jobs) {
     std::string words;
@@ -105,8 +107,9 @@ std::string end_script(const std::vector<const Member*>& members, Duration grace
   // Members of another role may still need the directory; the last one removes it, but not the logs
   // of those that failed.
   if (last) {
-    script += fmt::format("cd /; rm -f {0}/secret {0}/*.ready; [ \"$keep\" ] || rm -rf {0}\n",
-                          shell_word(directory));
+    script +=
+        fmt::format("cd /; rm -f {0}/secret {0}/key {0}/*.ready; [ \"$keep\" ] || rm -rf {0}\n",
+                    shell_word(directory));
   }
   script += "echo done\n";
   return script;
@@ -212,11 +215,11 @@ Outcome<void> wait_ready(const Job& job, const Member& member, Duration longest)
 }
 
 Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const std::string& host,
-                           const std::string& directory, const std::string& secret,
+                           const std::string& directory, const PrivateFiles& files,
                            const std::vector<Job>& jobs, Duration longest,
                            std::vector<Member>& members) {
   auto done = run_command(remote_command(remote_shell, host),
-                          start_script(directory, secret, jobs, longest), longest + 30s);
+                          start_script(directory, files, jobs, longest), longest + 30s);
   if (!done) return problem("{}: {}", host, done.error().text);
   std::istringstream lines(done->out);
   std::string boot;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -7,6 +8,9 @@
 #include "tools/pool_record.h"
 
 namespace stdchk::tools {
+
+/// Files that nobody but this user may read: name in the state directory, and text.
+using PrivateFiles = std::map<std::string, std::string>;
 
 /// A Job is one daemon that is to run: how to start it and how it tells that it is usable.
 struct Job {
@@ -26,7 +30,7 @@ Outcome<void> wait_ready(const Job& job, const Member& member, Duration longest)
 /// Starts jobs on another host through the remote shell and waits until all are usable. What was
 /// started is added to `members` also when this fails.
 Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const std::string& host,
-                           const std::string& directory, const std::string& secret,
+                           const std::string& directory, const PrivateFiles& files,
                            const std::vector<Job>& jobs, Duration longest,
                            std::vector<Member>& members);
 

@@ -34,6 +34,8 @@ struct PoolRecord {
   std::vector<Member> members;
 
   std::string secret_file() const { return directory + "/secret"; }
+  /// There where images are encrypted, on hosts with a mount.
+  std::string key_file() const { return directory + "/key"; }
   std::string address_file() const { return directory + "/manager.address"; }
   std::string path() const { return directory + "/pool.json"; }
 };

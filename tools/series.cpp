@@ -4,6 +4,7 @@
 
 #include "client/series_naming.h"
 #include "core/image_name.h"
+#include "core/sealed_chunk.h"
 
 namespace stdchk::tools {
 namespace {
@@ -41,9 +42,14 @@ void SeriesReport::add(FileId directory, std::string_view name, const ChunkMap& 
     if (chunk.copies.empty()) continue;
     const Extent& first = chunk.copies.front();
     image.chunks[{first.benefactor.value, first.offset}] = chunk.length;
-    if (chunk.name.is_named()) continue;
+    if (follows_from_content(chunk.name)) continue;
     ++image.unnamed;
-    image.has_unnamed_sample = image.has_unnamed_sample || SeriesNaming::is_sample(chunk.crc);
+    // Samples are told by the checksum of the content, which is not that of a sealed chunk.
+    if (is_sealed(chunk.name)) {
+      image.has_sealed = true;
+    } else {
+      image.has_unnamed_sample = image.has_unnamed_sample || SeriesNaming::is_sample(chunk.crc);
+    }
   }
   if (image.chunks.empty()) return;
   Series& series = series_[{directory, fmt::format("{}.N{}", parsed->application, parsed->node)}];
@@ -66,7 +72,7 @@ SeriesReport::Line SeriesReport::line_of(const std::string& name, const Series& 
   }
   if (newest.has_unnamed_sample) {
     line.state = SeriesState::kOff;
-  } else if (newest.unnamed >= kChunksThatTell) {
+  } else if (newest.unnamed >= kChunksThatTell && !newest.has_sealed) {
     line.state = SeriesState::kDidNotPay;
   } else if (newest.unnamed > 0) {
     line.state = SeriesState::kUnnamed;

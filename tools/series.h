@@ -49,6 +49,7 @@ class SeriesReport {
     std::map<Place, std::uint64_t> chunks;  ///< their lengths
     std::uint64_t unnamed = 0;
     bool has_unnamed_sample = false;
+    bool has_sealed = false;  ///< without names
   };
   /// By timestep; at most two.
   using Series = std::map<std::uint64_t, Image>;

@@ -98,9 +98,7 @@ class Starter {
     }
     if (auto done = find_programs(); !done) return done;
     if (options_.node) return run_node();
-    auto secret = make_secret(record_.secret_file());
-    if (!secret) return problem(secret.error());
-    secret_ = *secret;
+    if (auto done = make_secrets(); !done) return done;
     if (auto done = start_manager(); !done) return done;
     auto done = hosts_.empty() ? start_local_benefactors() : start_hosts();
     if (!done) return done;
@@ -121,12 +119,14 @@ class Starter {
 
   Outcome<void> begin_job() {
     if (auto made = make_private(options_.exchange); !made) return made;
-    auto secret = make_secret(record_.secret_file());
-    if (!secret) return problem(secret.error());
+    if (auto done = make_secrets(); !done) return done;
     if (auto done = start_manager(); !done) return done;
     // Readable by this user only, and removed when all have it.
     std::error_code code;
-    fs::copy_file(record_.secret_file(), options_.exchange + "/secret", code);
+    for (const auto& [name, text] : mount_files_) {
+      if (!code)
+        fs::copy_file(record_.directory + "/" + name, options_.exchange + "/" + name, code);
+    }
     const std::string address = options_.exchange + "/address";
     std::ofstream(address + ".new") << record_.manager_address << "\n";
     if (code || ::rename((address + ".new").c_str(), address.c_str()) != 0) {
@@ -153,10 +153,25 @@ class Starter {
     std::getline(file, record_.manager_address);
     std::error_code code;
     fs::copy_file(options_.exchange + "/secret", record_.secret_file(), code);
+    if (!code && options_.encrypt) {
+      fs::copy_file(options_.exchange + "/key", record_.key_file(), code);
+    }
     if (code || record_.manager_address.empty()) {
       return problem("{} cannot be read: {}", options_.exchange, code.message());
     }
     return save(record_);
+  }
+
+  /// The pool's secret, for all its members, and its key, for those that read and write images.
+  Outcome<void> make_secrets() {
+    auto secret = make_secret(record_.secret_file());
+    if (!secret) return problem(secret.error());
+    benefactor_files_ = mount_files_ = {{"secret", *secret}};
+    if (!options_.encrypt) return {};
+    auto key = make_secret(record_.key_file());
+    if (!key) return problem(key.error());
+    mount_files_.emplace("key", *key);
+    return {};
   }
 
   Outcome<void> find_programs() {
@@ -261,6 +276,9 @@ class Starter {
     add(one.arguments, "--close", options_.close_mode);
     add(one.arguments, "--log-level", options_.log_level);
     if (options_.allow_other) one.arguments.emplace_back("--allow-other");
+    if (options_.encrypt) {
+      one.arguments.insert(one.arguments.end(), {"--encrypt", "--key-file", directory + "/key"});
+    }
     one.arguments.push_back(mount);
     return one;
   }
@@ -308,8 +326,9 @@ class Starter {
       const Duration longest = ready_longest(host.memory_bytes * host.benefactors);
       threads.emplace_back(
           [this, jobs = std::move(jobs), directory, longest, &host, &part = parts[i]] {
-            part.done = start_remote(record_.remote_shell, host.name, directory, secret_, jobs,
-                                     longest, part.members);
+            part.done = start_remote(record_.remote_shell, host.name, directory,
+                                     options_.mount_on_hosts ? mount_files_ : benefactor_files_,
+                                     jobs, longest, part.members);
           });
     }
     for (auto& thread : threads) thread.join();
@@ -329,7 +348,8 @@ class Starter {
   UpOptions& options_;
   PoolRecord& record_;
   std::vector<Host> hosts_;
-  std::string secret_;
+  PrivateFiles benefactor_files_;
+  PrivateFiles mount_files_;
   std::string manager_program_;
   std::string benefactor_program_;
   std::string mount_program_;
@@ -354,6 +374,11 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
     options.backing = absolute_path(options.backing);
   }
   std::error_code code;
+  if (!options.drain.empty() && options.encrypt) {
+    return problem(
+        "--encrypt and --drain exclude each other: benefactors drain, and have no key; copy images "
+        "out through a mount, for example by rsync");
+  }
   if (!options.drain.empty()) {
     record.drain = absolute_path(options.drain);
     if (is_below(record.drain, record.mount) || is_below(record.mount, record.drain)) {

@@ -37,6 +37,7 @@ struct UpOptions {
   std::string state;
   std::string log_level;
   bool allow_other = false;
+  bool encrypt = false;
   bool json = false;
   // In a batch job:
   bool job = false;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/image_name.h"
+#include "core/sealed_chunk.h"
 
 namespace stdchk::tools {
 namespace {
@@ -27,7 +28,7 @@ void Usage::add(const Attributes& attributes, const ChunkMap& map) {
     if (!places_.emplace(first.benefactor.value, first.offset).second) continue;
     ++chunks;
     stored_bytes += chunk.length;
-    if (!chunk.name.is_named()) unnamed_bytes += chunk.length;
+    if (!follows_from_content(chunk.name)) unnamed_bytes += chunk.length;
   }
 }
 

@@ -59,7 +59,7 @@ def test_a_job_that_goes_on_after_a_loss_restarts_from_memory(undisturbed):
     try:
         job = cluster.submit(
             "--nodes=4", "--ntasks-per-node=2", "--no-kill", script=f"""
-            stdchk up --job --mount /tmp/pool --benefactor-nodes 1 --memory 128M \\
+            stdchk up --job --mount /tmp/pool --benefactor-nodes 1 --memory 128M --encrypt \\
                 --policy images=3 || exit 1
             srun --overlap -w n1,n2,n3 -N3 -n3 {HEAT} --directory /tmp/pool/heat --wait-step {WAIT_AT}
             echo newest is $(readlink /tmp/pool/heat/latest)

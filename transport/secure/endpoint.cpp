@@ -3,6 +3,7 @@
 
 #include "core/limits.h"
 #include "core/log.h"
+#include "core/pool_files.h"
 #include "transport/secure/secure.h"
 
 namespace stdchk::transport::secure {
@@ -14,17 +15,7 @@ constexpr Duration kWarningInterval = 10s;  ///< a stranger must not fill the lo
 
 }  // namespace
 
-/// The secret's 16 bytes, as the file has them, and zeros behind: a key that HMAC would make of
-/// them itself.
-Identity identity_of(const msg::Secret& secret, Role role) {
-  Identity one;
-  one.role = role;
-  for (std::size_t i = 0; i < 8; ++i) {
-    one.secret.bytes[i] = static_cast<std::byte>(secret.high >> (56 - 8 * i));
-    one.secret.bytes[8 + i] = static_cast<std::byte>(secret.low >> (56 - 8 * i));
-  }
-  return one;
-}
+Identity identity_of(const msg::Secret& secret, Role role) { return {to_key(secret), role}; }
 
 SecureEndpoint::SecureEndpoint(std::unique_ptr<Endpoint> inner, const Clock& clock,
                                const Identity& identity)

@@ -1,5 +1,8 @@
 #include "tools/series.h"
 
+#include <array>
+
+#include "core/sealed_chunk.h"
 #include "tests/support/catch.h"
 
 namespace stdchk::tools {
@@ -63,6 +66,13 @@ TEST_CASE("what is not named tells whether naming was off or did not pay") {
   SECTION("samples have none: it is off") {
     report.add(kFolder, "app.N0.T2", image(1000, 100, kNone));
     CHECK(only_line(report).state == SeriesState::kOff);
+  }
+  SECTION("what is encrypted does not show which the samples are") {
+    ChunkMap sealed = image(1000, 100, kNone);
+    std::array<MutableByteSpan, 2> nothing;
+    for (Chunk& chunk : sealed.chunks) chunk.name = ChunkSealer(Secret{}).seal(nothing, {});
+    report.add(kFolder, "app.N0.T2", sealed);
+    CHECK(only_line(report).state == SeriesState::kUnnamed);
   }
   SECTION("too few chunks to have a sample among them") {
     report.add(kFolder, "app.N0.T2", image(1001, 7, kNone));
