@@ -1,8 +1,10 @@
-// Measures what checking and naming chunks costs, on one core and on all at once: CRC32C, SHA-256
-// names by OpenSSL and by the engine that Namer chose, in turns with reading the same memory, and
-// with the multi-buffer library alone, which hashes pieces of 48 KiB of it and makes no names: the
-// ceiling of naming. The chunks are random and together larger than the caches. Prints one JSON
-// object for each chunk size and number of threads; GB/s of each round.
+// Measures what checking, naming and sealing chunks costs, on one core and on all at once: CRC32C,
+// SHA-256 names by OpenSSL and by the engine that Namer chose, in turns with reading the same
+// memory, and with the multi-buffer library alone, which hashes pieces of 48 KiB of it and makes no
+// names: the ceiling of naming. Chunks are sealed and opened in place as the client does it, beside
+// AES-256-GCM of the whole memory under one key, the ceiling of that. The chunks are random and
+// together larger than the caches. Prints one JSON object for each chunk size and number of
+// threads; GB/s of each round.
 
 #include <fmt/core.h>
 #if STDCHK_HAVE_IPSEC_MB
@@ -24,6 +26,8 @@
 #include "bench/measuring.h"
 #include "core/limits.h"
 #include "core/naming.h"
+#include "core/sealed_chunk.h"
+#include "core/sealer.h"
 
 using namespace stdchk;
 
@@ -33,12 +37,12 @@ constexpr std::size_t kTotalBytes = 256 * limits::kMiB;
 constexpr int kRounds = 5;
 
 /// Goes over all of its bytes and answers something that depends on them.
-using Work = std::function<std::uint64_t(ByteSpan)>;
+using Work = std::function<std::uint64_t(MutableByteSpan)>;
 
 /// `one` for each chunk.
 template <class One>
 Work each_chunk(std::size_t chunk_bytes, One one) {
-  return [chunk_bytes, one](ByteSpan bytes) {
+  return [chunk_bytes, one](MutableByteSpan bytes) {
     std::uint64_t sum = 0;
     for (std::size_t at = 0; at < bytes.size(); at += chunk_bytes) {
       sum += one(bytes.subspan(at, std::min(chunk_bytes, bytes.size() - at)));
@@ -101,6 +105,33 @@ Makers makers_for(std::size_t chunk_bytes) {
     return each_chunk(chunk_bytes,
                       [namer](ByteSpan bytes) { return number_of(namer->name(bytes)); });
   };
+  makers["seal"] = [=] {
+    const auto sealer = std::make_shared<ChunkSealer>(Secret{});
+    return each_chunk(chunk_bytes, [sealer](MutableByteSpan bytes) {
+      // As if named: the name comes from elsewhere.
+      ChunkName name;
+      name.bytes[0] = bytes[0] | std::byte{1};
+      const ChunkName sealed = sealer->seal({bytes, {}}, name);
+      return number_of(sealed) + crc32c(0, bytes);
+    });
+  };
+  makers["open"] = [=] {
+    const auto sealer = std::make_shared<ChunkSealer>(Secret{});
+    MutableByteSpan nothing;
+    const ChunkName name = sealer->seal({nothing, nothing}, {});
+    return each_chunk(chunk_bytes, [sealer, name](MutableByteSpan bytes) {
+      // It is found to be wrong at the end, which costs the same.
+      const std::uint64_t crc = crc32c(0, bytes);
+      return crc + (sealer->open(name, bytes).has_value() ? 1U : 0U);
+    });
+  };
+  makers["raw AES-256-GCM"] = [=] {
+    const auto sealer = std::make_shared<Sealer>();
+    sealer->set_key({});
+    return each_chunk(limits::kMiB, [sealer](MutableByteSpan bytes) {
+      return std::to_integer<std::uint64_t>(sealer->seal(0, bytes, bytes)[0]);
+    });
+  };
 #if STDCHK_HAVE_IPSEC_MB
   makers["raw lanes"] = raw_lanes;
 #endif
@@ -108,7 +139,7 @@ Makers makers_for(std::size_t chunk_bytes) {
 }
 
 /// GB/s of all threads together, each with a part of the bytes.
-double rate(ByteSpan bytes, const std::vector<Work>& works) {
+double rate(MutableByteSpan bytes, const std::vector<Work>& works) {
   using Timer = std::chrono::steady_clock;
   const std::size_t part = bytes.size() / works.size();
   std::barrier start(static_cast<std::ptrdiff_t>(works.size()) + 1);
@@ -128,7 +159,7 @@ double rate(ByteSpan bytes, const std::vector<Work>& works) {
   return static_cast<double>(part * works.size()) / took.count() / 1e9;
 }
 
-nlohmann::json measure(ByteSpan bytes, std::size_t chunk_bytes, unsigned threads) {
+nlohmann::json measure(MutableByteSpan bytes, std::size_t chunk_bytes, unsigned threads) {
   std::map<std::string, std::vector<Work>> works;
   for (const auto& [name, make] : makers_for(chunk_bytes)) {
     for (unsigned i = 0; i < threads; ++i) works[name].push_back(make());
