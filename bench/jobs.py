@@ -164,7 +164,8 @@ def parallel_dd(source, target, mib, writers=4):
 
 
 def drain_rate(report, bin_dir, scratch, rounds, size_mib):
-    """In turns, onto one file system; from the first write into the pool until all is drained."""
+    """In turns, onto one file system; from the first write into the pool until all is drained. A drain that does not
+    yield: nobody else writes that it would hinder."""
     ours, theirs = [], []
     source = scratch / "source"
     write_file(source, size_mib // 4 * MIB)
@@ -174,7 +175,7 @@ def drain_rate(report, bin_dir, scratch, rounds, size_mib):
         source.read_bytes()
         theirs.append(parallel_dd(source, scratch / "dd", size_mib))
         drop_caches()
-        with pool(bin_dir, scratch, "--drain", drain, memory_mib=size_mib // 2) as mount:
+        with pool(bin_dir, scratch, "--drain", drain, "--drain-yields", "off", memory_mib=size_mib // 2) as mount:
             started = time.monotonic()
             for rank in range(8):
                 write_file(mount / f"app.N{rank}.T1", size_mib // 8 * MIB)

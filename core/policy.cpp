@@ -121,12 +121,11 @@ bool is_built(PolicySetting setting) {
     case PolicyKey::kKeep:
     case PolicyKey::kPurgeAfter:
     case PolicyKey::kMustBeDrained:
+    case PolicyKey::kDrainEvery:
     case PolicyKey::kImages:
     case PolicyKey::kCopies:
     case PolicyKey::kCommit:
       return true;
-    case PolicyKey::kDrainEvery:
-      return setting.value == 1;
     case PolicyKey::kChunking:
       return setting.value != static_cast<std::uint64_t>(Chunking::kAuto);
   }

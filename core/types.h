@@ -102,7 +102,7 @@ enum class FileType : std::uint8_t { kRegular = 1, kDirectory = 2, kSymlink = 3 
 
 /// How far the newest version of an image is on its way to the parallel file system.
 enum class DrainState : std::uint8_t {
-  kNone = 0,     ///< no drain directory, or nothing committed
+  kNone = 0,     ///< no drain directory, nothing committed, or left out by drain-every
   kPending = 1,  ///< waits for its turn
   kRunning = 2,
   kDrained = 3,  ///< whole under its own name, durable, verified

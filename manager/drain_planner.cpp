@@ -10,6 +10,7 @@
 #include "manager/import.h"
 #include "manager/scrubber.h"
 #include "manager/service.h"
+#include "manager/sets.h"
 
 namespace stdchk::manager {
 namespace {
@@ -26,6 +27,11 @@ constexpr Duration kBackOffFirst = 1s;
 constexpr Duration kBackOffLast = 60s;
 constexpr std::uint32_t kMirrorAttempts = 5;
 constexpr Duration kTransit = 1s;  ///< a request may begin to be served that much later
+/// Of each benefactor, on average, while the drain yields to who writes.
+constexpr std::uint64_t kYieldBytesPerSecond = 8 * limits::kMiB;
+constexpr Duration kWritesFor = 10s;    ///< who writes asks for space again before
+constexpr Duration kAskedFor = 1s;      ///< who waits asks again before
+constexpr Duration kPaceHolds = 300ms;  ///< longer than from one turn to the next
 constexpr std::uint64_t kQueueNumbers = (std::uint64_t{1} << 40) - 1;
 
 bool same_or_below(const std::string& path, const std::string& directory) {
@@ -46,7 +52,8 @@ bool lost_on_the_way(const rpc::Answer& answer) {
 
 }  // namespace
 
-DrainPlanner::DrainPlanner(Service& service) : service_(service), jobs_max_(kJobsMax) {}
+DrainPlanner::DrainPlanner(Service& service)
+    : service_(service), at_once_(kPerBenefactor), jobs_max_(kJobsMax) {}
 
 Status DrainPlanner::start(bool fresh) {
   if (!service_.has_drain()) return {};
@@ -67,6 +74,7 @@ void DrainPlanner::run() {
   // Commands are answered within run() by some journals; one turn at a time.
   if (!service_.has_drain() || running_) return;
   running_ = true;
+  set_pace();
   run_mirror();
   drop_unused_asides();
   drop_temporaries();
@@ -83,10 +91,14 @@ void DrainPlanner::run() {
 
 DrainState DrainPlanner::state_of(FileId file) const {
   if (jobs_.count(file) > 0) return DrainState::kRunning;
+  if (service_.set_keeper().skips(*service_.state().file(file))) return DrainState::kNone;
   return failures_.count(file) > 0 ? DrainState::kFailed : DrainState::kPending;
 }
 
 void DrainPlanner::hurry(FileId below) {
+  asked_until_ = service_.now() + kAskedFor;
+  pace_next_ = {};
+  service_.set_keeper().want(below);
   if (below == kRootFile) {
     for (auto& [id, failure] : failures_) failure.next = {};
     return;
@@ -114,6 +126,7 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
   const State& state = service_.state();
   for (const auto& [sequence, id] : state.undrained()) {
     if (below != kRootFile && !state.is_below(id, below)) continue;
+    if (service_.set_keeper().skips(*state.file(id))) continue;
     ++reply.pending_files;
     reply.pending_bytes += state.file(id)->newest.stored_bytes;
     if (failures_.count(id) > 0) ++reply.failed_files;
@@ -130,9 +143,11 @@ void DrainPlanner::start_jobs() {
     start_job(*hurried, true);
     hurried = hurried_.erase(hurried);
   }
+  if (jobs_.size() >= jobs_max_) return;
   std::vector<FileId> oldest;
   for (const auto& [sequence, id] : service_.state().undrained()) {
     if (oldest.size() == kScannedMax) break;
+    if (service_.set_keeper().skips(*service_.state().file(id))) continue;
     oldest.push_back(id);
   }
   for (const FileId id : oldest) {
@@ -262,12 +277,55 @@ Duration DrainPlanner::deadline_for(std::uint64_t bytes) const {
   return deadline;
 }
 
+/// True when what cannot be given up takes half of `bytes`.
+bool DrainPlanner::is_half_full(std::uint64_t bytes) const {
+  std::uint64_t undrained = 0;
+  for (const auto& [sequence, id] : service_.state().undrained()) {
+    undrained += service_.state().file(id)->newest.stored_bytes;
+    if (2 * undrained > bytes) return true;
+  }
+  return false;
+}
+
+void DrainPlanner::set_pace() {
+  if (service_.now() < pace_next_) return;
+  pace_next_ = service_.now() + kPaceHolds;
+  const Config& config = service_.config();
+  at_once_ = kPerBenefactor;
+  rate_ = config.drain_total_bytes_per_s;
+  if (!config.drain_yields || service_.now() < asked_until_) return;
+  // Who has a file open and writes nothing is not hindered.
+  if (!service_.writing() || service_.now() >= service_.granted_last() + kWritesFor) return;
+  std::uint64_t bytes = 0;
+  std::uint64_t share = 0;
+  for (const auto& [id, status] : service_.benefactors()) {
+    if (status.peer == nullptr) continue;
+    bytes += status.info.arena_bytes;
+    share += kYieldBytesPerSecond;
+  }
+  if (is_half_full(bytes)) return;
+  at_once_ = 1;
+  rate_ = rate_ == 0 ? share : std::min(rate_, share);
+}
+
+/// False: that many more bytes are not within the rate of all together, not yet.
+bool DrainPlanner::pay(std::uint64_t bytes) {
+  if (rate_ == 0) return true;
+  if (service_.now() < paid_until_) return false;
+  // A turn comes late: what could not be sent in the meantime is made up for.
+  paid_until_ = std::max(paid_until_, service_.now() - kPaceHolds);
+  paid_until_ += Duration(
+      static_cast<Duration::rep>(static_cast<double>(bytes) * 1e9 / static_cast<double>(rate_)));
+  return true;
+}
+
 void DrainPlanner::send_pieces(Job& job) {
   for (std::size_t i = 0; i < job.requests.size(); ++i) {
     Request& request = job.requests[i];
-    if (request.sent || in_flight_[request.benefactor] >= kPerBenefactor) continue;
+    if (request.sent || in_flight_[request.benefactor] >= at_once_) continue;
     rpc::Peer* peer = service_.peer_of(request.benefactor);
     if (peer == nullptr) return end_job(job, true, "waits for a benefactor that is silent");
+    if (!pay(request.bytes)) return;
     request.sent = true;
     ++job.unanswered;
     const Duration deadline = deadline_for(request.bytes * kPerBenefactor);

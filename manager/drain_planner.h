@@ -24,7 +24,8 @@ struct File;
 /// Threads: the reactor's.
 /// Errors: a file that cannot be drained is tried again after a back-off that doubles; a benefactor
 ///   that fails is left alone for a while; neither stops the others.
-/// Limits: kJobsMax files at once, kPerBenefactor requests at each benefactor.
+/// Limits: kJobsMax files at once, kPerBenefactor requests at each benefactor. While somebody
+///   writes and nobody waits for the drain: one at each and a small rate, unless memory fills up.
 class DrainPlanner {
  public:
   explicit DrainPlanner(Service& service);
@@ -85,6 +86,9 @@ class DrainPlanner {
   bool plan(const File& file, Job& job);
   void step(Job& job);
   void send_pieces(Job& job);
+  void set_pace();
+  bool is_half_full(std::uint64_t bytes) const;
+  bool pay(std::uint64_t bytes);
   void pieces_done(Job& job, BenefactorId benefactor, const rpc::Answer& answer);
   void finish(Job& job);
   void set_aside(Job& job);
@@ -112,6 +116,11 @@ class DrainPlanner {
   std::map<FileId, Failure> failures_;
   std::map<BenefactorId, Time> parked_;
   std::map<BenefactorId, std::uint32_t> in_flight_;
+  Time asked_until_{};      ///< somebody waits for the drain
+  Time pace_next_{};        ///< when to look again how fast
+  std::uint32_t at_once_;   ///< requests at each benefactor
+  std::uint64_t rate_ = 0;  ///< bytes a second of all together; 0: not limited
+  Time paid_until_{};       ///< when all bytes asked for so far are within it
   std::set<FileId> hurried_;
   std::size_t jobs_max_;  ///< less while the drain directory is short of space
   /// Temporary files to be dropped, and when.

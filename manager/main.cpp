@@ -32,6 +32,8 @@ struct Flags {
   std::string listen = "127.0.0.1";
   std::string drain;
   std::uint64_t drain_rate = 0;
+  std::uint64_t drain_total = 0;
+  bool drain_yields = true;
   std::uint32_t chunk_size = limits::kChunkBytesDefault;
   std::uint32_t stripe_width = limits::kStripeWidthDefault;
   std::string naming = "auto";
@@ -56,6 +58,9 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   options.text("--listen", flags.listen, "HOST[:PORT]", "where others reach the manager");
   options.text("--drain", flags.drain, "DIR", "directory on the parallel file system to copy to");
   options.rate("--drain-rate", flags.drain_rate, "most bytes a second that each benefactor copies");
+  options.rate("--drain-total", flags.drain_total, "most bytes a second that all of them copy");
+  options.on_off("--drain-yields", flags.drain_yields,
+                 "drain little while somebody writes, unless memory fills up");
   options.chunk_size("--chunk-size", flags.chunk_size, "how files are cut");
   options.count("--stripe-width", flags.stripe_width, 1, 1024, "benefactors that one file uses");
   options.choice("--naming", flags.naming, {"auto", "on", "off"},
@@ -151,6 +156,8 @@ int run(Flags flags) {
   config.pool.copies = copies;
   config.copy_rate_bytes_per_s = flags.copy_rate;
   config.scrub_rate_bytes_per_s = flags.scrub_rate;
+  config.drain_total_bytes_per_s = flags.drain_total;
+  config.drain_yields = flags.drain_yields;
   config.on_journal_failure = [&](const Error& error) {
     journalled = fail(error);
     reactor.stop();

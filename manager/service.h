@@ -38,7 +38,9 @@ struct Config {
   msg::PoolConfig pool;                     ///< chunk_bytes and stripe_width of 0 mean the defaults
   Topology topology;                        ///< what fails together beside what is on one host
   std::uint64_t copy_rate_bytes_per_s = 0;  ///< to each benefactor; 0: not limited
-  std::uint64_t scrub_rate_bytes_per_s = 0;  ///< of each benefactor; 0: only when asked for
+  std::uint64_t scrub_rate_bytes_per_s = 0;   ///< of each benefactor; 0: only when asked for
+  std::uint64_t drain_total_bytes_per_s = 0;  ///< of all benefactors together; 0: not limited
+  bool drain_yields = false;                  ///< to those who write
   std::function<void(const Error&)> on_journal_failure;  ///< once; the process should end
 };
 
@@ -142,6 +144,8 @@ class Service final : public transport::AcceptHandler {
   Scrubber& scrubber() { return *scrubber_; }
   /// Somebody has space to write to.
   bool writing() const;
+  /// When space to write to was last given to somebody.
+  Time granted_last() const { return granted_last_; }
   /// Gives up bytes of drained versions (rule M5), oldest first, that no session or reader uses.
   /// False: there are none.
   bool evict(std::uint64_t want_bytes);
@@ -157,6 +161,7 @@ class Service final : public transport::AcceptHandler {
   bool session_open(FileId file) const { return users_.count(file) > 0; }
   /// That file is drained before others.
   void drain_first(FileId file);
+  SetKeeper& set_keeper() { return *sets_; }
   /// Clients that may have cached it are told, and so is who keeps the sets of its folder.
   void entry_changed(FileId directory, const std::string& name, ClientId except);
   void file_changed(FileId file, ClientId except);
@@ -325,6 +330,7 @@ class Service final : public transport::AcceptHandler {
   std::deque<msg::ListAborted::Entry> aborted_;
   std::uint64_t requests_served_ = 0;
   std::uint64_t last_benefactor_ = 0;
+  Time granted_last_{};
   std::unique_ptr<DrainPlanner> drain_;
   std::unique_ptr<Compactor> compactor_;
   std::unique_ptr<SetKeeper> sets_;

@@ -270,8 +270,8 @@ void Service::serve(ClientRecord&, const msg::ListAborted&, const Call& call) {
 
 void Service::serve(ClientRecord&, const msg::DrainNow& request, const Call& call) {
   if (state_.file(request.below) == nullptr) return call.fail(Code::kNotFound, "drain");
-  drain_->hurry(request.below);
   sets_->run();  // whoever waits until nothing is pending finds the links of drained sets, too
+  drain_->hurry(request.below);
   call.answer(drain_->pending(request.below));
 }
 

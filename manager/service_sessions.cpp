@@ -11,6 +11,7 @@
 #include "manager/drain_planner.h"
 #include "manager/parity_planner.h"
 #include "manager/service.h"
+#include "manager/sets.h"
 
 namespace stdchk::manager {
 namespace {
@@ -204,6 +205,7 @@ std::vector<Grant> Service::grants(SessionRecord& session, std::uint64_t want_by
     out.push_back(grant);
     left -= std::min(left, range->length);
   }
+  if (!out.empty()) granted_last_ = now();
   return out;
 }
 
@@ -259,7 +261,8 @@ void Service::retry_waiting() {
   }
 }
 
-/// True when there may be space soon: something is being given up, moved or made durable.
+/// True when there may be space soon: something is being given up, moved, made durable, or drained
+/// although drain-every has left it out.
 bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_t unit_bytes) {
   parity_->need_space();
   if (!to_free_.empty()) return true;
@@ -268,6 +271,7 @@ bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_
   if (soon) return true;
   if (evict(want_bytes)) return true;
   if (compactor_->wanted(unit_bytes)) return true;
+  if (sets_->want_oldest()) return true;
   // Other writers may give back what they do not use.
   return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     return entry.first != asking && !entry.second.grants.empty();

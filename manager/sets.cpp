@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "core/image_name.h"
 #include "core/log.h"
@@ -91,7 +92,7 @@ SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std:
     if (is_whole(set, policy)) newest_whole[set.application] = &set;
   }
   for (const auto& [application, set] : newest_whole) {
-    if (!is_drained(*set)) plan.prefer.push_back(set);
+    if (!is_drained(*set) && !set->skipped) plan.prefer.push_back(set);
   }
   const auto all = series_of(sets, policy);
   const auto purge_ns =
@@ -103,7 +104,8 @@ SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std:
     const auto series = all.find(set.application);
     // Without a complete one there is nothing newer to restart from.
     if (series == all.end() || series->second.newest == &set || set.pinned) continue;
-    if (policy.get(PolicyKey::kMustBeDrained) != 0 && !is_drained(set)) continue;
+    const bool must = policy.get(PolicyKey::kMustBeDrained) != 0 && !set.skipped;
+    if (must && !is_drained(set)) continue;
     const bool obsolete = set.sequence < series->second.obsolete_below;
     const bool old = purge_ns > 0 && set.newest_ns + purge_ns <= now_ns;
     if (!obsolete && !old) {
@@ -144,6 +146,7 @@ void SetKeeper::run() {
     const FileId id = *changed_.begin();
     changed_.erase(changed_.begin());
     const File* folder = state.file(id);
+    if (folder == nullptr) every_.erase(id);
     if (folder != nullptr && folder->type == FileType::kDirectory && folder->parent) {
       scanned += look_at(*folder);
     }
@@ -154,13 +157,109 @@ void SetKeeper::run() {
 /// Returns what the look has cost, in entries.
 std::size_t SetKeeper::look_at(const File& folder) {
   const Policy policy = service_.policy(folder);
-  if (policy.get(PolicyKey::kImages) == 0) return 1;
-  const std::vector<ImageSet> sets = sets_of(service_.state(), folder);
+  const std::uint64_t every = service_.has_drain() ? policy.get(PolicyKey::kDrainEvery) : 1;
+  if (every == 1) every_.erase(folder.id);
+  if (every == 1 && policy.get(PolicyKey::kImages) == 0) return 1;
+  std::vector<ImageSet> sets = sets_of(service_.state(), folder);
+  if (every > 1) choose(folder, sets, every);
+  if (policy.get(PolicyKey::kImages) == 0) return folder.children.size() + 1;
   const SetsPlan plan = plan_sets(sets, policy, service_.reactor().clock().wall_ns());
   if (plan.next_ns) due_ns_[folder.id] = *plan.next_ns;
   const std::size_t entries = folder.children.size() + 1;
   execute(folder, plan);
   return entries;
+}
+
+/// The first set of an application is drained, then every k-th. What an earlier manager has drained
+/// counts as chosen.
+void SetKeeper::choose(const File& folder, std::vector<ImageSet>& sets, std::uint64_t every) {
+  Every& known = every_[folder.id];
+  known.images.clear();
+  std::set<std::pair<std::string_view, std::uint64_t>> there;
+  for (ImageSet& set : sets) {
+    there.emplace(set.application, set.timestep);
+    Chosen& chosen = known.applications[set.application];
+    const auto [decided, first_seen] = chosen.by_timestep.try_emplace(set.timestep, false);
+    if (first_seen) {
+      decided->second = set.drained > 0 || !chosen.any || chosen.left_out + 1 >= every;
+      chosen.left_out = decided->second ? 0 : chosen.left_out + 1;
+      chosen.any = true;
+    }
+    set.skipped = !decided->second && !set.pinned;
+    if (set.skipped) continue;
+    for (const std::string& name : set.names) known.images.insert(folder.children.at(name));
+  }
+  for (auto& application : known.applications) {
+    std::erase_if(application.second.by_timestep, [&](const auto& decided) {
+      return !there.contains({application.first, decided.first});
+    });
+  }
+}
+
+bool SetKeeper::skips(const File& file) const {
+  const auto folder = every_.find(file.parent);
+  if (folder == every_.end() || folder->second.images.contains(file.id)) return false;
+  return !wanted_.contains(file.id) && parse_image_name(file.name).has_value();
+}
+
+/// The newest whole set of each application, or, where it is not known what is whole, the newest.
+void SetKeeper::want_newest(const File& folder) {
+  const Policy policy = service_.policy(folder);
+  const std::vector<ImageSet> sets = sets_of(service_.state(), folder);
+  std::map<std::string_view, const ImageSet*> newest;
+  for (const ImageSet& set : sets) {
+    if (policy.get(PolicyKey::kImages) == 0 || is_whole(set, policy)) {
+      newest[set.application] = &set;
+    }
+  }
+  for (const auto& [application, set] : newest) want_set(folder, *set);
+}
+
+void SetKeeper::want_set(const File& folder, const ImageSet& set) {
+  for (const std::string& name : set.names) {
+    const File& image = *service_.state().file(folder.children.at(name));
+    if (!image.newest.drained && skips(image)) wanted_.insert(image.id);
+  }
+}
+
+bool SetKeeper::forget_drained() {
+  return std::erase_if(wanted_, [&](FileId id) {
+           const File* file = service_.state().file(id);
+           return file == nullptr || !file->parent || file->newest.drained;
+         }) > 0;
+}
+
+void SetKeeper::want(FileId below) {
+  if (every_.empty()) return;
+  forget_drained();
+  const State& state = service_.state();
+  if (below == kRootFile) {
+    for (const auto& [id, every] : every_) {
+      if (const File* folder = state.file(id); folder != nullptr) want_newest(*folder);
+    }
+    return;
+  }
+  for (const auto& [sequence, id] : state.undrained()) {
+    if (state.is_below(id, below) && skips(*state.file(id))) wanted_.insert(id);
+  }
+}
+
+bool SetKeeper::want_oldest() {
+  // What has just been drained may not be given up yet.
+  if (forget_drained() || !wanted_.empty()) return true;
+  const State& state = service_.state();
+  for (const auto& [sequence, id] : state.undrained()) {
+    const File& file = *state.file(id);
+    if (!skips(file)) continue;
+    const File& folder = *state.file(file.parent);
+    const auto image = parse_image_name(file.name);
+    for (const ImageSet& set : sets_of(state, folder)) {
+      const bool same = set.application == image->application && set.timestep == image->timestep;
+      if (same) want_set(folder, set);
+    }
+    return true;
+  }
+  return false;
 }
 
 void SetKeeper::execute(const File& folder, const SetsPlan& plan) {

@@ -32,7 +32,8 @@ struct ImageSet {
   std::uint64_t sequence = 0;  ///< of its newest commit: orders the sets of a folder
   std::int64_t newest_ns = 0;
   bool pinned = false;
-  bool in_use = false;  ///< somebody reads, writes or drains one of its images
+  bool in_use = false;   ///< somebody reads, writes or drains one of its images
+  bool skipped = false;  ///< left out by drain-every
   std::vector<std::string> names;
 };
 
@@ -68,8 +69,31 @@ class SetKeeper {
   /// All folders are looked at: a policy has changed, or the manager has started.
   void look_at_all() { all_ = true; }
   void run();
+  /// drain-every leaves the image out, and nobody has asked for it.
+  bool skips(const File& file) const;
+  /// Somebody waits for the drain of what is below: of all of it, or in the whole pool of the
+  /// newest sets.
+  void want(FileId below);
+  /// Somebody waits for space: of what drain-every has left out, the oldest set is drained after
+  /// all. False: there is nothing, and nothing is on its way.
+  bool want_oldest();
 
  private:
+  /// Which sets of one application are drained, decided when they are first seen.
+  struct Chosen {
+    std::map<std::uint64_t, bool> by_timestep;
+    std::uint64_t left_out = 0;  ///< since the last one that was chosen
+    bool any = false;
+  };
+  /// A folder with drain-every.
+  struct Every {
+    std::map<std::string, Chosen> applications;
+    std::set<FileId> images;  ///< of the sets that are drained
+  };
+  void choose(const File& folder, std::vector<ImageSet>& sets, std::uint64_t every);
+  void want_newest(const File& folder);
+  void want_set(const File& folder, const ImageSet& set);
+  bool forget_drained();
   std::size_t look_at(const File& folder);
   void execute(const File& folder, const SetsPlan& plan);
   void link(const File& folder, const SetsPlan& plan);
@@ -79,6 +103,8 @@ class SetKeeper {
   std::set<FileId> changed_;
   std::map<FileId, std::int64_t> due_ns_;         ///< wall time
   std::map<FileId, std::string> drained_latest_;  ///< what the drain directory was told
+  std::map<FileId, Every> every_;                 ///< by folder
+  std::set<FileId> wanted_;                       ///< images left out that are drained after all
   std::size_t removed_ = 0;                       ///< in this turn
   bool all_ = true;
 };

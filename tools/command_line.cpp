@@ -38,6 +38,9 @@ void describe(Options& options, UpOptions& up) {
                "memory that each of them lends");
   options.text("--drain", up.drain, "DIR", "parallel file system directory to copy images to");
   options.rate("--drain-rate", up.drain_rate, "bytes a second that each benefactor drains");
+  options.rate("--drain-total", up.drain_total, "bytes a second that all of them drain together");
+  options.on_off("--drain-yields", up.drain_yields,
+                 "drain little while somebody writes, unless memory fills up");
   options.text("--hosts", up.hosts_file, "FILE",
                "start the benefactors on these hosts; a line is NAME [address=ADDRESS] "
                "[memory=SIZE] [benefactors=N]");

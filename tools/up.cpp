@@ -232,6 +232,10 @@ class Starter {
         "--address-file", record_.address_file(),         "--listen",      manager_listen()};
     add(manager.arguments, "--drain", record_.drain);
     add(manager.arguments, "--drain-rate", std::to_string(options_.drain_rate));
+    add(manager.arguments, "--drain-total", std::to_string(options_.drain_total));
+    if (!options_.drain_yields) {
+      manager.arguments.insert(manager.arguments.end(), {"--drain-yields", "off"});
+    }
     add(manager.arguments, "--chunk-size", std::to_string(options_.chunk_bytes));
     add(manager.arguments, "--stripe-width", std::to_string(options_.stripe_width));
     add(manager.arguments, "--naming", options_.naming);

@@ -16,6 +16,8 @@ struct UpOptions {
   std::string mount;
   std::string drain;
   std::uint64_t drain_rate = 0;
+  std::uint64_t drain_total = 0;
+  bool drain_yields = true;
   std::string hosts_file;
   std::string remote_shell = "ssh";
   bool mount_on_hosts = false;

@@ -274,9 +274,9 @@ def test_a_bad_policy_is_refused_in_one_sentence(module_pool, arguments, words):
     assert done.stderr.count("\n") == 1
 
 
-def write_set(folder, step, ranks):
+def write_set(folder, step, ranks, size=256 << 10):
     for rank in range(ranks):
-        (folder / f"app.N{rank}.T{step}").write_bytes(os.urandom(256 << 10))
+        (folder / f"app.N{rank}.T{step}").write_bytes(os.urandom(size))
 
 
 def test_sets_are_kept_as_the_policy_says_and_latest_names_a_whole_one(pool):
@@ -316,6 +316,22 @@ def test_sets_are_kept_as_the_policy_says_and_latest_names_a_whole_one(pool):
     pool.up("--policy", "images=3,keep=3", benefactors=1)
     wait_until(lambda: latest() == "app.*.T4", "the link of the new pool")
     assert len([one for one in sets() if one["complete"]]) <= 3
+
+
+def test_every_other_set_is_drained_within_the_rate_of_all_together(pool):
+    began = time.monotonic()
+    pool.up("--policy", "images=2,drain-every=2", "--drain-total", "4M", benefactors=2, memory="64M")
+    for step in (1, 2, 3, 4):
+        write_set(pool.mount, step, 2, 2 * MIB)
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    # Who waits gets the newest whole set, too, which was not its turn: 12 MiB.
+    assert time.monotonic() - began > 2
+    assert {path.name for path in pool.drain.glob("app.*")} == {
+        f"app.N{rank}.T{step}" for rank in (0, 1) for step in (1, 3, 4)}
+    assert os.readlink(pool.drain / "latest") == "app.*.T4"
+    assert {entry["path"]: entry["drain"] for entry in pool.list()}["app.N0.T2"] == "none"
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount / "app.N0.T2")
+    assert (pool.drain / "app.N0.T2").exists() and not (pool.drain / "app.N1.T2").exists()
 
 
 def test_verify_finds_what_has_changed_in_the_drain_directory(pool):

@@ -455,3 +455,43 @@ TEST_CASE("a restarted manager changes no name before the benefactors of the one
   }
   CHECK(world.service->state().mirror_queue().empty());
 }
+
+TEST_CASE("the drain of all benefactors together keeps to its rate") {
+  World world("/drain");
+  world.config.drain_total_bytes_per_s = limits::kMiB;
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestBenefactor two(world, "b2", 2, kArena);
+  TestClient client(world, "client");
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    REQUIRE(client.write("f" + std::to_string(i), 1 << 20, 7 + i));
+  }
+  const auto asked = [&] {
+    return one.all<msg::DrainPieces>().size() + two.all<msg::DrainPieces>().size();
+  };
+  run(world, 3s, {&one, &two}, &client);
+  CHECK(asked() >= 2);
+  CHECK(asked() <= 4);
+  run(world, 7s, {&one, &two}, &client);
+  CHECK(asked() == 8);
+}
+
+TEST_CASE("the drain yields to who writes, but for a share, and not to who waits for it") {
+  World world("/drain");
+  world.config.drain_yields = true;
+  world.config.pool.stripe_width = 1;
+  world.start();
+  TestBenefactor one(world, "b1", 1, 512 * limits::kMiB);
+  TestClient client(world, "client");
+  one.hold_back = true;
+  const auto writer = client.create("open", 4096);
+  REQUIRE(writer);
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    REQUIRE(client.write("f" + std::to_string(i), 1 << 20, 7 + i));
+  }
+  run(world, 2s, {&one}, &client);
+  CHECK(one.all<msg::DrainPieces>().size() == 1);  // otherwise two at once at each benefactor
+  REQUIRE(client.call(msg::DrainNow{kRootFile}));
+  run(world, 500ms, {&one}, &client);
+  CHECK(one.all<msg::DrainPieces>().size() == 2);
+}

@@ -302,3 +302,109 @@ TEST_CASE("the newest whole set is drained before older ones and before halves")
   std::ranges::sort(order);
   CHECK(order == newest);
 }
+
+TEST_CASE("every k-th set is drained, and of the others what somebody asks for") {
+  World world("/pfs");
+  world.config.policy = policy_of("images=2,drain-every=3,keep=4,must-be-drained=yes");
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  const auto wait = [&] {
+    for (int i = 0; i < 3; ++i) {
+      benefactor.beat();
+      REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
+      world.pass(1s);
+    }
+  };
+  const auto drained = [&] {
+    std::vector<std::uint64_t> steps;
+    const auto sets = client.call(msg::ListSets{kRootFile});
+    REQUIRE(sets);
+    for (const auto& set : sets->sets) {
+      if (set.drained == set.images) steps.push_back(set.timestep);
+    }
+    return steps;
+  };
+  for (std::uint64_t step = 1; step <= 6; ++step) {
+    write_set(client, step, 2);
+    wait();
+  }
+  CHECK(drained() == std::vector<std::uint64_t>{4, 1});
+  CHECK(latest(client) == "a.*.T4");
+  // What is left out is not waited for.
+  CHECK(client.call(msg::StatPool{})->drain_pending_files == 0);
+  const auto second = client.lookup("a.N0.T2");
+  CHECK(client.call(msg::DrainNow{second->id})->pending_files == 1);
+  wait();
+  CHECK(client.lookup("a.N0.T2")->drain == DrainState::kDrained);
+  CHECK(client.lookup("a.N1.T2")->drain == DrainState::kNone);
+  // Who asks for everything gets the newest whole set, too.
+  write_set(client, 7, 1);
+  wait();
+  REQUIRE(client.call(msg::DrainNow{kRootFile}));
+  wait();
+  CHECK(drained() == std::vector<std::uint64_t>{7, 6, 4, 1});
+  CHECK(latest(client) == "a.*.T6");
+}
+
+TEST_CASE("what is left out is drained after all, the oldest set first, when space is short") {
+  World world("/pfs");
+  world.config.policy = policy_of("drain-every=100");
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, 6 * limits::kMiB);
+  TestClient client(world, "client");
+  // Two images of a bit less than 1 MiB in each set.
+  const auto write = [&](std::uint64_t step) {
+    for (const std::string rank : {"0", "1"}) {
+      if (!client.write("a.N" + rank + ".T" + std::to_string(step), 1'000'000, 0)) return false;
+    }
+    benefactor.beat();
+    world.pass(1s);
+    return true;
+  };
+  for (std::uint64_t step = 1; step <= 3; ++step) REQUIRE(write(step));
+  CHECK(client.lookup("a.N0.T1")->drain == DrainState::kDrained);
+  CHECK(client.lookup("a.N0.T2")->drain == DrainState::kNone);
+  REQUIRE(write(4));  // in place of the first set
+  CHECK(client.lookup("a.N0.T2")->drain == DrainState::kNone);
+  REQUIRE(write(5));
+  CHECK(client.lookup("a.N0.T2")->drain == DrainState::kDrained);
+  CHECK(client.lookup("a.N1.T2")->drain == DrainState::kDrained);
+  CHECK(client.lookup("a.N0.T3")->drain == DrainState::kNone);
+}
+
+TEST_CASE("a manager that comes back goes on with every k-th set") {
+  World world("/pfs");
+  world.config.policy = policy_of("drain-every=2");
+  world.start();
+  std::vector<DrainState> states;
+  {
+    TestBenefactor benefactor(world, "b1", 1, kArena);
+    TestClient client(world, "client");
+    for (std::uint64_t step = 1; step <= 2; ++step) {
+      write_set(client, step, 1);
+      world.pass(1s);
+    }
+  }
+  world.restart();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  for (std::uint64_t step = 3; step <= 4; ++step) {
+    write_set(client, step, 1);
+    benefactor.beat();
+    world.pass(1s);
+  }
+  for (std::uint64_t step = 1; step <= 4; ++step) {
+    states.push_back(client.lookup("a.N0.T" + std::to_string(step))->drain);
+  }
+  using enum DrainState;
+  CHECK(states == std::vector<DrainState>{kDrained, kNone, kDrained, kNone});
+}
+
+TEST_CASE("a set that drain-every leaves out is obsolete like others") {
+  auto left_out = set_at(2, 2);
+  left_out.skipped = true;
+  const std::vector<ImageSet> sets = {set_at(1, 1, 2, 1), left_out, set_at(3, 3, 2, 2)};
+  const auto plan = plan_sets(sets, policy_of("images=2,keep=1,must-be-drained=yes"), 0);
+  CHECK(removed(plan) == std::vector<std::uint64_t>{2});
+}
