@@ -14,6 +14,7 @@
 #include "core/log.h"
 #include "core/options.h"
 #include "core/pool_files.h"
+#include "fuse/guard.h"
 #include "fuse/mount.h"
 #include "transport/factory.h"
 
@@ -38,6 +39,7 @@ struct Settings {
   bool allow_other = false;
   bool writeback = true;
   std::string unseen_writer = "commit";
+  std::uint32_t watchdog_s = 20;
   log::Level log_level = log::Level::kInfo;
   std::string mountpoint;
 };
@@ -76,11 +78,25 @@ void describe_options(Options& options, Settings& settings) {
                  "let the kernel collect small writes that go through its page cache");
   options.choice("--unseen-writer", settings.unseen_writer, {"commit", "abort"},
                  "at the close of a file by a process that cannot be seen from here");
+  options.count("--watchdog", settings.watchdog_s, 0, 3600,
+                "seconds without a sign of life after which the process that serves the mount is "
+                "ended and started anew; 0: nobody watches");
   options.log_level(settings.log_level);
   options.argument("MOUNTPOINT", settings.mountpoint, "an empty directory").required();
 }
 
-int run(const Settings& settings, const sigset_t& ends) {
+/// The first of these signals.
+int wait_for(const sigset_t& ends, const Pulse& pulse) {
+  constexpr timespec kBeat{1, 0};
+  int signal = -1;
+  while (signal < 0) {
+    pulse.beat();
+    signal = sigtimedwait(&ends, nullptr, &kBeat);
+  }
+  return signal;
+}
+
+int run(const Settings& settings, const sigset_t& ends, const Pulse& pulse) {
   auto secret = read_secret_file(settings.secret_file);
   if (!secret) return fail_with(secret.error());
   client::Options wanted;
@@ -128,8 +144,8 @@ int run(const Settings& settings, const sigset_t& ends) {
     return 1;
   }
   log::info("{} is mounted.", settings.mountpoint);
-  int signal = 0;
-  sigwait(&ends, &signal);
+  const int signal = wait_for(ends, pulse);
+  pulse.end();
   log::info("{} ends{}.", settings.mountpoint,
             signal == kEndedByKernel ? ": it was unmounted" : "");
   unlink(settings.ready_file.c_str());
@@ -155,5 +171,6 @@ int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   crash_at_once();
   log::start("stdchk-mount", settings.log_level);
-  return mount::run(settings, ends);
+  return mount::guard({settings.mountpoint, settings.watchdog_s},
+                      [&](const mount::Pulse& pulse) { return mount::run(settings, ends, pulse); });
 }

@@ -35,7 +35,7 @@ bool in_path(std::string_view program) {
   return false;
 }
 
-bool unmount_dead(const std::string& path) {
+bool unmount(const std::string& path) {
   if (geteuid() == 0) return umount2(path.c_str(), MNT_DETACH) == 0;
   std::string program = "fusermount3";
   std::string flags = "-uz";
@@ -61,23 +61,25 @@ bool is_empty(const std::string& path) {
 
 }  // namespace
 
-std::optional<std::string> prepare_mountpoint(const std::string& path) {
-  struct stat info {};
+bool unmount_dead(const std::string& path) {
   // The kernel may answer stat for a dead mount from its cache for a while, but not this.
   struct statvfs space {};
-  int failed = statvfs(path.c_str(), &space) == 0 ? 0 : errno;
-  if (failed == 0) failed = stat(path.c_str(), &info) == 0 ? 0 : errno;
-  if (failed == ENOTCONN || failed == ECONNABORTED) {
-    log::warning("{} is a dead mount, left by a process that is gone; it is unmounted.", path);
-    if (!unmount_dead(path)) {
-      return fmt::format(
-          "{} is a mount whose process is gone, and it cannot be unmounted; run `fusermount3 -uz "
-          "{}` "
-          "as its owner, or `umount -l {}` as root.",
-          path, path, path);
-    }
-    failed = stat(path.c_str(), &info) == 0 ? 0 : errno;
+  if (statvfs(path.c_str(), &space) == 0 || (errno != ENOTCONN && errno != ECONNABORTED)) {
+    return true;
   }
+  log::warning("{} is a dead mount, left by a process that is gone; it is unmounted.", path);
+  return unmount(path);
+}
+
+std::optional<std::string> prepare_mountpoint(const std::string& path) {
+  if (!unmount_dead(path)) {
+    return fmt::format(
+        "{} is a mount whose process is gone, and it cannot be unmounted; run `fusermount3 -uz {}` "
+        "as its owner, or `umount -l {}` as root.",
+        path, path, path);
+  }
+  struct stat info {};
+  const int failed = stat(path.c_str(), &info) == 0 ? 0 : errno;
   if (failed == ENOENT) {
     return fmt::format("The mount point {} does not exist; make it with `mkdir {}`.", path, path);
   }

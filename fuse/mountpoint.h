@@ -9,7 +9,10 @@ namespace stdchk::mount {
 /// Answers with a sentence that says what is wrong and what to do, or nothing when all is well.
 std::optional<std::string> prepare_mountpoint(const std::string& path);
 
-/// The same for what FUSE needs: /dev/fuse, and fusermount3 for users.
+/// Unmounts what a process that is gone has left at `path`; true: nothing dead is there any more.
+bool unmount_dead(const std::string& path);
+
+/// What is wrong with what FUSE needs: /dev/fuse, and fusermount3 for users.
 std::optional<std::string> check_fuse_available();
 
 /// Gives the mount at `path` a larger read-ahead, where this process may (root): the kernel's

@@ -1,0 +1,165 @@
+#include "fuse/guard.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/log.h"
+#include "fuse/mountpoint.h"
+
+namespace stdchk::mount {
+namespace {
+
+using namespace std::chrono_literals;
+using Timer = std::chrono::steady_clock;
+
+constexpr auto kSoon = 10s;           ///< a process that lives no longer has ended soon
+constexpr unsigned kSoonEndsMax = 3;  ///< in a row
+constexpr int kTickMs = 1000;
+
+sigset_t signals_of_guard() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
+  return signals;
+}
+
+/// A Ward is the child process that serves the mount.
+class Ward {
+ public:
+  Ward(pid_t pid, int pulse, int signals, unsigned silent_s_max)
+      : pid_(pid), pulse_(pulse), signals_(signals), silent_s_max_(silent_s_max) {}
+  ~Ward() {
+    if (pulse_ >= 0) ::close(pulse_);
+  }
+  Ward(const Ward&) = delete;
+  Ward& operator=(const Ward&) = delete;
+
+  /// Its status of waitpid(2), when it has ended.
+  int watch();
+  bool was_told_to_end() const { return told_; }
+
+ private:
+  void hear();
+  bool has_ended(int& status);
+  void count_silence();
+
+  const pid_t pid_;
+  int pulse_;
+  const int signals_;
+  const unsigned silent_s_max_;
+  /// Ticks without a pulse, not seconds: when this process was stopped, too, the other one gets as
+  /// long as ever to be heard again.
+  unsigned silent_ticks_ = 0;
+  bool serves_ = false;
+  bool told_ = false;
+};
+
+int Ward::watch() {
+  for (int status = 0;;) {
+    std::array<pollfd, 2> ready{{{signals_, POLLIN, 0}, {pulse_, POLLIN, 0}}};
+    const int count = ::poll(ready.data(), ready.size(), kTickMs);
+    if (count == 0) count_silence();
+    if (count > 0 && ready[1].revents != 0) hear();
+    if (count > 0 && ready[0].revents != 0 && has_ended(status)) return status;
+  }
+}
+
+void Ward::hear() {
+  std::array<char, 64> said{};
+  const ssize_t length = ::read(pulse_, said.data(), said.size());
+  if (length <= 0) {
+    // It is ending: SIGCHLD comes.
+    ::close(pulse_);
+    pulse_ = -1;
+    serves_ = false;
+    return;
+  }
+  silent_ticks_ = 0;
+  serves_ = said[static_cast<std::size_t>(length) - 1] == 'b';
+}
+
+bool Ward::has_ended(int& status) {
+  signalfd_siginfo signal{};
+  if (::read(signals_, &signal, sizeof(signal)) != sizeof(signal)) return false;
+  if (signal.ssi_signo == SIGCHLD) return ::waitpid(pid_, &status, WNOHANG) == pid_;
+  told_ = true;
+  ::kill(pid_, static_cast<int>(signal.ssi_signo));
+  ::kill(pid_, SIGCONT);  // who is stopped would not hear of it
+  return false;
+}
+
+void Ward::count_silence() {
+  if (!serves_ || ++silent_ticks_ < silent_s_max_) return;
+  log::error("The process {} that serves the mount has been silent for {} s; it is killed.", pid_,
+             silent_s_max_);
+  ::kill(pid_, SIGKILL);
+  serves_ = false;
+}
+
+/// In the child: whoever serves needs no guard's signals, and ends with the guard.
+int serve_as_ward(const std::function<int(const Pulse&)>& serve, int pulse, pid_t guard) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != guard) return EXIT_FAILURE;
+  return serve(Pulse(pulse));
+}
+
+}  // namespace
+
+void Pulse::say(char what) const {
+  // A full pipe has enough to be heard.
+  if (fd_ >= 0) [[maybe_unused]]
+    const ssize_t told = ::write(fd_, &what, 1);
+}
+
+int guard(const GuardOptions& options, const std::function<int(const Pulse&)>& serve) {
+  if (options.silent_s_max == 0) return serve(Pulse(-1));
+  sigset_t before;
+  const sigset_t mine = signals_of_guard();
+  sigprocmask(SIG_BLOCK, &mine, &before);
+  const int signals = ::signalfd(-1, &mine, SFD_CLOEXEC);
+  const pid_t self = ::getpid();
+  for (unsigned soon_ends = 0;;) {
+    int pulse[2];
+    const pid_t pid = signals >= 0 && ::pipe2(pulse, O_CLOEXEC | O_NONBLOCK) == 0 ? ::fork() : -1;
+    if (pid < 0) {
+      log::error("No process can be started for the mount: {}", std::strerror(errno));
+      return EXIT_FAILURE;
+    }
+    if (pid == 0) {
+      sigprocmask(SIG_SETMASK, &before, nullptr);
+      ::close(signals);
+      ::close(pulse[0]);
+      return serve_as_ward(serve, pulse[1], self);
+    }
+    ::close(pulse[1]);
+    ::prctl(PR_SET_NAME, "stdchk-guard");
+    const auto began = Timer::now();
+    Ward ward(pid, pulse[0], signals, options.silent_s_max);
+    const int status = ward.watch();
+    if (WIFEXITED(status)) {
+      // What an earlier one has left when this one could not take its place.
+      unmount_dead(options.mountpoint);
+      return WEXITSTATUS(status);
+    }
+    soon_ends = Timer::now() - began < kSoon ? soon_ends + 1 : 0;
+    const bool ends = ward.was_told_to_end() || soon_ends >= kSoonEndsMax;
+    log::error("The process {} that served {} was ended by signal {}{}", pid, options.mountpoint,
+               WTERMSIG(status), ends ? "." : "; another one takes its place.");
+    if (!ends) continue;
+    unmount_dead(options.mountpoint);
+    return EXIT_FAILURE;
+  }
+}
+
+}  // namespace stdchk::mount

@@ -1,0 +1,131 @@
+"""A mount whose process is killed or stopped comes back by itself, and keeps nobody waiting."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import is_running, run, wait_until
+
+MIB = 1 << 20
+
+
+def child_of(guard):
+    (pid,) = pathlib.Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
+    return int(pid)
+
+
+def state_of(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def answers(path, content):
+    try:
+        return path.read_bytes() == content
+    except OSError:
+        return False
+
+
+def write_image(pool):
+    content = os.urandom(2 * MIB)
+    (pool.mount / "app.N0.T1").write_bytes(content)
+    return content
+
+
+def test_a_killed_mount_comes_back_by_itself(pool):
+    pool.up(benefactors=2, drain=False)
+    content = write_image(pool)
+    (guard,) = pool.pids("mount")
+    half = open(pool.mount / "app.N0.T2", "wb", 0)
+    half.write(content)
+    for _ in range(2):
+        served_by = child_of(guard)
+        os.kill(served_by, signal.SIGKILL)
+        wait_until(lambda: answers(pool.mount / "app.N0.T1", content), "the mount", seconds=15)
+        assert child_of(guard) != served_by and not is_running(served_by)
+    with pytest.raises(OSError):
+        half.write(b"more")
+        os.fsync(half.fileno())
+    try:
+        half.close()
+    except OSError:
+        pass
+    assert os.listdir(pool.mount) == ["app.N0.T1"]
+    (pool.mount / "app.N0.T3").write_bytes(content)
+    pool.down()
+    assert not is_running(guard)
+    assert not os.path.ismount(pool.mount)
+
+
+def test_who_waits_for_a_stopped_mount_gets_an_error_in_time(pool):
+    pool.environment["STDCHK_WATCHDOG"] = "3"
+    pool.up(benefactors=2, drain=False)
+    content = write_image(pool)
+    (guard,) = pool.pids("mount")
+    stopped = child_of(guard)
+    os.kill(stopped, signal.SIGSTOP)
+    wait_until(lambda: state_of(stopped) == "T", "the stop")
+    began = time.monotonic()
+    # Names that no cache has.
+    waiting = [subprocess.Popen(["stat", pool.mount / f"nothing.{i}"], stderr=subprocess.DEVNULL,
+                                stdout=subprocess.DEVNULL) for i in range(3)]
+    assert all(each.wait(15) != 0 for each in waiting)
+    assert 1 < time.monotonic() - began < 8
+    wait_until(lambda: answers(pool.mount / "app.N0.T1", content), "the mount", seconds=15)
+    assert not is_running(stopped)
+    pool.down()
+    assert not os.path.ismount(pool.mount)
+
+
+def test_a_stopped_mount_is_taken_down(pool):
+    pool.up(benefactors=1, drain=False)
+    write_image(pool)
+    served_by = child_of(pool.pids("mount")[0])
+    os.kill(served_by, signal.SIGSTOP)
+    pool.down()
+    assert not is_running(served_by)
+    assert not os.path.ismount(pool.mount)
+
+
+def test_a_stop_that_is_shorter_changes_nothing(pool):
+    pool.environment["STDCHK_WATCHDOG"] = "4"
+    pool.up(benefactors=1, drain=False)
+    content = write_image(pool)
+    served_by = child_of(pool.pids("mount")[0])
+    for _ in range(2):
+        os.kill(served_by, signal.SIGSTOP)
+        time.sleep(2)
+        os.kill(served_by, signal.SIGCONT)
+        assert answers(pool.mount / "app.N0.T1", content)
+    assert child_of(pool.pids("mount")[0]) == served_by
+
+
+def test_without_its_guard_a_mount_ends_and_leaves_nothing_dead(pool):
+    pool.up(benefactors=1, drain=False)
+    write_image(pool)
+    served_by = child_of(pool.pids("mount")[0])
+    pool.kill("mount")
+    wait_until(lambda: not is_running(served_by), "the end of the process that served")
+    assert not os.path.ismount(pool.mount)
+    assert os.listdir(pool.mount) == []
+
+
+def test_a_mount_that_cannot_come_back_is_taken_away(pool):
+    pool.up(benefactors=1, drain=False)
+    (guard,) = pool.pids("mount")
+    pool.kill("manager")
+    os.kill(child_of(guard), signal.SIGKILL)
+    wait_until(lambda: not is_running(guard), "the guard's end", seconds=60)
+    assert not os.path.ismount(pool.mount)
+    assert os.listdir(pool.mount) == []
+
+
+def test_without_a_watchdog_there_is_one_process(pool):
+    pool.up(benefactors=1, drain=False)
+    point = pool.mount_by_hand("alone", "--watchdog", "0")
+    alone = pool.hand_processes[-1].pid
+    assert not pathlib.Path(f"/proc/{alone}/task/{alone}/children").read_text().split()
+    run("umount", point)
+    assert pool.hand_processes[-1].wait(10) == 0
