@@ -60,12 +60,13 @@ struct Config {
 ///
 /// Owns: the registrations of the arena, the links, its workers; not the arena nor the endpoints,
 ///   which the caller adds to the reactor and which must outlive it.
-/// Threads: the reactor's. Drain pieces run on 2 workers; finishes and mirrored changes on one, in
-///   the order they came; moves on one.
+/// Threads: the reactor's. Drain pieces run on 2 workers, and one more for each that hangs, up to
+///   kDrainThreadsMax; finishes and mirrored changes on one, in the order they came; moves on one.
 /// Limits: kJobsMax jobs under way, kLinksMax links; more are answered with kBusy or closed.
 class Service final : public rpc::PeerHandler {
  public:
   static constexpr std::size_t kJobsMax = 256;
+  static constexpr std::size_t kDrainThreadsMax = 34;
   static constexpr std::size_t kLinksMax = 32768;
   static constexpr std::size_t kFencedRememberedMax = 65536;
 
@@ -146,8 +147,10 @@ class Service final : public rpc::PeerHandler {
 
   // Jobs.
   void serve_manager(msg::Request request, Time deadline, rpc::Responder respond);
-  void start_job(Executor& executor, Time deadline, rpc::Responder respond,
-                 std::function<rpc::Answer()> work);
+  void start_drain(Executor& executor, msg::DrainPieces pieces, Time deadline,
+                   rpc::Responder respond);
+  std::uint64_t start_job(Executor& executor, Time deadline, rpc::Responder respond,
+                          std::function<rpc::Answer()> work);
   void finish_job(std::uint64_t number, rpc::Answer answer);
 
   Reactor& reactor_;
@@ -173,6 +176,13 @@ class Service final : public rpc::PeerHandler {
   std::uint64_t drain_rate_ = 0;
   std::unordered_map<std::uint64_t, Job> jobs_;
   std::uint64_t jobs_made_ = 0;
+  /// Drains of pieces that have not ended yet, by their job's number. The job may be over.
+  struct Drain {
+    FileId file;
+    std::uint64_t attempt = 0;
+    TimerId timer;
+  };
+  std::unordered_map<std::uint64_t, Drain> drains_;
   Stop stop_;
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<Copier> copier_;

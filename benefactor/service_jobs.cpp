@@ -1,3 +1,4 @@
+#include <set>
 #include <utility>
 
 #include "benefactor/check_extents.h"
@@ -10,6 +11,8 @@ namespace stdchk::benefactor {
 namespace {
 
 constexpr Duration kBusyRetry = std::chrono::milliseconds(200);
+constexpr Duration kHangsAfter = std::chrono::seconds(5);
+constexpr std::size_t kHangingAttemptsMax = 2;  ///< of one file
 
 tl::unexpected<rpc::Failure> refuse(Code code, std::string detail, Duration retry_after = {}) {
   return tl::unexpected<rpc::Failure>(
@@ -36,6 +39,7 @@ Service::~Service() {
   workers_.reset();
   reactor_.cancel(manager_timer_);
   reactor_.cancel(sweep_timer_);
+  for (const auto& [number, drain] : drains_) reactor_.cancel(drain.timer);
   for (auto& [number, job] : jobs_) {
     reactor_.cancel(job.timer);
     job.respond(refuse(Code::kCancelled, "The benefactor ends."));
@@ -51,10 +55,11 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
     return config_.executor != nullptr ? *config_.executor : (*workers_).*own;
   };
   if (auto* moves = std::get_if<msg::MoveExtents>(&request)) {
-    return start_job(choose(&Workers::moves), deadline, std::move(respond),
-                     [arena = arena_.bytes(), moves = std::move(*moves)]() -> rpc::Answer {
-                       return msg::Reply(move_extents(arena, moves));
-                     });
+    start_job(choose(&Workers::moves), deadline, std::move(respond),
+              [arena = arena_.bytes(), moves = std::move(*moves)]() -> rpc::Answer {
+                return msg::Reply(move_extents(arena, moves));
+              });
+    return;
   }
   if (auto* copies = std::get_if<msg::CopyExtents>(&request)) {
     return copier_->copy(std::move(*copies), deadline, std::move(respond));
@@ -63,10 +68,11 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
     return builder_->build(std::move(*build), deadline, std::move(respond));
   }
   if (auto* checks = std::get_if<msg::CheckExtents>(&request)) {
-    return start_job(choose(&Workers::checks), deadline, std::move(respond),
-                     [arena = arena_.bytes(), checks = std::move(*checks)]() -> rpc::Answer {
-                       return msg::Reply(check_extents(arena, checks));
-                     });
+    start_job(choose(&Workers::checks), deadline, std::move(respond),
+              [arena = arena_.bytes(), checks = std::move(*checks)]() -> rpc::Answer {
+                return msg::Reply(check_extents(arena, checks));
+              });
+    return;
   }
   const bool drains = std::holds_alternative<msg::DrainPieces>(request) ||
                       std::holds_alternative<msg::DrainFinish>(request) ||
@@ -76,10 +82,7 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
     return respond(refuse(Code::kInvalidArgument, "The pool has no drain directory."));
   }
   if (auto* pieces = std::get_if<msg::DrainPieces>(&request)) {
-    start_job(choose(&Workers::pieces), deadline, std::move(respond),
-              [drainer = drainer_, pieces = std::move(*pieces), deadline] {
-                return to_answer("a drain", drainer->write_pieces(pieces, deadline));
-              });
+    start_drain(choose(&Workers::pieces), std::move(*pieces), deadline, std::move(respond));
   } else if (auto* finish = std::get_if<msg::DrainFinish>(&request)) {
     start_job(choose(&Workers::names), deadline, std::move(respond),
               [drainer = drainer_, finish = std::move(*finish), deadline] {
@@ -94,10 +97,39 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
   }
 }
 
-void Service::start_job(Executor& executor, Time deadline, rpc::Responder respond,
-                        std::function<rpc::Answer()> work) {
+/// The storage that a file's bytes go to may hang while the rest of it does not: such a drain keeps
+/// its thread, and gets another one in its place.
+void Service::start_drain(Executor& executor, msg::DrainPieces pieces, Time deadline,
+                          rpc::Responder respond) {
+  const FileId file = pieces.file;
+  const std::uint64_t attempt = pieces.number;
+  std::set<std::uint64_t> hanging;
+  for (const auto& [number, drain] : drains_) {
+    if (drain.file == file && drain.attempt != attempt) hanging.insert(drain.attempt);
+  }
+  if (hanging.size() >= kHangingAttemptsMax) {
+    return respond(refuse(Code::kBusy, "Earlier drains of the file hang.", kHangsAfter));
+  }
+  const std::uint64_t number =
+      start_job(executor, deadline, std::move(respond),
+                [drainer = drainer_, pieces = std::move(pieces), deadline] {
+                  return to_answer("a drain", drainer->write_pieces(pieces, deadline));
+                });
+  if (number == 0) return;
+  const TimerId timer = reactor_.schedule_after(kHangsAfter, [this] {
+    if (workers_ && workers_->pieces.thread_count() < kDrainThreadsMax) {
+      workers_->pieces.add_thread();
+    }
+  });
+  drains_.emplace(number, Drain{file, attempt, timer});
+}
+
+/// The job's number; 0: it was refused.
+std::uint64_t Service::start_job(Executor& executor, Time deadline, rpc::Responder respond,
+                                 std::function<rpc::Answer()> work) {
   if (jobs_.size() >= kJobsMax) {
-    return respond(refuse(Code::kBusy, "Too many jobs wait already.", kBusyRetry));
+    respond(refuse(Code::kBusy, "Too many jobs wait already.", kBusyRetry));
+    return 0;
   }
   const std::uint64_t number = ++jobs_made_;
   const TimerId timer = reactor_.schedule_at(deadline, [this, number] {
@@ -113,7 +145,13 @@ void Service::start_job(Executor& executor, Time deadline, rpc::Responder respon
         wanted ? work() : rpc::Answer(refuse(Code::kDeadline, "The job came too late."));
     auto hand_back = [this, number, alive, answer = std::move(answer)]() mutable {
       const auto still = alive.lock();
-      if (still && *still) finish_job(number, std::move(answer));
+      if (!still || !*still) return;
+      const auto drain = drains_.find(number);
+      if (drain != drains_.end()) {
+        reactor_.cancel(drain->second.timer);
+        drains_.erase(drain);
+      }
+      finish_job(number, std::move(answer));
     };
     // A full queue empties within milliseconds. If not, the job's timer answers.
     if (!reactor_.post(hand_back)) {
@@ -121,6 +159,7 @@ void Service::start_job(Executor& executor, Time deadline, rpc::Responder respon
       if (!reactor_.post(hand_back)) log::error("a job's answer was lost: the reactor is stuck");
     }
   });
+  return number;
 }
 
 void Service::finish_job(std::uint64_t number, rpc::Answer answer) {

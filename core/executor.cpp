@@ -9,12 +9,20 @@
 
 namespace stdchk {
 
-ThreadExecutor::ThreadExecutor(std::string name, std::size_t threads) {
-  name.resize(std::min<std::size_t>(name.size(), 15));
-  for (std::size_t i = 0; i < std::max<std::size_t>(threads, 1); ++i) {
-    threads_.push_back(start_without_signals([this] { work_until_closed(); }));
-    ::pthread_setname_np(threads_.back().native_handle(), name.c_str());
-  }
+ThreadExecutor::ThreadExecutor(const std::string& name, std::size_t threads)
+    : name_(name.substr(0, 15)) {
+  for (std::size_t i = 0; i < std::max<std::size_t>(threads, 1); ++i) add_thread();
+}
+
+void ThreadExecutor::add_thread() {
+  const std::lock_guard lock(mutex_);
+  threads_.push_back(start_without_signals([this] { work_until_closed(); }));
+  ::pthread_setname_np(threads_.back().native_handle(), name_.c_str());
+}
+
+std::size_t ThreadExecutor::thread_count() const {
+  const std::lock_guard lock(mutex_);
+  return threads_.size();
 }
 
 ThreadExecutor::~ThreadExecutor() {

@@ -36,18 +36,21 @@ class InlineExecutor final : public Executor {
 class ThreadExecutor final : public Executor {
  public:
   /// `name` is what the threads are called, at most 15 bytes. At least one thread is made.
-  ThreadExecutor(std::string name, std::size_t threads);
+  ThreadExecutor(const std::string& name, std::size_t threads);
   ~ThreadExecutor() override;
   ThreadExecutor(const ThreadExecutor&) = delete;
   ThreadExecutor& operator=(const ThreadExecutor&) = delete;
 
   void run(std::function<void()> work) override;
-  std::size_t thread_count() const { return threads_.size(); }
+  /// One more: what the others hang in may never end. Not at the same time as the destructor.
+  void add_thread();
+  std::size_t thread_count() const;
 
  private:
   void work_until_closed();
 
-  std::mutex mutex_;
+  const std::string name_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::function<void()>> queue_;
   bool closed_ = false;

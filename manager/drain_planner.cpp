@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "core/assert.h"
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/sealed_chunk.h"
@@ -23,6 +24,12 @@ constexpr std::size_t kScannedMax = 1000;
 constexpr std::size_t kMirrorScannedMax = 1000;
 constexpr Duration kParked = 2s;
 constexpr Duration kSealedAgain = 60s;  ///< then it is said again
+/// Without an answer, and without one for much longer than the last one took: more requests would
+/// only make slow storage slower.
+constexpr Duration kHangsAfter = 10s;
+constexpr int kHangsAfterFactor = 4;
+constexpr std::uint32_t kHangingMax = 16;  ///< requests at each benefactor
+constexpr std::size_t kHangingJobsMax = 100;
 constexpr Duration kBackOffFirst = 1s;
 constexpr Duration kBackOffLast = 60s;
 constexpr std::uint32_t kMirrorAttempts = 5;
@@ -74,7 +81,10 @@ void DrainPlanner::run() {
   // Commands are answered within run() by some journals; one turn at a time.
   if (!service_.has_drain() || running_) return;
   running_ = true;
-  set_pace();
+  if (service_.now() >= pace_next_) {
+    set_pace();
+    for (auto& [id, job] : jobs_) find_hanging(job);
+  }
   run_mirror();
   drop_unused_asides();
   drop_temporaries();
@@ -139,11 +149,11 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
 // ---- jobs -------------------------------------------------------------------------------------
 
 void DrainPlanner::start_jobs() {
-  for (auto hurried = hurried_.begin(); hurried != hurried_.end() && jobs_.size() < jobs_max_;) {
+  for (auto hurried = hurried_.begin(); hurried != hurried_.end() && jobs_counted() < jobs_max_;) {
     start_job(*hurried, true);
     hurried = hurried_.erase(hurried);
   }
-  if (jobs_.size() >= jobs_max_) return;
+  if (jobs_counted() >= jobs_max_) return;
   std::vector<FileId> oldest;
   for (const auto& [sequence, id] : service_.state().undrained()) {
     if (oldest.size() == kScannedMax) break;
@@ -151,7 +161,7 @@ void DrainPlanner::start_jobs() {
     oldest.push_back(id);
   }
   for (const FileId id : oldest) {
-    if (jobs_.size() >= jobs_max_) break;
+    if (jobs_counted() >= jobs_max_) break;
     start_job(id, false);
   }
 }
@@ -166,6 +176,7 @@ bool DrainPlanner::start_job(FileId id, bool preferred) {
   job.version = file->newest.version;
   job.number = service_.next_id();
   job.preferred = preferred;
+  job.hangs = failure != failures_.end() && failure->second.hung;
   if (!plan(*file, job)) return false;
   if (!service_.pin(id, job.version)) return false;
   step(jobs_.emplace(id, std::move(job)).first->second);
@@ -288,7 +299,6 @@ bool DrainPlanner::is_half_full(std::uint64_t bytes) const {
 }
 
 void DrainPlanner::set_pace() {
-  if (service_.now() < pace_next_) return;
   pace_next_ = service_.now() + kPaceHolds;
   const Config& config = service_.config();
   at_once_ = kPerBenefactor;
@@ -319,31 +329,86 @@ bool DrainPlanner::pay(std::uint64_t bytes) {
   return true;
 }
 
+bool DrainPlanner::has_room(const Job& job, BenefactorId benefactor) const {
+  const auto count = [&](const auto& counts) {
+    const auto found = counts.find(benefactor);
+    return found == counts.end() ? 0 : found->second;
+  };
+  return job.hangs ? count(hanging_) < kHangingMax : count(in_flight_) < at_once_;
+}
+
 void DrainPlanner::send_pieces(Job& job) {
   for (std::size_t i = 0; i < job.requests.size(); ++i) {
-    Request& request = job.requests[i];
-    if (request.sent || in_flight_[request.benefactor] >= at_once_) continue;
+    if (job.hangs && job.unanswered > 0) return;
+    const Request& request = job.requests[i];
+    if (request.sent || !has_room(job, request.benefactor)) continue;
     rpc::Peer* peer = service_.peer_of(request.benefactor);
     if (peer == nullptr) return end_job(job, true, "waits for a benefactor that is silent");
     if (!pay(request.bytes)) return;
-    request.sent = true;
-    ++job.unanswered;
-    const Duration deadline = deadline_for(request.bytes * kPerBenefactor);
-    ++in_flight_[request.benefactor];
-    peer->call(std::move(request.pieces), deadline,
-               [this, alive = service_.alive(), file = job.file, number = job.number,
-                benefactor = request.benefactor,
-                late = service_.now() + deadline + kTransit](const rpc::Answer& answer) {
-                 if (alive.expired()) return;
-                 --in_flight_[benefactor];
-                 Job* sent = job_of(file, number);
-                 if (!answer && lost_on_the_way(answer)) {
-                   parked_[benefactor] = service_.now() + kParked;
-                   if (sent != nullptr) sent->late = std::max(sent->late, late);
-                 }
-                 if (sent != nullptr) pieces_done(*sent, benefactor, answer);
-               });
+    send(job, i, *peer);
   }
+}
+
+void DrainPlanner::send(Job& job, std::size_t index, rpc::Peer& peer) {
+  Request& request = job.requests[index];
+  const Duration deadline = deadline_for(request.bytes * kPerBenefactor);
+  request.sent = true;
+  request.hangs = job.hangs;
+  request.sent_at = service_.now();
+  ++job.unanswered;
+  ++(request.hangs ? hanging_ : in_flight_)[request.benefactor];
+  peer.call(std::move(request.pieces), deadline,
+            [this, alive = service_.alive(), file = job.file, number = job.number, index,
+             late = service_.now() + deadline + kTransit](const rpc::Answer& answer) {
+              if (alive.expired()) return;
+              Job* sent = job_of(file, number);
+              STDCHK_ASSERT(sent != nullptr);  // stays until all that it asked for is answered
+              pieces_answered(*sent, index, late, answer);
+            });
+}
+
+/// What is not answered for long leaves its place to others.
+void DrainPlanner::find_hanging(Job& job) {
+  for (Request& request : job.requests) {
+    if (!request.sent || request.answered || request.hangs) continue;
+    const Duration by_rate = deadline_for(request.bytes) - limits::kOperationDeadline;
+    const Duration patience =
+        std::max(kHangsAfter + by_rate, kHangsAfterFactor * took_[request.benefactor]);
+    if (service_.now() < request.sent_at + patience) continue;
+    if (hanging_[request.benefactor] >= kHangingMax) continue;
+    const File* file = service_.state().file(job.file);
+    if (file != nullptr && !job.hangs) {
+      log::warning("{} is not drained: its storage does not answer; others go on",
+                   service_.state().path(*file));
+    }
+    request.hangs = job.hangs = true;
+    --in_flight_[request.benefactor];
+    ++hanging_[request.benefactor];
+  }
+}
+
+/// Those that hang leave room for others.
+std::size_t DrainPlanner::jobs_counted() const {
+  const auto hanging = static_cast<std::size_t>(
+      std::ranges::count_if(jobs_, [](const auto& job) { return job.second.hangs; }));
+  return jobs_.size() - std::min(hanging, kHangingJobsMax);
+}
+
+void DrainPlanner::pieces_answered(Job& job, std::size_t index, Time late,
+                                   const rpc::Answer& answer) {
+  Request& request = job.requests[index];
+  request.answered = true;
+  --(request.hangs ? hanging_ : in_flight_)[request.benefactor];
+  const BenefactorId benefactor = request.benefactor;
+  if (answer) {
+    took_[benefactor] = service_.now() - request.sent_at;
+    job.hangs = false;
+  } else if (lost_on_the_way(answer)) {
+    // What hangs says nothing of the benefactor's other storage.
+    if (!request.hangs) parked_[benefactor] = service_.now() + kParked;
+    job.late = std::max(job.late, late);
+  }
+  pieces_done(job, benefactor, answer);
 }
 
 void DrainPlanner::pieces_done(Job& job, BenefactorId benefactor, const rpc::Answer& answer) {
@@ -502,6 +567,7 @@ void DrainPlanner::close_job(FileId id) {
     const Duration wait =
         std::min<Duration>(kBackOffLast, kBackOffFirst * (1U << failure.attempts));
     failure.attempts = std::min(failure.attempts + 1, 10U);
+    failure.hung = job.hangs;
     failure.next = service_.now() + wait;
     log::warning("{} {} and is not drained; it is tried again", service_.state().path(*file),
                  job.why);

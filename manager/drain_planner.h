@@ -23,7 +23,8 @@ struct File;
 ///
 /// Threads: the reactor's.
 /// Errors: a file that cannot be drained is tried again after a back-off that doubles; a benefactor
-///   that fails is left alone for a while; neither stops the others.
+///   that fails is left alone for a while; neither stops the others, nor does a file whose storage
+///   does not answer.
 /// Limits: kJobsMax files at once, kPerBenefactor requests at each benefactor. While somebody
 ///   writes and nobody waits for the drain: one at each and a small rate, unless memory fills up.
 class DrainPlanner {
@@ -58,6 +59,9 @@ class DrainPlanner {
     msg::DrainPieces pieces;
     std::uint64_t bytes = 0;
     bool sent = false;
+    bool answered = false;
+    bool hangs = false;  ///< takes no room from others
+    Time sent_at{};
   };
   struct Job {
     FileId file;
@@ -67,7 +71,8 @@ class DrainPlanner {
     std::vector<Request> requests;
     std::size_t done = 0;
     std::size_t unanswered = 0;
-    Time late{};  ///< until then a benefactor that was lost may still do what it was asked
+    Time late{};         ///< until then a benefactor that was lost may still do what it was asked
+    bool hangs = false;  ///< or the last attempt did: one request at a time
     bool preferred = false;
     bool recorded = false;  ///< that it is about to get its name
     std::string
@@ -79,6 +84,7 @@ class DrainPlanner {
   struct Failure {
     std::uint32_t attempts = 0;
     Time next{};
+    bool hung = false;
   };
 
   void start_jobs();
@@ -86,9 +92,14 @@ class DrainPlanner {
   bool plan(const File& file, Job& job);
   void step(Job& job);
   void send_pieces(Job& job);
+  void send(Job& job, std::size_t index, rpc::Peer& peer);
+  bool has_room(const Job& job, BenefactorId benefactor) const;
+  void find_hanging(Job& job);
+  std::size_t jobs_counted() const;
   void set_pace();
   bool is_half_full(std::uint64_t bytes) const;
   bool pay(std::uint64_t bytes);
+  void pieces_answered(Job& job, std::size_t index, Time late, const rpc::Answer& answer);
   void pieces_done(Job& job, BenefactorId benefactor, const rpc::Answer& answer);
   void finish(Job& job);
   void set_aside(Job& job);
@@ -116,9 +127,11 @@ class DrainPlanner {
   std::map<FileId, Failure> failures_;
   std::map<BenefactorId, Time> parked_;
   std::map<BenefactorId, std::uint32_t> in_flight_;
-  Time asked_until_{};      ///< somebody waits for the drain
-  Time pace_next_{};        ///< when to look again how fast
-  std::uint32_t at_once_;   ///< requests at each benefactor
+  std::map<BenefactorId, std::uint32_t> hanging_;  ///< those that are not in in_flight_
+  std::map<BenefactorId, Duration> took_;          ///< the last one that was answered
+  Time asked_until_{};                             ///< somebody waits for the drain
+  Time pace_next_{};                               ///< when to look again how fast
+  std::uint32_t at_once_;                          ///< requests at each benefactor
   std::uint64_t rate_ = 0;  ///< bytes a second of all together; 0: not limited
   Time paid_until_{};       ///< when all bytes asked for so far are within it
   std::set<FileId> hurried_;

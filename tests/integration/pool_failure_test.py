@@ -278,3 +278,40 @@ def test_a_manager_without_room_for_its_journal_says_so_and_ends(pool):
     last = (pool.folder / "manager.log").read_text().splitlines()[-1]
     assert f"the journal in {state}/journal cannot be written" in last
     assert "No space left on device" in last
+
+
+# What a process sees of a file system of which a part does not answer: writes of some files do not return.
+HANGING_WRITES = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+ssize_t pwrite64(int fd, const void* bytes, size_t count, off_t at) {
+  ssize_t (*next)(int, const void*, size_t, off_t) = dlsym(RTLD_NEXT, "pwrite64");
+  while (count >= 4 && memcmp(bytes, "HANG", 4) == 0 && access(getenv("HANG_WHILE"), F_OK) == 0) usleep(10000);
+  return next(fd, bytes, count, at);
+}
+
+ssize_t pwrite(int fd, const void* bytes, size_t count, off_t at) { return pwrite64(fd, bytes, count, at); }
+"""
+
+
+def test_storage_that_hangs_stalls_only_what_goes_there(pool):
+    source, library, hang = pool.folder / "hang.c", pool.folder / "hang.so", pool.folder / "hang"
+    source.write_text(HANGING_WRITES)
+    run("cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl")
+    hang.touch()
+    pool.environment |= {"LD_PRELOAD": str(library), "HANG_WHILE": str(hang)}
+    pool.up(benefactors=1, memory="128M")
+    del pool.environment["LD_PRELOAD"]
+    files = {f"hung.N{number}.T1": b"HANG" + os.urandom(MIB - 4) for number in range(3)}
+    files |= {f"app.N{number}.T1": os.urandom(MIB) for number in range(10)}
+    for name, data in files.items():
+        (pool.mount / name).write_bytes(data)
+    wait_until(lambda: len(list(pool.drain.glob("app.*"))) == 10, "the drain of all that does not hang", seconds=40)
+    assert list(pool.drain.glob("hung.*")) == []
+    hang.unlink()
+    pool.stdchk("drain", "--wait", "--timeout", 55, pool.mount)
+    assert all((pool.drain / name).read_bytes() == data for name, data in files.items())

@@ -440,6 +440,37 @@ TEST_CASE("a job that is stuck holds up no other one and is answered at its dead
   go_on->release();
 }
 
+TEST_CASE("drains that hang get other threads in their place, and no third attempt") {
+  Pool pool(false);
+  const auto go_on = std::make_shared<std::counting_semaphore<>>(0);
+  auto config = pool.config();
+  config.make_drainer = [&](const std::string&, std::uint64_t) {
+    auto drainer = std::make_unique<StuckDrainer>();
+    drainer->go_on = go_on;
+    return drainer;
+  };
+  pool.manager->reply.config.drain_directory = "/nowhere";
+  pool.service = std::make_unique<Service>(pool.reactor, config, *pool.arena, *pool.control,
+                                           std::vector<transport::Endpoint*>{pool.data.get()});
+  REQUIRE(pool.service->start());
+  pool.turn_until([&] { return pool.service->registered(); });
+  int ended = 0;
+  const auto hang = [&](std::uint64_t attempt) {
+    pool.manager->peer->call(msg::DrainPieces{FileId{1}, attempt, "", {}}, seconds(7),
+                             [&](const rpc::Answer&) { ++ended; });
+  };
+  hang(1);
+  hang(1);
+  // As many as there are threads: the next one waits until these are seen to hang.
+  CHECK(pool.ask(*pool.manager->peer, msg::DrainPieces{FileId{2}, 1, "", {}}));
+  hang(2);
+  pool.turn_until([&] { return ended == 3; });
+  CHECK(pool.ask(*pool.manager->peer, msg::DrainPieces{FileId{2}, 2, "", {}}));
+  CHECK(Pool::code_of(pool.ask(*pool.manager->peer, msg::DrainPieces{FileId{1}, 3, "", {}})) ==
+        Code::kBusy);
+  go_on->release(3);
+}
+
 TEST_CASE("extents are moved when they are sound and do not overlap") {
   std::vector<std::byte> arena(limits::kMiB);
   const PlacedChunk chunk = place_chunk(arena, 64 * 1024, content_of(10'000, 1));

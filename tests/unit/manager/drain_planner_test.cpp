@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 #include "tests/unit/manager/world.h"
 
@@ -494,4 +496,61 @@ TEST_CASE("the drain yields to who writes, but for a share, and not to who waits
   REQUIRE(client.call(msg::DrainNow{kRootFile}));
   run(world, 500ms, {&one}, &client);
   CHECK(one.all<msg::DrainPieces>().size() == 2);
+}
+
+TEST_CASE("files whose storage hangs stall no others, now and when they are tried again") {
+  World world("/drain");
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  one.hold_back = true;  // until it is known which files hang
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    const auto file = client.write("hung" + std::to_string(i), 1000, 7 + i);
+    REQUIRE(file);
+    one.hangs.insert(*file);
+  }
+  std::ranges::move(one.held, std::back_inserter(one.hung));
+  one.held.clear();
+  one.held_requests.clear();
+  one.hold_back = false;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    REQUIRE(client.write("f" + std::to_string(i), 1000, 100 + i));
+  }
+  run(world, 25s, {&one}, &client);  // two of them at a time are found to hang
+  const auto pending = client.call(msg::StatPool{});
+  REQUIRE(pending);
+  CHECK(pending->drain_pending_files == 4);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    run(world, 7s, {&one}, &client);
+    const std::string name = "later" + std::to_string(i);
+    REQUIRE(client.write(name, 1000, 1000 + i));
+    run(world, 1s, {&one}, &client);
+    CHECK(client.lookup(name)->drain == DrainState::kDrained);
+  }
+  CHECK(one.hung.size() > 8);  // they were tried again
+  one.hangs.clear();
+  run(world, 100s, {&one}, &client);
+  CHECK(client.call(msg::StatPool{})->drain_pending_files == 0);
+}
+
+TEST_CASE("slow storage gets no more requests at once") {
+  World world("/drain");
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    REQUIRE(client.write("f" + std::to_string(i), 1000, 7 + i));
+  }
+  one.hold_back = true;
+  std::ptrdiff_t most = 0;
+  for (const Duration takes : {6s, 6s, 20s, 20s, 20s, 20s}) {
+    run(world, takes, {&one}, &client);
+    const auto requests = std::exchange(one.held_requests, {});
+    auto held = std::exchange(one.held, {});
+    most = std::max(most, std::ranges::count_if(requests, [](const msg::Request& request) {
+                      return std::holds_alternative<msg::DrainPieces>(request);
+                    }));
+    for (std::size_t i = 0; i < held.size(); ++i) one.answer(requests[i], held[i]);
+  }
+  CHECK(most == 2);
 }

@@ -139,6 +139,9 @@ class TestBenefactor : public Actor {
       (void)fence;
       return respond(msg::Reply{msg::FenceClient::Reply{fences}});
     }
+    const auto* pieces = std::get_if<msg::DrainPieces>(&request.body);
+    if (pieces != nullptr && hangs.count(pieces->file) > 0)
+      return hung.push_back(std::move(respond));
     if (hold_back) {
       held_requests.push_back(std::move(request.body));
       return held.push_back(std::move(respond));
@@ -209,6 +212,8 @@ class TestBenefactor : public Actor {
   std::vector<msg::Request> served;
   std::vector<rpc::Responder> held;
   std::vector<msg::Request> held_requests;  ///< of those
+  std::set<FileId> hangs;                   ///< whose pieces are never drained
+  std::vector<rpc::Responder> hung;
   const std::string host;
   bool copies_fail = false;       ///< what is copied to it is not what it should be
   std::set<std::uint64_t> wrong;  ///< offsets of extents that fail a check
