@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -35,6 +36,7 @@ struct Flags {
   std::string secret_file;
   std::string ready_file;
   std::uint64_t memory = 0;
+  std::uint64_t log_memory = 0;
   std::string backing = "anonymous";
   std::string disk;
   std::string listen = "127.0.0.1";
@@ -54,6 +56,9 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
       .required();
   options.size("--memory", flags.memory, limits::kMiB, std::uint64_t{1} << 60, "how much to lend")
       .required();
+  options.size("--log-memory", flags.log_memory, 0, std::uint64_t{1} << 40,
+               "of that, for the metadata that a manager without a disk is rebuilt from; 0: a "
+               "hundred-and-twenty-eighth");
   options.text("--backing", flags.backing, "KIND",
                "anonymous, memfd, hugetlb, or a directory on a ramdisk");
   options.text("--disk", flags.disk, "DIR", "lend disk space in DIR instead of memory");
@@ -69,11 +74,17 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
 }
 
 constexpr unsigned kEndSecondsMax = 5;
+constexpr std::uint64_t kLogShare = 128;
+
+std::uint64_t log_bytes(const Flags& flags) {
+  const std::uint64_t wanted = flags.log_memory > 0 ? flags.log_memory : flags.memory / kLogShare;
+  return std::min(wanted, flags.memory / 2);
+}
 
 Outcome<std::unique_ptr<Arena>> take_memory(const Flags& flags, const Clock& clock,
                                             const std::atomic<bool>& ending) {
   ArenaOptions options;
-  options.bytes = flags.memory;
+  options.bytes = flags.memory - log_bytes(flags);
   options.cancelled = &ending;
   options.pins_memory = flags.transport == "verbs";
   if (!flags.disk.empty()) {
@@ -105,19 +116,21 @@ Config make_config(const Flags& flags, const msg::Secret& secret) {
   ::gethostname(name, sizeof(name) - 1);
   config.host_name = name;
   config.pid = ::getpid();
+  config.log_bytes = log_bytes(flags);
   std::uint64_t random[2];
   STDCHK_ASSERT(::getrandom(random, sizeof(random), 0) == sizeof(random));
   config.life = {random[0], random[1]};
   return config;
 }
 
-std::string ready_text(const Arena& arena, const Service& service) {
+std::string ready_text(const Arena& arena, const Service& service, std::uint64_t log_bytes) {
   const ArenaFacts facts = arena.facts();
   nlohmann::json ready{{"pid", ::getpid()},
                        {"benefactor", service.id().value},
                        {"addresses", service.addresses()},
                        {"backing", facts.backing},
                        {"arena_bytes", facts.bytes},
+                       {"log_bytes", log_bytes},
                        {"resident_bytes", facts.resident_bytes},
                        {"huge_page_bytes", facts.huge_bytes},
                        {"advice", facts.advice}};
@@ -184,7 +197,8 @@ int run(const Flags& flags) {
   };
   config.on_registered = [&](const msg::RegisterBenefactor::Reply&) {
     if (ready) return;
-    const Status written = write_file_at_once(flags.ready_file, ready_text(**arena, *service));
+    const Status written =
+        write_file_at_once(flags.ready_file, ready_text(**arena, *service, log_bytes(flags)));
     if (!written) {
       status = fail_with(
           fmt::format("{} cannot be written: {}", flags.ready_file, describe(written.error())));

@@ -30,6 +30,7 @@ Service::Service(Reactor& reactor, Config config, Arena& arena, transport::Endpo
       config_(std::move(config)),
       arena_(arena),
       control_(control),
+      log_(config_.log_bytes),
       stop_(config_.pause) {
   for (transport::Endpoint* endpoint : data) {
     listeners_.push_back(std::make_unique<Listener>(*this, *endpoint));
@@ -97,6 +98,11 @@ void Service::register_now() {
   request.host_name = config_.host_name;
   request.arena_bytes = arena_.bytes().size();
   request.pid = config_.pid;
+  request.newest_epoch = epoch_;
+  request.log_bytes_max = log_.bytes_max();
+  request.log_epoch = log_.epoch();
+  request.log_sequence = log_.sequence();
+  request.newest_sequence = newest_sequence_;
   manager_->call(std::move(request), limits::kCallDeadline,
                  [this](rpc::Answer answer) { on_register_answer(std::move(answer)); });
 }
@@ -115,8 +121,14 @@ void Service::on_register_answer(rpc::Answer answer) {
   if (reply == nullptr || !reply->benefactor || !reply->epoch) {
     return lose_manager(Error{Code::kMalformed, 0, "benefactor.register"});
   }
+  if (reply->epoch < epoch_) {
+    log::error("the manager at {} has epoch {}, and one with epoch {} has taken over: refused",
+               config_.manager_address, reply->epoch.value, epoch_.value);
+    return lose_manager(Error{Code::kFenced, 0, "benefactor.register"});
+  }
   if (epoch_ && epoch_ != reply->epoch) new_epoch();
   fence_.fence_below(reply->first_client);
+  if (epoch_ != reply->epoch) newest_sequence_ = 0;
   epoch_ = reply->epoch;
   id_ = reply->benefactor;
   manager_->set_sender(id_.value);
@@ -155,7 +167,9 @@ void Service::send_heartbeat() {
 void Service::on_heartbeat(const rpc::Answer& answer) {
   if (answer) {
     const auto* reply = std::get_if<msg::BenefactorHeartbeat::Reply>(&*answer);
-    if (reply != nullptr && reply->may_go && on_may_go_) on_may_go_();
+    if (reply == nullptr) return;
+    newest_sequence_ = std::max(newest_sequence_, reply->log_sequence);
+    if (reply->may_go && on_may_go_) on_may_go_();
     return;
   }
   if (!manager_ || answer.error().error.code == Code::kPeerLost) return;

@@ -11,6 +11,7 @@
 #include "benefactor/client_fence.h"
 #include "benefactor/copier.h"
 #include "benefactor/drainer.h"
+#include "benefactor/metadata_log.h"
 #include "benefactor/stop.h"
 #include "benefactor/stripe_builder.h"
 #include "core/executor.h"
@@ -38,6 +39,7 @@ struct Config {
   std::string host_token;
   std::string host_name;
   std::int64_t pid = 0;
+  std::uint64_t log_bytes = 0;  ///< for the metadata log; 0: it keeps none
   /// Runs drain jobs and moves; nothing may run on it any more when the service ends. Null: threads
   /// of the service's own.
   Executor* executor = nullptr;
@@ -55,8 +57,9 @@ struct Config {
 /// has drain jobs and moves done. While clients write and read it does nothing.
 ///
 /// Registration: the manager's link is kept up for as long as the service lives, with back-off and
-/// always as the same life. When the manager was restarted, every link of its earlier clients is
-/// fenced before anything else it asks for is done.
+/// always as the same life. A manager with a lower epoch than the highest one so far is refused.
+/// When the manager was restarted, every link of its earlier clients is fenced before anything else
+/// it asks for is done.
 ///
 /// Owns: the registrations of the arena, the links, its workers; not the arena nor the endpoints,
 ///   which the caller adds to the reactor and which must outlive it.
@@ -163,6 +166,8 @@ class Service final : public rpc::PeerHandler {
   BenefactorId id_;
   Epoch epoch_;
   bool registered_ = false;
+  MetadataLog log_;
+  std::uint64_t newest_sequence_ = 0;  ///< that was answered, of epoch_
   Duration back_off_{};
   TimerId manager_timer_;
   TimerId sweep_timer_;

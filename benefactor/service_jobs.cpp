@@ -19,6 +19,10 @@ tl::unexpected<rpc::Failure> refuse(Code code, std::string detail, Duration retr
       rpc::Failure{Error{code, 0, "benefactor.job"}, std::move(detail), retry_after});
 }
 
+tl::unexpected<rpc::Failure> refuse(Error error) {
+  return tl::unexpected<rpc::Failure>(rpc::Failure{error, {}, {}});
+}
+
 /// Logged here, where the job's outcome is handled; the manager plans what follows.
 template <class T>
 rpc::Answer to_answer(const char* what, Outcome<T> outcome) {
@@ -49,6 +53,15 @@ Service::~Service() {
 void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder respond) {
   if (const auto* fence = std::get_if<msg::FenceClient>(&request)) {
     return respond(fence_client(*fence));
+  }
+  if (const auto* keep = std::get_if<msg::KeepLog>(&request)) {
+    if (const Status kept = log_.keep(*keep); !kept) return respond(refuse(kept.error()));
+    return respond(msg::Reply(msg::KeepLog::Reply{}));
+  }
+  if (const auto* read = std::get_if<msg::ReadLog>(&request)) {
+    auto reply = log_.read(read->offset);
+    if (!reply) return respond(refuse(reply.error()));
+    return respond(msg::Reply(std::move(*reply)));
   }
   if (config_.executor == nullptr && !workers_) workers_ = std::make_unique<Workers>();
   const auto choose = [this](ThreadExecutor Workers::*own) -> Executor& {

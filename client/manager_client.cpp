@@ -45,6 +45,7 @@ void ManagerClient::connect() {
   peer_ = std::move(*peer);
   peer_->set_sender(client_.value);
   config_.registration.resume = client_;
+  config_.registration.newest_epoch = epoch_;
   peer_->call(config_.registration, limits::kConnectDeadline,
               [this, attempt = attempt_](rpc::Answer answer) {
                 if (attempt == attempt_) on_register(std::move(answer));
@@ -98,6 +99,11 @@ void ManagerClient::on_register(rpc::Answer answer) {
   }
   const auto* reply = std::get_if<msg::RegisterClient::Reply>(&*answer);
   if (reply == nullptr) return connect_later(Error{Code::kMalformed, 0, "client.register"});
+  if (reply->epoch < epoch_) {
+    log::warning("the manager at {} has epoch {}, and one with epoch {} has taken over: refused",
+                 config_.address, reply->epoch.value, epoch_.value);
+    return connect_later(Error{Code::kFenced, 0, "client.register"});
+  }
   const bool same = client_ && reply->client == client_ && reply->epoch == epoch_;
   if (told_lost_) log::info("the manager at {} answers again", config_.address);
   told_lost_ = false;

@@ -15,6 +15,7 @@
 #include "core/options.h"
 #include "core/pool_files.h"
 #include "core/reactor.h"
+#include "manager/rebuilder.h"
 #include "manager/service.h"
 #include "manager/sqlite_journal.h"
 #include "transport/factory.h"
@@ -43,6 +44,7 @@ struct Flags {
   std::string topology;
   std::uint64_t copy_rate = 0;
   std::uint64_t scrub_rate = kScrubRateDefault;
+  bool rebuild = false;
   log::Level log_level = log::Level::kInfo;
 };
 
@@ -80,6 +82,8 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "most bytes a second that each benefactor copies from others");
   options.rate("--scrub-rate", flags.scrub_rate,
                "most bytes a second that each benefactor checks; 0: only when asked to");
+  options.flag("--rebuild", flags.rebuild,
+               "the state directory was lost: make it anew from what the benefactors keep");
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
 }
@@ -102,6 +106,50 @@ Status prepare_drain(std::string& directory) {
   char resolved[PATH_MAX];
   if (::realpath(directory.c_str(), resolved) == nullptr) return fail_errno("drain.realpath");
   directory = resolved;
+  return {};
+}
+
+/// A Door lets links in to whom they are for now.
+struct Door final : transport::AcceptHandler {
+  void on_accept(std::unique_ptr<transport::Link> link) override {
+    if (to != nullptr) to->on_accept(std::move(link));
+  }
+  transport::AcceptHandler* to = nullptr;
+};
+
+/// Until the journal is written, or the process is told to end. The sentence says why not.
+tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
+                                        const msg::Secret& secret, Door& door,
+                                        const std::string& address) {
+  Result<Rebuilder::Found> found = fail(Code::kCancelled, "manager.rebuild");
+  Rebuilder rebuilder(reactor, journal, secret, [&](Result<Rebuilder::Found> got) {
+    found = std::move(got);
+    reactor.stop();
+  });
+  if (const Status started = rebuilder.start(); !started) {
+    const bool exists = started.error().code == Code::kExists;
+    return tl::unexpected(exists ? "there is a journal in the state directory, so nothing is "
+                                   "rebuilt; start without --rebuild"
+                                 : describe(started.error()));
+  }
+  log::info("waits at {} for benefactors that keep the metadata", address);
+  door.to = &rebuilder;
+  reactor.run();
+  door.to = nullptr;
+  if (!found && found.error().code == Code::kNotFound) {
+    return tl::unexpected(std::string(
+        "no benefactor came that keeps the metadata; they look for the manager where it was, so "
+        "--listen must be that address"));
+  }
+  if (!found) return tl::unexpected(describe(found.error()));
+  log::info("rebuilt from the benefactor on {}: {} records of epoch {}; {} benefactors came",
+            found->host_name, found->records, found->epoch.value, found->benefactors);
+  if (!found->complete) {
+    log::warning(
+        "benefactors know of later records that none of those who came has: what these did is "
+        "lost");
+  }
+  reactor.resume();
   return {};
 }
 
@@ -162,15 +210,34 @@ int run(Flags flags) {
     journalled = fail(error);
     reactor.stop();
   };
+  Epoch later;
+  config.on_superseded = [&](Epoch epoch) {
+    later = epoch;
+    reactor.stop();
+  };
   reactor.add(**endpoint);
+  Door door;
+  const auto listen_now = [&]() -> tl::expected<void, std::string> {
+    const Status listening = (*endpoint)->listen(door);
+    if (listening) return {};
+    return tl::unexpected(
+        fmt::format("cannot listen on {}: {}", flags.listen, describe(listening.error())));
+  };
+  if (flags.rebuild) {
+    if (const auto listening = listen_now(); !listening) return fail_with(listening.error());
+    if (const auto done = rebuild(reactor, **journal, *secret, door, (*endpoint)->address());
+        !done) {
+      return fail_with(fmt::format("cannot rebuild: {}", done.error()));
+    }
+  }
   Service service(reactor, **journal, std::move(config));
   if (const Status started = service.start(); !started) {
     return fail_with(fmt::format("the state in {} cannot be loaded: {}", flags.state,
                                  describe(started.error())));
   }
-  if (const Status listening = (*endpoint)->listen(service); !listening) {
-    return fail_with(
-        fmt::format("cannot listen on {}: {}", flags.listen, describe(listening.error())));
+  door.to = &service;
+  if (!flags.rebuild) {
+    if (const auto listening = listen_now(); !listening) return fail_with(listening.error());
   }
   const std::string address = (*endpoint)->address();
   if (const Status written = write_file_at_once(flags.address_file, address + "\n"); !written) {
@@ -179,9 +246,17 @@ int run(Flags flags) {
   }
   log::info("listens on {}", address);
   reactor.run();
-  if (journalled) log::info("ends");
+  if (journalled && !later) log::info("ends");
+  const Epoch own = service.state().epoch();
   service.stop();
   reactor.remove(**endpoint);
+  if (later) {
+    return fail_with(fmt::format(
+        "another manager, of epoch {}, has taken this pool over; this one, of epoch {}, "
+        "ends. If its state directory was lost, and there is no other, start it with "
+        "--rebuild",
+        later.value, own.value));
+  }
   if (journalled) return EXIT_SUCCESS;
   return fail_with(fmt::format(
       "the journal in {} cannot be written, so the manager ends; what was committed is in it: {}",

@@ -9,6 +9,7 @@
 #include "manager/compactor.h"
 #include "manager/copy_planner.h"
 #include "manager/drain_planner.h"
+#include "manager/log_keepers.h"
 #include "manager/parity_planner.h"
 #include "manager/scrubber.h"
 #include "manager/sets.h"
@@ -44,6 +45,7 @@ Service::Service(Reactor& reactor, Journal& journal, Config config)
   copies_ = std::make_unique<CopyPlanner>(*this);
   parity_ = std::make_unique<ParityPlanner>(*this);
   scrubber_ = std::make_unique<Scrubber>(*this);
+  logs_ = std::make_unique<LogKeepers>(*this);
 }
 
 Service::~Service() { stop(); }
@@ -114,6 +116,7 @@ void Service::tick() {
   copies_->run();
   parity_->run();
   scrubber_->run();
+  logs_->run();
   retry_waiting();
   retry_maps();
   if (journal_.wants_snapshot()) take_snapshot();
@@ -143,15 +146,18 @@ void Service::execute(Command command, std::function<void(const Result<Outcome>&
     mirror_appended_[mirror_newest_] = sequence;
   }
   settle_freed();
+  logs_->append(sequence, command);
   journal_.append(command, [this, alive = std::weak_ptr<int>(alive_), sequence, outcome = *outcome,
                             done = std::move(done)](const Status& status) {
     if (alive.expired()) return;
-    on_durable(sequence, status);
-    if (status) {
-      done(outcome);
-    } else {
-      done(fail(status.error()));
+    if (!status) {
+      on_durable(sequence, status);
+      return done(fail(status.error()));
     }
+    logs_->when_kept(sequence, [this, sequence, outcome, done] {
+      on_durable(sequence, {});
+      done(outcome);
+    });
   });
 }
 

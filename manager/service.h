@@ -28,6 +28,7 @@ namespace stdchk::manager {
 class Compactor;
 class CopyPlanner;
 class DrainPlanner;
+class LogKeepers;
 class ParityPlanner;
 class SetKeeper;
 class Scrubber;
@@ -42,6 +43,7 @@ struct Config {
   std::uint64_t drain_total_bytes_per_s = 0;  ///< of all benefactors together; 0: not limited
   bool drain_yields = false;                  ///< to those who write
   std::function<void(const Error&)> on_journal_failure;  ///< once; the process should end
+  std::function<void(Epoch)> on_superseded;  ///< a later manager has that epoch: the same
 };
 
 /// A benefactor as the manager sees it now.
@@ -49,7 +51,8 @@ struct BenefactorStatus {
   msg::BenefactorInfo info;
   rpc::Peer* peer = nullptr;
   Time last_heard{};
-  bool leaving = false;  ///< it wants to end
+  bool leaving = false;             ///< it wants to end
+  std::uint64_t log_bytes_max = 0;  ///< of a metadata log that it can keep
 };
 
 /// A request on its way to its answer. Copies share it; the first answer counts.
@@ -86,8 +89,8 @@ class Call {
 ///
 /// Owns: the state, soft state, and the links that peers opened. Not the journal.
 /// Threads: the reactor's.
-/// Errors: after a failure of the journal every change is answered kReadOnly; the process should
-/// end.
+/// Errors: after a failure of the journal, and when a later manager has taken over, every change is
+/// answered kReadOnly; the process should end.
 class Service final : public transport::AcceptHandler {
  public:
   Service(Reactor& reactor, Journal& journal, Config config);
@@ -111,6 +114,9 @@ class Service final : public transport::AcceptHandler {
   bool has_drain() const { return !config_.pool.drain_directory.empty(); }
   const std::map<BenefactorId, BenefactorStatus>& benefactors() const { return benefactors_; }
   bool journal_failed() const { return journal_failed_; }
+  /// Commands of this epoch so far.
+  std::uint64_t appended() const { return appended_; }
+  const LogKeepers& log_keepers() const { return *logs_; }
   /// Applies now, journals, and calls back when durable, or when it failed.
   void execute(Command command, std::function<void(const Result<Outcome>&)> done);
   /// A copy that a reader may be sent to.
@@ -199,6 +205,7 @@ class Service final : public transport::AcceptHandler {
                        const Call& call);
   void register_benefactor(Connection& connection, const msg::RegisterBenefactor& request,
                            const Call& call);
+  bool superseded(Epoch newest, const Call& call);
   void admit_benefactor(Connection& connection, BenefactorId id,
                         const msg::RegisterBenefactor& request, const Call& call);
   void closed(Connection& connection);
@@ -337,6 +344,7 @@ class Service final : public transport::AcceptHandler {
   std::unique_ptr<CopyPlanner> copies_;
   std::unique_ptr<ParityPlanner> parity_;
   std::unique_ptr<Scrubber> scrubber_;
+  std::unique_ptr<LogKeepers> logs_;
   std::map<ChunkIndex, std::uint32_t> held_;  ///< by planners
 };
 

@@ -4,6 +4,7 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "manager/copy_planner.h"
+#include "manager/log_keepers.h"
 #include "manager/service.h"
 #include "manager/sets.h"
 
@@ -26,6 +27,7 @@ void Service::register_client(Connection& connection, const msg::RegisterClient&
     return call.fail(Code::kRefused, "register client");
   }
   if (connection.benefactor) return call.fail(Code::kInvalidArgument, "register client");
+  if (superseded(request.newest_epoch, call)) return;
   auto resumed = clients_.find(request.resume);
   if (resumed == clients_.end()) {
     ClientRecord record;
@@ -60,6 +62,7 @@ void Service::register_benefactor(Connection& connection, const msg::RegisterBen
   if (request.arena_bytes == 0 || too_large || request.addresses.empty() || connection.client) {
     return call.fail(Code::kInvalidArgument, "register benefactor");
   }
+  if (superseded(request.newest_epoch, call)) return;
   BenefactorId newest;
   for (const auto& [id, record] : state_.benefactors()) {
     newest = id;
@@ -82,6 +85,16 @@ void Service::register_benefactor(Connection& connection, const msg::RegisterBen
           });
 }
 
+/// True: a manager with a later epoch has the pool, and this one must change nothing any more.
+bool Service::superseded(Epoch newest, const Call& call) {
+  if (newest <= state_.epoch()) return false;
+  const bool first = !journal_failed_;
+  journal_failed_ = true;
+  call.fail(Code::kBusy, "manager.epoch", "Another manager has taken the pool over.");
+  if (first && config_.on_superseded) config_.on_superseded(newest);
+  return true;
+}
+
 void Service::admit_benefactor(Connection& connection, BenefactorId id,
                                const msg::RegisterBenefactor& request, const Call& call) {
   for (auto& [other, owned] : connections_) {
@@ -101,6 +114,7 @@ void Service::admit_benefactor(Connection& connection, BenefactorId id,
   status.peer = &connection.peer();
   status.last_heard = now();
   status.leaving = false;
+  status.log_bytes_max = request.log_bytes_max;
   log::info("benefactor {} on {} lends {} bytes", id.value, info.host_name, info.arena_bytes);
   const ClientId first_client{state_.epoch().value << 40};
   call.answer(msg::RegisterBenefactor::Reply{id, state_.epoch(), first_client, config_.pool});
@@ -296,6 +310,7 @@ void Service::file_changed(FileId id, ClientId except) {
 void Service::benefactors_changed() {
   domains_.update(benefactors_);
   copies_->benefactors_changed();
+  logs_->run();
   for (const auto& [id, client] : clients_) {
     msg::Invalidate* notice = invalidate_of(id);
     if (notice != nullptr) notice->benefactors_changed = true;

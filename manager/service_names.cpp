@@ -7,6 +7,7 @@
 #include "core/limits.h"
 #include "manager/copy_planner.h"
 #include "manager/drain_planner.h"
+#include "manager/log_keepers.h"
 #include "manager/scrubber.h"
 #include "manager/service.h"
 #include "manager/sets.h"
@@ -250,6 +251,8 @@ void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {
   });
   reply.rebuilt_chunks = copies.rebuilt;
   reply.scrub = scrubber_->figures();
+  reply.log_copies = logs_->count();
+  reply.log_copies_wanted = limits::kLogCopies;
   call.answer(reply);
 }
 

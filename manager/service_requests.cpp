@@ -28,7 +28,8 @@ constexpr bool kForManager =
     !std::is_same_v<M, msg::DrainFinish> && !std::is_same_v<M, msg::MirrorChange> &&
     !std::is_same_v<M, msg::MoveExtents> && !std::is_same_v<M, msg::Attach> &&
     !std::is_same_v<M, msg::CopyExtents> && !std::is_same_v<M, msg::CheckExtents> &&
-    !std::is_same_v<M, msg::BuildStripe> && !std::is_same_v<M, msg::RegisterClient> &&
+    !std::is_same_v<M, msg::BuildStripe> && !std::is_same_v<M, msg::KeepLog> &&
+    !std::is_same_v<M, msg::ReadLog> && !std::is_same_v<M, msg::RegisterClient> &&
     !std::is_same_v<M, msg::RegisterBenefactor> && !std::is_same_v<M, msg::BenefactorHeartbeat>;
 
 }  // namespace
@@ -68,7 +69,8 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
       status.leaving = true;
       benefactors_changed();
     }
-    call.answer(msg::BenefactorHeartbeat::Reply{status.leaving && copies_->may_go(found->first)});
+    call.answer(
+        msg::BenefactorHeartbeat::Reply{status.leaving && copies_->may_go(found->first), durable_});
   } else if constexpr (kForManager<M>) {
     const auto client = clients_.find(connection.client);
     if (!connection.client || client == clients_.end()) {

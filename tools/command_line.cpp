@@ -165,6 +165,8 @@ void describe(Options& options, ScrubOptions& scrub) {
 
 void describe(Options& options, CheckOptions& check) { add_whole_pool(options, check); }
 
+void describe(Options& options, RecoverOptions& recover) { add_whole_pool(options, recover); }
+
 void describe(Options& options, GarbageOptions& garbage) {
   options.flag("--dry-run", garbage.dry_run, "only say what would be given back")
       .command_line_only();

@@ -43,6 +43,7 @@ void describe(Options& options, TopOptions& top);
 void describe(Options& options, AdviseOptions& advise);
 void describe(Options& options, ScrubOptions& scrub);
 void describe(Options& options, CheckOptions& check);
+void describe(Options& options, RecoverOptions& recover);
 void describe(Options& options, GarbageOptions& garbage);
 void describe(Options& options, DoctorOptions& doctor);
 

@@ -79,6 +79,13 @@ struct ScrubOptions {
 };
 int run_scrub(const ScrubOptions& options);
 
+struct RecoverOptions {
+  std::string pool;
+  std::string path;
+  bool json = false;
+};
+int run_recover(const RecoverOptions& options);
+
 struct CheckOptions {
   std::string pool;
   std::string path;

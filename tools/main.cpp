@@ -200,6 +200,8 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
                              run_check);
   commands.add<GarbageOptions>("gc", "Finds memory that nothing uses and gives it back.",
                                run_garbage);
+  commands.add<RecoverOptions>(
+      "recover", "Starts a manager again that has ended or does not answer.", run_recover);
   commands.add<VerifyOptions>("verify", "Compares drained files with the manifests beside them.",
                               run_verify);
   commands.add<StageInOptions>(

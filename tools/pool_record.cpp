@@ -34,6 +34,7 @@ Json to_json(const PoolRecord& record) {
           {"drain", record.drain},
           {"created", record.created},
           {"manager_address", record.manager_address},
+          {"manager_command", record.manager_command},
           {"remote_shell", record.remote_shell},
           {"transport", record.transport},
           {"job_id", record.job_id},
@@ -54,6 +55,9 @@ Outcome<PoolRecord> from_json(const std::string& directory, const std::string& t
     record.drain = json.at("drain");
     record.created = json.at("created");
     record.manager_address = json.at("manager_address");
+    if (json.contains("manager_command")) {
+      record.manager_command = json.at("manager_command").get<std::vector<std::string>>();
+    }
     record.remote_shell = json.at("remote_shell").get<std::vector<std::string>>();
     record.transport = json.at("transport");
     record.job_id = json.value("job_id", "");

@@ -28,7 +28,8 @@ struct PoolRecord {
   std::string drain;
   std::string created;  ///< time, for people
   std::string manager_address;
-  std::vector<std::string> remote_shell;  ///< "ssh", or a command of several words
+  std::vector<std::string> manager_command;  ///< how it was started here; empty: it was not
+  std::vector<std::string> remote_shell;     ///< "ssh", or a command of several words
   std::string transport = "auto";
   std::string job_id;  ///< of the batch job whose pool this is a part of; empty: none
   std::vector<Member> members;

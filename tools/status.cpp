@@ -96,6 +96,8 @@ Json to_json(const Answers& answers) {
           {"stripes", pool.stripes},
           {"parity_bytes", pool.parity_bytes},
           {"rebuilt_chunks", pool.rebuilt_chunks},
+          {"log_copies", pool.log_copies},
+          {"log_copies_wanted", pool.log_copies_wanted},
           {"scrub",
            {{"running", pool.scrub.running},
             {"passes", pool.scrub.passes},
@@ -125,6 +127,8 @@ void print_copies(const Answers& answers) {
     fmt::print("lost        {} chunks have no copy any more; the manager's log names the images\n",
                pool.lost_chunks);
   }
+  fmt::print("metadata    on {} benefactors beside the manager's disk{}\n", pool.log_copies,
+             pool.log_copies == 0 ? ": if that is lost, all is, but what is drained" : "");
   const auto& scrub = pool.scrub;
   fmt::print("scrub       {}, {} passes, {} checked; {} wrong, {} repaired\n",
              scrub.running ? "runs" : "waits", scrub.passes, format_bytes(scrub.checked_bytes),

@@ -247,6 +247,9 @@ class Starter {
     add(manager.arguments, "--copy-rate", std::to_string(options_.copy_rate));
     add(manager.arguments, "--scrub-rate", std::to_string(options_.scrub_rate));
     add(manager.arguments, "--log-level", options_.log_level);
+    record_.manager_command = {manager.program};
+    record_.manager_command.insert(record_.manager_command.end(), manager.arguments.begin(),
+                                   manager.arguments.end());
     if (auto done = start_and_wait(manager, 30s); !done) return done;
     std::ifstream file(record_.address_file());
     std::getline(file, record_.manager_address);

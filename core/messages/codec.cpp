@@ -328,7 +328,9 @@ void get(Check&, Empty::Reader, T&) {}
   X(CheckMetadata, CHECK_METADATA)             \
   X(CollectGarbage, COLLECT_GARBAGE)           \
   X(BuildStripe, BUILD_STRIPE)                 \
-  X(GetStripe, GET_STRIPE)
+  X(GetStripe, GET_STRIPE)                     \
+  X(KeepLog, KEEP_LOG)                         \
+  X(ReadLog, READ_LOG)
 
 #define STDCHK_PUT_BODY(Type, TAG)                                              \
   [[maybe_unused]] static void put_body(Check& check, Request::Builder builder, \

@@ -63,6 +63,7 @@ struct RegisterClient {
   /// After a lost link: the number it had. Kept, with sessions and pins, while its lease lasts;
   /// otherwise the reply tells a new one, and everything of the old one has ended.
   ClientId resume;
+  Epoch newest_epoch;  ///< the highest that it has heard of
   struct Reply {
     ClientId client;
     Epoch epoch;
@@ -112,6 +113,12 @@ struct RegisterBenefactor {
   std::string host_name;
   std::uint64_t arena_bytes = 0;
   std::int64_t pid = 0;
+  Epoch newest_epoch;               ///< the highest that it has heard of
+  std::uint64_t log_bytes_max = 0;  ///< of a metadata log that it can keep; 0: it keeps none
+  Epoch log_epoch;                  ///< of the whole log that it has; none: it has none
+  std::uint64_t log_sequence = 0;   ///< of that log's newest record
+  /// Of the newest record, of `newest_epoch`, that it knows to have been answered.
+  std::uint64_t newest_sequence = 0;
   struct Reply {
     BenefactorId benefactor;
     Epoch epoch;
@@ -127,7 +134,8 @@ struct BenefactorHeartbeat {
   BenefactorId benefactor;
   bool leaving = false;  ///< it wants to end: what only it has is copied elsewhere first
   struct Reply {
-    bool may_go = false;  ///< nothing is left that could be copied elsewhere
+    bool may_go = false;             ///< nothing is left that could be copied elsewhere
+    std::uint64_t log_sequence = 0;  ///< of the newest record that was answered in this epoch
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const BenefactorHeartbeat&) const = default;
@@ -395,6 +403,8 @@ struct StatPool {
     std::uint64_t stripes = 0;         ///< chunks that protect each other by parity
     std::uint64_t parity_bytes = 0;    ///< of those, beyond the chunks
     std::uint64_t rebuilt_chunks = 0;  ///< made again from their stripes, in this epoch
+    std::uint32_t log_copies = 0;      ///< benefactors whose metadata log has all that was answered
+    std::uint32_t log_copies_wanted = 0;
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const StatPool&) const = default;
@@ -839,6 +849,35 @@ struct CheckExtents {
   bool operator==(const CheckExtents&) const = default;
 };
 
+/// Bytes of the metadata log: the manager's journal, kept by benefactors so that a manager without
+/// a disk can be rebuilt (rule M8). A log is a snapshot and the records after it, each with its
+/// length in front (4 bytes, the low one first). It counts from the first request with a
+/// `sequence`; until then the log of before does.
+struct KeepLog {
+  static constexpr const char* kName = "keep log";
+  Epoch epoch;
+  bool begins = false;         ///< a new log; what was begun and never became whole is forgotten
+  std::uint64_t offset = 0;    ///< of `bytes` in the log
+  std::uint64_t sequence = 0;  ///< of the newest record, which ends with `bytes`; 0: goes on
+  std::string bytes;           ///< at most kLogPieceBytesMax
+  struct Reply {
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const KeepLog&) const = default;
+};
+
+/// The log that counts, from `offset` on.
+struct ReadLog {
+  static constexpr const char* kName = "read log";
+  std::uint64_t offset = 0;
+  struct Reply {
+    std::string bytes;
+    bool more = false;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const ReadLog&) const = default;
+};
+
 // ---- client to benefactor ---------------------------------------------------------------------
 
 /// The first message on a link to a benefactor. The reply tells the key of the arena.
@@ -882,7 +921,8 @@ using AnyRequest =
                  GetXattrs, StatPool, OpenSession, Place, Commit, CloseSession, GetMap, Unpin,
                  DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
                  MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents, CheckExtents,
-                 GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe>;
+                 GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe, KeepLog,
+                 ReadLog>;
 using Request = OneOf<AnyRequest>;
 
 namespace detail {

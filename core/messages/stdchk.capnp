@@ -73,6 +73,8 @@ struct Request {
     collectGarbage @43 :CollectGarbage;
     buildStripe @44 :BuildStripe;
     getStripe @45 :GetStripe;
+    keepLog @46 :KeepLog;
+    readLog @47 :ReadLog;
   }
 }
 
@@ -128,6 +130,8 @@ struct Reply {
     collectGarbage @46 :CollectGarbageReply;
     buildStripe @47 :BuildStripeReply;
     getStripe @48 :GetStripeReply;
+    keepLog @49 :Empty;
+    readLog @50 :ReadLogReply;
   }
 }
 
@@ -281,6 +285,7 @@ struct RegisterClient {
   pid @3 :Int64;
   role @4 :Text;      # "mount", "tool", "library"
   resume @5 :UInt64;  # after a lost link: the number it had
+  newestEpoch @6 :UInt64;  # the highest that it has heard of
 }
 struct RegisterClientReply {
   client @0 :UInt64;  # the number to use from now on
@@ -312,6 +317,11 @@ struct RegisterBenefactor {
   hostName @5 :Text;
   arenaBytes @6 :UInt64;
   pid @7 :Int64;
+  newestEpoch @8 :UInt64;  # the highest that it has heard of
+  logBytesMax @9 :UInt64;  # of a metadata log that it can keep
+  logEpoch @10 :UInt64;    # of the whole log that it has
+  logSequence @11 :UInt64;     # of that log's newest record
+  newestSequence @12 :UInt64;  # of the newest record, of newestEpoch, that it knows to have been answered
 }
 struct RegisterBenefactorReply {
   benefactor @0 :UInt64;
@@ -325,7 +335,8 @@ struct BenefactorHeartbeat {
   leaving @1 :Bool;  # it wants to end: what only it has is copied elsewhere first
 }
 struct BenefactorHeartbeatReply {
-  mayGo @0 :Bool;  # nothing is left that could be copied elsewhere
+  mayGo @0 :Bool;           # nothing is left that could be copied elsewhere
+  logSequence @1 :UInt64;  # of the newest record that was answered in this epoch
 }
 
 # ---- names and attributes ----------------------------------------------------------------------
@@ -508,6 +519,8 @@ struct StatPoolReply {
   stripes @21 :UInt64;        # chunks that protect each other by parity
   parityBytes @22 :UInt64;    # of those, beyond the chunks
   rebuiltChunks @23 :UInt64;  # made again from their stripes, in this epoch
+  logCopies @24 :UInt32;  # benefactors whose metadata log has all that was answered
+  logCopiesWanted @25 :UInt32;
 }
 
 # ---- sessions: writing -------------------------------------------------------------------------
@@ -843,6 +856,23 @@ struct BuildStripeReply {
   failed @0 :List(UInt32);   # indexes of inputs that could not be read
   corrupt @1 :List(UInt32);  # that are not what they should be
   crcs @2 :List(UInt32);     # of the outputs; none when an input was not there
+}
+
+struct KeepLog {
+  # Bytes of the metadata log.
+  epoch @0 :UInt64;
+  begins @1 :Bool;      # a new log
+  offset @2 :UInt64;    # of bytes in it
+  sequence @3 :UInt64;  # of the newest record, which ends with bytes; 0: goes on
+  bytes @4 :Data;
+}
+struct ReadLog {
+  # The log that counts.
+  offset @0 :UInt64;
+}
+struct ReadLogReply {
+  bytes @0 :Data;
+  more @1 :Bool;
 }
 
 struct CheckedExtent {

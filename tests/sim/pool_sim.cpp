@@ -6,7 +6,8 @@
 //   gone. A
 //               client is stopped for up to 25 s, longer than its lease, and goes on as if nothing
 //               had happened. The manager dies and starts again from its journal; what was not
-//               durable is gone.
+//               durable is gone. Or the journal is gone, too, and it is rebuilt from the
+//               benefactors.
 //   Links       Any link is lost at any moment, seen by both sides. A node is cut off for up to 12
 //   s: nothing
 //               comes or goes, and nobody is told. Messages and transfers are late by up to 20 ms.
@@ -51,6 +52,7 @@
 
 #include "core/limits.h"
 #include "core/log.h"
+#include "manager/log_keepers.h"
 #include "manager/scrubber.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/model.h"
@@ -70,7 +72,8 @@ constexpr Duration kSettle = 45s;
 
 struct Tally {
   std::uint64_t stores = 0, stores_failed = 0, loads = 0, loads_failed = 0, renames = 0,
-                removes = 0, deaths = 0, stops = 0, restarts = 0, cuts = 0, leaves = 0, rots = 0;
+                removes = 0, deaths = 0, stops = 0, restarts = 0, cuts = 0, leaves = 0, rots = 0,
+                rebuilds = 0;
 };
 
 class Simulation {
@@ -128,6 +131,7 @@ class Simulation {
   void kill_client();
   void kill_benefactor(std::size_t index);
   void leave();
+  void lose_manager_disk();
   bool can_be_made(manager::ChunkIndex index);
   void rot();
   void forget_mended();
@@ -557,12 +561,27 @@ void Simulation::inject() {
     case 9:
       if (prng_.chance(1, 4)) leave();
       return;
+    case 12:
+      if (prng_.chance(1, 3)) lose_manager_disk();
+      return;
     case 10:
     case 11:
       return rot();
     default:
       return;
   }
+}
+
+/// Only while all that keep the metadata can be reached: what was answered is there then.
+void Simulation::lose_manager_disk() {
+  for (const auto& each : cluster_.benefactors()) {
+    const auto is_held = [&](const Stopped& held) { return held.node == each.node.get(); };
+    if (std::any_of(held_.begin(), held_.end(), is_held)) return;
+  }
+  if (cluster_.manager()->log_keepers().count() == 0) return;
+  if (!cluster_.rebuild_manager()) complain({"M8: no manager could be rebuilt"});
+  ++tally_.rebuilds;
+  set_plans(true);
 }
 
 void Simulation::set_plans(bool on) {
@@ -679,13 +698,13 @@ int run(int count, char** arguments) {
     fmt::print(
         "seed {}: {}, {:.0f} s simulated, stores {} (failed {}), loads {} (failed {}), renames {}, "
         "removes {}, deaths {}, stops {}, cuts {}, leaves {}, changed copies {}, manager restarts "
-        "{}, "
+        "{}, rebuilds {}, "
         "trace {:016x}\n",
         seed + i, right ? "ok" : "WRONG",
         std::chrono::duration<double>(simulation.now().time_since_epoch()).count(), tally.stores,
         tally.stores_failed, tally.loads, tally.loads_failed, tally.renames, tally.removes,
         tally.deaths, tally.stops, tally.cuts, tally.leaves, tally.rots, tally.restarts,
-        simulation.trace());
+        tally.rebuilds, simulation.trace());
     std::fflush(stdout);
     if (right) continue;
     for (const auto& each : simulation.wrong()) fmt::print("  {}\n", each);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "benefactor/file_drainer.h"
 #include "core/assert.h"
@@ -60,6 +61,23 @@ void Cluster::kill_manager() {
   manager_node_.reset();
 }
 
+bool Cluster::rebuild_manager() {
+  kill_manager();
+  journal_ = manager::MemoryJournal{};
+  manager_node_ = std::make_unique<Node>("manager", fabric_, clock_, prng_.next());
+  std::optional<bool> found;
+  {
+    manager::Rebuilder rebuilder(manager_node_->reactor, journal_, secret_,
+                                 [&](const auto& got) { found = got.has_value(); });
+    STDCHK_ASSERT(rebuilder.start().has_value());
+    STDCHK_ASSERT(manager_node_->endpoint.listen(rebuilder).has_value());
+    run_until([&] { return found.has_value(); }, limits::kOperationDeadline * 3);
+  }
+  manager_node_.reset();
+  start_manager();
+  return found.value_or(false);
+}
+
 void Cluster::add_benefactor() {
   const std::uint64_t life = ++lives_;
   Benefactor made;
@@ -81,6 +99,7 @@ void Cluster::add_benefactor() {
   config.pid = static_cast<std::int64_t>(1000 + life);
   made.jobs = std::make_unique<DelayedExecutor>(made.node->reactor, prng_.next());
   made.jobs->set_delays(job_usual_, job_longest_, job_rare_);
+  config.log_bytes = options_.log_bytes;
   config.executor = made.jobs.get();
   config.pause = [](Duration) {};
   config.make_drainer = [this, bytes = made.arena->bytes(), seed = prng_.next()](

@@ -13,6 +13,7 @@
 #include "core/limits.h"
 #include "core/reactor.h"
 #include "manager/memory_journal.h"
+#include "manager/rebuilder.h"
 #include "manager/service.h"
 #include "tests/support/delayed_executor.h"
 #include "transport/fault/fault.h"
@@ -47,6 +48,7 @@ class Cluster {
     msg::PoolConfig pool;
     std::uint64_t hosts = 1;  ///< that benefactors are spread over
     std::uint64_t scrub_rate_bytes_per_s = 0;
+    std::uint64_t log_bytes = 512 * limits::kKiB;  ///< of each benefactor
   };
   struct Benefactor {
     std::unique_ptr<Node> node;
@@ -71,6 +73,9 @@ class Cluster {
   void start_manager();
   /// As by SIGKILL. What the journal was not told to keep durable is gone.
   void kill_manager();
+  /// As by the loss of its node: the journal is gone, too, and another manager is rebuilt from the
+  /// benefactors. False: it could not be.
+  bool rebuild_manager();
   manager::Service* manager() { return manager_.get(); }
   manager::MemoryJournal& journal() { return journal_; }
 

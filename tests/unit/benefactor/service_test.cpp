@@ -111,6 +111,7 @@ struct Pool {
     config.host_name = "here";
     config.executor = use_inline ? &inline_executor : nullptr;
     config.pause = [](Duration) {};
+    config.log_bytes = log_bytes;
     config.on_refused = [this](const std::string& why) { refused = why; };
     return config;
   }
@@ -174,6 +175,7 @@ struct Pool {
   std::unique_ptr<FakeManager> manager;
   std::unique_ptr<Service> service;
   std::optional<std::string> refused;
+  std::uint64_t log_bytes = 0;
 };
 
 }  // namespace
@@ -308,6 +310,43 @@ TEST_CASE("M3: a restarted manager's benefactors fence the clients of before") {
   const auto again = pool.connect();
   CHECK(Pool::code_of(pool.attach(*again, 199)) == Code::kFenced);
   CHECK(pool.attach(*again, 200));
+}
+
+TEST_CASE("a manager of an earlier epoch is refused, and told of the later one") {
+  Pool pool;
+  pool.start();
+  pool.manager->reply.epoch = Epoch{256};
+  pool.manager->peer.reset();
+  pool.turn_until([&] { return pool.service->epoch() == Epoch{256}; });
+  pool.manager->reply.epoch = Epoch{2};
+  pool.manager->peer.reset();
+  const std::size_t before = pool.manager->registrations.size();
+  pool.turn_until([&] { return pool.manager->registrations.size() > before + 2; });
+  CHECK(pool.manager->registrations.back().newest_epoch == Epoch{256});
+  CHECK_FALSE(pool.service->registered());
+  CHECK(pool.service->epoch() == Epoch{256});
+  const auto client = pool.connect();
+  CHECK(Pool::code_of(pool.attach(*client, 100)) == Code::kBusy);
+  pool.manager->reply.epoch = Epoch{257};
+  pool.turn_until([&] { return pool.service->registered(); });
+}
+
+TEST_CASE("a benefactor keeps its manager's log and gives it back, and says what it has") {
+  Pool pool;
+  pool.log_bytes = 4096;
+  pool.start();
+  CHECK(pool.manager->registrations.back().log_bytes_max == 4096);
+  CHECK(pool.manager->registrations.back().log_sequence == 0);
+  REQUIRE(pool.ask(*pool.manager->peer, msg::KeepLog{Epoch{1}, true, 0, 3, "records"}));
+  CHECK(Pool::code_of(pool.ask(*pool.manager->peer, msg::KeepLog{Epoch{1}, false, 9, 4, "x"})) ==
+        Code::kStale);
+  const auto read = pool.ask(*pool.manager->peer, msg::ReadLog{0});
+  REQUIRE(read);
+  CHECK(std::get<msg::ReadLog::Reply>(*read).bytes == "records");
+  pool.manager->peer.reset();
+  pool.turn_until([&] { return pool.manager->registrations.size() == 2; });
+  CHECK(pool.manager->registrations.back().log_epoch == Epoch{1});
+  CHECK(pool.manager->registrations.back().log_sequence == 3);
 }
 
 TEST_CASE("a lost manager that comes back in the same epoch leaves clients attached") {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "benefactor/metadata_log.h"
 #include "core/extent_header.h"
 #include "core/limits.h"
 #include "manager/memory_journal.h"
@@ -127,12 +128,33 @@ class TestBenefactor : public Actor {
     register_now();
   }
   void register_now() {
-    const auto reply = call(request_);
+    const auto reply = call(request());
     REQUIRE(reply);
     id = reply->benefactor;
+    if (epoch != reply->epoch) newest_sequence = 0;
+    epoch = reply->epoch;
     world_.turn();
   }
-  void beat() { REQUIRE(call(msg::BenefactorHeartbeat{id})); }
+  /// It can keep the metadata log from now on.
+  void keep_log(std::uint64_t bytes = limits::kMiB) {
+    log = std::make_unique<benefactor::MetadataLog>(bytes);
+    register_now();
+  }
+  msg::RegisterBenefactor request() const {
+    msg::RegisterBenefactor out = request_;
+    out.newest_epoch = epoch;
+    out.newest_sequence = newest_sequence;
+    if (log == nullptr) return out;
+    out.log_bytes_max = log->bytes_max();
+    out.log_epoch = log->epoch();
+    out.log_sequence = log->sequence();
+    return out;
+  }
+  void beat() {
+    const auto reply = call(msg::BenefactorHeartbeat{id});
+    REQUIRE(reply);
+    newest_sequence = reply->log_sequence;
+  }
   void on_request(rpc::Peer&, msg::RequestEnvelope request, Time, rpc::Responder respond) override {
     served.push_back(request.body);
     if (const auto* fence = std::get_if<msg::FenceClient>(&request.body)) {
@@ -142,6 +164,18 @@ class TestBenefactor : public Actor {
     const auto* pieces = std::get_if<msg::DrainPieces>(&request.body);
     if (pieces != nullptr && hangs.count(pieces->file) > 0)
       return hung.push_back(std::move(respond));
+    if (const auto* keep = std::get_if<msg::KeepLog>(&request.body); keep != nullptr && log) {
+      if (log_stopped) return held.push_back(std::move(respond));
+      if (const Status kept = log->keep(*keep); !kept) {
+        return respond(tl::unexpected(rpc::Failure{kept.error(), {}, {}}));
+      }
+      return respond(msg::Reply{msg::KeepLog::Reply{}});
+    }
+    if (const auto* read = std::get_if<msg::ReadLog>(&request.body); read != nullptr && log) {
+      auto reply = log->read(read->offset);
+      if (!reply) return respond(tl::unexpected(rpc::Failure{reply.error(), {}, {}}));
+      return respond(msg::Reply{std::move(*reply)});
+    }
     if (hold_back) {
       held_requests.push_back(std::move(request.body));
       return held.push_back(std::move(respond));
@@ -205,6 +239,10 @@ class TestBenefactor : public Actor {
   }
 
   BenefactorId id;
+  Epoch epoch;
+  std::uint64_t newest_sequence = 0;  ///< that was answered
+  std::unique_ptr<benefactor::MetadataLog> log;
+  bool log_stopped = false;  ///< what is to be kept is not answered
   bool fences = true;
   bool hold_back = false;
   Code fail_with{};

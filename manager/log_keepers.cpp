@@ -1,0 +1,256 @@
+#include "manager/log_keepers.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string>
+
+#include "core/limits.h"
+#include "core/log.h"
+#include "manager/journal_codec.h"
+#include "manager/metadata_log.h"
+#include "manager/service.h"
+
+namespace stdchk::manager {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr Duration kKeepDeadline = 1s;
+constexpr Duration kPause = 5s;        ///< before one that failed is asked again
+constexpr Duration kSmallPause = 60s;  ///< before others that lend as little are asked
+
+/// Of a log: three quarters of what it may have.
+bool is_long(std::uint64_t log_bytes, std::uint64_t bytes_max) {
+  return log_bytes > bytes_max / 8 * 3;
+}
+
+}  // namespace
+
+void LogKeepers::append(std::uint64_t sequence, const Command& command) {
+  if (keepers_.empty()) return;
+  std::string record;
+  const Status framed = append_record(command, record);
+  std::vector<BenefactorId> ids;
+  for (const auto& [id, keeper] : keepers_) ids.push_back(id);
+  std::vector<Piece> pieces;
+  for (auto& bytes : cut_log(record)) {
+    pieces.push_back({std::make_shared<const std::string>(std::move(bytes)), 0, false});
+  }
+  if (!pieces.empty()) pieces.back().sequence = sequence;
+  for (const BenefactorId id : ids) {
+    if (!framed) {
+      drop(id, framed.error());
+      continue;
+    }
+    Keeper& keeper = keepers_.at(id);
+    keeper.waiting.insert(keeper.waiting.end(), pieces.begin(), pieces.end());
+    send(id);
+  }
+}
+
+void LogKeepers::when_kept(std::uint64_t sequence, std::function<void()> done) {
+  waiting_.emplace_back(sequence, std::move(done));
+  settle();
+}
+
+std::uint32_t LogKeepers::count() const {
+  return static_cast<std::uint32_t>(std::count_if(
+      keepers_.begin(), keepers_.end(), [](const auto& each) { return each.second.counts; }));
+}
+
+void LogKeepers::run() {
+  if (service_.journal_failed()) return;
+  std::vector<BenefactorId> gone;
+  for (const auto& [id, keeper] : keepers_) {
+    if (service_.peer_of(id) == nullptr) gone.push_back(id);
+  }
+  for (const BenefactorId id : gone) drop(id, Error{Code::kPeerLost, 0, "manager.log"});
+  add_keepers();
+  spread();
+  const bool any_starting = std::any_of(keepers_.begin(), keepers_.end(),
+                                        [](const auto& each) { return each.second.starting; });
+  if (any_starting) return;  // one after the other: what was answered is kept meanwhile
+  for (const auto& [id, keeper] : keepers_) {
+    const auto& status = service_.benefactors().at(id);
+    if (!is_long(keeper.offset, status.log_bytes_max)) continue;
+    if (keeper.offset < 2 * keeper.snapshot_bytes) continue;
+    return start(id, snapshot());
+  }
+}
+
+bool LogKeepers::may_keep(BenefactorId id) const {
+  const auto& status = service_.benefactors().at(id);
+  const auto pause = not_before_.find(id);
+  const bool small = service_.now() < small_until_ && status.log_bytes_max <= small_bytes_;
+  return status.peer != nullptr && status.info.state == msg::BenefactorState::kAlive &&
+         !status.leaving && status.log_bytes_max > 0 && !small && keepers_.count(id) == 0 &&
+         (pause == not_before_.end() || service_.now() >= pause->second);
+}
+
+/// Those on hosts of their own first, then any.
+void LogKeepers::add_keepers() {
+  std::set<std::string> hosts;
+  std::size_t staying = 0;
+  for (const auto& [id, keeper] : keepers_) {
+    const auto& status = service_.benefactors().at(id);
+    if (status.leaving) continue;
+    ++staying;
+    hosts.insert(status.info.host_token);
+  }
+  std::vector<Piece> pieces;
+  for (const bool any_host : {false, true}) {
+    for (const auto& [id, status] : service_.benefactors()) {
+      if (staying >= limits::kLogCopies) return;
+      if (!may_keep(id) || (!any_host && hosts.count(status.info.host_token) > 0)) continue;
+      hosts.insert(status.info.host_token);
+      ++staying;
+      if (pieces.empty()) pieces = snapshot();
+      start(id, pieces);
+    }
+  }
+}
+
+/// Two on one host, and another host has none: it gets one, and when that is whole one of the two
+/// goes.
+void LogKeepers::spread() {
+  std::map<std::string, BenefactorId> hosts;
+  BenefactorId surplus;
+  for (const auto& [id, keeper] : keepers_) {
+    if (!keeper.counts) return;
+    const auto [at, is_new] = hosts.emplace(service_.benefactors().at(id).info.host_token, id);
+    if (!is_new) surplus = id;
+  }
+  if (!surplus) return;
+  if (keepers_.size() > limits::kLogCopies) {
+    keepers_.erase(surplus);
+    not_before_[surplus] = service_.now() + kPause;
+    return settle_later();
+  }
+  for (const auto& [id, status] : service_.benefactors()) {
+    if (hosts.count(status.info.host_token) == 0 && may_keep(id)) return start(id, snapshot());
+  }
+}
+
+std::vector<LogKeepers::Piece> LogKeepers::snapshot() const {
+  std::vector<Piece> pieces;
+  std::string bytes;
+  Status framed;
+  const auto flush = [&](bool all) {
+    while (bytes.size() >= limits::kLogPieceBytesMax || (all && !bytes.empty())) {
+      const std::size_t count = std::min(bytes.size(), limits::kLogPieceBytesMax);
+      pieces.push_back({std::make_shared<const std::string>(bytes.substr(0, count)), 0, false});
+      bytes.erase(0, count);
+    }
+  };
+  service_.state().snapshot([&](const Command& command) {
+    if (framed) framed = append_record(command, bytes);
+    flush(false);
+  });
+  flush(true);
+  if (!framed || pieces.empty()) return {};
+  pieces.front().begins = true;
+  pieces.back().sequence = service_.appended();
+  return pieces;
+}
+
+void LogKeepers::start(BenefactorId id, const std::vector<Piece>& pieces) {
+  Keeper& keeper = keepers_[id];
+  if (pieces.empty()) return drop(id, Error{Code::kTooLarge, 0, "manager.log"});
+  // While it is the only one that counts, answers wait for its new log.
+  keeper.counts = keeper.counts && count() == 1;
+  keeper.starting = true;
+  keeper.waiting.assign(pieces.begin(), pieces.end());
+  keeper.snapshot_bytes = 0;
+  for (const Piece& piece : pieces) keeper.snapshot_bytes += piece.bytes->size();
+  settle_later();
+  send(id);
+}
+
+void LogKeepers::send(BenefactorId id) {
+  const auto found = keepers_.find(id);
+  if (found == keepers_.end() || found->second.in_flight || found->second.waiting.empty()) return;
+  rpc::Peer* const peer = service_.peer_of(id);
+  if (peer == nullptr) return drop(id, Error{Code::kPeerLost, 0, "manager.log"});
+  Keeper& keeper = found->second;
+  msg::KeepLog request;
+  request.epoch = service_.state().epoch();
+  request.begins = keeper.waiting.front().begins;
+  request.offset = request.begins ? 0 : keeper.offset;
+  while (!keeper.waiting.empty()) {
+    const Piece& next = keeper.waiting.front();
+    const bool fits = request.bytes.size() + next.bytes->size() <= limits::kLogPieceBytesMax;
+    // What ends a record is not followed by a part of one: it is answered for.
+    const bool parts = request.sequence != 0 && next.sequence == 0;
+    if (!request.bytes.empty() && (!fits || parts || next.begins)) break;
+    request.bytes += *next.bytes;
+    request.sequence = next.sequence;
+    keeper.waiting.pop_front();
+  }
+  keeper.offset = request.offset + request.bytes.size();
+  keeper.in_flight = true;
+  const std::uint64_t sequence = request.sequence;
+  peer->call(std::move(request), kKeepDeadline,
+             [this, id, sequence, alive = service_.alive()](const rpc::Answer& answer) {
+               if (!alive.expired()) answered(id, sequence, answer);
+             });
+}
+
+void LogKeepers::answered(BenefactorId id, std::uint64_t sequence, const rpc::Answer& answer) {
+  const auto found = keepers_.find(id);
+  // One that was dropped meanwhile has a pause that is longer than any answer takes.
+  if (found == keepers_.end()) return;
+  Keeper& keeper = found->second;
+  keeper.in_flight = false;
+  if (!answer) {
+    const bool full = answer.error().error.code == Code::kNoSpace;
+    if (full && !keeper.starting && keeper.offset >= 2 * keeper.snapshot_bytes) {
+      return start(id, snapshot());
+    }
+    return drop(id, answer.error().error);
+  }
+  if (sequence != 0 && (keeper.waiting.empty() || !keeper.waiting.front().begins)) {
+    keeper.sequence = sequence;
+    keeper.counts = true;
+    keeper.starting = false;
+  }
+  send(id);
+  settle();
+}
+
+void LogKeepers::drop(BenefactorId id, const Error& why) {
+  const bool full = why.code == Code::kNoSpace;
+  log::warning("benefactor {} keeps the metadata log no more: {}", id.value,
+               full ? "what it lends is too small for it" : describe(why));
+  keepers_.erase(id);
+  not_before_[id] = service_.now() + kPause;
+  if (full) {
+    small_bytes_ = service_.benefactors().at(id).log_bytes_max;
+    small_until_ = service_.now() + kSmallPause;
+  }
+  settle_later();
+}
+
+/// Not at once: what waits may go on with commands of its own, and one may be on its way already.
+void LogKeepers::settle_later() {
+  service_.reactor().schedule_after(Duration::zero(), [this, alive = service_.alive()] {
+    if (!alive.expired()) settle();
+  });
+}
+
+void LogKeepers::settle() {
+  if (settling_) return;
+  settling_ = true;
+  while (!waiting_.empty()) {
+    std::uint64_t kept = std::numeric_limits<std::uint64_t>::max();
+    for (const auto& [id, keeper] : keepers_) {
+      if (keeper.counts) kept = std::min(kept, keeper.sequence);
+    }
+    if (waiting_.front().first > kept) break;
+    const auto done = std::move(waiting_.front().second);
+    waiting_.pop_front();
+    done();
+  }
+  settling_ = false;
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/messages/messages.h"
+#include "manager/command.h"
+#include "transport/rpc.h"
+
+namespace stdchk::manager {
+
+class Service;
+
+/// LogKeepers are the benefactors that keep what the journal says (KeepLog), on different hosts
+/// where there are some, so that the pool outlives the manager's disk (rule M8).
+///
+/// Each gets a snapshot, then every record. One whose log is whole counts: a change is answered
+/// when all that count have it. One that does not answer within kKeepDeadline counts no more, and
+/// another one takes its place.
+///
+/// Threads: the reactor's. Limits: limits::kLogCopies keepers; one request at each.
+class LogKeepers {
+ public:
+  explicit LogKeepers(Service& service) : service_(service) {}
+
+  /// The command was applied as number `sequence`.
+  void append(std::uint64_t sequence, const Command& command);
+  /// Calls `done` when all that count have that record, which is at once when none does; in the
+  /// order of the calls.
+  void when_kept(std::uint64_t sequence, std::function<void()> done);
+  /// Finds keepers, and begins logs anew that have grown long.
+  void run();
+  /// Those that count.
+  std::uint32_t count() const;
+
+ private:
+  struct Piece {
+    std::shared_ptr<const std::string> bytes;
+    std::uint64_t sequence = 0;  ///< of the record that ends here; 0: it goes on
+    bool begins = false;
+  };
+  struct Keeper {
+    std::deque<Piece> waiting;
+    bool in_flight = false;
+    bool counts = false;
+    bool starting = false;             ///< its snapshot is under way
+    std::uint64_t offset = 0;          ///< sent so far
+    std::uint64_t snapshot_bytes = 0;  ///< of that
+    std::uint64_t sequence = 0;        ///< that it has
+  };
+
+  /// With a snapshot, which several may share.
+  void start(BenefactorId id, const std::vector<Piece>& pieces);
+  void send(BenefactorId id);
+  void answered(BenefactorId id, std::uint64_t sequence, const rpc::Answer& answer);
+  void drop(BenefactorId id, const Error& why);
+  void settle();
+  void settle_later();
+  bool may_keep(BenefactorId id) const;
+  void spread();
+  void add_keepers();
+  std::vector<Piece> snapshot() const;
+
+  Service& service_;
+  std::map<BenefactorId, Keeper> keepers_;
+  std::map<BenefactorId, Time> not_before_;
+  std::uint64_t small_bytes_ = 0;  ///< the metadata did not fit so much
+  Time small_until_{};
+  std::deque<std::pair<std::uint64_t, std::function<void()>>> waiting_;
+  bool settling_ = false;
+};
+
+}  // namespace stdchk::manager

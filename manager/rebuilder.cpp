@@ -1,0 +1,203 @@
+#include "manager/rebuilder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/limits.h"
+#include "core/log.h"
+#include "manager/metadata_log.h"
+#include "manager/state.h"
+
+namespace stdchk::manager {
+namespace {
+
+using namespace std::chrono_literals;
+/// From the first benefactor with a log to the choice: longer than the back-off of any other, and
+/// together with the reading shorter than a registration waits.
+constexpr Duration kGather = 4s;
+constexpr Duration kGiveUp = 60s;
+constexpr Duration kComeBack = 500ms;
+
+tl::unexpected<rpc::Failure> come_back() {
+  return tl::unexpected<rpc::Failure>(rpc::Failure{Error{Code::kBusy, 0, "manager.rebuild"},
+                                                   "The manager is being rebuilt.", kComeBack});
+}
+
+}  // namespace
+
+/// A Visitor is one link, and the registration that came over it.
+class Rebuilder::Visitor final : public rpc::PeerHandler {
+ public:
+  Visitor(Rebuilder& owner, std::unique_ptr<transport::Link> link)
+      : owner_(owner), peer_(owner.reactor_, std::move(link), *this) {}
+
+  void on_request(rpc::Peer&, msg::RequestEnvelope envelope, Time,
+                  rpc::Responder respond) override {
+    if (auto* client = std::get_if<msg::RegisterClient>(&envelope.body)) {
+      if (client->secret == owner_.secret_) {
+        owner_.newest_epoch_ = std::max(owner_.newest_epoch_, client->newest_epoch);
+      }
+    }
+    auto* wanted = std::get_if<msg::RegisterBenefactor>(&envelope.body);
+    if (wanted == nullptr || wanted->secret != owner_.secret_) return respond(come_back());
+    registration = std::move(*wanted);
+    held = std::move(respond);
+    owner_.arrived(*this);
+  }
+  void on_closed(rpc::Peer&, Error) override { owner_.left(*this); }
+
+  rpc::Peer& peer() { return peer_; }
+  bool has_log() const { return registration && registration->log_sequence > 0 && !bad; }
+  /// Logs in the order of how much they know.
+  auto rank() const { return std::pair(registration->log_epoch, registration->log_sequence); }
+
+  std::optional<msg::RegisterBenefactor> registration;
+  rpc::Responder held;  ///< its answer, when all is done
+  bool bad = false;     ///< its log is not what it should be
+
+ private:
+  Rebuilder& owner_;
+  rpc::Peer peer_;
+};
+
+Rebuilder::Rebuilder(Reactor& reactor, Journal& journal, const msg::Secret& secret, Done done)
+    : reactor_(reactor), journal_(journal), secret_(secret), done_(std::move(done)) {}
+
+Rebuilder::~Rebuilder() {
+  alive_.reset();
+  reactor_.cancel(gather_timer_);
+  reactor_.cancel(give_up_timer_);
+  for (auto& [key, visitor] : visitors_) {
+    if (visitor->held) visitor->held(come_back());
+  }
+  visitors_.clear();
+}
+
+Status Rebuilder::start() {
+  bool empty = true;
+  STDCHK_TRY(journal_.load(reactor_, [&](const Command&) -> Status {
+    empty = false;
+    return {};
+  }));
+  if (!empty) {
+    journal_.stop();
+    return fail(Code::kExists, "manager.rebuild");
+  }
+  give_up_timer_ = reactor_.schedule_after(kGiveUp, [this] { give_up(); });
+  return {};
+}
+
+void Rebuilder::give_up() {
+  time_is_up_ = true;
+  if (source_ == nullptr) read_best();
+}
+
+void Rebuilder::on_accept(std::unique_ptr<transport::Link> link) {
+  auto made = std::make_unique<Visitor>(*this, std::move(link));
+  Visitor* const key = made.get();
+  visitors_.emplace(key, std::move(made));
+}
+
+void Rebuilder::arrived(Visitor& visitor) {
+  const msg::RegisterBenefactor& registration = *visitor.registration;
+  newest_epoch_ = std::max(newest_epoch_, registration.newest_epoch);
+  newest_ = std::max(newest_, {registration.newest_epoch, registration.newest_sequence});
+  log::info("benefactor on {} has {}", registration.host_name,
+            visitor.has_log() ? "a log of the metadata" : "no log of the metadata");
+  if (visitor.has_log() && !gathering_ && source_ == nullptr) gather();
+}
+
+void Rebuilder::gather() {
+  gathering_ = true;
+  gather_timer_ = reactor_.schedule_after(kGather, [this] { read_best(); });
+}
+
+void Rebuilder::left(Visitor& visitor) {
+  const bool reading = source_ == &visitor;
+  visitors_.erase(&visitor);
+  if (reading) read_best();
+}
+
+void Rebuilder::read_best() {
+  source_ = nullptr;
+  for (const auto& [key, visitor] : visitors_) {
+    if (visitor->has_log() && (source_ == nullptr || visitor->rank() > source_->rank())) {
+      source_ = key;
+    }
+  }
+  gathering_ = false;
+  log_.clear();
+  if (source_ == nullptr) {
+    if (time_is_up_) finish(fail(Code::kNotFound, "manager.rebuild"));
+    return;
+  }
+  if (source_->rank() >= newest_ || time_is_up_) return read_more();
+  if (!waits_told_) {
+    log::warning("record {} of epoch {} was answered, and no log has it; waits for others",
+                 newest_.second, newest_.first.value);
+  }
+  waits_told_ = true;
+  source_ = nullptr;
+  gather();
+}
+
+void Rebuilder::read_more() {
+  source_->peer().call(
+      msg::ReadLog{log_.size()}, limits::kCallDeadline,
+      [this, asked = source_, alive = std::weak_ptr<int>(alive_)](const rpc::Answer& answer) {
+        if (!alive.expired() && asked == source_) read(*asked, answer);
+      });
+}
+
+void Rebuilder::read(Visitor& visitor, const rpc::Answer& answer) {
+  const auto* const reply = answer ? std::get_if<msg::ReadLog::Reply>(&*answer) : nullptr;
+  if (reply != nullptr) log_ += reply->bytes;
+  if (reply != nullptr && reply->more && !reply->bytes.empty()) return read_more();
+  Status written = fail(Code::kPeerLost, "manager.rebuild");
+  if (reply != nullptr) written = write();
+  if (written) return;
+  log::warning("the log of the benefactor on {} cannot be used: {}",
+               visitor.registration->host_name, describe(written.error()));
+  visitor.bad = true;
+  read_best();
+}
+
+/// One step of the journal: after a crash there is all of it, or nothing. Applied here first: what
+/// is written must be good.
+Status Rebuilder::write() {
+  STDCHK_ASSIGN(auto commands, decode_log(log_));
+  State state;
+  for (const Command& command : commands) {
+    if (const auto applied = state.apply(command); !applied) return fail(applied.error());
+  }
+  found_ = {source_->registration->host_name, source_->registration->log_epoch, commands.size(),
+            static_cast<std::size_t>(
+                std::count_if(visitors_.begin(), visitors_.end(),
+                              [](const auto& each) { return each.second->registration; })),
+            source_->rank() >= newest_};
+  const Epoch newest = std::max({newest_epoch_, state.epoch(), found_.epoch});
+  const BeginEpoch before_first{{(newest.value / kEpochBlock + 1) * kEpochBlock - 1}};
+  commands.emplace_back(before_first);
+  journal_.write_snapshot(std::move(commands));
+  // Said once more, to hear when all is durable.
+  journal_.append(before_first, [this, alive = std::weak_ptr<int>(alive_)](const Status& status) {
+    if (alive.expired()) return;
+    if (status) return finish(found_);
+    finish(fail(status.error()));
+  });
+  return {};
+}
+
+void Rebuilder::finish(Result<Found> found) {
+  reactor_.cancel(give_up_timer_);
+  reactor_.cancel(gather_timer_);
+  source_ = nullptr;
+  // Its callbacks are made no more; the journal is loaded anew by who goes on.
+  alive_.reset();
+  gather_timer_ = reactor_.schedule_after(Duration::zero(), [this, found] {
+    journal_.stop();
+    if (const Done done = std::exchange(done_, {})) done(found);
+  });
+}
+
+}  // namespace stdchk::manager

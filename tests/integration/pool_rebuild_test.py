@@ -1,0 +1,188 @@
+"""The manager's disk is lost, or the manager is taken for dead: what was committed is there."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+
+from conftest import BIN, drop_caches, is_running, wait_until
+
+MIB = 1 << 20
+
+
+def write_files(folder, count=8, size=2 * MIB):
+    folder.mkdir(exist_ok=True)
+    expected = {f"app.N{i}.T1": os.urandom(size) for i in range(count)}
+    for name, content in expected.items():
+        (folder / name).write_bytes(content)
+    return expected
+
+
+def all_read_back(folder, expected):
+    try:
+        return all((folder / name).read_bytes() == content for name, content in expected.items())
+    except OSError:
+        return False
+
+
+def writes(path):
+    try:
+        path.write_bytes(b"x" * MIB)
+        return path.read_bytes() == b"x" * MIB
+    except OSError:
+        return False
+
+
+def metadata_copies(pool):
+    return pool.status()["pool"]["log_copies"]
+
+
+def test_a_pool_whose_manager_lost_its_disk_is_rebuilt_from_its_benefactors(pool):
+    pool.up("--policy", "copies=2", memory="64M", drain=False)
+    wait_until(lambda: metadata_copies(pool) == 3, "three copies of the metadata")
+    folder = pool.mount / "app"
+    expected = write_files(folder)
+    (folder / "removed").write_bytes(b"x")
+    (folder / "removed").unlink()
+    pool.stdchk("policy", "set", folder, "copies=1")
+    os.symlink("app.N0.T1", folder / "link")
+    policy = pool.stdchk("policy", "get", folder).stdout
+    listing = [(entry["path"], entry.get("size")) for entry in pool.list("app")]
+    assert "answers" in pool.stdchk("recover", pool.mount, check=False).stderr
+
+    pool.kill("manager")
+    shutil.rmtree(os.path.join(pool.record["directory"], "manager"))
+    assert "rebuilt from what the benefactors keep" in pool.stdchk("recover", pool.mount).stdout
+    drop_caches()
+    wait_until(lambda: all_read_back(folder, expected), "the images", seconds=60)
+    assert [(entry["path"], entry.get("size")) for entry in pool.list("app")] == listing
+    assert pool.stdchk("policy", "get", folder).stdout == policy
+    assert os.readlink(folder / "link") == "app.N0.T1"
+    assert pool.status()["pool"]["epoch"] >= 256
+    wait_until(lambda: writes(folder / "after"), "writing to the rebuilt pool", seconds=60)
+    pool.stdchk("check", pool.mount)
+
+    # With its disk, the same command starts it from there.
+    pool.kill("manager")
+    assert "from its journal" in pool.stdchk("recover", pool.mount).stdout
+    drop_caches()
+    wait_until(lambda: all_read_back(folder, expected), "the images", seconds=60)
+    pool.down()
+
+
+class Door:
+    """One address behind which the manager changes."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"ofi:tcp:127.0.0.1:{self.listener.getsockname()[1]}"
+        self.target = None
+        self.links = []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                inside, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                outside = socket.create_connection(("127.0.0.1", self.target), 5)
+                outside.settimeout(None)
+            except OSError:
+                inside.close()
+                continue
+            self.links += [inside, outside]
+            for one, other in ((inside, outside), (outside, inside)):
+                threading.Thread(target=self.carry, args=(one, other), daemon=True).start()
+
+    def carry(self, one, other):
+        try:
+            while data := one.recv(1 << 16):
+                other.sendall(data)
+        except OSError:
+            pass
+        for end in (one, other):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self):
+        links, self.links = self.links, []
+        for link in links:
+            try:
+                link.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def end(self):
+        self.listener.close()
+        self.cut()
+
+
+def test_a_stopped_manager_that_wakes_up_does_no_harm_and_ends(pool):
+    secret = pool.folder / "secret"
+    secret.write_text("0123456789abcdef" * 2 + "\n")
+    secret.chmod(0o600)
+
+    def start(name, program, *words):
+        log = open(pool.folder / f"{name}.log", "ab")
+        process = subprocess.Popen([BIN / program, "--secret-file", secret, *words], stdout=log, stderr=log,
+                                   stdin=subprocess.DEVNULL, env=pool.environment)
+        log.close()
+        pool.hand_processes.append(process)
+        return process
+
+    def start_manager(name, *words):
+        address = pool.folder / f"{name}.address"
+        process = start(name, "stdchk-manager", "--state", pool.folder / name, "--address-file", address,
+                        *words)
+        return process, address
+
+    def port(address):
+        wait_until(address.exists, "the manager", seconds=60)
+        return int(address.read_text().rpartition(":")[2])
+
+    door = Door()
+    try:
+        old, address = start_manager("old")
+        door.target = port(address)
+        for i in range(3):
+            start(f"b{i}", "stdchk-benefactor", "--manager", door.address, "--memory", "64M",
+                  "--ready-file", pool.folder / f"b{i}.ready")
+        wait_until(lambda: all((pool.folder / f"b{i}.ready").exists() for i in range(3)), "the benefactors")
+        mount = pool.mount_of(door.address, secret, "hand")
+        expected = write_files(mount / "app")
+
+        old.send_signal(signal.SIGSTOP)
+        new, address = start_manager("new", "--rebuild", "--listen", "127.0.0.1")
+        # Its address file comes when it is rebuilt; where it waits for benefactors is in its log.
+        waits = re.compile(r"waits at ofi:tcp:127.0.0.1:(\d+) ")
+        wait_until(lambda: waits.search((pool.folder / "new.log").read_text()), "the new manager")
+        door.target = int(waits.search((pool.folder / "new.log").read_text()).group(1))
+        assert port(address) == door.target
+        drop_caches()
+        wait_until(lambda: all_read_back(mount / "app", expected), "the images", seconds=60)
+        wait_until(lambda: writes(mount / "app" / "new"), "writing with the new manager", seconds=60)
+
+        # Everybody meets the old one again.
+        door.target = int((pool.folder / "old.address").read_text().rpartition(":")[2])
+        door.cut()
+        old.send_signal(signal.SIGCONT)
+        wait_until(lambda: old.poll() is not None, "the end of the old manager", seconds=60)
+        assert old.returncode != 0
+        assert "has taken this pool over" in (pool.folder / "old.log").read_text()
+
+        door.target = port(address)
+        drop_caches()
+        wait_until(lambda: all_read_back(mount / "app", expected), "the images", seconds=60)
+        assert (mount / "app" / "new").read_bytes() == b"x" * MIB
+        assert is_running(new.pid)
+    finally:
+        if old.poll() is None:
+            old.send_signal(signal.SIGCONT)
+        door.end()

@@ -1,0 +1,83 @@
+#include "benefactor/metadata_log.h"
+
+#include "core/limits.h"
+#include "tests/support/catch.h"
+
+namespace stdchk::benefactor {
+namespace {
+
+msg::KeepLog begin(std::uint64_t epoch, std::string bytes, std::uint64_t sequence) {
+  return {Epoch{epoch}, true, 0, sequence, std::move(bytes)};
+}
+
+msg::KeepLog more(std::uint64_t epoch, std::uint64_t offset, std::string bytes,
+                  std::uint64_t sequence) {
+  return {Epoch{epoch}, false, offset, sequence, std::move(bytes)};
+}
+
+std::string content(const MetadataLog& log) {
+  const auto reply = log.read(0);
+  return reply ? reply->bytes : "";
+}
+
+}  // namespace
+
+TEST_CASE("a metadata log counts from the moment when it is whole, and the one before until then") {
+  MetadataLog log(4096);
+  CHECK(log.read(0).error().code == Code::kNotFound);
+  REQUIRE(log.keep(begin(1, "snap", 0)));
+  CHECK(log.sequence() == 0);
+  CHECK(log.read(0).error().code == Code::kNotFound);
+  REQUIRE(log.keep(more(1, 4, "shot", 7)));
+  CHECK(log.epoch() == Epoch{1});
+  CHECK(log.sequence() == 7);
+  CHECK(content(log) == "snapshot");
+  // A record that is not whole is kept, and does not count.
+  REQUIRE(log.keep(more(1, 8, "+half", 0)));
+  CHECK(content(log) == "snapshot");
+  REQUIRE(log.keep(more(1, 13, "+half", 8)));
+  CHECK(content(log) == "snapshot+half+half");
+  // Of the next manager: two beginnings, of which the second becomes whole.
+  REQUIRE(log.keep(begin(2, "lost", 0)));
+  CHECK(content(log) == "snapshot+half+half");
+  REQUIRE(log.keep(begin(2, "next", 3)));
+  CHECK(content(log) == "next");
+  CHECK(log.epoch() == Epoch{2});
+  CHECK(log.sequence() == 3);
+}
+
+TEST_CASE("a metadata log takes nothing of an earlier manager, nor what does not follow or fit") {
+  MetadataLog log(64);
+  CHECK(log.keep(more(1, 0, "x", 1)).error().code == Code::kStale);
+  CHECK(log.keep(begin(0, "x", 1)).error().code == Code::kFenced);
+  REQUIRE(log.keep(begin(5, "12345678", 1)));
+  CHECK(log.keep(begin(4, "x", 9)).error().code == Code::kFenced);
+  CHECK(log.keep(more(4, 8, "x", 9)).error().code == Code::kFenced);
+  CHECK(log.keep(more(6, 8, "x", 9)).error().code == Code::kStale);
+  CHECK(log.keep(more(5, 7, "x", 9)).error().code == Code::kStale);
+  CHECK(log.keep(more(5, 8, std::string(25, 'x'), 9)).error().code == Code::kNoSpace);
+  REQUIRE(log.keep(more(5, 8, std::string(24, 'x'), 9)));
+  CHECK(log.sequence() == 9);
+  CHECK(log.read(33).error().code == Code::kInvalidArgument);
+  CHECK(log.read(32)->bytes.empty());
+  // An earlier manager is refused also while a later one's log is not whole.
+  REQUIRE(log.keep(begin(7, "y", 0)));
+  CHECK(log.keep(more(5, 32, "", 10)).error().code == Code::kFenced);
+  CHECK(log.epoch() == Epoch{5});
+}
+
+TEST_CASE("a long metadata log is read in pieces") {
+  MetadataLog log(1 << 20);
+  const std::string piece(limits::kLogPieceBytesMax, 'a');
+  REQUIRE(log.keep(begin(1, piece, 0)));
+  REQUIRE(log.keep(more(1, piece.size(), "end", 2)));
+  const auto first = log.read(0);
+  REQUIRE(first);
+  CHECK(first->more);
+  const auto second = log.read(first->bytes.size());
+  REQUIRE(second);
+  CHECK_FALSE(second->more);
+  CHECK(first->bytes + second->bytes == piece + "end");
+}
+
+}  // namespace stdchk::benefactor

@@ -1,0 +1,375 @@
+// The metadata log on benefactors, the manager that is rebuilt from it, and the fence of epochs.
+#include "manager/log_keepers.h"
+#include "manager/metadata_log.h"
+#include "manager/rebuilder.h"
+#include "tests/unit/manager/world.h"
+
+namespace {
+
+using namespace stdchk;
+using namespace stdchk::manager;
+using namespace stdchk::manager::test;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kArena = 64 * limits::kMiB;
+
+std::uint32_t keepers(World& world) { return world.service->log_keepers().count(); }
+
+/// Time in which the benefactors stay alive.
+void pass(World& world, std::vector<TestBenefactor*> benefactors, Duration time) {
+  for (Duration passed{}; passed < time; passed += 500ms) {
+    world.pass(500ms);
+    for (TestBenefactor* each : benefactors) each->beat();
+  }
+}
+
+void lose_manager_and_disk(World& world) {
+  world.stop();
+  world.journal = MemoryJournal{};
+}
+
+/// A manager with an empty disk comes; the benefactors offer what they have.
+Result<Rebuilder::Found> rebuild(World& world, std::vector<TestBenefactor*> benefactors) {
+  world.endpoint = world.fabric.make_endpoint("manager", world.clock);
+  world.reactor.add(*world.endpoint);
+  std::optional<Result<Rebuilder::Found>> found;
+  {
+    Rebuilder rebuilder(world.reactor, world.journal, kSecret,
+                        [&](Result<Rebuilder::Found> got) { found = std::move(got); });
+    REQUIRE(rebuilder.start());
+    REQUIRE(world.endpoint->listen(rebuilder));
+    for (TestBenefactor* each : benefactors) {
+      each->connect();
+      each->peer().call(each->request(), limits::kCallDeadline, [](const rpc::Answer&) {});
+    }
+    for (int i = 0; i < 700 && !found; ++i) world.pass(100ms);
+  }
+  world.reactor.remove(*world.endpoint);
+  world.endpoint.reset();
+  REQUIRE(found);
+  return *found;
+}
+
+void come_back(World& world, std::vector<TestBenefactor*> benefactors) {
+  world.start();
+  for (TestBenefactor* each : benefactors) {
+    each->connect();
+    each->register_now();
+  }
+}
+
+/// The commands of a snapshot: equal ones are equal states.
+std::vector<Command> content(World& world) {
+  std::vector<Command> out;
+  world.service->state().snapshot([&](Command command) {
+    if (!std::holds_alternative<RestoreCounters>(command)) out.push_back(std::move(command));
+  });
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "M8: what was answered comes back from the benefactors alone, what was removed does not") {
+  World world;
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena, "h1"), two(world, "b2", 2, kArena, "h2");
+  one.keep_log();
+  two.keep_log();
+  world.pass(400ms);
+  CHECK(keepers(world) == 2);
+  std::vector<Command> before;
+  std::uint64_t free = 0;
+  {
+    TestClient client(world, "client");
+    REQUIRE(client.write("a", 1000, 7));
+    REQUIRE(client.write("b", 2000, 0));
+    REQUIRE(client.write("gone", 3000, 9));
+    const auto folder = client.call(msg::MakeDirectory{client.id, kRootFile, "folder", 0755});
+    REQUIRE(folder);
+    const Policy policy{{{PolicyKey::kCopies, 2}}};
+    REQUIRE(client.call(msg::SetPolicy{client.id, folder->attributes.id, policy}));
+    REQUIRE(client.call(msg::Remove{client.id, kRootFile, "gone"}));
+    REQUIRE(client.call(msg::StatPool{})->log_copies == 2);
+    REQUIRE(client.call(msg::GoodbyeClient{client.id}));
+  }
+  world.turn();
+  before = content(world);
+  free = world.service->space().free_bytes(one.id) + world.service->space().free_bytes(two.id);
+  lose_manager_and_disk(world);
+
+  const auto found = rebuild(world, {&one, &two});
+  REQUIRE(found);
+  CHECK(found->benefactors == 2);
+  CHECK(found->epoch == Epoch{1});
+  CHECK(found->complete);
+  come_back(world, {&one, &two});
+  CHECK(world.service->state().epoch() == Epoch{kEpochBlock});
+  CHECK(content(world) == before);
+  CHECK(world.service->space().free_bytes(one.id) + world.service->space().free_bytes(two.id) ==
+        free);
+  TestClient client(world, "client2");
+  CHECK(client.lookup("a")->size_bytes == 1000);
+  CHECK(client.lookup("gone").error().code == Code::kNotFound);
+  // And once more, from the logs of the rebuilt one.
+  REQUIRE(client.write("c", 500, 3));
+  world.pass(400ms);
+  lose_manager_and_disk(world);
+  REQUIRE(rebuild(world, {&one, &two}));
+  come_back(world, {&one, &two});
+  CHECK(world.service->state().epoch() == Epoch{2 * kEpochBlock});
+  TestClient last(world, "client3");
+  CHECK(last.lookup("c")->size_bytes == 500);
+}
+
+TEST_CASE(
+    "M8: a commit is answered when the benefactors that keep the log have it, or have failed") {
+  World world;
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena), two(world, "b2", 2, kArena);
+  one.keep_log();
+  two.keep_log();
+  world.pass(400ms);
+  REQUIRE(keepers(world) == 2);
+  TestClient client(world, "client");
+  const auto opened = client.create("a", 4096);
+  REQUIRE(opened);
+  two.log_stopped = true;
+  bool answered = false;
+  client.peer().call(TestClient::commit_of(opened->session, opened->grants.at(0), 0, 1000, 7),
+                     limits::kCallDeadline,
+                     [&](const rpc::Answer& answer) { answered = answer.has_value(); });
+  world.turn();
+  CHECK_FALSE(answered);
+  world.pass(900ms);
+  CHECK_FALSE(answered);
+  world.pass(300ms);
+  CHECK(answered);
+  CHECK(keepers(world) == 1);
+  // The one that answered has it; the other's log ends before.
+  const auto log = one.log->read(0);
+  REQUIRE(log);
+  const auto commands = decode_log(log->bytes);
+  REQUIRE(commands);
+  CHECK(std::holds_alternative<CommitVersion>(commands->back()));
+  CHECK(two.log->sequence() < one.log->sequence());
+  // It is asked again after a pause, with a whole log.
+  two.log_stopped = false;
+  pass(world, {&one, &two}, 6s);
+  CHECK(keepers(world) == 2);
+  CHECK(two.log->sequence() == one.log->sequence());
+}
+
+TEST_CASE("the log that knows most is taken, and one that cannot be read is not") {
+  World world;
+  world.start();
+  TestBenefactor old(world, "b1", 1, kArena), good(world, "b2", 2, kArena),
+      bad(world, "b3", 3, kArena);
+  old.keep_log();
+  good.keep_log();
+  bad.keep_log();
+  world.pass(400ms);
+  REQUIRE(keepers(world) == 3);
+  {
+    TestClient client(world, "client");
+    REQUIRE(client.write("a", 1000, 7));
+    old.log_stopped = true;
+    REQUIRE(client.write("b", 1000, 8));
+  }
+  // Bytes that are no record, as the newest of all.
+  msg::KeepLog wrong;
+  wrong.epoch = Epoch{1};
+  wrong.begins = true;
+  wrong.sequence = 1000;
+  wrong.bytes = "no record";
+  REQUIRE(bad.log->keep(wrong));
+  lose_manager_and_disk(world);
+  const auto found = rebuild(world, {&old, &bad, &good});
+  REQUIRE(found);
+  come_back(world, {&old, &good, &bad});
+  TestClient client(world, "client2");
+  CHECK(client.lookup("a"));
+  CHECK(client.lookup("b"));
+}
+
+TEST_CASE(
+    "M3: a rebuilt manager grants no extent before it has heard of it and fenced its writers") {
+  World world;
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena), two(world, "b2", 2, kArena);
+  one.keep_log();
+  two.keep_log();
+  world.pass(400ms);
+  {
+    TestClient client(world, "client");
+    REQUIRE(client.write("a", 1000, 7));
+  }
+  lose_manager_and_disk(world);
+  REQUIRE(rebuild(world, {&one}));
+  one.fences = false;
+  come_back(world, {&one});
+  TestClient client(world, "client2");
+  const auto early = client.create("x", 4096);
+  REQUIRE(early);
+  CHECK(early->grants.empty());
+  one.fences = true;
+  pass(world, {&one}, 2s);
+  client.register_now();
+  const auto opened = client.create("b", kArena / 2);
+  REQUIRE(opened);
+  REQUIRE_FALSE(opened->grants.empty());
+  const auto map = client.call(msg::GetMap{client.id, client.lookup("a")->id});
+  REQUIRE(map);
+  for (const Grant& grant : opened->grants) {
+    CHECK(grant.benefactor == one.id);
+    for (const Extent& copy : map->page.chunks.at(0).copies) {
+      const bool apart = copy.benefactor != grant.benefactor ||
+                         copy.offset + extent_bytes(1000) <= grant.offset ||
+                         copy.offset >= grant.offset + grant.length;
+      CHECK(apart);
+    }
+  }
+}
+
+TEST_CASE(
+    "a log that lacks what was answered is taken only when no other comes, and that is said") {
+  World world;
+  world.start();
+  TestBenefactor old(world, "b1", 1, kArena), good(world, "b2", 2, kArena);
+  old.keep_log();
+  good.keep_log();
+  world.pass(400ms);
+  {
+    TestClient client(world, "client");
+    old.log_stopped = true;
+    REQUIRE(client.write("a", 1000, 7));
+  }
+  old.beat();
+  const Time began = world.clock.now();
+  lose_manager_and_disk(world);
+  const auto late = rebuild(world, {&old});
+  REQUIRE(late);
+  CHECK_FALSE(late->complete);
+  CHECK(world.clock.now() - began > 30s);
+  world.journal = MemoryJournal{};
+  const auto whole = rebuild(world, {&old, &good});
+  REQUIRE(whole);
+  CHECK(whole->complete);
+}
+
+TEST_CASE("a manager that is told of a later epoch changes nothing more and ends") {
+  World world;
+  std::vector<Epoch> later;
+  world.config.on_superseded = [&](Epoch epoch) { later.push_back(epoch); };
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  Actor other(world, "other");
+  msg::RegisterClient request;
+  request.secret = kSecret;
+  request.newest_epoch = Epoch{1};
+  CHECK(other.call(request));
+  CHECK(later.empty());
+  Actor fenced(world, "fenced");
+  request.newest_epoch = Epoch{kEpochBlock};
+  CHECK(fenced.call(request).error().code == Code::kBusy);
+  benefactor.epoch = Epoch{kEpochBlock};
+  CHECK(benefactor.call(benefactor.request()).error().code == Code::kBusy);
+  CHECK(later == std::vector<Epoch>{Epoch{kEpochBlock}});
+  CHECK(client.call(msg::MakeDirectory{client.id, kRootFile, "x", 0755}).error().code ==
+        Code::kReadOnly);
+}
+
+TEST_CASE(
+    "a manager that was restarted on its old disk is of an earlier epoch than a rebuilt one") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  benefactor.keep_log();
+  world.pass(400ms);
+  world.stop();
+  MemoryJournal old = world.journal;
+  world.journal = MemoryJournal{};
+  REQUIRE(rebuild(world, {&benefactor}));
+  come_back(world, {&benefactor});
+  world.stop();
+  // The old one comes again, as often as it likes.
+  world.journal = old;
+  std::vector<Epoch> later;
+  world.config.on_superseded = [&](Epoch epoch) { later.push_back(epoch); };
+  for (int i = 0; i < 3; ++i) {
+    world.restart();
+    benefactor.connect();
+    CHECK(benefactor.call(benefactor.request()).error().code == Code::kBusy);
+  }
+  CHECK(later.size() == 3);
+}
+
+TEST_CASE("nothing is rebuilt over a journal, nor when nobody with a log comes") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  world.stop();
+  Rebuilder rebuilder(world.reactor, world.journal, kSecret, [](const auto&) { CHECK(false); });
+  CHECK(rebuilder.start().error().code == Code::kExists);
+  world.journal = MemoryJournal{};
+  CHECK(rebuild(world, {&benefactor}).error().code == Code::kNotFound);
+}
+
+TEST_CASE("the log is kept on hosts of their own, also when these come later") {
+  World world;
+  world.start();
+  std::vector<std::unique_ptr<TestBenefactor>> all;
+  const auto add = [&](std::uint64_t life, const std::string& host) {
+    all.push_back(
+        std::make_unique<TestBenefactor>(world, "b" + std::to_string(life), life, kArena, host));
+    all.back()->keep_log();
+  };
+  for (std::uint64_t life = 1; life <= 4; ++life) add(life, "h1");
+  world.pass(400ms);
+  CHECK(keepers(world) == limits::kLogCopies);
+  add(5, "h2");
+  add(6, "h3");
+  world.pass(2s);
+  CHECK(keepers(world) == limits::kLogCopies);
+  const std::uint64_t newest = all[4]->log->sequence();
+  CHECK(all[5]->log->sequence() == newest);
+  TestClient client(world, "client");
+  REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "x", 0755}));
+  std::size_t of_first_host = 0;
+  for (const auto& each : all) {
+    if (each->log->sequence() > newest) of_first_host += each->host == "h1" ? 1 : 0;
+  }
+  CHECK(all[4]->log->sequence() == newest + 1);
+  CHECK(all[5]->log->sequence() == newest + 1);
+  CHECK(of_first_host == 1);
+}
+
+TEST_CASE("a log that has grown long is begun anew, and one that does not fit is not kept") {
+  World world;
+  world.start();
+  TestBenefactor roomy(world, "b1", 1, kArena), small(world, "b2", 2, kArena);
+  roomy.keep_log(32 * limits::kKiB);
+  small.keep_log(64);
+  world.pass(400ms);
+  CHECK(keepers(world) == 1);
+  TestClient client(world, "client");
+  const auto made = client.call(msg::MakeDirectory{client.id, kRootFile, "x", 0700});
+  REQUIRE(made);
+  for (std::uint32_t i = 0; i < 500; ++i) {
+    msg::SetAttributes change;
+    change.client = client.id;
+    change.file = made->attributes.id;
+    change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode);
+    change.mode = i % 2 == 0 ? 0700 : 0750;
+    REQUIRE(client.call(change));
+    if (i % 20 == 0) pass(world, {&roomy}, 500ms);
+  }
+  CHECK(keepers(world) == 1);
+  CHECK(roomy.log->sequence() > 500);
+  const auto before = content(world);
+  lose_manager_and_disk(world);
+  REQUIRE(rebuild(world, {&roomy, &small}));
+  come_back(world, {&roomy, &small});
+  CHECK(content(world) == before);
+}

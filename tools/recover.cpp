@@ -1,0 +1,89 @@
+// recover: a manager that has ended, or does not answer, is started again.
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tools/commands.h"
+#include "tools/connection.h"
+#include "tools/members.h"
+#include "tools/show.h"
+
+namespace stdchk::tools {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A rebuild waits a minute for benefactors, and their logs take time to read.
+constexpr auto kUsableAgain = 120s;
+
+/// Benefactors and mounts look for it where it was.
+void set_listen(std::vector<std::string>& arguments, const std::string& address) {
+  const auto port = address.rfind(':');
+  const auto host = address.rfind(':', port - 1);
+  const auto flag = std::ranges::find(arguments, "--listen");
+  if (port == std::string::npos || host == std::string::npos || flag == arguments.end()) return;
+  *(flag + 1) = address.substr(host + 1);
+}
+
+/// One that does not answer is ended: two must not have the same address.
+Outcome<std::string> end_old(const PoolRecord& pool, const Member& manager) {
+  if (!is_alive(manager)) return std::string("had ended");
+  if (connect(pool)) return problem("the manager of the pool at {} answers", pool.mount);
+  if (end_process(manager.process, 0s) == End::kStillThere) {
+    return problem("the manager with pid {} does not end, not even by SIGKILL",
+                   manager.process.pid);
+  }
+  return std::string("did not answer and was ended");
+}
+
+struct Recovered {
+  std::string old;  ///< what became of the one before
+  bool rebuilt = false;
+  pid_t pid = 0;
+};
+
+Outcome<Recovered> recover(PoolRecord& pool) {
+  const auto manager = std::ranges::find_if(
+      pool.members, [](const Member& member) { return member.role == "manager"; });
+  if (manager == pool.members.end() || pool.manager_command.empty()) {
+    return problem(
+        "the manager of the pool at {} was not started on this node; recover it where "
+        "it ran",
+        pool.mount);
+  }
+  auto old = end_old(pool, *manager);
+  if (!old) return problem(old.error());
+  Job job;
+  job.role = job.name = "manager";
+  job.program = pool.manager_command.front();
+  job.arguments.assign(pool.manager_command.begin() + 1, pool.manager_command.end());
+  job.ready_file = pool.address_file();
+  set_listen(job.arguments, pool.manager_address);
+  const bool journal = ::access((pool.directory + "/manager/journal.db").c_str(), F_OK) == 0;
+  if (!journal) job.arguments.emplace_back("--rebuild");
+  auto member = start_local(job, pool.directory);
+  if (!member) return problem(member.error());
+  *manager = *member;
+  if (auto saved = save(pool); !saved) return problem(saved.error());
+  if (auto ready = wait_ready(job, *member, kUsableAgain); !ready) return problem(ready.error());
+  return Recovered{*old, !journal, member->process.pid};
+}
+
+}  // namespace
+
+int run_recover(const RecoverOptions& options) {
+  auto pool = find_pool(options.pool, options.path);
+  if (!pool) return complain(pool.error().text);
+  auto done = recover(*pool);
+  if (!done) return complain("nothing was recovered: " + done.error().text);
+  if (options.json) {
+    print({{"pid", done->pid}, {"rebuilt", done->rebuilt}});
+  } else {
+    fmt::print("the manager {}; it runs again, {}\n", done->old,
+               done->rebuilt ? "rebuilt from what the benefactors keep" : "from its journal");
+  }
+  return kExitGood;
+}
+
+}  // namespace stdchk::tools
