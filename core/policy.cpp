@@ -17,6 +17,7 @@ constexpr std::string_view kInherit = "inherit";
 constexpr std::array<std::string_view, 2> kYesNo = {"no", "yes"};
 constexpr std::array<std::string_view, 4> kChunkings = {"fixed", "content", "none", "auto"};
 constexpr std::array<std::string_view, 2> kCommits = {"stored", "redundant"};
+constexpr std::array<std::string_view, 3> kEnds = {"keep", "last", "remove"};
 
 /// All about one key. A value is a word of `words`, the first standing for `least`; or, without
 /// words, a number or a time, 0 written as `zero` where that says something.
@@ -108,6 +109,15 @@ constexpr Field kFields[] = {
      false,
      kCommits,
      "what close() waits for: one copy stored, or all copies or parity"},
+    {PolicyKey::kEnd,
+     "end",
+     1,
+     3,
+     1,
+     {},
+     false,
+     kEnds,
+     "the sets that stay, here and drained, after stdchk down --success: all, the last, or none"},
 };
 
 const Field* field_of(PolicyKey key) {
@@ -125,6 +135,7 @@ bool is_built(PolicySetting setting) {
     case PolicyKey::kImages:
     case PolicyKey::kCopies:
     case PolicyKey::kCommit:
+    case PolicyKey::kEnd:
       return true;
     case PolicyKey::kChunking:
       return setting.value != static_cast<std::uint64_t>(Chunking::kAuto);

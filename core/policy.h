@@ -22,10 +22,12 @@ enum class PolicyKey : std::uint16_t {
   kChunking = 6,       ///< a Chunking; not set: as the pool's --naming says
   kCopies = 7,         ///< the number of a Redundancy (core/redundancy.h)
   kCommit = 8,         ///< a CommitLevel
+  kEnd = 9,            ///< an EndOfJob
 };
 inline constexpr PolicyKey kPolicyKeys[] = {
-    PolicyKey::kKeep,   PolicyKey::kPurgeAfter, PolicyKey::kMustBeDrained, PolicyKey::kDrainEvery,
-    PolicyKey::kImages, PolicyKey::kChunking,   PolicyKey::kCopies,        PolicyKey::kCommit};
+    PolicyKey::kKeep,       PolicyKey::kPurgeAfter, PolicyKey::kMustBeDrained,
+    PolicyKey::kDrainEvery, PolicyKey::kImages,     PolicyKey::kChunking,
+    PolicyKey::kCopies,     PolicyKey::kCommit,     PolicyKey::kEnd};
 
 /// How files are cut into chunks, and whether these are named by their content.
 enum class Chunking : std::uint8_t { kFixed = 1, kContent = 2, kNone = 3, kAuto = 4 };
@@ -33,6 +35,13 @@ enum class Chunking : std::uint8_t { kFixed = 1, kContent = 2, kNone = 3, kAuto 
 enum class CommitLevel : std::uint8_t {
   kStored = 1,     ///< one proven copy of each chunk
   kRedundant = 2,  ///< all copies, or the parity
+};
+
+/// What becomes of the sets of a job that has ended well (`stdchk down --success`).
+enum class EndOfJob : std::uint8_t {
+  kKeep = 1,
+  kLast = 2,    ///< all go but the newest complete one of each application
+  kRemove = 3,  ///< all go
 };
 
 /// The value of a setting that says: as the folder above has it.

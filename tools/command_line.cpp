@@ -101,6 +101,10 @@ void describe(Options& options, UpOptions& up) {
 void describe(Options& options, DownOptions& down) {
   options.flag("--drain", down.drain, "drain everything first").command_line_only();
   options
+      .flag("--success", down.success,
+            "the job has ended well: remove the sets that the policy \"end\" says, drain the rest")
+      .command_line_only();
+  options
       .count("--timeout", down.timeout_s, 0, 1000000,
              "seconds that the drain may take; 0 is no limit")
       .command_line_only();

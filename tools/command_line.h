@@ -14,6 +14,7 @@ struct DownOptions {
   std::string pool;
   std::string path;
   bool drain = false;
+  bool success = false;         ///< of the job: sets go as the policy says
   std::uint32_t timeout_s = 0;  ///< of the drain; 0: none
   std::string node_of;          ///< a batch job: only what it has left on this node
 };

@@ -16,6 +16,7 @@
 #include "tools/doctor.h"
 #include "tools/doctor_network.h"
 #include "tools/down.h"
+#include "tools/end_of_job.h"
 #include "tools/job.h"
 #include "tools/mounts.h"
 #include "tools/show.h"
@@ -64,21 +65,33 @@ int finish_down(const DownReport& report, const std::string& what) {
   return kExitGood;
 }
 
+/// Before a pool goes down: what may be removed, then what must be drained.
+Outcome<void> clear_and_drain(const PoolRecord& pool, const DownOptions& down) {
+  Cleared cleared;
+  if (down.success) {
+    auto done = clear_sets(pool);
+    if (!done) return problem("the pool stays up: {}", done.error().text);
+    cleared = std::move(*done);
+    for (const std::string& note : cleared.notes) fmt::print("{}\n", note);
+  }
+  if (!down.drain && cleared.drain_directory.empty()) return {};
+  DrainOptions drain;
+  drain.pool = pool.directory;
+  drain.wait = true;
+  drain.timeout_s = down.timeout_s;
+  if (run_drain(drain) != kExitGood) {
+    return problem(
+        "the pool stays up because not everything is drained; without --drain and --success it "
+        "comes down all the same, and what is not drained is lost");
+  }
+  return forget_removed(cleared);
+}
+
 int run_down(const DownOptions& down, const std::string& invoked_as) {
   if (!down.node_of.empty()) return finish_down(stop_node_part(down.node_of), "");
   auto pool = find_pool(down.pool, down.path);
   if (!pool) return complain(pool.error().text);
-  if (down.drain) {
-    DrainOptions drain;
-    drain.pool = pool->directory;
-    drain.wait = true;
-    drain.timeout_s = down.timeout_s;
-    if (run_drain(drain) != kExitGood) {
-      return complain(
-          "the pool stays up because not everything is drained; without --drain it comes down all "
-          "the same, and what is not drained is lost");
-    }
-  }
+  if (auto done = clear_and_drain(*pool, down); !done) return complain(done.error().text);
   const std::string what = "The pool at " + pool->mount;
   if (!pool->job_id.empty()) {
     if (auto job = current_job(); job && job->id == pool->job_id) {

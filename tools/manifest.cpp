@@ -61,6 +61,10 @@ Outcome<void> replace_file(const std::string& path, const std::string& text) {
   return problem("{} cannot be written: {}", path, std::strerror(code));
 }
 
+std::string manifest_text(const Json& files) {
+  return Json{{"format", 1}, {"files", files}}.dump(1) + "\n";
+}
+
 ManifestFile parse_entry(std::string path, const Json& entry) {
   ManifestFile file;
   file.path = std::move(path);
@@ -84,6 +88,19 @@ ManifestFile parse_entry(std::string path, const Json& entry) {
 }
 
 }  // namespace
+
+Outcome<void> forget_in_manifest(const std::string& folder, const std::vector<std::string>& names) {
+  const std::string path = folder + "/" + kManifestName;
+  Json files = read_manifest(path);
+  const std::size_t before = files.size();
+  for (const std::string& name : names) files.erase(name);
+  if (files.size() == before) return {};
+  if (!files.empty()) return replace_file(path, manifest_text(files));
+  std::error_code code;
+  fs::remove(path, code);
+  if (code) return problem("{} cannot be removed: {}", path, code.message());
+  return {};
+}
 
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
   std::vector<ManifestFile> files;
@@ -159,9 +176,8 @@ Outcome<void> write_manifests(client::Filesystem& filesystem, const std::string&
   if (!done) return done;
   if (!walked) return problem(walked.error());
   for (const auto& [folder, files] : folders) {
-    const Json manifest = {{"format", 1}, {"files", files}};
     const std::string target = (fs::path(drain_directory) / folder / kManifestName).string();
-    if (auto written = replace_file(target, manifest.dump(1) + "\n"); !written) return written;
+    if (auto written = replace_file(target, manifest_text(files)); !written) return written;
   }
   return {};
 }

@@ -18,6 +18,10 @@ inline constexpr const char* kManifestName = ".stdchk-manifest";
 Outcome<void> write_manifests(client::Filesystem& filesystem, const std::string& drain_directory,
                               const std::string& path, const Attributes& attributes);
 
+/// Takes files that were removed out of the manifest of one folder of the drain directory, and
+/// removes one that says nothing any more.
+Outcome<void> forget_in_manifest(const std::string& folder, const std::vector<std::string>& names);
+
 /// A range of a drained file, and what its bytes must be.
 struct ManifestPiece {
   std::uint64_t offset = 0;

@@ -164,3 +164,42 @@ def test_striping_is_set_once_where_there_is_lfs(pool):
     assert [words[i + 1] for i, word in enumerate(words) if word == "-E"] == ["256M", "4G", "64G", "eof"]
     assert [words[i + 1] for i, word in enumerate(words) if word == "-c"] == ["1", "4", "16", "-1"]
     pool.down()
+
+
+def images_in(folder):
+    return sorted(path.name for path in folder.iterdir() if re.fullmatch(r"app\.N\d+\.T\d+", path.name))
+
+
+def test_a_job_that_ends_well_leaves_what_the_policy_says(pool):
+    pool.up("--policy", "images=2,end=remove", benefactors=2, memory="64M")
+    for name, policy in (("gone", "end=remove"), ("last", "end=last"), ("kept", "end=keep"), ("none", "end=remove")):
+        (pool.mount / name).mkdir()
+        pool.stdchk("policy", "set", pool.mount / name, policy)
+    for timestep in (1, 2):
+        write_set(pool.mount / "gone", timestep, ranks=2)
+        write_set(pool.mount / "last", timestep, ranks=2)
+    write_set(pool.mount / "kept", 1, ranks=2)
+    write_set(pool.mount / "none", 1, ranks=2)
+    (pool.mount / "gone" / "result").write_text("42\n")
+    pool.stdchk("set", "pin", f"{pool.mount}/gone/app.*.T1")
+    pool.stdchk("drain", "--wait", pool.mount)
+    write_set(pool.mount / "gone", 3, ranks=2)  # whose drain may be under way
+    done = pool.stdchk("down", "--success", pool.mount)
+    assert "8 images of the job that has ended well were removed" in done.stdout
+    assert images_in(pool.drain / "gone") == ["app.N0.T1", "app.N1.T1"]
+    assert (pool.drain / "gone" / "result").read_text() == "42\n"
+    assert images_in(pool.drain / "last") == ["app.N0.T2", "app.N1.T2"]
+    assert images_in(pool.drain / "kept") == ["app.N0.T1", "app.N1.T1"]
+    assert images_in(pool.drain / "none") == [] and not (pool.drain / "none" / "latest").is_symlink()
+    latest = {name: (pool.drain / name / "latest").readlink().name for name in ("gone", "last", "kept")}
+    assert latest == {"gone": "app.*.T1", "last": "app.*.T2", "kept": "app.*.T1"}
+    # The manifests say what is there, and nothing of what is not.
+    assert run(BIN / "stdchk", "verify", pool.drain).returncode == 0
+
+
+def test_what_must_be_drained_is_drained_before_it_could_be_removed(pool):
+    pool.up("--policy", "images=2,end=remove,must-be-drained=yes", "--drain-rate", "1M", benefactors=2, memory="64M")
+    write_set(pool.mount / "run", 1, ranks=2)
+    done = pool.stdchk("down", "--success", pool.mount)
+    assert "app.*.T1 stays: it must be drained and is not yet" in done.stdout
+    assert images_in(pool.drain / "run") == ["app.N0.T1", "app.N1.T1"]

@@ -1,0 +1,136 @@
+#include "tools/end_of_job.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "core/image_name.h"
+#include "core/policy.h"
+#include "tools/connection.h"
+#include "tools/manifest.h"
+
+namespace stdchk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using SetKey = std::pair<std::string, std::uint64_t>;  ///< application and timestep
+
+/// What goes of the sets of a folder, and of what should go what has to stay.
+struct Choice {
+  std::set<SetKey> go;
+  std::set<SetKey> wait;  ///< must be drained and are not
+};
+
+/// `sets`: the newest first.
+Choice choose(const msg::ListSets::Reply& sets, const Policy& policy) {
+  const auto end = static_cast<EndOfJob>(policy.get(PolicyKey::kEnd));
+  const bool must_be_drained = policy.get(PolicyKey::kMustBeDrained) != 0;
+  Choice choice;
+  std::set<std::string> have_last;
+  for (const auto& set : sets.sets) {
+    const bool last = set.complete && have_last.insert(set.application).second;
+    // Without a complete one nothing is known to be worth more than the others.
+    const bool older = have_last.contains(set.application) && !last;
+    const bool given_up = end == EndOfJob::kRemove || (end == EndOfJob::kLast && older);
+    if (!given_up || set.pinned) continue;
+    const bool waits = must_be_drained && set.drained < set.images;
+    (waits ? choice.wait : choice.go).emplace(set.application, set.timestep);
+  }
+  return choice;
+}
+
+/// Removes the images of `sets`; their names.
+Outcome<std::vector<std::string>> remove_images(client::Filesystem& filesystem, FileId folder,
+                                                const std::set<SetKey>& sets) {
+  auto entries = filesystem.read_directory(folder);
+  if (!entries) return failed("the images", entries.error());
+  std::vector<std::string> removed;
+  for (const auto& entry : *entries) {
+    const auto image = parse_image_name(entry.name);
+    if (!image || entry.attributes.type != FileType::kRegular) continue;
+    if (!sets.contains({image->application, image->timestep})) continue;
+    const Status done = filesystem.remove(folder, entry.name, false);
+    if (!done && done.error().code != Code::kNotFound) return failed(entry.name, done.error());
+    removed.push_back(entry.name);
+  }
+  return removed;
+}
+
+Outcome<void> clear_folder(client::Filesystem& filesystem, const std::string& path, FileId folder,
+                           const Policy& policy, Cleared& cleared) {
+  std::vector<std::string>& names = cleared.removed[path];
+  for (;;) {  // a list of sets has an end, however many there are
+    auto sets = filesystem.sets(folder);
+    if (!sets) return failed(path, sets.error());
+    const Choice choice = choose(*sets, policy);
+    std::vector<std::string> removed;
+    if (!choice.go.empty()) {
+      auto done = remove_images(filesystem, folder, choice.go);
+      if (!done) return problem(done.error());
+      removed = std::move(*done);
+    }
+    names.insert(names.end(), removed.begin(), removed.end());
+    if (!removed.empty()) continue;
+    for (const auto& [application, timestep] : choice.wait) {
+      cleared.notes.push_back(fmt::format("{} stays: it must be drained and is not yet.",
+                                          set_name(application, timestep)));
+    }
+    return {};
+  }
+}
+
+/// The link of a folder of the drain directory goes when the set that it names has gone.
+void drop_link(const fs::path& folder, const std::vector<std::string>& removed) {
+  std::error_code code;
+  const fs::path link = folder / "latest";
+  const auto target = parse_set_name(fs::read_symlink(link, code).string());
+  if (code || !target) return;
+  const bool gone = std::ranges::any_of(removed, [&](const std::string& name) {
+    const auto image = parse_image_name(name);
+    return image->application == target->application && image->timestep == target->timestep;
+  });
+  if (gone) fs::remove(link, code);
+}
+
+}  // namespace
+
+Outcome<Cleared> clear_sets(const PoolRecord& pool) {
+  auto filesystem = connect(pool);
+  if (!filesystem) return problem(filesystem.error());
+  auto root = (*filesystem)->attributes(kRootFile);
+  if (!root) return failed("/", root.error());
+  Cleared cleared;
+  cleared.drain_directory = (*filesystem)->config().drain_directory;
+  Outcome<void> done;
+  auto walked =
+      walk(**filesystem, "", *root, [&](const std::string& path, const Attributes& attributes) {
+        if (attributes.type != FileType::kDirectory) return true;
+        auto policy = (*filesystem)->policy(attributes.id);
+        if (!policy) {
+          done = failed(path, policy.error());
+        } else if (policy->effective.get(PolicyKey::kEnd) !=
+                   static_cast<std::uint64_t>(EndOfJob::kKeep)) {
+          done = clear_folder(**filesystem, path, attributes.id, policy->effective, cleared);
+        }
+        return done.has_value();
+      });
+  if (!walked) return problem(walked.error());
+  if (!done) return problem(done.error());
+  std::size_t images = 0;
+  for (const auto& [folder, names] : cleared.removed) images += names.size();
+  cleared.notes.push_back(
+      fmt::format("{} images of the job that has ended well were removed.", images));
+  return cleared;
+}
+
+Outcome<void> forget_removed(const Cleared& cleared) {
+  for (const auto& [folder, names] : cleared.removed) {
+    const fs::path there = fs::path(cleared.drain_directory) / folder;
+    if (auto done = forget_in_manifest(there, names); !done) return done;
+    drop_link(there, names);
+  }
+  return {};
+}
+
+}  // namespace stdchk::tools
