@@ -14,6 +14,7 @@ test_packages=(attr fio git procps python3 python3-pytest rsync sqlite3)
 slurm_packages=(iproute2 libslurm-dev munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
 rdma_siw_packages=(gcc make)
+sanitizer_packages=(clang libclang-rt-dev)
 lint_packages=(clang clang-format clang-tidy git python3 shellcheck)
 
 # need_packages NAME...: installs those that are absent, after saying so.
@@ -53,5 +54,5 @@ need_packages() {
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   printf '%s\n' "${build_packages[@]}" "${run_packages[@]}" "${demo_packages[@]}" \
-    "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${rdma_siw_packages[@]}" "${lint_packages[@]}" | sort -u
+    "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${rdma_siw_packages[@]}" "${sanitizer_packages[@]}" "${lint_packages[@]}" | sort -u
 fi
