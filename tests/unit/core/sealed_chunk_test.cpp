@@ -114,7 +114,8 @@ TEST_CASE("a chunk is sealed as docs/formats.md says") {
 
 TEST_CASE("a sealed chunk is opened by who has the key, and by nobody else") {
   const ChunkSealer one(key_of(1)), same(key_of(1)), other(key_of(2));
-  for (const std::size_t length : {1, 15, 16, 17, 4096, 70001}) {
+  constexpr std::size_t kLengths[] = {1, 15, 16, 17, 4096, 70001};
+  for (const std::size_t length : kLengths) {
     for (const bool by_content : {true, false}) {
       CAPTURE(length, by_content);
       const Bytes plain = text(length, 3);
