@@ -58,7 +58,8 @@ TEST_CASE("the index stays right while many chunks come and go") {
 TEST_CASE("a chunk with one copy never costs more than 64 bytes of memory, index included") {
   ChunkTable table;
   std::uint64_t count = 0;
-  for (std::uint64_t more : {500000, 50000, 50000, 50000, 50000, 50000, 50000}) {
+  constexpr std::uint64_t kSteps[] = {500000, 50000, 50000, 50000, 50000, 50000, 50000};
+  for (std::uint64_t more : kSteps) {
     for (; more > 0; --more) table.refer(table.add(named(count++)), false);
     CHECK(table.memory_bytes() <= 64 * count);
   }
