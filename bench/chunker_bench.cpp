@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -25,19 +23,6 @@ namespace {
 constexpr std::size_t kBytes = 256 * limits::kMiB;
 constexpr int kRounds = 7;
 constexpr std::uint32_t kMeans[] = {64 * limits::kKiB, limits::kMiB};
-
-/// The bytes a second of `work`, of this thread's processor time, so that a busy machine counts
-/// less.
-double rate(ByteSpan bytes, const std::function<void()>& work) {
-  timespec before{};
-  timespec after{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-  work();
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
-  const double took = static_cast<double>(after.tv_sec - before.tv_sec) +
-                      static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e9;
-  return static_cast<double>(bytes.size()) / took / 1e9;
-}
 
 /// As a program's memory: pages of small numbers, pointers, text, zeros and floating point.
 void fill_memory_like(MutableByteSpan bytes, std::uint64_t seed) {
@@ -92,14 +77,14 @@ nlohmann::json measure(ByteSpan bytes, std::uint32_t mean) {
   nlohmann::json rates = {{"read", nlohmann::json::array()}};
   for (int round = 0; round <= kRounds; ++round) {
     std::uint64_t sum = 0;
-    const double read = rate(bytes, [&] { sum = bench::sum_words(bytes); });
+    const double read = bench::thread_rate(bytes.size(), [&] { sum = bench::sum_words(bytes); });
     if (sum == 1) fmt::print(stderr, "\n");  // uses the sum
     if (round > 0) rates["read"].push_back(read);
     for (const BoundaryEngine engine : engines) {
       // The narrow one is too slow to go over all of it each time.
       const ByteSpan part =
           engine == BoundaryEngine::kScalar ? bytes.first(bytes.size() / 8) : bytes;
-      const double one = rate(part, [&] {
+      const double one = bench::thread_rate(part.size(), [&] {
         Chunker chunker(ChunkSizes::around(mean), engine);
         std::vector<std::uint64_t> ends;
         chunker.push(part, ends);

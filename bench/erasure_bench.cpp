@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -33,18 +32,6 @@ struct Shape {
   std::uint32_t parity;
 };
 constexpr Shape kShapes[] = {{4, 1}, {8, 1}, {4, 2}, {8, 2}, {8, 3}, {8, 4}};
-
-/// GB/s of `bytes`, by this thread's processor time.
-double rate(std::size_t bytes, const std::function<void()>& work) {
-  timespec before{};
-  timespec after{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-  work();
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
-  const double took = static_cast<double>(after.tv_sec - before.tv_sec) +
-                      static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e9;
-  return static_cast<double>(bytes) / took / 1e9;
-}
 
 using Blocks = std::vector<std::byte*>;
 
@@ -101,7 +88,7 @@ void measure(Shape shape) {
   RawLoop raw(shape);
   const std::size_t bytes = kPasses * kStripes * shape.data * kBlockBytes;
   const auto each = [&](const std::function<void(const Blocks&)>& work) {
-    return rate(bytes, [&] {
+    return bench::thread_rate(bytes, [&] {
       for (int pass = 0; pass < kPasses; ++pass) {
         for (const Blocks& blocks : stripes) work(blocks);
       }

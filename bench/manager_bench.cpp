@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -37,13 +36,6 @@ constexpr std::size_t kBatches = 16;  ///< of one session
 constexpr std::uint64_t kKnown = 1 << 20;  ///< chunks of the pool that is asked
 constexpr msg::Secret kSecret{1, 2};
 const std::string kAddress = "mem:manager";
-
-/// Of the calling thread.
-double thread_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-}
 
 std::uint64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");

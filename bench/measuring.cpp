@@ -98,6 +98,14 @@ double cpu_seconds(const std::vector<pid_t>& pids) {
   return all;
 }
 
+double thread_seconds() { return seconds(CLOCK_THREAD_CPUTIME_ID); }
+
+double thread_rate(std::size_t bytes, const std::function<void()>& work) {
+  const double before = thread_seconds();
+  work();
+  return static_cast<double>(bytes) / (thread_seconds() - before) / 1e9;
+}
+
 double wall_seconds() { return seconds(CLOCK_REALTIME); }
 
 }  // namespace stdchk::bench

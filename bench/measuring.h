@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -43,6 +44,10 @@ std::uint64_t sum_words(ByteSpan bytes);
 /// CPU seconds that process `pid` has used, all its threads; 0: this one.
 double cpu_seconds(pid_t pid);
 double cpu_seconds(const std::vector<pid_t>& pids);
+/// CPU seconds that this thread has used.
+double thread_seconds();
+/// The GB a second of `work`, of this thread's processor time, so that a busy machine counts less.
+double thread_rate(std::size_t bytes, const std::function<void()>& work);
 
 /// Seconds since 1970: when a figure was taken.
 double wall_seconds();

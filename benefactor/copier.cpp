@@ -35,19 +35,6 @@ bool is_right(ByteSpan arena, const msg::CopyExtents::Copy& copy) {
 
 }  // namespace
 
-/// A Read is one extent on its way.
-class Copier::Read final : public transport::Operation {
- public:
-  Copier* copier = nullptr;
-  std::uint32_t index = 0;
-
- protected:
-  void complete(Status status) override {
-    // Cancelled: nobody waits for it.
-    if (copier != nullptr) copier->read_done(*this, status);
-  }
-};
-
 struct Copier::Request {
   msg::CopyExtents wanted;
   Time deadline{};
@@ -55,18 +42,20 @@ struct Copier::Request {
   TimerId timer;
   Source* source = nullptr;
   std::uint32_t next = 0;
-  std::vector<std::unique_ptr<Read>> reads;
+  std::vector<std::unique_ptr<SourceRead>> reads;
   std::size_t under_way = 0;
   bool reading = false;
   std::vector<bool> came;
 };
 
-Copier::Copier(Reactor& reactor, Config config) : reactor_(reactor), config_(std::move(config)) {}
+Copier::Copier(Reactor& reactor, Config config)
+    : reactor_(reactor),
+      config_(std::move(config)),
+      sources_(reactor, config_.access,
+               [this](const Source& which, bool attached) { linked(which, attached); }),
+      executor_(config_.executor, "stdchk-copy") {}
 
-Copier::~Copier() {
-  cancel();
-  own_executor_.reset();
-}
+Copier::~Copier() { cancel(); }
 
 void Copier::cancel() {
   alive_ = std::make_shared<int>();
@@ -75,7 +64,7 @@ void Copier::cancel() {
   waiting_.clear();
   if (current_) {
     reactor_.cancel(current_->timer);
-    for (const auto& read : current_->reads) read->copier = nullptr;
+    for (const auto& read : current_->reads) read->forget();
   }
   // A link that is destroyed ends its reads first.
   sources_.clear();
@@ -96,16 +85,6 @@ void Copier::copy(msg::CopyExtents wanted, Time deadline, rpc::Responder respond
   start_next();
 }
 
-Source& Copier::source_of(const msg::CopyExtents& request) {
-  auto& source = sources_[request.source.id];
-  if (source == nullptr || !source->is_for(request.client, request.source)) {
-    source = std::make_unique<Source>(
-        reactor_, config_.access, request.client, request.source,
-        [this](const Source& which, bool attached) { linked(which, attached); });
-  }
-  return *source;
-}
-
 void Copier::start_next() {
   while (!current_ && !waiting_.empty()) {
     current_ = std::move(waiting_.front());
@@ -118,7 +97,7 @@ void Copier::start_next() {
       continue;
     }
     request.timer = reactor_.schedule_at(request.deadline, [this] { end_late(); });
-    request.source = &source_of(request.wanted);
+    request.source = &sources_.of(request.wanted.client, request.wanted.source);
     if (request.source->ready()) {
       linked(*request.source, true);
     } else {
@@ -130,7 +109,7 @@ void Copier::start_next() {
 /// The link goes, and with it every read.
 void Copier::end_late() {
   log::warning("copies from benefactor {} were not made in time", current_->wanted.source.id.value);
-  for (const auto& read : current_->reads) read->copier = nullptr;
+  for (const auto& read : current_->reads) read->forget();
   sources_.erase(current_->wanted.source.id);
   current_->respond(refuse(Code::kDeadline, "The source did not answer in time."));
   current_.reset();
@@ -160,9 +139,7 @@ void Copier::read_more() {
       continue;
     }
     const MutableByteSpan to = config_.arena.subspan(copy.to_offset, there->size());
-    auto read = std::make_unique<Read>();
-    read->copier = this;
-    read->index = request.next;
+    auto read = std::make_unique<SourceRead>(*this, request.next);
     const Status started = request.source->read(copy.from_offset, to, *read);
     if (!started && started.error().code == Code::kWouldBlock) {
       if (request.under_way > 0) return;
@@ -180,9 +157,9 @@ void Copier::read_more() {
   start_next();
 }
 
-void Copier::read_done(Read& read, const Status& status) {
+void Copier::read_done(std::uint32_t index, const Status& status) {
   Request& request = *current_;
-  request.came[read.index] = status.has_value();
+  request.came[index] = status.has_value();
   --request.under_way;
   read_more();
 }
@@ -192,12 +169,7 @@ void Copier::check() {
   reactor_.cancel(current_->timer);
   const std::uint64_t number = ++checks_made_;
   checking_.emplace(number, std::move(current_->respond));
-  Executor* executor = config_.executor;
-  if (executor == nullptr) {
-    if (!own_executor_) own_executor_ = std::make_unique<ThreadExecutor>("stdchk-copy", 1);
-    executor = own_executor_.get();
-  }
-  executor->run([this, number, copies = std::move(current_->wanted.copies),
+  executor_.run([this, number, copies = std::move(current_->wanted.copies),
                  came = std::move(current_->came), alive = std::weak_ptr<int>(alive_)] {
     msg::CopyExtents::Reply reply;
     for (std::uint32_t i = 0; i < copies.size(); ++i) {

@@ -34,7 +34,7 @@ namespace stdchk::benefactor {
 ///   deadline comes is answered kDeadline by whoever asked; it still ends here before the next
 ///   begins.
 /// Limits: kReadsMax reads at once, kWaitingMax requests.
-class Copier {
+class Copier final : public SourceReader {
  public:
   static constexpr std::size_t kReadsMax = 8;
   static constexpr std::size_t kWaitingMax = 64;
@@ -55,28 +55,26 @@ class Copier {
   void cancel();
 
  private:
-  class Read;
   struct Request;
 
   void start_next();
   void end_late();
   void linked(const Source& source, bool attached);
   void read_more();
-  void read_done(Read& read, const Status& status);
+  void read_done(std::uint32_t index, const Status& status) override;
   void check();
   void checked(std::uint64_t number, msg::CopyExtents::Reply reply);
-  Source& source_of(const msg::CopyExtents& request);
 
   Reactor& reactor_;
   Config config_;
-  std::unique_ptr<ThreadExecutor> own_executor_;
-  std::map<BenefactorId, std::unique_ptr<Source>> sources_;
+  Sources sources_;
   std::deque<std::unique_ptr<Request>> waiting_;
   std::unique_ptr<Request> current_;  ///< linking or reading
   std::map<std::uint64_t, rpc::Responder> checking_;
   std::uint64_t checks_made_ = 0;
   TimerId retry_;
   std::shared_ptr<int> alive_ = std::make_shared<int>();
+  LazyExecutor executor_;  ///< the last: it ends before what its work looks at
 };
 
 }  // namespace stdchk::benefactor

@@ -73,4 +73,12 @@ void Source::attached(const rpc::Answer& answer) {
   linked_(*this, true);
 }
 
+Source& Sources::of(ClientId client, const msg::BenefactorInfo& info) {
+  auto& source = sources_[info.id];
+  if (source == nullptr || !source->is_for(client, info)) {
+    source = std::make_unique<Source>(reactor_, access_, client, info, linked_);
+  }
+  return *source;
+}
+
 }  // namespace stdchk::benefactor

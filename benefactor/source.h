@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -68,6 +69,51 @@ class Source final : public rpc::PeerHandler {
   transport::RemoteKey key_;
   bool ready_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>();
+};
+
+/// Sources of one who reads from several benefactors.
+class Sources {
+ public:
+  /// As of each Source.
+  Sources(Reactor& reactor, const SourceAccess& access, Source::Linked linked)
+      : reactor_(reactor), access_(access), linked_(std::move(linked)) {}
+  /// Another one when the benefactor, or the number to attach under, is not what it was.
+  Source& of(ClientId client, const msg::BenefactorInfo& info);
+  void erase(BenefactorId id) { sources_.erase(id); }
+  void clear() { sources_.clear(); }
+
+ private:
+  Reactor& reactor_;
+  const SourceAccess& access_;
+  const Source::Linked linked_;
+  std::map<BenefactorId, std::unique_ptr<Source>> sources_;
+};
+
+/// Who hears of the end of SourceReads.
+class SourceReader {
+ public:
+  virtual void read_done(std::uint32_t index, const Status& status) = 0;
+
+ protected:
+  ~SourceReader() = default;
+};
+
+/// A SourceRead is on its way from a Source.
+class SourceRead final : public transport::Operation {
+ public:
+  SourceRead(SourceReader& reader, std::uint32_t index) : reader_(&reader), index_(index) {}
+  std::uint32_t index() const { return index_; }
+  /// Nobody waits for it any more.
+  void forget() { reader_ = nullptr; }
+
+ protected:
+  void complete(Status status) override {
+    if (reader_ != nullptr) reader_->read_done(index_, status);
+  }
+
+ private:
+  SourceReader* reader_;
+  const std::uint32_t index_;
 };
 
 }  // namespace stdchk::benefactor

@@ -27,19 +27,6 @@ tl::unexpected<rpc::Failure> refuse(Code code, std::string detail) {
 
 }  // namespace
 
-/// A Read is a part of one input on its way.
-class StripeBuilder::Read final : public transport::Operation {
- public:
-  StripeBuilder* builder = nullptr;
-  std::uint32_t input = 0;
-
- protected:
-  void complete(Status status) override {
-    // Cancelled: nobody waits for it.
-    if (builder != nullptr) builder->read_done(*this, status);
-  }
-};
-
 struct StripeBuilder::Request {
   msg::BuildStripe wanted;
   Time deadline{};
@@ -53,7 +40,7 @@ struct StripeBuilder::Request {
   std::uint32_t next = 0;   ///< input to be read
   std::size_t under_way = 0;
   bool reading = false;
-  std::vector<std::unique_ptr<Read>> reads;
+  std::vector<std::unique_ptr<SourceRead>> reads;
   std::vector<std::uint32_t> failed;
   /// What the worker may touch, and only while `abandoned` is not set.
   std::mutex mutex;
@@ -73,12 +60,14 @@ struct StripeBuilder::Request {
 };
 
 StripeBuilder::StripeBuilder(Reactor& reactor, Config config)
-    : reactor_(reactor), config_(std::move(config)), memory_(nullptr, &std::free) {}
+    : reactor_(reactor),
+      config_(std::move(config)),
+      memory_(nullptr, &std::free),
+      sources_(reactor, config_.access,
+               [this](const Source& which, bool attached) { linked(which, attached); }),
+      executor_(config_.executor, "stdchk-parity") {}
 
-StripeBuilder::~StripeBuilder() {
-  cancel();
-  own_executor_.reset();
-}
+StripeBuilder::~StripeBuilder() { cancel(); }
 
 void StripeBuilder::cancel() {
   alive_ = std::make_shared<int>();
@@ -86,7 +75,7 @@ void StripeBuilder::cancel() {
   waiting_.clear();
   if (current_) {
     reactor_.cancel(current_->timer);
-    for (const auto& read : current_->reads) read->builder = nullptr;
+    for (const auto& read : current_->reads) read->forget();
     const std::lock_guard lock(current_->mutex);
     current_->abandoned = true;
   }
@@ -183,13 +172,7 @@ void StripeBuilder::link() {
   const auto request = current_;
   const msg::BuildStripe& wanted = request->wanted;
   for (const msg::BenefactorInfo& info : wanted.sources) {
-    auto& source = sources_[info.id];
-    if (source == nullptr || !source->is_for(wanted.client, info)) {
-      source = std::make_unique<Source>(
-          reactor_, config_.access, wanted.client, info,
-          [this](const Source& which, bool attached) { linked(which, attached); });
-    }
-    request->sources.push_back(source.get());
+    request->sources.push_back(&sources_.of(wanted.client, info));
   }
   for (Source* const source : request->sources) {
     if (!source->ready()) source->attach();
@@ -242,9 +225,7 @@ void StripeBuilder::read_more() {
       continue;
     }
     Source& source = *request.sources[input.source];
-    auto read = std::make_unique<Read>();
-    read->builder = this;
-    read->input = request.next;
+    auto read = std::make_unique<SourceRead>(*this, request.next);
     const MutableByteSpan to(request.have[request.next], bytes);
     const std::uint64_t from = input.offset + limits::kExtentHeaderBytes + request.at;
     const Status started =
@@ -257,7 +238,7 @@ void StripeBuilder::read_more() {
     }
     ++request.next;
     if (!started) {
-      request.failed.push_back(read->input);
+      request.failed.push_back(read->index());
       break;
     }
     ++request.under_way;
@@ -269,9 +250,9 @@ void StripeBuilder::read_more() {
   start_next();
 }
 
-void StripeBuilder::read_done(Read& read, const Status& status) {
+void StripeBuilder::read_done(std::uint32_t index, const Status& status) {
   Request& request = *current_;
-  if (!status.has_value()) request.failed.push_back(read.input);
+  if (!status.has_value()) request.failed.push_back(index);
   --request.under_way;
   read_more();
 }
@@ -301,12 +282,7 @@ void StripeBuilder::Request::work() {
 }
 
 void StripeBuilder::compute() {
-  Executor* executor = config_.executor;
-  if (executor == nullptr) {
-    if (!own_executor_) own_executor_ = std::make_unique<ThreadExecutor>("stdchk-parity", 1);
-    executor = own_executor_.get();
-  }
-  executor->run([this, request = current_, alive = std::weak_ptr<int>(alive_)] {
+  executor_.run([this, request = current_, alive = std::weak_ptr<int>(alive_)] {
     {
       const std::lock_guard lock(request->mutex);
       if (request->abandoned) return;
@@ -346,7 +322,7 @@ void StripeBuilder::answer(rpc::Answer answer) {
 /// The links that it waits for go, and with them every read.
 void StripeBuilder::end_late() {
   log::warning("a stripe was not made in time");
-  for (const auto& read : current_->reads) read->builder = nullptr;
+  for (const auto& read : current_->reads) read->forget();
   {
     const std::lock_guard lock(current_->mutex);
     current_->abandoned = true;

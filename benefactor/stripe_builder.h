@@ -30,7 +30,7 @@ namespace stdchk::benefactor {
 /// Threads: the reactor's; computing on a worker.
 /// Errors: what could not be read or did not match is listed in the answer, and no output counts.
 /// Limits: kWaitingMax requests; kPartBytes of each input at once.
-class StripeBuilder {
+class StripeBuilder final : public SourceReader {
  public:
   static constexpr std::size_t kWaitingMax = 256;
   static constexpr std::size_t kPartBytes = 512 * 1024;
@@ -51,7 +51,6 @@ class StripeBuilder {
   void cancel();
 
  private:
-  class Read;
   struct Request;
 
   Status prepare(Request& request);
@@ -62,7 +61,7 @@ class StripeBuilder {
   void start_reading();
   void begin_part();
   void read_more();
-  void read_done(Read& read, const Status& status);
+  void read_done(std::uint32_t index, const Status& status) override;
   void compute();
   void computed(std::uint64_t number);
   void answer(rpc::Answer answer);
@@ -70,15 +69,15 @@ class StripeBuilder {
 
   Reactor& reactor_;
   Config config_;
-  std::unique_ptr<ThreadExecutor> own_executor_;
   std::unique_ptr<std::byte, void (*)(void*)> memory_;
   std::vector<std::unique_ptr<transport::MemoryRegion>> regions_;
-  std::map<BenefactorId, std::unique_ptr<Source>> sources_;
+  Sources sources_;
   std::deque<std::shared_ptr<Request>> waiting_;
   std::shared_ptr<Request> current_;  ///< shared with the worker
   std::uint64_t numbers_made_ = 0;
   TimerId retry_;
   std::shared_ptr<int> alive_ = std::make_shared<int>();
+  LazyExecutor executor_;  ///< the last: it ends before what its work looks at
 };
 
 }  // namespace stdchk::benefactor

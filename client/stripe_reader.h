@@ -29,9 +29,9 @@ namespace stdchk::client {
 /// | computing       | -> reading the next part; idle, done                              |
 ///
 /// Owns: memory for a part of each block, made when it is needed first.
-/// Threads: any with the lock held. Errors: kNotFound: the chunk is in no stripe. kDataLost: too
-/// few
-///   blocks are left. Not: whether the bytes are right, which the chunk's checksum tells.
+/// Threads: any with the lock held.
+/// Errors: kNotFound: the chunk is in no stripe. kDataLost: too few blocks are left. Not: whether
+///   the bytes are right, which the chunk's checksum tells.
 /// Limits: kLanes chunks at a time, the others wait.
 class StripeReader {
  public:

@@ -5,8 +5,10 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace stdchk {
@@ -55,6 +57,25 @@ class ThreadExecutor final : public Executor {
   std::deque<std::function<void()>> queue_;
   bool closed_ = false;
   std::vector<std::thread> threads_;
+};
+
+/// A LazyExecutor is the executor that it is given or, without one, a thread of its own that is
+/// started with the first work.
+///
+/// Threads: one at a time.
+class LazyExecutor final : public Executor {
+ public:
+  LazyExecutor(Executor* given, const char* name) : given_(given), name_(name) {}
+  void run(std::function<void()> work) override {
+    if (given_ != nullptr) return given_->run(std::move(work));
+    if (!own_.has_value()) own_.emplace(name_, 1);
+    own_->run(std::move(work));
+  }
+
+ private:
+  Executor* const given_;
+  const char* const name_;
+  std::optional<ThreadExecutor> own_;
 };
 
 }  // namespace stdchk

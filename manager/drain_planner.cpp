@@ -142,7 +142,10 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
     if (failures_.count(id) > 0) ++reply.failed_files;
   }
   // Changes of names count, too: without them the directory is not what the pool shows.
-  if (below == kRootFile) reply.pending_files += state.mirror_queue().size();
+  const std::string path = state.path(*state.file(below));
+  for (const auto& [sequence, change] : state.mirror_queue()) {
+    if (below == kRootFile || same_or_below(change.path, path)) ++reply.pending_files;
+  }
   return reply;
 }
 
@@ -534,9 +537,10 @@ void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer
                      const bool failed = !outcome && outcome.error().code != Code::kStale &&
                                          outcome.error().code != Code::kNotFound;
                      end_job(*recorded, failed, "could not be recorded");
-                     service_.file_changed(file, {});
                      run();
                    });
+  // Nothing is pending any more: whoever waits for that finds the links of drained sets moved.
+  service_.file_changed(file, {});
 }
 
 void DrainPlanner::fail_job(Job& job, const rpc::Answer& answer) {

@@ -102,8 +102,7 @@ void ParityPlanner::look_at_thinned() {
   for (const ChunkIndex chunk : service_.take_thinned()) {
     if (service_.state().stripes().of(chunk) != nullptr) look_at(chunk);
   }
-  if (!std::exchange(short_of_space_, false)) return;
-  short_of_space_ = true;
+  if (!short_of_space_) return;
   service_.state().stripes().for_each([this](const Stripe& stripe) { look_at_stripe(stripe); });
   short_of_space_ = false;
 }

@@ -451,13 +451,11 @@ struct StuckDrainer final : Drainer {
   std::shared_ptr<std::counting_semaphore<>> go_on;
 };
 
-}  // namespace
-
-TEST_CASE("a job that is stuck holds up no other one and is answered at its deadline") {
-  Pool pool(false);
-  const auto go_on = std::make_shared<std::counting_semaphore<>>(0);
+/// A benefactor whose drains of file 1 hang, each until what is answered is released once.
+std::shared_ptr<std::counting_semaphore<>> start_with_stuck_drainer(Pool& pool) {
+  auto go_on = std::make_shared<std::counting_semaphore<>>(0);
   auto config = pool.config();
-  config.make_drainer = [&](const std::string&, std::uint64_t) {
+  config.make_drainer = [go_on](const std::string&, std::uint64_t) {
     auto drainer = std::make_unique<StuckDrainer>();
     drainer->go_on = go_on;
     return drainer;
@@ -467,6 +465,14 @@ TEST_CASE("a job that is stuck holds up no other one and is answered at its dead
                                            std::vector<transport::Endpoint*>{pool.data.get()});
   REQUIRE(pool.service->start());
   pool.turn_until([&] { return pool.service->registered(); });
+  return go_on;
+}
+
+}  // namespace
+
+TEST_CASE("a job that is stuck holds up no other one and is answered at its deadline") {
+  Pool pool(false);
+  const auto go_on = start_with_stuck_drainer(pool);
   std::optional<rpc::Answer> stuck;
   pool.manager->peer->call(msg::DrainPieces{FileId{1}, 1, "", {}}, seconds(2),
                            [&](rpc::Answer answer) { stuck = std::move(answer); });
@@ -481,18 +487,7 @@ TEST_CASE("a job that is stuck holds up no other one and is answered at its dead
 
 TEST_CASE("drains that hang get other threads in their place, and no third attempt") {
   Pool pool(false);
-  const auto go_on = std::make_shared<std::counting_semaphore<>>(0);
-  auto config = pool.config();
-  config.make_drainer = [&](const std::string&, std::uint64_t) {
-    auto drainer = std::make_unique<StuckDrainer>();
-    drainer->go_on = go_on;
-    return drainer;
-  };
-  pool.manager->reply.config.drain_directory = "/nowhere";
-  pool.service = std::make_unique<Service>(pool.reactor, config, *pool.arena, *pool.control,
-                                           std::vector<transport::Endpoint*>{pool.data.get()});
-  REQUIRE(pool.service->start());
-  pool.turn_until([&] { return pool.service->registered(); });
+  const auto go_on = start_with_stuck_drainer(pool);
   int ended = 0;
   const auto hang = [&](std::uint64_t attempt) {
     pool.manager->peer->call(msg::DrainPieces{FileId{1}, attempt, "", {}}, seconds(7),

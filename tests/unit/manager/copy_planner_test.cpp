@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "manager/audit.h"
-#include "tests/unit/manager/world.h"
+#include "tests/unit/manager/hosts_pool.h"
 
 namespace {
 
@@ -15,49 +15,15 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kArena = 64 * limits::kMiB;
 constexpr std::uint32_t kChunk = 100000;
 
-/// Benefactors on hosts, and a client that asks for copies.
-struct Pool : World {
-  Pool(std::uint32_t copies, const std::vector<std::string>& hosts) {
-    config.pool.copies = copies;
-    start();
-    for (const std::string& host : hosts) add(host);
-    client = std::make_unique<TestClient>(*this, "client");
-  }
-  ~Pool() {
-    client.reset();
-    benefactors.clear();
-  }
-  TestBenefactor& add(const std::string& host) {
-    const auto number = benefactors.size() + 1;
-    benefactors.push_back(std::make_unique<TestBenefactor>(*this, "b" + std::to_string(number),
-                                                           number, kArena, host));
-    return *benefactors.back();
-  }
-  TestBenefactor& of(BenefactorId id) {
-    const auto found = std::find_if(benefactors.begin(), benefactors.end(),
-                                    [&](const auto& each) { return each->id == id; });
-    REQUIRE(found != benefactors.end());
-    return **found;
-  }
+/// Where the first chunk of a file is, and the loss of benefactors.
+struct Pool : HostsPool {
+  Pool(std::uint32_t copies, const std::vector<std::string>& hosts)
+      : HostsPool(copies, hosts, kArena) {}
   std::vector<Extent> copies_of(FileId file) const {
     const auto& state = service->state();
     return state.chunks().get(state.file(file)->newest.slices.at(0).chunk).copies;
   }
   void kill(BenefactorId id) { of(id).disconnect(); }
-  /// Time passes, and all that live say so.
-  void live(Duration time) {
-    for (Duration passed{}; passed < time; passed += 1s) {
-      for (const auto& each : benefactors) {
-        if (each->peer_lives()) each->beat();
-      }
-      REQUIRE(client->call(msg::ClientHeartbeat{client->id}));
-      pass(1s);
-    }
-  }
-  std::vector<std::string> broken() const { return Audit(*service).reply().broken; }
-
-  std::vector<std::unique_ptr<TestBenefactor>> benefactors;
-  std::unique_ptr<TestClient> client;
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include "manager/audit.h"
 #include "manager/copy_planner.h"
-#include "tests/unit/manager/world.h"
+#include "tests/unit/manager/hosts_pool.h"
 
 namespace {
 
@@ -16,40 +16,16 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kArena = 16 * limits::kMiB;
 constexpr std::uint32_t kChunk = 100000;
 
-/// Benefactors on hosts of their own, and a client whose images want parity.
-struct Pool : World {
-  explicit Pool(const std::string& redundancy, std::size_t hosts = 8) {
-    config.pool.copies = parse_redundancy(redundancy)->number();
-    start();
-    for (std::size_t i = 0; i < hosts; ++i) add("host" + std::to_string(i));
-    client = std::make_unique<TestClient>(*this, "client");
-  }
-  ~Pool() {
-    client.reset();
-    benefactors.clear();
-  }
-  TestBenefactor& add(const std::string& host) {
-    const auto number = benefactors.size() + 1;
-    benefactors.push_back(std::make_unique<TestBenefactor>(*this, "b" + std::to_string(number),
-                                                           number, kArena, host));
-    return *benefactors.back();
-  }
-  TestBenefactor& of(BenefactorId id) {
-    const auto found = std::find_if(benefactors.begin(), benefactors.end(),
-                                    [&](const auto& each) { return each->id == id; });
-    REQUIRE(found != benefactors.end());
-    return **found;
-  }
-  /// Time passes, and all that live say so.
-  void live(Duration time) {
-    for (Duration passed{}; passed < time; passed += 1s) {
-      for (const auto& each : benefactors) {
-        if (each->peer_lives()) each->beat();
-      }
-      REQUIRE(client->call(msg::ClientHeartbeat{client->id}));
-      pass(1s);
-    }
-  }
+std::vector<std::string> names_of_hosts(std::size_t count) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < count; ++i) names.push_back("host" + std::to_string(i));
+  return names;
+}
+
+/// Benefactors on hosts of their own, and images that want parity.
+struct Pool : HostsPool {
+  explicit Pool(const std::string& redundancy, std::size_t hosts = 8)
+      : HostsPool(parse_redundancy(redundancy)->number(), names_of_hosts(hosts), kArena) {}
   /// An image of `count` chunks, one on each grant from `first_grant` on.
   FileId write(const std::string& name, std::size_t count, std::uint64_t first_name,
                std::uint32_t length = kChunk, std::size_t first_grant = 0) {
@@ -103,10 +79,6 @@ struct Pool : World {
     return out;
   }
   std::size_t debt() const { return service->copies().figures().debt_chunks; }
-  std::vector<std::string> broken() const { return Audit(*service).reply().broken; }
-
-  std::vector<std::unique_ptr<TestBenefactor>> benefactors;
-  std::unique_ptr<TestClient> client;
 };
 
 }  // namespace

@@ -23,6 +23,12 @@ void pass(World& world, std::vector<TestBenefactor*> benefactors, Duration time)
   }
 }
 
+/// From then on they keep the log.
+void keep_logs(World& world, std::vector<TestBenefactor*> benefactors) {
+  for (TestBenefactor* each : benefactors) each->keep_log();
+  world.pass(400ms);
+}
+
 void lose_manager_and_disk(World& world) {
   world.stop();
   world.journal = MemoryJournal{};
@@ -74,9 +80,7 @@ TEST_CASE(
   World world;
   world.start();
   TestBenefactor one(world, "b1", 1, kArena, "h1"), two(world, "b2", 2, kArena, "h2");
-  one.keep_log();
-  two.keep_log();
-  world.pass(400ms);
+  keep_logs(world, {&one, &two});
   CHECK(keepers(world) == 2);
   std::vector<Command> before;
   std::uint64_t free = 0;
@@ -127,9 +131,7 @@ TEST_CASE(
   World world;
   world.start();
   TestBenefactor one(world, "b1", 1, kArena), two(world, "b2", 2, kArena);
-  one.keep_log();
-  two.keep_log();
-  world.pass(400ms);
+  keep_logs(world, {&one, &two});
   REQUIRE(keepers(world) == 2);
   TestClient client(world, "client");
   const auto opened = client.create("a", 4096);
@@ -165,10 +167,7 @@ TEST_CASE("the log that knows most is taken, and one that cannot be read is not"
   world.start();
   TestBenefactor old(world, "b1", 1, kArena), good(world, "b2", 2, kArena),
       bad(world, "b3", 3, kArena);
-  old.keep_log();
-  good.keep_log();
-  bad.keep_log();
-  world.pass(400ms);
+  keep_logs(world, {&old, &good, &bad});
   REQUIRE(keepers(world) == 3);
   {
     TestClient client(world, "client");
@@ -197,9 +196,7 @@ TEST_CASE(
   World world;
   world.start();
   TestBenefactor one(world, "b1", 1, kArena), two(world, "b2", 2, kArena);
-  one.keep_log();
-  two.keep_log();
-  world.pass(400ms);
+  keep_logs(world, {&one, &two});
   {
     TestClient client(world, "client");
     REQUIRE(client.write("a", 1000, 7));
@@ -236,9 +233,7 @@ TEST_CASE(
   World world;
   world.start();
   TestBenefactor old(world, "b1", 1, kArena), good(world, "b2", 2, kArena);
-  old.keep_log();
-  good.keep_log();
-  world.pass(400ms);
+  keep_logs(world, {&old, &good});
   {
     TestClient client(world, "client");
     old.log_stopped = true;
@@ -285,8 +280,7 @@ TEST_CASE(
   World world;
   world.start();
   TestBenefactor benefactor(world, "b1", 1, kArena);
-  benefactor.keep_log();
-  world.pass(400ms);
+  keep_logs(world, {&benefactor});
   world.stop();
   MemoryJournal old = world.journal;
   world.journal = MemoryJournal{};
