@@ -232,8 +232,7 @@ def measure(report, bin_dir, scratch, rounds, size_mib, quick):
         up_and_down(report, bin_dir, min(rounds, 3), 16 if quick else 64)
         epilog(report, bin_dir, min(rounds, 3))
     else:
-        report.sections[-1] = (*report.sections[-1][:1],
-                               report.sections[-1][1] + " NOT RUN: the cluster (it needs root and Slurm).", [])
+        report.text += " NOT RUN: the cluster (it needs root and Slurm)."
     drain_rate(report, bin_dir, scratch, rounds, size_mib)
     slowdown(report, bin_dir, scratch, rounds, size_mib // 4)
     restart(report, bin_dir, scratch, rounds, size_mib)

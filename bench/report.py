@@ -1,6 +1,7 @@
 """What the benches have found: figures, their ratios to ceilings, and the page that says so."""
 
 import dataclasses
+import fnmatch
 import re
 import statistics
 import time
@@ -82,11 +83,12 @@ class Row:
 
 
 class Report:
-    """The figures of one section. `aims`: by the names of the rows that must come. `taken`: when, and of which commit."""
+    """The figures of one section. `taken`: when, and of which commit. These rows must come: those that `aims` has by
+    their names, those that `ratios` has, with a ratio, and those that `figures` has. Both may have patterns (fnmatch)."""
 
-    def __init__(self, aims, taken):
+    def __init__(self, aims, taken, ratios=(), figures=()):
         self.started = time.time()
-        self.aims = aims
+        self.aims, self.ratios, self.figures = aims, ratios, figures
         self.taken = taken
         self.title = self.text = ""
         self.rows = []
@@ -114,9 +116,15 @@ class Report:
         print(f"  {name}: {figure.text()}{mark}{'   MISSED' if row.missed else ''}", flush=True)
 
     def check_complete(self):
-        absent = set(self.aims) - {row.name for row in self.rows}
+        if not (self.aims or self.ratios or self.figures):
+            raise Failure("no row is required: what is absent would not be missed")
+        names = [row.name for row in self.rows]
+        compared = [row.name for row in self.rows if row.ratio]
+        absent = [name for name in self.aims if name not in names]
+        absent += [name for name in self.figures if not fnmatch.filter(names, name)]
+        absent += [f"{name} (its ratio)" for name in self.ratios if not fnmatch.filter(compared, name)]
         if absent and self.was_run:
-            raise Failure("not measured: " + ", ".join(sorted(absent)))
+            raise Failure("not measured: " + "; ".join(sorted(absent)))
 
     def markdown(self):
         lines = [f"## {self.title}", "", f"*{self.taken}* {self.text}", ""] + (table(self.rows) + [""] if self.rows else [])

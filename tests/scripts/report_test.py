@@ -1,0 +1,187 @@
+"""The rules by which a section of bench/run is published or not, and what its page says."""
+
+import importlib.machinery
+import importlib.util
+import os
+import pathlib
+import sys
+import time
+import types
+import zlib
+
+import pytest
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+import jobs  # noqa: E402
+from report import Aim, Failure, Report, Series, table, updated  # noqa: E402
+
+loader = importlib.machinery.SourceFileLoader("bench_run", str(BENCH / "run"))
+bench_run = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_run", loader))
+sys.modules["bench_run"] = bench_run  # dataclasses look there
+sys.dont_write_bytecode = True
+loader.exec_module(bench_run)
+
+MINE, CEILING = [3.0, 4.0, 5.0], [4.0, 4.0, 5.0]
+
+
+def series(values, unit="GB/s"):
+    return Series(values, unit, time.time())
+
+
+def report(**required):
+    return Report(required.pop("aims", {}), "today.", **required)
+
+
+def test_a_row_that_must_come_and_does_not_fails_the_section():
+    for required in ({"aims": {"write": Aim(least=0.8)}}, {"figures": ["write"]}, {"ratios": ["write"]}):
+        one = report(**required)
+        one.add("read", series(MINE), "raw loop", series(CEILING))
+        with pytest.raises(Failure, match="not measured: write"):
+            one.check_complete()
+        one.add("write", series(MINE), "raw loop", series(CEILING))
+        one.check_complete()
+
+
+def test_a_ratio_that_must_come_is_not_made_up_for_by_a_figure():
+    one = report(ratios=["shm: write*"])
+    one.add("shm: write of 1 MiB", series(MINE))
+    with pytest.raises(Failure, match="its ratio"):
+        one.check_complete()
+    one.add("shm: write of 4 KiB", series(MINE), "raw loop", series(CEILING))
+    one.check_complete()
+
+
+def test_a_section_of_which_nothing_is_required_fails():
+    one = report()
+    one.add("write", series(MINE), "raw loop", series(CEILING))
+    with pytest.raises(Failure, match="no row is required"):
+        one.check_complete()
+
+
+def test_an_aim_without_its_ceiling_fails():
+    with pytest.raises(Failure, match="no ceiling"):
+        report(aims={"write": Aim(least=0.8)}).add("write", series(MINE))
+    report(aims={"calls": Aim(most=4)}).add("calls", series(MINE))
+
+
+@pytest.mark.parametrize("older", ["figure", "ceiling"])
+def test_a_measurement_that_is_older_than_the_run_fails(older):
+    before = Series(MINE, "GB/s", time.time() - 60)
+    one = report(figures=["write"])
+    now = series(MINE)
+    with pytest.raises(Failure, match="older than this run"):
+        one.add("write", before if older == "figure" else now, "raw loop", before if older == "ceiling" else now)
+    assert one.rows == []
+
+
+def test_a_figure_and_a_ceiling_of_other_rounds_fail():
+    with pytest.raises(Failure, match="same rounds"):
+        report().add("write", series(MINE), "raw loop", series(CEILING[:2]))
+    with pytest.raises(Failure, match="no values"):
+        series([])
+
+
+def test_an_aim_is_held_against_the_median_and_a_limit_against_the_maximum():
+    assert Aim(least=4.0).met(series(MINE)) and not Aim(least=4.1).met(series(MINE))
+    assert Aim(most=5.0).met(series(MINE)) and not Aim(most=4.9).met(series(MINE))
+
+
+def test_the_page_gives_minimum_median_and_maximum_and_says_what_was_missed():
+    one = report(aims={"write": Aim(least=0.9), "read": Aim(least=1.1)})
+    one.section("Speed", "How fast\n  it is.")
+    one.add("write", series(MINE), "raw loop", series(CEILING))
+    one.add("read", series(MINE), "raw loop", series(CEILING))
+    assert table(one.rows)[2] == (
+        "| write | 3 / 4 / 5 GB/s | raw loop: 4 / 4 / 5 GB/s | 0.75 / 1 / 1 | at least 0.9, met |")
+    page = updated("# Results\n\nold head\n\n## Other\n\nkept\n\n## Speed\n\nold\n", one.markdown(), "Head.", {})
+    assert "1 of 2 aims are met. Missed: read." in page
+    assert page.index("kept") < page.index("*today.* How fast it is.")
+    assert "old" not in page
+
+
+def test_a_section_that_could_not_run_says_so_and_has_no_figures():
+    one = report(aims={"write": Aim(least=0.8)})
+    one.section("Speed", "How fast it is.")
+    one.add("write", series(MINE), "raw loop", series(CEILING))
+    one.not_run("there is no device")
+    one.check_complete()
+    assert one.markdown() == "## Speed\n\n*today.* NOT RUN: there is no device\n"
+
+
+def test_every_section_has_rows_that_must_come():
+    known = [set(rows) for rows in (bench_run.AIMS, bench_run.RATIOS, bench_run.FIGURES)]
+    assert set.union(*known) == set(bench_run.SECTIONS)
+    assert all(callable(getattr(bench_run.Bench, section)) for section in bench_run.SECTIONS)
+
+
+@pytest.fixture
+def programs(tmp_path):
+    """A folder with an io-bench that writes what $SAMPLE names."""
+    (tmp_path / "io-bench").write_text('#!/bin/sh\nexec head -c 4M "$SAMPLE"\n')
+    (tmp_path / "io-bench").chmod(0o755)
+    return tmp_path
+
+
+def run_main(monkeypatch, programs, measured, sample="/dev/urandom"):
+    """bench/run with one section; `measured` stands in for what the section does. Its status and its page."""
+    page = programs / "page.md"
+    page.write_text("## Starting a pool\n\nof yesterday\n")
+    monkeypatch.setenv("SAMPLE", sample)
+    monkeypatch.setattr(bench_run, "busy_share", lambda seconds: 0.0)
+    monkeypatch.setattr(bench_run.Bench, "start_up", measured)
+    monkeypatch.setattr(sys, "argv", ["run", "--bin", str(programs), "--only", "start_up", "--out", str(page)])
+    return bench_run.main(), page.read_text()
+
+
+def measure_both(bench):
+    bench.report.section("Starting a pool", "How long it takes.")
+    for benefactors in (4, 64):
+        bench.report.add(f"{benefactors} benefactors of 32 MiB", series([1.0, 2.0, 3.0], "s"))
+
+
+def test_a_section_that_is_complete_is_published(monkeypatch, programs):
+    status, page = run_main(monkeypatch, programs, measure_both)
+    assert status == 0
+    assert "| 64 benefactors of 32 MiB | 1 / 2 / 3 s |" in page and "yesterday" not in page
+
+
+def test_a_section_that_fails_leaves_its_page_as_it_was(monkeypatch, programs, capsys):
+    def measure_one(bench):
+        bench.report.section("Starting a pool", "How long it takes.")
+        bench.report.add("4 benefactors of 32 MiB", series([1.0], "s"))
+    status, page = run_main(monkeypatch, programs, measure_one)
+    assert status == 1 and page == "## Starting a pool\n\nof yesterday\n"
+    assert "not measured: 64 benefactors of *" in capsys.readouterr().err
+
+
+def test_nothing_is_measured_with_data_that_can_be_compressed(monkeypatch, programs, capsys):
+    status, page = run_main(monkeypatch, programs, measure_both, sample="/dev/zero")
+    assert status == 1 and "of yesterday" in page
+    assert "can be compressed" in capsys.readouterr().err
+
+
+def test_nothing_is_published_of_a_busy_machine(monkeypatch):
+    monkeypatch.setattr(bench_run, "busy_share", lambda seconds: 0.5)
+    bench = types.SimpleNamespace(measure=lambda section, taken: "measured")
+    with pytest.raises(Failure, match="busy"):
+        bench_run.measure(bench, "client", publish=True)
+    assert bench_run.measure(bench, "client", publish=False) == "measured"
+
+
+def test_the_images_of_jobs_cannot_be_compressed_and_share_nothing(tmp_path):
+    jobs.write_file(tmp_path / "image", 4 << 20)
+    image = (tmp_path / "image").read_bytes()
+    assert len(image) == 4 << 20 and len(zlib.compress(image)) > 0.99 * len(image)
+    assert len({image[at:at + (1 << 20)] for at in range(0, len(image), 1 << 20)}) == 4
+
+
+def test_jobs_without_a_cluster_say_so_and_measure_the_rest(monkeypatch, tmp_path):
+    one = report(figures=["rest"])
+    one.section("Jobs", "What pools cost.")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    for name in ("drain_rate", "slowdown", "restart"):
+        monkeypatch.setattr(jobs, name, lambda report, *more: report.add("rest", series([1.0], "s")))
+    jobs.measure(one, tmp_path, tmp_path, 5, 64, False)
+    one.check_complete()
+    assert "NOT RUN: the cluster" in one.text
