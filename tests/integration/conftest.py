@@ -101,20 +101,20 @@ class Pool:
             self.stdchk("ls", "-l", "--json", *arguments, self.mount / path).stdout
         )
 
-    def mount_by_hand(self, name, *arguments):
+    def mount_by_hand(self, name, *arguments, prefix=()):
         """A second mount of the pool, started as a person would start the daemon."""
         record = self.record
-        return self.mount_of(record["manager_address"], record["secret_file"], name, *arguments)
+        return self.mount_of(record["manager_address"], record["secret_file"], name, *arguments, prefix=prefix)
 
-    def mount_of(self, manager, secret_file, name, *arguments):
-        """A mount of the pool of any manager."""
+    def mount_of(self, manager, secret_file, name, *arguments, prefix=()):
+        """A mount of the pool of any manager; `prefix` is a command that runs the daemon."""
         point = self.folder / name
         point.mkdir(exist_ok=True)
         ready = self.folder / f"{name}.ready"
         ready.unlink(missing_ok=True)
         log = open(self.folder / f"{name}.log", "ab")
         process = subprocess.Popen(
-            [BIN / "stdchk-mount", "--manager", manager, "--secret-file", secret_file,
+            [*prefix, BIN / "stdchk-mount", "--manager", manager, "--secret-file", secret_file,
              "--ready-file", ready, *arguments, point],
             stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment,
         )

@@ -76,6 +76,42 @@ def test_a_mount_point_that_is_in_use_is_refused(pool):
     assert done.returncode == 2 and "in use" in done.stderr
 
 
+# A device directory without the one node, in name spaces of its own.
+WITHOUT_FUSE = """
+mkdir "$1" && mount -t tmpfs dev "$1"
+for each in null zero full random urandom shm; do
+  if [ -d /dev/$each ]; then mkdir "$1/$each"; else touch "$1/$each"; fi
+  mount --rbind /dev/$each "$1/$each"
+done
+mount --rbind "$1" /dev
+shift && exec "$@"
+"""
+
+def run_without_fuse(pool, *command):
+    return run("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", WITHOUT_FUSE, "sh",
+               pool.folder / "dev", *command, check=False, env=pool.environment, seconds=30)
+
+
+def test_up_without_a_fuse_device_says_what_to_do_and_leaves_nothing(pool):
+    done = run_without_fuse(pool, BIN / "stdchk", "up", "--mount", pool.mount, "--benefactors", "1", "--memory", "64M")
+    assert done.returncode == 2
+    for words in ("the pool was not started", "/dev/fuse is not there", "modprobe fuse", "--device /dev/fuse"):
+        assert words in done.stderr
+    assert not list((pool.runtime / "stdchk").glob("pool*/pool.json"))
+    assert str(pool.runtime) not in run("ps", "-eo", "args").stdout.replace("ps -eo", "")
+
+
+def test_a_mount_without_a_fuse_device_says_what_to_do_and_ends(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    record, point = pool.record, pool.folder / "second"
+    point.mkdir()
+    done = run_without_fuse(pool, BIN / "stdchk-mount", "--manager", record["manager_address"], "--secret-file",
+                            record["secret_file"], "--ready-file", pool.folder / "ready", point)
+    assert done.returncode == 1
+    assert done.stderr.count("There is no /dev/fuse: load the kernel module (`modprobe fuse`)") == 1
+    assert not (pool.folder / "ready").exists() and not os.path.ismount(point)
+
+
 def test_a_daemon_that_does_not_start_is_named_and_all_is_taken_down(pool):
     broken = pool.folder / "bin"
     broken.mkdir()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import BIN, drop_caches, run
+from conftest import BIN, drop_caches, run, wait_until
 
 MIB = 1 << 20
 
@@ -95,3 +95,26 @@ def test_an_ordinary_user_has_a_pool_of_his_own(pool, source):
     finally:
         run(BIN / "stdchk", "down", pool.mount, **user)
     assert not os.path.ismount(pool.mount)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount from a pid namespace of its own")
+@pytest.mark.parametrize("choice", ["commit", "abort"])
+def test_the_close_of_a_writer_that_the_mount_cannot_see_does_as_it_was_told(pool, choice):
+    pool.up(benefactors=2, drain=False)
+    old, new = os.urandom(2 * MIB), os.urandom(3 * MIB)
+    (pool.mount / "app.N0.T1").write_bytes(old)
+    # The daemon knows no number of a process outside of its own pid namespace.
+    blind = pool.mount_by_hand("blind", "--unseen-writer", choice, prefix=("unshare", "--pid", "--fork"))
+    for name in ("app.N0.T1", "app.N0.T2"):
+        (blind / name).write_bytes(new)
+    if choice == "commit":
+        assert {path.name: path.read_bytes() for path in pool.mount.iterdir()} == {"app.N0.T1": new, "app.N0.T2": new}
+    else:
+        # The kernel tells of the end of an open after close() has returned.
+        wait_until(lambda: len(pool.list("", "--aborted")) == 2, "the end of both sessions")
+        assert {path.name: path.read_bytes() for path in pool.mount.iterdir()} == {"app.N0.T1": old}
+        assert {path.name: path.read_bytes() for path in blind.iterdir()} == {"app.N0.T1": old}
+    # Who can be seen is not meant.
+    seeing = pool.mount_by_hand("seeing", "--unseen-writer", choice)
+    (seeing / "app.N0.T3").write_bytes(new)
+    assert (pool.mount / "app.N0.T3").read_bytes() == new

@@ -1,0 +1,90 @@
+"""Benefactors come and fall silent while a pool is in use: where new images go."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import BIN, wait_until
+
+MIB = 1 << 20
+SILENT_SECONDS = 5  # docs/operating.md: who is silent for so long gets nothing new
+
+
+def states(pool):
+    return {one["pid"]: one["state"] for one in pool.status()["pool"]["benefactors"]}
+
+
+def places(pool, *names):
+    """The processes that have chunks of these images."""
+    pids = {one["id"]: one["pid"] for one in pool.status()["pool"]["benefactors"]}
+    found = {entry["path"]: entry["benefactors"] for entry in pool.list()}
+    return {pids[place["benefactor"]] for name in names for place in found[name] if place["bytes"] > 0}
+
+
+def write_images(pool, timestep, count=3, size=8 * MIB):
+    images = {f"app.N{number}.T{timestep}": os.urandom(size) for number in range(count)}
+    for name, content in images.items():
+        (pool.mount / name).write_bytes(content)
+    return images
+
+
+def assert_equal(pool, images):
+    for name, content in images.items():
+        assert (pool.mount / name).read_bytes() == content
+
+
+@contextlib.contextmanager
+def stopped(pid):
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("transport", ["shm", "ofi:tcp"])
+def test_a_benefactor_that_is_stopped_gets_nothing_new_until_it_goes_on(pool, transport):
+    pool.up("--transport", transport, "--naming", "off", benefactors=3, drain=False)
+    before = write_images(pool, 1)
+    pids = set(pool.pids("benefactor"))
+    assert places(pool, *before) == pids
+    silent = pool.pids("benefactor")[1]
+    with stopped(silent):
+        wait_until(lambda: states(pool)[silent] != "alive", "the manager's notice", SILENT_SECONDS + 2)
+        began = time.monotonic()
+        meanwhile = write_images(pool, 2)
+        assert time.monotonic() - began < 10
+        assert places(pool, *meanwhile) == pids - {silent}
+    wait_until(lambda: states(pool)[silent] == "alive", "its return", SILENT_SECONDS + 2)
+    after = write_images(pool, 3)
+    assert places(pool, *after) == pids
+    assert_equal(pool, before | meanwhile | after)
+
+
+def test_a_benefactor_started_by_hand_joins_and_gets_chunks(pool):
+    pool.up("--naming", "off", benefactors=1, memory="64M", drain=False)
+    record = pool.record
+    (first,) = pool.pids("benefactor")
+    with open(pool.folder / "late.log", "wb") as log:
+        late = subprocess.Popen(
+            [BIN / "stdchk-benefactor", "--manager", record["manager_address"], "--secret-file",
+             record["secret_file"], "--memory", "64M", "--ready-file", pool.folder / "late.ready"],
+            stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=pool.environment)
+    pool.hand_processes.append(late)
+    wait_until(lambda: states(pool) == {first: "alive", late.pid: "alive"}, "the new benefactor")
+    assert os.statvfs(pool.mount).f_bavail * os.statvfs(pool.mount).f_frsize > 100 * MIB
+    images = write_images(pool, 1, count=5, size=16 * MIB)  # more than either has
+    assert places(pool, *images) == {first, late.pid}
+    assert_equal(pool, images)
+    # Told to end, it goes; what is written next goes to who is left.
+    for name in images:
+        (pool.mount / name).unlink()
+    late.terminate()
+    assert late.wait(20) == 0
+    wait_until(lambda: states(pool).get(late.pid, "gone") != "alive", "its end")
+    small = write_images(pool, 2, count=1)
+    assert places(pool, *small) == {first}
+    assert_equal(pool, small)
