@@ -20,7 +20,8 @@ is random: it cannot be compressed, and no chunk occurs twice.""".split())
 
 @dataclasses.dataclass
 class Series:
-    """One measurement: a value for each round, and when (seconds since 1970) it was taken."""
+    """One measurement: a value for each round, and when (seconds since 1970) it was taken: now, where a section has just
+    measured it; the programs that measure say when themselves."""
 
     values: list
     unit: str
@@ -38,7 +39,8 @@ class Series:
         """Ratios round by round: the two took turns, and what disturbs one round disturbs both."""
         if len(self.values) != len(other.values):
             raise Failure("a figure and its ceiling were not measured in the same rounds")
-        return Series([mine / theirs for mine, theirs in zip(self.values, other.values)], "", self.taken)
+        return Series([mine / theirs for mine, theirs in zip(self.values, other.values)], "",
+                      min(self.taken, other.taken))
 
     def text(self):
         numbers = (min(self.values), self.median, max(self.values))

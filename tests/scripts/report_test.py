@@ -75,6 +75,11 @@ def test_a_measurement_that_is_older_than_the_run_fails(older):
     assert one.rows == []
 
 
+def test_a_ratio_is_as_old_as_the_older_of_the_two():
+    assert Series(MINE, "", 5.0).over(Series(CEILING, "", 3.0)).taken == 3.0
+    assert Series(MINE, "", 2.0).over(Series(CEILING, "", 3.0)).taken == 2.0
+
+
 def test_a_figure_and_a_ceiling_of_other_rounds_fail():
     with pytest.raises(Failure, match="same rounds"):
         report().add("write", series(MINE), "raw loop", series(CEILING[:2]))
