@@ -183,10 +183,18 @@ bool BlockingFile::dirty(Lock&) const {
   return session.dirty() && (changed_ || session.openers == 1);
 }
 
+/// Waits until the manager knows, so that whoever opens the name next finds what was there before.
 void BlockingFile::abort() {
-  const Lock lock(filesystem_.engine().shared().mutex);
+  Lock lock(filesystem_.engine().shared().mutex);
   if (closed_ || !file_->writes()) return;
-  file_->session()->abort(Code::kCancelled);
+  file_->drop_reserved();
+  const SessionPtr session = file_->session();
+  session->abort(Code::kCancelled);
+  const Status ended = filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
+    if (!session->ended()) return fail(Code::kWouldBlock, "client.abort");
+    return {};
+  });
+  if (!ended) log::warning("The end of an aborted write is not known: {}", describe(ended.error()));
 }
 
 Status BlockingFile::close() {

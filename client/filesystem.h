@@ -95,7 +95,8 @@ class File {
   /// True when close() would commit: this opener has written since its last commit, or is the last
   /// one of a session with bytes that were not committed.
   virtual bool dirty() const = 0;
-  /// Drops what was not committed, for all openers of the session.
+  /// Drops what was not committed, for all openers of the session: who opens the name next finds
+  /// what was there before.
   virtual void abort() = 0;
   /// The end of this opener, after commit() if it is dirty(): what another opener is in the middle
   /// of is left to that one. The File cannot be used after it, whatever it returns.

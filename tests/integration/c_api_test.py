@@ -1,0 +1,91 @@
+"""What `meson install` leaves: the C interface by its pkg-config file, used over a real pool, and the programs."""
+
+import os
+
+import pytest
+from conftest import BIN, ROOT, run
+
+BUILD = (BIN / "stdchk").resolve().parents[1]
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"]
+
+
+class Installed:
+    """A staging directory, which stands for /, as a packager makes one."""
+
+    def __init__(self, stage):
+        run("meson", "install", "-C", BUILD, "--no-rebuild", "--destdir", stage, seconds=120)
+        self.stage = stage
+        (self.package,) = stage.rglob("stdchk.pc")
+        (self.header,) = stage.rglob("stdchk.h")
+        (self.library,) = stage.rglob("libstdchk.so")
+        (self.program,) = (path for path in stage.rglob("stdchk") if path.parent.name == "bin")
+
+    def pkg_config(self, *words):
+        # As a cross compiler finds it: all its paths begin with the staging directory.
+        environment = os.environ | {
+            "PKG_CONFIG_PATH": str(self.package.parent), "PKG_CONFIG_SYSROOT_DIR": str(self.stage),
+            "PKG_CONFIG_ALLOW_SYSTEM_CFLAGS": "1", "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1"}
+        return run("pkg-config", *words, "stdchk", env=environment).stdout.split()
+
+    def compiled(self, source):
+        program = self.stage / source.stem
+        run("cc", *STRICT, source, *self.pkg_config("--cflags", "--libs"), "-o", program)
+        return program
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    return Installed(tmp_path_factory.mktemp("stage"))
+
+
+@pytest.fixture(scope="module")
+def calls(installed):
+    return installed.compiled(ROOT / "tests" / "integration" / "c_api_calls.c")
+
+
+def run_program(pool, installed, *command):
+    record = pool.record
+    return run(*command, check=False, env=pool.environment | {
+        "LD_LIBRARY_PATH": str(installed.library.parent), "STDCHK_MANAGER": record["manager_address"],
+        "STDCHK_SECRET_FILE": record["secret_file"]})
+
+
+def up_once(pool):
+    if not os.path.ismount(pool.mount):
+        pool.up(benefactors=2, drain=False)
+
+
+@pytest.mark.parametrize("case", ["offsets", "truncate", "abort", "reserve", "sync", "errors", "threads"])
+def test_a_program_against_the_installed_library_gets_what_the_header_says(module_pool, installed, calls, case):
+    up_once(module_pool)
+    done = run_program(module_pool, installed, calls, case)
+    assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr
+
+
+def test_the_example_runs_as_its_first_lines_say(module_pool, installed):
+    up_once(module_pool)
+    program = installed.compiled(ROOT / "examples" / "c_api.c")
+    done = run_program(module_pool, installed, program, "example.N0.T7", "5")
+    assert (done.returncode, done.stdout) == (0, "example.N0.T7: 5 MiB written and read back equal\n")
+    assert (module_pool.mount / "example.N0.T7").stat().st_size == 5 << 20
+    done = run_program(module_pool, installed, program, "no-such-folder/example.N0.T7")
+    assert done.returncode == 1 and done.stderr.startswith("open for writing: ")
+
+
+def test_the_library_shows_nothing_but_its_interface(installed):
+    listing = run("nm", "--dynamic", "--defined-only", installed.library).stdout
+    names = {line.split()[-1].partition("@")[0] for line in listing.splitlines()}
+    assert "stdchk_open" in names
+    assert all(name.startswith("stdchk_") and f"{name}(" in installed.header.read_text() for name in names)
+
+
+def test_a_pool_comes_up_from_where_it_was_installed(pool, installed):
+    pool.environment.pop("STDCHK_BIN")
+    pool.environment["LD_LIBRARY_PATH"] = str(installed.library.parent)
+    run(installed.program, "up", "--mount", pool.mount, "--benefactors", "1", "--memory", "64M", env=pool.environment)
+    programs = {os.readlink(f"/proc/{member['pid']}/exe") for member in pool.record["members"]}
+    assert {os.path.dirname(program) for program in programs} == {str(installed.program.parent)}
+    (pool.mount / "file").write_bytes(b"works")
+    assert (pool.mount / "file").read_bytes() == b"works"
+    run(installed.program, "down", pool.mount, env=pool.environment)
+    assert not os.path.ismount(pool.mount)
