@@ -17,12 +17,16 @@ void MemoryJournal::append(const Command& command, Durable durable) {
   ++since_snapshot_;
   unsynced_.push_back({command, std::move(durable), {}, false});
   if (!automatic_ || posted_) return;
-  // A full queue of posts leaves the sync to the next append.
-  posted_ = reactor_
-                ->post([this, alive = std::weak_ptr<int>(alive_)] {
-                  if (!alive.expired()) sync();
-                })
-                .has_value();
+  const auto sync_later = [this, alive = std::weak_ptr<int>(alive_)] {
+    if (!alive.expired()) sync();
+  };
+  if (sync_delay_ > Duration::zero()) {
+    reactor_->schedule_after(sync_delay_, sync_later);
+    posted_ = true;
+  } else {
+    // A full queue of posts leaves the sync to the next append.
+    posted_ = reactor_->post(sync_later).has_value();
+  }
 }
 
 void MemoryJournal::sync() {

@@ -14,11 +14,14 @@ class MemoryJournal final : public Journal {
  public:
   /// False: nothing becomes durable before sync() is called.
   void set_automatic(bool automatic) { automatic_ = automatic; }
+  /// What is appended becomes durable that much later, with all that came in the meantime.
+  void set_sync_delay(Duration delay) { sync_delay_ = delay; }
   void set_snapshot_every(std::size_t commands) { snapshot_every_ = commands; }
   /// Makes everything appended so far durable and calls back.
   void sync();
-  /// A power cut: what was not synced is gone, its callbacks are never made.
-  void drop_unsynced() { unsynced_.clear(); }
+  /// A power cut: what was not synced is gone, its callbacks are never made. Says how many
+  /// commands.
+  std::size_t drop_unsynced() { return std::exchange(unsynced_, {}).size(); }
   std::size_t durable_count() const { return durable_.size(); }
 
   Status load(Reactor& reactor, const Apply& apply) override;
@@ -38,6 +41,7 @@ class MemoryJournal final : public Journal {
   Reactor* reactor_ = nullptr;
   std::shared_ptr<int> alive_;  ///< of one load() to stop(): posted calls check it
   bool automatic_ = true;
+  Duration sync_delay_{};
   bool posted_ = false;
   std::size_t snapshot_every_ = 10000;
   std::size_t since_snapshot_ = 0;

@@ -233,6 +233,14 @@ std::vector<std::string> check_grants(Cluster& cluster, const std::vector<PlainC
   return wrong;
 }
 
+std::string describe(const Faults& faults) {
+  const transport::fault::Counts& of = faults.transport;
+  return fmt::format(
+      "delays {}, failed transfers {}, torn writes {}, late writes {}, lost links {}, failed drain "
+      "jobs {}, lost commands {}",
+      of.delayed, of.failed, of.torn, of.late, of.dropped, faults.storage, faults.commands);
+}
+
 std::vector<std::string> check_empty(Cluster& cluster) {
   std::vector<std::string> wrong;
   for (const auto& each : cluster.benefactors()) {

@@ -30,6 +30,9 @@ std::vector<std::string> check_copies(Cluster& cluster);
 std::vector<std::string> check_grants(Cluster& cluster, const std::vector<PlainClient*>& clients,
                                       const PlainClient& who);
 
+/// In words, each kind with its number.
+std::string describe(const Faults& faults);
+
 /// What the pool holds when nothing refers to it any more: all space is free.
 std::vector<std::string> check_empty(Cluster& cluster);
 

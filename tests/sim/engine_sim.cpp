@@ -74,7 +74,7 @@ class Simulation {
 
   /// True when nothing was wrong.
   bool run();
-  void print() const;
+  void print();
 
  private:
   struct Held {
@@ -132,6 +132,7 @@ Cluster::Options Simulation::options(const Settings& settings) {
                                           {1, 0, 0}, {1, 2, 2}, {2, 0, 0}};
   options.pool.copies = kRedundancies[settings.seed % std::size(kRedundancies)].number();
   options.hosts = 1 + settings.seed % 4;
+  options.sync_delay = Duration(1ms) * (settings.seed % 21);
   options.pool.drain_directory = settings.directory;
   return options;
 }
@@ -281,6 +282,8 @@ void Simulation::set_plans(bool on) {
     plan.delay_max = 20ms;
     plan.fail_ppm = 5000;
     plan.tear_ppm = 5000;
+    plan.late_ppm = 2000;
+    plan.late_max = 3s;
     plan.drop_ppm = 300;
   }
   for (const auto& each : processes_) {
@@ -469,15 +472,17 @@ bool Simulation::run() {
   return wrong_.empty();
 }
 
-void Simulation::print() const {
+void Simulation::print() {
   const ScriptTally& t = scene_.tally;
   fmt::print(
       "seed {}: {}, {:.0f} s simulated, opens {}, writes {}, reads {}, cuts of files {}, syncs {}, "
       "commits {} (failed {}), aborts {}, renames {}, unlinks {}, loads {} (failed {}), errors {}, "
-      "evicted chunks seen {}, deaths {}, stops {}, cuts {}, manager restarts {}, trace {:016x}\n",
+      "evicted chunks seen {}, deaths {}, stops {}, cuts {}, manager restarts {}, {}, trace "
+      "{:016x}\n",
       settings_.seed, wrong_.empty() ? "ok" : "WRONG", seconds(), t.opens, t.writes, t.reads,
       t.truncates, t.syncs, t.commits, t.commits_failed, t.aborts, t.renames, t.unlinks, t.loads,
-      t.loads_failed, t.errors, evicted_seen_, deaths_, stops_, cuts_, restarts_, trace_);
+      t.loads_failed, t.errors, evicted_seen_, deaths_, stops_, cuts_, restarts_,
+      describe(cluster_.faults()), trace_);
   for (const auto& each : wrong_) fmt::print("  {}\n", each);
   if (!wrong_.empty()) {
     fmt::print("again: engine-sim --seed {} --steps {}{}{}\n", settings_.seed, settings_.steps,

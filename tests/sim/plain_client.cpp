@@ -117,31 +117,28 @@ void PlainClient::take_list(const std::vector<msg::BenefactorInfo>& list) {
 }
 
 void PlainClient::call(msg::Request request, Time end, rpc::Peer::Callback done) {
-  send(rpc::next_call_id(), std::move(request), end, std::move(done));
+  send(rpc::next_call_id(), id_, std::move(request), end, std::move(done));
 }
 
-void PlainClient::send(std::uint64_t number, msg::Request request, Time end,
+void PlainClient::send(std::uint64_t number, ClientId as, msg::Request request, Time end,
                        rpc::Peer::Callback done) {
   if (now() >= end) return done(tl::make_unexpected(rpc::Failure{{Code::kDeadline, 0, "sim"}, {}}));
   if (!registered_) {
     // Whether it comes up in time is looked at every now and then.
-    node_.reactor.schedule_after(
-        100ms, [this, number, request = std::move(request), end, done = std::move(done)]() mutable {
-          send(number, std::move(request), end, std::move(done));
-        });
+    node_.reactor.schedule_after(100ms, [this, number, as, request = std::move(request), end,
+                                         done = std::move(done)]() mutable {
+      send(number, as, std::move(request), end, std::move(done));
+    });
     return;
   }
-  const ClientId as = id_;
+  // Under another client number the request would not be known as a repeat.
+  if (id_ != as) return done(tl::make_unexpected(rpc::Failure{{Code::kFenced, 0, "sim"}, {}}));
   auto again = [this, number, request, end, done, as](rpc::Answer answer) mutable {
     const bool lost = !answer.has_value() && answer.error().error.code == Code::kPeerLost;
     if (!lost) return done(std::move(answer));
     node_.reactor.schedule_after(
         300ms, [this, number, request = std::move(request), end, done = std::move(done), as] {
-          // Under another client number the request would not be known as a repeat.
-          if (id_ != as) {
-            return done(tl::make_unexpected(rpc::Failure{{Code::kFenced, 0, "sim"}, {}}));
-          }
-          send(number, request, end, done);
+          send(number, as, request, end, done);
         });
   };
   manager_->call_as(number, std::move(request),

@@ -94,7 +94,8 @@ class PlainClient final : public rpc::PeerHandler {
   void take_list(const std::vector<msg::BenefactorInfo>& list);
   /// Asks the manager until `end`; after a lost link again, under the same number.
   void call(msg::Request request, Time end, rpc::Peer::Callback done);
-  void send(std::uint64_t number, msg::Request request, Time end, rpc::Peer::Callback done);
+  void send(std::uint64_t number, ClientId as, msg::Request request, Time end,
+            rpc::Peer::Callback done);
   void with_access(BenefactorId benefactor, Waiter waiter);
   void end_access(BenefactorId benefactor, Error why);
   void transfer(bool write, BenefactorId benefactor, std::uint64_t offset,

@@ -11,7 +11,10 @@
 //   Links       Any link is lost at any moment, seen by both sides. A node is cut off for up to 12
 //   s: nothing
 //               comes or goes, and nobody is told. Messages and transfers are late by up to 20 ms.
-//   Transfers   A write fails without having written anything, or after a part of it.
+//   Transfers   A write fails without having written anything, or after a part of it, or its bytes
+//   land up
+//               to 3 s after it has failed.
+//   Journal     Commands become durable up to 20 ms late.
 //   Memory      A bit of one copy changes silently while another copy is there.
 //   Leaving     A benefactor says that it wants to end, and ends when it may, or after 10 s.
 //   Not here    Messages lost or repeated on a link that lives, clocks
@@ -91,6 +94,7 @@ class Simulation {
   /// Two runs of one seed have the same.
   std::uint64_t trace() const { return trace_; }
   Time now() const { return cluster_.now(); }
+  Faults faults() { return cluster_.faults(); }
 
  private:
   struct Running {
@@ -116,6 +120,7 @@ class Simulation {
     options.pool.copies = kRedundancies[seed % std::size(kRedundancies)].number();
     options.hosts = 1 + seed % 4;
     options.scrub_rate_bytes_per_s = seed % 2 == 0 ? limits::kMiB : 0;
+    options.sync_delay = Duration(1ms) * (seed % 21);
     return options;
   }
 
@@ -591,6 +596,8 @@ void Simulation::set_plans(bool on) {
     plan.delay_max = 20ms;
     plan.fail_ppm = 10000;
     plan.tear_ppm = 10000;
+    plan.late_ppm = 5000;
+    plan.late_max = 3s;
     plan.drop_ppm = 1000;
   }
   if (on && flips_) plan.flip_ppm = 20000;
@@ -698,13 +705,13 @@ int run(int count, char** arguments) {
     fmt::print(
         "seed {}: {}, {:.0f} s simulated, stores {} (failed {}), loads {} (failed {}), renames {}, "
         "removes {}, deaths {}, stops {}, cuts {}, leaves {}, changed copies {}, manager restarts "
-        "{}, rebuilds {}, "
+        "{}, rebuilds {}, {}, "
         "trace {:016x}\n",
         seed + i, right ? "ok" : "WRONG",
         std::chrono::duration<double>(simulation.now().time_since_epoch()).count(), tally.stores,
         tally.stores_failed, tally.loads, tally.loads_failed, tally.renames, tally.removes,
         tally.deaths, tally.stops, tally.cuts, tally.leaves, tally.rots, tally.restarts,
-        tally.rebuilds, simulation.trace());
+        tally.rebuilds, describe(simulation.faults()), simulation.trace());
     std::fflush(stdout);
     if (right) continue;
     for (const auto& each : simulation.wrong()) fmt::print("  {}\n", each);

@@ -18,16 +18,23 @@ constexpr int kRoundsMax = 200000;
 
 }  // namespace
 
-Node::Node(std::string node_name, transport::mem::Fabric& fabric, Clock& clock, std::uint64_t seed)
+Node::Node(std::string node_name, transport::mem::Fabric& fabric, Clock& clock, std::uint64_t seed,
+           transport::fault::Counts& ended)
     : name(std::move(node_name)),
       reactor(clock),
-      endpoint(fabric.make_endpoint(name, clock), clock, seed) {
+      endpoint(fabric.make_endpoint(name, clock), clock, seed),
+      ended_(ended) {
   reactor.add(endpoint);
 }
 
-Node::~Node() { reactor.remove(endpoint); }
+Node::~Node() {
+  ended_ += endpoint.counts();
+  reactor.remove(endpoint);
+}
 
-Cluster::Cluster(Options options) : options_(std::move(options)), prng_(options_.seed) {}
+Cluster::Cluster(Options options) : options_(std::move(options)), prng_(options_.seed) {
+  journal_.set_sync_delay(options_.sync_delay);
+}
 
 Cluster::~Cluster() {
   kill_manager();
@@ -35,7 +42,7 @@ Cluster::~Cluster() {
 }
 
 Node& Cluster::add_node(const std::string& name) {
-  others_.push_back(std::make_unique<Node>(name, fabric_, clock_, prng_.next()));
+  others_.push_back(make_node(name));
   return *others_.back();
 }
 
@@ -45,7 +52,7 @@ void Cluster::remove_node(Node& node) {
 
 void Cluster::start_manager() {
   STDCHK_ASSERT(manager_ == nullptr);
-  manager_node_ = std::make_unique<Node>("manager", fabric_, clock_, prng_.next());
+  manager_node_ = make_node("manager");
   manager::Config config;
   config.secret = secret_;
   config.pool = options_.pool;
@@ -56,7 +63,7 @@ void Cluster::start_manager() {
 }
 
 void Cluster::kill_manager() {
-  journal_.drop_unsynced();
+  ended_.commands += journal_.drop_unsynced();
   manager_.reset();
   manager_node_.reset();
 }
@@ -64,7 +71,8 @@ void Cluster::kill_manager() {
 bool Cluster::rebuild_manager() {
   kill_manager();
   journal_ = manager::MemoryJournal{};
-  manager_node_ = std::make_unique<Node>("manager", fabric_, clock_, prng_.next());
+  journal_.set_sync_delay(options_.sync_delay);
+  manager_node_ = make_node("manager");
   std::optional<bool> found;
   {
     manager::Rebuilder rebuilder(manager_node_->reactor, journal_, secret_,
@@ -81,8 +89,7 @@ bool Cluster::rebuild_manager() {
 void Cluster::add_benefactor() {
   const std::uint64_t life = ++lives_;
   Benefactor made;
-  made.node =
-      std::make_unique<Node>(fmt::format("benefactor{}", life), fabric_, clock_, prng_.next());
+  made.node = make_node(fmt::format("benefactor{}", life));
   benefactor::ArenaOptions arena;
   arena.bytes = options_.arena_bytes;
   arena.check_machine = false;
@@ -106,7 +113,7 @@ void Cluster::add_benefactor() {
                             const std::string& directory, std::uint64_t rate) {
     return std::make_unique<FaultDrainer>(
         std::make_unique<benefactor::FileDrainer>(bytes, directory, rate, clock_, stop_),
-        storage_fail_ppm_, seed);
+        storage_fail_ppm_, ended_.storage, seed);
   };
   made.service = std::make_unique<benefactor::Service>(
       made.node->reactor, config, *made.arena, made.node->endpoint,
@@ -132,6 +139,16 @@ void Cluster::set_job_faults(Duration usual, Duration longest, std::uint64_t rar
   job_rare_ = rare;
   storage_fail_ppm_ = storage_fail_ppm;
   for (const Benefactor& each : benefactors_) each.jobs->set_delays(usual, longest, rare);
+}
+
+Faults Cluster::faults() {
+  Faults all = ended_;
+  for (const Node* node : nodes()) all.transport += node->endpoint.counts();
+  return all;
+}
+
+std::unique_ptr<Node> Cluster::make_node(const std::string& name) {
+  return std::make_unique<Node>(name, fabric_, clock_, prng_.next(), ended_.transport);
 }
 
 std::vector<Node*> Cluster::nodes() {

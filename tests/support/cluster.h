@@ -25,7 +25,9 @@ namespace stdchk::sim {
 ///
 /// Destroying it is the process's death. Who lives on it must be destroyed before.
 struct Node {
-  Node(std::string node_name, transport::mem::Fabric& fabric, Clock& clock, std::uint64_t seed);
+  /// What went wrong on purpose is added to `ended` at the end.
+  Node(std::string node_name, transport::mem::Fabric& fabric, Clock& clock, std::uint64_t seed,
+       transport::fault::Counts& ended);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -34,6 +36,16 @@ struct Node {
   Reactor reactor;
   transport::fault::FaultEndpoint endpoint;
   bool stopped = false;  ///< as by SIGSTOP: runs nothing until it is cleared
+
+ private:
+  transport::fault::Counts& ended_;
+};
+
+/// What was made to go wrong below the processes.
+struct Faults {
+  transport::fault::Counts transport;
+  std::uint64_t storage = 0;   ///< jobs of the drain that failed
+  std::uint64_t commands = 0;  ///< of the journal, lost before they were durable
 };
 
 /// A Cluster is a manager, benefactors and the nodes of clients in one thread: each node has its
@@ -48,6 +60,7 @@ class Cluster {
     msg::PoolConfig pool;
     std::uint64_t hosts = 1;  ///< that benefactors are spread over
     std::uint64_t scrub_rate_bytes_per_s = 0;
+    Duration sync_delay{};                         ///< until what is journalled is durable
     std::uint64_t log_bytes = 512 * limits::kKiB;  ///< of each benefactor
   };
   struct Benefactor {
@@ -95,8 +108,11 @@ class Cluster {
   bool run_until(const std::function<bool()>& done, Duration time);
   /// Turns so far without the clock moving are bounded; this one was not: something spins.
   bool livelock() const { return livelock_; }
+  /// So far.
+  Faults faults();
 
  private:
+  std::unique_ptr<Node> make_node(const std::string& name);
   std::vector<Node*> nodes();
 
   Options options_;
@@ -109,6 +125,7 @@ class Cluster {
   Duration job_longest_{};
   std::uint64_t job_rare_ = 0;
   std::uint32_t storage_fail_ppm_ = 0;
+  Faults ended_;  ///< of nodes that are no more
   manager::MemoryJournal journal_;
   std::unique_ptr<Node> manager_node_;
   std::unique_ptr<manager::Service> manager_;

@@ -4,6 +4,16 @@
 
 namespace stdchk::transport::fault {
 
+Counts& Counts::operator+=(const Counts& other) {
+  delayed += other.delayed;
+  failed += other.failed;
+  torn += other.torn;
+  late += other.late;
+  flipped += other.flipped;
+  dropped += other.dropped;
+  return *this;
+}
+
 FaultEndpoint::FaultEndpoint(std::unique_ptr<Endpoint> inner, Clock& clock, std::uint64_t seed)
     : inner_(std::move(inner)), clock_(clock), prng_(seed) {}
 
@@ -32,7 +42,9 @@ Duration FaultEndpoint::draw_delay() {
 
 void FaultEndpoint::drop_links() {
   for (const auto& link : links_) {
-    if (!link->destroyed()) link->drop(Code::kPeerLost);
+    if (link->destroyed()) continue;
+    ++counts_.dropped;
+    link->drop(Code::kPeerLost);
   }
 }
 
@@ -72,6 +84,7 @@ bool FaultEndpoint::hand_over() {
 }
 
 Result<std::unique_ptr<MemoryRegion>> FaultEndpoint::register_memory(MutableByteSpan memory) {
+  if (plan_.no_memory) return fail(Code::kNoMemory, "fault.register");
   return inner_->register_memory(memory);
 }
 

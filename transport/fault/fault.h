@@ -18,8 +18,11 @@ struct Plan {
   Duration delay_max{};
   std::uint32_t fail_ppm = 0;  ///< an operation fails, and nothing was moved
   std::uint32_t tear_ppm = 0;  ///< a write fails after a part of its bytes was written
+  std::uint32_t late_ppm = 0;  ///< a write fails, and its bytes land up to `late_max` afterwards
+  Duration late_max{};
   std::uint32_t flip_ppm = 0;  ///< a write succeeds, with one bit changed on its way
   std::uint32_t drop_ppm = 0;  ///< the link is lost, at an operation or a message
+  bool no_memory = false;      ///< none can be registered any more
 };
 
 /// What was injected so far.
@@ -27,8 +30,10 @@ struct Counts {
   std::uint64_t delayed = 0;
   std::uint64_t failed = 0;
   std::uint64_t torn = 0;
+  std::uint64_t late = 0;
   std::uint64_t flipped = 0;
   std::uint64_t dropped = 0;
+  Counts& operator+=(const Counts& other);
 };
 
 class FaultCore;

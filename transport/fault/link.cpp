@@ -59,10 +59,33 @@ Status FaultCore::start(bool write, std::span<const LocalPiece> pieces, const Re
   proxy.offset = offset;
   proxy.go_on_at = endpoint_.clock().now();
   proxy.end_by = proxy.go_on_at + limits::kRmaDeadline;
-  choose_faults(proxy);
   operation.started();
   operations_.push_back(std::move(made));
+  choose_faults(proxy);
   return {};
+}
+
+/// The same write once more, of a copy of its bytes, which nobody waits for.
+bool FaultCore::land_later(const Proxy& proxy) {
+  auto made = std::make_unique<Proxy>(*this);
+  for (std::size_t i = 0; i < proxy.piece_count; ++i) {
+    const LocalPiece& piece = proxy.pieces[i];
+    made->bytes.insert(made->bytes.end(), piece.data, piece.data + piece.length);
+  }
+  auto region = endpoint_.register_memory(made->bytes);
+  if (!region) return false;
+  made->region = std::move(*region);
+  made->write = true;
+  made->pieces[0] = {made->bytes.data(), made->bytes.size(), made->region.get()};
+  made->piece_count = 1;
+  made->key = proxy.key;
+  made->offset = proxy.offset;
+  const auto most = static_cast<std::uint64_t>(endpoint_.plan().late_max.count());
+  made->go_on_at = endpoint_.clock().now() +
+                   Duration(static_cast<Duration::rep>(endpoint_.draw_below(most + 1)));
+  made->end_by = made->go_on_at + limits::kRmaDeadline;
+  operations_.push_back(std::move(made));
+  return true;
 }
 
 void FaultCore::choose_faults(Proxy& proxy) {
@@ -82,6 +105,11 @@ void FaultCore::choose_faults(Proxy& proxy) {
     return;
   }
   if (!proxy.write) return;
+  if (endpoint_.draw(plan.late_ppm, counts.late) && land_later(proxy)) {
+    proxy.fails = true;
+    proxy.piece_count = 0;
+    return;
+  }
   LocalPiece& last = proxy.pieces[proxy.piece_count - 1];
   if (endpoint_.draw(plan.tear_ppm, counts.torn)) {
     proxy.fails = true;
@@ -152,7 +180,7 @@ void FaultCore::finish_all(Code code) {
     operations_.pop_front();
     // One that the inner link has still to complete cannot be here: that link is closed.
     STDCHK_ASSERT(!proxy->in_flight());
-    proxy->user->finish(fail(code, "fault.rma"));
+    if (proxy->user != nullptr) proxy->user->finish(fail(code, "fault.rma"));
   }
 }
 
@@ -223,6 +251,7 @@ bool FaultCore::run_operations() {
     const auto done = std::move(*at);
     at = operations_.erase(at);
     any = true;
+    if (done->user == nullptr) continue;
     const bool fails = done->fails && done->result.has_value();
     done->user->finish(fails ? Status(fail(Code::kPeerLost, "fault.rma")) : done->result);
     if (destroyed()) return true;

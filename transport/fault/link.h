@@ -45,7 +45,9 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
     explicit Proxy(FaultCore& of) : core(of) {}
     void complete(Status status) override;
     FaultCore& core;
-    Operation* user = nullptr;
+    Operation* user = nullptr;     ///< has heard already when there is none
+    std::vector<std::byte> bytes;  ///< of one that nobody waits for
+    std::unique_ptr<MemoryRegion> region;
     bool write = false;
     std::array<LocalPiece, kPiecesMax> pieces{};
     std::size_t piece_count = 0;
@@ -68,6 +70,7 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   };
 
   void choose_faults(Proxy& proxy);
+  bool land_later(const Proxy& proxy);
   void start_inner(Proxy& proxy);
   void take(Event event);
   bool holding() const { return endpoint_.stalled() && !closing_; }

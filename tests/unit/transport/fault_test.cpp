@@ -62,6 +62,29 @@ TEST_CASE("a torn write moves a part and says that it failed") {
   REQUIRE(pair.right_memory.back() == std::byte{0});
 }
 
+TEST_CASE("a late write fails at once, and lands later as it was, if its link still lives") {
+  Pair pair;
+  pair.a->plan().late_ppm = 1000000;
+  pair.a->plan().late_max = 100ms;
+  Op op;
+  pair.write(op);
+  pair.turn();
+  REQUIRE(op.completions == 1);
+  REQUIRE(op.code == Code::kPeerLost);
+  pair.left_memory.fill(std::byte{9});
+  const bool fenced = GENERATE(false, true);
+  if (fenced) {
+    for (int i = 0; i < 10 && !pair.right.link->fence(); ++i) pair.turn();
+  }
+  for (int i = 0; i < 200; ++i) {
+    pair.clock.advance(1ms);
+    pair.turn();
+  }
+  REQUIRE(op.completions == 1);
+  REQUIRE(pair.a->counts().late == 1);
+  REQUIRE(pair.right_memory.back() == std::byte{static_cast<unsigned char>(fenced ? 0 : 7)});
+}
+
 TEST_CASE("a flipped write says success, differs in one bit, and leaves its source alone") {
   Pair pair;
   const auto before = pair.left_memory;

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Plants one bug after the other in a copy of the sources and runs the simulators until they find it.
+
+Each of the rules M1 to M9 (docs/architecture.md) has a bug that breaks it. One that is not found within its
+seeds, or whose place in the sources has changed, is a failure.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+COPY = ROOT / "build" / "planted"
+# As deep below its sources as the release build: what has not changed is not compiled again.
+BUILD = COPY / "build" / "release"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bug:
+    rule: str
+    what: str
+    file: str
+    right: str  # stands there once
+    wrong: str
+    simulator: str
+    complaint: str  # a pattern of what the simulator says
+
+
+BUGS = (
+    Bug("M1", "a copy counts although it is not the chunk", "benefactor/copier.cpp",
+        "} else if (!is_right(config_.arena, copies[i])) {",
+        "} else if (!is_right(config_.arena, copies[i]) && false) {",
+        "pool-sim", "M1: "),
+    Bug("M2", "a write that failed counts as stored", "client/session_pipeline.cpp",
+        "if (status.has_value()) return stored(chunk, SlotState::kWriting);",
+        "if (status.has_value() || true) return stored(chunk, SlotState::kWriting);",
+        "engine-sim", "M1: "),
+    Bug("M3", "space that a stopped client may still write to is granted again", "manager/service_sessions.cpp",
+        "const bool quarantine = !clean || record.tainted;",
+        "const bool quarantine = (!clean || record.tainted) && false;",
+        "pool-sim", "M3: "),
+    Bug("M4", "a chunk answered as there is not held", "manager/service_sessions.cpp",
+        "if (session.holds.insert(found).second) state_.hold(found);", "",
+        "pool-sim", "M1: |M7: |bytes: "),
+    Bug("M5", "a drain that failed counts as done", "manager/drain_planner.cpp",
+        "if (!answer) {\n    if (!lost_on_the_way(answer)) return fail_job(*job, answer);",
+        "if (!answer && lost_on_the_way(answer)) {",
+        "engine-sim", "M5: |M6: "),
+    Bug("M6", "a drained file gets its name when a part of it is written", "manager/drain_planner.cpp",
+        "if (job.done == job.requests.size()) {", "if (job.done > 0) {",
+        "engine-sim", "M5: |M6: "),
+    Bug("M7", "a removal is not in the journal", "manager/service.cpp",
+        "  const std::uint64_t sequence = ++appended_;",
+        "  if (std::holds_alternative<RemoveName>(command)) return done(outcome);\n"
+        "  const std::uint64_t sequence = ++appended_;",
+        "pool-sim", "bytes: "),
+    Bug("M8", "one record in 50 is not kept by the benefactors", "manager/log_keepers.cpp",
+        "if (keepers_.empty()) return;\n  std::string record;",
+        "if (keepers_.empty() || sequence % 50 == 0) return;\n  std::string record;",
+        "pool-sim", "M8: |M7: |M1: |bytes: "),
+    Bug("M9", "a call has no deadline", "transport/rpc.cpp",
+        "finish_later(call_id, Code::kDeadline, deadline);",
+        "finish_later(call_id, Code::kDeadline, 1000 * deadline);",
+        "pool-sim", "M9: "),
+)
+
+
+def copy_sources():
+    """What git knows; unchanged files keep their time, so that they are not compiled again."""
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                            capture_output=True, text=True, check=True).stdout
+    names = {pathlib.Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file()}
+    for name in names:
+        to = COPY / name
+        if to.exists() and to.read_bytes() == (ROOT / name).read_bytes():
+            continue
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, to)
+
+
+def build():
+    environment = os.environ | {"CCACHE_NOHASHDIR": "1", "CCACHE_BASEDIR": str(COPY)}
+    if not (BUILD / "build.ninja").exists():
+        subprocess.run(["meson", "setup", "-Dbuildtype=release", BUILD, COPY], check=True, env=environment,
+                       stdout=subprocess.DEVNULL)
+    done = subprocess.run(["ninja", "-C", BUILD, "tests/sim/pool-sim", "tests/sim/engine-sim"], env=environment,
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"planted.py: the sources do not compile:\n{done.stdout[-4000:]}")
+
+
+def find(bug, seeds):
+    """Says whether the simulator finds it."""
+    place = COPY / bug.file
+    source = place.read_text()
+    if source.count(bug.right) != 1:
+        print(f"{bug.rule}: {bug.file} does not have once what the bug stands in for: {bug.right}")
+        return False
+    began = time.monotonic()
+    try:
+        place.write_text(source.replace(bug.right, bug.wrong))
+        build()
+        done = subprocess.run([BUILD / "tests" / "sim" / bug.simulator, "--runs", str(seeds)],
+                              capture_output=True, text=True, check=False)
+    finally:
+        place.write_text(source)
+    complaint = re.search(f"at [0-9.]+ s: ({bug.complaint}).*", done.stdout)
+    took = f"{time.monotonic() - began:.0f} s"
+    if done.returncode == 0 or complaint is None:
+        print(f"{bug.rule}: NOT FOUND in {took}: {bug.what}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return False
+    seed = re.findall("seed ([0-9]+): WRONG", done.stdout)
+    print(f"{bug.rule}: found by {bug.simulator} with seed {', '.join(seed)} in {took}: {bug.what}\n"
+          f"    {complaint.group(0)}", flush=True)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rule", action="append", help="only these")
+    parser.add_argument("--seeds", type=int, default=40, help="at most, for each bug")
+    options = parser.parse_args()
+    copy_sources()
+    build()
+    found = [find(bug, options.seeds) for bug in BUGS if options.rule is None or bug.rule in options.rule]
+    print(f"{sum(found)} of {len(found)} planted bugs are found")
+    return 0 if all(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
