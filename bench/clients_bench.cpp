@@ -5,6 +5,8 @@
 // Each client is a process of its own. A round begins when all are connected, and each is timed
 // from its open until its close has returned. The rate of all is all their bytes over the time of
 // the slowest; fairness is the rate of the slowest over that of the fastest.
+#include <fcntl.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,7 +14,9 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -40,6 +44,7 @@ struct Settings {
   std::uint32_t images = 1;
   std::uint32_t rounds = 5;
   std::uint32_t latency = 0;  ///< small images of each round; 0: rates are measured
+  std::string namespaces;     ///< paths; the clients are in these networks in turns
 };
 
 std::unique_ptr<client::Filesystem> connect(const Settings& settings) {
@@ -55,6 +60,16 @@ std::unique_ptr<client::File> create(client::Filesystem& filesystem, const std::
   client::OpenFlags flags;
   flags.write = flags.create = flags.exclusive = true;
   return must(filesystem.create(kRootFile, name, flags, client::Owner{}));
+}
+
+/// Moves this process into the network namespace of client `number`.
+void enter_network(const Settings& settings, std::uint32_t number) {
+  std::istringstream words(settings.namespaces);
+  const std::vector<std::string> paths{std::istream_iterator<std::string>(words), {}};
+  if (paths.empty()) return;
+  const int fd = ::open(paths[number % paths.size()].c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || ::setns(fd, CLONE_NEWNET) != 0) give_up("a network namespace cannot be entered");
+  ::close(fd);
 }
 
 double seconds_since(Timer::time_point start) {
@@ -107,6 +122,7 @@ class Client {
 
  private:
   static void serve(const Settings& settings, std::uint32_t number, int orders, int answers) {
+    enter_network(settings, number);
     const MutableByteSpan image = random_memory(settings.image_bytes, number + 1);
     const auto filesystem = connect(settings);
     const auto say = [&](double seconds) {
@@ -234,6 +250,8 @@ int main(int argc, char** argv) {
   options.count("--rounds", settings.rounds, 1, 1000, "that count; one more goes before them");
   options.count("--latency", settings.latency, 0, 100000,
                 "measure so many images of 4 KiB a round instead");
+  options.text("--namespaces", settings.namespaces, "PATH...",
+               "network namespaces that the clients run in, in turns");
   if (const auto status = options.parse_or_exit(argc, argv)) return *status;
   settings.pool = bench::read_pool(settings.state);
   settings.latency > 0 ? bench::measure_latency(settings) : bench::measure_rates(settings);

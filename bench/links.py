@@ -69,6 +69,11 @@ class Network:
                         "burst", "256kb", "latency", "20ms")
         return holder
 
+    def add_clients(self, count, rate):
+        """More hosts like the client; answers the paths of their network namespaces, the client's the first."""
+        more = [self.add_host(2 + i, rate) for i in range(count - 1)]
+        return [f"/proc/{holder.pid}/ns/net" for holder in (self.client, *more)]
+
     def addresses(self):
         return [f"{NET}.{10 + i}" for i in range(len(self.hosts))]
 
