@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "benefactor/chunk_check.h"
-#include "core/extent_header.h"
 #include "core/limits.h"
 #include "core/log.h"
 
@@ -21,16 +20,14 @@ tl::unexpected<rpc::Failure> refuse(Code code, std::string detail) {
 }
 
 ExpectedChunk expected_at(std::uint64_t offset, const msg::CopyExtents::Copy& copy) {
-  return {offset, copy.length, copy.crc, {}};
+  return {offset, copy.length, copy.crc, copy.name};
 }
 
-/// The copy is that chunk: its checksum, and what its header says.
+/// The copy is that chunk, by its name where it has one.
 bool is_right(ByteSpan arena, const msg::CopyExtents::Copy& copy) {
   const ExpectedChunk expected = expected_at(copy.to_offset, copy);
   const auto extent = find_extent(arena, expected);
-  if (!extent || !check_chunk(*extent, expected)) return false;
-  const auto header = decode_extent_header(extent->first(limits::kExtentHeaderBytes));
-  return header && header->name == copy.name;
+  return extent && check_chunk(*extent, expected);
 }
 
 }  // namespace

@@ -105,9 +105,10 @@ void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
       for (const auto& [file, session] : sessions_) session->fenced();
     }
   }
+  // Links are made over those transports only that can move what lies in the buffers.
+  const Status made = first ? make_buffers() : Status{};
   on_benefactors(reply.benefactors);
   if (!first) return;
-  const Status made = make_buffers();
   const Lock lock(shared_.mutex);
   ready_->status = made;
   shared_.changed.notify_all();
@@ -125,14 +126,16 @@ Status Engine::make_buffers() {
   // cache costs less than what goes through memory.
   const std::uint64_t cache_bytes =
       config_.cache_bytes == 0 ? window_bytes / 4 : config_.cache_bytes;
-  STDCHK_ASSIGN(
-      auto window_memory,
-      Memory::create(Window::memory_bytes(std::max<std::uint64_t>(window_bytes, 2 * chunk), chunk),
-                     data_));
+  const std::size_t window_memory_bytes =
+      Window::memory_bytes(std::max<std::uint64_t>(window_bytes, 2 * chunk), chunk);
+  auto data = data_;
+  STDCHK_ASSIGN(auto window_memory, Memory::create_where_possible(window_memory_bytes, data));
   // Chunks of another size can be met: the cache must have room for the longest one. Of this size
   // one is read ahead while another is looked at.
   const std::uint64_t cache_min = std::max<std::uint64_t>(4 * chunk, limits::kChunkBytesMax);
-  STDCHK_ASSIGN(auto cache_memory, Memory::create(std::max(cache_bytes, cache_min), data_));
+  STDCHK_ASSIGN(auto cache_memory,
+                Memory::create_where_possible(std::max(cache_bytes, cache_min), data));
+  peers_.use(data);
   STDCHK_ASSIGN(Window window, Window::create(window_memory->bytes(), chunk));
   const Lock lock(shared_.mutex);
   window_memory_ = std::move(window_memory);
@@ -146,7 +149,7 @@ Status Engine::make_buffers() {
     wake();
   };
   StripeReader::Host stripes{shared_,
-                             data_,
+                             data,
                              [this] { return client_; },
                              [this](msg::Request request, std::function<void(rpc::Answer)> done) {
                                call(std::move(request), std::move(done));

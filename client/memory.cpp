@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include "core/log.h"
+
 namespace stdchk::client {
 namespace {
 
@@ -9,8 +11,7 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<Memory>> Memory::create(std::size_t bytes,
-                                               const std::vector<transport::Endpoint*>& endpoints) {
+Result<std::unique_ptr<Memory>> Memory::map(std::size_t bytes) {
   bytes = (bytes + kHugePage - 1) / kHugePage * kHugePage;
   // One huge page more, so that the start can be aligned to one; the rest is never touched.
   void* mapped = ::mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
@@ -26,10 +27,35 @@ Result<std::unique_ptr<Memory>> Memory::create(std::size_t bytes,
   ::madvise(start + skip, bytes, MADV_HUGEPAGE);
   // Touched now, so that no write of an application waits for page faults.
   for (std::size_t at = 0; at < bytes; at += 4096) start[skip + at] = std::byte{0};
-  for (transport::Endpoint* endpoint : endpoints) {
-    STDCHK_ASSIGN(auto region, endpoint->register_memory(memory->bytes_));
-    memory->regions_.emplace_back(endpoint, std::move(region));
-  }
+  return memory;
+}
+
+Status Memory::register_at(transport::Endpoint& endpoint) {
+  STDCHK_ASSIGN(auto region, endpoint.register_memory(bytes_));
+  regions_.emplace_back(&endpoint, std::move(region));
+  return {};
+}
+
+Result<std::unique_ptr<Memory>> Memory::create(std::size_t bytes,
+                                               const std::vector<transport::Endpoint*>& endpoints) {
+  STDCHK_ASSIGN(auto memory, map(bytes));
+  for (transport::Endpoint* endpoint : endpoints) STDCHK_TRY(memory->register_at(*endpoint));
+  return memory;
+}
+
+Result<std::unique_ptr<Memory>> Memory::create_where_possible(
+    std::size_t bytes, std::vector<transport::Endpoint*>& endpoints) {
+  STDCHK_ASSIGN(auto memory, map(bytes));
+  Status failed;
+  std::erase_if(endpoints, [&](transport::Endpoint* endpoint) {
+    const Status registered = memory->register_at(*endpoint);
+    if (registered) return false;
+    failed = registered;
+    log::warning("transport {} is not used: {}", endpoint->capabilities().name,
+                 describe(registered.error()));
+    return true;
+  });
+  if (endpoints.empty() && !failed) return fail(failed.error());
   return memory;
 }
 

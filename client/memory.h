@@ -15,11 +15,16 @@ namespace stdchk::client {
 ///
 /// Owns: the pages and their registrations. Must be destroyed before the endpoints.
 /// Threads: create on the reactor's thread or before it runs; then any.
-/// Errors: kNoMemory, kMemlock.
+/// Errors: kNoMemory; those of registering it.
 class Memory {
  public:
+  /// Fails when an endpoint cannot register it.
   static Result<std::unique_ptr<Memory>> create(std::size_t bytes,
                                                 const std::vector<transport::Endpoint*>& endpoints);
+  /// Endpoints that cannot register it are taken out of `endpoints`, which is said; fails when none
+  /// is left.
+  static Result<std::unique_ptr<Memory>> create_where_possible(
+      std::size_t bytes, std::vector<transport::Endpoint*>& endpoints);
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -30,6 +35,9 @@ class Memory {
 
  private:
   Memory() = default;
+  static Result<std::unique_ptr<Memory>> map(std::size_t bytes);
+  Status register_at(transport::Endpoint& endpoint);
+
   MutableByteSpan bytes_;
   std::vector<std::pair<const transport::Endpoint*, std::unique_ptr<transport::MemoryRegion>>>
       regions_;

@@ -102,6 +102,8 @@ class Peers {
     if (client_ && client_ != client) close();
     client_ = client;
   }
+  /// Only these endpoints; before the first update().
+  void use(std::vector<transport::Endpoint*> endpoints) { endpoints_ = std::move(endpoints); }
   /// Takes the manager's list: new ones are known from now on, lost ones are forgotten.
   void update(const std::vector<msg::BenefactorInfo>& benefactors);
   /// Starts a transfer; its end is told by Transfer::finished, soon.

@@ -233,6 +233,8 @@ void Reader::check(Lock& lock, CachedChunk& entry) {
                  fetch.from_drain ? 0 : fetch.at.benefactor.value, fetch.at.offset,
                  describe(good.error()));
     fetch.why = good.error();
+    const bool of_copy = !fetch.from_drain && !fetch.stripe_asked;
+    if (of_copy && fetch.unit.map != nullptr) host_.maps.report_wrong(*fetch.unit.map, fetch.at);
     return next_source(fetch);  // keeps the pin
   }
   if (fetch.unit.map != nullptr) fetch.unit.map->reloads = 0;

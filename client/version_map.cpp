@@ -70,6 +70,10 @@ void MapStore::reload(const VersionMapPtr& map) {
   load_next(map);
 }
 
+void MapStore::report_wrong(const VersionMap& map, const Extent& copy) {
+  call_(msg::ReportWrongCopy{client_(), map.file, map.version, copy}, [](rpc::Answer) {});
+}
+
 void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
                        const std::shared_ptr<DrainedFile>& drained, rpc::Answer answer) {
   map->in_flight = false;

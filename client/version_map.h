@@ -73,6 +73,8 @@ class MapStore {
   /// Fetches the same version's map again from the start: extents have moved, or a drained file was
   /// opened. Who reads waits until it is there.
   void reload(const VersionMapPtr& map);
+  /// The manager is told that this copy did not match.
+  void report_wrong(const VersionMap& map, const Extent& copy);
   /// Gives back the pins of maps that nobody holds any more.
   void collect();
   /// The manager has forgotten all pins.

@@ -230,9 +230,8 @@ bool Service::can_be_made(ChunkIndex chunk) const {
   return there >= static_cast<std::ptrdiff_t>(stripe->data);
 }
 
-bool Service::writing() const {
-  return std::any_of(sessions_.begin(), sessions_.end(),
-                     [](const auto& each) { return !each.second.grants.empty(); });
+std::size_t Service::writers_beside(const SessionRecord& session) const {
+  return writers_ - (session.grants.empty() ? 0 : 1);
 }
 
 rpc::Peer* Service::peer_of(BenefactorId benefactor) {

@@ -149,7 +149,7 @@ class Service final : public transport::AcceptHandler {
   std::vector<ChunkIndex> take_thinned() { return state_.take_thinned(); }
   Scrubber& scrubber() { return *scrubber_; }
   /// Somebody has space to write to.
-  bool writing() const;
+  bool writing() const { return writers_ > 0; }
   /// When space to write to was last given to somebody.
   Time granted_last() const { return granted_last_; }
   /// Gives up bytes of drained versions (rule M5), oldest first, that no session or reader uses.
@@ -253,6 +253,7 @@ class Service final : public transport::AcceptHandler {
   void serve(ClientRecord& client, const msg::CloseSession& request, const Call& call);
   void serve(ClientRecord& client, const msg::GetMap& request, const Call& call);
   void serve(ClientRecord& client, const msg::Unpin& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ReportWrongCopy& request, const Call& call);
   void serve(ClientRecord& client, const msg::GetStripe& request, const Call& call);
   bool has_stripe(const Chunk& chunk) const;
   std::optional<std::string> drained_path(const File& file, const VersionData& version) const;
@@ -265,6 +266,7 @@ class Service final : public transport::AcceptHandler {
   void place_when_possible(ClientId client, SessionId id, msg::Place request, const Call& call);
   void choose_stripe(SessionRecord& session, const std::vector<BenefactorId>& avoid);
   std::uint64_t fair_share(const SessionRecord& session) const;
+  std::size_t writers_beside(const SessionRecord& session) const;
   std::vector<Grant> grants(SessionRecord& session, std::uint64_t want_bytes,
                             std::uint64_t unit_bytes, const std::vector<BenefactorId>& avoid);
   std::uint64_t unit_of(std::uint64_t unit_bytes) const;
@@ -309,6 +311,7 @@ class Service final : public transport::AcceptHandler {
   FailureDomains domains_;
   std::map<ClientId, ClientRecord> clients_;
   std::unordered_map<SessionId, SessionRecord> sessions_;
+  std::size_t writers_ = 0;  ///< sessions with grants
   std::unordered_map<FileId, std::map<ClientId, std::uint32_t>> users_;
   Watchers watchers_;
   std::set<ClientId> to_invalidate_;

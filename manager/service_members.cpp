@@ -1,5 +1,6 @@
 // Who is in the pool: registration, leases, fences, and telling clients of changes.
 #include <algorithm>
+#include <string>
 
 #include "core/limits.h"
 #include "core/log.h"
@@ -14,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 constexpr Duration kFenceRetry = 1s;
 constexpr Duration kGoneAfter = 2 * limits::kLease;
-constexpr std::size_t kBenefactorsListed = 500;  // as many as a message surely holds
+constexpr std::ptrdiff_t kBenefactorsMax = 500;  // as many as a message surely holds
 
 }  // namespace
 
@@ -71,6 +72,14 @@ void Service::register_benefactor(Connection& connection, const msg::RegisterBen
       return call.fail(Code::kInvalidArgument, "register benefactor");
     }
     return admit_benefactor(connection, id, request, call);
+  }
+  // One that no client is told of must not be written to.
+  const auto there = std::ranges::count_if(
+      benefactors_, [](const auto& each) { return each.second.peer != nullptr; });
+  if (there >= kBenefactorsMax) {
+    return call.fail(Code::kRefused, "register benefactor",
+                     "The pool has " + std::to_string(there) +
+                         " benefactors, and more are not supported; let each lend more memory.");
   }
   const BenefactorId id{newest.value + 1};
   // Not usable before clients of a life that the journal does not know are fenced.
@@ -233,7 +242,7 @@ std::vector<msg::BenefactorInfo> Service::benefactor_list() const {
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
     return static_cast<int>(a.state) < static_cast<int>(b.state);
   });
-  if (out.size() > kBenefactorsListed) out.resize(kBenefactorsListed);
+  if (std::ssize(out) > kBenefactorsMax) out.resize(kBenefactorsMax);
   return out;
 }
 

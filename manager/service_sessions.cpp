@@ -10,6 +10,7 @@
 #include "manager/copy_planner.h"
 #include "manager/drain_planner.h"
 #include "manager/parity_planner.h"
+#include "manager/scrubber.h"
 #include "manager/service.h"
 #include "manager/sets.h"
 
@@ -160,9 +161,7 @@ void Service::choose_stripe(SessionRecord& session, const std::vector<Benefactor
 std::uint64_t Service::fair_share(const SessionRecord& session) const {
   std::uint64_t free_bytes = 0;
   for (const BenefactorId id : session.stripe) free_bytes += space_.free_bytes(id);
-  std::uint64_t writers = 1;
-  for (const auto& [id, other] : sessions_) writers += id != session.id && !other.grants.empty();
-  return free_bytes / (2 * writers);
+  return free_bytes / (2 * (1 + writers_beside(session)));
 }
 
 /// The shortest range that is worth a grant: what the client's chunk takes, which may be larger or
@@ -201,6 +200,7 @@ std::vector<Grant> Service::grants(SessionRecord& session, std::uint64_t want_by
     }
     refused = 0;
     const Grant grant{GrantId{next_id()}, benefactor, range->offset, range->length};
+    writers_ += session.grants.empty() ? 1 : 0;
     session.grants[grant.id] = GrantRecord{grant, {}, false};
     out.push_back(grant);
     left -= std::min(left, range->length);
@@ -273,9 +273,7 @@ bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_
   if (compactor_->wanted(unit_bytes)) return true;
   if (sets_->want_oldest()) return true;
   // Other writers may give back what they do not use.
-  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
-    return entry.first != asking && !entry.second.grants.empty();
-  });
+  return writers_beside(sessions_.at(asking)) > 0;
 }
 
 /// Rule M5: only drained versions, oldest first, that no session or reader uses.
@@ -331,6 +329,7 @@ void Service::give_back(SessionRecord& session, GrantId id, bool clean) {
     }
   });
   session.grants.erase(found);
+  writers_ -= session.grants.empty() ? 1 : 0;
 }
 
 void Service::serve(ClientRecord& client, const msg::CloseSession& request, const Call& call) {
@@ -358,9 +357,10 @@ void Service::end_session(SessionId id, bool clean) {
   const auto client = clients_.find(session.client);
   if (client != clients_.end()) client->second.sessions.erase(id);
   // Who has given the file up does not see it any more while others still write it.
-  const bool writes = std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
-    return other.second.file == session.file && other.second.client == session.client;
-  });
+  const bool writes = client != clients_.end() &&
+                      std::ranges::any_of(client->second.sessions, [&](SessionId other) {
+                        return sessions_.at(other).file == session.file;
+                      });
   if (!writes) state_.leave_pending(session.file, session.client);
   unuse(session.file, session.client);
   state_.unkeep(session.file);
@@ -462,6 +462,20 @@ void Service::retry_maps() {
       serve(client->second, one.request, one.call);
     }
   }
+}
+
+/// The benefactor's own check decides. What has moved meanwhile was read at a place of its past.
+void Service::serve(ClientRecord&, const msg::ReportWrongCopy& request, const Call& call) {
+  const VersionData* version = state_.version(request.file, request.version);
+  if (version != nullptr) {
+    for (const PackedSlice& slice : version->slices) {
+      const auto copies = state_.chunks().get(slice.chunk).copies;
+      if (std::find(copies.begin(), copies.end(), request.at) == copies.end()) continue;
+      scrubber_->suspect(slice.chunk, request.at);
+      break;
+    }
+  }
+  call.answer(msg::ReportWrongCopy::Reply{});
 }
 
 void Service::serve(ClientRecord& client, const msg::Unpin& request, const Call& call) {

@@ -18,6 +18,10 @@ namespace stdchk::transport {
 
 namespace {
 
+constexpr const char* kNoActivePort =
+    "transport.open: no verbs device has an active port and an address; `rdma link` lists the "
+    "devices";
+
 std::string namespace_name(const char* path) {
   std::array<char, 64> text{};
   const auto length = ::readlink(path, text.data(), text.size());
@@ -67,9 +71,7 @@ Result<std::unique_ptr<Endpoint>> open_bare(std::string_view kind, const Endpoin
   if (kind == "ofi:verbs") {
     const auto hosts = verbs_hosts(options);
     if (hosts.empty()) {
-      return fail(Code::kUnsupported,
-                  "transport.open: no verbs device has an active port and an address; `rdma link` "
-                  "lists the devices");
+      return fail(Code::kUnsupported, kNoActivePort);
     }
     return ofi::open_ofi(kind, *options.clock, hosts.front(), options.listen_port);
   }
@@ -89,6 +91,7 @@ Status open_kind(const std::string& kind, bool automatic, const EndpointOptions&
     // Who listens for this host only is reached by shared memory.
     if (automatic && options.serves && std::ranges::all_of(hosts, is_loopback)) return {};
     if (const auto found = verbs_hosts(options); !found.empty() || automatic) hosts = found;
+    if (hosts.empty() && !verbs::ports().empty()) return fail(Code::kUnsupported, kNoActivePort);
     STDCHK_TRY(verbs::check_lockable(options.pinned_bytes * hosts.size()));
   }
   std::vector<std::unique_ptr<Endpoint>> opened;

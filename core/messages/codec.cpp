@@ -330,7 +330,8 @@ void get(Check&, Empty::Reader, T&) {}
   X(BuildStripe, BUILD_STRIPE)                 \
   X(GetStripe, GET_STRIPE)                     \
   X(KeepLog, KEEP_LOG)                         \
-  X(ReadLog, READ_LOG)
+  X(ReadLog, READ_LOG)                         \
+  X(ReportWrongCopy, REPORT_WRONG_COPY)
 
 #define STDCHK_PUT_BODY(Type, TAG)                                              \
   [[maybe_unused]] static void put_body(Check& check, Request::Builder builder, \

@@ -566,6 +566,19 @@ struct Unpin {
   bool operator==(const Unpin&) const = default;
 };
 
+/// A copy of a chunk of that version did not match when it was read: it is to be checked.
+struct ReportWrongCopy {
+  static constexpr const char* kName = "report wrong copy";
+  ClientId client;
+  FileId file;
+  Version version = 0;
+  Extent at;
+  struct Reply {
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const ReportWrongCopy&) const = default;
+};
+
 // ---- drain and administration -----------------------------------------------------------------
 
 /// Asks for the drain of all files, or of the files below one: they go to the head of the queue.
@@ -922,7 +935,7 @@ using AnyRequest =
                  DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
                  MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents, CheckExtents,
                  GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe, KeepLog,
-                 ReadLog>;
+                 ReadLog, ReportWrongCopy>;
 using Request = OneOf<AnyRequest>;
 
 namespace detail {

@@ -75,6 +75,7 @@ struct Request {
     getStripe @45 :GetStripe;
     keepLog @46 :KeepLog;
     readLog @47 :ReadLog;
+    reportWrongCopy @48 :ReportWrongCopy;
   }
 }
 
@@ -132,6 +133,7 @@ struct Reply {
     getStripe @48 :GetStripeReply;
     keepLog @49 :Empty;
     readLog @50 :ReadLogReply;
+    reportWrongCopy @51 :Empty;
   }
 }
 
@@ -644,6 +646,14 @@ struct Unpin {
   client @0 :UInt64;
   file @1 :UInt64;
   version @2 :UInt64;
+}
+
+struct ReportWrongCopy {
+  # A copy of a chunk of that version did not match when it was read.
+  client @0 :UInt64;
+  file @1 :UInt64;
+  version @2 :UInt64;
+  at @3 :Extent;
 }
 
 # ---- drain and administration ------------------------------------------------------------------

@@ -17,6 +17,7 @@
 #include "manager/memory_journal.h"
 #include "manager/service.h"
 #include "tests/support/catch.h"
+#include "transport/fault/fault.h"
 #include "transport/mem/mem.h"
 
 /// A real manager and real benefactors in this process, served by one thread; clients have threads
@@ -61,8 +62,14 @@ class Pool {
     options.secret = kSecret;
     if (options.window_bytes == 0) options.window_bytes = 16 * kChunk;
     BlockingFilesystem::Parts parts;
+    if (first_endpoint_without_memory) {
+      auto lame = std::make_unique<transport::fault::FaultEndpoint>(
+          fabric.make_endpoint("lame" + std::to_string(clients_), clock), clock, 1);
+      lame->plan().no_memory = true;
+      parts.endpoints.push_back(std::move(lame));
+    }
     parts.endpoints.push_back(fabric.make_endpoint("client" + std::to_string(++clients_), clock));
-    parts.control = parts.endpoints.front().get();
+    parts.control = parts.endpoints.back().get();
     auto made = BlockingFilesystem::connect_over(options, clock, std::move(parts));
     REQUIRE(made.has_value());
     return std::move(*made);
@@ -71,9 +78,8 @@ class Pool {
   void kill(std::size_t index) {
     on_reactor([this, index] { end(*benefactors_[index]); });
   }
-  /// Changes one byte of `bytes`, wherever they lie in a benefactor's memory. How often they were
-  /// found.
-  std::size_t spoil(ByteSpan bytes) {
+  /// In how many benefactors' memory `bytes` lie; `then` is told the number and place of each.
+  std::size_t find(ByteSpan bytes, const std::function<void(std::size_t, std::byte*)>& then = {}) {
     std::size_t found = 0;
     on_reactor([&] {
       for (auto& one : benefactors_) {
@@ -81,11 +87,16 @@ class Pool {
         auto* at = static_cast<std::byte*>(
             ::memmem(arena.data(), arena.size(), bytes.data(), bytes.size()));
         if (at == nullptr) continue;
-        at[bytes.size() / 2] ^= std::byte{1};
+        if (then) then(found, at);
         ++found;
       }
     });
     return found;
+  }
+  /// Changes one byte of `bytes`, wherever they lie in a benefactor's memory. How often they were
+  /// found.
+  std::size_t spoil(ByteSpan bytes) {
+    return find(bytes, [&](std::size_t, std::byte* at) { at[bytes.size() / 2] ^= std::byte{1}; });
   }
   std::size_t registered() {
     std::size_t count = 0;
@@ -107,6 +118,7 @@ class Pool {
 
   SystemClock clock;
   transport::mem::Fabric fabric;
+  bool first_endpoint_without_memory = false;  ///< of clients that connect from now on
 
  private:
   struct One {

@@ -466,6 +466,52 @@ TEST_CASE("what is read ahead is checked before anyone gets it") {
   }
 }
 
+TEST_CASE("a copy that does not match is read past, told of, and made again") {
+  Pool pool(3, kArena, Naming::kOff);
+  Options options;
+  options.copies = 2;
+  options.close_mode = CloseMode::kRedundant;
+  auto one = pool.connect(options);
+  const auto bytes = random_bytes(8 * kChunk, 5);
+  auto file = create(*one, "copied");
+  REQUIRE(file->write(0, bytes).has_value());
+  REQUIRE(file->close().has_value());
+  const ByteSpan chunk = ByteSpan(bytes).subspan(3 * kChunk, kChunk);
+  REQUIRE(pool.find(chunk) == 2);
+  // Only one of the copies is read: one or the other.
+  bool mended = false;
+  for (std::size_t which = 0; which < 2 && !mended; ++which) {
+    std::byte* spoiled = nullptr;
+    pool.find(chunk, [&](std::size_t number, std::byte* at) {
+      if (number == which) *(spoiled = at + 100) ^= std::byte{1};
+    });
+    REQUIRE(spoiled != nullptr);
+    auto two = pool.connect();
+    std::vector<std::byte> out(bytes.size());
+    REQUIRE(open_reading(*two, "copied")->read(0, out) == bytes.size());
+    REQUIRE(out == bytes);
+    for (int i = 0; i < 200 && !mended; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      mended = pool.find(chunk) == 2;
+    }
+    if (!mended) pool.on_reactor([&] { *spoiled ^= std::byte{1}; });
+  }
+  REQUIRE(mended);
+}
+
+TEST_CASE("a transport that cannot move what lies in memory is left out") {
+  Pool pool(2, kArena, Naming::kOff);
+  pool.first_endpoint_without_memory = true;
+  auto one = pool.connect();
+  const auto bytes = random_bytes(8 * kChunk, 6);
+  auto file = create(*one, "image");
+  REQUIRE(file->write(0, bytes).has_value());
+  REQUIRE(file->close().has_value());
+  std::vector<std::byte> out(bytes.size());
+  REQUIRE(open_reading(*one, "image")->read(0, out) == bytes.size());
+  REQUIRE(out == bytes);
+}
+
 TEST_CASE("threads that write, read and commit one file at once lose nothing") {
   Pool pool(3, kArena, Naming::kOn);
   auto one = pool.connect();

@@ -490,3 +490,25 @@ TEST_CASE("a folder's policy is told with each session below it, also after a re
   CHECK(opened->policy.chunking() == Chunking::kFixed);
   CHECK(opened->policy.find(PolicyKey::kCopies) == 1);
 }
+
+TEST_CASE(
+    "a benefactor that no client could be told of is refused, and one that comes back is not") {
+  World world;
+  world.start();
+  std::vector<std::unique_ptr<TestBenefactor>> all;
+  for (std::uint64_t life = 1; life <= 500; ++life) {
+    all.push_back(
+        std::make_unique<TestBenefactor>(world, "b" + std::to_string(life), life, limits::kMiB));
+  }
+  Actor late(world, "late");
+  msg::RegisterBenefactor request = all.back()->request();
+  request.life_low = 501;
+  const auto refused = late.call(request);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == Code::kRefused);
+  all.front()->disconnect();
+  CHECK(late.call(request));
+  all[1]->disconnect();
+  all[1]->connect();
+  all[1]->register_now();
+}
