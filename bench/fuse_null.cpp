@@ -42,7 +42,8 @@ class Window {
     std::memcpy(slot.data(), bytes, std::min(size, slot.size()));
     executor_.run([this, size, slot = std::move(slot)]() mutable {
       thread_local stdchk::Namer namer;
-      sum_ += static_cast<unsigned>(namer.name({slot.data(), std::min(size, slot.size())})[0]);
+      sum_ +=
+          static_cast<unsigned>(namer.name({slot.data(), std::min(size, slot.size())}).bytes[0]);
       give_back(std::move(slot));
     });
   }
