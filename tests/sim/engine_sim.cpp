@@ -278,11 +278,12 @@ void Simulation::set_plans(bool on) {
   const bool faults = on && settings_.faults;
   transport::fault::Plan plan;
   if (faults) {
-    plan.delay_ppm = 100000;
+    const std::uint32_t often = settings_.seed % 5 == 0 ? 4 : 1;
+    plan.delay_ppm = 100000 * often;
     plan.delay_max = 20ms;
-    plan.fail_ppm = 5000;
-    plan.tear_ppm = 5000;
-    plan.late_ppm = 2000;
+    plan.fail_ppm = 5000 * often;
+    plan.tear_ppm = 5000 * often;
+    plan.late_ppm = 2000 * often;
     plan.late_max = 3s;
     plan.drop_ppm = 300;
   }

@@ -82,7 +82,12 @@ struct Tally {
 class Simulation {
  public:
   Simulation(std::uint64_t seed, std::uint64_t steps, bool faults, bool flips)
-      : prng_(seed), steps_(steps), faults_(faults), flips_(flips), cluster_(options(seed)) {}
+      : prng_(seed),
+        steps_(steps),
+        faults_(faults),
+        flips_(flips),
+        often_(seed % 5 == 0 ? 4 : 1),
+        cluster_(options(seed)) {}
   ~Simulation() { clients_.clear(); }
   Simulation(const Simulation&) = delete;
   Simulation& operator=(const Simulation&) = delete;
@@ -168,6 +173,7 @@ class Simulation {
   const std::uint64_t steps_;
   const bool faults_;
   const bool flips_;
+  const std::uint32_t often_;  ///< things go wrong
   Cluster cluster_;
   Model model_;
   std::vector<std::unique_ptr<PlainClient>> clients_;
@@ -592,11 +598,11 @@ void Simulation::lose_manager_disk() {
 void Simulation::set_plans(bool on) {
   transport::fault::Plan plan;
   if (on && faults_) {
-    plan.delay_ppm = 100000;
+    plan.delay_ppm = 100000 * often_;
     plan.delay_max = 20ms;
-    plan.fail_ppm = 10000;
-    plan.tear_ppm = 10000;
-    plan.late_ppm = 5000;
+    plan.fail_ppm = 10000 * often_;
+    plan.tear_ppm = 10000 * often_;
+    plan.late_ppm = 5000 * often_;
     plan.late_max = 3s;
     plan.drop_ppm = 1000;
   }
