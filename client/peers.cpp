@@ -43,6 +43,14 @@ BenefactorLink::~BenefactorLink() {
 void BenefactorLink::update(msg::BenefactorInfo info) {
   info_ = std::move(info);
   add_rails();
+  if (waiting_.empty()) return;
+  if (!info_.addresses.empty() && !open_rails(false)) return fail_waiting(no_way());
+  start_waiting();
+}
+
+Error BenefactorLink::no_way() const {
+  if (!rails_.empty()) return rails_.back()->last_error();
+  return Error{Code::kPeerLost, 0, "client.benefactor: no transport in common"};
 }
 
 /// For addresses that are new.
@@ -84,11 +92,9 @@ void BenefactorLink::submit(Transfer& transfer) {
   const bool all_parked = std::all_of(rails_.begin(), rails_.end(), [](const auto& rail) {
     return rail->state() == Rail::State::kParked;
   });
-  if (!open_rails(all_parked && !transfer.is_write)) {
-    const Error why = rails_.empty()
-                          ? Error{Code::kPeerLost, 0, "client.benefactor: no transport in common"}
-                          : rails_.back()->last_error();
-    return peers_.fail_later(transfer, why);
+  const bool expected = rails_.empty() && info_.addresses.empty();
+  if (!open_rails(all_parked && !transfer.is_write) && !(expected && transfer.patient)) {
+    return peers_.fail_later(transfer, no_way());
   }
   waiting_.push_back(&transfer);
   start_waiting();

@@ -28,6 +28,9 @@ class Transfer : public transport::Operation {
   std::uint32_t skip = 0;  ///< added to at.offset (the header, when only content is read)
   const Memory* memory = nullptr;
   std::array<MutableByteSpan, transport::kPiecesMax> pieces;
+  /// Waits for a benefactor that a manager which was restarted expects back. Otherwise that is an
+  /// error at once.
+  bool patient = false;
   /// Set with a failure: the benefactor has another rail that may work, so it need not be avoided.
   bool has_other_rail = false;
 
@@ -49,6 +52,9 @@ class Transfer : public transport::Operation {
 /// first, by its measured rate and by what it has in flight. Those of the next transport are opened
 /// only when all better ones are parked. Parked ones are tried again while others carry the bytes.
 /// When all are parked, writes fail at once and reads try again.
+///
+/// One without addresses is expected back: the manager was restarted, and takes it as gone when it
+/// does not register within two leases.
 ///
 /// Errors: a transfer that has begun on a rail that is lost ends with an error, because it may
 ///   still land; one that waits goes to another rail.
@@ -75,6 +81,7 @@ class BenefactorLink final : public RailOwner {
   void ended(Transfer& transfer, Rail& rail, bool good);
   void start_waiting();
   void fail_waiting(Error why);
+  Error no_way() const;
 
   class Peers& peers_;
   msg::BenefactorInfo info_;

@@ -102,6 +102,7 @@ void Reader::next_source(Fetch& fetch) {
     fetch.from_drain = false;
     fetch.is_write = false;
     fetch.at = fetch.unit.chunk.copies[fetch.next_copy++];
+    fetch.patient = fetch.next_copy == fetch.unit.chunk.copies.size();
     fetch.skip = limits::kExtentHeaderBytes;
     fetch.memory = memory_.get();
     fetch.pieces = {MutableByteSpan(entry.data, fetch.unit.chunk.length), {}};

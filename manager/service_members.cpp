@@ -234,8 +234,10 @@ void Service::run_fences() {
 std::vector<msg::BenefactorInfo> Service::benefactor_list() const {
   std::vector<msg::BenefactorInfo> out;
   for (const auto& [id, status] : benefactors_) {
-    // A life that ended before this epoch has no address: nothing can be asked of it.
-    if (status.info.addresses.empty()) continue;
+    // One that has not registered in this epoch has no address. Until it is taken as gone it is
+    // expected back, and clients wait for it.
+    const bool expected = status.info.state != msg::BenefactorState::kGone;
+    if (status.info.addresses.empty() && !expected) continue;
     out.push_back(status.info);
     out.back().free_bytes = space_.free_bytes(id);
   }

@@ -158,7 +158,7 @@ def restart_manager(pool):
     process = subprocess.Popen(
         [BIN / "stdchk-manager", "--state", directory / "manager", "--secret-file",
          record["secret_file"], "--address-file", directory / "manager.again", "--listen",
-         f"{host}:{port}", "--drain", record["drain"]],
+         f"{host}:{port}", *(["--drain", record["drain"]] if record["drain"] else [])],
         stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=pool.environment)
     log.close()
     pool.hand_processes.append(process)
@@ -175,7 +175,7 @@ def test_a_manager_that_returns_has_all_that_was_committed(pool):
     restart_manager(pool)
     status, err = end_writer(writer)  # it may succeed or fail, but it ends
     drop_caches()
-    wait_until(lambda: all_read_back(pool.mount / "app", expected), "the images", seconds=60)
+    assert all_read_back(pool.mount / "app", expected)
     if status == 0:
         assert (pool.mount / "app" / "half").stat().st_size == 16 * MIB
     else:
@@ -191,6 +191,27 @@ def test_a_manager_that_returns_has_all_that_was_committed(pool):
     wait_until(writes_again, "writing after the manager's return", seconds=60)
     assert (pool.mount / "app" / "after").read_bytes() == b"x" * MIB
     assert not any(entry["name"] == "half" for entry in pool.list("app") if status != 0 and "name" in entry)
+
+
+def test_a_read_waits_for_benefactors_that_a_restarted_manager_has_not_seen_yet(pool):
+    pool.up(benefactors=2, drain=False)
+    expected = write_files(pool.mount / "app", count=4, size=8 * MIB)  # more than the mount keeps in its cache
+    benefactors = pool.pids("benefactor")
+    for pid in benefactors:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        pool.kill("manager")
+        restart_manager(pool)
+        drop_caches()
+        reader = subprocess.Popen([sys.executable, "-c", READER, pool.mount / "app" / "app.N0.T1"],
+                                  stdout=subprocess.PIPE, text=True)
+        time.sleep(2)  # the mount asks again every second
+        assert reader.poll() is None
+    finally:
+        for pid in benefactors:
+            os.kill(pid, signal.SIGCONT)
+    assert reader.communicate(timeout=40)[0].split() == expected["app.N0.T1"]
+    assert all_read_back(pool.mount / "app", expected)
 
 
 def test_a_killed_benefactor_loses_only_its_own_undrained_chunks(pool):

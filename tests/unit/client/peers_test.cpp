@@ -68,5 +68,39 @@ TEST_CASE(
   REQUIRE(addresses_tried("another host") == std::vector<std::string>{"ofi:tcp:127.0.0.1:1"});
 }
 
+TEST_CASE("a patient transfer waits for a benefactor that is expected back, until that is over") {
+  std::vector<std::string> tried;
+  SystemClock clock;
+  Reactor reactor(clock);
+  ClosedEndpoint fabric("ofi:tcp", false, tried);
+  Peers peers(reactor, {&fabric}, Peers::Config{{1, 2}, "this host"});
+  const auto turn = [&] {
+    for (int i = 0; i < 100; ++i) reactor.run_once(Duration::zero());
+  };
+  msg::BenefactorInfo expected;
+  expected.id = BenefactorId{7};
+  expected.state = msg::BenefactorState::kSilent;
+  peers.update({expected});
+  OneTransfer hasty;
+  OneTransfer patient;
+  hasty.at.benefactor = patient.at.benefactor = expected.id;
+  patient.patient = true;
+  peers.submit(hasty);
+  peers.submit(patient);
+  turn();
+  CHECK(hasty.ended);
+  CHECK_FALSE(patient.ended);
+  const bool comes = GENERATE(false, true);
+  if (comes) {
+    expected.addresses = {"ofi:tcp:127.0.0.1:1"};
+    peers.update({expected});
+  } else {
+    peers.update({});
+  }
+  turn();
+  CHECK(patient.ended);
+  CHECK(tried.size() == (comes ? 1 : 0));
+}
+
 }  // namespace
 }  // namespace stdchk::client::test

@@ -296,6 +296,29 @@ TEST_CASE(
   CHECK(other.id == BenefactorId{2});
 }
 
+TEST_CASE("a restarted manager tells of benefactors that it expects back, for two leases") {
+  World world;
+  world.start();
+  { TestBenefactor benefactor(world, "b1", 1, kArena); }
+  world.restart();
+  TestClient client(world, "client");
+  const auto listed = [&] {
+    const auto reply = client.call(msg::ListBenefactors{});
+    REQUIRE(reply);
+    return reply->benefactors;
+  };
+  REQUIRE(listed().size() == 1);
+  CHECK(listed()[0].state == msg::BenefactorState::kSilent);
+  CHECK(listed()[0].addresses.empty());
+  client.notices.clear();
+  for (Duration passed{}; passed < 2 * limits::kLease + 1s; passed += 1s) {
+    world.pass(1s);
+    REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
+  }
+  CHECK(listed().empty());
+  CHECK(std::ranges::any_of(client.notices, &msg::Invalidate::benefactors_changed));
+}
+
 TEST_CASE("a lost link costs a client nothing while its lease lasts") {
   World world;
   world.start();
