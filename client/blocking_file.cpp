@@ -129,12 +129,12 @@ Status BlockingFile::wait_for(Lock& lock, const std::function<Result<CompletionP
     STDCHK_ASSIGN(done, begin());
     return {};
   }));
-  const SessionPtr session = file_->session();
-  const auto stored = [&] { return session->figures().bytes_sent; };
-  return while_it_moves(lock, stored, [&]() -> Status {
-    if (!done->done()) return fail(Code::kWouldBlock, "client.file");
-    return *done->status;
-  });
+  return while_it_moves(
+      lock, [&] { return done->moved; },
+      [&]() -> Status {
+        if (!done->done()) return fail(Code::kWouldBlock, "client.file");
+        return *done->status;
+      });
 }
 
 Status BlockingFile::sync() {

@@ -175,6 +175,7 @@ OutChunkPtr Session::cut(Slot& slot) {
   }
   window.move(slot, SlotState::kHashing, SlotState::kStored);
   if (chunks.empty()) {
+    finish_syncs();
     host_.shared().changed.notify_all();
     return nullptr;
   }
@@ -188,7 +189,7 @@ OutChunkPtr Session::cut(Slot& slot) {
 /// The kernel's threads may fill a slot before the one in front of it; cut one after the other, the
 /// chunks do not depend on that.
 bool Session::waits_for_neighbour(const Slot& slot) const {
-  if (!content_cuts_ || error_.has_value() || slot.part == 0) return false;
+  if (!content_cuts_ || error_.has_value() || slot.part == 0 || !syncs_.empty()) return false;
   if (!slot.dirty.covers(0, 1)) return false;
   if (cutter_.continues_at(slot.part * host_.window().chunk_bytes())) return false;
   const auto waiting = std::count_if(sealed_.begin(), sealed_.end(), [&](const Slot* other) {

@@ -166,7 +166,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   /// The window is short of slots, and this one waits for more bytes: it does not any more.
   void give_up_waiting(Slot& slot);
 
-  /// All that was written until now becomes stored.
+  /// All that was written until now becomes stored. What is written later is not waited for.
   CompletionPtr start_sync();
   /// All that was written until now becomes a version. With `end` the session ends, too.
   Result<CompletionPtr> start_commit(bool end);
@@ -197,7 +197,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   enum class State { kOpen, kEnding, kEnded };
   enum class CommitStep { kNone, kFlushing, kSending };
   struct Sync {
-    std::uint64_t until = 0;
+    std::uint64_t until = 0;  ///< slots up to this age
     CompletionPtr done;
   };
 

@@ -11,7 +11,7 @@ namespace stdchk::client {
 CompletionPtr Session::start_sync() {
   auto done = std::make_shared<Completion>();
   seal_all();
-  syncs_.push_back(Sync{0, done});
+  syncs_.push_back(Sync{host_.window().newest_age(), done});
   finish_syncs();
   host_.kick(*this);
   return done;
@@ -19,11 +19,14 @@ CompletionPtr Session::start_sync() {
 
 void Session::finish_syncs() {
   if (syncs_.empty()) return;
-  if (!error_.has_value() && (pipeline_ > 0 || !all_cut())) return;
-  for (const Sync& sync : syncs_) {
+  const Window& window = host_.window();
+  std::erase_if(syncs_, [&](const Sync& sync) {
+    const std::size_t left = window.unstored(id_.value, sync.until);
+    sync.done->moved = window.slot_count() - left;
+    if (!error_.has_value() && left > 0) return false;
     sync.done->status = error_.has_value() ? Status(fail(*error_)) : Status{};
-  }
-  syncs_.clear();
+    return true;
+  });
   host_.shared().changed.notify_all();
 }
 
@@ -117,6 +120,7 @@ void Session::on_committed_part(rpc::Answer answer) {
   if (!answer.has_value()) return finish_commit(fail(answer.error().error));
   auto* reply = std::get_if<msg::Commit::Reply>(&*answer);
   if (reply == nullptr) return finish_commit(fail(Code::kMalformed, "client.commit"));
+  ++commit_done_->moved;
   if (next_part_ < parts_.size()) return;  // plan() sends the next one
   // What was written is the base from now on. Its extents belong to the version.
   for (const auto& [offset, entry] : overlay_.entries()) entry.piece.chunk->ours = false;

@@ -101,6 +101,14 @@ void Session::alias(const OutChunkPtr& chunk, const OutChunkPtr& target) {
     target->live_bytes += entry->second.length;
   }
   STDCHK_ASSERT(chunk->live_bytes == 0);
+  // Who waits until these bytes are stored waits for the other slot now.
+  for (const Segment& to : target->segments) {
+    for (const Segment& from : chunk->segments) {
+      if (to.slot != nullptr && from.slot != nullptr) {
+        to.slot->age = std::min(to.slot->age, from.slot->age);
+      }
+    }
+  }
   drop(*chunk, SlotState::kPlacing);
 }
 
@@ -146,6 +154,7 @@ void Session::drop(OutChunk& chunk, SlotState from) {
 void Session::finish_chunk() {
   STDCHK_ASSERT(pipeline_ > 0);
   --pipeline_;
+  if (commit_done_ != nullptr) ++commit_done_->moved;
   finish_syncs();
   host_.kick(*this);
   host_.shared().changed.notify_all();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,6 +22,7 @@ using Lock = std::unique_lock<std::mutex>;
 /// A Completion is the outcome of something the reactor does. Guarded by the lock.
 struct Completion {
   std::optional<Status> status;
+  std::uint64_t moved = 0;  ///< grows as the end comes nearer
   bool done() const { return status.has_value(); }
 };
 using CompletionPtr = std::shared_ptr<Completion>;

@@ -1,5 +1,7 @@
 #include "client/window.h"
 
+#include <algorithm>
+
 #include "core/assert.h"
 #include "core/limits.h"
 
@@ -143,6 +145,13 @@ void Window::release(Slot& slot) {
   STDCHK_ASSERT(slot.copies == 0);
   slot.state = SlotState::kStored;
   if (slot.readers == 0) make_free(slot);
+}
+
+std::size_t Window::unstored(std::uint64_t owner, std::uint64_t age) const {
+  return static_cast<std::size_t>(
+      std::count_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+        return slot.owner == owner && slot.age <= age && slot.state != SlotState::kStored;
+      }));
 }
 
 void Window::begin_read(Slot& slot) {

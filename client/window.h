@@ -63,7 +63,7 @@ struct Slot {
   std::uint32_t writing = 0;
   std::uint32_t held = 0;  ///< runs that have bytes in it which are in no chunk yet
   std::uint32_t cuts = 0;  ///< chunks that begin in it
-  std::uint64_t age = 0;   ///< order of acquire()
+  std::uint64_t age = 0;   ///< order of acquire(); that of an older slot whose bytes it has, too
 };
 
 /// A Window is the bounded set of buffers between write() and storage, shared by all sessions of a
@@ -122,6 +122,11 @@ class Window {
   void move(Slot& slot, SlotState from, SlotState to);
   /// The slot's bytes are not needed any more. It is free now, or when the last reader ends.
   void release(Slot& slot);
+
+  /// The `age` of the slot that was acquired last.
+  std::uint64_t newest_age() const { return acquired_; }
+  /// The owner's slots up to this age whose bytes are not stored.
+  std::size_t unstored(std::uint64_t owner, std::uint64_t age) const;
 
   void begin_read(Slot& slot);
   void end_read(Slot& slot);

@@ -27,6 +27,22 @@ namespace stdchk::client::test {
 inline constexpr msg::Secret kSecret{3, 4};
 inline constexpr std::uint32_t kChunk = 65536;
 
+/// Stands still between stop() and go_on(). Threads: any.
+class StoppableClock final : public Clock {
+ public:
+  Time now() const override {
+    const Duration stopped = stopped_at_.load();
+    return stopped == Duration::zero() ? system_.now() : Time(stopped);
+  }
+  std::int64_t wall_ns() const override { return system_.wall_ns(); }
+  void stop() { stopped_at_ = system_.now().time_since_epoch(); }
+  void go_on() { stopped_at_ = Duration::zero(); }
+
+ private:
+  SystemClock system_;
+  std::atomic<Duration> stopped_at_{Duration::zero()};
+};
+
 class Pool {
  public:
   Pool(std::size_t benefactors, std::uint64_t arena_bytes, Naming naming,
@@ -58,18 +74,32 @@ class Pool {
   }
 
   std::unique_ptr<Filesystem> connect(Options options = {}) {
-    options.manager_address = "mem:manager";
-    options.secret = kSecret;
-    if (options.window_bytes == 0) options.window_bytes = 16 * kChunk;
     BlockingFilesystem::Parts parts;
     if (first_endpoint_without_memory) {
-      auto lame = std::make_unique<transport::fault::FaultEndpoint>(
-          fabric.make_endpoint("lame" + std::to_string(clients_), clock), clock, 1);
+      auto lame = std::make_unique<transport::fault::FaultEndpoint>(make_endpoint(), clock, 1);
       lame->plan().no_memory = true;
       parts.endpoints.push_back(std::move(lame));
     }
-    parts.endpoints.push_back(fabric.make_endpoint("client" + std::to_string(++clients_), clock));
+    parts.endpoints.push_back(make_endpoint());
     parts.control = parts.endpoints.back().get();
+    return connect_over(std::move(options), std::move(parts));
+  }
+  /// Its bytes are on their way for up to `delay_max` of a clock that the test may stop.
+  std::unique_ptr<Filesystem> connect_slowly(Options options, Clock& of_delays,
+                                             Duration delay_max) {
+    BlockingFilesystem::Parts parts;
+    auto data = std::make_unique<transport::fault::FaultEndpoint>(make_endpoint(), of_delays, 1);
+    data->plan().delay_ppm = 1000000;
+    data->plan().delay_max = delay_max;
+    parts.endpoints.push_back(std::move(data));
+    parts.control_only = make_endpoint();
+    parts.control = parts.control_only.get();
+    return connect_over(std::move(options), std::move(parts));
+  }
+  std::unique_ptr<Filesystem> connect_over(Options options, BlockingFilesystem::Parts parts) {
+    options.manager_address = "mem:manager";
+    options.secret = kSecret;
+    if (options.window_bytes == 0) options.window_bytes = 16 * kChunk;
     auto made = BlockingFilesystem::connect_over(options, clock, std::move(parts));
     REQUIRE(made.has_value());
     return std::move(*made);
@@ -121,6 +151,9 @@ class Pool {
   bool first_endpoint_without_memory = false;  ///< of clients that connect from now on
 
  private:
+  std::unique_ptr<transport::Endpoint> make_endpoint() {
+    return fabric.make_endpoint("client" + std::to_string(++clients_), clock);
+  }
   struct One {
     std::unique_ptr<benefactor::Arena> arena;
     std::unique_ptr<transport::Endpoint> endpoint;

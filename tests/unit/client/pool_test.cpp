@@ -567,6 +567,33 @@ TEST_CASE("sync makes an image stored but private, and any other file a version"
   REQUIRE(image->close().has_value());
 }
 
+TEST_CASE("a sync waits for what was written before it, and not for who goes on writing") {
+  const bool content_cuts = GENERATE(false, true);
+  Pool pool(2, kArena, content_cuts ? Naming::kOn : Naming::kOff);
+  StoppableClock clock;
+  Options options;
+  options.content_cuts = content_cuts;
+  auto one = pool.connect_slowly(options, clock, std::chrono::milliseconds(20));
+  auto file = create(*one, "app.N0.T1");
+  constexpr std::uint64_t kMost = 3000;  // some seconds
+  std::atomic<std::uint64_t> written{0};
+  std::atomic<bool> synced{false};
+  std::thread writer([&] {
+    bool good = true;
+    while (good && !synced && written < kMost) {
+      good = file->write(written % 64 * kChunk, random_bytes(kChunk, written)).has_value();
+      ++written;
+    }
+  });
+  while (written < 32) std::this_thread::yield();
+  const Status status = file->sync();
+  synced = true;
+  writer.join();
+  CHECK(status.has_value());
+  CHECK(written < kMost);
+  REQUIRE(file->close().has_value());
+}
+
 TEST_CASE("a close leaves to another opener what that one is in the middle of") {
   Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
