@@ -32,7 +32,7 @@ struct stdchk_file {
   bool append = false;
   std::mutex mutex;  ///< guards the position and the reservation
   std::uint64_t position = 0;
-  bool reserved = false;
+  std::size_t reserved = 0;  ///< bytes from the position on; 0: nothing is reserved
 };
 
 namespace {
@@ -113,6 +113,13 @@ bool read_key(const std::string& path, std::optional<stdchk::Secret>& key) {
   }
   key = stdchk::to_key(*secret);
   return true;
+}
+
+int failed_reserved(const char* call) {
+  return failed(std::string(call) +
+                    ": a reservation of this file was not submitted yet; submit it, or 0 bytes of "
+                    "it.",
+                EBUSY);
 }
 
 ByteSpan bytes_of(const void* bytes, size_t count) {
@@ -196,6 +203,7 @@ ssize_t stdchk_pwrite(stdchk_file* file, const void* bytes, size_t count, uint64
 
 ssize_t stdchk_write(stdchk_file* file, const void* bytes, size_t count) {
   const std::lock_guard lock(file->mutex);
+  if (file->reserved > 0) return failed_reserved("stdchk_write");
   const ssize_t written = stdchk_pwrite(file, bytes, count, file->position);
   if (written < 0) return written;
   file->position += count;
@@ -210,6 +218,7 @@ ssize_t stdchk_pread(stdchk_file* file, void* bytes, size_t count, uint64_t offs
 
 ssize_t stdchk_read(stdchk_file* file, void* bytes, size_t count) {
   const std::lock_guard lock(file->mutex);
+  if (file->reserved > 0) return failed_reserved("stdchk_read");
   const ssize_t got = stdchk_pread(file, bytes, count, file->position);
   if (got > 0) file->position += static_cast<std::uint64_t>(got);
   return got;
@@ -222,31 +231,40 @@ int stdchk_truncate(stdchk_file* file, uint64_t size) {
 
 void* stdchk_reserve(stdchk_file* file, size_t* count) {
   const std::lock_guard lock(file->mutex);
-  if (file->reserved) {
-    failed("stdchk_reserve: a reservation of this file was not submitted yet.", EBUSY);
+  if (file->reserved > 0) {
+    failed_reserved("stdchk_reserve");
     return nullptr;
   }
+  if (file->append) file->position = file->file->attributes().size_bytes;
   const auto span = file->file->reserve(file->position, *count);
   if (!span.has_value()) {
     failed(span.error());
     return nullptr;
   }
-  file->reserved = true;
-  *count = span->size();
+  file->reserved = *count = span->size();
   return span->data();
 }
 
 int stdchk_submit(stdchk_file* file, size_t count) {
   const std::lock_guard lock(file->mutex);
-  if (!file->reserved) return failed("stdchk_submit: nothing is reserved.", EINVAL);
+  if (file->reserved == 0) return failed("stdchk_submit: nothing is reserved.", EINVAL);
+  if (count > file->reserved) {
+    return failed("stdchk_submit: only " + std::to_string(file->reserved) +
+                      " bytes are reserved, and still are.",
+                  EINVAL);
+  }
+  file->reserved = 0;
   const auto status = file->file->submit(file->position, count);
-  file->reserved = false;
   if (!status.has_value()) return failed(status.error());
   file->position += count;
   return 0;
 }
 
 int stdchk_sync(stdchk_file* file) {
+  {
+    const std::lock_guard lock(file->mutex);
+    if (file->reserved > 0) return failed_reserved("stdchk_sync");
+  }
   const auto status = file->file->sync();
   return status.has_value() ? 0 : failed(status.error());
 }

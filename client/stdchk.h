@@ -58,10 +58,15 @@ ssize_t stdchk_pwrite(stdchk_file* file, const void* bytes, size_t count, uint64
 ssize_t stdchk_pread(stdchk_file* file, void* bytes, size_t count, uint64_t offset);
 int stdchk_truncate(stdchk_file* file, uint64_t size);
 
-/* Writing without a copy: a buffer for at most `*count` bytes of the file at its position. `*count`
- * becomes the bytes that the buffer has. Fill it, then submit what was filled: the position moves
- * by that. One reservation at a time for each file; the buffer is the library's again after
- * stdchk_submit. */
+/* Writing without a copy: a buffer for at most `*count` bytes of the file at its position, which
+ * with O_APPEND is the file's end as it is now; nobody else may append before the submit. `*count`
+ * becomes the bytes that the buffer has. Fill it, then submit what was filled, or 0 bytes to give
+ * it up: the position moves by that. The buffer is the library's again after stdchk_submit, unless
+ * that answers EINVAL, because `count` was larger than what is reserved: then it stays reserved.
+ *
+ * One reservation at a time for each file. Until it is submitted, stdchk_write, stdchk_read,
+ * stdchk_reserve and stdchk_sync of that stdchk_file answer EBUSY at once; a sync through another
+ * stdchk_file of the same file waits for it. stdchk_close and stdchk_abort drop it. */
 void* stdchk_reserve(stdchk_file* file, size_t* count);
 int stdchk_submit(stdchk_file* file, size_t count);
 
