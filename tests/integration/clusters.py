@@ -70,13 +70,17 @@ class Cluster:
         return path.read_text() if path.exists() else ""
 
     def state(self, job):
-        shown = self.call("run", "scontrol", "show", "job", job).stdout
-        return re.search(r"JobState=(\S+)", shown).group(1)
+        """Empty when the controller does not answer in time."""
+        shown = self.call("run", "scontrol", "show", "job", job, check=False).stdout
+        found = re.search(r"JobState=(\S+)", shown)
+        return found.group(1) if found else ""
 
     def wait(self, job, seconds=90, ending="COMPLETED"):
-        wait_until(lambda: self.state(job) in ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT"),
-                   f"the end of job {job}: {self.state(job)}", seconds)
-        assert self.state(job) == ending, self.output()
+        seen = [self.state(job)]
+        ends = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT")
+        wait_until(lambda: seen.append(self.state(job)) or seen[-1] in ends,
+                   f"the end of job {job}: {seen[0]}", seconds)
+        assert seen[-1] == ending, self.output()
 
     def left_behind(self, node):
         """Processes, mounts, memory and files of pools on one node."""

@@ -30,8 +30,9 @@ def told(cluster, job):
 
 
 def is_over(cluster, job):
-    """All epilogs have ended."""
-    return not cluster.call("run", "squeue", "--noheader", "--jobs", job, check=False).stdout.strip()
+    """All epilogs have ended. A controller that does not answer in time says nothing about it."""
+    asked = cluster.call("run", "squeue", "--noheader", "--jobs", job, check=False)
+    return not asked.stdout.strip() and (asked.returncode == 0 or "Invalid job id" in asked.stderr)
 
 
 def wait_over(cluster, job, seconds=60):
@@ -64,7 +65,8 @@ def test_a_pool_asked_for_in_the_comment_is_there_and_is_drained_after_the_job(c
     assert len(sums) == 3
     for digest, name in sums:
         assert run("sha256sum", cluster.pfs / name).stdout.startswith(digest)
-    assert re.search(r"n1: all is drained, [1-9]\d* s after the job", told(cluster, job))
+    # On a busy machine the drain is done before the job has ended.
+    assert re.search(r"n1: all is drained, \d+ s after the job", told(cluster, job))
     nothing_left(cluster, cluster.nodes)
     assert not list(cluster.folder.glob(".stdchk-*"))
 
@@ -130,7 +132,7 @@ def test_what_is_not_drained_in_time_is_named_and_nothing_stays(cluster):
         {write('small', 1)}; stdchk drain --wait $STDCHK_MOUNT/small
         {write('large', 30)}""")
     cluster.wait(job)
-    wait_over(cluster, job, 30)
+    wait_over(cluster, job)
     assert "not all is drained after" in told(cluster, job)
     assert re.search(r"1 files are lost: large \(", told(cluster, job))
     assert drained(cluster) == ["small"]
@@ -147,7 +149,11 @@ def test_a_job_whose_pool_cannot_start_runs_without_it_and_is_told(cluster):
         assert why in told(cluster, job)
         assert "mount ." in cluster.output() and "has no pool" in cluster.output()
     nothing_left(cluster, cluster.nodes)
-    assert cluster.call("run", "sinfo", "--noheader", "--states=idle", "--format=%D").stdout.strip() == "4"
+
+    def idle():  # a line for nodes that are also "not responding" at the moment
+        return cluster.call("run", "sinfo", "--noheader", "--states=idle", "--format=%D", check=False).stdout
+
+    wait_until(lambda: sum(map(int, idle().split())) == 4, "nodes that no prolog has taken out of service")
 
 
 def test_the_papers_own_form_of_a_pbs_job(cluster):
