@@ -13,7 +13,7 @@ BlockingFile::~BlockingFile() {
   Lock lock(filesystem_.engine().shared().mutex);
   if (!closed_ && file_->writes()) {
     const SessionPtr session = file_->session();
-    if (--session->openers == 0) session->abort(Code::kCancelled);
+    if (--session->openers == 0 && !session->keeps_promise()) session->abort(Code::kCancelled);
   }
   file_->release(lock);
 }
@@ -154,6 +154,27 @@ Status BlockingFile::commit() {
   return redundant(lock);
 }
 
+bool BlockingFile::early() const {
+  return filesystem_.close_mode() == CloseMode::kEarly && !file_->session()->waits_for_copies();
+}
+
+/// The commit that has begun is not waited for.
+Status BlockingFile::promise(const Result<CompletionPtr>& begun) {
+  if (!begun.has_value()) return fail(begun.error());
+  file_->session()->promise_commit();
+  return (*begun)->status.value_or(Status{});
+}
+
+Status BlockingFile::flush() {
+  {
+    const Lock lock(filesystem_.engine().shared().mutex);
+    STDCHK_TRY(usable());
+    if (!file_->writes()) return {};
+    if (early()) return promise(begin_commit(false));
+  }
+  return commit();
+}
+
 /// Where the mount or the folder asks for it: what was committed has all its copies.
 Status BlockingFile::redundant(Lock& lock) {
   const Session& session = *file_->session();
@@ -225,13 +246,8 @@ Status BlockingFile::leave(Lock& lock) {
   if (session->ending()) {
     // Aborted, or ended by the manager.
     if (session->error().has_value()) status = fail(*session->error());
-  } else if (session->openers == 1 && filesystem_.close_mode() == CloseMode::kEarly) {
-    status = filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
-      if (const auto begun = begin(); !begun.has_value()) {
-        return fail(begun.error());
-      }
-      return {};
-    });
+  } else if (early()) {
+    status = promise(begin());
   } else {
     status = wait_for(lock, begin);
     if (status.has_value()) status = redundant(lock);

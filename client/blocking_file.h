@@ -26,6 +26,7 @@ class BlockingFile final : public File {
   Status submit(std::uint64_t offset, std::size_t bytes) override;
   Status sync() override;
   Status commit() override;
+  Status flush() override;
   bool dirty() const override;
   void abort() override;
   Status close() override;
@@ -45,6 +46,8 @@ class BlockingFile final : public File {
   Status wait_for(Lock& lock, const std::function<Result<CompletionPtr>()>& begin);
   Result<CompletionPtr> begin_commit(bool end);
   bool dirty(Lock& lock) const;
+  bool early() const;
+  Status promise(const Result<CompletionPtr>& begun);
   Status leave(Lock& lock);
   Status redundant(Lock& lock);
 

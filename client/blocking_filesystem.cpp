@@ -100,7 +100,7 @@ BlockingFilesystem::~BlockingFilesystem() {
   {
     // What is committing may go on until its deadline; the rest ends at once.
     Lock lock(engine_->shared().mutex);
-    (void)wait(lock, deadline(), [this]() -> Status {
+    (void)wait(lock, clock_.now() + kEarlyCommit, [this]() -> Status {
       if (!engine_->idle()) return fail(Code::kWouldBlock, "client.stop");
       return {};
     });
@@ -176,7 +176,21 @@ msg::PoolConfig BlockingFilesystem::config() const {
 
 // ---- open -------------------------------------------------------------------------------------
 
+/// What was closed early is stored or lost when this returns, so that an open sees every version
+/// that was closed before it. What is lost is told here.
+Status BlockingFilesystem::settle(FileId file) {
+  Lock lock(engine_->shared().mutex);
+  STDCHK_TRY(wait(lock, deadline(), [&]() -> Status {
+    const SessionPtr session = engine_->session(file);
+    const bool waits = session != nullptr && session->ending() && !session->error().has_value();
+    return waits ? fail(Code::kWouldBlock, "client.open") : Status{};
+  }));
+  const auto lost = engine_->take_lost(file);
+  return lost.has_value() ? fail(*lost) : Status{};
+}
+
 Result<std::unique_ptr<File>> BlockingFilesystem::open(FileId file, OpenFlags flags) {
+  STDCHK_TRY(settle(file));
   if (flags.write || flags.truncate || flags.append) return open_writer(file, flags);
   return open_reader(file);
 }
@@ -255,14 +269,6 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_reader(FileId file) {
   const Time started = clock_.now();
   Lock lock(engine_->shared().mutex);
   SessionPtr session = engine_->session(file);
-  if (session != nullptr && session->ending() && !session->error().has_value()) {
-    // Its commit is on the way: an open sees every version that was committed before it.
-    STDCHK_TRY(wait(lock, deadline(), [&]() -> Status {
-      if (!session->ended()) return fail(Code::kWouldBlock, "client.open");
-      return {};
-    }));
-    session = nullptr;
-  }
   std::unique_ptr<OpenFile> opened;
   if (session != nullptr && !session->ending()) {
     opened = std::make_unique<OpenFile>(*engine_, file, session, nullptr);
@@ -287,7 +293,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
     bool writing = false;
     {
       const Lock lock(engine_->shared().mutex);
-      writing = !engine_->idle();
+      writing = !engine_->idle() || engine_->has_lost();
       const auto entry = engine_->metadata().entry(parent, name);
       if (entry.has_value() && entry->attributes.has_value() &&
           engine_->session(entry->attributes->id) != nullptr) {
@@ -297,10 +303,14 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
     if (!known && writing) {
       // The cache may have forgotten a name whose session is still being committed.
       const auto found = lookup_fresh(parent, name);
+      if (found.has_value()) STDCHK_TRY(settle(found->id));
       const Lock lock(engine_->shared().mutex);
       if (found.has_value() && engine_->session(found->id) != nullptr) known = found->id;
     }
-    if (known) return open_writer(known, flags);
+    if (known) {
+      STDCHK_TRY(settle(known));
+      return open_writer(known, flags);
+    }
   }
   msg::OpenSession request;
   request.parent = parent;

@@ -84,6 +84,7 @@ class BlockingFilesystem final : public Filesystem {
   template <class R>
   Result<typename R::Reply> ask_for(R request);
   Result<std::unique_ptr<File>> open_session(msg::OpenSession request, OpenFlags flags);
+  Status settle(FileId file);
   Result<std::unique_ptr<File>> open_writer(FileId file, OpenFlags flags);
   Result<std::unique_ptr<File>> open_reader(FileId file);
   Result<std::unique_ptr<File>> share(Lock& lock, const SessionPtr& session, OpenFlags flags,

@@ -13,6 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr std::uint64_t kFirstImageGrant = 2 * limits::kGrantBytesDefault;
+constexpr std::size_t kLostMax = 65536;    ///< files that are remembered as lost
 constexpr std::size_t kSeriesMax = 65536;  ///< at more, all that was learned is forgotten
 
 }  // namespace
@@ -311,6 +312,15 @@ void Engine::ended(Session& session) {
   // What it committed last is in the cache, and right; what it dropped may have been told to
   // someone.
   if (session.error().has_value()) metadata_.forget_file(session.file());
+}
+
+void Engine::promise_broken(const Session& session) {
+  if (lost_.size() < kLostMax) lost_.insert_or_assign(session.file(), *session.error());
+}
+
+std::optional<Error> Engine::take_lost(FileId file) {
+  const auto lost = lost_.extract(file);
+  return lost.empty() ? std::nullopt : std::optional(lost.mapped());
 }
 
 // ---- work for the reactor ---------------------------------------------------------------------

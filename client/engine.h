@@ -106,6 +106,9 @@ class Engine final : private SessionHost, private ManagerListener {
     Attributes attributes;
   };
   std::shared_ptr<Opening> open_session(msg::OpenSession request);
+  /// Why an early close of the file has lost what it had promised; told once.
+  std::optional<Error> take_lost(FileId file);
+  bool has_lost() const { return !lost_.empty(); }
   /// The window has no free slot: seals the oldest one that is still filling, if that can help.
   void relieve_window();
 
@@ -117,6 +120,7 @@ class Engine final : private SessionHost, private ManagerListener {
   void kick_after(Session& session, Duration delay) override;
   void committed(const msg::Commit::Reply& reply) override;
   void ended(Session& session) override;
+  void promise_broken(const Session& session) override;
   // ManagerListener
   void on_registered(const msg::RegisterClient::Reply& reply, bool same) override;
   void on_invalidate(const msg::Invalidate& notice) override;
@@ -156,6 +160,7 @@ class Engine final : private SessionHost, private ManagerListener {
   std::map<FileId, SessionPtr> sessions_;
   std::map<std::pair<FileId, std::string>, std::shared_ptr<SeriesNaming>> series_;
   std::map<SessionId, SessionPtr> sessions_by_id_;
+  std::map<FileId, Error> lost_;  ///< by early closes, and nobody was told
 
   // What the reactor is asked to do. `woken_`: pump() is posted.
   bool woken_ = false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,7 +18,11 @@
 /// The blocking interface of the client library: what the mount, the C API and the tools call.
 namespace stdchk::client {
 
-/// What close() waits for: one proven copy of every byte; nothing; or all copies.
+/// What was closed early is committed by then, or lost.
+inline constexpr auto kEarlyCommit = std::chrono::seconds(60);
+
+/// What close() waits for: one proven copy of every byte; nothing; or all copies. With kEarly a
+/// commit that fails is told by the next open of the file, once, and to the manager.
 enum class CloseMode : std::uint8_t { kStored = 0, kEarly = 1, kRedundant = 2 };
 
 struct Options {
@@ -92,6 +97,9 @@ class File {
   virtual Status sync() = 0;
   /// Commits what was written since the last commit. Idempotent. A new version becomes visible.
   virtual Status commit() = 0;
+  /// commit() for who is about to close: with CloseMode::kEarly it returns when the commit has
+  /// begun, and a failure shows at the next call.
+  virtual Status flush() { return commit(); }
   /// True when close() would commit: this opener has written since its last commit, or is the last
   /// one of a session with bytes that were not committed.
   virtual bool dirty() const = 0;

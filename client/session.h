@@ -114,6 +114,8 @@ class SessionHost {
   virtual void committed(const msg::Commit::Reply& reply) = 0;
   /// The session has ended for good: nothing of it is under way.
   virtual void ended(Session& session) = 0;
+  /// What a close has promised before it was stored is not committed.
+  virtual void promise_broken(const Session& session) = 0;
 };
 
 /// A Session is the writing of one file by this process, from the first open to the last close.
@@ -168,8 +170,13 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   /// All that was written until now becomes stored. What is written later is not waited for.
   CompletionPtr start_sync();
-  /// All that was written until now becomes a version. With `end` the session ends, too.
+  /// All that was written until now becomes a version: by the commit under way, if there is one,
+  /// because writes wait for that. With `end` the session ends, too.
   Result<CompletionPtr> start_commit(bool end);
+  /// Nobody waits for the commit under way: it ends within kEarlyCommit.
+  void promise_commit();
+  /// Such a commit is under way: with it the session ends. False: there is none.
+  bool keeps_promise() { return promised_ && start_commit(true).has_value(); }
   /// Drops what is not committed and ends the session.
   void abort(Code why);
 
@@ -238,6 +245,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void build_commit();
   void send_commit_part(Work& work);
   void on_committed_part(rpc::Answer answer);
+  void keep_promise_in_time();
   void finish_commit(Status status);
   void finish_syncs();
   void remember_similar();
@@ -304,6 +312,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   CommitStep commit_ = CommitStep::kNone;
   bool commit_ends_ = false;
   bool commit_in_flight_ = false;
+  bool promised_ = false;  ///< the commit, to someone who does not wait for it
+  Time promised_by_{};
+  bool promise_timed_ = false;
   CompletionPtr commit_done_;
   std::vector<msg::Commit> parts_;
   std::size_t next_part_ = 0;

@@ -1,6 +1,7 @@
 // How a session becomes a version, and how it ends.
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "client/session.h"
 #include "core/limits.h"
@@ -31,7 +32,11 @@ void Session::finish_syncs() {
 }
 
 Result<CompletionPtr> Session::start_commit(bool end) {
-  if (commit_ != CommitStep::kNone) return fail(Code::kWouldBlock, "client.commit");
+  if (commit_ != CommitStep::kNone) {
+    if (end) state_ = State::kEnding;
+    if (commit_ == CommitStep::kFlushing) commit_ends_ |= end;
+    return commit_done_;
+  }
   auto done = std::make_shared<Completion>();
   if (error_.has_value()) {
     done->status = fail(*error_);
@@ -56,8 +61,25 @@ Result<CompletionPtr> Session::start_commit(bool end) {
   return done;
 }
 
+void Session::promise_commit() {
+  if (commit_ == CommitStep::kNone || promised_) return;
+  promised_ = true;
+  promised_by_ = host_.clock().now() + kEarlyCommit;
+  host_.kick(*this);
+}
+
+/// Has a commit that was promised fail in time. Calls to the manager end by themselves.
+void Session::keep_promise_in_time() {
+  if (!promised_ || error_.has_value()) return;
+  const Duration left = promised_by_ - host_.clock().now();
+  if (left <= Duration::zero()) return fail_with(Error{Code::kDeadline, 0, "client.early close"});
+  if (!std::exchange(promise_timed_, true)) host_.kick_after(*this, left);
+}
+
 void Session::plan_commit(Work& work) {
   if (commit_ == CommitStep::kNone || commit_in_flight_) return;
+  keep_promise_in_time();
+  if (commit_ == CommitStep::kNone) return;
   if (error_.has_value()) return finish_commit(fail(*error_));
   if (commit_ == CommitStep::kFlushing) {
     if (pipeline_ > 0 || !all_cut()) return;
@@ -144,8 +166,11 @@ void Session::finish_commit(Status status) {
   commit_ = CommitStep::kNone;
   const CompletionPtr done = std::move(commit_done_);
   commit_done_ = nullptr;
+  const bool promised = std::exchange(promised_, false);
+  promise_timed_ = false;
   if (!status.has_value()) {
     if (!error_.has_value()) fail_with(status.error());
+    if (promised) host_.promise_broken(*this);
     if (commit_ends_) {
       state_ = State::kEnding;
       log::warning("file {}: what was written is lost, the commit has failed: {}", file_.value,

@@ -31,7 +31,8 @@ struct stdchk_options {
   uint64_t window_bytes;   /* between write and storage; 0: 64 MiB */
   uint64_t cache_bytes;    /* chunks read ahead or lately read; 0: a quarter of the window */
   int naming;              /* -1: the pool's; 0: off; 1: on; 2: as long as it finds chunks again */
-  int close_early;         /* 1: close returns before the image is stored */
+  int close_early;         /* 1: close returns before the image is stored; it is 60 s later at most,
+                              or lost, which the next open of the file in this process says, once */
   int content_cuts; /* -1: the pool's; 1: chunks end where their content says; 0: fixed length */
   const char* key_file; /* the pool's key, which opens encrypted images; NULL: $STDCHK_KEY_FILE, or
                            none */

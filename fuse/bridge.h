@@ -146,7 +146,7 @@ class Bridge {
   void learn(Handle& handle);
   bool folder_wants_cache(FileId directory);
   std::uint64_t keep(std::unique_ptr<Handle> handle);
-  Status commit(Handle& handle);
+  Status commit(Handle& handle, bool closes = false);
   void end_open(Handle& handle);
 
   // Directories (bridge_directories.cpp).

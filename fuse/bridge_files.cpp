@@ -313,9 +313,10 @@ void Bridge::write(fuse_req_t request, const char* bytes, std::size_t size, off_
   fuse_reply_write(request, size);
 }
 
-Status Bridge::commit(Handle& handle) {
+/// What a program has set as the time of the last change is set on what is committed.
+Status Bridge::commit(Handle& handle, bool closes) {
   Node& node = *handle.node;
-  STDCHK_TRY(handle.file->commit());
+  STDCHK_TRY(closes && !node.mtime_is_set ? handle.file->flush() : handle.file->commit());
   handle.killed = false;
   Attributes after = handle.file->attributes();
   std::optional<std::int64_t> mtime;
@@ -355,7 +356,7 @@ void Bridge::flush(fuse_req_t request, fuse_file_info* info) {
     fuse_reply_err(request, 0);
     return;
   }
-  reply(request, commit(handle));
+  reply(request, commit(handle, true));
 }
 
 void Bridge::fsync(fuse_req_t request, fuse_file_info* info) {
@@ -393,7 +394,7 @@ void Bridge::end_open(Handle& handle) {
     bool unfinished = handle.file->dirty() || handle.file->attributes().version == 0;
     bool drop = handle.killed && unfinished && !node->unlinked;
     if (!drop && !node->unlinked && handle.file->dirty()) {
-      Status committed = commit(handle);
+      Status committed = commit(handle, true);
       if (!committed) log::error("A late commit failed: {}", describe(committed.error()));
     }
     {

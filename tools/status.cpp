@@ -48,6 +48,7 @@ std::string_view mount_text(MountState state) {
 struct Answers {
   msg::StatPool::Reply pool;
   std::vector<msg::BenefactorInfo> benefactors;
+  std::size_t aborted = 0;  ///< writes, as many as the manager keeps
   msg::PoolConfig config;
 };
 Outcome<Answers> ask(const PoolRecord& pool) {
@@ -57,7 +58,9 @@ Outcome<Answers> ask(const PoolRecord& pool) {
   if (!statistics) return failed("the manager", statistics.error());
   auto benefactors = (*filesystem)->benefactors();
   if (!benefactors) return failed("the manager", benefactors.error());
-  return Answers{*statistics, *benefactors, (*filesystem)->config()};
+  auto aborted = (*filesystem)->aborted();
+  if (!aborted) return failed("the manager", aborted.error());
+  return Answers{*statistics, *benefactors, aborted->size(), (*filesystem)->config()};
 }
 
 Json to_json(const Answers& answers) {
@@ -83,6 +86,7 @@ Json to_json(const Answers& answers) {
           {"drain_pending_bytes", pool.drain_pending_bytes},
           {"drain_failed_files", pool.drain_failed_files},
           {"sessions", pool.session_count},
+          {"aborted", answers.aborted},
           {"clients", pool.client_count},
           {"requests_served", pool.requests_served},
           {"epoch", pool.epoch.value},
@@ -144,6 +148,10 @@ void print_answers(const Answers& answers) {
              format_bytes(pool.logical_bytes), pool.chunk_count, format_bytes(pool.stored_bytes));
   fmt::print("activity    {} open sessions, {} clients, {} requests served\n", pool.session_count,
              pool.client_count, pool.requests_served);
+  if (answers.aborted > 0) {
+    fmt::print("aborted     {} writes ended without a commit; `stdchk ls --aborted` names them\n",
+               answers.aborted);
+  }
   if (answers.config.drain_directory.empty()) {
     fmt::print("drain       no drain directory\n");
   } else {

@@ -1,5 +1,6 @@
 """The stdchk command itself: starting, ending, asking, and what it says when something is wrong."""
 
+import errno
 import json
 import os
 import pathlib
@@ -256,6 +257,53 @@ def test_a_full_pool_is_enospc_at_write_and_room_comes_back(pool):
         except OSError as error:
             assert error.errno == 28 and time.monotonic() < deadline
             time.sleep(0.5)
+
+
+def test_an_early_close_returns_before_the_image_is_stored(pool):
+    pool.up("--close", "early", "--transport", "ofi:tcp", benefactors=2)
+    other = pool.mount_by_hand("other")
+    (pool.mount / "app.N0.T1").write_bytes(os.urandom(8 * MIB))  # brings the links up
+    wait_until((other / "app.N0.T1").exists, "the first image")
+    image, data = pool.mount / "app.N0.T2", os.urandom(24 * MIB)
+    benefactors = pool.pids("benefactor")
+    for pid in benefactors:  # over TCP nothing is stored without them
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        image.write_bytes(data)
+        assert time.monotonic() - began < 2
+        assert not (other / "app.N0.T2").exists()
+        assert [entry["path"] for entry in pool.list()] == ["app.N0.T1"]
+        assert pool.stdchk("safe", image, check=False).returncode == 2  # there is no such image
+    finally:
+        for pid in benefactors:
+            os.kill(pid, signal.SIGCONT)
+    wait_until((other / "app.N0.T2").exists, "the commit")
+    assert (other / "app.N0.T2").read_bytes() == data
+    assert image.read_bytes() == data
+    assert pool.status()["pool"]["aborted"] == 0
+    run("umount", other)
+    pool.down()
+
+
+def test_what_an_early_close_has_lost_is_told_by_the_next_open_and_in_the_status(pool):
+    pool.up("--close", "early", benefactors=1, memory="64M", drain=False)
+    image, data = pool.mount / "app.N0.T1", os.urandom(48 * MIB)
+    image.write_bytes(data)
+    wait_until(lambda: pool.list(), "the first version")
+    began = time.monotonic()
+    descriptor = os.open(image, os.O_WRONLY)
+    os.write(descriptor, os.urandom(24 * MIB))  # fits into the window, and not into the pool
+    os.close(descriptor)
+    assert time.monotonic() - began < 3  # that there is no room is known after five seconds
+    with pytest.raises(OSError) as raised:
+        image.read_bytes()
+    assert raised.value.errno == errno.ENOSPC
+    assert image.read_bytes() == data
+    wait_until(lambda: pool.status()["pool"]["aborted"] == 1, "the status")
+    assert "1 writes ended without a commit" in pool.stdchk("status", pool.mount).stdout
+    assert [entry["path"] for entry in pool.list("", "--aborted")] == ["app.N0.T1"]
+    pool.down()
 
 
 def test_drained_images_make_room_and_are_read_from_the_drain_directory(pool):

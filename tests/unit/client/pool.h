@@ -27,20 +27,22 @@ namespace stdchk::client::test {
 inline constexpr msg::Secret kSecret{3, 4};
 inline constexpr std::uint32_t kChunk = 65536;
 
-/// Stands still between stop() and go_on(). Threads: any.
+/// Stands still between stop() and go_on(), and jumps when it is told to. Threads: any.
 class StoppableClock final : public Clock {
  public:
   Time now() const override {
     const Duration stopped = stopped_at_.load();
-    return stopped == Duration::zero() ? system_.now() : Time(stopped);
+    return stopped == Duration::zero() ? system_.now() + ahead_.load() : Time(stopped);
   }
+  void jump(Duration by) { ahead_ = ahead_.load() + by; }
   std::int64_t wall_ns() const override { return system_.wall_ns(); }
-  void stop() { stopped_at_ = system_.now().time_since_epoch(); }
+  void stop() { stopped_at_ = now().time_since_epoch(); }
   void go_on() { stopped_at_ = Duration::zero(); }
 
  private:
   SystemClock system_;
   std::atomic<Duration> stopped_at_{Duration::zero()};
+  std::atomic<Duration> ahead_{Duration::zero()};
 };
 
 class Pool {
@@ -84,9 +86,10 @@ class Pool {
     parts.control = parts.endpoints.back().get();
     return connect_over(std::move(options), std::move(parts));
   }
-  /// Its bytes are on their way for up to `delay_max` of a clock that the test may stop.
-  std::unique_ptr<Filesystem> connect_slowly(Options options, Clock& of_delays,
-                                             Duration delay_max) {
+  /// Its bytes are on their way for up to `delay_max` of a clock that the test may stop; `own` is
+  /// the client's own clock.
+  std::unique_ptr<Filesystem> connect_slowly(Options options, Clock& of_delays, Duration delay_max,
+                                             Clock* own = nullptr) {
     BlockingFilesystem::Parts parts;
     auto data = std::make_unique<transport::fault::FaultEndpoint>(make_endpoint(), of_delays, 1);
     data->plan().delay_ppm = 1000000;
@@ -94,13 +97,15 @@ class Pool {
     parts.endpoints.push_back(std::move(data));
     parts.control_only = make_endpoint();
     parts.control = parts.control_only.get();
-    return connect_over(std::move(options), std::move(parts));
+    return connect_over(std::move(options), std::move(parts), own);
   }
-  std::unique_ptr<Filesystem> connect_over(Options options, BlockingFilesystem::Parts parts) {
+  std::unique_ptr<Filesystem> connect_over(Options options, BlockingFilesystem::Parts parts,
+                                           Clock* own = nullptr) {
     options.manager_address = "mem:manager";
     options.secret = kSecret;
     if (options.window_bytes == 0) options.window_bytes = 16 * kChunk;
-    auto made = BlockingFilesystem::connect_over(options, clock, std::move(parts));
+    auto made =
+        BlockingFilesystem::connect_over(options, own == nullptr ? clock : *own, std::move(parts));
     REQUIRE(made.has_value());
     return std::move(*made);
   }

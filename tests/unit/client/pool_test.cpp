@@ -627,17 +627,82 @@ TEST_CASE("what only openers that are gone have written is committed by the last
   REQUIRE(read_all(*one, "f") == bytes);
 }
 
-TEST_CASE("close=early returns at once and the version follows") {
+TEST_CASE("close=early returns before anything is stored, and the version follows") {
   Pool pool(2, kArena, Naming::kOn);
+  StoppableClock clock;
   Options options;
   options.close_mode = CloseMode::kEarly;
-  auto one = pool.connect(options);
+  auto one = pool.connect_slowly(options, clock, std::chrono::milliseconds(1));
+  auto two = pool.connect();
   const auto bytes = random_bytes(500000, 1);
-  auto file = create(*one, "early");
+  const bool by_mount = GENERATE(false, true);
+  clock.stop();
+  auto file = create(*one, "app.N0.T1");
   REQUIRE(file->write(0, bytes).has_value());
+  if (by_mount) {
+    // As two descriptors are closed.
+    REQUIRE(file->flush().has_value());
+    REQUIRE(file->flush().has_value());
+  }
   REQUIRE(file->close().has_value());
   file.reset();
-  REQUIRE(read_all(*one, "early") == bytes);
+  CHECK(two->lookup_fresh(kRootFile, "app.N0.T1").error().code == Code::kNotFound);
+  clock.go_on();
+  CHECK(read_all(*one, "app.N0.T1") == bytes);
+  CHECK(read_all(*two, "app.N0.T1") == bytes);
+}
+
+TEST_CASE("an image that is closed early is stored before its client ends") {
+  Pool pool(2, kArena, Naming::kOn);
+  StoppableClock clock;
+  Options options;
+  options.close_mode = CloseMode::kEarly;
+  auto one = pool.connect_slowly(options, clock, std::chrono::milliseconds(1));
+  const auto bytes = random_bytes(500000, 1);
+  auto file = create(*one, "app.N0.T1");
+  clock.stop();
+  REQUIRE(file->write(0, bytes).has_value());
+  REQUIRE(file->flush().has_value());
+  file.reset();  // as a mount that is unmounted lazily
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    clock.go_on();
+  });
+  one.reset();
+  later.join();
+  CHECK(read_all(*pool.connect(), "app.N0.T1") == bytes);
+}
+
+TEST_CASE("what an early close has not kept is told by the next open, once, and to the manager") {
+  const bool too_late = GENERATE(false, true);
+  constexpr std::uint64_t kStored = kChunk + limits::kExtentHeaderBytes;
+  Pool pool(1, (too_late ? 30 : 14) * kStored + 4096, Naming::kOff);
+  StoppableClock clock;
+  StoppableClock own;
+  Options options;
+  options.close_mode = CloseMode::kEarly;
+  auto one = pool.connect_slowly(options, clock, std::chrono::milliseconds(1), &own);
+  const auto bytes = random_bytes(8 * kChunk, 1);
+  auto file = create(*one, "f");
+  REQUIRE(file->write(0, bytes).has_value());
+  REQUIRE(file->close().has_value());
+  REQUIRE(read_all(*one, "f") == bytes);
+  file = create(*one, "f", true);
+  const FileId id = file->id();
+  if (too_late) clock.stop();
+  REQUIRE(file->write(0, random_bytes(12 * kChunk, 2)).has_value());
+  REQUIRE(file->close().has_value());
+  if (too_late) own.jump(kEarlyCommit + std::chrono::seconds(1));
+  const auto opened = one->open(id, reading());
+  REQUIRE_FALSE(opened.has_value());
+  CHECK(opened.error().code == (too_late ? Code::kDeadline : Code::kNoSpace));
+  clock.go_on();
+  CHECK(read_all(*one, "f") == bytes);
+  for (int i = 0; i < 500 && one->aborted()->empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  REQUIRE(one->aborted()->size() == 1);
+  CHECK(one->aborted()->front().path == "f");
 }
 
 TEST_CASE("names, attributes and directories are right through the cache") {
