@@ -910,10 +910,17 @@ def test_the_end_of_an_old_mapping_commits_nothing_of_the_next_writer(here):
     assert open(path, "rb").read() == b"2"
 
 
-def test_statfs_tells_the_space_of_the_pool(here):
-    space = os.statvfs(here)
-    assert 0 < space.f_bavail <= space.f_blocks
-    assert space.f_namemax == 255
+def test_statfs_tells_of_what_is_written(here):
+    def free_bytes():
+        space = os.statvfs(here)
+        assert space.f_bavail <= space.f_blocks and space.f_namemax == 255
+        return space.f_bavail * space.f_frsize
+
+    before = free_bytes()
+    put(here + "/f", noise(32 * MIB, 4242))
+    assert wait_for(lambda: free_bytes() < before - 16 * MIB)  # others' space may come back meanwhile
+    os.unlink(here + "/f")
+    assert wait_for(lambda: free_bytes() > before - 16 * MIB)
 
 
 LISTS_AND_CLOSES = """

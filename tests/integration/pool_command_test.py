@@ -241,12 +241,35 @@ def test_down_while_a_program_is_inside_says_who(pool):
     assert not os.path.ismount(pool.mount)
 
 
+def test_statfs_tells_the_space_of_the_pool(pool):
+    pool.up(benefactors=2, memory="64M", drain=False)
+
+    def free_bytes():
+        space = os.statvfs(pool.mount)
+        return space.f_bavail * space.f_frsize
+
+    space, numbers = os.statvfs(pool.mount), pool.status()["pool"]
+    assert space.f_blocks * space.f_frsize == numbers["total_bytes"] > 120 * MIB
+    assert space.f_namemax == 255
+    empty = free_bytes()
+    assert empty == numbers["free_bytes"]
+    (pool.mount / "file").write_bytes(os.urandom(32 * MIB))
+    # What the session had been granted and did not use goes back at its end.
+    wait_until(lambda: 32 * MIB <= empty - free_bytes() < 33 * MIB, "the space of the file")
+    (pool.mount / "file").unlink()
+    wait_until(lambda: free_bytes() == empty, "the space given back")
+    pool.down()
+
+
 def test_a_full_pool_is_enospc_at_write_and_room_comes_back(pool):
     pool.up(benefactors=2, memory="64M", drain=False)
-    with pytest.raises(OSError) as raised, open(pool.mount / "large", "wb", buffering=0) as file:
-        for _ in range(256):
-            file.write(os.urandom(MIB))
-    assert raised.value.errno == 28
+    descriptor, data = os.open(pool.mount / "large", os.O_WRONLY | os.O_CREAT), os.urandom(MIB)
+    with pytest.raises(OSError) as at_write:
+        for number in range(256):  # twice the pool, and more than fits into the window, too
+            os.write(descriptor, number.to_bytes(8, "little") + data[8:])
+    with pytest.raises(OSError) as at_close:  # says so once more: nothing of it is kept
+        os.close(descriptor)
+    assert at_write.value.errno == at_close.value.errno == errno.ENOSPC
     if (pool.mount / "large").exists():
         (pool.mount / "large").unlink()
     deadline = time.monotonic() + 30
