@@ -76,7 +76,8 @@ struct SessionFigures {
 /// Filesystem, it sees that session's bytes.
 ///
 /// Threads: any; calls on one File may overlap.
-/// Errors: each call returns within limits::kOperationDeadline.
+/// Errors: each call returns when nothing of it has moved for limits::kOperationDeadline, at the
+///   latest; one of several steps (a close that commits and waits for copies) counts each.
 class File {
  public:
   virtual ~File() =
@@ -122,7 +123,8 @@ struct CacheEvents {
 /// A Filesystem is a connection to one pool.
 ///
 /// Owns: one reactor thread, the hash threads, the window, links to manager and benefactors.
-/// Threads: any. Errors: each call returns within limits::kOperationDeadline.
+/// Threads: any. Errors: each wait of a call ends within limits::kOperationDeadline; an open has
+///   two, one for a close of the file that is under way.
 /// Coherence: open() and lookup_fresh() see every version committed before they were called;
 ///   lookup(), attributes() and read_directory() may be answered from a cache that is at most
 ///   limits::kCacheLease old, and usually less, because the manager tells of changes.
