@@ -47,7 +47,10 @@ struct Flags {
 
 std::optional<int> parse(Flags& flags, int argc, char** argv) {
   Options options("stdchk-benefactor", "Lends memory or disk of this host to a stdchk pool.");
-  options.text("--manager", flags.manager, "ADDRESS", "address of the pool's manager").required();
+  options
+      .text("--manager", flags.manager, "ADDRESS",
+            "address of the pool's manager, and of its standby behind a comma")
+      .required();
   options.text("--secret-file", flags.secret_file, "FILE", "file that holds the pool's secret")
       .required();
   options

@@ -16,7 +16,7 @@ MetadataLog::MetadataLog(std::uint64_t bytes_max) : half_bytes_(bytes_max / 2) {
 
 Status MetadataLog::keep(const msg::KeepLog& request) {
   constexpr const char* kWhere = "benefactor.keep_log";
-  const Epoch newest = std::max(halves_[0].epoch, halves_[1].epoch);
+  const Epoch newest = std::max({halves_[0].epoch, halves_[1].epoch, floor_});
   if (request.epoch < newest || !request.epoch) return fail(Code::kFenced, kWhere);
   if (request.begins) {
     halves_[1 - counts_] = {std::move(halves_[1 - counts_].bytes), 0, request.epoch, 0};

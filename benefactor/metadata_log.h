@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -22,9 +23,11 @@ class MetadataLog {
   /// `bytes_max` of memory: a log may have half of it.
   explicit MetadataLog(std::uint64_t bytes_max);
 
-  /// kFenced: a manager with a higher epoch writes here. kStale: `offset` is not where the log
-  /// ends. kNoSpace: the log would not fit.
+  /// kFenced: a manager with a higher epoch writes here, or will. kStale: `offset` is not where the
+  /// log ends. kNoSpace: the log would not fit.
   Status keep(const msg::KeepLog& request);
+  /// Nothing of an epoch before that is kept from now on, as if a manager of it wrote here.
+  void promise(Epoch epoch) { floor_ = std::max(floor_, epoch); }
   /// kNotFound: there is no whole log. kInvalidArgument: it has no such offset.
   Result<msg::ReadLog::Reply> read(std::uint64_t offset) const;
 
@@ -44,6 +47,7 @@ class MetadataLog {
 
   std::uint64_t half_bytes_;
   Half halves_[2];
+  Epoch floor_;  ///< that was promised
   int counts_ = 0;
   bool beginning_ = false;  ///< the other half is being written
 };

@@ -30,6 +30,7 @@ Service::Service(Reactor& reactor, Config config, Arena& arena, transport::Endpo
       config_(std::move(config)),
       arena_(arena),
       control_(control),
+      managers_(config_.manager_address),
       log_(config_.log_bytes),
       stop_(config_.pause) {
   for (transport::Endpoint* endpoint : data) {
@@ -81,8 +82,8 @@ Status Service::start() {
 
 void Service::connect_manager() {
   manager_timer_ = {};
-  auto peer = rpc::Peer::connect(reactor_, control_, config_.manager_address, *this,
-                                 limits::kConnectDeadline);
+  auto peer =
+      rpc::Peer::connect(reactor_, control_, managers_.current(), *this, limits::kConnectDeadline);
   if (!peer) return lose_manager(peer.error());
   manager_ = std::move(*peer);
   register_now();
@@ -103,6 +104,7 @@ void Service::register_now() {
   request.log_epoch = log_.epoch();
   request.log_sequence = log_.sequence();
   request.newest_sequence = newest_sequence_;
+  request.benefactor = id_;
   manager_->call(std::move(request), limits::kCallDeadline,
                  [this](rpc::Answer answer) { on_register_answer(std::move(answer)); });
 }
@@ -123,7 +125,7 @@ void Service::on_register_answer(rpc::Answer answer) {
   }
   if (reply->epoch < epoch_) {
     log::error("the manager at {} has epoch {}, and one with epoch {} has taken over: refused",
-               config_.manager_address, reply->epoch.value, epoch_.value);
+               managers_.current(), reply->epoch.value, epoch_.value);
     return lose_manager(Error{Code::kFenced, 0, "benefactor.register"});
   }
   if (epoch_ && epoch_ != reply->epoch) new_epoch();
@@ -141,7 +143,7 @@ void Service::on_register_answer(rpc::Answer answer) {
   }
   registered_ = true;
   back_off_ = Duration{};
-  log::info("registered with {} as benefactor {} in epoch {}", config_.manager_address, id_.value,
+  log::info("registered with {} as benefactor {} in epoch {}", managers_.current(), id_.value,
             epoch_.value);
   if (config_.on_registered) config_.on_registered(*reply);
   send_heartbeat();
@@ -192,18 +194,23 @@ void Service::lose_manager(Error why) {
   if (on_may_go_) return on_may_go_();
   // Said once for each loss, not for each attempt.
   if (registered_ || back_off_ == Duration{}) {
-    log::warning("the manager at {} is not there, trying again: {}", config_.manager_address,
+    log::warning("the manager at {} is not there, trying again: {}", managers_.current(),
                  describe(why));
   }
-  registered_ = false;
+  const bool had_one = std::exchange(registered_, false);
   reactor_.cancel(manager_timer_);
   // The peer may be the one whose callback this is: it goes when the reactor is back.
   if (manager_) {
     std::shared_ptr<rpc::Peer> old = std::move(manager_);
     reactor_.schedule_after(Duration{}, [old] {});
   }
-  back_off_ = std::clamp(back_off_ * 2, kBackOffMin, kBackOffMax);
-  manager_timer_ = reactor_.schedule_after(back_off_, [this] { connect_manager(); });
+  // Who has only lost a link goes back to the same one: a standby takes what comes to it as lost to
+  // the manager. Then the next one is asked at once; the back-off is for a round of refusals.
+  const bool round = !had_one && managers_.next();
+  if (round) back_off_ *= 2;
+  back_off_ = std::clamp(back_off_, kBackOffMin, kBackOffMax);
+  manager_timer_ =
+      reactor_.schedule_after(round ? back_off_ : kBackOffMin, [this] { connect_manager(); });
 }
 
 // ---- clients ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@
 #include "benefactor/stop.h"
 #include "benefactor/stripe_builder.h"
 #include "core/executor.h"
+#include "core/manager_addresses.h"
 #include "core/messages/messages.h"
 #include "core/reactor.h"
 #include "transport/rpc.h"
@@ -33,7 +34,7 @@ using DrainerFactory =
     std::function<std::unique_ptr<Drainer>(const std::string& directory, std::uint64_t rate)>;
 
 struct Config {
-  std::string manager_address;
+  std::string manager_address;  ///< several with commas: tried in turn
   msg::Secret secret;
   Life life;
   std::string host_token;
@@ -162,6 +163,7 @@ class Service final : public rpc::PeerHandler {
   transport::Endpoint& control_;
   std::vector<std::unique_ptr<Listener>> listeners_;
 
+  ManagerAddresses managers_;
   std::shared_ptr<rpc::Peer> manager_;  ///< jobs of a link that is gone are not begun
   BenefactorId id_;
   Epoch epoch_;

@@ -59,6 +59,7 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
     return respond(msg::Reply(msg::KeepLog::Reply{}));
   }
   if (const auto* read = std::get_if<msg::ReadLog>(&request)) {
+    log_.promise(read->promise);
     auto reply = log_.read(read->offset);
     if (!reply) return respond(refuse(reply.error()));
     return respond(msg::Reply(std::move(*reply)));

@@ -20,7 +20,11 @@ rpc::Answer failure(Code code, const char* where) {
 
 ManagerClient::ManagerClient(Reactor& reactor, transport::Endpoint& endpoint, Config config,
                              ManagerListener& listener)
-    : reactor_(reactor), endpoint_(endpoint), config_(std::move(config)), listener_(listener) {}
+    : reactor_(reactor),
+      endpoint_(endpoint),
+      config_(std::move(config)),
+      listener_(listener),
+      managers_(config_.address) {}
 
 ManagerClient::~ManagerClient() {
   stopped_ = true;
@@ -40,7 +44,7 @@ void ManagerClient::connect() {
   ++attempt_;
   peer_.reset();
   auto peer =
-      rpc::Peer::connect(reactor_, endpoint_, config_.address, *this, limits::kConnectDeadline);
+      rpc::Peer::connect(reactor_, endpoint_, managers_.current(), *this, limits::kConnectDeadline);
   if (!peer.has_value()) return connect_later(peer.error());
   peer_ = std::move(*peer);
   peer_->set_sender(client_.value);
@@ -58,10 +62,15 @@ void ManagerClient::connect_later(Error why) {
   reactor_.cancel(heartbeat_);
   heartbeat_ = {};
   if (stopped_ || reconnect_) return;
-  if (!told_lost_) log::warning("the manager at {} is lost: {}", config_.address, describe(why));
+  if (!told_lost_) {
+    log::warning("the manager at {} is lost: {}", managers_.current(), describe(why));
+  }
   told_lost_ = true;
-  back_off_ = std::clamp(back_off_ * 2, kBackOffMin, kBackOffMax);
-  reconnect_ = reactor_.schedule_after(back_off_, [this] { connect(); });
+  // A standby is asked at once; the back-off is for a round in which nobody took us.
+  const bool round = managers_.next();
+  if (round) back_off_ *= 2;
+  back_off_ = std::clamp(back_off_, kBackOffMin, kBackOffMax);
+  reconnect_ = reactor_.schedule_after(round ? back_off_ : kBackOffMin, [this] { connect(); });
 }
 
 void ManagerClient::on_connected(rpc::Peer&) {}
@@ -86,7 +95,7 @@ void ManagerClient::on_register(rpc::Answer answer) {
     const Error why = answer.error().error;
     last_error_ = why;
     if (retry_class(why.code) == Retry::kNo) {
-      log::error("the manager at {} refuses this client: {}", config_.address, describe(why));
+      log::error("the manager at {} refuses this client: {}", managers_.current(), describe(why));
       // Nothing will change that: every call is told why at once.
       std::map<std::uint64_t, Call> calls;
       calls.swap(calls_);
@@ -101,11 +110,11 @@ void ManagerClient::on_register(rpc::Answer answer) {
   if (reply == nullptr) return connect_later(Error{Code::kMalformed, 0, "client.register"});
   if (reply->epoch < epoch_) {
     log::warning("the manager at {} has epoch {}, and one with epoch {} has taken over: refused",
-                 config_.address, reply->epoch.value, epoch_.value);
+                 managers_.current(), reply->epoch.value, epoch_.value);
     return connect_later(Error{Code::kFenced, 0, "client.register"});
   }
   const bool same = client_ && reply->client == client_ && reply->epoch == epoch_;
-  if (told_lost_) log::info("the manager at {} answers again", config_.address);
+  if (told_lost_) log::info("the manager at {} answers again", managers_.current());
   told_lost_ = false;
   back_off_ = Duration::zero();
   client_ = reply->client;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "core/manager_addresses.h"
 #include "core/messages/messages.h"
 #include "core/reactor.h"
 #include "transport/rpc.h"
@@ -33,7 +34,7 @@ class ManagerListener {
 class ManagerClient final : public rpc::PeerHandler {
  public:
   struct Config {
-    std::string address;
+    std::string address;  ///< several with commas: tried in turn
     msg::RegisterClient registration;
   };
   using Callback = std::function<void(rpc::Answer)>;
@@ -79,6 +80,7 @@ class ManagerClient final : public rpc::PeerHandler {
   transport::Endpoint& endpoint_;
   Config config_;
   ManagerListener& listener_;
+  ManagerAddresses managers_;
   std::unique_ptr<rpc::Peer> peer_;
   std::map<std::uint64_t, Call> calls_;
   ClientId client_;

@@ -45,7 +45,9 @@ struct Settings {
 };
 
 void describe_options(Options& options, Settings& settings) {
-  options.text("--manager", settings.manager, "ADDRESS", "address of the pool's manager")
+  options
+      .text("--manager", settings.manager, "ADDRESS",
+            "address of the pool's manager, and of its standby behind a comma")
       .required();
   options.text("--secret-file", settings.secret_file, "FILE", "file with the pool's secret")
       .required();

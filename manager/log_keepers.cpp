@@ -26,6 +26,50 @@ bool is_long(std::uint64_t log_bytes, std::uint64_t bytes_max) {
 
 }  // namespace
 
+/// A manager that comes back does not know by whom its standby decides: nobody's word is enough
+/// until it has heard of the standby.
+LogKeepers::LogKeepers(Service& service) : service_(service) {
+  if (!service_.config().standby.empty()) voters_.push_back({0, {BenefactorId{}}});
+}
+
+msg::FollowManager::Reply LogKeepers::follow(const msg::FollowManager& request) {
+  const Epoch epoch = service_.state().epoch();
+  if (request.newest_epoch == epoch) {
+    // The last one stays: a standby that has ended may have had a number of a later turn.
+    while (voters_.size() > 1 && voters_.front().number < request.seen) voters_.pop_front();
+  }
+  auto now = counting();
+  // One change at a time: until it is known to have this one, both hold.
+  const bool changed = voters_.empty() || voters_.back().ids != now;
+  if (changed && voters_.size() < 2) {
+    const std::uint64_t number = voters_.empty() ? 1 : voters_.back().number + 1;
+    voters_.push_back({number, std::move(now)});
+  }
+  settle_later();
+  const Voters& newest = voters_.back();
+  return {epoch, newest.number, {newest.ids.begin(), newest.ids.end()}};
+}
+
+std::set<BenefactorId> LogKeepers::counting() const {
+  std::set<BenefactorId> ids;
+  for (const auto& [id, keeper] : keepers_) {
+    if (keeper.counts) ids.insert(id);
+  }
+  return ids;
+}
+
+/// By more than half of those by whom the standby may decide.
+bool LogKeepers::agreed(std::uint64_t sequence) const {
+  return std::all_of(voters_.begin(), voters_.end(), [&](const Voters& voters) {
+    const auto have = std::count_if(voters.ids.begin(), voters.ids.end(), [&](BenefactorId id) {
+      const auto keeper = keepers_.find(id);
+      return keeper != keepers_.end() && keeper->second.counts &&
+             keeper->second.sequence >= sequence;
+    });
+    return voters.ids.empty() || 2 * static_cast<std::size_t>(have) > voters.ids.size();
+  });
+}
+
 void LogKeepers::append(std::uint64_t sequence, const Command& command) {
   if (keepers_.empty()) return;
   std::string record;
@@ -53,10 +97,7 @@ void LogKeepers::when_kept(std::uint64_t sequence, std::function<void()> done) {
   settle();
 }
 
-std::uint32_t LogKeepers::count() const {
-  return static_cast<std::uint32_t>(std::count_if(
-      keepers_.begin(), keepers_.end(), [](const auto& each) { return each.second.counts; }));
-}
+std::uint32_t LogKeepers::count() const { return static_cast<std::uint32_t>(counting().size()); }
 
 void LogKeepers::run() {
   if (service_.journal_failed()) return;
@@ -245,7 +286,7 @@ void LogKeepers::settle() {
     for (const auto& [id, keeper] : keepers_) {
       if (keeper.counts) kept = std::min(kept, keeper.sequence);
     }
-    if (waiting_.front().first > kept) break;
+    if (waiting_.front().first > kept || !agreed(waiting_.front().first)) break;
     const auto done = std::move(waiting_.front().second);
     waiting_.pop_front();
     done();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,10 +26,19 @@ class Service;
 /// when all that count have it. One that does not answer within kKeepDeadline counts no more, and
 /// another one takes its place.
 ///
+/// Where the manager has a standby, more than half of the keepers that the standby decides by must
+/// have a change, too. The standby takes over only when more than half of them have promised it to
+/// keep nothing for this manager any more: so what is answered is in what it takes over from, and
+/// nothing is answered afterwards (docs/decisions/0017).
+///
 /// Threads: the reactor's. Limits: limits::kLogCopies keepers; one request at each.
 class LogKeepers {
  public:
-  explicit LogKeepers(Service& service) : service_(service) {}
+  explicit LogKeepers(Service& service);
+
+  /// The standby asks by whom it decides. Calls of one that has ended, and of one in its place, are
+  /// the same.
+  msg::FollowManager::Reply follow(const msg::FollowManager& request);
 
   /// The command was applied as number `sequence`.
   void append(std::uint64_t sequence, const Command& command);
@@ -56,6 +66,14 @@ class LogKeepers {
     std::uint64_t sequence = 0;        ///< that it has
   };
 
+  /// Keepers that the standby may decide by.
+  struct Voters {
+    std::uint64_t number = 0;
+    std::set<BenefactorId> ids;
+  };
+
+  std::set<BenefactorId> counting() const;
+  bool agreed(std::uint64_t sequence) const;
   /// With a snapshot, which several may share.
   void start(BenefactorId id, const std::vector<Piece>& pieces);
   void send(BenefactorId id);
@@ -75,6 +93,8 @@ class LogKeepers {
   Time small_until_{};
   std::deque<std::pair<std::uint64_t, std::function<void()>>> waiting_;
   bool settling_ = false;
+  /// What the standby has, and what it was told since and may have. Empty: there is no standby.
+  std::deque<Voters> voters_;
 };
 
 }  // namespace stdchk::manager

@@ -1,10 +1,13 @@
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <climits>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -18,6 +21,7 @@
 #include "manager/rebuilder.h"
 #include "manager/service.h"
 #include "manager/sqlite_journal.h"
+#include "manager/standby.h"
 #include "transport/factory.h"
 
 namespace stdchk::manager {
@@ -45,6 +49,8 @@ struct Flags {
   std::uint64_t copy_rate = 0;
   std::uint64_t scrub_rate = kScrubRateDefault;
   bool rebuild = false;
+  std::string standby;
+  std::uint32_t takeover_after = 5;
   log::Level log_level = log::Level::kInfo;
 };
 
@@ -84,6 +90,10 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "most bytes a second that each benefactor checks; 0: only when asked to");
   options.flag("--rebuild", flags.rebuild,
                "the state directory was lost: make it anew from what the benefactors keep");
+  options.text("--standby", flags.standby, "ADDRESS",
+               "follow the manager there, and take over when it is lost");
+  options.count("--takeover-after", flags.takeover_after, 1, 3600,
+                "seconds of the manager's silence after which a standby takes it for lost");
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
 }
@@ -109,6 +119,27 @@ Status prepare_drain(std::string& directory) {
   return {};
 }
 
+/// A manager listens as a manager; a standby connects as a client does.
+Result<std::unique_ptr<transport::Endpoint>> open_to_manager(Clock& clock,
+                                                             const msg::Secret& secret) {
+  transport::EndpointOptions options;
+  options.clock = &clock;
+  options.identity = transport::secure::identity_of(secret, transport::secure::Role::kClient);
+  return transport::open_endpoint("ofi:tcp", options);
+}
+
+/// As write_file_at_once(), and it outlives the node.
+bool write_for_good(const std::string& path, const std::string& text) {
+  if (!write_file_at_once(path, text)) return false;
+  bool good = true;
+  for (const std::string& each : {path, path.substr(0, path.rfind('/'))}) {
+    const int fd = ::open(each.c_str(), O_RDONLY | O_CLOEXEC);
+    good &= fd >= 0 && ::fsync(fd) == 0;
+    if (fd >= 0) ::close(fd);
+  }
+  return good;
+}
+
 /// A Door lets links in to whom they are for now.
 struct Door final : transport::AcceptHandler {
   void on_accept(std::unique_ptr<transport::Link> link) override {
@@ -118,21 +149,28 @@ struct Door final : transport::AcceptHandler {
 };
 
 /// Until the journal is written, or the process is told to end. The sentence says why not.
+/// `standby` is null when there is no manager that could be alive.
 tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
                                         const msg::Secret& secret, Door& door,
-                                        const std::string& address) {
+                                        const std::string& address, Standby* standby) {
   Result<Rebuilder::Found> found = fail(Code::kCancelled, "manager.rebuild");
   Rebuilder rebuilder(reactor, journal, secret, [&](Result<Rebuilder::Found> got) {
     found = std::move(got);
     reactor.stop();
   });
-  if (const Status started = rebuilder.start(); !started) {
+  const Status started = standby == nullptr ? rebuilder.start() : rebuilder.start_as_standby();
+  if (!started) {
     const bool exists = started.error().code == Code::kExists;
-    return tl::unexpected(exists ? "there is a journal in the state directory, so nothing is "
-                                   "rebuilt; start without --rebuild"
+    return tl::unexpected(exists ? "there is a journal in the state directory, so this is no new "
+                                   "manager; start without --rebuild and --standby, or elsewhere"
                                  : describe(started.error()));
   }
-  log::info("waits at {} for benefactors that keep the metadata", address);
+  if (standby == nullptr) {
+    log::info("waits at {} for benefactors that keep the metadata", address);
+  } else {
+    log::info("stands by at {}", address);
+    standby->watch(rebuilder);
+  }
   door.to = &rebuilder;
   reactor.run();
   door.to = nullptr;
@@ -169,6 +207,11 @@ int run(Flags flags) {
     return fail_with(fmt::format("the drain directory {} cannot be used: {}", flags.drain,
                                  describe(made.error())));
   }
+  if (flags.rebuild && !flags.standby.empty()) {
+    return fail_with(
+        "--rebuild and --standby exclude each other: the one is for a manager that is "
+        "gone, the other for one that is there");
+  }
   auto journal = SqliteJournal::open(flags.state);
   if (!journal) {
     const char* const why = journal.error().code == Code::kBusy
@@ -182,8 +225,13 @@ int run(Flags flags) {
     return fail_with(
         fmt::format("cannot listen on {}: {}", flags.listen, describe(endpoint.error())));
   }
+  const std::string standby_file = flags.state + "/standby";
   Status journalled;
   Config config;
+  std::getline(std::ifstream(standby_file), config.standby);
+  config.remember_standby = [&](const std::string& address) {
+    return write_for_good(standby_file, address + "\n");
+  };
   auto policy = parse_policy(flags.policy);
   if (!policy) return fail_with(fmt::format("--policy: {}", policy.error().text));
   config.policy = std::move(*policy);
@@ -223,32 +271,75 @@ int run(Flags flags) {
     return tl::unexpected(
         fmt::format("cannot listen on {}: {}", flags.listen, describe(listening.error())));
   };
-  if (flags.rebuild) {
+  const auto write_address = [&] {
+    return write_file_at_once(flags.address_file, (*endpoint)->address() + "\n");
+  };
+  const bool is_new = flags.rebuild || !flags.standby.empty();
+  if (is_new) {
     if (const auto listening = listen_now(); !listening) return fail_with(listening.error());
-    if (const auto done = rebuild(reactor, **journal, *secret, door, (*endpoint)->address());
-        !done) {
-      return fail_with(fmt::format("cannot rebuild: {}", done.error()));
-    }
   }
+  std::string refused;
+  const auto refuse = [&](const std::string& why) {
+    refused = why;
+    reactor.stop();
+  };
+  std::unique_ptr<transport::Endpoint> to_manager;
+  std::unique_ptr<Standby> standby;
+  if (!flags.standby.empty()) {
+    auto opened = open_to_manager(clock, *secret);
+    if (!opened) return fail_with(describe(opened.error()));
+    to_manager = std::move(*opened);
+    reactor.add(*to_manager);
+    Standby::Config follow;
+    follow.manager = flags.standby;
+    follow.address = (*endpoint)->address();
+    follow.secret = *secret;
+    follow.silence = std::chrono::seconds(flags.takeover_after);
+    follow.on_followed = [&] {
+      if (!write_address()) refuse(flags.address_file + " cannot be written");
+    };
+    follow.on_refused = refuse;
+    standby = std::make_unique<Standby>(reactor, *to_manager, std::move(follow));
+  }
+  if (is_new) {
+    const auto done =
+        rebuild(reactor, **journal, *secret, door, (*endpoint)->address(), standby.get());
+    if (!refused.empty()) {
+      return fail_with(
+          fmt::format("cannot stand by for the manager at {}: {}", flags.standby, refused));
+    }
+    if (!done && standby && ended_by() != 0) return EXIT_SUCCESS;
+    if (!done) return fail_with(fmt::format("cannot rebuild: {}", done.error()));
+  }
+  const std::string awaited = config.standby;
   Service service(reactor, **journal, std::move(config));
   if (const Status started = service.start(); !started) {
     return fail_with(fmt::format("the state in {} cannot be loaded: {}", flags.state,
                                  describe(started.error())));
   }
   door.to = &service;
-  if (!flags.rebuild) {
+  if (standby) {
+    standby->tell(service.state().epoch());
+  } else if (!is_new) {
     if (const auto listening = listen_now(); !listening) return fail_with(listening.error());
   }
-  const std::string address = (*endpoint)->address();
-  if (const Status written = write_file_at_once(flags.address_file, address + "\n"); !written) {
+  if (const Status written = write_address(); !written) {
     return fail_with(
         fmt::format("{} cannot be written: {}", flags.address_file, describe(written.error())));
   }
-  log::info("listens on {}", address);
+  log::info("listens on {}", (*endpoint)->address());
+  if (!awaited.empty()) {
+    log::info(
+        "answers nothing before its standby at {} is heard; when there is none any more, remove "
+        "{} and start again",
+        awaited, standby_file);
+  }
   reactor.run();
   if (journalled && !later) log::info("ends");
   const Epoch own = service.state().epoch();
   service.stop();
+  standby.reset();
+  if (to_manager) reactor.remove(*to_manager);
   reactor.remove(**endpoint);
   if (later) {
     return fail_with(fmt::format(

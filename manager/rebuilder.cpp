@@ -18,6 +18,9 @@ constexpr Duration kGather = 4s;
 constexpr Duration kGiveUp = 60s;
 constexpr Duration kComeBack = 500ms;
 
+/// The first epoch of the block behind that of `newest`.
+Epoch next_block(Epoch newest) { return {(newest.value / kEpochBlock + 1) * kEpochBlock}; }
+
 tl::unexpected<rpc::Failure> come_back() {
   return tl::unexpected<rpc::Failure>(rpc::Failure{Error{Code::kBusy, 0, "manager.rebuild"},
                                                    "The manager is being rebuilt.", kComeBack});
@@ -39,12 +42,23 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
       }
     }
     auto* wanted = std::get_if<msg::RegisterBenefactor>(&envelope.body);
-    if (wanted == nullptr || wanted->secret != owner_.secret_) return respond(come_back());
+    const bool admitted = !owner_.standby_ || owner_.quorum_;
+    if (wanted == nullptr || wanted->secret != owner_.secret_ || !admitted) {
+      return respond(come_back());
+    }
     registration = std::move(*wanted);
     held = std::move(respond);
+    since = owner_.reactor_.clock().now();
     owner_.arrived(*this);
   }
   void on_closed(rpc::Peer&, Error) override { owner_.left(*this); }
+
+  void send_away() {
+    if (held) held(come_back());
+    held = {};
+    registration.reset();
+    asked = promised = false;
+  }
 
   rpc::Peer& peer() { return peer_; }
   bool has_log() const { return registration && registration->log_sequence > 0 && !bad; }
@@ -53,7 +67,10 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
 
   std::optional<msg::RegisterBenefactor> registration;
   rpc::Responder held;  ///< its answer, when all is done
+  Time since{};         ///< when that was asked for
   bool bad = false;     ///< its log is not what it should be
+  bool asked = false;   ///< for a promise
+  bool promised = false;
 
  private:
   Rebuilder& owner_;
@@ -74,6 +91,17 @@ Rebuilder::~Rebuilder() {
 }
 
 Status Rebuilder::start() {
+  STDCHK_TRY(load());
+  give_up_timer_ = reactor_.schedule_after(kGiveUp, [this] { give_up(); });
+  return {};
+}
+
+Status Rebuilder::start_as_standby() {
+  standby_ = true;
+  return load();
+}
+
+Status Rebuilder::load() {
   bool empty = true;
   STDCHK_TRY(journal_.load(reactor_, [&](const Command&) -> Status {
     empty = false;
@@ -83,9 +111,72 @@ Status Rebuilder::start() {
     journal_.stop();
     return fail(Code::kExists, "manager.rebuild");
   }
-  give_up_timer_ = reactor_.schedule_after(kGiveUp, [this] { give_up(); });
   return {};
 }
+
+// ---- a standby --------------------------------------------------------------------------------
+
+void Rebuilder::admit(Quorum quorum) {
+  const Time now = reactor_.clock().now();
+  if (!quorum_) {
+    quorum_ = std::move(quorum);
+    log::warning(
+        "the manager is silent; takes over when {} of the {} benefactors that keep its log have "
+        "lost it, too",
+        quorum_->keepers.size() / 2 + 1, quorum_->keepers.size());
+  }
+  if (promise_) return;
+  // Who has only lost a link to that manager goes back to it.
+  for (auto& [key, visitor] : visitors_) {
+    if (visitor->held && now - visitor->since > kGather) visitor->send_away();
+  }
+}
+
+bool Rebuilder::dismiss() {
+  // Who has promised serves that manager no more, so this goes on while it gets anywhere.
+  const bool asking = promise_ && reactor_.clock().now() - asked_ <= limits::kCallDeadline;
+  if (source_ != nullptr || !alive_ || asking) return false;
+  quorum_.reset();
+  promise_ = {};
+  for (auto& [key, visitor] : visitors_) visitor->send_away();
+  return true;
+}
+
+/// One that has heard of a later manager than the one that was followed is not asked: there is one.
+bool Rebuilder::is_keeper(const Visitor& visitor) const {
+  const auto& keepers = quorum_->keepers;
+  return visitor.has_log() && visitor.registration->newest_epoch <= quorum_->epoch &&
+         std::find(keepers.begin(), keepers.end(), visitor.registration->benefactor) !=
+             keepers.end();
+}
+
+std::size_t Rebuilder::promised() const {
+  return static_cast<std::size_t>(
+      std::count_if(visitors_.begin(), visitors_.end(),
+                    [&](auto& each) { return each.second->promised && is_keeper(*each.second); }));
+}
+
+void Rebuilder::seek_promises() {
+  if (source_ != nullptr) return;
+  const auto here = std::count_if(visitors_.begin(), visitors_.end(),
+                                  [&](auto& each) { return is_keeper(*each.second); });
+  if (!is_majority(static_cast<std::size_t>(here))) return;
+  asked_ = reactor_.clock().now();
+  promise_ = std::max(promise_, next_block(std::max(newest_epoch_, quorum_->epoch)));
+  for (auto& [key, each] : visitors_) {
+    if (!is_keeper(*each) || std::exchange(each->asked, true)) continue;
+    // The peer's end drops its calls, so the visitor is there when this is called.
+    each->peer().call(msg::ReadLog{0, promise_}, limits::kCallDeadline,
+                      [this, visitor = each.get(),
+                       alive = std::weak_ptr<int>(alive_)](const rpc::Answer& answer) {
+                        if (alive.expired() || !visitor->asked || !answer) return;
+                        visitor->promised = true;
+                        if (source_ == nullptr) read_best();
+                      });
+  }
+}
+
+// ---- reading ----------------------------------------------------------------------------------
 
 void Rebuilder::give_up() {
   time_is_up_ = true;
@@ -104,6 +195,7 @@ void Rebuilder::arrived(Visitor& visitor) {
   newest_ = std::max(newest_, {registration.newest_epoch, registration.newest_sequence});
   log::info("benefactor on {} has {}", registration.host_name,
             visitor.has_log() ? "a log of the metadata" : "no log of the metadata");
+  if (standby_) return seek_promises();
   if (visitor.has_log() && !gathering_ && source_ == nullptr) gather();
 }
 
@@ -120,6 +212,7 @@ void Rebuilder::left(Visitor& visitor) {
 
 void Rebuilder::read_best() {
   source_ = nullptr;
+  if (standby_ && !is_majority(promised())) return;
   for (const auto& [key, visitor] : visitors_) {
     if (visitor->has_log() && (source_ == nullptr || visitor->rank() > source_->rank())) {
       source_ = key;
@@ -131,7 +224,8 @@ void Rebuilder::read_best() {
     if (time_is_up_) finish(fail(Code::kNotFound, "manager.rebuild"));
     return;
   }
-  if (source_->rank() >= newest_ || time_is_up_) return read_more();
+  // A majority that has promised has all that was answered.
+  if (standby_ || source_->rank() >= newest_ || time_is_up_) return read_more();
   if (!waits_told_) {
     log::warning("record {} of epoch {} was answered, and no log has it; waits for others",
                  newest_.second, newest_.first.value);
@@ -176,7 +270,7 @@ Status Rebuilder::write() {
                               [](const auto& each) { return each.second->registration; })),
             source_->rank() >= newest_};
   const Epoch newest = std::max({newest_epoch_, state.epoch(), found_.epoch});
-  const BeginEpoch before_first{{(newest.value / kEpochBlock + 1) * kEpochBlock - 1}};
+  const BeginEpoch before_first{{std::max(next_block(newest), promise_).value - 1}};
   commands.emplace_back(before_first);
   journal_.write_snapshot(std::move(commands));
   // Said once more, to hear when all is durable.

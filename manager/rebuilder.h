@@ -26,6 +26,11 @@ inline constexpr std::uint64_t kEpochBlock = 256;
 /// an empty journal. While one of them knows of a newer record, it waits for others as long as it
 /// may. A Service that is started on that is a manager after a restart.
 ///
+/// A standby's has somebody to take over from, who may be alive. It sends all away until admit();
+/// then it asks the keepers that have come to promise that they keep nothing for that manager any
+/// more, and reads when more than half of all have promised: what was answered is in the newest of
+/// their logs, and nothing can be answered any more.
+///
 /// Threads: the reactor's.
 /// Errors: in Done. kExists: the journal is not empty. kNotFound: nobody with a log came in time.
 /// Not: the registration of anybody; all are told to come back, also clients.
@@ -48,11 +53,30 @@ class Rebuilder final : public transport::AcceptHandler {
   Rebuilder& operator=(const Rebuilder&) = delete;
 
   Status start();
+
+  /// By whom a standby decides: benefactors that kept the log of the manager of that epoch.
+  struct Quorum {
+    Epoch epoch;
+    std::vector<BenefactorId> keepers;
+  };
+  /// Instead of start(): nobody is admitted, and time is not limited.
+  Status start_as_standby();
+  /// The manager is silent. To be said again as long as it is.
+  void admit(Quorum quorum);
+  /// The manager was heard: sends all away again. False: it is too late, and what that manager says
+  /// by whom to decide must not be taken any more.
+  bool dismiss();
+
   void on_accept(std::unique_ptr<transport::Link> link) override;
 
  private:
   class Visitor;
 
+  Status load();
+  bool is_keeper(const Visitor& visitor) const;
+  bool is_majority(std::size_t count) const { return 2 * count > quorum_->keepers.size(); }
+  std::size_t promised() const;
+  void seek_promises();
   void arrived(Visitor& visitor);
   void left(Visitor& visitor);
   void gather();
@@ -76,6 +100,10 @@ class Rebuilder final : public transport::AcceptHandler {
   bool gathering_ = false;
   bool waits_told_ = false;
   bool time_is_up_ = false;  ///< what has come must do
+  bool standby_ = false;
+  std::optional<Quorum> quorum_;  ///< of a standby that admits
+  Epoch promise_;                 ///< that keepers are asked for; none: not yet
+  Time asked_{};                  ///< when that was
   TimerId gather_timer_;
   TimerId give_up_timer_;
   std::shared_ptr<int> alive_ = std::make_shared<int>();

@@ -42,6 +42,12 @@ struct Config {
   std::uint64_t scrub_rate_bytes_per_s = 0;   ///< of each benefactor; 0: only when asked for
   std::uint64_t drain_total_bytes_per_s = 0;  ///< of all benefactors together; 0: not limited
   bool drain_yields = false;                  ///< to those who write
+  /// Address of the standby that this manager had before it was restarted: nothing is answered
+  /// before that is heard of. Empty: none.
+  std::string standby;
+  /// A standby follows from now on. Must outlive the process, so that `standby` is set then; false:
+  /// it cannot.
+  std::function<bool(const std::string& address)> remember_standby;
   std::function<void(const Error&)> on_journal_failure;  ///< once; the process should end
   std::function<void(Epoch)> on_superseded;  ///< a later manager has that epoch: the same
 };
@@ -206,6 +212,7 @@ class Service final : public transport::AcceptHandler {
   void register_benefactor(Connection& connection, const msg::RegisterBenefactor& request,
                            const Call& call);
   bool superseded(Epoch newest, const Call& call);
+  void follow(const msg::FollowManager& request, const Call& call);
   void admit_benefactor(Connection& connection, BenefactorId id,
                         const msg::RegisterBenefactor& request, const Call& call);
   void closed(Connection& connection);
@@ -293,6 +300,7 @@ class Service final : public transport::AcceptHandler {
   TimerId ticker_;
   bool started_ = false;
   bool journal_failed_ = false;
+  std::optional<Time> standby_heard_;
   /// Numbers made of an epoch that a crash forgets would be made again: until it is durable nobody
   /// is registered.
   bool epoch_durable_ = false;

@@ -104,6 +104,26 @@ bool Service::superseded(Epoch newest, const Call& call) {
   return true;
 }
 
+void Service::follow(const msg::FollowManager& request, const Call& call) {
+  if (!(request.secret == config_.secret)) return call.fail(Code::kRefused, "follow");
+  if (superseded(request.newest_epoch, call)) return;
+  // What does not work any more is not followed: the standby takes over.
+  if (journal_failed_) return call.fail(Code::kReadOnly, "follow");
+  if (request.address.empty()) return call.fail(Code::kInvalidArgument, "follow");
+  if (!config_.standby.empty() && config_.standby != request.address) {
+    return call.fail(Code::kExists, "follow", "Its standby is at " + config_.standby + ".");
+  }
+  if (config_.standby.empty()) {
+    if (config_.remember_standby && !config_.remember_standby(request.address)) {
+      return call.fail(Code::kReadOnly, "follow");
+    }
+    config_.standby = request.address;
+    log::info("a standby at {} follows this manager", request.address);
+  }
+  standby_heard_ = now();
+  call.answer(logs_->follow(request));
+}
+
 void Service::admit_benefactor(Connection& connection, BenefactorId id,
                                const msg::RegisterBenefactor& request, const Call& call) {
   for (auto& [other, owned] : connections_) {

@@ -253,6 +253,8 @@ void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {
   reply.scrub = scrubber_->figures();
   reply.log_copies = logs_->count();
   reply.log_copies_wanted = limits::kLogCopies;
+  reply.standby = config_.standby;
+  reply.standby_follows = standby_heard_ && now() - *standby_heard_ <= limits::kLease;
   call.answer(reply);
 }
 

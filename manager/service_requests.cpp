@@ -30,7 +30,8 @@ constexpr bool kForManager =
     !std::is_same_v<M, msg::CopyExtents> && !std::is_same_v<M, msg::CheckExtents> &&
     !std::is_same_v<M, msg::BuildStripe> && !std::is_same_v<M, msg::KeepLog> &&
     !std::is_same_v<M, msg::ReadLog> && !std::is_same_v<M, msg::RegisterClient> &&
-    !std::is_same_v<M, msg::RegisterBenefactor> && !std::is_same_v<M, msg::BenefactorHeartbeat>;
+    !std::is_same_v<M, msg::RegisterBenefactor> && !std::is_same_v<M, msg::BenefactorHeartbeat> &&
+    !std::is_same_v<M, msg::FollowManager>;
 
 }  // namespace
 
@@ -56,6 +57,8 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
     } else {
       register_benefactor(connection, request, call);
     }
+  } else if constexpr (std::is_same_v<M, msg::FollowManager>) {
+    follow(request, call);
   } else if constexpr (std::is_same_v<M, msg::BenefactorHeartbeat>) {
     const auto found = benefactors_.find(connection.benefactor);
     if (!connection.benefactor || request.benefactor != connection.benefactor ||
@@ -78,7 +81,11 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
       return call.fail(connection.client ? Code::kFenced : Code::kRefused, M::kName);
     }
     if constexpr (NamesClient<M>) {
-      if (request.client != connection.client) return call.fail(Code::kRefused, M::kName);
+      if (request.client != connection.client) {
+        // Who it was for an earlier manager has ended, and all that was its own.
+        const bool before = request.client && request.client < ClientId{state_.epoch().value << 40};
+        return call.fail(before ? Code::kFenced : Code::kRefused, M::kName);
+      }
     }
     client->second.last_heard = now();
     if constexpr (kChanges<M>) {

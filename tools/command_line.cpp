@@ -44,6 +44,9 @@ void describe(Options& options, UpOptions& up) {
   options.text("--hosts", up.hosts_file, "FILE",
                "start the benefactors on these hosts; a line is NAME [address=ADDRESS] "
                "[memory=SIZE] [benefactors=N]");
+  options.flag(
+      "--standby", up.standby,
+      "a second manager, on the first of the hosts, takes over when the first one is lost");
   options.text("--rsh", up.remote_shell, "COMMAND", "how to reach them: COMMAND HOST sh -s");
   options.flag("--mount-on-hosts", up.mount_on_hosts, "mount the pool there too");
   options.text("--listen", up.listen, "HOST[,HOST...]",

@@ -78,6 +78,7 @@ DownReport stop_pool(const PoolRecord& pool) {
   end_members(pool, "mount", kGrace, ended);
   unmount_pool(pool.mount, report);
   end_members(pool, "benefactor", kGrace, ended);
+  end_members(pool, "standby", kGrace, ended);
   end_members(pool, "manager", kGrace, ended);
   report.notes.insert(report.notes.end(), ended.crashed.begin(), ended.crashed.end());
   report.troubles.insert(report.troubles.end(), ended.troubles.begin(), ended.troubles.end());

@@ -10,7 +10,7 @@ namespace stdchk::tools {
 
 /// A Member is one process of a pool as `stdchk up` started it.
 struct Member {
-  std::string role;  ///< "manager", "benefactor", "mount"
+  std::string role;  ///< "manager", "standby", "benefactor", "mount"
   std::string host;  ///< empty: this one
   ProcessId process;
   std::string boot_id;    ///< of the host when it was started
@@ -26,8 +26,8 @@ struct PoolRecord {
   std::string directory;  ///< the state directory itself; not written
   std::string mount;
   std::string drain;
-  std::string created;  ///< time, for people
-  std::string manager_address;
+  std::string created;                       ///< time, for people
+  std::string manager_address;               ///< and the standby's, behind a comma
   std::vector<std::string> manager_command;  ///< how it was started here; empty: it was not
   std::vector<std::string> remote_shell;     ///< "ssh", or a command of several words
   std::string transport = "auto";

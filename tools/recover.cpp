@@ -52,6 +52,15 @@ Outcome<Recovered> recover(PoolRecord& pool) {
         "it ran",
         pool.mount);
   }
+  const bool journal = ::access((pool.directory + "/manager/journal.db").c_str(), F_OK) == 0;
+  const bool standby = std::ranges::count(pool.members, "standby", &Member::role) > 0;
+  if (standby && !is_alive(*manager) && connect(pool)) {
+    return problem("the standby of the pool at {} has taken over and serves", pool.mount);
+  }
+  if (standby && !journal) {
+    return problem("the pool at {} has a standby, which takes over by itself; its log says why not",
+                   pool.mount);
+  }
   auto old = end_old(pool, *manager);
   if (!old) return problem(old.error());
   Job job;
@@ -59,8 +68,7 @@ Outcome<Recovered> recover(PoolRecord& pool) {
   job.program = pool.manager_command.front();
   job.arguments.assign(pool.manager_command.begin() + 1, pool.manager_command.end());
   job.ready_file = pool.address_file();
-  set_listen(job.arguments, pool.manager_address);
-  const bool journal = ::access((pool.directory + "/manager/journal.db").c_str(), F_OK) == 0;
+  set_listen(job.arguments, pool.manager_address.substr(0, pool.manager_address.find(',')));
   if (!journal) job.arguments.emplace_back("--rebuild");
   auto member = start_local(job, pool.directory);
   if (!member) return problem(member.error());

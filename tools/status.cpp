@@ -102,6 +102,8 @@ Json to_json(const Answers& answers) {
           {"rebuilt_chunks", pool.rebuilt_chunks},
           {"log_copies", pool.log_copies},
           {"log_copies_wanted", pool.log_copies_wanted},
+          {"standby", pool.standby},
+          {"standby_follows", pool.standby_follows},
           {"scrub",
            {{"running", pool.scrub.running},
             {"passes", pool.scrub.passes},
@@ -133,6 +135,10 @@ void print_copies(const Answers& answers) {
   }
   fmt::print("metadata    on {} benefactors beside the manager's disk{}\n", pool.log_copies,
              pool.log_copies == 0 ? ": if that is lost, all is, but what is drained" : "");
+  if (!pool.standby.empty()) {
+    fmt::print("standby     at {} {}\n", pool.standby,
+               pool.standby_follows ? "follows the manager" : "is silent: nobody would take over");
+  }
   const auto& scrub = pool.scrub;
   fmt::print("scrub       {}, {} passes, {} checked; {} wrong, {} repaired\n",
              scrub.running ? "runs" : "waits", scrub.passes, format_bytes(scrub.checked_bytes),

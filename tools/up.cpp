@@ -19,6 +19,7 @@
 #include "core/policy.h"
 #include "core/redundancy.h"
 #include "core/units.h"
+#include "tools/connection.h"
 #include "tools/doctor.h"
 #include "tools/down.h"
 #include "tools/hosts.h"
@@ -100,6 +101,9 @@ class Starter {
     if (options_.node) return run_node();
     if (auto done = make_secrets(); !done) return done;
     if (auto done = start_manager(); !done) return done;
+    if (options_.standby) {
+      if (auto done = start_standby(); !done) return done;
+    }
     auto done = hosts_.empty() ? start_local_benefactors() : start_hosts();
     if (!done) return done;
     return start_mount();
@@ -257,6 +261,41 @@ class Starter {
     return save(record_);
   }
 
+  /// On the first other host, where there are some. Everybody is told both addresses.
+  Outcome<void> start_standby() {
+    const Host* const host = hosts_.empty() ? nullptr : &hosts_.front();
+    const std::string directory = host == nullptr ? record_.directory : directory_on(host->name);
+    Job standby = job("standby", "standby", manager_program_, directory);
+    standby.arguments.assign(record_.manager_command.begin() + 1, record_.manager_command.end());
+    standby.arguments.insert(standby.arguments.end(), {"--standby", record_.manager_address});
+    const std::string listens =
+        host == nullptr ? manager_listen() : host->address.substr(0, host->address.find(','));
+    const auto set = [&](const std::string& flag, const std::string& value) {
+      *(std::ranges::find(standby.arguments, flag) + 1) = value;
+    };
+    set("--state", directory + "/standby");
+    set("--secret-file", directory + "/secret");
+    set("--address-file", standby.ready_file);
+    set("--listen", listens);
+    auto done = host == nullptr ? start_and_wait(standby, 30s)
+                                : start_remote(record_.remote_shell, host->name, directory,
+                                               benefactor_files_, {standby}, 30s, record_.members);
+    if (auto saved = save(record_); done && !saved) done = saved;
+    if (!done) return done;
+    auto filesystem = connect(record_);
+    if (!filesystem) return problem(filesystem.error());
+    const auto pool = (*filesystem)->stat_pool();
+    if (!pool) return failed("the manager", pool.error());
+    record_.manager_address += "," + pool->standby;
+    return save(record_);
+  }
+
+  /// The state directory on another host.
+  std::string directory_on(const std::string& host) const {
+    const std::string key = fs::path(default_state_directory(record_.mount)).filename();
+    return fmt::format("/tmp/stdchk-{}-hosts/{}/{}", ::getuid(), key, host);
+  }
+
   Job benefactor(std::uint32_t number, std::uint64_t memory_bytes, const std::string& address,
                  const std::string& directory) const {
     const std::string name = fmt::format("benefactor.{}", number);
@@ -319,12 +358,10 @@ class Starter {
     };
     std::vector<Part> parts(hosts_.size());
     std::vector<std::thread> threads;
-    const std::string key = fs::path(default_state_directory(record_.mount)).filename();
     std::uint32_t number = 0;
     for (std::size_t i = 0; i < hosts_.size(); ++i) {
       const Host& host = hosts_[i];
-      const std::string directory =
-          fmt::format("/tmp/stdchk-{}-hosts/{}/{}", ::getuid(), key, host.name);
+      const std::string directory = directory_on(host.name);
       std::vector<Job> jobs;
       for (std::uint32_t k = 0; k < host.benefactors; ++k) {
         jobs.push_back(benefactor(number++, host.memory_bytes, host.address, directory));
@@ -372,6 +409,9 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
   record.transport = options.transport;
   record.job_id = options.job_id;
   if (record.remote_shell.empty()) return problem("--rsh needs a command");
+  if (options.standby && (options.job || options.node)) {
+    return problem("--standby is not for pools of a batch job so far: the job ends with its node");
+  }
   if (auto policy = parse_policy(options.policy); !policy) {
     return problem("--policy: {}", policy.error().text);
   }

@@ -18,6 +18,7 @@ struct UpOptions {
   std::uint64_t drain_rate = 0;
   std::uint64_t drain_total = 0;
   bool drain_yields = true;
+  bool standby = false;
   std::string hosts_file;
   std::string remote_shell = "ssh";
   bool mount_on_hosts = false;

@@ -331,7 +331,8 @@ void get(Check&, Empty::Reader, T&) {}
   X(GetStripe, GET_STRIPE)                     \
   X(KeepLog, KEEP_LOG)                         \
   X(ReadLog, READ_LOG)                         \
-  X(ReportWrongCopy, REPORT_WRONG_COPY)
+  X(ReportWrongCopy, REPORT_WRONG_COPY)        \
+  X(FollowManager, FOLLOW_MANAGER)
 
 #define STDCHK_PUT_BODY(Type, TAG)                                              \
   [[maybe_unused]] static void put_body(Check& check, Request::Builder builder, \

@@ -119,6 +119,7 @@ struct RegisterBenefactor {
   std::uint64_t log_sequence = 0;   ///< of that log's newest record
   /// Of the newest record, of `newest_epoch`, that it knows to have been answered.
   std::uint64_t newest_sequence = 0;
+  BenefactorId benefactor;  ///< that it was in `newest_epoch`; none: it is new
   struct Reply {
     BenefactorId benefactor;
     Epoch epoch;
@@ -139,6 +140,24 @@ struct BenefactorHeartbeat {
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const BenefactorHeartbeat&) const = default;
+};
+
+/// From a manager's standby, on a link of its own, again and again. The first one makes it the
+/// standby; another one is refused then (kExists).
+struct FollowManager {
+  static constexpr const char* kName = "follow";
+  Secret secret;
+  std::string address;     ///< where the standby takes links
+  Epoch newest_epoch;      ///< the highest that it has heard of, or its own
+  std::uint64_t seen = 0;  ///< `number` of the newest reply that it has, of that epoch
+  struct Reply {
+    Epoch epoch;
+    std::uint64_t number = 0;
+    /// More than half of them must have lost the manager before the standby takes over.
+    std::vector<BenefactorId> keepers;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const FollowManager&) const = default;
 };
 
 // ---- names and attributes ---------------------------------------------------------------------
@@ -405,6 +424,8 @@ struct StatPool {
     std::uint64_t rebuilt_chunks = 0;  ///< made again from their stripes, in this epoch
     std::uint32_t log_copies = 0;      ///< benefactors whose metadata log has all that was answered
     std::uint32_t log_copies_wanted = 0;
+    std::string standby;           ///< its address; empty: there is none
+    bool standby_follows = false;  ///< it was heard within kLease
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const StatPool&) const = default;
@@ -883,6 +904,8 @@ struct KeepLog {
 struct ReadLog {
   static constexpr const char* kName = "read log";
   std::uint64_t offset = 0;
+  /// Nothing of an earlier epoch is kept from now on; none: asks for no promise.
+  Epoch promise{};
   struct Reply {
     std::string bytes;
     bool more = false;
@@ -935,7 +958,7 @@ using AnyRequest =
                  DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
                  MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents, CheckExtents,
                  GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe, KeepLog,
-                 ReadLog, ReportWrongCopy>;
+                 ReadLog, ReportWrongCopy, FollowManager>;
 using Request = OneOf<AnyRequest>;
 
 namespace detail {

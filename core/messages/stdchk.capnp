@@ -76,6 +76,7 @@ struct Request {
     keepLog @46 :KeepLog;
     readLog @47 :ReadLog;
     reportWrongCopy @48 :ReportWrongCopy;
+    followManager @49 :FollowManager;
   }
 }
 
@@ -134,6 +135,7 @@ struct Reply {
     keepLog @49 :Empty;
     readLog @50 :ReadLogReply;
     reportWrongCopy @51 :Empty;
+    followManager @52 :FollowManagerReply;
   }
 }
 
@@ -324,6 +326,7 @@ struct RegisterBenefactor {
   logEpoch @10 :UInt64;    # of the whole log that it has
   logSequence @11 :UInt64;     # of that log's newest record
   newestSequence @12 :UInt64;  # of the newest record, of newestEpoch, that it knows to have been answered
+  benefactor @13 :UInt64;      # that it was in newestEpoch
 }
 struct RegisterBenefactorReply {
   benefactor @0 :UInt64;
@@ -339,6 +342,19 @@ struct BenefactorHeartbeat {
 struct BenefactorHeartbeatReply {
   mayGo @0 :Bool;           # nothing is left that could be copied elsewhere
   logSequence @1 :UInt64;  # of the newest record that was answered in this epoch
+}
+
+struct FollowManager {
+  # From a manager's standby, on a link of its own, again and again.
+  secret @0 :Secret;
+  address @1 :Text;        # where the standby takes links
+  newestEpoch @2 :UInt64;  # the highest that it has heard of, or its own
+  seen @3 :UInt64;         # number of the newest reply that it has, of that epoch
+}
+struct FollowManagerReply {
+  epoch @0 :UInt64;
+  number @1 :UInt64;
+  keepers @2 :List(UInt64);  # more than half of them must have lost the manager
 }
 
 # ---- names and attributes ----------------------------------------------------------------------
@@ -523,6 +539,8 @@ struct StatPoolReply {
   rebuiltChunks @23 :UInt64;  # made again from their stripes, in this epoch
   logCopies @24 :UInt32;  # benefactors whose metadata log has all that was answered
   logCopiesWanted @25 :UInt32;
+  standby @26 :Text;  # its address; empty: there is none
+  standbyFollows @27 :Bool;
 }
 
 # ---- sessions: writing -------------------------------------------------------------------------
@@ -879,6 +897,7 @@ struct KeepLog {
 struct ReadLog {
   # The log that counts.
   offset @0 :UInt64;
+  promise @1 :UInt64;  # nothing of an earlier epoch is kept from now on; 0: no promise
 }
 struct ReadLogReply {
   bytes @0 :Data;

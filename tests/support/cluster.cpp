@@ -32,12 +32,57 @@ Node::~Node() {
   reactor.remove(endpoint);
 }
 
+StandbyNode::StandbyNode(transport::mem::Fabric& fabric, Clock& clock, const msg::Secret& secret,
+                         std::string manager, Duration silence, transport::fault::Counts& ended)
+    : node("standby", fabric, clock, 1, ended),
+      to_manager(fabric.make_endpoint("standby.out", clock), clock, 2),
+      secret_(secret) {
+  node.reactor.add(to_manager);
+  rebuilder_ = std::make_unique<manager::Rebuilder>(
+      node.reactor, journal_, secret_, [this](const auto& found) {
+        STDCHK_ASSERT(found.has_value());
+        node.reactor.schedule_after(Duration::zero(), [this] { take_over(); });
+      });
+  STDCHK_ASSERT(rebuilder_->start_as_standby().has_value());
+  STDCHK_ASSERT(node.endpoint.listen(*this).has_value());
+  manager::Standby::Config config;
+  config.manager = std::move(manager);
+  config.address = node.endpoint.address();
+  config.secret = secret_;
+  config.silence = silence;
+  config.on_followed = [this] { follows = true; };
+  standby_ = std::make_unique<manager::Standby>(node.reactor, to_manager, std::move(config));
+  standby_->watch(*rebuilder_);
+}
+
+StandbyNode::~StandbyNode() {
+  standby_.reset();
+  rebuilder_.reset();
+  service_.reset();
+  node.reactor.remove(to_manager);
+}
+
+void StandbyNode::on_accept(std::unique_ptr<transport::Link> link) {
+  if (service_ != nullptr) return service_->on_accept(std::move(link));
+  rebuilder_->on_accept(std::move(link));
+}
+
+void StandbyNode::take_over() {
+  manager::Config config;
+  config.secret = secret_;
+  service_ = std::make_unique<manager::Service>(node.reactor, journal_, config);
+  STDCHK_ASSERT(service_->start().has_value());
+  standby_->tell(service_->state().epoch());
+  rebuilder_.reset();
+}
+
 Cluster::Cluster(Options options) : options_(std::move(options)), prng_(options_.seed) {
   journal_.set_sync_delay(options_.sync_delay);
 }
 
 Cluster::~Cluster() {
   kill_manager();
+  standby_.reset();
   while (!benefactors_.empty()) kill_benefactor(0);
 }
 
@@ -57,6 +102,12 @@ void Cluster::start_manager() {
   config.secret = secret_;
   config.pool = options_.pool;
   config.scrub_rate_bytes_per_s = options_.scrub_rate_bytes_per_s;
+  config.standby = known_standby_;
+  config.remember_standby = [this](const std::string& address) {
+    known_standby_ = address;
+    return true;
+  };
+  config.on_superseded = [this](Epoch epoch) { superseded_ = epoch; };
   manager_ = std::make_unique<manager::Service>(manager_node_->reactor, journal_, config);
   STDCHK_ASSERT(manager_->start().has_value());
   STDCHK_ASSERT(manager_node_->endpoint.listen(*manager_).has_value());
@@ -66,6 +117,12 @@ void Cluster::kill_manager() {
   ended_.commands += journal_.drop_unsynced();
   manager_.reset();
   manager_node_.reset();
+}
+
+void Cluster::start_standby(Duration silence) {
+  STDCHK_ASSERT(standby_ == nullptr);
+  standby_ = std::make_unique<StandbyNode>(fabric_, clock_, secret_, manager_address(), silence,
+                                           ended_.transport);
 }
 
 bool Cluster::rebuild_manager() {
@@ -98,7 +155,7 @@ void Cluster::add_benefactor() {
   STDCHK_ASSERT(created.has_value());
   made.arena = std::move(*created);
   benefactor::Config config;
-  config.manager_address = manager_address();
+  config.manager_address = options_.managers;
   config.secret = secret_;
   config.life = {.high = prng_.next(), .low = life};
   config.host_token = options_.hosts == 1 ? "host" : fmt::format("host{}", life % options_.hosts);
@@ -154,6 +211,7 @@ std::unique_ptr<Node> Cluster::make_node(const std::string& name) {
 std::vector<Node*> Cluster::nodes() {
   std::vector<Node*> all;
   if (manager_node_ != nullptr) all.push_back(manager_node_.get());
+  if (standby_ != nullptr) all.push_back(&standby_->node);
   for (const auto& each : benefactors_) all.push_back(each.node.get());
   for (const auto& each : others_) all.push_back(each.get());
   return all;

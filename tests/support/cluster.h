@@ -15,6 +15,7 @@
 #include "manager/memory_journal.h"
 #include "manager/rebuilder.h"
 #include "manager/service.h"
+#include "manager/standby.h"
 #include "tests/support/delayed_executor.h"
 #include "transport/fault/fault.h"
 #include "transport/mem/mem.h"
@@ -48,6 +49,30 @@ struct Faults {
   std::uint64_t commands = 0;  ///< of the journal, lost before they were durable
 };
 
+/// A StandbyNode is a process with a manager's standby, and then with the manager that it becomes.
+struct StandbyNode final : private transport::AcceptHandler {
+  StandbyNode(transport::mem::Fabric& fabric, Clock& clock, const msg::Secret& secret,
+              std::string manager, Duration silence, transport::fault::Counts& ended);
+  ~StandbyNode() override;
+  /// None: it stands by.
+  manager::Service* service() { return service_.get(); }
+
+  Node node;
+  /// Its own way to the manager, to be cut off from that alone.
+  transport::fault::FaultEndpoint to_manager;
+  bool follows = false;
+
+ private:
+  void on_accept(std::unique_ptr<transport::Link> link) override;
+  void take_over();
+
+  const msg::Secret secret_;
+  manager::MemoryJournal journal_;
+  std::unique_ptr<manager::Rebuilder> rebuilder_;
+  std::unique_ptr<manager::Standby> standby_;
+  std::unique_ptr<manager::Service> service_;
+};
+
 /// A Cluster is a manager, benefactors and the nodes of clients in one thread: each node has its
 /// own reactor, all share one manual clock and one network in memory.
 ///
@@ -62,6 +87,7 @@ class Cluster {
     std::uint64_t scrub_rate_bytes_per_s = 0;
     Duration sync_delay{};                         ///< until what is journalled is durable
     std::uint64_t log_bytes = 512 * limits::kKiB;  ///< of each benefactor
+    std::string managers = manager_address();      ///< where benefactors look for it
   };
   struct Benefactor {
     std::unique_ptr<Node> node;
@@ -79,6 +105,8 @@ class Cluster {
   Time now() const { return clock_.now(); }
   const msg::Secret& secret() const { return secret_; }
   static std::string manager_address() { return "mem:manager"; }
+  /// With that of the standby, whether there is one or not.
+  static std::string manager_addresses() { return "mem:manager,mem:standby"; }
 
   Node& add_node(const std::string& name);
   void remove_node(Node& node);
@@ -90,6 +118,11 @@ class Cluster {
   /// benefactors. False: it could not be.
   bool rebuild_manager();
   manager::Service* manager() { return manager_.get(); }
+  Node& manager_node() { return *manager_node_; }
+  /// Of the manager that took over from the one that was started here; none: it has not heard.
+  Epoch superseded() const { return superseded_; }
+  void start_standby(Duration silence);
+  StandbyNode* standby() { return standby_.get(); }
   manager::MemoryJournal& journal() { return journal_; }
 
   void add_benefactor();
@@ -129,6 +162,9 @@ class Cluster {
   manager::MemoryJournal journal_;
   std::unique_ptr<Node> manager_node_;
   std::unique_ptr<manager::Service> manager_;
+  std::string known_standby_;  ///< that the manager remembers
+  Epoch superseded_;
+  std::unique_ptr<StandbyNode> standby_;
   std::vector<Benefactor> benefactors_;
   std::vector<std::unique_ptr<Node>> others_;
   std::uint64_t lives_ = 0;

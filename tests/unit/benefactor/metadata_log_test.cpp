@@ -46,6 +46,19 @@ TEST_CASE("a metadata log counts from the moment when it is whole, and the one b
   CHECK(log.sequence() == 3);
 }
 
+TEST_CASE("a metadata log keeps nothing of an epoch before the promised one") {
+  MetadataLog log(4096);
+  REQUIRE(log.keep(begin(1, "one", 1)));
+  log.promise(Epoch{});
+  REQUIRE(log.keep(more(1, 3, "two", 2)));
+  log.promise(Epoch{256});
+  CHECK(log.keep(more(1, 6, "three", 3)).error().code == Code::kFenced);
+  CHECK(log.keep(begin(255, "x", 3)).error().code == Code::kFenced);
+  CHECK(content(log) == "onetwo");
+  REQUIRE(log.keep(begin(256, "next", 1)));
+  CHECK(content(log) == "next");
+}
+
 TEST_CASE("a metadata log takes nothing of an earlier manager, nor what does not follow or fit") {
   MetadataLog log(64);
   CHECK(log.keep(more(1, 0, "x", 1)).error().code == Code::kStale);

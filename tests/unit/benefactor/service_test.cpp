@@ -229,6 +229,35 @@ TEST_CASE("a benefactor waits for a manager that is not there yet") {
   pool.reactor.remove(*endpoint);
 }
 
+TEST_CASE("a benefactor goes back to a manager that it has lost, and then to the next address") {
+  Pool pool;
+  auto config = pool.config();
+  config.manager_address = "mem:manager,mem:next";
+  pool.service = std::make_unique<Service>(pool.reactor, config, *pool.arena, *pool.control,
+                                           std::vector<transport::Endpoint*>{pool.data.get()});
+  const auto endpoint = pool.fabric.make_endpoint("next", pool.clock);
+  pool.reactor.add(*endpoint);
+  {
+    FakeManager next(pool.reactor, *endpoint);
+    next.reply.epoch = Epoch{256};
+    REQUIRE(pool.service->start());
+    pool.turn_until([&] { return pool.service->registered(); });
+    pool.manager->peer.reset();
+    pool.turn_until([&] { return pool.manager->registrations.size() == 2; });
+    pool.turn_until([&] { return pool.service->registered(); });
+    CHECK(next.registrations.empty());
+    // It is of no use any more.
+    pool.manager->reply.epoch = {};
+    pool.manager->peer.reset();
+    pool.turn_until([&] { return pool.service->epoch() == Epoch{256}; });
+    CHECK(pool.manager->registrations.size() == 3);
+    CHECK(next.registrations.back().benefactor == BenefactorId{5});
+    CHECK(next.registrations.back().newest_epoch == Epoch{1});
+    pool.service.reset();
+  }
+  pool.reactor.remove(*endpoint);
+}
+
 TEST_CASE("a benefactor with another secret is told so") {
   Pool pool;
   auto config = pool.config();

@@ -78,9 +78,9 @@ class Actor : public rpc::PeerHandler {
     peer_.reset();
     world_.reactor.remove(*endpoint_);
   }
-  void connect() {
-    auto made = rpc::Peer::connect(world_.reactor, *endpoint_, "mem:manager", *this,
-                                   limits::kConnectDeadline);
+  void connect(const std::string& address = "mem:manager") {
+    auto made =
+        rpc::Peer::connect(world_.reactor, *endpoint_, address, *this, limits::kConnectDeadline);
     REQUIRE(made);
     peer_ = std::move(*made);
     world_.turn();
@@ -144,6 +144,7 @@ class TestBenefactor : public Actor {
     msg::RegisterBenefactor out = request_;
     out.newest_epoch = epoch;
     out.newest_sequence = newest_sequence;
+    out.benefactor = id;
     if (log == nullptr) return out;
     out.log_bytes_max = log->bytes_max();
     out.log_epoch = log->epoch();
@@ -172,6 +173,7 @@ class TestBenefactor : public Actor {
       return respond(msg::Reply{msg::KeepLog::Reply{}});
     }
     if (const auto* read = std::get_if<msg::ReadLog>(&request.body); read != nullptr && log) {
+      log->promise(read->promise);
       auto reply = log->read(read->offset);
       if (!reply) return respond(tl::unexpected(rpc::Failure{reply.error(), {}, {}}));
       return respond(msg::Reply{std::move(*reply)});
