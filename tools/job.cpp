@@ -105,6 +105,25 @@ std::vector<std::string> one_node_command(const BatchJob& job, std::size_t index
           "--input=none"};
 }
 
+/// Why a command on one node has failed; "" when it has not. pbsdsh of OpenPBS ends well whatever
+/// becomes of its task, and tells of one that did not; what the task itself says goes to the job's
+/// output.
+std::string failure_of(const BatchJob& job, const Outcome<CommandOutput>& done) {
+  if (!done) return done.error().text;
+  if (done->status != 0 && done->err.empty()) return fmt::format("exit status {}", done->status);
+  if (done->status != 0) return done->err;
+  if (job.system != BatchJob::System::kPbs) return {};
+  std::istringstream lines(done->out + "\n" + done->err);
+  for (std::string line; std::getline(lines, line);) {
+    const bool ended = line.find(": task 0x") != std::string::npos &&
+                       line.find(" exit status ") != std::string::npos;
+    const bool refused =
+        line.find("spawn failed") != std::string::npos || line.ends_with(" on spawn");
+    if (ended || refused) return line + "; the reason is in the job's output";
+  }
+  return {};
+}
+
 /// A program by its absolute path, which is the same on all nodes.
 Outcome<std::string> own_program(const std::string& invoked_as) {
   auto program = find_program("stdchk", invoked_as);
@@ -321,11 +340,10 @@ std::vector<std::string> run_on_nodes(
       std::vector<std::string> command = one_node_command(job, i);
       command.push_back(*program);
       for (const auto& word : words(i)) command.push_back(word);
-      auto done = run_command(command, "", longest);
-      if (done) fmt::print(stderr, "{}", done->status == 0 ? done->err : "");
-      if (!done || done->status != 0) {
-        failures[i] = job.nodes[i] + ": " + (done ? done->err : done.error().text);
-      }
+      const auto done = run_command(command, "", longest);
+      const std::string failure = failure_of(job, done);
+      if (!failure.empty()) failures[i] = job.nodes[i] + ": " + failure;
+      if (failure.empty()) fmt::print(stderr, "{}", done->err);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -347,9 +365,9 @@ DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as) {
     for (const auto& word : {*program, std::string("down"), std::string("--node-of"), job.id}) {
       command.push_back(word);
     }
-    auto done = run_command(command, "", kDownPatience);
+    const auto done = run_command(command, "", kDownPatience);
     if (done) notes[i] = done->out;
-    if (!done || done->status != 0) failures[i] = done ? done->err : done.error().text;
+    failures[i] = failure_of(job, done);
   };
   // The first node has the manager, which the others say goodbye to.
   std::vector<std::thread> threads;

@@ -112,14 +112,22 @@ def test_a_pbs_job_brings_its_pool_up_and_down(cluster):
     try:
         done = pbs.run(f"""
             stdchk up --job --mount /tmp/pool --memory 64M --benefactor-nodes 2 \\
-                --drain {cluster.pfs} || exit 1
+                --drain {cluster.pfs} --policy images=2 || exit 1
             stdchk status --json /tmp/pool
             head -c 3M /dev/urandom >/tmp/pool/app.N0.T1
-            pbsdsh -n 2 -- cp /tmp/pool/app.N0.T1 /tmp/pool/app.N1.T1 || exit 1
+            pbsdsh -n 2 -- cp /tmp/pool/app.N0.T1 /tmp/pool/app.N1.T1
             cmp /tmp/pool/app.N0.T1 /tmp/pool/app.N1.T1 || exit 1
             stdchk drain --wait /tmp/pool
+            stdchk restart --job --to /tmp /tmp/pool || exit 1
+            cmp /tmp/app.N0.T1 /tmp/pool/app.N0.T1 || exit 1
+            [[ -z $(pbsdsh -n 2 -- cmp /tmp/app.N1.T1 /tmp/pool/app.N1.T1) ]] || exit 1
+            mkdir /tmp/here
+            stdchk restart --job --to /tmp/here /tmp/pool && exit 1
+            rm -r /tmp/here; for place in 0 2; do pbsdsh -n $place -- sh -c 'rm /tmp/app.N*'; done
             """)
         assert done.returncode == 0, done.stdout + done.stderr
+        for node in nodes:
+            assert f"{node}: pbsdsh: task 0x00000000 exit status 2; the reason is in the job's output" in done.stderr
         # The script has ended without `down`: the epilogue finds the rest, on each node.
         for node in reversed(nodes):
             assert cluster.left_behind(node)
