@@ -182,7 +182,8 @@ Status BlockingFilesystem::settle(FileId file) {
   Lock lock(engine_->shared().mutex);
   STDCHK_TRY(wait(lock, deadline(), [&]() -> Status {
     const SessionPtr session = engine_->session(file);
-    const bool waits = session != nullptr && session->ending() && !session->error().has_value();
+    const bool waits = session != nullptr && (session->ending() || session->promised()) &&
+                       !session->error().has_value();
     return waits ? fail(Code::kWouldBlock, "client.open") : Status{};
   }));
   const auto lost = engine_->take_lost(file);

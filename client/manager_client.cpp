@@ -16,6 +16,13 @@ rpc::Answer failure(Code code, const char* where) {
   return tl::unexpected(rpc::Failure{Error{code, 0, where}, {}, {}});
 }
 
+/// What only asks, and was made before a manager has come back, is asked under the new number.
+void ask_as(ClientId client, msg::Request& request) {
+  if (auto* const lookup = std::get_if<msg::Lookup>(&request)) lookup->client = client;
+  if (auto* const get = std::get_if<msg::GetAttributes>(&request)) get->client = client;
+  if (auto* const read = std::get_if<msg::ReadDirectory>(&request)) read->client = client;
+}
+
 }  // namespace
 
 ManagerClient::ManagerClient(Reactor& reactor, transport::Endpoint& endpoint, Config config,
@@ -156,6 +163,7 @@ void ManagerClient::call(msg::Request request, Duration deadline, Callback done)
 
 void ManagerClient::send(std::uint64_t id, Call& call) {
   call.sent = true;
+  ask_as(client_, call.request);
   const Duration left = std::max(call.deadline - reactor_.clock().now(), Duration(1ms));
   peer_->call_as(id, call.request, left, [this, id, attempt = attempt_](rpc::Answer answer) {
     if (attempt != attempt_) return;

@@ -175,6 +175,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   Result<CompletionPtr> start_commit(bool end);
   /// Nobody waits for the commit under way: it ends within kEarlyCommit.
   void promise_commit();
+  bool promised() const { return promised_; }
   /// Such a commit is under way: with it the session ends. False: there is none.
   bool keeps_promise() { return promised_ && start_commit(true).has_value(); }
   /// Drops what is not committed and ends the session.

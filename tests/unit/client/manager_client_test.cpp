@@ -11,7 +11,7 @@
 namespace stdchk::client {
 namespace {
 
-/// A manager that answers registrations only.
+/// A manager that answers registrations, and who asks for attributes.
 struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   explicit FakeManager(Reactor& turns) : reactor(turns) {}
   void on_accept(std::unique_ptr<transport::Link> link) override {
@@ -20,7 +20,11 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   void on_request(rpc::Peer&, msg::RequestEnvelope request, Time, rpc::Responder respond) override {
     if (const auto* wanted = std::get_if<msg::RegisterClient>(&request.body)) {
       told.push_back(wanted->newest_epoch);
-      return respond(msg::Reply(msg::RegisterClient::Reply{ClientId{100}, epoch, {}, {}}));
+      return respond(msg::Reply(msg::RegisterClient::Reply{number, epoch, {}, {}}));
+    }
+    if (const auto* get = std::get_if<msg::GetAttributes>(&request.body)) {
+      asked_as.push_back(get->client);
+      return respond(msg::Reply(msg::GetAttributes::Reply{}));
     }
     respond(msg::Reply(msg::ClientHeartbeat::Reply{}));
   }
@@ -29,7 +33,9 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   Reactor& reactor;
   std::unique_ptr<rpc::Peer> peer;
   Epoch epoch{256};
+  ClientId number{100};
   std::vector<Epoch> told;
+  std::vector<ClientId> asked_as;
 };
 
 struct Listener : ManagerListener {
@@ -42,44 +48,72 @@ struct Listener : ManagerListener {
 
 }  // namespace
 
-TEST_CASE("a client refuses a manager of an earlier epoch, and tells it of the later one") {
+namespace {
+
+/// A client that is registered.
+struct Scene {
+  Scene() {
+    reactor.add(*at);
+    reactor.add(*own);
+    REQUIRE(at->listen(manager));
+    client = std::make_unique<ManagerClient>(reactor, *own,
+                                             ManagerClient::Config{"mem:manager", {}}, listener);
+    client->start();
+    pass(2);
+    REQUIRE(listener.epochs == std::vector<Epoch>{Epoch{256}});
+  }
+  ~Scene() {
+    client.reset();
+    manager.peer.reset();
+    reactor.remove(*at);
+    reactor.remove(*own);
+  }
+  void pass(int tenths) {
+    for (int i = 0; i < tenths; ++i) {
+      for (int turn = 0; turn < 20; ++turn) reactor.run_once(Duration::zero());
+      clock.advance(std::chrono::milliseconds(100));
+    }
+  }
+
   ManualClock clock;
   Reactor reactor{clock};
   transport::mem::Fabric fabric;
-  const auto at = fabric.make_endpoint("manager", clock);
-  const auto own = fabric.make_endpoint("client", clock);
-  reactor.add(*at);
-  reactor.add(*own);
-  FakeManager manager(reactor);
-  REQUIRE(at->listen(manager));
+  const std::unique_ptr<transport::Endpoint> at = fabric.make_endpoint("manager", clock);
+  const std::unique_ptr<transport::Endpoint> own = fabric.make_endpoint("client", clock);
+  FakeManager manager{reactor};
   Listener listener;
-  {
-    ManagerClient client(reactor, *own, {"mem:manager", {}}, listener);
-    client.start();
-    const auto pass = [&](int tenths) {
-      for (int i = 0; i < tenths; ++i) {
-        for (int turn = 0; turn < 20; ++turn) reactor.run_once(Duration::zero());
-        clock.advance(std::chrono::milliseconds(100));
-      }
-    };
-    pass(2);
-    CHECK(listener.epochs == std::vector<Epoch>{Epoch{256}});
-    manager.epoch = Epoch{2};
-    manager.peer.reset();
-    pass(30);
-    CHECK(manager.told.size() > 2);
-    CHECK(manager.told.back() == Epoch{256});
-    CHECK(listener.epochs.size() == 1);
-    CHECK_FALSE(client.registered());
-    CHECK(client.last_error().code == Code::kFenced);
-    manager.epoch = Epoch{257};
-    pass(30);
-    CHECK(listener.epochs == std::vector<Epoch>{Epoch{256}, Epoch{257}});
-    CHECK(client.registered());
-  }
-  manager.peer.reset();
-  reactor.remove(*at);
-  reactor.remove(*own);
+  std::unique_ptr<ManagerClient> client;
+};
+
+}  // namespace
+
+TEST_CASE("a client refuses a manager of an earlier epoch, and tells it of the later one") {
+  Scene scene;
+  scene.manager.epoch = Epoch{2};
+  scene.manager.peer.reset();
+  scene.pass(30);
+  CHECK(scene.manager.told.size() > 2);
+  CHECK(scene.manager.told.back() == Epoch{256});
+  CHECK(scene.listener.epochs.size() == 1);
+  CHECK_FALSE(scene.client->registered());
+  CHECK(scene.client->last_error().code == Code::kFenced);
+  scene.manager.epoch = Epoch{257};
+  scene.pass(30);
+  CHECK(scene.listener.epochs == std::vector<Epoch>{Epoch{256}, Epoch{257}});
+  CHECK(scene.client->registered());
+}
+
+TEST_CASE("what only asks is asked under the number that a manager gives that has come back") {
+  Scene scene;
+  scene.manager.epoch = Epoch{257};
+  scene.manager.number = ClientId{200};
+  scene.manager.peer.reset();
+  bool good = false;
+  scene.client->call(msg::GetAttributes{ClientId{100}, FileId{1}}, std::chrono::seconds(5),
+                     [&](const rpc::Answer& answer) { good = answer.has_value(); });
+  scene.pass(20);
+  CHECK(good);
+  CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{200}});
 }
 
 }  // namespace stdchk::client
