@@ -1,5 +1,6 @@
 """Real pools for the tests in this folder: started by `stdchk up`, ended by `stdchk down`."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -43,6 +44,18 @@ def wait_until(condition, what, seconds=20.0):
     while not condition():
         assert time.monotonic() < end, f"{what}: not within {seconds} s"
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def stopped(*pids):
+    """These processes run nothing meanwhile."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def drop_caches():

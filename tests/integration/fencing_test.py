@@ -1,27 +1,17 @@
 """Rule M3 with real client processes: a writer is stopped in the middle of its window, or loses its network; it loses
 its lease, and is there again when its space belongs to another. STDCHK_TEST_TRANSPORTS names the transports (default: shm ofi:tcp)."""
 
-import contextlib
 import os
 import signal
 import time
 
 import pytest
-from conftest import wait_until
+from conftest import stopped, wait_until
 from networks import Neighbour
 from writers import Writers, go_on
 
 MIB = 1 << 20
 FENCE_SECONDS = 30  # lease, the manager's look at it, and the fence; an emulated machine takes its time
-
-
-@contextlib.contextmanager
-def stopped(pid):
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def wake_without_manager(pool, process):

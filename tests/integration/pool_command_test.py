@@ -5,13 +5,12 @@ import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from conftest import BIN, ROOT, is_running, run, wait_until
+from conftest import BIN, ROOT, is_running, run, stopped, wait_until
 
 MIB = 1 << 20
 FAKE_SHELL = """#!/bin/sh
@@ -288,19 +287,13 @@ def test_an_early_close_returns_before_the_image_is_stored(pool):
     (pool.mount / "app.N0.T1").write_bytes(os.urandom(8 * MIB))  # brings the links up
     wait_until((other / "app.N0.T1").exists, "the first image")
     image, data = pool.mount / "app.N0.T2", os.urandom(24 * MIB)
-    benefactors = pool.pids("benefactor")
-    for pid in benefactors:  # over TCP nothing is stored without them
-        os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(*pool.pids("benefactor")):  # over TCP nothing is stored without them
         began = time.monotonic()
         image.write_bytes(data)
         assert time.monotonic() - began < 2
         assert not (other / "app.N0.T2").exists()
         assert [entry["path"] for entry in pool.list()] == ["app.N0.T1"]
         assert pool.stdchk("safe", image, check=False).returncode == 2  # there is no such image
-    finally:
-        for pid in benefactors:
-            os.kill(pid, signal.SIGCONT)
     wait_until((other / "app.N0.T2").exists, "the commit")
     assert (other / "app.N0.T2").read_bytes() == data
     assert image.read_bytes() == data
@@ -580,11 +573,8 @@ def test_doctor_measures_writes_to_every_benefactor_and_leaves_nothing(pool, tra
 
 def test_doctor_names_a_benefactor_that_does_not_answer(pool):
     pool.up(benefactors=2, memory="64M")
-    os.kill(pool.pids("benefactor")[1], signal.SIGSTOP)
-    try:
+    with stopped(pool.pids("benefactor")[1]):
         good, bad = sorted(benefactors_examined(pool), key=lambda finding: finding["state"] == "bad")
-    finally:
-        os.kill(pool.pids("benefactor")[1], signal.SIGCONT)
     assert (good["state"], bad["state"]) == ("good", "bad")
     assert "could not be measured" in bad["found"]
 

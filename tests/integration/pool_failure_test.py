@@ -13,7 +13,7 @@ import sys
 import time
 
 import pytest
-from conftest import BIN, drop_caches, is_running, run, wait_until
+from conftest import BIN, drop_caches, is_running, run, stopped, wait_until
 
 MIB = 1 << 20
 
@@ -196,10 +196,7 @@ def test_a_manager_that_returns_has_all_that_was_committed(pool):
 def test_a_read_waits_for_benefactors_that_a_restarted_manager_has_not_seen_yet(pool):
     pool.up(benefactors=2, drain=False)
     expected = write_files(pool.mount / "app", count=4, size=8 * MIB)  # more than the mount keeps in its cache
-    benefactors = pool.pids("benefactor")
-    for pid in benefactors:
-        os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(*pool.pids("benefactor")):
         pool.kill("manager")
         restart_manager(pool)
         drop_caches()
@@ -207,9 +204,6 @@ def test_a_read_waits_for_benefactors_that_a_restarted_manager_has_not_seen_yet(
                                   stdout=subprocess.PIPE, text=True)
         time.sleep(2)  # the mount asks again every second
         assert reader.poll() is None
-    finally:
-        for pid in benefactors:
-            os.kill(pid, signal.SIGCONT)
     assert reader.communicate(timeout=40)[0].split() == expected["app.N0.T1"]
     assert all_read_back(pool.mount / "app", expected)
 

@@ -1,13 +1,11 @@
 """Benefactors come and fall silent while a pool is in use: where new images go."""
 
-import contextlib
 import os
-import signal
 import subprocess
 import time
 
 import pytest
-from conftest import BIN, wait_until
+from conftest import BIN, stopped, wait_until
 
 MIB = 1 << 20
 SILENT_SECONDS = 5  # docs/operating.md: who is silent for so long gets nothing new
@@ -34,15 +32,6 @@ def write_images(pool, timestep, count=3, size=8 * MIB):
 def assert_equal(pool, images):
     for name, content in images.items():
         assert (pool.mount / name).read_bytes() == content
-
-
-@contextlib.contextmanager
-def stopped(pid):
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("transport", ["shm", "ofi:tcp"])

@@ -3,11 +3,10 @@
 import errno
 import os
 import pathlib
-import signal
 import threading
 import time
 
-from conftest import drop_caches, is_running, wait_until
+from conftest import drop_caches, is_running, stopped, wait_until
 
 IMAGE_BYTES = 64 << 10
 STATED_SECONDS = 15  # docs/operating.md, for a manager whose process is lost or stopped
@@ -113,11 +112,8 @@ def test_a_stopped_manager_that_wakes_up_hears_of_its_standby_and_ends(pool):
     writer = Writer(folder)
     writer.goes_on()
     lost_at = time.monotonic()
-    os.kill(manager, signal.SIGSTOP)
-    try:
+    with stopped(manager):
         check_taken_over(pool, writer, folder, lost_at)
-    finally:
-        os.kill(manager, signal.SIGCONT)
     wait_until(lambda: not is_running(manager), "the end of the manager that woke up")
     assert "has taken this pool over" in pathlib.Path(pool.record["directory"], "manager.log").read_text()
     writer.goes_on()
