@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -125,6 +126,23 @@ Figures measure_reading(const Settings& settings) {
   });
 }
 
+/// As a journal does it: a record of 128 bytes behind the last, on disk before the next.
+double syncs_a_second(const std::string& path, std::uint32_t records) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  if (fd < 0) die("cannot create " + path);
+  const std::array<char, 128> record{};
+  const auto start = Timer::now();
+  for (std::uint32_t i = 0; i < records; ++i) {
+    if (::write(fd, record.data(), record.size()) != std::ssize(record) || ::fdatasync(fd) != 0) {
+      die("cannot append to " + path);
+    }
+  }
+  const double took = seconds_since(start);
+  ::close(fd);
+  ::unlink(path.c_str());
+  return records / took;
+}
+
 Figures measure_metadata(const Settings& settings) {
   return take_turns(settings, [&](const std::string& directory, std::uint32_t round) {
     const auto rate = [&](const char* what, const std::function<bool(const char*)>& work) {
@@ -146,6 +164,7 @@ Figures measure_metadata(const Settings& settings) {
       return ::stat(path, &attributes) == 0;
     });
     values["unlink"] = rate("unlink", [](const char* path) { return ::unlink(path) == 0; });
+    values["append and sync"] = syncs_a_second(directory + "/meta.log", settings.files / 10);
     return values;
   });
 }
