@@ -168,10 +168,12 @@ void Engine::on_benefactors(const std::vector<msg::BenefactorInfo>& benefactors)
   peers_.update(benefactors);
   const Lock lock(shared_.mutex);
   std::set<BenefactorId> listed;
+  answering_.clear();
   arena_bytes_total_ = 0;
   for (const msg::BenefactorInfo& info : benefactors) {
     if (info.state == msg::BenefactorState::kGone) continue;
     listed.insert(info.id);
+    if (info.state == msg::BenefactorState::kAlive) answering_.insert(info.id);
     arena_bytes_total_ += info.arena_bytes;
   }
   for (const BenefactorId known : known_benefactors_) {

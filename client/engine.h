@@ -116,6 +116,7 @@ class Engine final : private SessionHost, private ManagerListener {
   // SessionHost
   const Memory& window_memory() override { return *window_memory_; }
   std::uint64_t arena_bytes_total() const override { return arena_bytes_total_; }
+  bool answers(BenefactorId benefactor) const override { return answering_.contains(benefactor); }
   void kick(Session& session) override;
   void kick_after(Session& session, Duration delay) override;
   void committed(const msg::Commit::Reply& reply) override;
@@ -151,6 +152,7 @@ class Engine final : private SessionHost, private ManagerListener {
   ClientId client_;
   std::uint64_t arena_bytes_total_ = 0;
   std::set<BenefactorId> known_benefactors_;
+  std::set<BenefactorId> answering_;  ///< of these
   MetadataCache metadata_;
   MapStore maps_;
   std::unique_ptr<Memory> window_memory_;

@@ -105,6 +105,8 @@ class SessionHost {
   /// Chunks end where their content says.
   virtual bool content_cuts() const = 0;
   virtual std::uint64_t arena_bytes_total() const = 0;
+  /// The manager has not told that the benefactor is silent.
+  virtual bool answers(BenefactorId benefactor) const = 0;
   virtual MapStore& maps() = 0;
   virtual ClientId client() const = 0;
   /// Has the reactor call plan() soon.

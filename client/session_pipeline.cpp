@@ -69,10 +69,13 @@ void Session::place(const OutChunkPtr& chunk) {
   to_ask_.push_back(chunk);
 }
 
-/// True when the same bytes are there already, or on their way in this session.
+/// True when the same bytes are there already, where somebody answers, or on their way in this
+/// session.
 bool Session::find_known(const OutChunkPtr& chunk) {
+  const auto answers = [&](const Extent& copy) { return host_.answers(copy.benefactor); };
   if (const auto known = known_.find(chunk->chunk.name);
-      known != known_.end() && known->second.length == chunk->chunk.length) {
+      known != known_.end() && known->second.length == chunk->chunk.length &&
+      std::any_of(known->second.copies.begin(), known->second.copies.end(), answers)) {
     found(*chunk);
     chunk->chunk = known->second;
     stored(*chunk, SlotState::kPlacing);

@@ -222,6 +222,12 @@ bool Service::live(ChunkIndex chunk) const {
   return std::any_of(copies.begin(), copies.end(), [&](const Extent& copy) { return live(copy); });
 }
 
+bool Service::at_hand(const Extent& extent) const {
+  const auto found = benefactors_.find(extent.benefactor);
+  return live(extent) && found->second.peer != nullptr &&
+         found->second.info.state == msg::BenefactorState::kAlive;
+}
+
 bool Service::can_be_made(ChunkIndex chunk) const {
   const Stripe* const stripe = state_.stripes().of(chunk);
   if (stripe == nullptr) return false;

@@ -128,6 +128,8 @@ class Service final : public transport::AcceptHandler {
   /// A copy that a reader may be sent to.
   bool live(const Extent& extent) const;
   bool live(ChunkIndex chunk) const;
+  /// A live one of a benefactor that has not fallen silent.
+  bool at_hand(const Extent& extent) const;
   /// Enough of its stripe is there to make it again.
   bool can_be_made(ChunkIndex chunk) const;
   Status pin(FileId file, Version version) { return state_.pin(file, version); }

@@ -11,34 +11,46 @@ namespace {
 
 constexpr std::size_t kPartSlicesMax = std::size_t{1} << 24;  // waiting for the last part
 
+GrantRecord* grant_of(SessionRecord& session, const Extent& copy, std::uint64_t bytes) {
+  for (auto& [id, record] : session.grants) {
+    if (record.grant.benefactor == copy.benefactor && record.contains(copy.offset, bytes)) {
+      return &record;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 /// Rule M1: the chunk lies in a grant of this session, or the pool has it. Named chunks that the
-/// pool has, as many clients may have written them by now, take the pool's copies.
+/// pool has, as many clients may have written them by now, take the pool's copies; where nobody
+/// answers for these, the session's own come first.
 Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk,
                               const std::map<Extent, std::uint32_t>& of_file, Carved& carved) {
   if (chunk.length == 0 || chunk.length > limits::kChunkBytesMax || chunk.copies.empty()) {
     return fail(Code::kInvalidArgument, "commit");
   }
+  const std::uint64_t bytes = extent_bytes(chunk.length);
+  std::vector<Extent> silent;
   if (chunk.name.is_named()) {
     const ChunkIndex found = state_.chunks().find(chunk.name, chunk.length);
     if (found != kNoChunk && live(found)) {
-      chunk = state_.chunks().get(found);
-      return {};
+      Chunk had = state_.chunks().get(found);
+      const bool at_hand = std::any_of(had.copies.begin(), had.copies.end(),
+                                       [&](const Extent& copy) { return this->at_hand(copy); });
+      if (at_hand || grant_of(session, chunk.copies.front(), bytes) == nullptr) {
+        chunk = std::move(had);
+        return {};
+      }
+      silent = std::move(had.copies);
     }
   } else if (const auto had = of_file.find(chunk.copies.front()); had != of_file.end()) {
     // The extent is as long as it was written: slices of more would show its neighbour's bytes.
     return had->second == chunk.length ? Status{} : fail(Code::kInvalidArgument, "commit");
   }
-  const std::uint64_t bytes = extent_bytes(chunk.length);
   for (const Extent& copy : chunk.copies) {
     if (!live(copy)) return fail(Code::kDataLost, "commit");
-    GrantRecord* in = nullptr;
-    for (auto& [id, record] : session.grants) {
-      if (record.grant.benefactor == copy.benefactor && record.contains(copy.offset, bytes)) {
-        in = &record;
-      }
-    }
+    GrantRecord* in = grant_of(session, copy, bytes);
     if (in == nullptr || copy.offset % limits::kExtentAlignment != 0 ||
         in->overlaps_used(copy.offset, bytes)) {
       return fail(Code::kInvalidArgument, "commit");
@@ -46,6 +58,13 @@ Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk,
     // Marked at once, so that two chunks of one commit cannot overlap; undone when it fails.
     in->used[copy.offset] = bytes;
     carved.push_back({in, {copy.offset, bytes}});
+  }
+  for (const Extent& copy : silent) {
+    const auto same = [&](const Extent& own) { return own.benefactor == copy.benefactor; };
+    if (chunk.copies.size() < limits::kCopiesMax &&
+        std::none_of(chunk.copies.begin(), chunk.copies.end(), same)) {
+      chunk.copies.push_back(copy);
+    }
   }
   return {};
 }

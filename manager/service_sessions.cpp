@@ -238,9 +238,13 @@ void Service::place_when_possible(ClientId, SessionId id, msg::Place request, co
   for (std::uint32_t i = 0; i < request.chunks.size(); ++i) {
     const auto& wanted = request.chunks[i];
     const ChunkIndex found = state_.chunks().find(wanted.name, wanted.length);
-    if (found == kNoChunk || !live(found)) continue;
+    if (found == kNoChunk) continue;
+    Chunk existing = state_.chunks().get(found);
+    const auto at_hand = [&](const Extent& copy) { return this->at_hand(copy); };
+    // What nobody answers for may be lost: the client still has the bytes, and stores them anew.
+    if (std::none_of(existing.copies.begin(), existing.copies.end(), at_hand)) continue;
     if (session.holds.insert(found).second) state_.hold(found);
-    reply.existing.push_back({i, state_.chunks().get(found)});
+    reply.existing.push_back({i, std::move(existing)});
   }
   call.answer(std::move(reply));
 }

@@ -640,6 +640,37 @@ TEST_CASE("a close leaves to another opener what that one is in the middle of") 
   REQUIRE(read_all(*one, "f") == bytes);
 }
 
+TEST_CASE("equal chunks that lie where nobody answers are stored anew") {
+  // Who wrote them knows their places; others ask.
+  const bool knows_them = GENERATE(true, false);
+  Pool pool(2, kArena, Naming::kOn);
+  auto one = pool.connect();
+  auto two = pool.connect();
+  const auto bytes = random_bytes(8 * kChunk, 1);
+  const auto bytes_sent = [&](Filesystem& by, const std::string& name) {
+    auto file = create(by, name);
+    REQUIRE(file->write(0, bytes).has_value());
+    REQUIRE(file->close().has_value());
+    return file->figures().bytes_sent;
+  };
+  REQUIRE(bytes_sent(*one, "app.N0.T1") > 0);
+  pool.kill(0);
+  Filesystem& writer = knows_them ? *one : *two;
+  std::string name;
+  // Silence is told soon.
+  for (int i = 2; i < 500 && (i == 2 || bytes_sent(writer, name) == 0); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    name = "app.N0.T" + std::to_string(i);
+  }
+  CHECK(read_all(writer, name) == bytes);
+  CHECK(read_all(*one, "app.N0.T1") == bytes);
+  const auto listed = *one->benefactors();
+  const auto gone = [](const msg::BenefactorInfo& info) {
+    return info.state == msg::BenefactorState::kGone;
+  };
+  CHECK(std::none_of(listed.begin(), listed.end(), gone));
+}
+
 TEST_CASE("what only openers that are gone have written is committed by the last close") {
   Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
