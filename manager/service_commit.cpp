@@ -11,13 +11,14 @@ namespace {
 
 constexpr std::size_t kPartSlicesMax = std::size_t{1} << 24;  // waiting for the last part
 
+/// The newest: what was freed in an older one may have been granted to the same session again.
 GrantRecord* grant_of(SessionRecord& session, const Extent& copy, std::uint64_t bytes) {
-  for (auto& [id, record] : session.grants) {
-    if (record.grant.benefactor == copy.benefactor && record.contains(copy.offset, bytes)) {
-      return &record;
-    }
-  }
-  return nullptr;
+  const auto in = [&](const auto& entry) {
+    return entry.second.grant.benefactor == copy.benefactor &&
+           entry.second.contains(copy.offset, bytes);
+  };
+  const auto found = std::find_if(session.grants.rbegin(), session.grants.rend(), in);
+  return found == session.grants.rend() ? nullptr : &found->second;
 }
 
 }  // namespace
@@ -36,9 +37,12 @@ Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk,
     const ChunkIndex found = state_.chunks().find(chunk.name, chunk.length);
     if (found != kNoChunk && live(found)) {
       Chunk had = state_.chunks().get(found);
-      const bool at_hand = std::any_of(had.copies.begin(), had.copies.end(),
-                                       [&](const Extent& copy) { return this->at_hand(copy); });
-      if (at_hand || grant_of(session, chunk.copies.front(), bytes) == nullptr) {
+      // It may be this session's own of before.
+      const auto good = [&](const Extent& copy) {
+        return at_hand(copy) || copy == chunk.copies.front();
+      };
+      if (std::any_of(had.copies.begin(), had.copies.end(), good) ||
+          grant_of(session, chunk.copies.front(), bytes) == nullptr) {
         chunk = std::move(had);
         return {};
       }
