@@ -242,6 +242,22 @@ void describe(Options& options, TopOptions& top) {
   options.argument("PATH", top.path, "the mount, or anything below it");
 }
 
+void describe(Options& options, BenchOptions& bench) {
+  add_pool(options, bench.pool);
+  options.size("--size", bench.size, 4 * limits::kKiB, limits::kGiB * 1024, "of one image")
+      .command_line_only();
+  options.size("--block", bench.block_bytes, 4 * limits::kKiB, limits::kGiB, "of one write or read")
+      .command_line_only();
+  options.count("--ranks", bench.ranks, 1, 1024, "threads that write an image each, at once")
+      .command_line_only();
+  options.count("--rounds", bench.rounds, 1, 1000, "in turns; the median is shown")
+      .command_line_only();
+  add_json(options, bench.json);
+  options.arguments(
+      "DIRECTORY", bench.directories,
+      "one in each file system that is to be measured; without any, the pool's mount");
+}
+
 void describe(Options& options, AdviseOptions& advise) {
   options.count("--nodes", advise.nodes, 2, 1U << 20, "of the job").command_line_only();
   options

@@ -38,6 +38,7 @@ void describe(Options& options, SetOptions& set);
 void describe(Options& options, VerifyOptions& verify);
 void describe(Options& options, StageInOptions& stage);
 void describe(Options& options, RestartTestOptions& restart);
+void describe(Options& options, BenchOptions& bench);
 void describe(Options& options, RestartOptions& restart);
 void describe(Options& options, SimilarityCommand& similarity);
 void describe(Options& options, TopOptions& top);

@@ -147,6 +147,18 @@ struct SimilarityCommand {
   bool json = false;
 };
 int run_similarity(const SimilarityCommand& command);
+struct BenchOptions {
+  std::string pool;
+  std::vector<std::string> directories;      ///< the others are held against the first
+  std::uint64_t size = 256 * limits::kMiB;   ///< of one image
+  std::uint64_t block_bytes = limits::kMiB;  ///< of one call
+  std::uint32_t ranks = 4;                   ///< that write an image each, at once
+  std::uint32_t rounds = 3;
+  bool json = false;
+};
+/// Adds the pool's mount to no directories.
+int run_bench(BenchOptions& options);
+
 struct TopOptions {
   std::string pool;
   std::string path;

@@ -31,9 +31,6 @@ int complain(const std::string& text) {
 
 namespace {
 
-/// Subcommands whose names are settled and whose work is not there yet.
-constexpr const char* kLater[] = {"bench"};
-
 int run_up(const UpOptions& up) {
   auto pool = up.job ? start_in_job(up) : start_pool(up);
   if (!pool) return complain("the pool was not started: " + pool.error().text);
@@ -228,6 +225,9 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
   commands.add<SimilarityCommand>(
       "similarity", "Says how alike images are, and how they are best cut into chunks.",
       run_similarity);
+  commands.add<BenchOptions>(
+      "bench", "Measures how fast a mount, and other file systems, take images and give them back.",
+      run_bench);
   commands.add<TopOptions>("top", "Shows what the pool is doing, again and again.", run_top);
   commands.add<AdviseOptions>(
       "advise", "Works out how often to checkpoint, with how many copies and benefactors.",
@@ -245,14 +245,6 @@ int run(int argc, char** argv) {
   Options options("stdchk", "Keeps checkpoint images in memory that the job's own nodes lend.");
   Subcommands commands(options);
   add_all(commands, options, {argv, argv + argc});
-  std::vector<std::string> ignored;
-  for (const char* name : kLater) {
-    options.subcommand(name, "Not available in this version.").arguments("ARGUMENT", ignored, "");
-  }
-  // Before their options, which nobody knows yet, are complained about.
-  if (argc > 1 && std::ranges::find(kLater, std::string_view(argv[1])) != std::end(kLater)) {
-    return complain(fmt::format("\"{}\" is not available in this version", argv[1]));
-  }
   if (auto status = options.parse_or_exit(argc, argv)) return *status;
   log::start("stdchk", log::Level::kWarning);
   return commands.run_chosen();

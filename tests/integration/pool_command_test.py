@@ -531,10 +531,28 @@ def test_advise_works_out_an_interval_and_draws_the_table(pool):
     assert done.returncode == 2 and "5y" in done.stderr
 
 
-def test_what_is_not_there_yet_says_so(pool):
-    done = run(BIN / "stdchk", "bench", "--dry-run", check=False)
-    assert done.returncode == 2
-    assert "not available in this version" in done.stderr
+def test_bench_measures_in_turns_and_leaves_nothing(pool, tmp_path):
+    pool.up(benefactors=2)
+    # An odd end, in a block of its own.
+    flags = ["--ranks", "2", "--size", "5000001", "--block", "1M", "--rounds", "2"]
+    result = json.loads(pool.stdchk("bench", *flags, "--json", pool.mount, tmp_path).stdout)
+    assert (result["size"], result["ranks"]) == (5000001, 2)
+    assert [place["directory"] for place in result["measured"]] == [str(pool.mount), str(tmp_path)]
+    for place in result["measured"]:
+        assert all(len(place["gb_per_s"][what]) == 2 for what in ("OT", "AT", "read"))
+        assert all(ot >= at > 0 for ot, at in zip(place["gb_per_s"]["OT"], place["gb_per_s"]["AT"]))
+    shown = pool.stdchk("bench", *flags, pool.mount, tmp_path).stdout
+    assert "OT" in shown and f"times {tmp_path}" in shown
+    assert os.listdir(pool.mount) == [] and os.listdir(tmp_path) == []
+    done = pool.stdchk("bench", "--size", "64G", pool.mount, check=False)
+    assert done.returncode == 2 and "--size" in done.stderr
+    # It clears up when it is told to end, too.
+    running = subprocess.Popen([BIN / "stdchk", "bench", "--rounds", "1000", "--size", "16M", pool.mount],
+                               stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: os.listdir(pool.mount), "the folder of a run")
+    running.terminate()
+    assert "ended by a signal" in running.communicate(timeout=20)[1] and running.returncode == 2
+    assert os.listdir(pool.mount) == []
 
 
 def test_doctor_and_version(pool):
