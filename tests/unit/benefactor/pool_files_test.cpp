@@ -43,7 +43,7 @@ TEST_CASE("a secret file that is not there, or open to others, is refused with t
   CHECK(missing.error().find("No such file") != std::string::npos);
   CHECK(missing.error().find("--secret-file") != std::string::npos);
   write_file(path, kDigits);
-  for (const mode_t mode : {0640, 0604, 0620, 0601, 0666}) {
+  for (const mode_t mode : {0640U, 0604U, 0620U, 0601U, 0666U}) {
     CAPTURE(mode);
     REQUIRE(::chmod(path.c_str(), mode) == 0);
     const auto secret = read_secret_file(path);
