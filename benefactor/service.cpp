@@ -12,7 +12,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr Duration kBackOffMin = milliseconds(50);
 constexpr Duration kBackOffMax = milliseconds(2000);
 constexpr Duration kSweepInterval = milliseconds(100);
 
@@ -30,7 +29,7 @@ Service::Service(Reactor& reactor, Config config, Arena& arena, transport::Endpo
       config_(std::move(config)),
       arena_(arena),
       control_(control),
-      managers_(config_.manager_address),
+      managers_(config_.manager_address, kBackOffMax),
       log_(config_.log_bytes),
       stop_(config_.pause) {
   for (transport::Endpoint* endpoint : data) {
@@ -142,7 +141,7 @@ void Service::on_register_answer(rpc::Answer answer) {
         drain_directory_.empty() ? nullptr : config_.make_drainer(drain_directory_, drain_rate_);
   }
   registered_ = true;
-  back_off_ = Duration{};
+  managers_.answered();
   log::info("registered with {} as benefactor {} in epoch {}", managers_.current(), id_.value,
             epoch_.value);
   if (config_.on_registered) config_.on_registered(*reply);
@@ -193,7 +192,7 @@ void Service::lose_manager(Error why) {
   if (builder_) builder_->cancel();
   if (on_may_go_) return on_may_go_();
   // Said once for each loss, not for each attempt.
-  if (registered_ || back_off_ == Duration{}) {
+  if (registered_ || !managers_.failing()) {
     log::warning("the manager at {} is not there, trying again: {}", managers_.current(),
                  describe(why));
   }
@@ -205,12 +204,9 @@ void Service::lose_manager(Error why) {
     reactor_.schedule_after(Duration{}, [old] {});
   }
   // Who has only lost a link goes back to the same one: a standby takes what comes to it as lost to
-  // the manager. Then the next one is asked at once; the back-off is for a round of refusals.
-  const bool round = !had_one && managers_.next();
-  if (round) back_off_ *= 2;
-  back_off_ = std::clamp(back_off_, kBackOffMin, kBackOffMax);
-  manager_timer_ =
-      reactor_.schedule_after(round ? back_off_ : kBackOffMin, [this] { connect_manager(); });
+  // the manager.
+  manager_timer_ = reactor_.schedule_after(had_one ? managers_.again() : managers_.next(),
+                                           [this] { connect_manager(); });
 }
 
 // ---- clients ----------------------------------------------------------------------------------

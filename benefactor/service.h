@@ -170,7 +170,6 @@ class Service final : public rpc::PeerHandler {
   bool registered_ = false;
   MetadataLog log_;
   std::uint64_t newest_sequence_ = 0;  ///< that was answered, of epoch_
-  Duration back_off_{};
   TimerId manager_timer_;
   TimerId sweep_timer_;
 

@@ -9,7 +9,6 @@ namespace stdchk::client {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr Duration kBackOffMin = 50ms;
 constexpr Duration kBackOffMax = 1s;
 
 rpc::Answer failure(Code code, const char* where) {
@@ -31,7 +30,7 @@ ManagerClient::ManagerClient(Reactor& reactor, transport::Endpoint& endpoint, Co
       endpoint_(endpoint),
       config_(std::move(config)),
       listener_(listener),
-      managers_(config_.address) {}
+      managers_(config_.address, kBackOffMax) {}
 
 ManagerClient::~ManagerClient() {
   stopped_ = true;
@@ -73,11 +72,7 @@ void ManagerClient::connect_later(Error why) {
     log::warning("the manager at {} is lost: {}", managers_.current(), describe(why));
   }
   told_lost_ = true;
-  // A standby is asked at once; the back-off is for a round in which nobody took us.
-  const bool round = managers_.next();
-  if (round) back_off_ *= 2;
-  back_off_ = std::clamp(back_off_, kBackOffMin, kBackOffMax);
-  reconnect_ = reactor_.schedule_after(round ? back_off_ : kBackOffMin, [this] { connect(); });
+  reconnect_ = reactor_.schedule_after(managers_.next(), [this] { connect(); });
 }
 
 void ManagerClient::on_connected(rpc::Peer&) {}
@@ -123,7 +118,7 @@ void ManagerClient::on_register(rpc::Answer answer) {
   const bool same = client_ && reply->client == client_ && reply->epoch == epoch_;
   if (told_lost_) log::info("the manager at {} answers again", managers_.current());
   told_lost_ = false;
-  back_off_ = Duration::zero();
+  managers_.answered();
   client_ = reply->client;
   epoch_ = reply->epoch;
   peer_->set_sender(client_.value);

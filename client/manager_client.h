@@ -89,7 +89,6 @@ class ManagerClient final : public rpc::PeerHandler {
   bool stopped_ = false;
   bool told_lost_ = false;
   std::uint64_t attempt_ = 0;  ///< counts links: answers of an older one are not taken
-  Duration back_off_{};
   TimerId reconnect_;
   TimerId heartbeat_;
   Error last_error_;

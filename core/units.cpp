@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdio>
 #include <limits>
+#include <sstream>
+#include <utility>
 
 namespace stdchk {
 namespace {
@@ -129,6 +131,15 @@ std::string format_bytes(std::uint64_t bytes) {
   const bool whole = value >= 999.95;  // four digits before the point
   std::snprintf(text, sizeof(text), whole ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
   return text;
+}
+
+std::vector<std::string> split(const std::string& list, char separator) {
+  std::istringstream text(list);
+  std::vector<std::string> parts;
+  for (std::string part; std::getline(text, part, separator);) {
+    if (!part.empty()) parts.push_back(std::move(part));
+  }
+  return parts;
 }
 
 }  // namespace stdchk

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/result.h"
 
@@ -20,5 +21,7 @@ Result<std::uint64_t> parse_seconds(std::string_view text);
 std::string format_seconds(std::uint64_t seconds);
 /// "1.5 GiB", at most four digits.
 std::string format_bytes(std::uint64_t bytes);
+/// The parts of a list such as "a,b"; empty ones are left out.
+std::vector<std::string> split(const std::string& list, char separator);
 
 }  // namespace stdchk

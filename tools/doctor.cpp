@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 
 #include "core/units.h"
 #include "tools/process.h"
@@ -44,8 +43,8 @@ std::string chosen_word(const std::string& line) {
 }
 
 std::string find_in_path(const std::string& name) {
-  std::istringstream path(std::getenv("PATH") != nullptr ? std::getenv("PATH") : "");
-  for (std::string folder; std::getline(path, folder, ':');) {
+  const char* const path = std::getenv("PATH");
+  for (const std::string& folder : split(path == nullptr ? "" : path, ':')) {
     std::string full = fmt::format("{}/{}", folder, name);
     if (::access(full.c_str(), X_OK) == 0) return full;
   }

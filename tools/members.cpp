@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -183,6 +184,11 @@ void end_local(const std::vector<const Member*>& members, Duration grace, Ended&
 }
 
 }  // namespace
+
+void Job::change(std::string_view flag, const std::string& value) {
+  const auto found = std::ranges::find(arguments, flag);
+  if (found != arguments.end() && found + 1 != arguments.end()) *(found + 1) = value;
+}
 
 Outcome<Member> start_local(const Job& job, const std::string& directory) {
   Member member;

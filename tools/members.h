@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/pool_record.h"
@@ -20,6 +21,9 @@ struct Job {
   std::vector<std::string> arguments;
   std::string ready_file;
   std::string mount;
+
+  /// Gives a flag that is among the arguments another value.
+  void change(std::string_view flag, const std::string& value);
 };
 
 /// Starts `job` on this host, its log in `directory`. The member is not yet usable.

@@ -13,8 +13,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <thread>
+
+#include "core/units.h"
 
 extern char** environ;
 
@@ -248,8 +251,8 @@ Outcome<std::string> find_program(const std::string& name, const std::string& in
   }
   std::error_code ignored;
   folders.push_back(fs::read_symlink("/proc/self/exe", ignored).parent_path());
-  std::istringstream path(std::getenv("PATH") != nullptr ? std::getenv("PATH") : "");
-  for (std::string folder; std::getline(path, folder, ':');) folders.emplace_back(folder);
+  const char* const path = std::getenv("PATH");
+  std::ranges::move(split(path == nullptr ? "" : path, ':'), std::back_inserter(folders));
   for (const auto& folder : folders) {
     const fs::path program = fs::absolute(folder / name, ignored);
     if (::access(program.c_str(), X_OK) == 0) return program.string();

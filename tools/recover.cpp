@@ -17,13 +17,11 @@ using namespace std::chrono_literals;
 /// A rebuild waits a minute for benefactors, and their logs take time to read.
 constexpr auto kUsableAgain = 120s;
 
-/// Benefactors and mounts look for it where it was.
-void set_listen(std::vector<std::string>& arguments, const std::string& address) {
+/// "10.0.0.1:7471" of "ofi:tcp:10.0.0.1:7471".
+std::string host_and_port(const std::string& address) {
   const auto port = address.rfind(':');
-  const auto host = address.rfind(':', port - 1);
-  const auto flag = std::ranges::find(arguments, "--listen");
-  if (port == std::string::npos || host == std::string::npos || flag == arguments.end()) return;
-  *(flag + 1) = address.substr(host + 1);
+  const auto host = port == std::string::npos ? port : address.rfind(':', port - 1);
+  return host == std::string::npos ? address : address.substr(host + 1);
 }
 
 /// One that does not answer is ended: two must not have the same address.
@@ -68,7 +66,9 @@ Outcome<Recovered> recover(PoolRecord& pool) {
   job.program = pool.manager_command.front();
   job.arguments.assign(pool.manager_command.begin() + 1, pool.manager_command.end());
   job.ready_file = pool.address_file();
-  set_listen(job.arguments, pool.manager_address.substr(0, pool.manager_address.find(',')));
+  // Benefactors and mounts look for it where it was.
+  const std::string old_address = pool.manager_address.substr(0, pool.manager_address.find(','));
+  job.change("--listen", host_and_port(old_address));
   if (!journal) job.arguments.emplace_back("--rebuild");
   auto member = start_local(job, pool.directory);
   if (!member) return problem(member.error());

@@ -77,12 +77,9 @@ std::vector<std::string> split_words(const std::string& text) {
 }
 
 bool is_listed(const std::string& names, const std::string& name) {
-  std::istringstream words(names);
-  for (std::string word; std::getline(words, word, ',');) {
-    if (word == name || word.substr(0, word.find('.')) == name.substr(0, name.find('.')))
-      return true;
-  }
-  return false;
+  return std::ranges::any_of(split(names, ','), [&](const std::string& word) {
+    return word == name || word.substr(0, word.find('.')) == name.substr(0, name.find('.'));
+  });
 }
 
 /// A Starter starts one pool, or the part of it on one node of a job, step by step, and knows what
@@ -270,13 +267,10 @@ class Starter {
     standby.arguments.insert(standby.arguments.end(), {"--standby", record_.manager_address});
     const std::string listens =
         host == nullptr ? manager_listen() : host->address.substr(0, host->address.find(','));
-    const auto set = [&](const std::string& flag, const std::string& value) {
-      *(std::ranges::find(standby.arguments, flag) + 1) = value;
-    };
-    set("--state", directory + "/standby");
-    set("--secret-file", directory + "/secret");
-    set("--address-file", standby.ready_file);
-    set("--listen", listens);
+    standby.change("--state", directory + "/standby");
+    standby.change("--secret-file", directory + "/secret");
+    standby.change("--address-file", standby.ready_file);
+    standby.change("--listen", listens);
     auto done = host == nullptr ? start_and_wait(standby, 30s)
                                 : start_remote(record_.remote_shell, host->name, directory,
                                                benefactor_files_, {standby}, 30s, record_.members);

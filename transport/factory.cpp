@@ -7,9 +7,9 @@
 #include <array>
 #include <fstream>
 #include <iterator>
-#include <sstream>
 
 #include "core/log.h"
+#include "core/units.h"
 #include "transport/ofi/ofi.h"
 #include "transport/shm/shm.h"
 #include "transport/verbs/verbs.h"
@@ -37,9 +37,7 @@ std::string_view kind_of(std::string_view address) {
 }
 
 std::vector<std::string> hosts_of(const EndpointOptions& options) {
-  std::vector<std::string> hosts;
-  std::istringstream list(options.listen_host);
-  for (std::string host; std::getline(list, host, ',');) hosts.push_back(host);
+  std::vector<std::string> hosts = split(options.listen_host, ',');
   if (hosts.empty()) hosts.emplace_back();
   return hosts;
 }

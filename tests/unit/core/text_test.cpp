@@ -1,4 +1,5 @@
 #include "core/image_name.h"
+#include "core/manager_addresses.h"
 #include "core/units.h"
 #include "tests/support/catch.h"
 
@@ -78,4 +79,33 @@ TEST_CASE("image names have an application, a node and a timestep") {
     INFO(name);
     CHECK_FALSE(parse_image_name(name).has_value());
   }
+}
+
+TEST_CASE("a list is split where its separators are, and has no empty parts") {
+  CHECK(split("", ',').empty());
+  CHECK(split("a", ',') == std::vector<std::string>{"a"});
+  CHECK(split("/a b:/c", ':') == std::vector<std::string>{"/a b", "/c"});
+  CHECK(split(",a,,b,", ',') == std::vector<std::string>{"a", "b"});
+}
+
+TEST_CASE("managers are asked in turn, each round later than the one before") {
+  using std::chrono::milliseconds;
+  ManagerAddresses managers("one,two", milliseconds(250));
+  CHECK_FALSE(managers.failing());
+  // Its link was lost: the same one, soon.
+  CHECK(managers.again() == milliseconds(50));
+  CHECK(managers.current() == "one");
+  CHECK(managers.failing());
+  for (const int wait : {100, 200, 250, 250}) {
+    CHECK(managers.next() == milliseconds(50));
+    CHECK(managers.current() == "two");
+    CHECK(managers.next() == milliseconds(wait));
+    CHECK(managers.current() == "one");
+  }
+  managers.answered();
+  CHECK_FALSE(managers.failing());
+  ManagerAddresses alone("one", milliseconds(250));
+  CHECK(alone.next() == milliseconds(50));
+  CHECK(alone.next() == milliseconds(100));
+  CHECK(ManagerAddresses("", milliseconds(250)).current().empty());
 }
