@@ -4,6 +4,7 @@
 #include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include <atomic>
@@ -46,6 +47,12 @@ bool contains(const char* text, std::string_view part) {
   return text != nullptr && std::string_view(text).find(part) != std::string_view::npos;
 }
 
+/// Sanitizers put a memcpy of their own into the program.
+bool copies(const void* function) {
+  return function == reinterpret_cast<const void*>(&::memcpy) ||
+         function == reinterpret_cast<const void*>(&::memmove);
+}
+
 /// The innermost caller that is neither the C library (memcpy, the signal trampoline) nor this
 /// file.
 Writer judge() {
@@ -56,7 +63,7 @@ Writer judge() {
     Dl_info info{};
     const bool known = ::dladdr(current.frames[i], &info) != 0;
     const bool own = known && info.dli_fbase == self.dli_fbase;
-    const bool c_library = !known || contains(info.dli_fname, "/libc.") ||
+    const bool c_library = !known || copies(info.dli_saddr) || contains(info.dli_fname, "/libc.") ||
                            contains(info.dli_fname, "vdso") || contains(info.dli_fname, "libgcc");
     if (before_fault) {
       if (c_library) before_fault = false;  // the trampoline
