@@ -48,6 +48,7 @@ Engine::~Engine() {
   // Fetches refer to the memory and the sessions to the window.
   kicked_.clear();
   sessions_by_id_.clear();
+  for (const auto& [file, session] : sessions_) session->let_go();
   sessions_.clear();
   executor_work_.clear();
   reader_.reset();

@@ -205,12 +205,15 @@ void BenefactorLink::fail_waiting(Error why) {
 Peers::Peers(Reactor& reactor, std::vector<transport::Endpoint*> endpoints, Config config)
     : reactor_(reactor), endpoints_(std::move(endpoints)), config_(std::move(config)) {}
 
-Peers::~Peers() { close(); }
+Peers::~Peers() {
+  close();
+  reactor_.cancel(failing_timer_);
+}
 
 void Peers::close() {
   // A link that is destroyed finishes its transfers, which may submit again: not to these.
-  std::map<BenefactorId, std::unique_ptr<BenefactorLink>> links;
-  links.swap(links_);
+  std::exchange(links_, {}).clear();
+  fail_now();
 }
 
 void Peers::update(const std::vector<msg::BenefactorInfo>& benefactors) {
@@ -256,7 +259,16 @@ void Peers::submit(Transfer& transfer) {
 
 void Peers::fail_later(Transfer& transfer, Error why) {
   transfer.has_other_rail = false;
-  reactor_.schedule_after(Duration::zero(), [&transfer, why] { transfer.finished(fail(why)); });
+  failing_.emplace_back(&transfer, why);
+  if (failing_timer_) return;
+  failing_timer_ = reactor_.schedule_after(Duration::zero(), [this] {
+    failing_timer_ = {};
+    fail_now();
+  });
+}
+
+void Peers::fail_now() {
+  for (const auto& [transfer, why] : std::exchange(failing_, {})) transfer->finished(fail(why));
 }
 
 }  // namespace stdchk::client

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/memory.h"
@@ -124,6 +125,7 @@ class Peers {
  private:
   friend class BenefactorLink;
   void fail_later(Transfer& transfer, Error why);
+  void fail_now();
 
   Reactor& reactor_;
   std::vector<transport::Endpoint*> endpoints_;
@@ -131,6 +133,8 @@ class Peers {
   ClientId client_;
   std::map<BenefactorId, std::unique_ptr<BenefactorLink>> links_;
   std::set<std::string, std::less<>> told_;  ///< transports whose failure was said
+  std::vector<std::pair<Transfer*, Error>> failing_;
+  TimerId failing_timer_;
 };
 
 }  // namespace stdchk::client

@@ -74,6 +74,12 @@ Session::Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncat
 
 Session::~Session() = default;
 
+void Session::let_go() {
+  overlay_.clear();
+  to_find_.clear();
+  for (auto* const waiting : {&to_hash_, &to_ask_, &to_carve_}) waiting->clear();
+}
+
 Attributes Session::attributes() const {
   Attributes now = attributes_;
   now.size_bytes = size_;

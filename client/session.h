@@ -141,6 +141,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool ending() const { return state_ != State::kOpen; }
   const std::optional<Error>& error() const { return error_; }
   Attributes attributes() const;
+  /// The client ends while chunks are on their way: they and the session keep each other no longer.
+  void let_go();
   /// Its folder asks that a close waits for all copies.
   bool waits_for_copies() const { return waits_for_copies_; }
   SessionFigures figures() const { return figures_; }
