@@ -1,13 +1,55 @@
 #include "client/blocking_file.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "core/limits.h"
 #include "core/log.h"
 
 namespace stdchk::client {
 
+/// A Measured is one call whose caller may have to wait for the pool: the longest one is told.
+///
+/// Threads: made and destroyed with the lock held.
+class BlockingFile::Measured {
+ public:
+  explicit Measured(BlockingFile& file) : engine_(file.filesystem_.engine()) {}
+  ~Measured() {
+    const auto took = static_cast<std::uint64_t>((engine_.clock().now() - began_).count());
+    std::uint64_t& longest = engine_.totals().longest_call_ns;
+    longest = std::max(longest, took);
+  }
+  Measured(const Measured&) = delete;
+  Measured& operator=(const Measured&) = delete;
+  Time began() const { return began_; }
+
+ private:
+  Engine& engine_;
+  const Time began_ = engine_.clock().now();
+};
+
 BlockingFile::BlockingFile(BlockingFilesystem& filesystem, std::unique_ptr<OpenFile> file,
                            Time opened)
-    : filesystem_(filesystem), file_(std::move(file)), id_(file_->id()), opened_(opened) {}
+    : filesystem_(filesystem),
+      file_(std::move(file)),
+      id_(file_->id()),
+      opened_(opened),
+      written_from_(opened) {}
+
+void BlockingFile::count_written(std::uint64_t bytes, Time began) {
+  if (written_from_ == Time{}) written_from_ = began;
+  written_bytes_ += bytes;
+}
+
+/// A close, or another commit, is about to return: for OT. What had no bytes was not the end of
+/// anything.
+void BlockingFile::count_close() {
+  if (written_bytes_ == 0) return;
+  Engine& engine = filesystem_.engine();
+  const Duration took = engine.clock().now() - std::exchange(written_from_, Time{});
+  engine.totals().closed_bytes += std::exchange(written_bytes_, 0);
+  engine.totals().open_to_close_ns += static_cast<std::uint64_t>(took.count());
+}
 
 BlockingFile::~BlockingFile() {
   Lock lock(filesystem_.engine().shared().mutex);
@@ -69,6 +111,7 @@ Result<ReadView> BlockingFile::view(std::uint64_t offset, std::size_t bytes) {
 Status BlockingFile::write(std::uint64_t offset, ByteSpan bytes) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(writable());
+  const Measured measured(*this);
   if (file_->appends()) {
     STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
       STDCHK_ASSIGN(offset, file_->append_at(lock, bytes.size()));
@@ -77,8 +120,10 @@ Status BlockingFile::write(std::uint64_t offset, ByteSpan bytes) {
   }
   std::size_t done = 0;
   changed_ = true;
-  return while_it_moves(
+  const Status status = while_it_moves(
       lock, [&] { return done; }, [&] { return file_->write(lock, offset, bytes, done); });
+  count_written(done, measured.began());
+  return status;
 }
 
 Status BlockingFile::write_adopted(WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes) {
@@ -88,9 +133,11 @@ Status BlockingFile::write_adopted(WindowBuffer& buffer, std::uint64_t offset, B
   if (!whole) return write(offset, bytes);
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(writable());
+  const Measured measured(*this);
   STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(),
                               [&] { return file_->adopt(lock, *buffer.slot(), offset); }));
   changed_ = true;
+  count_written(chunk, measured.began());
   buffer.take();
   return {};
 }
@@ -106,6 +153,7 @@ Status BlockingFile::truncate(std::uint64_t size_bytes) {
 Result<MutableByteSpan> BlockingFile::reserve(std::uint64_t offset, std::size_t bytes) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(writable());
+  const Measured measured(*this);
   MutableByteSpan span;
   STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
     STDCHK_ASSIGN(span, file_->reserve(lock, offset, bytes));
@@ -118,7 +166,9 @@ Status BlockingFile::submit(std::uint64_t offset, std::size_t bytes) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(writable());
   changed_ = true;
-  return file_->submit(lock, offset, bytes);
+  STDCHK_TRY(file_->submit(lock, offset, bytes));
+  count_written(bytes, filesystem_.engine().clock().now());
+  return {};
 }
 
 /// Begins something, waiting for its turn, and waits for its end.
@@ -142,6 +192,7 @@ Status BlockingFile::sync() {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
   if (!file_->writes()) return {};
+  const Measured measured(*this);
   const SessionPtr session = file_->session();
   return wait_for(lock, [&]() -> Result<CompletionPtr> { return session->start_sync(); });
 }
@@ -150,8 +201,11 @@ Status BlockingFile::commit() {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
   if (!file_->writes()) return {};
+  const Measured measured(*this);
   STDCHK_TRY(wait_for(lock, [&] { return begin_commit(false); }));
-  return redundant(lock);
+  STDCHK_TRY(redundant(lock));
+  count_close();
+  return {};
 }
 
 bool BlockingFile::early() const {
@@ -170,7 +224,12 @@ Status BlockingFile::flush() {
     const Lock lock(filesystem_.engine().shared().mutex);
     STDCHK_TRY(usable());
     if (!file_->writes()) return {};
-    if (early()) return promise(begin_commit(false));
+    if (early()) {
+      const Measured measured(*this);
+      STDCHK_TRY(promise(begin_commit(false)));
+      count_close();
+      return {};
+    }
   }
   return commit();
 }
@@ -223,7 +282,12 @@ Status BlockingFile::close() {
   STDCHK_TRY(usable());
   // Nobody can submit them any more: the commit does not wait for them.
   file_->drop_reserved();
-  const Status status = file_->writes() ? leave(lock) : Status{};
+  Status status;
+  if (file_->writes()) {
+    const Measured measured(*this);
+    status = leave(lock);
+    if (status.has_value()) count_close();
+  }
   closed_ = true;
   if (file_->session() != nullptr) {
     figures_ = file_->session()->figures();

@@ -39,8 +39,11 @@ class BlockingFile final : public File {
   void set_changed(bool changed) { changed_ = changed; }
 
  private:
+  class Measured;
   Status usable() const;
   Status writable() const;
+  void count_written(std::uint64_t bytes, Time began);
+  void count_close();
   template <class Progress, class Step>
   Status while_it_moves(Lock& lock, Progress progress, Step step);
   Status wait_for(Lock& lock, const std::function<Result<CompletionPtr>()>& begin);
@@ -59,6 +62,9 @@ class BlockingFile final : public File {
   bool changed_ = false;  ///< through this opener, since its last commit
   bool closed_ = false;
   SessionFigures figures_;  ///< as of the close
+  // For OT: what this opener has written since its last close or commit, and since when.
+  std::uint64_t written_bytes_ = 0;
+  Time written_from_{};
 };
 
 }  // namespace stdchk::client

@@ -7,6 +7,7 @@
 #include "core/image_name.h"
 #include "core/limits.h"
 #include "core/log.h"
+#include "core/thread.h"
 
 namespace stdchk::client {
 namespace {
@@ -210,6 +211,11 @@ void Engine::on_invalidate(const msg::Invalidate& notice) {
   for (const FileId file : notice.files) {
     if (events->file_changed) events->file_changed(file);
   }
+}
+
+msg::WriterTotals Engine::writer_totals() {
+  const Lock lock(shared_.mutex);
+  return totals_;
 }
 
 SessionPtr Engine::session(FileId file) const {
@@ -416,8 +422,11 @@ void Engine::hash(std::vector<OutChunkPtr> chunks) {
     }
     lock.unlock();
     if (namer == nullptr) namer = std::make_unique<Namer>();
+    const Duration before = thread_time();
     name(*namer, to_name);
+    const Duration took = thread_time() - before;
     lock.lock();
+    totals_.naming_ns += static_cast<std::uint64_t>(took.count());
     namers_.push_back(std::move(namer));
   }
   if (config_.encrypts) {

@@ -91,6 +91,7 @@ class Engine final : private SessionHost, private ManagerListener {
   bool manager_lost() const { return !manager_up_; }
   Error manager_error() const { return manager_error_; }
   ClientId client() const override { return client_; }
+  msg::WriterTotals& totals() override { return totals_; }
   void set_events(CacheEvents events) {
     events_ = std::make_shared<CacheEvents>(std::move(events));
   }
@@ -125,6 +126,7 @@ class Engine final : private SessionHost, private ManagerListener {
   // ManagerListener
   void on_registered(const msg::RegisterClient::Reply& reply, bool same) override;
   void on_invalidate(const msg::Invalidate& notice) override;
+  msg::WriterTotals writer_totals() override;
 
   Status make_buffers();
   void on_benefactors(const std::vector<msg::BenefactorInfo>& benefactors);
@@ -150,6 +152,7 @@ class Engine final : private SessionHost, private ManagerListener {
   bool manager_up_ = false;
   Error manager_error_{Code::kManagerLost, 0, "client.manager"};
   ClientId client_;
+  msg::WriterTotals totals_;
   std::uint64_t arena_bytes_total_ = 0;
   std::set<BenefactorId> known_benefactors_;
   std::set<BenefactorId> answering_;  ///< of these

@@ -120,6 +120,7 @@ void ManagerClient::on_register(rpc::Answer answer) {
   told_lost_ = false;
   managers_.answered();
   client_ = reply->client;
+  if (!first_) first_ = client_;
   epoch_ = reply->epoch;
   peer_->set_sender(client_.value);
   registered_ = true;
@@ -130,11 +131,17 @@ void ManagerClient::on_register(rpc::Answer answer) {
   }
 }
 
+msg::WriterTotals ManagerClient::totals() const {
+  msg::WriterTotals totals = listener_.writer_totals();
+  totals.first = first_;
+  return totals;
+}
+
 void ManagerClient::heartbeat() {
   heartbeat_ = {};
   if (!registered_) return;
   heartbeat_ = reactor_.schedule_after(limits::kHeartbeatInterval, [this] { heartbeat(); });
-  peer_->call(msg::ClientHeartbeat{client_}, limits::kLease,
+  peer_->call(msg::ClientHeartbeat{client_, totals()}, limits::kLease,
               [this, attempt = attempt_](rpc::Answer answer) {
                 if (attempt != attempt_ || answer.has_value() || !registered_) return;
                 const Error why = answer.error().error;
@@ -184,7 +191,7 @@ void ManagerClient::stop() {
   stopped_ = true;
   reactor_.cancel(reconnect_);
   reactor_.cancel(heartbeat_);
-  if (registered_) peer_->call(msg::GoodbyeClient{client_}, 1s, [](rpc::Answer) {});
+  if (registered_) peer_->call(msg::GoodbyeClient{client_, totals()}, 1s, [](rpc::Answer) {});
   registered_ = false;
   std::map<std::uint64_t, Call> calls;
   calls.swap(calls_);

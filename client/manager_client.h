@@ -22,6 +22,8 @@ class ManagerListener {
   /// and pins of before still hold.
   virtual void on_registered(const msg::RegisterClient::Reply& reply, bool same) = 0;
   virtual void on_invalidate(const msg::Invalidate& notice) = 0;
+  /// What heartbeats and the goodbye tell; `first` is filled in.
+  virtual msg::WriterTotals writer_totals() { return {}; }
 };
 
 /// A ManagerClient is the link to the manager: registration, heartbeats, calls.
@@ -75,6 +77,7 @@ class ManagerClient final : public rpc::PeerHandler {
   void send(std::uint64_t id, Call& call);
   void finish(std::uint64_t id, rpc::Answer answer);
   void heartbeat();
+  msg::WriterTotals totals() const;
 
   Reactor& reactor_;
   transport::Endpoint& endpoint_;
@@ -84,6 +87,7 @@ class ManagerClient final : public rpc::PeerHandler {
   std::unique_ptr<rpc::Peer> peer_;
   std::map<std::uint64_t, Call> calls_;
   ClientId client_;
+  ClientId first_;  ///< the number that it had first
   Epoch epoch_;
   bool registered_ = false;
   bool stopped_ = false;

@@ -60,7 +60,7 @@ Session::Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncat
   size_ = attributes_.size_bytes;
   // A file that nobody has committed is made by each who opened it, as by open(O_CREAT).
   dirty_ = truncate || attributes_.version == 0;
-  opened_ = host_.clock().now();
+  opened_ = commit_from_ = host_.clock().now();
   // Of a file without a version there is nothing to cut: what others commit from now on stays.
   if (truncate && attributes_.version != 0) {
     size_ = 0;
@@ -110,8 +110,13 @@ Result<Slot*> Session::begin_write(std::uint64_t offset, std::size_t& length) {
     found = filling_.emplace(part, slot).first;
   }
   window.begin_copy(*found->second);
-  dirty_ = true;
+  begin_change();
   return found->second;
+}
+
+void Session::begin_change() {
+  dirty_ = true;
+  if (commit_from_ == Time{}) commit_from_ = host_.clock().now();
 }
 
 OutChunkPtr Session::end_write(Slot& slot, std::uint64_t offset, std::size_t length) {
@@ -143,7 +148,7 @@ Result<OutChunkPtr> Session::adopt(Slot& slot, std::uint64_t offset) {
   if (filling_.contains(part)) seal(*filling_[part]);
   window.adopt(slot, id_.value, part);
   window.begin_copy(slot);
-  dirty_ = true;
+  begin_change();
   return end_write(slot, offset, length);
 }
 

@@ -109,6 +109,7 @@ class SessionHost {
   virtual bool answers(BenefactorId benefactor) const = 0;
   virtual MapStore& maps() = 0;
   virtual ClientId client() const = 0;
+  virtual msg::WriterTotals& totals() = 0;
   /// Has the reactor call plan() soon.
   virtual void kick(Session& session) = 0;
   virtual void kick_after(Session& session, Duration delay) = 0;
@@ -213,6 +214,7 @@ class Session final : public std::enable_shared_from_this<Session> {
     CompletionPtr done;
   };
 
+  void begin_change();
   OutChunkPtr settle(Slot& slot);
   OutChunkPtr cut(Slot& slot);
   bool waits_for_neighbour(const Slot& slot) const;
@@ -252,6 +254,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void on_committed_part(rpc::Answer answer);
   void keep_promise_in_time();
   void finish_commit(Status status);
+  void count_commit();
   void finish_syncs();
   void remember_similar();
 
@@ -266,6 +269,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::optional<Error> error_;
   SessionFigures figures_;
   Time opened_{};
+  Time commit_from_{};  ///< its open; after a commit: the first write after it
+  std::uint64_t bytes_committed_ = 0;
 
   // What was written.
   Overlay overlay_;

@@ -157,7 +157,18 @@ void Session::on_committed_part(rpc::Answer answer) {
   dirty_ = false;
   base_.reset();
   if (commit_ends_) close_sent_ = true;
+  count_commit();
   finish_commit({});
+}
+
+/// For AT. What committed no bytes was not the end of anything.
+void Session::count_commit() {
+  const std::uint64_t bytes =
+      figures_.bytes_written - std::exchange(bytes_committed_, figures_.bytes_written);
+  if (bytes == 0) return;
+  host_.totals().committed_bytes += bytes;
+  const Duration took = host_.clock().now() - std::exchange(commit_from_, Time{});
+  host_.totals().open_to_commit_ns += static_cast<std::uint64_t>(took.count());
 }
 
 void Session::finish_commit(Status status) {

@@ -61,6 +61,7 @@ void Session::place(const OutChunkPtr& chunk) {
     return;
   }
   figures_.bytes_named += chunk->chunk.length;
+  host_.totals().named_bytes += chunk->chunk.length;
   remember_similar();
   if (find_known(chunk)) return;
   own_names_[chunk->chunk.name] = chunk;
@@ -135,6 +136,7 @@ void Session::remember_similar() {
 /// The pool, or this session, had the same bytes already.
 void Session::found(const OutChunk& chunk) {
   figures_.bytes_existing += chunk.chunk.length;
+  host_.totals().equal_bytes += chunk.chunk.length;
   naming_->judge(chunk.plain_crc, chunk.chunk.length, true);
 }
 

@@ -2,7 +2,9 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
+#include <chrono>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -18,6 +20,13 @@ inline std::thread start_without_signals(std::function<void()> work) {
   std::thread thread(std::move(work));
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
+}
+
+/// Processor time that the calling thread has used: clock_gettime(2), CLOCK_THREAD_CPUTIME_ID.
+inline std::chrono::nanoseconds thread_time() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
 }  // namespace stdchk

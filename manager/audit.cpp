@@ -103,6 +103,8 @@ Audit::Audit(const Service& service) : service_(service) {
 void Audit::check_files() {
   const State& state = service_.state();
   std::uint64_t logical = 0;
+  std::uint64_t single = 0;
+  std::uint64_t redundant = 0;
   state.for_each_file([&](const File& file) {
     ++files_;
     std::vector<std::string> wrong{wrong_place(state, file), wrong_lists(state, file),
@@ -115,6 +117,8 @@ void Audit::check_files() {
     }
     if (file.parent && file.type == FileType::kRegular && file.newest.version > 0) {
       logical += file.newest.size_bytes;
+      const bool counts = !file.newest.drained && file.newest.stored_bytes > 0;
+      if (counts) ++(file.newest.copies == 1 ? single : redundant);
     }
     for (const std::string& what : wrong) {
       if (what.empty()) continue;
@@ -124,6 +128,11 @@ void Audit::check_files() {
   if (logical != state.logical_bytes()) {
     broken_.push_back(
         fmt::format("the files have {} bytes, {} are counted", logical, state.logical_bytes()));
+  }
+  if (single != state.undrained_single() || redundant != state.undrained_redundant()) {
+    broken_.push_back(fmt::format(
+        "{} files with one copy and {} with more are not drained, {} and {} are counted", single,
+        redundant, state.undrained_single(), state.undrained_redundant()));
   }
 }
 

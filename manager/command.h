@@ -230,11 +230,23 @@ struct RestoreFile {
   bool operator==(const RestoreFile&) const = default;
 };
 
+/// What was committed and drained since the pool began, whatever has become of it since then. Of
+/// files with names; msg::PoolTotals has the words.
+struct History {
+  std::uint64_t images = 0;
+  std::uint64_t written_bytes = 0;
+  std::uint64_t stored_bytes = 0;
+  std::uint64_t drained_images = 0;
+  std::uint64_t drained_bytes = 0;
+  bool operator==(const History&) const = default;
+};
+
 /// The rest of a snapshot.
 struct RestoreCounters {
   Epoch epoch;
   std::uint64_t sequence = 0;
   std::uint64_t mirror_sequence = 0;
+  History history{};
   bool operator==(const RestoreCounters&) const = default;
 };
 

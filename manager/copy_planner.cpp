@@ -239,6 +239,24 @@ CopyPlanner::Figures CopyPlanner::figures() const {
   return out;
 }
 
+bool CopyPlanner::owes_undrained() {
+  const auto undrained = [](Rank rank) { return rank == kRankLost || rank % 2 == 0; };
+  auto at = todo_.begin();
+  for (std::size_t looked = 0; at != todo_.end() && looked < kLookedMax;) {
+    const auto [rank, chunk] = *at;
+    if (undrained(rank)) {
+      const auto now = rank_of(chunk);
+      if (now && undrained(*now)) return true;
+      ++looked;
+      update(chunk);
+      at = todo_.lower_bound({rank, chunk});
+    } else {
+      at = todo_.upper_bound({rank, kNoChunk});
+    }
+  }
+  return at != todo_.end();
+}
+
 /// Bytes that are still to be made so that this chunk has what it should.
 std::uint64_t CopyPlanner::debt_of(ChunkIndex chunk, std::size_t copies,
                                    std::set<ChunkIndex>& seen) const {

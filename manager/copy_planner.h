@@ -69,6 +69,9 @@ class CopyPlanner {
   /// Nothing is only on that benefactor that could be copied elsewhere.
   bool may_go(BenefactorId leaving);
   msg::GetDebt::Reply debt_of(const VersionData& version) const;
+  /// A chunk that is not drained has fewer copies than it should have. Cheap on average: what was
+  /// drained since it was looked at last is looked at once.
+  bool owes_undrained();
   Figures figures() const;
   std::uint64_t repaired() const { return made_.repaired; }
   /// Calls `visit(benefactor, chunk, range)` for the space that copies are being made in. The chunk

@@ -203,6 +203,11 @@ struct RestoreCounters {
   epoch @0 :UInt64;
   sequence @1 :UInt64;
   mirrorSequence @2 :UInt64;
+  images @3 :UInt64;  # what follows counts what was committed and drained since the pool began
+  writtenBytes @4 :UInt64;
+  storedBytes @5 :UInt64;
+  drainedImages @6 :UInt64;
+  drainedBytes @7 :UInt64;
 }
 
 struct RestoreMirror {

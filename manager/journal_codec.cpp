@@ -430,6 +430,11 @@ void write(wire::Command::Builder to, const RestoreCounters& from) {
   out.setEpoch(from.epoch.value);
   out.setSequence(from.sequence);
   out.setMirrorSequence(from.mirror_sequence);
+  out.setImages(from.history.images);
+  out.setWrittenBytes(from.history.written_bytes);
+  out.setStoredBytes(from.history.stored_bytes);
+  out.setDrainedImages(from.history.drained_images);
+  out.setDrainedBytes(from.history.drained_bytes);
 }
 
 void write(wire::Command::Builder to, const RestoreMirror& from) {
@@ -445,6 +450,14 @@ void write(wire::Command::Builder to, const RestoreMirror& from) {
   out.setGid(from.change.gid);
   out.setMtimeNs(from.change.mtime_ns);
 }
+RestoreCounters read(wire::RestoreCounters::Reader from) {
+  return {{from.getEpoch()},
+          from.getSequence(),
+          from.getMirrorSequence(),
+          {from.getImages(), from.getWrittenBytes(), from.getStoredBytes(), from.getDrainedImages(),
+           from.getDrainedBytes()}};
+}
+
 RestoreMirror read(wire::RestoreMirror::Reader from) {
   if (from.getKind() < static_cast<std::uint8_t>(msg::MirrorKind::kRename) ||
       from.getKind() > static_cast<std::uint8_t>(msg::MirrorKind::kSetAside)) {
@@ -537,9 +550,7 @@ Command read(wire::Command::Reader from) {
     case wire::Command::RESTORE_FILE:
       return read(from.getRestoreFile());
     case wire::Command::RESTORE_COUNTERS:
-      return RestoreCounters{{from.getRestoreCounters().getEpoch()},
-                             from.getRestoreCounters().getSequence(),
-                             from.getRestoreCounters().getMirrorSequence()};
+      return read(from.getRestoreCounters());
     case wire::Command::RESTORE_MIRROR:
       return read(from.getRestoreMirror());
     case wire::Command::SET_POLICY:

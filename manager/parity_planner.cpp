@@ -119,6 +119,11 @@ std::uint64_t ParityPlanner::debt_of(ChunkIndex chunk) const {
          wanted.data;
 }
 
+bool ParityPlanner::owes() const {
+  const auto lacks = [this](ChunkIndex chunk) { return debt_of(chunk) > 0; };
+  return std::ranges::any_of(busy_, lacks) || std::ranges::any_of(queued_, lacks);
+}
+
 std::pair<std::uint64_t, std::uint64_t> ParityPlanner::debt() const {
   std::pair<std::uint64_t, std::uint64_t> out;
   const auto count = [&](ChunkIndex chunk) {

@@ -50,6 +50,8 @@ class ParityPlanner {
   void need_space() { short_of_space_ = true; }
   /// Chunks that wait for parity, and the parity's bytes.
   std::pair<std::uint64_t, std::uint64_t> debt() const;
+  /// There are some.
+  bool owes() const;
   std::uint64_t debt_of(ChunkIndex chunk) const;
   /// Of `candidates`, free bytes and benefactors, those that a new image's chunks should lie on, so
   /// that whole stripes can be made of them.

@@ -119,6 +119,7 @@ void Service::tick() {
   logs_->run();
   retry_waiting();
   retry_maps();
+  look_at_totals();
   if (journal_.wants_snapshot()) take_snapshot();
   ticker_ = reactor_.schedule_after(kTick, [this] { tick(); });
 }

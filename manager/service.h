@@ -17,6 +17,7 @@
 #include "manager/audit.h"
 #include "manager/failure_domains.h"
 #include "manager/journal.h"
+#include "manager/ledger.h"
 #include "manager/sessions.h"
 #include "manager/space.h"
 #include "manager/state.h"
@@ -293,6 +294,14 @@ class Service final : public transport::AcceptHandler {
                    const Call& call);
   void taint(SessionRecord& session, const std::vector<Extent>& abandoned);
 
+  // service_totals.cpp
+  bool at_risk();
+  void look_at_totals();
+  void note_set(const File& file);
+  void note_shortage(SessionRecord& session);
+  void end_shortage(SessionRecord& session);
+  msg::PoolTotals totals() const;
+
   Reactor& reactor_;
   Journal& journal_;
   Config config_;
@@ -348,6 +357,7 @@ class Service final : public transport::AcceptHandler {
   };
   std::deque<WaitingMap> waiting_maps_;  ///< for changes of the drain directory
   std::deque<msg::ListAborted::Entry> aborted_;
+  Ledger ledger_;
   std::uint64_t requests_served_ = 0;
   std::uint64_t last_benefactor_ = 0;
   Time granted_last_{};

@@ -246,6 +246,7 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
   }
   settle_freed();
   if (session.copies > 1) copies_->look_at(file.newest);
+  if (file.parent) note_set(file);
   if (create) entry_changed(create->parent, create->name, client.id);
   file_changed(id, client.id);
   if (request.end) end_session(session.id, true);

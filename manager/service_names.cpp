@@ -255,6 +255,7 @@ void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {
   reply.log_copies_wanted = limits::kLogCopies;
   reply.standby = config_.standby;
   reply.standby_follows = standby_heard_ && now() - *standby_heard_ <= limits::kLease;
+  reply.totals = totals();
   call.answer(reply);
 }
 
@@ -280,11 +281,13 @@ void Service::serve(ClientRecord&, const msg::DrainNow& request, const Call& cal
   call.answer(drain_->pending(request.below));
 }
 
-void Service::serve(ClientRecord&, const msg::ClientHeartbeat&, const Call& call) {
+void Service::serve(ClientRecord&, const msg::ClientHeartbeat& request, const Call& call) {
+  ledger_.tell(request.totals);
   call.answer(msg::ClientHeartbeat::Reply{});
 }
 
-void Service::serve(ClientRecord& client, const msg::GoodbyeClient&, const Call& call) {
+void Service::serve(ClientRecord& client, const msg::GoodbyeClient& request, const Call& call) {
+  ledger_.tell_last(request.totals);
   call.answer(msg::GoodbyeClient::Reply{});
   end_client(client.id, false);
 }

@@ -224,7 +224,10 @@ void Service::place_when_possible(ClientId, SessionId id, msg::Place request, co
   msg::Place::Reply reply;
   if (request.want_bytes > 0) {
     reply.grants = grants(session, request.want_bytes, request.unit_bytes, request.avoid);
-    if (reply.grants.empty()) {
+    if (!reply.grants.empty()) {
+      end_shortage(session);
+    } else {
+      note_shortage(session);
       // Given up, moved or fenced space comes later; until then the request waits.
       if (!make_room(id, request.want_bytes, unit_of(request.unit_bytes)) ||
           now() >= call.deadline()) {
@@ -354,6 +357,7 @@ void Service::end_session(SessionId id, bool clean) {
   if (found == sessions_.end()) return;
   SessionRecord session = std::move(found->second);
   sessions_.erase(found);
+  end_shortage(session);
   while (!session.grants.empty()) give_back(session, session.grants.begin()->first, clean);
   for (const ChunkIndex held : session.holds) state_.release(held);
   if (session.base != 0) state_.unpin(session.file, session.base);

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -56,6 +57,7 @@ struct SessionRecord {
   std::size_t next_in_stripe = 0;
   ChunkMap parts;  ///< of a commit that comes in several
   std::uint32_t next_part = 0;
+  std::optional<Time> short_since;  ///< when it first asked for space in vain
 };
 
 /// The last replies of one client, so that a repeated request is answered and not done again.

@@ -195,6 +195,7 @@ void State::enlist(const File& file) {
   if (!file.parent || file.type != FileType::kRegular || file.newest.version == 0) return;
   if (!file.newest.drained) {
     undrained_.emplace(file.newest.sequence, file.id);
+    if (file.newest.stored_bytes > 0) ++undrained_like(file.newest);
   } else if (!file.newest.evicted) {
     evictable_.emplace(file.newest.sequence, file.id);
   }
@@ -203,7 +204,8 @@ void State::enlist(const File& file) {
 
 void State::delist(const File& file) {
   if (!file.parent || file.type != FileType::kRegular || file.newest.version == 0) return;
-  undrained_.erase({file.newest.sequence, file.id});
+  const bool was_undrained = undrained_.erase({file.newest.sequence, file.id}) > 0;
+  if (was_undrained && file.newest.stored_bytes > 0) --undrained_like(file.newest);
   evictable_.erase({file.newest.sequence, file.id});
   logical_bytes_ -= file.newest.size_bytes;
 }

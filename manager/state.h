@@ -149,6 +149,11 @@ class State {
   Epoch epoch() const { return epoch_; }
   std::uint64_t file_count() const { return files_.size(); }
   std::uint64_t logical_bytes() const { return logical_bytes_; }
+  const History& history() const { return history_; }
+  /// Of undrained(), how many have bytes and were asked to have one copy of them, and how many more
+  /// than that.
+  std::uint64_t undrained_single() const { return undrained_single_; }
+  std::uint64_t undrained_redundant() const { return undrained_redundant_; }
   bool empty() const { return files_.size() == 1 && benefactors_.empty() && epoch_.value == 0; }
 
   // Soft: not journalled.
@@ -212,7 +217,8 @@ class State {
   Status check_replace(const File& from, const File& to) const;
   struct Resolved {
     PackedSlices slices;
-    std::vector<ChunkIndex> held;  ///< one hold for each chunk, to be released
+    std::vector<ChunkIndex> held;   ///< one hold for each chunk, to be released
+    std::uint64_t added_bytes = 0;  ///< of chunks that were not there before
   };
   Resolved resolve(const ChunkMap& written, const File* file);
   bool change_copies(ChunkIndex index, const ChangeCopies::Change& change);
@@ -226,6 +232,9 @@ class State {
   void drop(VersionData& version);
   void enlist(const File& file);
   void delist(const File& file);
+  std::uint64_t& undrained_like(const VersionData& version) {
+    return version.copies == 1 ? undrained_single_ : undrained_redundant_;
+  }
 
   std::unordered_map<FileId, std::unique_ptr<File>> files_;
   ChunkTable chunks_;
@@ -240,6 +249,9 @@ class State {
   std::uint64_t sequence_ = 0;
   std::uint64_t mirror_sequence_ = 0;
   std::uint64_t logical_bytes_ = 0;
+  std::uint64_t undrained_single_ = 0;
+  std::uint64_t undrained_redundant_ = 0;
+  History history_;
 };
 
 /// kInvalidArgument or kNameTooLong unless `name` can be a directory entry.

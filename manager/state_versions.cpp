@@ -26,6 +26,7 @@ State::Resolved State::resolve(const ChunkMap& written, const File* file) {
     return found == unnamed.end() ? kNoChunk : found->second;
   };
   std::vector<ChunkIndex> indexes;
+  std::uint64_t added_bytes = 0;
   for (const Chunk& chunk : written.chunks) {
     ChunkIndex index = kNoChunk;
     if (chunk.name.is_named()) {
@@ -35,7 +36,10 @@ State::Resolved State::resolve(const ChunkMap& written, const File* file) {
     } else if (!chunk.copies.empty()) {
       index = find_unnamed(chunk.copies.front());
     }
-    if (index == kNoChunk) index = chunks_.add(chunk);
+    if (index == kNoChunk) {
+      index = chunks_.add(chunk);
+      added_bytes += chunk.length;
+    }
     chunks_.refer(index, false);
     indexes.push_back(index);
   }
@@ -44,7 +48,7 @@ State::Resolved State::resolve(const ChunkMap& written, const File* file) {
   for (const Slice& slice : written.slices) {
     slices.push_back({slice.file_offset, slice.length, slice.chunk_offset, indexes[slice.chunk]});
   }
-  return {std::move(slices), std::move(indexes)};
+  return {std::move(slices), std::move(indexes), added_bytes};
 }
 
 namespace {
@@ -113,6 +117,13 @@ Result<Outcome> State::run(const CommitVersion& command) {
     parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
   }
   const Resolved written = resolve(command.written, file);
+  if (file->parent && !written.slices.empty()) {
+    const bool from_nothing =
+        file->newest.size_bytes == 0 || (command.cut_before && command.cut_bytes == 0);
+    history_.images += from_nothing ? 1 : 0;
+    history_.written_bytes += covered_bytes(written.slices);
+    history_.stored_bytes += written.added_bytes;
+  }
   PackedSlices base =
       command.cut_before ? cut(file->newest.slices, command.cut_bytes) : file->newest.slices;
   VersionData next;
@@ -152,6 +163,10 @@ Result<Outcome> State::run(const Drained& command) {
   }
   if (file->newest.drained) return Outcome{file->id, {}};
   delist(*file);
+  if (file->newest.stored_bytes > 0) {
+    ++history_.drained_images;
+    history_.drained_bytes += file->newest.stored_bytes;
+  }
   for (const PackedSlice& slice : file->newest.slices) chunks_.mark_drained(slice.chunk);
   file->newest.drained = true;
   file->in_drain = true;
@@ -355,6 +370,7 @@ Result<Outcome> State::run(const RestoreCounters& command) {
   epoch_ = command.epoch;
   sequence_ = std::max(sequence_, command.sequence);
   mirror_sequence_ = std::max(mirror_sequence_, command.mirror_sequence);
+  history_ = command.history;
   return Outcome{};
 }
 
@@ -403,7 +419,7 @@ Result<Outcome> State::run(const RestoreFile& command) {
 }
 
 void State::snapshot(const std::function<void(Command)>& emit) const {
-  emit(RestoreCounters{epoch_, sequence_, mirror_sequence_});
+  emit(RestoreCounters{epoch_, sequence_, mirror_sequence_, history_});
   for (const auto& [id, record] : benefactors_) {
     emit(
         AddBenefactor{id, record.life_high, record.life_low, record.arena_bytes, record.host_name});

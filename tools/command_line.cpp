@@ -83,6 +83,9 @@ void describe(Options& options, UpOptions& up) {
   options.flag("--encrypt", up.encrypt,
                "benefactors get no image that they could read; not with --drain, because they "
                "drain");
+  options.text("--report", up.report, "FILE",
+               "down adds the pool's report card to this file; in a job without it stdchk-ID.out "
+               "where the nodes meet");
   options.text("--state", up.state, "DIR", "where the pool's state, logs and secret are kept");
   options.choice("--log-level", up.log_level, {"debug", "info", "warning", "error"},
                  "how much the daemons log");
@@ -122,6 +125,12 @@ void describe(Options& options, StatusOptions& status) {
   options.flag("--prometheus", status.prometheus, "as text that Prometheus reads")
       .command_line_only();
   add_whole_pool(options, status);
+}
+
+void describe(Options& options, ReportOptions& report) {
+  options.flag("--at-end", report.ends, "the pool is about to be taken down, as `down` says it")
+      .command_line_only();
+  add_whole_pool(options, report);
 }
 
 void describe(Options& options, ListOptions& list) {

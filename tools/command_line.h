@@ -29,6 +29,7 @@ struct DoctorOptions {
 void describe(Options& options, UpOptions& up);
 void describe(Options& options, DownOptions& down);
 void describe(Options& options, StatusOptions& status);
+void describe(Options& options, ReportOptions& report);
 void describe(Options& options, ListOptions& list);
 void describe(Options& options, StatOptions& stat);
 void describe(Options& options, DrainOptions& drain);

@@ -39,6 +39,14 @@ struct StatusOptions {
 };
 int run_status(const StatusOptions& options);
 
+struct ReportOptions {
+  std::string pool;
+  std::string path;
+  bool json = false;
+  bool ends = false;  ///< the pool is about to be taken down; says nothing when it was not used
+};
+int run_report(const ReportOptions& options);
+
 struct DrainOptions {
   std::string pool;
   std::string path;

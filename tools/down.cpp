@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 
 #include "tools/members.h"
 #include "tools/mounts.h"
@@ -16,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-constexpr auto kGrace = 10s;           ///< between SIGTERM and SIGKILL
+constexpr auto kGrace = 10s;  ///< between SIGTERM and SIGKILL
+constexpr auto kCardPatience = 5s;
 constexpr auto kUnmountPatience = 3s;  ///< for programs that are just about to leave the mount
 
 /// Unmounts `mount` if anything is there: patiently, then lazily, saying so.
@@ -38,6 +40,31 @@ void unmount_pool(const std::string& mount, DownReport& report) {
   report.notes.push_back(
       fmt::format("{} was in use{} and was unmounted lazily: those programs see errors from now on",
                   mount, users.empty() ? "" : " by " + users));
+}
+
+/// What the pool has done, while its manager can still tell; added to the file of the record, too.
+void take_card(const PoolRecord& pool, DownReport& report) {
+  const auto tells = [](const Member& member) {
+    return member.role == "manager" && member.host.empty() && is_alive(member);
+  };
+  std::error_code code;
+  const fs::path own = fs::read_symlink("/proc/self/exe", code);
+  if (code || pool.manager_address.empty() || std::ranges::none_of(pool.members, tells)) return;
+  // A process of its own can be ended when the manager does not answer.
+  const auto done =
+      run_command({own, "report", "--at-end", "--pool", pool.directory}, "", kCardPatience);
+  if (!done || done->status != 0) {
+    std::string why = done ? done->err : done.error().text;
+    while (why.ends_with('\n')) why.pop_back();
+    report.notes.push_back("There is no report card: " + why);
+    return;
+  }
+  report.card = done->out;
+  if (pool.report.empty() || report.card.empty()) return;
+  std::ofstream file(pool.report, std::ios::app);
+  file << report.card << std::flush;
+  if (!file)
+    report.notes.push_back(pool.report + " cannot be written: the report card is here only");
 }
 
 /// The logs stay when something went wrong; everything else of the directory goes.
@@ -77,6 +104,7 @@ DownReport stop_pool(const PoolRecord& pool) {
   if (!ended.unmounted.empty()) unmount_pool(pool.mount, report);
   end_members(pool, "mount", kGrace, ended);
   unmount_pool(pool.mount, report);
+  take_card(pool, report);  // the mounts have told all that they knew
   end_members(pool, "benefactor", kGrace, ended);
   end_members(pool, "standby", kGrace, ended);
   end_members(pool, "manager", kGrace, ended);

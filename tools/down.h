@@ -13,10 +13,11 @@ struct DownReport {
   std::vector<std::string> notes;     ///< worth knowing: crashes, a lazy unmount
   std::vector<std::string> troubles;  ///< what is left for a person to do
   std::string logs;  ///< where the logs of crashed processes are kept; may be empty
+  std::string card;  ///< the report card; empty: the pool was not used, or its manager is not here
 };
 
-/// Unmounts, ends exactly the processes of the record, and removes the state directory. Works for a
-/// pool of which any part has crashed.
+/// Unmounts, takes the report card, ends exactly the processes of the record, and removes the state
+/// directory. Works for a pool of which any part has crashed.
 DownReport stop_pool(const PoolRecord& pool);
 
 /// Cleans up what an earlier pool at `mount` left: dead mounts, its state directory, memory files

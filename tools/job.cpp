@@ -190,6 +190,7 @@ Outcome<void> publish(const std::string& path, const std::string& text) {
 void report(const DownReport& down) {
   for (const auto& note : down.notes) fmt::print("{}: {}\n", node_name(), note);
   for (const auto& trouble : down.troubles) fmt::print(stderr, "{}: {}\n", node_name(), trouble);
+  fmt::print("{}", down.card);
   (void)std::fflush(stdout);
 }
 
@@ -259,8 +260,11 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options) {
   const std::size_t lending = options.benefactor_nodes == 0 ? count : options.benefactor_nodes;
   const std::vector<std::string> lenders(job->nodes.end() - static_cast<std::ptrdiff_t>(lending),
                                          job->nodes.end());
-  const std::string exchange =
-      absolute_path(options.exchange.empty() ? "." : options.exchange) + "/.stdchk-job-" + job->id;
+  const std::string meeting = absolute_path(options.exchange.empty() ? "." : options.exchange);
+  const std::string exchange = meeting + "/.stdchk-job-" + job->id;
+  const std::string report = options.report.empty()
+                                 ? fmt::format("{}/stdchk-{}.out", meeting, job->id)
+                                 : absolute_path(options.report);
   std::error_code code;
   fs::remove_all(exchange, code);  // of an earlier run of a job that was requeued
   if (auto made = make_private(exchange); !made) return problem(made.error());
@@ -273,7 +277,8 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options) {
   for (const auto& word :
        {std::string("--mount"), absolute_path(options.mount), std::string("--node"),
         std::string("--job-id"), job->id, std::string("--nodes"), joined(job->nodes),
-        std::string("--lenders"), joined(lenders), std::string("--exchange"), exchange}) {
+        std::string("--lenders"), joined(lenders), std::string("--exchange"), exchange,
+        std::string("--report"), report}) {
     words.push_back(word);
   }
   const std::string log = launch_log(job->id);

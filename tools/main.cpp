@@ -55,6 +55,7 @@ int run_up(const UpOptions& up) {
 
 int finish_down(const DownReport& report, const std::string& what) {
   for (const auto& note : report.notes) fmt::print("{}\n", note);
+  fmt::print("{}", report.card);
   if (!report.logs.empty()) fmt::print("The logs are kept in {}\n", report.logs);
   for (const auto& trouble : report.troubles) (void)complain(trouble);
   if (!report.troubles.empty()) return kExitError;
@@ -197,6 +198,8 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
   commands.add<DownOptions>("down", "Unmounts a pool and ends its processes.",
                             [invoked_as](auto& down) { return run_down(down, invoked_as); });
   commands.add<StatusOptions>("status", "Shows the pool's processes, space and drain.", run_status);
+  commands.add<ReportOptions>("report", "Shows what the pool has done so far, and what to change.",
+                              run_report);
   commands.add<ListOptions>("ls", "Lists files, with -l versions and where they are.", run_list);
   commands.add<StatOptions>("stat", "Shows all about one file.", run_stat);
   commands.add<DrainOptions>("drain", "Copies images to the drain directory now.", run_drain);

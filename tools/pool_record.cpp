@@ -38,6 +38,7 @@ Json to_json(const PoolRecord& record) {
           {"remote_shell", record.remote_shell},
           {"transport", record.transport},
           {"job_id", record.job_id},
+          {"report", record.report},
           {"secret_file", record.secret_file()},
           {"members", members}};
 }
@@ -61,6 +62,7 @@ Outcome<PoolRecord> from_json(const std::string& directory, const std::string& t
     record.remote_shell = json.at("remote_shell").get<std::vector<std::string>>();
     record.transport = json.at("transport");
     record.job_id = json.value("job_id", "");
+    record.report = json.value("report", "");
     for (const auto& item : json.at("members")) {
       Member member;
       member.role = item.at("role");

@@ -32,6 +32,7 @@ struct PoolRecord {
   std::vector<std::string> remote_shell;     ///< "ssh", or a command of several words
   std::string transport = "auto";
   std::string job_id;  ///< of the batch job whose pool this is a part of; empty: none
+  std::string report;  ///< file that the report card is added to at the end; empty: none
   std::vector<Member> members;
 
   std::string secret_file() const { return directory + "/secret"; }

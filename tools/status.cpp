@@ -247,6 +247,15 @@ void print_metrics(const std::string& mount, bool mounted, const Outcome<Answers
                 number(pool.client_count));
   metrics.counter("requests_total", "Requests that the manager has served.",
                   number(pool.requests_served));
+  const auto& totals = pool.totals;
+  metrics.counter("images_total", "Files that came to have bytes.", number(totals.images));
+  metrics.counter("written_bytes_total", "Bytes that were committed.",
+                  number(totals.written_bytes));
+  metrics.counter("drained_bytes_total", "Bytes of images that were drained.",
+                  number(totals.drained_bytes));
+  metrics.counter("at_risk_seconds_total",
+                  "Time with an image that one lost benefactor would have taken along.",
+                  number(totals.at_risk_ns) / 1e9);
   metrics.counter("copied_bytes_total", "Bytes that benefactors have copied from each other.",
                   number(pool.copied_bytes));
   metrics.counter("scrub_wrong_chunks_total", "Copies whose checksum was wrong.",

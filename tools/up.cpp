@@ -402,6 +402,7 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
   record.remote_shell = split_words(options.remote_shell);
   record.transport = options.transport;
   record.job_id = options.job_id;
+  if (!options.report.empty()) record.report = absolute_path(options.report);
   if (record.remote_shell.empty()) return problem("--rsh needs a command");
   if (options.standby && (options.job || options.node)) {
     return problem("--standby is not for pools of a batch job so far: the job ends with its node");

@@ -38,6 +38,7 @@ struct UpOptions {
   std::string backing;
   std::string disk;
   std::string state;
+  std::string report;  ///< file
   std::string log_level;
   bool allow_other = false;
   bool encrypt = false;

@@ -74,10 +74,26 @@ struct RegisterClient {
   bool operator==(const RegisterClient&) const = default;
 };
 
+/// What a client's writes have come to since it began. Each number only grows, so that a report
+/// that is lost, or comes twice, changes nothing.
+struct WriterTotals {
+  ClientId first;  ///< the first number that it had: it stays when the client gets another one
+  std::uint64_t closed_bytes = 0;      ///< whose close, or other commit, has returned (OT)
+  std::uint64_t open_to_close_ns = 0;  ///< of all those files together
+  std::uint64_t committed_bytes = 0;   ///< that are committed (AT)
+  std::uint64_t open_to_commit_ns = 0;
+  std::uint64_t longest_call_ns = 0;  ///< of one write, fsync or close
+  std::uint64_t named_bytes = 0;      ///< of chunks that got a name
+  std::uint64_t equal_bytes = 0;      ///< of those, what was there already
+  std::uint64_t naming_ns = 0;        ///< of a processor, for the names
+  bool operator==(const WriterTotals&) const = default;
+};
+
 /// Renews the client's lease and those of all its sessions and pins.
 struct ClientHeartbeat {
   static constexpr const char* kName = "client heartbeat";
   ClientId client;
+  WriterTotals totals{};
   struct Reply {
     bool operator==(const Reply&) const = default;
   };
@@ -88,6 +104,7 @@ struct ClientHeartbeat {
 struct GoodbyeClient {
   static constexpr const char* kName = "goodbye";
   ClientId client;
+  WriterTotals totals{};  ///< the last that is said of it
   struct Reply {
     bool operator==(const Reply&) const = default;
   };
@@ -395,6 +412,25 @@ struct Scrub {
   bool operator==(const Scrub&) const = default;
 };
 
+/// What the report card of a pool says, since the pool began. Docs: docs/operating.md, Report card.
+struct PoolTotals {
+  // These survive a restart of the manager.
+  std::uint64_t images = 0;         ///< files that came to have bytes, or were written anew
+  std::uint64_t written_bytes = 0;  ///< of all committed versions, what was written
+  std::uint64_t stored_bytes = 0;   ///< of those, what was not there already
+  std::uint64_t drained_images = 0;
+  std::uint64_t drained_bytes = 0;
+  // The rest is of this life of the manager, but for clients, who tell each one all.
+  WriterTotals writers;          ///< of all together; `first` is none
+  std::uint64_t at_risk_ns = 0;  ///< time with an image that one lost benefactor would take along
+  std::uint64_t sets = 0;        ///< that were followed by another one of their application
+  std::uint64_t sets_overtaken = 0;    ///< of those, not drained when the next one came
+  std::uint64_t space_waits = 0;       ///< writers that had to wait for room
+  std::uint64_t space_wait_ns = 0;     ///< all together
+  std::uint32_t fullest_permille = 0;  ///< of the lent memory, at the fullest moment
+  bool operator==(const PoolTotals&) const = default;
+};
+
 struct StatPool {
   static constexpr const char* kName = "statfs";
   struct Reply {
@@ -426,6 +462,7 @@ struct StatPool {
     std::uint32_t log_copies_wanted = 0;
     std::string standby;           ///< its address; empty: there is none
     bool standby_follows = false;  ///< it was heard within kLease
+    PoolTotals totals;
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const StatPool&) const = default;

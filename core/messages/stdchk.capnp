@@ -298,14 +298,29 @@ struct RegisterClientReply {
   benefactors @3 :List(BenefactorInfo);
 }
 
+struct WriterTotals {
+  # What a client's writes have come to since it began; each number only grows.
+  first @0 :UInt64;  # the first number that the client had
+  closedBytes @1 :UInt64;    # whose close, or other commit, has returned
+  openToCloseNs @2 :UInt64;  # of all those files together
+  committedBytes @3 :UInt64;
+  openToCommitNs @4 :UInt64;
+  longestCallNs @5 :UInt64;  # of one write, fsync or close
+  namedBytes @6 :UInt64;     # of chunks that got a name
+  equalBytes @7 :UInt64;     # of those, what was there already
+  namingNs @8 :UInt64;       # of a processor, for the names
+}
+
 struct ClientHeartbeat {
   # Renews the lease of the client, its sessions and its pins.
   client @0 :UInt64;
+  totals @1 :WriterTotals;
 }
 
 struct GoodbyeClient {
   # The client ends: sessions are aborted, pins released.
   client @0 :UInt64;
+  totals @1 :WriterTotals;
 }
 
 struct ListBenefactorsReply {
@@ -512,6 +527,22 @@ struct ListSetsReply {
   sets @1 :List(SetEntry);  # the newest first
 }
 
+struct PoolTotals {
+  # What the report card of a pool says, since the pool began.
+  images @0 :UInt64;        # files that came to have bytes, or were written anew
+  writtenBytes @1 :UInt64;  # of all committed versions, what was written
+  storedBytes @2 :UInt64;   # of those, what was not there already
+  drainedImages @3 :UInt64;
+  drainedBytes @4 :UInt64;
+  writers @5 :WriterTotals;  # of all together
+  atRiskNs @6 :UInt64;       # time with an image that one lost benefactor would take along
+  sets @7 :UInt64;           # that were followed by another one of their application
+  setsOvertaken @8 :UInt64;  # of those, not drained when the next one came
+  spaceWaits @9 :UInt64;     # writers that had to wait for room
+  spaceWaitNs @10 :UInt64;   # all together
+  fullestPermille @11 :UInt32;  # of the lent memory, at the fullest moment
+}
+
 struct StatPoolReply {
   totalBytes @0 :UInt64;
   freeBytes @1 :UInt64;       # not granted, not used
@@ -541,6 +572,7 @@ struct StatPoolReply {
   logCopiesWanted @25 :UInt32;
   standby @26 :Text;  # its address; empty: there is none
   standbyFollows @27 :Bool;
+  totals @28 :PoolTotals;
 }
 
 # ---- sessions: writing -------------------------------------------------------------------------

@@ -110,3 +110,9 @@ TEST_CASE("a journal of before there were copies asks for one of each chunk") {
   CHECK(commit.written.chunks.at(0) == manager::test::some_chunk());
   CHECK(commit.copies == 0);
 }
+
+TEST_CASE("a snapshot of before there were report cards counts from nothing") {
+  const auto read = manager::decode_command(unhex(read_lines("journal_older.txt").at("counters")));
+  REQUIRE(read.has_value());
+  CHECK(std::get<manager::RestoreCounters>(*read) == manager::RestoreCounters{{3}, 4, 5});
+}

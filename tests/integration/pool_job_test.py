@@ -49,6 +49,10 @@ def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbe
     assert f"restart step={WAIT_AT - EVERY}" in text
     assert result_of(text) == undisturbed
     assert os.readlink(latest) == f"heat.*.T{STEPS}"
+    assert "Report card of the pool at /tmp/pool, since " in text
+    kept = (cluster.folder / f"stdchk-{job}.out").read_text()
+    images = (STEPS - (WAIT_AT - EVERY)) // EVERY * RANKS
+    assert f"  images      {images}\n" in text and f"  images      {images}\n" in kept
     # Nothing of the pool stays, neither on a node that had it both times nor on the others.
     nothing_left(cluster, ["n1", "n3", "n4"])
     assert not list(cluster.folder.glob(".stdchk-job-*"))
@@ -134,6 +138,7 @@ def test_a_pbs_job_brings_its_pool_up_and_down(cluster):
             cluster.on(node, "env", "-i", f"STDCHK_BIN={BIN}", ROOT / "scripts" / "pbs" / "epilogue",
                        "7.server", "root", "root")
         assert done.stdout.count('"state": "alive"') == 2
+        assert "  images      2\n  written     6.0 MiB\n" in (pbs.folder / "stdchk-7.server.out").read_text()
         assert (cluster.pfs / "app.N0.T1").stat().st_size == 3 << 20
         nothing_left(cluster, nodes)
     finally:

@@ -67,6 +67,9 @@ def test_a_pool_asked_for_in_the_comment_is_there_and_is_drained_after_the_job(c
         assert run("sha256sum", cluster.pfs / name).stdout.startswith(digest)
     # On a busy machine the drain is done before the job has ended.
     assert re.search(r"n1: all is drained, \d+ s after the job", told(cluster, job))
+    assert "Report card of the pool at /tmp/stdchk." in told(cluster, job)
+    assert "  images      3\n  written     9.0 MiB\n" in told(cluster, job)
+    assert "  drained     3 images, 9.0 MiB\n" in told(cluster, job)
     nothing_left(cluster, cluster.nodes)
     assert not list(cluster.folder.glob(".stdchk-*"))
 

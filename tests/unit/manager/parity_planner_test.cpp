@@ -87,6 +87,7 @@ TEST_CASE("chunks of an image become a stripe whose blocks are all on different 
   Pool pool("ec(4,2)");
   const FileId file = pool.write("a", 4, 7);
   CHECK(pool.debt() == 4);
+  CHECK(pool.service->parity().owes());
   const auto debt = pool.client->call(msg::GetDebt{file, 1});
   REQUIRE(debt);
   CHECK(debt->bytes >= 4 * (kChunk - 3) / 2);
@@ -98,6 +99,11 @@ TEST_CASE("chunks of an image become a stripe whose blocks are all on different 
   CHECK(stripe->parity() == 2);
   CHECK(pool.benefactors_of(*stripe).size() == 6);
   CHECK(pool.debt() == 0);
+  CHECK_FALSE(pool.service->parity().owes());
+  const auto at_risk = [&] { return pool.client->call(msg::StatPool{})->totals.at_risk_ns; };
+  const std::uint64_t until_now = at_risk();
+  pool.live(2s);
+  CHECK(at_risk() == until_now);
   CHECK(pool.client->call(msg::GetDebt{file, 1})->bytes == 0);
   CHECK(pool.broken().empty());
   const auto stat = pool.client->call(msg::StatPool{});

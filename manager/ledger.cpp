@@ -1,0 +1,71 @@
+#include "manager/ledger.h"
+
+#include <algorithm>
+
+namespace stdchk::manager {
+namespace {
+
+using Count = std::uint64_t msg::WriterTotals::*;
+
+/// What is added up over clients; of the longest call the longest one counts.
+constexpr Count kAdded[] = {
+    &msg::WriterTotals::closed_bytes,    &msg::WriterTotals::open_to_close_ns,
+    &msg::WriterTotals::committed_bytes, &msg::WriterTotals::open_to_commit_ns,
+    &msg::WriterTotals::named_bytes,     &msg::WriterTotals::equal_bytes,
+    &msg::WriterTotals::naming_ns,
+};
+
+std::uint64_t nanoseconds(Duration time) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+}
+
+}  // namespace
+
+void Ledger::tell(const msg::WriterTotals& totals) {
+  msg::WriterTotals& all = totals_.writers;
+  all.longest_call_ns = std::max(all.longest_call_ns, totals.longest_call_ns);
+  // Who only reads and asks has nothing to tell.
+  const bool wrote =
+      totals.closed_bytes > 0 || totals.committed_bytes > 0 || totals.named_bytes > 0;
+  if (!totals.first || !wrote) return;
+  msg::WriterTotals& before = told_[totals.first];
+  for (const Count count : kAdded) {
+    if (totals.*count <= before.*count) continue;
+    all.*count += totals.*count - before.*count;
+    before.*count = totals.*count;
+  }
+}
+
+void Ledger::tell_last(const msg::WriterTotals& totals) {
+  tell(totals);
+  told_.erase(totals.first);
+}
+
+void Ledger::look(Time now, bool at_risk) {
+  if (at_risk_since_) totals_.at_risk_ns += nanoseconds(now - *at_risk_since_);
+  at_risk_since_ = at_risk ? std::optional(now) : std::nullopt;
+}
+
+void Ledger::note_fullness(std::uint64_t used_bytes, std::uint64_t total_bytes) {
+  if (total_bytes == 0) return;
+  const double part = static_cast<double>(used_bytes) / static_cast<double>(total_bytes);
+  totals_.fullest_permille =
+      std::max(totals_.fullest_permille, static_cast<std::uint32_t>(part * 1000));
+}
+
+bool Ledger::begins_set(FileId folder, const std::string& application, std::uint64_t timestep) {
+  if (newest_set_.size() >= kKeptMax) newest_set_.clear();
+  const auto [newest, is_first] = newest_set_.try_emplace({folder, application}, timestep);
+  if (is_first || timestep <= newest->second) return false;
+  newest->second = timestep;
+  ++totals_.sets;
+  return true;
+}
+
+void Ledger::waited_for_space(Duration time) {
+  ++totals_.space_waits;
+  totals_.space_wait_ns += nanoseconds(time);
+}
+
+}  // namespace stdchk::manager

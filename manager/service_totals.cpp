@@ -1,0 +1,80 @@
+// What the report card of a pool says.
+#include <algorithm>
+
+#include "core/image_name.h"
+#include "manager/copy_planner.h"
+#include "manager/parity_planner.h"
+#include "manager/service.h"
+#include "manager/sets.h"
+
+namespace stdchk::manager {
+namespace {
+
+constexpr std::size_t kLookedMax = 1000;  ///< files, once for each set
+
+}  // namespace
+
+/// An image is there that is not drained, and that a lost benefactor would take along: its policy
+/// asks for one copy, or not all that it asks for is made yet.
+bool Service::at_risk() {
+  if (state_.undrained_single() > 0) return true;
+  return state_.undrained_redundant() > 0 && (parity_->owes() || copies_->owes_undrained());
+}
+
+void Service::look_at_totals() {
+  std::uint64_t total = 0;
+  std::uint64_t free = 0;
+  for (const auto& [id, status] : benefactors_) {
+    if (status.info.state == msg::BenefactorState::kGone) continue;
+    total += status.info.arena_bytes;
+    free += space_.free_bytes(id);
+  }
+  ledger_.note_fullness(total - free, total);
+  ledger_.look(now(), at_risk());
+}
+
+/// With the first image of a set it shows whether the drain has kept up with the ones before it.
+void Service::note_set(const File& file) {
+  const auto image = parse_image_name(file.name);
+  if (!image || file.newest.stored_bytes == 0) return;
+  if (!ledger_.begins_set(file.parent, image->application, image->timestep) || !has_drain()) return;
+  std::size_t looked = 0;
+  for (const auto& [sequence, id] : state_.undrained()) {
+    if (++looked > kLookedMax) return;
+    const File& other = *state_.file(id);
+    if (other.parent != file.parent || sets_->skips(other)) continue;
+    const auto earlier = parse_image_name(other.name);
+    if (earlier && earlier->application == image->application &&
+        earlier->timestep < image->timestep) {
+      return ledger_.overtaken();
+    }
+  }
+}
+
+/// A pool that waits for its benefactors is not full.
+void Service::note_shortage(SessionRecord& session) {
+  const bool lends = std::ranges::any_of(benefactors_, [this](const auto& each) {
+    return each.second.peer != nullptr && space_.usable(each.first);
+  });
+  if (session.short_since || !lends) return;
+  session.short_since = now();
+  look_at_totals();
+}
+
+void Service::end_shortage(SessionRecord& session) {
+  if (session.short_since) ledger_.waited_for_space(now() - *session.short_since);
+  session.short_since.reset();
+}
+
+msg::PoolTotals Service::totals() const {
+  msg::PoolTotals out = ledger_.totals();
+  const History& history = state_.history();
+  out.images = history.images;
+  out.written_bytes = history.written_bytes;
+  out.stored_bytes = history.stored_bytes;
+  out.drained_images = history.drained_images;
+  out.drained_bytes = history.drained_bytes;
+  return out;
+}
+
+}  // namespace stdchk::manager

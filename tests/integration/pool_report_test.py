@@ -1,0 +1,111 @@
+"""The report card: what a pool has done, while it lives and at its end."""
+
+import json
+import os
+
+from conftest import stopped, wait_until
+
+MIB = 1 << 20
+
+
+def write(path, content):
+    path.write_bytes(content)
+
+
+def report(pool):
+    return json.loads(pool.stdchk("report", "--json", pool.mount).stdout)
+
+
+def test_two_mounts_write_sets_and_every_byte_is_on_the_card(pool):
+    card = pool.folder / "card"
+    pool.up("--naming", "on", "--report", card)
+    second = pool.mount_by_hand("second")
+    assert report(pool)["images"] == 0
+    equal = os.urandom(3 * MIB)
+    write(pool.mount / "app.N0.T1", equal)
+    write(second / "app.N1.T1", equal)
+    pool.stdchk("drain", "--wait", pool.mount)
+    write(pool.mount / "app.N0.T2", os.urandom(4 * MIB))
+    write(second / "app.N1.T2", os.urandom(2 * MIB))
+    pool.stdchk("drain", "--wait", pool.mount)
+    # Both mounts have told of it a second later.
+    wait_until(lambda: report(pool)["closed_bytes"] == 12 * MIB, "what the mounts tell", 10)
+    figures = report(pool)
+    assert figures["images"] == 4
+    assert figures["written_bytes"] == 12 * MIB
+    assert figures["stored_bytes"] == 9 * MIB
+    assert figures["saved_bytes"] == 3 * MIB
+    assert figures["committed_bytes"] == 12 * MIB
+    assert figures["named_bytes"] == 12 * MIB
+    assert figures["equal_bytes"] == 3 * MIB
+    assert figures["drained_images"] == 4
+    assert figures["drained_bytes"] == 12 * MIB
+    assert figures["drain_pending_files"] == 0
+    assert figures["sets_followed"] == 1
+    assert figures["sets_overtaken"] == 0
+    assert figures["space_waits"] == 0
+    assert 0 < figures["at_risk_seconds"] < 60
+    assert 0 < figures["fullest"] < 1
+    ot = figures["closed_bytes"] / figures["open_to_close_seconds"]
+    assert abs(figures["ot_bytes_per_second"] / ot - 1) < 0.001
+    at = figures["committed_bytes"] / figures["open_to_commit_seconds"]
+    assert abs(figures["at_bytes_per_second"] / at - 1) < 0.001
+    assert figures["open_to_commit_seconds"] <= figures["open_to_close_seconds"]
+    assert 0 < figures["longest_call_seconds"] <= figures["open_to_close_seconds"]
+    assert figures["advice"] == []
+    text = pool.stdchk("report", pool.mount).stdout
+    assert "images      4\n" in text
+    # A shell's redirection commits an empty file first; that is no image of its own.
+    pool.stdchk("status", pool.mount)
+    assert os.system(f"head -c {MIB} /dev/urandom >{pool.mount}/app.N0.T3") == 0
+    assert report(pool)["images"] == 5
+    said = pool.down("--drain").stdout
+    assert f"Report card of the pool at {pool.mount}, since " in said
+    assert "  images      5\n" in said
+    assert "  written     13.0 MiB\n" in said
+    assert "  saved       3.0 MiB that were there already, 23 %\n" in said
+    assert "  drained     5 images, 13.0 MiB\n" in said
+    assert "  not drained 0 files, 0 B\n" in said
+    assert said.endswith(f"The pool at {pool.mount} is down.\n")
+    assert card.read_text() in said and "  images      5\n" in card.read_text()
+
+
+def test_the_last_second_of_a_mount_is_on_the_card_of_down_and_the_advice_follows(pool):
+    pool.up("--drain-rate", "64K", "--drain-yields", "off")
+    write(pool.mount / "app.N0.T1", os.urandom(2 * MIB))
+    write(pool.mount / "app.N0.T2", os.urandom(2 * MIB))
+    said = pool.down().stdout
+    assert "  overtaken   1 of 1 sets" in said
+    assert "  OT          -" not in said and "  AT          -" not in said
+    assert "did not get to the drain directory: `stdchk down --drain` waits for that.\n" in said
+    assert "The drain took longer than the time between two sets, 1 of 1 times: raise --drain-rate" in said
+
+
+def test_a_full_pool_asks_for_memory(pool):
+    pool.up("--drain-rate", "1M", "--drain-yields", "off", "--chunk-size", "64K", benefactors=1, memory="16M")
+    for step in range(6):
+        write(pool.mount / f"app.N0.T{step}", os.urandom(4 * MIB))
+    figures = report(pool)
+    assert figures["space_waits"] > 0
+    assert figures["space_wait_seconds"] >= 1
+    assert figures["fullest"] > 0.75
+    assert any("lend more memory (--memory), or add a benefactor, or drain faster" in sentence
+               for sentence in figures["advice"])
+
+
+def test_a_pool_that_was_not_used_goes_without_a_card(pool):
+    pool.up()
+    assert pool.stdchk("report", pool.mount).stdout.startswith("Report card")
+    assert "Report card" not in pool.down().stdout
+
+
+def test_a_manager_that_does_not_answer_or_is_gone_costs_the_card_only(pool):
+    pool.up()
+    write(pool.mount / "file", b"bytes")
+    with stopped(*pool.pids("manager")):
+        done = pool.down(check=False)
+    assert "There is no report card: " in done.stdout
+    pool.up()
+    pool.kill("manager")
+    assert pool.stdchk("report", pool.mount, check=False).returncode == 2
+    assert "is down" in pool.down().stdout

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "core/messages/messages.h"
+
+namespace stdchk::tools {
+
+/// What a report card is made of.
+struct ReportFigures {
+  std::string mount;
+  std::string since;  ///< time, for people
+  msg::PoolConfig config;
+  msg::StatPool::Reply pool;
+  bool ends = false;  ///< the pool is about to be taken down
+};
+
+/// Bytes a second over all open-to-close times (OT), and over all times until the commit (AT); 0:
+/// nothing was closed, or committed.
+double observed_throughput(const msg::WriterTotals& writers);
+double achieved_throughput(const msg::WriterTotals& writers);
+/// Bytes that were written and did not have to be stored.
+std::uint64_t saved_bytes(const msg::PoolTotals& totals);
+
+/// What to change, in the order of its weight: sentences that follow from the figures, at most
+/// kAdviceMax. None: nothing asks for a change.
+inline constexpr std::size_t kAdviceMax = 3;
+std::vector<std::string> what_to_change(const ReportFigures& figures);
+
+/// A line for each figure, then the advice.
+std::string card_text(const ReportFigures& figures);
+nlohmann::json card_json(const ReportFigures& figures);
+
+}  // namespace stdchk::tools
