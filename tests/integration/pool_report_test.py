@@ -82,9 +82,9 @@ def test_the_last_second_of_a_mount_is_on_the_card_of_down_and_the_advice_follow
 
 
 def test_a_full_pool_asks_for_memory(pool):
-    pool.up("--drain-rate", "1M", "--drain-yields", "off", "--chunk-size", "64K", benefactors=1, memory="16M")
-    for step in range(6):
-        write(pool.mount / f"app.N0.T{step}", os.urandom(4 * MIB))
+    pool.up("--drain-rate", "2M", "--drain-yields", "off", "--chunk-size", "64K", benefactors=1, memory="16M")
+    for step in range(11):
+        write(pool.mount / f"app.N0.T{step}", os.urandom(2 * MIB))
     figures = report(pool)
     assert figures["space_waits"] > 0
     assert figures["space_wait_seconds"] >= 1
