@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr auto kGrace = 10s;  ///< between SIGTERM and SIGKILL
-constexpr auto kCardPatience = 5s;
+constexpr auto kCardPatience = 10s;
 constexpr auto kUnmountPatience = 3s;  ///< for programs that are just about to leave the mount
 
 /// Unmounts `mount` if anything is there: patiently, then lazily, saying so.
@@ -54,7 +54,7 @@ void take_card(const PoolRecord& pool, DownReport& report) {
   const auto done =
       run_command({own, "report", "--at-end", "--pool", pool.directory}, "", kCardPatience);
   if (!done || done->status != 0) {
-    std::string why = done ? done->err : done.error().text;
+    std::string why = done ? done->err : "the manager did not tell its figures in time";
     while (why.ends_with('\n')) why.pop_back();
     report.notes.push_back("There is no report card: " + why);
     return;
