@@ -327,6 +327,7 @@ std::vector<BenefactorId> CopyPlanner::near(FailureDomains::Domain domain,
   }
   std::sort(sorted.begin(), sorted.end());
   std::vector<BenefactorId> out;
+  out.reserve(sorted.size());
   for (const auto& [distance, id] : sorted) out.push_back(id);
   return out;
 }
