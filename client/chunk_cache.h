@@ -29,7 +29,7 @@ struct CacheKey {
 /// | state     | may write              | may read                      |
 /// |-----------|------------------------|-------------------------------|
 /// | free      | nobody                 | nobody                        |
-/// | fetching  | transport, drain reader| nobody                        |
+/// | fetching  | transport, drain reader| the thread that has moved them|
 /// | fetched   | nobody                 | the one who checks it next    |
 /// | checking  | the one who checks it  | the one who checks it         |
 /// | ready     | nobody                 | callers that hold a pin       |

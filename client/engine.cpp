@@ -375,7 +375,7 @@ void Engine::pump() {
     executor_work.swap(executor_work_);
   }
   for (const OutChunkPtr& chunk : work.write) peers_.submit(*chunk);
-  for (Transfer* transfer : transfers) peers_.submit(*transfer);
+  start_reads(transfers);
   for (Work::Call& one : work.calls) calls.push_back(std::move(one));
   for (Work::Call& one : calls) {
     manager_.call(std::move(one.request), limits::kCallDeadline, std::move(one.done));
@@ -383,6 +383,18 @@ void Engine::pump() {
   for (Work::Search& search : work.search) search_later(std::move(search));
   for (auto& chunks : work.hash) hash_later(std::move(chunks));
   for (auto& one : executor_work) executor_.run(std::move(one));
+}
+
+/// What this thread moves itself is looked at, by who wants it, before the next is moved.
+void Engine::start_reads(const std::vector<Transfer*>& transfers) {
+  for (auto at = transfers.begin(); at != transfers.end();) {
+    Transfer& transfer = **at++;
+    peers_.submit(transfer);
+    if (!transfer.moved_here || at == transfers.end()) continue;
+    const Lock lock(shared_.mutex);
+    transfers_.insert(transfers_.begin(), at, transfers.end());
+    return wake();
+  }
 }
 
 /// The chunks that end in the slot are hashed at once: this processor's cache has them.

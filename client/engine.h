@@ -134,6 +134,7 @@ class Engine final : private SessionHost, private ManagerListener {
                  std::shared_ptr<SeriesNaming> naming, rpc::Answer answer);
   void wake();
   void pump();
+  void start_reads(const std::vector<Transfer*>& transfers);
   void search_later(Work::Search search);
   void hash_later(std::vector<OutChunkPtr> chunks);
   void hash(std::vector<OutChunkPtr> chunks);

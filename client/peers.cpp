@@ -160,6 +160,7 @@ Status BenefactorLink::start(Transfer& transfer, Rail& rail) {
   transfer.link_ = this;
   transfer.rail_ = &rail;
   transfer.has_other_rail = false;
+  transfer.moved_here = rail.same_host_only();
   rail.count_started(bytes_of(transfer));
   return {};
 }

@@ -34,6 +34,8 @@ class Transfer : public transport::Operation {
   bool patient = false;
   /// Set with a failure: the benefactor has another rail that may work, so it need not be avoided.
   bool has_other_rail = false;
+  /// Set when it starts: this thread moves the bytes, and this processor's caches have them then.
+  bool moved_here = false;
 
  protected:
   virtual void finished(Status status) = 0;

@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::uint64_t kDrainedPlace = std::uint64_t{1} << 63;
 constexpr std::uint32_t kReloadsMax = 3;
+/// So many bytes that were just moved are in the processor's second cache still.
+constexpr std::uint32_t kHotBytes = limits::kMiB;
 
 /// What describe() makes of it says what to do.
 constexpr Error kNoKey{Code::kPermission, 0,
@@ -52,8 +54,16 @@ struct Reader::Fetch final : Transfer {
 
  protected:
   void finished(Status status) override {
+    const Chunk& chunk = unit.chunk;
+    const bool hot = moved_here && chunk.length <= kHotBytes && has_crc(chunk);
+    if (!status.has_value() || !hot || is_sealed(chunk.name)) {
+      const Lock lock(reader->host_.shared.mutex);
+      return reader->done(*this, std::move(status));
+    }
+    // Nobody else may touch the bytes before this is over.
+    Status good = reader->make_plain(chunk, MutableByteSpan(entry->data, chunk.length));
     const Lock lock(reader->host_.shared.mutex);
-    reader->done(*this, std::move(status));
+    reader->settle(*this, std::move(good));
   }
 };
 
@@ -228,6 +238,12 @@ void Reader::check(Lock& lock, CachedChunk& entry) {
     good = make_plain(chunk, MutableByteSpan(entry.data, chunk.length));
     lock.lock();
   }
+  settle(fetch, std::move(good));
+}
+
+/// Its bytes were checked, by who has a pin of it.
+void Reader::settle(Fetch& fetch, Status good) {
+  CachedChunk& entry = *fetch.entry;
   host_.shared.changed.notify_all();
   if (!good.has_value()) {
     log::warning("benefactor {}: bytes at {} are not what they should be: {}",
@@ -241,7 +257,7 @@ void Reader::check(Lock& lock, CachedChunk& entry) {
   if (fetch.unit.map != nullptr) fetch.unit.map->reloads = 0;
   entry.state = CacheState::kReady;
   --entry.pins;
-  fetches_.erase(found);
+  fetches_.erase(entry.key);
 }
 
 /// When it succeeds the bytes are those of the chunk, and not sealed any more.

@@ -69,6 +69,7 @@ class Reader {
   void done(Fetch& fetch, Status status);
   void check_ahead(const CacheKey& key);
   void check(Lock& lock, CachedChunk& entry);
+  void settle(Fetch& fetch, Status good);
   Status make_plain(const Chunk& chunk, MutableByteSpan bytes) const;
   bool can_open(const Chunk& chunk) const {
     return host_.sealer != nullptr || !is_sealed(chunk.name);
