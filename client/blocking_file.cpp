@@ -335,8 +335,7 @@ SessionFigures BlockingFile::figures() const {
 ReadView::~ReadView() {
   if (chunk_ == nullptr) return;
   const Lock lock(engine_->shared().mutex);
-  engine_->reader().unpin(*chunk_);
-  engine_->shared().changed.notify_all();
+  engine_->reader().give_back(*chunk_, bytes_.size());
 }
 
 Result<ReadView> view(File& file, std::uint64_t offset, std::size_t bytes) {

@@ -55,6 +55,7 @@ CachedChunk* ChunkCache::add(const CacheKey& key) {
   chunk->first_buffer = *first;
   chunk->buffers = buffers;
   chunk->pins = 1;
+  chunk->unread = key.length;
   recent_.push_front(chunk.get());
   chunk->recent = recent_.begin();
   for (std::size_t i = 0; i < buffers; ++i) owner_[*first + i] = chunk.get();
@@ -70,6 +71,15 @@ void ChunkCache::touch(CachedChunk& chunk) {
 void ChunkCache::unpin(CachedChunk& chunk) {
   STDCHK_ASSERT(chunk.pins > 0);
   --chunk.pins;
+}
+
+void ChunkCache::count_read(CachedChunk& chunk, std::size_t bytes) {
+  if (bytes < chunk.unread) {
+    chunk.unread -= static_cast<std::uint32_t>(bytes);
+    return;
+  }
+  chunk.unread = chunk.key.length;  // by who comes again
+  recent_.splice(recent_.end(), recent_, chunk.recent);
 }
 
 void ChunkCache::erase(CachedChunk& chunk) {

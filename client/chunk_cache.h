@@ -46,13 +46,15 @@ struct CachedChunk {
   std::uint32_t pins = 0;        ///< nobody may throw it out
   std::uint32_t valid_from = 0;  ///< of the chunk's content
   std::uint32_t valid_to = 0;
+  std::uint32_t unread = 0;          ///< bytes that no reader has had; images are read once
   Error error;                       ///< when failed
   const void* failed_for = nullptr;  ///< whose reading has failed; others try for themselves
   std::list<CachedChunk*>::iterator recent;
 };
 
-/// A ChunkCache keeps chunks that were read lately or ahead in a fixed number of buffers; the one
-/// not used for longest goes first. A chunk longer than a buffer takes several that lie side by
+/// A ChunkCache keeps chunks that were read lately or ahead in a fixed number of buffers. The one
+/// that was read to its end last goes first: its buffer is the one that processors' caches hold;
+/// then the one not used for longest. A chunk longer than a buffer takes several that lie side by
 /// side.
 ///
 /// Owns: the book-keeping, not the memory.
@@ -70,6 +72,8 @@ class ChunkCache {
   CachedChunk* add(const CacheKey& key);
   void touch(CachedChunk& chunk);
   void unpin(CachedChunk& chunk);
+  /// A reader has had so many bytes of it.
+  void count_read(CachedChunk& chunk, std::size_t bytes);
   /// Throws it out; must not be pinned.
   void erase(CachedChunk& chunk);
   std::size_t buffer_count() const { return owner_.size(); }

@@ -212,8 +212,7 @@ Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std
       lock.unlock();
       std::memcpy(to.data(), (*chunk)->data + run.chunk_offset, to.size());
       lock.lock();
-      engine_.reader().unpin(**chunk);
-      engine_.shared().changed.notify_all();
+      engine_.reader().give_back(**chunk, to.size());
     } else {
       std::memset(to.data(), 0, to.size());
     }

@@ -269,6 +269,12 @@ Status Reader::make_plain(const Chunk& chunk, MutableByteSpan bytes) const {
   return host_.sealer->open(chunk.name, bytes).has_value() ? Status{} : fail(kNoKey);
 }
 
+void Reader::give_back(CachedChunk& chunk, std::size_t bytes) {
+  cache_.unpin(chunk);
+  cache_.count_read(chunk, bytes);
+  host_.shared.changed.notify_all();
+}
+
 Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
   if (unit.chunk.copies.empty() && unit.map == nullptr) return fail(Code::kDataLost, "client.read");
   if (unit.chunk.length > cache_.bytes_max()) return fail(Code::kNoMemory, "client.read cache");

@@ -49,10 +49,11 @@ class Reader {
          std::size_t buffer_bytes);
   ~Reader();
 
-  /// The unit's chunk, checked and pinned; give it back with unpin(). Lock held; checking lets go
+  /// The unit's chunk, checked and pinned; to be given back. Lock held; checking lets go
   /// of the lock for a while.
   Result<CachedChunk*> get(Lock& lock, const Unit& unit);
-  void unpin(CachedChunk& chunk) { cache_.unpin(chunk); }
+  /// `bytes` of the chunk were used.
+  void give_back(CachedChunk& chunk, std::size_t bytes);
   /// Starts to bring the unit, if there is room for it. Lock held.
   void prefetch(const Unit& unit);
   /// How many chunks may be on their way ahead of a reader.

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "fuse/receive_buffer.h"
@@ -23,12 +24,13 @@ constexpr std::uint64_t kInitExtended = std::uint64_t{1} << 30;
 constexpr std::uint64_t kDirectIoAllowMmap = std::uint64_t{1} << 36;
 constexpr unsigned kHighWord = 32;
 
-InitExchange::Find g_find = nullptr;  // libfuse's hooks are plain functions; all mounts share one
+// libfuse's hooks are plain functions; all mounts share one.
+std::atomic<InitExchange::Find> g_find{nullptr};
 
 ssize_t read_from_kernel(int fd, void* buffer, std::size_t size, void* user) {
   if (ReceiveBuffer* own = ReceiveBuffer::of_this_thread()) size = std::min(size, own->capacity());
   ssize_t count = ::read(fd, buffer, size);
-  InitExchange& exchange = g_find(user);
+  InitExchange& exchange = g_find.load(std::memory_order_relaxed)(user);
   if (count > 0 && !exchange.over()) {
     exchange.received(static_cast<const std::byte*>(buffer), static_cast<std::size_t>(count));
   }
@@ -36,7 +38,7 @@ ssize_t read_from_kernel(int fd, void* buffer, std::size_t size, void* user) {
 }
 
 ssize_t write_to_kernel(int fd, iovec* parts, int count, void* user) {
-  InitExchange& exchange = g_find(user);
+  InitExchange& exchange = g_find.load(std::memory_order_relaxed)(user);
   if (exchange.over() || count != 2) return ::writev(fd, parts, count);
   std::array<std::byte, InitExchange::kReplyBytesMax> patched;
   std::array<iovec, 2> changed{parts[0], parts[1]};
@@ -51,7 +53,7 @@ ssize_t write_to_kernel(int fd, iovec* parts, int count, void* user) {
 }  // namespace
 
 bool InitExchange::install(fuse_session* session, Find find) {
-  g_find = find;
+  g_find.store(find, std::memory_order_relaxed);
   fuse_custom_io hooks{};
   hooks.read = read_from_kernel;
   hooks.writev = write_to_kernel;

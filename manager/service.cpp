@@ -55,6 +55,7 @@ void Service::stop() {
   alive_.reset();
   reactor_.cancel(ticker_);
   connections_.clear();
+  ended_.clear();
   if (started_) journal_.stop();
 }
 
@@ -227,6 +228,11 @@ bool Service::at_hand(const Extent& extent) const {
   const auto found = benefactors_.find(extent.benefactor);
   return live(extent) && found->second.peer != nullptr &&
          found->second.info.state == msg::BenefactorState::kAlive;
+}
+
+bool Service::at_hand(const std::vector<Extent>& copies) const {
+  return std::any_of(copies.begin(), copies.end(),
+                     [&](const Extent& copy) { return at_hand(copy); });
 }
 
 bool Service::can_be_made(ChunkIndex chunk) const {

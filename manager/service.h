@@ -131,6 +131,8 @@ class Service final : public transport::AcceptHandler {
   bool live(ChunkIndex chunk) const;
   /// A live one of a benefactor that has not fallen silent.
   bool at_hand(const Extent& extent) const;
+  /// One of them is.
+  bool at_hand(const std::vector<Extent>& copies) const;
   /// Enough of its stripe is there to make it again.
   bool can_be_made(ChunkIndex chunk) const;
   Status pin(FileId file, Version version) { return state_.pin(file, version); }
@@ -297,6 +299,8 @@ class Service final : public transport::AcceptHandler {
   // service_totals.cpp
   bool at_risk();
   void look_at_totals();
+  /// Bytes of all benefactors that are not gone, and those of them that are free.
+  std::pair<std::uint64_t, std::uint64_t> lent_and_free() const;
   void note_set(const File& file);
   void note_shortage(SessionRecord& session);
   void end_shortage(SessionRecord& session);
@@ -326,6 +330,7 @@ class Service final : public transport::AcceptHandler {
   std::deque<std::pair<std::uint64_t, std::vector<FreedExtent>>> to_free_;
 
   std::map<Connection*, std::unique_ptr<Connection>> connections_;
+  std::vector<std::unique_ptr<Connection>> ended_;
   std::map<BenefactorId, BenefactorStatus> benefactors_;
   FailureDomains domains_;
   std::map<ClientId, ClientRecord> clients_;

@@ -37,12 +37,10 @@ Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk,
     const ChunkIndex found = state_.chunks().find(chunk.name, chunk.length);
     if (found != kNoChunk && live(found)) {
       Chunk had = state_.chunks().get(found);
+      const Extent& told = chunk.copies.front();
       // It may be this session's own of before.
-      const auto good = [&](const Extent& copy) {
-        return at_hand(copy) || copy == chunk.copies.front();
-      };
-      if (std::any_of(had.copies.begin(), had.copies.end(), good) ||
-          grant_of(session, chunk.copies.front(), bytes) == nullptr) {
+      const bool known = std::find(had.copies.begin(), had.copies.end(), told) != had.copies.end();
+      if (known || at_hand(had.copies) || grant_of(session, told, bytes) == nullptr) {
         chunk = std::move(had);
         return {};
       }

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/image_name.h"
 #include "core/limits.h"
@@ -216,11 +217,7 @@ void Service::serve(ClientRecord&, const msg::ListSets& request, const Call& cal
 
 void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {
   msg::StatPool::Reply reply;
-  for (const auto& [id, status] : benefactors_) {
-    if (status.info.state == msg::BenefactorState::kGone) continue;
-    reply.total_bytes += status.info.arena_bytes;
-    reply.free_bytes += space_.free_bytes(id);
-  }
+  std::tie(reply.total_bytes, reply.free_bytes) = lent_and_free();
   for (const auto& [sequence, id] : state_.evictable()) {
     reply.evictable_bytes += state_.file(id)->newest.stored_bytes;
   }

@@ -243,9 +243,8 @@ void Service::place_when_possible(ClientId, SessionId id, msg::Place request, co
     const ChunkIndex found = state_.chunks().find(wanted.name, wanted.length);
     if (found == kNoChunk) continue;
     Chunk existing = state_.chunks().get(found);
-    const auto at_hand = [&](const Extent& copy) { return this->at_hand(copy); };
     // What nobody answers for may be lost: the client still has the bytes, and stores them anew.
-    if (std::none_of(existing.copies.begin(), existing.copies.end(), at_hand)) continue;
+    if (!at_hand(existing.copies)) continue;
     if (session.holds.insert(found).second) state_.hold(found);
     reply.existing.push_back({i, std::move(existing)});
   }

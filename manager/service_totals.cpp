@@ -21,15 +21,19 @@ bool Service::at_risk() {
   return state_.undrained_redundant() > 0 && (parity_->owes() || copies_->owes_undrained());
 }
 
-void Service::look_at_totals() {
-  std::uint64_t total = 0;
-  std::uint64_t free = 0;
+std::pair<std::uint64_t, std::uint64_t> Service::lent_and_free() const {
+  std::pair<std::uint64_t, std::uint64_t> out;
   for (const auto& [id, status] : benefactors_) {
     if (status.info.state == msg::BenefactorState::kGone) continue;
-    total += status.info.arena_bytes;
-    free += space_.free_bytes(id);
+    out.first += status.info.arena_bytes;
+    out.second += space_.free_bytes(id);
   }
-  ledger_.note_fullness(total - free, total);
+  return out;
+}
+
+void Service::look_at_totals() {
+  const auto [lent, free] = lent_and_free();
+  ledger_.note_fullness(lent - free, lent);
   ledger_.look(now(), at_risk());
 }
 

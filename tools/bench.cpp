@@ -1,6 +1,5 @@
 // Measures how fast file systems take checkpoint images and give them back, in turns.
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "tools/commands.h"
 #include "tools/pool_record.h"
 #include "tools/problem.h"
+#include "tools/process.h"
 #include "tools/share_out.h"
 #include "tools/show.h"
 
@@ -31,13 +31,6 @@ using Json = nlohmann::json;
 
 /// Every page has a stamp, so that no two pages of all images are equal.
 constexpr std::size_t kPage = 4096;
-
-volatile sig_atomic_t asked_to_end = 0;
-void on_end_signal(int) { asked_to_end = 1; }
-
-double seconds_since(Clock::time_point began) {
-  return std::chrono::duration<double>(Clock::now() - began).count();
-}
 
 Problem system_problem(const char* what, const std::string& path) {
   return Problem{fmt::format("{} {}: {}", what, path, std::strerror(errno))};
@@ -144,7 +137,7 @@ class Bench {
     OpenedFile file(rank.path, O_WRONLY | O_CREAT | O_EXCL);
     if (file.fd() < 0) return problem(system_problem("cannot create", rank.path));
     for (std::uint64_t at = 0; at < options_.size;) {
-      if (asked_to_end != 0) return problem("ended by a signal");
+      if (asked_to_end()) return problem("ended by a signal");
       const std::size_t bytes = block_at(at);
       for (std::size_t page = 0; page + sizeof(Stamp) <= bytes; page += kPage) {
         const Stamp mark = stamp(rank, round, (at + page) / kPage);
@@ -176,7 +169,7 @@ class Bench {
     const OpenedFile file(rank.path, O_RDONLY);
     if (file.fd() < 0) return problem(system_problem("cannot open", rank.path));
     for (std::uint64_t at = 0; at < options_.size;) {
-      if (asked_to_end != 0) return problem("ended by a signal");
+      if (asked_to_end()) return problem("ended by a signal");
       const std::size_t bytes = block_at(at);
       for (std::size_t done = 0; done < bytes;) {
         const ssize_t count = ::read(file.fd(), rank.block.data() + done, bytes - done);
@@ -274,9 +267,7 @@ int run_bench(BenchOptions& options) {
     if (!pool) return complain(pool.error().text);
     options.directories.push_back(pool->mount);
   }
-  struct sigaction action {};
-  action.sa_handler = on_end_signal;
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaction(signal, &action, nullptr);
+  notice_end_signals();
   auto places = measure(options);
   if (!places) return complain(places.error().text);
   if (!options.json) {

@@ -1,6 +1,5 @@
 #include "tools/job.h"
 
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -208,14 +207,11 @@ DownReport stop_part(const std::string& job_id) {
   return {};
 }
 
-volatile sig_atomic_t asked_to_end = 0;
-void on_end_signal(int) { asked_to_end = 1; }
-
 /// Until a signal comes, or nothing of the part runs any more.
 void supervise(const PoolRecord& record) {
   const auto runs = [](const Member& member) { return is_alive(member); };
-  while (asked_to_end == 0 && std::ranges::any_of(record.members, runs)) sleep_for(100ms);
-  if (asked_to_end != 0) report(stop_pool(record));
+  while (!asked_to_end() && std::ranges::any_of(record.members, runs)) sleep_for(100ms);
+  if (asked_to_end()) report(stop_pool(record));
 }
 
 }  // namespace
@@ -307,9 +303,7 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options) {
 }
 
 int run_node_part(UpOptions options) {
-  struct sigaction action {};
-  action.sa_handler = on_end_signal;
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaction(signal, &action, nullptr);
+  notice_end_signals();
   const std::string name = node_name();
   options.state = job_state_directory(options.job_id);
   Outcome<PoolRecord> record = problem("");

@@ -27,6 +27,8 @@ namespace {
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
+volatile sig_atomic_t end_signal_came = 0;
+
 struct ProcessState {
   char state = 'X';
   std::uint64_t start_ticks = 0;
@@ -270,6 +272,18 @@ std::string boot_id() {
   return text;
 }
 
+void notice_end_signals() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { end_signal_came = 1; };
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaction(signal, &action, nullptr);
+}
+
+bool asked_to_end() { return end_signal_came != 0; }
+
 void sleep_for(Duration duration) { std::this_thread::sleep_for(duration); }
+
+double seconds_since(std::chrono::steady_clock::time_point began) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
 
 }  // namespace stdchk::tools

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -47,6 +48,11 @@ Outcome<std::string> find_program(const std::string& name, const std::string& in
 /// Names this boot of this machine; a process of an earlier one is gone.
 std::string boot_id();
 
+/// From now on SIGTERM, SIGINT and SIGHUP do nothing but make asked_to_end() true.
+void notice_end_signals();
+bool asked_to_end();
+
 void sleep_for(Duration duration);
+double seconds_since(std::chrono::steady_clock::time_point began);
 
 }  // namespace stdchk::tools

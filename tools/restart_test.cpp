@@ -5,6 +5,7 @@
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
+#include "tools/process.h"
 #include "tools/set_images.h"
 #include "tools/share_out.h"
 #include "tools/show.h"
@@ -16,10 +17,6 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
 constexpr std::size_t kReadBytes = limits::kMiB;
-
-double seconds_since(Clock::time_point began) {
-  return std::chrono::duration<double>(Clock::now() - began).count();
-}
 
 /// One rank's image on its way.
 struct Load {

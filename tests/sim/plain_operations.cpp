@@ -186,6 +186,7 @@ void StoreOperation::end_badly(const rpc::Failure& why, bool maybe) {
   msg::CloseSession request;
   request.session = session_;
   request.aborted = true;
+  request.writes_in_flight = !abandoned_.empty();  // they may come late
   client_.call(request, client_.now() + limits::kCallDeadline, [](rpc::Answer) {});
   done_({fail(why.error), maybe});
 }

@@ -139,6 +139,31 @@ TEST_CASE("a wrong copy is found by the scrub and made again from another one") 
   CHECK(pool.broken().empty());
 }
 
+TEST_CASE("a scrub ends though a link is lost while more is to be checked there") {
+  Pool pool(1, {"x"});
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  TestBenefactor& only = *pool.benefactors.front();
+  only.hold_back = true;
+  REQUIRE(pool.client->call(msg::Scrub{true}));
+  pool.live(2s);
+  REQUIRE(only.held.size() == 1);
+  const Extent copy = pool.copies_of(*file).front();
+  REQUIRE(pool.client->call(msg::ReportWrongCopy{pool.client->id, *file, 1, copy}));
+  // What is asked next, when the end of the link ends the first check, is asked of a lost link.
+  only.disconnect();
+  only.let_go();
+  only.connect();
+  only.register_now();
+  pool.live(3s);
+  REQUIRE(pool.client->call(msg::Scrub{true}));
+  pool.live(3s);
+  const auto scrubbed = pool.client->call(msg::Scrub{});
+  REQUIRE(scrubbed);
+  CHECK_FALSE(scrubbed->running);
+  CHECK(scrubbed->passes == 2);
+}
+
 TEST_CASE("who wants to leave hands over what only it has, and may go then") {
   Pool pool(1, {"x", "y"});
   const auto file = pool.client->write("a", kChunk, 7);
