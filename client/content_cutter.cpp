@@ -59,13 +59,20 @@ void ContentCutter::end_all() {
   for (auto run = runs_.begin(); run != runs_.end();) run = advance(run);
 }
 
-void ContentCutter::end_in(const Slot& slot) {
+bool ContentCutter::end_in(const Slot& slot) {
+  bool any = false;
   for (auto run = runs_.begin(); run != runs_.end();) {
-    for (const auto& part : run->second.parts) {
-      if (part->segment.slot == &slot) run->second.ending = true;
+    const auto& parts = run->second.parts;
+    const bool holds = std::any_of(parts.begin(), parts.end(),
+                                   [&](const auto& part) { return part->segment.slot == &slot; });
+    if (!holds || run->second.ending) {
+      ++run;
+      continue;
     }
+    any = run->second.ending = true;
     run = advance(run);
   }
+  return any;
 }
 
 /// Cuts the parts whose boundaries are known, in order. Answers the run behind this one, which may

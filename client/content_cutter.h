@@ -65,8 +65,8 @@ class ContentCutter {
   void scanned(const Scan& scan);
   /// Every run ends where its bytes end, as soon as their boundaries are known.
   void end_all();
-  /// The run that holds the slot ends.
-  void end_in(const Slot& slot);
+  /// The run that holds the slot ends. False: it does so already.
+  bool end_in(const Slot& slot);
   /// Nothing is waiting to be cut.
   bool empty() const { return runs_.empty(); }
 

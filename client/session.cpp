@@ -275,8 +275,7 @@ void Session::seal_all() {
 
 void Session::give_up_waiting(Slot& slot) {
   if (slot.state == SlotState::kOpen) {
-    cutter_.end_in(slot);
-    host_.kick(*this);
+    if (cutter_.end_in(slot)) host_.kick(*this);
   } else {
     seal(slot);
   }

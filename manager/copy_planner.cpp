@@ -64,7 +64,10 @@ CopyPlanner::View CopyPlanner::plain_view_of(ChunkIndex chunk) const {
   return view;
 }
 
+/// Empty for one that is not there, or has no copies: nothing is wanted of it.
 CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
+  const ChunkTable& chunks = service_.state().chunks();
+  if (!chunks.exists(chunk) || !chunks.has_copies(chunk)) return {};
   View view = plain_view_of(chunk);
   const Stripe* const stripe = service_.state().stripes().of(chunk);
   const std::size_t width =
@@ -112,14 +115,12 @@ std::pair<std::size_t, std::size_t> CopyPlanner::blocks_of(const Stripe& stripe)
   return out;
 }
 
-std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk) const {
-  const State& state = service_.state();
-  const ChunkTable& chunks = state.chunks();
-  if (!chunks.exists(chunk) || !chunks.has_copies(chunk)) return std::nullopt;
-  const View view = view_of(chunk);
+std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const View& view) const {
   if (view.good.size() >= view.wanted) return std::nullopt;
+  const State& state = service_.state();
   const Stripe* const stripe = state.stripes().of(chunk);
-  const bool drained = stripe == nullptr ? chunks.undrained(chunk) == 0 : state.may_go(*stripe);
+  const bool drained =
+      stripe == nullptr ? state.chunks().undrained(chunk) == 0 : state.may_go(*stripe);
   std::size_t outlives = view.good.size();  // so many losses, and one more is fatal
   if (view.good.empty() && view.leaving.empty()) {
     const auto [readable, apart] =
@@ -137,7 +138,9 @@ std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk) const {
 
 void CopyPlanner::update(ChunkIndex chunk) {
   service_.parity().look_at(chunk);
-  const auto rank = rank_of(chunk);
+  const View view = view_of(chunk);
+  if (!surplus_of(view).empty()) surplus_.insert(chunk);
+  const auto rank = rank_of(chunk, view);
   const auto found = ranks_.find(chunk);
   if (found != ranks_.end()) {
     if (rank == found->second) return;
@@ -161,7 +164,7 @@ void CopyPlanner::look_at(const VersionData& version) {
 
 /// What is committed shortly after each other goes together.
 void CopyPlanner::plan_soon() {
-  if (plan_posted_ || todo_.empty()) return;
+  if (plan_posted_ || (todo_.empty() && surplus_.empty())) return;
   plan_posted_ = true;
   service_.reactor().schedule_after(kTogether, [this, alive = service_.alive()] {
     if (alive.expired()) return;
@@ -223,13 +226,13 @@ CopyPlanner::Figures CopyPlanner::figures() const {
   Figures out = made_;
   const ChunkTable& chunks = service_.state().chunks();
   for (const auto& [rank, chunk] : todo_) {
-    const auto now = rank_of(chunk);
+    const View view = view_of(chunk);
+    const auto now = rank_of(chunk, view);
     if (!now) continue;
     if (*now == kRankLost) {
       ++out.lost_chunks;
       continue;
     }
-    const View view = view_of(chunk);
     ++out.debt_chunks;
     out.debt_bytes += (view.wanted - view.good.size()) * std::uint64_t{chunks.length(chunk)};
   }
@@ -245,7 +248,7 @@ bool CopyPlanner::owes_undrained() {
   for (std::size_t looked = 0; at != todo_.end() && looked < kLookedMax;) {
     const auto [rank, chunk] = *at;
     if (undrained(rank)) {
-      const auto now = rank_of(chunk);
+      const auto now = rank_of(chunk, view_of(chunk));
       if (now && undrained(*now)) return true;
       ++looked;
       update(chunk);
@@ -415,6 +418,39 @@ void CopyPlanner::plan() {
   const bool more = at != todo_.end() && at->first != kRankLost;
   resume_ = stuck && more ? *at : std::pair<Rank, ChunkIndex>{};
   for (auto& [key, batch] : batches) send(std::move(batch));
+  drop_surplus();
+}
+
+/// Copies that may go: without them enough can be read now. One that is silent may not return.
+std::vector<Extent> CopyPlanner::surplus_of(const View& view) const {
+  const auto at_hand = [this](const Extent& copy) { return service_.at_hand(copy); };
+  const auto readable = std::count_if(view.good.begin(), view.good.end(), at_hand);
+  if (readable < view.wanted || view.good.empty()) return {};
+  std::vector<Extent> out = view.bad;
+  std::uint32_t kept = 0;
+  for (const Extent& copy : view.good) {
+    if (at_hand(copy) && ++kept > view.wanted) out.push_back(copy);
+  }
+  return out;
+}
+
+/// A chunk with a copy under way is looked at again when that has settled.
+void CopyPlanner::drop_surplus() {
+  ChangeCopies command;
+  while (!surplus_.empty() && command.changes.size() < kBatchItems) {
+    const ChunkIndex chunk = surplus_.extract(surplus_.begin()).value();
+    if (busy_.count(chunk) > 0) continue;
+    const View view = view_of(chunk);
+    const std::vector<Extent> surplus = surplus_of(view);
+    if (surplus.empty()) continue;
+    const Chunk told = service_.state().chunks().get(chunk);
+    for (const Extent& copy : surplus) {
+      command.changes.push_back({view.good.front(), told.name, told.length, {}, copy});
+    }
+  }
+  if (!surplus_.empty()) plan_soon();
+  if (command.changes.empty()) return;
+  service_.execute(std::move(command), [](const Result<Outcome>&) {});
 }
 
 bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {

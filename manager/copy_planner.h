@@ -29,9 +29,10 @@ struct VersionData;
 ///
 /// The most exposed chunk goes first: with the fewest good copies, and not drained before drained.
 /// Two copies are never on one host when there are at least as many hosts as copies; without as
-/// many, they are on different benefactors. The copies of what is on one benefactor are spread over
-/// kScatter others, so that few sets of benefactors hold all copies of anything (Cidon et al.,
-/// "Copysets", USENIX ATC 2013); a full one is left out.
+/// many, they are on different benefactors. Copies that do not count, or are more than wanted, go
+/// when enough others can be read. The copies of what is on one benefactor are spread over kScatter
+/// others, so that few sets of benefactors hold all copies of anything (Cidon et al., "Copysets",
+/// USENIX ATC 2013); a full one is left out.
 ///
 /// Threads: the reactor's.
 /// Errors: what fails is planned again; a benefactor that did not answer is left alone for a while,
@@ -113,7 +114,7 @@ class CopyPlanner {
     std::vector<Extent> bad;      ///< these do not count, and go when a new one is there
     std::vector<Extent> gone;     ///< of `bad`
     std::vector<Extent> leaving;  ///< of `bad`: on a benefactor that wants to leave
-    std::uint32_t wanted = 1;
+    std::uint32_t wanted = 0;
     FailureDomains::Level level = FailureDomains::kBenefactor;  ///< where copies are apart
     std::set<FailureDomains::Domain> avoided;  ///< those of the stripe's other blocks
   };
@@ -136,13 +137,15 @@ class CopyPlanner {
 
   void scan();
   void update(ChunkIndex chunk);
-  std::optional<Rank> rank_of(ChunkIndex chunk) const;
+  std::optional<Rank> rank_of(ChunkIndex chunk, const View& view) const;
   View plain_view_of(ChunkIndex chunk) const;
   View view_of(ChunkIndex chunk) const;
   std::pair<std::size_t, std::size_t> blocks_of(const Stripe& stripe) const;
   std::uint64_t debt_of(ChunkIndex chunk, std::size_t copies, std::set<ChunkIndex>& seen) const;
   void plan();
   void plan_soon();
+  std::vector<Extent> surplus_of(const View& view) const;
+  void drop_surplus();
   bool place(ChunkIndex chunk, Rank rank, Batches& batches);
   std::optional<BenefactorId> choose_target(const View& view, std::uint64_t bytes, Rank rank,
                                             bool now_only);
@@ -161,6 +164,7 @@ class CopyPlanner {
   Service& service_;
   std::set<std::pair<Rank, ChunkIndex>> todo_;
   std::unordered_map<ChunkIndex, Rank> ranks_;  ///< of those in todo_
+  std::set<ChunkIndex> surplus_;                ///< they may have copies that can go
   std::set<ChunkIndex> busy_;                   ///< a copy is being made
   std::set<Extent> wrong_;
   ChunkIndex scan_at_ = 0;

@@ -29,6 +29,14 @@ void MemoryJournal::append(const Command& command, Durable durable) {
   }
 }
 
+std::vector<Journal::Durable> MemoryJournal::drop_unsynced() {
+  std::vector<Durable> callbacks;
+  callbacks.reserve(unsynced_.size());
+  for (Unsynced& each : unsynced_) callbacks.push_back(std::move(each.durable));
+  unsynced_.clear();
+  return callbacks;
+}
+
 void MemoryJournal::sync() {
   posted_ = false;
   std::deque<Unsynced> synced;

@@ -19,9 +19,9 @@ class MemoryJournal final : public Journal {
   void set_snapshot_every(std::size_t commands) { snapshot_every_ = commands; }
   /// Makes everything appended so far durable and calls back.
   void sync();
-  /// A power cut: what was not synced is gone, its callbacks are never made. Says how many
-  /// commands.
-  std::size_t drop_unsynced() { return std::exchange(unsynced_, {}).size(); }
+  /// A power cut: what was not synced is gone. Its callbacks are not made; who answers requests in
+  /// them must be gone before they are, or it would say that they were dropped.
+  std::vector<Durable> drop_unsynced();
   std::size_t durable_count() const { return durable_.size(); }
 
   Status load(Reactor& reactor, const Apply& apply) override;

@@ -114,7 +114,8 @@ void Cluster::start_manager() {
 }
 
 void Cluster::kill_manager() {
-  ended_.commands += journal_.drop_unsynced();
+  const auto callbacks = journal_.drop_unsynced();
+  ended_.commands += callbacks.size();
   manager_.reset();
   manager_node_.reset();
 }

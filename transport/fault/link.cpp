@@ -287,10 +287,11 @@ void FaultCore::deliver(const Event& event) {
 }
 
 Time FaultCore::wake_at() const {
-  if (closed_) return Time::max();
-  Time at = announced_ ? Time::max() : connect_by_;
+  if (closed_ || handler_ == nullptr) return Time::max();  // as for poll()
+  // One that ends has no deadlines any more.
+  Time at = announced_ || closing_ ? Time::max() : connect_by_;
   for (const auto& proxy : operations_) {
-    at = std::min(at, proxy->end_by);
+    if (!closing_) at = std::min(at, proxy->end_by);
     if (!holding() && proxy->stage != Stage::kStarted) at = std::min(at, proxy->go_on_at);
   }
   if (!holding() && !outgoing_.empty()) at = std::min(at, outgoing_.front().first);

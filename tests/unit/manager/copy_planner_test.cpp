@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/extent_header.h"
 #include "manager/audit.h"
 #include "tests/unit/manager/hosts_pool.h"
 
@@ -98,6 +99,37 @@ TEST_CASE("two copies are on one host only while there are not enough hosts") {
   const auto copies = pool.copies_of(*file);
   REQUIRE(copies.size() == 2);
   CHECK((copies[0].benefactor == other || copies[1].benefactor == other));
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("a copy beside another on its host goes when there are enough without it") {
+  Pool pool(2, {"x", "x", "y"});
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  pool.live(2s);
+  auto copies = pool.copies_of(*file);
+  REQUIRE(copies.size() == 2);
+  // As who stores a chunk anew, because its copies are silent, adds to it.
+  const ChunkIndex index = pool.service->state().file(*file)->newest.slices.at(0).chunk;
+  const Chunk chunk = pool.service->state().chunks().get(index);
+  BenefactorId third;
+  for (const auto& each : pool.benefactors) {
+    if (each->id != copies[0].benefactor && each->id != copies[1].benefactor) third = each->id;
+  }
+  const std::uint64_t bytes = extent_bytes(chunk.length);
+  const std::uint64_t free_before = pool.service->space().free_bytes(third);
+  const auto range = pool.service->space().take(third, bytes, bytes);
+  REQUIRE(range);
+  const Extent added{third, range->offset};
+  pool.service->execute(ChangeCopies{{{copies[0], chunk.name, chunk.length, added, {}}}},
+                        [](const Result<Outcome>&) {});
+  REQUIRE(pool.copies_of(*file).size() == 3);
+  pool.service->copies().look_at(index);
+  pool.live(2s);
+  copies = pool.copies_of(*file);
+  REQUIRE(copies.size() == 2);
+  CHECK(pool.of(copies[0].benefactor).host != pool.of(copies[1].benefactor).host);
+  CHECK((pool.service->space().free_bytes(third) == free_before || copies[1] == added));
   CHECK(pool.broken().empty());
 }
 
