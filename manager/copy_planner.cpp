@@ -37,9 +37,13 @@ std::uint64_t pair_weight(BenefactorId a, BenefactorId b) {
   return x ^ (x >> 31);
 }
 
+auto on(const std::vector<Extent>& copies, BenefactorId benefactor) {
+  return std::find_if(copies.begin(), copies.end(),
+                      [&](const Extent& copy) { return copy.benefactor == benefactor; });
+}
+
 bool contains(const std::vector<Extent>& copies, BenefactorId benefactor) {
-  return std::any_of(copies.begin(), copies.end(),
-                     [&](const Extent& copy) { return copy.benefactor == benefactor; });
+  return on(copies, benefactor) != copies.end();
 }
 
 }  // namespace
@@ -626,9 +630,12 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
     const View view = view_of(item.chunk);
     // Written anew in the meantime.
     if (sent.built && !view.good.empty()) continue;
+    if (contains(view.good, sent.target)) continue;
     ChangeCopies::Change change{
         chunk.copies.front(), chunk.name, chunk.length, {sent.target, item.to.offset}, {}};
-    if (!view.bad.empty()) change.drop = view.bad.front();
+    // Never two on one benefactor.
+    const auto here = on(view.bad, sent.target);
+    if (!view.bad.empty()) change.drop = here == view.bad.end() ? view.bad.front() : *here;
     made_.repaired += is_wrong(change.drop) ? 1 : 0;
     ++made_.copies_made;
     made_.copied_bytes += chunk.length;

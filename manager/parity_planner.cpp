@@ -155,7 +155,7 @@ void ParityPlanner::plan(const Redundancy& redundancy, Queues& queues) {
   }
 }
 
-/// What was at the front and needs no parity any more, or is elsewhere now, goes.
+/// What was at the front and needs no parity any more goes; what is elsewhere now waits there.
 void ParityPlanner::clean(BenefactorId benefactor, std::deque<Waiting>& queue) {
   while (!queue.empty()) {
     const ChunkIndex chunk = queue.front().chunk;
@@ -163,6 +163,7 @@ void ParityPlanner::clean(BenefactorId benefactor, std::deque<Waiting>& queue) {
     if (copy && copy->benefactor == benefactor) return;
     queue.pop_front();
     queued_.erase(chunk);
+    if (copy) look_at(chunk);
   }
 }
 

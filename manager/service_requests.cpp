@@ -82,8 +82,10 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
     }
     if constexpr (NamesClient<M>) {
       if (request.client != connection.client) {
-        // Who it was for an earlier manager has ended, and all that was its own.
-        const bool before = request.client && request.client < ClientId{state_.epoch().value << 40};
+        // Who it was earlier has ended, and all that was its own. What it asked for then may have
+        // been done.
+        const bool before = request.client && request.client < connection.client &&
+                            clients_.count(request.client) == 0;
         return call.fail(before ? Code::kFenced : Code::kRefused, M::kName);
       }
     }
