@@ -29,6 +29,24 @@ void count(const VersionData& version, std::map<ChunkIndex, Counted>& counted) {
   }
 }
 
+const char* name_of(ClaimKind kind) {
+  switch (kind) {
+    case ClaimKind::kFree:
+      return "free";
+    case ClaimKind::kGranted:
+      return "granted";
+    case ClaimKind::kQuarantined:
+      return "quarantined";
+    case ClaimKind::kUsed:
+      return "used";
+    case ClaimKind::kReserved:
+      return "reserved for a copy";
+    case ClaimKind::kFreeing:
+      return "freed";
+  }
+  return "?";
+}
+
 /// What is wrong with one version by itself; empty: nothing.
 std::string wrong_with(const State& state, const VersionData& version) {
   if (!well_formed(version.slices)) return "its slices overlap or do not ascend";
@@ -224,14 +242,18 @@ void Audit::check_space() {
     const std::uint64_t arena =
         service_.arena_bytes(id) / limits::kExtentAlignment * limits::kExtentAlignment;
     std::uint64_t at = 0;
+    ClaimKind before = ClaimKind::kFree;  // of what reaches to `at`
     for (const Claim& claim : claims) {
       if (claim.range.offset > at) leaked_.push_back({id, at, claim.range.offset - at});
       if (claim.range.offset < at) {
-        broken_.push_back(fmt::format("benefactor {}: {} bytes at {} are claimed twice", id.value,
+        broken_.push_back(fmt::format("benefactor {}: {} bytes at {} are claimed twice: {} and {}",
+                                      id.value,
                                       std::min(at, claim.range.end()) - claim.range.offset,
-                                      claim.range.offset));
+                                      claim.range.offset, name_of(before), name_of(claim.kind)));
       }
-      at = std::max(at, claim.range.end());
+      if (claim.range.end() <= at) continue;
+      at = claim.range.end();
+      before = claim.kind;
     }
     if (at > arena) {
       broken_.push_back(fmt::format("benefactor {}: something is beyond its end", id.value));

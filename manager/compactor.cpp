@@ -179,9 +179,8 @@ void Compactor::run() {
   // Held: what is moved must not be freed in the meantime, its place could be granted to another.
   for (const ChunkIndex chunk : plan.chunks) service_.hold(chunk);
   running_ = true;
-  for (std::size_t i = 0; i < plan.moves.size(); ++i) {
-    const Range range{plan.moves[i].to_offset, extent_bytes(plan.moves[i].length)};
-    targets_.push_back({*benefactor, plan.chunks[i], range});
+  for (const auto& move : plan.moves) {
+    targets_.emplace_back(*benefactor, Range{move.to_offset, extent_bytes(move.length)});
   }
   msg::MoveExtents request{plan.moves};
   service_.peer_of(*benefactor)
@@ -197,6 +196,7 @@ void Compactor::run() {
 
 void Compactor::moved(BenefactorId benefactor, CompactionPlan plan,
                       const msg::MoveExtents::Reply* reply) {
+  targets_.clear();
   MoveChunks command{benefactor, {}};
   for (std::uint32_t i = 0; i < plan.moves.size(); ++i) {
     const bool failed = reply == nullptr || std::find(reply->failed.begin(), reply->failed.end(),
@@ -213,16 +213,14 @@ void Compactor::moved(BenefactorId benefactor, CompactionPlan plan,
     for (const auto& move : plan.moves) {
       lost.targets.push_back({move.to_offset, extent_bytes(move.length)});
     }
-    targets_.clear();
     for (const ChunkIndex chunk : plan.chunks) service_.release(chunk);
     return;
   }
-  service_.execute(std::move(command),
-                   [this, benefactor, plan = std::move(plan)](const Result<Outcome>&) {
-                     settle(benefactor, plan);
-                     running_ = false;
-                     run();
-                   });
+  service_.execute(std::move(command), [this](const Result<Outcome>&) {
+    running_ = false;
+    run();
+  });
+  settle(benefactor, plan);
 }
 
 /// A benefactor moves one after the other: when it answers a request that came later, the copies
@@ -246,9 +244,9 @@ void Compactor::ask_lost() {
   }
 }
 
-/// Targets that no chunk has taken are free again, and the chunks are let go of.
+/// The command was applied, if there was one: targets that no chunk has taken are free again, the
+/// others are the chunks' own.
 void Compactor::settle(BenefactorId benefactor, const CompactionPlan& plan) {
-  targets_.clear();
   for (std::size_t i = 0; i < plan.moves.size(); ++i) {
     const Extent target{benefactor, plan.moves[i].to_offset};
     const auto copies = service_.state().chunks().get(plan.chunks[i]).copies;

@@ -37,22 +37,16 @@ class Compactor {
   /// A grant of `unit_bytes` did not fit. True when there is something to join.
   bool wanted(std::uint64_t unit_bytes);
   void run();
-  /// Calls `visit(benefactor, chunk, range)` for the targets of moves. The chunk may have taken its
-  /// one already; kNoChunk: it never will.
+  /// Calls `visit(benefactor, range)` for the targets of moves.
   template <class Visit>
   void for_each_reserved(Visit visit) const {
-    for (const Target& target : targets_) visit(target.benefactor, target.chunk, target.range);
+    for (const auto& [benefactor, range] : targets_) visit(benefactor, range);
     for (const auto& [number, lost] : lost_) {
-      for (const Range& range : lost.targets) visit(lost.benefactor, kNoChunk, range);
+      for (const Range& range : lost.targets) visit(lost.benefactor, range);
     }
   }
 
  private:
-  struct Target {
-    BenefactorId benefactor;
-    ChunkIndex chunk = kNoChunk;
-    Range range;
-  };
   std::optional<BenefactorId> candidate(std::uint64_t unit_bytes) const;
   void moved(BenefactorId benefactor, CompactionPlan plan, const msg::MoveExtents::Reply* reply);
   void settle(BenefactorId benefactor, const CompactionPlan& plan);
@@ -63,7 +57,7 @@ class Compactor {
   std::uint64_t unit_ = 0;  ///< the largest that is wanted
   Time next_{};
   bool running_ = false;
-  std::vector<Target> targets_;  ///< of the step under way
+  std::vector<std::pair<BenefactorId, Range>> targets_;  ///< of the step under way
   /// Of steps without an answer: the copies may still be made.
   struct Lost {
     BenefactorId benefactor;

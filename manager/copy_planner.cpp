@@ -647,17 +647,29 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
     return settle(number);
   }
   service_.execute(std::move(command), [this, number](const Result<Outcome>&) { settle(number); });
+  const auto found = sent_.find(number);
+  if (found != sent_.end()) give_untaken(found->second);
 }
 
-/// Targets that no chunk has taken are free again, and the chunks are let go of.
-void CopyPlanner::settle(std::uint64_t number) {
-  const Sent sent = std::move(sent_.extract(number).mapped());
-  for (const Item& item : sent.items) {
+/// As soon as the command was applied: what a chunk has taken is its own from then on, and may be
+/// free before the journal has the command.
+void CopyPlanner::give_untaken(Sent& sent) {
+  for (Item& item : sent.items) {
+    const Range to = std::exchange(item.to, {});
+    if (to.length == 0) continue;
     const auto copies = service_.state().chunks().get(item.chunk).copies;
-    const Extent target{sent.target, item.to.offset};
+    const Extent target{sent.target, to.offset};
     if (std::find(copies.begin(), copies.end(), target) == copies.end()) {
-      service_.space().give(sent.target, item.to);
+      service_.space().give(sent.target, to);
     }
+  }
+}
+
+/// The chunks are let go of.
+void CopyPlanner::settle(std::uint64_t number) {
+  Sent sent = std::move(sent_.extract(number).mapped());
+  give_untaken(sent);
+  for (const Item& item : sent.items) {
     busy_.erase(item.chunk);
     service_.release(item.chunk);
     update(item.chunk);

@@ -75,16 +75,14 @@ class CopyPlanner {
   bool owes_undrained();
   Figures figures() const;
   std::uint64_t repaired() const { return made_.repaired; }
-  /// Calls `visit(benefactor, chunk, range)` for the space that copies are being made in. The chunk
-  /// may have taken it already; kNoChunk: it never will.
+  /// Calls `visit(benefactor, range)` for the space that copies are being made in.
   template <class Visit>
   void for_each_reserved(Visit visit) const {
     for (const auto& [number, sent] : sent_) {
-      for (const Item& item : sent.items) visit(sent.target, item.chunk, item.to);
+      for (const Item& item : sent.items) visit(sent.target, item.to);
     }
-    const auto lost = [&](BenefactorId id, const Range& range) { visit(id, kNoChunk, range); };
-    lost_copies_.for_each(lost);
-    lost_stripes_.for_each(lost);
+    lost_copies_.for_each(visit);
+    lost_stripes_.for_each(visit);
   }
 
   // For the ParityPlanner, which has benefactors do the same kind of work.
@@ -121,7 +119,7 @@ class CopyPlanner {
   struct Item {
     ChunkIndex chunk = kNoChunk;
     Extent from;
-    Range to;
+    Range to;  ///< none: the chunk has taken it, or it is free
   };
   struct Sent {
     BenefactorId source;
@@ -157,6 +155,7 @@ class CopyPlanner {
   void send(msg::Request request, Sent sent);
   std::optional<msg::CopyExtents::Reply> outcome_of(const Sent& sent, const rpc::Answer& answer);
   void done(std::uint64_t number, const rpc::Answer& answer);
+  void give_untaken(Sent& sent);
   void settle(std::uint64_t number);
   void lose(std::uint64_t number);
   void report_lost();

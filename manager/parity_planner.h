@@ -61,9 +61,9 @@ class ParityPlanner {
   template <class Visit>
   void for_each_reserved(Visit visit) const {
     for (const auto& [number, sent] : sent_) {
-      for (const Range& range : sent.outputs) visit(sent.target, kNoChunk, range);
+      for (const Range& range : sent.outputs) visit(sent.target, range);
     }
-    lost_.for_each([&](BenefactorId id, const Range& range) { visit(id, kNoChunk, range); });
+    lost_.for_each(visit);
   }
 
  private:

@@ -69,13 +69,7 @@ std::vector<Claim> Service::claims() const {
       add(one.extent.benefactor, {one.extent.offset, one.bytes}, ClaimKind::kFreeing);
     }
   }
-  // A target that its chunk has taken is the chunk's.
-  const auto reserve = [&](BenefactorId benefactor, ChunkIndex chunk, Range range) {
-    if (chunk != kNoChunk) {
-      for (const Extent& copy : state_.chunks().get(chunk).copies) {
-        if (copy == Extent{benefactor, range.offset}) return;
-      }
-    }
+  const auto reserve = [&](BenefactorId benefactor, Range range) {
     add(benefactor, range, ClaimKind::kReserved);
   };
   copies_->for_each_reserved(reserve);
