@@ -156,13 +156,20 @@ void CopyPlanner::update(ChunkIndex chunk) {
   ranks_[chunk] = *rank;
 }
 
+/// Its copies have changed: where the other blocks of its stripe may be has, too.
+void CopyPlanner::update_stripe(ChunkIndex chunk) {
+  const Stripe* const stripe = service_.state().stripes().of(chunk);
+  if (stripe == nullptr) return update(chunk);
+  for (const ChunkIndex member : stripe->members) update(member);
+}
+
 void CopyPlanner::look_at(ChunkIndex chunk) {
-  update(chunk);
+  update_stripe(chunk);
   plan_soon();
 }
 
 void CopyPlanner::look_at(const VersionData& version) {
-  for (const PackedSlice& slice : version.slices) update(slice.chunk);
+  for (const PackedSlice& slice : version.slices) update_stripe(slice.chunk);
   plan_soon();
 }
 
@@ -672,7 +679,7 @@ void CopyPlanner::settle(std::uint64_t number) {
   for (const Item& item : sent.items) {
     busy_.erase(item.chunk);
     service_.release(item.chunk);
-    update(item.chunk);
+    update_stripe(item.chunk);
   }
   plan();
 }

@@ -135,6 +135,7 @@ class CopyPlanner {
 
   void scan();
   void update(ChunkIndex chunk);
+  void update_stripe(ChunkIndex chunk);
   std::optional<Rank> rank_of(ChunkIndex chunk, const View& view) const;
   View plain_view_of(ChunkIndex chunk) const;
   View view_of(ChunkIndex chunk) const;
