@@ -185,6 +185,7 @@ class Simulation {
   std::uint64_t checks_made_ = 0;
   std::vector<Stopped> held_;
   std::set<Extent> rotten_;  ///< copies that have changed since they were written
+  Time rotten_last_{};       ///< when there were some
   std::vector<std::string> wrong_;
   Tally tally_;
   std::uint64_t trace_ = 0xCBF29CE484222325ULL;
@@ -281,7 +282,8 @@ void Simulation::start_load(PlainClient& client, const std::string& name, bool m
   const auto number = begin(client, "load " + name);
   ++tally_.loads;
   when_lost_[number] = [this, name] { model_.name(name).busy = false; };
-  client.load(name, [this, number, name, must_succeed](Result<std::vector<std::byte>> got) {
+  client.load(name, [this, number, name, must_succeed,
+                     began = now()](Result<std::vector<std::byte>> got) {
     end(number, got.has_value() ? got->size() : 7);
     Model::Name& entry = model_.name(name);
     entry.busy = false;
@@ -290,7 +292,7 @@ void Simulation::start_load(PlainClient& client, const std::string& name, bool m
       seen = std::move(*got);
     } else if (got.error().code != Code::kNotFound) {
       ++tally_.loads_failed;
-      if (got.error().code == Code::kCorrupt && rotten_.empty()) {
+      if (got.error().code == Code::kCorrupt && rotten_.empty() && rotten_last_ < began) {
         complain({"bytes: " + name + " is corrupt"});
       }
       if (must_succeed && healthy(name)) {
@@ -506,14 +508,17 @@ void Simulation::rot() {
   ++tally_.rots;
 }
 
-/// What no map names any more is nobody's business.
+/// What no map names any more, nor would after a crash, is nobody's business.
 void Simulation::forget_mended() {
   if (rotten_.empty() || cluster_.manager() == nullptr) return;
+  rotten_last_ = now();
   std::set<Extent> named;
-  const manager::ChunkTable& chunks = cluster_.manager()->state().chunks();
-  chunks.for_each([&](manager::ChunkIndex index) {
-    for (const Extent& copy : chunks.get(index).copies) named.insert(copy);
-  });
+  for (const manager::Claim& claim : cluster_.manager()->claims()) {
+    if (claim.kind != manager::ClaimKind::kUsed && claim.kind != manager::ClaimKind::kFreeing) {
+      continue;
+    }
+    named.insert({claim.benefactor, claim.range.offset});
+  }
   std::erase_if(rotten_, [&](const Extent& extent) { return named.count(extent) == 0; });
 }
 
