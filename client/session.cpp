@@ -30,6 +30,8 @@ ChunkSizes content_sizes(const Window& window) {
 /// Slots that wait for the one before them; more are cut as they are.
 constexpr std::ptrdiff_t kOutOfOrderMax = 4;
 
+constexpr std::uint64_t kAheadOfCopies = 8 * limits::kMiB;
+
 tl::unexpected<Error> would_block() { return fail(Code::kWouldBlock, "client.window"); }
 
 }  // namespace
@@ -105,6 +107,7 @@ Result<Slot*> Session::begin_write(std::uint64_t offset, std::size_t& length) {
     found = filling_.end();
   }
   if (found == filling_.end()) {
+    if (far_ahead()) return would_block();
     Slot* slot = window.acquire(id_.value, part);
     if (slot == nullptr) return would_block();
     found = filling_.emplace(part, slot).first;
@@ -112,6 +115,13 @@ Result<Slot*> Session::begin_write(std::uint64_t offset, std::size_t& length) {
   window.begin_copy(*found->second);
   begin_change();
   return found->second;
+}
+
+/// Where this process copies the chunks itself, no network's delay is to be hidden: slots further
+/// ahead would only have left the processor's caches when it comes to them.
+bool Session::far_ahead() const {
+  return moves_itself_ &&
+         pipeline_ >= std::max<std::uint64_t>(2, kAheadOfCopies / host_.window().chunk_bytes());
 }
 
 void Session::begin_change() {
