@@ -15,7 +15,8 @@ HOW_TO_READ = " ".join("""
 How to read the tables: figures are minimum / median / maximum over the rounds of one run of a section. A figure and its
 ceiling took turns, round by round; the ratio is formed in each round, and its minimum / median / maximum is
 given. An aim is held against the median, an upper limit against the maximum. GB are 10^9 bytes. All data written
-is random: it cannot be compressed, and no chunk occurs twice.""".split())
+is random: it cannot be compressed, and no chunk occurs twice. The machine above is that of the section written last;
+each section names its processor.""".split())
 
 
 @dataclasses.dataclass
@@ -85,7 +86,7 @@ class Row:
 
 
 class Report:
-    """The figures of one section. `taken`: when, and of which commit. These rows must come: those that `aims` has by
+    """The figures of one section. `taken`: when, of which commit, on what. These rows must come: those that `aims` has by
     their names, those that `ratios` has, with a ratio, and those that `figures` has. Both may have patterns (fnmatch)."""
 
     def __init__(self, aims, taken, ratios=(), figures=()):
