@@ -174,8 +174,12 @@ void Copier::check() {
         reply.failed.push_back(i);
       } else if (!is_right(config_.arena, copies[i])) {
         reply.corrupt.push_back(i);
+      } else {
+        config_.counts->copied_bytes.fetch_add(copies[i].length, std::memory_order_relaxed);
       }
     }
+    config_.counts->copies_failed.fetch_add(reply.failed.size() + reply.corrupt.size(),
+                                            std::memory_order_relaxed);
     // A full queue empties within milliseconds; otherwise whoever asked gives it up.
     (void)reactor_.post([this, number, alive, reply = std::move(reply)]() mutable {
       if (!alive.expired()) checked(number, std::move(reply));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "benefactor/job_counts.h"
 #include "benefactor/source.h"
 #include "core/executor.h"
 #include "core/messages/messages.h"
@@ -43,6 +44,7 @@ class Copier final : public SourceReader {
     SourceAccess access;  ///< with the arena registered
     MutableByteSpan arena;
     Executor* executor = nullptr;  ///< null: a thread of its own
+    std::shared_ptr<JobCounts> counts = std::make_shared<JobCounts>();
   };
   Copier(Reactor& reactor, Config config);
   ~Copier();

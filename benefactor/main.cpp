@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "benefactor/arena.h"
+#include "benefactor/metrics.h"
 #include "benefactor/service.h"
 #include "core/clock.h"
 #include "core/daemon.h"
@@ -24,6 +25,7 @@
 #include "core/pool_files.h"
 #include "core/reactor.h"
 #include "core/units.h"
+#include "metrics/daemon.h"
 #include "transport/factory.h"
 
 namespace stdchk::benefactor {
@@ -42,6 +44,7 @@ struct Flags {
   std::string listen = "127.0.0.1";
   std::string transport = "auto";
   std::uint32_t leave_seconds = 30;
+  metrics::Flags metrics;
   log::Level log_level = log::Level::kInfo;
 };
 
@@ -72,6 +75,7 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   options.count(
       "--leave-time", flags.leave_seconds, 0, 3600,
       "seconds in which what only this one has is copied elsewhere when it is told to end");
+  metrics::describe(options, flags.metrics);
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
 }
@@ -175,6 +179,12 @@ int run(const Flags& flags) {
   std::signal(SIGALRM, [](int) { ::_exit(EXIT_SUCCESS); });
   const auto secret = read_secret_file(flags.secret_file);
   if (!secret) return fail_with(secret.error());
+  std::unique_ptr<Service> service;
+  auto served =
+      metrics::serve(flags.metrics, metrics::page_of("benefactor", reactor, [&](auto& to) {
+                       if (service) collect(*service, to);
+                     }));
+  if (!served) return fail_with(served.error());
   auto arena = take_memory(flags, clock, ending);
   if (!arena && ending) return EXIT_SUCCESS;
   if (!arena) return fail_with(arena.error().detail);
@@ -189,7 +199,6 @@ int run(const Flags& flags) {
 
   int status = EXIT_SUCCESS;
   bool ready = false;
-  std::unique_ptr<Service> service;
   Config config = make_config(flags, *secret);
   config.on_refused = [&](const std::string& why) {
     const int refused =
@@ -222,6 +231,7 @@ int run(const Flags& flags) {
   if (ended_by() == SIGTERM && ready) hand_over(reactor, *service, flags.leave_seconds);
   log::info("ends");
   ::alarm(kEndSecondsMax);
+  served->reset();
   service.reset();
   for (transport::Endpoint* endpoint : data) reactor.remove(*endpoint);
   if (endpoints->control_only) reactor.remove(*endpoints->control_only);

@@ -49,6 +49,16 @@ std::vector<std::string> Service::addresses() const {
   return addresses;
 }
 
+std::map<std::string, std::size_t> Service::links_by_transport() const {
+  const auto name = [](const Listener& listener) {
+    return std::string(listener.endpoint.capabilities().name);
+  };
+  std::map<std::string, std::size_t> out;
+  for (const auto& listener : listeners_) out[name(*listener)] = 0;
+  for (const auto& [peer, link] : links_) ++out[name(*link.listener)];
+  return out;
+}
+
 Status Service::start() {
   Error last{Code::kInvalidArgument, 0, "benefactor.start"};
   std::erase_if(listeners_, [&](std::unique_ptr<Listener>& listener) {
@@ -69,10 +79,11 @@ Status Service::start() {
   for (const auto& listener : listeners_) {
     access.ways.push_back({&listener->endpoint, listener->region.get()});
   }
-  copier_ =
-      std::make_unique<Copier>(reactor_, Copier::Config{access, arena_.bytes(), config_.executor});
+  copier_ = std::make_unique<Copier>(
+      reactor_, Copier::Config{access, arena_.bytes(), config_.executor, counts_});
   builder_ = std::make_unique<StripeBuilder>(
-      reactor_, StripeBuilder::Config{std::move(access), arena_.bytes(), config_.executor});
+      reactor_,
+      StripeBuilder::Config{std::move(access), arena_.bytes(), config_.executor, counts_});
   connect_manager();
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 #include "benefactor/client_fence.h"
 #include "benefactor/copier.h"
 #include "benefactor/drainer.h"
+#include "benefactor/job_counts.h"
 #include "benefactor/metadata_log.h"
 #include "benefactor/stop.h"
 #include "benefactor/stripe_builder.h"
@@ -98,6 +100,13 @@ class Service final : public rpc::PeerHandler {
   bool is_attached(ClientId client) const;
   /// Links whose peer may still write although it was fenced or has gone.
   std::size_t unfenced_count() const { return unfenced_.size(); }
+  std::size_t job_count() const { return jobs_.size(); }
+  const JobCounts& job_counts() const { return *counts_; }
+  const MetadataLog& metadata_log() const { return log_; }
+  std::uint64_t arena_bytes() const { return arena_.bytes().size(); }
+  /// Of each transport that clients can come by, the links that are there, also those that have not
+  /// attached yet.
+  std::map<std::string, std::size_t> links_by_transport() const;
 
   // rpc::PeerHandler
   void on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time deadline,
@@ -190,6 +199,7 @@ class Service final : public rpc::PeerHandler {
   };
   std::unordered_map<std::uint64_t, Drain> drains_;
   Stop stop_;
+  std::shared_ptr<JobCounts> counts_ = std::make_shared<JobCounts>();
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<Copier> copier_;
   std::unique_ptr<StripeBuilder> builder_;

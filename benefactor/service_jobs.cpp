@@ -33,6 +33,19 @@ rpc::Answer to_answer(const char* what, Outcome<T> outcome) {
       rpc::Failure{problem.error, std::move(problem.detail), Duration{}});
 }
 
+void add(std::atomic<std::uint64_t>& to, std::uint64_t count) {
+  to.fetch_add(count, std::memory_order_relaxed);
+}
+
+/// Of what was asked for, but for those that the answer excepts.
+template <class Part>
+std::uint64_t bytes_of(const std::vector<Part>& parts, const std::vector<std::uint32_t>& excepted) {
+  std::uint64_t bytes = 0;
+  for (const Part& part : parts) bytes += part.length;
+  for (const std::uint32_t index : excepted) bytes -= parts[index].length;
+  return bytes;
+}
+
 }  // namespace
 
 Service::~Service() {
@@ -69,10 +82,13 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
     return config_.executor != nullptr ? *config_.executor : (*workers_).*own;
   };
   if (auto* moves = std::get_if<msg::MoveExtents>(&request)) {
-    start_job(choose(&Workers::moves), deadline, std::move(respond),
-              [arena = arena_.bytes(), moves = std::move(*moves)]() -> rpc::Answer {
-                return msg::Reply(move_extents(arena, moves));
-              });
+    start_job(
+        choose(&Workers::moves), deadline, std::move(respond),
+        [arena = arena_.bytes(), moves = std::move(*moves), counts = counts_]() -> rpc::Answer {
+          auto reply = move_extents(arena, moves);
+          add(counts->moved_bytes, bytes_of(moves.moves, reply.failed));
+          return msg::Reply(std::move(reply));
+        });
     return;
   }
   if (auto* copies = std::get_if<msg::CopyExtents>(&request)) {
@@ -82,10 +98,14 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
     return builder_->build(std::move(*build), deadline, std::move(respond));
   }
   if (auto* checks = std::get_if<msg::CheckExtents>(&request)) {
-    start_job(choose(&Workers::checks), deadline, std::move(respond),
-              [arena = arena_.bytes(), checks = std::move(*checks)]() -> rpc::Answer {
-                return msg::Reply(check_extents(arena, checks));
-              });
+    start_job(
+        choose(&Workers::checks), deadline, std::move(respond),
+        [arena = arena_.bytes(), checks = std::move(*checks), counts = counts_]() -> rpc::Answer {
+          auto reply = check_extents(arena, checks);
+          add(counts->checked_bytes, bytes_of(checks.extents, {}));
+          add(counts->wrong_extents, reply.corrupt.size());
+          return msg::Reply(std::move(reply));
+        });
     return;
   }
   const bool drains = std::holds_alternative<msg::DrainPieces>(request) ||
@@ -99,8 +119,10 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
     start_drain(choose(&Workers::pieces), std::move(*pieces), deadline, std::move(respond));
   } else if (auto* finish = std::get_if<msg::DrainFinish>(&request)) {
     start_job(choose(&Workers::names), deadline, std::move(respond),
-              [drainer = drainer_, finish = std::move(*finish), deadline] {
-                return to_answer("the end of a drain", drainer->finish(finish, deadline));
+              [drainer = drainer_, finish = std::move(*finish), deadline, counts = counts_] {
+                auto done = drainer->finish(finish, deadline);
+                add(done ? counts->drained_files : counts->drains_failed, 1);
+                return to_answer("the end of a drain", std::move(done));
               });
   } else if (auto* change = std::get_if<msg::MirrorChange>(&request)) {
     start_job(choose(&Workers::names), deadline, std::move(respond),
@@ -126,8 +148,11 @@ void Service::start_drain(Executor& executor, msg::DrainPieces pieces, Time dead
   }
   const std::uint64_t number =
       start_job(executor, deadline, std::move(respond),
-                [drainer = drainer_, pieces = std::move(pieces), deadline] {
-                  return to_answer("a drain", drainer->write_pieces(pieces, deadline));
+                [drainer = drainer_, pieces = std::move(pieces), deadline, counts = counts_] {
+                  auto done = drainer->write_pieces(pieces, deadline);
+                  if (done) add(counts->drained_bytes, bytes_of(pieces.pieces, done->corrupt));
+                  if (!done) add(counts->drains_failed, 1);
+                  return to_answer("a drain", std::move(done));
                 });
   if (number == 0) return;
   const TimerId timer = reactor_.schedule_after(kHangsAfter, [this] {

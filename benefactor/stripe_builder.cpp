@@ -312,9 +312,21 @@ void StripeBuilder::computed(std::uint64_t number) {
   start_next();
 }
 
+void StripeBuilder::count(const Request& request, const rpc::Answer& answer) const {
+  const auto* const reply = answer ? std::get_if<msg::BuildStripe::Reply>(&*answer) : nullptr;
+  if (reply == nullptr || !reply->failed.empty() || !reply->corrupt.empty()) {
+    config_.counts->builds_failed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  for (const auto& output : request.wanted.outputs) {
+    config_.counts->built_bytes.fetch_add(output.length, std::memory_order_relaxed);
+  }
+}
+
 /// The current request ends; the caller starts the next one.
 void StripeBuilder::answer(rpc::Answer answer) {
   const auto ended = std::exchange(current_, nullptr);
+  count(*ended, answer);
   reactor_.cancel(ended->timer);
   ended->respond(std::move(answer));
 }

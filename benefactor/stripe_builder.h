@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "benefactor/job_counts.h"
 #include "benefactor/source.h"
 #include "core/erasure.h"
 #include "core/executor.h"
@@ -39,6 +40,7 @@ class StripeBuilder final : public SourceReader {
     SourceAccess access;  ///< regions are not used: the builder's own memory is read into
     MutableByteSpan arena;
     Executor* executor = nullptr;  ///< null: a thread of its own
+    std::shared_ptr<JobCounts> counts = std::make_shared<JobCounts>();
   };
   StripeBuilder(Reactor& reactor, Config config);
   ~StripeBuilder();
@@ -64,6 +66,7 @@ class StripeBuilder final : public SourceReader {
   void read_done(std::uint32_t index, const Status& status) override;
   void compute();
   void computed(std::uint64_t number);
+  void count(const Request& request, const rpc::Answer& answer) const;
   void answer(rpc::Answer answer);
   void end_late();
 

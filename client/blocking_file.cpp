@@ -1,6 +1,7 @@
 #include "client/blocking_file.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/limits.h"
@@ -26,6 +27,29 @@ class BlockingFile::Measured {
  private:
   Engine& engine_;
   const Time began_ = engine_.clock().now();
+};
+
+/// A WindowWait adds up how long calls take that find no free slot in the window, from then on.
+///
+/// Threads: with the lock held.
+class BlockingFile::WindowWait {
+ public:
+  explicit WindowWait(Engine& engine) : engine_(engine) {}
+  ~WindowWait() {
+    if (since_) engine_.waited_for_window(engine_.clock().now() - *since_);
+  }
+  WindowWait(const WindowWait&) = delete;
+  WindowWait& operator=(const WindowWait&) = delete;
+  /// What a step of the call has come to.
+  Status look(Status status) {
+    const bool blocked = !status && status.error().code == Code::kWouldBlock;
+    if (blocked && !since_ && engine_.window().free_count() == 0) since_ = engine_.clock().now();
+    return status;
+  }
+
+ private:
+  Engine& engine_;
+  std::optional<Time> since_;
 };
 
 BlockingFile::BlockingFile(BlockingFilesystem& filesystem, std::unique_ptr<OpenFile> file,
@@ -120,8 +144,10 @@ Status BlockingFile::write(std::uint64_t offset, ByteSpan bytes) {
   }
   std::size_t done = 0;
   changed_ = true;
+  WindowWait window(filesystem_.engine());
   const Status status = while_it_moves(
-      lock, [&] { return done; }, [&] { return file_->write(lock, offset, bytes, done); });
+      lock, [&] { return done; },
+      [&] { return window.look(file_->write(lock, offset, bytes, done)); });
   count_written(done, measured.began());
   return status;
 }

@@ -40,6 +40,7 @@ class BlockingFile final : public File {
 
  private:
   class Measured;
+  class WindowWait;
   Status usable() const;
   Status writable() const;
   void count_written(std::uint64_t bytes, Time began);

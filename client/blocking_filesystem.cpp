@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "client/blocking_file.h"
+#include "core/ask_reactor.h"
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/thread.h"
@@ -134,6 +135,10 @@ Status BlockingFilesystem::wait(Lock& lock, Time until, const std::function<Stat
     }
     engine_->shared().changed.wait_for(lock, kWaitMax);
   }
+}
+
+Result<Figures> BlockingFilesystem::figures(Duration longest) {
+  return ask_reactor<Figures>(*reactor_, longest, [this] { return engine_->figures(); });
 }
 
 Result<msg::Reply> BlockingFilesystem::ask(msg::Request request) {

@@ -65,6 +65,7 @@ class BlockingFilesystem final : public Filesystem {
   Result<std::vector<msg::BenefactorInfo>> benefactors() override;
   Result<msg::DrainNow::Reply> drain(FileId below) override;
   Result<std::vector<msg::ListAborted::Entry>> aborted() override;
+  Result<Figures> figures(Duration longest) override;
   Result<msg::Reply> ask(msg::Request request) override;
   /// Waits until that version has all its copies, as long as it gets more. Without the lock.
   Status wait_redundant(FileId file, Version version);

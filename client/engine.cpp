@@ -218,6 +218,27 @@ msg::WriterTotals Engine::writer_totals() {
   return totals_;
 }
 
+Figures Engine::figures() {
+  Figures out;
+  out.transports = peers_.figures();
+  const Lock lock(shared_.mutex);
+  out.totals = totals_;
+  out.manager_up = manager_up_;
+  out.sessions = sessions_.size();
+  out.window_waits = window_waits_;
+  out.window_wait_ns = static_cast<std::uint64_t>(window_waited_.count());
+  if (window_ == nullptr) return out;
+  out.chunk_bytes = window_->chunk_bytes();
+  out.window_slots = window_->slot_count();
+  out.window_free = window_->free_count();
+  out.window_filling = window_->waiting_count();
+  out.window_busy = window_->busy_count();
+  out.cache_reads = reader_->counts().given;
+  out.cache_fetches = reader_->counts().fetched;
+  out.cache_ahead = reader_->counts().ahead;
+  return out;
+}
+
 SessionPtr Engine::session(FileId file) const {
   const auto found = sessions_.find(file);
   return found == sessions_.end() ? nullptr : found->second;

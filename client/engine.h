@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "client/figures.h"
 #include "client/filesystem.h"
 #include "client/manager_client.h"
 #include "client/memory.h"
@@ -71,6 +72,7 @@ class Engine final : private SessionHost, private ManagerListener {
   void say_goodbye() { manager_.stop(); }
   /// Closes all links. After it, only turns of the reactor and the destructor.
   void close_links();
+  Figures figures();
 
   // ---- any thread, without the lock
   Shared& shared() override { return shared_; }
@@ -110,6 +112,11 @@ class Engine final : private SessionHost, private ManagerListener {
   /// Why an early close of the file has lost what it had promised; told once.
   std::optional<Error> take_lost(FileId file);
   bool has_lost() const { return !lost_.empty(); }
+  /// Somebody who writes has waited for a free slot.
+  void waited_for_window(Duration time) {
+    ++window_waits_;
+    window_waited_ += time;
+  }
   /// The window has no free slot: seals the oldest one that is still filling, if that can help.
   void relieve_window();
 
@@ -154,6 +161,8 @@ class Engine final : private SessionHost, private ManagerListener {
   Error manager_error_{Code::kManagerLost, 0, "client.manager"};
   ClientId client_;
   msg::WriterTotals totals_;
+  std::uint64_t window_waits_ = 0;
+  Duration window_waited_{};
   std::uint64_t arena_bytes_total_ = 0;
   std::set<BenefactorId> known_benefactors_;
   std::set<BenefactorId> answering_;  ///< of these

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/figures.h"
 #include "core/clock.h"
 #include "core/messages/messages.h"
 #include "core/result.h"
@@ -169,6 +170,10 @@ class Filesystem {
   virtual Result<std::vector<msg::BenefactorInfo>> benefactors() = 0;
   virtual Result<msg::DrainNow::Reply> drain(FileId below) = 0;
   virtual Result<std::vector<msg::ListAborted::Entry>> aborted() = 0;
+  /// What this client has done so far, for metrics. Waits at most `longest`: kDeadline then.
+  virtual Result<Figures> figures(Duration /*longest*/) {
+    return fail(Code::kUnsupported, "client.figures");
+  }
   /// For those who look after the pool: any other request to the manager.
   virtual Result<msg::Reply> ask(msg::Request request) = 0;
 };

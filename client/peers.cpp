@@ -167,6 +167,7 @@ Status BenefactorLink::start(Transfer& transfer, Rail& rail) {
 
 void BenefactorLink::ended(Transfer& transfer, Rail& rail, bool good) {
   rail.count_ended(bytes_of(transfer), good);
+  peers_.count(transfer, rail, good);
   if (good || closing_) return;
   transfer.has_other_rail = std::any_of(rails_.begin(), rails_.end(), [&](const auto& other) {
     return other.get() != &rail && other->state() != Rail::State::kParked;
@@ -248,6 +249,31 @@ void Peers::update(const std::vector<msg::BenefactorInfo>& benefactors) {
 const std::vector<std::unique_ptr<Rail>>* Peers::rails(BenefactorId benefactor) const {
   const auto found = links_.find(benefactor);
   return found == links_.end() ? nullptr : &found->second->rails();
+}
+
+void Peers::count(const Transfer& transfer, const Rail& rail, bool good) {
+  auto found = moved_.find(rail.transport());
+  if (found == moved_.end()) found = moved_.try_emplace(std::string(rail.transport())).first;
+  TransportFigures& moved = found->second;
+  if (!good) {
+    ++moved.failed;
+  } else {
+    (transfer.is_write ? moved.written_bytes : moved.read_bytes) += bytes_of(transfer);
+  }
+}
+
+std::map<std::string, TransportFigures> Peers::figures() const {
+  std::map<std::string, TransportFigures> out(moved_.begin(), moved_.end());
+  for (const auto& [id, link] : links_) {
+    for (const auto& rail : link->rails()) {
+      TransportFigures& of = out[std::string(rail->transport())];
+      const Rail::State state = rail->state();
+      ++(state == Rail::State::kReady    ? of.ready
+         : state == Rail::State::kParked ? of.parked
+                                         : of.other);
+    }
+  }
+  return out;
 }
 
 void Peers::submit(Transfer& transfer) {

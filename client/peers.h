@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/figures.h"
 #include "client/memory.h"
 #include "client/rail.h"
 #include "core/messages/messages.h"
@@ -123,11 +125,14 @@ class Peers {
   bool knows(BenefactorId benefactor) const { return links_.contains(benefactor); }
   /// The ways to a benefactor, the best first; null when it is not known.
   const std::vector<std::unique_ptr<Rail>>* rails(BenefactorId benefactor) const;
+  /// By transport: what was moved since the beginning, and the rails that are there now.
+  std::map<std::string, TransportFigures> figures() const;
 
  private:
   friend class BenefactorLink;
   void fail_later(Transfer& transfer, Error why);
   void fail_now();
+  void count(const Transfer& transfer, const Rail& rail, bool good);
 
   Reactor& reactor_;
   std::vector<transport::Endpoint*> endpoints_;
@@ -135,6 +140,7 @@ class Peers {
   ClientId client_;
   std::map<BenefactorId, std::unique_ptr<BenefactorLink>> links_;
   std::set<std::string, std::less<>> told_;  ///< transports whose failure was said
+  std::map<std::string, TransportFigures, std::less<>> moved_;  ///< without the rails
   std::vector<std::pair<Transfer*, Error>> failing_;
   TimerId failing_timer_;
 };

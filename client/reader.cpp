@@ -89,6 +89,7 @@ CacheKey Reader::key_of(const Unit& unit) const {
 void Reader::start(const Unit& unit, bool ahead) {
   CachedChunk* entry = cache_.add(key_of(unit));
   if (entry == nullptr) return;
+  ++(ahead ? counts_.ahead : counts_.fetched);
   auto& fetch = fetches_[entry->key];
   fetch = std::make_unique<Fetch>();
   fetch->reader = this;
@@ -311,6 +312,7 @@ Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
     if (!again) return fail(why);
   }
   ++entry->pins;
+  ++counts_.given;
   cache_.touch(*entry);
   return entry;
 }

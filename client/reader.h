@@ -56,6 +56,13 @@ class Reader {
   void give_back(CachedChunk& chunk, std::size_t bytes);
   /// Starts to bring the unit, if there is room for it. Lock held.
   void prefetch(const Unit& unit);
+  /// Chunks that were given, that were fetched because a reader wanted them, and ahead of one.
+  struct Counts {
+    std::uint64_t given = 0;
+    std::uint64_t fetched = 0;
+    std::uint64_t ahead = 0;
+  };
+  const Counts& counts() const { return counts_; }
   /// How many chunks may be on their way ahead of a reader.
   std::size_t ahead_max() const { return std::max<std::size_t>(cache_.buffer_count() / 2, 1); }
 
@@ -82,6 +89,7 @@ class Reader {
   ChunkCache cache_;
   std::map<CacheKey, std::unique_ptr<Fetch>> fetches_;
   bool said_no_key_ = false;
+  Counts counts_;
 };
 
 }  // namespace stdchk::client

@@ -55,7 +55,7 @@ void on_rename(fuse_req_t r, fuse_ino_t from, const char* name, fuse_ino_t to, c
 }
 // A second name would need a second parent everywhere; no checkpoint writer was found that needs
 // one.
-void on_link(fuse_req_t r, fuse_ino_t, fuse_ino_t, const char*) { fuse_reply_err(r, EOPNOTSUPP); }
+void on_link(fuse_req_t r, fuse_ino_t, fuse_ino_t, const char*) { reply_error(r, EOPNOTSUPP); }
 void on_open(fuse_req_t r, fuse_ino_t node, fuse_file_info* info) { bridge(r).open(r, node, info); }
 void on_create(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode,
                fuse_file_info* info) {
@@ -105,40 +105,53 @@ void on_fallocate(fuse_req_t r, fuse_ino_t, int mode, off_t offset, off_t length
   bridge(r).fallocate(r, mode, offset, length, info);
 }
 
+/// Calls a function from above, and counts that.
+template <RequestKind kind, auto function>
+struct Counted;
+template <RequestKind kind, class... Arguments, void (*function)(fuse_req_t, Arguments...)>
+struct Counted<kind, function> {
+  static void call(fuse_req_t r, Arguments... arguments) {
+    Bridge& of = bridge(r);  // the request is gone when it is answered
+    const Time began = of.clock().now();
+    function(r, arguments...);
+    of.counts().count(kind, of.clock().now() - began);
+  }
+};
+
 fuse_lowlevel_ops make_operations() {
   fuse_lowlevel_ops ops{};
   ops.init = on_init;
-  ops.lookup = on_lookup;
-  ops.forget = on_forget;
-  ops.forget_multi = on_forget_multi;
-  ops.getattr = on_getattr;
-  ops.setattr = on_setattr;
-  ops.readlink = on_readlink;
-  ops.mknod = on_mknod;
-  ops.mkdir = on_mkdir;
-  ops.unlink = on_unlink;
-  ops.rmdir = on_rmdir;
-  ops.symlink = on_symlink;
-  ops.rename = on_rename;
-  ops.link = on_link;
-  ops.open = on_open;
-  ops.create = on_create;
-  ops.read = on_read;
-  ops.write = on_write;
-  ops.flush = on_flush;
-  ops.release = on_release;
-  ops.fsync = on_fsync;
-  ops.opendir = on_opendir;
-  ops.readdir = on_readdir;
-  ops.readdirplus = on_readdirplus;
-  ops.releasedir = on_releasedir;
-  ops.fsyncdir = on_fsyncdir;
-  ops.statfs = on_statfs;
-  ops.setxattr = on_setxattr;
-  ops.getxattr = on_getxattr;
-  ops.listxattr = on_listxattr;
-  ops.removexattr = on_removexattr;
-  ops.fallocate = on_fallocate;
+  ops.lookup = Counted<RequestKind::kLookup, on_lookup>::call;
+  ops.forget = Counted<RequestKind::kForget, on_forget>::call;
+  ops.forget_multi = Counted<RequestKind::kForget, on_forget_multi>::call;
+  ops.getattr = Counted<RequestKind::kGetattr, on_getattr>::call;
+  ops.setattr = Counted<RequestKind::kSetattr, on_setattr>::call;
+  ops.readlink = Counted<RequestKind::kReadlink, on_readlink>::call;
+  ops.mknod = Counted<RequestKind::kMknod, on_mknod>::call;
+  ops.mkdir = Counted<RequestKind::kMkdir, on_mkdir>::call;
+  ops.unlink = Counted<RequestKind::kUnlink, on_unlink>::call;
+  ops.rmdir = Counted<RequestKind::kRmdir, on_rmdir>::call;
+  ops.symlink = Counted<RequestKind::kSymlink, on_symlink>::call;
+  ops.rename = Counted<RequestKind::kRename, on_rename>::call;
+  ops.link = Counted<RequestKind::kLink, on_link>::call;
+  ops.open = Counted<RequestKind::kOpen, on_open>::call;
+  ops.create = Counted<RequestKind::kCreate, on_create>::call;
+  ops.read = Counted<RequestKind::kRead, on_read>::call;
+  ops.write = Counted<RequestKind::kWrite, on_write>::call;
+  ops.flush = Counted<RequestKind::kFlush, on_flush>::call;
+  ops.release = Counted<RequestKind::kRelease, on_release>::call;
+  ops.fsync = Counted<RequestKind::kFsync, on_fsync>::call;
+  ops.opendir = Counted<RequestKind::kOpendir, on_opendir>::call;
+  ops.readdir = Counted<RequestKind::kReaddir, on_readdir>::call;
+  ops.readdirplus = Counted<RequestKind::kReaddirplus, on_readdirplus>::call;
+  ops.releasedir = Counted<RequestKind::kReleasedir, on_releasedir>::call;
+  ops.fsyncdir = Counted<RequestKind::kFsyncdir, on_fsyncdir>::call;
+  ops.statfs = Counted<RequestKind::kStatfs, on_statfs>::call;
+  ops.setxattr = Counted<RequestKind::kSetxattr, on_setxattr>::call;
+  ops.getxattr = Counted<RequestKind::kGetxattr, on_getxattr>::call;
+  ops.listxattr = Counted<RequestKind::kListxattr, on_listxattr>::call;
+  ops.removexattr = Counted<RequestKind::kRemovexattr, on_removexattr>::call;
+  ops.fallocate = Counted<RequestKind::kFallocate, on_fallocate>::call;
   return ops;
 }
 
@@ -148,6 +161,11 @@ void reply(fuse_req_t request, const Status& status) {
   const int number = status ? 0 : to_errno(status.error());
   // The application learns no more than that.
   if (number == EIO) log::error("An input/output error: {}", describe(status.error()));
+  reply_error(request, number);
+}
+
+void reply_error(fuse_req_t request, int number) {
+  if (number != 0) bridge(request).counts().count_error(number);
   fuse_reply_err(request, number);
 }
 

@@ -25,6 +25,7 @@
 #include "fuse/init_exchange.h"
 #include "fuse/node_table.h"
 #include "fuse/notifier.h"
+#include "fuse/request_counts.h"
 
 namespace stdchk::mount {
 
@@ -84,6 +85,8 @@ class Bridge {
   void stop();
 
   InitExchange& init_exchange() { return exchange_; }
+  RequestCounts& counts() { return counts_; }
+  const Clock& clock() const { return clock_; }
 
   // The kernel's calls, in the order of fuse_lowlevel_ops.
   void init(fuse_conn_info* connection);
@@ -161,6 +164,7 @@ class Bridge {
   client::Filesystem& filesystem_;
   Clock& clock_;
   const BridgeOptions options_;
+  RequestCounts counts_;
   NodeTable nodes_;
   CacheModes write_modes_;
   CacheModes read_modes_;
@@ -194,6 +198,8 @@ inline constexpr std::string_view kXattrPolicy = "user.stdchk.policy.";
 
 /// Answers with success or with the errno of the error.
 void reply(fuse_req_t request, const Status& status);
+/// Answers with an errno, and counts it.
+void reply_error(fuse_req_t request, int number);
 
 inline Handle& handle_of(fuse_file_info* info) { return *reinterpret_cast<Handle*>(info->fh); }
 

@@ -52,7 +52,7 @@ void reply_sized(fuse_req_t request, std::string_view value, std::size_t size) {
   if (size == 0) {
     fuse_reply_xattr(request, value.size());
   } else if (value.size() > size) {
-    fuse_reply_err(request, ERANGE);
+    reply_error(request, ERANGE);
   } else {
     fuse_reply_buf(request, value.data(), value.size());
   }

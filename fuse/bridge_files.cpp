@@ -269,6 +269,7 @@ void Bridge::read(fuse_req_t request, std::size_t size, off_t offset, fuse_file_
   auto seen = client::view(*handle.file, from, size);
   if (!seen) return reply(request, fail(seen.error()));
   if (*seen) {
+    counts_.count_read(seen->bytes().size());
     fuse_reply_buf(request, reinterpret_cast<const char*>(seen->bytes().data()),
                    seen->bytes().size());
     return;
@@ -278,6 +279,7 @@ void Bridge::read(fuse_req_t request, std::size_t size, off_t offset, fuse_file_
   MutableByteSpan out = buffer.first(size);
   auto count = handle.file->read(from, out);
   if (!count) return reply(request, fail(count.error()));
+  counts_.count_read(*count);
   fuse_reply_buf(request, reinterpret_cast<const char*>(out.data()), *count);
 }
 
@@ -293,6 +295,7 @@ void Bridge::write(fuse_req_t request, const char* bytes, std::size_t size, off_
   Status done = received != nullptr ? received->write(*handle.file, from, span)
                                     : handle.file->write(from, span);
   if (!done) return reply(request, done);
+  counts_.count_write(size);
   handle.calls.fetch_add(1, std::memory_order_relaxed);
   handle.call_bytes.fetch_add(size, std::memory_order_relaxed);
   if (handle.clears_set_id.load(std::memory_order_relaxed) &&

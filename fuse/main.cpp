@@ -15,7 +15,9 @@
 #include "core/options.h"
 #include "core/pool_files.h"
 #include "fuse/guard.h"
+#include "fuse/metrics.h"
 #include "fuse/mount.h"
+#include "metrics/daemon.h"
 #include "transport/factory.h"
 
 namespace stdchk::mount {
@@ -40,6 +42,7 @@ struct Settings {
   bool writeback = true;
   std::string unseen_writer = "commit";
   std::uint32_t watchdog_s = 20;
+  metrics::Flags metrics;
   log::Level log_level = log::Level::kInfo;
   std::string mountpoint;
 };
@@ -83,6 +86,7 @@ void describe_options(Options& options, Settings& settings) {
   options.count("--watchdog", settings.watchdog_s, 0, 3600,
                 "seconds without a sign of life after which the process that serves the mount is "
                 "ended and started anew; 0: nobody watches");
+  metrics::describe(options, settings.metrics);
   options.log_level(settings.log_level);
   options.argument("MOUNTPOINT", settings.mountpoint, "an empty directory").required();
 }
@@ -96,6 +100,15 @@ int wait_for(const sigset_t& ends, const Pulse& pulse) {
     signal = sigtimedwait(&ends, nullptr, &kBeat);
   }
   return signal;
+}
+
+metrics::Endpoint::Page page_of(client::Filesystem& filesystem, Mount& mounted) {
+  return [&]() -> Result<std::string> {
+    STDCHK_ASSIGN(const client::Figures client, filesystem.figures(metrics::kAnswerTimeMax));
+    metrics::Exposition out = metrics::begin("mount");
+    collect(mounted.request_counts(), client, out);
+    return out.text();
+  };
 }
 
 int run(const Settings& settings, const sigset_t& ends, const Pulse& pulse) {
@@ -140,6 +153,11 @@ int run(const Settings& settings, const sigset_t& ends, const Pulse& pulse) {
   auto mounted = Mount::start(**filesystem, clock, options);
   if (!mounted) return 1;  // start() has said why
   (*mounted)->on_end([] { kill(getpid(), kEndedByKernel); });
+  auto served = metrics::serve(settings.metrics, page_of(**filesystem, **mounted));
+  if (!served) {
+    log::error("{}", served.error());
+    return 1;
+  }
   Status told = write_file_at_once(settings.ready_file, std::to_string(getpid()) + "\n");
   if (!told) {
     log::error("The ready file {}: {}", settings.ready_file, describe(told.error()));
@@ -151,6 +169,7 @@ int run(const Settings& settings, const sigset_t& ends, const Pulse& pulse) {
   log::info("{} ends{}.", settings.mountpoint,
             signal == kEndedByKernel ? ": it was unmounted" : "");
   unlink(settings.ready_file.c_str());
+  served->reset();
   mounted->reset();     // first nothing new comes from the kernel,
   filesystem->reset();  // then the pool is told goodbye
   return 0;

@@ -45,6 +45,7 @@ class Mount {
 
   /// Called once on some thread when the kernel ended the session (fusermount3 -u).
   void on_end(std::function<void()> call);
+  const RequestCounts& request_counts() { return bridge_.counts(); }
   /// True after the kernel ended the session.
   bool ended() const;
   /// Ends serving: unmounts; what waits in the kernel gets an error. Idempotent.

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "core/reactor.h"
 #include "core/result.h"
 #include "manager/command.h"
+#include "metrics/histogram.h"
 
 namespace stdchk::manager {
 
@@ -21,6 +23,12 @@ class Journal {
   using Durable = std::function<void(Status)>;
 
   virtual ~Journal() = default;
+  /// What writing it has taken so far. Any thread.
+  struct Figures {
+    std::uint64_t records = 0;    ///< that are durable
+    metrics::Distribution syncs;  ///< seconds that each write took until it was durable
+  };
+  virtual Figures figures() const { return {}; }
   /// Gives the newest snapshot's commands and those after it, in order. Called once, first.
   virtual Status load(Reactor& reactor, const Apply& apply) = 0;
   /// `durable` is called when the command, and all before it, survive a crash.

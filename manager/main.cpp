@@ -18,10 +18,12 @@
 #include "core/options.h"
 #include "core/pool_files.h"
 #include "core/reactor.h"
+#include "manager/metrics.h"
 #include "manager/rebuilder.h"
 #include "manager/service.h"
 #include "manager/sqlite_journal.h"
 #include "manager/standby.h"
+#include "metrics/daemon.h"
 #include "transport/factory.h"
 
 namespace stdchk::manager {
@@ -51,6 +53,7 @@ struct Flags {
   bool rebuild = false;
   std::string standby;
   std::uint32_t takeover_after = 5;
+  metrics::Flags metrics;
   log::Level log_level = log::Level::kInfo;
 };
 
@@ -94,6 +97,7 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "follow the manager there, and take over when it is lost");
   options.count("--takeover-after", flags.takeover_after, 1, 3600,
                 "seconds of the manager's silence after which a standby takes it for lost");
+  metrics::describe(options, flags.metrics);
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
 }
@@ -146,6 +150,20 @@ struct Door final : transport::AcceptHandler {
     if (to != nullptr) to->on_accept(std::move(link));
   }
   transport::AcceptHandler* to = nullptr;
+};
+
+/// What this process is now, for its metrics. Threads: the reactor's.
+struct ManagerShown {
+  void collect(metrics::Exposition& to) const {
+    to.gauge("stdchk_manager_serves", "1 when it serves a pool; 0: it stands by, or is rebuilt.",
+             std::uint64_t{service != nullptr});
+    if (service != nullptr) return service->collect(to);
+    if (standby == nullptr) return;
+    to.gauge("stdchk_standby_hears_manager", "1 when it hears the manager that it stands by for.",
+             std::uint64_t{standby->follows()});
+  }
+  const Standby* standby = nullptr;
+  ServiceMetrics* service = nullptr;  ///< null: it does not serve yet
 };
 
 /// Until the journal is written, or the process is told to end. The sentence says why not.
@@ -225,6 +243,11 @@ int run(Flags flags) {
     return fail_with(
         fmt::format("cannot listen on {}: {}", flags.listen, describe(endpoint.error())));
   }
+  ManagerShown shown;
+  const auto served = metrics::serve(
+      flags.metrics, metrics::page_of(flags.standby.empty() ? "manager" : "standby", reactor,
+                                      [&](metrics::Exposition& to) { shown.collect(to); }));
+  if (!served) return fail_with(served.error());
   const std::string standby_file = flags.state + "/standby";
   Status journalled;
   Config config;
@@ -300,6 +323,7 @@ int run(Flags flags) {
     };
     follow.on_refused = refuse;
     standby = std::make_unique<Standby>(reactor, *to_manager, std::move(follow));
+    shown.standby = standby.get();
   }
   if (is_new) {
     const auto done =
@@ -317,6 +341,8 @@ int run(Flags flags) {
     return fail_with(fmt::format("the state in {} cannot be loaded: {}", flags.state,
                                  describe(started.error())));
   }
+  ServiceMetrics of_service(service, **journal);
+  shown.service = &of_service;
   door.to = &service;
   if (standby) {
     standby->tell(service.state().epoch());

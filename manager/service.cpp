@@ -23,10 +23,13 @@ constexpr Duration kTick = 200ms;
 }  // namespace
 
 void Call::answer(rpc::Answer answer) const {
-  if (!*respond_) return;
+  if (!shared_->respond) return;
+  const Counted& counted = shared_->counted;
+  counted.counts->count(counted.kind, counted.clock->now() - counted.began);
+  if (!answer) counted.counts->count_error(counted.kind, answer.error().error.code);
   if (const auto replies = replies_.lock()) replies->finish(call_id_, answer);
-  (*respond_)(std::move(answer));
-  *respond_ = {};
+  shared_->respond(std::move(answer));
+  shared_->respond = {};
 }
 
 void Call::fail(const Error& error, std::string detail) const {

@@ -18,6 +18,7 @@
 #include "manager/failure_domains.h"
 #include "manager/journal.h"
 #include "manager/ledger.h"
+#include "manager/request_counts.h"
 #include "manager/sessions.h"
 #include "manager/space.h"
 #include "manager/state.h"
@@ -65,13 +66,20 @@ struct BenefactorStatus {
 /// A request on its way to its answer. Copies share it; the first answer counts.
 class Call {
  public:
-  Call(rpc::Responder respond, std::uint64_t call_id, Time deadline)
-      : respond_(std::make_shared<rpc::Responder>(std::move(respond))),
+  /// What is counted of it, once it is answered.
+  struct Counted {
+    std::shared_ptr<RequestCounts> counts;
+    Clock* clock = nullptr;
+    std::size_t kind = 0;
+    Time began{};
+  };
+  Call(rpc::Responder respond, std::uint64_t call_id, Time deadline, Counted counted)
+      : shared_(std::make_shared<Shared>(std::move(respond), std::move(counted))),
         call_id_(call_id),
         deadline_(deadline) {}
   /// Repeats of this call get the same answer. False: this one is a repeat, and is taken care of.
   bool first_in(const std::shared_ptr<RecentReplies>& replies) {
-    if (replies->begin(call_id_, *respond_) != RecentReplies::Seen::kNew) return false;
+    if (replies->begin(call_id_, shared_->respond) != RecentReplies::Seen::kNew) return false;
     replies_ = replies;
     return true;
   }
@@ -84,7 +92,12 @@ class Call {
   std::uint64_t id() const { return call_id_; }
 
  private:
-  std::shared_ptr<rpc::Responder> respond_;
+  struct Shared {
+    Shared(rpc::Responder to, Counted what) : respond(std::move(to)), counted(std::move(what)) {}
+    rpc::Responder respond;
+    Counted counted;
+  };
+  std::shared_ptr<Shared> shared_;
   std::weak_ptr<RecentReplies> replies_;
   std::uint64_t call_id_;
   Time deadline_;
@@ -184,6 +197,18 @@ class Service final : public transport::AcceptHandler {
   void file_changed(FileId file, ClientId except);
   /// Requests for maps that wait for the drain directory are looked at again.
   void retry_maps();
+  /// What the pool is and does now. Walks over what is to be drained, copied and protected.
+  msg::StatPool::Reply statistics() const;
+  std::vector<msg::BenefactorInfo> benefactor_list() const;
+  const RequestCounts& request_counts() const { return *request_counts_; }
+  /// Space that sessions have been given and have not committed.
+  std::uint64_t granted_bytes() const;
+  std::size_t grant_count() const;
+  std::uint64_t quarantined_bytes() const;
+  std::size_t aborted_count() const { return aborted_.size(); }
+  /// An image is there that is not drained, and that a lost benefactor would take along: its policy
+  /// asks for one copy, or not all that it asks for is made yet.
+  bool at_risk();
   /// Expires when the service stops: callbacks check it first.
   std::weak_ptr<int> alive() const { return alive_; }
 
@@ -225,7 +250,6 @@ class Service final : public transport::AcceptHandler {
   void check_leases();
   void fence(BenefactorId benefactor, ClientId client, bool and_older);
   void run_fences();
-  std::vector<msg::BenefactorInfo> benefactor_list() const;
   void benefactors_changed();
   msg::Invalidate* invalidate_of(ClientId client);
   void flush_invalidates();
@@ -297,7 +321,6 @@ class Service final : public transport::AcceptHandler {
   void taint(SessionRecord& session, const std::vector<Extent>& abandoned);
 
   // service_totals.cpp
-  bool at_risk();
   void look_at_totals();
   /// Bytes of all benefactors that are not gone, and those of them that are free.
   std::pair<std::uint64_t, std::uint64_t> lent_and_free() const;
@@ -364,6 +387,7 @@ class Service final : public transport::AcceptHandler {
   std::deque<msg::ListAborted::Entry> aborted_;
   Ledger ledger_;
   std::uint64_t requests_served_ = 0;
+  std::shared_ptr<RequestCounts> request_counts_ = std::make_shared<RequestCounts>();
   std::uint64_t last_benefactor_ = 0;
   Time granted_last_{};
   std::unique_ptr<DrainPlanner> drain_;

@@ -215,7 +215,7 @@ void Service::serve(ClientRecord&, const msg::ListSets& request, const Call& cal
   call.answer(std::move(reply));
 }
 
-void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {
+msg::StatPool::Reply Service::statistics() const {
   msg::StatPool::Reply reply;
   std::tie(reply.total_bytes, reply.free_bytes) = lent_and_free();
   for (const auto& [sequence, id] : state_.evictable()) {
@@ -253,7 +253,11 @@ void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {
   reply.standby = config_.standby;
   reply.standby_follows = standby_heard_ && now() - *standby_heard_ <= limits::kLease;
   reply.totals = totals();
-  call.answer(reply);
+  return reply;
+}
+
+void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {
+  call.answer(statistics());
 }
 
 void Service::serve(ClientRecord&, const msg::ListBenefactors&, const Call& call) {

@@ -38,7 +38,8 @@ constexpr bool kForManager =
 void Service::serve(Connection& connection, msg::RequestEnvelope envelope, Time deadline,
                     rpc::Responder respond) {
   ++requests_served_;
-  Call call(std::move(respond), envelope.call_id, deadline);
+  Call call(std::move(respond), envelope.call_id, deadline,
+            {request_counts_, &reactor_.clock(), envelope.body.index(), now()});
   std::visit([&](auto& request) { handle(connection, request, call); }, envelope.body);
 }
 

@@ -14,8 +14,6 @@ constexpr std::size_t kLookedMax = 1000;  ///< files, once for each set
 
 }  // namespace
 
-/// An image is there that is not drained, and that a lost benefactor would take along: its policy
-/// asks for one copy, or not all that it asks for is made yet.
 bool Service::at_risk() {
   if (state_.undrained_single() > 0) return true;
   return state_.undrained_redundant() > 0 && (parity_->owes() || copies_->owes_undrained());
@@ -68,6 +66,28 @@ void Service::note_shortage(SessionRecord& session) {
 void Service::end_shortage(SessionRecord& session) {
   if (session.short_since) ledger_.waited_for_space(now() - *session.short_since);
   session.short_since.reset();
+}
+
+std::uint64_t Service::granted_bytes() const {
+  std::uint64_t out = 0;
+  for (const auto& [id, session] : sessions_) {
+    for (const auto& [number, record] : session.grants) out += record.grant.length;
+  }
+  return out;
+}
+
+std::size_t Service::grant_count() const {
+  std::size_t out = 0;
+  for (const auto& [id, session] : sessions_) out += session.grants.size();
+  return out;
+}
+
+std::uint64_t Service::quarantined_bytes() const {
+  std::uint64_t out = 0;
+  for (const auto& [id, status] : benefactors_) {
+    space_.for_each_quarantined(id, [&](Range range) { out += range.length; });
+  }
+  return out;
 }
 
 msg::PoolTotals Service::totals() const {

@@ -156,9 +156,20 @@ void SqliteJournal::run() {
       if (queue_.empty()) return;
       batch.swap(queue_);
     }
+    const auto began = std::chrono::steady_clock::now();
     if (failed_) failed_ = write(batch);
+    if (failed_) count(batch.size(), std::chrono::steady_clock::now() - began);
     answer(std::move(batch), failed_);
   }
+}
+
+void SqliteJournal::count(std::size_t records, Duration took) {
+  records_.fetch_add(records, std::memory_order_relaxed);
+  syncs_.count(static_cast<std::uint64_t>(took.count()));
+}
+
+Journal::Figures SqliteJournal::figures() const {
+  return {records_.load(std::memory_order_relaxed), syncs_.look(1e9)};
 }
 
 /// Runs a statement that gives no rows, and makes it ready for the next time.

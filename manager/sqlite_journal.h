@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,6 +32,7 @@ class SqliteJournal final : public Journal {
   bool wants_snapshot() const override;
   void write_snapshot(std::vector<Command> commands) override;
   void stop() override;
+  Figures figures() const override;
 
  private:
   struct Entry {
@@ -48,6 +51,7 @@ class SqliteJournal final : public Journal {
   explicit SqliteJournal(sqlite3* database) : database_(database) {}
   static Result<Statement> prepare(sqlite3* database, const char* sql);
   void run();
+  void count(std::size_t records, Duration took);
   Status write(std::vector<Entry>& batch);
   Status write_one(Entry& entry);
   Status insert(ByteSpan record);
@@ -70,6 +74,10 @@ class SqliteJournal final : public Journal {
   std::condition_variable wake_;
   std::vector<Entry> queue_;
   bool stopping_ = false;
+
+  std::atomic<std::uint64_t> records_{0};
+  metrics::Histogram syncs_{metrics::kTimeBounds};
+
   Status failed_;  ///< the thread's: the first failure
 };
 

@@ -42,6 +42,9 @@ class Standby final : public rpc::PeerHandler {
   /// The rebuilder is done, and a manager of that epoch serves here.
   void tell(Epoch own);
 
+  /// The manager was heard, and not lost since.
+  bool follows() const { return follows_; }
+
   // rpc::PeerHandler
   void on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time deadline,
                   rpc::Responder respond) override;

@@ -87,6 +87,9 @@ void describe(Options& options, UpOptions& up) {
                "down adds the pool's report card to this file; in a job without it stdchk-ID.out "
                "where the nodes meet");
   options.text("--state", up.state, "DIR", "where the pool's state, logs and secret are kept");
+  options.text("--metrics", up.metrics, "[ADDRESS:]PORT",
+               "every daemon shows figures to Prometheus: the first one there, the others at the "
+               "ports behind; port 0: free ones");
   options.choice("--log-level", up.log_level, {"debug", "info", "warning", "error"},
                  "how much the daemons log");
   options.flag("--json", up.json, "print what was started as JSON").command_line_only();
@@ -122,6 +125,10 @@ void describe(Options& options, DownOptions& down) {
 }
 
 void describe(Options& options, StatusOptions& status) {
+  options
+      .flag("--prometheus-targets", status.targets,
+            "where the daemons' metrics are, as JSON for Prometheus's file_sd_configs")
+      .command_line_only();
   options.flag("--prometheus", status.prometheus, "as text that Prometheus reads")
       .command_line_only();
   add_whole_pool(options, status);

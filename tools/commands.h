@@ -36,6 +36,7 @@ struct StatusOptions {
   std::string path;
   bool json = false;
   bool prometheus = false;
+  bool targets = false;  ///< the daemons' metrics, for Prometheus
 };
 int run_status(const StatusOptions& options);
 

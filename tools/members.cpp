@@ -40,6 +40,7 @@ for item in $pids; do
     t=$((t + 1)); [ $t -gt $longest ] && { echo "failed $name was not ready in time"; exit 1; }
     sleep 0.1
   done
+  [ ! -s "$name.metrics" ] || echo "metrics $name $(cat "$name.metrics")"
 done
 echo ready
 )sh";
@@ -64,9 +65,10 @@ std::string start_script(const std::string& directory, const PrivateFiles& files
     std::string words;
     for (const auto& argument : job.arguments) words += " " + shell_word(argument);
     if (!job.mount.empty()) script += fmt::format("mkdir -p {}\n", shell_word(job.mount));
-    script += fmt::format("b={0}; [ -x \"$b\" ] || b={1}\nrm -f {2}\n", shell_word(job.program),
-                          shell_word(std::filesystem::path(job.program).filename()),
-                          shell_word(job.ready_file));
+    script +=
+        fmt::format("b={0}; [ -x \"$b\" ] || b={1}\nrm -f {2} {3}\n", shell_word(job.program),
+                    shell_word(std::filesystem::path(job.program).filename()),
+                    shell_word(job.ready_file), shell_word(metrics_file(directory, job.name)));
     // Outside an interactive shell a background job leads no process group, so setsid(1) does not
     // fork and $! stays the daemon's own number.
     script += fmt::format(
@@ -108,9 +110,9 @@ std::string end_script(const std::vector<const Member*>& members, Duration grace
   // Members of another role may still need the directory; the last one removes it, but not the logs
   // of those that failed.
   if (last) {
-    script +=
-        fmt::format("cd /; rm -f {0}/secret {0}/key {0}/*.ready; [ \"$keep\" ] || rm -rf {0}\n",
-                    shell_word(directory));
+    script += fmt::format(
+        "cd /; rm -f {0}/secret {0}/key {0}/*.ready {0}/*.metrics; [ \"$keep\" ] || rm -rf {0}\n",
+        shell_word(directory));
   }
   script += "echo done\n";
   return script;
@@ -198,13 +200,14 @@ Outcome<Member> start_local(const Job& job, const std::string& directory) {
   member.mount = job.mount;
   member.directory = directory;
   ::unlink(job.ready_file.c_str());
+  ::unlink(metrics_file(directory, job.name).c_str());
   auto process = start_detached(job.program, job.arguments, member.log);
   if (!process) return problem(process.error());
   member.process = *process;
   return member;
 }
 
-Outcome<void> wait_ready(const Job& job, const Member& member, Duration longest) {
+Outcome<void> wait_ready(const Job& job, Member& member, Duration longest) {
   const auto until = std::chrono::steady_clock::now() + longest;
   while (::access(job.ready_file.c_str(), F_OK) != 0) {
     if (!is_alive(member)) {
@@ -217,6 +220,8 @@ Outcome<void> wait_ready(const Job& job, const Member& member, Duration longest)
     }
     sleep_for(5ms);
   }
+  std::ifstream file(metrics_file(member.directory, job.name));
+  std::getline(file, member.metrics);
   return {};
 }
 
@@ -229,7 +234,9 @@ Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const s
   if (!done) return problem("{}: {}", host, done.error().text);
   std::istringstream lines(done->out);
   std::string boot;
+  std::ptrdiff_t started = 0;
   std::string failure;
+  std::map<std::string, std::string> metrics;  ///< by name
   bool ready = false;
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
@@ -239,6 +246,7 @@ Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const s
     if (what == "boot") words >> boot;
     if (what == "ready") ready = true;
     if (what == "failed") failure = line.substr(7);
+    if (what == "metrics") words >> name >> metrics[name];
     if (what != "started") continue;
     Member member;
     words >> name >> member.process.pid >> member.process.start_ticks;
@@ -252,6 +260,10 @@ Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const s
     member.directory = directory;
     member.log = fmt::format("{}/{}.log", directory, name);
     members.push_back(std::move(member));
+    ++started;
+  }
+  for (auto member = members.end() - started; member != members.end(); ++member) {
+    member->metrics = metrics[std::filesystem::path(member->log).stem()];
   }
   if (ready) return {};
   if (!failure.empty()) return problem("on {}: {} (logs there: {})", host, failure, directory);

@@ -28,8 +28,9 @@ struct Job {
 
 /// Starts `job` on this host, its log in `directory`. The member is not yet usable.
 Outcome<Member> start_local(const Job& job, const std::string& directory);
-/// Waits until the job's ready file is there. The Problem is the daemon's own last words.
-Outcome<void> wait_ready(const Job& job, const Member& member, Duration longest);
+/// Waits until the job's ready file is there, and notes where its metrics are. The Problem is the
+/// daemon's own last words.
+Outcome<void> wait_ready(const Job& job, Member& member, Duration longest);
 
 /// Starts jobs on another host through the remote shell and waits until all are usable. What was
 /// started is added to `members` also when this fails.

@@ -27,7 +27,8 @@ Json to_json(const PoolRecord& record) {
                        {"boot_id", member.boot_id},
                        {"log", member.log},
                        {"mount", member.mount},
-                       {"directory", member.directory}});
+                       {"directory", member.directory},
+                       {"metrics", member.metrics}});
   }
   return {{"format", kFormat},
           {"mount", record.mount},
@@ -73,6 +74,7 @@ Outcome<PoolRecord> from_json(const std::string& directory, const std::string& t
       member.log = item.at("log");
       member.mount = item.at("mount");
       member.directory = item.at("directory");
+      member.metrics = item.value("metrics", "");
       record.members.push_back(std::move(member));
     }
     return record;
@@ -121,6 +123,18 @@ Outcome<PoolRecord> load(const std::string& directory) {
   std::error_code code;
   const fs::path real = fs::canonical(directory, code);
   return from_json(code ? directory : real.string(), text);
+}
+
+std::string metrics_file(const std::string& directory, const std::string& name) {
+  return directory + "/" + name + ".metrics";
+}
+
+std::string metrics_address(const Member& member) {
+  if (member.metrics.empty() || !member.host.empty()) return member.metrics;
+  std::ifstream file(metrics_file(member.directory, fs::path(member.log).stem()));
+  std::string now;
+  std::getline(file, now);
+  return now.empty() ? member.metrics : now;
 }
 
 bool is_alive(const Member& member) {

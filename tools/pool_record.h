@@ -17,6 +17,7 @@ struct Member {
   std::string log;        ///< path on that host
   std::string mount;      ///< of a mount: its mount point
   std::string directory;  ///< on another host: the state directory there
+  std::string metrics;    ///< address of its metrics when it was started; empty: it has none
 };
 
 /// A PoolRecord is what `stdchk up` knows about a pool, kept as pool.json in its state directory.
@@ -45,6 +46,11 @@ struct PoolRecord {
 /// Writes pool.json so that a reader sees the old or the new one, whole.
 Outcome<void> save(const PoolRecord& record);
 Outcome<PoolRecord> load(const std::string& directory);
+
+/// Where its metrics are now, which may change when it is started again; empty: it has none.
+std::string metrics_address(const Member& member);
+/// The file in the state directory that the daemon of that name writes its metrics' address to.
+std::string metrics_file(const std::string& directory, const std::string& name);
 
 /// True when the member runs. Only for members on this host.
 bool is_alive(const Member& member);

@@ -75,6 +75,8 @@ Outcome<Recovered> recover(PoolRecord& pool) {
   *manager = *member;
   if (auto saved = save(pool); !saved) return problem(saved.error());
   if (auto ready = wait_ready(job, *member, kUsableAgain); !ready) return problem(ready.error());
+  *manager = *member;
+  if (auto saved = save(pool); !saved) return problem(saved.error());
   return Recovered{*old, !journal, member->process.pid};
 }
 

@@ -1,9 +1,10 @@
-#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "core/redundancy.h"
 #include "core/units.h"
+#include "metrics/exposition.h"
+#include "metrics/listen_address.h"
+#include "metrics/pool_figures.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/mounts.h"
@@ -13,18 +14,6 @@ namespace stdchk::tools {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string_view state_name(msg::BenefactorState state) {
-  switch (state) {
-    case msg::BenefactorState::kAlive:
-      return "alive";
-    case msg::BenefactorState::kSilent:
-      return "silent";
-    case msg::BenefactorState::kGone:
-      return "gone";
-  }
-  return "unknown";
-}
 
 /// "running", "ended", or what can be said of a process on another host.
 std::string member_state(const Member& member) {
@@ -68,7 +57,7 @@ Json to_json(const Answers& answers) {
   Json benefactors = Json::array();
   for (const auto& info : answers.benefactors) {
     benefactors.push_back({{"id", info.id.value},
-                           {"state", state_name(info.state)},
+                           {"state", metrics::name_of(info.state)},
                            {"host", info.host_name},
                            {"pid", info.pid},
                            {"arena_bytes", info.arena_bytes},
@@ -169,109 +158,48 @@ void print_answers(const Answers& answers) {
   std::vector<std::vector<std::string>> table = {
       {"", "BENEFACTOR", "STATE", "HOST", "PID", "FREE", "OF"}};
   for (const auto& info : answers.benefactors) {
-    table.push_back({"", fmt::format("b{}", info.id.value), std::string(state_name(info.state)),
-                     info.host_name, std::to_string(info.pid), format_bytes(info.free_bytes),
+    table.push_back({"", fmt::format("b{}", info.id.value),
+                     std::string(metrics::name_of(info.state)), info.host_name,
+                     std::to_string(info.pid), format_bytes(info.free_bytes),
                      format_bytes(info.arena_bytes)});
   }
   print_table(table, {4, 5, 6});
 }
 
-/// Metrics in Prometheus's text format, version 0.0.4: prometheus.io/docs/instrumenting.
-class Metrics {
- public:
-  explicit Metrics(std::string mount) : mount_(escaped(mount)) {}
-  void gauge(const char* name, const char* help, double value) { add(name, help, "gauge", value); }
-  void counter(const char* name, const char* help, double value) {
-    add(name, help, "counter", value);
-  }
-  /// The same metric for another benefactor follows without a head of its own.
-  void of_benefactor(const char* name, const char* help, const msg::BenefactorInfo& info,
-                     double value) {
-    const std::string labels = fmt::format("pool=\"{}\",benefactor=\"b{}\",host=\"{}\"", mount_,
-                                           info.id.value, escaped(info.host_name));
-    if (std::exchange(last_, name) != name) head(name, help, "gauge");
-    fmt::print("stdchk_{}{{{}}} {}\n", name, labels, value);
-  }
-
- private:
-  static std::string escaped(const std::string& text) {
-    std::string out;
-    for (const char c : text) {
-      if (c == '\\' || c == '"') out += '\\';
-      out += c == '\n' ? std::string("\\n") : std::string(1, c);
-    }
-    return out;
-  }
-  static void head(const char* name, const char* help, const char* type) {
-    fmt::print("# HELP stdchk_{0} {1}\n# TYPE stdchk_{0} {2}\n", name, help, type);
-  }
-  void add(const char* name, const char* help, const char* type, double value) {
-    head(name, help, type);
-    fmt::print("stdchk_{}{{pool=\"{}\"}} {}\n", name, mount_, value);
-  }
-
-  const std::string mount_;
-  const char* last_ = nullptr;
-};
-
 void print_metrics(const std::string& mount, bool mounted, const Outcome<Answers>& answers) {
-  Metrics metrics(mount);
-  const auto number = [](std::uint64_t value) { return static_cast<double>(value); };
-  metrics.gauge("up", "1 when the manager answers.", answers ? 1 : 0);
-  metrics.gauge("mounted", "1 when the mount answers here.", mounted ? 1 : 0);
-  if (!answers) return;
-  const auto& pool = answers->pool;
-  metrics.gauge("memory_bytes", "Lent memory.", number(pool.total_bytes));
-  metrics.gauge("memory_free_bytes", "Lent memory that is not granted and not used.",
-                number(pool.free_bytes));
-  metrics.gauge("memory_evictable_bytes", "Memory of images that are drained.",
-                number(pool.evictable_bytes));
-  metrics.gauge("files", "Files in the pool.", number(pool.file_count));
-  metrics.gauge("chunks", "Chunks in memory.", number(pool.chunk_count));
-  metrics.gauge("logical_bytes", "Bytes of all files.", number(pool.logical_bytes));
-  metrics.gauge("stored_bytes", "Memory that they take; equal chunks are stored once.",
-                number(pool.stored_bytes));
-  metrics.gauge("drain_pending_files", "Files that are still to be drained.",
-                number(pool.drain_pending_files));
-  metrics.gauge("drain_pending_bytes", "Bytes that are still to be drained.",
-                number(pool.drain_pending_bytes));
-  metrics.gauge("drain_failed_files", "Of them, those whose last drain has failed.",
-                number(pool.drain_failed_files));
-  metrics.gauge("copies_missing_chunks", "Chunks with fewer copies than they should have.",
-                number(pool.debt_chunks));
-  metrics.gauge("copies_missing_bytes", "Bytes that are still to be copied for that.",
-                number(pool.debt_bytes));
-  metrics.gauge("lost_chunks", "Chunks without a copy, not drained.", number(pool.lost_chunks));
-  metrics.gauge("sessions", "Files that are open for writing.", number(pool.session_count));
-  metrics.gauge("clients", "Mounts, programs and tools that are connected.",
-                number(pool.client_count));
-  metrics.counter("requests_total", "Requests that the manager has served.",
-                  number(pool.requests_served));
-  const auto& totals = pool.totals;
-  metrics.counter("images_total", "Files that came to have bytes.", number(totals.images));
-  metrics.counter("written_bytes_total", "Bytes that were committed.",
-                  number(totals.written_bytes));
-  metrics.counter("drained_bytes_total", "Bytes of images that were drained.",
-                  number(totals.drained_bytes));
-  metrics.counter("at_risk_seconds_total",
-                  "Time with an image that one lost benefactor would have taken along.",
-                  number(totals.at_risk_ns) / 1e9);
-  metrics.counter("copied_bytes_total", "Bytes that benefactors have copied from each other.",
-                  number(pool.copied_bytes));
-  metrics.counter("scrub_wrong_chunks_total", "Copies whose checksum was wrong.",
-                  number(pool.scrub.wrong_chunks));
-  for (const auto& info : answers->benefactors) {
-    metrics.of_benefactor("benefactor_up", "1 when it answers the manager.", info,
-                          info.state == msg::BenefactorState::kAlive ? 1 : 0);
+  metrics::Exposition out(metrics::Labels{{"pool", mount}});
+  out.gauge("stdchk_up", "1 when the manager answers.", std::uint64_t{answers.has_value()});
+  out.gauge("stdchk_mounted", "1 when the mount answers here.", std::uint64_t{mounted});
+  if (answers) metrics::add_pool(out, answers->pool, answers->benefactors);
+  fmt::print("{}", out.text());
+}
+
+void print_metrics_addresses(const PoolRecord& pool) {
+  std::vector<std::vector<std::string>> table = {{"", "METRICS OF", "HOST", "AT"}};
+  for (const auto& member : pool.members) {
+    const std::string at = metrics_address(member);
+    if (!at.empty()) table.push_back({"", member.role, member.host, "http://" + at + "/metrics"});
   }
-  for (const auto& info : answers->benefactors) {
-    metrics.of_benefactor("benefactor_memory_bytes", "Memory that it lends.", info,
-                          number(info.arena_bytes));
+  if (table.size() > 1) print_table(table, {});
+}
+
+/// Prometheus's file_sd_configs: prometheus.io/docs/prometheus/latest/configuration. Metrics that
+/// can be read on another host only are left out, with a line on standard error.
+void print_targets(const PoolRecord& pool) {
+  Json all = Json::array();
+  for (const auto& member : pool.members) {
+    auto at = metrics::ListenAddress::parse(metrics_address(member));
+    if (metrics_address(member).empty() || !at) continue;
+    if (!member.host.empty() && at->is_loopback()) {
+      fmt::print(stderr, "stdchk: the metrics of the {} on {} can be read there only\n",
+                 member.role, member.host);
+      continue;
+    }
+    if (at->is_any()) at->host = member.host.empty() ? "localhost" : member.host;
+    all.push_back(
+        {{"targets", {at->text()}}, {"labels", {{"pool", pool.mount}, {"role", member.role}}}});
   }
-  for (const auto& info : answers->benefactors) {
-    metrics.of_benefactor("benefactor_memory_free_bytes", "Of it, what is free.", info,
-                          number(info.free_bytes));
-  }
+  print(all);
 }
 
 }  // namespace
@@ -279,6 +207,10 @@ void print_metrics(const std::string& mount, bool mounted, const Outcome<Answers
 int run_status(const StatusOptions& options) {
   auto pool = find_pool(options.pool, options.path);
   if (!pool) return complain(pool.error().text);
+  if (options.targets) {
+    print_targets(*pool);
+    return kExitGood;
+  }
   const MountInfo mount = mount_at(pool->mount);
   bool all_run = mount.state == MountState::kAlive;
   Json members = Json::array();
@@ -289,6 +221,7 @@ int run_status(const StatusOptions& options) {
                        {"host", member.host},
                        {"pid", member.process.pid},
                        {"state", state},
+                       {"metrics", metrics_address(member)},
                        {"log", member.log}});
   }
   auto answers = ask(*pool);
@@ -315,6 +248,7 @@ int run_status(const StatusOptions& options) {
   fmt::print("pool        {} ({}), since {}\nstate       {}\n", pool->mount,
              mount_text(mount.state), pool->created, pool->directory);
   if (answers) print_answers(*answers);
+  print_metrics_addresses(*pool);
   for (const auto& member : pool->members) {
     if (member_state(member) != "ended") continue;
     fmt::print("The {} with pid {} has ended; its log: {}\n", member.role, member.process.pid,

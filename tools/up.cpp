@@ -12,13 +12,16 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <thread>
 
+#include "core/assert.h"
 #include "core/policy.h"
 #include "core/redundancy.h"
 #include "core/units.h"
+#include "metrics/listen_address.h"
 #include "tools/connection.h"
 #include "tools/doctor.h"
 #include "tools/down.h"
@@ -206,6 +209,22 @@ class Starter {
     arguments.push_back(value);
   }
 
+  /// Where the metrics of the next daemon on that host are: ports are counted up from the first.
+  std::string next_metrics(const std::string& host) {
+    if (options_.metrics.empty()) return {};
+    auto at = metrics::ListenAddress::parse(options_.metrics);
+    STDCHK_ASSERT(at.has_value());  // prepare() has looked
+    if (at->port != 0) at->port = static_cast<std::uint16_t>(at->port + metrics_given_[host]++);
+    return at->text();
+  }
+
+  void add_metrics(Job& job, const std::string& host, const std::string& directory) {
+    add(job.arguments, "--metrics", next_metrics(host));
+    if (!options_.metrics.empty()) {
+      add(job.arguments, "--metrics-file", metrics_file(directory, job.name));
+    }
+  }
+
   Job job(const std::string& role, const std::string& name, const std::string& program,
           const std::string& directory) const {
     Job job;
@@ -222,7 +241,8 @@ class Starter {
     if (!member) return problem(member.error());
     record_.members.push_back(*member);
     if (auto saved = save(record_); !saved) return saved;
-    return wait_ready(job, *member, longest);
+    if (auto done = wait_ready(job, record_.members.back(), longest); !done) return done;
+    return save(record_);
   }
 
   Outcome<void> start_manager() {
@@ -248,6 +268,7 @@ class Starter {
     add(manager.arguments, "--copy-rate", std::to_string(options_.copy_rate));
     add(manager.arguments, "--scrub-rate", std::to_string(options_.scrub_rate));
     add(manager.arguments, "--log-level", options_.log_level);
+    add_metrics(manager, {}, record_.directory);
     record_.manager_command = {manager.program};
     record_.manager_command.insert(record_.manager_command.end(), manager.arguments.begin(),
                                    manager.arguments.end());
@@ -271,6 +292,8 @@ class Starter {
     standby.change("--secret-file", directory + "/secret");
     standby.change("--address-file", standby.ready_file);
     standby.change("--listen", listens);
+    standby.change("--metrics", next_metrics(host == nullptr ? "" : host->name));
+    standby.change("--metrics-file", metrics_file(directory, standby.name));
     auto done = host == nullptr ? start_and_wait(standby, 30s)
                                 : start_remote(record_.remote_shell, host->name, directory,
                                                benefactor_files_, {standby}, 30s, record_.members);
@@ -291,7 +314,7 @@ class Starter {
   }
 
   Job benefactor(std::uint32_t number, std::uint64_t memory_bytes, const std::string& address,
-                 const std::string& directory) const {
+                 const std::string& host, const std::string& directory) {
     const std::string name = fmt::format("benefactor.{}", number);
     Job one = job("benefactor", name, benefactor_program_, directory);
     one.arguments = {"--manager",     record_.manager_address,
@@ -303,10 +326,11 @@ class Starter {
     add(one.arguments, "--backing", options_.backing);
     add(one.arguments, "--disk", options_.disk.empty() ? "" : options_.disk + "/" + name);
     add(one.arguments, "--log-level", options_.log_level);
+    add_metrics(one, host, directory);
     return one;
   }
 
-  Job mount_job(const std::string& directory, const std::string& mount) const {
+  Job mount_job(const std::string& host, const std::string& directory, const std::string& mount) {
     Job one = job("mount", "mount", mount_program_, directory);
     one.mount = mount;
     one.arguments = {"--manager",           record_.manager_address, "--secret-file",
@@ -315,6 +339,7 @@ class Starter {
     add(one.arguments, "--window", std::to_string(options_.window_bytes));
     add(one.arguments, "--close", options_.close_mode);
     add(one.arguments, "--log-level", options_.log_level);
+    add_metrics(one, host, directory);
     if (options_.allow_other) one.arguments.emplace_back("--allow-other");
     if (options_.encrypt) {
       one.arguments.insert(one.arguments.end(), {"--encrypt", "--key-file", directory + "/key"});
@@ -326,7 +351,7 @@ class Starter {
   Outcome<void> start_local_benefactors() {
     std::vector<Job> jobs;
     for (std::uint32_t i = 0; i < options_.benefactors; ++i) {
-      jobs.push_back(benefactor(i, options_.memory_bytes, listen(), record_.directory));
+      jobs.push_back(benefactor(i, options_.memory_bytes, listen(), {}, record_.directory));
       if (!options_.disk.empty()) {
         std::error_code code;
         fs::create_directories(options_.disk + "/" + jobs.back().name, code);
@@ -341,7 +366,7 @@ class Starter {
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       if (auto done = wait_ready(jobs[i], record_.members[first + i], longest); !done) return done;
     }
-    return {};
+    return save(record_);
   }
 
   /// All hosts at once: a slow one costs its own time only.
@@ -358,9 +383,9 @@ class Starter {
       const std::string directory = directory_on(host.name);
       std::vector<Job> jobs;
       for (std::uint32_t k = 0; k < host.benefactors; ++k) {
-        jobs.push_back(benefactor(number++, host.memory_bytes, host.address, directory));
+        jobs.push_back(benefactor(number++, host.memory_bytes, host.address, host.name, directory));
       }
-      if (options_.mount_on_hosts) jobs.push_back(mount_job(directory, record_.mount));
+      if (options_.mount_on_hosts) jobs.push_back(mount_job(host.name, directory, record_.mount));
       const Duration longest = ready_longest(host.memory_bytes * host.benefactors);
       threads.emplace_back(
           [this, jobs = std::move(jobs), directory, longest, &host, &part = parts[i]] {
@@ -380,12 +405,13 @@ class Starter {
   }
 
   Outcome<void> start_mount() {
-    return start_and_wait(mount_job(record_.directory, record_.mount), 30s);
+    return start_and_wait(mount_job({}, record_.directory, record_.mount), 30s);
   }
 
   UpOptions& options_;
   PoolRecord& record_;
   std::vector<Host> hosts_;
+  std::map<std::string, std::uint16_t> metrics_given_;  ///< ports by host
   PrivateFiles benefactor_files_;
   PrivateFiles mount_files_;
   std::string manager_program_;
@@ -406,6 +432,9 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
   if (record.remote_shell.empty()) return problem("--rsh needs a command");
   if (options.standby && (options.job || options.node)) {
     return problem("--standby is not for pools of a batch job so far: the job ends with its node");
+  }
+  if (!options.metrics.empty()) {
+    if (auto at = metrics::ListenAddress::parse(options.metrics); !at) return problem("{}", at.error());
   }
   if (auto policy = parse_policy(options.policy); !policy) {
     return problem("--policy: {}", policy.error().text);

@@ -38,7 +38,8 @@ struct UpOptions {
   std::string backing;
   std::string disk;
   std::string state;
-  std::string report;  ///< file
+  std::string report;   ///< file
+  std::string metrics;  ///< of all daemons; empty: none
   std::string log_level;
   bool allow_other = false;
   bool encrypt = false;

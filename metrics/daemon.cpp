@@ -1,0 +1,58 @@
+#include "metrics/daemon.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "core/ask_reactor.h"
+#include "core/log.h"
+#include "core/pool_files.h"
+#include "metrics/process.h"
+
+namespace stdchk::metrics {
+
+void describe(Options& options, Flags& flags) {
+  options.text("--metrics", flags.listen, "[ADDRESS:]PORT",
+               "show figures to Prometheus there; without an address on this host only; port 0: a "
+               "free one");
+  options.text("--metrics-file", flags.file, "FILE",
+               "written when they can be had: the address of the metrics");
+}
+
+Exposition begin(const std::string& role) {
+  Exposition out;
+  out.gauge("stdchk_build_info", "1; the labels say which program this is.", std::uint64_t{1},
+            {{"version", std::string(version())}, {"role", role}});
+  add_process(out);
+  return out;
+}
+
+Endpoint::Page page_of(const std::string& role, Reactor& reactor,
+                       std::function<void(Exposition&)> collect) {
+  return [role, &reactor, collect = std::move(collect)]() -> Result<std::string> {
+    const std::function<Exposition()> question = [collect, begun = begin(role)] {
+      Exposition out = begun;
+      collect(out);
+      return out;
+    };
+    STDCHK_ASSIGN(const Exposition all, ask_reactor(reactor, kAnswerTimeMax, question));
+    return all.text();
+  };
+}
+
+tl::expected<std::unique_ptr<Endpoint>, std::string> serve(const Flags& flags,
+                                                           Endpoint::Page page) {
+  if (flags.listen.empty()) return nullptr;
+  auto endpoint = Endpoint::start(flags.listen, std::move(page));
+  if (!endpoint) return tl::unexpected(endpoint.error());
+  log::info("metrics are at http://{}/metrics", (*endpoint)->address());
+  if (flags.file.empty()) return endpoint;
+  const Status written = write_file_at_once(flags.file, (*endpoint)->address() + "\n");
+  if (!written) {
+    return tl::unexpected(fmt::format("--metrics-file {} cannot be written: {}", flags.file,
+                                      describe(written.error())));
+  }
+  return endpoint;
+}
+
+}  // namespace stdchk::metrics

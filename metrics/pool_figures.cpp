@@ -1,0 +1,153 @@
+#include "metrics/pool_figures.h"
+
+#include <map>
+#include <string>
+
+namespace stdchk::metrics {
+namespace {
+
+double seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+void add_space(Exposition& to, const msg::StatPool::Reply& pool) {
+  to.gauge("stdchk_memory_bytes", "Lent memory.", pool.total_bytes);
+  to.gauge("stdchk_memory_free_bytes", "Lent memory that is not granted and not used.",
+           pool.free_bytes);
+  to.gauge("stdchk_memory_evictable_bytes", "Memory of images that are drained.",
+           pool.evictable_bytes);
+  to.gauge("stdchk_memory_fullest_ratio", "Of the lent memory, what was taken at most.",
+           pool.totals.fullest_permille / 1000.0);
+  to.gauge("stdchk_files", "Files in the pool.", pool.file_count);
+  to.gauge("stdchk_chunks", "Chunks in memory.", pool.chunk_count);
+  to.gauge("stdchk_logical_bytes", "Bytes of all files.", pool.logical_bytes);
+  to.gauge("stdchk_stored_bytes", "Memory that they take; equal chunks are stored once.",
+           pool.stored_bytes);
+}
+
+void add_drain(Exposition& to, const msg::StatPool::Reply& pool) {
+  to.gauge("stdchk_drain_pending_files", "Files that are still to be drained.",
+           pool.drain_pending_files);
+  to.gauge("stdchk_drain_pending_bytes", "Bytes that are still to be drained.",
+           pool.drain_pending_bytes);
+  to.gauge("stdchk_drain_failed_files", "Of them, those whose last drain has failed.",
+           pool.drain_failed_files);
+  to.counter("stdchk_drained_images_total", "Images that were drained.",
+             pool.totals.drained_images);
+  to.counter("stdchk_drained_bytes_total", "Bytes of images that were drained.",
+             pool.totals.drained_bytes);
+}
+
+void add_copies(Exposition& to, const msg::StatPool::Reply& pool) {
+  to.gauge("stdchk_copies_missing_chunks", "Chunks with fewer copies than they should have.",
+           pool.debt_chunks);
+  to.gauge("stdchk_copies_missing_bytes", "Bytes that are still to be copied for that.",
+           pool.debt_bytes);
+  to.gauge("stdchk_lost_chunks", "Chunks without a copy, not drained.", pool.lost_chunks);
+  to.counter("stdchk_copies_made_total", "Copies that benefactors have made of each other's.",
+             pool.copies_made);
+  to.counter("stdchk_copied_bytes_total", "Bytes that benefactors have copied from each other.",
+             pool.copied_bytes);
+  to.gauge("stdchk_stripes", "Stripes: chunks that protect each other by parity.", pool.stripes);
+  to.gauge("stdchk_parity_bytes", "Memory that their parity takes.", pool.parity_bytes);
+  to.counter("stdchk_rebuilt_chunks_total", "Chunks that were made again from their stripes.",
+             pool.rebuilt_chunks);
+  to.gauge("stdchk_metadata_copies", "Benefactors that keep all of the manager's metadata.",
+           std::uint64_t{pool.log_copies});
+  to.gauge("stdchk_metadata_copies_wanted", "How many should.",
+           std::uint64_t{pool.log_copies_wanted});
+  to.gauge("stdchk_standby_follows", "1 when the manager has a standby that follows it.",
+           std::uint64_t{pool.standby_follows});
+  const auto& scrub = pool.scrub;
+  to.gauge("stdchk_scrub_running", "1 while all copies are being checked.",
+           std::uint64_t{scrub.running});
+  to.counter("stdchk_scrub_passes_total", "Times that all copies were checked.", scrub.passes);
+  to.counter("stdchk_scrub_checked_bytes_total", "Bytes that were checked.", scrub.checked_bytes);
+  to.counter("stdchk_scrub_wrong_chunks_total", "Copies whose checksum was wrong.",
+             scrub.wrong_chunks);
+  to.counter("stdchk_scrub_repaired_chunks_total", "Of them, those that were made again.",
+             scrub.repaired_chunks);
+}
+
+void add_activity(Exposition& to, const msg::StatPool::Reply& pool) {
+  to.gauge("stdchk_epoch", "The manager's life, counted from 1.", pool.epoch.value);
+  to.gauge("stdchk_sessions", "Files that are open for writing.", pool.session_count);
+  to.gauge("stdchk_clients", "Mounts, programs and tools that are connected.", pool.client_count);
+  to.counter("stdchk_requests_total", "Requests that the manager has served.",
+             pool.requests_served);
+}
+
+void add_totals(Exposition& to, const msg::PoolTotals& totals) {
+  to.counter("stdchk_images_total", "Files that came to have bytes.", totals.images);
+  to.counter("stdchk_written_bytes_total", "Bytes that were committed.", totals.written_bytes);
+  to.counter("stdchk_new_bytes_total", "Of them, bytes that were not stored already.",
+             totals.stored_bytes);
+  to.counter("stdchk_at_risk_seconds_total",
+             "Time with an image that one lost benefactor would have taken along.",
+             seconds(totals.at_risk_ns));
+  to.counter("stdchk_sets_total", "Sets that another one of their application has followed.",
+             totals.sets);
+  to.counter("stdchk_sets_overtaken_total", "Of them, those that were not drained by then.",
+             totals.sets_overtaken);
+  to.counter("stdchk_space_waits_total", "Writers that had to wait for room.", totals.space_waits);
+  to.counter("stdchk_space_wait_seconds_total", "How long, all together.",
+             seconds(totals.space_wait_ns));
+  // By heartbeats of the clients: a few seconds late.
+  const msg::WriterTotals& writers = totals.writers;
+  to.counter("stdchk_clients_closed_bytes_total", "Bytes whose close has returned, of all clients.",
+             writers.closed_bytes);
+  to.counter("stdchk_clients_open_to_close_seconds_total",
+             "Time from open until close returned, of all their files together.",
+             seconds(writers.open_to_close_ns));
+  to.counter("stdchk_clients_committed_bytes_total", "Bytes that are committed, of all clients.",
+             writers.committed_bytes);
+  to.counter("stdchk_clients_open_to_commit_seconds_total",
+             "Time from open until the commit, of all their files together.",
+             seconds(writers.open_to_commit_ns));
+}
+
+void add_benefactors(Exposition& to, const std::vector<msg::BenefactorInfo>& benefactors) {
+  std::map<msg::BenefactorState, std::uint64_t> states;
+  for (const auto state :
+       {msg::BenefactorState::kAlive, msg::BenefactorState::kSilent, msg::BenefactorState::kGone}) {
+    states[state] = 0;
+  }
+  for (const auto& info : benefactors) {
+    const Labels labels{{"benefactor", "b" + std::to_string(info.id.value)},
+                        {"host", info.host_name}};
+    ++states[info.state];
+    to.gauge("stdchk_benefactor_up", "1 when it answers the manager.",
+             std::uint64_t{info.state == msg::BenefactorState::kAlive}, labels);
+    to.gauge("stdchk_benefactor_memory_bytes", "Memory that it lends.", info.arena_bytes, labels);
+    to.gauge("stdchk_benefactor_memory_free_bytes", "Of it, what is free.", info.free_bytes,
+             labels);
+  }
+  for (const auto& [state, count] : states) {
+    to.gauge("stdchk_benefactors", "Benefactors by what the manager knows of them.", count,
+             {{"state", std::string(name_of(state))}});
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(msg::BenefactorState state) {
+  switch (state) {
+    case msg::BenefactorState::kAlive:
+      return "alive";
+    case msg::BenefactorState::kSilent:
+      return "silent";
+    case msg::BenefactorState::kGone:
+      return "gone";
+  }
+  return "unknown";
+}
+
+void add_pool(Exposition& to, const msg::StatPool::Reply& pool,
+              const std::vector<msg::BenefactorInfo>& benefactors) {
+  add_space(to, pool);
+  add_drain(to, pool);
+  add_copies(to, pool);
+  add_activity(to, pool);
+  add_totals(to, pool.totals);
+  add_benefactors(to, benefactors);
+}
+
+}  // namespace stdchk::metrics
