@@ -181,7 +181,7 @@ int run(const Flags& flags) {
   if (!secret) return fail_with(secret.error());
   std::unique_ptr<Service> service;
   auto served =
-      metrics::serve(flags.metrics, metrics::page_of("benefactor", reactor, [&](auto& to) {
+      metrics::serve(flags.metrics, metrics::page_of("stdchk-benefactor", reactor, [&](auto& to) {
                        if (service) collect(*service, to);
                      }));
   if (!served) return fail_with(served.error());

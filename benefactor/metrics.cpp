@@ -48,7 +48,8 @@ void collect(const Service& service, metrics::Exposition& to) {
     to.gauge("stdchk_benefactor_links", "Connections to it by transport.", std::uint64_t{count},
              {{"transport", transport}});
   }
-  to.gauge("stdchk_benefactor_attached_clients", "Clients that can write and read its memory.",
+  to.gauge("stdchk_benefactor_attached_links",
+           "Of them, those whose clients can write and read its memory.",
            std::uint64_t{service.attached_count()});
   to.gauge("stdchk_benefactor_unfenced_links", "Connections of ended clients that may still write.",
            std::uint64_t{service.unfenced_count()});

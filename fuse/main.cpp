@@ -105,7 +105,7 @@ int wait_for(const sigset_t& ends, const Pulse& pulse) {
 metrics::Endpoint::Page page_of(client::Filesystem& filesystem, Mount& mounted) {
   return [&]() -> Result<std::string> {
     STDCHK_ASSIGN(const client::Figures client, filesystem.figures(metrics::kAnswerTimeMax));
-    metrics::Exposition out = metrics::begin("mount");
+    metrics::Exposition out = metrics::begin("stdchk-mount");
     collect(mounted.request_counts(), client, out);
     return out.text();
   };

@@ -18,10 +18,11 @@ std::string errno_name(int number) {
 void add_requests(metrics::Exposition& to, const RequestCounts& requests) {
   for (std::size_t i = 0; i < kRequestKinds; ++i) {
     const auto kind = static_cast<RequestKind>(i);
-    if (!requests.times(kind).used()) continue;
-    to.histogram("stdchk_mount_request_seconds",
-                 "Time that a request of the kernel took, by kind of request.",
-                 requests.times(kind).look(1e9), {{"kind", std::string(name_of(kind))}});
+    const metrics::Labels labels{{"kind", std::string(name_of(kind))}};
+    to.counter("stdchk_mount_requests_total", "Requests of the kernel by kind.",
+               requests.requests(kind), labels);
+    to.counter("stdchk_mount_request_seconds_total", "Time that they took, all together.",
+               seconds(requests.request_ns(kind)), labels);
   }
   for (int number = 1; number < static_cast<int>(RequestCounts::kErrnoMax); ++number) {
     const std::uint64_t count = requests.errors(number);
@@ -62,12 +63,15 @@ void add_memory(metrics::Exposition& to, const client::Figures& client) {
   const auto bytes = [&](std::size_t slots) { return std::uint64_t{slots} * client.chunk_bytes; };
   to.gauge("stdchk_mount_window_bytes", "Memory for bytes on their way to the pool.",
            bytes(client.window_slots));
+  const std::size_t receiving =
+      client.window_slots - client.window_free - client.window_filling - client.window_busy;
   for (const auto& [state, slots] :
-       {std::pair{"free", client.window_free}, std::pair{"filling", client.window_filling},
-        std::pair{"busy", client.window_busy}}) {
+       {std::pair{"free", client.window_free}, std::pair{"receiving", receiving},
+        std::pair{"filling", client.window_filling}, std::pair{"busy", client.window_busy}}) {
     to.gauge("stdchk_mount_window_state_bytes",
-             "Of it, what is free, waits for more bytes, or is on its way.", bytes(slots),
-             {{"state", state}});
+             "Of it, what is free, is lent to receive requests, waits for more bytes, or is on its "
+             "way.",
+             bytes(slots), {{"state", state}});
   }
   to.counter("stdchk_mount_window_waits_total", "Writes that found no free memory there.",
              client.window_waits);

@@ -245,7 +245,7 @@ int run(Flags flags) {
   }
   ManagerShown shown;
   const auto served = metrics::serve(
-      flags.metrics, metrics::page_of(flags.standby.empty() ? "manager" : "standby", reactor,
+      flags.metrics, metrics::page_of("stdchk-manager", reactor,
                                       [&](metrics::Exposition& to) { shown.collect(to); }));
   if (!served) return fail_with(served.error());
   const std::string standby_file = flags.state + "/standby";

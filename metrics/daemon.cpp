@@ -19,18 +19,18 @@ void describe(Options& options, Flags& flags) {
                "written when they can be had: the address of the metrics");
 }
 
-Exposition begin(const std::string& role) {
+Exposition begin(const std::string& program) {
   Exposition out;
   out.gauge("stdchk_build_info", "1; the labels say which program this is.", std::uint64_t{1},
-            {{"version", std::string(version())}, {"role", role}});
+            {{"version", std::string(version())}, {"program", program}});
   add_process(out);
   return out;
 }
 
-Endpoint::Page page_of(const std::string& role, Reactor& reactor,
+Endpoint::Page page_of(const std::string& program, Reactor& reactor,
                        std::function<void(Exposition&)> collect) {
-  return [role, &reactor, collect = std::move(collect)]() -> Result<std::string> {
-    const std::function<Exposition()> question = [collect, begun = begin(role)] {
+  return [program, &reactor, collect = std::move(collect)]() -> Result<std::string> {
+    const std::function<Exposition()> question = [collect, begun = begin(program)] {
       Exposition out = begun;
       collect(out);
       return out;

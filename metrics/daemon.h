@@ -24,13 +24,13 @@ struct Flags {
 /// --metrics and --metrics-file.
 void describe(Options& options, Flags& flags);
 
-/// Begins what a daemon shows: its version and `role`, and what the system says of the process.
-Exposition begin(const std::string& role);
+/// Begins what a daemon shows: which program it is, and what the system says of the process.
+Exposition begin(const std::string& program);
 
 /// Figures that live on a reactor's thread: `collect` is called there, and adds them to what
 /// begin() has. The rest is done on the endpoint's thread.
 /// Errors: kDeadline after kAnswerTimeMax.
-Endpoint::Page page_of(const std::string& role, Reactor& reactor,
+Endpoint::Page page_of(const std::string& program, Reactor& reactor,
                        std::function<void(Exposition&)> collect);
 
 /// Starts the endpoint that the flags ask for, says where it is in the log, and writes that to the

@@ -60,13 +60,13 @@ TEST_CASE("who asks a reactor that was stopped does not wait") {
 
 TEST_CASE("a daemon's page has its version, its process, and what its reactor's thread tells") {
   Running running;
-  const auto page = page_of("manager", running.reactor, [](Exposition& to) {
+  const auto page = page_of("stdchk-manager", running.reactor, [](Exposition& to) {
     to.gauge("stdchk_something", "Of the daemon.", std::uint64_t{3});
   });
   const auto text = page();
   REQUIRE(text.has_value());
   CHECK(text->find("\nstdchk_build_info{version=\"" + std::string(version()) +
-                   "\",role=\"manager\"} 1\n") != std::string::npos);
+                   "\",program=\"stdchk-manager\"} 1\n") != std::string::npos);
   CHECK(text->find("\nprocess_cpu_seconds_total ") != std::string::npos);
   CHECK(text->ends_with("\nstdchk_something 3\n"));
 }
