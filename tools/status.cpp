@@ -7,6 +7,7 @@
 #include "metrics/pool_figures.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
+#include "tools/job.h"
 #include "tools/mounts.h"
 #include "tools/show.h"
 
@@ -195,7 +196,7 @@ void print_targets(const PoolRecord& pool) {
                  member.role, member.host);
       continue;
     }
-    if (at->is_any()) at->host = member.host.empty() ? "localhost" : member.host;
+    if (at->is_any()) at->host = member.host.empty() ? node_name() : member.host;
     all.push_back(
         {{"targets", {at->text()}}, {"labels", {{"pool", pool.mount}, {"role", member.role}}}});
   }

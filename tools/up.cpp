@@ -434,7 +434,8 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
     return problem("--standby is not for pools of a batch job so far: the job ends with its node");
   }
   if (!options.metrics.empty()) {
-    if (auto at = metrics::ListenAddress::parse(options.metrics); !at) return problem("{}", at.error());
+    if (auto at = metrics::ListenAddress::parse(options.metrics); !at)
+      return problem("{}", at.error());
   }
   if (auto policy = parse_policy(options.policy); !policy) {
     return problem("--policy: {}", policy.error().text);

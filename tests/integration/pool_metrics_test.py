@@ -15,12 +15,13 @@ from conftest import BIN, ROOT, run, stopped, wait_until
 
 MIB = 1 << 20
 DASHBOARD = ROOT / "scripts" / "monitoring" / "grafana-dashboard.json"
+FAKE_SHELL = '#!/bin/sh\nshift\nexec "$@"\n'  # takes the place of ssh: the "host" is this one
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)')
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|$)')
 
 
 class Page:
-    """A page in the text format 0.0.4, read strictly: what Prometheus would refuse or warn of is a failure."""
+    """A page in the text format 0.0.4, read strictly: what Prometheus would refuse is a failure."""
 
     def __init__(self, text):
         self.samples = {}  # name: {sorted labels: value}
@@ -221,7 +222,8 @@ def test_many_scrapes_at_once_do_no_harm(shown):
         path.write_bytes(content)
         assert path.read_bytes() == content
         assert {answer.result(60)[0] for answer in answers} == {200}
-    wait_until(lambda: all(page.value("process_open_fds") < 200 for page in all_pages(shown)), "closed connections")
+    wait_until(lambda: all(page.value("process_open_fds") < 200 for page in all_pages(shown)),
+               "the end of all connections")
     assert shown.stdchk("status", shown.mount).returncode == 0
 
 
@@ -242,8 +244,10 @@ def test_what_the_dashboard_shows_is_there(shown):
     labels = {(name, label) for text in expressions
               for name, inside in re.findall(r"(\w+)\{([^}]*)\}", text)
               for label in re.findall(r"(\w+)=", inside) if label != "pool"}
+    pages = all_pages(shown)
     for name, label in labels:
-        assert any(label in dict(key) for page in all_pages(shown) for key in page.samples.get(name, {})), (name, label)
+        keys = [dict(key) for page in pages for key in page.samples.get(name, {})]
+        assert any(label in key for key in keys), (name, label)
     for panel in dashboard["panels"]:
         assert panel["type"] == "row" or panel["targets"], panel["title"]
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
@@ -348,6 +352,32 @@ def test_ports_are_counted_up_and_one_that_is_taken_is_named(pool):
     pool.down()
     wrong = pool.stdchk("up", "--mount", pool.mount, "--metrics", "nonsense", check=False)
     assert wrong.returncode == 2 and "is not ADDRESS:PORT" in wrong.stderr
+
+
+def test_metrics_of_other_hosts_are_told(pool):
+    shell = pool.folder / "shell"
+    shell.write_text(FAKE_SHELL)
+    shell.chmod(0o755)
+    hosts = pool.folder / "hosts"
+    hosts.write_text("one address=127.0.0.1 benefactors=2\ntwo address=127.0.0.1\n")
+    words = ["--mount", pool.mount, "--hosts", hosts, "--rsh", shell, "--benefactors", 1, "--memory", "64M",
+             "--listen", "127.0.0.1"]
+    pool.stdchk("up", *words, "--metrics", "0.0.0.0:0")
+    members = [member for member in pool.status()["members"] if member["host"]]
+    assert [member["host"] for member in members] == ["one", "one", "two"]
+    numbers = {scrape("127.0.0.1:" + member["metrics"].rpartition(":")[2]).value("stdchk_benefactor_number")
+               for member in members}
+    assert numbers == {1, 2, 3}
+    targets = json.loads(pool.stdchk("status", "--prometheus-targets", pool.mount).stdout)
+    assert [one["targets"][0].partition(":")[0] for one in targets] == [
+        socket.gethostname(), "one", "one", "two", socket.gethostname()]
+    pool.down()
+    # What only the other host can read is no target.
+    pool.stdchk("up", *words, "--metrics", "0")
+    done = pool.stdchk("status", "--prometheus-targets", pool.mount)
+    assert len(json.loads(done.stdout)) == 2
+    assert done.stderr.count("can be read there only") == 3
+    pool.down()
 
 
 def test_without_the_flag_nothing_listens_for_scrapes(pool):
