@@ -42,7 +42,8 @@ void ServiceMetrics::collect(metrics::Exposition& to) {
            std::uint64_t{service_.at_risk()});
   to.gauge("stdchk_grants", "Ranges of memory that writers have been given.",
            std::uint64_t{service_.grant_count()});
-  to.gauge("stdchk_granted_bytes", "Their bytes.", service_.granted_bytes());
+  to.gauge("stdchk_granted_bytes", "Of them, bytes that are not committed.",
+           service_.granted_bytes());
   to.gauge("stdchk_quarantined_bytes",
            "Memory that is not given out before an ended client is fenced from it.",
            service_.quarantined_bytes());

@@ -71,7 +71,9 @@ void Service::end_shortage(SessionRecord& session) {
 std::uint64_t Service::granted_bytes() const {
   std::uint64_t out = 0;
   for (const auto& [id, session] : sessions_) {
-    for (const auto& [number, record] : session.grants) out += record.grant.length;
+    for (const auto& [number, record] : session.grants) {
+      record.for_each_unused([&](std::uint64_t, std::uint64_t bytes) { out += bytes; });
+    }
   }
   return out;
 }

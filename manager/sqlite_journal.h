@@ -74,11 +74,10 @@ class SqliteJournal final : public Journal {
   std::condition_variable wake_;
   std::vector<Entry> queue_;
   bool stopping_ = false;
-
-  std::atomic<std::uint64_t> records_{0};
-  metrics::Histogram syncs_{metrics::kTimeBounds};
-
   Status failed_;  ///< the thread's: the first failure
+
+  std::atomic<std::uint64_t> records_{0};           ///< that are durable
+  metrics::Histogram syncs_{metrics::kTimeBounds};  ///< ns of each transaction
 };
 
 }  // namespace stdchk::manager
