@@ -152,7 +152,7 @@ TEST_CASE("a request that is too long, or no HTTP at all, ends its connection on
   for (const std::string& request :
        {"GET /" + name + " HTTP/1.1\r\nHost: here\r\n\r\n",
         "GET /metrics HTTP/1.1\r\nHost: here\r\nX: " + name + "\r\n\r\n",
-        std::string("\x16\x03\x01\x02\x00 binary\r\n\r\n", 17), std::string("GET\r\n\r\n")}) {
+        std::string("\x16\x03\x01\x02\x00 binary\r\n\r\n", 16), std::string("GET\r\n\r\n")}) {
     const std::string answer = ask(*endpoint, request);
     CHECK(answer.find(" 200 ") == std::string::npos);
     CHECK(answer.find("stdchk_a") == std::string::npos);
