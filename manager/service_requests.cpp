@@ -31,6 +31,7 @@ constexpr bool kForManager =
     !std::is_same_v<M, msg::BuildStripe> && !std::is_same_v<M, msg::KeepLog> &&
     !std::is_same_v<M, msg::ReadLog> && !std::is_same_v<M, msg::RegisterClient> &&
     !std::is_same_v<M, msg::RegisterBenefactor> && !std::is_same_v<M, msg::BenefactorHeartbeat> &&
+    !std::is_same_v<M, msg::ReportExtents> && !std::is_same_v<M, msg::ForgetExtents> &&
     !std::is_same_v<M, msg::FollowManager>;
 
 }  // namespace

@@ -332,7 +332,9 @@ void get(Check&, Empty::Reader, T&) {}
   X(KeepLog, KEEP_LOG)                         \
   X(ReadLog, READ_LOG)                         \
   X(ReportWrongCopy, REPORT_WRONG_COPY)        \
-  X(FollowManager, FOLLOW_MANAGER)
+  X(FollowManager, FOLLOW_MANAGER)             \
+  X(ReportExtents, REPORT_EXTENTS)             \
+  X(ForgetExtents, FORGET_EXTENTS)
 
 #define STDCHK_PUT_BODY(Type, TAG)                                              \
   [[maybe_unused]] static void put_body(Check& check, Request::Builder builder, \

@@ -696,15 +696,31 @@ struct CheckMetadata {
   bool operator==(const CheckMetadata&) const = default;
 };
 
-/// Finds space that nothing uses and nobody may write to, and gives it back.
+/// Finds space that nothing uses and nobody may write to, and gives it back. Begins a round, in
+/// which benefactors report their extents and forget those that nothing refers to.
 struct CollectGarbage {
   static constexpr const char* kName = "gc";
-  bool execute = false;  ///< false: only the plan
+  bool execute = false;     ///< false: only the plan
+  std::uint64_t round = 0;  ///< not 0: begins nothing, and asks for that round
   struct Range {
     BenefactorId benefactor;
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
     bool operator==(const Range&) const = default;
+  };
+  /// What one benefactor has reported.
+  struct Arena {
+    BenefactorId benefactor;
+    bool whole = false;                 ///< false: not all of the arena was looked at
+    std::uint64_t garbage_extents = 0;  ///< that nothing refers to
+    std::uint64_t garbage_bytes = 0;
+    std::uint64_t forgotten_extents = 0;  ///< of those: they are no more
+    std::uint64_t used_extents = 0;       ///< in space that chunks have
+    std::uint64_t granted_extents = 0;    ///< of open sessions
+    std::uint64_t waiting_extents = 0;    ///< until a client is fenced or the journal is durable
+    std::uint64_t copying_extents = 0;    ///< in space that something is copied to
+    std::uint64_t missing_extents = 0;    ///< places where a chunk should be, and no header is
+    bool operator==(const Arena&) const = default;
   };
   struct Reply {
     std::vector<Range> leaked;  ///< the first ones
@@ -713,6 +729,9 @@ struct CollectGarbage {
     std::uint64_t granted_bytes = 0;  ///< of open sessions
     std::uint64_t used_bytes = 0;
     std::uint64_t free_bytes = 0;
+    std::uint64_t round = 0;    ///< that was begun, or asked for
+    bool ended = false;         ///< of the round: `arenas` is what came of it, or of a later one
+    std::vector<Arena> arenas;  ///< the first ones
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const CollectGarbage&) const = default;
@@ -920,6 +939,41 @@ struct CheckExtents {
   bool operator==(const CheckExtents&) const = default;
 };
 
+/// A header of an extent, as a benefactor sees it in its arena.
+struct FoundExtent {
+  std::uint64_t offset = 0;
+  std::uint32_t length = 0;      ///< of the content, as the header says
+  std::uint32_t header_crc = 0;  ///< CRC32C of the header's bytes, which tells it from another one
+  bool operator==(const FoundExtent&) const = default;
+};
+
+/// Which headers of extents are in a part of the arena: those of chunks, those that nothing refers
+/// to any more, and what only looks like one in the content of a chunk.
+struct ReportExtents {
+  static constexpr const char* kName = "report extents";
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  struct Reply {
+    std::vector<FoundExtent> extents;  ///< ascending
+    std::uint64_t end = 0;  ///< all from `begin` to here; before the request's with a full list
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const ReportExtents&) const = default;
+};
+
+/// Clears these headers. Nobody has or is given the space that they are in until this is answered.
+/// Requests are answered in their order, and after an answer, or on another link, nothing of an
+/// earlier one changes the arena any more.
+struct ForgetExtents {
+  static constexpr const char* kName = "forget extents";
+  std::vector<FoundExtent> extents;  ///< none: only the answer is wanted
+  struct Reply {
+    std::uint32_t forgotten = 0;  ///< the others were not there any more
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const ForgetExtents&) const = default;
+};
+
 /// Bytes of the metadata log: the manager's journal, kept by benefactors so that a manager without
 /// a disk can be rebuilt (rule M8). A log is a snapshot and the records after it, each with its
 /// length in front (4 bytes, the low one first). It counts from the first request with a
@@ -995,7 +1049,7 @@ using AnyRequest =
                  DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
                  MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents, CheckExtents,
                  GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe, KeepLog,
-                 ReadLog, ReportWrongCopy, FollowManager>;
+                 ReadLog, ReportWrongCopy, FollowManager, ReportExtents, ForgetExtents>;
 using Request = OneOf<AnyRequest>;
 
 namespace detail {

@@ -77,6 +77,8 @@ struct Request {
     readLog @47 :ReadLog;
     reportWrongCopy @48 :ReportWrongCopy;
     followManager @49 :FollowManager;
+    reportExtents @50 :ReportExtents;
+    forgetExtents @51 :ForgetExtents;
   }
 }
 
@@ -136,6 +138,8 @@ struct Reply {
     readLog @50 :ReadLogReply;
     reportWrongCopy @51 :Empty;
     followManager @52 :FollowManagerReply;
+    reportExtents @53 :ReportExtentsReply;
+    forgetExtents @54 :ForgetExtentsReply;
   }
 }
 
@@ -765,11 +769,25 @@ struct CheckMetadataReply {
 struct CollectGarbage {
   # Find space that nothing uses and nobody may write to.
   execute @0 :Bool;  # give it back
+  round @1 :UInt64;  # not 0: begin nothing, and tell of that round
 }
 struct GarbageRange {
   benefactor @0 :UInt64;
   offset @1 :UInt64;
   length @2 :UInt64;
+}
+struct GarbageArena {
+  # What one benefactor has reported. Extents are counted.
+  benefactor @0 :UInt64;
+  whole @1 :Bool;               # all of the arena was looked at
+  garbageExtents @2 :UInt64;    # nothing refers to them
+  garbageBytes @3 :UInt64;
+  forgottenExtents @4 :UInt64;  # of those: they are no more
+  usedExtents @5 :UInt64;       # in space that chunks have
+  grantedExtents @6 :UInt64;    # of open sessions
+  waitingExtents @7 :UInt64;    # until a client is fenced or the journal is durable
+  copyingExtents @8 :UInt64;    # in space that something is copied to
+  missingExtents @9 :UInt64;    # places where a chunk should be, and no header is
 }
 struct CollectGarbageReply {
   leaked @0 :List(GarbageRange);  # the first ones
@@ -778,6 +796,9 @@ struct CollectGarbageReply {
   grantedBytes @3 :UInt64;      # of open sessions
   usedBytes @4 :UInt64;
   freeBytes @5 :UInt64;
+  round @6 :UInt64;             # that was begun, or asked for
+  ended @7 :Bool;               # of the round: arenas is what came of it, or of a later one
+  arenas @8 :List(GarbageArena);  # the first ones
 }
 
 # ---- manager to benefactor ---------------------------------------------------------------------
@@ -951,6 +972,29 @@ struct CheckExtents {
 }
 struct CheckExtentsReply {
   corrupt @0 :List(UInt32);  # indexes of extents
+}
+
+struct FoundExtent {
+  # A header of an extent, as a benefactor sees it in its arena.
+  offset @0 :UInt64;
+  length @1 :UInt32;     # of the content
+  headerCrc @2 :UInt32;  # CRC32C of the header's bytes
+}
+struct ReportExtents {
+  # Which headers are in [begin, end) of the arena.
+  begin @0 :UInt64;
+  end @1 :UInt64;
+}
+struct ReportExtentsReply {
+  extents @0 :List(FoundExtent);  # ascending
+  end @1 :UInt64;                 # all from begin to here
+}
+struct ForgetExtents {
+  # Clear these headers.
+  extents @0 :List(FoundExtent);
+}
+struct ForgetExtentsReply {
+  forgotten @0 :UInt32;  # the others were not there any more
 }
 
 # ---- client to benefactor ----------------------------------------------------------------------
