@@ -31,7 +31,8 @@ Service::Service(Reactor& reactor, Config config, Arena& arena, transport::Endpo
       control_(control),
       managers_(config_.manager_address, kBackOffMax),
       log_(config_.log_bytes),
-      stop_(config_.pause) {
+      stop_(config_.pause),
+      forgetter_(arena.bytes()) {
   for (transport::Endpoint* endpoint : data) {
     listeners_.push_back(std::make_unique<Listener>(*this, *endpoint));
   }
@@ -199,6 +200,7 @@ void Service::leave(std::function<void()> may_go) {
 void Service::lose_manager(Error why) {
   // A manager that comes gives the space away: nothing of what an earlier one asked for may come
   // later than the registration.
+  forgetter_.lose_link();
   if (copier_) copier_->cancel();
   if (builder_) builder_->cancel();
   if (on_may_go_) return on_may_go_();

@@ -12,6 +12,7 @@
 #include "benefactor/client_fence.h"
 #include "benefactor/copier.h"
 #include "benefactor/drainer.h"
+#include "benefactor/extent_report.h"
 #include "benefactor/job_counts.h"
 #include "benefactor/metadata_log.h"
 #include "benefactor/stop.h"
@@ -159,7 +160,11 @@ class Service final : public rpc::PeerHandler {
   void sweep();
 
   // Jobs.
+  Executor& worker(ThreadExecutor Workers::*own) {
+    return config_.executor != nullptr ? *config_.executor : (*workers_).*own;
+  }
   void serve_manager(msg::Request request, Time deadline, rpc::Responder respond);
+  void serve_drain(msg::Request request, Time deadline, rpc::Responder respond);
   void start_drain(Executor& executor, msg::DrainPieces pieces, Time deadline,
                    rpc::Responder respond);
   std::uint64_t start_job(Executor& executor, Time deadline, rpc::Responder respond,
@@ -201,6 +206,7 @@ class Service final : public rpc::PeerHandler {
   Stop stop_;
   std::shared_ptr<JobCounts> counts_ = std::make_shared<JobCounts>();
   std::unique_ptr<Workers> workers_;
+  Forgetter forgetter_;
   std::unique_ptr<Copier> copier_;
   std::unique_ptr<StripeBuilder> builder_;
   std::function<void()> on_may_go_;  ///< set: it wants to leave

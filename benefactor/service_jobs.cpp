@@ -78,12 +78,9 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
     return respond(msg::Reply(std::move(*reply)));
   }
   if (config_.executor == nullptr && !workers_) workers_ = std::make_unique<Workers>();
-  const auto choose = [this](ThreadExecutor Workers::*own) -> Executor& {
-    return config_.executor != nullptr ? *config_.executor : (*workers_).*own;
-  };
   if (auto* moves = std::get_if<msg::MoveExtents>(&request)) {
     start_job(
-        choose(&Workers::moves), deadline, std::move(respond),
+        worker(&Workers::moves), deadline, std::move(respond),
         [arena = arena_.bytes(), moves = std::move(*moves), counts = counts_]() -> rpc::Answer {
           auto reply = move_extents(arena, moves);
           add(counts->moved_bytes, bytes_of(moves.moves, reply.failed));
@@ -99,7 +96,7 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
   }
   if (auto* checks = std::get_if<msg::CheckExtents>(&request)) {
     start_job(
-        choose(&Workers::checks), deadline, std::move(respond),
+        worker(&Workers::checks), deadline, std::move(respond),
         [arena = arena_.bytes(), checks = std::move(*checks), counts = counts_]() -> rpc::Answer {
           auto reply = check_extents(arena, checks);
           add(counts->checked_bytes, bytes_of(checks.extents, {}));
@@ -108,6 +105,27 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
         });
     return;
   }
+  if (auto* wanted = std::get_if<msg::ReportExtents>(&request)) {
+    start_job(worker(&Workers::checks), deadline, std::move(respond),
+              [arena = arena_.bytes(), wanted = *wanted]() -> rpc::Answer {
+                return msg::Reply(report_extents(arena, wanted));
+              });
+    return;
+  }
+  if (auto* garbage = std::get_if<msg::ForgetExtents>(&request)) {
+    start_job(worker(&Workers::checks), deadline, std::move(respond),
+              [&forgetter = forgetter_, link = forgetter_.link(),
+               garbage = std::move(*garbage)]() -> rpc::Answer {
+                auto reply = forgetter.forget(garbage, link);
+                if (!reply) return refuse(reply.error());
+                return msg::Reply(*reply);
+              });
+    return;
+  }
+  serve_drain(std::move(request), deadline, std::move(respond));
+}
+
+void Service::serve_drain(msg::Request request, Time deadline, rpc::Responder respond) {
   const bool drains = std::holds_alternative<msg::DrainPieces>(request) ||
                       std::holds_alternative<msg::DrainFinish>(request) ||
                       std::holds_alternative<msg::MirrorChange>(request);
@@ -116,16 +134,16 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
     return respond(refuse(Code::kInvalidArgument, "The pool has no drain directory."));
   }
   if (auto* pieces = std::get_if<msg::DrainPieces>(&request)) {
-    start_drain(choose(&Workers::pieces), std::move(*pieces), deadline, std::move(respond));
+    start_drain(worker(&Workers::pieces), std::move(*pieces), deadline, std::move(respond));
   } else if (auto* finish = std::get_if<msg::DrainFinish>(&request)) {
-    start_job(choose(&Workers::names), deadline, std::move(respond),
+    start_job(worker(&Workers::names), deadline, std::move(respond),
               [drainer = drainer_, finish = std::move(*finish), deadline, counts = counts_] {
                 auto done = drainer->finish(finish, deadline);
                 add(done ? counts->drained_files : counts->drains_failed, 1);
                 return to_answer("the end of a drain", std::move(done));
               });
   } else if (auto* change = std::get_if<msg::MirrorChange>(&request)) {
-    start_job(choose(&Workers::names), deadline, std::move(respond),
+    start_job(worker(&Workers::names), deadline, std::move(respond),
               [drainer = drainer_, change = std::move(*change), deadline] {
                 return to_answer("a change of the drain directory",
                                  drainer->mirror(change, deadline));

@@ -645,6 +645,64 @@ TEST_CASE("checked extents that are not their chunks are named") {
   CHECK(std::get<msg::CheckExtents::Reply>(*answer).corrupt == std::vector<std::uint32_t>{1});
 }
 
+namespace {
+
+/// Runs work when the test says so.
+struct LaterExecutor final : Executor {
+  void run(std::function<void()> work) override { waiting.push_back(std::move(work)); }
+  void run_all() {
+    for (const auto& work : std::exchange(waiting, {})) work();
+  }
+  std::vector<std::function<void()>> waiting;
+};
+
+}  // namespace
+
+TEST_CASE("extents are reported to the manager and forgotten on its word") {
+  Pool pool;
+  pool.start();
+  place_chunk(pool.arena->bytes(), 0, content_of(1000, 1));
+  place_chunk(pool.arena->bytes(), 4096, content_of(1000, 2));
+  const std::uint64_t end = pool.arena->bytes().size();
+  const auto answer = pool.ask(*pool.manager->peer, msg::ReportExtents{0, end});
+  REQUIRE(answer);
+  auto reported = std::get<msg::ReportExtents::Reply>(*answer);
+  CHECK(reported.end == end);
+  REQUIRE(reported.extents.size() == 2);
+  const auto forgotten =
+      pool.ask(*pool.manager->peer, msg::ForgetExtents{{reported.extents.back()}});
+  REQUIRE(forgotten);
+  CHECK(std::get<msg::ForgetExtents::Reply>(*forgotten).forgotten == 1);
+  const auto again = pool.ask(*pool.manager->peer, msg::ReportExtents{0, end});
+  REQUIRE(again);
+  reported.extents.pop_back();
+  CHECK(std::get<msg::ReportExtents::Reply>(*again).extents == reported.extents);
+}
+
+TEST_CASE("what a manager whose link is lost has asked for is not forgotten later") {
+  Pool pool;
+  LaterExecutor later;
+  Config config = pool.config();
+  config.executor = &later;
+  pool.service = std::make_unique<Service>(pool.reactor, config, *pool.arena, *pool.control,
+                                           std::vector<transport::Endpoint*>{pool.data.get()});
+  REQUIRE(pool.service->start());
+  pool.turn_until([&] { return pool.service->registered(); });
+  place_chunk(pool.arena->bytes(), 0, content_of(1000, 1));
+  const auto reported = report_extents(pool.arena->bytes(), {0, 4096}).extents;
+  REQUIRE(reported.size() == 1);
+  pool.manager->peer->call(msg::ForgetExtents{reported}, seconds(30), [](const rpc::Answer&) {});
+  pool.turn_until([&] { return !later.waiting.empty(); });
+  pool.manager->peer.reset();
+  // At once, and when another manager may have given the space away.
+  const bool registered = GENERATE(false, true);
+  pool.turn_until([&] {
+    return registered ? pool.manager->registrations.size() == 2 : !pool.service->registered();
+  });
+  later.run_all();
+  CHECK(report_extents(pool.arena->bytes(), {0, 4096}).extents == reported);
+}
+
 TEST_CASE("a benefactor that wants to leave says so until it may go") {
   Pool pool;
   pool.start();
