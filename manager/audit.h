@@ -21,6 +21,7 @@ enum class ClaimKind : std::uint8_t {
   kReserved,     ///< a planner has it copied to
   kFreeing,      ///< free when the journal has the command that freed it
 };
+inline constexpr std::size_t kClaimKinds = 6;
 struct Claim {
   BenefactorId benefactor;
   Range range;
@@ -53,7 +54,7 @@ class Audit {
   const Service& service_;
   std::vector<std::string> broken_;
   std::vector<msg::CollectGarbage::Range> leaked_;
-  std::uint64_t bytes_[6] = {};
+  std::uint64_t bytes_[kClaimKinds] = {};
   std::uint64_t files_ = 0;
   std::uint64_t references_ = 0;
 };

@@ -50,6 +50,7 @@ struct Flags {
   std::string topology;
   std::uint64_t copy_rate = 0;
   std::uint64_t scrub_rate = kScrubRateDefault;
+  std::uint32_t gc_period = 600;
   bool rebuild = false;
   std::string standby;
   std::uint32_t takeover_after = 5;
@@ -91,6 +92,9 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "most bytes a second that each benefactor copies from others");
   options.rate("--scrub-rate", flags.scrub_rate,
                "most bytes a second that each benefactor checks; 0: only when asked to");
+  options.count("--gc-period", flags.gc_period, 0, 86400,
+                "seconds between rounds in which benefactors report what they have and forget what "
+                "nothing refers to; 0: only when asked to");
   options.flag("--rebuild", flags.rebuild,
                "the state directory was lost: make it anew from what the benefactors keep");
   options.text("--standby", flags.standby, "ADDRESS",
@@ -275,6 +279,7 @@ int run(Flags flags) {
   config.pool.copies = copies;
   config.copy_rate_bytes_per_s = flags.copy_rate;
   config.scrub_rate_bytes_per_s = flags.scrub_rate;
+  config.gc_period = std::chrono::seconds(flags.gc_period);
   config.drain_total_bytes_per_s = flags.drain_total;
   config.drain_yields = flags.drain_yields;
   config.on_journal_failure = [&](const Error& error) {

@@ -9,6 +9,7 @@
 #include "manager/compactor.h"
 #include "manager/copy_planner.h"
 #include "manager/drain_planner.h"
+#include "manager/garbage_collector.h"
 #include "manager/log_keepers.h"
 #include "manager/parity_planner.h"
 #include "manager/scrubber.h"
@@ -48,6 +49,7 @@ Service::Service(Reactor& reactor, Journal& journal, Config config)
   copies_ = std::make_unique<CopyPlanner>(*this);
   parity_ = std::make_unique<ParityPlanner>(*this);
   scrubber_ = std::make_unique<Scrubber>(*this);
+  garbage_ = std::make_unique<GarbageCollector>(*this);
   logs_ = std::make_unique<LogKeepers>(*this);
 }
 
@@ -119,6 +121,7 @@ void Service::tick() {
   compactor_->run();
   copies_->run();
   parity_->run();
+  garbage_->run();
   scrubber_->run();
   logs_->run();
   retry_waiting();

@@ -30,6 +30,7 @@ namespace stdchk::manager {
 class Compactor;
 class CopyPlanner;
 class DrainPlanner;
+class GarbageCollector;
 class LogKeepers;
 class ParityPlanner;
 class SetKeeper;
@@ -41,7 +42,8 @@ struct Config {
   msg::PoolConfig pool;                     ///< chunk_bytes and stripe_width of 0 mean the defaults
   Topology topology;                        ///< what fails together beside what is on one host
   std::uint64_t copy_rate_bytes_per_s = 0;  ///< to each benefactor; 0: not limited
-  std::uint64_t scrub_rate_bytes_per_s = 0;   ///< of each benefactor; 0: only when asked for
+  std::uint64_t scrub_rate_bytes_per_s = 0;  ///< of each benefactor; 0: only when asked for
+  Duration gc_period{};  ///< between rounds of the garbage collection; 0: only when asked for
   std::uint64_t drain_total_bytes_per_s = 0;  ///< of all benefactors together; 0: not limited
   bool drain_yields = false;                  ///< to those who write
   /// Address of the standby that this manager had before it was restarted: nothing is answered
@@ -164,6 +166,8 @@ class Service final : public transport::AcceptHandler {
   }
   /// What every range of every arena is for.
   std::vector<Claim> claims() const;
+  /// Those of them that no chunk has.
+  std::vector<Claim> claims_beside_chunks() const;
   std::uint64_t arena_bytes(BenefactorId benefactor) const {
     return space_.arena_bytes(benefactor);
   }
@@ -172,6 +176,7 @@ class Service final : public transport::AcceptHandler {
   const FailureDomains& domains() const { return domains_; }
   std::vector<ChunkIndex> take_thinned() { return state_.take_thinned(); }
   Scrubber& scrubber() { return *scrubber_; }
+  GarbageCollector& garbage() { return *garbage_; }
   /// Somebody has space to write to.
   bool writing() const { return writers_ > 0; }
   /// When space to write to was last given to somebody.
@@ -396,6 +401,7 @@ class Service final : public transport::AcceptHandler {
   std::unique_ptr<CopyPlanner> copies_;
   std::unique_ptr<ParityPlanner> parity_;
   std::unique_ptr<Scrubber> scrubber_;
+  std::unique_ptr<GarbageCollector> garbage_;
   std::unique_ptr<LogKeepers> logs_;
   std::map<ChunkIndex, std::uint32_t> held_;  ///< by planners
 };

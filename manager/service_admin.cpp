@@ -4,11 +4,17 @@
 #include "manager/audit.h"
 #include "manager/compactor.h"
 #include "manager/copy_planner.h"
+#include "manager/garbage_collector.h"
 #include "manager/parity_planner.h"
 #include "manager/scrubber.h"
 #include "manager/service.h"
 
 namespace stdchk::manager {
+namespace {
+
+constexpr std::size_t kArenasTold = 1000;  // as many as a message surely holds
+
+}  // namespace
 
 void Service::serve(ClientRecord&, const msg::GetDebt& request, const Call& call) {
   const VersionData* version = state_.version(request.file, request.version);
@@ -28,18 +34,41 @@ void Service::serve(ClientRecord&, const msg::CheckMetadata&, const Call& call) 
 /// What is in no grant of a session was given back by its client, which does not write there any
 /// more; what a client did not give back is quarantined, not leaked. So it is free at once.
 void Service::serve(ClientRecord&, const msg::CollectGarbage& request, const Call& call) {
-  const Audit audit(*this);
-  call.answer(audit.garbage());
-  if (!request.execute) return;
-  for (const auto& leak : audit.leaked()) {
-    log::warning("benefactor {}: {} bytes at {} were leaked and are free again",
-                 leak.benefactor.value, leak.length, leak.offset);
-    space_.give(leak.benefactor, {leak.offset, leak.length});
+  msg::CollectGarbage::Reply reply;
+  if (request.round > 0) {
+    reply.round = request.round;
+    reply.ended = garbage_->ended(request.round);
+    if (reply.ended) reply.arenas = garbage_->arenas();
+    if (reply.arenas.size() > kArenasTold) reply.arenas.resize(kArenasTold);
+    return call.answer(std::move(reply));
   }
-  retry_waiting();
+  const Audit audit(*this);
+  reply = audit.garbage();
+  if (request.execute) {
+    for (const auto& leak : audit.leaked()) {
+      log::warning("benefactor {}: {} bytes at {} were leaked and are free again",
+                   leak.benefactor.value, leak.length, leak.offset);
+      space_.give(leak.benefactor, {leak.offset, leak.length});
+    }
+    retry_waiting();
+  }
+  reply.round = garbage_->start(request.execute);
+  call.answer(std::move(reply));
 }
 
 std::vector<Claim> Service::claims() const {
+  std::vector<Claim> out = claims_beside_chunks();
+  state_.chunks().for_each([&](ChunkIndex index) {
+    if (!state_.chunks().has_copies(index)) return;
+    const std::uint64_t bytes = extent_bytes(state_.chunks().length(index));
+    for (const Extent& copy : state_.chunks().get(index).copies) {
+      out.push_back({copy.benefactor, {copy.offset, bytes}, ClaimKind::kUsed});
+    }
+  });
+  return out;
+}
+
+std::vector<Claim> Service::claims_beside_chunks() const {
   std::vector<Claim> out;
   const auto add = [&](BenefactorId benefactor, Range range, ClaimKind kind) {
     if (range.length > 0) out.push_back({benefactor, range, kind});
@@ -57,13 +86,6 @@ std::vector<Claim> Service::claims() const {
       });
     }
   }
-  state_.chunks().for_each([&](ChunkIndex index) {
-    if (!state_.chunks().has_copies(index)) return;
-    const std::uint64_t bytes = extent_bytes(state_.chunks().length(index));
-    for (const Extent& copy : state_.chunks().get(index).copies) {
-      add(copy.benefactor, {copy.offset, bytes}, ClaimKind::kUsed);
-    }
-  });
   for (const auto& [sequence, freed] : to_free_) {
     for (const FreedExtent& one : freed) {
       add(one.extent.benefactor, {one.extent.offset, one.bytes}, ClaimKind::kFreeing);
@@ -75,6 +97,7 @@ std::vector<Claim> Service::claims() const {
   copies_->for_each_reserved(reserve);
   parity_->for_each_reserved(reserve);
   compactor_->for_each_reserved(reserve);
+  garbage_->for_each_reserved(reserve);
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include "manager/compactor.h"
 #include "manager/copy_planner.h"
 #include "manager/drain_planner.h"
+#include "manager/garbage_collector.h"
 #include "manager/parity_planner.h"
 #include "manager/scrubber.h"
 #include "manager/service.h"
@@ -271,7 +272,7 @@ void Service::retry_waiting() {
 /// although drain-every has left it out.
 bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_t unit_bytes) {
   parity_->need_space();
-  if (!to_free_.empty()) return true;
+  if (!to_free_.empty() || garbage_->gives_back()) return true;
   bool soon = false;
   for (const auto& [key, fence] : fences_) soon |= peer_of(key.first) != nullptr;
   if (soon) return true;

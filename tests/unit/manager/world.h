@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -222,6 +224,19 @@ class TestBenefactor : public Actor {
       }
       return respond(msg::Reply{reply});
     }
+    if (const auto* wanted = std::get_if<msg::ReportExtents>(&request)) {
+      return respond(msg::Reply{report(*wanted)});
+    }
+    if (const auto* garbage = std::get_if<msg::ForgetExtents>(&request)) {
+      msg::ForgetExtents::Reply reply;
+      for (const msg::FoundExtent& each : garbage->extents) {
+        const auto found = headers.find(each.offset);
+        if (found == headers.end() || found->second != each) continue;
+        headers.erase(found);
+        ++reply.forgotten;
+      }
+      return respond(msg::Reply{reply});
+    }
     if (const auto* checks = std::get_if<msg::CheckExtents>(&request)) {
       msg::CheckExtents::Reply reply;
       for (std::uint32_t i = 0; i < checks->extents.size(); ++i) {
@@ -230,6 +245,18 @@ class TestBenefactor : public Actor {
       return respond(msg::Reply{reply});
     }
     respond(msg::Reply{msg::MoveExtents::Reply{}});
+  }
+  /// As a client leaves it there.
+  void put_header(std::uint64_t offset, std::uint32_t length) {
+    headers[offset] = {offset, length, static_cast<std::uint32_t>(offset) + length};
+  }
+  msg::ReportExtents::Reply report(const msg::ReportExtents& wanted) const {
+    msg::ReportExtents::Reply reply;
+    reply.end = std::min(wanted.end, wanted.begin + page_bytes);
+    for (auto at = headers.lower_bound(wanted.begin); at != headers.end(); ++at) {
+      if (at->first < reply.end) reply.extents.push_back(at->second);
+    }
+    return reply;
   }
   template <class M>
   std::vector<M> all() const {
@@ -257,6 +284,8 @@ class TestBenefactor : public Actor {
   const std::string host;
   bool copies_fail = false;       ///< what is copied to it is not what it should be
   std::set<std::uint64_t> wrong;  ///< offsets of extents that fail a check
+  std::map<std::uint64_t, msg::FoundExtent> headers;    ///< in its arena, by their places
+  std::uint64_t page_bytes = std::uint64_t{256} << 20;  ///< that it reports at once
 
  private:
   msg::RegisterBenefactor request_;
