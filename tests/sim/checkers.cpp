@@ -252,4 +252,19 @@ std::vector<std::string> check_empty(Cluster& cluster) {
   return wrong;
 }
 
+std::vector<std::string> check_forgotten(Cluster& cluster) {
+  std::vector<std::string> wrong;
+  for (const auto& each : cluster.benefactors()) {
+    const ByteSpan arena = each.arena->bytes();
+    std::uint64_t headers = 0;
+    for (std::uint64_t at = 0; at < arena.size(); at += limits::kExtentAlignment) {
+      headers += decode_extent_header(arena.subspan(at)).has_value() ? 1 : 0;
+    }
+    if (headers == 0) continue;
+    wrong.push_back(
+        fmt::format("garbage: {} has {} headers that nothing refers to", each.node->name, headers));
+  }
+  return wrong;
+}
+
 }  // namespace stdchk::sim

@@ -36,4 +36,8 @@ std::string describe(const Faults& faults);
 /// What the pool holds when nothing refers to it any more: all space is free.
 std::vector<std::string> check_empty(Cluster& cluster);
 
+/// What arenas hold after a round of the garbage collection when nothing refers to anything any
+/// more: no header of an extent.
+std::vector<std::string> check_forgotten(Cluster& cluster);
+
 }  // namespace stdchk::sim

@@ -37,6 +37,7 @@
 //   different
 //               hosts, where there is room.
 //   space       When every file is removed and every client has gone, all space is free.
+//   garbage     Then, after a round of the garbage collection, no arena has a header of an extent.
 //
 // pool-sim [--seed N] [--runs N] [--steps N] [--no-faults] [--flips]: seeds N, N + 1, ... The
 // same seed makes the same run. With --flips, writes change a bit now and then and say nothing: the
@@ -55,6 +56,7 @@
 
 #include "core/limits.h"
 #include "core/log.h"
+#include "manager/garbage_collector.h"
 #include "manager/log_keepers.h"
 #include "manager/scrubber.h"
 #include "tests/sim/checkers.h"
@@ -125,6 +127,8 @@ class Simulation {
     options.pool.copies = kRedundancies[seed % std::size(kRedundancies)].number();
     options.hosts = 1 + seed % 4;
     options.scrub_rate_bytes_per_s = seed % 2 == 0 ? limits::kMiB : 0;
+    constexpr Duration kGcPeriods[] = {5s, 500ms, Duration::zero()};
+    options.gc_period = kGcPeriods[seed % std::size(kGcPeriods)];
     options.sync_delay = Duration(1ms) * (seed % 21);
     return options;
   }
@@ -655,6 +659,12 @@ void Simulation::final_removal() {
   clients_.clear();
   cluster_.run_for(60s);
   complain(check_empty(cluster_));
+  if (!wrong_.empty()) return;
+  manager::GarbageCollector& garbage = cluster_.manager()->garbage();
+  const std::uint64_t round = garbage.start(true);
+  const auto done = [&] { return garbage.ended(round); };
+  if (!cluster_.run_until(done, 60s)) complain({"M9: the garbage collection does not end"});
+  complain(check_forgotten(cluster_));
 }
 
 bool Simulation::run() {

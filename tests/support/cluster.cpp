@@ -102,6 +102,7 @@ void Cluster::start_manager() {
   config.secret = secret_;
   config.pool = options_.pool;
   config.scrub_rate_bytes_per_s = options_.scrub_rate_bytes_per_s;
+  config.gc_period = options_.gc_period;
   config.standby = known_standby_;
   config.remember_standby = [this](const std::string& address) {
     known_standby_ = address;

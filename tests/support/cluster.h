@@ -85,6 +85,7 @@ class Cluster {
     msg::PoolConfig pool;
     std::uint64_t hosts = 1;  ///< that benefactors are spread over
     std::uint64_t scrub_rate_bytes_per_s = 0;
+    Duration gc_period{};
     Duration sync_delay{};                         ///< until what is journalled is durable
     std::uint64_t log_bytes = 512 * limits::kKiB;  ///< of each benefactor
     std::string managers = manager_address();      ///< where benefactors look for it
