@@ -84,34 +84,81 @@ int run_check(const CheckOptions& options) {
   return reply->broken_count == 0 ? kExitGood : kExitNo;
 }
 
-int run_garbage(const GarbageOptions& options) {
-  auto pool = open_pool(options.pool, options.path);
-  if (!pool) return complain(pool.error().text);
-  auto reply = ask(**pool, msg::CollectGarbage{!options.dry_run});
-  if (!reply) return complain(reply.error().text);
+namespace {
+
+Json json_of(const msg::CollectGarbage::Reply& space, const msg::CollectGarbage::Reply& round,
+             bool executed) {
   Json leaked = Json::array();
-  for (const auto& range : reply->leaked) {
+  for (const auto& range : space.leaked) {
     leaked.push_back({{"benefactor", range.benefactor.value},
                       {"offset", range.offset},
                       {"bytes", range.length}});
-    if (options.json) continue;
-    fmt::print("benefactor {}: {} at {} {}\n", range.benefactor.value, format_bytes(range.length),
-               range.offset, options.dry_run ? "is used by nothing" : "is free again");
   }
+  Json benefactors = Json::array();
+  for (const auto& arena : round.arenas) {
+    benefactors.push_back({{"benefactor", arena.benefactor.value},
+                           {"whole", arena.whole},
+                           {"garbage_extents", arena.garbage_extents},
+                           {"garbage_bytes", arena.garbage_bytes},
+                           {"forgotten_extents", arena.forgotten_extents},
+                           {"used_extents", arena.used_extents},
+                           {"granted_extents", arena.granted_extents},
+                           {"waiting_extents", arena.waiting_extents},
+                           {"copying_extents", arena.copying_extents},
+                           {"missing_extents", arena.missing_extents}});
+  }
+  return {{"executed", executed},
+          {"leaked", leaked},
+          {"leaked_bytes", space.leaked_bytes},
+          {"waiting_bytes", space.waiting_bytes},
+          {"granted_bytes", space.granted_bytes},
+          {"used_bytes", space.used_bytes},
+          {"free_bytes", space.free_bytes},
+          {"benefactors", benefactors}};
+}
+
+void print_arena(const msg::CollectGarbage::Arena& arena, bool executed) {
+  fmt::print("benefactor {}: {} extents ({}) that nothing refers to{}", arena.benefactor.value,
+             arena.garbage_extents, format_bytes(arena.garbage_bytes),
+             executed ? fmt::format(", {} forgotten", arena.forgotten_extents) : "");
+  fmt::print(
+      "; {} of chunks, {} of open files, {} until a client is fenced or the journal is "
+      "written, {} being copied stay",
+      arena.used_extents, arena.granted_extents, arena.waiting_extents, arena.copying_extents);
+  if (arena.missing_extents > 0) {
+    fmt::print("; {} places lack a chunk{}", arena.missing_extents,
+               executed ? " and are checked" : "");
+  }
+  fmt::print("{}\n", arena.whole ? "" : "; it did not report everything");
+}
+
+}  // namespace
+
+int run_garbage(const GarbageOptions& options) {
+  auto pool = open_pool(options.pool, options.path);
+  if (!pool) return complain(pool.error().text);
+  const bool executed = !options.dry_run;
+  const auto space = ask(**pool, msg::CollectGarbage{executed, 0});
+  if (!space) return complain(space.error().text);
+  auto round = ask(**pool, msg::CollectGarbage{false, space->round});
+  while (round && !round->ended) {
+    sleep_for(kAskAgain);
+    round = ask(**pool, msg::CollectGarbage{false, space->round});
+  }
+  if (!round) return complain(round.error().text);
   if (options.json) {
-    print({{"executed", !options.dry_run},
-           {"leaked", leaked},
-           {"leaked_bytes", reply->leaked_bytes},
-           {"waiting_bytes", reply->waiting_bytes},
-           {"granted_bytes", reply->granted_bytes},
-           {"used_bytes", reply->used_bytes},
-           {"free_bytes", reply->free_bytes}});
+    print(json_of(*space, *round, executed));
     return kExitGood;
   }
+  for (const auto& range : space->leaked) {
+    fmt::print("benefactor {}: {} at {} {}\n", range.benefactor.value, format_bytes(range.length),
+               range.offset, executed ? "is free again" : "is used by nothing");
+  }
+  for (const auto& arena : round->arenas) print_arena(arena, executed);
   fmt::print("{} {}; {} used, {} of open files, {} until a client is fenced, {} free\n",
-             format_bytes(reply->leaked_bytes), options.dry_run ? "to give back" : "given back",
-             format_bytes(reply->used_bytes), format_bytes(reply->granted_bytes),
-             format_bytes(reply->waiting_bytes), format_bytes(reply->free_bytes));
+             format_bytes(space->leaked_bytes), executed ? "given back" : "to give back",
+             format_bytes(space->used_bytes), format_bytes(space->granted_bytes),
+             format_bytes(space->waiting_bytes), format_bytes(space->free_bytes));
   return kExitGood;
 }
 

@@ -70,6 +70,10 @@ void describe(Options& options, UpOptions& up) {
   options.rate("--copy-rate", up.copy_rate,
                "most bytes a second that each benefactor copies from others");
   options.rate("--scrub-rate", up.scrub_rate, "most bytes a second that each benefactor checks");
+  options.count(
+      "--gc-period", up.gc_period, 0, 86400,
+      "seconds between rounds in which benefactors forget what nothing refers to; 0: only "
+      "by stdchk gc");
   options.size("--window", up.window_bytes, limits::kMiB, std::uint64_t{1} << 40,
                "memory of the mount between write() and storage");
   options.choice("--close", up.close_mode, {"stored", "early", "redundant"},

@@ -211,8 +211,9 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
   commands.add<ScrubOptions>("scrub", "Has every copy of every chunk checked now.", run_scrub);
   commands.add<CheckOptions>("check", "Walks all metadata and reports every broken rule.",
                              run_check);
-  commands.add<GarbageOptions>("gc", "Finds memory that nothing uses and gives it back.",
-                               run_garbage);
+  commands.add<GarbageOptions>(
+      "gc", "Gives back memory that nothing uses; benefactors forget what is of nobody.",
+      run_garbage);
   commands.add<RecoverOptions>(
       "recover", "Starts a manager again that has ended or does not answer.", run_recover);
   commands.add<VerifyOptions>("verify", "Compares drained files with the manifests beside them.",

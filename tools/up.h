@@ -33,6 +33,7 @@ struct UpOptions {
   std::string topology;      ///< file
   std::uint64_t copy_rate = 0;
   std::uint64_t scrub_rate = 0;
+  std::uint32_t gc_period = 600;  ///< seconds; 0: only when asked for
   std::uint64_t window_bytes = 0;
   std::string close_mode;
   std::string backing;

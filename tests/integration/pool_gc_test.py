@@ -1,0 +1,121 @@
+"""What was deleted is forgotten by benefactors, on the manager's word, and nothing else is."""
+
+import json
+import os
+import shutil
+
+from conftest import drop_caches, wait_until
+
+MIB = 1 << 20
+
+
+def write(folder, names, size=2 * MIB):
+    folder.mkdir(exist_ok=True)
+    expected = {name: os.urandom(size) for name in names}
+    for name, content in expected.items():
+        (folder / name).write_bytes(content)
+    return expected
+
+
+def all_read_back(folder, expected):
+    try:
+        return all((folder / name).read_bytes() == content for name, content in expected.items())
+    except OSError:
+        return False
+
+
+def collect(pool, *arguments):
+    """The figures of all benefactors together."""
+    reply = json.loads(pool.stdchk("gc", "--json", *arguments, pool.mount).stdout)
+    assert reply["executed"] == ("--dry-run" not in arguments)
+    out = {"benefactors": len(reply["benefactors"])}
+    assert all(each["whole"] for each in reply["benefactors"])
+    for key in ("garbage", "forgotten", "used", "granted", "waiting", "copying", "missing"):
+        out[key] = sum(each[f"{key}_extents"] for each in reply["benefactors"])
+    return out
+
+
+def plan(pool):
+    return collect(pool, "--dry-run")
+
+
+def wait_for_garbage(pool, extents):
+    """Until removals have come through and nobody has the files open."""
+    wait_until(lambda: plan(pool)["garbage"] >= extents, f"{extents} extents of garbage")
+
+
+def test_what_was_deleted_is_planned_then_forgotten_and_a_rebuilt_manager_finds_nothing(pool):
+    pool.up("--gc-period", "0", "--policy", "copies=2", memory="64M", drain=False)
+    wait_until(lambda: pool.status()["pool"]["log_copies"] == 3, "three copies of the metadata")
+    folder = pool.mount / "app"
+    kept = write(folder, [f"kept.N{i}.T1" for i in range(4)])
+    gone = write(folder, [f"gone.N{i}.T1" for i in range(4)])
+    chunks = 2 * 2  # copies, and chunks of a file
+    wait_until(lambda: plan(pool)["used"] == 8 * chunks, "all copies")
+    for name in gone:
+        (folder / name).unlink()
+    wait_for_garbage(pool, 4 * chunks)
+    planned = plan(pool)
+    assert planned["forgotten"] == 0
+    assert planned["used"] == 4 * chunks and planned["missing"] == 0
+    assert plan(pool)["garbage"] == planned["garbage"]
+    text = pool.stdchk("gc", "--dry-run", pool.mount).stdout
+    assert text.count("that nothing refers to") == 4 and "to give back" in text
+
+    done = collect(pool)
+    assert done["garbage"] == done["forgotten"] == planned["garbage"]
+    after = plan(pool)
+    assert after["garbage"] == 0 and after["used"] == 4 * chunks
+    drop_caches()
+    assert all_read_back(folder, kept)
+
+    pool.kill("manager")
+    shutil.rmtree(os.path.join(pool.record["directory"], "manager"))
+    assert "rebuilt from what the benefactors keep" in pool.stdchk("recover", pool.mount).stdout
+    wait_until(lambda: all_read_back(folder, kept), "the images", seconds=60)
+    rebuilt = plan(pool)
+    assert rebuilt["benefactors"] == 4
+    assert rebuilt["garbage"] == 0 and rebuilt["missing"] == 0
+    assert rebuilt["used"] == 4 * chunks
+    assert "all rules hold" in pool.stdchk("check", pool.mount).stdout
+    pool.down()
+
+
+def test_what_somebody_reads_or_writes_is_not_forgotten(pool):
+    pool.up("--gc-period", "0", benefactors=2, memory="64M", drain=False)
+    folder = pool.mount / "app"
+    content = write(folder, ["read.N0.T1"])["read.N0.T1"]
+    with open(folder / "read.N0.T1", "rb") as reader, open(folder / "new.N0.T1", "wb") as writer:
+        assert reader.read(4096) == content[:4096]
+        (folder / "read.N0.T1").unlink()
+        writer.write(content)
+        writer.flush()
+        collect(pool)
+        drop_caches()
+        reader.seek(0)
+        assert reader.read() == content
+    assert (folder / "new.N0.T1").read_bytes() == content
+    drop_caches()
+    assert (folder / "new.N0.T1").read_bytes() == content
+    assert "all rules hold" in pool.stdchk("check", pool.mount).stdout
+    pool.down()
+
+
+def test_rounds_come_by_themselves(pool):
+    pool.up("--gc-period", "1", benefactors=2, memory="64M", drain=False)
+    folder = pool.mount / "app"
+    kept = write(folder, ["kept.N0.T1"])
+    write(folder, ["gone.N0.T1"])
+    (folder / "gone.N0.T1").unlink()
+
+    def forgotten():
+        logs = (pool.folder / "runtime" / "stdchk").glob("*/manager.log")
+        return "2 extents that nothing refers to were forgotten" in "".join(
+            path.read_text() for path in logs
+        )
+
+    wait_until(forgotten, "a round that forgets")
+    assert plan(pool)["garbage"] == 0
+    drop_caches()
+    assert all_read_back(folder, kept)
+    pool.down()
