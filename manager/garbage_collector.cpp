@@ -70,7 +70,8 @@ void GarbageCollector::begin(bool execute, bool paced) {
   lanes_.clear();
   missing_.clear();
   for (const auto& [id, status] : service_.benefactors()) {
-    if (status.peer != nullptr) lanes_[id].figures.benefactor = id;
+    if (status.info.state == msg::BenefactorState::kGone) continue;
+    lanes_[id].figures.benefactor = id;
   }
 }
 

@@ -339,6 +339,18 @@ TEST_CASE("nothing is forgotten where clients of an earlier manager may still wr
   CHECK(pool.broken().empty());
 }
 
+TEST_CASE("a benefactor that is not there is named as one that has not reported") {
+  Pool pool({"x", "y"});
+  pool.benefactors[1]->disconnect();
+  CHECK(pool.collect(false).whole);
+  REQUIRE(pool.service->garbage().arenas().size() == 2);
+  CHECK_FALSE(pool.service->garbage().arenas()[1].whole);
+  // Nobody waits for one that is gone for good.
+  pool.live(15s);
+  pool.collect(false);
+  CHECK(pool.service->garbage().arenas().size() == 1);
+}
+
 TEST_CASE("rounds come by themselves after each period") {
   Pool pool;
   pool.config.gc_period = 60s;
