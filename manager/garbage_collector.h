@@ -43,14 +43,13 @@ class GarbageCollector {
   const std::vector<msg::CollectGarbage::Arena>& arenas() const { return arenas_; }
   /// Space will be given back soon.
   bool gives_back() const { return !forgetting_.empty(); }
-  /// Calls `visit(benefactor, chunk, range)` for the space that is being cleared; no chunk has it.
+  /// Calls `visit(benefactor, range)` for the space that is being cleared.
   template <class Visit>
   void for_each_reserved(Visit visit) const {
-    const auto none = [&](BenefactorId id, const Range& range) { visit(id, kNoChunk, range); };
     for (const auto& [number, forgetting] : forgetting_) {
-      for (const Range& range : forgetting.ranges) none(forgetting.benefactor, range);
+      for (const Range& range : forgetting.ranges) visit(forgetting.benefactor, range);
     }
-    lost_.for_each(none);
+    lost_.for_each(visit);
   }
 
  private:
