@@ -150,7 +150,7 @@ OutChunkPtr Session::end_write(Slot& slot, std::uint64_t offset, std::size_t len
 Result<OutChunkPtr> Session::adopt(Slot& slot, std::uint64_t offset) {
   if (error_.has_value()) return fail(*error_);
   if (state_ != State::kOpen) return fail(Code::kStale, "client.write");
-  if (commit_ != CommitStep::kNone) return would_block();
+  if (commit_ != CommitStep::kNone || far_ahead()) return would_block();
   Window& window = host_.window();
   const std::uint32_t length = window.chunk_bytes();
   if (offset + length > limits::kFileBytesMax) return fail(Code::kTooLarge, "client.write");
