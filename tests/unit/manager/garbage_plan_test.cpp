@@ -22,6 +22,7 @@ msg::FoundExtent header(std::uint64_t offset, std::uint32_t length = kLength) {
 }
 std::vector<std::uint64_t> offsets(const std::vector<msg::FoundExtent>& extents) {
   std::vector<std::uint64_t> out;
+  out.reserve(extents.size());
   for (const auto& each : extents) out.push_back(each.offset);
   return out;
 }
