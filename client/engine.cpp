@@ -479,6 +479,17 @@ void Engine::checksum(OutChunk& chunk) {
   chunk.has_crc = true;
 }
 
+void Engine::finish_checksum(Lock& lock, OutChunkPtr chunk) {
+  if (chunk == nullptr) return;
+  const SessionPtr session = chunk->session;
+  if (config_.encrypts) return session->hash_elsewhere(std::move(chunk));
+  lock.unlock();
+  checksum(*chunk);
+  lock.lock();
+  if (session->wants_name(*chunk)) return session->hash_elsewhere(std::move(chunk));
+  session->hashed(chunk);
+}
+
 /// Its name and CRC become those of what is stored.
 void Engine::seal(OutChunk& chunk) const {
   std::array<MutableByteSpan, 2> bytes;

@@ -248,17 +248,6 @@ Result<ReadView> OpenFile::view(Lock& lock, std::uint64_t offset, std::size_t by
   return ReadView(engine_, **chunk, ByteSpan((*chunk)->data + run.chunk_offset, wanted));
 }
 
-void OpenFile::finish_checksum(Lock& lock, OutChunkPtr chunk) {
-  if (chunk == nullptr) return;
-  const SessionPtr keep = session_;
-  if (engine_.encrypts()) return keep->hash_elsewhere(std::move(chunk));
-  lock.unlock();
-  Engine::checksum(*chunk);
-  lock.lock();
-  if (keep->wants_name(*chunk)) return keep->hash_elsewhere(std::move(chunk));
-  keep->hashed(chunk);
-}
-
 Status OpenFile::write(Lock& lock, std::uint64_t offset, ByteSpan bytes, std::size_t& done) {
   while (done < bytes.size()) {
     std::size_t length = bytes.size() - done;
@@ -272,7 +261,7 @@ Status OpenFile::write(Lock& lock, std::uint64_t offset, ByteSpan bytes, std::si
     std::memcpy((*slot)->data + at % engine_.window().chunk_bytes(), bytes.data() + done, length);
     lock.lock();
     done += length;
-    finish_checksum(lock, session_->end_write(**slot, at, length));
+    engine_.finish_checksum(lock, session_->end_write(**slot, at, length));
   }
   return {};
 }
@@ -300,15 +289,8 @@ Status OpenFile::submit(Lock& lock, std::uint64_t offset, std::size_t bytes) {
   }
   Slot* slot = found->second.slot;
   reserved_.erase(found);
-  finish_checksum(lock, session_->end_write(*slot, offset, bytes));
+  engine_.finish_checksum(lock, session_->end_write(*slot, offset, bytes));
   if (session_->error().has_value()) return fail(*session_->error());
-  return {};
-}
-
-Status OpenFile::adopt(Lock& lock, Slot& slot, std::uint64_t offset) {
-  auto chunk = session_->adopt(slot, offset);
-  if (!chunk.has_value()) return fail(chunk.error());
-  finish_checksum(lock, std::move(*chunk));
   return {};
 }
 

@@ -40,8 +40,6 @@ class OpenFile {
   bool appends() const { return append_; }
   Result<MutableByteSpan> reserve(Lock& lock, std::uint64_t offset, std::size_t bytes);
   Status submit(Lock& lock, std::uint64_t offset, std::size_t bytes);
-  /// The borrowed slot becomes the chunk at `offset`. The slot is the window's afterwards.
-  Status adopt(Lock& lock, Slot& slot, std::uint64_t offset);
   /// What was reserved and not submitted holds no bytes.
   void drop_reserved();
   /// Lets go of everything. Lock held.
@@ -61,7 +59,6 @@ class OpenFile {
   VersionMapPtr base();
   void read_ahead(std::uint64_t offset, std::uint64_t length);
   void copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to);
-  void finish_checksum(Lock& lock, OutChunkPtr chunk);
 
   Engine& engine_;
   const FileId file_;

@@ -18,7 +18,7 @@ namespace stdchk::client {
 /// Threads: one at a time (the engine's lock).
 class SeriesNaming {
  public:
-  static constexpr std::uint32_t kSampledOneOf = 16;          ///< a power of two
+  static constexpr std::uint32_t kSampledOneOf = 32;          ///< a power of two
   static constexpr std::uint64_t kJudgedBytes = 64ULL << 20;  ///< of the image; fewer say nothing
   /// Naming pays when one byte of so many is found.
   static constexpr std::uint64_t kPaysOneOf = 20;

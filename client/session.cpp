@@ -30,7 +30,7 @@ ChunkSizes content_sizes(const Window& window) {
 /// Slots that wait for the one before them; more are cut as they are.
 constexpr std::ptrdiff_t kOutOfOrderMax = 4;
 
-constexpr std::uint64_t kAheadOfCopies = 8 * limits::kMiB;
+constexpr std::uint32_t kAheadOfCopies = 8 * limits::kMiB;
 
 tl::unexpected<Error> would_block() { return fail(Code::kWouldBlock, "client.window"); }
 
@@ -120,8 +120,8 @@ Result<Slot*> Session::begin_write(std::uint64_t offset, std::size_t& length) {
 /// Where this process copies the chunks itself, no network's delay is to be hidden: slots further
 /// ahead would only have left the processor's caches when it comes to them.
 bool Session::far_ahead() const {
-  return moves_itself_ &&
-         pipeline_ >= std::max<std::uint64_t>(2, kAheadOfCopies / host_.window().chunk_bytes());
+  return moves_itself_ && to_carve_.size() + in_transport_ >=
+                              std::max(2U, kAheadOfCopies / host_.window().chunk_bytes());
 }
 
 void Session::begin_change() {

@@ -494,7 +494,7 @@ void OutChunk::finished(Status status) {
 void Session::written(OutChunk& chunk, Status status) {
   --in_transport_;
   host_.kick(*this);
-  moves_itself_ = chunk.moved_here && !follows_from_content(chunk.chunk.name);
+  if (!follows_from_content(chunk.chunk.name)) moves_itself_ = chunk.moved_here;
   if (status.has_value()) return stored(chunk, SlotState::kWriting);
   // The write may still land: nothing else goes there before a fence.
   const Extent extent = chunk.chunk.copies.front();

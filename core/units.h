@@ -17,6 +17,8 @@ Result<std::uint64_t> parse_bytes(std::string_view text);
 Result<std::uint64_t> parse_rate(std::string_view text);
 /// Parses a time: "90" or "90s", "15m", "12h", "7d"; whole numbers of seconds, at most 2^63 - 1.
 Result<std::uint64_t> parse_seconds(std::string_view text);
+/// Nanoseconds as seconds, for people and for what counts in base units.
+inline double seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 /// As parse_seconds reads it, in the largest unit that divides it.
 std::string format_seconds(std::uint64_t seconds);
 /// "1.5 GiB", at most four digits.

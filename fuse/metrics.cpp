@@ -4,10 +4,10 @@
 #include <string>
 #include <utility>
 
+#include "core/units.h"
+
 namespace stdchk::mount {
 namespace {
-
-double seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 /// "ENOSPC"; strerrorname_np(3).
 std::string errno_name(int number) {

@@ -3,6 +3,7 @@
 #include <linux/fuse.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/limits.h"
@@ -56,7 +57,12 @@ void* ReceiveBuffer::prepare() {
 
 Status ReceiveBuffer::write(client::File& file, std::uint64_t offset, ByteSpan bytes) {
   if (!slot_) return file.write(offset, bytes);
-  return client::write_adopted(file, slot_, offset, bytes);
+  STDCHK_ASSIGN(remainder_, client::write_adopted(file, slot_, offset, bytes));
+  return {};
+}
+
+void ReceiveBuffer::finish() {
+  if (remainder_) std::exchange(remainder_, nullptr)();
 }
 
 }  // namespace stdchk::mount

@@ -169,7 +169,11 @@ void CopyPlanner::look_at(ChunkIndex chunk) {
 }
 
 void CopyPlanner::look_at(const VersionData& version) {
-  for (const PackedSlice& slice : version.slices) update_stripe(slice.chunk);
+  std::set<const Stripe*> seen;
+  for (const PackedSlice& slice : version.slices) {
+    const Stripe* const stripe = service_.state().stripes().of(slice.chunk);
+    if (stripe == nullptr || seen.insert(stripe).second) update_stripe(slice.chunk);
+  }
   plan_soon();
 }
 

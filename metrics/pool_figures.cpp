@@ -3,10 +3,10 @@
 #include <map>
 #include <string>
 
+#include "core/units.h"
+
 namespace stdchk::metrics {
 namespace {
-
-double seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 void add_space(Exposition& to, const msg::StatPool::Reply& pool) {
   to.gauge("stdchk_memory_bytes", "Lent memory.", pool.total_bytes);

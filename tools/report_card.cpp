@@ -19,8 +19,6 @@ constexpr std::uint64_t kEqualPart = 20;  ///< of what is named that part must b
 constexpr double kCallSeconds = 10;       ///< of one write or close, in a pool with room
 constexpr std::uint64_t kOvertakenPart = 4;  ///< of the sets
 
-double seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
-
 std::string time_text(std::uint64_t ns) {
   const double time = seconds(ns);
   if (time < 1) return fmt::format("{:.0f} ms", time * 1e3);

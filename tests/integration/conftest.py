@@ -65,6 +65,23 @@ def drop_caches():
         pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
+def write_random(folder, names, size):
+    """Files of random bytes in a folder that may be there already: name and bytes of each."""
+    folder.mkdir(exist_ok=True)
+    expected = {name: os.urandom(size) for name in names}
+    for name, content in expected.items():
+        (folder / name).write_bytes(content)
+    return expected
+
+
+def all_read_back(folder, expected):
+    """Every file has the bytes that write_random() has told."""
+    try:
+        return all((folder / name).read_bytes() == content for name, content in expected.items())
+    except OSError:
+        return False
+
+
 class Pool:
     """A pool on this machine in a directory of its own."""
 

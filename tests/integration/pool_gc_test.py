@@ -4,24 +4,13 @@ import json
 import os
 import shutil
 
-from conftest import drop_caches, wait_until
+from conftest import all_read_back, drop_caches, wait_until, write_random
 
 MIB = 1 << 20
 
 
 def write(folder, names, size=2 * MIB):
-    folder.mkdir(exist_ok=True)
-    expected = {name: os.urandom(size) for name in names}
-    for name, content in expected.items():
-        (folder / name).write_bytes(content)
-    return expected
-
-
-def all_read_back(folder, expected):
-    try:
-        return all((folder / name).read_bytes() == content for name, content in expected.items())
-    except OSError:
-        return False
+    return write_random(folder, names, size)
 
 
 def collect(pool, *arguments):

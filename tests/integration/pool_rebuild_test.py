@@ -8,24 +8,13 @@ import socket
 import subprocess
 import threading
 
-from conftest import BIN, drop_caches, is_running, wait_until
+from conftest import BIN, all_read_back, drop_caches, is_running, wait_until, write_random
 
 MIB = 1 << 20
 
 
 def write_files(folder, count=8, size=2 * MIB):
-    folder.mkdir(exist_ok=True)
-    expected = {f"app.N{i}.T1": os.urandom(size) for i in range(count)}
-    for name, content in expected.items():
-        (folder / name).write_bytes(content)
-    return expected
-
-
-def all_read_back(folder, expected):
-    try:
-        return all((folder / name).read_bytes() == content for name, content in expected.items())
-    except OSError:
-        return False
+    return write_random(folder, [f"app.N{i}.T1" for i in range(count)], size)
 
 
 def writes(path):
