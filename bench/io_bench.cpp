@@ -63,13 +63,16 @@ void write_file(const std::string& path, ByteSpan image, std::size_t block) {
   if (::close(fd) != 0) die("cannot close " + path);
 }
 
-/// Calls `work(directory, round, figures)` for all directories in each round; the first round warms
-/// what is warmed once and is not kept.
+/// Calls `work(directory, round)` for all directories in each round, each round from another one on:
+/// what goes before is not always the same. The first round warms what is warmed once and is not
+/// kept.
 template <class Work>
 Figures take_turns(const Settings& settings, Work work) {
   Figures figures;
   for (std::uint32_t round = 0; round <= settings.rounds; ++round) {
-    for (const std::string& directory : settings.directories) {
+    for (std::size_t turn = 0; turn < settings.directories.size(); ++turn) {
+      const std::string& directory =
+          settings.directories[(turn + round) % settings.directories.size()];
       for (const auto& [what, value] : work(directory, round)) {
         if (round > 0) figures[directory][what].push_back(value);
       }
