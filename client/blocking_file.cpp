@@ -152,31 +152,20 @@ Status BlockingFile::write(std::uint64_t offset, ByteSpan bytes) {
   return status;
 }
 
-Result<Remainder> BlockingFile::write_adopted(WindowBuffer& buffer, std::uint64_t offset,
-                                              ByteSpan bytes) {
+Status BlockingFile::write_adopted(WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes) {
   const std::size_t chunk = buffer.data().size();
   const bool whole = buffer && bytes.size() == chunk && bytes.data() == buffer.data().data() &&
                      offset % chunk == 0 && !file_->appends();
-  if (!whole) {
-    STDCHK_TRY(write(offset, bytes));
-    return Remainder();
-  }
+  if (!whole) return write(offset, bytes);
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(writable());
   const Measured measured(*this);
-  OutChunkPtr cut;
-  STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
-    STDCHK_ASSIGN(cut, file_->session()->adopt(*buffer.slot(), offset));
-    return {};
-  }));
+  STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(),
+                              [&] { return file_->adopt(lock, *buffer.slot(), offset); }));
   changed_ = true;
   count_written(chunk, measured.began());
   buffer.take();
-  if (cut == nullptr) return Remainder();
-  return [&engine = filesystem_.engine(), cut = std::move(cut)]() mutable {
-    Lock later(engine.shared().mutex);
-    engine.finish_checksum(later, std::move(cut));
-  };
+  return {};
 }
 
 Status BlockingFile::truncate(std::uint64_t size_bytes) {
@@ -381,13 +370,9 @@ Result<ReadView> view(File& file, std::uint64_t offset, std::size_t bytes) {
   return own == nullptr ? Result<ReadView>{ReadView{}} : own->view(offset, bytes);
 }
 
-Result<Remainder> write_adopted(File& file, WindowBuffer& buffer, std::uint64_t offset,
-                                ByteSpan bytes) {
-  if (auto* const own = dynamic_cast<BlockingFile*>(&file)) {
-    return own->write_adopted(buffer, offset, bytes);
-  }
-  STDCHK_TRY(file.write(offset, bytes));
-  return Remainder();
+Status write_adopted(File& file, WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes) {
+  auto* const own = dynamic_cast<BlockingFile*>(&file);
+  return own == nullptr ? file.write(offset, bytes) : own->write_adopted(buffer, offset, bytes);
 }
 
 }  // namespace stdchk::client

@@ -32,7 +32,7 @@ class BlockingFile final : public File {
   Status close() override;
   SessionFigures figures() const override;
 
-  Result<Remainder> write_adopted(WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes);
+  Status write_adopted(WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes);
   /// fsync of an A.Ni.Tj image does not commit.
   void set_image(bool image) { image_ = image; }
   /// The open itself has changed the file: made or emptied it.

@@ -396,6 +396,10 @@ void Engine::pump() {
     executor_work.swap(executor_work_);
   }
   for (const OutChunkPtr& chunk : work.write) peers_.submit(*chunk);
+  for (OutChunkPtr& chunk : work.checksum) {
+    Lock lock(shared_.mutex);
+    finish_checksum(lock, std::move(chunk));
+  }
   start_reads(transfers);
   for (Work::Call& one : work.calls) calls.push_back(std::move(one));
   for (Work::Call& one : calls) {

@@ -117,8 +117,8 @@ class Engine final : private SessionHost, private ManagerListener {
     ++window_waits_;
     window_waited_ += time;
   }
-  /// Computes the CRC of a chunk that end_write() or adopt() has answered, without the lock, and
-  /// sends the chunk on its way. nullptr: nothing to do.
+  /// Computes the CRC of a chunk, without the lock, and sends the chunk on its way. nullptr:
+  /// nothing to do.
   void finish_checksum(Lock& lock, OutChunkPtr chunk);
   /// The window has no free slot: seals the oldest one that is still filling, if that can help.
   void relieve_window();

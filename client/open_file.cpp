@@ -294,4 +294,15 @@ Status OpenFile::submit(Lock& lock, std::uint64_t offset, std::size_t bytes) {
   return {};
 }
 
+Status OpenFile::adopt(Lock& lock, Slot& slot, std::uint64_t offset) {
+  auto chunk = session_->adopt(slot, offset);
+  if (!chunk.has_value()) return fail(chunk.error());
+  if (*chunk != nullptr && !engine_.encrypts() && session_->mover_idles()) {
+    session_->checksum_by_mover(std::move(*chunk));
+  } else {
+    engine_.finish_checksum(lock, std::move(*chunk));
+  }
+  return {};
+}
+
 }  // namespace stdchk::client

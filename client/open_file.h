@@ -40,6 +40,8 @@ class OpenFile {
   bool appends() const { return append_; }
   Result<MutableByteSpan> reserve(Lock& lock, std::uint64_t offset, std::size_t bytes);
   Status submit(Lock& lock, std::uint64_t offset, std::size_t bytes);
+  /// The borrowed slot becomes the chunk at `offset`. The slot is the window's afterwards.
+  Status adopt(Lock& lock, Slot& slot, std::uint64_t offset);
   /// What was reserved and not submitted holds no bytes.
   void drop_reserved();
   /// Lets go of everything. Lock held.

@@ -79,7 +79,7 @@ Session::~Session() = default;
 void Session::let_go() {
   overlay_.clear();
   to_find_.clear();
-  for (auto* const waiting : {&to_hash_, &to_ask_, &to_carve_}) waiting->clear();
+  for (auto* const waiting : {&to_hash_, &to_checksum_, &to_ask_, &to_carve_}) waiting->clear();
 }
 
 Attributes Session::attributes() const {
@@ -268,6 +268,15 @@ void Session::seal(Slot& slot) {
   sealed_.push_back(&slot);
   if (!Window::settled(slot)) return;
   if (OutChunkPtr chunk = settle(slot)) hash_elsewhere(std::move(chunk));
+}
+
+bool Session::mover_idles() const {
+  return moves_itself_ && to_checksum_.size() + to_carve_.size() + in_transport_ < 2;
+}
+
+void Session::checksum_by_mover(OutChunkPtr chunk) {
+  to_checksum_.push_back(std::move(chunk));
+  host_.kick(*this);
 }
 
 void Session::hash_elsewhere(OutChunkPtr chunk) {

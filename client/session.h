@@ -86,6 +86,7 @@ struct Work {
   };
   std::vector<Search> search;
   std::vector<std::vector<OutChunkPtr>> hash;  ///< each group by one thread
+  std::vector<OutChunkPtr> checksum;           ///< by the reactor's thread
   std::vector<OutChunkPtr> write;
   struct Call {
     msg::Request request;
@@ -161,6 +162,10 @@ class Session final : public std::enable_shared_from_this<Session> {
   Result<OutChunkPtr> adopt(Slot& slot, std::uint64_t offset);
   /// Has a hash thread compute what is wanted and not known.
   void hash_elsewhere(OutChunkPtr chunk);
+  /// The thread that moves chunks waits for more: what it looks at first comes into its cache.
+  bool mover_idles() const;
+  /// Has that thread compute the CRC.
+  void checksum_by_mover(OutChunkPtr chunk);
   /// The boundaries in a slot are found. Answers what the caller should hash now.
   std::vector<OutChunkPtr> scanned(const Scan& scan);
   /// Its CRC is known.
@@ -235,6 +240,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void fail_with(Error why);
   std::vector<OutChunkPtr> take_to_hash();
   void plan_hash(Work& work);
+  void plan_checksum(Work& work);
   bool batch_is_due();
   void plan_place(Work& work);
   void plan_search(Work& work);
@@ -288,6 +294,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   // The pipeline. `pipeline_` counts chunks between cut and stored or dropped.
   std::vector<ScanPtr> to_scan_;
   std::deque<OutChunkPtr> to_hash_;
+  std::deque<OutChunkPtr> to_checksum_;
   std::deque<OutChunkPtr> to_ask_;
   std::deque<OutChunkPtr> to_carve_;
   std::vector<OutChunkPtr> to_find_;

@@ -173,6 +173,7 @@ void Session::plan(Work& work) {
   for (ScanPtr& scan : to_scan_) work.search.push_back({keep, std::move(scan)});
   to_scan_.clear();
   plan_hash(work);
+  plan_checksum(work);
   plan_place(work);
   plan_search(work);
   plan_writes(work);
@@ -207,6 +208,14 @@ void Session::plan_hash(Work& work) {
     }
     work.hash.back().push_back(std::move(chunk));
   }
+}
+
+/// One at a time: it is moved before the next is looked at.
+void Session::plan_checksum(Work& work) {
+  if (to_checksum_.empty()) return;
+  work.checksum.push_back(std::move(to_checksum_.front()));
+  to_checksum_.pop_front();
+  if (!to_checksum_.empty()) host_.kick(*this);
 }
 
 /// Whether the chunks that wait are worth a call, or something waits for them.
@@ -548,7 +557,7 @@ void Session::fail_with(Error why) {
     log::warning("file {}: the session has failed: {}", file_.value, describe(why));
   }
   seal_all();
-  for (auto* queue : {&to_hash_, &to_ask_, &to_carve_}) {
+  for (auto* queue : {&to_hash_, &to_checksum_, &to_ask_, &to_carve_}) {
     std::deque<OutChunkPtr> chunks;
     chunks.swap(*queue);
     for (const OutChunkPtr& chunk : chunks) drop(*chunk, slot_state(chunk->step));

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <optional>
 
@@ -53,15 +52,9 @@ class WindowBufferOwner {
 /// A buffer; kBusy when half of the window is borrowed or no slot is free: use memory of your own.
 Result<WindowBuffer> borrow_buffer(Filesystem& filesystem);
 
-/// What is left to do with bytes that are written already, such as their checksum: for a thread
-/// that has first told the writer so. May be empty. The file may be closed meanwhile (a commit
-/// waits for it); its Filesystem must live.
-using Remainder = std::function<void()>;
-
 /// Writes `bytes`, which lie in `buffer`'s data. Exactly one aligned chunk from the start of the
 /// data is taken over without a copy, and `buffer` is empty then; anything else is copied and it
-/// stays. The caller must call the remainder soon: until then the chunk goes nowhere.
-Result<Remainder> write_adopted(File& file, WindowBuffer& buffer, std::uint64_t offset,
-                                ByteSpan bytes);
+/// stays.
+Status write_adopted(File& file, WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes);
 
 }  // namespace stdchk::client

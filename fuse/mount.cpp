@@ -143,7 +143,6 @@ void Mount::serve() {
       if (--waiting_ == 0 && threads_ < kThreadsMax) start_thread_locked();
     }
     fuse_session_process_buf(session_, &buffer);
-    receive.finish();
     std::scoped_lock lock(mutex_);
     waiting_++;
     if (waiting_ > kThreadsIdleMax) break;

@@ -3,7 +3,6 @@
 #include <linux/fuse.h>
 
 #include <cstdlib>
-#include <utility>
 
 #include "core/assert.h"
 #include "core/limits.h"
@@ -57,12 +56,7 @@ void* ReceiveBuffer::prepare() {
 
 Status ReceiveBuffer::write(client::File& file, std::uint64_t offset, ByteSpan bytes) {
   if (!slot_) return file.write(offset, bytes);
-  STDCHK_ASSIGN(remainder_, client::write_adopted(file, slot_, offset, bytes));
-  return {};
-}
-
-void ReceiveBuffer::finish() {
-  if (remainder_) std::exchange(remainder_, nullptr)();
+  return client::write_adopted(file, slot_, offset, bytes);
 }
 
 }  // namespace stdchk::mount

@@ -28,8 +28,6 @@ class ReceiveBuffer {
   std::size_t capacity() const { return capacity_; }
   /// Writes bytes of the request just received; takes a slot along when they fill it.
   Status write(client::File& file, std::uint64_t offset, ByteSpan bytes);
-  /// Does what is left of that: to be called when the request was answered.
-  void finish();
 
   /// The one that this thread made; nullptr: none.
   static ReceiveBuffer* of_this_thread();
@@ -37,7 +35,6 @@ class ReceiveBuffer {
  private:
   client::Filesystem* window_of_;
   client::WindowBuffer slot_;
-  client::Remainder remainder_;
   std::byte* own_ = nullptr;
   std::size_t capacity_ = 0;
 };
