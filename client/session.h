@@ -299,8 +299,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::deque<OutChunkPtr> to_carve_;
   std::vector<OutChunkPtr> to_find_;
   std::uint64_t pipeline_ = 0;
-  bool moves_itself_ =
-      false;  ///< this process copied the chunk stored last of those without a name
+  bool moves_itself_ = false;  ///< this process has copied the last chunk without a name
   std::uint64_t in_transport_ = 0;
   std::uint64_t calls_in_flight_ = 0;
   std::size_t places_in_flight_ = 0;
