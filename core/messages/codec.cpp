@@ -276,8 +276,9 @@ void get(Check&, Empty::Reader, T&) {}
 #define PATH(member, Field, max) get_path(check, reader.get##Field(), max, message.member);
 #define BYTES(member, Field, max) get_bytes(check, reader.get##Field(), max, message.member);
 #define STRUCT(member, Field) get(check, reader.get##Field(), message.member);
-#define OPTIONAL(member, Field) \
-  if (reader.has##Field()) get(check, reader.get##Field(), message.member);
+#define OPTIONAL(member, Field)                                             \
+  if (reader.has##Field()) get(check, reader.get##Field(), message.member); \
+  if (!message.member.id) message.member = {};
 #define LIST(member, Field, max) get_list(check, reader.get##Field(), max, message.member);
 #define CHUNK_NAME(member) get_name(reader, message.member);
 #define COPIES(member) get_copies(check, reader, message.member);

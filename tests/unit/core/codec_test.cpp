@@ -1,6 +1,8 @@
 #include "core/messages/codec.h"
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 
 #include "core/limits.h"
 #include "tests/support/catch.h"
@@ -113,6 +115,24 @@ TEST_CASE("what the receiver would refuse is not encoded") {
   CHECK(refused(commit));
 }
 
+TEST_CASE("an optional part without an id is none, whatever else it says") {
+  constexpr std::uint64_t kId = 0x0123456789abcdef;
+  msg::Commit::Reply reply;
+  reply.attributes.id = FileId{1};
+  reply.directory.id = FileId{kId};
+  reply.directory.mode = 0755;
+  auto bytes = encoded(msg::ReplyEnvelope{1, {}, 0, {}, {}, reply});
+  std::byte id[sizeof kId];
+  std::memcpy(id, &kId, sizeof id);
+  const auto at = std::search(bytes.begin(), bytes.end(), std::begin(id), std::end(id));
+  REQUIRE(at != bytes.end());
+  std::fill_n(at, sizeof id, std::byte{0});
+  const auto received = msg::decode(bytes);
+  REQUIRE(received.has_value());
+  const auto& body = std::get<msg::ReplyEnvelope>(*received).body;
+  CHECK(std::get<msg::Commit::Reply>(body).directory == Attributes{});
+}
+
 TEST_CASE("a shortened or lengthened message is malformed") {
   Prng prng(10);
   const auto bytes = encoded(test::random_message(prng, 20));
@@ -155,8 +175,9 @@ TEST_CASE("twenty thousand damaged messages are decoded without harm") {
       CHECK(received.error().code == Code::kMalformed);
       ++malformed;
     } else {
-      // What was let in keeps all rules, so it can be sent on.
+      // What was let in keeps all rules, so it can be sent on, and says the same then.
       CHECK(msg::encode(*received, again).has_value());
+      CHECK(*msg::decode(again) == *received);
     }
   }
   CHECK(malformed > 1000);
