@@ -63,9 +63,9 @@ void write_file(const std::string& path, ByteSpan image, std::size_t block) {
   if (::close(fd) != 0) die("cannot close " + path);
 }
 
-/// Calls `work(directory, round)` for all directories in each round, each round from another one on:
-/// what goes before is not always the same. The first round warms what is warmed once and is not
-/// kept.
+/// Calls `work(directory, round)` for all directories in each round, each round from another one
+/// on: what goes before is not always the same. The first round warms what is warmed once and is
+/// not kept.
 template <class Work>
 Figures take_turns(const Settings& settings, Work work) {
   Figures figures;
