@@ -77,6 +77,10 @@ class Network:
     def addresses(self):
         return [f"{NET}.{10 + i}" for i in range(len(self.hosts))]
 
+    def set_link(self, number, state):
+        """A host's link, at the switch: "down" as when the cable is pulled, or "up"."""
+        self.within(self.switch, "ip", "link", "set", f"port{10 + number}", state)
+
     def write_hosts(self, memory):
         """What `stdchk up` needs for one benefactor on each host: the hosts file and the remote shell."""
         hosts, shell = self.folder / "hosts", self.folder / "rsh"

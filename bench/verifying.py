@@ -1,0 +1,274 @@
+"""A writer that remembers what it has written, and a reader that compares: programs of their own, so that one that hangs can
+be ended. They use a mount by plain POSIX calls. Used by faults.py."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+
+from report import Failure
+
+MIB = 1 << 20
+
+
+class Writer:
+    """A process that writes images into a folder, one after the other, until it is told to end. An image is random bytes.
+    One that fails is begun again under its name. The newest KEEP stay, and what hold() has asked for; the others are
+    removed.
+
+    Owns: the process, and a thread that hears what it tells.
+    Errors: Failure when it does not go on, or hangs.
+    """
+
+    KEEP = 4
+
+    def __init__(self, folder, largest_mib):
+        self.lock = threading.Condition()
+        self.committed = {}  # name: {sha256, bytes, closed}; closed: the moment by the monotonic clock
+        self.open_since = None  # the moment when the image that is written now was begun
+        self.failures = []  # {name, call, errno}; the image is begun again
+        self.closed = self.written_bytes = 0
+        self.longest = {"seconds": 0.0, "call": ""}
+        self.process = subprocess.Popen([sys.executable, __file__, "write", str(folder), str(largest_mib)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.thread = threading.Thread(target=self.hear, daemon=True)
+        self.thread.start()
+
+    def hear(self):
+        for line in self.process.stdout:
+            said = json.loads(line)
+            with self.lock:
+                getattr(self, said.pop("what"))(**said)
+                self.lock.notify_all()
+
+    def begins(self, now):
+        self.open_since = now
+
+    def commits(self, name, now, **image):
+        self.open_since = None
+        self.committed[name] = image | {"closed": now}
+        self.closed += 1
+        self.written_bytes += image["bytes"]
+
+    def fails(self, **failure):
+        self.open_since = None
+        self.failures.append(failure)
+
+    def removes(self, name):
+        del self.committed[name]
+
+    def took(self, **longest):
+        self.longest = longest
+
+    def goes_on(self, count=2, seconds=90):
+        """Returns when it has closed `count` images more, the first of which may have been begun before."""
+        with self.lock:
+            wanted = self.closed + count
+            if not self.lock.wait_for(lambda: self.closed >= wanted, seconds):
+                raise Failure(f"the writer has not closed {count} images in {seconds} s; its failures: {self.failures[-5:]}")
+
+    def hold(self):
+        """What is there now, and the next two images, stay to the end."""
+        self.tell("hold")
+
+    def tell(self, word):
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+
+    def end(self, seconds=120):
+        """The images that must be there."""
+        self.tell("end")
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Failure(f"the writer hangs: it does not end in {seconds} s") from None
+        self.thread.join()
+        if self.process.returncode != 0:
+            raise Failure("the writer has ended by itself")
+        return dict(self.committed)
+
+    def kill(self):
+        self.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
+
+
+def lost(folder, images, seconds=300):
+    """{name: why} of the images that cannot be read, or have other bytes. Nothing comes from the kernel's cache."""
+    subprocess.run(["sync"], check=True)
+    with open("/proc/sys/vm/drop_caches", "w") as file:
+        file.write("3")
+    try:
+        done = subprocess.run([sys.executable, __file__, "read", str(folder)], input=json.dumps(images), text=True,
+                              capture_output=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"the reader hangs: it does not end in {seconds} s") from None
+    if done.returncode != 0:
+        raise Failure(f"the reader has failed: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+class Creator:
+    """A process that makes a new file in a folder, again and again until that succeeds, from when it is told to."""
+
+    def __init__(self, folder):
+        self.process = subprocess.Popen([sys.executable, __file__, "create", str(folder)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+
+    def begin(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def answered(self, seconds=90):
+        """The moment by the monotonic clock."""
+        try:
+            said, _ = self.process.communicate(timeout=seconds)
+            return float(said)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise Failure(f"no file could be made for {seconds} s") from None
+
+
+def tell(what, **facts):
+    print(json.dumps({"what": what} | facts), flush=True)
+
+
+class Saver:
+    """What the writer's process does. It hears words on standard input between images, and tells on standard output."""
+
+    def __init__(self, folder, largest_mib):
+        self.folder = folder
+        self.largest_bytes = largest_mib * MIB
+        self.newest = []  # names that are removed when there are more of them than KEEP
+        self.doomed = []  # names whose removal has not succeeded yet
+        self.to_hold = 0  # images to come that are never removed
+        self.ends = False
+        self.longest = 0.0
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    @contextlib.contextmanager
+    def timed(self, call):
+        """Tells of each call that took longer than all before, and gives an error the call's name."""
+        started = time.monotonic()
+        try:
+            yield
+        except OSError as error:
+            error.filename2 = call
+            raise
+        finally:
+            took = time.monotonic() - started
+            if took > self.longest:
+                self.longest = took
+                tell("took", call=call, seconds=took)
+
+    def listen(self):
+        """Without waiting."""
+        words = ""
+        while not self.ends and select.select([0], [], [], 0)[0]:
+            more = os.read(0, 4096).decode()
+            words += more
+            self.ends = not more
+        if "hold" in words:
+            self.newest, self.to_hold = [], 2
+        self.ends = self.ends or "end" in words
+
+    def run(self):
+        number = 0
+        while not self.ends:
+            size = self.largest_bytes - int.from_bytes(os.urandom(4), "little") % (self.largest_bytes // 2)
+            content = memoryview(os.urandom(size))
+            sha256 = hashlib.sha256(content).hexdigest()
+            name = f"app.N0.T{number}"
+            if self.save(name, content):
+                tell("commits", name=name, now=time.monotonic(), sha256=sha256, bytes=size)
+                self.listen()
+                self.keep(name)
+                number += 1
+
+    def save(self, name, content):
+        """False: it was told to end before it succeeded."""
+        while not self.ends:
+            tell("begins", now=time.monotonic())
+            try:
+                self.write(self.path(name), content)
+                return True
+            except OSError as error:
+                tell("fails", name=name, call=error.filename2, errno=errno.errorcode.get(error.errno, str(error.errno)))
+                time.sleep(0.05)
+            self.listen()
+        return False
+
+    def write(self, path, content):
+        with self.timed("open"):
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            at = 0
+            while at < len(content):
+                with self.timed("write"):
+                    at += os.write(fd, content[at:at + MIB])
+        except OSError:
+            with contextlib.suppress(OSError), self.timed("close"):
+                os.close(fd)
+            raise
+        with self.timed("close"):
+            os.close(fd)
+
+    def keep(self, name):
+        if self.to_hold > 0:
+            self.to_hold -= 1
+            return
+        self.newest.append(name)
+        while len(self.newest) > Writer.KEEP:
+            self.doomed.append(self.newest.pop(0))
+            tell("removes", name=self.doomed[-1])
+        for each in list(self.doomed):
+            with contextlib.suppress(OSError):
+                with contextlib.suppress(FileNotFoundError), self.timed("unlink"):
+                    os.unlink(self.path(each))
+                self.doomed.remove(each)
+
+
+def read(folder):
+    answers = {}
+    for name, image in json.load(sys.stdin).items():
+        try:
+            with open(os.path.join(folder, name), "rb") as file:
+                content = file.read()
+            if hashlib.sha256(content).hexdigest() != image["sha256"]:
+                answers[name] = f"other bytes, {len(content)} of {image['bytes']}"
+        except OSError as error:
+            answers[name] = str(error)
+    print(json.dumps(answers))
+
+
+def create(folder):
+    sys.stdin.readline()
+    number = 0
+    while True:
+        number += 1
+        path = os.path.join(folder, f"created.{number}")
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            break
+        except OSError:
+            time.sleep(0.01)
+    print(time.monotonic(), flush=True)
+    with contextlib.suppress(OSError):
+        os.close(fd)
+        os.unlink(path)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "write":
+        Saver(sys.argv[2], int(sys.argv[3])).run()
+    else:
+        {"read": read, "create": create}[sys.argv[1]](sys.argv[2])
