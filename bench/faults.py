@@ -20,8 +20,7 @@ from report import Aim, Failure, Series
 from verifying import Creator, Writer, lost
 
 BENEFACTORS = 4
-MEMORY = "256M"
-DRAIN_MIB = 24  # room for the drain, less than what the writer keeps
+OPEN = "faults that met an open image, of all"
 FAIL_OVER = "until the first file is made"
 
 
@@ -79,11 +78,11 @@ def small_disk(folder, size):
 class Pool:
     """A pool of 4 benefactors with two copies of each chunk, whose close() waits for both."""
 
-    def __init__(self, bin_dir, folder, *options, here=(), network=None):
-        self.bin, self.folder, self.network = bin_dir, folder, network
+    def __init__(self, place, *options, here=(), network=None):
+        self.bin, self.folder, self.memory, self.network = place.bin, place.folder, place.memory, network
         self.here = list(here)  # words in front of a command that shall see the pool's network
-        self.mount, self.state = folder / "mnt", folder / "state" / "pool"
-        self.drain = folder / "drain"
+        self.mount, self.state = self.folder / "mnt", self.folder / "state" / "pool"
+        self.drain = self.folder / "drain"
         self.mount.mkdir(parents=True)
         self.state.parent.mkdir(exist_ok=True)
         self.added = []
@@ -127,7 +126,7 @@ class Pool:
         with open(self.state / f"added.{len(self.added)}.log", "wb") as log:
             self.added.append(subprocess.Popen(
                 [self.bin / "stdchk-benefactor", "--manager", record["manager_address"], "--secret-file",
-                 record["secret_file"], "--ready-file", ready, "--memory", MEMORY], stdout=log, stderr=log))
+                 record["secret_file"], "--ready-file", ready, "--memory", self.memory], stdout=log, stderr=log))
         wait_until(ready.exists, "a new benefactor")
 
     def log(self, name):
@@ -170,75 +169,152 @@ def opened(pool):
         pool.down()
 
 
-LOCAL = ("--benefactors", BENEFACTORS, "--memory", MEMORY)
+@dataclasses.dataclass
+class Place:
+    """Where a pool is made, and for images of which size."""
+
+    bin: pathlib.Path
+    folder: pathlib.Path
+    largest_mib: int
+
+    @property
+    def memory(self):
+        """Of each benefactor. The writer keeps 17 images at most, in two copies, and one benefactor is away."""
+        return f"{16 * self.largest_mib}M"
+
+    @property
+    def local(self):
+        return "--benefactors", BENEFACTORS, "--memory", self.memory
 
 
 @contextlib.contextmanager
-def local_pool(bin_dir, folder):
-    with opened(Pool(bin_dir, folder, *LOCAL)) as pool:
+def local_pool(place):
+    with opened(Pool(place, *place.local)) as pool:
         yield pool
 
 
 @contextlib.contextmanager
-def pool_with_standby(bin_dir, folder):
-    with opened(Pool(bin_dir, folder, *LOCAL, "--standby")) as pool:
+def pool_with_standby(place):
+    with opened(Pool(place, *place.local, "--standby")) as pool:
         time.sleep(2)  # the standby hears twice a second who keeps the metadata
         yield pool
 
 
 @contextlib.contextmanager
-def pool_of_hosts(bin_dir, folder):
-    folder.mkdir()
-    with links.network(folder, "10gbit", ["10gbit"] * BENEFACTORS) as net:
-        hosts, shell = net.write_hosts(MEMORY)
-        with opened(Pool(bin_dir, folder, "--hosts", hosts, "--rsh", shell, "--listen", f"{links.NET}.1", "--transport",
-                         "ofi:tcp", here=net.prefix(net.client), network=net)) as pool:
+def pool_of_hosts(place):
+    place.folder.mkdir()
+    with links.network(place.folder, "10gbit", ["10gbit"] * BENEFACTORS) as net:
+        hosts, shell = net.write_hosts(place.memory)
+        with opened(Pool(place, "--hosts", hosts, "--rsh", shell, "--listen", f"{links.NET}.1", "--transport", "ofi:tcp",
+                         here=net.prefix(net.client), network=net)) as pool:
             yield pool
 
 
 @contextlib.contextmanager
-def pool_with_small_drain(bin_dir, folder):
-    with small_disk(folder / "drain", f"{DRAIN_MIB}m"):
-        with opened(Pool(bin_dir, folder, *LOCAL, "--drain", folder / "drain", "--drain-yields", "off")) as pool:
+def pool_with_small_drain(place):
+    """Its drain has less room than the writer keeps."""
+    drain = place.folder / "drain"
+    with small_disk(drain, f"{2 * place.largest_mib}m"):
+        with opened(Pool(place, *place.local, "--drain", drain, "--drain-yields", "off")) as pool:
             yield pool
 
 
 @contextlib.contextmanager
-def pool_with_small_disk(bin_dir, folder):
-    with small_disk(folder / "state", "32m"), opened(Pool(bin_dir, folder, *LOCAL)) as pool:
+def pool_with_small_disk(place):
+    with small_disk(place.folder / "state", "32m"), opened(Pool(place, *place.local)) as pool:
         yield pool
+
+
+class Trial:
+    """One fault of a pool under a writer, and what is found."""
+
+    def __init__(self, pool, folder, largest_mib):
+        self.pool, self.folder = pool, folder
+        self.chance = random.Random()
+        self.met_open = False  # an image was being written when the fault was made
+        self.struck = None  # when it was made, by the monotonic clock
+        folder.mkdir()
+        self.writer = Writer(folder, largest_mib)
+
+    def strike(self):
+        """Waits for the moment of the fault, mostly in the middle of an image; the fault is made next."""
+        time.sleep(self.chance.uniform(0, 1))
+        self.writer.hold()
+        if self.chance.random() < 0.8:
+            self.writer.wait_open()
+            time.sleep(self.chance.uniform(0, 0.05))
+        self.met_open = self.writer.open_since is not None
+        self.struck = time.monotonic()
+
+    def pause(self, most):
+        """Before the fault is undone."""
+        time.sleep(self.chance.uniform(0, most))
+
+    def run(self, fault):
+        """The images that must be there, and what the fault's function has answered."""
+        try:
+            self.writer.goes_on()
+            took = fault.make(self.pool, self)
+            over = time.monotonic()
+            self.writer.hold()
+            self.writer.goes_on(4)
+            images = self.writer.end()
+        finally:
+            self.writer.kill()
+        closed = [image["closed"] for image in images.values()]
+        if min(closed) > self.struck or max(closed) < over:
+            raise Failure(f"{fault.name}: no image of before the fault, or none of after it, is there to be compared")
+        return images, took
+
+    def compare(self, images):
+        """The images that are lost: through another mount, through the writer's, or, where there is a drain, there."""
+        places = [self.folder]
+        if self.pool.drain.exists():
+            self.pool.stdchk("drain", "--wait", "--timeout", 60, self.pool.mount)
+            places.append(self.pool.drain / self.folder.name)
+        with self.pool.fresh_mount() as fresh:
+            gone = {name: f"{place}: {why}" for place in (fresh / self.folder.name, *places)
+                    for name, why in lost(place, images).items()}
+        for name, why in gone.items():
+            print(f"  LOST {name} in {why}", file=sys.stderr)
+        if gone:
+            print(f"  logs are kept in {self.pool.save_logs()}", file=sys.stderr)
+        return gone
 
 
 # Each of these makes one fault and undoes it. Returns when the pool has noticed and the fault is over; Failure when it did
 # not happen. Those in which a standby takes over answer the seconds until the first file is made.
 
-def benefactor_killed(pool, chance):
-    victim = chance.choice(pool.benefactors("alive"))
-    kill(victim["pid"])
-    time.sleep(chance.uniform(0, 2))
-    pool.add_benefactor()
-    wait_gone(pool, victim)
-
-
 def wait_gone(pool, victim):
     wait_until(lambda: victim["id"] in [each["id"] for each in pool.benefactors("gone")], "a benefactor taken as gone")
 
 
-def benefactor_stopped(pool, chance):
-    victim = chance.choice(pool.benefactors("alive"))
+def benefactor_killed(pool, trial):
+    victim = trial.chance.choice(pool.benefactors("alive"))
+    trial.strike()
+    kill(victim["pid"])
+    trial.pause(2)
+    pool.add_benefactor()
+    wait_gone(pool, victim)
+
+
+def benefactor_stopped(pool, trial):
+    victim = trial.chance.choice(pool.benefactors("alive"))
+    trial.strike()
     with stopped(victim["pid"]):
         wait_gone(pool, victim)
-        time.sleep(chance.uniform(0, 2))
+        trial.pause(2)
 
 
-def host_cut_off(pool, chance):
-    number = chance.randrange(BENEFACTORS)
+def host_cut_off(pool, trial):
+    number = trial.chance.randrange(BENEFACTORS)
     address = pool.network.addresses()[number]
-    victim = next(each for each in pool.benefactors("alive") if any(address in at for at in each["addresses"]))
+    victim = next(each for each in pool.benefactors("alive") if any(f":{address}:" in at for at in each["addresses"]))
+    trial.strike()
     pool.network.set_link(number, "down")
     try:
         wait_gone(pool, victim)
-        time.sleep(chance.uniform(0, 2))
+        trial.pause(2)
     finally:
         pool.network.set_link(number, "up")
     if process_state(victim["pid"]) == "X":
@@ -251,81 +327,87 @@ def recover(pool, how):
         raise Failure(f"the manager was not started again as it should: {said}")
 
 
-def manager_killed(pool, chance):
-    kill(pool.pid("manager"))
-    time.sleep(chance.uniform(0, 3))
+def manager_killed(pool, trial):
+    manager = pool.pid("manager")
+    trial.strike()
+    kill(manager)
+    trial.pause(3)
     recover(pool, "from its journal")
 
 
-def manager_lost_its_disk(pool, chance):
-    kill(pool.pid("manager"))
+def manager_lost_its_disk(pool, trial):
+    manager = pool.pid("manager")
+    trial.strike()
+    kill(manager)
     shutil.rmtree(pool.state / "manager")
-    time.sleep(chance.uniform(0, 3))
+    trial.pause(3)
     recover(pool, "rebuilt from what the benefactors keep")
 
 
-def taken_over(pool, creator, struck):
-    took = creator.answered() - struck
+def taken_over(pool, trial, creator):
+    took = creator.answered() - trial.struck
     wait_until(lambda: (pool.figures() or {"epoch": 0})["epoch"] >= 256, "the standby's epoch")
     return took
 
 
-def manager_followed(pool, _):
+def manager_followed(pool, trial):
     creator, manager = Creator(pool.mount), pool.pid("manager")
-    time.sleep(0.5)  # it has started
-    struck = time.monotonic()
+    trial.strike()
     kill(manager)
     creator.begin()
-    return taken_over(pool, creator, struck)
+    return taken_over(pool, trial, creator)
 
 
-def manager_woken(pool, chance):
+def manager_woken(pool, trial):
     creator, manager = Creator(pool.mount), pool.pid("manager")
-    time.sleep(0.5)
-    struck = time.monotonic()
+    trial.strike()
     with stopped(manager):
         creator.begin()
-        took = taken_over(pool, creator, struck)
-        time.sleep(chance.uniform(0, 2))
+        took = taken_over(pool, trial, creator)
+        trial.pause(2)
     wait_until(lambda: process_state(manager) == "X", "the end of the manager that woke up")
     if "has taken this pool over" not in pool.log("manager"):
         raise Failure("the manager that woke up has ended for another reason")
     return took
 
 
-def mount_killed(pool, _):
-    guard = pool.pid("mount")
-    serving = children(guard)
-    if len(serving) != 1:
-        raise Failure(f"the mount has {len(serving)} processes that serve it")
-    kill(serving[0])
-    wait_until(lambda: children(guard) and children(guard) != serving and os.path.ismount(pool.mount), "another mount")
-
-
 def children(pid):
     return [int(each) for each in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def drain_full(pool, chance):
+def mount_killed(pool, trial):
+    guard = pool.pid("mount")
+    serving = children(guard)
+    if len(serving) != 1:
+        raise Failure(f"the mount has {len(serving)} processes that serve it")
+    trial.strike()
+    kill(serving[0])
+    wait_until(lambda: children(guard) and children(guard) != serving and os.path.ismount(pool.mount), "another mount")
+
+
+def drain_full(pool, trial):
     def is_full():
         there = os.statvfs(pool.drain)
         return there.f_bavail * there.f_frsize < 1 << 20 and pool.figures()["drain_pending_files"] > 0
+    trial.strike()
     wait_until(is_full, "a full drain directory")
-    time.sleep(chance.uniform(1, 3))
+    time.sleep(1)
+    trial.pause(2)
     if pool.figures()["drain_pending_files"] == 0:
         raise Failure("all was drained into a full directory")
     run("mount", "-o", "remount,size=2g", pool.drain)
 
 
-def journal_full(pool, chance):
+def journal_full(pool, trial):
     manager, ballast = pool.pid("manager"), pool.state.parent / "ballast"
+    trial.strike()
     with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(4096))
     wait_until(lambda: process_state(manager) == "X", "the end of a manager without room")
     if "cannot be written" not in pool.log("manager"):
         raise Failure("the manager has ended for another reason than its disk")
-    time.sleep(chance.uniform(0, 2))
+    trial.pause(2)
     ballast.unlink()
     recover(pool, "from its journal")
 
@@ -354,7 +436,8 @@ FAULTS = (
 
 AIMS = ({f"{fault.name}: lost": Aim(most=0) for fault in FAULTS}
         | {f"{fault.name}: {FAIL_OVER}": Aim(most=15) for fault in FAULTS if fault.takes_over})
-FIGURES = [f"{fault.name}: {what}" for fault in FAULTS for what in ("trials", "written", "read back", "longest call")]
+FIGURES = [OPEN] + [f"{fault.name}: {what}" for fault in FAULTS
+                    for what in ("trials", "written", "read back", "longest call")]
 
 
 @dataclasses.dataclass
@@ -367,6 +450,19 @@ class Found:
     longest: list = dataclasses.field(default_factory=list)
     again: list = dataclasses.field(default_factory=list)
     fail_over: list = dataclasses.field(default_factory=list)
+    met_open: int = 0
+
+    def add(self, trial, fault):
+        images, took = trial.run(fault)
+        gone = trial.compare(images)
+        self.written.append(trial.writer.written_bytes / 1e9)
+        self.read.append(sum(image["bytes"] for image in images.values()) / 1e9)
+        self.lost.append(sum(images[name]["bytes"] for name in gone))
+        self.longest.append(trial.writer.longest["seconds"])
+        self.again.append(len({failure["name"] for failure in trial.writer.failures}))
+        self.met_open += trial.met_open
+        if fault.takes_over:
+            self.fail_over.append(took)
 
     def add_to(self, report, name):
         report.add(f"{name}: trials", Series([len(self.lost)], ""))
@@ -379,61 +475,19 @@ class Found:
             report.add(f"{name}: {FAIL_OVER}", Series(self.fail_over, "s"))
 
 
-def trial(pool, fault, number, largest_mib, found):
-    chance = random.Random()
-    folder = pool.mount / f"trial{number}"
-    folder.mkdir()
-    writer = Writer(folder, largest_mib)
-    try:
-        writer.goes_on()
-        time.sleep(chance.uniform(0, 1))
-        writer.hold()
-        struck = time.monotonic()
-        took = fault.make(pool, chance)
-        over = time.monotonic()
-        writer.hold()
-        writer.goes_on(4)
-        images = writer.end()
-    finally:
-        writer.kill()
-    closed = [image["closed"] for image in images.values()]
-    if min(closed) > struck or max(closed) < over:
-        raise Failure(f"{fault.name}: no image of before the fault, or none of after it, is there to be compared")
-    gone = compare(pool, fault, folder, images)
-    found.written.append(writer.written_bytes / 1e9)
-    found.read.append(sum(image["bytes"] for image in images.values()) / 1e9)
-    found.lost.append(sum(images[name]["bytes"] for name in gone))
-    found.longest.append(writer.longest["seconds"])
-    found.again.append(len({failure["name"] for failure in writer.failures}))
-    if took is not None:
-        found.fail_over.append(took)
-
-
-def compare(pool, fault, folder, images):
-    """The images that are lost: through the writer's mount, through another one, or, where there is a drain, there."""
-    gone = {}
-    with pool.fresh_mount() as fresh:
-        for place in (fresh / folder.name, folder):
-            gone |= {name: f"{place / name}: {why}" for name, why in lost(place, images).items()}
-    if pool.drain.exists():
-        pool.stdchk("drain", "--wait", "--timeout", 60, pool.mount)
-        place = pool.drain / folder.name
-        gone |= {name: f"{place / name}: {why}" for name, why in lost(place, images).items()}
-    for why in gone.values():
-        print(f"  {fault.name}: LOST {why}", file=sys.stderr)
-    if gone:
-        print(f"  logs are kept in {pool.save_logs()}", file=sys.stderr)
-    shutil.rmtree(folder)
-    return gone
-
-
 def measure(report, bin_dir, scratch, trials, largest_mib, faults=FAULTS):
+    met_open = 0
     for fault in faults:
         found = Found()
         pools = trials if fault.once else 1
         for each in range(pools):
-            with fault.opening(bin_dir, scratch / f"{FAULTS.index(fault)}.{each}") as pool:
+            place = Place(bin_dir, scratch / f"{FAULTS.index(fault)}.{each}", largest_mib)
+            with fault.opening(place) as pool:
                 for number in range(trials // pools):
                     wait_until(pool.is_whole, f"{fault.name}: a pool with nothing missing", 120)
-                    trial(pool, fault, number, largest_mib, found)
+                    trial = Trial(pool, pool.mount / f"trial{number}", largest_mib)
+                    found.add(trial, fault)
+                    shutil.rmtree(trial.folder)
         found.add_to(report, fault.name)
+        met_open += found.met_open
+    report.add(OPEN, Series([met_open / (trials * len(faults))], ""))

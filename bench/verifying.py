@@ -73,6 +73,12 @@ class Writer:
             if not self.lock.wait_for(lambda: self.closed >= wanted, seconds):
                 raise Failure(f"the writer has not closed {count} images in {seconds} s; its failures: {self.failures[-5:]}")
 
+    def wait_open(self, seconds=60):
+        """Returns when an image is being written."""
+        with self.lock:
+            if not self.lock.wait_for(lambda: self.open_since is not None, seconds):
+                raise Failure(f"the writer has begun no image in {seconds} s")
+
     def hold(self):
         """What is there now, and the next two images, stay to the end."""
         self.tell("hold")
@@ -121,6 +127,7 @@ class Creator:
     def __init__(self, folder):
         self.process = subprocess.Popen([sys.executable, __file__, "create", str(folder)], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
+        self.process.stdout.readline()  # it waits
 
     def begin(self):
         self.process.stdin.write("\n")
@@ -251,6 +258,7 @@ def read(folder):
 
 
 def create(folder):
+    print("waits", flush=True)
     sys.stdin.readline()
     number = 0
     while True:
