@@ -25,7 +25,7 @@ FAIL_OVER = "until the first file is made"
 
 
 def run(*command, check=True, timeout=120):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, timeout=timeout)
     if check and done.returncode != 0:
         raise Failure(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr
@@ -87,7 +87,6 @@ class Pool:
         self.state.parent.mkdir(exist_ok=True)
         self.added = []
         self.stdchk("up", "--mount", self.mount, "--state", self.state, "--copies", 2, "--close", "redundant", *options)
-        wait_until(self.is_whole, "a pool with nothing missing")
 
     def stdchk(self, *words, **options):
         return run(*self.here, self.bin / "stdchk", *words, **options)
@@ -121,6 +120,13 @@ class Pool:
                 and (figures["standby_follows"] or not figures["standby"] or figures["epoch"] >= 256)
                 and [each["state"] for each in figures["benefactors"]].count("alive") >= BENEFACTORS)
 
+    def wait_whole(self):
+        wait_until(self.is_whole, "a pool with nothing missing", 120)
+
+    def undrained(self):
+        """Files; 0 when no manager answers."""
+        return (self.figures() or {"drain_pending_files": 0})["drain_pending_files"]
+
     def add_benefactor(self):
         record, ready = self.record(), self.folder / f"added.{len(self.added)}.ready"
         with open(self.state / f"added.{len(self.added)}.log", "wb") as log:
@@ -144,6 +150,8 @@ class Pool:
                  record["secret_file"], "--ready-file", ready, point], stdout=log, stderr=log)
         try:
             wait_until(lambda: ready.exists() or daemon.poll() is not None, "a second mount")
+            if daemon.poll() is not None:
+                raise Failure(f"a second mount has ended: {self.log('fresh')}")
             yield point
         finally:
             run("umount", point, check=False)
@@ -196,6 +204,7 @@ def local_pool(place):
 @contextlib.contextmanager
 def pool_with_standby(place):
     with opened(Pool(place, *place.local, "--standby")) as pool:
+        pool.wait_whole()
         time.sleep(2)  # the standby hears twice a second who keeps the metadata
         yield pool
 
@@ -214,9 +223,9 @@ def pool_of_hosts(place):
 def pool_with_small_drain(place):
     """Its drain has less room than the writer keeps."""
     drain = place.folder / "drain"
-    with small_disk(drain, f"{2 * place.largest_mib}m"):
-        with opened(Pool(place, *place.local, "--drain", drain, "--drain-yields", "off")) as pool:
-            yield pool
+    options = *place.local, "--drain", drain, "--drain-yields", "off"
+    with small_disk(drain, f"{2 * place.largest_mib}m"), opened(Pool(place, *options)) as pool:
+        yield pool
 
 
 @contextlib.contextmanager
@@ -241,8 +250,7 @@ class Trial:
         time.sleep(self.chance.uniform(0, 1))
         self.writer.hold()
         if self.chance.random() < 0.8:
-            self.writer.wait_open()
-            time.sleep(self.chance.uniform(0, 0.05))
+            time.sleep(self.chance.uniform(0, self.writer.wait_begun()))
         self.met_open = self.writer.open_since is not None
         self.struck = time.monotonic()
 
@@ -388,12 +396,12 @@ def mount_killed(pool, trial):
 def drain_full(pool, trial):
     def is_full():
         there = os.statvfs(pool.drain)
-        return there.f_bavail * there.f_frsize < 1 << 20 and pool.figures()["drain_pending_files"] > 0
+        return there.f_bavail * there.f_frsize < 1 << 20 and pool.undrained() > 0
     trial.strike()
     wait_until(is_full, "a full drain directory")
     time.sleep(1)
     trial.pause(2)
-    if pool.figures()["drain_pending_files"] == 0:
+    if pool.undrained() == 0:
         raise Failure("all was drained into a full directory")
     run("mount", "-o", "remount,size=2g", pool.drain)
 
@@ -484,7 +492,7 @@ def measure(report, bin_dir, scratch, trials, largest_mib, faults=FAULTS):
             place = Place(bin_dir, scratch / f"{FAULTS.index(fault)}.{each}", largest_mib)
             with fault.opening(place) as pool:
                 for number in range(trials // pools):
-                    wait_until(pool.is_whole, f"{fault.name}: a pool with nothing missing", 120)
+                    pool.wait_whole()
                     trial = Trial(pool, pool.mount / f"trial{number}", largest_mib)
                     found.add(trial, fault)
                     shutil.rmtree(trial.folder)

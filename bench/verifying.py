@@ -32,6 +32,7 @@ class Writer:
         self.lock = threading.Condition()
         self.committed = {}  # name: {sha256, bytes, closed}; closed: the moment by the monotonic clock
         self.open_since = None  # the moment when the image that is written now was begun
+        self.last_seconds = 0.0  # that the last image took
         self.failures = []  # {name, call, errno}; the image is begun again
         self.closed = self.written_bytes = 0
         self.longest = {"seconds": 0.0, "call": ""}
@@ -51,7 +52,7 @@ class Writer:
         self.open_since = now
 
     def commits(self, name, now, **image):
-        self.open_since = None
+        self.last_seconds, self.open_since = now - self.open_since, None
         self.committed[name] = image | {"closed": now}
         self.closed += 1
         self.written_bytes += image["bytes"]
@@ -73,11 +74,13 @@ class Writer:
             if not self.lock.wait_for(lambda: self.closed >= wanted, seconds):
                 raise Failure(f"the writer has not closed {count} images in {seconds} s; its failures: {self.failures[-5:]}")
 
-    def wait_open(self, seconds=60):
-        """Returns when an image is being written."""
+    def wait_begun(self, seconds=60):
+        """Returns when an image has just been begun, with the seconds that the last one took."""
         with self.lock:
-            if not self.lock.wait_for(lambda: self.open_since is not None, seconds):
+            before = self.open_since
+            if not self.lock.wait_for(lambda: self.open_since not in (None, before), seconds):
                 raise Failure(f"the writer has begun no image in {seconds} s")
+            return self.last_seconds
 
     def hold(self):
         """What is there now, and the next two images, stay to the end."""
