@@ -15,6 +15,7 @@ slurm_packages=(iproute2 libslurm-dev munge openmpi-bin slurm-wlm)  # for script
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
 rdma_siw_packages=(gcc make)
 sanitizer_packages=(clang libclang-rt-dev)
+coverage_packages=(gcovr)
 lint_packages=(clang clang-format clang-tidy git python3 shellcheck)
 
 # need_packages NAME...: installs those that are absent, after saying so.
@@ -54,5 +55,5 @@ need_packages() {
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   printf '%s\n' "${build_packages[@]}" "${run_packages[@]}" "${demo_packages[@]}" \
-    "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${rdma_siw_packages[@]}" "${sanitizer_packages[@]}" "${lint_packages[@]}" | sort -u
+    "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${rdma_siw_packages[@]}" "${sanitizer_packages[@]}" "${coverage_packages[@]}" "${lint_packages[@]}" | sort -u
 fi

@@ -13,7 +13,10 @@
 // have another size in each process, and arenas are small: space is evicted and compacted all the
 // time.
 //
-// Checked. bytes, M1, M9, space as in pool_sim.cpp (M3 is checked there), and:
+// Beside them a client that speaks the protocol changes folders and writes sets of images into a
+// folder with a policy, and some pools begin with what an earlier one has drained.
+//
+// Checked. bytes, M1, M9, names, sets, space as in pool_sim.cpp (M3 is checked there), and:
 //   M5          What has no place in memory, and no benefactor has died, is in the drained file,
 //   with
 //               that checksum.
@@ -25,6 +28,7 @@
 #include <sys/personality.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -37,6 +41,9 @@
 #include "core/naming.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/engine_scripts.h"
+#include "tests/sim/folder_script.h"
+#include "tests/sim/pool_questions.h"
+#include "tests/sim/series_script.h"
 
 namespace stdchk::sim {
 
@@ -49,6 +56,8 @@ constexpr std::size_t kBenefactors = 3;
 constexpr std::size_t kProcesses = 3;
 constexpr std::size_t kNames = 8;
 constexpr std::size_t kScriptsMax = 7;
+constexpr std::size_t kFolders = 2;
+constexpr std::size_t kEarlierFiles = 3;
 
 struct Settings {
   std::uint64_t seed = 1;
@@ -84,6 +93,12 @@ class Simulation {
     bool cut = false;
   };
   static Cluster::Options options(const Settings& settings);
+  static SeriesOptions series_options(std::uint64_t seed) {
+    return {1 + seed % 2, seed % 5 == 0 ? 30U : 0U, seed % 3 == 1, seed % 4 == 2 ? 2U : 1U};
+  }
+  void leave_files_of_earlier_pool();
+  void start_beside();
+  bool beside_idle() const;
   Time now() const { return cluster_.now(); }
   double seconds() const { return std::chrono::duration<double>(now().time_since_epoch()).count(); }
   void complain(const std::string& what) {
@@ -113,6 +128,10 @@ class Simulation {
   std::vector<std::unique_ptr<EngineNode>> processes_;
   std::uint64_t processes_made_ = 0;
   std::vector<std::shared_ptr<Script>> scripts_;
+  Prng beside_;  ///< for what is not in the model
+  std::vector<std::unique_ptr<FolderScript>> folders_;
+  std::unique_ptr<SeriesScript> series_;
+  std::unique_ptr<PlainClient> plain_;  ///< works in folders
   std::vector<Held> held_;
   std::vector<std::string> wrong_;
   std::uint64_t trace_ = 0xCBF29CE484222325ULL;
@@ -151,14 +170,46 @@ Simulation::Simulation(const Settings& settings)
              },
              settings.faults,
              settings.deaths && settings.faults,
-             {}} {
+             {}},
+      beside_(settings.seed ^ 0xF01D) {
   files::remove_all(settings_.directory);
   files::create_directories(settings_.directory);
+  if (settings_.seed % 3 == 0) leave_files_of_earlier_pool();
+  for (std::size_t i = 0; i < kFolders; ++i) {
+    folders_.push_back(std::make_unique<FolderScript>(cluster_, fmt::format("work{}", i),
+                                                      settings_.seed * kFolders + i,
+                                                      scene_.complain, scene_.note));
+  }
+  series_ =
+      std::make_unique<SeriesScript>(cluster_, settings_.seed ^ 0x5E21E5,
+                                     series_options(settings_.seed), scene_.complain, scene_.note);
+}
+
+/// Some of the names that scripts use, a folder with a link, and what a drain was at.
+void Simulation::leave_files_of_earlier_pool() {
+  const files::path root(settings_.directory);
+  const auto write = [&](const files::path& path, const std::vector<std::byte>& bytes) {
+    std::ofstream out(path, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(bytes.data()),
+              static_cast<std::streamsize>(bytes.size()));
+  };
+  for (std::size_t i = 0; i < kEarlierFiles; ++i) {
+    std::vector<std::byte> bytes(1 + beside_.below(300000));
+    for (std::byte& each : bytes) each = static_cast<std::byte>(beside_.next() >> 56);
+    const std::string name = fmt::format("app.N{}.T1", i);
+    write(root / name, bytes);
+    model_.name(name).possible = {std::move(bytes)};
+  }
+  files::create_directories(root / "earlier" / "below");
+  files::create_symlink("below", root / "earlier" / "link");
+  files::create_directories(root / msg::kTemporaryFolder);
+  write(root / msg::kTemporaryFolder / "left", {std::byte{1}});
 }
 
 Simulation::~Simulation() {
   while (!processes_.empty()) kill_process(0);
   scripts_.clear();
+  plain_.reset();
   files::remove_all(settings_.directory);
 }
 
@@ -206,6 +257,22 @@ void Simulation::start_script() {
     if (i == 1 && (&other == &process || other.node().stopped || !other.ready())) return;
     begin(std::make_shared<WriterScript>(scene_, other, name, i));
   }
+}
+
+/// What goes on beside the files of the model: folders, sets of images, and questions.
+void Simulation::start_beside() {
+  if (!plain_->registered()) return;
+  for (const auto& each : folders_) {
+    if (beside_.chance(1, 2)) each->start_one(*plain_);
+  }
+  if (beside_.chance(1, 2)) series_->start_one(*plain_);
+  if (beside_.chance(1, 20)) ask_about_pool(cluster_, *plain_, beside_, scene_.complain);
+  if (beside_.chance(1, 40)) check_metrics(cluster_, scene_.complain);
+}
+
+bool Simulation::beside_idle() const {
+  return series_->idle() &&
+         std::ranges::all_of(folders_, [](const auto& each) { return each->idle(); });
 }
 
 void Simulation::hold(EngineNode* process, Node& node, Duration time, bool cut) {
@@ -291,6 +358,7 @@ void Simulation::set_plans(bool on) {
     each->node().endpoint.plan() = plan;
     each->executor().set_delays(2ms, 50ms, 50);
   }
+  plain_->node().endpoint.plan() = plan;
   plan.drop_ppm = 0;
   for (const auto& each : cluster_.benefactors()) each.node->endpoint.plan() = plan;
   cluster_.set_job_faults(300ms, faults ? Duration(40s) : Duration(2s), 40, faults ? 30000 : 0);
@@ -407,6 +475,8 @@ void Simulation::final_checks() {
   if (!cluster_.run_until(drained, 200s)) return complain("M9: the drain does not end");
   check();
   check_directory();
+  series_->check_settled();
+  for (const auto& each : folders_) each->check_drained(settings_.directory);
 }
 
 void Simulation::final_removal() {
@@ -427,6 +497,11 @@ void Simulation::final_removal() {
     if (!cluster_.run_until([&] { return done; }, 40s)) complain("M9: no end of final removal");
     if (!wrong_.empty()) return;
   }
+  series_->remove_all(*plain_);
+  if (!cluster_.run_until([&] { return series_->idle(); }, 120s)) {
+    complain("M9: no end of removing sets");
+  }
+  plain_.reset();
   cluster_.run_for(10s);
   for (const auto& each : processes_) {
     const client::Lock lock(each->engine().shared().mutex);
@@ -445,11 +520,13 @@ bool Simulation::run() {
   cluster_.start_manager();
   for (std::size_t i = 0; i < kBenefactors; ++i) cluster_.add_benefactor();
   for (std::size_t i = 0; i < kProcesses; ++i) add_process();
+  plain_ = std::make_unique<PlainClient>(cluster_, "plain", [](PlainClient&) {});
   cluster_.run_for(5s);
   set_plans(true);
   for (std::uint64_t i = 0; i < settings_.steps && wrong_.empty(); ++i) {
     release_due(false);
     start_script();
+    start_beside();
     if (settings_.faults) inject();
     cluster_.run_for(Duration(1ms) * prng_.below(500));
     check();
@@ -462,6 +539,7 @@ bool Simulation::run() {
   if (!settle_scripts(300s)) complain("M9: scripts do not end");
   scripts_.clear();
   cluster_.run_for(kSettle + 90s);
+  if (!beside_idle()) complain("M9: operations on folders do not end");
   check();
   scene_.faults = false;
   for (const auto& each : processes_) {

@@ -253,15 +253,19 @@ void PlainClient::finish_transfer(Transfer& transfer, Status status) {
 
 // ---- operations ---------------------------------------------------------------------------------
 
-void PlainClient::store(const std::string& name, std::vector<Part> parts, bool truncate,
-                        Done done) {
-  auto operation =
-      std::make_shared<StoreOperation>(*this, name, std::move(parts), truncate, std::move(done));
+void PlainClient::store(const std::string& name, std::vector<Part> parts, bool truncate, Done done,
+                        FileId parent) {
+  auto operation = std::make_shared<StoreOperation>(*this, parent, name, std::move(parts), truncate,
+                                                    std::move(done));
   operation->start();
 }
 
-void PlainClient::load(const std::string& name, Loaded done) {
-  std::make_shared<LoadOperation>(*this, name, std::move(done))->start();
+void PlainClient::load(const std::string& name, Loaded done, FileId parent) {
+  std::make_shared<LoadOperation>(*this, parent, name, std::move(done))->start();
+}
+
+void PlainClient::ask(msg::Request request, rpc::Peer::Callback done) {
+  call(std::move(request), now() + kOperationTime, std::move(done));
 }
 
 void PlainClient::remove(const std::string& name, Done done) {

@@ -42,10 +42,13 @@ class PlainClient final : public rpc::PeerHandler {
   PlainClient(const PlainClient&) = delete;
   PlainClient& operator=(const PlainClient&) = delete;
 
-  void store(const std::string& name, std::vector<Part> parts, bool truncate, Done done);
-  void load(const std::string& name, Loaded done);
+  void store(const std::string& name, std::vector<Part> parts, bool truncate, Done done,
+             FileId parent = kRootFile);
+  void load(const std::string& name, Loaded done, FileId parent = kRootFile);
   void remove(const std::string& name, Done done);
   void rename(const std::string& from, const std::string& to, Done done);
+  /// Any other request to the manager.
+  void ask(msg::Request request, rpc::Peer::Callback done);
 
   Node& node() { return node_; }
   bool registered() const { return registered_; }

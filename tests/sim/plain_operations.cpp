@@ -16,9 +16,10 @@ constexpr int kRoundsMax = 4;
 
 // ---- writing ------------------------------------------------------------------------------------
 
-StoreOperation::StoreOperation(PlainClient& of, std::string name, std::vector<Part> parts,
-                               bool truncate, PlainClient::Done done)
+StoreOperation::StoreOperation(PlainClient& of, FileId parent, std::string name,
+                               std::vector<Part> parts, bool truncate, PlainClient::Done done)
     : client_(of),
+      parent_(parent),
       name_(std::move(name)),
       parts_(std::move(parts)),
       truncate_(truncate),
@@ -53,7 +54,7 @@ void StoreOperation::start() {
   }
   msg::OpenSession request;
   request.client = client_.id();
-  request.parent = kRootFile;
+  request.parent = parent_;
   request.name = name_;
   request.mode = 0644;
   request.truncate = truncate_;
@@ -197,7 +198,7 @@ void LoadOperation::start() {
   end_ = client_.now() + kOperationTime;
   msg::Lookup request;
   request.client = client_.id();
-  request.parent = kRootFile;
+  request.parent = parent_;
   request.name = name_;
   client_.call(request, end_, [self = shared_from_this()](rpc::Answer answer) {
     if (!answer.has_value()) return self->finish(fail(answer.error().error));

@@ -31,8 +31,8 @@ struct StoreOperation final : std::enable_shared_from_this<StoreOperation> {
     bool carved = false;
   };
 
-  StoreOperation(PlainClient& of, std::string name, std::vector<Part> parts, bool truncate,
-                 PlainClient::Done done);
+  StoreOperation(PlainClient& of, FileId parent, std::string name, std::vector<Part> parts,
+                 bool truncate, PlainClient::Done done);
   void start();
 
  private:
@@ -46,6 +46,7 @@ struct StoreOperation final : std::enable_shared_from_this<StoreOperation> {
   std::uint64_t bytes_missing() const;
 
   PlainClient& client_;
+  const FileId parent_;
   const std::string name_;
   const std::vector<Part> parts_;
   const bool truncate_;
@@ -63,8 +64,8 @@ struct StoreOperation final : std::enable_shared_from_this<StoreOperation> {
 
 /// A LoadOperation reads the newest version of a file, checking each chunk.
 struct LoadOperation final : std::enable_shared_from_this<LoadOperation> {
-  LoadOperation(PlainClient& of, std::string name, PlainClient::Loaded done)
-      : client_(of), name_(std::move(name)), done_(std::move(done)) {}
+  LoadOperation(PlainClient& of, FileId parent, std::string name, PlainClient::Loaded done)
+      : client_(of), parent_(parent), name_(std::move(name)), done_(std::move(done)) {}
   void start();
 
  private:
@@ -75,6 +76,7 @@ struct LoadOperation final : std::enable_shared_from_this<LoadOperation> {
   void finish(Result<std::vector<std::byte>> result);
 
   PlainClient& client_;
+  const FileId parent_;
   const std::string name_;
   PlainClient::Loaded done_;
   Time end_{};

@@ -31,6 +31,10 @@
 //   client
 //               was stopped).
 //   metadata    The manager's own audit finds nothing, after each step.
+//   names       Directories, links, attributes and policies are what the answers said, after lost
+//               answers, restarts and rebuilds, too.
+//   sets        A set of images is gone only when the policy of its folder allows it; when faults
+//               have stopped, what it gives up is gone, and the link names the newest set.
 //   parity      Every parity block is what a second, slow computation gives from the chunks as they
 //   are.
 //   copies      When faults have stopped, every chunk has the copies that were asked for, on
@@ -60,7 +64,10 @@
 #include "manager/log_keepers.h"
 #include "manager/scrubber.h"
 #include "tests/sim/checkers.h"
+#include "tests/sim/folder_script.h"
 #include "tests/sim/model.h"
+#include "tests/sim/pool_questions.h"
+#include "tests/sim/series_script.h"
 
 namespace stdchk::sim {
 
@@ -71,6 +78,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kBenefactors = 4;
 constexpr std::size_t kClients = 3;
 constexpr std::size_t kNames = 10;
+constexpr std::size_t kFolders = 2;
 constexpr std::uint64_t kStripesChecked = 10;  // steps; it is slow
 /// After a lost answer a request can be on its way that long.
 constexpr Duration kSettle = 45s;
@@ -89,7 +97,14 @@ class Simulation {
         faults_(faults),
         flips_(flips),
         often_(seed % 5 == 0 ? 4 : 1),
-        cluster_(options(seed)) {}
+        cluster_(options(seed)),
+        beside_(seed ^ 0xF01D),
+        series_(cluster_, seed ^ 0x5E21E5, series_options(seed), complain_one(), note_one()) {
+    for (std::size_t i = 0; i < kFolders; ++i) {
+      folders_.push_back(std::make_unique<FolderScript>(
+          cluster_, fmt::format("work{}", i), seed * kFolders + i, complain_one(), note_one()));
+    }
+  }
   ~Simulation() { clients_.clear(); }
   Simulation(const Simulation&) = delete;
   Simulation& operator=(const Simulation&) = delete;
@@ -133,8 +148,20 @@ class Simulation {
     return options;
   }
 
+  static SeriesOptions series_options(std::uint64_t seed) {
+    return {1 + seed % 3, seed % 4 == 0 ? 30U : 0U, false, 1};
+  }
+  FolderScript::Complain complain_one() {
+    return [this](const std::string& what) { complain({what}); };
+  }
+  FolderScript::Note note_one() {
+    return [this](std::uint64_t value) { note(value); };
+  }
+
   void add_client();
   PlainClient* pick_client();
+  void start_beside();
+  bool beside_idle() const;
   void step();
   void start_operation();
   void start_store(PlainClient& client, const std::string& name);
@@ -180,6 +207,9 @@ class Simulation {
   const std::uint32_t often_;  ///< things go wrong
   Cluster cluster_;
   Model model_;
+  Prng beside_;  ///< for what is not in the model
+  std::vector<std::unique_ptr<FolderScript>> folders_;
+  SeriesScript series_;
   std::vector<std::unique_ptr<PlainClient>> clients_;
   std::uint64_t clients_made_ = 0;
   std::map<std::uint64_t, Running> running_;
@@ -392,6 +422,23 @@ void Simulation::start_operation() {
   }
 }
 
+/// What goes on beside the files of the model: folders, sets of images, and questions.
+void Simulation::start_beside() {
+  PlainClient& client = *clients_[beside_.below(clients_.size())];
+  if (!client.registered() || client.node().stopped) return;
+  for (const auto& each : folders_) {
+    if (beside_.chance(1, 2)) each->start_one(client);
+  }
+  if (beside_.chance(1, 2)) series_.start_one(client);
+  if (beside_.chance(1, 20)) ask_about_pool(cluster_, client, beside_, complain_one());
+  if (beside_.chance(1, 40)) check_metrics(cluster_, complain_one());
+}
+
+bool Simulation::beside_idle() const {
+  return series_.idle() &&
+         std::ranges::all_of(folders_, [](const auto& each) { return each->idle(); });
+}
+
 void Simulation::hold(PlainClient* client, Node& node, Duration time, bool cut) {
   for (const Stopped& each : held_) {
     if (each.node == &node) return;
@@ -434,6 +481,8 @@ void Simulation::kill_client() {
     end(number, 6);
     settle();
   }
+  for (const auto& each : folders_) each->client_died(*dead);
+  series_.client_died(*dead);
   ++tally_.deaths;
   add_client();
   set_plans(true);
@@ -637,6 +686,7 @@ void Simulation::check() {
 void Simulation::step() {
   release_due(false);
   start_operation();
+  start_beside();
   if (faults_) inject();
   cluster_.run_for(Duration(1ms) * prng_.below(400));
   check();
@@ -655,6 +705,10 @@ void Simulation::final_removal() {
     start_remove(*clients_.front(), name);
     if (!cluster_.run_until([&] { return running_.empty(); }, 40s)) check();
     if (!wrong_.empty()) return;
+  }
+  series_.remove_all(*clients_.front());
+  if (!cluster_.run_until([&] { return series_.idle(); }, 120s)) {
+    complain({"M9: no end of removing sets"});
   }
   clients_.clear();
   cluster_.run_for(60s);
@@ -680,7 +734,8 @@ bool Simulation::run() {
   release_due(true);
   cluster_.run_for(2 * kSettle);
   check();
-  if (!running_.empty()) complain({"M9: operations go on after the end"});
+  if (!running_.empty() || !beside_idle()) complain({"M9: operations go on after the end"});
+  series_.check_settled();
   for (const auto& each : clients_) {
     if (!each->registered()) complain({"a client does not come back"});
   }
