@@ -553,15 +553,18 @@ bool Simulation::run() {
 
 void Simulation::print() {
   const ScriptTally& t = scene_.tally;
+  std::uint64_t on_folders = 0;
+  for (const auto& each : folders_) on_folders += each->operations();
   fmt::print(
       "seed {}: {}, {:.0f} s simulated, opens {}, writes {}, reads {}, cuts of files {}, syncs {}, "
       "commits {} (failed {}), aborts {}, renames {}, unlinks {}, loads {} (failed {}), errors {}, "
-      "evicted chunks seen {}, deaths {}, stops {}, cuts {}, manager restarts {}, {}, trace "
+      "evicted chunks seen {}, operations on folders {}, on sets {}, deaths {}, stops {}, cuts {}, "
+      "manager restarts {}, {}, trace "
       "{:016x}\n",
       settings_.seed, wrong_.empty() ? "ok" : "WRONG", seconds(), t.opens, t.writes, t.reads,
       t.truncates, t.syncs, t.commits, t.commits_failed, t.aborts, t.renames, t.unlinks, t.loads,
-      t.loads_failed, t.errors, evicted_seen_, deaths_, stops_, cuts_, restarts_,
-      describe(cluster_.faults()), trace_);
+      t.loads_failed, t.errors, evicted_seen_, on_folders, series_->operations(), deaths_, stops_,
+      cuts_, restarts_, describe(cluster_.faults()), trace_);
   for (const auto& each : wrong_) fmt::print("  {}\n", each);
   if (!wrong_.empty()) {
     fmt::print("again: engine-sim --seed {} --steps {}{}{}\n", settings_.seed, settings_.steps,

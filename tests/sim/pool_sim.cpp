@@ -113,6 +113,12 @@ class Simulation {
   bool run();
   const std::vector<std::string>& wrong() const { return wrong_; }
   const Tally& tally() const { return tally_; }
+  std::uint64_t folder_operations() const {
+    std::uint64_t count = 0;
+    for (const auto& each : folders_) count += each->operations();
+    return count;
+  }
+  std::uint64_t set_operations() const { return series_.operations(); }
   /// Two runs of one seed have the same.
   std::uint64_t trace() const { return trace_; }
   Time now() const { return cluster_.now(); }
@@ -781,13 +787,14 @@ int run(int count, char** arguments) {
     fmt::print(
         "seed {}: {}, {:.0f} s simulated, stores {} (failed {}), loads {} (failed {}), renames {}, "
         "removes {}, deaths {}, stops {}, cuts {}, leaves {}, changed copies {}, manager restarts "
-        "{}, rebuilds {}, {}, "
+        "{}, rebuilds {}, operations on folders {}, on sets {}, {}, "
         "trace {:016x}\n",
         seed + i, right ? "ok" : "WRONG",
         std::chrono::duration<double>(simulation.now().time_since_epoch()).count(), tally.stores,
         tally.stores_failed, tally.loads, tally.loads_failed, tally.renames, tally.removes,
         tally.deaths, tally.stops, tally.cuts, tally.leaves, tally.rots, tally.restarts,
-        tally.rebuilds, describe(simulation.faults()), simulation.trace());
+        tally.rebuilds, simulation.folder_operations(), simulation.set_operations(),
+        describe(simulation.faults()), simulation.trace());
     std::fflush(stdout);
     if (right) continue;
     for (const auto& each : simulation.wrong()) fmt::print("  {}\n", each);

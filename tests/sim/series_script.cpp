@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "core/image_name.h"
 #include "manager/sets.h"
@@ -108,8 +109,9 @@ void SeriesScript::set_policy() {
 }
 
 void SeriesScript::write() {
-  if (timesteps_.empty() || timesteps_.back().complete()) {
+  if (timesteps_.empty() || timesteps_.back().written()) {
     Timestep& next = timesteps_.emplace_back();
+    next.begun = cluster_.now();
     for (auto& bytes : next.bytes) {
       bytes.resize(1 + prng_.below(20000));
       for (std::byte& each : bytes) each = static_cast<std::byte>(prng_.next() >> 56);
@@ -118,7 +120,9 @@ void SeriesScript::write() {
   const std::size_t index = timesteps_.size() - 1;
   const std::size_t image = timesteps_[index].stored[0] == Stored::kYes ? 1 : 0;
   const auto settle = [this, index, image](const Ending& ending) {
-    Stored& stored = timesteps_[index].stored[image];
+    Timestep& written = timesteps_[index];
+    Stored& stored = written.stored[image];
+    written.late = is_old(written);
     if (ending.status.has_value()) {
       stored = Stored::kYes;
     } else if (ending.maybe) {
@@ -163,10 +167,16 @@ void SeriesScript::seen(std::uint64_t timestep, std::uint64_t image,
   if (missed) complain_("sets: " + name(timestep, image) + " is gone against the policy");
 }
 
+bool SeriesScript::is_old(const Timestep& timestep) const {
+  return options_.purge_after_s > 0 &&
+         cluster_.now() - timestep.begun >= std::chrono::seconds(options_.purge_after_s);
+}
+
 /// Newer sets allow it: `keep` complete ones, or one when time removes sets.
 bool SeriesScript::may_be_gone(std::uint64_t timestep) const {
   const Timestep& written = timesteps_[timestep - 1];
   if (written.pinned) return false;
+  if (written.late || (!written.written() && is_old(written))) return true;
   const auto newer = static_cast<std::uint64_t>(
       std::count_if(timesteps_.begin() + static_cast<std::ptrdiff_t>(timestep), timesteps_.end(),
                     [](const Timestep& each) { return each.may_be_complete(); }));

@@ -50,7 +50,11 @@ class SeriesScript {
     std::vector<std::byte> bytes[kImages];
     Stored stored[kImages] = {Stored::kNot, Stored::kNot};
     bool pinned = false;
-    bool complete() const { return stored[0] == Stored::kYes && stored[1] == Stored::kYes; }
+    Time begun{};
+    /// It was not whole for so long that its first image may have been removed as too old.
+    bool late = false;
+    bool written() const { return stored[0] == Stored::kYes && stored[1] == Stored::kYes; }
+    bool complete() const { return written() && !late; }
     bool may_be_complete() const { return stored[0] != Stored::kNot && stored[1] != Stored::kNot; }
   };
 
@@ -61,6 +65,7 @@ class SeriesScript {
   void pin();
   void list();
   void seen(std::uint64_t timestep, std::uint64_t image, const Result<std::vector<std::byte>>& got);
+  bool is_old(const Timestep& timestep) const;
   bool may_be_gone(std::uint64_t timestep) const;
   void remove_next();
   /// Wraps what takes an answer: it counts only while this operation runs.
