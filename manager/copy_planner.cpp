@@ -306,6 +306,14 @@ msg::GetDebt::Reply CopyPlanner::debt_of(const VersionData& version) const {
   return out;
 }
 
+bool CopyPlanner::has_lost(const VersionData& version) const {
+  return std::ranges::any_of(version.slices, [this](const PackedSlice& slice) {
+    const ChunkTable& chunks = service_.state().chunks();
+    return chunks.has_copies(slice.chunk) &&
+           rank_of(slice.chunk, view_of(slice.chunk)) == kRankLost;
+  });
+}
+
 bool CopyPlanner::may_go(BenefactorId leaving) {
   if (scan_at_ != kNoChunk) return false;
   for (const auto& [rank, chunk] : todo_) {

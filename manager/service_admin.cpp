@@ -19,6 +19,7 @@ constexpr std::size_t kArenasTold = 1000;  // as many as a message surely holds
 void Service::serve(ClientRecord&, const msg::GetDebt& request, const Call& call) {
   const VersionData* version = state_.version(request.file, request.version);
   if (version == nullptr) return call.fail(Code::kStale, "get debt");
+  if (copies_->has_lost(*version)) return call.fail(Code::kDataLost, "get debt");
   call.answer(copies_->debt_of(*version));
 }
 

@@ -145,6 +145,24 @@ TEST_CASE("more copies than benefactors stay a debt, and a close that waits for 
   CHECK(debt->impossible);
 }
 
+TEST_CASE("a close that waits for copies is told when there is nothing left to copy") {
+  Pool pool(2, {"x", "y", "z"});
+  for (auto& each : pool.benefactors) each->hold_back = true;
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  const auto copies = pool.copies_of(*file);
+  REQUIRE(copies.size() == 1);
+  CHECK(pool.client->call(msg::GetDebt{*file, 1})->bytes == kChunk);
+  pool.kill(copies[0].benefactor);
+  pool.live(1s);
+  // It may come back: silent is not gone.
+  CHECK(pool.client->call(msg::GetDebt{*file, 1})->bytes == kChunk);
+  pool.live(15s);
+  const auto debt = pool.client->call(msg::GetDebt{*file, 1});
+  REQUIRE_FALSE(debt);
+  CHECK(debt.error().code == Code::kDataLost);
+}
+
 TEST_CASE("a wrong copy is found by the scrub and made again from another one") {
   Pool pool(2, {"x", "y"});
   const auto file = pool.client->write("a", kChunk, 7);
