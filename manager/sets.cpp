@@ -104,6 +104,9 @@ SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std:
     const auto series = all.find(set.application);
     // Without a complete one there is nothing newer to restart from.
     if (series == all.end() || series->second.newest == &set || set.pinned) continue;
+    // Nor is there anything newer than the newest whole one, which may never be drained.
+    const auto whole = newest_whole.find(set.application);
+    if (whole != newest_whole.end() && whole->second == &set) continue;
     const bool must = policy.get(PolicyKey::kMustBeDrained) != 0 && !set.skipped;
     if (must && !is_drained(set)) continue;
     const bool obsolete = set.sequence < series->second.obsolete_below;

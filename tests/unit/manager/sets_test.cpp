@@ -137,6 +137,14 @@ TEST_CASE("a purge takes old sets, but never the last complete one, a pinned or 
   CHECK(*young.next_ns == 12 * kSecond);
 }
 
+TEST_CASE("a purge leaves the newest whole set, also when that is never drained") {
+  std::vector<ImageSet> sets = {set_at(1, 1, 2, 2), set_at(2, 2, 2, 2), set_at(3, 3), set_at(4, 4),
+                                set_at(5, 5, 1)};
+  for (const std::size_t skipped : {2, 3, 4}) sets[skipped].skipped = true;
+  const Policy policy = policy_of("images=2 purge-after=10s must-be-drained=yes");
+  CHECK(removed(plan_sets(sets, policy, 99 * kSecond)) == Steps{1, 3, 5});
+}
+
 TEST_CASE("each application of a folder has its own sets") {
   std::vector<ImageSet> sets = {set_at(1, 1), set_at(2, 2), set_at(3, 3)};
   sets[1].application = "b";
