@@ -125,6 +125,7 @@ void Service::tick() {
   scrubber_->run();
   logs_->run();
   retry_waiting();
+  retry_commits();
   retry_maps();
   look_at_totals();
   if (journal_.wants_snapshot()) take_snapshot();

@@ -321,6 +321,8 @@ class Service final : public transport::AcceptHandler {
   Status resolve_chunk(SessionRecord& session, Chunk& chunk,
                        const std::map<Extent, std::uint32_t>& of_file, Carved& carved);
   std::uint32_t conflicts(const SessionRecord& session, const ChunkMap& written) const;
+  bool is_in_doubt(SessionRecord& session);
+  void retry_commits();
   void commit_last(ClientRecord& client, SessionRecord& session, const msg::Commit& request,
                    const Call& call);
   void taint(SessionRecord& session, const std::vector<Extent>& abandoned);
@@ -383,6 +385,12 @@ class Service final : public transport::AcceptHandler {
     Call call;
   };
   std::deque<Waiting> waiting_;  ///< for space
+  struct WaitingCommit {
+    ClientId client;
+    msg::Commit request;  ///< the last part; what it has written is with the session
+    Call call;
+  };
+  std::deque<WaitingCommit> waiting_commits_;  ///< for a benefactor that does not answer
   struct WaitingMap {
     ClientId client;
     msg::GetMap request;

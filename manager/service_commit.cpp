@@ -187,8 +187,43 @@ void Service::serve(ClientRecord& client, msg::Commit& request, const Call& call
   commit_last(client, *session, request, call);
 }
 
+/// Some of what the session has stored lies on a benefactor that does not answer: whether it is
+/// still there is known when it answers again, or is taken as gone.
+bool Service::is_in_doubt(SessionRecord& session) {
+  return std::ranges::any_of(session.parts.chunks, [&](const Chunk& chunk) {
+    if (chunk.copies.empty() || chunk.length > limits::kChunkBytesMax) return false;
+    const Extent& copy = chunk.copies.front();
+    return !at_hand(chunk.copies) && live(copy) &&
+           grant_of(session, copy, extent_bytes(chunk.length)) != nullptr;
+  });
+}
+
+/// Asks again for those that wait for a benefactor.
+void Service::retry_commits() {
+  std::deque<WaitingCommit> waiting;
+  waiting.swap(waiting_commits_);
+  for (const WaitingCommit& one : waiting) {
+    const auto client = clients_.find(one.client);
+    const auto session = sessions_.find(one.request.session);
+    if (client == clients_.end() || session == sessions_.end()) {
+      one.call.fail(Code::kFenced, "commit");
+    } else {
+      commit_last(client->second, session->second, one.request, one.call);
+    }
+  }
+}
+
 void Service::commit_last(ClientRecord& client, SessionRecord& session, const msg::Commit& request,
                           const Call& call) {
+  if (is_in_doubt(session)) {
+    if (now() + limits::kHeartbeatInterval < call.deadline()) {
+      waiting_commits_.push_back({client.id, request, call});
+      return;
+    }
+    session.parts = {};
+    session.next_part = 0;
+    return call.fail(Code::kDataLost, "commit", "A benefactor that has a part does not answer.");
+  }
   CommitVersion command;
   command.file = session.file;
   std::swap(command.written, session.parts);

@@ -133,6 +133,52 @@ TEST_CASE("M1: a chunk without a name is committed again only as long as it was 
   CHECK(client.call(TestClient::commit_of(opened->session, grant, 0, 1000, 0, 5000)));
 }
 
+TEST_CASE("M1: a commit waits for a benefactor that does not answer, and fails without it") {
+  World world;
+  world.start();
+  TestBenefactor lost(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  const auto opened = client.create("a", 8192);
+  REQUIRE(opened);
+  TestBenefactor other(world, "b2", 2, kArena);
+  lost.disconnect();
+  std::optional<rpc::Answer> answer;
+  client.peer().call_as(rpc::next_call_id(),
+                        TestClient::commit_of(opened->session, opened->grants.at(0), 0, 1000, 7),
+                        limits::kCallDeadline, [&](rpc::Answer got) { answer = std::move(got); });
+  const auto pass = [&](int seconds) {
+    for (int i = 0; i < seconds && !answer; ++i) {
+      world.pass(1s);
+      other.beat();
+      REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
+    }
+  };
+  pass(4);
+  REQUIRE_FALSE(answer);
+  SECTION("it is back") {
+    lost.connect();
+    lost.register_now();
+    pass(1);
+    REQUIRE(answer);
+    CHECK(answer->has_value());
+    CHECK(client.lookup("a").has_value());
+  }
+  SECTION("it is gone") {
+    pass(6);
+    REQUIRE(answer);
+    REQUIRE_FALSE(answer->has_value());
+    CHECK(answer->error().error.code == Code::kDataLost);
+    // What lies elsewhere does not wait.
+    CHECK(client.write("b", 1000, 0).has_value());
+  }
+  SECTION("its client has given up meanwhile") {
+    REQUIRE(client.call(msg::CloseSession{opened->session, true, 1000, false}));
+    pass(1);
+    REQUIRE(answer);
+    CHECK(answer->error().error.code == Code::kFenced);
+  }
+}
+
 TEST_CASE("a grant has room for the client's chunk, whatever the pool's is") {
   World world;
   world.config.pool.chunk_bytes = limits::kChunkBytesMin;
