@@ -419,10 +419,9 @@ void Engine::pump() {
   start_reads(transfers);
   for (Work::Call& one : work.calls) calls.push_back(std::move(one));
   for (Work::Call& one : calls) {
-    // The manager may wait for a benefactor before it answers these.
-    const bool waits = std::holds_alternative<msg::Commit>(one.request) ||
-                       std::holds_alternative<msg::ResumeSession>(one.request);
-    const Duration deadline = waits ? Duration(limits::kOperationDeadline) : limits::kCallDeadline;
+    // The manager waits as long for space; the session asks again.
+    const bool place = std::holds_alternative<msg::Place>(one.request);
+    const Duration deadline = place ? limits::kCallDeadline : limits::kManagerDeadline;
     manager_.call(std::move(one.request), deadline, std::move(one.done));
   }
   for (Work::Search& search : work.search) search_later(std::move(search));

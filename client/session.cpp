@@ -43,8 +43,8 @@ Segment OutChunk::from(std::uint32_t offset) const {
   return {segment.slot, segment.offset + within, segment.length - within};
 }
 
-Session::Session(SessionHost& host, const msg::OpenSession& request,
-                 msg::OpenSession::Reply opened, std::shared_ptr<SeriesNaming> naming)
+Session::Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSession::Reply opened,
+                 std::shared_ptr<SeriesNaming> naming)
     : host_(host),
       naming_(naming_of(opened.policy, std::move(naming))),
       content_cuts_(cut_by_content(host, opened.policy) && !naming_->off()),

@@ -91,13 +91,14 @@ void Session::on_resumed(std::uint64_t life, const rpc::Answer& answer) {
   --calls_in_flight_;
   host_.kick(*this);
   if (life != life_ || error_.has_value()) return;
-  const auto* reply = answer.has_value() ? std::get_if<msg::ResumeSession::Reply>(&*answer) : nullptr;
+  const auto* reply =
+      answer.has_value() ? std::get_if<msg::ResumeSession::Reply>(&*answer) : nullptr;
   // A commit of before cannot have been done when none was under way.
   const bool wrong = reply == nullptr || (reply->committed && commit_ == CommitStep::kNone);
   if (wrong) {
-    log::warning("file {}: the manager that has come back does not go on with it: {}", file_.value,
-                 answer.has_value() ? "an answer that makes no sense"
-                                    : describe(answer.error().error));
+    log::warning(
+        "file {}: the manager that has come back does not go on with it: {}", file_.value,
+        answer.has_value() ? "an answer that makes no sense" : describe(answer.error().error));
     return fenced();
   }
   if (next_resume_part_ < resume_parts_.size()) return;  // plan() sends the next one

@@ -56,10 +56,11 @@ void ExtentChecks::send(std::uint64_t number, Check& check) {
       bytes += extent.length;
     }
     in_flight = request.extents.size();
-    peer->call(std::move(request), limits::kCallDeadline,
-               [this, number, id = benefactor, alive = service_.alive()](const rpc::Answer& answer) {
-                 if (!alive.expired()) answered(number, id, answer);
-               });
+    peer->call(
+        std::move(request), limits::kCallDeadline,
+        [this, number, id = benefactor, alive = service_.alive()](const rpc::Answer& answer) {
+          if (!alive.expired()) answered(number, id, answer);
+        });
   }
 }
 

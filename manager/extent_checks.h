@@ -25,8 +25,8 @@ class ExtentChecks {
   using Done = std::function<void(Status)>;
 
   explicit ExtentChecks(Service& service) : service_(service) {}
-  /// `done` is called once: kDataLost when a chunk is not there or its benefactor is gone, kDeadline
-  /// when not all were looked at by then. Not within this call.
+  /// `done` is called once: kDataLost when a chunk is not there or its benefactor is gone,
+  /// kDeadline when not all were looked at by then. Not within this call.
   void start(Extents extents, Time deadline, Done done);
   /// Goes on; each turn of the manager's clock, and when a benefactor is there.
   void run();

@@ -20,8 +20,8 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kTick = 200ms;
-/// As long as a client that was not told needs to hear of a new manager: its heartbeat finds the old
-/// one gone, and it tries again within a second.
+/// As long as a client that was not told needs to hear of a new manager: its heartbeat finds the
+/// old one gone, and it tries again within a second.
 constexpr Duration kResumeGrace = 3s;
 
 }  // namespace

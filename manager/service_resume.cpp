@@ -54,10 +54,10 @@ Result<const File*> Service::file_to_resume(const ClientRecord& client,
   // Who has made one of that name meanwhile did not see this one.
   if (directory->children.count(request.name) > 0) return fail(Code::kStale, "resume");
   const std::int64_t wall = reactor_.clock().wall_ns();
-  return state_.make_pending(request.file,
-                             NewName{request.parent, request.name, request.mode, request.uid,
-                                     request.gid, wall, {}},
-                             client.id, wall);
+  return state_.make_pending(
+      request.file,
+      NewName{request.parent, request.name, request.mode, request.uid, request.gid, wall, {}},
+      client.id, wall);
 }
 
 Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& request) {
@@ -125,8 +125,7 @@ Status Service::adopt(SessionRecord& session, Resumption& resumption,
   }
   for (const Chunk& chunk : request.stored) {
     const Extent& at = chunk.copies.front();
-    resumption.to_check[at.benefactor].push_back(
-        {at.offset, chunk.length, chunk.crc, chunk.name});
+    resumption.to_check[at.benefactor].push_back({at.offset, chunk.length, chunk.crc, chunk.name});
   }
   return {};
 }

@@ -554,9 +554,9 @@ struct Commit {
   bool operator==(const Commit&) const = default;
 };
 
-/// After a registration with a manager of another epoch: goes on with a session of before, under its
-/// number, with what is stored and not committed. Answered when the benefactors have found all of
-/// that. In parts like Commit's. Comes when no write of the session is under way any more.
+/// After a registration with a manager of another epoch: goes on with a session of before, under
+/// its number, with what is stored and not committed. Answered when the benefactors have found all
+/// of that. In parts like Commit's. Comes when no write of the session is under way any more.
 struct ResumeSession {
   static constexpr const char* kName = "resume";
   ClientId client;
@@ -574,7 +574,8 @@ struct ResumeSession {
   std::vector<Chunk> stored;        ///< by this session, each in one extent
   std::vector<Place::Wanted> held;  ///< chunks of the pool that it refers to
   struct Reply {
-    bool committed = false;  ///< what is stored is the newest version already, which was not answered
+    bool committed =
+        false;  ///< what is stored is the newest version already, which was not answered
     Attributes attributes;
     bool operator==(const Reply&) const = default;
   };
@@ -1068,16 +1069,14 @@ struct Invalidate {
 // ---- the envelope -----------------------------------------------------------------------------
 
 /// All requests. The order is the wire's: new ones go to the end.
-using AnyRequest =
-    std::variant<RegisterClient, ClientHeartbeat, GoodbyeClient, ListBenefactors,
-                 RegisterBenefactor, BenefactorHeartbeat, Lookup, GetAttributes, ReadDirectory,
-                 SetAttributes, MakeDirectory, MakeSymlink, ReadSymlink, Remove, Rename, SetXattr,
-                 GetXattrs, StatPool, OpenSession, Place, Commit, CloseSession, GetMap, Unpin,
-                 DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
-                 MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents, CheckExtents,
-                 GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe, KeepLog,
-                 ReadLog, ReportWrongCopy, FollowManager, ReportExtents, ForgetExtents,
-                 ResumeSession>;
+using AnyRequest = std::variant<
+    RegisterClient, ClientHeartbeat, GoodbyeClient, ListBenefactors, RegisterBenefactor,
+    BenefactorHeartbeat, Lookup, GetAttributes, ReadDirectory, SetAttributes, MakeDirectory,
+    MakeSymlink, ReadSymlink, Remove, Rename, SetXattr, GetXattrs, StatPool, OpenSession, Place,
+    Commit, CloseSession, GetMap, Unpin, DrainNow, ListAborted, FenceClient, DrainPieces,
+    DrainFinish, MirrorChange, MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents,
+    CheckExtents, GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe, KeepLog,
+    ReadLog, ReportWrongCopy, FollowManager, ReportExtents, ForgetExtents, ResumeSession>;
 using Request = OneOf<AnyRequest>;
 
 namespace detail {
