@@ -105,8 +105,13 @@ void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
     if (!same) {
       metadata_.forget_all();
       maps_.forget_pins();
-      for (const auto& [file, session] : sessions_) session->fenced();
+      // In the same epoch its lease ran out, and what it had was given up.
+      const bool ended = reply.epoch == epoch_;
+      for (const auto& [file, session] : sessions_) {
+        ended ? session->fenced() : session->manager_changed();
+      }
     }
+    epoch_ = reply.epoch;
   }
   // Links are made over those transports only that can move what lies in the buffers.
   const Status made = first ? make_buffers() : Status{};
@@ -244,23 +249,34 @@ SessionPtr Engine::session(FileId file) const {
   return found == sessions_.end() ? nullptr : found->second;
 }
 
+void Engine::pending_changed(FileId parent, std::string_view name) {
+  const Lock lock(shared_.mutex);
+  for (const auto& [file, each] : sessions_) {
+    if (each->is_pending_as(parent, name)) each->pending_changed();
+  }
+}
+
+void Engine::pending_changed(FileId file) {
+  const Lock lock(shared_.mutex);
+  if (const SessionPtr changed = session(file); changed != nullptr) changed->pending_changed();
+}
+
 std::shared_ptr<Engine::Opening> Engine::open_session(msg::OpenSession request) {
   auto opening = std::make_shared<Opening>();
   request.client = client_;
   request.copies = config_.copies;
-  const bool truncate = request.truncate;
   auto naming = series_of(request);
   // An image will be large; of another new file one chunk is expected; others get space when
   // needed.
   if (parse_image_name(request.name).has_value()) {
     request.want_bytes =
         std::clamp(arena_bytes_total_ / 16, extent_bytes(window_->chunk_bytes()), kFirstImageGrant);
-  } else if (!request.file || truncate) {
+  } else if (!request.file || request.truncate) {
     request.want_bytes = extent_bytes(window_->chunk_bytes());
   }
-  call(std::move(request), [this, opening, truncate, naming](rpc::Answer answer) {
+  call(request, [this, opening, request, naming](rpc::Answer answer) {
     const Lock lock(shared_.mutex);
-    on_opened(opening, truncate, naming, std::move(answer));
+    on_opened(opening, request, naming, std::move(answer));
     shared_.changed.notify_all();
   });
   return opening;
@@ -281,7 +297,7 @@ std::shared_ptr<SeriesNaming> Engine::series_of(const msg::OpenSession& request)
   return series;
 }
 
-void Engine::on_opened(const std::shared_ptr<Opening>& opening, bool truncate,
+void Engine::on_opened(const std::shared_ptr<Opening>& opening, const msg::OpenSession& request,
                        std::shared_ptr<SeriesNaming> naming, rpc::Answer answer) {
   if (!answer.has_value()) {
     opening->status = fail(answer.error().error);
@@ -299,7 +315,7 @@ void Engine::on_opened(const std::shared_ptr<Opening>& opening, bool truncate,
   if (SessionPtr other = session(file); other != nullptr && !other->ending()) {
     // Two threads opened it at the same time: they share the first one's session.
     call(msg::CloseSession{reply->session, false, 0, false}, [](rpc::Answer) {});
-    if (truncate) {
+    if (request.truncate) {
       const Status cut = other->truncate(0);
       if (!cut.has_value()) opening->status = fail(cut.error());
     }
@@ -309,8 +325,8 @@ void Engine::on_opened(const std::shared_ptr<Opening>& opening, bool truncate,
     }
     return;
   }
-  auto session = std::make_shared<Session>(static_cast<SessionHost&>(*this), std::move(*reply),
-                                           truncate, std::move(naming));
+  auto session = std::make_shared<Session>(static_cast<SessionHost&>(*this), request,
+                                           std::move(*reply), std::move(naming));
   session->count_call();
   session->openers = 1;
   sessions_[file] = session;
@@ -403,7 +419,10 @@ void Engine::pump() {
   start_reads(transfers);
   for (Work::Call& one : work.calls) calls.push_back(std::move(one));
   for (Work::Call& one : calls) {
-    manager_.call(std::move(one.request), limits::kCallDeadline, std::move(one.done));
+    // The manager waits as long for space; the session asks again.
+    const bool place = std::holds_alternative<msg::Place>(one.request);
+    const Duration deadline = place ? limits::kCallDeadline : limits::kManagerDeadline;
+    manager_.call(std::move(one.request), deadline, std::move(one.done));
   }
   for (Work::Search& search : work.search) search_later(std::move(search));
   for (auto& chunks : work.hash) hash_later(std::move(chunks));

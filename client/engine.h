@@ -102,6 +102,10 @@ class Engine final : private SessionHost, private ManagerListener {
   void call(msg::Request request, std::function<void(rpc::Answer)> done);
   /// The session that writes `file` in this process; nullptr: none. It may be ending.
   SessionPtr session(FileId file) const;
+  /// What is asked of the manager for a name, or a file, is not known to one that comes back, where
+  /// the file has no version.
+  void pending_changed(FileId parent, std::string_view name);
+  void pending_changed(FileId file);
   struct Opening {
     std::optional<Status> status;
     SessionPtr session;  ///< with one opener more
@@ -140,7 +144,7 @@ class Engine final : private SessionHost, private ManagerListener {
 
   Status make_buffers();
   void on_benefactors(const std::vector<msg::BenefactorInfo>& benefactors);
-  void on_opened(const std::shared_ptr<Opening>& opening, bool truncate,
+  void on_opened(const std::shared_ptr<Opening>& opening, const msg::OpenSession& request,
                  std::shared_ptr<SeriesNaming> naming, rpc::Answer answer);
   void wake();
   void pump();
@@ -163,6 +167,7 @@ class Engine final : private SessionHost, private ManagerListener {
   bool manager_up_ = false;
   Error manager_error_{Code::kManagerLost, 0, "client.manager"};
   ClientId client_;
+  Epoch epoch_;
   msg::WriterTotals totals_;
   std::uint64_t window_waits_ = 0;
   Duration window_waited_{};

@@ -43,7 +43,7 @@ Segment OutChunk::from(std::uint32_t offset) const {
   return {segment.slot, segment.offset + within, segment.length - within};
 }
 
-Session::Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncate,
+Session::Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSession::Reply opened,
                  std::shared_ptr<SeriesNaming> naming)
     : host_(host),
       naming_(naming_of(opened.policy, std::move(naming))),
@@ -51,6 +51,9 @@ Session::Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncat
       id_(opened.session),
       file_(opened.attributes.id),
       waits_for_copies_(opened.policy.commit() == CommitLevel::kRedundant),
+      parent_(request.parent),
+      name_(request.name),
+      copies_(request.copies),
       boundaries_(content_sizes(host.window())),
       cutter_(host.window(), content_sizes(host.window()),
               [this](std::uint64_t file_offset, const Segments& segments) {
@@ -61,10 +64,10 @@ Session::Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncat
   attributes_ = opened.attributes;
   size_ = attributes_.size_bytes;
   // A file that nobody has committed is made by each who opened it, as by open(O_CREAT).
-  dirty_ = truncate || attributes_.version == 0;
+  dirty_ = request.truncate || attributes_.version == 0;
   opened_ = commit_from_ = host_.clock().now();
   // Of a file without a version there is nothing to cut: what others commit from now on stays.
-  if (truncate && attributes_.version != 0) {
+  if (request.truncate && attributes_.version != 0) {
     size_ = 0;
     cut_ = 0;
   }

@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -131,7 +133,7 @@ class SessionHost {
 class Session final : public std::enable_shared_from_this<Session> {
  public:
   /// `naming` is that of its series.
-  Session(SessionHost& host, msg::OpenSession::Reply opened, bool truncate,
+  Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSession::Reply opened,
           std::shared_ptr<SeriesNaming> naming);
   ~Session();
 
@@ -208,6 +210,15 @@ class Session final : public std::enable_shared_from_this<Session> {
   void benefactor_gone(BenefactorId benefactor);
   /// The manager has ended it.
   void fenced();
+  /// One of another epoch has come, which knows nothing of it: it is told what is stored, and what
+  /// was under way begins again.
+  void manager_changed();
+  /// The file has no version, and now a name or attributes that a manager which comes back does not
+  /// know.
+  void pending_changed() { can_resume_ = can_resume_ && attributes_.version > 0; }
+  bool is_pending_as(FileId parent, std::string_view name) const {
+    return attributes_.version == 0 && parent_ == parent && name_ == name;
+  }
 
   std::uint32_t openers = 0;  ///< Files that write through it
 
@@ -251,13 +262,19 @@ class Session final : public std::enable_shared_from_this<Session> {
   void plan_end(Work& work);
   std::uint64_t wanted_bytes(bool asking) const;
   void send_place(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t want);
-  void on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want, rpc::Answer answer);
+  void on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want, std::uint64_t life,
+                 rpc::Answer answer);
   void found(const OutChunk& chunk);
   void on_found(const std::vector<OutChunkPtr>& batch, const rpc::Answer& answer);
   void on_no_space(const rpc::Failure& failure, std::uint64_t want);
+  void plan_resume(Work& work);
+  void build_resume();
+  void on_resumed(std::uint64_t life, const rpc::Answer& answer);
+  bool asks_again(std::uint64_t life, const rpc::Answer& answer);
   void build_commit();
   void send_commit_part(Work& work);
-  void on_committed_part(rpc::Answer answer);
+  void on_committed_part(std::uint64_t life, rpc::Answer answer);
+  void on_committed(const msg::Commit::Reply& reply);
   void keep_promise_in_time();
   void finish_commit(Status status);
   void count_commit();
@@ -271,6 +288,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   const SessionId id_;
   const FileId file_;
   const bool waits_for_copies_;
+  const FileId parent_;  ///< that it was made in, if it was
+  const std::string name_;
+  const std::uint32_t copies_;  ///< that its client asks for
   Attributes attributes_;
   State state_ = State::kOpen;
   std::optional<Error> error_;
@@ -338,6 +358,15 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::vector<msg::Commit> parts_;
   std::size_t next_part_ = 0;
   bool close_sent_ = false;
+
+  // Managers of another epoch. Calls of an earlier life are answered kFenced.
+  enum class Resume : std::uint8_t { kNone, kWaits, kSending };
+  Resume resume_ = Resume::kNone;
+  bool can_resume_ = true;
+  std::uint64_t life_ = 0;  ///< how many managers came after the one that it was opened with
+  Time lost_since_{};       ///< calls are not answered; none: they are
+  std::vector<msg::ResumeSession> resume_parts_;
+  std::size_t next_resume_part_ = 0;
 };
 using SessionPtr = std::shared_ptr<Session>;
 

@@ -129,34 +129,40 @@ void Session::send_commit_part(Work& work) {
   commit_in_flight_ = true;
   ++calls_in_flight_;
   ++figures_.manager_calls;
-  work.calls.push_back({parts_[next_part_++], [self = shared_from_this()](rpc::Answer answer) {
-                          const Lock lock(self->host_.shared().mutex);
-                          self->on_committed_part(std::move(answer));
-                        }});
+  work.calls.push_back(
+      {parts_[next_part_++], [self = shared_from_this(), life = life_](rpc::Answer answer) {
+         const Lock lock(self->host_.shared().mutex);
+         self->on_committed_part(life, std::move(answer));
+       }});
 }
 
-void Session::on_committed_part(rpc::Answer answer) {
+void Session::on_committed_part(std::uint64_t life, rpc::Answer answer) {
   --calls_in_flight_;
   commit_in_flight_ = false;
   host_.kick(*this);
+  if (life != life_) return;  // it begins again
   if (!answer.has_value()) return finish_commit(fail(answer.error().error));
   auto* reply = std::get_if<msg::Commit::Reply>(&*answer);
   if (reply == nullptr) return finish_commit(fail(Code::kMalformed, "client.commit"));
   ++commit_done_->moved;
   if (next_part_ < parts_.size()) return;  // plan() sends the next one
+  if (commit_ends_) close_sent_ = true;
+  on_committed(*reply);
+}
+
+void Session::on_committed(const msg::Commit::Reply& reply) {
   // What was written is the base from now on. Its extents belong to the version.
   for (const auto& [offset, entry] : overlay_.entries()) entry.piece.chunk->ours = false;
   overlay_.clear();
   own_names_.clear();
   abandoned_.clear();
-  attributes_ = reply->attributes;
-  host_.committed(*reply);
+  attributes_ = reply.attributes;
+  host_.committed(reply);
   size_ = attributes_.size_bytes;
   cut_ = std::numeric_limits<std::uint64_t>::max();
   set_size_ = false;
   dirty_ = false;
   base_.reset();
-  if (commit_ends_) close_sent_ = true;
   count_commit();
   finish_commit({});
 }

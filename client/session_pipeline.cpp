@@ -174,6 +174,7 @@ void Session::plan(Work& work) {
   to_scan_.clear();
   plan_hash(work);
   plan_checksum(work);
+  if (resume_ != Resume::kNone && !error_.has_value()) return plan_resume(work);
   plan_place(work);
   plan_search(work);
   plan_writes(work);
@@ -409,28 +410,31 @@ void Session::send_place(Work& work, std::vector<OutChunkPtr> batch, std::uint64
   ++calls_in_flight_;
   ++figures_.manager_calls;
   work.calls.push_back({std::move(place), [self = shared_from_this(), batch = std::move(batch),
-                                           want](rpc::Answer answer) mutable {
+                                           want, life = life_](rpc::Answer answer) mutable {
                           const Lock lock(self->host_.shared().mutex);
-                          self->on_placed(batch, want, std::move(answer));
+                          self->on_placed(batch, want, life, std::move(answer));
                           batch.clear();
                         }});
 }
 
 void Session::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want,
-                        rpc::Answer answer) {
+                        std::uint64_t life, rpc::Answer answer) {
   --calls_in_flight_;
   if (!batch.empty()) --places_in_flight_;
   if (want > 0) want_in_flight_ = false;
   host_.kick(*this);
   host_.shared().changed.notify_all();
   auto* reply = answer.has_value() ? std::get_if<msg::Place::Reply>(&*answer) : nullptr;
-  if (!answer.has_value() && answer.error().error.code == Code::kNoSpace) {
+  const bool no_space = !answer.has_value() && answer.error().error.code == Code::kNoSpace;
+  const bool again = asks_again(life, answer);
+  if (no_space || again) {
     // The look-up itself is repeated with the next call.
     for (const OutChunkPtr& chunk : batch) {
       chunk->step = Step::kAsking;
       to_ask_.push_back(chunk);
     }
-    return on_no_space(answer.error(), want);
+    if (!again) on_no_space(answer.error(), want);
+    return;
   }
   if (reply == nullptr) {
     fail_with(answer.has_value() ? Error{Code::kMalformed, 0, "client.place"}

@@ -20,6 +20,9 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kTick = 200ms;
+/// As long as a client that was not told needs to hear of a new manager: its heartbeat finds the
+/// old one gone, and it tries again within a second.
+constexpr Duration kResumeGrace = 3s;
 
 }  // namespace
 
@@ -50,6 +53,7 @@ Service::Service(Reactor& reactor, Journal& journal, Config config)
   parity_ = std::make_unique<ParityPlanner>(*this);
   scrubber_ = std::make_unique<Scrubber>(*this);
   garbage_ = std::make_unique<GarbageCollector>(*this);
+  checks_ = std::make_unique<ExtentChecks>(*this);
   logs_ = std::make_unique<LogKeepers>(*this);
 }
 
@@ -83,6 +87,7 @@ Status Service::start() {
     status.info.state = msg::BenefactorState::kSilent;
     status.last_heard = now();
   }
+  if (!state_.benefactors().empty()) resume_until_ = now() + kResumeGrace;
   Status occupied;
   state_.chunks().for_each([&](ChunkIndex index) {
     for (const Extent& copy : state_.chunks().get(index).copies) {
@@ -115,6 +120,8 @@ void Service::on_accept(std::unique_ptr<transport::Link> link) {
 void Service::tick() {
   check_leases();
   run_fences();
+  end_grace();
+  checks_->run();
   watchers_.forget_old(now());
   sets_->run();  // before the drain, which takes its order from the sets
   drain_->run();
@@ -221,14 +228,17 @@ void Service::release(ChunkIndex chunk) {
 }
 
 bool Service::live(const Extent& extent) const {
-  const auto found = benefactors_.find(extent.benefactor);
-  return found != benefactors_.end() && found->second.info.state != msg::BenefactorState::kGone &&
-         !copies_->is_wrong(extent);
+  return !is_gone(extent.benefactor) && !copies_->is_wrong(extent);
 }
 
 bool Service::live(ChunkIndex chunk) const {
   const auto copies = state_.chunks().get(chunk).copies;
   return std::any_of(copies.begin(), copies.end(), [&](const Extent& copy) { return live(copy); });
+}
+
+bool Service::is_gone(BenefactorId benefactor) const {
+  const auto found = benefactors_.find(benefactor);
+  return found == benefactors_.end() || found->second.info.state == msg::BenefactorState::kGone;
 }
 
 bool Service::at_hand(const Extent& extent) const {

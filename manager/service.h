@@ -15,6 +15,7 @@
 #include "core/reactor.h"
 #include "core/topology.h"
 #include "manager/audit.h"
+#include "manager/extent_checks.h"
 #include "manager/failure_domains.h"
 #include "manager/journal.h"
 #include "manager/ledger.h"
@@ -146,6 +147,10 @@ class Service final : public transport::AcceptHandler {
   bool live(ChunkIndex chunk) const;
   /// A live one of a benefactor that has not fallen silent.
   bool at_hand(const Extent& extent) const;
+  /// It is not known, or was silent for so long that it is not expected back.
+  bool is_gone(BenefactorId benefactor) const;
+  /// Clients of earlier epochs write nothing there any more.
+  bool is_fenced(BenefactorId benefactor) const { return fenced_.count(benefactor) > 0; }
   /// One of them is.
   bool at_hand(const std::vector<Extent>& copies) const;
   /// Enough of its stripe is there to make it again.
@@ -255,6 +260,7 @@ class Service final : public transport::AcceptHandler {
   void check_leases();
   void fence(BenefactorId benefactor, ClientId client, bool and_older);
   void run_fences();
+  void end_grace();
   void benefactors_changed();
   msg::Invalidate* invalidate_of(ClientId client);
   void flush_invalidates();
@@ -291,6 +297,7 @@ class Service final : public transport::AcceptHandler {
   void serve(ClientRecord& client, const msg::OpenSession& request, const Call& call);
   void serve(ClientRecord& client, const msg::Place& request, const Call& call);
   void serve(ClientRecord& client, msg::Commit& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ResumeSession& request, const Call& call);
   void serve(ClientRecord& client, const msg::CloseSession& request, const Call& call);
   void serve(ClientRecord& client, const msg::GetMap& request, const Call& call);
   void serve(ClientRecord& client, const msg::Unpin& request, const Call& call);
@@ -326,6 +333,21 @@ class Service final : public transport::AcceptHandler {
   void commit_last(ClientRecord& client, SessionRecord& session, const msg::Commit& request,
                    const Call& call);
   void taint(SessionRecord& session, const std::vector<Extent>& abandoned);
+
+  // service_resume.cpp
+  struct Resumption {
+    Version base = 0;             ///< that the session goes out from
+    bool ahead = false;           ///< the file has a newer one
+    std::set<Extent> of_newest;   ///< of that one's chunks
+    std::uint64_t stored = 0;     ///< chunks that the client has told of
+    std::uint64_t committed = 0;  ///< those of them that are in the newest version
+    std::uint32_t next_part = 0;
+    ExtentChecks::Extents to_check;
+  };
+  Result<const File*> file_to_resume(const ClientRecord& client, const msg::ResumeSession& request);
+  Status begin_resume(ClientRecord& client, const msg::ResumeSession& request);
+  Status adopt(SessionRecord& session, Resumption& resumption, const msg::ResumeSession& request);
+  void resumed(SessionId id, bool committed, const Status& status, const Call& call);
 
   // service_totals.cpp
   void look_at_totals();
@@ -377,6 +399,10 @@ class Service final : public transport::AcceptHandler {
     Time next{};
   };
   std::map<std::pair<BenefactorId, ClientId>, Fence> fences_;
+  std::set<BenefactorId> fenced_;
+  /// Until then the clients of before may say what they have stored: nothing is granted.
+  Time resume_until_{};
+  std::unordered_map<SessionId, Resumption> resumptions_;  ///< whose last part has not come yet
 
   struct Waiting {
     ClientId client;
@@ -405,6 +431,7 @@ class Service final : public transport::AcceptHandler {
   Time granted_last_{};
   std::unique_ptr<DrainPlanner> drain_;
   std::unique_ptr<Compactor> compactor_;
+  std::unique_ptr<ExtentChecks> checks_;
   std::unique_ptr<SetKeeper> sets_;
   std::unique_ptr<CopyPlanner> copies_;
   std::unique_ptr<ParityPlanner> parity_;

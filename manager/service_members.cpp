@@ -246,11 +246,20 @@ void Service::run_fences() {
                  if (reply == nullptr || !reply->fenced) return;
                  const bool all = found->second.and_older;
                  fences_.erase(found);
-                 if (all) space_.set_usable(key.first);
+                 if (all) fenced_.insert(key.first);
+                 if (all && now() >= resume_until_) space_.set_usable(key.first);
                  space_.fenced(key.first, key.second);
                  retry_waiting();
+                 checks_->run();
                });
   }
+}
+
+/// What no client of before has said that it has stored is free from now on.
+void Service::end_grace() {
+  if (resume_until_ == Time{} || now() < resume_until_) return;
+  resume_until_ = {};
+  for (const BenefactorId benefactor : fenced_) space_.set_usable(benefactor);
 }
 
 // ---- telling clients --------------------------------------------------------------------------

@@ -20,7 +20,8 @@ constexpr bool kChanges =
     std::is_same_v<M, msg::MakeSymlink> || std::is_same_v<M, msg::Remove> ||
     std::is_same_v<M, msg::Rename> || std::is_same_v<M, msg::SetXattr> ||
     std::is_same_v<M, msg::SetPolicy> || std::is_same_v<M, msg::OpenSession> ||
-    std::is_same_v<M, msg::Commit> || std::is_same_v<M, msg::CloseSession>;
+    std::is_same_v<M, msg::Commit> || std::is_same_v<M, msg::ResumeSession> ||
+    std::is_same_v<M, msg::CloseSession>;
 
 template <class M>
 constexpr bool kForManager =

@@ -273,7 +273,7 @@ void Service::retry_waiting() {
 bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_t unit_bytes) {
   parity_->need_space();
   if (!to_free_.empty() || garbage_->gives_back()) return true;
-  bool soon = false;
+  bool soon = resume_until_ != Time{};
   for (const auto& [key, fence] : fences_) soon |= peer_of(key.first) != nullptr;
   if (soon) return true;
   if (evict(want_bytes)) return true;
@@ -357,6 +357,7 @@ void Service::end_session(SessionId id, bool clean) {
   if (found == sessions_.end()) return;
   SessionRecord session = std::move(found->second);
   sessions_.erase(found);
+  resumptions_.erase(id);
   end_shortage(session);
   while (!session.grants.empty()) give_back(session, session.grants.begin()->first, clean);
   for (const ChunkIndex held : session.holds) state_.release(held);

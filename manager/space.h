@@ -21,7 +21,8 @@ class Space {
   /// Not usable: clients of an earlier epoch may still write there; nothing is granted.
   void set_usable(BenefactorId benefactor) { arenas_.at(benefactor).usable = true; }
   bool usable(BenefactorId benefactor) const;
-  /// Taken by a chunk that a journal tells of.
+  /// Taken by a chunk that a journal tells of, or by one that an earlier manager's client has
+  /// stored.
   Status occupy(const Extent& extent, std::uint64_t bytes);
 
   std::optional<Range> take(BenefactorId benefactor, std::uint64_t want, std::uint64_t minimum);

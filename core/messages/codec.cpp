@@ -335,7 +335,8 @@ void get(Check&, Empty::Reader, T&) {}
   X(ReportWrongCopy, REPORT_WRONG_COPY)        \
   X(FollowManager, FOLLOW_MANAGER)             \
   X(ReportExtents, REPORT_EXTENTS)             \
-  X(ForgetExtents, FORGET_EXTENTS)
+  X(ForgetExtents, FORGET_EXTENTS)             \
+  X(ResumeSession, RESUME_SESSION)
 
 #define STDCHK_PUT_BODY(Type, TAG)                                              \
   [[maybe_unused]] static void put_body(Check& check, Request::Builder builder, \

@@ -554,6 +554,34 @@ struct Commit {
   bool operator==(const Commit&) const = default;
 };
 
+/// After a registration with a manager of another epoch: goes on with a session of before, under
+/// its number, with what is stored and not committed. Answered when the benefactors have found all
+/// of that. In parts like Commit's. Comes when no write of the session is under way any more.
+struct ResumeSession {
+  static constexpr const char* kName = "resume";
+  ClientId client;
+  SessionId session;
+  FileId file;
+  FileId parent;  ///< the name of a file that had no version; none: it had one
+  std::string name;
+  std::uint32_t mode = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  Version base = 0;          ///< that the session goes out from; 0: none
+  std::uint32_t copies = 0;  ///< as in OpenSession
+  std::uint32_t part = 0;
+  bool last = true;
+  std::vector<Chunk> stored;        ///< by this session, each in one extent
+  std::vector<Place::Wanted> held;  ///< chunks of the pool that it refers to
+  struct Reply {
+    bool committed =
+        false;  ///< what is stored is the newest version already, which was not answered
+    Attributes attributes;
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const ResumeSession&) const = default;
+};
+
 /// Ends a session; what was not committed is dropped. `writes_in_flight`: the client could not stop
 /// its writes, the grants need a fence.
 struct CloseSession {
@@ -1041,15 +1069,14 @@ struct Invalidate {
 // ---- the envelope -----------------------------------------------------------------------------
 
 /// All requests. The order is the wire's: new ones go to the end.
-using AnyRequest =
-    std::variant<RegisterClient, ClientHeartbeat, GoodbyeClient, ListBenefactors,
-                 RegisterBenefactor, BenefactorHeartbeat, Lookup, GetAttributes, ReadDirectory,
-                 SetAttributes, MakeDirectory, MakeSymlink, ReadSymlink, Remove, Rename, SetXattr,
-                 GetXattrs, StatPool, OpenSession, Place, Commit, CloseSession, GetMap, Unpin,
-                 DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
-                 MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents, CheckExtents,
-                 GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe, KeepLog,
-                 ReadLog, ReportWrongCopy, FollowManager, ReportExtents, ForgetExtents>;
+using AnyRequest = std::variant<
+    RegisterClient, ClientHeartbeat, GoodbyeClient, ListBenefactors, RegisterBenefactor,
+    BenefactorHeartbeat, Lookup, GetAttributes, ReadDirectory, SetAttributes, MakeDirectory,
+    MakeSymlink, ReadSymlink, Remove, Rename, SetXattr, GetXattrs, StatPool, OpenSession, Place,
+    Commit, CloseSession, GetMap, Unpin, DrainNow, ListAborted, FenceClient, DrainPieces,
+    DrainFinish, MirrorChange, MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents,
+    CheckExtents, GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe, KeepLog,
+    ReadLog, ReportWrongCopy, FollowManager, ReportExtents, ForgetExtents, ResumeSession>;
 using Request = OneOf<AnyRequest>;
 
 namespace detail {

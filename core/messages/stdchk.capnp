@@ -79,6 +79,7 @@ struct Request {
     followManager @49 :FollowManager;
     reportExtents @50 :ReportExtents;
     forgetExtents @51 :ForgetExtents;
+    resumeSession @52 :ResumeSession;
   }
 }
 
@@ -140,6 +141,7 @@ struct Reply {
     followManager @52 :FollowManagerReply;
     reportExtents @53 :ReportExtentsReply;
     forgetExtents @54 :ForgetExtentsReply;
+    resumeSession @55 :ResumeSessionReply;
   }
 }
 
@@ -648,6 +650,28 @@ struct CommitReply {
   attributes @0 :Attributes;
   conflicts @1 :UInt32;  # slices of others that this commit overwrote
   directory @2 :Attributes;  # of a file that this commit gave its name; otherwise no id
+}
+
+struct ResumeSession {
+  # To a manager of another epoch: goes on with a session of before, with what it has stored.
+  client @0 :UInt64;
+  session @1 :UInt64;
+  file @2 :UInt64;
+  parent @3 :UInt64;       # the name of a file that had no version; 0: it had one
+  name @4 :Data;
+  mode @5 :UInt32;
+  uid @6 :UInt32;
+  gid @7 :UInt32;
+  base @8 :UInt64;         # the version that the session goes out from; 0: none
+  copies @9 :UInt32;       # as in OpenSession
+  part @10 :UInt32;
+  last @11 :Bool;
+  stored @12 :List(Chunk); # by this session, each in one extent
+  held @13 :List(PlaceWanted);
+}
+struct ResumeSessionReply {
+  committed @0 :Bool;      # what is stored is the newest version already
+  attributes @1 :Attributes;
 }
 
 struct CloseSession {

@@ -78,8 +78,7 @@ def check_taken_over(pool, writer, folder, lost_at):
     assert writer.longest < STATED_SECONDS + SLOW_MACHINE
     print(f"commits again {time.monotonic() - lost_at:.1f} s after the loss, longest stall "
           f"{writer.longest:.1f} s, {len(writer.failures)} writes failed: {writer.failures}")
-    # The one that was under way.
-    assert [error.errno for error in writer.failures] in ([], [errno.EIO])
+    assert writer.failures == []  # the one that was under way went on
     assert pool.status()["pool"]["epoch"] >= 256
     all_there(folder, dict(writer.committed))
 

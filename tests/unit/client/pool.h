@@ -54,11 +54,7 @@ class Pool {
     config_.pool.chunk_bytes = kChunk;
     config_.pool.stripe_width = 4;
     config_.pool.naming = naming;
-    manager_endpoint_ = fabric.make_endpoint("manager", clock);
-    reactor_.add(*manager_endpoint_);
-    manager_ = std::make_unique<manager::Service>(reactor_, journal_, config_);
-    REQUIRE(manager_->start().has_value());
-    REQUIRE(manager_endpoint_->listen(*manager_).has_value());
+    start_manager();
     for (std::size_t i = 0; i < benefactors; ++i) add_benefactor(arena_bytes);
     thread_ = std::thread([this] { reactor_.run(); });
     for (int i = 0; i < 500 && registered() < benefactors; ++i) {
@@ -70,9 +66,14 @@ class Pool {
     reactor_.stop();
     thread_.join();
     for (auto& one : benefactors_) end(*one);
-    manager_->stop();
-    manager_.reset();
-    reactor_.remove(*manager_endpoint_);
+    stop_manager();
+  }
+  /// From its journal: a new epoch.
+  void restart_manager() {
+    on_reactor([this] {
+      stop_manager();
+      start_manager();
+    });
   }
 
   std::unique_ptr<Filesystem> connect(Options options = {}) {
@@ -185,6 +186,19 @@ class Pool {
         std::vector<transport::Endpoint*>{one->endpoint.get()});
     REQUIRE(one->service->start().has_value());
     benefactors_.push_back(std::move(one));
+  }
+  void start_manager() {
+    manager_endpoint_ = fabric.make_endpoint("manager", clock);
+    reactor_.add(*manager_endpoint_);
+    manager_ = std::make_unique<manager::Service>(reactor_, journal_, config_);
+    REQUIRE(manager_->start().has_value());
+    REQUIRE(manager_endpoint_->listen(*manager_).has_value());
+  }
+  void stop_manager() {
+    manager_->stop();
+    manager_.reset();
+    reactor_.remove(*manager_endpoint_);
+    manager_endpoint_.reset();
   }
   void end(One& one) {
     if (one.service == nullptr) return;

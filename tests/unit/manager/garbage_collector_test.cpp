@@ -358,7 +358,7 @@ TEST_CASE("rounds come by themselves after each period") {
   pool.come_back();
   pool.write("a", 1);
   pool.remove("a");
-  pool.live(58s);
+  pool.live(55s);
   CHECK(pool.first().all<msg::ReportExtents>().empty());
   pool.live(8s);
   CHECK(pool.first().all<msg::ReportExtents>().size() == 1);

@@ -210,7 +210,7 @@ TEST_CASE(
   REQUIRE(early);
   CHECK(early->grants.empty());
   one.fences = true;
-  pass(world, {&one}, 2s);
+  pass(world, {&one}, 4s);
   client.register_now();
   const auto opened = client.create("b", kArena / 2);
   REQUIRE(opened);

@@ -1,0 +1,127 @@
+// How a session goes on with a manager of another epoch.
+#include <unordered_set>
+#include <utility>
+
+#include "client/session.h"
+#include "core/limits.h"
+#include "core/log.h"
+
+namespace stdchk::client {
+
+void Session::manager_changed() {
+  if (state_ == State::kEnded) return;
+  if (error_.has_value() || close_sent_ || !can_resume_) return fenced();
+  ++life_;
+  resume_ = Resume::kWaits;
+  resume_parts_.clear();
+  next_resume_part_ = 0;
+  // Of the space only what is stored there stays ours, and nobody pins the similar version.
+  grants_ = {};
+  returned_.clear();
+  known_.clear();
+  similar_.reset();
+  shortage_ = false;
+  no_space_ = 0;
+  grants_not_before_ = {};
+  if (commit_ == CommitStep::kSending) {
+    commit_ = CommitStep::kFlushing;
+    parts_.clear();
+    next_part_ = 0;
+  }
+  host_.kick(*this);
+}
+
+/// Writes have ended with the links of before, and calls end as fenced: then it is known what is
+/// stored.
+void Session::plan_resume(Work& work) {
+  keep_promise_in_time();
+  if (error_.has_value() || in_transport_ > 0 || calls_in_flight_ > 0) return;
+  if (resume_ == Resume::kWaits) {
+    build_resume();
+    resume_ = Resume::kSending;
+  }
+  ++calls_in_flight_;
+  ++figures_.manager_calls;
+  work.calls.push_back({resume_parts_[next_resume_part_++],
+                        [self = shared_from_this(), life = life_](const rpc::Answer& answer) {
+                          const Lock lock(self->host_.shared().mutex);
+                          self->on_resumed(life, answer);
+                        }});
+}
+
+void Session::build_resume() {
+  msg::ResumeSession whole;
+  whole.session = id_;
+  whole.file = file_;
+  if (attributes_.version == 0) {
+    whole.parent = parent_;
+    whole.name = name_;
+    whole.mode = attributes_.mode;
+    whole.uid = attributes_.uid;
+    whole.gid = attributes_.gid;
+  }
+  whole.base = attributes_.version;
+  whole.copies = copies_;
+  resume_parts_.assign(1, whole);
+  std::unordered_set<const OutChunk*> told;
+  for (const auto& [offset, entry] : overlay_.entries()) {
+    const OutChunk* const chunk = entry.piece.chunk.get();
+    if (chunk == nullptr || chunk->step != OutChunk::Step::kStored || !told.insert(chunk).second) {
+      continue;
+    }
+    const msg::ResumeSession& last = resume_parts_.back();
+    if (last.stored.size() == limits::kMapPageSlicesMax ||
+        last.held.size() == limits::kPlaceBatchMax) {
+      resume_parts_.push_back(whole);
+    }
+    msg::ResumeSession& part = resume_parts_.back();
+    if (chunk->ours) {
+      part.stored.push_back(chunk->chunk);
+    } else {
+      part.held.push_back({chunk->chunk.name, chunk->chunk.length});
+    }
+  }
+  for (std::size_t i = 0; i < resume_parts_.size(); ++i) {
+    resume_parts_[i].part = static_cast<std::uint32_t>(i);
+    resume_parts_[i].last = i + 1 == resume_parts_.size();
+  }
+}
+
+void Session::on_resumed(std::uint64_t life, const rpc::Answer& answer) {
+  --calls_in_flight_;
+  host_.kick(*this);
+  if (life != life_ || error_.has_value()) return;
+  const auto* reply =
+      answer.has_value() ? std::get_if<msg::ResumeSession::Reply>(&*answer) : nullptr;
+  // A commit of before cannot have been done when none was under way.
+  const bool wrong = reply == nullptr || (reply->committed && commit_ == CommitStep::kNone);
+  if (wrong) {
+    log::warning(
+        "file {}: the manager that has come back does not go on with it: {}", file_.value,
+        answer.has_value() ? "an answer that makes no sense" : describe(answer.error().error));
+    return fenced();
+  }
+  if (next_resume_part_ < resume_parts_.size()) return;  // plan() sends the next one
+  resume_ = Resume::kNone;
+  resume_parts_.clear();
+  avoid_.clear();
+  abandoned_.clear();
+  writes_not_before_ = {};
+  host_.shared().changed.notify_all();
+  if (reply->committed) on_committed({reply->attributes, 0, {}});
+}
+
+/// The call was one of before, or the manager is waited for.
+bool Session::asks_again(std::uint64_t life, const rpc::Answer& answer) {
+  if (error_.has_value()) return false;
+  const bool lost = !answer.has_value() && answer.error().error.code == Code::kManagerLost;
+  const Time now = host_.clock().now();
+  if (!lost) {
+    lost_since_ = {};
+  } else if (lost_since_ == Time{}) {
+    lost_since_ = now - limits::kCallDeadline;
+  }
+  return life != life_ || (lost && now - lost_since_ < limits::kOperationDeadline);
+}
+
+}  // namespace stdchk::client

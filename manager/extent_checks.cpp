@@ -1,0 +1,87 @@
+#include "manager/extent_checks.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/limits.h"
+#include "manager/service.h"
+
+namespace stdchk::manager {
+namespace {
+
+constexpr std::size_t kBatchItems = 1024;
+constexpr std::uint64_t kBatchBytes = limits::kGiB;  // well within a call's deadline
+
+}  // namespace
+
+void ExtentChecks::start(Extents extents, Time deadline, Done done) {
+  std::erase_if(extents, [](const auto& each) { return each.second.empty(); });
+  checks_[++made_] = {std::move(extents), {}, deadline, std::move(done)};
+  service_.reactor().schedule_after(Duration::zero(), [this, alive = service_.alive()] {
+    if (!alive.expired()) run();
+  });
+}
+
+void ExtentChecks::run() {
+  std::vector<std::pair<std::uint64_t, Status>> ended;
+  for (auto& [number, check] : checks_) {
+    if (const auto status = end_of(check)) {
+      ended.emplace_back(number, *status);
+    } else {
+      send(number, check);
+    }
+  }
+  for (const auto& [number, status] : ended) finish(number, status);
+}
+
+std::optional<Status> ExtentChecks::end_of(const Check& check) const {
+  if (check.extents.empty()) return Status{};
+  const auto gone = [this](const auto& each) { return service_.is_gone(each.first); };
+  if (std::ranges::any_of(check.extents, gone)) return fail(Code::kDataLost, "manager.check");
+  if (service_.now() >= check.deadline) return fail(Code::kDeadline, "manager.check");
+  return std::nullopt;
+}
+
+void ExtentChecks::send(std::uint64_t number, Check& check) {
+  for (const auto& [benefactor, extents] : check.extents) {
+    rpc::Peer* const peer = service_.peer_of(benefactor);
+    std::size_t& in_flight = check.in_flight[benefactor];
+    if (peer == nullptr || in_flight > 0 || !service_.is_fenced(benefactor)) continue;
+    msg::CheckExtents request;
+    std::uint64_t bytes = 0;
+    for (const auto& extent : extents) {
+      if (request.extents.size() == kBatchItems || bytes >= kBatchBytes) break;
+      request.extents.push_back(extent);
+      bytes += extent.length;
+    }
+    in_flight = request.extents.size();
+    peer->call(
+        std::move(request), limits::kCallDeadline,
+        [this, number, id = benefactor, alive = service_.alive()](const rpc::Answer& answer) {
+          if (!alive.expired()) answered(number, id, answer);
+        });
+  }
+}
+
+void ExtentChecks::answered(std::uint64_t number, BenefactorId benefactor,
+                            const rpc::Answer& answer) {
+  const auto found = checks_.find(number);
+  if (found == checks_.end()) return;
+  Check& check = found->second;
+  const std::size_t looked_at = std::exchange(check.in_flight[benefactor], 0);
+  const auto* reply = answer ? std::get_if<msg::CheckExtents::Reply>(&*answer) : nullptr;
+  if (reply == nullptr) return;  // asked again in the next turn
+  if (!reply->corrupt.empty()) return finish(number, fail(Code::kDataLost, "manager.check"));
+  auto& extents = check.extents.at(benefactor);
+  extents.erase(extents.begin(), extents.begin() + static_cast<std::ptrdiff_t>(looked_at));
+  if (extents.empty()) check.extents.erase(benefactor);
+  run();
+}
+
+void ExtentChecks::finish(std::uint64_t number, Status status) {
+  const auto check = checks_.extract(number);
+  if (!check.empty()) check.mapped().done(std::move(status));
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,175 @@
+// Sessions of an earlier epoch that go on: their clients tell what they have stored.
+#include <algorithm>
+
+#include "core/extent_header.h"
+#include "core/limits.h"
+#include "core/log.h"
+#include "manager/service.h"
+
+namespace stdchk::manager {
+namespace {
+
+constexpr int kEpochShift = 40;
+
+/// Each in one extent of an arena that the manager knows of: ranges that touch become one.
+std::map<BenefactorId, std::vector<Range>> ranges_of(const std::vector<Chunk>& stored) {
+  std::map<BenefactorId, std::vector<Range>> out;
+  for (const Chunk& chunk : stored) {
+    const Extent& at = chunk.copies.front();
+    out[at.benefactor].push_back({at.offset, extent_bytes(chunk.length)});
+  }
+  for (auto& [benefactor, ranges] : out) {
+    std::ranges::sort(ranges, {}, &Range::offset);
+    std::vector<Range> joined;
+    for (const Range& range : ranges) {
+      if (!joined.empty() && joined.back().offset + joined.back().length == range.offset) {
+        joined.back().length += range.length;
+      } else {
+        joined.push_back(range);
+      }
+    }
+    ranges = std::move(joined);
+  }
+  return out;
+}
+
+bool is_sound(const Chunk& chunk) {
+  return chunk.length > 0 && chunk.length <= limits::kChunkBytesMax && chunk.copies.size() == 1 &&
+         chunk.copies.front().offset % limits::kExtentAlignment == 0;
+}
+
+}  // namespace
+
+/// The file, as it was for this session: one that had no version has its name again.
+Result<const File*> Service::file_to_resume(const ClientRecord& client,
+                                            const msg::ResumeSession& request) {
+  const File* file = state_.file(request.file);
+  if (file != nullptr) {
+    if (file->type != FileType::kRegular) return fail(Code::kInvalidArgument, "resume");
+    if (file->pending) state_.join_pending(file->id, client.id);
+    return file;
+  }
+  if (!request.parent) return fail(Code::kStale, "resume");
+  STDCHK_ASSIGN(const File* directory, state_.directory(request.parent));
+  // Who has made one of that name meanwhile did not see this one.
+  if (directory->children.count(request.name) > 0) return fail(Code::kStale, "resume");
+  const std::int64_t wall = reactor_.clock().wall_ns();
+  return state_.make_pending(
+      request.file,
+      NewName{request.parent, request.name, request.mode, request.uid, request.gid, wall, {}},
+      client.id, wall);
+}
+
+Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& request) {
+  const auto is_older = [this](std::uint64_t id) {
+    return id >> kEpochShift < state_.epoch().value;
+  };
+  const bool older = is_older(request.session.value) && is_older(request.file.value);
+  if (!older || !request.session) return fail(Code::kInvalidArgument, "resume");
+  if (sessions_.count(request.session) > 0) return fail(Code::kStale, "resume");
+  STDCHK_ASSIGN(const File* const file, file_to_resume(client, request));
+  const VersionData& newest = file->newest;
+  if (request.base > newest.version) return fail(Code::kStale, "resume");
+  Resumption resumption;
+  resumption.base = request.base;
+  resumption.ahead = newest.version > request.base;
+  if (resumption.ahead) {
+    for (const PackedSlice& slice : newest.slices) {
+      const auto copies = state_.chunks().get(slice.chunk).copies;
+      resumption.of_newest.insert(copies.begin(), copies.end());
+    }
+  }
+  SessionRecord& session = sessions_[request.session];
+  session.id = request.session;
+  session.client = client.id;
+  session.file = file->id;
+  session.copies = copies_of(*file, request.copies);
+  state_.keep(file->id);
+  use(file->id, client.id);
+  client.sessions.insert(session.id);
+  if (request.base > 0 && !resumption.ahead && state_.pin(file->id, request.base)) {
+    session.base = request.base;
+  }
+  resumptions_[session.id] = std::move(resumption);
+  return {};
+}
+
+/// What is stored is taken out of the free space, and what is referred to is held.
+Status Service::adopt(SessionRecord& session, Resumption& resumption,
+                      const msg::ResumeSession& request) {
+  if (!std::ranges::all_of(request.stored, is_sound)) return fail(Code::kInvalidArgument, "resume");
+  for (const auto& wanted : request.held) {
+    const ChunkIndex found = state_.chunks().find(wanted.name, wanted.length);
+    if (found == kNoChunk || !live(found)) return fail(Code::kStale, "resume");
+    if (session.holds.insert(found).second) state_.hold(found);
+  }
+  const auto committed = std::ranges::count_if(request.stored, [&](const Chunk& chunk) {
+    return resumption.of_newest.count(chunk.copies.front()) > 0;
+  });
+  resumption.committed += static_cast<std::uint64_t>(committed);
+  resumption.stored += request.stored.size();
+  if (resumption.committed == resumption.stored && resumption.committed > 0) return {};
+  // Others have made a version meanwhile, and a restart leaves nothing of the one before.
+  if (resumption.committed > 0 || (resumption.ahead && resumption.base > 0)) {
+    return fail(Code::kStale, "resume");
+  }
+  for (const auto& [benefactor, ranges] : ranges_of(request.stored)) {
+    for (const Range& range : ranges) {
+      if (!space_.occupy({benefactor, range.offset}, range.length)) {
+        return fail(Code::kStale, "resume");
+      }
+      const Grant grant{GrantId{next_id()}, benefactor, range.offset, range.length};
+      writers_ += session.grants.empty() ? 1 : 0;
+      session.grants[grant.id] = GrantRecord{grant, {}, false};
+    }
+  }
+  for (const Chunk& chunk : request.stored) {
+    const Extent& at = chunk.copies.front();
+    resumption.to_check[at.benefactor].push_back({at.offset, chunk.length, chunk.crc, chunk.name});
+  }
+  return {};
+}
+
+void Service::serve(ClientRecord& client, const msg::ResumeSession& request, const Call& call) {
+  if (request.part == 0) {
+    if (const Status begun = begin_resume(client, request); !begun) return call.fail(begun.error());
+  }
+  const auto found = resumptions_.find(request.session);
+  SessionRecord* const session = session_of(client, request.session, call);
+  if (session == nullptr) return;
+  if (found == resumptions_.end() || request.part != found->second.next_part) {
+    return call.fail(Code::kInvalidArgument, "resume");
+  }
+  Resumption& resumption = found->second;
+  ++resumption.next_part;
+  if (const Status adopted = adopt(*session, resumption, request); !adopted) {
+    resumptions_.erase(found);
+    end_session(session->id, true);
+    return call.fail(adopted.error());
+  }
+  if (!request.last) return call.answer(msg::ResumeSession::Reply{});
+  const bool committed = resumption.committed > 0;
+  checks_->start(std::move(resumption.to_check), call.deadline(),
+                 [this, id = request.session, committed, call](const Status& status) {
+                   resumed(id, committed, status, call);
+                 });
+  resumptions_.erase(found);
+}
+
+void Service::resumed(SessionId id, bool committed, const Status& status, const Call& call) {
+  const auto session = sessions_.find(id);
+  if (session == sessions_.end()) return call.fail(Code::kFenced, "resume");
+  if (!status) {
+    end_session(id, true);
+    return call.fail(status.error());
+  }
+  const File& file = *state_.file(session->second.file);
+  if (committed && state_.pin(file.id, file.newest.version)) {
+    session->second.base = file.newest.version;
+  }
+  log::info("file {} is written on with what was stored before the manager's epoch {}",
+            file.id.value, state_.epoch().value);
+  call.answer(msg::ResumeSession::Reply{committed, attributes(file)});
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,275 @@
+// Sessions that go on with a manager of a later epoch.
+#include <algorithm>
+
+#include "manager/service.h"
+#include "tests/unit/manager/world.h"
+
+namespace {
+
+using namespace stdchk;
+using namespace stdchk::manager;
+using namespace stdchk::manager::test;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kArena = 64 * limits::kMiB;
+constexpr std::uint32_t kLength = 1000;
+constexpr std::uint64_t kFirst = 0;
+constexpr std::uint64_t kSecond = extent_bytes(kLength);
+
+/// A pool whose manager is restarted under a session that has a grant.
+struct Interrupted {
+  Interrupted() {
+    world.start();
+    benefactor.emplace(world, "b1", 1, kArena);
+    client.emplace(world, "client");
+    const auto opened = client->create("a", 8192);
+    REQUIRE(opened);
+    session = opened->session;
+    file = opened->attributes.id;
+    grant = opened->grants.at(0);
+  }
+  void restart() {
+    world.restart();
+    benefactor->connect();
+    benefactor->register_now();
+    client->connect();
+    client->id = {};
+    client->register_now();
+  }
+  msg::Commit commit(std::uint64_t at = kFirst, std::uint64_t name = 7) const {
+    return TestClient::commit_of(session, grant, at, kLength, name);
+  }
+  /// With what is stored at these places of the grant.
+  msg::ResumeSession resume(std::vector<std::uint64_t> places) const {
+    msg::ResumeSession request;
+    request.client = client->id;
+    request.session = session;
+    request.file = file;
+    request.parent = kRootFile;
+    request.name = "a";
+    request.mode = 0644;
+    for (const std::uint64_t at : places) {
+      request.stored.push_back(commit(at, 7 + at).written.chunks.at(0));
+    }
+    return request;
+  }
+  Code refused(msg::ResumeSession request) {
+    const auto reply = client->call(std::move(request));
+    REQUIRE_FALSE(reply);
+    return reply.error().code;
+  }
+  void pass(Duration time) {
+    for (Duration passed{}; passed < time; passed += 1s) {
+      world.pass(1s);
+      if (benefactor->peer_lives()) benefactor->beat();
+      REQUIRE(client->call(msg::ClientHeartbeat{client->id}));
+    }
+  }
+
+  World world;
+  std::optional<TestBenefactor> benefactor;
+  std::optional<TestClient> client;
+  SessionId session;
+  FileId file;
+  Grant grant;
+};
+
+}  // namespace
+
+TEST_CASE("a session goes on after a restart with what it has stored") {
+  Interrupted pool;
+  pool.restart();
+  const auto resumed = pool.client->call(pool.resume({kFirst, kSecond}));
+  REQUIRE(resumed);
+  CHECK_FALSE(resumed->committed);
+  CHECK(resumed->attributes.id == pool.file);
+  CHECK(resumed->attributes.version == 0);
+  const auto checks = pool.benefactor->all<msg::CheckExtents>();
+  REQUIRE(checks.size() == 1);
+  CHECK(checks[0].extents.size() == 2);
+  // Nobody looks at it before late writes are fenced.
+  const auto& served = pool.benefactor->served;
+  const auto first = [&](auto of) {
+    return std::ranges::find_if(
+        served, [&](const auto& each) { return std::holds_alternative<decltype(of)>(each); });
+  };
+  CHECK(first(msg::FenceClient{}) < first(msg::CheckExtents{}));
+  // Still its own.
+  TestClient other(pool.world, "other");
+  CHECK(other.lookup("a").error().code == Code::kNotFound);
+  const auto committed = pool.client->call(pool.commit());
+  REQUIRE(committed);
+  CHECK(committed->attributes.version == 1);
+  CHECK(other.lookup("a")->id == pool.file);
+  // What it has stored and not committed comes back with its end.
+  REQUIRE(pool.client->call(msg::CloseSession{pool.session, false, 0, false}));
+  CHECK(pool.world.service->space().free_bytes(pool.benefactor->id) ==
+        kArena - extent_bytes(kLength));
+}
+
+TEST_CASE("what was stored before a restart is granted to nobody while its client may come") {
+  Interrupted pool;
+  pool.restart();
+  pool.world.pass(1s);
+  auto& space = pool.world.service->space();
+  CHECK_FALSE(space.take(pool.benefactor->id, 64, 64));
+  REQUIRE(pool.client->call(pool.resume({kFirst, kSecond})));
+  pool.pass(3s);
+  CHECK(space.free_bytes(pool.benefactor->id) == kArena - 2 * extent_bytes(kLength));
+  while (const auto range = space.take(pool.benefactor->id, kArena, 64)) {
+    const std::uint64_t end = range->offset + range->length;
+    CHECK((end <= pool.grant.offset || range->offset >= pool.grant.offset + 2 * kSecond));
+  }
+}
+
+TEST_CASE("a session ends when what it has stored is not what it was, or is gone") {
+  Interrupted pool;
+  SECTION("one chunk is wrong") {
+    pool.benefactor->wrong = {pool.grant.offset + kSecond};
+    pool.restart();
+    CHECK(pool.refused(pool.resume({kFirst, kSecond})) == Code::kDataLost);
+  }
+  SECTION("its benefactor does not come back") {
+    pool.restart();
+    pool.benefactor->disconnect();
+    std::optional<rpc::Answer> answer;
+    pool.client->peer().call_as(rpc::next_call_id(), pool.resume({kFirst}),
+                                limits::kOperationDeadline,
+                                [&](rpc::Answer got) { answer = std::move(got); });
+    for (int i = 0; i < 12 && !answer; ++i) {
+      pool.world.pass(1s);
+      REQUIRE(pool.client->call(msg::ClientHeartbeat{pool.client->id}));
+    }
+    REQUIRE(answer);
+    CHECK(answer->error().error.code == Code::kDataLost);
+  }
+  CHECK(pool.client->call(pool.commit()).error().code == Code::kFenced);
+  CHECK(pool.world.service->space().free_bytes(pool.benefactor->id) == kArena);
+  CHECK(pool.client->lookup("a").error().code == Code::kNotFound);
+}
+
+TEST_CASE("two sessions cannot go on with the same extent") {
+  Interrupted pool;
+  const auto second = pool.client->create("b");
+  REQUIRE(second);
+  pool.restart();
+  REQUIRE(pool.client->call(pool.resume({kFirst})));
+  auto request = pool.resume({kFirst, kSecond});
+  request.session = second->session;
+  request.file = second->attributes.id;
+  request.name = "b";
+  CHECK(pool.refused(request) == Code::kStale);
+  REQUIRE(pool.client->call(pool.commit()));
+}
+
+TEST_CASE("a commit that was done and not answered is found") {
+  Interrupted pool;
+  REQUIRE(pool.client->call(pool.commit()));
+  pool.restart();
+  auto request = pool.resume({kFirst});
+  request.stored = {pool.commit().written.chunks.at(0)};
+  SECTION("all of it") {
+    const auto resumed = pool.client->call(request);
+    REQUIRE(resumed);
+    CHECK(resumed->committed);
+    CHECK(resumed->attributes.version == 1);
+    auto more = pool.commit(kSecond, 9);
+    more.written.slices.at(0).file_offset = kLength;
+    CHECK(pool.client->call(more).error().code == Code::kInvalidArgument);  // it has no grant
+    REQUIRE(pool.client->call(msg::CloseSession{pool.session, false, 0, false}));
+  }
+  SECTION("only a part of it") {
+    request.stored.push_back(pool.commit(kSecond, 9).written.chunks.at(0));
+    CHECK(pool.refused(request) == Code::kStale);
+  }
+  SECTION("of another base") {
+    request.base = 2;
+    CHECK(pool.refused(request) == Code::kStale);
+  }
+}
+
+TEST_CASE("a file that others have made meanwhile under the name is not replaced") {
+  Interrupted pool;
+  pool.restart();
+  TestClient other(pool.world, "other");
+  pool.pass(3s);
+  REQUIRE(other.write("a", kLength, 0));
+  CHECK(pool.refused(pool.resume({})) == Code::kStale);
+}
+
+TEST_CASE("two clients go on with the file that both have made") {
+  Interrupted pool;
+  TestClient other(pool.world, "other");
+  const auto joined = other.create("a", 4096);
+  REQUIRE(joined);
+  REQUIRE(joined->attributes.id == pool.file);
+  pool.restart();
+  other.connect();
+  other.id = {};
+  other.register_now();
+  REQUIRE(pool.client->call(pool.resume({kFirst})));
+  auto request = pool.resume({});
+  request.client = other.id;
+  request.session = joined->session;
+  REQUIRE(other.call(request));
+  REQUIRE(pool.client->call(pool.commit()));
+  CHECK(other.lookup("a")->version == 1);
+}
+
+TEST_CASE("chunks of the pool that a session refers to must be there") {
+  Interrupted pool;
+  auto commit = pool.commit();
+  REQUIRE(pool.client->call(commit));
+  const Chunk& chunk = commit.written.chunks.at(0);
+  const auto second = pool.client->create("b");
+  REQUIRE(second);
+  pool.restart();
+  auto request = pool.resume({});
+  request.session = second->session;
+  request.file = second->attributes.id;
+  request.name = "b";
+  request.held = {{chunk.name, chunk.length}};
+  SECTION("it is, and is held") {
+    REQUIRE(pool.client->call(request));
+    REQUIRE(pool.client->call(msg::Remove{pool.client->id, kRootFile, "a", false}));
+    commit.session = second->session;
+    CHECK(pool.client->call(commit));
+  }
+  SECTION("it is not") {
+    request.held[0].length += 1;
+    CHECK(pool.refused(request) == Code::kStale);
+  }
+}
+
+TEST_CASE("what no earlier manager can have answered is not gone on with") {
+  Interrupted pool;
+  pool.restart();
+  const auto now = pool.client->create("now");
+  REQUIRE(now);
+  auto request = pool.resume({kFirst});
+  SECTION("a session of this epoch") { request.session = now->session; }
+  SECTION("a file of this epoch") { request.file = now->attributes.id; }
+  SECTION("no session") { request.session = {}; }
+  SECTION("an extent beside its place") { request.stored[0].copies[0].offset += 8; }
+  SECTION("a chunk that is too long") { request.stored[0].length = limits::kChunkBytesMax + 1; }
+  SECTION("a chunk in no extent") { request.stored[0].copies.clear(); }
+  CHECK(pool.refused(request) == Code::kInvalidArgument);
+  request = pool.resume({kFirst});
+  request.part = 1;
+  CHECK(pool.refused(request) == Code::kFenced);
+  CHECK(pool.client->call(pool.resume({kFirst})));
+}
+
+TEST_CASE("what is stored may be told in parts") {
+  Interrupted pool;
+  pool.restart();
+  auto first = pool.resume({kFirst});
+  first.last = false;
+  REQUIRE(pool.client->call(first));
+  auto second = pool.resume({kSecond});
+  second.part = 2;
+  CHECK(pool.refused(second) == Code::kInvalidArgument);
+  second.part = 1;
+  REQUIRE(pool.client->call(second));
+  REQUIRE(pool.client->call(pool.commit(kSecond, 7 + kSecond)));
+}
