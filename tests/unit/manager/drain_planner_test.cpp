@@ -498,6 +498,84 @@ TEST_CASE("the drain yields to who writes, but for a share, and not to who waits
   CHECK(one.all<msg::DrainPieces>().size() == 2);
 }
 
+TEST_CASE("the drain yields until what is not drained is more than half of all memory") {
+  World world("/drain");
+  world.config.drain_yields = true;
+  world.config.pool.stripe_width = 1;
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestBenefactor two(world, "b2", 2, kArena);
+  TestClient client(world, "client");
+  one.hold_back = two.hold_back = true;
+  const auto writer = client.create("open", 4096);
+  REQUIRE(writer);
+  const auto at_once = [&] {
+    run(world, 1s, {&one, &two}, &client);
+    return std::pair(one.all<msg::DrainPieces>().size(), two.all<msg::DrainPieces>().size());
+  };
+  for (std::uint64_t i = 0; i < 16; ++i) {
+    REQUIRE(client.write("f" + std::to_string(i), 1 << 20, 7 + i));
+  }
+  CHECK(at_once() == std::pair(std::size_t{1}, std::size_t{1}));
+  REQUIRE(client.write("more", 1, 1000));
+  CHECK(at_once() == std::pair(std::size_t{2}, std::size_t{2}));
+}
+
+TEST_CASE("the drain yields to nobody who has not asked for space for 10 s") {
+  World world("/drain");
+  world.config.drain_yields = true;
+  world.config.pool.stripe_width = 1;
+  world.start();
+  TestBenefactor one(world, "b1", 1, 1024 * limits::kMiB);
+  TestClient client(world, "client");
+  const auto writer = client.create("open", 4096);
+  REQUIRE(writer);
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    REQUIRE(client.write("f" + std::to_string(i), 1 << 20, 7 + i));
+  }
+  run(world, 9s, {&one}, &client);
+  CHECK(one.all<msg::DrainPieces>().size() < 100);
+  run(world, 2s, {&one}, &client);
+  CHECK(one.all<msg::DrainPieces>().size() == 200);
+}
+
+TEST_CASE("the share of a drain that yields is 8 MiB/s of each benefactor, or the rate of all") {
+  struct Case {
+    bool two_benefactors;
+    std::uint64_t rate_of_all;  ///< in MiB/s; 0: not limited
+    std::uint64_t share;
+  };
+  const auto [two_benefactors, rate_of_all, share] =
+      GENERATE(Case{false, 0, 8}, Case{true, 0, 16}, Case{false, 20, 8}, Case{true, 20, 16},
+               Case{true, 12, 12});
+  CAPTURE(two_benefactors, rate_of_all);
+  World world("/drain");
+  world.config.drain_yields = true;
+  world.config.drain_total_bytes_per_s = rate_of_all * limits::kMiB;
+  world.config.pool.stripe_width = 1;
+  world.start();
+  constexpr std::uint64_t kLargeArena = 1024 * limits::kMiB;
+  TestBenefactor one(world, "b1", 1, kLargeArena);
+  std::optional<TestBenefactor> two;
+  std::vector<TestBenefactor*> all{&one};
+  if (two_benefactors) all.push_back(&two.emplace(world, "b2", 2, kLargeArena));
+  TestClient client(world, "client");
+  const auto writer = client.create("open", 4096);
+  REQUIRE(writer);
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    REQUIRE(client.write("f" + std::to_string(i), 1 << 20, 7 + i));
+  }
+  const auto asked = [&] {
+    std::size_t sum = 0;
+    for (const TestBenefactor* each : all) sum += each->all<msg::DrainPieces>().size();
+    return sum;
+  };
+  const std::size_t before = asked();
+  run(world, 8s, all, &client);
+  CHECK(asked() - before >= 8 * share - share);
+  CHECK(asked() - before <= 8 * share + share);
+}
+
 TEST_CASE("files whose storage hangs stall no others, now and when they are tried again") {
   World world("/drain");
   world.start();
