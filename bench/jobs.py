@@ -1,7 +1,8 @@
-"""Jobs: how long pools take to come and go in a Slurm cluster of namespaces, what the drain reaches and what it costs
-who writes meanwhile, and how long a restart takes. Used by bench/run."""
+"""Jobs: how long pools take to come and go in a Slurm cluster of namespaces, what many MPI ranks reach that write at the same
+time, what the drain reaches and what it costs who writes meanwhile, and how long a restart takes. Used by bench/run."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -16,14 +17,58 @@ from report import Aim, Failure, Series
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CLUSTER = ROOT / "scripts" / "slurm-cluster"
+PROGRAMS = ("slurmctld", "slurmd", "munged", "ip", "mpirun")
 NODES = (4, 16, 64)
 LEFT_MIB = (0, 64, 256)
+RANKS = (4, 16, 64)
+READERS = 8
+POOL_IMAGES = 28  # that the memory has room for under an application that is slowed down
+MEASURED_IMAGES = 8
 MIB = 1 << 20
 
+DRAINED = "drained meanwhile"
+BEGAN_ABOVE = "writes that began with more than half of the memory not drained, share"
 
-def run(*command, check=True, timeout=300, **options):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout, **options)
-    if check and done.returncode != 0:
+
+@dataclasses.dataclass
+class Fill:
+    """How full a pool is that an application writes into: so many images are in it before."""
+
+    name: str
+    before: int
+
+
+# A drain yields as long as what it has still to do is at most half of the memory.
+FILLS = (Fill("below half", 1), Fill("above half", 17))
+
+AIMS = {  # of the rows that must come
+    "write and drain": Aim(least=0.90),
+    "below half: write, while it is drained": Aim(least=0.91),  # 10 % longer
+}
+RATIOS = ([f"{ranks} ranks at a barrier" for ranks in RANKS]
+          + [f"{fill.name}: {what}" for fill in FILLS for what in ("write, while it is drained", DRAINED)])
+FIGURES = ([f"{nodes} nodes: {what}" for nodes in NODES
+            for what in ("`up --job`", "the prolog makes the job's start later by", "`down`")]
+           + [f"epilog, {mib} MiB written last, *" for mib in LEFT_MIB]
+           + [f"{fill.name}: {BEGAN_ABOVE}" for fill in FILLS]
+           + [f"restart of {READERS} ranks, *, from {where}" for where in ("memory", "the drained set")]
+           + ["`stage-in` of *"])
+
+
+def missing(bin_dir):
+    """What the section needs and this machine does not have, in words."""
+    found = [] if os.geteuid() == 0 else ["the rights of root"]
+    found += [name for name in PROGRAMS if shutil.which(name) is None]
+    return found + ([] if (bin_dir / "barrier-ranks").exists() else ["barrier-ranks, which is built with an MPI"])
+
+
+def call(*command, timeout=300, **options):
+    return subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, timeout=timeout, **options)
+
+
+def run(*command, **options):
+    done = call(*command, **options)
+    if done.returncode != 0:
         raise Failure(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
 
@@ -40,6 +85,12 @@ def write_file(path, bytes_count):
     return time.monotonic() - started
 
 
+def is_over(asked):
+    """True when that answer of squeue says that a job and all its epilogs have ended. A controller that does not answer says
+    nothing about it."""
+    return not asked.stdout.strip() and (asked.returncode == 0 or "Invalid job id" in asked.stderr)
+
+
 class Cluster:
     def __init__(self, nodes, bin_dir):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="stdchk-bench-", dir="/var/tmp"))
@@ -51,20 +102,22 @@ class Cluster:
             program.write_text(f"#!/bin/bash\nSTDCHK_BIN={bin_dir} exec {ROOT}/scripts/slurm/{name}\n")
             program.chmod(0o755)
             self.environment[f"STDCHK_{name.replace('-', '_').upper()}"] = str(program)
-        self.call("up", nodes)
-
-    def call(self, *words, check=True):
-        return run(CLUSTER, *words, check=check, env=self.environment, cwd=self.folder)
+        self.place = {"env": self.environment, "cwd": self.folder}
+        try:
+            run(CLUSTER, "up", nodes, **self.place)
+        except BaseException:
+            self.end()
+            raise
 
     def job(self, nodes, script, *options):
         """The output of a job, when all its epilogs are over, and how long those took after the script's end."""
         path, output = self.folder / "job.sh", self.folder / "job.out"
         output.unlink(missing_ok=True)
         path.write_text(f"#!/bin/bash\ncd {self.folder}\n{script}\necho end $(date +%s.%N)\n")
-        number = self.call("run", "sbatch", "--parsable", f"--nodes={nodes}", "--output", output, "--chdir", self.folder,
-                           *options, path).strip()
+        number = run(CLUSTER, "run", "sbatch", "--parsable", f"--nodes={nodes}", "--output", output, "--chdir", self.folder,
+                     *options, path, **self.place).strip()
         until = time.monotonic() + 300
-        while self.call("run", "squeue", "--noheader", "--jobs", number, check=False).strip():
+        while not is_over(call(CLUSTER, "run", "squeue", "--noheader", "--jobs", number, **self.place)):
             if time.monotonic() > until:
                 raise Failure(f"job {number} does not end")
             time.sleep(0.05)
@@ -75,7 +128,7 @@ class Cluster:
         return text, time.time() - float(end.group(1))
 
     def end(self):
-        self.call("down", check=False)
+        call(CLUSTER, "down", **self.place)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -88,9 +141,9 @@ def cluster(nodes, bin_dir):
         one.end()
 
 
-def up_and_down(report, bin_dir, rounds, nodes_most):
+def up_and_down(report, bin_dir, rounds):
     """From the line in the job script until every mount can be used, and back."""
-    for nodes in (each for each in NODES if each <= nodes_most):
+    for nodes in NODES:
         up, down, prolog = [], [], []
         with cluster(nodes, bin_dir) as slurm:
             for _ in range(rounds):
@@ -185,27 +238,87 @@ def drain_rate(report, bin_dir, scratch, rounds, size_mib):
                 raise Failure("not all is drained")
         shutil.rmtree(drain)
     source.unlink()
-    report.add("write and drain", Series(ours[1:], "GB/s"), "4 dd at once, with fsync", Series(theirs[1:], "GB/s"), Aim(least=0.90))
+    report.add("write and drain", Series(ours[1:], "GB/s"), "4 dd at once, with fsync", Series(theirs[1:], "GB/s"))
+
+
+def image_mib(size_mib):
+    """Of an application that is slowed down."""
+    return max(32, size_mib // 8)
+
+
+def bytes_below(folder):
+    """Of all files, also of those that have not their names yet."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # it gets its name
+            total += path.lstat().st_blocks * 512
+    return total
+
+
+def is_above_half(bin_dir, mount):
+    """True when a drain must not yield: more than half of the memory is not drained."""
+    pool = json.loads(run(bin_dir / "stdchk", "status", "--json", mount))["pool"]
+    return 2 * pool["drain_pending_bytes"] > pool["total_bytes"]
+
+
+@dataclasses.dataclass
+class Written:
+    """By an application that writes an image, pauses for as long, and writes the next."""
+
+    seconds: list = dataclasses.field(default_factory=list)
+    began_above: list = dataclasses.field(default_factory=list)  # of each write, whether memory was more than half full then
+    drained_bytes: int = 0  # between the first write and the end of the last pause
+
+
+def write_and_pause(bin_dir, scratch, fill, size_mib, drain=None):
+    written = Written()
+    options = ("--drain", drain) if drain else ()
+    with pool(bin_dir, scratch, *options, memory_mib=size_mib * POOL_IMAGES // 4) as mount:
+        for timestep in range(fill.before):
+            write_file(mount / f"app.N0.T{timestep}", size_mib * MIB)
+        drained_before = bytes_below(drain) if drain else 0
+        for timestep in range(fill.before, fill.before + MEASURED_IMAGES):
+            written.began_above.append(is_above_half(bin_dir, mount))
+            written.seconds.append(write_file(mount / f"app.N0.T{timestep}", size_mib * MIB))
+            time.sleep(written.seconds[-1])
+        if drain:
+            written.drained_bytes = bytes_below(drain) - drained_before
+            if written.drained_bytes == 0:
+                raise Failure(f"{fill.name}: nothing was drained meanwhile")
+    if drain:
+        shutil.rmtree(drain)
+    return written
 
 
 def slowdown(report, bin_dir, scratch, rounds, size_mib):
-    """An application that writes an image, computes for as long, and writes the next: the rate of its writes."""
-    rates = {}
-    for name, options in (("no drain", ()), ("drain", ("--drain", scratch / "drained"))):
-        rates[name] = []
+    """With and without a drain in turns, both into a pool that is as full."""
+    all_bytes = MEASURED_IMAGES * size_mib * MIB
+    for fill in FILLS:
+        alone, drained = [], []
         for _ in range(rounds + 1):
-            with pool(bin_dir, scratch, *options, memory_mib=size_mib * 3) as mount:
-                seconds = []
-                for timestep in range(6):
-                    seconds.append(write_file(mount / f"app.N0.T{timestep}", size_mib * MIB))
-                    time.sleep(seconds[-1])
-                rates[name].append(size_mib * MIB / 1e9 / statistics.mean(seconds[1:]))
-            shutil.rmtree(scratch / "drained", ignore_errors=True)
-    report.add("write, while it is drained", Series(rates["drain"][1:], "GB/s"), "without a drain",
-               Series(rates["no drain"][1:], "GB/s"), Aim(least=0.90))
+            alone.append(write_and_pause(bin_dir, scratch, fill, size_mib))
+            drained.append(write_and_pause(bin_dir, scratch, fill, size_mib, scratch / "drained"))
+        del alone[0], drained[0]  # they have warmed what is warmed once
+        rates, rates_alone = ([all_bytes / 1e9 / sum(each.seconds) for each in found] for found in (drained, alone))
+        report.add(f"{fill.name}: write, while it is drained", Series(rates, "GB/s"), "without a drain", Series(rates_alone, "GB/s"))
+        report.add(f"{fill.name}: {DRAINED}", Series([each.drained_bytes / 1e9 for each in drained], "GB"), "written",
+                   Series([all_bytes / 1e9] * len(drained), "GB"))
+        report.add(f"{fill.name}: {BEGAN_ABOVE}", Series([statistics.mean(each.began_above) for each in drained], ""))
 
 
-def restart(report, bin_dir, scratch, rounds, size_mib, ranks=8):
+def barrier(report, bin_dir, scratch, rounds, size_mib):
+    direct = scratch / "direct"
+    direct.mkdir()
+    for ranks in RANKS:
+        with pool(bin_dir, scratch, memory_mib=size_mib // 2) as mount:
+            said = run("mpirun", "--oversubscribe", "--allow-run-as-root", "-n", ranks, bin_dir / "barrier-ranks",
+                       "--bytes", f"{size_mib}M", "--rounds", rounds, "--fsync", direct, mount, direct)
+        found = {line["directory"]: Series(line["values"], "GB/s", line["taken"])
+                 for line in map(json.loads, said.splitlines())}
+        report.add(f"{ranks} ranks at a barrier", found[str(mount)], "to the disk, with fsync", found[str(direct)])
+
+
+def restart(report, bin_dir, scratch, rounds, size_mib, ranks=READERS):
     found = {"memory": [], "drained set": [], "stage-in": []}
     drain = scratch / "drained"
     for _ in range(rounds):
@@ -227,12 +340,11 @@ def restart(report, bin_dir, scratch, rounds, size_mib, ranks=8):
     report.add(f"`stage-in` of {size_mib} MiB", Series(found["stage-in"], "s"))
 
 
-def measure(report, bin_dir, scratch, rounds, size_mib, quick):
-    if os.geteuid() == 0 and shutil.which("slurmctld"):
-        up_and_down(report, bin_dir, min(rounds, 3), 16 if quick else 64)
-        epilog(report, bin_dir, min(rounds, 3))
-    else:
-        report.text += " NOT RUN: the cluster (it needs root and Slurm)."
+def measure(report, bin_dir, scratch, rounds, cluster_rounds, size_mib):
+    """Needs what `missing` names."""
+    up_and_down(report, bin_dir, cluster_rounds)
+    epilog(report, bin_dir, cluster_rounds)
+    barrier(report, bin_dir, scratch, rounds, size_mib)
     drain_rate(report, bin_dir, scratch, rounds, size_mib)
-    slowdown(report, bin_dir, scratch, rounds, size_mib // 4)
+    slowdown(report, bin_dir, scratch, rounds, image_mib(size_mib))
     restart(report, bin_dir, scratch, rounds, size_mib)

@@ -2,18 +2,15 @@
 
 import importlib.machinery
 import importlib.util
-import os
 import pathlib
 import sys
 import time
 import types
-import zlib
 
 import pytest
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
-import jobs  # noqa: E402
 from report import Aim, Failure, Report, Series, table, updated  # noqa: E402
 
 loader = importlib.machinery.SourceFileLoader("bench_run", str(BENCH / "run"))
@@ -172,21 +169,3 @@ def test_nothing_is_published_of_a_busy_machine(monkeypatch):
     with pytest.raises(Failure, match="busy"):
         bench_run.measure(bench, "client", publish=True)
     assert bench_run.measure(bench, "client", publish=False) == "measured"
-
-
-def test_the_images_of_jobs_cannot_be_compressed_and_share_nothing(tmp_path):
-    jobs.write_file(tmp_path / "image", 4 << 20)
-    image = (tmp_path / "image").read_bytes()
-    assert len(image) == 4 << 20 and len(zlib.compress(image)) > 0.99 * len(image)
-    assert len({image[at:at + (1 << 20)] for at in range(0, len(image), 1 << 20)}) == 4
-
-
-def test_jobs_without_a_cluster_say_so_and_measure_the_rest(monkeypatch, tmp_path):
-    one = report(figures=["rest"])
-    one.section("Jobs", "What pools cost.")
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    for name in ("drain_rate", "slowdown", "restart"):
-        monkeypatch.setattr(jobs, name, lambda report, *more: report.add("rest", series([1.0], "s")))
-    jobs.measure(one, tmp_path, tmp_path, 5, 64, False)
-    one.check_complete()
-    assert "NOT RUN: the cluster" in one.text
