@@ -32,14 +32,14 @@ BEGAN_ABOVE = "writes that began with more than half of the memory not drained, 
 
 @dataclasses.dataclass
 class Fill:
-    """How full a pool is that an application writes into: so many images are in it before."""
+    """How full a pool is that an application writes into: so many images, at least, are not drained before each that is measured."""
 
     name: str
-    before: int
+    not_drained: int
 
 
 # A drain yields as long as what it has still to do is at most half of the memory.
-FILLS = (Fill("below half", 1), Fill("above half", 17))
+FILLS = (Fill("below half", 0), Fill("above half", 17))
 
 AIMS = {  # of the rows that must come
     "write and drain": Aim(least=0.90),
@@ -255,10 +255,10 @@ def bytes_below(folder):
     return total
 
 
-def is_above_half(bin_dir, mount):
-    """True when a drain must not yield: more than half of the memory is not drained."""
-    pool = json.loads(run(bin_dir / "stdchk", "status", "--json", mount))["pool"]
-    return 2 * pool["drain_pending_bytes"] > pool["total_bytes"]
+def not_drained(bin_dir, mount):
+    """The bytes that are not drained, and whether they are more than half of the memory: then a drain must not yield."""
+    figures = json.loads(run(bin_dir / "stdchk", "status", "--json", mount))["pool"]
+    return figures["drain_pending_bytes"], 2 * figures["drain_pending_bytes"] > figures["total_bytes"]
 
 
 @dataclasses.dataclass
@@ -266,21 +266,44 @@ class Written:
     """By an application that writes an image, pauses for as long, and writes the next."""
 
     seconds: list = dataclasses.field(default_factory=list)
-    began_above: list = dataclasses.field(default_factory=list)  # of each write, whether memory was more than half full then
-    drained_bytes: int = 0  # between the first write and the end of the last pause
+    began_above: list = dataclasses.field(default_factory=list)  # of each write, whether more than half was not drained then
+    # From the first of them until the last pause was over, with the images that filled the memory up in between.
+    bytes_count: int = 0
+    drained_bytes: int = 0
+
+
+class Application:
+    def __init__(self, mount, size_mib):
+        self.mount, self.bytes_count, self.images = mount, size_mib * MIB, 0
+
+    def write(self):
+        self.images += 1
+        return write_file(self.mount / f"app.N0.T{self.images}", self.bytes_count)
+
+    def fill_up(self, bin_dir, fill):
+        """Whether more than half is not drained then."""
+        for _ in range(POOL_IMAGES):
+            pending, is_above_half = not_drained(bin_dir, self.mount)
+            if pending >= fill.not_drained * self.bytes_count:
+                return is_above_half
+            self.write()
+        raise Failure(f"{fill.name}: the drain is as fast as the writes")
 
 
 def write_and_pause(bin_dir, scratch, fill, size_mib, drain=None):
     written = Written()
     options = ("--drain", drain) if drain else ()
     with pool(bin_dir, scratch, *options, memory_mib=size_mib * POOL_IMAGES // 4) as mount:
-        for timestep in range(fill.before):
-            write_file(mount / f"app.N0.T{timestep}", size_mib * MIB)
-        drained_before = bytes_below(drain) if drain else 0
-        for timestep in range(fill.before, fill.before + MEASURED_IMAGES):
-            written.began_above.append(is_above_half(bin_dir, mount))
-            written.seconds.append(write_file(mount / f"app.N0.T{timestep}", size_mib * MIB))
+        application = Application(mount, size_mib)
+        for _ in range(max(1, fill.not_drained)):
+            application.write()
+        images_before, drained_before = application.images, bytes_below(drain) if drain else 0
+        for _ in range(MEASURED_IMAGES):
+            if drain:
+                written.began_above.append(application.fill_up(bin_dir, fill))
+            written.seconds.append(application.write())
             time.sleep(written.seconds[-1])
+        written.bytes_count = (application.images - images_before) * size_mib * MIB
         if drain:
             written.drained_bytes = bytes_below(drain) - drained_before
             if written.drained_bytes == 0:
@@ -292,17 +315,17 @@ def write_and_pause(bin_dir, scratch, fill, size_mib, drain=None):
 
 def slowdown(report, bin_dir, scratch, rounds, size_mib):
     """With and without a drain in turns, both into a pool that is as full."""
-    all_bytes = MEASURED_IMAGES * size_mib * MIB
+    measured = MEASURED_IMAGES * size_mib * MIB / 1e9
     for fill in FILLS:
         alone, drained = [], []
         for _ in range(rounds + 1):
             alone.append(write_and_pause(bin_dir, scratch, fill, size_mib))
             drained.append(write_and_pause(bin_dir, scratch, fill, size_mib, scratch / "drained"))
         del alone[0], drained[0]  # they have warmed what is warmed once
-        rates, rates_alone = ([all_bytes / 1e9 / sum(each.seconds) for each in found] for found in (drained, alone))
+        rates, rates_alone = ([measured / sum(each.seconds) for each in found] for found in (drained, alone))
         report.add(f"{fill.name}: write, while it is drained", Series(rates, "GB/s"), "without a drain", Series(rates_alone, "GB/s"))
         report.add(f"{fill.name}: {DRAINED}", Series([each.drained_bytes / 1e9 for each in drained], "GB"), "written",
-                   Series([all_bytes / 1e9] * len(drained), "GB"))
+                   Series([each.bytes_count / 1e9 for each in drained], "GB"))
         report.add(f"{fill.name}: {BEGAN_ABOVE}", Series([statistics.mean(each.began_above) for each in drained], ""))
 
 

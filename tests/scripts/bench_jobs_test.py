@@ -108,14 +108,78 @@ def test_what_is_in_the_drain_directory_counts_before_it_has_its_name(tmp_path):
     assert 1 << 20 <= jobs.bytes_below(tmp_path) - before < 2 << 20
 
 
-def test_a_pool_is_above_half_when_more_than_half_of_it_is_not_drained(programs):
+class Pool:
+    """Stands in for a pool; `drains` bytes of each that is written are drained at once."""
+
+    def __init__(self, mount, monkeypatch, drains=0.0):
+        self.mount, self.drains, self.written = mount, drains, 0
+        monkeypatch.setattr(jobs, "pool", lambda *_, **__: self)
+        monkeypatch.setattr(jobs, "write_file", self.write_file)
+        monkeypatch.setattr(jobs, "not_drained", self.not_drained)
+
+    def __enter__(self):
+        return self.mount
+
+    def __exit__(self, *_):
+        return False
+
+    def write_file(self, path, bytes_count):
+        self.written += bytes_count
+        with open(self.mount / "drain" / path.name, "wb") as file:
+            file.write(os.urandom(int(bytes_count * self.drains)))
+        return 0.001
+
+    def not_drained(self, *_):
+        pending = self.written * (1 - self.drains)
+        return pending, 2 * pending > jobs.POOL_IMAGES << 20
+
+
+@pytest.fixture
+def drain(tmp_path):
+    one = tmp_path / "drain"
+    one.mkdir()
+    return one
+
+
+def test_what_is_not_drained_is_above_half_when_it_is_more_than_half(programs):
     def says(pending, total):
         said = json.dumps({"pool": {"drain_pending_bytes": pending, "total_bytes": total}})
         (programs / "stdchk").write_text(f"#!/bin/sh\necho '{said}'\n")
         (programs / "stdchk").chmod(0o755)
-        return jobs.is_above_half(programs, "mnt")
-    assert not says(50, 100)
-    assert says(51, 100)
+        return jobs.not_drained(programs, "mnt")
+    assert says(50, 100) == (50, False)
+    assert says(51, 100) == (51, True)
+
+
+def test_memory_is_filled_up_before_each_write_that_is_measured(tmp_path, monkeypatch, drain):
+    """Half of each image is drained at once, so the first 17 are not enough."""
+    for fill, is_above, images in ((jobs.FILLS[0], False, 8), (jobs.FILLS[1], True, 8 + 17)):
+        drain.mkdir(exist_ok=True)
+        Pool(tmp_path, monkeypatch, drains=0.5)
+        written = jobs.write_and_pause(tmp_path, tmp_path, fill, 1, drain)
+        assert len(written.seconds) == 8 and written.began_above == [is_above] * 8
+        assert written.bytes_count == images << 20
+        assert images << 19 <= written.drained_bytes < (images << 19) + (1 << 19)
+        assert not drain.exists()
+
+
+def test_without_a_drain_nothing_is_filled_up(tmp_path, monkeypatch, drain):
+    Pool(tmp_path, monkeypatch)
+    written = jobs.write_and_pause(tmp_path, tmp_path, jobs.FILLS[1], 1)
+    assert len(written.seconds) == 8 and written.bytes_count == 8 << 20
+    assert len(list(drain.iterdir())) == 17 + 8
+
+
+def test_a_drain_that_is_as_fast_as_the_writes_has_no_rows(tmp_path, monkeypatch, drain):
+    Pool(tmp_path, monkeypatch, drains=1.0)
+    with pytest.raises(Failure, match="as fast as the writes"):
+        jobs.write_and_pause(tmp_path, tmp_path, jobs.FILLS[1], 1, drain)
+
+
+def test_a_drain_that_does_nothing_has_no_rows(tmp_path, monkeypatch, drain):
+    Pool(tmp_path, monkeypatch)
+    with pytest.raises(Failure, match="nothing was drained"):
+        jobs.write_and_pause(tmp_path, tmp_path, jobs.FILLS[0], 1, drain)
 
 
 def test_the_slowdown_is_that_of_each_fill_with_and_without_a_drain_in_turns(monkeypatch, tmp_path):
@@ -125,8 +189,8 @@ def test_the_slowdown_is_that_of_each_fill_with_and_without_a_drain_in_turns(mon
         first = (fill.name, drain is not None) not in asked
         asked.append((fill.name, drain is not None))
         seconds = 9.0 if first else 2.0 if drain else 1.0
-        return jobs.Written([seconds] * jobs.MEASURED_IMAGES, [fill.before > 1] * jobs.MEASURED_IMAGES,
-                            jobs.MEASURED_IMAGES << 20 if drain else 0)
+        return jobs.Written([seconds] * jobs.MEASURED_IMAGES, [fill.not_drained > 0] * jobs.MEASURED_IMAGES,
+                            8 << 20, 2 << 20 if drain else 0)
     monkeypatch.setattr(jobs, "write_and_pause", write_and_pause)
     one = report(aims=jobs.AIMS)
     jobs.slowdown(one, tmp_path, tmp_path, 2, 4)
@@ -138,36 +202,15 @@ def test_the_slowdown_is_that_of_each_fill_with_and_without_a_drain_in_turns(mon
         assert row(one, f"{fill.name}: {jobs.BEGAN_ABOVE}").figure.values == [above, above]
 
 
-def test_fills_are_on_both_sides_of_half_all_the_time():
+def test_fills_are_on_both_sides_of_half():
     below, above = jobs.FILLS
-    assert 2 * (below.before + jobs.MEASURED_IMAGES) <= jobs.POOL_IMAGES
-    # What the drain takes away meanwhile is in a row of its own; the rest fits.
-    assert 2 * above.before > jobs.POOL_IMAGES > above.before + jobs.MEASURED_IMAGES
-
-
-def test_a_drain_that_does_nothing_has_no_rows(monkeypatch, tmp_path):
-    class Pool:
-        def __enter__(self):
-            return tmp_path
-
-        def __exit__(self, *_):
-            return False
-    monkeypatch.setattr(jobs, "pool", lambda *_, **__: Pool())
-    monkeypatch.setattr(jobs, "is_above_half", lambda *_: False)
-    (tmp_path / "drain").mkdir()
-    assert len(jobs.write_and_pause(tmp_path, tmp_path, jobs.FILLS[0], 1).seconds) == jobs.MEASURED_IMAGES
-    with pytest.raises(Failure, match="nothing was drained"):
-        jobs.write_and_pause(tmp_path, tmp_path, jobs.FILLS[0], 1, tmp_path / "drain")
+    assert 2 * (below.not_drained + 1 + jobs.MEASURED_IMAGES) <= jobs.POOL_IMAGES
+    # Also without a drain there is room for all.
+    assert 2 * above.not_drained > jobs.POOL_IMAGES > above.not_drained + jobs.MEASURED_IMAGES
 
 
 def test_ranks_at_a_barrier_are_compared_with_the_disk(programs, monkeypatch, tmp_path):
-    class Pool:
-        def __enter__(self):
-            return tmp_path / "mnt"
-
-        def __exit__(self, *_):
-            return False
-    monkeypatch.setattr(jobs, "pool", lambda *_, **__: Pool())
+    Pool(tmp_path / "mnt", monkeypatch)
     (programs / "mpirun").write_text(f"""#!/bin/sh
 echo "$*" >>{tmp_path}/asked
 echo '{{"directory": "{tmp_path}/direct", "values": [2.0], "taken": {time.time() + 5}}}'
