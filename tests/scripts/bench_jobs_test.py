@@ -152,14 +152,14 @@ def test_what_is_not_drained_is_above_half_when_it_is_more_than_half(programs):
 
 
 def test_memory_is_filled_up_before_each_write_that_is_measured(tmp_path, monkeypatch, drain):
-    """Half of each image is drained at once, so the first 17 are not enough."""
-    for fill, is_above, images in ((jobs.FILLS[0], False, 8), (jobs.FILLS[1], True, 8 + 17)):
+    """A quarter of each image is drained at once, so the first 17 are not enough."""
+    for fill, is_above, images in ((jobs.FILLS[0], False, 8), (jobs.FILLS[1], True, 8 + 5)):
         drain.mkdir(exist_ok=True)
-        Pool(tmp_path, monkeypatch, drains=0.5)
+        Pool(tmp_path, monkeypatch, drains=0.25)
         written = jobs.write_and_pause(tmp_path, tmp_path, fill, 1, drain)
         assert len(written.seconds) == 8 and written.began_above == [is_above] * 8
         assert written.bytes_count == images << 20
-        assert images << 19 <= written.drained_bytes < (images << 19) + (1 << 19)
+        assert images << 18 <= written.drained_bytes < (images << 18) + (1 << 19)
         assert not drain.exists()
 
 
@@ -170,10 +170,14 @@ def test_without_a_drain_nothing_is_filled_up(tmp_path, monkeypatch, drain):
     assert len(list(drain.iterdir())) == 17 + 8
 
 
-def test_a_drain_that_is_as_fast_as_the_writes_has_no_rows(tmp_path, monkeypatch, drain):
-    Pool(tmp_path, monkeypatch, drains=1.0)
-    with pytest.raises(Failure, match="as fast as the writes"):
-        jobs.write_and_pause(tmp_path, tmp_path, jobs.FILLS[1], 1, drain)
+def test_a_drain_that_is_as_fast_as_the_writes_has_no_rows(tmp_path, monkeypatch):
+    def write_and_pause(bin_dir, scratch, fill, size_mib, drain=None):
+        return jobs.Written([1.0] * 8, [False] * 5 + [fill.not_drained > 0] * 3, 8 << 20, 1 << 20)
+    monkeypatch.setattr(jobs, "write_and_pause", write_and_pause)
+    one = report()
+    with pytest.raises(Failure, match="above half: the drain is as fast as the writes"):
+        jobs.slowdown(one, tmp_path, tmp_path, 2, 4)
+    assert all(each.name.startswith("below half") for each in one.rows)
 
 
 def test_a_drain_that_does_nothing_has_no_rows(tmp_path, monkeypatch, drain):
