@@ -57,6 +57,12 @@ bool lost_on_the_way(const rpc::Answer& answer) {
   return code == Code::kPeerLost || code == Code::kDeadline || code == Code::kCancelled;
 }
 
+/// True when nothing is wrong with what others have written into the same temporary file.
+bool spares_the_rest(const rpc::Answer& answer) {
+  const Code code = answer.error().error.code;
+  return code == Code::kPeerLost || code == Code::kCancelled || code == Code::kBusy;
+}
+
 }  // namespace
 
 DrainPlanner::DrainPlanner(Service& service)
@@ -87,6 +93,7 @@ void DrainPlanner::run() {
   }
   run_mirror();
   drop_unused_asides();
+  drop_left(false);
   drop_temporaries();
   std::vector<std::tuple<bool, std::uint64_t, FileId>> order;
   for (const auto& [id, job] : jobs_) order.emplace_back(!job.preferred, job.number, id);
@@ -110,15 +117,21 @@ void DrainPlanner::hurry(FileId below) {
   pace_next_ = {};
   service_.set_keeper().want(below);
   if (below == kRootFile) {
-    for (auto& [id, failure] : failures_) failure.next = {};
+    for (auto& [id, failure] : failures_) try_soon(failure);
     return;
   }
   for (const auto& [sequence, id] : service_.state().undrained()) {
     if (!service_.state().is_below(id, below)) continue;
     hurried_.insert(id);
     const auto failure = failures_.find(id);
-    if (failure != failures_.end()) failure->second.next = {};
+    if (failure != failures_.end()) try_soon(failure->second);
   }
+}
+
+/// The back-off begins anew: who waits asks every moment, which must not make it longer.
+void DrainPlanner::try_soon(Failure& failure) {
+  failure.attempts = 0;
+  failure.next = std::min(failure.next, failure.last + kBackOffFirst);
 }
 
 void DrainPlanner::prefer(FileId file) {
@@ -139,7 +152,9 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
     if (service_.set_keeper().skips(*state.file(id))) continue;
     ++reply.pending_files;
     reply.pending_bytes += state.file(id)->newest.stored_bytes;
-    if (failures_.count(id) > 0) ++reply.failed_files;
+    const auto job = jobs_.find(id);
+    const bool tried_again = job != jobs_.end() && !job->second.hangs;
+    if (failures_.count(id) > 0 && !tried_again) ++reply.failed_files;
   }
   // Changes of names count, too: without them the directory is not what the pool shows.
   const std::string path = state.path(*state.file(below));
@@ -180,8 +195,16 @@ bool DrainPlanner::start_job(FileId id, bool preferred) {
   job.number = service_.next_id();
   job.preferred = preferred;
   job.hangs = failure != failures_.end() && failure->second.hung;
+  const auto left = left_.find(id);
+  if (left != left_.end() && left->second.version == job.version) {
+    job.number = left->second.number;
+    job.verified = left->second.verified;
+    job.late_before = left->second.late;
+  }
+  job.verified.resize(file->newest.slices.size());
   if (!plan(*file, job)) return false;
   if (!service_.pin(id, job.version)) return false;
+  if (left != left_.end() && left->second.number == job.number) left_.erase(left);
   step(jobs_.emplace(id, std::move(job)).first->second);
   return true;
 }
@@ -190,13 +213,15 @@ bool DrainPlanner::start_job(FileId id, bool preferred) {
 bool DrainPlanner::plan(const File& file, Job& job) {
   const State& state = service_.state();
   std::map<BenefactorId, Request> open;
-  const auto add = [&](BenefactorId benefactor, const msg::DrainPiece& piece, bool base) {
+  const auto add = [&](BenefactorId benefactor, std::uint32_t slice, const msg::DrainPiece& piece,
+                       bool base) {
     Request& request = open[benefactor];
     request.benefactor = benefactor;
     request.pieces.file = job.file;
     request.pieces.number = job.number;
     if (base) request.pieces.base_path = job.path = state.path(file);
     request.pieces.pieces.push_back(piece);
+    request.slices.push_back(slice);
     request.bytes += piece.length;
     if (request.bytes >= kRequestBytesMax ||
         request.pieces.pieces.size() == limits::kMapPageSlicesMax) {
@@ -214,21 +239,23 @@ bool DrainPlanner::plan(const File& file, Job& job) {
     if (usable(id)) any = id;
   }
   if (!any) return false;
-  for (const PackedSlice& slice : file.newest.slices) {
+  for (std::uint32_t i = 0; i < file.newest.slices.size(); ++i) {
+    if (job.verified[i]) continue;
+    const PackedSlice& slice = file.newest.slices[i];
     const Chunk chunk = state.chunks().get(slice.chunk);
     if (is_sealed(chunk.name)) {
       log::warning(
           "{} is encrypted, and benefactors have no key to drain it; copy it to where it should be "
           "through a mount that has",
           state.path(file));
-      failures_[job.file] = {1, service_.now() + kSealedAgain};
+      failures_[job.file] = {1, service_.now(), service_.now() + kSealedAgain};
       return false;
     }
     msg::DrainPiece piece{slice.file_offset, slice.length, slice.chunk_offset, msg::kNoExtent,
                           chunk.length,      chunk.crc,    chunk.name};
     if (chunk.copies.empty()) {
       if (blocked_by_mirror(file)) return false;
-      add(any, piece, true);
+      add(any, i, piece, true);
       continue;
     }
     const auto copy = std::find_if(chunk.copies.begin(), chunk.copies.end(), [&](const Extent& at) {
@@ -237,11 +264,12 @@ bool DrainPlanner::plan(const File& file, Job& job) {
     if (copy == chunk.copies.end()) {
       Failure& failure = failures_[job.file];
       failure.attempts = std::max<std::uint32_t>(failure.attempts, 1);
+      failure.last = service_.now();
       failure.next = service_.now() + kParked;
       return false;
     }
     piece.extent_offset = copy->offset;
-    add(copy->benefactor, piece, false);
+    add(copy->benefactor, i, piece, false);
   }
   for (auto& [id, request] : open) job.requests.push_back(std::move(request));
   if (job.requests.empty()) {
@@ -276,10 +304,13 @@ void DrainPlanner::step(Job& job) {
   }
   if (job.phase == Phase::kWaitsForName) return finish(job);
   if (job.phase != Phase::kLost) return;
-  // Asked again at the same benefactor, which does one after the other; given up when it cannot be
-  // done any more.
+  // Asked again at the same benefactor, which does one after the other, until it cannot be done any
+  // more.
   if (service_.peer_of(job.finisher) != nullptr) return send_finish(job);
-  if (service_.now() >= job.late) end_job(job, true, "was not answered");
+  if (service_.now() < job.late) return;
+  // Another one finds either the temporary file or the name.
+  job.phase = Phase::kWaitsForName;
+  finish(job);
 }
 
 Duration DrainPlanner::deadline_for(std::uint64_t bytes) const {
@@ -384,7 +415,7 @@ void DrainPlanner::find_hanging(Job& job) {
       log::warning("{} is not drained: its storage does not answer; others go on",
                    service_.state().path(*file));
     }
-    request.hangs = job.hangs = true;
+    request.hangs = job.hangs = job.starts_over = true;
     --in_flight_[request.benefactor];
     ++hanging_[request.benefactor];
   }
@@ -403,6 +434,14 @@ void DrainPlanner::pieces_answered(Job& job, std::size_t index, Time late,
   request.answered = true;
   --(request.hangs ? hanging_ : in_flight_)[request.benefactor];
   const BenefactorId benefactor = request.benefactor;
+  const auto* reply = answer ? std::get_if<msg::DrainPieces::Reply>(&*answer) : nullptr;
+  if (reply != nullptr) {
+    for (const std::uint32_t slice : request.slices) job.verified[slice] = true;
+    for (const std::uint32_t piece : reply->corrupt) {
+      if (piece < request.slices.size()) job.verified[request.slices[piece]] = false;
+    }
+  }
+  job.starts_over = job.starts_over || (!answer && !spares_the_rest(answer));
   if (answer) {
     took_[benefactor] = service_.now() - request.sent_at;
     job.hangs = false;
@@ -455,8 +494,10 @@ void DrainPlanner::finish(Job& job) {
                         other.phase == Phase::kLost || other.phase == Phase::kRecording;
     if (id != job.file && naming && other.path == path) return;
   }
+  const auto finisher = finisher_of(job);
+  if (!finisher) return;
   job.path = path;
-  job.finisher = job.requests.front().benefactor;
+  job.finisher = *finisher;
   // No earlier version is pinned anew: once they are set aside, none is left.
   if (service_.state().older_needs_name(file)) return set_aside(job);
   if (job.recorded) return send_finish(job);
@@ -475,10 +516,17 @@ void DrainPlanner::finish(Job& job) {
                    });
 }
 
+/// One that has written pieces, where one is left.
+std::optional<BenefactorId> DrainPlanner::finisher_of(const Job& job) const {
+  for (const Request& request : job.requests) {
+    if (service_.peer_of(request.benefactor) != nullptr) return request.benefactor;
+  }
+  return service_.some_benefactor();
+}
+
 /// Readers have the version that is about to lose its name.
 void DrainPlanner::set_aside(Job& job) {
   rpc::Peer* peer = service_.peer_of(job.finisher);
-  if (peer == nullptr) return end_job(job, true, "waits for a benefactor that is silent");
   job.phase = Phase::kSettingAside;
   msg::MirrorChange change;
   change.kind = msg::MirrorKind::kSetAside;
@@ -505,7 +553,6 @@ void DrainPlanner::send_finish(Job& job) {
   rpc::Peer* peer = service_.peer_of(job.finisher);
   const File* file = service_.state().file(job.file);
   const VersionData* version = service_.state().version(job.file, job.version);
-  if (peer == nullptr) return end_job(job, true, "waits for a benefactor that is silent");
   job.phase = Phase::kFinishing;
   job.late = service_.now() + limits::kOperationDeadline + kTransit;
   peer->call(msg::DrainFinish{job.file, job.number, job.path, version->size_bytes, file->mode,
@@ -548,12 +595,15 @@ void DrainPlanner::fail_job(Job& job, const rpc::Answer& answer) {
   // There is no room for the temporary files of that many at once.
   if (error.os_errno == ENOSPC || error.os_errno == EDQUOT) {
     jobs_max_ = std::max<std::size_t>(std::min(jobs_max_, jobs_.size()) / 2, 1);
+    drop_left(true);
   }
   end_job(job, true, error.where);
 }
 
 /// The job goes when all that it asked for was answered: its temporary file must not come back.
 void DrainPlanner::end_job(Job& job, bool failed, const char* why) {
+  // From the first question after its name on, the temporary file may have got it.
+  job.starts_over = job.starts_over || job.phase != Phase::kPieces;
   job.phase = Phase::kEnding;
   job.failed = failed;
   job.why = why;
@@ -572,13 +622,19 @@ void DrainPlanner::close_job(FileId id) {
         std::min<Duration>(kBackOffLast, kBackOffFirst * (1U << failure.attempts));
     failure.attempts = std::min(failure.attempts + 1, 10U);
     failure.hung = job.hangs;
+    failure.last = service_.now();
     failure.next = service_.now() + wait;
     log::warning("{} {} and is not drained; it is tried again", service_.state().path(*file),
                  job.why);
   } else {
     failures_.erase(id);
   }
-  if (job.failed || !newest) garbage_[{id, job.number}] = job.late;
+  const Time late = std::max(job.late, job.late_before);
+  if (job.failed && newest && !job.starts_over) {
+    left_[id] = {job.version, job.number, job.verified, late};
+  } else if (job.failed || !newest || service_.now() < job.late_before) {
+    garbage_[{id, job.number}] = late;
+  }
   service_.unpin(id, job.version);
   drop_temporaries();
 }
@@ -599,6 +655,18 @@ void DrainPlanner::drop_temporaries() {
                  if (!alive.expired() && answer) garbage_.erase(key);
                });
   }
+}
+
+/// What no further attempt goes on with; all of it where space is short.
+void DrainPlanner::drop_left(bool all) {
+  std::erase_if(left_, [&](const auto& entry) {
+    const auto& [id, left] = entry;
+    const File* file = service_.state().file(id);
+    const bool wanted = file != nullptr && file->parent && file->newest.version == left.version;
+    if (wanted && !all) return false;
+    garbage_[{id, left.number}] = left.late;
+    return true;
+  });
 }
 
 void DrainPlanner::drop_unused_asides() {

@@ -24,7 +24,8 @@ struct File;
 /// Threads: the reactor's.
 /// Errors: a file that cannot be drained is tried again after a back-off that doubles; a benefactor
 ///   that fails is left alone for a while; neither stops the others, nor does a file whose storage
-///   does not answer.
+///   does not answer. Pieces that were written and verified before a benefactor was lost are not
+///   written again; all are when the storage has failed, or the manager has ended.
 /// Limits: kJobsMax files at once, kPerBenefactor requests at each benefactor. While somebody
 ///   writes and nobody waits for the drain: one at each and a small rate, unless memory fills up.
 class DrainPlanner {
@@ -57,6 +58,7 @@ class DrainPlanner {
   struct Request {
     BenefactorId benefactor;
     msg::DrainPieces pieces;
+    std::vector<std::uint32_t> slices;  ///< of the version: where each piece is from
     std::uint64_t bytes = 0;
     bool sent = false;
     bool answered = false;
@@ -66,12 +68,15 @@ class DrainPlanner {
   struct Job {
     FileId file;
     Version version = 0;
-    std::uint64_t number = 0;  ///< of its temporary file, and of no other attempt
+    std::uint64_t number = 0;  ///< of its temporary file
     Phase phase = Phase::kPieces;
+    std::vector<bool> verified;  ///< the slices that the temporary file has
+    bool starts_over = false;    ///< what is in the temporary file is of no use to another attempt
     std::vector<Request> requests;
     std::size_t done = 0;
     std::size_t unanswered = 0;
     Time late{};         ///< until then a benefactor that was lost may still do what it was asked
+    Time late_before{};  ///< the same for the attempts that this one goes on with
     bool hangs = false;  ///< or the last attempt did: one request at a time
     bool preferred = false;
     bool recorded = false;  ///< that it is about to get its name
@@ -83,10 +88,20 @@ class DrainPlanner {
   };
   struct Failure {
     std::uint32_t attempts = 0;
+    Time last{};
     Time next{};
     bool hung = false;
   };
 
+  /// Of an attempt that has failed: what the next one goes on with.
+  struct Left {
+    Version version = 0;
+    std::uint64_t number = 0;
+    std::vector<bool> verified;
+    Time late{};
+  };
+
+  static void try_soon(Failure& failure);
   void start_jobs();
   bool start_job(FileId file, bool preferred);
   bool plan(const File& file, Job& job);
@@ -102,6 +117,7 @@ class DrainPlanner {
   void pieces_answered(Job& job, std::size_t index, Time late, const rpc::Answer& answer);
   void pieces_done(Job& job, BenefactorId benefactor, const rpc::Answer& answer);
   void finish(Job& job);
+  std::optional<BenefactorId> finisher_of(const Job& job) const;
   void set_aside(Job& job);
   void send_finish(Job& job);
   void finished(FileId file, std::uint64_t number, const rpc::Answer& answer);
@@ -109,6 +125,7 @@ class DrainPlanner {
   void end_job(Job& job, bool failed, const char* why);
   void close_job(FileId file);
   void drop_temporaries();
+  void drop_left(bool all);
   void drop_unused_asides();
   bool current(const Job& job) const;
   bool blocked_by_mirror(const File& file) const;
@@ -125,6 +142,7 @@ class DrainPlanner {
   Service& service_;
   std::map<FileId, Job> jobs_;
   std::map<FileId, Failure> failures_;
+  std::map<FileId, Left> left_;
   std::map<BenefactorId, Time> parked_;
   std::map<BenefactorId, std::uint32_t> in_flight_;
   std::map<BenefactorId, std::uint32_t> hanging_;  ///< those that are not in in_flight_

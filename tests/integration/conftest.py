@@ -187,6 +187,24 @@ def is_running(pid):
     return fields[0] not in "ZX"
 
 
+def restart_manager(pool):
+    """Starts the killed manager again by hand: same state, same address."""
+    record = pool.record
+    kind, host, port = record["manager_address"].rsplit(":", 2)
+    directory = pathlib.Path(record["directory"])
+    log = open(pool.folder / "manager.again.log", "ab")
+    process = subprocess.Popen(
+        [BIN / "stdchk-manager", "--state", directory / "manager", "--secret-file",
+         record["secret_file"], "--address-file", directory / "manager.again", "--listen",
+         f"{host}:{port}", *(["--drain", record["drain"]] if record["drain"] else [])],
+        stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=pool.environment)
+    log.close()
+    pool.hand_processes.append(process)
+    wait_until(lambda: (directory / "manager.again").exists() or process.poll() is not None,
+               "the manager's return")
+    assert process.poll() is None, (pool.folder / "manager.again.log").read_text()
+
+
 @pytest.fixture
 def pool():
     """A pool that is not up yet; gone after the test."""

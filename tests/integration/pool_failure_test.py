@@ -5,7 +5,6 @@ Every call here has a time limit (conftest.CALL_SECONDS); a hang is a failure.
 
 import errno
 import os
-import pathlib
 import random
 import signal
 import subprocess
@@ -13,7 +12,7 @@ import sys
 import time
 
 import pytest
-from conftest import BIN, drop_caches, is_running, run, stopped, wait_until
+from conftest import BIN, drop_caches, is_running, restart_manager, run, stopped, wait_until
 
 MIB = 1 << 20
 
@@ -148,24 +147,6 @@ def test_a_dead_manager_is_an_error_in_bounded_time(pool):
     assert raised.value.errno in (errno.EIO, errno.ETIMEDOUT, errno.ENOTCONN)
     assert time.monotonic() - began < 50
     assert pool.stdchk("status", pool.mount, check=False).returncode == 1
-
-
-def restart_manager(pool):
-    """Starts the killed manager again by hand: same state, same address."""
-    record = pool.record
-    kind, host, port = record["manager_address"].rsplit(":", 2)
-    directory = pathlib.Path(record["directory"])
-    log = open(pool.folder / "manager.again.log", "ab")
-    process = subprocess.Popen(
-        [BIN / "stdchk-manager", "--state", directory / "manager", "--secret-file",
-         record["secret_file"], "--address-file", directory / "manager.again", "--listen",
-         f"{host}:{port}", *(["--drain", record["drain"]] if record["drain"] else [])],
-        stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=pool.environment)
-    log.close()
-    pool.hand_processes.append(process)
-    wait_until(lambda: (directory / "manager.again").exists() or process.poll() is not None,
-               "the manager's return")
-    assert process.poll() is None, (pool.folder / "manager.again.log").read_text()
 
 
 def test_a_manager_that_returns_has_all_that_was_committed(pool):

@@ -8,8 +8,7 @@ import pathlib
 import random
 
 import pytest
-from conftest import drop_caches, wait_until
-from pool_failure_test import restart_manager
+from conftest import drop_caches, restart_manager, wait_until
 
 MIB = 1 << 20
 SIZE = 24 * MIB

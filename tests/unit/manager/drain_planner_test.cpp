@@ -362,6 +362,130 @@ TEST_CASE("a finish whose answer was lost is repeated at the same benefactor, by
   CHECK(renames() == 1);
 }
 
+TEST_CASE("a benefactor that is lost at the finish leaves it to another one when it is too late") {
+  World world("/drain");
+  world.config.pool.stripe_width = 1;
+  world.start();
+  TestBenefactor lost(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  lost.hold_back = true;
+  REQUIRE(client.write("a", 1000, 7));
+  run(world, 1s, {&lost}, &client);
+  REQUIRE(lost.held.size() == 1);
+  lost.held[0](msg::Reply{msg::DrainPieces::Reply{}});
+  run(world, 1s, {&lost}, &client);
+  const auto asked = lost.all<msg::DrainFinish>();
+  REQUIRE(asked.size() == 1);
+  TestBenefactor other(world, "b2", 2, kArena);
+  lost.disconnect();
+  run(world, 25s, {&other}, &client);
+  CHECK(other.all<msg::DrainFinish>().empty());
+  run(world, 10s, {&other}, &client);
+  CHECK(other.all<msg::DrainFinish>() == asked);
+  CHECK(client.lookup("a")->drain == DrainState::kDrained);
+}
+
+/// A file of two parts, each at a benefactor of its own: the first one is written and verified, the
+/// second one was asked for.
+struct TwoParts {
+  TwoParts() {
+    world.config.pool.stripe_width = 1;
+    world.start();
+    one.emplace(world, "b1", 1, kArena);
+    client.emplace(world, "client");
+    one->hold_back = true;
+    file = *client->write("a", 1 << 20, 7);
+    run(world, 1s, {&*one}, &*client);
+    two.emplace(world, "b2", 2, 4 * kArena);
+    two->hold_back = true;
+    append_to(*client, file);
+    one->let_go();
+    run(world, 1s, {&*one, &*two}, &*client);
+    REQUIRE(attempts(*one).size() == 2);  // the first one of the version before
+    REQUIRE(attempts(*two).size() == 1);
+    CHECK(attempts(*one)[1].pieces.size() == 1);
+    CHECK(attempts(*two)[0].pieces.size() == 1);
+    CHECK(number() == attempts(*one)[1].number);
+  }
+  static std::vector<msg::DrainPieces> attempts(const TestBenefactor& at) {
+    return at.all<msg::DrainPieces>();
+  }
+  std::uint64_t number() const { return attempts(*two)[0].number; }
+  void come_back() {
+    two->hold_back = false;
+    two->held.clear();
+    two->held_requests.clear();
+    two->connect();
+    two->register_now();
+  }
+
+  World world{"/drain"};
+  std::optional<TestBenefactor> one, two;
+  std::optional<TestClient> client;
+  FileId file;
+};
+
+TEST_CASE("what was verified before a benefactor was lost is not written again") {
+  TwoParts f;
+  f.two->disconnect();
+  run(f.world, 5s, {&*f.one}, &*f.client);
+  CHECK(f.client->lookup("a")->drain == DrainState::kFailed);
+  f.come_back();
+  run(f.world, 10s, {&*f.one, &*f.two}, &*f.client);
+  CHECK(f.client->lookup("a")->drain == DrainState::kDrained);
+  CHECK(f.attempts(*f.one).size() == 2);
+  REQUIRE(f.attempts(*f.two).size() == 2);
+  CHECK(f.attempts(*f.two)[1] == f.attempts(*f.two)[0]);
+  // What the lost one may do late leaves nothing behind.
+  CHECK(changes(*f.one, msg::MirrorKind::kDropTemporary).size() == 1);  // of the version before
+  run(f.world, 40s, {&*f.one, &*f.two}, &*f.client);
+  auto dropped = changes(*f.one, msg::MirrorKind::kDropTemporary);
+  for (const auto& change : changes(*f.two, msg::MirrorKind::kDropTemporary))
+    dropped.push_back(change);
+  CHECK(std::ranges::count(dropped, f.number(), &msg::MirrorChange::number) == 1);
+}
+
+TEST_CASE("chunks that fail their checksum are all that is written again") {
+  TwoParts f;
+  f.two->hold_back = false;
+  f.two->held[0](msg::Reply{msg::DrainPieces::Reply{{0}}});
+  run(f.world, 10s, {&*f.one, &*f.two}, &*f.client);
+  CHECK(f.attempts(*f.one).size() == 2);
+  REQUIRE(f.attempts(*f.two).size() == 2);
+  CHECK(f.attempts(*f.two)[1].number == f.number());
+}
+
+TEST_CASE("a drain whose storage fails starts over in another file") {
+  TwoParts f;
+  f.two->hold_back = false;
+  f.two->held[0](tl::unexpected(rpc::Failure{{Code::kDrainFailed, EIO, "test"}, {}, {}}));
+  run(f.world, 10s, {&*f.one, &*f.two}, &*f.client);
+  CHECK(f.client->lookup("a")->drain == DrainState::kDrained);
+  REQUIRE(f.attempts(*f.one).size() == 3);
+  CHECK(f.attempts(*f.one)[2].number != f.number());
+}
+
+TEST_CASE("what an attempt has left goes when its version does, and when space is short") {
+  TwoParts f;
+  f.two->disconnect();
+  const auto dropped = [&] {
+    const auto all = changes(*f.one, msg::MirrorKind::kDropTemporary);
+    return std::ranges::count(all, f.number(), &msg::MirrorChange::number);
+  };
+  run(f.world, 40s, {&*f.one}, &*f.client);
+  CHECK(dropped() == 0);
+  SECTION("its version") { REQUIRE(f.client->call(msg::Remove{f.client->id, kRootFile, "a"})); }
+  SECTION("space") {
+    f.one->fail_with = Code::kDrainFailed;
+    f.one->fail_errno = ENOSPC;
+    REQUIRE(f.client->write("b", 1000, 9));
+    run(f.world, 1s, {&*f.one}, &*f.client);
+    f.one->fail_with = Code{};
+  }
+  run(f.world, 10s, {&*f.one}, &*f.client);
+  CHECK(dropped() >= 1);
+}
+
 TEST_CASE("a change whose answer was lost is given to nobody else while it may still be done") {
   World world("/drain");
   world.start();
