@@ -10,7 +10,7 @@ build_packages=(
 )
 run_packages=(fuse3)
 demo_packages=(libopenmpi-dev openmpi-bin)
-test_packages=(attr fio git procps python3 python3-pytest rsync sqlite3)
+test_packages=(attr bindfs e2fsprogs fio git procps python3 python3-pytest rsync sqlite3 xfsprogs)
 slurm_packages=(iproute2 libslurm-dev munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
 rdma_siw_packages=(gcc make)

@@ -1,0 +1,121 @@
+"""File systems made for the tests in this folder, and ended with them."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+
+import pytest
+from conftest import BIN, run, wait_until
+
+MIB = 1 << 20
+
+TROUBLED = (BIN / "stdchk").resolve().parents[1] / "tests" / "integration" / "troubled-fs"
+LOOP_BYTES = {"ext4": 64 * MIB, "xfs": 320 * MIB}  # mkfs.xfs makes no smaller ones
+
+
+def need(program):
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+
+
+def need_root():
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts file systems")
+
+
+def need_in_kernel(kind):
+    """Skips the test where the kernel neither has this file system nor can load it."""
+    kinds = pathlib.Path("/proc/filesystems")
+    if shutil.which("modprobe") and kind not in kinds.read_text().split():
+        run("modprobe", kind, check=False)
+    if kind not in kinds.read_text().split():
+        pytest.skip(f"the kernel has no {kind}")
+
+
+@contextlib.contextmanager
+def mounted(point, *command):
+    """What `command` mounts at `point`; unmounted at the end, whoever still uses it."""
+    point.mkdir()
+    done = run(*command, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    try:
+        yield point
+    finally:
+        run("umount", "--lazy", point)
+
+
+@contextlib.contextmanager
+def loop(kind, folder, size=None):
+    """A file system of its own in a file, which is in memory so that no disk makes the tests slow."""
+    need_root()
+    need(f"mkfs.{kind}")
+    need_in_kernel(kind)
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", suffix=f".{kind}") as image:
+        image.truncate(size or LOOP_BYTES[kind])
+        run(f"mkfs.{kind}", "-q", image.name)
+        with mounted(folder / kind, "mount", "-o", "loop", image.name, folder / kind) as point:
+            yield point
+
+
+@contextlib.contextmanager
+def tmpfs(folder, size):
+    need_root()
+    with mounted(folder / "tmpfs", "mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder / "tmpfs") as point:
+        yield point
+
+
+@contextlib.contextmanager
+def bindfs(folder):
+    """Another directory of this machine, by way of FUSE."""
+    need("bindfs")
+    (folder / "shown").mkdir()
+    with mounted(folder / "bindfs", "bindfs", folder / "shown", folder / "bindfs") as point:
+        yield point
+
+
+class Troubled:
+    """A file system that is slow or hangs as its rules say (troubled_fs.c)."""
+
+    def __init__(self, folder):
+        (folder / "behind").mkdir()
+        self.point = folder / "troubled"
+        self.point.mkdir()
+        self.control = folder / "rules"
+        self.control.touch()
+        self.process = subprocess.Popen([TROUBLED, folder / "behind", self.control, self.point])
+        wait_until(lambda: os.path.ismount(self.point) or self.process.poll() is not None, "the file system")
+        assert self.process.poll() is None
+        self.device = os.minor(os.lstat(self.point).st_dev)
+
+    def rules(self, *lines):
+        """These from now on, and no others."""
+        new = self.control.with_suffix(".new")
+        new.write_text("".join(f"{line}\n" for line in lines))
+        new.rename(self.control)
+
+    def abort(self):
+        """Whoever waits for it gets an error, so that no process is left that cannot end."""
+        with contextlib.suppress(OSError):
+            pathlib.Path(f"/sys/fs/fuse/connections/{self.device}/abort").write_text("1")
+
+    def end(self):
+        self.rules()
+        self.abort()
+        run("umount", "--lazy", self.point, check=False)
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+
+@contextlib.contextmanager
+def troubled(folder):
+    need_root()
+    one = Troubled(folder)
+    try:
+        yield one
+    finally:
+        one.end()

@@ -1,0 +1,181 @@
+"""The drain into real file systems: of several kinds, full, slow, and such that hang."""
+
+import contextlib
+import os
+import time
+
+import file_systems
+import pytest
+from conftest import is_running, wait_until
+
+MIB = 1 << 20
+
+KINDS = {
+    "ext4": lambda folder: file_systems.loop("ext4", folder),
+    "xfs": lambda folder: file_systems.loop("xfs", folder),
+    "fuse": file_systems.bindfs,
+}
+
+
+@pytest.fixture(params=KINDS)
+def storage(request, tmp_path):
+    """An empty directory of such a file system."""
+    with KINDS[request.param](tmp_path) as point:
+        yield point
+
+
+@pytest.fixture
+def troubled(tmp_path):
+    with file_systems.troubled(tmp_path) as one:
+        yield one
+
+
+def drain_all(pool, seconds=15):
+    pool.stdchk("drain", "--wait", "--timeout", seconds, pool.mount)
+
+
+def is_safe(pool, name):
+    return pool.stdchk("safe", pool.mount / name, check=False).returncode == 0
+
+
+def temporaries(pool):
+    return list((pool.drain / ".stdchk-drain").iterdir())
+
+
+def write_sparse(path, size, parts):
+    """A file of `size` bytes with holes but for `parts`: offset and bytes of each."""
+    with open(path, "wb") as file:
+        for at, content in parts:
+            file.seek(at)
+            file.write(content)
+        file.truncate(size)
+
+
+def test_what_is_drained_is_the_same_on_each_file_system(pool, storage):
+    pool.drain = storage / "drain"
+    pool.up(benefactors=3, memory="96M")
+    files = {"app/a.N0.T1": os.urandom(5 * MIB + 17), "app/a.N1.T1": os.urandom(MIB), "app/empty": b"",
+             "deep/er/one": b"1", "renamed": os.urandom(70000), "replaced": os.urandom(MIB - 1)}
+    for folder in ("app", "deep", "deep/er"):
+        (pool.mount / folder).mkdir()
+    (pool.mount / "replaced").write_bytes(os.urandom(2 * MIB))
+    (pool.mount / "before").write_bytes(files["renamed"])
+    (pool.mount / "removed").write_bytes(b"not any more")
+    drain_all(pool)
+    before = os.open(pool.mount / "replaced", os.O_RDONLY)  # is set aside: a second name of the file
+    for name in files.keys() - {"renamed"}:
+        (pool.mount / name).write_bytes(files[name])
+    (pool.mount / "before").rename(pool.mount / "renamed")
+    (pool.mount / "removed").unlink()
+    (pool.mount / "link").symlink_to("deep/er/one")
+    (pool.mount / "app/empty").chmod(0o640)
+    content = os.urandom(MIB)
+    write_sparse(pool.mount / "sparse", 24 * MIB, [(3 * MIB, content), (20 * MIB + 4096, content)])
+    drain_all(pool)
+    for name, data in files.items():
+        assert (pool.drain / name).read_bytes() == data, name
+        assert is_safe(pool, name), name
+    sparse = (pool.drain / "sparse").read_bytes()
+    assert len(sparse) == 24 * MIB
+    assert sparse.strip(b"\0") == (content + bytes(16 * MIB + 4096) + content).strip(b"\0")
+    assert (pool.drain / "sparse").stat().st_blocks * 512 < 4 * MIB
+    assert (pool.drain / "app/empty").stat().st_mode & 0o7777 == 0o640
+    assert os.readlink(pool.drain / "link") == "deep/er/one"
+    assert not (pool.drain / "before").exists() and not (pool.drain / "removed").exists()
+    assert len(os.read(before, 4 * MIB)) == 2 * MIB
+    os.close(before)
+    wait_until(lambda: temporaries(pool) == [], "the end of the temporary files")
+    pool.down()
+    # A new pool has nothing but what was drained.
+    pool.up(benefactors=1, memory="64M")
+    assert all((pool.mount / name).read_bytes() == data for name, data in files.items())
+    assert (pool.mount / "sparse").read_bytes() == sparse
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+def test_a_full_file_system_loses_nothing_and_is_filled_when_there_is_room(pool, tmp_path, kind):
+    make = {"tmpfs": lambda: file_systems.tmpfs(tmp_path, "24m"),
+            "ext4": lambda: file_systems.loop("ext4", tmp_path, 32 * MIB)}[kind]
+    with make() as point:
+        pool.drain = point / "drain"
+        pool.drain.mkdir()
+        ballast = point / "ballast"
+        with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
+            while os.statvfs(point).f_bavail * os.statvfs(point).f_bsize > 6 * MIB:
+                file.write(bytes(MIB))
+        pool.up(benefactors=2, memory="64M")
+        files = {f"app.N{number}.T1": os.urandom(9 * MIB) for number in range(2)}
+        for name, data in files.items():
+            (pool.mount / name).write_bytes(data)
+        wait_until(lambda: pool.status()["pool"]["drain_failed_files"] == 2, "that status tells of it")
+        # What there is room for goes there.
+        (pool.mount / "small").write_bytes(b"s" * MIB)
+        wait_until(lambda: is_safe(pool, "small"), "the drain of what fits")
+        wait_until(lambda: "2 failed" in pool.stdchk("status", pool.mount).stdout, "that status says so")
+        assert not any(is_safe(pool, name) or (pool.drain / name).exists() for name in files)
+        assert pool.stdchk("drain", "--wait", "--timeout", 2, pool.mount, check=False).returncode == 1
+        assert all((pool.mount / name).read_bytes() == data for name, data in files.items())
+        ballast.unlink()
+        wait_until(lambda: all(is_safe(pool, name) for name in files), "the drain", seconds=30)
+        assert all((pool.drain / name).read_bytes() == data for name, data in files.items())
+        assert temporaries(pool) == []
+        pool.down()
+
+
+def uses(pool, seconds):
+    """Writes, reads and asks; all of it together within that time."""
+    began, data = time.monotonic(), os.urandom(MIB)
+    (pool.mount / "used").write_bytes(data)
+    assert (pool.mount / "used").read_bytes() == data
+    pool.stdchk("ls", "-l", pool.mount)
+    figures = pool.status()["pool"]
+    (pool.mount / "used").unlink()
+    assert time.monotonic() - began < seconds
+    return figures
+
+
+def test_a_slow_file_system_makes_the_drain_slow_and_nothing_else(pool, troubled):
+    pool.drain = troubled.point / "drain"
+    troubled.rules("delay 1000")  # for each 128 KiB, or what FUSE makes of it
+    pool.up(benefactors=2, memory="64M")
+    files = {f"app.N{number}.T1": os.urandom(2 * MIB) for number in range(4)}
+    for name, data in files.items():
+        (pool.mount / name).write_bytes(data)
+    assert uses(pool, 5)["drain_pending_files"] > 0
+    assert not is_safe(pool, "app.N3.T1")
+    troubled.rules("delay 20")
+    drain_all(pool)
+    assert all((pool.drain / name).read_bytes() == data for name, data in files.items())
+
+
+def test_a_part_of_a_file_system_that_hangs_stalls_only_what_goes_there(pool, troubled):
+    pool.drain = troubled.point / "drain"
+    troubled.rules("write HANG")
+    pool.up(benefactors=2, memory="64M")
+    hung = {f"hung.N{number}.T1": b"HANG" + os.urandom(MIB) for number in range(3)}
+    files = {f"app.N{number}.T1": os.urandom(MIB) for number in range(8)}
+    for name, data in (hung | files).items():
+        (pool.mount / name).write_bytes(data)
+    assert uses(pool, 5)["drain_pending_files"] >= len(hung)
+    wait_until(lambda: all((pool.drain / name).exists() for name in files), "the drain of what does not hang")
+    assert not any((pool.drain / name).exists() or is_safe(pool, name) for name in hung)
+    assert uses(pool, 5)["drain_pending_files"] >= len(hung)
+    troubled.rules()
+    drain_all(pool)
+    assert all((pool.drain / name).read_bytes() == data for name, data in (hung | files).items())
+
+
+def test_down_ends_while_storage_hangs(pool, troubled):
+    pool.drain = troubled.point / "drain"
+    troubled.rules("write HANG")
+    pool.up(benefactors=1, memory="64M")
+    (pool.mount / "hung").write_bytes(b"HANG")
+    wait_until(lambda: any(pool.drain.glob(".stdchk-drain/*.*")), "the drain")
+    time.sleep(0.5)  # its write
+    pids = [member["pid"] for member in pool.record["members"]]
+    began = time.monotonic()
+    pool.down(check=False)
+    assert time.monotonic() - began < 20
+    assert not os.path.ismount(pool.mount)
+    troubled.rules()
+    wait_until(lambda: not any(is_running(pid) for pid in pids), "the end of what waited in the kernel")
