@@ -141,6 +141,8 @@ Outcome<std::unique_ptr<Arena>> Arena::create(const ArenaOptions& options, const
     if (auto checked = check_memlock(options.bytes); !checked) return problem(checked.error());
   }
   if (auto mapped = arena->map(options, clock); !mapped) return problem(mapped.error());
+  arena->facts_.is_common_memory =
+      options.backing != Backing::kDisk && arena->page_bytes_ == kCommonPage;
   // Neither is vital: an old kernel may refuse.
   ::madvise(arena->data_, arena->length_, MADV_DONTDUMP);
   ::madvise(arena->data_, arena->length_, MADV_DONTFORK);
@@ -179,7 +181,8 @@ Outcome<void> Arena::map(const ArenaOptions& options, const Clock& clock) {
 
 Outcome<void> Arena::map_anonymous(const ArenaOptions& options) {
   if (options.check_machine) {
-    if (auto checked = check_memory(length_, options.files); !checked) return checked;
+    if (auto checked = check_memory(length_, options.files, options.pressure); !checked)
+      return checked;
   }
   mapping_length_ = length_ + kTransparentHugePage;
   void* mapping = ::mmap(nullptr, mapping_length_, PROT_READ | PROT_WRITE,
@@ -213,7 +216,8 @@ Outcome<void> Arena::map_memfd(const ArenaOptions& options, const Clock& clock) 
     page_bytes_ = pages.page_bytes;
   } else {
     if (options.check_machine) {
-      if (auto checked = check_memory(length_, options.files); !checked) return checked;
+      if (auto checked = check_memory(length_, options.files, options.pressure); !checked)
+        return checked;
     }
     facts_.advice = "A memfd without reserved huge pages has pages of 4 KiB and is several times " +
                     std::string("slower: ") + reserve_hint(length_, pages) + ".";
@@ -249,7 +253,8 @@ Outcome<void> Arena::map_directory(const ArenaOptions& options, const Clock& clo
     // ramfs has no size, so statvfs(3) says nothing about it; hugetlbfs without size= says 0.
     const bool sized = system.f_blocks != 0 && !hugetlb;
     auto checked = sized ? check_disk(length_, directory) : Outcome<void>{};
-    if (checked && memory && !hugetlb) checked = check_memory(length_, options.files);
+    if (checked && memory && !hugetlb)
+      checked = check_memory(length_, options.files, options.pressure);
     if (!checked) return checked;
   }
   File file(open_nameless(directory));
@@ -285,7 +290,7 @@ Outcome<void> Arena::prefault(const ArenaOptions& options, const Clock& clock) {
   facts_.threads = static_cast<unsigned>(std::min<std::uint64_t>(wanted, parts));
   // Others may take memory at the same time, another benefactor above all: look again before each
   // part, or the last one to come would wake the OOM killer.
-  const bool recheck = options.check_machine && page_bytes_ == 4096;
+  const bool recheck = options.check_machine && page_bytes_ == kCommonPage;
   std::atomic<std::uint64_t> next{0};
   std::mutex mutex;
   Outcome<void> outcome;
@@ -307,7 +312,8 @@ Outcome<void> Arena::prefault(const ArenaOptions& options, const Clock& clock) {
                     fmt::format("Taking {} of memory took too long.", format_bytes(length_))));
       }
       if (recheck) {
-        if (auto room = check_memory(bytes, options.files); !room) return give_up(std::move(room));
+        if (auto room = check_memory(bytes, options.files, options.pressure); !room)
+          return give_up(std::move(room));
       }
       if (!touch(data_ + at, bytes)) {
         return give_up(

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "benefactor/machine.h"
@@ -24,10 +25,11 @@ enum class Backing : std::uint8_t {
 
 struct ArenaOptions {
   Backing backing = Backing::kAnonymous;
-  std::string directory;        ///< for kRamdisk and kDisk
-  std::uint64_t bytes = 0;      ///< rounded down to whole pages
-  bool pins_memory = false;     ///< the transport locks the arena (verbs): check the limit first
-  bool check_machine = true;    ///< refuse what the machine does not have
+  std::string directory;      ///< for kRamdisk and kDisk
+  std::uint64_t bytes = 0;    ///< rounded down to whole pages
+  bool pins_memory = false;   ///< the transport locks the arena (verbs): check the limit first
+  bool check_machine = true;  ///< refuse what the machine does not have
+  std::optional<PressureLimits> pressure;  ///< and leave twice the reserve to others
   bool prefault = true;         ///< take every page now; a simulator with many arenas may not
   unsigned threads = 0;         ///< that fault pages; 0: as many as processors
   Time deadline = Time::max();  ///< for the whole of create()
@@ -42,6 +44,8 @@ struct ArenaFacts {
   std::uint64_t bytes = 0;
   std::uint64_t resident_bytes = 0;
   std::uint64_t huge_bytes = 0;  ///< of them on huge pages, transparent or reserved
+  /// Others can have the memory when it is given back: no disk, no reserved huge pages.
+  bool is_common_memory = false;
   Duration prefault_time{};
   unsigned threads = 0;
   std::string advice;  ///< a sentence when the pages are not the best the machine could give
@@ -69,6 +73,7 @@ class Arena {
   ArenaFacts facts() const;
 
  private:
+  static constexpr std::uint64_t kCommonPage = 4096;
   struct WriteBack;
   Arena() = default;
   Outcome<void> map(const ArenaOptions& options, const Clock& clock);
@@ -82,7 +87,7 @@ class Arena {
   std::uint64_t length_ = 0;
   std::byte* mapping_ = nullptr;  ///< may start before data_, for alignment
   std::uint64_t mapping_length_ = 0;
-  std::uint64_t page_bytes_ = 4096;
+  std::uint64_t page_bytes_ = kCommonPage;
   ArenaFacts facts_;
   std::unique_ptr<WriteBack> write_back_;
 };

@@ -9,82 +9,16 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
-#include <sstream>
-#include <string_view>
 #include <vector>
 
+#include "benefactor/kernel_text.h"
+#include "core/log.h"
 #include "core/units.h"
 
 namespace stdchk::benefactor {
 namespace {
 
 constexpr const char* kWhere = "benefactor.memory";
-
-std::optional<std::uint64_t> to_number(std::string_view text) {
-  const std::string copy(text);
-  char* end = nullptr;
-  errno = 0;
-  const std::uint64_t number = std::strtoull(copy.c_str(), &end, 10);
-  if (end == copy.c_str() || errno != 0) return std::nullopt;
-  return number;
-}
-
-/// The number behind "KEY" in a file of lines such as "MemAvailable:   12 kB" or "inactive_file
-/// 12".
-std::optional<std::uint64_t> keyed_number(const std::string& path, std::string_view key) {
-  std::ifstream file(path);
-  std::string line;
-  while (std::getline(file, line)) {
-    if (!line.starts_with(key)) continue;
-    const auto digits = line.find_first_of("0123456789", key.size());
-    if (digits != std::string::npos) return to_number(std::string_view(line).substr(digits));
-  }
-  return std::nullopt;
-}
-
-std::optional<std::uint64_t> whole_file_number(const std::string& path) {
-  std::ifstream file(path);
-  std::string word;
-  if (!(file >> word)) return std::nullopt;
-  return to_number(word);  // "max" is no number: no limit
-}
-
-/// The names of a control group's files in one of the two versions of the interface.
-struct GroupFiles {
-  std::string mount;
-  const char* limit;
-  const char* usage;
-  const char* reclaimable;
-};
-
-/// What may still be taken within one group, or nothing when it has no limit.
-std::optional<std::uint64_t> group_room(const std::string& folder, const GroupFiles& names) {
-  const auto limit = whole_file_number(folder + "/" + names.limit);
-  const auto usage = whole_file_number(folder + "/" + names.usage);
-  if (!limit || !usage) return std::nullopt;
-  const auto cache = keyed_number(folder + "/memory.stat", names.reclaimable).value_or(0);
-  const std::uint64_t used = *usage - std::min(*usage, cache);
-  return *limit - std::min(*limit, used);
-}
-
-Outcome<void> check_group(std::uint64_t bytes, std::string path, const GroupFiles& names) {
-  // Inside a container the path may be one that only the host sees; the mount is then its own
-  // group.
-  for (;;) {
-    const auto room = group_room(names.mount + path, names);
-    if (room && *room < bytes) {
-      return problem(
-          Code::kNoMemory, kWhere, 0,
-          fmt::format("{} are asked for, but the control group {} of this process may "
-                      "only take {} more; lend less (--memory), or raise the job's or "
-                      "container's memory limit.",
-                      format_bytes(bytes), path.empty() ? "/" : path, format_bytes(*room)));
-    }
-    if (path.empty()) return {};
-    const auto slash = path.rfind('/');
-    path.erase(slash == std::string::npos ? 0 : slash);
-  }
-}
 
 bool has_capability(const MachineFiles& files, unsigned bit) {
   std::ifstream status(files.proc + "/self/status");
@@ -98,39 +32,21 @@ bool has_capability(const MachineFiles& files, unsigned bit) {
 
 }  // namespace
 
-Outcome<void> check_memory(std::uint64_t bytes, const MachineFiles& files) {
-  const auto available_kib = keyed_number(files.proc + "/meminfo", "MemAvailable:");
-  if (available_kib) {
-    const std::uint64_t available = *available_kib * 1024;
-    const std::uint64_t lendable = available - std::min(available, kMemoryKeptFree);
-    if (bytes > lendable) {
-      return problem(Code::kNoMemory, kWhere, 0,
-                     fmt::format("{} are asked for, but this machine can lend only {} ({} are "
-                                 "available, {} stay free for others); lend less (--memory), or "
-                                 "end what uses the memory.",
-                                 format_bytes(bytes), format_bytes(lendable),
-                                 format_bytes(available), format_bytes(kMemoryKeptFree)));
-    }
-  }
-  std::ifstream groups(files.proc + "/self/cgroup");
-  std::string line;
-  while (std::getline(groups, line)) {
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    std::string path = line.substr(second + 1);
-    if (path == "/") path.clear();
-    Outcome<void> checked;
-    if (controllers.empty()) {
-      checked =
-          check_group(bytes, path, {files.cgroup, "memory.max", "memory.current", "inactive_file"});
-    } else if (controllers == "memory") {
-      checked = check_group(bytes, path,
-                            {files.cgroup + "/memory", "memory.limit_in_bytes",
-                             "memory.usage_in_bytes", "total_inactive_file"});
-    }
-    if (!checked) return checked;
+Outcome<void> check_memory(std::uint64_t bytes, const MachineFiles& files,
+                           const std::optional<PressureLimits>& pressure) {
+  for (const MemoryScope& scope : read_memory_scopes(files)) {
+    // Twice the reserve: who has just taken memory should not be told to leave at once.
+    const std::uint64_t reserve = pressure ? 2 * reserve_of(scope.total_bytes, *pressure) : 0;
+    const std::uint64_t kept = std::max(reserve, scope.is_machine ? kMemoryKeptFree : 0);
+    const std::uint64_t lendable = scope.available_bytes - std::min(scope.available_bytes, kept);
+    if (bytes <= lendable) continue;
+    return problem(Code::kNoMemory, kWhere, 0,
+                   fmt::format("{} are asked for, but {} can lend only {} ({} are available, {} "
+                               "stay free for others); lend less (--memory), {}.",
+                               format_bytes(bytes), scope.name, format_bytes(lendable),
+                               format_bytes(scope.available_bytes), format_bytes(kept),
+                               scope.is_machine ? "or end what uses the memory"
+                                                : "or raise the job's or container's limit"));
   }
   return {};
 }
@@ -143,6 +59,20 @@ HugePages huge_pages(const MachineFiles& files) {
   const auto free = keyed_number(meminfo, "HugePages_Free:").value_or(0);
   pages.free = free - std::min(free, keyed_number(meminfo, "HugePages_Rsvd:").value_or(0));
   return pages;
+}
+
+std::optional<int> raise_oom_score(int score, const MachineFiles& files) {
+  std::ifstream file(files.proc + "/self/oom_score_adj");
+  int before = 0;
+  if (!(file >> before) || before >= score) return std::nullopt;
+  restore_oom_score(score, files);
+  return before;
+}
+
+void restore_oom_score(int score, const MachineFiles& files) {
+  std::ofstream file(files.proc + "/self/oom_score_adj");
+  file << score << std::flush;
+  if (!file) log::warning("oom_score_adj cannot be set to {}", score);
 }
 
 Outcome<void> check_disk(std::uint64_t bytes, const std::string& directory) {

@@ -1,18 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "benefactor/memory_scopes.h"
+#include "benefactor/pressure.h"
 #include "benefactor/problem.h"
 
 /// What this machine has to lend, asked before it is taken.
 namespace stdchk::benefactor {
-
-/// Where the kernel tells; a test gives folders of its own.
-struct MachineFiles {
-  std::string proc = "/proc";
-  std::string cgroup = "/sys/fs/cgroup";
-};
 
 struct HugePages {
   std::uint64_t page_bytes = 0;  ///< 0: the kernel has none
@@ -25,7 +22,14 @@ inline constexpr std::uint64_t kMemoryKeptFree = 128ull << 20;
 
 /// Refuses with kNoMemory when `bytes` of memory cannot be had without paging or the OOM killer: by
 /// MemAvailable, and by the limits (version 1 or 2) of each control group that this process is in.
-Outcome<void> check_memory(std::uint64_t bytes, const MachineFiles& files = {});
+/// With `pressure` also when less than twice the reserve would be left.
+Outcome<void> check_memory(std::uint64_t bytes, const MachineFiles& files = {},
+                           const std::optional<PressureLimits>& pressure = {});
+
+/// The OOM killer takes this process sooner than others from now on (oom_score_adj, proc(5)), which
+/// needs no privilege. Answers what it was; nothing: it was as high already, or cannot be changed.
+std::optional<int> raise_oom_score(int score, const MachineFiles& files = {});
+void restore_oom_score(int score, const MachineFiles& files = {});
 
 HugePages huge_pages(const MachineFiles& files = {});
 

@@ -15,6 +15,9 @@
 #include <vector>
 
 #include "benefactor/arena.h"
+#include "benefactor/leaver.h"
+#include "benefactor/machine.h"
+#include "benefactor/memory_watch.h"
 #include "benefactor/metrics.h"
 #include "benefactor/service.h"
 #include "core/clock.h"
@@ -44,6 +47,10 @@ struct Flags {
   std::string listen = "127.0.0.1";
   std::string transport = "auto";
   std::uint32_t leave_seconds = 30;
+  bool pressure = true;
+  PressureLimits pressure_limits;
+  std::uint32_t oom_score = 800;
+  std::string kernel_files = "/";
   metrics::Flags metrics;
   log::Level log_level = log::Level::kInfo;
 };
@@ -75,6 +82,18 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   options.count(
       "--leave-time", flags.leave_seconds, 0, 3600,
       "seconds in which what only this one has is copied elsewhere when it is told to end");
+  options.on_off("--pressure", flags.pressure,
+                 "leave in the same way when this host, or a control group, runs short of memory");
+  options.size("--pressure-reserve", flags.pressure_limits.reserve_bytes, 0, std::uint64_t{1} << 50,
+               "of it, what should stay available to others; 0: a thirty-second, at most 2 GiB");
+  options.count("--pressure-stall", flags.pressure_limits.stall_percent, 1, 100,
+                "percent of the time in which tasks wait for memory, with little available, that "
+                "count as short of it");
+  options.count("--oom-score", flags.oom_score, 0, 1000,
+                "how much sooner than others the kernel ends this process when there is no memory "
+                "(oom_score_adj)");
+  options.text("--kernel-files", flags.kernel_files, "DIR",
+               "where proc and sys/fs/cgroup of the host are, for what is watched");
   metrics::describe(options, flags.metrics);
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
@@ -88,12 +107,18 @@ std::uint64_t log_bytes(const Flags& flags) {
   return std::min(wanted, flags.memory / 2);
 }
 
+MachineFiles machine_files(const Flags& flags) {
+  return {flags.kernel_files + "/proc", flags.kernel_files + "/sys/fs/cgroup"};
+}
+
 Outcome<std::unique_ptr<Arena>> take_memory(const Flags& flags, const Clock& clock,
                                             const std::atomic<bool>& ending) {
   ArenaOptions options;
   options.bytes = flags.memory - log_bytes(flags);
   options.cancelled = &ending;
   options.pins_memory = flags.transport == "verbs";
+  options.files = machine_files(flags);
+  if (flags.pressure) options.pressure = flags.pressure_limits;
   if (!flags.disk.empty()) {
     options.backing = Backing::kDisk;
     options.directory = flags.disk;
@@ -153,21 +178,27 @@ void log_facts(const Arena& arena) {
   if (!facts.advice.empty()) log::warning("{}", facts.advice);
 }
 
-/// After SIGTERM: what only this benefactor has goes elsewhere, within the time. Another signal
-/// ends it at once, and so does SIGINT.
-void hand_over(Reactor& reactor, Service& service, std::uint32_t seconds) {
-  if (seconds == 0) return;
-  bool done = false;
-  reactor.resume();
-  const TimerId late =
-      reactor.schedule_after(std::chrono::seconds(seconds), [&] { reactor.stop(); });
-  service.leave([&] {
-    done = true;
-    reactor.stop();
-  });
-  reactor.run();
-  reactor.cancel(late);
-  if (!done) log::warning("ends before all that only it has was copied elsewhere");
+/// Takes the memory as a process that the kernel ends before others, if its end would help them.
+Outcome<std::unique_ptr<Arena>> take_memory_first_to_go(const Flags& flags, const Clock& clock,
+                                                        const std::atomic<bool>& ending) {
+  const auto before = raise_oom_score(static_cast<int>(flags.oom_score));
+  auto arena = take_memory(flags, clock, ending);
+  if (before && arena && !(*arena)->facts().is_common_memory) restore_oom_score(*before);
+  return arena;
+}
+
+/// Null where the end of this process would give nobody memory, and where it is not wanted.
+std::unique_ptr<MemoryWatch> watch_memory(const Flags& flags, Reactor& reactor, const Arena& arena,
+                                          Leaver& leaver) {
+  if (!flags.pressure) return nullptr;
+  if (!arena.facts().is_common_memory) {
+    log::info("memory pressure is not watched: {} is of no use to others", arena.facts().backing);
+    return nullptr;
+  }
+  return std::make_unique<MemoryWatch>(reactor, flags.pressure_limits, machine_files(flags),
+                                       [&leaver](Pressure pressure, const std::string& why) {
+                                         return leaver.on_pressure(pressure, why);
+                                       });
 }
 
 int run(const Flags& flags) {
@@ -179,13 +210,14 @@ int run(const Flags& flags) {
   std::signal(SIGALRM, [](int) { ::_exit(EXIT_SUCCESS); });
   const auto secret = read_secret_file(flags.secret_file);
   if (!secret) return fail_with(secret.error());
+  Turn turn(flags.secret_file);  // given back when the memory is
   std::unique_ptr<Service> service;
   auto served =
       metrics::serve(flags.metrics, metrics::page_of("stdchk-benefactor", reactor, [&](auto& to) {
                        if (service) collect(*service, to);
                      }));
   if (!served) return fail_with(served.error());
-  auto arena = take_memory(flags, clock, ending);
+  auto arena = take_memory_first_to_go(flags, clock, ending);
   if (!arena && ending) return EXIT_SUCCESS;
   if (!arena) return fail_with(arena.error().detail);
   log_facts(**arena);
@@ -227,8 +259,11 @@ int run(const Flags& flags) {
   if (const Status started = service->start(); !started) {
     return fail_with(describe(started.error()));
   }
+  Leaver leaver(reactor, *service, std::chrono::seconds(flags.leave_seconds), turn);
+  auto watch = watch_memory(flags, reactor, **arena, leaver);
   reactor.run();
-  if (ended_by() == SIGTERM && ready) hand_over(reactor, *service, flags.leave_seconds);
+  if (ready && (ended_by() == SIGTERM || leaver.must_leave())) leaver.hand_over();
+  watch.reset();
   log::info("ends");
   ::alarm(kEndSecondsMax);
   served->reset();

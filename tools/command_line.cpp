@@ -81,6 +81,10 @@ void describe(Options& options, UpOptions& up) {
   options.text("--backing", up.backing, "KIND",
                "anonymous, memfd, hugetlb, or a ramdisk directory");
   options.text("--disk", up.disk, "DIR", "lend disk space below this directory instead of memory");
+  options.on_off("--pressure", up.pressure,
+                 "a benefactor leaves when its host, or a control group, runs short of memory");
+  options.size("--pressure-reserve", up.pressure_reserve, 0, std::uint64_t{1} << 50,
+               "of it, what should stay available to others; 0: a thirty-second, at most 2 GiB");
   options.text("--policy", up.policy, "SETTINGS",
                "for folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
   options.flag("--allow-other", up.allow_other, "other users may use the mount");

@@ -327,6 +327,10 @@ class Starter {
                      "--transport",   options_.transport};
     add(one.arguments, "--backing", options_.backing);
     add(one.arguments, "--disk", options_.disk.empty() ? "" : options_.disk + "/" + name);
+    if (!options_.pressure) {
+      one.arguments.insert(one.arguments.end(), {"--pressure", "off"});
+    }
+    add(one.arguments, "--pressure-reserve", std::to_string(options_.pressure_reserve));
     add(one.arguments, "--log-level", options_.log_level);
     add_metrics(one, host, directory);
     return one;

@@ -38,6 +38,8 @@ struct UpOptions {
   std::string close_mode;
   std::string backing;
   std::string disk;
+  bool pressure = true;
+  std::uint64_t pressure_reserve = 0;
   std::string state;
   std::string report;   ///< file
   std::string metrics;  ///< of all daemons; empty: none

@@ -35,22 +35,6 @@ bool is_usable(const Arena& arena) {
   return empty && bytes[bytes.size() / 2] == std::byte{0x5a};
 }
 
-/// What the kernel would tell on another machine.
-struct OtherMachine {
-  explicit OtherMachine(const std::string& meminfo, const std::string& cgroups = "") {
-    std::filesystem::create_directories(folder / "proc/self");
-    write_file(folder / "proc/meminfo", meminfo);
-    write_file(folder / "proc/self/cgroup", cgroups);
-    files = {folder / "proc", folder / "cgroup"};
-  }
-  void group(const std::string& path, const std::string& name, const std::string& content) {
-    std::filesystem::create_directories(folder / ("cgroup" + path));
-    write_file(folder / ("cgroup" + path + "/" + name), content);
-  }
-  TemporaryFolder folder;
-  MachineFiles files;
-};
-
 const char* const kPlenty = "MemTotal: 100000000 kB\nMemAvailable: 90000000 kB\n";
 
 }  // namespace
@@ -149,6 +133,33 @@ TEST_CASE("the limit of a version 2 control group above this one counts") {
   const auto refused = check_memory(925 * kMiB, machine.files);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().detail.find("control group /job ") != std::string::npos);
+}
+
+TEST_CASE("who watches memory pressure leaves twice the reserve to others") {
+  PressureLimits limits;
+  limits.reserve_bytes = 200 * kMiB;
+  OtherMachine machine("MemTotal: 2097152 kB\nMemAvailable: 1048576 kB\n", "0::/job\n");
+  CHECK(check_memory(624 * kMiB, machine.files, limits));
+  CHECK_FALSE(check_memory(625 * kMiB, machine.files, limits));
+  // Of a small group the reserve is a quarter at most.
+  machine.group("/job", "memory.max", "419430400\n");
+  machine.group("/job", "memory.current", "0\n");
+  CHECK(check_memory(200 * kMiB, machine.files, limits));
+  CHECK_FALSE(check_memory(201 * kMiB, machine.files, limits));
+  CHECK(check_memory(400 * kMiB, machine.files));
+}
+
+TEST_CASE("the OOM killer is told to come sooner, never later, and that can be taken back") {
+  const OtherMachine machine(kPlenty);
+  CHECK_FALSE(raise_oom_score(800, machine.files));
+  const std::string file = machine.files.proc + "/self/oom_score_adj";
+  write_file(file, "-5\n");
+  CHECK(raise_oom_score(800, machine.files) == -5);
+  CHECK(read_file(file) == "800");
+  CHECK_FALSE(raise_oom_score(500, machine.files));
+  CHECK(read_file(file) == "800");
+  restore_oom_score(-5, machine.files);
+  CHECK(read_file(file) == "-5");
 }
 
 TEST_CASE("the limit of a version 1 control group counts, also when its path is the host's") {

@@ -53,4 +53,17 @@ bool path_exists(const std::string& path) {
   return std::filesystem::exists(std::filesystem::symlink_status(path));
 }
 
+OtherMachine::OtherMachine(const std::string& meminfo, const std::string& cgroups)
+    : files{folder / "proc", folder / "cgroup"} {
+  std::filesystem::create_directories(files.proc + "/self");
+  write_file(files.proc + "/meminfo", meminfo);
+  write_file(files.proc + "/self/cgroup", cgroups);
+}
+
+void OtherMachine::group(const std::string& path, const std::string& name,
+                         const std::string& content) const {
+  std::filesystem::create_directories(files.cgroup + path);
+  write_file(files.cgroup + path + "/" + name, content);
+}
+
 }  // namespace stdchk::benefactor

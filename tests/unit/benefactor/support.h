@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "benefactor/memory_scopes.h"
 #include "core/extent_header.h"
 #include "core/limits.h"
 #include "core/naming.h"
@@ -41,5 +42,14 @@ class TemporaryFolder {
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, const std::string& content);
 bool path_exists(const std::string& path);
+
+/// What the kernel would tell on another machine.
+struct OtherMachine {
+  explicit OtherMachine(const std::string& meminfo, const std::string& cgroups = "");
+  /// The content of a file of the control group at `path`.
+  void group(const std::string& path, const std::string& name, const std::string& content) const;
+  TemporaryFolder folder;
+  MachineFiles files;
+};
 
 }  // namespace stdchk::benefactor

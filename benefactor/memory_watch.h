@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "benefactor/memory_scopes.h"
+#include "benefactor/pressure.h"
+#include "core/reactor.h"
+
+namespace stdchk::benefactor {
+
+/// A MemoryWatch looks again and again whether memory is short: each second, ten times a second
+/// where little is left, and when the kernel says that tasks begin to wait for memory (PSI).
+///
+/// Owns: its timer and the descriptors of PSI triggers.
+/// Threads: the reactor's; a look reads a few files of /proc and of the control groups.
+/// Errors: a kernel without PSI is said once in the log; amounts are watched all the same.
+class MemoryWatch {
+ public:
+  /// Called after each look that finds pressure, with the sentence why. False: nothing was done;
+  /// then memory must be found short for the whole time again before the next call.
+  using OnPressure = std::function<bool(Pressure, const std::string& why)>;
+
+  MemoryWatch(Reactor& reactor, const PressureLimits& limits, MachineFiles files,
+              OnPressure on_pressure);
+  ~MemoryWatch();
+  MemoryWatch(const MemoryWatch&) = delete;
+  MemoryWatch& operator=(const MemoryWatch&) = delete;
+
+ private:
+  class Trigger;
+  void look();
+
+  Reactor& reactor_;
+  MachineFiles files_;
+  PressureJudge judge_;
+  OnPressure on_pressure_;
+  TimerId timer_;
+  std::vector<std::unique_ptr<Trigger>> triggers_;
+};
+
+}  // namespace stdchk::benefactor
