@@ -263,6 +263,7 @@ int run(const Flags& flags) {
   auto watch = watch_memory(flags, reactor, **arena, leaver);
   reactor.run();
   if (ready && (ended_by() == SIGTERM || leaver.must_leave())) leaver.hand_over();
+  if (leaver.must_leave() && !ready) status = EXIT_FAILURE;
   watch.reset();
   log::info("ends");
   ::alarm(kEndSecondsMax);

@@ -172,6 +172,18 @@ def test_those_of_one_host_leave_one_after_the_other(pool, machine):
     read_back(pool, images)
 
 
+def test_without_a_manager_a_benefactor_stays_until_memory_is_nearly_gone(pool, machine):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    lender = Lender(pool, "alone", "--memory", "64M", "--kernel-files", machine.folder)
+    pool.kill("manager")
+    machine.available(400)
+    time.sleep(6)
+    assert lender.runs()
+    machine.available(200)
+    wait_until(lambda: not lender.runs(), "its end", seconds=10)
+    assert "200.0 MiB left before the OOM killer comes" in lender.text()
+
+
 def test_who_does_not_want_to_leave_stays(pool, machine):
     pool.up("--pressure", "off", benefactors=1, memory="64M", drain=False)
     lender = Lender(pool, "stays", "--memory", "64M", "--kernel-files", machine.folder, "--pressure", "off")
