@@ -51,17 +51,17 @@ std::uint32_t survived(Prng& prng, const Placement& placement, Nodes& order, Nod
   return failures - 1;  // the last one was too many; the loss of all nodes always is
 }
 
-/// `place` fills an empty placement. In large pools one serves for several orders of failures.
+/// `place` fills an empty placement. It serves for `orders` orders of failures, more of them where
+/// it costs more to make.
 template <class Place>
 AllowedFailures simulate(std::uint32_t nodes, std::uint32_t copies, std::uint64_t seed,
-                         const Place& place) {
+                         std::uint32_t orders, const Place& place) {
   Prng prng(seed + nodes * 131ULL + copies);
   Nodes order(nodes);
   std::iota(order.begin(), order.end(), 0U);
   Nodes lost;
   Placement placement;
   std::vector<std::uint32_t> results(kTrials);
-  const std::uint32_t orders = std::max(1U, nodes / 8);
   for (std::uint32_t trial = 0; trial < kTrials; ++trial) {
     if (trial % orders == 0) {
       placement.groups_of.assign(nodes, {});
@@ -84,7 +84,8 @@ AllowedFailures simulate(std::uint32_t nodes, std::uint32_t copies, std::uint64_
 AllowedFailures simulate_replicas(std::uint32_t nodes, std::uint32_t replicas, std::uint64_t seed) {
   replicas = std::min(replicas, nodes - 1);
   Nodes drawn;
-  return simulate(nodes, replicas, seed, [&](Prng& prng, Placement& placement) {
+  const std::uint32_t orders = std::max(1U, nodes / 8);
+  return simulate(nodes, replicas, seed, orders, [&](Prng& prng, Placement& placement) {
     placement.group_size = replicas + 1;
     placement.groups = nodes;
     for (std::uint32_t node = 0; node < nodes; ++node) {
@@ -100,7 +101,8 @@ AllowedFailures simulate_striped(std::uint32_t nodes, std::uint32_t copies, std:
   width = std::min(std::max(width, copies), nodes);
   copies = std::min(copies, width);
   Nodes stripe;
-  return simulate(nodes, copies, seed, [&](Prng& prng, Placement& placement) {
+  const std::uint32_t orders = std::max(1U, nodes / 8) * std::max(1U, width / 4);
+  return simulate(nodes, copies, seed, orders, [&](Prng& prng, Placement& placement) {
     placement.group_size = copies;
     for (std::uint32_t image = 0; image < nodes; ++image) {
       draw(prng, nodes, nodes, width, stripe);

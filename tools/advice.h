@@ -17,8 +17,9 @@ struct AllowedFailures {
 };
 
 /// Whole images: each node keeps its own and has `replicas` more on other nodes, drawn at random
-/// (Walters and Chaudhary, "A Fault-Tolerant Strategy for Virtualized HPC Clusters"). `seed` makes
-/// it repeatable.
+/// (Walters and Chaudhary, "Replication-Based Fault Tolerance for MPI Applications", IEEE TPDS
+/// 20(7), 2009, and "A Fault-Tolerant Strategy for Virtualized HPC Clusters", The Journal of
+/// Supercomputing 50(3), 2009). `seed` makes it repeatable.
 AllowedFailures simulate_replicas(std::uint32_t nodes, std::uint32_t replicas, std::uint64_t seed);
 /// As a pool places them: each image in chunks over a stripe of `width` benefactors drawn at
 /// random, each chunk's `copies` on neighbours in that stripe. Nothing is on the node that wrote

@@ -1,7 +1,10 @@
+// Works out how to checkpoint, for a job whose figures are given or measured.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -10,15 +13,17 @@
 #include "core/units.h"
 #include "tools/advice.h"
 #include "tools/commands.h"
+#include "tools/image_bench.h"
+#include "tools/job_plan.h"
+#include "tools/mounts.h"
+#include "tools/pool_record.h"
+#include "tools/process.h"
 #include "tools/show.h"
 
 namespace stdchk::tools {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr std::uint64_t kSeed = 1;
-constexpr std::uint32_t kCopiesMax = 3;
 
 /// 8, 16, ... and the user's own number.
 std::vector<std::uint32_t> sizes_for(std::uint32_t nodes, std::uint32_t most) {
@@ -29,54 +34,115 @@ std::vector<std::uint32_t> sizes_for(std::uint32_t nodes, std::uint32_t most) {
   return sizes;
 }
 
-/// Failures that come within `seconds` with a probability above 0.1 %: the Poisson distribution.
-std::uint32_t failures_within(double seconds, double mtbf_s) {
-  const double mean = seconds / mtbf_s;
-  double term = std::exp(-mean);
-  double sum = term;
-  std::uint32_t count = 0;
-  while (sum < 0.999 && count < 100000) sum += term *= mean / ++count;
-  return count;
+/// `text` empty: `seconds` stays.
+Outcome<void> take_time(const char* flag, const std::string& text, std::uint64_t least,
+                        std::uint64_t& seconds) {
+  if (text.empty()) return {};
+  const auto given = parse_seconds(text);
+  // Ten thousand years: sums of such times are exact.
+  constexpr std::uint64_t kMost = 10'000ULL * 365 * 86400;
+  if (!given || *given < least || *given > kMost) {
+    return problem("{} \"{}\" is not valid; allowed: a time such as 90s, 15m, 12h or 1825d", flag,
+                   text);
+  }
+  seconds = *given;
+  return {};
 }
 
-struct Figures {
-  double mtbf_s = 0;        ///< of the whole job
-  double checkpoint_s = 0;  ///< that the application waits
-  double drain_s = 0;       ///< until a set is safe on the parallel file system
-  double restart_s = 0;
-  double interval_s = 0;
-  double slowdown = 0;
-  double without_s = 0;  ///< a checkpoint straight to the parallel file system
-  double slowdown_without = 0;
-  std::uint32_t failures = 0;  ///< to be survived until the drain is done
-  std::uint32_t copies = 0;    ///< 0: three are not enough
-  std::uint32_t benefactor_nodes = 0;
+Outcome<void> take_alpha(const std::string& text, double& alpha) {
+  if (text.empty()) return {};
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, alpha);
+  if (error == std::errc{} && rest == end && alpha >= 1 && alpha <= 1000) return {};
+  return problem("--alpha \"{}\" is not valid; allowed: a factor from 1 to 1000, such as 1.05",
+                 text);
+}
+
+Outcome<void> take_given(AdviseOptions& options) {
+  JobFigures& job = options.job;
+  if (job.node_rate == 0 || job.pfs_rate == 0) {
+    return problem("--node-rate and --pfs-rate must be more than 0");
+  }
+  const std::tuple<const char*, const std::string&, std::uint64_t, std::uint64_t&> times[] = {
+      {"--mtbf", options.node_mtbf, 1, job.node_mtbf_s},
+      {"--compute", options.compute, 1, job.compute_s},
+      {"--communicate", options.communicate, 0, job.communicate_s},
+      {"--coordination", options.coordinate, 0, job.coordinate_s},
+      {"--contention", options.contend, 0, job.contend_s},
+  };
+  for (const auto& [flag, text, least, seconds] : times) {
+    if (auto taken = take_time(flag, text, least, seconds); !taken) return taken;
+  }
+  return take_alpha(options.alpha, job.alpha);
+}
+
+/// A rate that was measured in a directory.
+struct Measured {
+  std::string directory;
+  std::uint64_t image_bytes = 0;  ///< of the last step
+  std::uint64_t rate = 0;         ///< bytes a second
 };
 
-Figures work_out(const AdviseOptions& options) {
-  Figures out;
-  const auto bytes = static_cast<double>(options.memory_bytes) * options.nodes;
-  out.mtbf_s = static_cast<double>(options.node_mtbf_s) / options.nodes;
-  const auto rate = static_cast<double>(options.node_rate);
-  out.without_s = bytes / static_cast<double>(options.pfs_rate);
-  out.drain_s = out.without_s;
-  out.failures = failures_within(out.drain_s, out.mtbf_s);
-  // Without a second copy nothing may fail before the drain is done.
-  for (std::uint32_t copies = 1; copies <= kCopiesMax && out.copies == 0; ++copies) {
-    const auto allowed = simulate_striped(options.nodes, copies, options.stripe_width, kSeed);
-    if (allowed.at_999 >= out.failures) out.copies = copies;
+/// Bytes a second until all is stored and synced. Images grow from one block to `measure_bytes`;
+/// no step is begun that would end after `measure_s`. What was written is gone afterwards.
+Outcome<Measured> measure(const std::string& directory, const AdviseOptions& options) {
+  constexpr std::uint32_t kRanks = 4;
+  constexpr std::uint64_t kBlockBytes = limits::kMiB;
+  auto scratch = Scratch::make_in(directory);
+  if (!scratch) return problem(scratch.error());
+  const auto began = std::chrono::steady_clock::now();
+  const std::uint64_t most = options.measure_bytes / kRanks;
+  std::uint64_t image_bytes = kBlockBytes;
+  for (std::uint32_t round = 1;; ++round) {
+    const auto step_began = std::chrono::steady_clock::now();
+    ImageBench bench({image_bytes, kBlockBytes, kRanks});
+    const auto rates = bench.write((*scratch)->path(), round);
+    if (!rates) return problem(rates.error());
+    bench.remove();
+    const bool in_time = seconds_since(began) + 2 * seconds_since(step_began) < options.measure_s;
+    if (image_bytes >= most || !in_time) {
+      return Measured{directory, image_bytes * kRanks,
+                      std::max<std::uint64_t>(1, static_cast<std::uint64_t>(rates->stored))};
+    }
+    image_bytes = std::min(2 * image_bytes, most);
   }
-  const std::uint32_t copies = std::max(1U, out.copies);
-  out.checkpoint_s = static_cast<double>(options.memory_bytes) * copies / rate;
-  out.restart_s = static_cast<double>(options.memory_bytes) / rate;
-  out.interval_s = daly_interval(out.checkpoint_s, out.mtbf_s);
-  out.slowdown = slowdown(out.interval_s, out.checkpoint_s, out.restart_s, out.mtbf_s);
-  const double plain = daly_interval(out.without_s, out.mtbf_s);
-  out.slowdown_without = slowdown(plain, out.without_s, out.without_s, out.mtbf_s);
-  // Two sets, with all copies: the one that is kept and the one that is written.
-  out.benefactor_nodes = static_cast<std::uint32_t>(
-      std::ceil(2 * bytes * copies / static_cast<double>(options.lend_bytes)));
-  return out;
+}
+
+/// Is the directory in a mount of a pool?
+bool is_in_pool(const std::string& directory) {
+  std::string path = absolute_path(directory);
+  for (;;) {
+    const MountInfo mount = mount_at(path);
+    if (mount.state != MountState::kNone) return mount.type == "fuse.stdchk";
+    if (path == "/" || path.empty()) return false;
+    const auto slash = path.rfind('/');
+    path = slash == 0 ? "/" : path.substr(0, slash);
+  }
+}
+
+/// Those of the mount and of the target that are to be measured.
+Outcome<std::vector<Measured>> measure_rates(AdviseOptions& options) {
+  if (!options.mount.empty() && !is_in_pool(options.mount)) {
+    return problem("--mount {} is in no mount of a pool", options.mount);
+  }
+  std::vector<Measured> measured;
+  const std::pair<const std::string&, std::uint64_t&> wanted[] = {
+      {options.mount, options.job.node_rate}, {options.target, options.job.pfs_rate}};
+  for (const auto& [directory, rate] : wanted) {
+    if (directory.empty()) continue;
+    // Twice: a pool may keep for a while what was removed.
+    auto room = check_room(directory, 2 * options.measure_bytes, "use less with --measure-size");
+    if (!room) return problem(room.error());
+  }
+  notice_end_signals();
+  for (const auto& [directory, rate] : wanted) {
+    if (directory.empty()) continue;
+    auto found = measure(directory, options);
+    if (!found) return problem(found.error());
+    rate = found->rate;
+    measured.push_back(std::move(*found));
+  }
+  return measured;
 }
 
 Json to_json(const AllowedFailures& row) {
@@ -94,7 +160,8 @@ void print_tables(const std::vector<AllowedFailures>& replicas,
       "Left: 1 to 3 replicas of whole images on random nodes, besides the writer's own (Walters "
       "and "
       "Chaudhary, Table 1).\n"
-      "Right: this pool, 1 to 3 copies in all, striped over {} benefactors, one on each node.\n",
+      "Right: this pool, 1 to 3 copies in all, in stripes of {}, at least one benefactor for each "
+      "copy, one on each node.\n",
       width);
   std::vector<std::vector<std::string>> table = {
       {"NODES", "1 REPLICA", "2 REPLICAS", "3 REPLICAS", "1 COPY", "2 COPIES", "3 COPIES"}};
@@ -117,75 +184,141 @@ std::string time_of(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
-void print_figures(const AdviseOptions& options, const Figures& figures) {
-  fmt::print("the job loses a node every          {}\n", time_of(figures.mtbf_s));
-  fmt::print("checkpoint after each               {} of work\n", time_of(figures.interval_s));
-  fmt::print("a checkpoint stops the program for  {}; it is drained after {}\n",
-             time_of(figures.checkpoint_s), time_of(figures.drain_s));
-  if (figures.copies == 0) {
-    fmt::print(
-        "copies                              more than {}: until a set is drained up to {} nodes "
-        "may fail; a faster drain helps\n",
-        kCopiesMax, figures.failures);
-  } else {
-    fmt::print(
-        "copies                              {}: until a set is drained up to {} nodes may fail\n",
-        figures.copies, figures.failures);
-  }
-  fmt::print("benefactor nodes                    {} that lend {} each\n", figures.benefactor_nodes,
-             format_bytes(options.lend_bytes));
-  fmt::print(
-      "total time                          {:.2f} times the work; {:.2f} times when writing "
-      "straight to the parallel file system\n",
-      figures.slowdown, figures.slowdown_without);
+template <class... Args>
+void print_line(const char* label, fmt::format_string<Args...> format, Args&&... args) {
+  fmt::print("{:36}{}\n", label, fmt::format(format, std::forward<Args>(args)...));
 }
 
-}  // namespace
+void print_costs(const JobFigures& job, const JobPlan& plan) {
+  const RunCost& run = plan.with_pool;
+  print_line("checkpoint after each", "{} of work; by Young's formula {}", time_of(run.interval_s),
+             time_of(run.young_s));
+  print_line("a checkpoint stops the program for",
+             "{}: {} coordination, {} writing, {} contention; it is drained after {}",
+             time_of(run.pause_s), time_of(static_cast<double>(job.coordinate_s)),
+             time_of(run.write_s), time_of(static_cast<double>(job.contend_s)),
+             time_of(plan.drain_s));
+  print_line("time without failures",
+             "{}: {} computing, {:.3f} times {} communication, {} checkpoints",
+             time_of(run.total_s), time_of(static_cast<double>(job.compute_s)), run.alpha,
+             time_of(static_cast<double>(job.communicate_s)), run.checkpoints);
+  print_line("expected time with failures",
+             "{}; {} when writing straight to the parallel file system", time_of(run.expected_s),
+             time_of(plan.without_pool.expected_s));
+  print_line("slowdown", "{:.2f} times the program alone; {:.2f} times when writing straight",
+             run.slowdown, plan.without_pool.slowdown);
+}
 
-int run_advise(const AdviseOptions& options) {
-  const Figures figures = work_out(options);
-  const auto sizes = sizes_for(options.nodes, options.table_nodes);
-  std::vector<AllowedFailures> replicas(sizes.size() * kCopiesMax);
-  std::vector<AllowedFailures> striped(replicas.size());
-  std::atomic<std::size_t> next{replicas.size()};  // the largest first: they take longest
+void print_plan(const JobFigures& job, const JobPlan& plan, const std::vector<Measured>& measured) {
+  for (const Measured& one : measured) {
+    print_line("measured", "{}/s with {} in {}", format_bytes(one.rate),
+               format_bytes(one.image_bytes), one.directory);
+  }
+  print_line("the job loses a node every", "{}", time_of(plan.mtbf_s));
+  print_costs(job, plan);
+  if (plan.copies == 0) {
+    print_line("copies",
+               "more than {}: until a set is drained up to {} nodes may fail; a faster drain helps",
+               kCopiesMax, plan.failures);
+  } else {
+    print_line("copies", "{}: until a set is drained up to {} nodes may fail", plan.copies,
+               plan.failures);
+  }
+  print_line("stripe width", "{}: {}", plan.stripe_width, describe_width(job, plan));
+  print_line("benefactor nodes", "{} that lend {} each; {} take in what all nodes send at once",
+             plan.benefactor_nodes, format_bytes(job.lend_bytes), plan.benefactors_wanted);
+}
+
+Json to_json(const RunCost& run) {
+  return {{"write_s", run.write_s},       {"checkpoint_s", run.pause_s},
+          {"interval_s", run.interval_s}, {"young_interval_s", run.young_s},
+          {"alpha", run.alpha},           {"checkpoints", run.checkpoints},
+          {"total_s", run.total_s},       {"expected_s", run.expected_s},
+          {"slowdown", run.slowdown}};
+}
+
+/// The allowed failures in each place of the table.
+struct Tables {
+  std::vector<AllowedFailures> replicas;
+  std::vector<AllowedFailures> striped;
+};
+
+Tables simulate_tables(const std::vector<std::uint32_t>& sizes, std::uint32_t stripe_width) {
+  Tables tables;
+  tables.replicas.resize(sizes.size() * kCopiesMax);
+  tables.striped.resize(tables.replicas.size());
+  // The largest first: they take longest.
+  std::atomic<std::size_t> next{tables.replicas.size()};
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i) {
     threads.emplace_back([&] {
-      for (std::size_t at = next--; at > 0 && at <= replicas.size(); at = next--) {
+      for (std::size_t at = next--; at > 0 && at <= tables.replicas.size(); at = next--) {
         const std::uint32_t size = sizes[(at - 1) / kCopiesMax];
         const auto copies = static_cast<std::uint32_t>((at - 1) % kCopiesMax + 1);
-        replicas[at - 1] = simulate_replicas(size, copies, kSeed);
-        striped[at - 1] = simulate_striped(size, copies, options.stripe_width, kSeed);
+        tables.replicas[at - 1] = simulate_replicas(size, copies, kAdviceSeed);
+        tables.striped[at - 1] = simulate_striped(size, copies, stripe_width, kAdviceSeed);
       }
     });
   }
   for (auto& thread : threads) thread.join();
+  return tables;
+}
+
+Json to_json(const JobFigures& job, const JobPlan& plan, const std::vector<Measured>& measured,
+             const Tables& tables) {
+  Json left = Json::array();
+  Json right = Json::array();
+  for (const auto& row : tables.replicas) left.push_back(to_json(row));
+  for (const auto& row : tables.striped) right.push_back(to_json(row));
+  Json rates = Json::array();
+  for (const Measured& one : measured) {
+    rates.push_back({{"directory", one.directory}, {"bytes", one.image_bytes}, {"rate", one.rate}});
+  }
+  Json all = to_json(plan.with_pool);
+  all.update({{"job_mtbf_s", plan.mtbf_s},
+              {"drain_s", plan.drain_s},
+              {"coordination_s", job.coordinate_s},
+              {"contention_s", job.contend_s},
+              {"compute_s", job.compute_s},
+              {"communicate_s", job.communicate_s},
+              {"node_rate", job.node_rate},
+              {"pfs_rate", job.pfs_rate},
+              {"measured", rates},
+              {"failures_until_drained", plan.failures},
+              {"copies", plan.copies},
+              {"stripe_width", plan.stripe_width},
+              {"stripe_width_reason", describe_width(job, plan)},
+              {"benefactor_nodes", plan.benefactor_nodes},
+              {"benefactor_nodes_for_rate", plan.benefactors_wanted},
+              {"without_pool", to_json(plan.without_pool)},
+              {"replicas", left},
+              {"striped", right}});
+  return all;
+}
+
+}  // namespace
+
+int run_advise(AdviseOptions& options) {
+  if (auto taken = take_given(options); !taken) return complain(taken.error().text);
+  const auto measured = measure_rates(options);
+  if (!measured) return complain(measured.error().text);
+  const JobFigures& job = options.job;
+  const JobPlan plan = plan_for(job);
+  const Tables tables =
+      simulate_tables(sizes_for(job.nodes, options.table_nodes), plan.stripe_width);
+  if (asked_to_end()) return complain("ended by a signal");
   if (!options.plot.empty()) {
     std::ofstream file(options.plot);
-    file << plot_svg(replicas, striped);
+    file << plot_svg(tables.replicas, tables.striped);
     file.close();
     if (!file) return complain(fmt::format("{} cannot be written", options.plot));
   }
-  if (!options.json) {
-    print_figures(options, figures);
-    print_tables(replicas, striped, options.stripe_width);
-    return kExitGood;
+  if (options.json) {
+    print(to_json(job, plan, *measured, tables));
+  } else {
+    print_plan(job, plan, *measured);
+    print_tables(tables.replicas, tables.striped, plan.stripe_width);
   }
-  Json left = Json::array();
-  Json right = Json::array();
-  for (const auto& row : replicas) left.push_back(to_json(row));
-  for (const auto& row : striped) right.push_back(to_json(row));
-  print({{"job_mtbf_s", figures.mtbf_s},
-         {"interval_s", figures.interval_s},
-         {"checkpoint_s", figures.checkpoint_s},
-         {"drain_s", figures.drain_s},
-         {"failures_until_drained", figures.failures},
-         {"copies", figures.copies},
-         {"benefactor_nodes", figures.benefactor_nodes},
-         {"slowdown", figures.slowdown},
-         {"slowdown_without_pool", figures.slowdown_without},
-         {"replicas", left},
-         {"striped", right}});
   return kExitGood;
 }
 

@@ -283,26 +283,68 @@ void describe(Options& options, BenchOptions& bench) {
 }
 
 void describe(Options& options, AdviseOptions& advise) {
-  options.count("--nodes", advise.nodes, 2, 1U << 20, "of the job").command_line_only();
+  JobFigures& job = advise.job;
+  options.count("--nodes", job.nodes, 2, 1U << 20, "of the job").command_line_only();
   options
-      .size("--memory", advise.memory_bytes, limits::kMiB, std::uint64_t{1} << 50,
+      .size("--memory", job.memory_bytes, limits::kMiB, std::uint64_t{1} << 50,
             "that each node saves")
       .command_line_only();
   options
-      .size("--lend", advise.lend_bytes, limits::kMiB, std::uint64_t{1} << 50,
+      .size("--lend", job.lend_bytes, limits::kMiB, std::uint64_t{1} << 50,
             "that each benefactor node lends")
       .command_line_only();
   options
       .text("--mtbf", advise.node_mtbf, "TIME",
-            "mean time between failures of one node, such as 1825d")
+            "mean time between failures of one node, such as 1825d, which is the default")
       .command_line_only();
-  options.rate("--node-rate", advise.node_rate, "of one node into the pool, a second")
-      .command_line_only();
-  options.rate("--pfs-rate", advise.pfs_rate, "of all nodes to the parallel file system, a second")
+  options.rate("--node-rate", job.node_rate, "of one node into the pool, a second")
       .command_line_only();
   options
-      .count("--stripe-width", advise.stripe_width, 1, 1024,
-             "benefactors that one image is spread over")
+      .rate("--benefactor-rate", job.benefactor_rate,
+            "that one benefactor node takes in, a second; 0: as --node-rate")
+      .command_line_only();
+  options.rate("--pfs-rate", job.pfs_rate, "of all nodes to the parallel file system, a second")
+      .command_line_only();
+  options
+      .text("--mount", advise.mount, "DIR",
+            "measure --node-rate by writing through this mount of a pool")
+      .command_line_only();
+  options
+      .text("--target", advise.target, "DIR",
+            "measure --pfs-rate by writing from this node into this directory, synced")
+      .command_line_only();
+  options
+      .size("--measure-size", advise.measure_bytes, 4 * limits::kMiB, std::uint64_t{1} << 50,
+            "most that a measurement has in a directory at once; it is removed")
+      .command_line_only();
+  options
+      .count("--measure-time", advise.measure_s, 1, 3600,
+             "seconds for each measurement; it writes less when that would take longer")
+      .command_line_only();
+  options
+      .count("--stripe-width", job.stripe_width, 0, 1024,
+             "benefactors that one image is spread over; 0: advise how many")
+      .command_line_only();
+  options
+      .text("--compute", advise.compute, "TIME",
+            "that the whole run computes, t_comp; 20h without it")
+      .command_line_only();
+  options
+      .text("--communicate", advise.communicate, "TIME",
+            "that the whole run communicates, t_comm; 4h without it")
+      .command_line_only();
+  options
+      .text("--alpha", advise.alpha, "FACTOR",
+            "how much longer communication takes in the whole run because images are drained "
+            "meanwhile, at least 1; without it worked out from the rates")
+      .command_line_only();
+  options
+      .text("--coordination", advise.coordinate, "TIME",
+            "until all ranks have stopped for a checkpoint, t_coord; 1s without it")
+      .command_line_only();
+  options
+      .text("--contention", advise.contend, "TIME",
+            "that ranks wait for one another besides, in each checkpoint, t_cont; 0s without it")
       .command_line_only();
   options.count("--table", advise.table_nodes, 8, 4096, "most nodes in the table")
       .command_line_only();

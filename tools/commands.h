@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "core/limits.h"
+#include "tools/job_plan.h"
 
 /// The subcommands that ask a pool. Each prints its result and returns the exit status: 0 good, 1
 /// the answer is no, 2 it could not be done (the reason is on standard error).
@@ -177,19 +178,24 @@ struct TopOptions {
 int run_top(const TopOptions& options);
 
 struct AdviseOptions {
-  std::uint32_t nodes = 64;
-  std::uint64_t memory_bytes = 32 * limits::kGiB;  ///< that each node writes
-  std::uint64_t lend_bytes = 32 * limits::kGiB;    ///< that each benefactor node lends
-  std::uint64_t node_mtbf_s = 5ULL * 365 * 86400;
-  std::string node_mtbf;                       ///< as given; empty: the default
-  std::uint64_t node_rate = 1 * limits::kGiB;  ///< of one node into the pool, bytes a second
-  std::uint64_t pfs_rate = 10 * limits::kGiB;  ///< of all nodes to the parallel file system
-  std::uint32_t stripe_width = 4;
+  JobFigures job;
+  // As given; empty: what `job` has.
+  std::string node_mtbf;
+  std::string compute;
+  std::string communicate;
+  std::string coordinate;
+  std::string contend;
+  std::string alpha;
+  std::string mount;   ///< to measure job.node_rate through; empty: as given
+  std::string target;  ///< a directory to measure job.pfs_rate in; empty: as given
+  std::uint64_t measure_bytes = 256 * limits::kMiB;  ///< of the images in each of them
+  std::uint32_t measure_s = 20;                      ///< in each of them
   std::uint32_t table_nodes = 2048;
   std::string plot;
   bool json = false;
 };
-int run_advise(const AdviseOptions& options);
+/// Puts what was given as text, and what was measured, into the job's figures.
+int run_advise(AdviseOptions& options);
 
 /// Prints "stdchk: text" to standard error; returns kExitError.
 int complain(const std::string& text);

@@ -145,23 +145,6 @@ int run_doctor(const DoctorOptions& options, const std::string& invoked_as) {
   return bad ? kExitNo : kExitGood;
 }
 
-int advise_with(AdviseOptions& advise) {
-  if (!advise.node_mtbf.empty()) {
-    const auto seconds = parse_seconds(advise.node_mtbf);
-    if (!seconds || *seconds == 0) {
-      return complain(
-          fmt::format("--mtbf \"{}\" is not valid; allowed: a time such as 90s, 15m, 12h or "
-                      "1825d",
-                      advise.node_mtbf));
-    }
-    advise.node_mtbf_s = *seconds;
-  }
-  if (advise.node_rate == 0 || advise.pfs_rate == 0) {
-    return complain("--node-rate and --pfs-rate must be more than 0");
-  }
-  return run_advise(advise);
-}
-
 /// The Subcommands of one command line: what each takes, and what it does.
 class Subcommands {
  public:
@@ -235,7 +218,7 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
   commands.add<TopOptions>("top", "Shows what the pool is doing, again and again.", run_top);
   commands.add<AdviseOptions>(
       "advise", "Works out how often to checkpoint, with how many copies and benefactors.",
-      advise_with);
+      run_advise);
   commands.add<DoctorOptions>(
       "doctor", "Names the cause of a bad set-up, and measures writes to a pool's benefactors.",
       [invoked_as](auto& doctor) { return run_doctor(doctor, invoked_as); });

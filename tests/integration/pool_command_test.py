@@ -5,6 +5,9 @@ import json
 import os
 import pathlib
 import re
+import resource
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -522,13 +525,98 @@ def test_advise_works_out_an_interval_and_draws_the_table(pool):
     rarely = json.loads(pool.stdchk(*words, "--mtbf", "1825d").stdout)
     assert often["job_mtbf_s"] == 30 * 86400 / 64
     assert often["interval_s"] < rarely["interval_s"] < rarely["job_mtbf_s"]
-    assert 1 < often["slowdown"] < often["slowdown_without_pool"]
+    assert 1 < often["slowdown"] < often["without_pool"]["slowdown"]
     assert often["failures_until_drained"] >= 1 and often["copies"] >= 2
     assert {row["nodes"] for row in often["replicas"]} == {8, 16, 32, 64}
     assert plot.read_text().count("<polyline") == 6
-    assert "REPLICAS" in pool.stdchk("advise", "--table", "8").stdout
+    shown = pool.stdchk("advise", "--table", "8").stdout
+    assert "REPLICAS" in shown and "time without failures" in shown and "stripe width" in shown
     done = pool.stdchk("advise", "--mtbf", "5y", check=False)
     assert done.returncode == 2 and "5y" in done.stderr
+
+
+def test_advise_adds_up_the_time_of_a_run(pool):
+    words = ["advise", "--json", "--nodes", "16", "--table", "8", "--compute", "10h", "--communicate", "2h",
+             "--alpha", "1.25", "--coordination", "4s", "--contention", "6s"]
+    told = json.loads(pool.stdchk(*words).stdout)
+    assert told["alpha"] == 1.25 and told["checkpoints"] >= 1
+    assert told["checkpoint_s"] == pytest.approx(4 + told["write_s"] + 6)
+    pauses = told["checkpoints"] * told["checkpoint_s"]
+    assert told["total_s"] == pytest.approx(36000 + 1.25 * 7200 + pauses)
+    assert told["expected_s"] > told["total_s"]
+    assert told["slowdown"] == pytest.approx(told["expected_s"] / 43200)
+    for wrong in ("0.9", "fast", "1.1x", "nan"):
+        done = pool.stdchk("advise", "--alpha", wrong, check=False)
+        assert done.returncode == 2 and wrong in done.stderr
+
+
+def test_advise_says_how_wide_a_stripe_should_be(pool):
+    words = ["advise", "--nodes", "16", "--lend", "8G", "--table", "8", "--node-rate", "1G/s",
+             "--benefactor-rate", "256M/s"]
+    told = json.loads(pool.stdchk(*words, "--json").stdout)
+    assert told["stripe_width"] == 4 and told["benefactor_nodes_for_rate"] == 64
+    assert "take in the 1.0 GiB/s of one node" in told["stripe_width_reason"]
+    assert told["stripe_width_reason"] in pool.stdchk(*words).stdout
+    given = json.loads(pool.stdchk(*words, "--json", "--stripe-width", "2").stdout)
+    assert given["stripe_width"] == 2 and given["write_s"] > told["write_s"]
+
+
+def test_advise_measures_a_mount_and_a_target_and_leaves_nothing(pool, tmp_path):
+    pool.up(benefactors=2)
+    words = ["advise", "--json", "--nodes", "16", "--table", "8", "--measure-size", "32M"]
+    told = json.loads(pool.stdchk(*words, "--mount", pool.mount, "--target", tmp_path).stdout)
+    mount, target = told["measured"]
+    assert (mount["directory"], target["directory"]) == (str(pool.mount), str(tmp_path))
+    assert mount["bytes"] == target["bytes"] == 32 * MIB
+    assert (told["node_rate"], told["pfs_rate"]) == (mount["rate"], target["rate"])
+    assert min(mount["rate"], target["rate"]) > MIB
+    # A slower node waits longer: the figures are those that were measured.
+    assert told["write_s"] == pytest.approx(told["copies"] * 32 * 1024 * MIB / mount["rate"])
+    assert told["drain_s"] == pytest.approx(16 * 32 * 1024 * MIB / target["rate"])
+    shown = pool.stdchk("advise", "--table", "8", "--measure-size", "4M", "--mount", pool.mount).stdout
+    assert re.search(r"measured +.*/s with 4.0 MiB in " + str(pool.mount), shown)
+    assert os.listdir(pool.mount) == [] and os.listdir(tmp_path) == []
+
+
+def test_advise_measures_nothing_that_it_should_not(pool, tmp_path):
+    pool.up(benefactors=2)
+    for words, reason in ((["--mount", tmp_path], "is in no mount"),
+                          (["--mount", pool.mount, "--measure-size", "64G"], "--measure-size"),
+                          (["--mount", pool.mount, "--target", tmp_path / "missing",
+                            "--measure-size", "4M"], "missing")):
+        done = pool.stdchk("advise", "--table", "8", *words, check=False)
+        assert done.returncode == 2 and reason in done.stderr
+    assert os.listdir(pool.mount) == [] and os.listdir(tmp_path) == []
+
+
+def test_advise_measures_no_longer_than_it_may(pool, tmp_path):
+    size = shutil.disk_usage(tmp_path).free // 4
+    if size < 8 << 30:
+        pytest.skip("too little disk space to be sure that it takes longer than a second")
+    began = time.monotonic()
+    told = json.loads(pool.stdchk("advise", "--json", "--nodes", "8", "--table", "8", "--measure-size", size,
+                                  "--measure-time", "1", "--target", tmp_path).stdout)
+    assert 4 * MIB <= told["measured"][0]["bytes"] < size
+    assert time.monotonic() - began < 20
+    assert os.listdir(tmp_path) == []
+
+
+def test_advise_clears_up_when_a_measurement_fails_or_is_ended(pool, tmp_path):
+    def small_files_only():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3 * MIB, 3 * MIB))
+
+    words = [BIN / "stdchk", "advise", "--table", "8", "--target", tmp_path]
+    done = run(*words, check=False, preexec_fn=small_files_only, restore_signals=False)
+    assert done.returncode == 2 and "cannot write" in done.stderr and "File too large" in done.stderr
+    assert os.listdir(tmp_path) == []
+    pool.up(benefactors=2, memory="256M")
+    words = [BIN / "stdchk", "advise", "--table", "8", "--measure-size", "128M", "--mount", pool.mount]
+    running = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    wait_until(lambda: os.listdir(pool.mount), "the folder of a measurement")
+    running.terminate()
+    assert "ended by a signal" in running.communicate(timeout=20)[1] and running.returncode == 2
+    assert os.listdir(pool.mount) == []
 
 
 def test_bench_measures_in_turns_and_leaves_nothing(pool, tmp_path):

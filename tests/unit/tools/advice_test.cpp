@@ -1,27 +1,60 @@
 #include "tools/advice.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "tests/support/catch.h"
+#include "tools/job_plan.h"
 
 using namespace stdchk::tools;
 
 namespace {
 
-/// The failures that all images survive with that probability, taking the images as independent:
-/// each of `groups` is lost when all its `size` nodes are among the failed ones.
-std::uint32_t estimated(std::uint32_t nodes, std::uint32_t size, double probability) {
-  std::uint32_t failures = 0;
-  for (;;) {
-    double one_lost = 1;
-    for (std::uint32_t i = 0; i < size; ++i) {
-      one_lost *= (failures + 1.0 - i) / (nodes - static_cast<double>(i));
-    }
-    if (failures + 1 >= size && std::pow(1 - one_lost, nodes) < probability) return failures;
-    ++failures;
+/// The probability that every image can be read when `failed` random nodes of `nodes` are gone,
+/// each having kept its own image and `replicas` more on others at random. The image of a node that
+/// lives is there. That of a failed one is gone when all its replicas are among the other failed
+/// nodes, and the replicas of different nodes are drawn independently: so this is exact.
+double all_readable(std::uint32_t nodes, std::uint32_t replicas, std::uint32_t failed) {
+  double gone = 1;
+  for (std::uint32_t i = 0; i < replicas; ++i) {
+    gone *= std::max(0.0, failed - 1.0 - i) / (nodes - 1.0 - i);
   }
+  return std::pow(1 - gone, failed);
+}
+
+/// The most failures that leave every image readable with at least this probability.
+std::uint32_t allowed(std::uint32_t nodes, std::uint32_t replicas, double probability) {
+  std::uint32_t failures = 0;
+  while (all_readable(nodes, replicas, failures + 1) >= probability) ++failures;
+  return failures;
+}
+
+/// As all_readable(), by looking at every way to place one replica of each node and to lose
+/// `failed` nodes.
+double all_readable_by_counting(std::uint32_t nodes, std::uint32_t failed) {
+  std::uint64_t cases = 0;
+  std::uint64_t good = 0;
+  std::vector<std::uint32_t> holder(nodes, 0);  // of the replica, among the other nodes
+  for (bool more = true; more;) {
+    for (std::uint32_t lost = 0; lost < 1U << nodes; ++lost) {
+      if (static_cast<std::uint32_t>(std::popcount(lost)) != failed) continue;
+      bool readable = true;
+      for (std::uint32_t node = 0; node < nodes; ++node) {
+        const std::uint32_t other = holder[node] + (holder[node] >= node ? 1U : 0U);
+        readable = readable && (((lost >> node) & 1U) == 0 || ((lost >> other) & 1U) == 0);
+      }
+      ++cases;
+      if (readable) ++good;
+    }
+    std::uint32_t at = 0;
+    while (at < nodes && ++holder[at] == nodes - 1) holder[at++] = 0;
+    more = at < nodes;
+  }
+  return static_cast<double>(good) / static_cast<double>(cases);
 }
 
 bool is_near(std::uint32_t a, std::uint32_t b) {
@@ -30,16 +63,24 @@ bool is_near(std::uint32_t a, std::uint32_t b) {
 
 }  // namespace
 
-TEST_CASE("the simulated replicas agree with the estimate for independent images") {
-  for (const std::uint32_t nodes : {16U, 64U, 256U}) {
-    for (const std::uint32_t replicas : {1U, 2U, 3U}) {
+TEST_CASE("the exact probability is what counting all cases gives") {
+  for (std::uint32_t failed = 1; failed <= 5; ++failed) {
+    INFO(failed << " failed");
+    CHECK(std::abs(all_readable(5, 1, failed) - all_readable_by_counting(5, failed)) < 1e-12);
+  }
+}
+
+TEST_CASE("every cell of the table of replicas is within one failure of the exact one") {
+  for (std::uint32_t nodes = 8; nodes <= 2048; nodes *= 2) {
+    for (std::uint32_t replicas = 1; replicas <= kCopiesMax; ++replicas) {
       INFO(nodes << " nodes, " << replicas << " replicas");
-      const AllowedFailures found = simulate_replicas(nodes, replicas, 1);
-      CHECK(is_near(found.at_90, estimated(nodes, replicas + 1, 0.9)));
-      CHECK(is_near(found.at_99, estimated(nodes, replicas + 1, 0.99)));
-      CHECK(is_near(found.at_999, estimated(nodes, replicas + 1, 0.999)));
+      const AllowedFailures found = simulate_replicas(nodes, replicas, kAdviceSeed);
+      CHECK(is_near(found.at_90, allowed(nodes, replicas, 0.9)));
+      CHECK(is_near(found.at_99, allowed(nodes, replicas, 0.99)));
+      CHECK(is_near(found.at_999, allowed(nodes, replicas, 0.999)));
       CHECK(found.at_999 >= replicas);  // so many are survived for certain
       CHECK(found.at_90 >= found.at_99);
+      CHECK(found.at_99 >= found.at_999);
     }
   }
 }
