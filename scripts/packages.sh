@@ -10,6 +10,8 @@ build_packages=(
 )
 run_packages=(fuse3)
 demo_packages=(libopenmpi-dev openmpi-bin)
+# Beside Open MPI, which the alternatives prefer and the project is built with.
+mpich_packages=(libmpich-dev mpich)
 test_packages=(attr bindfs e2fsprogs fio git procps python3 python3-pytest rsync sqlite3 xfsprogs)
 slurm_packages=(iproute2 libslurm-dev munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
@@ -55,5 +57,5 @@ need_packages() {
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   printf '%s\n' "${build_packages[@]}" "${run_packages[@]}" "${demo_packages[@]}" \
-    "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${rdma_siw_packages[@]}" "${sanitizer_packages[@]}" "${coverage_packages[@]}" "${lint_packages[@]}" | sort -u
+    "${mpich_packages[@]}" "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${rdma_siw_packages[@]}" "${sanitizer_packages[@]}" "${coverage_packages[@]}" "${lint_packages[@]}" | sort -u
 fi

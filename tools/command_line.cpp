@@ -31,7 +31,14 @@ void add_whole_pool(Options& options, Chosen& chosen) {
 }  // namespace
 
 void describe(Options& options, UpOptions& up) {
-  options.text("--mount", up.mount, "DIR", "where the pool is mounted").required();
+  options.text("--mount", up.mount, "DIR",
+               "where the pool is mounted; only with --job there is a place without it: "
+               "/tmp/stdchk.JOB");
+  options
+      .flag("--no-mount", up.no_mount,
+            "only name the pool by that path: for programs that use the C library, where there is "
+            "no FUSE")
+      .command_line_only();
   options.count("--benefactors", up.benefactors, 1, 4096,
                 "processes that lend memory, a host: 2 without it, in a job 1");
   options.size("--memory", up.memory_bytes, limits::kMiB, std::uint64_t{1} << 50,
@@ -101,6 +108,10 @@ void describe(Options& options, UpOptions& up) {
   options.choice("--log-level", up.log_level, {"debug", "info", "warning", "error"},
                  "how much the daemons log");
   options.flag("--json", up.json, "print what was started as JSON").command_line_only();
+  options
+      .flag("--export", up.export_mount,
+            "print a line for the shell that sets STDCHK_MOUNT, and the rest to standard error")
+      .command_line_only();
   options.flag("--job", up.job, "on the nodes of the Slurm or PBS job that this runs in")
       .command_line_only();
   options.count("--benefactor-nodes", up.benefactor_nodes, 1, 100000,
@@ -111,6 +122,8 @@ void describe(Options& options, UpOptions& up) {
   options.flag("--detach", up.detach, "with --node: return when it is usable").command_line_only();
   options.text("--job-id", up.job_id, "ID", "with --node: the job").command_line_only();
   options.text("--nodes", up.nodes, "NAME,...", "with --node: the job's nodes").command_line_only();
+  options.text("--undrained", up.undrained, "FILE", "with --node: keep here what is not drained")
+      .command_line_only();
   options.text("--lenders", up.lenders, "NAME,...", "with --node: those that lend")
       .command_line_only();
 }
@@ -144,6 +157,10 @@ void describe(Options& options, StatusOptions& status) {
 
 void describe(Options& options, ReportOptions& report) {
   options.flag("--at-end", report.ends, "the pool is about to be taken down, as `down` says it")
+      .command_line_only();
+  options
+      .text("--undrained", report.undrained, "FILE",
+            "instead keep in this file what is not drained, as long as there is the pool")
       .command_line_only();
   add_whole_pool(options, report);
 }

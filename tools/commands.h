@@ -45,7 +45,8 @@ struct ReportOptions {
   std::string pool;
   std::string path;
   bool json = false;
-  bool ends = false;  ///< the pool is about to be taken down; says nothing when it was not used
+  bool ends = false;      ///< the pool is about to be taken down; says nothing when it was not used
+  std::string undrained;  ///< only keep this file, as Undrained says
 };
 int run_report(const ReportOptions& options);
 

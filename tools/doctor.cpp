@@ -149,11 +149,19 @@ std::vector<Finding> examine_machine(const std::string& invoked_as) {
           huge_pages(),         locked_memory(), open_files()};
 }
 
-Outcome<void> check_machine(std::uint64_t memory_bytes) {
+Outcome<void> check_mounting() {
   for (const Finding& finding : {fuse_device(), fuse_helper()}) {
     if (finding.kind != Kind::kBad) continue;
-    return problem("{}: {}; {}", finding.what, finding.found, finding.remedy);
+    return problem(
+        "{}: {}; {}. Without FUSE a pool still takes images from programs that use the C library "
+        "(stdchk.h), drains them, and gives them to stdchk restart --to and stage-in: start it "
+        "with --no-mount",
+        finding.what, finding.found, finding.remedy);
   }
+  return {};
+}
+
+Outcome<void> check_memory(std::uint64_t memory_bytes) {
   const std::uint64_t available = meminfo("MemAvailable") * 1024;
   if (memory_bytes > available) {
     return problem(

@@ -23,7 +23,9 @@ struct Finding {
 /// The network is in doctor_network.h.
 std::vector<Finding> examine_machine(const std::string& invoked_as);
 
-/// The part that `stdchk up` cannot do without: FUSE, and `memory_bytes` that the machine has.
-Outcome<void> check_machine(std::uint64_t memory_bytes);
+/// What a mount cannot do without: FUSE. The Problem says what remains possible.
+Outcome<void> check_mounting();
+/// That the machine has so many bytes for benefactors.
+Outcome<void> check_memory(std::uint64_t memory_bytes);
 
 }  // namespace stdchk::tools

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tools/job.h"
 #include "tools/members.h"
 #include "tools/mounts.h"
 
@@ -94,6 +95,7 @@ void remove_state(const PoolRecord& pool, bool keep_logs, DownReport& report) {
 DownReport stop_pool(const PoolRecord& pool) {
   DownReport report;
   Ended ended;
+  end_members(pool, "recorder", kGrace, ended);  // what it keeps is brought up to date at the end
   // The mount goes first, while all that it needs to finish is there. A mount process that hangs
   // does not let its mount go before it has ended, so a second try comes after it.
   for (const Member& member : pool.members) {
@@ -111,6 +113,8 @@ DownReport stop_pool(const PoolRecord& pool) {
   report.notes.insert(report.notes.end(), ended.crashed.begin(), ended.crashed.end());
   report.troubles.insert(report.troubles.end(), ended.troubles.begin(), ended.troubles.end());
   if (report.troubles.empty()) remove_state(pool, !ended.crashed.empty(), report);
+  // Nobody has asked for this folder. One that is not empty is somebody else's.
+  if (!pool.job_id.empty() && pool.mount == job_mount(pool.job_id)) ::rmdir(pool.mount.c_str());
   return report;
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tools/members.h"
+#include "tools/undrained.h"
 
 namespace stdchk::tools {
 namespace {
@@ -57,7 +58,7 @@ Outcome<BatchJob> slurm_job() {
   return job;
 }
 
-Outcome<BatchJob> pbs_job() {
+Outcome<BatchJob> pbs_job(const std::vector<std::string>& remote_shell) {
   BatchJob job;
   job.system = BatchJob::System::kPbs;
   job.id = environment("PBS_JOBID");
@@ -70,38 +71,62 @@ Outcome<BatchJob> pbs_job() {
     job.nodes.push_back(name);
     job.places.push_back(std::to_string(place));
   }
+  if (!find_program("pbsdsh", "")) job.remote_shell = remote_shell;
   return job;
+}
+
+/// By the remote shell, whatever it makes of the words behind a host's name: they come by standard
+/// input.
+std::vector<std::string> remote_shell_command(const BatchJob& job, const std::string& node,
+                                              const std::vector<std::string>& words) {
+  std::string script = "exec";
+  for (const auto& word : words) script += " " + shell_word(word);
+  std::vector<std::string> command = {
+      "sh", "-c", "script=$1; shift; printf '%s\\n' \"$script\" | \"$@\"", "sh", script};
+  command.insert(command.end(), job.remote_shell.begin(), job.remote_shell.end());
+  command.insert(command.end(), {node, "sh", "-s"});
+  return command;
+}
+
+std::vector<std::string> one_node_command(const BatchJob& job, std::size_t index,
+                                          const std::vector<std::string>& words) {
+  if (!job.remote_shell.empty()) return remote_shell_command(job, job.nodes[index], words);
+  std::vector<std::string> command;
+  if (job.system == BatchJob::System::kPbs) {
+    command = {"pbsdsh", "-n", job.places[index], "--"};
+  } else {
+    command = {"srun",
+               "--overlap",
+               "--nodes=1",
+               "--ntasks=1",
+               "--ntasks-per-node=1",
+               "--nodelist=" + job.nodes[index],
+               "--mpi=none",
+               "--job-name=stdchk-down",
+               "--input=none"};
+  }
+  command.insert(command.end(), words.begin(), words.end());
+  return command;
 }
 
 /// One command for each group of nodes that the launcher starts together.
 std::vector<std::vector<std::string>> launch_commands(const BatchJob& job,
                                                       const std::vector<std::string>& words) {
   std::vector<std::vector<std::string>> commands;
-  if (job.system == BatchJob::System::kSlurm) {
-    const std::string count = std::to_string(job.nodes.size());
-    // Beside the application's steps, without a share of their processors; the loss of a node is
-    // not the end of the others.
-    commands.push_back({"srun", "--overlap", "--no-kill", "--nodes=" + count, "--ntasks=" + count,
-                        "--ntasks-per-node=1", "--nodelist=" + joined(job.nodes), "--mpi=none",
-                        "--kill-on-bad-exit=0", "--job-name=stdchk", "--input=none"});
-  } else {
-    for (const auto& place : job.places) commands.push_back({"pbsdsh", "-n", place, "--"});
+  if (job.system == BatchJob::System::kPbs) {
+    for (std::size_t i = 0; i < job.nodes.size(); ++i) {
+      commands.push_back(one_node_command(job, i, words));
+    }
+    return commands;
   }
-  for (auto& command : commands) command.insert(command.end(), words.begin(), words.end());
+  const std::string count = std::to_string(job.nodes.size());
+  // Beside the application's steps, without a share of their processors; the loss of a node is
+  // not the end of the others.
+  commands.push_back({"srun", "--overlap", "--no-kill", "--nodes=" + count, "--ntasks=" + count,
+                      "--ntasks-per-node=1", "--nodelist=" + joined(job.nodes), "--mpi=none",
+                      "--kill-on-bad-exit=0", "--job-name=stdchk", "--input=none"});
+  commands.back().insert(commands.back().end(), words.begin(), words.end());
   return commands;
-}
-
-std::vector<std::string> one_node_command(const BatchJob& job, std::size_t index) {
-  if (job.system == BatchJob::System::kPbs) return {"pbsdsh", "-n", job.places[index], "--"};
-  return {"srun",
-          "--overlap",
-          "--nodes=1",
-          "--ntasks=1",
-          "--ntasks-per-node=1",
-          "--nodelist=" + job.nodes[index],
-          "--mpi=none",
-          "--job-name=stdchk-down",
-          "--input=none"};
 }
 
 /// Why a command on one node has failed; "" when it has not. pbsdsh of OpenPBS ends well whatever
@@ -111,7 +136,7 @@ std::string failure_of(const BatchJob& job, const Outcome<CommandOutput>& done) 
   if (!done) return done.error().text;
   if (done->status != 0 && done->err.empty()) return fmt::format("exit status {}", done->status);
   if (done->status != 0) return done->err;
-  if (job.system != BatchJob::System::kPbs) return {};
+  if (job.system != BatchJob::System::kPbs || !job.remote_shell.empty()) return {};
   std::istringstream lines(done->out + "\n" + done->err);
   for (std::string line; std::getline(lines, line);) {
     const bool ended = line.find(": task 0x") != std::string::npos &&
@@ -193,6 +218,21 @@ void report(const DownReport& down) {
   (void)std::fflush(stdout);
 }
 
+/// What an earlier run of the job has lost with its pool: said here and in the file of the report.
+void tell_losses(const std::string& path, const std::string& drain, const std::string& report) {
+  Undrained lost = load_undrained(path);
+  if (!drain.empty()) leave_out_drained(lost, absolute_path(drain));
+  ::unlink(path.c_str());
+  if (lost.entries.empty()) return;
+  std::string text = fmt::format(
+      "The pool of an earlier run of this job was lost, and with it what was not drained. At {} "
+      "this was:\n",
+      lost.when);
+  for (const std::string& line : undrained_lines(lost)) text += "  lost        " + line + "\n";
+  fmt::print(stderr, "{}", text);
+  std::ofstream(report, std::ios::app) << text;
+}
+
 std::string launch_log(const std::string& job_id) {
   return job_state_directory(job_id) + ".launch.log";
 }
@@ -216,14 +256,14 @@ void supervise(const PoolRecord& record) {
 
 }  // namespace
 
-Outcome<BatchJob> current_job() {
+Outcome<BatchJob> current_job(const std::vector<std::string>& remote_shell) {
   Outcome<BatchJob> job = problem(
       "--job finds neither SLURM_JOB_ID nor PBS_JOBID in the environment: it belongs into a batch "
       "script; without a batch system use --hosts");
   if (!environment("SLURM_JOB_ID").empty()) {
     job = slurm_job();
   } else if (!environment("PBS_JOBID").empty()) {
-    job = pbs_job();
+    job = pbs_job(remote_shell);
   }
   if (!job) return job;
   if (!is_plain(job->id)) return problem("the job's number \"{}\" is not valid", job->id);
@@ -243,8 +283,10 @@ std::string job_state_directory(const std::string& job_id) {
   return fmt::format("/tmp/stdchk-{}-jobs/{}", ::getuid(), job_id);
 }
 
+std::string job_mount(const std::string& job_id) { return "/tmp/stdchk." + job_id; }
+
 Outcome<PoolRecord> start_in_job(const UpOptions& options) {
-  auto job = current_job();
+  auto job = current_job(split_words(options.remote_shell));
   if (!job) return problem(job.error());
   auto program = own_program(options.invoked_as);
   if (!program) return problem(program.error());
@@ -258,9 +300,13 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options) {
                                          job->nodes.end());
   const std::string meeting = absolute_path(options.exchange.empty() ? "." : options.exchange);
   const std::string exchange = meeting + "/.stdchk-job-" + job->id;
+  const std::string mount =
+      options.mount.empty() ? job_mount(job->id) : absolute_path(options.mount);
   const std::string report = options.report.empty()
                                  ? fmt::format("{}/stdchk-{}.out", meeting, job->id)
                                  : absolute_path(options.report);
+  const std::string undrained = fmt::format("{}/stdchk-{}.undrained", meeting, job->id);
+  tell_losses(undrained, options.drain, report);
   std::error_code code;
   fs::remove_all(exchange, code);  // of an earlier run of a job that was requeued
   if (auto made = make_private(exchange); !made) return problem(made.error());
@@ -271,10 +317,10 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options) {
   // The parts run in another folder; of an option given twice the last counts.
   if (!options.drain.empty()) words.insert(words.end(), {"--drain", absolute_path(options.drain)});
   for (const auto& word :
-       {std::string("--mount"), absolute_path(options.mount), std::string("--node"),
-        std::string("--job-id"), job->id, std::string("--nodes"), joined(job->nodes),
-        std::string("--lenders"), joined(lenders), std::string("--exchange"), exchange,
-        std::string("--report"), report}) {
+       {std::string("--mount"), mount, std::string("--node"), std::string("--job-id"), job->id,
+        std::string("--nodes"), joined(job->nodes), std::string("--lenders"), joined(lenders),
+        std::string("--exchange"), exchange, std::string("--report"), report,
+        std::string("--undrained"), undrained}) {
     words.push_back(word);
   }
   const std::string log = launch_log(job->id);
@@ -297,7 +343,7 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options) {
   if (record) return record;
   // A shell of the job that runs on none of its nodes.
   PoolRecord elsewhere;
-  elsewhere.mount = absolute_path(options.mount);
+  elsewhere.mount = mount;
   elsewhere.drain = options.drain;
   return elsewhere;
 }
@@ -336,10 +382,9 @@ std::vector<std::string> run_on_nodes(
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < job.nodes.size(); ++i) {
     threads.emplace_back([&, i] {
-      std::vector<std::string> command = one_node_command(job, i);
-      command.push_back(*program);
-      for (const auto& word : words(i)) command.push_back(word);
-      const auto done = run_command(command, "", longest);
+      std::vector<std::string> all = words(i);
+      all.insert(all.begin(), *program);
+      const auto done = run_command(one_node_command(job, i, all), "", longest);
       const std::string failure = failure_of(job, done);
       if (!failure.empty()) failures[i] = job.nodes[i] + ": " + failure;
       if (failure.empty()) fmt::print(stderr, "{}", done->err);
@@ -360,11 +405,8 @@ DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as) {
   std::vector<std::string> failures(job.nodes.size());
   std::vector<std::string> notes(job.nodes.size());
   const auto stop = [&](std::size_t i) {
-    std::vector<std::string> command = one_node_command(job, i);
-    for (const auto& word : {*program, std::string("down"), std::string("--node-of"), job.id}) {
-      command.push_back(word);
-    }
-    const auto done = run_command(command, "", kDownPatience);
+    const auto done = run_command(one_node_command(job, i, {*program, "down", "--node-of", job.id}),
+                                  "", kDownPatience);
     if (done) notes[i] = done->out;
     failures[i] = failure_of(job, done);
   };

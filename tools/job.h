@@ -16,14 +16,20 @@ struct BatchJob {
   std::string id;
   std::vector<std::string> nodes;   ///< each once; the first is the one that the script runs on
   std::vector<std::string> places;  ///< PBS: the number of each node's first line in PBS_NODEFILE
+  /// PBS without pbsdsh: what reaches a node, as of `up --hosts`; otherwise empty.
+  std::vector<std::string> remote_shell;
 };
 
-/// From the environment that Slurm or PBS gives the batch script.
-Outcome<BatchJob> current_job();
+/// From the environment that Slurm or PBS gives the batch script. `remote_shell` is for where there
+/// is no launcher.
+Outcome<BatchJob> current_job(const std::vector<std::string>& remote_shell);
 /// The name that the batch system has for this node.
 std::string node_name();
 /// Where the part of a job's pool on this node has its state. Not on a shared file system.
 std::string job_state_directory(const std::string& job_id);
+
+/// Where a job's pool is mounted when --mount does not say, the same on all nodes.
+std::string job_mount(const std::string& job_id);
 
 /// Starts the pool's part on each node of the job through the batch system's own launcher, and
 /// returns when all mounts are usable. After a failure nothing of it runs any more.

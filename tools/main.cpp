@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -19,6 +21,7 @@
 #include "tools/end_of_job.h"
 #include "tools/job.h"
 #include "tools/mounts.h"
+#include "tools/process.h"
 #include "tools/show.h"
 #include "tools/up.h"
 
@@ -33,7 +36,19 @@ namespace {
 
 int run_up(const UpOptions& up) {
   auto pool = up.job ? start_in_job(up) : start_pool(up);
-  if (!pool) return complain("the pool was not started: " + pool.error().text);
+  if (!pool) {
+    if (up.export_mount) fmt::print("false\n");  // what the shell evaluates fails, too
+    return complain("the pool was not started: " + pool.error().text);
+  }
+  if (up.export_mount) {
+    fmt::print("export STDCHK_MOUNT={}\n", shell_word(pool->mount));
+    if (up.no_mount) {
+      fmt::print("export STDCHK_MANAGER={} STDCHK_SECRET_FILE={}\n",
+                 shell_word(pool->manager_address), shell_word(pool->secret_file()));
+    }
+    fmt::print(stderr, "{}", describe_pool(*pool, up));
+    return kExitGood;
+  }
   if (!up.json) {
     fmt::print("{}", describe_pool(*pool, up));
     return kExitGood;
@@ -92,8 +107,11 @@ int run_down(const DownOptions& down, const std::string& invoked_as) {
   if (auto done = clear_and_drain(*pool, down); !done) return complain(done.error().text);
   const std::string what = "The pool at " + pool->mount;
   if (!pool->job_id.empty()) {
-    if (auto job = current_job(); job && job->id == pool->job_id) {
-      return finish_down(stop_in_job(*job, invoked_as), what);
+    if (auto job = current_job(pool->remote_shell); job && job->id == pool->job_id) {
+      const DownReport report = stop_in_job(*job, invoked_as);
+      // The card has just told what is lost.
+      if (!pool->undrained.empty()) ::unlink(pool->undrained.c_str());
+      return finish_down(report, what);
     }
     fmt::print("This is the part of job {} on this node; the others end it with the job.\n",
                pool->job_id);

@@ -14,13 +14,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// `text` as one word of a POSIX shell.
-std::string shell_word(const std::string& text) {
-  std::string word = "'";
-  for (char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
-}
-
 // Shell functions for another host. Start time and boot tell a process from a later one that has
 // its number: see ProcessId.
 constexpr const char* kRemoteFunctions = R"sh(

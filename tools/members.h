@@ -15,7 +15,7 @@ using PrivateFiles = std::map<std::string, std::string>;
 
 /// A Job is one daemon that is to run: how to start it and how it tells that it is usable.
 struct Job {
-  std::string role;  ///< "manager", "standby", "benefactor", "mount"
+  std::string role;  ///< "manager", "standby", "benefactor", "mount", "recorder"
   std::string name;  ///< "benefactor.3": names its log and its ready file
   std::string program;
   std::vector<std::string> arguments;

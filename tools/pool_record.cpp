@@ -40,6 +40,7 @@ Json to_json(const PoolRecord& record) {
           {"transport", record.transport},
           {"job_id", record.job_id},
           {"report", record.report},
+          {"undrained", record.undrained},
           {"secret_file", record.secret_file()},
           {"members", members}};
 }
@@ -64,6 +65,7 @@ Outcome<PoolRecord> from_json(const std::string& directory, const std::string& t
     record.transport = json.at("transport");
     record.job_id = json.value("job_id", "");
     record.report = json.value("report", "");
+    record.undrained = json.value("undrained", "");
     for (const auto& item : json.at("members")) {
       Member member;
       member.role = item.at("role");

@@ -10,7 +10,7 @@ namespace stdchk::tools {
 
 /// A Member is one process of a pool as `stdchk up` started it.
 struct Member {
-  std::string role;  ///< "manager", "standby", "benefactor", "mount"
+  std::string role;  ///< "manager", "standby", "benefactor", "mount"; "recorder" of Undrained
   std::string host;  ///< empty: this one
   ProcessId process;
   std::string boot_id;    ///< of the host when it was started
@@ -34,6 +34,8 @@ struct PoolRecord {
   std::string transport = "auto";
   std::string job_id;  ///< of the batch job whose pool this is a part of; empty: none
   std::string report;  ///< file that the report card is added to at the end; empty: none
+  std::string
+      undrained;  ///< file that tells what is not drained, when the pool is lost; empty: none
   std::vector<Member> members;
 
   std::string secret_file() const { return directory + "/secret"; }

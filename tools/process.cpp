@@ -265,6 +265,12 @@ Outcome<std::string> find_program(const std::string& name, const std::string& in
       name);
 }
 
+std::string shell_word(const std::string& text) {
+  std::string word = "'";
+  for (char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string text;

@@ -45,6 +45,9 @@ Outcome<CommandOutput> run_command(const std::vector<std::string>& command,
 /// The path of a program of stdchk: in $STDCHK_BIN, beside the program `invoked_as`, or in PATH.
 Outcome<std::string> find_program(const std::string& name, const std::string& invoked_as);
 
+/// `text` as one word of a POSIX shell.
+std::string shell_word(const std::string& text);
+
 /// Names this boot of this machine; a process of an earlier one is gone.
 std::string boot_id();
 

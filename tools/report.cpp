@@ -4,18 +4,30 @@
 #include "tools/connection.h"
 #include "tools/report_card.h"
 #include "tools/show.h"
+#include "tools/undrained.h"
 
 namespace stdchk::tools {
 
 int run_report(const ReportOptions& options) {
   auto pool = find_pool(options.pool, options.path);
   if (!pool) return complain(pool.error().text);
+  if (!options.undrained.empty()) return keep_undrained(*pool, options.undrained);
   auto filesystem = connect(*pool);
   if (!filesystem) return complain(filesystem.error().text);
   auto figures = (*filesystem)->stat_pool();
   if (!figures) return complain("the manager: " + describe(figures.error()));
-  const ReportFigures card{pool->mount, pool->created, (*filesystem)->config(), *figures,
-                           options.ends};
+  ReportFigures card{pool->mount, pool->created, (*filesystem)->config(),
+                     *figures,    options.ends,  {}};
+  if (options.ends) {
+    auto lost = find_undrained(**filesystem);
+    if (!lost) return complain("the manager: " + lost.error().text);
+    card.lost = undrained_lines(*lost);
+    if (!pool->undrained.empty()) {
+      if (auto saved = save_undrained(*lost, pool->undrained); !saved) {
+        return complain(saved.error().text);
+      }
+    }
+  }
   // Of a pool that was not used there is nothing to say at its end.
   if (options.ends && figures->totals.written_bytes == 0) return kExitGood;
   if (options.json) {

@@ -169,6 +169,7 @@ std::string card_text(const ReportFigures& figures) {
   } else {
     line("drained", "nothing, there is no drain directory");
   }
+  for (const std::string& what : figures.lost) line("lost", what);
   line("at risk", fmt::format("{:.1f} min with images that one lost benefactor would take along",
                               seconds(totals.at_risk_ns) / 60));
   line("memory", fmt::format("{:.0f} % in use at most, of {}",
@@ -214,6 +215,7 @@ nlohmann::json card_json(const ReportFigures& figures) {
           {"fullest", static_cast<double>(totals.fullest_permille) / 1000},
           {"space_waits", totals.space_waits},
           {"space_wait_seconds", seconds(totals.space_wait_ns)},
+          {"lost", figures.lost},
           {"advice", what_to_change(figures)}};
 }
 

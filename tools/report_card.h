@@ -14,7 +14,8 @@ struct ReportFigures {
   std::string since;  ///< time, for people
   msg::PoolConfig config;
   msg::StatPool::Reply pool;
-  bool ends = false;  ///< the pool is about to be taken down
+  bool ends = false;              ///< the pool is about to be taken down
+  std::vector<std::string> lost;  ///< at the end: sets and files that go with it
 };
 
 /// Bytes a second over all open-to-close times (OT), and over all times until the commit (AT); 0:

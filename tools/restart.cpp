@@ -259,7 +259,9 @@ int run_restart(RestartOptions& options, const std::string& invoked_as) {
     if (!options.command.empty()) {
       return complain("--job loads on each node and starts nothing; start the program after it");
     }
-    auto job = current_job();
+    auto pool = find_pool(options.pool, options.path);
+    if (!pool) return complain(pool.error().text);
+    auto job = current_job(pool->remote_shell);
     if (!job) return complain(job.error().text);
     std::vector<std::string> words = {"restart", "--run", fmt::format("{}.{}", job->id, ::getpid()),
                                       "--timeout", std::to_string(options.timeout_s)};

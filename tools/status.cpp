@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/redundancy.h"
@@ -213,7 +214,8 @@ int run_status(const StatusOptions& options) {
     return kExitGood;
   }
   const MountInfo mount = mount_at(pool->mount);
-  bool all_run = mount.state == MountState::kAlive;
+  const bool mounts = std::ranges::count(pool->members, "mount", &Member::role) > 0;
+  bool all_run = mount.state == MountState::kAlive || !mounts;
   Json members = Json::array();
   for (const auto& member : pool->members) {
     const std::string state = member_state(member);

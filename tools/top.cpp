@@ -1,3 +1,5 @@
+#include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -5,6 +7,7 @@
 #include <cstdio>
 #include <map>
 
+#include "core/redundancy.h"
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
@@ -16,7 +19,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kBarWidth = 30;
+constexpr std::chrono::milliseconds kAskAgain{100};
 constexpr const char* kClear = "\033[H\033[2J";
+constexpr const char* kTakeScreen = "\033[?1049h\033[?25l";  ///< the other screen, no cursor
+constexpr const char* kGiveScreen = "\033[?25h\033[?1049l";
 
 /// What the manager has said at one moment.
 struct Moment {
@@ -42,29 +48,39 @@ std::string change(std::uint64_t before, std::uint64_t now, double seconds) {
 
 std::uint64_t used(const msg::BenefactorInfo& info) { return info.arena_bytes - info.free_bytes; }
 
-void draw(const PoolRecord& record, const Moment& before, const Moment& now, bool has_drain) {
-  const auto& pool = now.pool;
-  const double seconds = std::chrono::duration<double>(now.when - before.when).count();
-  const std::uint64_t taken = pool.total_bytes - pool.free_bytes;
-  fmt::print("{}   {} clients, {} open sessions, {:.0f} requests/s\n", record.mount,
-             pool.client_count, pool.session_count,
-             seconds > 0
-                 ? static_cast<double>(pool.requests_served - before.pool.requests_served) / seconds
-                 : 0.0);
-  fmt::print("memory   {} of {}   {}\n", bar(taken, pool.total_bytes),
-             format_bytes(pool.total_bytes),
-             change(before.pool.total_bytes - before.pool.free_bytes, taken, seconds));
-  const std::uint64_t saved = pool.logical_bytes - std::min(pool.logical_bytes, pool.stored_bytes);
-  fmt::print("equal    {} of {} are not stored twice\n", bar(saved, pool.logical_bytes),
-             format_bytes(pool.logical_bytes));
-  if (has_drain) {
-    fmt::print("to drain {} {} files, {}, {} failed   {}\n",
-               bar(pool.drain_pending_bytes, pool.logical_bytes), pool.drain_pending_files,
-               format_bytes(pool.drain_pending_bytes), pool.drain_failed_files,
-               change(before.pool.drain_pending_bytes, pool.drain_pending_bytes, seconds));
-  } else {
-    fmt::print("to drain there is no drain directory\n");
-  }
+/// Bytes a second.
+std::string rate(std::uint64_t before, std::uint64_t now, double seconds) {
+  const auto bytes = static_cast<double>(now - std::min(before, now));
+  return format_bytes(static_cast<std::uint64_t>(seconds > 0 ? bytes / seconds : 0)) + "/s";
+}
+
+/// What was written, and what of it had to be stored.
+void draw_written(const msg::PoolTotals& before, const msg::PoolTotals& now, double seconds) {
+  fmt::print("written  {} committed, {} stored; {} and {} in all\n",
+             rate(before.written_bytes, now.written_bytes, seconds),
+             rate(before.stored_bytes, now.stored_bytes, seconds), format_bytes(now.written_bytes),
+             format_bytes(now.stored_bytes));
+}
+
+/// How many copies or how much parity there should be, what lacks of it, and what is lost.
+void draw_redundancy(const msg::PoolConfig& config, const msg::StatPool::Reply& before,
+                     const msg::StatPool::Reply& now, double seconds) {
+  fmt::print("copies   {} is the pool's; {} lacking for {} chunks   {} made\n",
+             redundancy_text(config.copies == 0 ? 1 : config.copies), format_bytes(now.debt_bytes),
+             now.debt_chunks, rate(before.copied_bytes, now.copied_bytes, seconds));
+  fmt::print("parity   {} for {} chunks; {} chunks rebuilt, {} lost\n",
+             format_bytes(now.parity_bytes), now.stripes, now.rebuilt_chunks, now.lost_chunks);
+}
+
+void draw_drain(const msg::StatPool::Reply& before, const msg::StatPool::Reply& now,
+                double seconds) {
+  fmt::print("to drain {} {} files, {}, {} failed   {} drained\n",
+             bar(now.drain_pending_bytes, now.logical_bytes), now.drain_pending_files,
+             format_bytes(now.drain_pending_bytes), now.drain_failed_files,
+             rate(before.totals.drained_bytes, now.totals.drained_bytes, seconds));
+}
+
+void draw_benefactors(const Moment& before, const Moment& now, double seconds) {
   std::map<BenefactorId, std::uint64_t> earlier;
   for (const auto& info : before.benefactors) earlier[info.id] = used(info);
   std::vector<std::vector<std::string>> table;
@@ -77,6 +93,32 @@ void draw(const PoolRecord& record, const Moment& before, const Moment& now, boo
                      alive ? "" : "does not answer"});
   }
   print_table(table, {4});
+}
+
+void draw(const std::string& mount, const msg::PoolConfig& config, const Moment& before,
+          const Moment& now) {
+  const auto& pool = now.pool;
+  const double seconds = std::chrono::duration<double>(now.when - before.when).count();
+  const std::uint64_t taken = pool.total_bytes - pool.free_bytes;
+  fmt::print("{}   {} clients, {} open sessions, {:.0f} requests/s\n", mount, pool.client_count,
+             pool.session_count,
+             seconds > 0
+                 ? static_cast<double>(pool.requests_served - before.pool.requests_served) / seconds
+                 : 0.0);
+  fmt::print("memory   {} of {}   {}\n", bar(taken, pool.total_bytes),
+             format_bytes(pool.total_bytes),
+             change(before.pool.total_bytes - before.pool.free_bytes, taken, seconds));
+  draw_written(before.pool.totals, pool.totals, seconds);
+  const std::uint64_t saved = pool.logical_bytes - std::min(pool.logical_bytes, pool.stored_bytes);
+  fmt::print("equal    {} of {} are not stored twice\n", bar(saved, pool.logical_bytes),
+             format_bytes(pool.logical_bytes));
+  draw_redundancy(config, before.pool, pool, seconds);
+  if (config.drain_directory.empty()) {
+    fmt::print("to drain there is no drain directory\n");
+  } else {
+    draw_drain(before.pool, pool, seconds);
+  }
+  draw_benefactors(before, now, seconds);
   (void)std::fflush(stdout);
 }
 
@@ -88,6 +130,71 @@ Outcome<Moment> look(client::Filesystem& filesystem) {
   return Moment{Clock::now(), *pool, std::move(*benefactors)};
 }
 
+/// A Screen shows one picture after the other. On a terminal it takes the whole screen, and gives
+/// it back with all that was there.
+///
+/// Threads: one.
+class Screen {
+ public:
+  Screen() : takes_all_(::isatty(STDOUT_FILENO) != 0) {
+    if (!takes_all_) return;
+    fmt::print("{}", kTakeScreen);
+    // A key counts at once, and is not shown.
+    reads_keys_ = ::isatty(STDIN_FILENO) != 0 && ::tcgetattr(STDIN_FILENO, &before_) == 0;
+    if (!reads_keys_) return;
+    termios now = before_;
+    now.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &now);
+  }
+  ~Screen() {
+    if (reads_keys_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+    if (takes_all_) fmt::print("{}", kGiveScreen);
+    (void)std::fflush(stdout);
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  void clear() const {
+    if (takes_all_) fmt::print("{}", kClear);
+  }
+  /// False when a signal, or the key q, says that it is enough.
+  bool wait(Duration duration) const {
+    const auto until = Clock::now() + duration;
+    while (!asked_to_end() && Clock::now() < until) {
+      if (!reads_keys_) {
+        sleep_for(std::min<Duration>(kAskAgain, until - Clock::now()));
+        continue;
+      }
+      pollfd keys{STDIN_FILENO, POLLIN, 0};
+      char key = 0;
+      if (::poll(&keys, 1, static_cast<int>(kAskAgain.count())) != 1) continue;
+      if (::read(STDIN_FILENO, &key, 1) != 1 || key == 'q') return false;
+    }
+    return !asked_to_end();
+  }
+
+ private:
+  bool takes_all_;
+  bool reads_keys_ = false;
+  termios before_{};
+};
+
+Outcome<void> show(client::Filesystem& filesystem, const std::string& mount,
+                   const TopOptions& options) {
+  const Screen screen;
+  auto before = look(filesystem);
+  for (std::uint32_t shown = 0; before && (options.count == 0 || shown < options.count); ++shown) {
+    if (!screen.wait(std::chrono::seconds(options.interval_s))) return {};
+    auto now = look(filesystem);
+    if (!now) return problem(now.error());
+    screen.clear();
+    draw(mount, filesystem.config(), *before, *now);
+    before = std::move(now);
+  }
+  if (!before) return problem(before.error());
+  return {};
+}
+
 }  // namespace
 
 int run_top(const TopOptions& options) {
@@ -95,19 +202,9 @@ int run_top(const TopOptions& options) {
   if (!record) return complain(record.error().text);
   auto filesystem = connect(*record);
   if (!filesystem) return complain(filesystem.error().text);
-  const bool has_drain = !(*filesystem)->config().drain_directory.empty();
-  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
-  auto before = look(**filesystem);
-  for (std::uint32_t shown = 0; before;) {
-    sleep_for(std::chrono::seconds(options.interval_s));
-    auto now = look(**filesystem);
-    if (!now) return complain(now.error().text);
-    if (terminal) std::fputs(kClear, stdout);
-    draw(*record, *before, *now, has_drain);
-    before = std::move(now);
-    if (++shown == options.count) return kExitGood;
-  }
-  return complain(before.error().text);
+  notice_end_signals();
+  const auto shown = show(**filesystem, record->mount, options);
+  return shown ? kExitGood : complain(shown.error().text);
 }
 
 }  // namespace stdchk::tools

@@ -72,13 +72,6 @@ Outcome<std::string> make_secret(const std::string& path) {
   return text;
 }
 
-std::vector<std::string> split_words(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
-}
-
 bool is_listed(const std::string& names, const std::string& name) {
   return std::ranges::any_of(split(names, ','), [&](const std::string& word) {
     return word == name || word.substr(0, word.find('.')) == name.substr(0, name.find('.'));
@@ -118,7 +111,23 @@ class Starter {
     if (!done) return done;
     if (is_listed(options_.lenders, name)) done = start_local_benefactors();
     if (!done) return done;
-    return start_mount();
+    done = start_mount();
+    if (!done || record_.undrained.empty() || !is_listed(first, name)) return done;
+    return start_recorder();
+  }
+
+  /// Tells those who come after the pool what it had in memory only.
+  Outcome<void> start_recorder() {
+    Job recorder;
+    recorder.role = recorder.name = "recorder";
+    auto program = find_program("stdchk", options_.invoked_as);
+    if (!program) return problem(program.error());
+    recorder.program = absolute_path(*program);
+    recorder.arguments = {"report", "--undrained", record_.undrained, "--pool", record_.directory};
+    auto member = start_local(recorder, record_.directory);
+    if (!member) return problem(member.error());
+    record_.members.push_back(*member);
+    return save(record_);
   }
 
   Outcome<void> begin_job() {
@@ -411,6 +420,7 @@ class Starter {
   }
 
   Outcome<void> start_mount() {
+    if (options_.no_mount) return {};
     return start_and_wait(mount_job({}, record_.directory, record_.mount), 30s);
   }
 
@@ -428,14 +438,20 @@ class Starter {
 /// Makes the paths absolute and the drain directory exist; nothing is started yet.
 Outcome<PoolRecord> prepare(UpOptions& options) {
   PoolRecord record;
+  if (options.mount.empty())
+    return problem("--mount is required; only --job has a place of its own");
   record.mount = absolute_path(options.mount);
   record.directory =
       options.state.empty() ? default_state_directory(record.mount) : absolute_path(options.state);
   record.remote_shell = split_words(options.remote_shell);
   record.transport = options.transport;
   record.job_id = options.job_id;
+  record.undrained = options.undrained;
   if (!options.report.empty()) record.report = absolute_path(options.report);
   if (record.remote_shell.empty()) return problem("--rsh needs a command");
+  if (options.no_mount && options.mount_on_hosts) {
+    return problem("--no-mount and --mount-on-hosts exclude each other");
+  }
   if (options.standby && (options.job || options.node)) {
     return problem("--standby is not for pools of a batch job so far: the job ends with its node");
   }
@@ -498,6 +514,13 @@ Outcome<void> check_mount_point(const std::string& mount) {
 
 }  // namespace
 
+std::vector<std::string> split_words(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
 Outcome<void> make_private(const std::string& directory) {
   std::error_code code;
   fs::create_directories(fs::path(directory).parent_path(), code);
@@ -533,11 +556,16 @@ Outcome<PoolRecord> start_pool(UpOptions options) {
     if (!cleaned) return problem(cleaned.error());
     for (const auto& line : *cleaned) fmt::print(stderr, "stdchk: {}\n", line);
   }
-  if (auto checked = check_mount_point(record->mount); !checked) return problem(checked.error());
+  if (!options.no_mount) {
+    if (auto checked = check_mounting(); !checked) return problem(checked.error());
+  }
   const bool lends = options.hosts_file.empty() && options.disk.empty() &&
                      (!options.node || is_listed(options.lenders, node_name()));
   const std::uint64_t local_bytes = lends ? options.memory_bytes * options.benefactors : 0;
-  if (auto checked = check_machine(local_bytes); !checked) return problem(checked.error());
+  if (auto checked = check_memory(local_bytes); !checked) return problem(checked.error());
+  if (!options.no_mount) {  // last, because it may make the folder
+    if (auto checked = check_mount_point(record->mount); !checked) return problem(checked.error());
+  }
   if (auto made = make_private(record->directory); !made) return problem(made.error());
   // `stdchk down` removes this directory with all that is in it.
   std::error_code code;
@@ -564,14 +592,26 @@ Outcome<PoolRecord> start_pool(UpOptions options) {
 
 std::string describe_pool(const PoolRecord& pool, const UpOptions& options) {
   const auto benefactors = std::ranges::count(pool.members, "benefactor", &Member::role);
-  std::string text = fmt::format("The pool is up at {}: {} benefactors", pool.mount, benefactors);
+  std::string text =
+      fmt::format("The pool is up at {}{}: {} benefactors", pool.mount,
+                  options.no_mount ? ", which is its name and no mount" : "", benefactors);
   if (options.hosts_file.empty()) {
     text += fmt::format(" of {}", format_bytes(options.memory_bytes));
   }
   text += pool.drain.empty() ? ", without a drain directory.\n"
                              : fmt::format(", drained to {}.\n", pool.drain);
+  if (options.no_mount) {
+    text += fmt::format(
+        "  save              programs that use stdchk.h, with STDCHK_MANAGER={} and\n"
+        "                    STDCHK_SECRET_FILE={}\n"
+        "  load              stdchk restart --to DIR {}/FOLDER\n",
+        pool.manager_address, pool.secret_file(), pool.mount);
+  } else {
+    text +=
+        fmt::format("  save              any program, below {}; files named A.Ni.Tj are versions\n",
+                    pool.mount);
+  }
   text += fmt::format(
-      "  save              any program, below {0}; files named A.Ni.Tj are versions\n"
       "  look              stdchk ls -l {0}\n"
       "  is it safe yet    stdchk safe {0}/FILE\n"
       "  how is the pool   stdchk status {0}\n"

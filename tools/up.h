@@ -13,7 +13,7 @@ namespace stdchk::tools {
 struct UpOptions {
   std::uint32_t benefactors = 0;                    ///< 0: 2; in a job 1 on each node that lends
   std::uint64_t memory_bytes = 512 * limits::kMiB;  ///< of each benefactor
-  std::string mount;
+  std::string mount;                                ///< empty: in a job where job_mount() says
   std::string drain;
   std::uint64_t drain_rate = 0;
   std::uint64_t drain_total = 0;
@@ -22,6 +22,7 @@ struct UpOptions {
   std::string hosts_file;
   std::string remote_shell = "ssh";
   bool mount_on_hosts = false;
+  bool no_mount = false;  ///< the mount's path is only the pool's name
   std::string listen;
   std::string transport = "auto";
   std::uint32_t chunk_bytes = 0;
@@ -47,6 +48,7 @@ struct UpOptions {
   bool allow_other = false;
   bool encrypt = false;
   bool json = false;
+  bool export_mount = false;  ///< a line that a shell evaluates
   // In a batch job:
   bool job = false;
   std::uint32_t benefactor_nodes = 0;  ///< the last ones of the job; 0: all
@@ -58,12 +60,15 @@ struct UpOptions {
   std::string job_id;
   std::string nodes;
   std::string lenders;
+  std::string undrained;  ///< file; empty: none is kept
   std::string config_file;
   std::string invoked_as;
 };
 
 /// Starts a pool and returns when its mount is usable; after a failure nothing of it runs any more.
 Outcome<PoolRecord> start_pool(UpOptions options);
+/// The words of a text with spaces between them.
+std::vector<std::string> split_words(const std::string& text);
 /// A folder of this user alone: others must not be able to read a secret or plant files.
 Outcome<void> make_private(const std::string& directory);
 /// How long it may take until that much memory was touched and all answers.

@@ -130,6 +130,13 @@ mv "$request.new" "$request.request"
 until [[ -e $request.status ]]; do sleep 0.05; done
 [[ $(<"$request.status") == 0 ]] || echo "pbsdsh: task 0x00000000 exit status $(<"$request.status")"
 """
+    # In place of ssh: RSH HOST sh -s. It has the status of what it has run.
+    RSH = """#!/bin/bash
+[[ $2 == sh && $3 == -s ]] || exit 255
+place=$(grep -nx -m 1 "$1" "$PBS_NODEFILE") || exit 255
+said=$("$PBS_STAND_IN/tm/pbsdsh" -n $((${place%%:*} - 1)) -- sh -c "$(cat)")
+[[ -z $said ]]
+"""
     # Open MPI's way through pbs_tmrsh needs more of PBS than there is here: a task for each line of the host file.
     MPIRUN = """#!/bin/bash
 # mpirun --hostfile FILE [--mca NAME VALUE]... COMMAND...
@@ -145,13 +152,13 @@ wait
 [[ ! -s $PBS_STAND_IN/failed ]]
 """
 
-    def __init__(self, cluster, nodes):
+    def __init__(self, cluster, nodes, pbsdsh="pbsdsh"):
         self.cluster, self.nodes = cluster, nodes
         self.folder = cluster.folder / "pbs"
-        self.folder.mkdir()
+        (self.folder / pbsdsh).parent.mkdir(parents=True)
         self.tasks = []
         self.over = threading.Event()
-        for name, text in (("pbsdsh", self.PBSDSH), ("mpirun", self.MPIRUN)):
+        for name, text in ((pbsdsh, self.PBSDSH), ("mpirun", self.MPIRUN), ("rsh", self.RSH)):
             (self.folder / name).write_text(text)
             (self.folder / name).chmod(0o755)
         # Two processors of each node: a node has a line for each.

@@ -1,15 +1,19 @@
 """The stdchk command itself: starting, ending, asking, and what it says when something is wrong."""
 
 import errno
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import resource
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -98,10 +102,39 @@ def run_without_fuse(pool, *command):
 def test_up_without_a_fuse_device_says_what_to_do_and_leaves_nothing(pool):
     done = run_without_fuse(pool, BIN / "stdchk", "up", "--mount", pool.mount, "--benefactors", "1", "--memory", "64M")
     assert done.returncode == 2
-    for words in ("the pool was not started", "/dev/fuse is not there", "modprobe fuse", "--device /dev/fuse"):
+    for words in ("the pool was not started", "/dev/fuse is not there", "modprobe fuse", "--device /dev/fuse", "stdchk.h",
+                  "restart --to", "stage-in", "--no-mount"):
         assert words in done.stderr
     assert not list((pool.runtime / "stdchk").glob("pool*/pool.json"))
     assert str(pool.runtime) not in run("ps", "-eo", "args").stdout.replace("ps -eo", "")
+
+
+def test_without_fuse_a_pool_can_do_what_is_said_to_remain_possible(pool):
+    """Drained images are staged in, loaded by rank, listed and drained; a program that uses the library would write
+    where c_api_test.py does."""
+    pool.up(benefactors=1, memory="64M")
+    image = os.urandom(3 * MIB)
+    (pool.mount / "app.N0.T1").write_bytes(image)
+    pool.down("--drain")
+    pool.drain.rename(pool.folder / "first")
+    (pool.folder / "loaded").mkdir()
+    script = f"""set -e; PATH={BIN}:$PATH
+        eval "$(stdchk up --no-mount --export --mount {pool.mount} --drain {pool.drain} --memory 64M)"
+        trap 'stdchk down {pool.mount}' EXIT
+        test -s "$STDCHK_SECRET_FILE"; test -n "$STDCHK_MANAGER"
+        test -z "$(ls {pool.mount} 2>/dev/null)"
+        stdchk status {pool.mount}
+        stdchk policy set {pool.mount} images=1
+        stdchk stage-in --all {pool.folder}/first
+        stdchk ls {pool.mount}
+        stdchk restart --rank 0 --ranks 1 --run one --to {pool.folder}/loaded {pool.mount}
+        stdchk drain --wait {pool.mount} && stdchk safe {pool.mount}"""
+    done = run_without_fuse(pool, "bash", "-c", script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "app.N0.T1" in done.stdout and "1 file drained and verified" in done.stdout
+    assert (pool.folder / "loaded" / "app.N0.T1").read_bytes() == image
+    assert (pool.drain / "app.N0.T1").read_bytes() == image
+    assert not list((pool.runtime / "stdchk").glob("pool*/pool.json"))
 
 
 def test_a_mount_without_a_fuse_device_says_what_to_do_and_ends(pool):
@@ -505,16 +538,77 @@ def test_a_set_that_is_not_there_cannot_be_pinned(pool):
     assert "not known" in pool.stdchk("set", "list", pool.mount).stdout
 
 
+def test_the_policy_of_a_pool_can_come_from_a_file(pool):
+    file = pool.folder / "stdchk.toml"
+    file.write_text('[up]\npolicy = "images=2,keep=1"\nmemory = "64M"\n')
+    pool.stdchk("up", "--config", file, "--mount", pool.mount)
+    got = json.loads(pool.stdchk("policy", "get", "--json", pool.mount).stdout)
+    assert (got["images"]["value"], got["keep"]["value"]) == ("2", "1")
+    pool.down()
+    file.write_text('[up]\npolicy = "images=many"\n')
+    done = pool.stdchk("up", "--config", file, "--mount", pool.mount, check=False)
+    assert done.returncode == 2 and "images=many is not valid" in done.stderr
+
+
 def test_top_shows_how_full_all_is_and_how_fast_it_changes(pool):
-    pool.up("--drain-rate", "1M", benefactors=2, memory="64M")
-    (pool.mount / "app.N0.T1").write_bytes(os.urandom(32 * MIB))
-    lines = pool.stdchk("top", "--count", "1", pool.mount).stdout.splitlines()
+    pool.up("--drain-rate", "1M", "--copies", "2", benefactors=2, memory="64M")
+    (pool.mount / "app.N0.T1").write_bytes(os.urandom(16 * MIB))
+    wait_until(lambda: pool.status()["pool"]["debt_chunks"] == 0, "all copies")
+    lines = pool.stdchk("top", "--count", "1", "--interval", "2", pool.mount).stdout.splitlines()
     assert str(pool.mount) in lines[0] and "requests/s" in lines[0]
     # 1 of 128 MiB is the log of the metadata.
     assert "###" in lines[1] and "of 127.0 MiB" in lines[1] and "/s" in lines[1]
-    assert "1 files" in lines[3]
-    assert [line.split()[0] for line in lines[4:]] == ["b1", "b2"]
-    assert all("of 63.5 MiB" in line for line in lines[4:])
+    assert [line.split()[0] for line in lines[2:6]] == ["written", "equal", "copies", "parity"]
+    assert lines[2].endswith("; 16.0 MiB and 16.0 MiB in all")
+    assert "2 is the pool's; 0 B lacking for 0 chunks" in lines[4]
+    assert "1 files" in lines[6] and "drained" in lines[6]
+    assert [line.split()[0] for line in lines[7:]] == ["b1", "b2"]
+    assert all("of 63.5 MiB" in line for line in lines[7:])
+
+
+class Terminal:
+    """A program on a terminal of its own, whose keys are written and whose screen is read."""
+
+    def __init__(self, *command, environment):
+        self.keys, there = pty.openpty()
+        self.before = termios.tcgetattr(there)
+        self.there = there
+        self.process = subprocess.Popen(
+            [str(word) for word in command], stdin=there, stdout=there, stderr=there, env=environment,
+            preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)))
+        self.shown = b""
+
+    def read(self):
+        while select.select([self.keys], [], [], 0)[0]:
+            self.shown += os.read(self.keys, 65536)
+        return self.shown
+
+    def end(self):
+        """The exit status; the terminal must be as it was."""
+        wait_until(lambda: self.read() is not None and self.process.poll() is not None, "the end")
+        self.read()
+        after = termios.tcgetattr(self.there)
+        os.close(self.keys)
+        os.close(self.there)
+        assert after == self.before
+        return self.process.returncode
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "Ctrl-C"])
+def test_top_on_a_terminal_goes_on_until_a_key_ends_it(pool, key):
+    pool.up(benefactors=1, drain=False)
+    terminal = Terminal(BIN / "stdchk", "top", pool.mount, environment=pool.environment)
+    wait_until(lambda: terminal.read().count(b"\x1b[H\x1b[2J") >= 2, "two pictures")
+    written = os.urandom(8 * MIB)
+    (pool.mount / "app.N0.T1").write_bytes(written)
+    wait_until(lambda: re.search(rb"written +[1-9][0-9.]* [KM]iB/s committed", terminal.read()), "the bytes")
+    assert termios.tcgetattr(terminal.there) != terminal.before
+    os.write(terminal.keys, key)
+    began = time.monotonic()
+    assert terminal.end() == 0
+    assert time.monotonic() - began < 5
+    # It had the other screen, and has given it back with the cursor.
+    assert terminal.shown.startswith(b"\x1b[?1049h\x1b[?25l") and terminal.shown.endswith(b"\x1b[?25h\x1b[?1049l")
 
 
 def test_advise_works_out_an_interval_and_draws_the_table(pool):

@@ -10,6 +10,10 @@ from conftest import BIN, ROOT, run, wait_until
 RANKS, STEPS, EVERY, WAIT_AT = 3, 40, 4, 24
 HEAT = f"{BIN}/heat --cells 24 --steps {STEPS} --every {EVERY}"
 pytestmark = needed
+# A folder with two sets, of which only the first is drained.
+MAKE_UNDRAINED = """mkdir {mount}/kept; stdchk policy set {mount}/kept drain-every=2 images=1
+    for step in 1 2; do head -c 100K /dev/urandom >{mount}/kept/app.N0.T$step; done;"""
+LOST = "  lost        kept/app.*.T2: 1 of 1 images\n"
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +30,33 @@ def undisturbed():
     return result_of(run(*words).stdout)
 
 
+def test_one_line_is_enough_and_says_where_the_mount_is(cluster):
+    job = cluster.submit("--nodes=4", "--ntasks-per-node=1", script=f"""
+        stdchk up --job --benefactor-nodes 4 --memory 64M || exit 1
+        srun bash -c 'echo rank $SLURM_PROCID >/tmp/stdchk.$SLURM_JOB_ID/$SLURM_PROCID'
+        cat /tmp/stdchk.$SLURM_JOB_ID/*
+        stdchk down || exit 1
+        eval "$(stdchk up --job --export --memory 64M --drain {cluster.pfs} --policy images=4,end=remove)" || exit 1
+        srun bash -c 'echo again $SLURM_PROCID | tee $STDCHK_MOUNT/$SLURM_PROCID >$STDCHK_MOUNT/app.N$SLURM_PROCID.T1'
+        cat $STDCHK_MOUNT/?
+        stdchk drain --wait $STDCHK_MOUNT
+        ls {cluster.pfs}/app.N?.T1 | wc -l
+        stdchk down --success $STDCHK_MOUNT || exit 1
+        unset STDCHK_MOUNT
+        eval "$(stdchk up --job --export --memory 900T)" || echo refused
+        """)
+    cluster.wait(job)
+    text = cluster.output()
+    assert f"The pool is up at /tmp/stdchk.{job}: " in text
+    assert all(f"{word} {rank}\n" in text for word in ("rank", "again") for rank in range(4))
+    assert "refused" in text and "available" in text
+    # The job has said that it ended well.
+    assert "\n4\n4 images of the job that has ended well were removed." in text
+    assert sorted(path.name for path in cluster.pfs.glob("[!.]*")) == ["0", "1", "2", "3"]
+    assert not list(cluster.folder.glob("*.undrained*"))
+    nothing_left(cluster, cluster.nodes)
+
+
 def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbed):
     latest = cluster.pfs / "heat" / "latest"
     job = cluster.submit(
@@ -33,6 +64,7 @@ def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbe
         stdchk up --job --mount /tmp/pool --memory 64M --drain {cluster.pfs} \\
             --policy images=3,keep=2,must-be-drained=yes || exit 1
         echo newest is $(readlink /tmp/pool/heat/latest)
+        [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] && {{ {MAKE_UNDRAINED.format(mount='/tmp/pool')} }}
         wait_step=''
         [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] && wait_step='--wait-step {WAIT_AT}'
         srun {HEAT} --directory /tmp/pool/heat $wait_step || exit 1
@@ -53,9 +85,41 @@ def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbe
     kept = (cluster.folder / f"stdchk-{job}.out").read_text()
     images = (STEPS - (WAIT_AT - EVERY)) // EVERY * RANKS
     assert f"  images      {images}\n" in text and f"  images      {images}\n" in kept
+    # Of what was in memory only, and of nothing else, it is said that it is lost.
+    assert "The pool of an earlier run of this job was lost" in text
+    assert text.count("  lost  ") == 1 and LOST in text and LOST in kept
+    assert not list(cluster.folder.glob("*.undrained*"))
     # Nothing of the pool stays, neither on a node that had it both times nor on the others.
     nothing_left(cluster, ["n1", "n3", "n4"])
     assert not list(cluster.folder.glob(".stdchk-job-*"))
+
+
+def test_what_went_with_the_node_of_the_manager_is_told_by_the_next_run():
+    cluster = Cluster(3)
+    try:
+        job = cluster.submit("--nodes=2", "--requeue", script=f"""
+            mount=/tmp/stdchk.$SLURM_JOB_ID
+            stdchk up --job --memory 64M --drain {cluster.pfs} || exit 1
+            [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || exec stdchk down --drain $mount
+            {MAKE_UNDRAINED.format(mount='$mount')}
+            stdchk drain --wait $mount/kept/app.N0.T1
+            echo is drained; sleep 100
+            """)
+        kept = cluster.folder / f"stdchk-{job}.undrained"
+        wait_until(lambda: "is drained" in cluster.output(), "the drain", 60)
+        wait_until(lambda: kept.exists() and kept.read_text().splitlines()[2:] == ["1 1 kept/app.*.T2"],
+                   "the record of what is not drained")
+        cluster.call("kill", "n1")
+        wait_until(lambda: "earlier run" in cluster.output(), "the next run", 90)
+        cluster.wait(job)
+        text = cluster.output()
+        assert text.count("  lost  ") == 1 and LOST in text
+        assert (cluster.pfs / "kept" / "app.N0.T1").exists()
+        assert not (cluster.pfs / "kept" / "app.N0.T2").exists()
+        assert not list(cluster.folder.glob("*.undrained*"))
+        nothing_left(cluster, ["n2", "n3"])
+    finally:
+        cluster.end()
 
 
 def test_a_job_that_goes_on_after_a_loss_restarts_from_memory(undisturbed):
@@ -87,11 +151,16 @@ def test_a_job_that_goes_on_after_a_loss_restarts_from_memory(undisturbed):
 
 
 def test_a_cancelled_job_leaves_nothing(cluster):
-    job = cluster.submit("--nodes=2", script="""
-        stdchk up --job --mount /tmp/pool --memory 64M || exit 1
+    for rank in (0, 1):  # drained after the earlier run had noted what was not
+        (cluster.pfs / f"app.N{rank}.T1").write_bytes(b"image")
+    job = cluster.submit("--nodes=2", script=f"""
+        printf '%s\n' '# comment' '2026-01-02 03:04:05' '1 2 app.*.T1' '2 2 app.*.T2' >stdchk-$SLURM_JOB_ID.undrained
+        stdchk up --job --mount /tmp/pool --memory 64M --drain {cluster.pfs} || exit 1
         echo is up; sleep 100
         """)
     wait_until(lambda: "is up" in cluster.output(), "the pool", 60)
+    assert "At 2026-01-02 03:04:05 this was:\n  lost        app.*.T2: 2 of 2 images\n" in cluster.output()
+    assert "app.*.T1" not in cluster.output()
     cluster.call("run", "scancel", job)
     wait_until(lambda: cluster.state(job) == "CANCELLED", "the end", 30)
     nothing_left(cluster, [node for node in cluster.nodes if node != "n2"])
@@ -108,6 +177,27 @@ def test_a_pool_that_does_not_start_says_why_and_leaves_nothing(cluster):
     assert "available" in cluster.output() and "more than the 2 nodes" in cluster.output()
     cluster.wait(job)
     nothing_left(cluster, [node for node in cluster.nodes if node != "n2"])
+
+
+def test_a_node_without_fuse_is_named(cluster):
+    cluster.on("n3", "sh", "-ec", "mknod /run/absent c 10 250; mount --bind /run/absent /dev/fuse")
+    try:
+        job = cluster.submit("--nodes=2", "--nodelist=n1,n3", script="""
+            stdchk up --job --memory 64M
+            echo status $?
+            eval "$(stdchk up --job --memory 64M --no-mount --export)" || exit 1
+            test -s "$STDCHK_SECRET_FILE" || exit 1
+            stdchk status || exit 1
+            stdchk down $STDCHK_MOUNT
+            """)
+        cluster.wait(job)
+        text = cluster.output()
+        assert "status 2" in text
+        assert "n3: FUSE device: /dev/fuse is not there" in text and "--no-mount" in text
+        assert "n1: FUSE" not in text
+        nothing_left(cluster, ["n1", "n3"])
+    finally:
+        cluster.on("n3", "sh", "-c", "umount /dev/fuse; rm /run/absent")
 
 
 def test_a_pbs_job_brings_its_pool_up_and_down(cluster):
@@ -143,6 +233,33 @@ def test_a_pbs_job_brings_its_pool_up_and_down(cluster):
         nothing_left(cluster, nodes)
     finally:
         pbs.end()
+        shutil.rmtree(pbs.folder)
+
+
+def test_where_pbs_has_no_launcher_the_nodes_are_reached_by_the_remote_shell(cluster):
+    nodes = [node for node in cluster.nodes if node != "n2"]
+    pbs = Pbs(cluster, nodes, pbsdsh="tm/pbsdsh")
+    try:
+        done = pbs.run("""
+            mount=/tmp/stdchk.$PBS_JOBID
+            stdchk up --job --rsh "$PBS_STAND_IN/rsh" --memory 64M --policy "images=3" || exit 1
+            stdchk status --json $mount
+            for rank in 0 1 2; do head -c 1M /dev/urandom >$mount/app.N$rank.T1; done
+            stdchk restart --job --to /tmp $mount || exit 1
+            cmp /tmp/app.N0.T1 $mount/app.N0.T1 && rm /tmp/app.N0.T1 || exit 1
+            stdchk restart --job --to /tmp/absent $mount && exit 1
+            stdchk down $mount || exit 1
+            """)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.count('"state": "alive"') == 3
+        for node in nodes:
+            assert f"{node}: exit status 1" in done.stderr
+        for node in nodes[1:]:
+            cluster.on(node, "sh", "-c", "test -s /tmp/app.N*.T1 && rm /tmp/app.N*.T1")
+        nothing_left(cluster, nodes)
+    finally:
+        pbs.end()
+        shutil.rmtree(pbs.folder)
 
 
 def test_a_pool_of_rented_hosts_comes_from_a_plain_list(cluster):

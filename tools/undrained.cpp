@@ -1,0 +1,178 @@
+#include "tools/undrained.h"
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <tuple>
+
+#include "core/image_name.h"
+#include "tools/commands.h"
+#include "tools/connection.h"
+
+namespace stdchk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+constexpr auto kLookEvery = 1s;
+constexpr int kShareOfTime = 20;  ///< looking takes one part of so many, at most
+constexpr std::size_t kShownMax = 20;
+
+/// Folder, application and timestep of a set; folder and name of another file.
+using Key = std::tuple<std::string, std::string, std::uint64_t>;
+
+std::string now_text() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
+  return text;
+}
+
+/// An entry is one line of the file.
+std::string one_line(std::string path) {
+  std::ranges::replace(path, '\n', '?');
+  return path;
+}
+
+std::string parent_of(const std::string& path) { return fs::path(path).parent_path(); }
+std::string name_of(const std::string& path) { return fs::path(path).filename(); }
+
+/// How many images of the set are in the folder of the drain directory.
+std::uint64_t drained_images(const std::string& folder, const ImageName& set) {
+  std::uint64_t count = 0;
+  std::error_code code;
+  for (const auto& file : fs::directory_iterator(folder, code)) {
+    const auto image = parse_image_name(file.path().filename().string());
+    if (image && image->application == set.application && image->timestep == set.timestep) ++count;
+  }
+  return count;
+}
+
+/// Differs when something was written, drained or removed.
+auto state_of(const msg::StatPool::Reply& pool) {
+  return std::tuple(pool.epoch.value, pool.file_count, pool.totals.images,
+                    pool.totals.written_bytes, pool.totals.drained_images,
+                    pool.drain_pending_files);
+}
+
+}  // namespace
+
+Outcome<Undrained> find_undrained(client::Filesystem& filesystem) {
+  auto root = filesystem.attributes(kRootFile);
+  if (!root) return failed("/", root.error());
+  std::map<Key, Undrained::Entry, std::greater<>> found;
+  auto walked = walk(filesystem, "", *root, [&](const std::string& path, const Attributes& file) {
+    if (file.type != FileType::kRegular || file.version == 0) return true;
+    const std::string folder = parent_of(path);
+    const auto image = parse_image_name(name_of(path));
+    Key key{folder, path, 0};
+    std::string name = path;
+    if (image) {
+      key = {folder, image->application, image->timestep};
+      name = (folder.empty() ? "" : folder + "/") + set_name(image->application, image->timestep);
+    }
+    Undrained::Entry& entry = found[key];
+    entry.path = one_line(name);
+    ++entry.files;
+    if (file.drain != DrainState::kDrained) ++entry.missing;
+    return true;
+  });
+  if (!walked) return problem(walked.error());
+  Undrained undrained;
+  undrained.when = now_text();
+  for (auto& [key, entry] : found) {
+    if (entry.missing > 0) undrained.entries.push_back(std::move(entry));
+  }
+  return undrained;
+}
+
+Outcome<void> save_undrained(const Undrained& undrained, const std::string& path) {
+  std::error_code code;
+  if (undrained.entries.empty()) {
+    fs::remove(path, code);
+    return {};
+  }
+  const std::string temporary = path + ".new";
+  std::ofstream file(temporary, std::ios::trunc);
+  file << "# In the pool and not drained: files, of how many of the set, name\n"
+       << undrained.when << "\n";
+  for (const auto& entry : undrained.entries) {
+    file << entry.missing << " " << entry.files << " " << entry.path << "\n";
+  }
+  file.close();
+  if (file) fs::rename(temporary, path, code);
+  if (!file || code) return problem("{} cannot be written", path);
+  return {};
+}
+
+Undrained load_undrained(const std::string& path) {
+  Undrained undrained;
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  std::getline(file, undrained.when);
+  while (std::getline(file, line)) {
+    std::istringstream words(line);
+    Undrained::Entry entry;
+    if (words >> entry.missing >> entry.files && words.get() == ' ' &&
+        std::getline(words, entry.path)) {
+      undrained.entries.push_back(std::move(entry));
+    }
+  }
+  return undrained;
+}
+
+std::vector<std::string> undrained_lines(const Undrained& undrained) {
+  std::vector<std::string> lines;
+  for (const auto& entry : undrained.entries) {
+    if (lines.size() == kShownMax) {
+      lines.push_back(fmt::format("and {} more", undrained.entries.size() - kShownMax));
+      break;
+    }
+    lines.push_back(parse_set_name(name_of(entry.path))
+                        ? fmt::format("{}: {} of {} images", entry.path, entry.missing, entry.files)
+                        : entry.path);
+  }
+  return lines;
+}
+
+void leave_out_drained(Undrained& undrained, const std::string& drain) {
+  std::erase_if(undrained.entries, [&](const Undrained::Entry& entry) {
+    const auto set = parse_set_name(name_of(entry.path));
+    return set && drained_images(drain + "/" + parent_of(entry.path), *set) >= entry.files;
+  });
+}
+
+int keep_undrained(const PoolRecord& pool, const std::string& path) {
+  notice_end_signals();
+  auto filesystem = connect(pool);
+  if (!filesystem) return complain(filesystem.error().text);
+  decltype(state_of({})) seen{};
+  auto look_at = std::chrono::steady_clock::now();
+  for (; !asked_to_end() && fs::exists(pool.path()); sleep_for(100ms)) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < look_at) continue;
+    look_at = now + kLookEvery;
+    const auto figures = (*filesystem)->stat_pool();
+    if (!figures || state_of(*figures) == seen) continue;
+    auto undrained = find_undrained(**filesystem);
+    if (!undrained) continue;  // a pool that has lost its manager for a time is asked again
+    if (auto saved = save_undrained(*undrained, path); !saved) {
+      (void)complain(saved.error().text);
+      continue;
+    }
+    seen = state_of(*figures);
+    look_at = now + std::max<Duration>(kLookEvery,
+                                       (std::chrono::steady_clock::now() - now) * kShareOfTime);
+  }
+  return kExitGood;
+}
+
+}  // namespace stdchk::tools
