@@ -17,6 +17,7 @@ constexpr std::string_view kInherit = "inherit";
 constexpr std::array<std::string_view, 2> kYesNo = {"no", "yes"};
 constexpr std::array<std::string_view, 4> kChunkings = {"fixed", "content", "none", "auto"};
 constexpr std::array<std::string_view, 2> kCommits = {"stored", "redundant"};
+constexpr std::array<std::string_view, 2> kProofs = {"completion", "checksum"};
 constexpr std::array<std::string_view, 3> kEnds = {"keep", "last", "remove"};
 
 /// All about one key. A value is a word of `words`, the first standing for `least`; or, without
@@ -118,6 +119,17 @@ constexpr Field kFields[] = {
      false,
      kEnds,
      "the sets that stay, here and drained, after stdchk down --success: all, the last, or none"},
+    {PolicyKey::kProof,
+     "proof",
+     1,
+     2,
+     1,
+     {},
+     false,
+     kProofs,
+     "how close() knows that a chunk was stored: the write was told to be over, or its benefactor "
+     "has "
+     "compared its checksum"},
 };
 
 const Field* field_of(PolicyKey key) {
@@ -136,6 +148,7 @@ bool is_built(PolicySetting setting) {
     case PolicyKey::kCopies:
     case PolicyKey::kCommit:
     case PolicyKey::kEnd:
+    case PolicyKey::kProof:
       return true;
     case PolicyKey::kChunking:
       return setting.value != static_cast<std::uint64_t>(Chunking::kAuto);

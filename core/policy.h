@@ -23,11 +23,12 @@ enum class PolicyKey : std::uint16_t {
   kCopies = 7,         ///< the number of a Redundancy (core/redundancy.h)
   kCommit = 8,         ///< a CommitLevel
   kEnd = 9,            ///< an EndOfJob
+  kProof = 10,         ///< a Proof
 };
 inline constexpr PolicyKey kPolicyKeys[] = {
-    PolicyKey::kKeep,       PolicyKey::kPurgeAfter, PolicyKey::kMustBeDrained,
-    PolicyKey::kDrainEvery, PolicyKey::kImages,     PolicyKey::kChunking,
-    PolicyKey::kCopies,     PolicyKey::kCommit,     PolicyKey::kEnd};
+    PolicyKey::kKeep,   PolicyKey::kPurgeAfter, PolicyKey::kMustBeDrained, PolicyKey::kDrainEvery,
+    PolicyKey::kImages, PolicyKey::kChunking,   PolicyKey::kCopies,        PolicyKey::kCommit,
+    PolicyKey::kEnd,    PolicyKey::kProof};
 
 /// How files are cut into chunks, and whether these are named by their content.
 enum class Chunking : std::uint8_t { kFixed = 1, kContent = 2, kNone = 3, kAuto = 4 };
@@ -35,6 +36,13 @@ enum class Chunking : std::uint8_t { kFixed = 1, kContent = 2, kNone = 3, kAuto 
 enum class CommitLevel : std::uint8_t {
   kStored = 1,     ///< one proven copy of each chunk
   kRedundant = 2,  ///< all copies, or the parity
+};
+
+/// How it is known, before a commit, that a chunk is where it was written to.
+enum class Proof : std::uint8_t {
+  kCompletion =
+      1,          ///< the transport has told that the write is over, as its conformance suite shows
+  kChecksum = 2,  ///< its benefactor has looked at it
 };
 
 /// What becomes of the sets of a job that has ended well (`stdchk down --success`).
@@ -69,6 +77,7 @@ struct Policy {
   /// The value that holds: the default where nothing is set.
   std::uint64_t get(PolicyKey key) const;
   std::optional<Chunking> chunking() const;
+  Proof proof() const { return static_cast<Proof>(get(PolicyKey::kProof)); }
   CommitLevel commit() const { return static_cast<CommitLevel>(get(PolicyKey::kCommit)); }
 
   /// Sets, or with kPolicyInherit removes, each of the changes.

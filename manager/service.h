@@ -329,6 +329,7 @@ class Service final : public transport::AcceptHandler {
                        const std::map<Extent, std::uint32_t>& of_file, Carved& carved);
   std::uint32_t conflicts(const SessionRecord& session, const ChunkMap& written) const;
   bool is_in_doubt(SessionRecord& session);
+  void prove(ClientId client, SessionRecord& session, const msg::Commit& request, const Call& call);
   void retry_commits();
   void commit_last(ClientRecord& client, SessionRecord& session, const msg::Commit& request,
                    const Call& call);

@@ -213,6 +213,32 @@ void Service::retry_commits() {
   }
 }
 
+/// Has the benefactors look at what the session has stored, and goes on when it is there.
+void Service::prove(ClientId client, SessionRecord& session, const msg::Commit& request,
+                    const Call& call) {
+  ExtentChecks::Extents extents;
+  for (const Chunk& chunk : session.parts.chunks) {
+    if (chunk.copies.empty() || chunk.length > limits::kChunkBytesMax) continue;
+    const Extent& copy = chunk.copies.front();
+    if (grant_of(session, copy, extent_bytes(chunk.length)) == nullptr) continue;
+    extents[copy.benefactor].push_back({copy.offset, chunk.length, chunk.crc, chunk.name});
+  }
+  checks_->start(std::move(extents), call.deadline() - limits::kHeartbeatInterval,
+                 [this, client, request, call](const Status& status) {
+                   const auto writer = clients_.find(client);
+                   const auto found = sessions_.find(request.session);
+                   if (writer == clients_.end() || found == sessions_.end()) {
+                     return call.fail(Code::kFenced, "commit");
+                   }
+                   SessionRecord& proven = found->second;
+                   proven.proven = status.has_value();
+                   if (proven.proven) return commit_last(writer->second, proven, request, call);
+                   proven.parts = {};
+                   proven.next_part = 0;
+                   call.fail(status.error(), "A chunk was not found where it was stored.");
+                 });
+}
+
 void Service::commit_last(ClientRecord& client, SessionRecord& session, const msg::Commit& request,
                           const Call& call) {
   if (is_in_doubt(session)) {
@@ -224,6 +250,10 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
     session.next_part = 0;
     return call.fail(Code::kDataLost, "commit", "A benefactor that has a part does not answer.");
   }
+  if (session.proof == Proof::kChecksum && !session.proven) {
+    return prove(client.id, session, request, call);
+  }
+  session.proven = false;
   CommitVersion command;
   command.file = session.file;
   std::swap(command.written, session.parts);

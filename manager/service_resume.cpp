@@ -84,6 +84,7 @@ Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& req
   session.client = client.id;
   session.file = file->id;
   session.copies = copies_of(*file, request.copies);
+  session.proof = policy(*file).proof();
   state_.keep(file->id);
   use(file->id, client.id);
   client.sessions.insert(session.id);

@@ -109,6 +109,7 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   // Of a file without a version there is nothing to cut: what others commit before this one stays.
   session.truncate = request.truncate && file.newest.version > 0;
   session.copies = copies_of(file, request.copies);
+  session.proof = policy(file).proof();
   state_.keep(file.id);
   use(file.id, client.id);
   client.sessions.insert(id);

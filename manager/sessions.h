@@ -48,8 +48,10 @@ struct SessionRecord {
   FileId file;
   bool truncate = false;
   std::uint32_t copies = 1;  ///< of each chunk
-  Version base = 0;          ///< pinned when not 0
-  FileId similar;            ///< pinned when not none
+  Proof proof = Proof::kCompletion;
+  bool proven = false;  ///< the benefactors have found what is to be committed
+  Version base = 0;     ///< pinned when not 0
+  FileId similar;       ///< pinned when not none
   Version similar_version = 0;
   std::map<GrantId, GrantRecord> grants;
   std::set<ChunkIndex> holds;

@@ -32,6 +32,8 @@ TEST_CASE("a policy's value is a number, a time or a word, and nothing else") {
   CHECK(parse_setting("chunking", "auto")->value == static_cast<std::uint64_t>(Chunking::kAuto));
   CHECK(parse_setting("commit", "redundant")->value ==
         static_cast<std::uint64_t>(CommitLevel::kRedundant));
+  CHECK(parse_policy("proof=checksum")->proof() == Proof::kChecksum);
+  CHECK(Policy{}.proof() == Proof::kCompletion);
   for (const auto& [name, value] : {std::pair{"keep", "0"},
                                     {"keep", "-1"},
                                     {"keep", "3 "},
@@ -42,7 +44,8 @@ TEST_CASE("a policy's value is a number, a time or a word, and nothing else") {
                                     {"copies", "9"},
                                     {"copies", "0"},
                                     {"chunking", "variable"},
-                                    {"commit", "early"}}) {
+                                    {"commit", "early"},
+                                    {"proof", "hope"}}) {
     INFO(name << "=" << value);
     const auto read = parse_setting(name, value);
     REQUIRE_FALSE(read);

@@ -179,6 +179,45 @@ TEST_CASE("M1: a commit waits for a benefactor that does not answer, and fails w
   }
 }
 
+TEST_CASE("M1: with proof=checksum a commit names what the benefactors have found") {
+  World world;
+  world.config.policy = parse_policy("proof=checksum").value();
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  const auto opened = client.create("a", 8192);
+  REQUIRE(opened);
+  const Grant grant = opened->grants.at(0);
+  const auto commit = TestClient::commit_of(opened->session, grant, 0, 1000, 7);
+  SECTION("it is there") {
+    REQUIRE(client.call(commit));
+    REQUIRE(benefactor.all<msg::CheckExtents>().size() == 1);
+    const auto checked = benefactor.all<msg::CheckExtents>()[0].extents;
+    REQUIRE(checked.size() == 1);
+    CHECK(checked[0].offset == grant.offset);
+    CHECK(checked[0].length == 1000);
+    // What comes next is proven, too.
+    benefactor.wrong = {grant.offset + 1088};
+    CHECK(client.call(TestClient::commit_of(opened->session, grant, 1088, 1000, 9, 1000))
+              .error()
+              .code == Code::kDataLost);
+    CHECK(client.lookup("a")->size_bytes == 1000);
+  }
+  SECTION("it is not") {
+    benefactor.wrong = {grant.offset};
+    CHECK(client.call(commit).error().code == Code::kDataLost);
+    CHECK(client.lookup("a")->version == 0);
+    benefactor.wrong.clear();
+    CHECK(client.call(commit));
+  }
+  SECTION("the benefactor does not say") {
+    benefactor.hold_back = true;
+    CHECK(client.call(commit).error().code == Code::kFenced);  // its client says nothing, either
+    client.register_now();
+    CHECK(client.lookup("a").error().code == Code::kNotFound);
+  }
+}
+
 TEST_CASE("a grant has room for the client's chunk, whatever the pool's is") {
   World world;
   world.config.pool.chunk_bytes = limits::kChunkBytesMin;
