@@ -180,6 +180,30 @@ Bridge::Bridge(client::Filesystem& filesystem, Clock& clock, const Attributes& r
 
 Bridge::~Bridge() { stop(); }
 
+std::string Bridge::path_of(const Node& node) const {
+  std::shared_lock lock(node.mutex);
+  std::string path = node.name;
+  NodeId above = node.parent;
+  lock.unlock();
+  // A directory that is moved meanwhile may be met again.
+  for (int depth = 0; above > FUSE_ROOT_ID && depth < 64; ++depth) {
+    const NodePtr parent = nodes_.find(above);
+    if (parent == nullptr) break;
+    const std::shared_lock parent_lock(parent->mutex);
+    path.insert(0, parent->name + "/");
+    above = parent->parent;
+  }
+  return path;
+}
+
+void Bridge::reply_for(const Node& node, fuse_req_t request, const Status& status) {
+  const int number = status ? 0 : to_errno(status.error());
+  if (number == EIO) {
+    log::error("An input/output error of {}: {}", path_of(node), describe(status.error()));
+  }
+  reply_error(request, number);
+}
+
 void Bridge::start(fuse_session* session) {
   notifier_.start(session);
   filesystem_.set_cache_events(

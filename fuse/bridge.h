@@ -122,6 +122,11 @@ class Bridge {
   void listxattr(fuse_req_t request, fuse_ino_t node, std::size_t size);
 
  private:
+  /// From the mount's root, as the kernel found it last.
+  std::string path_of(const Node& node) const;
+  /// As reply(), for a call on an open file, which the log names.
+  void reply_for(const Node& node, fuse_req_t request, const Status& status);
+
   // Attributes and entries (bridge_attributes.cpp).
   Attributes view(Node& node);
   struct stat stat_of(const Attributes& attributes) const;

@@ -267,7 +267,7 @@ void Bridge::read(fuse_req_t request, std::size_t size, off_t offset, fuse_file_
     handle.call_bytes.fetch_add(size, std::memory_order_relaxed);
   }
   auto seen = client::view(*handle.file, from, size);
-  if (!seen) return reply(request, fail(seen.error()));
+  if (!seen) return reply_for(*handle.node, request, fail(seen.error()));
   if (*seen) {
     counts_.count_read(seen->bytes().size());
     fuse_reply_buf(request, reinterpret_cast<const char*>(seen->bytes().data()),
@@ -278,7 +278,7 @@ void Bridge::read(fuse_req_t request, std::size_t size, off_t offset, fuse_file_
   if (!buffer.usable()) return reply(request, fail(Code::kNoMemory, "mount.read"));
   MutableByteSpan out = buffer.first(size);
   auto count = handle.file->read(from, out);
-  if (!count) return reply(request, fail(count.error()));
+  if (!count) return reply_for(*handle.node, request, fail(count.error()));
   counts_.count_read(*count);
   fuse_reply_buf(request, reinterpret_cast<const char*>(out.data()), *count);
 }
@@ -294,7 +294,7 @@ void Bridge::write(fuse_req_t request, const char* bytes, std::size_t size, off_
   ReceiveBuffer* received = ReceiveBuffer::of_this_thread();
   Status done = received != nullptr ? received->write(*handle.file, from, span)
                                     : handle.file->write(from, span);
-  if (!done) return reply(request, done);
+  if (!done) return reply_for(node, request, done);
   counts_.count_write(size);
   handle.calls.fetch_add(1, std::memory_order_relaxed);
   handle.call_bytes.fetch_add(size, std::memory_order_relaxed);
@@ -359,7 +359,7 @@ void Bridge::flush(fuse_req_t request, fuse_file_info* info) {
     fuse_reply_err(request, 0);
     return;
   }
-  reply(request, commit(handle, true));
+  reply_for(*handle.node, request, commit(handle, true));
 }
 
 void Bridge::fsync(fuse_req_t request, fuse_file_info* info) {
@@ -368,7 +368,7 @@ void Bridge::fsync(fuse_req_t request, fuse_file_info* info) {
     fuse_reply_err(request, 0);
     return;
   }
-  reply(request, handle.file->sync());
+  reply_for(*handle.node, request, handle.file->sync());
 }
 
 void Bridge::fallocate(fuse_req_t request, int mode, off_t offset, off_t length,

@@ -174,6 +174,7 @@ def test_an_image_that_is_lost_is_named(pool):
     except OSError as error:
         assert error.errno == 5
     assert time.monotonic() - start < 30
+    assert "An input/output error of app.N0.T1: " in (pool.folder / "fresh.log").read_text()
 
 
 def test_garbage_is_planned_before_it_is_collected(pool):
