@@ -156,6 +156,10 @@ void Session::on_committed(const msg::Commit::Reply& reply) {
   overlay_.clear();
   own_names_.clear();
   abandoned_.clear();
+  if (reply.conflicts > 0) {
+    log::warning("file {}: {} ranges that others have committed since it was opened were replaced",
+                 file_.value, reply.conflicts);
+  }
   attributes_ = reply.attributes;
   host_.committed(reply);
   size_ = attributes_.size_bytes;

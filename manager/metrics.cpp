@@ -50,6 +50,10 @@ void ServiceMetrics::collect(metrics::Exposition& to) {
   to.gauge("stdchk_aborted_writes",
            "Writes without a commit that are remembered; `stdchk ls --aborted` names them.",
            std::uint64_t{service_.aborted_count()});
+  to.counter("stdchk_commit_conflicts_total",
+             "Ranges of files that a commit laid over what others had committed since its session "
+             "was opened.",
+             service_.conflict_count());
   add_requests(to, service_.request_counts());
   const Journal::Figures journal = journal_.figures();
   to.counter("stdchk_journal_records_total", "Records that were written to the journal.",

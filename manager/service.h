@@ -216,6 +216,7 @@ class Service final : public transport::AcceptHandler {
   std::size_t grant_count() const;
   std::uint64_t quarantined_bytes() const;
   std::size_t aborted_count() const { return aborted_.size(); }
+  std::uint64_t conflict_count() const { return conflicts_; }
   /// An image is there that is not drained, and that a lost benefactor would take along: its policy
   /// asks for one copy, or not all that it asks for is made yet.
   bool at_risk();
@@ -425,6 +426,7 @@ class Service final : public transport::AcceptHandler {
   };
   std::deque<WaitingMap> waiting_maps_;  ///< for changes of the drain directory
   std::deque<msg::ListAborted::Entry> aborted_;
+  std::uint64_t conflicts_ = 0;
   Ledger ledger_;
   std::uint64_t requests_served_ = 0;
   std::shared_ptr<RequestCounts> request_counts_ = std::make_shared<RequestCounts>();

@@ -297,6 +297,7 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
   }
   const File& file = *state_.file(id);
   if (file.newest.version == before) return undo();
+  conflicts_ += reply.conflicts;
   shared->attributes = attributes(file);
   if (create) shared->directory = attributes_of(create->parent);
   const FileId directory = create ? create->parent : file.parent;
