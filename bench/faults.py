@@ -438,7 +438,7 @@ FAULTS = (
     Fault("manager killed, standby takes over", manager_followed, pool_with_standby, True, True),
     Fault("manager stopped, standby takes over, woken", manager_woken, pool_with_standby, True, True),
     Fault("manager's disk full, room again", journal_full, pool_with_small_disk),
-    Fault("mount killed, mounted anew", mount_killed),
+    Fault("mount killed, mounted anew", mount_killed, once=True),  # three deaths in a row end its guard
     Fault("drain's target full, room again", drain_full, pool_with_small_drain, True),
 )
 

@@ -419,11 +419,9 @@ void Engine::pump() {
   start_reads(transfers);
   for (Work::Call& one : work.calls) calls.push_back(std::move(one));
   for (Work::Call& one : calls) {
-    // A writer goes on with the next manager; it asks for space again by itself.
-    const bool writes = std::holds_alternative<msg::OpenSession>(one.request) ||
-                        std::holds_alternative<msg::ResumeSession>(one.request) ||
-                        std::holds_alternative<msg::Commit>(one.request);
-    const Duration deadline = writes ? limits::kManagerDeadline : limits::kCallDeadline;
+    // All go on with the next manager; a writer asks for space again by itself.
+    const bool place = std::holds_alternative<msg::Place>(one.request);
+    const Duration deadline = place ? limits::kCallDeadline : limits::kManagerDeadline;
     manager_.call(std::move(one.request), deadline, std::move(one.done));
   }
   for (Work::Search& search : work.search) search_later(std::move(search));

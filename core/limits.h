@@ -55,7 +55,7 @@ inline constexpr std::size_t kReactorPostsMax = 65536;
 
 // Time. Every wait in the system is bounded by one of these.
 inline constexpr auto kCallDeadline = 10s;     ///< one request to the manager or a benefactor
-inline constexpr auto kManagerDeadline = 25s;  ///< a writer's, until another manager has answered
+inline constexpr auto kManagerDeadline = 25s;  ///< a client's, until another manager has answered
 inline constexpr auto kRmaDeadline = 10s;      ///< one one-sided write or read
 inline constexpr auto kConnectDeadline = 3s;
 inline constexpr auto kCongestionRetry = 100us;  ///< after a link's send queue was full
@@ -69,6 +69,6 @@ static_assert(kExtentHeaderBytes % kExtentAlignment == 0);
 static_assert(kGrantBytesDefault > kChunkBytesMax + kExtentHeaderBytes);
 static_assert(kLease >= 3 * kHeartbeatInterval);
 static_assert(kConnectDeadline < kCallDeadline && kCallDeadline < kOperationDeadline);
-static_assert(kRmaDeadline < kOperationDeadline);
+static_assert(kRmaDeadline < kOperationDeadline && kManagerDeadline < kOperationDeadline);
 
 }  // namespace stdchk::limits
