@@ -102,8 +102,15 @@ Makers makers_for(std::size_t chunk_bytes) {
   };
   makers["name"] = [=] {
     const auto namer = std::make_shared<Namer>();
-    return each_chunk(chunk_bytes,
-                      [namer](ByteSpan bytes) { return number_of(namer->name(bytes)); });
+    return each_chunk(std::max(chunk_bytes, kNamedTogetherBytes), [=](ByteSpan bytes) {
+      std::vector<ChunkPieces> chunks;
+      for (; !bytes.empty(); bytes = bytes.subspan(chunks.back()[0].size())) {
+        chunks.push_back({bytes.first(std::min(chunk_bytes, bytes.size())), ByteSpan()});
+      }
+      std::vector<ChunkName> names(chunks.size());
+      namer->name(chunks, names);
+      return number_of(names.back()) + names.size();
+    });
   };
   makers["seal"] = [=] {
     const auto sealer = std::make_shared<ChunkSealer>(Secret{});

@@ -1,20 +1,47 @@
 #include "client/series_naming.h"
 
+#include <utility>
+
 namespace stdchk::client {
 
+void SeriesNaming::Crcs::add(std::uint32_t crc) {
+  if (!keeps(crc)) return;
+  kept.insert(crc);
+  while (kept.size() > kCrcsMost) {
+    one_of *= 2;
+    std::erase_if(kept, [&](std::uint32_t each) { return !keeps(each); });
+  }
+}
+
+void SeriesNaming::saw(std::uint32_t crc, std::uint32_t bytes) {
+  if (mode_ != Naming::kAuto) return;
+  crcs_.add(crc);
+  if (!sampling_ || !earlier_.keeps(crc)) return;
+  judge(std::uint64_t{bytes} * earlier_.one_of, earlier_.kept.contains(crc));
+}
+
 void SeriesNaming::judge(std::uint32_t crc, std::uint32_t bytes, bool found) {
-  if (mode_ != Naming::kAuto || earlier_ == Earlier::kNothing) return;
-  // Of an image whose samples alone were named, only samples can be found again.
-  const bool samples_only = sampling_ || earlier_ == Earlier::kSamples;
-  if (samples_only && !is_sample(crc)) return;
-  const std::uint64_t stands_for = std::uint64_t{bytes} * (samples_only ? kSampledOneOf : 1);
-  judged_ += stands_for;
-  if (found) found_ += stands_for;
-  // Samples that were found are enough for all that is judged: the rest of it is named at once.
-  const bool pays_already = sampling_ && found_ * kPaysOneOf >= judged_max_;
-  if (judged_ < judged_max_ && !pays_already) return;
-  sampling_ = found_ * kPaysOneOf < judged_;
+  if (mode_ != Naming::kAuto) return;
+  if (!sampling_) {
+    if (earlier_named_all_) judge(bytes, found);
+  } else if (found && is_sample(crc)) {  // those that are not have been seen
+    judge(std::uint64_t{bytes} * kSampledOneOf, true);
+  }
+}
+
+void SeriesNaming::judge(std::uint64_t bytes, bool found) {
+  judged_ += bytes;
+  if (found) found_ += bytes;
+  // Without names, what was found may be enough for all that is judged: the rest is named at once.
+  const bool pays = found_ * kPaysOneOf >= (sampling_ ? judged_max_ : judged_);
+  if (judged_ < judged_max_ && !(sampling_ && pays)) return;
+  sampling_ = !pays;
   judged_ = found_ = 0;
+}
+
+void SeriesNaming::committed(bool named_all) {
+  compare_with(named_all);
+  earlier_ = std::exchange(crcs_, {});
 }
 
 }  // namespace stdchk::client

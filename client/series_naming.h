@@ -1,27 +1,31 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <unordered_set>
 
 #include "core/types.h"
 
 namespace stdchk::client {
 
 /// A SeriesNaming decides which chunks of a series of images (A.Ni in one directory) are named by
-/// their content. Naming costs a processor half a second for a GB; it is worth it when chunks are
-/// found that the pool has already. Under Naming::kAuto a series is named as long as that pays.
-/// When it does not, one chunk of kSampledOneOf still is, and as soon as enough of those are found
-/// again, all are.
+/// their content. Naming costs a processor a third of a second or more for a GB; it is worth it
+/// when chunks are found that the pool has already. Under Naming::kAuto a series is named as long
+/// as that pays. When it does not, one chunk of kSampledOneOf still is. All are again as soon as
+/// enough samples are found, or enough chunks have a CRC32C that the image before had, too.
 ///
 /// Samples are chosen by content (their CRC32C), so that equal chunks of two versions are chosen
 /// alike wherever they lie.
 ///
+/// Owns: the CRCs of two images, kCrcsMost of each at most.
 /// Threads: one at a time (the engine's lock).
 class SeriesNaming {
  public:
-  static constexpr std::uint32_t kSampledOneOf = 32;          ///< a power of two
+  static constexpr std::uint32_t kSampledOneOf = 64;          ///< a power of two
   static constexpr std::uint64_t kJudgedBytes = 64ULL << 20;  ///< of the image; fewer say nothing
   /// Naming pays when one byte of so many is found.
   static constexpr std::uint64_t kPaysOneOf = 20;
+  static constexpr std::size_t kCrcsMost = 8192;
 
   explicit SeriesNaming(Naming mode, std::uint64_t judged_bytes = kJudgedBytes)
       : mode_(mode), judged_max_(judged_bytes) {}
@@ -36,22 +40,36 @@ class SeriesNaming {
   /// Only samples are named at present.
   bool sampling() const { return sampling_; }
 
-  /// What an image can be compared with: all chunks of an earlier one, or its samples. Told when
-  /// its first chunk is named, and when an image was committed, for the next one.
-  void compare_with(bool named_all) { earlier_ = named_all ? Earlier::kAll : Earlier::kSamples; }
-  /// A named chunk was, or was not, in the pool already. Nothing is concluded from the first image
-  /// of a series.
+  /// The image has this chunk, named or not. Told once of each.
+  void saw(std::uint32_t crc, std::uint32_t bytes);
+  /// A named chunk was, or was not, in the pool already. Nothing is concluded where not all chunks
+  /// of the image before have names.
   void judge(std::uint32_t crc, std::uint32_t bytes, bool found);
+  /// What this image can be compared with is known.
+  void compare_with(bool named_all) { earlier_named_all_ = named_all; }
+  /// The image is committed; the next one is compared with it.
+  void committed(bool named_all);
 
  private:
-  enum class Earlier : std::uint8_t { kNothing, kSamples, kAll };
+  /// The CRCs of an image; of a large one those that are divisible by a power of two.
+  struct Crcs {
+    std::unordered_set<std::uint32_t> kept;
+    std::uint32_t one_of = 1;
+
+    bool keeps(std::uint32_t crc) const { return crc % one_of == 0; }
+    void add(std::uint32_t crc);
+  };
+
+  void judge(std::uint64_t bytes, bool found);
 
   const Naming mode_;
   const std::uint64_t judged_max_;
-  Earlier earlier_ = Earlier::kNothing;
+  bool earlier_named_all_ = false;
   bool sampling_ = false;
   std::uint64_t judged_ = 0;  ///< bytes of the image that what was looked at stands for
   std::uint64_t found_ = 0;
+  Crcs earlier_;
+  Crcs crcs_;
 };
 
 }  // namespace stdchk::client

@@ -219,7 +219,7 @@ void Session::plan_end(Work& work) {
   if (close_sent_) {
     state_ = State::kEnded;
     if (!error_.has_value() && (has_unnamed_ || figures_.bytes_named > 0)) {
-      naming_->compare_with(!has_unnamed_);
+      naming_->committed(!has_unnamed_);
     }
     overlay_.clear();
     base_.reset();

@@ -54,6 +54,7 @@ void Session::hashed(const OutChunkPtr& chunk) {
 /// Its CRC, and name if it gets one, are known: where does it go?
 void Session::place(const OutChunkPtr& chunk) {
   if (error_.has_value() || chunk->live_bytes == 0) return drop(*chunk, SlotState::kPlacing);
+  naming_->saw(chunk->plain_crc, chunk->chunk.length);
   if (!follows_from_content(chunk->chunk.name)) {
     has_unnamed_ = true;
     chunk->step = Step::kCarving;
@@ -200,10 +201,10 @@ std::vector<OutChunkPtr> Session::take_to_hash() {
 
 /// Short chunks go together: side by side they are hashed faster.
 void Session::plan_hash(Work& work) {
-  std::uint64_t group_bytes = host_.window().chunk_bytes();
+  std::uint64_t group_bytes = kNamedTogetherBytes;
   for (OutChunkPtr& chunk : take_to_hash()) {
     group_bytes += chunk->chunk.length;
-    if (group_bytes > host_.window().chunk_bytes()) {
+    if (group_bytes > kNamedTogetherBytes) {
       work.hash.emplace_back();
       group_bytes = chunk->chunk.length;
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -20,6 +21,10 @@ ChunkName name_chunk(ByteSpan content);
 
 /// The content of a chunk in two pieces, the second behind the first; either may be empty.
 using ChunkPieces = std::array<ByteSpan, 2>;
+
+/// Short chunks are named together up to so many bytes: their leaves fill the lanes of the widest
+/// vectors several times.
+inline constexpr std::size_t kNamedTogetherBytes = 1 << 20;
 
 /// A Namer computes names with buffers of its own, several leaves at once where the processor can.
 ///

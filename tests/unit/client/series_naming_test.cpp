@@ -8,75 +8,108 @@ namespace {
 constexpr std::uint32_t kChunk = 1U << 20;
 constexpr std::uint64_t kJudged = 64 * kChunk;
 
-/// Names `count` chunks with CRCs from `first` on, where `found_of` of a hundred are found. How
-/// many were named.
-std::uint64_t image(SeriesNaming& series, std::uint32_t count, std::uint32_t found_of) {
+/// An image of `count` chunks with CRCs from `first` on. Of a hundred that are named, `found_of`
+/// are in the pool. How many were named.
+std::uint64_t image(SeriesNaming& series, std::uint32_t first, std::uint32_t count,
+                    std::uint32_t found_of = 0) {
   std::uint64_t named = 0;
-  for (std::uint32_t crc = 0; crc < count; ++crc) {
-    if (!series.names(crc)) continue;
+  for (std::uint32_t crc = first; crc < first + count; ++crc) {
+    const bool names = series.names(crc);
+    series.saw(crc, kChunk);
+    if (!names) continue;
     ++named;
     series.judge(crc, kChunk, crc / SeriesNaming::kSampledOneOf % 100 < found_of);
   }
-  series.compare_with(named == count);
+  series.committed(named == count);
   return named;
+}
+
+/// Two images that have nothing in common: from then on only samples are named.
+void nothing_in_common(SeriesNaming& series, std::uint32_t count = 1000) {
+  image(series, 0, count);
+  image(series, 1'000'000, count);
+  REQUIRE(series.sampling());
 }
 
 TEST_CASE("always and never do not depend on what is found") {
   SeriesNaming on(Naming::kOn, kJudged);
   SeriesNaming off(Naming::kOff, kJudged);
   for (int i = 0; i < 3; ++i) {
-    CHECK(image(on, 1000, 0) == 1000);
-    CHECK(image(off, 1000, 100) == 0);
+    CHECK(image(on, 0, 1000) == 1000);
+    CHECK(image(off, 0, 1000, 100) == 0);
   }
   CHECK(off.off());
 }
 
 TEST_CASE("a series is named in full until it was compared with an earlier image") {
   SeriesNaming series(Naming::kAuto, kJudged);
-  CHECK(image(series, 1000, 0) == 1000);
+  CHECK(image(series, 0, 1000) == 1000);
   CHECK_FALSE(series.sampling());
-  CHECK(image(series, 1000, 0) < 64 + 1000 / 4);
+  CHECK(image(series, 1'000'000, 1000) < 64 + 1000 / 16);
   CHECK(series.sampling());
 }
 
 TEST_CASE("what is named as a sample is chosen by content") {
   SeriesNaming series(Naming::kAuto, kJudged);
-  image(series, 1000, 0);
-  image(series, 1000, 0);
-  REQUIRE(series.sampling());
+  nothing_in_common(series);
   for (std::uint32_t crc = 0; crc < 100; ++crc) {
     CHECK(series.names(crc) == (crc % SeriesNaming::kSampledOneOf == 0));
   }
 }
 
-TEST_CASE("samples that are found bring naming back, and it stays though most could not be found") {
+TEST_CASE("a sample that is found anywhere in the pool brings naming back, and it stays") {
   SeriesNaming series(Naming::kAuto, kJudged);
-  image(series, 1000, 0);
-  image(series, 1000, 0);
-  REQUIRE(series.sampling());
-  image(series, 1000, 100);
-  REQUIRE_FALSE(series.sampling());
-  // Of the image before only samples have names: others are not found, and that counts for nothing.
-  for (std::uint32_t crc = 0; crc < 1000; ++crc)
-    series.judge(crc, kChunk, crc % SeriesNaming::kSampledOneOf == 0);
-  CHECK_FALSE(series.sampling());
-}
-
-TEST_CASE(
-    "one sample that is found is enough: it stands for more than a twentieth of what is judged") {
-  SeriesNaming series(Naming::kAuto, kJudged);
-  image(series, 1000, 0);
-  image(series, 1000, 0);
-  REQUIRE(series.sampling());
-  series.judge(0, kChunk, false);
+  nothing_in_common(series);
+  series.judge(SeriesNaming::kSampledOneOf, kChunk, false);
   CHECK(series.sampling());
   series.judge(SeriesNaming::kSampledOneOf, kChunk, true);
+  REQUIRE_FALSE(series.sampling());
+  // The image before has few names: that nothing is found says nothing.
+  CHECK(image(series, 2'000'000, 1000) == 1000);
   CHECK_FALSE(series.sampling());
+  CHECK(image(series, 3'000'000, 1000) < 1000);
+  CHECK(series.sampling());
+}
+
+TEST_CASE("CRCs that the image before had bring naming back") {
+  SeriesNaming series(Naming::kAuto, kJudged);
+  nothing_in_common(series);
+  SECTION("a twentieth of what is judged") {
+    for (std::uint32_t i = 0; i < 3; ++i) series.saw(1'000'001 + i, kChunk);
+    CHECK(series.sampling());
+    series.saw(1'000'900, kChunk);
+    CHECK_FALSE(series.sampling());
+  }
+  SECTION("one and the other in much that is new do not") {
+    for (std::uint32_t i = 0; i < 1000; ++i) {
+      series.saw(i % 50 == 0 ? 1'000'001 + i : 5'000'000 + i, kChunk);
+    }
+    CHECK(series.sampling());
+  }
+  SECTION("those of an older image do not") {
+    image(series, 2'000'000, 1000);
+    for (std::uint32_t i = 0; i < 100; ++i) series.saw(1'000'001 + i, kChunk);
+    CHECK(series.sampling());
+  }
+}
+
+TEST_CASE("of a large image some CRCs are kept, which stand for all") {
+  constexpr std::uint32_t kMany = 10 * SeriesNaming::kCrcsMost;
+  SeriesNaming series(Naming::kAuto, kJudged);
+  nothing_in_common(series, kMany);
+  SECTION("it has nothing in common with the next one") {
+    CHECK(image(series, 2'000'000, kMany) < kMany / 32);
+    CHECK(series.sampling());
+  }
+  SECTION("it is the next one") {
+    CHECK(image(series, 1'000'000, kMany) > kMany - 64);
+    CHECK_FALSE(series.sampling());
+  }
 }
 
 TEST_CASE("a twentieth that is found pays") {
   SeriesNaming series(Naming::kAuto, 1000 * std::uint64_t{kChunk});
-  series.compare_with(true);
+  series.committed(true);
   SECTION("just") {
     for (std::uint32_t i = 0; i < 1000; ++i) series.judge(i, kChunk, i < 50);
     CHECK_FALSE(series.sampling());
