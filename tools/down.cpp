@@ -24,15 +24,15 @@ constexpr auto kUnmountPatience = 3s;  ///< for programs that are just about to 
 
 /// Unmounts `mount` if anything is there: patiently, then lazily, saying so.
 void unmount_pool(const std::string& mount, DownReport& report) {
-  const MountInfo info = mount_at(mount);
+  const MountInfo info = mount_unasked(mount);
   if (info.state == MountState::kNone || !info.type.starts_with("fuse")) return;
   Outcome<void> done;
   const auto until = std::chrono::steady_clock::now() + kUnmountPatience;
   do {
     done = unmount(mount, false);
-    if (done || mount_at(mount).state == MountState::kNone) return;
+    if (done || mount_unasked(mount).state == MountState::kNone) return;
     sleep_for(50ms);
-  } while (info.state == MountState::kAlive && std::chrono::steady_clock::now() < until);
+  } while (std::chrono::steady_clock::now() < until);
   const std::string users = users_of(mount);
   if (auto lazily = unmount(mount, true); !lazily) {
     report.troubles.push_back(lazily.error().text + "; type: fusermount3 -u -z " + mount);

@@ -50,7 +50,7 @@ bool keeps_busy(const fs::path& process, const std::string& directory) {
 
 }  // namespace
 
-MountInfo mount_at(const std::string& directory) {
+MountInfo mount_unasked(const std::string& directory) {
   std::ifstream file("/proc/self/mountinfo");
   MountInfo found;
   for (std::string line; std::getline(file, line);) {
@@ -64,8 +64,12 @@ MountInfo mount_at(const std::string& directory) {
     words >> found.type >> found.source;
     found.state = MountState::kAlive;
   }
+  return found;
+}
+
+MountInfo mount_at(const std::string& directory) {
+  MountInfo found = mount_unasked(directory);
   struct stat status;
-  // Only a FUSE mount without its process answers so at once; one that hangs is not asked further.
   if (found.state == MountState::kAlive && found.type.starts_with("fuse") &&
       ::stat(directory.c_str(), &status) != 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
     found.state = MountState::kDead;

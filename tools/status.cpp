@@ -213,7 +213,11 @@ int run_status(const StatusOptions& options) {
     print_targets(*pool);
     return kExitGood;
   }
-  const MountInfo mount = mount_at(pool->mount);
+  // A mount is dead when nobody serves it any more.
+  const bool served = std::ranges::any_of(pool->members, [](const Member& member) {
+    return member.role == "mount" && is_alive(member);
+  });
+  const MountInfo mount = served ? mount_unasked(pool->mount) : mount_at(pool->mount);
   const bool mounts = std::ranges::count(pool->members, "mount", &Member::role) > 0;
   bool all_run = mount.state == MountState::kAlive || !mounts;
   Json members = Json::array();

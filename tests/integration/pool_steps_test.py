@@ -1,0 +1,196 @@
+"""Manager, mount or writer are killed before and in the middle of each step of a writer.
+
+Whatever is killed, all files are as they were before the step or as they are after it, and nothing hangs.
+"""
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import drop_caches, run, wait_until
+
+SIZE = 6 * (1 << 20) + 17
+IMAGES = ("app.N0.T1", "app.N0.T2")
+FILES = ("old", "new")  # fsync commits what is no image
+STEPS = ("open", "write", "write the rest", "fsync", "close", "rename", "unlink")
+OF_AN_OPEN_FILE = STEPS[:5]
+STATED_SECONDS = 30  # docs/operating.md: no call waits longer for what does not move
+
+# Takes a step for each line that it gets; says how it went. The file `old` is replaced as careful programs do it.
+WRITER = f"""
+import os, sys
+old, new, other, content = sys.argv[1:]
+content = open(content, "rb").read()
+fd = None
+def take(step):
+    global fd
+    if step == "open":
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    elif step == "write":
+        assert os.pwrite(fd, content[:{SIZE // 2}], 0) == {SIZE // 2}
+    elif step == "write the rest":
+        rest = content[{SIZE // 2}:]
+        assert os.pwrite(fd, rest, {SIZE // 2}) == len(rest)
+    elif step == "fsync":
+        os.fsync(fd)
+    elif step == "close":
+        os.close(fd)
+    elif step == "rename":
+        os.rename(new, old)
+    elif step == "unlink":
+        os.unlink(other)
+for line in sys.stdin:
+    try:
+        take(line.strip())
+        print("ok", flush=True)
+    except OSError as error:
+        print("errno", error.errno, flush=True)
+        break
+"""
+
+
+class Case:
+    """One writer in a folder of its own, and what the folder may hold."""
+
+    def __init__(self, pool, mount, name, files=IMAGES):
+        self.folder = mount / name
+        self.folder.mkdir()
+        self.content = os.urandom(SIZE)
+        source = pool.folder / "content"
+        source.write_bytes(self.content)
+        old, new = files
+        before = {old: os.urandom(1000), "other": os.urandom(100)}
+        for each, content in before.items():
+            (self.folder / each).write_bytes(content)
+        closed = before | {new: self.content}
+        renamed = {old: self.content, "other": before["other"]}
+        self.after = dict.fromkeys(OF_AN_OPEN_FILE, before) | {
+            "close": closed, "rename": renamed, "unlink": {old: self.content}}
+        if files == FILES:
+            self.after["fsync"] = closed
+        self.now = before
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, *(self.folder / each for each in (old, new, "other")), source],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def begin(self, step):
+        self.process.stdin.write(step + "\n")
+        self.process.stdin.flush()
+
+    def result(self, step):
+        """What the step that was begun came to; the folder's state is known if that was "ok"."""
+        answer = self.process.stdout.readline().strip()
+        if answer == "ok":
+            self.now = self.after[step]
+        return answer
+
+    def take(self, step):
+        self.begin(step)
+        return self.result(step)
+
+    def end(self):
+        self.process.kill()
+        self.process.communicate(timeout=60)
+
+    def holds_one_of(self, states, folder):
+        """Seen through another mount. What a writer left that is gone takes its lease to go."""
+        def read():
+            try:
+                return {path.name: path.read_bytes() for path in folder.iterdir()}
+            except OSError:
+                return None
+        drop_caches()
+        wait_until(lambda: read() in states, f"a right state of the folder {folder.name}")
+
+
+def strike(case, step, middle, kill):
+    """Begins the step, and kills before or in the middle of it."""
+    if middle:
+        case.begin(step)
+        time.sleep(random.uniform(0, 0.004))
+        kill()
+    else:
+        kill()
+        case.begin(step)
+
+
+@pytest.mark.parametrize("middle", [False, True], ids=["before", "in the middle of"])
+def test_a_writer_goes_on_when_the_manager_is_killed(pool, middle):
+    pool.up(benefactors=2)
+    seen = pool.mount_by_hand("seen")
+    for step in STEPS:
+        case = Case(pool, pool.mount, step)
+        for each in STEPS[:STEPS.index(step)]:
+            assert case.take(each) == "ok"
+        strike(case, step, middle, lambda: pool.kill("manager"))
+        pool.stdchk("recover", pool.mount)
+        began = time.monotonic()
+        answer = case.result(step)
+        states = [case.now, case.after[step]]
+        for each in STEPS[STEPS.index(step) + 1:]:
+            if answer != "ok":
+                break
+            answer = case.take(each)
+            states = [case.now, case.after[each]]
+        assert time.monotonic() - began < STATED_SECONDS
+        if step in OF_AN_OPEN_FILE:
+            assert answer == "ok"
+        # A change of names under way may have been made, or not, by the manager that was killed.
+        assert answer == "ok" or middle
+        case.end()
+        case.holds_one_of(states[:1] if answer == "ok" else states, seen / step)
+    pool.stdchk("check", pool.mount)
+    pool.down("--drain")
+    assert (pool.drain / "unlink" / IMAGES[0]).read_bytes() == case.content
+
+
+def serving(guard):
+    return [int(pid) for pid in pathlib.Path(f"/proc/{guard}/task/{guard}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("middle", [False, True], ids=["before", "in the middle of"])
+def test_what_is_committed_stays_when_a_mount_is_killed(pool, middle):
+    pool.up(benefactors=2)
+    for step in STEPS:
+        mount = pool.mount_by_hand(f"killed-{step.replace(' ', '-')}")
+        guard = pool.hand_processes[-1].pid
+        (killed,) = serving(guard)
+        case = Case(pool, mount, step)
+        for each in STEPS[:STEPS.index(step)]:
+            assert case.take(each) == "ok"
+        before = case.now
+        strike(case, step, middle, lambda pid=killed: os.kill(pid, signal.SIGKILL))
+        answer = case.result(step)
+        case.end()
+        if answer == "ok":
+            before = case.now
+        case.holds_one_of([before, case.after[step]] if answer != "ok" else [before], pool.mount / step)
+        # The guard has mounted anew.
+        wait_until(lambda: killed not in serving(guard) and os.path.ismount(mount), "the mount's return")
+        case.holds_one_of([case.now, case.after[step]], mount / step)
+        run("umount", mount)
+    pool.stdchk("check", pool.mount)
+    pool.down()
+
+
+@pytest.mark.parametrize("files", [IMAGES, FILES], ids=["images", "files"])
+@pytest.mark.parametrize("middle", [False, True], ids=["before", "in the middle of"])
+def test_what_is_committed_stays_when_a_writer_is_killed(pool, middle, files):
+    pool.up(benefactors=2)
+    seen = pool.mount_by_hand("seen")
+    for step in STEPS:
+        case = Case(pool, pool.mount, step, files)
+        for each in STEPS[:STEPS.index(step)]:
+            assert case.take(each) == "ok"
+        before = case.now
+        if middle:
+            strike(case, step, middle, case.process.kill)
+        case.end()
+        case.holds_one_of([before, case.after[step]] if middle else [before], seen / step)
+    pool.stdchk("check", pool.mount)
+    pool.down()
