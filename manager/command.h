@@ -61,6 +61,10 @@ struct CommitVersion {
   ChunkMap written;
   bool mirror = false;
   std::uint32_t copies = 0;  ///< the number of a Redundancy, for each chunk
+  /// The newest commit of the pool when the session was opened; and of another one that is open
+  /// and writes an image of the same set again, or 0.
+  std::uint64_t opened = 0;
+  std::uint64_t replacing = 0;
   bool operator==(const CommitVersion&) const = default;
 };
 
@@ -227,7 +231,27 @@ struct RestoreFile {
   std::uint64_t sequence = 0;  ///< order of the commits
   Policy policy;               ///< of a directory
   std::uint32_t copies = 0;    ///< the number of a Redundancy, for each chunk
+  std::uint64_t opened = 0;    ///< as in CommitVersion
+  std::uint64_t written = 0;   ///< of VersionData; 0: as `sequence`
   bool operator==(const RestoreFile&) const = default;
+};
+
+/// The generation of an application's sets has ended, of all in a folder or of single ones: what
+/// was written before the commit `ended`, or by a session that was opened before it, is not
+/// completed by later ones. Of a snapshot, too: SetGenerations has the words. 0 changes nothing.
+struct BeginGeneration {
+  struct Set {
+    std::uint64_t timestep = 0;
+    std::uint64_t begun = 0;
+    std::uint64_t ended = 0;
+    bool operator==(const Set&) const = default;
+  };
+  FileId directory;
+  std::string application;
+  std::uint64_t begun = 0;
+  std::uint64_t ended = 0;
+  std::vector<Set> sets;
+  bool operator==(const BeginGeneration&) const = default;
 };
 
 /// What was committed and drained since the pool began, whatever has become of it since then. Of
@@ -257,10 +281,11 @@ struct RestoreMirror {
 };
 
 /// The order is the journal's: new ones go to the end.
-using AnyCommand = std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink,
-                                RemoveName, RenameName, ChangeAttributes, ChangeXattr, DrainStarted,
-                                Drained, Evict, Mirrored, MoveChunks, RestoreFile, RestoreCounters,
-                                RestoreMirror, SetPolicy, SetLatest, ChangeCopies, MakeStripes>;
+using AnyCommand =
+    std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink, RemoveName,
+                 RenameName, ChangeAttributes, ChangeXattr, DrainStarted, Drained, Evict, Mirrored,
+                 MoveChunks, RestoreFile, RestoreCounters, RestoreMirror, SetPolicy, SetLatest,
+                 ChangeCopies, MakeStripes, BeginGeneration>;
 using Command = OneOf<AnyCommand>;
 
 }  // namespace stdchk::manager

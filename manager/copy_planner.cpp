@@ -306,6 +306,21 @@ msg::GetDebt::Reply CopyPlanner::debt_of(const VersionData& version) const {
   return out;
 }
 
+bool CopyPlanner::owes(const VersionData& version) const {
+  if (scan_at_ != kNoChunk) return true;  // not all that is lacking is known
+  const StripeTable& stripes = service_.state().stripes();
+  const auto listed = [this](ChunkIndex chunk) { return ranks_.contains(chunk); };
+  return std::ranges::any_of(version.slices, [&](const PackedSlice& slice) {
+    if (listed(slice.chunk) || service_.parity().debt_of(slice.chunk) > 0) return true;
+    const Stripe* const stripe = stripes.of(slice.chunk);
+    return stripe != nullptr && std::ranges::any_of(stripe->members, listed);
+  });
+}
+
+bool CopyPlanner::owes_nothing() const {
+  return scan_at_ == kNoChunk && todo_.empty() && !service_.parity().owes();
+}
+
 bool CopyPlanner::has_lost(const VersionData& version) const {
   return std::ranges::any_of(version.slices, [this](const PackedSlice& slice) {
     const ChunkTable& chunks = service_.state().chunks();

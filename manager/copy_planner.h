@@ -70,6 +70,10 @@ class CopyPlanner {
   /// Nothing is only on that benefactor that could be copied elsewhere.
   bool may_go(BenefactorId leaving);
   msg::GetDebt::Reply debt_of(const VersionData& version) const;
+  /// That version may lack copies or parity. O(slices).
+  bool owes(const VersionData& version) const;
+  /// No version does.
+  bool owes_nothing() const;
   /// Some of it has no copy any more, cannot be made again, and was not drained.
   bool has_lost(const VersionData& version) const;
   /// A chunk that is not drained has fewer copies than it should have. Cheap on average: what was

@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
+#include "core/image_name.h"
 #include "core/limits.h"
 #include "core/log.h"
 
@@ -69,8 +72,17 @@ class Import {
                              [](const RestoreFile* file) { return file->attributes.mtime_ns; });
     std::uint64_t sequence = 0;
     for (RestoreFile* file : by_time) file->sequence = ++sequence;
-    for (RestoreFile& file : found_) emit(std::move(file));
+    std::set<std::pair<FileId, std::string>> applications;
+    for (RestoreFile& file : found_) {
+      const auto image = parse_image_name(file.name);
+      if (image && file.sequence > 0) applications.emplace(file.parent, image->application);
+      emit(std::move(file));
+    }
     found_.clear();
+    // What this pool is written completes no set of which a part was drained by an earlier one.
+    for (const auto& [folder, application] : applications) {
+      emit(BeginGeneration{folder, application, 0, sequence + 1, {}});
+    }
   }
 
   Status run(const std::string& path, FileId directory) {

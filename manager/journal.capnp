@@ -64,6 +64,8 @@ struct CommitVersion {
   written @8 :ChunkMap;
   mirror @9 :Bool;
   copies @10 :UInt32;  # of each chunk; 0: one; with parity data * 65536 + parity * 256 + 1
+  opened @11 :UInt64;  # the newest commit when the session was opened
+  replacing @12 :UInt64;  # the same of a session that writes another image of the set again
 }
 
 struct AddName {  # a directory or a symbolic link
@@ -197,6 +199,8 @@ struct RestoreFile {
   sequence @19 :UInt64;
   policy @20 :List(PolicySetting);
   copies @21 :UInt32;  # as in CommitVersion
+  opened @22 :UInt64;  # as in CommitVersion
+  written @23 :UInt64;  # the commit that wrote it from nothing; 0: sequence
 }
 
 struct RestoreCounters {
@@ -223,6 +227,20 @@ struct RestoreMirror {
   mtimeNs @9 :Int64;
 }
 
+struct SetBegun {
+  timestep @0 :UInt64;
+  begun @1 :UInt64;
+  ended @2 :UInt64;
+}
+
+struct BeginGeneration {
+  directory @0 :UInt64;
+  application @1 :Data;
+  begun @2 :UInt64;
+  ended @3 :UInt64;
+  sets @4 :List(SetBegun);
+}
+
 struct Command {
   union {
     beginEpoch @0 :UInt64;
@@ -246,5 +264,6 @@ struct Command {
     setLatest @18 :SetLatest;
     changeCopies @19 :ChangeCopies;
     makeStripes @20 :MakeStripes;
+    beginGeneration @21 :BeginGeneration;
   }
 }

@@ -165,6 +165,8 @@ void write(wire::Command::Builder to, const CommitVersion& from) {
   write(out.initWritten(), from.written);
   out.setMirror(from.mirror);
   out.setCopies(from.copies);
+  out.setOpened(from.opened);
+  out.setReplacing(from.replacing);
 }
 CommitVersion read(wire::CommitVersion::Reader from) {
   CommitVersion to;
@@ -184,6 +186,8 @@ CommitVersion read(wire::CommitVersion::Reader from) {
   to.written = read(from.getWritten());
   to.mirror = from.getMirror();
   to.copies = from.getCopies();
+  to.opened = from.getOpened();
+  to.replacing = from.getReplacing();
   return to;
 }
 
@@ -393,6 +397,8 @@ void write(wire::Command::Builder to, const RestoreFile& from) {
   out.setSequence(from.sequence);
   write(out.initPolicy(size_of(from.policy.settings.size())), from.policy);
   out.setCopies(from.copies);
+  out.setOpened(from.opened);
+  out.setWritten(from.written);
 }
 RestoreFile read(wire::RestoreFile::Reader from) {
   if (from.getType() < static_cast<std::uint8_t>(FileType::kRegular) ||
@@ -422,6 +428,8 @@ RestoreFile read(wire::RestoreFile::Reader from) {
   to.sequence = from.getSequence();
   to.policy = read(from.getPolicy());
   to.copies = from.getCopies();
+  to.opened = from.getOpened();
+  to.written = from.getWritten();
   return to;
 }
 
@@ -517,6 +525,28 @@ MakeStripes read(wire::MakeStripes::Reader from) {
   return to;
 }
 
+void write(wire::Command::Builder to, const BeginGeneration& from) {
+  auto out = to.initBeginGeneration();
+  out.setDirectory(from.directory.value);
+  out.setApplication(data(from.application));
+  out.setBegun(from.begun);
+  out.setEnded(from.ended);
+  auto sets = out.initSets(size_of(from.sets.size()));
+  for (unsigned i = 0; i < sets.size(); ++i) {
+    sets[i].setTimestep(from.sets[i].timestep);
+    sets[i].setBegun(from.sets[i].begun);
+    sets[i].setEnded(from.sets[i].ended);
+  }
+}
+BeginGeneration read(wire::BeginGeneration::Reader from) {
+  BeginGeneration to{
+      {from.getDirectory()}, text(from.getApplication()), from.getBegun(), from.getEnded(), {}};
+  for (const auto set : from.getSets()) {
+    to.sets.push_back({set.getTimestep(), set.getBegun(), set.getEnded()});
+  }
+  return to;
+}
+
 Command read(wire::Command::Reader from) {
   switch (from.which()) {
     case wire::Command::BEGIN_EPOCH:
@@ -561,6 +591,8 @@ Command read(wire::Command::Reader from) {
       return read(from.getChangeCopies());
     case wire::Command::MAKE_STRIPES:
       return read(from.getMakeStripes());
+    case wire::Command::BEGIN_GENERATION:
+      return read(from.getBeginGeneration());
   }
   corrupt();
 }
@@ -623,5 +655,6 @@ template OneOf<manager::AnyCommand>::OneOf(manager::SetPolicy);
 template OneOf<manager::AnyCommand>::OneOf(manager::SetLatest);
 template OneOf<manager::AnyCommand>::OneOf(manager::ChangeCopies);
 template OneOf<manager::AnyCommand>::OneOf(manager::MakeStripes);
+template OneOf<manager::AnyCommand>::OneOf(manager::BeginGeneration);
 
 }  // namespace stdchk

@@ -5,12 +5,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "core/image_name.h"
 #include "core/messages/messages.h"
 #include "core/reactor.h"
 #include "core/topology.h"
@@ -335,6 +337,8 @@ class Service final : public transport::AcceptHandler {
   void commit_last(ClientRecord& client, SessionRecord& session, const msg::Commit& request,
                    const Call& call);
   void taint(SessionRecord& session, const std::vector<Extent>& abandoned);
+  static std::optional<std::pair<FileId, ImageName>> set_of(const File& file);
+  void end_generation(const SessionRecord& session);
 
   // service_resume.cpp
   struct Resumption {
@@ -392,6 +396,7 @@ class Service final : public transport::AcceptHandler {
   std::size_t writers_ = 0;  ///< sessions with grants
   std::unordered_map<FileId, std::map<ClientId, std::uint32_t>> users_;
   Watchers watchers_;
+  Rewriters rewriters_;
   std::set<ClientId> to_invalidate_;
   bool invalidate_posted_ = false;
 

@@ -2,9 +2,11 @@
 #include <algorithm>
 
 #include "core/extent_header.h"
+#include "core/image_name.h"
 #include "core/limits.h"
 #include "manager/copy_planner.h"
 #include "manager/service.h"
+#include "manager/sets.h"
 
 namespace stdchk::manager {
 namespace {
@@ -277,6 +279,17 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
   command.now_ns = reactor_.clock().wall_ns();
   command.mirror = has_drain();
   command.copies = session.copies;
+  command.opened = session.opened;
+  const auto set = set_of(*state_.file(session.file));
+  const auto begun = [&] {
+    return set ? state_.set_generations().begun(set->first, set->second) : 0;
+  };
+  const std::uint64_t begun_before = begun();
+  if (set) {
+    const auto& [folder, image] = *set;
+    command.replacing = rewriters_.opened({folder, image.application, image.timestep},
+                                          state_.set_generations().next_begun(folder, image));
+  }
   msg::Commit::Reply reply;
   reply.conflicts = conflicts(session, command.written);
 
@@ -313,6 +326,7 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
   if (file.parent) note_set(file);
   if (create) entry_changed(create->parent, create->name, client.id);
   file_changed(id, client.id);
+  if (begun() != begun_before) sets_->set_changed(set->first, file.name);
   if (request.end) end_session(session.id, true);
 }
 

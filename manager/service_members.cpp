@@ -205,7 +205,10 @@ void Service::end_client(ClientId id, bool clean) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
   const auto sessions = found->second.sessions;
-  for (const SessionId session : sessions) end_session(session, clean);
+  for (const SessionId session : sessions) {
+    end_generation(sessions_.at(session));
+    end_session(session, clean);
+  }
   const auto pins = found->second.pins;
   for (const auto& [file, version] : pins) {
     unuse(file, id);

@@ -132,6 +132,7 @@ void Service::serve(ClientRecord& client, const msg::Remove& request, const Call
          call, [this, id, parent = request.parent](const Outcome&) -> rpc::Answer {
            return msg::Remove::Reply{id, attributes_of(parent)};
          });
+  sets_->set_changed(request.parent, request.name);
 }
 
 void Service::serve(ClientRecord& client, const msg::Rename& request, const Call& call) {
@@ -157,6 +158,8 @@ void Service::serve(ClientRecord& client, const msg::Rename& request, const Call
            return msg::Rename::Reply{outcome.replaced};
          });
   file_changed(moved, client.id);
+  sets_->set_changed(request.from_parent, request.from_name);
+  sets_->set_changed(request.to_parent, request.to_name);
 }
 
 void Service::serve(ClientRecord& client, const msg::SetXattr& request, const Call& call) {
@@ -201,7 +204,7 @@ void Service::serve(ClientRecord&, const msg::ListSets& request, const Call& cal
   const auto folder = state_.directory(request.directory);
   if (!folder) return call.fail(folder.error());
   const Policy holds = policy(**folder);
-  std::vector<ImageSet> sets = sets_of(state_, **folder);
+  const std::vector<ImageSet> sets = sets_->sets_in(**folder, holds);
   const SetsPlan plan = plan_sets(sets, holds, reactor_.clock().wall_ns());
   msg::ListSets::Reply reply;
   reply.images_wanted = holds.get(PolicyKey::kImages);
@@ -209,8 +212,9 @@ void Service::serve(ClientRecord&, const msg::ListSets& request, const Call& cal
   for (auto set = sets.rbegin(); set != sets.rend(); ++set) {
     if (reply.sets.size() == limits::kSetsMax) break;
     const bool latest = plan.latest == set_name(set->application, set->timestep);
-    reply.sets.push_back({set->application, set->timestep, set->images, set->drained, set->bytes,
-                          set->newest_ns, is_complete(*set, holds), set->pinned, latest});
+    reply.sets.push_back({set->application, set->timestep, set->images,
+                          std::min(set->drained, set->images), set->bytes, set->newest_ns,
+                          is_complete(*set, holds), set->pinned, latest});
   }
   call.answer(std::move(reply));
 }

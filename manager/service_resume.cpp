@@ -83,6 +83,9 @@ Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& req
   session.id = request.session;
   session.client = client.id;
   session.file = file->id;
+  // When it was opened is not known: nobody who has committed by now is taken to have written
+  // beside it.
+  session.opened = state_.sequence();
   session.copies = copies_of(*file, request.copies);
   session.proof = policy(*file).proof();
   state_.keep(file->id);
@@ -145,6 +148,7 @@ void Service::serve(ClientRecord& client, const msg::ResumeSession& request, con
   ++resumption.next_part;
   if (const Status adopted = adopt(*session, resumption, request); !adopted) {
     resumptions_.erase(found);
+    end_generation(*session);
     end_session(session->id, true);
     return call.fail(adopted.error());
   }
@@ -161,6 +165,7 @@ void Service::resumed(SessionId id, bool committed, const Status& status, const 
   const auto session = sessions_.find(id);
   if (session == sessions_.end()) return call.fail(Code::kFenced, "resume");
   if (!status) {
+    end_generation(session->second);
     end_session(id, true);
     return call.fail(status.error());
   }

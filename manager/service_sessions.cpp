@@ -108,8 +108,15 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   session.file = file.id;
   // Of a file without a version there is nothing to cut: what others commit before this one stays.
   session.truncate = request.truncate && file.newest.version > 0;
+  session.opened = state_.sequence();
   session.copies = copies_of(file, request.copies);
   session.proof = policy(file).proof();
+  if (const auto set = set_of(file); set && session.truncate && file.newest.content() > 0) {
+    const auto& [folder, image] = *set;
+    session.writes_again = {
+        {folder, image.application, image.timestep}, file.newest.content(), session.opened};
+    rewriters_.add(*session.writes_again);
+  }
   state_.keep(file.id);
   use(file.id, client.id);
   client.sessions.insert(id);
@@ -348,9 +355,29 @@ void Service::serve(ClientRecord& client, const msg::CloseSession& request, cons
     aborted_.push_back(
         {state_.path(*file), request.aborted_bytes, reactor_.clock().wall_ns(), client.host_name});
     if (aborted_.size() > kAbortedKept) aborted_.pop_front();
+    end_generation(*session);
   }
   end_session(request.session, !request.writes_in_flight);
   call.answer(msg::CloseSession::Reply{});
+}
+
+/// The folder and the parts of the name, committed or not, when it is an image.
+std::optional<std::pair<FileId, ImageName>> Service::set_of(const File& file) {
+  if (!file.parent && !file.pending) return std::nullopt;
+  const auto image = parse_image_name(file.parent ? file.name : file.pending->name);
+  if (!image) return std::nullopt;
+  return std::pair(file.parent ? file.parent : file.pending->parent, *image);
+}
+
+/// An image was given up half written: the generation of its set that it was of misses it.
+void Service::end_generation(const SessionRecord& session) {
+  const auto set = set_of(*state_.file(session.file));
+  if (!set) return;
+  const auto& [folder, image] = *set;
+  if (session.opened < state_.set_generations().ended(folder, image)) return;
+  BeginGeneration command{folder, image.application, 0, 0, {}};
+  command.sets.push_back({image.timestep, 0, state_.sequence() + 1});
+  execute(std::move(command), [](const Result<Outcome>&) {});
 }
 
 void Service::end_session(SessionId id, bool clean) {
@@ -359,6 +386,7 @@ void Service::end_session(SessionId id, bool clean) {
   SessionRecord session = std::move(found->second);
   sessions_.erase(found);
   resumptions_.erase(id);
+  if (session.writes_again) rewriters_.remove(*session.writes_again);
   end_shortage(session);
   while (!session.grants.empty()) give_back(session, session.grants.begin()->first, clean);
   for (const ChunkIndex held : session.holds) state_.release(held);

@@ -1,5 +1,7 @@
 #include "manager/sessions.h"
 
+#include <algorithm>
+
 #include "core/limits.h"
 
 namespace stdchk::manager {
@@ -10,6 +12,23 @@ bool GrantRecord::overlaps_used(std::uint64_t offset, std::uint64_t bytes) const
   if (next == used.begin()) return false;
   --next;
   return next->first + next->second > offset;
+}
+
+void Rewriters::remove(const Image& image) {
+  const auto set = sets_.find(image.set);
+  if (set == sets_.end()) return;
+  const auto [first, last] = set->second.equal_range(image.written);
+  const auto found =
+      std::find_if(first, last, [&](const auto& each) { return each.second == image.opened; });
+  if (found != last) set->second.erase(found);
+  if (set->second.empty()) sets_.erase(set);
+}
+
+std::uint64_t Rewriters::opened(const Set& set, std::uint64_t begun) const {
+  const auto found = sets_.find(set);
+  if (found == sets_.end()) return 0;
+  const auto image = found->second.upper_bound(begun);
+  return image == found->second.end() ? 0 : image->second;
 }
 
 RecentReplies::Seen RecentReplies::begin(std::uint64_t call_id, rpc::Responder& respond) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -42,11 +43,32 @@ struct GrantRecord {
   }
 };
 
+/// A Rewriters knows which images that have content are being written again, from nothing.
+class Rewriters {
+ public:
+  using Set = std::tuple<FileId, std::string, std::uint64_t>;  ///< folder, application, timestep
+  struct Image {
+    Set set;
+    std::uint64_t written = 0;  ///< its content
+    std::uint64_t opened = 0;   ///< its session
+  };
+  void add(const Image& image) { sets_[image.set].emplace(image.written, image.opened); }
+  void remove(const Image& image);
+  /// When a session was opened that writes an image of the set again whose content is newer than
+  /// `begun`; 0: there is none.
+  std::uint64_t opened(const Set& set, std::uint64_t begun) const;
+
+ private:
+  std::map<Set, std::multimap<std::uint64_t, std::uint64_t>> sets_;
+};
+
 struct SessionRecord {
   SessionId id;
   ClientId client;
   FileId file;
   bool truncate = false;
+  std::uint64_t opened = 0;  ///< the newest commit at that time
+  std::optional<Rewriters::Image> writes_again;
   std::uint32_t copies = 1;  ///< of each chunk
   Proof proof = Proof::kCompletion;
   bool proven = false;  ///< the benefactors have found what is to be committed

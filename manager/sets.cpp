@@ -6,6 +6,7 @@
 
 #include "core/image_name.h"
 #include "core/log.h"
+#include "manager/copy_planner.h"
 #include "manager/service.h"
 #include "manager/state.h"
 
@@ -16,15 +17,16 @@ constexpr std::size_t kScannedMax = 200'000;
 constexpr std::size_t kRemovedMax = 1000;
 constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 constexpr std::int64_t kBusyRetryNs = kNsPerSecond;
+constexpr std::int64_t kOwingRetryNs = kNsPerSecond;
 
 std::string name_of(const ImageSet& set) { return set_name(set.application, set.timestep); }
 
 bool is_whole(const ImageSet& set, const Policy& policy) {
   const std::uint64_t wanted = policy.get(PolicyKey::kImages);
-  return wanted > 0 && set.images >= wanted;
+  return wanted > 0 && set.images >= wanted && set.stale == 0;
 }
 
-bool is_drained(const ImageSet& set) { return set.drained == set.images; }
+bool is_drained(const ImageSet& set) { return set.drained == set.images + set.stale; }
 
 /// The newest complete set of each application, and the sequence below which its sets are obsolete.
 struct Series {
@@ -49,16 +51,27 @@ std::map<std::string_view, Series> series_of(const std::vector<ImageSet>& sets,
 }  // namespace
 
 std::vector<ImageSet> sets_of(const State& state, const File& folder) {
-  std::map<std::pair<std::string, std::uint64_t>, ImageSet> sets;
+  struct Found {
+    ImageSet set;
+    std::uint64_t begun = 0;
+  };
+  std::map<std::pair<std::string, std::uint64_t>, Found> sets;
   for (const auto& [name, id] : folder.children) {
     const auto image = parse_image_name(name);
     const File* file = state.file(id);
     if (!image || file->type != FileType::kRegular || file->newest.version == 0) continue;
-    ImageSet& set = sets[{image->application, image->timestep}];
-    set.application = image->application;
-    set.timestep = image->timestep;
-    ++set.images;
-    set.drained += file->newest.drained ? 1 : 0;
+    const auto [at, first] = sets.try_emplace({image->application, image->timestep});
+    auto& [set, begun] = at->second;
+    if (first) {
+      set.application = image->application;
+      set.timestep = image->timestep;
+      begun = state.set_generations().begun(folder.id, *image);
+    }
+    // A shell commits an empty file before it starts what writes into it.
+    if (file->newest.content() > 0) {
+      ++(file->newest.written <= begun ? set.stale : set.images);
+      set.drained += file->newest.drained ? 1 : 0;
+    }
     set.bytes += file->newest.size_bytes;
     set.sequence = std::max(set.sequence, file->newest.sequence);
     set.newest_ns = std::max(set.newest_ns, file->ctime_ns);
@@ -67,7 +80,8 @@ std::vector<ImageSet> sets_of(const State& state, const File& folder) {
   }
   std::vector<ImageSet> out;
   out.reserve(sets.size());
-  for (auto& [key, set] : sets) {
+  for (auto& [key, found] : sets) {
+    ImageSet& set = found.set;
     set.pinned = folder.xattrs.count(std::string(kXattrPin) + name_of(set)) > 0;
     out.push_back(std::move(set));
   }
@@ -76,7 +90,7 @@ std::vector<ImageSet> sets_of(const State& state, const File& folder) {
 }
 
 bool is_complete(const ImageSet& set, const Policy& policy) {
-  if (!is_whole(set, policy)) return false;
+  if (!is_whole(set, policy) || set.owes) return false;
   return policy.get(PolicyKey::kMustBeDrained) == 0 || is_drained(set);
 }
 
@@ -139,6 +153,7 @@ void SetKeeper::run() {
       }
     }
   }
+  if (!owing_.empty() && service_.copies().owes_nothing()) changed_.merge(std::set(owing_));
   const std::int64_t now_ns = service_.reactor().clock().wall_ns();
   std::erase_if(due_ns_, [&](const auto& due) {
     if (due.second > now_ns) return false;
@@ -149,12 +164,25 @@ void SetKeeper::run() {
     const FileId id = *changed_.begin();
     changed_.erase(changed_.begin());
     const File* folder = state.file(id);
-    if (folder == nullptr) every_.erase(id);
+    owing_.erase(id);
+    if (folder == nullptr) {
+      every_.erase(id);
+      looked_.erase(id);
+    }
     if (folder != nullptr && folder->type == FileType::kDirectory && folder->parent) {
       scanned += look_at(*folder);
     }
     if (removed_ >= kRemovedMax) break;
   }
+}
+
+void SetKeeper::set_changed(FileId folder, std::string_view name) {
+  const auto image = parse_image_name(name);
+  if (!image) return;
+  const State& state = service_.state();
+  const auto link = state.lookup(folder, kLatestName, ClientId{});
+  if (!link || (*link)->target != set_name(image->application, image->timestep)) return;
+  look_at(*state.file(folder));
 }
 
 /// Returns what the look has cost, in entries.
@@ -163,14 +191,59 @@ std::size_t SetKeeper::look_at(const File& folder) {
   const std::uint64_t every = service_.has_drain() ? policy.get(PolicyKey::kDrainEvery) : 1;
   if (every == 1) every_.erase(folder.id);
   if (every == 1 && policy.get(PolicyKey::kImages) == 0) return 1;
-  std::vector<ImageSet> sets = sets_of(service_.state(), folder);
+  std::vector<ImageSet> sets = sets_in(folder, policy);
   if (every > 1) choose(folder, sets, every);
   if (policy.get(PolicyKey::kImages) == 0) return folder.children.size() + 1;
-  const SetsPlan plan = plan_sets(sets, policy, service_.reactor().clock().wall_ns());
+  const std::int64_t now_ns = service_.reactor().clock().wall_ns();
+  SetsPlan plan = plan_sets(sets, policy, now_ns);
+  if (std::ranges::any_of(sets, &ImageSet::owes)) {
+    owing_.insert(folder.id);
+    plan.next_ns = std::min(plan.next_ns.value_or(now_ns + kOwingRetryNs), now_ns + kOwingRetryNs);
+  }
   if (plan.next_ns) due_ns_[folder.id] = *plan.next_ns;
   const std::size_t entries = folder.children.size() + 1;
   execute(folder, plan);
   return entries;
+}
+
+/// What a set owed nothing of once counts for good: a benefactor that is lost later takes no set
+/// back. A manager that has just started takes that from the link.
+std::vector<ImageSet> SetKeeper::sets_in(const File& folder, const Policy& policy) {
+  std::vector<ImageSet> sets = sets_of(service_.state(), folder);
+  if (policy.commit() != CommitLevel::kRedundant) return sets;
+  const auto known = looked_.find(folder.id);
+  std::string linked;
+  if (known == looked_.end()) {
+    const auto link = service_.state().lookup(folder.id, kLatestName, ClientId{});
+    if (link) linked = (*link)->target;
+  }
+  SetsLooked looked;
+  for (ImageSet& set : sets) {
+    if (!is_whole(set, policy)) continue;
+    const std::pair key(set.application, set.timestep);
+    Looked& at = looked[key];
+    if (known != looked_.end()) {
+      if (const auto before = known->second.find(key); before != known->second.end()) {
+        at = before->second;
+      }
+    }
+    if (at.sequence != set.sequence) at = {set.sequence, 0};
+    if (name_of(set) == linked) at.paid = set.names.size();
+    set.owes = owes(folder, set, at);
+  }
+  looked_[folder.id] = std::move(looked);
+  return sets;
+}
+
+/// Goes on where the last look has stopped, so each image is looked at about once.
+bool SetKeeper::owes(const File& folder, const ImageSet& set, Looked& looked) const {
+  if (service_.copies().owes_nothing()) looked.paid = set.names.size();
+  for (; looked.paid < set.names.size(); ++looked.paid) {
+    const File& image = *service_.state().file(folder.children.at(set.names[looked.paid]));
+    const VersionData& version = image.newest;
+    if (!version.drained && version.copies > 1 && service_.copies().owes(version)) return true;
+  }
+  return false;
 }
 
 /// The first set of an application is drained, then every k-th. What an earlier manager has drained

@@ -26,21 +26,23 @@ inline constexpr std::string_view kXattrPin = "user.stdchk.pin.";
 struct ImageSet {
   std::string application;
   std::uint64_t timestep = 0;
-  std::uint64_t images = 0;
-  std::uint64_t drained = 0;  ///< images
+  std::uint64_t images = 0;   ///< that have bytes and are of the newest generation
+  std::uint64_t stale = 0;    ///< that have bytes and are of an earlier one
+  std::uint64_t drained = 0;  ///< of both
   std::uint64_t bytes = 0;
   std::uint64_t sequence = 0;  ///< of its newest commit: orders the sets of a folder
   std::int64_t newest_ns = 0;
   bool pinned = false;
   bool in_use = false;   ///< somebody reads, writes or drains one of its images
   bool skipped = false;  ///< left out by drain-every
+  bool owes = false;     ///< copies or parity that the folder wants before the set counts
   std::vector<std::string> names;
 };
 
 /// The sets of a folder, the oldest first.
 std::vector<ImageSet> sets_of(const State& state, const File& folder);
-/// All images are committed, and drained where the policy wants that. Never when it is not known
-/// how many there are to be.
+/// All images of one generation are committed, as durable as the policy wants that. Never when it
+/// is not known how many there are to be.
 bool is_complete(const ImageSet& set, const Policy& policy);
 
 /// What is to be done in one folder.
@@ -69,6 +71,11 @@ class SetKeeper {
   /// All folders are looked at: a policy has changed, or the manager has started.
   void look_at_all() { all_ = true; }
   void run();
+  /// An image of that name was replaced, or is gone: a link to its set is changed now, not only in
+  /// the next turn.
+  void set_changed(FileId folder, std::string_view name);
+  /// As sets_of(), with what the sets owe.
+  std::vector<ImageSet> sets_in(const File& folder, const Policy& policy);
   /// drain-every leaves the image out, and nobody has asked for it.
   bool skips(const File& file) const;
   /// Somebody waits for the drain of what is below: of all of it, or in the whole pool of the
@@ -90,6 +97,13 @@ class SetKeeper {
     std::map<std::string, Chosen> applications;
     std::set<FileId> images;  ///< of the sets that are drained
   };
+  /// A whole set whose copies and parity are looked at, image by image.
+  struct Looked {
+    std::uint64_t sequence = 0;  ///< of the set: another one, and it is another set
+    std::size_t paid = 0;        ///< so many of its images owe nothing, or did not when looked at
+  };
+  using SetsLooked = std::map<std::pair<std::string, std::uint64_t>, Looked>;
+  bool owes(const File& folder, const ImageSet& set, Looked& looked) const;
   void choose(const File& folder, std::vector<ImageSet>& sets, std::uint64_t every);
   void want_newest(const File& folder);
   void want_set(const File& folder, const ImageSet& set);
@@ -102,6 +116,8 @@ class SetKeeper {
   Service& service_;
   std::set<FileId> changed_;
   std::map<FileId, std::int64_t> due_ns_;         ///< wall time
+  std::map<FileId, SetsLooked> looked_;           ///< of folders that ask for copies first
+  std::set<FileId> owing_;                        ///< of these, with a set that owes something
   std::map<FileId, std::string> drained_latest_;  ///< what the drain directory was told
   std::map<FileId, Every> every_;                 ///< by folder
   std::set<FileId> wanted_;                       ///< images left out that are drained after all

@@ -3,9 +3,19 @@
 #include <algorithm>
 
 #include "core/assert.h"
+#include "core/image_name.h"
 #include "core/limits.h"
 
 namespace stdchk::manager {
+namespace {
+
+/// Of a file with a name.
+std::optional<ImageName> image_of(const File& file) {
+  if (!file.parent || file.type != FileType::kRegular) return std::nullopt;
+  return parse_image_name(file.name);
+}
+
+}  // namespace
 
 Status check_name(std::string_view name) {
   if (name.size() > limits::kNameBytesMax) return fail(Code::kNameTooLong, "manager.name");
@@ -178,16 +188,62 @@ void State::link(File& file, File& parent, std::string_view name) {
   file.name = name;
   parent.children.emplace(name, file.id);
   if (file.type == FileType::kDirectory) ++parent.subdirectories;
+  if (const auto image = image_of(file)) set_generations_.add(parent.id, *image);
   enlist(file);
 }
 
 void State::unlink(File& file) {
   delist(file);
+  if (const auto image = image_of(file)) set_generations_.remove(file.parent, *image);
   File* parent = find(file.parent);
   parent->children.erase(file.name);
   if (file.type == FileType::kDirectory) --parent->subdirectories;
   file.parent = {};
   file.name.clear();
+}
+
+/// A file that was renamed gets its new name: as an image it is of its set from now on.
+/// `elsewhere`: it comes from another folder. `replaced`: the content() that had the name.
+void State::link_again(File& file, File& parent, std::string_view name, bool elsewhere,
+                       std::uint64_t replaced) {
+  if (file.type == FileType::kRegular && file.newest.version > 0 && parse_image_name(name)) {
+    // What was written elsewhere, or before what it replaces, says nothing of the sets here.
+    if (elsewhere || replaced > file.newest.opened) file.newest.opened = sequence_;
+    file.newest.sequence = file.newest.written = ++sequence_;
+  }
+  link(file, parent, name);
+  note_image(file, replaced, 0);
+}
+
+/// The file is about to lose its name, and no other file gets it.
+void State::note_loss(const File& file) {
+  if (const auto image = image_of(file)) {
+    set_generations_.lose(file.parent, *image, file.newest.content(), sequence_);
+  }
+}
+
+/// An image was written from nothing, or has got its name.
+void State::note_image(const File& file, std::uint64_t replaced, std::uint64_t replacing) {
+  const auto image = image_of(file);
+  if (!image || file.newest.version == 0) return;
+  SetGenerations::Write write{file.newest.opened, replaced, 0, replacing, file.newest.sequence};
+  if (set_generations_.has_later(file.parent, *image)) write.later = later_content(file, *image);
+  set_generations_.write(file.parent, *image, write);
+}
+
+/// The newest content of later timesteps of the same rank that was there when `file` was opened.
+std::uint64_t State::later_content(const File& file, const ImageName& image) const {
+  std::uint64_t newest = 0;
+  const auto& children = this->file(file.parent)->children;
+  const std::string_view prefix = std::string_view(file.name).substr(0, file.name.rfind('T') + 1);
+  for (auto child = children.lower_bound(prefix);
+       child != children.end() && child->first.starts_with(prefix); ++child) {
+    const auto other = parse_image_name(child->first);
+    if (!other || other->timestep <= image.timestep) continue;
+    const std::uint64_t content = this->file(child->second)->newest.content();
+    if (content <= file.newest.opened) newest = std::max(newest, content);
+  }
+  return newest;
 }
 
 /// Files with a name and a content are listed by the order of their newest commit.

@@ -16,6 +16,7 @@
 #include "core/types.h"
 #include "manager/chunk_table.h"
 #include "manager/command.h"
+#include "manager/set_generations.h"
 #include "manager/slices.h"
 #include "manager/stripe_table.h"
 
@@ -27,7 +28,9 @@ struct VersionData {
   std::uint64_t size_bytes = 0;
   std::uint64_t stored_bytes = 0;  ///< of the slices
   std::int64_t mtime_ns = 0;
-  std::uint64_t sequence = 0;  ///< order of the commits in the pool
+  std::uint64_t sequence = 0;  ///< order of the commits in the pool, and of images that get names
+  std::uint64_t written = 0;   ///< of these, the one that wrote it from nothing; others have added
+  std::uint64_t opened = 0;    ///< the newest commit when its session was opened
   bool drained = false;
   bool evicted = false;  ///< a pass of eviction has taken what it could
   std::uint32_t pins = 0;
@@ -36,6 +39,11 @@ struct VersionData {
   /// name. Of versions that something else takes the name from; in memory only.
   std::uint64_t aside = 0;
   PackedSlices slices;
+
+  /// When it was written, or 0 when it has no bytes, here or drained: a length alone is none.
+  std::uint64_t content() const {
+    return stored_bytes > 0 || (evicted && size_bytes > 0) ? written : 0;
+  }
 };
 
 /// A name that is taken but not committed: its viewers see it, nobody else does.
@@ -150,6 +158,9 @@ class State {
   std::uint64_t file_count() const { return files_.size(); }
   std::uint64_t logical_bytes() const { return logical_bytes_; }
   const History& history() const { return history_; }
+  /// The newest commit.
+  std::uint64_t sequence() const { return sequence_; }
+  const SetGenerations& set_generations() const { return set_generations_; }
   /// Of undrained(), how many have bytes and were asked to have one copy of them, and how many more
   /// than that.
   std::uint64_t undrained_single() const { return undrained_single_; }
@@ -198,6 +209,7 @@ class State {
   Result<Outcome> run(const RestoreMirror& command);
   Result<Outcome> run(const SetPolicy& command);
   Result<Outcome> run(const SetLatest& command);
+  Result<Outcome> run(const BeginGeneration& command);
 
   File* find(FileId id);
   Result<File*> find_directory(FileId id);
@@ -206,6 +218,11 @@ class State {
                  std::int64_t now_ns);
   void link(File& file, File& parent, std::string_view name);
   void unlink(File& file);  ///< takes the committed name
+  void link_again(File& file, File& parent, std::string_view name, bool elsewhere,
+                  std::uint64_t replaced);
+  void note_loss(const File& file);
+  void note_image(const File& file, std::uint64_t replaced, std::uint64_t replacing);
+  std::uint64_t later_content(const File& file, const ImageName& image) const;
   void erase_if_unused(File& file);
   msg::MirrorChange& mirror(msg::MirrorKind kind, const File& file, std::string path,
                             std::string other = {});
@@ -252,6 +269,7 @@ class State {
   std::uint64_t undrained_single_ = 0;
   std::uint64_t undrained_redundant_ = 0;
   History history_;
+  SetGenerations set_generations_;
 };
 
 /// kInvalidArgument or kNameTooLong unless `name` can be a directory entry.

@@ -66,7 +66,9 @@ Result<Outcome> State::run(const RemoveName& command) {
     mirror(command.directory ? msg::MirrorKind::kRemoveDirectory : msg::MirrorKind::kUnlink,
            removed, path(removed));
   }
+  note_loss(removed);
   unlink(removed);
+  if (command.directory) set_generations_.forget(id);
   removed.ctime_ns = parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
   erase_if_unused(removed);
   return Outcome{id, {}};
@@ -112,12 +114,14 @@ Result<Outcome> State::run(const RenameName& command) {
 
   const std::string old_path = path(moved);
   const FileId replaced_id = replaced == nullptr ? FileId{} : replaced->id;
+  const std::uint64_t replaced_content = replaced == nullptr ? 0 : replaced->newest.content();
   if (replaced != nullptr) {
     if (command.mirror) set_aside(*replaced);
     unlink(*replaced);
   }
+  note_loss(moved);
   unlink(moved);
-  link(moved, *to_parent, command.to_name);
+  link_again(moved, *to_parent, command.to_name, to_parent != from_parent, replaced_content);
   if (command.mirror) mirror_rename(moved, old_path, path(moved), replaced);
   moved.ctime_ns = from_parent->newest.mtime_ns = from_parent->ctime_ns = command.now_ns;
   to_parent->newest.mtime_ns = to_parent->ctime_ns = command.now_ns;
@@ -134,10 +138,13 @@ Result<Outcome> State::exchange(File& from, File& to, const RenameName& command)
   if (&from == &to) return Outcome{from.id, {}};
   const std::string from_path = path(from);
   const std::string to_path = path(to);
+  const std::uint64_t from_content = from.newest.content();
+  const std::uint64_t to_content = to.newest.content();
+  const bool elsewhere = from_parent != to_parent;
   unlink(from);
   unlink(to);
-  link(from, *to_parent, command.to_name);
-  link(to, *from_parent, command.from_name);
+  link_again(from, *to_parent, command.to_name, elsewhere, to_content);
+  link_again(to, *from_parent, command.from_name, elsewhere, from_content);
   if (command.mirror) mirror_exchange(from, from_path, to, to_path);
   from.ctime_ns = to.ctime_ns = command.now_ns;
   from_parent->newest.mtime_ns = from_parent->ctime_ns = command.now_ns;
@@ -291,6 +298,14 @@ Result<Outcome> State::run(const SetLatest& command) {
     erase_if_unused(*link_file);
   }
   return Outcome{id, {}};
+}
+
+Result<Outcome> State::run(const BeginGeneration& command) {
+  STDCHK_TRY(directory(command.directory));
+  set_generations_.begin(command);
+  sequence_ = std::max(sequence_, command.ended);
+  for (const BeginGeneration::Set& set : command.sets) sequence_ = std::max(sequence_, set.ended);
+  return Outcome{};
 }
 
 Result<Outcome> State::run(const Mirrored& command) {

@@ -97,6 +97,7 @@ Result<Outcome> State::run(const CommitVersion& command) {
   }
   // Checked: nothing fails from here on.
   FileId replaced_id;
+  std::uint64_t replaced_content = 0;
   if (command.create) {
     const NewName& create = *command.create;
     if (file == nullptr) {
@@ -108,6 +109,7 @@ Result<Outcome> State::run(const CommitVersion& command) {
     drop_pending_name(file->id);
     if (replaced != nullptr && replaced != file) {
       replaced_id = replaced->id;
+      replaced_content = replaced->newest.content();
       file->stale_in_drain = replaced->in_drain || replaced->stale_in_drain;
       if (command.mirror) set_aside(*replaced);
       unlink(*replaced);
@@ -129,6 +131,7 @@ Result<Outcome> State::run(const CommitVersion& command) {
   VersionData next;
   next.version = file->newest.version + 1;
   next.sequence = ++sequence_;
+  next.opened = command.opened;
   const std::uint64_t base_size = command.cut_before
                                       ? std::min(file->newest.size_bytes, command.cut_bytes)
                                       : file->newest.size_bytes;
@@ -142,8 +145,12 @@ Result<Outcome> State::run(const CommitVersion& command) {
   next.mtime_ns = command.mtime_ns;
   next.copies = std::max(command.copies, 1U);
   if (!file->parent) next.aside = file->newest.aside;
+  const bool is_left = next.stored_bytes > covered_bytes(written.slices);  // of what was there
+  next.written = is_left ? file->newest.written : next.sequence;
+  replaced_content = std::max(replaced_content, file->newest.content());
   refer(next);
   set_newest(*file, std::move(next));
+  if (!is_left) note_image(*file, replaced_content, command.replacing);
   file->ctime_ns = command.now_ns;
   for (const ChunkIndex held : written.held) release(held);
   return Outcome{file->id, replaced_id};
@@ -405,6 +412,8 @@ Result<Outcome> State::run(const RestoreFile& command) {
     newest.size_bytes = from.size_bytes;
     newest.drained = command.drained;
     newest.sequence = command.sequence;
+    newest.opened = command.opened;
+    newest.written = command.written > 0 ? command.written : command.sequence;
     newest.copies = std::max(command.copies, 1U);
     sequence_ = std::max(sequence_, command.sequence);
     Resolved resolved = resolve(command.map, nullptr);
@@ -440,11 +449,14 @@ void State::snapshot(const std::function<void(Command)>& emit) const {
     restore.in_drain = at.in_drain;
     restore.stale_in_drain = at.stale_in_drain;
     restore.sequence = at.newest.sequence;
+    restore.opened = at.newest.opened;
+    restore.written = at.newest.written;
     restore.policy = at.policy;
     restore.copies = at.newest.copies;
     emit(std::move(restore));
     for (const auto& [name, child] : at.children) todo.push_back(file(child));
   }
+  set_generations_.snapshot(emit);
   MakeStripes stripes;
   stripes_.for_each([&](const Stripe& stripe) {
     MakeStripes::Stripe& out = stripes.stripes.emplace_back();

@@ -116,3 +116,15 @@ TEST_CASE("a snapshot of before there were report cards counts from nothing") {
   REQUIRE(read.has_value());
   CHECK(std::get<manager::RestoreCounters>(*read) == manager::RestoreCounters{{3}, 4, 5});
 }
+
+TEST_CASE("in a journal of before there were generations of sets each image counts") {
+  const auto lines = read_lines("journal_older.txt");
+  const auto commit = manager::decode_command(unhex(lines.at("commit_before_generations")));
+  REQUIRE(commit.has_value());
+  CHECK(std::get<manager::CommitVersion>(*commit).copies == 3);
+  CHECK(std::get<manager::CommitVersion>(*commit).opened == 0);
+  const auto file = manager::decode_command(unhex(lines.at("file_before_generations")));
+  REQUIRE(file.has_value());
+  CHECK(std::get<manager::RestoreFile>(*file).sequence == 8);
+  CHECK(std::get<manager::RestoreFile>(*file).written == 0);
+}

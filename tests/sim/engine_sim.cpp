@@ -411,6 +411,7 @@ void Simulation::check() {
   for (const std::string& each : check_committed(cluster_)) complain(each);
   for (const std::string& each : check_metadata(cluster_)) complain(each);
   check_evicted();
+  series_->check_latest();
   for (const auto& each : processes_) {
     if (each->node().stopped) continue;
     const std::string what = each->overdue();

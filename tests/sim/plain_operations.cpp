@@ -43,7 +43,7 @@ void StoreOperation::start() {
       pieces_.push_back(piece);
     }
   }
-  buffer_ = client_.make_buffer(bytes);
+  if (bytes > 0) buffer_ = client_.make_buffer(bytes);
   std::size_t next = 0;
   for (const Part& part : parts_) {
     for (std::size_t at = 0; at < part.bytes.size(); at += limits::kChunkBytesMin) {

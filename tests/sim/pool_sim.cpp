@@ -33,8 +33,9 @@
 //   metadata    The manager's own audit finds nothing, after each step.
 //   names       Directories, links, attributes and policies are what the answers said, after lost
 //               answers, restarts and rebuilds, too.
-//   sets        A set of images is gone only when the policy of its folder allows it; when faults
-//               have stopped, what it gives up is gone, and the link names the newest set.
+//   sets        A set of images is gone only when the policy of its folder allows it; the link
+//               names no set of two runs; when faults have stopped, what the policy gives up is
+//               gone, and the link names the newest set.
 //   parity      Every parity block is what a second, slow computation gives from the chunks as they
 //   are.
 //   copies      When faults have stopped, every chunk has the copies that were asked for, on
@@ -681,6 +682,7 @@ void Simulation::check() {
   complain(check_committed(cluster_, rotten_));
   if (checks_made_++ % kStripesChecked == 0) complain(check_stripes(cluster_, rotten_));
   complain(check_metadata(cluster_));
+  series_.check_latest();
   for (const auto& [number, running] : running_) {
     const bool held = running.client->node().stopped;
     if (held || now() - running.started <= limits::kOperationDeadline) continue;

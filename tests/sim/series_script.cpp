@@ -17,6 +17,7 @@ namespace {
 constexpr const char* kFolder = "series";
 constexpr const char* kApplication = "job";
 constexpr std::ptrdiff_t kPinnedMax = 3;
+constexpr std::uint64_t kRounds = 64;  // that can be told apart
 
 }  // namespace
 
@@ -108,35 +109,99 @@ void SeriesScript::set_policy() {
                }));
 }
 
-void SeriesScript::write() {
-  if (timesteps_.empty() || timesteps_.back().written()) {
-    Timestep& next = timesteps_.emplace_back();
-    next.begun = cluster_.now();
-    for (auto& bytes : next.bytes) {
-      bytes.resize(1 + prng_.below(20000));
-      for (std::byte& each : bytes) each = static_cast<std::byte>(prng_.next() >> 56);
-    }
+/// The image that was written last of a timestep of which one has failed. A run that begins with it
+/// shows that it is another one, also where a manager that has started again knows of no failure.
+std::size_t SeriesScript::newest_image(std::size_t index) {
+  std::size_t newest = prng_.below(kImages);
+  std::uint64_t written = 0;
+  for (std::size_t image = 0; image < kImages; ++image) {
+    const auto found = cluster_.manager()->state().lookup(folder_, name(index + 1, image), {});
+    if (!found || (*found)->newest.content() <= written) continue;
+    written = (*found)->newest.content();
+    newest = image;
   }
-  const std::size_t index = timesteps_.size() - 1;
-  const std::size_t image = timesteps_[index].stored[0] == Stored::kYes ? 1 : 0;
-  const auto settle = [this, index, image](const Ending& ending) {
-    Timestep& written = timesteps_[index];
-    Stored& stored = written.stored[image];
-    written.late = is_old(written);
-    if (ending.status.has_value()) {
-      stored = Stored::kYes;
-    } else if (ending.maybe) {
-      stored = Stored::kMaybe;
-      settled_ = cluster_.now() + kSettle;
+  return newest;
+}
+
+/// All of its images are written once more.
+void SeriesScript::begin_round(std::size_t index) {
+  Timestep& timestep = timesteps_[index];
+  const bool may_be_gone_now = may_be_gone(index + 1);
+  timestep.first = timestep.failed ? newest_image(index) : prng_.below(kImages);
+  timestep.round = ++rounds_ % kRounds;
+  timestep.failed = timestep.late = false;
+  timestep.begun = cluster_.now();
+  for (Image& image : timestep.images) {
+    if (may_be_gone_now) image.is_there = false;
+    if (image.stored == Stored::kYes) image.earlier.clear();
+    if (image.stored != Stored::kNot) image.earlier.push_back(std::move(image.bytes));
+    image.stored = Stored::kNot;
+    image.empty_first = prng_.chance(1, 4);
+    image.bytes.resize(kRounds * (1 + prng_.below(300)) + timestep.round);
+    for (std::byte& each : image.bytes) each = static_cast<std::byte>(prng_.next() >> 56);
+  }
+}
+
+void SeriesScript::write() {
+  if (cluster_.manager() == nullptr) return end(16);
+  if (timesteps_.empty()) {
+    timesteps_.emplace_back();
+    begin_round(current_);
+  } else if (timesteps_[current_].written()) {
+    // A job that begins again goes on from there, and over what it had written after it.
+    if (prng_.chance(1, 5)) {
+      current_ -= std::min<std::size_t>(current_, prng_.below(2));
+    } else if (++current_ == timesteps_.size()) {
+      timesteps_.emplace_back();
     }
+    begin_round(current_);
+  } else if (timesteps_[current_].failed) {
+    begin_round(current_);
+  }
+  Timestep& timestep = timesteps_[current_];
+  std::size_t image = timestep.first;
+  while (timestep.images[image].stored == Stored::kYes) image = (image + 1) % kImages;
+  const bool empty = timestep.images[image].empty_first;
+  const std::size_t index = current_;
+  if_lost_ = [this, index, image, empty] {
+    settle(index, image, empty, {fail(Code::kCancelled, "sim"), true});
   };
-  if_lost_ = [settle] { settle({fail(Code::kCancelled, "sim"), true}); };
-  client_->store(name(index + 1, image), {{0, timesteps_[index].bytes[image]}}, true,
-                 while_running<Ending>([this, settle](const Ending& ending) {
-                   settle(ending);
+  std::vector<Part> parts;
+  if (!empty) parts.push_back({0, timestep.images[image].bytes});
+  client_->store(name(index + 1, image), std::move(parts), true,
+                 while_running<Ending>([this, index, image, empty](const Ending& ending) {
+                   settle(index, image, empty, ending);
                    end(ending.status.has_value() ? 6 : 7);
                  }),
                  folder_);
+}
+
+/// What was begun has ended. One that has failed ends the round, and is left alone until nothing of
+/// it can come late.
+void SeriesScript::settle(std::size_t index, std::size_t image, bool empty, const Ending& ending) {
+  Timestep& timestep = timesteps_[index];
+  Image& written = timestep.images[image];
+  const bool done = ending.status.has_value();
+  timestep.late |= is_old(timestep);
+  if (!done) {
+    timestep.failed = true;
+    settled_ = cluster_.now() + kSettle;
+  }
+  if (!done && !ending.maybe) return;
+  timestep.changed = operations_;
+  timestep.overtaken.clear();
+  written.is_there |= done;
+  if (empty) {
+    if (done) written.earlier.clear();
+    written.earlier.emplace_back();
+    written.empty_first = false;
+  } else {
+    written.stored = done ? Stored::kYes : Stored::kMaybe;
+  }
+  if (!timestep.may_be_complete()) return;
+  for (Timestep& other : timesteps_) {
+    if (other.changed < timestep.changed) other.overtaken.insert(index);
+  }
 }
 
 void SeriesScript::load() {
@@ -156,14 +221,18 @@ void SeriesScript::load() {
 
 void SeriesScript::seen(std::uint64_t timestep, std::uint64_t image,
                         const Result<std::vector<std::byte>>& got) {
-  const Timestep& written = timesteps_[timestep - 1];
+  const Image& written = timesteps_[timestep - 1].images[image];
   if (got.has_value()) {
-    const bool right = written.stored[image] != Stored::kNot && *got == written.bytes[image];
-    if (!right) complain_("sets: " + name(timestep, image) + " shows what was never written");
+    const bool is_new = written.stored != Stored::kNot && *got == written.bytes;
+    const bool is_earlier =
+        written.stored != Stored::kYes && std::ranges::count(written.earlier, *got) > 0;
+    if (!is_new && !is_earlier) {
+      complain_("sets: " + name(timestep, image) + " shows what it should not");
+    }
     return;
   }
-  const bool missed = got.error().code == Code::kNotFound &&
-                      written.stored[image] == Stored::kYes && !may_be_gone(timestep);
+  const bool missed =
+      got.error().code == Code::kNotFound && written.is_there && !may_be_gone(timestep);
   if (missed) complain_("sets: " + name(timestep, image) + " is gone against the policy");
 }
 
@@ -177,17 +246,16 @@ bool SeriesScript::may_be_gone(std::uint64_t timestep) const {
   const Timestep& written = timesteps_[timestep - 1];
   if (written.pinned) return false;
   if (written.late || (!written.written() && is_old(written))) return true;
-  const auto newer = static_cast<std::uint64_t>(
-      std::count_if(timesteps_.begin() + static_cast<std::ptrdiff_t>(timestep), timesteps_.end(),
-                    [](const Timestep& each) { return each.may_be_complete(); }));
+  const std::size_t newer = written.overtaken.size();
   return (options_.keep > 0 && newer >= options_.keep) || (options_.purge_after_s > 0 && newer > 0);
 }
 
 /// The newest one, which cannot be gone.
 void SeriesScript::pin() {
   const auto pinned = std::ranges::count_if(timesteps_, &Timestep::pinned);
-  if (timesteps_.empty() || !timesteps_.back().complete() || pinned == kPinnedMax) return end(10);
-  const std::size_t index = timesteps_.size() - 1;
+  const bool is_newest = !timesteps_.empty() && timesteps_[current_].complete();
+  if (!is_newest || timesteps_[current_].pinned || pinned == kPinnedMax) return end(10);
+  const std::size_t index = current_;
   msg::SetXattr request;
   request.client = client_->id();
   request.file = folder_;
@@ -213,20 +281,50 @@ void SeriesScript::list() {
       }));
 }
 
+const manager::File* SeriesScript::folder() const {
+  return folder_ ? cluster_.manager()->state().file(folder_) : nullptr;
+}
+
+void SeriesScript::check_latest() const {
+  if (cluster_.manager() == nullptr || folder() == nullptr) return;
+  const manager::State& state = cluster_.manager()->state();
+  const auto link = state.lookup(folder_, manager::kLatestName, ClientId{});
+  const auto named = link ? parse_set_name((*link)->target) : std::nullopt;
+  if (!named) return;
+  std::set<std::uint64_t> rounds;
+  std::size_t images = 0;
+  for (const auto& [name, id] : folder()->children) {
+    const auto image = parse_image_name(name);
+    if (!image || image->timestep != named->timestep) continue;
+    const std::uint64_t size_bytes = state.file(id)->newest.size_bytes;
+    rounds.insert(size_bytes % kRounds);
+    images += size_bytes > 0 ? 1 : 0;
+  }
+  if (images == kImages && rounds.size() == 1) return;
+  complain_(fmt::format("sets: the link names timestep {}, which has {} images of {} rounds",
+                        named->timestep, images, rounds.size()));
+}
+
 void SeriesScript::check_settled() const {
   if (!has_policy_ || timesteps_.empty()) return;
   const manager::State& state = cluster_.manager()->state();
-  const manager::File& folder = *state.file(folder_);
   std::uint64_t complete = 0;
   std::uint64_t newest = 0;
-  for (const manager::ImageSet& set : manager::sets_of(state, folder)) {
-    if (set.images < kImages) continue;
-    newest = std::max(newest, set.timestep);
+  for (const manager::ImageSet& set : manager::sets_of(state, *folder())) {
+    if (set.images < kImages || set.stale > 0) continue;
+    newest = set.timestep;
     complete += set.pinned ? 0 : 1;
   }
-  std::uint64_t wanted = timesteps_.size();
-  while (wanted > 0 && !timesteps_[wanted - 1].complete()) --wanted;
-  if (newest < wanted) {
+  // One that is written again may have made others obsolete when it was whole.
+  std::uint64_t wanted = 0;
+  const auto changed = [this](std::uint64_t timestep) {
+    return timestep > 0 ? timesteps_[timestep - 1].changed : 0;
+  };
+  for (std::uint64_t each = 1; each <= timesteps_.size(); ++each) {
+    if (!timesteps_[each - 1].complete() || may_be_gone(each)) continue;
+    if (changed(each) > changed(wanted)) wanted = each;
+  }
+  if (changed(newest) < changed(wanted)) {
     complain_(fmt::format("sets: timestep {} is not there, and {} is the newest", wanted, newest));
   }
   if (options_.must_be_drained || newest == 0) return;
@@ -247,10 +345,10 @@ void SeriesScript::remove_all(PlainClient& client) {
 }
 
 void SeriesScript::remove_next() {
-  const manager::File* const folder = folder_ ? cluster_.manager()->state().file(folder_) : nullptr;
-  const auto left = folder == nullptr ? 0 : folder->children.size();
+  const manager::File* const from = folder();
+  const auto left = from == nullptr ? 0 : from->children.size();
   if (left == 0) return end(14);
-  const msg::Remove request{client_->id(), folder_, folder->children.begin()->first, false};
+  const msg::Remove request{client_->id(), folder_, from->children.begin()->first, false};
   client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
                  // The link to the newest set goes by itself.
                  if (!answer.has_value() && answer.error().error.code != Code::kNotFound) {

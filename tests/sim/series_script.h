@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,10 @@ struct SeriesOptions {
 /// A SeriesScript writes one application's timesteps, each a set of images, into a folder with a
 /// policy, pins some, and reads those of before: one may be gone only when the policy allows it.
 ///
+/// Now and then a timestep is written again, as by a job that begins again from the one before; so
+/// is one of which an image has failed. Some images are committed empty first. Each time is a
+/// round, and the length of an image says of which one it is.
+///
 /// One operation runs at a time.
 /// Owns: what it has written; not the cluster and the clients. Threads: one.
 class SeriesScript {
@@ -37,6 +43,8 @@ class SeriesScript {
   void client_died(const PlainClient& client);
   bool idle() const { return client_ == nullptr; }
   std::uint64_t operations() const { return operations_; }
+  /// At any time the link names no set of which images are missing, empty, or of several rounds.
+  void check_latest() const;
   /// Without faults, after a while: sets that the policy gives up are gone, the newest complete one
   /// is there, and the link names it.
   void check_settled() const;
@@ -44,23 +52,46 @@ class SeriesScript {
   void remove_all(PlainClient& client);
 
  private:
-  static constexpr std::uint64_t kImages = 2;
+  static constexpr std::size_t kImages = 3;
   enum class Stored : std::uint8_t { kNot, kMaybe, kYes };
+  using Bytes = std::vector<std::byte>;
+  struct Image {
+    Bytes bytes;  ///< of this round
+    Stored stored = Stored::kNot;
+    bool empty_first = false;    ///< is still to be committed empty
+    std::vector<Bytes> earlier;  ///< what it may show while these are not stored
+    bool is_there = false;       ///< it shows something
+  };
   struct Timestep {
-    std::vector<std::byte> bytes[kImages];
-    Stored stored[kImages] = {Stored::kNot, Stored::kNot};
+    Image images[kImages];
+    std::uint64_t round = 0;
+    std::size_t first = 0;  ///< image of a round
+    bool failed = false;    ///< the round
     bool pinned = false;
     Time begun{};
     /// It was not whole for so long that its first image may have been removed as too old.
     bool late = false;
-    bool written() const { return stored[0] == Stored::kYes && stored[1] == Stored::kYes; }
+    std::uint64_t changed = 0;        ///< operation that wrote it last
+    std::set<std::size_t> overtaken;  ///< by these since then, which may have been complete
+    bool written() const {
+      return all([](Stored stored) { return stored == Stored::kYes; });
+    }
     bool complete() const { return written() && !late; }
-    bool may_be_complete() const { return stored[0] != Stored::kNot && stored[1] != Stored::kNot; }
+    bool may_be_complete() const {
+      return all([](Stored stored) { return stored != Stored::kNot; });
+    }
+    template <class Predicate>
+    bool all(Predicate predicate) const {
+      return std::ranges::all_of(images, predicate, &Image::stored);
+    }
   };
 
   void make_folder();
   void set_policy();
   void write();
+  void begin_round(std::size_t index);
+  std::size_t newest_image(std::size_t index);
+  void settle(std::size_t index, std::size_t image, bool empty, const Ending& ending);
   void load();
   void pin();
   void list();
@@ -73,6 +104,7 @@ class SeriesScript {
   std::function<void(Argument)> while_running(std::function<void(Argument)> done);
   void end(std::uint64_t outcome);
   static std::string name(std::uint64_t timestep, std::uint64_t image);
+  const manager::File* folder() const;
 
   Cluster& cluster_;
   Prng prng_;
@@ -82,9 +114,11 @@ class SeriesScript {
   FileId folder_;  ///< none: it is not known
   bool has_policy_ = false;
   std::vector<Timestep> timesteps_;  ///< number i + 1 at i
+  std::size_t current_ = 0;          ///< the one that is written, or was last
   PlainClient* client_ = nullptr;    ///< of the operation that runs
   std::function<void()> if_lost_;    ///< what its client's death means
   std::uint64_t operations_ = 0;
+  std::uint64_t rounds_ = 0;  ///< begun
   Time settled_{};
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/image_name.h"
+#include "manager/copy_planner.h"
 #include "tests/unit/manager/world.h"
 
 namespace {
@@ -419,4 +420,427 @@ TEST_CASE("a set that drain-every leaves out is obsolete like others") {
   const std::vector<ImageSet> sets = {set_at(1, 1, 2, 1), left_out, set_at(3, 3, 2, 2)};
   const auto plan = plan_sets(sets, policy_of("images=2,keep=1,must-be-drained=yes"), 0);
   CHECK(removed(plan) == std::vector<std::uint64_t>{2});
+}
+
+// ---- sets of more than one run -----------------------------------------------------------------
+
+namespace {
+
+/// A folder of three images a set, in which nothing is removed.
+struct Runs : World {
+  explicit Runs(const std::string& policy = "images=3", std::string drain_directory = {})
+      : World(std::move(drain_directory)) {
+    config.policy = policy_of(policy);
+    start();
+    connect();
+  }
+  ~Runs() { disconnect(); }
+  void connect() {
+    ++lives_;
+    const std::string life = std::to_string(lives_);
+    benefactor = std::make_unique<TestBenefactor>(*this, "b" + life, lives_, kArena);
+    client = std::make_unique<TestClient>(*this, "client" + life);
+  }
+  void disconnect() {
+    client.reset();
+    benefactor.reset();
+  }
+  static std::string name(std::uint64_t rank, std::uint64_t step) {
+    return "a.N" + std::to_string(rank) + ".T" + std::to_string(step);
+  }
+  /// For an image that is there from nothing, as O_TRUNC does it.
+  msg::OpenSession::Reply open(std::uint64_t rank, std::uint64_t step, TestClient* by = nullptr) {
+    TestClient& writer = by == nullptr ? *client : *by;
+    msg::OpenSession request;
+    request.client = writer.id;
+    request.parent = kRootFile;
+    request.name = name(rank, step);
+    request.mode = 0644;
+    request.truncate = true;
+    request.want_bytes = 4096;
+    const auto opened = writer.call(request);
+    REQUIRE(opened);
+    return *opened;
+  }
+  void commit(const msg::OpenSession::Reply& opened, std::uint64_t offset = 0) {
+    auto commit =
+        TestClient::commit_of(opened.session, opened.grants.at(0), 0, 1000, ++contents_, offset);
+    commit.end = true;
+    REQUIRE(client->call(commit));
+  }
+  void write(std::uint64_t rank, std::uint64_t step) { commit(open(rank, step)); }
+  void write_all(std::uint64_t step) {
+    for (std::uint64_t rank = 0; rank < 3; ++rank) write(rank, step);
+  }
+  std::string link() {
+    pass(1s);
+    benefactor->beat();
+    REQUIRE(client->call(msg::ClientHeartbeat{client->id}));
+    return latest(*client);
+  }
+  bool complete(std::uint64_t step) {
+    const auto sets = client->call(msg::ListSets{kRootFile});
+    REQUIRE(sets);
+    const auto set = std::ranges::find(sets->sets, step, &msg::ListSets::Entry::timestep);
+    return set != sets->sets.end() && set->complete;
+  }
+  /// The same manager from its journal, or from a snapshot.
+  void begin_again() {
+    disconnect();
+    restart();
+    connect();
+    wait_for_grants();
+  }
+  /// Until the clients of before have told what they have stored.
+  void wait_for_grants() {
+    for (int i = 0; i < 5; ++i) link();
+  }
+  void take_snapshots() {
+    journal.set_snapshot_every(1);
+    pass(1s);
+  }
+
+  std::unique_ptr<TestBenefactor> benefactor;
+  std::unique_ptr<TestClient> client;
+
+ private:
+  std::uint64_t lives_ = 0;
+  std::uint64_t contents_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a set that is written again is complete when all of its images are") {
+  Runs runs("images=3 keep=1 purge-after=20s");
+  runs.write_all(1);
+  runs.write_all(2);
+  CHECK(runs.link() == "a.*.T2");
+  CHECK(steps_of(*runs.client) == Steps{2});
+  bool again = false;
+  SECTION("by one manager") {}
+  SECTION("by one that starts again from its journal") { again = true; }
+  SECTION("by one that starts again from a snapshot") {
+    again = true;
+    runs.take_snapshots();
+  }
+  for (const std::uint64_t rank : {1, 2}) {
+    runs.write(rank, 2);
+    CHECK(latest(*runs.client).empty());
+    if (again) runs.begin_again();
+    CHECK(runs.link().empty());
+    CHECK_FALSE(runs.complete(2));
+    CHECK(steps_of(*runs.client) == Steps{2});
+  }
+  const auto sets = runs.client->call(msg::ListSets{kRootFile});
+  REQUIRE(sets);
+  CHECK(sets->sets.at(0).images == 2);
+  runs.write(0, 2);
+  CHECK(runs.link() == "a.*.T2");
+  // Once more, and this time in step with another one.
+  runs.write(0, 2);
+  if (again) runs.begin_again();
+  CHECK(runs.link().empty());
+  runs.write_all(3);
+  CHECK(runs.link() == "a.*.T3");
+  CHECK(steps_of(*runs.client) == Steps{3});
+}
+
+TEST_CASE("a set that is written again does not push a complete one out") {
+  Runs runs("images=3 keep=1");
+  for (const std::uint64_t rank : {0, 1}) runs.write(rank, 1);
+  runs.write_all(2);
+  runs.write_all(1);  // the half of before is gone
+  CHECK(runs.link() == "a.*.T1");
+  runs.write(2, 1);
+  CHECK(runs.link().empty());
+  CHECK(steps_of(*runs.client) == Steps{1});
+  runs.write(0, 1);
+  CHECK_FALSE(runs.complete(1));
+}
+
+TEST_CASE("what a run has left completes no set of the next one") {
+  Runs runs;
+  runs.write_all(1);
+  runs.write(0, 2);
+  runs.write(1, 2);
+  const auto killed = [&](bool snapshot) {
+    const auto third = runs.open(2, 2);
+    REQUIRE(runs.client->call(msg::CloseSession{third.session, true, 10, false}));
+    if (snapshot) {
+      runs.take_snapshots();
+      runs.begin_again();
+    }
+  };
+  SECTION("because a writer was killed") { killed(false); }
+  SECTION("because a writer was killed, and the manager has started again") { killed(true); }
+  SECTION("because the node of a writer is lost") {
+    auto other = std::make_unique<TestClient>(runs, "other");
+    runs.open(2, 2, other.get());
+    other.reset();
+    for (Duration passed{}; passed < 2 * limits::kLease; passed += 1s)
+      CHECK(runs.link() == "a.*.T1");
+  }
+  SECTION("because it begins with an earlier timestep") { runs.write_all(1); }
+  SECTION("because the ranks have removed what they had first") {
+    for (std::uint64_t rank : {0, 1}) {
+      REQUIRE(
+          runs.client->call(msg::Remove{runs.client->id, kRootFile, Runs::name(rank, 2), false}));
+      runs.write(rank, 2);
+    }
+    runs.write(2, 2);
+    CHECK(runs.link() == "a.*.T2");
+    return;
+  }
+  CHECK(runs.link() == "a.*.T1");
+  runs.write(2, 2);
+  CHECK_FALSE(runs.complete(2));
+  CHECK(runs.link() == "a.*.T1");
+  runs.write(1, 2);
+  CHECK(runs.link() == "a.*.T1");
+  runs.write(0, 2);
+  CHECK(runs.link() == "a.*.T2");
+}
+
+TEST_CASE("a run with other timesteps completes no set of the one before") {
+  Runs runs;
+  runs.write_all(10);
+  runs.write(0, 20);
+  runs.write(1, 20);
+  runs.write_all(15);
+  CHECK(runs.link() == "a.*.T15");
+  runs.write(2, 20);
+  CHECK(runs.link() == "a.*.T15");
+  CHECK_FALSE(runs.complete(20));
+  runs.write(0, 20);
+  runs.write(1, 20);
+  CHECK(runs.link() == "a.*.T20");
+}
+
+TEST_CASE("the link leaves a set with the image that is removed from it") {
+  Runs runs;
+  runs.write_all(1);
+  runs.write_all(2);
+  CHECK(runs.link() == "a.*.T2");
+  REQUIRE(runs.client->call(msg::Remove{runs.client->id, kRootFile, Runs::name(1, 2), false}));
+  CHECK(latest(*runs.client) == "a.*.T1");
+}
+
+TEST_CASE("who writes while an image is written again is of the same run") {
+  Runs runs;
+  runs.write_all(1);
+  runs.write(0, 2);
+  runs.write(1, 2);
+  // The next run writes all three at once, and the one that was missing is there first.
+  const auto first = runs.open(0, 2);
+  const auto third = runs.open(2, 2);
+  runs.commit(third);
+  CHECK(runs.link() == "a.*.T1");
+  runs.commit(first);
+  CHECK(runs.link() == "a.*.T1");
+  runs.write(1, 2);
+  CHECK(runs.link() == "a.*.T2");
+}
+
+TEST_CASE("a writer of a run that is over completes nothing") {
+  Runs runs;
+  runs.write(0, 1);
+  const auto late = runs.open(1, 1);
+  const auto killed = runs.open(2, 1);
+  REQUIRE(runs.client->call(msg::CloseSession{killed.session, true, 10, false}));
+  runs.commit(late);
+  runs.write(2, 1);
+  runs.write(0, 1);
+  CHECK(runs.link().empty());
+  runs.write_all(2);
+  CHECK(runs.link() == "a.*.T2");
+}
+
+TEST_CASE("a writer that does not go on with another manager has failed") {
+  Runs runs;
+  runs.write(0, 1);
+  runs.write(1, 1);
+  const auto third = runs.open(2, 1);
+  runs.disconnect();
+  runs.restart();
+  runs.connect();
+  msg::ResumeSession request;
+  request.client = runs.client->id;
+  request.session = third.session;
+  request.file = third.attributes.id;
+  request.parent = kRootFile;
+  request.name = Runs::name(2, 1);
+  request.stored =
+      TestClient::commit_of(third.session, third.grants.at(0), 0, 1000, 77).written.chunks;
+  request.stored.at(0).copies.clear();
+  REQUIRE_FALSE(runs.client->call(request));
+  runs.wait_for_grants();
+  runs.write(2, 1);
+  CHECK_FALSE(runs.complete(1));
+  runs.write(0, 1);
+  CHECK_FALSE(runs.complete(1));
+  runs.write(1, 1);
+  CHECK(runs.link() == "a.*.T1");
+}
+
+TEST_CASE("an image that is added to stays in its set") {
+  Runs runs;
+  runs.write_all(1);
+  const auto image = runs.client->lookup(Runs::name(1, 1));
+  REQUIRE(image);
+  const auto more = runs.client->open(image->id);
+  REQUIRE(more);
+  const auto placed = runs.client->call(msg::Place{more->session, {}, 4096, {}, {}});
+  REQUIRE(placed);
+  auto added = TestClient::commit_of(more->session, placed->grants.at(0), 0, 500, 77, 1000);
+  REQUIRE(runs.client->call(added));
+  CHECK(runs.link() == "a.*.T1");
+  SECTION("and with all of it overwritten it is another") {
+    auto over = TestClient::commit_of(more->session, placed->grants.at(0), 1024, 1500, 78);
+    over.end = true;
+    REQUIRE(runs.client->call(over));
+    CHECK(runs.link().empty());
+  }
+  SECTION("and is stale with it") {
+    runs.write(0, 1);
+    auto again = TestClient::commit_of(more->session, placed->grants.at(0), 1024, 500, 78, 1500);
+    again.end = true;
+    REQUIRE(runs.client->call(again));
+    runs.write(2, 1);
+    CHECK(runs.link().empty());
+    runs.write(1, 1);
+    CHECK(runs.link() == "a.*.T1");
+  }
+}
+
+TEST_CASE("an image that is added to stays in its set when a later set was written again") {
+  Runs runs;
+  runs.write_all(1);
+  runs.write_all(2);
+  runs.write(0, 2);
+  CHECK(runs.link() == "a.*.T1");
+  const auto image = runs.client->lookup(Runs::name(1, 1));
+  REQUIRE(image);
+  const auto more = runs.client->open(image->id);
+  REQUIRE(more);
+  const auto placed = runs.client->call(msg::Place{more->session, {}, 4096, {}, {}});
+  REQUIRE(placed);
+  auto added = TestClient::commit_of(more->session, placed->grants.at(0), 0, 500, 77, 1000);
+  added.end = true;
+  REQUIRE(runs.client->call(added));
+  CHECK(runs.link() == "a.*.T1");
+  CHECK(runs.complete(1));
+}
+
+TEST_CASE("an image that was renamed into its set is of it from then on") {
+  Runs runs;
+  const auto renamed = [&](std::uint64_t rank, std::uint64_t step) {
+    const std::string to = Runs::name(rank, step);
+    REQUIRE(runs.client->write(to + ".part", 1000, 1000 + runs.service->state().sequence()));
+    msg::Rename rename;
+    rename.client = runs.client->id;
+    rename.from_parent = rename.to_parent = kRootFile;
+    rename.from_name = to + ".part";
+    rename.to_name = to;
+    REQUIRE(runs.client->call(rename));
+  };
+  for (const std::uint64_t step : {1, 2}) {
+    for (std::uint64_t rank = 0; rank < 3; ++rank) renamed(rank, step);
+  }
+  CHECK(runs.link() == "a.*.T2");
+  renamed(2, 2);
+  CHECK(latest(*runs.client) == "a.*.T1");
+  renamed(0, 2);
+  renamed(1, 2);
+  CHECK(runs.link() == "a.*.T2");
+  // One set under the names of another: it was never written as that.
+  msg::Rename move;
+  move.client = runs.client->id;
+  move.from_parent = move.to_parent = kRootFile;
+  move.from_name = Runs::name(0, 1);
+  move.to_name = Runs::name(0, 2);
+  REQUIRE(runs.client->call(move));
+  CHECK(runs.link().empty());
+}
+
+TEST_CASE("one set of names for all timesteps is complete each time that all have written it") {
+  Runs runs;
+  for (int i = 0; i < 3; ++i) {
+    runs.write(0, 0);
+    runs.write(2, 0);
+    CHECK(runs.link().empty());
+    runs.write(1, 0);
+    CHECK(runs.link() == "a.*.T0");
+  }
+  // Two in turn, so that one of them is complete at any time.
+  for (int i = 0; i < 3; ++i) {
+    for (const std::uint64_t step : {1, 0}) {
+      const std::string before = runs.link();
+      runs.write(2, step);
+      runs.write(1, step);
+      CHECK(runs.link() == before);
+      runs.write(0, step);
+      CHECK(runs.link() == "a.*.T" + std::to_string(step));
+    }
+  }
+}
+
+TEST_CASE("an empty image completes no set") {
+  Runs runs;
+  runs.write(0, 1);
+  runs.write(1, 1);
+  const auto opened = runs.open(2, 1);
+  REQUIRE(runs.client->call(msg::Commit{opened.session}));  // as a shell's redirection does it
+  CHECK(runs.link().empty());
+  CHECK_FALSE(runs.complete(1));
+  msg::Commit longer{opened.session};
+  longer.set_size = true;
+  longer.size_bytes = 1000;
+  REQUIRE(runs.client->call(longer));  // a length, and no bytes
+  CHECK_FALSE(runs.complete(1));
+  runs.commit(opened);
+  CHECK(runs.link() == "a.*.T1");
+  const auto again = runs.open(2, 1);
+  REQUIRE(runs.client->call(msg::Commit{again.session}));
+  CHECK(runs.link().empty());
+  runs.commit(again);
+  CHECK(runs.link().empty());
+}
+
+TEST_CASE("with commit=redundant a set is complete when it has all of its copies") {
+  Runs runs("images=2,copies=2,commit=redundant,keep=1");
+  TestBenefactor second(runs, "second", 100, kArena, "other");
+  const auto beat = [&] {
+    second.beat();
+    return runs.link();
+  };
+  write_set(*runs.client, 1, 2);
+  beat();
+  beat();
+  CHECK(beat() == "a.*.T1");
+  second.hold_back = runs.benefactor->hold_back = true;
+  write_set(*runs.client, 2, 2);
+  beat();
+  CHECK(beat() == "a.*.T1");
+  CHECK_FALSE(runs.complete(2));
+  CHECK(steps_of(*runs.client) == Steps{2, 1});
+  second.let_go();
+  runs.benefactor->let_go();
+  beat();
+  beat();
+  CHECK(beat() == "a.*.T2");
+  CHECK(steps_of(*runs.client) == Steps{2});
+  // A copy that is lost afterwards takes no set back, not even from a manager that starts again.
+  second.disconnect();
+  for (int i = 0; i < 120; ++i) runs.link();
+  CHECK(runs.service->copies().figures().debt_chunks > 0);
+  CHECK(runs.link() == "a.*.T2");
+  runs.begin_again();
+  CHECK(runs.link() == "a.*.T2");
+}
+
+TEST_CASE("with commit=stored a set is complete without its copies") {
+  Runs runs("images=2,copies=2");
+  write_set(*runs.client, 1, 2);
+  CHECK(runs.link() == "a.*.T1");
+  CHECK(runs.service->copies().figures().debt_chunks == 2);
 }

@@ -31,6 +31,8 @@ inline std::vector<Command> one_of_each() {
   commit.written = {{some_chunk()}, {{0, 1000, 0, 0}, {2000, 10, 5, 0}}};
   commit.mirror = true;
   commit.copies = 3;
+  commit.opened = 9;
+  commit.replacing = 5;
   RestoreFile restore;
   restore.attributes = {{11}, FileType::kRegular, 0600, 1, 2, 1, 500, 0, 3, 4, 5, 6};
   restore.parent = kRootFile;
@@ -41,30 +43,33 @@ inline std::vector<Command> one_of_each() {
   restore.sequence = 8;
   restore.policy = {{{PolicyKey::kKeep, 2}}};
   restore.copies = 2;
+  restore.opened = 6;
+  restore.written = 7;
   msg::MirrorChange change{msg::MirrorKind::kSetAside, "p", "q", {10}, 2, 0644, 1, 2, 3};
-  return {
-      BeginEpoch{{3}},
-      AddBenefactor{{1}, 11, 12, 1 << 20, "host"},
-      commit,
-      AddDirectory{{20}, kRootFile, "d", 0755, 1, 2, 9, true},
-      AddSymlink{{22}, kRootFile, "s", "d/a", 3, 4, 9, true},
-      RemoveName{kRootFile, "x", true, 1, true},
-      RenameName{{20}, "a", kRootFile, "b", true, true, 10, true},
-      ChangeAttributes{{{}, {10}, 31, 0600, 1, 2, 3, 4}, 5, true},
-      ChangeXattr{{{}, {10}, "user.k", "v", msg::XattrMode::kReplace, true}, 11},
-      DrainStarted{{10}},
-      Drained{{10}, 2},
-      Evict{{10}, 2, {0, 5}},
-      Mirrored{4},
-      MoveChunks{{1}, {{64, 128}, {256, 0}}},
-      restore,
-      RestoreCounters{{3}, 4, 5, {6, 7, 8, 9, 10}},
-      RestoreMirror{6, change},
-      SetPolicy{{20}, {{{PolicyKey::kPurgeAfter, 60}, {PolicyKey::kKeep, kPolicyInherit}}}, 12},
-      SetLatest{{20}, {30}, "a.*.T1", "a.*.T0", 13},
-      ChangeCopies{{{{{1}, 64}, some_chunk().name, 1000, {{3}, 192}, {{2}, 128}},
-                    {{{1}, 256}, {}, 500, {{2}, 64}, {}}}},
-      MakeStripes{{{{some_chunk(), {{}, 500, 7, {{{2}, 64}}}}, {{{}, 1000, 8, {{{3}, 128}}}}}}}};
+  const BeginGeneration generation{{20}, "a", 14, 15, {{1, 16, 17}, {3, 14, 0}}};
+  return {BeginEpoch{{3}},
+          AddBenefactor{{1}, 11, 12, 1 << 20, "host"},
+          commit,
+          AddDirectory{{20}, kRootFile, "d", 0755, 1, 2, 9, true},
+          AddSymlink{{22}, kRootFile, "s", "d/a", 3, 4, 9, true},
+          RemoveName{kRootFile, "x", true, 1, true},
+          RenameName{{20}, "a", kRootFile, "b", true, true, 10, true},
+          ChangeAttributes{{{}, {10}, 31, 0600, 1, 2, 3, 4}, 5, true},
+          ChangeXattr{{{}, {10}, "user.k", "v", msg::XattrMode::kReplace, true}, 11},
+          DrainStarted{{10}},
+          Drained{{10}, 2},
+          Evict{{10}, 2, {0, 5}},
+          Mirrored{4},
+          MoveChunks{{1}, {{64, 128}, {256, 0}}},
+          restore,
+          RestoreCounters{{3}, 4, 5, {6, 7, 8, 9, 10}},
+          RestoreMirror{6, change},
+          SetPolicy{{20}, {{{PolicyKey::kPurgeAfter, 60}, {PolicyKey::kKeep, kPolicyInherit}}}, 12},
+          SetLatest{{20}, {30}, "a.*.T1", "a.*.T0", 13},
+          ChangeCopies{{{{{1}, 64}, some_chunk().name, 1000, {{3}, 192}, {{2}, 128}},
+                        {{{1}, 256}, {}, 500, {{2}, 64}, {}}}},
+          MakeStripes{{{{some_chunk(), {{}, 500, 7, {{{2}, 64}}}}, {{{}, 1000, 8, {{{3}, 128}}}}}}},
+          generation};
 }
 
 }  // namespace stdchk::manager::test
