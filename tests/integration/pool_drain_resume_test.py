@@ -1,8 +1,10 @@
-"""A drain goes on after a process has crashed, and does not write what is there and verified."""
+"""A drain is the work of all benefactors at once. It goes on after a process has crashed, and does not write what is there and
+verified."""
 
 import os
 import re
 import signal
+import time
 import urllib.request
 
 import pytest
@@ -23,6 +25,29 @@ def drained_bytes(address):
 
 def has_all_copies(pool):
     return pool.status()["pool"]["debt_chunks"] == 0
+
+
+def test_all_benefactors_drain_one_image_at_once(pool):
+    pool.up("--drain-rate", "16M", "--drain-yields", "off", "--metrics", "127.0.0.1:0", benefactors=4, memory="64M")
+    image, data = pool.mount / "app.N0.T1", os.urandom(96 * MIB)
+    image.write_bytes(data)
+    addresses = [metrics_of(pool, pid) for pid in pool.pids("benefactor")]
+    began, done = time.monotonic(), {}  # when a benefactor had its first part, by its address
+
+    def all_have_a_part():
+        for address in set(addresses) - set(done):
+            if drained_bytes(address) > 0:
+                done[address] = time.monotonic() - began
+        return len(done) == len(addresses)
+
+    wait_until(all_have_a_part, "a part of each")
+    # All have worked since the beginning: one after the other would be done after 1/4, 2/4, 3/4 and all of the time.
+    assert min(done.values()) > max(done.values()) / 2
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    assert (pool.drain / "app.N0.T1").read_bytes() == data
+    parts = list(map(drained_bytes, addresses))
+    assert sum(parts) == len(data)
+    assert max(parts) < len(data) / 2
 
 
 def test_pieces_verified_before_a_benefactor_died_are_not_written_again(pool):

@@ -2,6 +2,7 @@
 kinds of memory, and an ordinary user's pool."""
 
 import os
+import pathlib
 import random
 import subprocess
 import sys
@@ -74,6 +75,23 @@ def test_a_pool_keeps_what_is_written_however_it_is_set_up(pool, source, tmp_pat
     for path in pool.mount.iterdir():
         run("cmp", path, pool.drain / path.name)
     pool.down()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root reserves huge pages")
+def test_huge_pages_that_are_reserved_are_lent(pool, source):
+    reserved = pathlib.Path("/proc/sys/vm/nr_hugepages")
+    before = int(reserved.read_text())
+    reserved.write_text(str(before + 128))
+    try:
+        if int(reserved.read_text()) < before + 128:
+            pytest.skip("this machine has no 256 MiB of huge pages left")
+        pool.up("--backing", "hugetlb", benefactors=2, memory="96M")
+        assert "(memfd hugetlb), 94.0 MiB of it on huge pages" in pathlib.Path(
+            pool.record["directory"], "benefactor.0.log").read_text()
+        write_and_compare(pool.mount, source)
+        pool.down()
+    finally:
+        reserved.write_text(str(before))
 
 
 # In a mount namespace with a /dev/fuse that everybody may open, as on desktops: the rest as that user.
