@@ -315,7 +315,9 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
     }
     if (known) {
       STDCHK_TRY(settle(known));
-      return open_writer(known, flags);
+      auto file = open_writer(known, flags);
+      if (file.has_value() || file.error().code != Code::kStale) return file;
+      // Its session has ended and nothing was committed: it is made anew.
     }
   }
   msg::OpenSession request;
