@@ -59,10 +59,10 @@ def test_pieces_verified_before_a_benefactor_died_are_not_written_again(pool):
     lives, dies = pool.pids("benefactor")
     address = metrics_of(pool, lives)
     os.kill(dies, signal.SIGSTOP)  # it was asked for its part of the image, and does not answer
-    wait_until(lambda: drained_bytes(address) > 0, "the part of the other one")
+    wait_until(lambda: drained_bytes(address) > 0, "the part of the other one", seconds=40)
     assert drained_bytes(address) < len(data)
     os.kill(dies, signal.SIGKILL)
-    pool.stdchk("drain", "--wait", "--timeout", 30, pool.mount)
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
     assert (pool.drain / "app.N0.T1").read_bytes() == data
     assert drained_bytes(address) == len(data)
 
@@ -84,7 +84,7 @@ def test_images_drained_before_a_crash_are_left_as_they_are(pool, role):
     assert len(before) < len(files)
     if role == "manager":
         restart_manager(pool)
-    pool.stdchk("drain", "--wait", "--timeout", 30, pool.mount)
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
     assert all((pool.drain / name).read_bytes() == data for name, data in files.items())
     for name, was in before.items():
         now = os.stat(pool.drain / name)

@@ -30,7 +30,7 @@ def troubled(tmp_path):
         yield one
 
 
-def drain_all(pool, seconds=15):
+def drain_all(pool, seconds=45):
     pool.stdchk("drain", "--wait", "--timeout", seconds, pool.mount)
 
 
@@ -84,7 +84,7 @@ def test_what_is_drained_is_the_same_on_each_file_system(pool, storage):
     assert not (pool.drain / "before").exists() and not (pool.drain / "removed").exists()
     assert len(os.read(before, 4 * MIB)) == 2 * MIB
     os.close(before)
-    wait_until(lambda: temporaries(pool) == [], "the end of the temporary files")
+    wait_until(lambda: temporaries(pool) == [], "the end of the temporary files", seconds=40)
     pool.down()
     # A new pool has nothing but what was drained.
     pool.up(benefactors=1, memory="64M")
@@ -110,13 +110,13 @@ def test_a_full_file_system_loses_nothing_and_is_filled_when_there_is_room(pool,
         wait_until(lambda: pool.status()["pool"]["drain_failed_files"] == 2, "that status tells of it")
         # What there is room for goes there.
         (pool.mount / "small").write_bytes(b"s" * MIB)
-        wait_until(lambda: is_safe(pool, "small"), "the drain of what fits")
+        wait_until(lambda: is_safe(pool, "small"), "the drain of what fits", seconds=40)
         wait_until(lambda: "2 failed" in pool.stdchk("status", pool.mount).stdout, "that status says so")
         assert not any(is_safe(pool, name) or (pool.drain / name).exists() for name in files)
         assert pool.stdchk("drain", "--wait", "--timeout", 2, pool.mount, check=False).returncode == 1
         assert all((pool.mount / name).read_bytes() == data for name, data in files.items())
         ballast.unlink()
-        wait_until(lambda: all(is_safe(pool, name) for name in files), "the drain", seconds=30)
+        wait_until(lambda: all(is_safe(pool, name) for name in files), "the drain", seconds=45)
         assert all((pool.drain / name).read_bytes() == data for name, data in files.items())
         assert temporaries(pool) == []
         pool.down()
@@ -141,7 +141,7 @@ def test_a_slow_file_system_makes_the_drain_slow_and_nothing_else(pool, troubled
     files = {f"app.N{number}.T1": os.urandom(2 * MIB) for number in range(4)}
     for name, data in files.items():
         (pool.mount / name).write_bytes(data)
-    assert uses(pool, 5)["drain_pending_files"] > 0
+    assert uses(pool, 10)["drain_pending_files"] > 0
     assert not is_safe(pool, "app.N3.T1")
     troubled.rules("delay 20")
     drain_all(pool)
@@ -156,10 +156,11 @@ def test_a_part_of_a_file_system_that_hangs_stalls_only_what_goes_there(pool, tr
     files = {f"app.N{number}.T1": os.urandom(MIB) for number in range(8)}
     for name, data in (hung | files).items():
         (pool.mount / name).write_bytes(data)
-    assert uses(pool, 5)["drain_pending_files"] >= len(hung)
-    wait_until(lambda: all((pool.drain / name).exists() for name in files), "the drain of what does not hang")
+    assert uses(pool, 10)["drain_pending_files"] >= len(hung)
+    wait_until(lambda: all((pool.drain / name).exists() for name in files), "the drain of what does not hang",
+               seconds=40)
     assert not any((pool.drain / name).exists() or is_safe(pool, name) for name in hung)
-    assert uses(pool, 5)["drain_pending_files"] >= len(hung)
+    assert uses(pool, 10)["drain_pending_files"] >= len(hung)
     troubled.rules()
     drain_all(pool)
     assert all((pool.drain / name).read_bytes() == data for name, data in (hung | files).items())
