@@ -6,6 +6,7 @@ import pathlib
 import signal
 import time
 
+import pytest
 from conftest import drop_caches, is_running, wait_until
 
 MIB = 1024 * 1024
@@ -140,6 +141,26 @@ def test_a_changed_bit_is_found_and_mended(pool):
     assert figures(pool)["scrub"]["wrong_chunks"] >= 1
     assert pool.stdchk("scrub", "--wait", pool.mount).returncode == 0
     read_back(pool, images)
+    check_metadata(pool)
+
+
+@pytest.mark.parametrize("naming", ["on", "off"])
+def test_a_copy_that_has_become_wrong_is_read_past_and_mended(pool, naming):
+    disk = pool.folder / "arenas"
+    disk.mkdir()
+    pool.up("--copies", "2", "--naming", naming, "--disk", disk, benefactors=2, memory="64M", drain=False)
+    images = {"app.N0.T1": write(pool, "app.N0.T1", 1, 8 * MIB)}
+    wait_until(lambda: redundant(pool), "the second copies")
+    # One half of the chunks here, the other there: whichever copies a reader takes, some are wrong.
+    for chunk in range(8):
+        change_memory(pool.pids("benefactor")[chunk // 4], "arenas", images["app.N0.T1"][chunk * MIB:][:64])
+    read_back(pool, images)
+    assert pool.list()[0]["chunks"] == 8
+    # Who has read a wrong copy has told of it.
+    wait_until(lambda: figures(pool)["scrub"]["repaired_chunks"] >= 1 and redundant(pool), "the repair")
+    pool.stdchk("scrub", "--wait", pool.mount, check=False)  # finds those that nobody has read
+    wait_until(lambda: figures(pool)["scrub"]["repaired_chunks"] == 8 and redundant(pool), "all repairs")
+    assert pool.stdchk("scrub", "--wait", pool.mount).returncode == 0
     check_metadata(pool)
 
 
