@@ -19,8 +19,8 @@ struct MountInfo {
   std::string source;
 };
 
-/// From /proc/self/mountinfo (proc(5)); asks the mount itself only whether it is dead. One that waits
-/// for its manager answers as late as any call below it.
+/// From /proc/self/mountinfo (proc(5)); asks the mount itself only whether it is dead. One that
+/// waits for its manager answers as late as any call below it.
 MountInfo mount_at(const std::string& directory);
 /// The same at once: one that is dead counts as alive.
 MountInfo mount_unasked(const std::string& directory);
