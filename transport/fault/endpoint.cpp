@@ -11,6 +11,12 @@ Counts& Counts::operator+=(const Counts& other) {
   late += other.late;
   flipped += other.flipped;
   dropped += other.dropped;
+  requests_lost += other.requests_lost;
+  answers_lost += other.answers_lost;
+  others_lost += other.others_lost;
+  messages_lost += other.messages_lost;
+  repeated += other.repeated;
+  overtaken += other.overtaken;
   return *this;
 }
 
@@ -38,6 +44,39 @@ Duration FaultEndpoint::draw_delay() {
   if (!draw(plan_.delay_ppm, counts_.delayed)) return Duration::zero();
   return Duration(static_cast<Duration::rep>(
       prng_.below(static_cast<std::uint64_t>(plan_.delay_max.count()) + 1)));
+}
+
+MessageKind FaultEndpoint::kind_of(ByteSpan message) const {
+  return kind_of_ == nullptr ? MessageKind::kOther : kind_of_(message);
+}
+
+void FaultEndpoint::count_lost(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::kRequest:
+      ++counts_.requests_lost;
+      return;
+    case MessageKind::kAnswer:
+      ++counts_.answers_lost;
+      return;
+    case MessageKind::kOther:
+      ++counts_.others_lost;
+      return;
+  }
+}
+
+/// Who sends something that has no answer cannot notice its loss.
+bool FaultEndpoint::draw_loss(ByteSpan message) {
+  if (plan_.lose_ppm == 0 || !prng_.chance(plan_.lose_ppm, 1000000)) return false;
+  if (kind_of(message) == MessageKind::kOther) return false;
+  ++counts_.messages_lost;
+  return true;
+}
+
+void FaultEndpoint::count_overtaken(const FaultCore& link, std::uint64_t number) {
+  for (const auto& other : links_) {
+    const bool waits = !other->destroyed() && other->first_waiting() < number;
+    if (waits && other.get() != &link) ++counts_.overtaken;
+  }
 }
 
 void FaultEndpoint::drop_links() {

@@ -14,16 +14,28 @@ namespace stdchk::transport::fault {
 /// A Plan says what goes wrong by chance. Chances are in a million, drawn for each operation,
 /// message or both. All zero: nothing does.
 struct Plan {
-  std::uint32_t delay_ppm = 0;  ///< an operation or message waits up to `delay_max`; order is kept
+  /// An operation or message waits up to `delay_max`. Messages of one link keep their order; they
+  /// overtake those of other links, and operations.
+  std::uint32_t delay_ppm = 0;
   Duration delay_max{};
   std::uint32_t fail_ppm = 0;  ///< an operation fails, and nothing was moved
   std::uint32_t tear_ppm = 0;  ///< a write fails after a part of its bytes was written
   std::uint32_t late_ppm = 0;  ///< a write fails, and its bytes land up to `late_max` afterwards
   Duration late_max{};
   std::uint32_t flip_ppm = 0;  ///< a write succeeds, with one bit changed on its way
-  std::uint32_t drop_ppm = 0;  ///< the link is lost, at an operation or a message
-  bool no_memory = false;      ///< none can be registered any more
+  /// The link is lost, at an operation or when a message has been sent: with that message, and with
+  /// all that wait.
+  std::uint32_t drop_ppm = 0;
+  /// The link is lost when a message has been received and handled: with what was answered to it.
+  std::uint32_t drop_after_ppm = 0;
+  // Rule 4 of transport/README.md forbids the next two.
+  std::uint32_t lose_ppm = 0;    ///< a request or an answer is lost, and the link lives
+  std::uint32_t repeat_ppm = 0;  ///< a message comes twice
+  bool no_memory = false;        ///< none can be registered any more
 };
+
+/// What a message is to those who sent it.
+enum class MessageKind : std::uint8_t { kRequest, kAnswer, kOther };
 
 /// What was injected so far.
 struct Counts {
@@ -32,7 +44,13 @@ struct Counts {
   std::uint64_t torn = 0;
   std::uint64_t late = 0;
   std::uint64_t flipped = 0;
-  std::uint64_t dropped = 0;
+  std::uint64_t dropped = 0;        ///< links
+  std::uint64_t requests_lost = 0;  ///< with their link, before they were received
+  std::uint64_t answers_lost = 0;   ///< with their link, to requests that were received
+  std::uint64_t others_lost = 0;    ///< with their link
+  std::uint64_t messages_lost = 0;  ///< while their link lived
+  std::uint64_t repeated = 0;       ///< messages
+  std::uint64_t overtaken = 0;      ///< messages, each by one that was sent later on another link
   Counts& operator+=(const Counts& other);
 };
 
@@ -55,6 +73,8 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   /// May be changed at any time; holds for what is started from then on.
   Plan& plan() { return plan_; }
   const Counts& counts() const { return counts_; }
+  /// Who tells apart messages; without one, all are kOther.
+  void set_kind_of(MessageKind (*ask)(ByteSpan)) { kind_of_ = ask; }
   /// Loses all links; both sides hear of it.
   void drop_links();
   /// While on, nothing comes or goes on any link, and nobody hears of it.
@@ -79,6 +99,13 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   bool draw(std::uint32_t ppm, std::uint64_t& count);
   Duration draw_delay();
   std::uint64_t draw_below(std::uint64_t bound) { return prng_.below(bound); }
+  /// Of messages, in the order in which they were sent.
+  std::uint64_t next_message() { return ++messages_; }
+  MessageKind kind_of(ByteSpan message) const;
+  void count_lost(MessageKind kind);
+  bool draw_loss(ByteSpan message);
+  /// The message with this number goes out on `link` now.
+  void count_overtaken(const FaultCore& link, std::uint64_t number);
 
  private:
   friend class FaultCore;
@@ -90,6 +117,8 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   Prng prng_;
   Plan plan_;
   Counts counts_;
+  MessageKind (*kind_of_)(ByteSpan) = nullptr;
+  std::uint64_t messages_ = 0;
   bool stalled_ = false;
   AcceptHandler* accept_handler_ = nullptr;
   std::vector<std::shared_ptr<FaultCore>> links_;

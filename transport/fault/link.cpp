@@ -31,15 +31,36 @@ Status FaultCore::send(ByteSpan message) {
   if (message.size() > endpoint_.capabilities().message_bytes_max) {
     return fail(Code::kTooLarge, "fault.send");
   }
-  if (endpoint_.draw(endpoint_.plan().drop_ppm, endpoint_.counts_.dropped)) {
-    drop(Code::kPeerLost);
-    return fail(Code::kPeerLost, "fault.send");
+  const Plan& plan = endpoint_.plan();
+  Counts& counts = endpoint_.counts_;
+  if (muted_) {
+    // An answer was counted with its request.
+    const MessageKind kind = endpoint_.kind_of(message);
+    if (kind != MessageKind::kAnswer) endpoint_.count_lost(kind);
+    return {};
   }
-  const Duration delay = endpoint_.draw_delay();
-  if (!holding() && outgoing_.empty() && delay == Duration::zero()) return inner_->send(message);
   if (outgoing_.size() >= kOutgoingMax) return fail(Code::kWouldBlock, "fault.send");
-  outgoing_.emplace_back(endpoint_.clock().now() + delay,
-                         std::vector<std::byte>(message.begin(), message.end()));
+  if (endpoint_.draw(plan.drop_ppm, counts.dropped)) {
+    endpoint_.count_lost(endpoint_.kind_of(message));
+    drop(Code::kPeerLost);
+    return {};
+  }
+  if (endpoint_.draw_loss(message)) return {};
+  const Duration delay = endpoint_.draw_delay();
+  const std::uint64_t number = endpoint_.next_message();
+  const bool waits = holding() || !outgoing_.empty() || delay > Duration::zero();
+  if (!waits) STDCHK_TRY(hand_over(number, message));
+  const bool repeated = endpoint_.draw(plan.repeat_ppm, counts.repeated);
+  for (int copies = (waits ? 1 : 0) + (repeated ? 1 : 0); copies > 0; --copies) {
+    outgoing_.push_back(
+        {endpoint_.clock().now() + delay, number, {message.begin(), message.end()}});
+  }
+  return {};
+}
+
+Status FaultCore::hand_over(std::uint64_t number, ByteSpan message) {
+  STDCHK_TRY(inner_->send(message));
+  endpoint_.count_overtaken(*this, number);
   return {};
 }
 
@@ -169,6 +190,7 @@ void FaultCore::drop(Code code) {
   if (closing_ || closed_) return;
   closing_ = true;
   close_code_ = code;
+  for (const Outgoing& each : outgoing_) endpoint_.count_lost(endpoint_.kind_of(each.message));
   outgoing_.clear();
   // Closes the inner link for both sides, and leaves fence() to be asked again.
   (void)inner_->fence();
@@ -225,8 +247,9 @@ bool FaultCore::check_deadlines() {
 
 bool FaultCore::run_messages() {
   bool any = false;
-  while (!outgoing_.empty() && !closing_ && outgoing_.front().first <= endpoint_.clock().now()) {
-    const Status sent = inner_->send(outgoing_.front().second);
+  while (!outgoing_.empty() && !closing_ &&
+         outgoing_.front().not_before <= endpoint_.clock().now()) {
+    const Status sent = hand_over(outgoing_.front().number, outgoing_.front().message);
     if (!sent.has_value() && sent.error().code == Code::kWouldBlock) break;
     outgoing_.pop_front();
     any = true;
@@ -276,14 +299,27 @@ void FaultCore::deliver(const Event& event) {
       announced_ = true;
       return handler_->on_connected(*link_);
     case Event::Kind::kMessage:
-      if (!closing_) handler_->on_message(*link_, event.message);
-      return;
+      if (closing_) return;
+      if (endpoint_.draw(endpoint_.plan().drop_after_ppm, endpoint_.counts_.dropped)) {
+        return deliver_last(event.message);
+      }
+      return handler_->on_message(*link_, event.message);
     case Event::Kind::kClosed:
       closed_ = true;
       finish_all(event.why.code);
       if (!destroyed()) handler_->on_closed(*link_, event.why);
       return;
   }
+}
+
+/// What the handler answers, now or later, is lost with the link.
+void FaultCore::deliver_last(ByteSpan message) {
+  if (endpoint_.kind_of(message) == MessageKind::kRequest) {
+    endpoint_.count_lost(MessageKind::kAnswer);
+  }
+  muted_ = true;
+  handler_->on_message(*link_, message);
+  if (!destroyed()) drop(Code::kPeerLost);
 }
 
 Time FaultCore::wake_at() const {
@@ -294,7 +330,7 @@ Time FaultCore::wake_at() const {
     if (!closing_) at = std::min(at, proxy->end_by);
     if (!holding() && proxy->stage != Stage::kStarted) at = std::min(at, proxy->go_on_at);
   }
-  if (!holding() && !outgoing_.empty()) at = std::min(at, outgoing_.front().first);
+  if (!holding() && !outgoing_.empty()) at = std::min(at, outgoing_.front().not_before);
   if (!holding() && !events_.empty()) at = std::min(at, events_.front().not_before);
   return at;
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <deque>
+#include <limits>
 #include <list>
 #include <memory>
 #include <vector>
@@ -33,6 +34,10 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   bool poll();
   /// When poll() has something to do by itself.
   Time wake_at() const;
+  /// The number of the oldest message that has not gone out; none: the highest number there is.
+  std::uint64_t first_waiting() const {
+    return outgoing_.empty() ? std::numeric_limits<std::uint64_t>::max() : outgoing_.front().number;
+  }
 
   // LinkHandler, of the inner link
   void on_connected(Link& link) override;
@@ -69,6 +74,12 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
     Error why{};
   };
 
+  struct Outgoing {
+    Time not_before{};
+    std::uint64_t number = 0;
+    std::vector<std::byte> message;
+  };
+
   void choose_faults(Proxy& proxy);
   bool land_later(const Proxy& proxy);
   void start_inner(Proxy& proxy);
@@ -79,6 +90,8 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   bool run_events();
   bool check_deadlines();
   void deliver(const Event& event);
+  void deliver_last(ByteSpan message);
+  Status hand_over(std::uint64_t number, ByteSpan message);
   void finish_all(Code code);
 
   FaultEndpoint& endpoint_;
@@ -87,9 +100,10 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   Link* link_ = nullptr;
   std::unique_ptr<Link> inner_;
   std::list<std::unique_ptr<Proxy>> operations_;
-  std::deque<std::pair<Time, std::vector<std::byte>>> outgoing_;
+  std::deque<Outgoing> outgoing_;
   std::deque<Event> events_;
   bool announced_;
+  bool muted_ = false;    ///< what is sent is lost
   bool closing_ = false;  ///< dropped here; `close_code_` is what the handler hears
   bool closed_ = false;
   Code close_code_{};

@@ -131,6 +131,98 @@ TEST_CASE("a lost link is heard of on both sides") {
   REQUIRE(pair.right_memory == std::array<std::byte, 4096>{});
 }
 
+/// Texts that begin with ? ask, those that begin with ! answer.
+fault::MessageKind kind_of(ByteSpan message) {
+  if (message.front() == std::byte{'?'}) return fault::MessageKind::kRequest;
+  if (message.front() == std::byte{'!'}) return fault::MessageKind::kAnswer;
+  return fault::MessageKind::kOther;
+}
+
+TEST_CASE("a request is lost with its link before it is received, and so is what waits") {
+  Pair pair;
+  pair.a->set_kind_of(kind_of);
+  pair.a->plan().delay_ppm = 1000000;
+  pair.a->plan().delay_max = 100ms;
+  REQUIRE(send(*pair.left.link, "waits").has_value());
+  pair.a->plan().drop_ppm = 1000000;
+  REQUIRE(send(*pair.left.link, "?").has_value());
+  pair.clock.advance(1s);
+  pair.turn();
+  REQUIRE(pair.right.messages.empty());
+  REQUIRE(pair.left.closed == 1);
+  REQUIRE(pair.right.closed == 1);
+  REQUIRE(pair.a->counts().requests_lost == 1);
+  REQUIRE(pair.a->counts().others_lost == 1);
+  REQUIRE(pair.a->counts().dropped == 1);
+}
+
+TEST_CASE("an answer is lost with its link after its request was received") {
+  /// Answers at once.
+  struct Server final : LinkHandler {
+    void on_connected(Link&) override {}
+    void on_message(Link& link, ByteSpan) override {
+      ++requests;
+      (void)send(link, "!");
+    }
+    void on_closed(Link&, Error) override { ++closed; }
+    int requests = 0;
+    int closed = 0;
+  };
+  Pair pair;
+  Server server;
+  pair.left.link->set_handler(server);
+  pair.a->set_kind_of(kind_of);
+  pair.a->plan().drop_after_ppm = 1000000;
+  REQUIRE(send(*pair.right.link, "?").has_value());
+  pair.turn();
+  REQUIRE(server.requests == 1);
+  REQUIRE(server.closed == 1);
+  REQUIRE(pair.right.closed == 1);
+  REQUIRE(pair.right.messages.empty());
+  REQUIRE(pair.a->counts().answers_lost == 1);
+  REQUIRE(pair.a->counts().requests_lost == 0);
+}
+
+TEST_CASE("a message that is lost leaves its link alone, and a repeated one comes twice") {
+  Pair pair;
+  pair.a->set_kind_of(kind_of);
+  pair.a->plan().lose_ppm = 1000000;
+  REQUIRE(send(*pair.left.link, "?lost").has_value());
+  REQUIRE(send(*pair.left.link, "without an answer").has_value());
+  pair.a->plan().lose_ppm = 0;
+  pair.a->plan().repeat_ppm = 1000000;
+  REQUIRE(send(*pair.left.link, "twice").has_value());
+  pair.a->plan().repeat_ppm = 0;
+  REQUIRE(send(*pair.left.link, "once").has_value());
+  pair.turn();
+  REQUIRE(pair.left.link->connected());
+  REQUIRE(pair.right.messages ==
+          std::vector<std::string>{"without an answer", "twice", "twice", "once"});
+  REQUIRE(pair.a->counts().messages_lost == 1);
+  REQUIRE(pair.a->counts().repeated == 1);
+}
+
+TEST_CASE("messages of different links overtake each other") {
+  Pair pair;
+  Side other;
+  auto link = pair.a->connect("mem:b", other, 1s);
+  REQUIRE(link.has_value());
+  // From here on the other side of both is this one.
+  const auto first = std::move(pair.right.link);
+  pair.turn();
+  REQUIRE(other.connected == 1);
+  pair.a->plan().delay_ppm = 1000000;
+  pair.a->plan().delay_max = 100ms;
+  REQUIRE(send(*pair.left.link, "first").has_value());
+  pair.a->plan().delay_ppm = 0;
+  REQUIRE(send(**link, "second").has_value());
+  REQUIRE(pair.a->counts().overtaken == 1);
+  pair.turn();
+  pair.clock.advance(1s);
+  pair.turn();
+  REQUIRE(pair.right.messages == std::vector<std::string>{"second", "first"});
+}
+
 TEST_CASE("a stalled link moves nothing until it is released") {
   Pair pair;
   pair.a->stall(true);
