@@ -236,9 +236,13 @@ std::vector<std::string> check_grants(Cluster& cluster, const std::vector<PlainC
 std::string describe(const Faults& faults) {
   const transport::fault::Counts& of = faults.transport;
   return fmt::format(
-      "delays {}, failed transfers {}, torn writes {}, late writes {}, lost links {}, failed drain "
-      "jobs {}, lost commands {}",
-      of.delayed, of.failed, of.torn, of.late, of.dropped, faults.storage, faults.commands);
+      "delays {}, overtaken messages {}, requests lost with their link {}, answers lost with their "
+      "link {}, other messages lost with their link {}, lost messages {}, repeated messages {}, "
+      "lost links {}, failed transfers {}, torn writes {}, late writes {}, failed drain jobs {}, "
+      "drain jobs without room {}, slow jobs {}, lost commands {}",
+      of.delayed, of.overtaken, of.requests_lost, of.answers_lost, of.others_lost, of.messages_lost,
+      of.repeated, of.dropped, of.failed, of.torn, of.late, faults.storage.failed,
+      faults.storage.full, faults.slow_jobs, faults.commands);
 }
 
 std::vector<std::string> check_empty(Cluster& cluster) {

@@ -9,7 +9,7 @@ namespace stdchk::sim {
 using client::CompletionPtr;
 using client::Lock;
 
-EngineNode::EngineNode(Cluster& cluster, const std::string& name, std::uint32_t chunk_bytes,
+EngineNode::EngineNode(Cluster& cluster, const std::string& name, const Limits& of_process,
                        std::uint64_t seed)
     : cluster_(cluster), node_(cluster.add_node(name)), executor_(node_.reactor, seed) {
   client::Engine::Config config;
@@ -17,10 +17,10 @@ EngineNode::EngineNode(Cluster& cluster, const std::string& name, std::uint32_t 
   config.secret = cluster.secret();
   config.host_token = "host";
   config.host_name = name;
-  config.window_bytes = 512 * limits::kKiB;
+  config.window_bytes = of_process.window_bytes;
   config.naming_judged_bytes = 512 * limits::kKiB;
-  config.cache_bytes = limits::kMiB;
-  config.chunk_bytes = chunk_bytes;
+  config.cache_bytes = of_process.cache_bytes;
+  config.chunk_bytes = of_process.chunk_bytes;
   engine_ = std::make_unique<client::Engine>(node_.reactor, node_.endpoint,
                                              std::vector<transport::Endpoint*>{&node_.endpoint},
                                              executor_, std::move(config));
@@ -44,7 +44,7 @@ bool EngineNode::ready() {
 }
 
 void EngineNode::wait(std::string what, Step step, Done done) {
-  const Time deadline = cluster_.now() + limits::kOperationDeadline;
+  const Time deadline = node_.clock.now() + limits::kOperationDeadline;
   waits_.push_back({std::move(what), std::move(step), std::move(done), deadline});
   // So that time stops there, and that the first step is tried without another event.
   node_.reactor.schedule_at(deadline, [] {});
@@ -93,7 +93,7 @@ void EngineNode::sleep(Duration time, std::function<void()> done) {
 
 std::string EngineNode::overdue() const {
   for (const Wait& each : waits_) {
-    if (cluster_.now() > each.deadline + std::chrono::milliseconds(1)) return each.what;
+    if (node_.clock.now() > each.deadline + std::chrono::milliseconds(1)) return each.what;
   }
   return {};
 }
@@ -108,7 +108,7 @@ bool EngineNode::poll() {
     Lock lock(engine_->shared().mutex);
     Status status = each->step(lock);
     const bool blocked = !status.has_value() && status.error().code == Code::kWouldBlock;
-    if (blocked && cluster_.now() < each->deadline) {
+    if (blocked && node_.clock.now() < each->deadline) {
       ++each;
       continue;
     }

@@ -21,7 +21,14 @@ class EngineNode final : private EventSource {
   using Step = std::function<Status(client::Lock&)>;  ///< kWouldBlock: not yet
   using Done = std::function<void(Status)>;
 
-  EngineNode(Cluster& cluster, const std::string& name, std::uint32_t chunk_bytes,
+  /// Of the library in this process.
+  struct Limits {
+    std::uint32_t chunk_bytes = limits::kChunkBytesMin;
+    std::uint64_t window_bytes = 512 * limits::kKiB;
+    std::uint64_t cache_bytes = limits::kMiB;
+  };
+
+  EngineNode(Cluster& cluster, const std::string& name, const Limits& of_process,
              std::uint64_t seed);
   ~EngineNode() override;  ///< as by SIGKILL
   EngineNode(const EngineNode&) = delete;

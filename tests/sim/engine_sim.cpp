@@ -3,15 +3,17 @@
 //
 // Fault model. That of pool_sim.cpp, and:
 //   Storage     The drain directory is real (in memory, for speed). A job of it takes up to 300 ms,
-//               one in 40 up to 40 s, longer than its deadline. It fails before it has done
-//               anything, or after it has done everything.
-//   Not here    What pool_sim.cpp leaves out; storage that forgets what was made durable.
+//               some take up to 40 s, longer than their deadline. It fails before it has done
+//               anything, or after it has done everything. For up to a minute there is no room:
+//               pieces are written in part, and no file gets its name.
+//   Not here    What pool_sim.cpp leaves out; benefactors that leave, changed bits and the loss of
+//               the manager's disk; storage that forgets what was made durable.
 //
 // Each process with the library runs scripts (engine_scripts.h): sequential and random writes,
 // appends, cuts, reads of what was written and of what was committed, sync, commit, abort, rename
 // and removal while open, closes of each kind, two processes that write halves of one file. Chunks
-// have another size in each process, and arenas are small: space is evicted and compacted all the
-// time.
+// have another size in each process, and so have window and cache; arenas are small: space is
+// evicted and compacted all the time.
 //
 // Beside them a client that speaks the protocol changes folders and writes sets of images into a
 // folder with a policy, and some pools begin with what an earlier one has drained.
@@ -44,6 +46,7 @@
 #include "tests/sim/folder_script.h"
 #include "tests/sim/pool_questions.h"
 #include "tests/sim/series_script.h"
+#include "tests/sim/swarm.h"
 
 namespace stdchk::sim {
 
@@ -58,6 +61,9 @@ constexpr std::size_t kNames = 8;
 constexpr std::size_t kScriptsMax = 7;
 constexpr std::size_t kFolders = 2;
 constexpr std::size_t kEarlierFiles = 3;
+/// Longer than a lease.
+constexpr Duration kStopMax = 25s;
+constexpr Duration kCutMax = 12s;
 
 struct Settings {
   std::uint64_t seed = 1;
@@ -86,13 +92,7 @@ class Simulation {
   void print();
 
  private:
-  struct Held {
-    EngineNode* process = nullptr;
-    Node* node = nullptr;
-    Time until{};
-    bool cut = false;
-  };
-  static Cluster::Options options(const Settings& settings);
+  static Cluster::Options options(const Settings& settings, Swarm& swarm);
   static SeriesOptions series_options(std::uint64_t seed) {
     return {1 + seed % 2, seed % 5 == 0 ? 30U : 0U, seed % 3 == 1, seed % 4 == 2 ? 2U : 1U};
   }
@@ -108,9 +108,15 @@ class Simulation {
   void kill_process(std::size_t index);
   void start_script();
   void begin(std::shared_ptr<Script> script);
-  void hold(EngineNode* process, Node& node, Duration time, bool cut);
+  void hold(Event event, Node& node);
   void release_due(bool all);
   void inject();
+  void make(Event event);
+  void drop(Event event, Node& node);
+  void kill_benefactor(std::size_t index);
+  void restart_manager();
+  void jump_clock();
+  void fill_storage();
   void set_plans(bool on);
   void check();
   void check_evicted();
@@ -122,6 +128,7 @@ class Simulation {
 
   const Settings settings_;
   Prng prng_;
+  Swarm swarm_;
   Cluster cluster_;
   ChangeModel model_;
   Scene scene_;
@@ -132,26 +139,26 @@ class Simulation {
   std::vector<std::unique_ptr<FolderScript>> folders_;
   std::unique_ptr<SeriesScript> series_;
   std::unique_ptr<PlainClient> plain_;  ///< works in folders
-  std::vector<Held> held_;
+  HeldNodes held_;
+  Time full_until_{};  ///< the drain directory
   std::vector<std::string> wrong_;
   std::uint64_t trace_ = 0xCBF29CE484222325ULL;
-  std::uint64_t deaths_ = 0, stops_ = 0, cuts_ = 0, restarts_ = 0, evicted_seen_ = 0;
+  std::uint64_t evicted_seen_ = 0;
 };
 
-Cluster::Options Simulation::options(const Settings& settings) {
+Cluster::Options Simulation::options(const Settings& settings, Swarm& swarm) {
   Cluster::Options options;
   options.seed = settings.seed ^ 0xE16E;
+  swarm.limit(options);
   constexpr std::uint64_t kArenas[] = {2048, 1024, 640, 768};  // ample to scarce
   options.arena_bytes = kArenas[settings.seed % 4] * limits::kKiB;
   options.pool.chunk_bytes = limits::kChunkBytesMin;
-  options.pool.stripe_width = 2;
   options.pool.naming = static_cast<Naming>(settings.seed % 3);
   options.pool.content_cuts = settings.seed % 2 == 0;
   constexpr Redundancy kRedundancies[] = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {1, 2, 1},
                                           {1, 0, 0}, {1, 2, 2}, {2, 0, 0}};
   options.pool.copies = kRedundancies[settings.seed % std::size(kRedundancies)].number();
   options.hosts = 1 + settings.seed % 4;
-  options.sync_delay = Duration(1ms) * (settings.seed % 21);
   options.pool.drain_directory = settings.directory;
   return options;
 }
@@ -159,7 +166,8 @@ Cluster::Options Simulation::options(const Settings& settings) {
 Simulation::Simulation(const Settings& settings)
     : settings_(settings),
       prng_(settings.seed),
-      cluster_(options(settings)),
+      swarm_(settings.seed, settings.faults),
+      cluster_(options(settings, swarm_)),
       scene_{cluster_,
              prng_,
              model_,
@@ -214,20 +222,23 @@ Simulation::~Simulation() {
 }
 
 void Simulation::add_process() {
-  const std::uint32_t chunk = limits::kChunkBytesMin << prng_.below(3);
+  EngineNode::Limits of_process;
+  of_process.chunk_bytes = limits::kChunkBytesMin << prng_.below(3);
+  of_process.window_bytes = swarm_.draw_bytes(2 * of_process.chunk_bytes, 2 * limits::kMiB);
+  of_process.cache_bytes = swarm_.draw_bytes(of_process.chunk_bytes, 2 * limits::kMiB);
   processes_.push_back(std::make_unique<EngineNode>(
-      cluster_, fmt::format("process{}", ++processes_made_), chunk, prng_.next()));
+      cluster_, fmt::format("process{}", ++processes_made_), of_process, prng_.next()));
+  processes_.back()->executor().set_delays(2ms, 50ms, 50);
 }
 
 void Simulation::kill_process(std::size_t index) {
   EngineNode* const dead = processes_[index].get();
-  std::erase_if(held_, [&](const Held& each) { return each.process == dead; });
+  held_.forget(dead->node());
   for (const auto& script : scripts_) {
     if (&script->node() == dead && !script->ended()) script->killed();
   }
   std::erase_if(scripts_, [&](const auto& script) { return &script->node() == dead; });
   processes_.erase(processes_.begin() + static_cast<std::ptrdiff_t>(index));
-  ++deaths_;
 }
 
 void Simulation::begin(std::shared_ptr<Script> script) {
@@ -275,93 +286,118 @@ bool Simulation::beside_idle() const {
          std::ranges::all_of(folders_, [](const auto& each) { return each->idle(); });
 }
 
-void Simulation::hold(EngineNode* process, Node& node, Duration time, bool cut) {
-  for (const Held& each : held_) {
-    if (each.node == &node) return;
-  }
-  if (cut) {
-    node.endpoint.stall(true);
-    ++cuts_;
-  } else {
-    node.stopped = true;
-    ++stops_;
-  }
-  held_.push_back({process, &node, now() + time, cut});
+void Simulation::hold(Event event, Node& node) {
+  const bool cut =
+      event == Event::kCutClient || event == Event::kCutBenefactor || event == Event::kCutManager;
+  const Duration most = cut ? kCutMax : kStopMax;
+  const Duration time(
+      static_cast<Duration::rep>(prng_.below(static_cast<std::uint64_t>(most.count()))));
+  if (held_.hold(node, now() + time, cut)) swarm_.happened(event);
 }
 
 void Simulation::release_due(bool all) {
-  for (const Held& each : held_) {
-    if (!all && each.until > now()) continue;
-    each.node->stopped = false;
-    each.node->endpoint.stall(false);
-  }
-  std::erase_if(held_, [&](const Held& each) { return all || each.until <= now(); });
+  held_.release(now(), all, [](const Node&) {});
+  if (all || full_until_ <= now()) cluster_.set_storage_full(false);
 }
 
 void Simulation::inject() {
-  auto& benefactors = cluster_.benefactors();
-  const auto which = prng_.below(70);
-  EngineNode& process = *processes_[prng_.below(processes_.size())];
-  const std::size_t benefactor = prng_.below(benefactors.size());
-  switch (which) {
-    case 0:
-    case 1:
-      kill_process(prng_.below(processes_.size()));
-      add_process();
-      return set_plans(true);
-    case 2:
-    case 3:
-      cluster_.run_for(Duration(1ms) * prng_.below(40));
-      return hold(&process, process.node(), Duration(1s) * prng_.below(25), false);
-    case 4:
-      return hold(&process, process.node(), Duration(1s) * prng_.below(12), true);
-    case 5:
-      return hold(nullptr, *benefactors[benefactor].node, Duration(1s) * prng_.below(12), true);
-    case 6:
-      return process.node().endpoint.drop_links();
-    case 7:
-      return benefactors[benefactor].node->endpoint.drop_links();
-    case 8:
-      if (!prng_.chance(1, 3)) return;
-      cluster_.kill_manager();
-      cluster_.start_manager();
-      ++restarts_;
-      return;
-    case 9: {
-      if (!settings_.deaths || !prng_.chance(1, 4)) return;
-      Node* const node = benefactors[benefactor].node.get();
-      std::erase_if(held_, [&](const Held& each) { return each.node == node; });
-      cluster_.kill_benefactor(benefactor);
-      cluster_.add_benefactor();
-      ++deaths_;
-      return set_plans(true);
-    }
-    default:
-      return;
+  for (std::size_t i = 0; i < kEvents; ++i) {
+    const auto event = static_cast<Event>(i);
+    if (swarm_.happens(event)) make(event);
   }
+}
+
+void Simulation::make(Event event) {
+  auto& benefactors = cluster_.benefactors();
+  const std::size_t which = prng_.below(benefactors.size());
+  const std::size_t process = prng_.below(processes_.size());
+  Node& benefactor = *benefactors[which].node;
+  Node& client = processes_[process]->node();
+  Node& manager = cluster_.manager_node();
+  switch (event) {
+    case Event::kKillClient:
+      swarm_.happened(event);
+      kill_process(process);
+      return add_process();
+    case Event::kKillBenefactor:
+      if (settings_.deaths) kill_benefactor(which);
+      return;
+    case Event::kRestartManager:
+      return restart_manager();
+    case Event::kStopClient:
+      // In the middle of something.
+      cluster_.run_for(Duration(1ms) * prng_.below(40));
+      return hold(event, client);
+    case Event::kCutClient:
+      return hold(event, client);
+    case Event::kStopBenefactor:
+    case Event::kCutBenefactor:
+      return hold(event, benefactor);
+    case Event::kStopManager:
+    case Event::kCutManager:
+      return hold(event, manager);
+    case Event::kDropClient:
+      return drop(event, client);
+    case Event::kDropBenefactor:
+      return drop(event, benefactor);
+    case Event::kDropManager:
+      return drop(event, manager);
+    case Event::kJumpClock:
+      return jump_clock();
+    case Event::kFillStorage:
+      return fill_storage();
+    case Event::kLeave:
+    case Event::kLoseManagerDisk:
+    case Event::kFlip:
+      return;  // in pool_sim.cpp
+  }
+}
+
+void Simulation::drop(Event event, Node& node) {
+  node.endpoint.drop_links();
+  swarm_.happened(event);
+}
+
+void Simulation::kill_benefactor(std::size_t index) {
+  held_.forget(*cluster_.benefactors()[index].node);
+  cluster_.kill_benefactor(index);
+  cluster_.add_benefactor();
+  swarm_.happened(Event::kKillBenefactor);
+}
+
+void Simulation::restart_manager() {
+  held_.forget(cluster_.manager_node());
+  cluster_.kill_manager();
+  cluster_.start_manager();
+  swarm_.happened(Event::kRestartManager);
+}
+
+/// The time of day in one process. Sets of some seeds go by the manager's.
+void Simulation::jump_clock() {
+  auto& benefactors = cluster_.benefactors();
+  const std::uint64_t which = prng_.below(3);
+  if (which == 0 && series_options(settings_.seed).purge_after_s > 0) return;
+  Node& node = which == 0   ? cluster_.manager_node()
+               : which == 1 ? *benefactors[prng_.below(benefactors.size())].node
+                            : processes_[prng_.below(processes_.size())]->node();
+  node.clock.jump(swarm_.draw_jump());
+  swarm_.happened(Event::kJumpClock);
+}
+
+void Simulation::fill_storage() {
+  cluster_.set_storage_full(true);
+  full_until_ = now() + Duration(1s) * prng_.below(60);
+  swarm_.happened(Event::kFillStorage);
 }
 
 void Simulation::set_plans(bool on) {
   const bool faults = on && settings_.faults;
-  transport::fault::Plan plan;
-  if (faults) {
-    const std::uint32_t often = settings_.seed % 5 == 0 ? 4 : 1;
-    plan.delay_ppm = 100000 * often;
-    plan.delay_max = 20ms;
-    plan.fail_ppm = 5000 * often;
-    plan.tear_ppm = 5000 * often;
-    plan.late_ppm = 2000 * often;
-    plan.late_max = 3s;
-    plan.drop_ppm = 300;
+  const transport::fault::Plan plan = faults ? swarm_.plan() : transport::fault::Plan();
+  for (const Role role : {Role::kManager, Role::kBenefactor, Role::kClient}) {
+    cluster_.set_plan(role, plan);
   }
-  for (const auto& each : processes_) {
-    each->node().endpoint.plan() = plan;
-    each->executor().set_delays(2ms, 50ms, 50);
-  }
-  plain_->node().endpoint.plan() = plan;
-  plan.drop_ppm = 0;
-  for (const auto& each : cluster_.benefactors()) each.node->endpoint.plan() = plan;
-  cluster_.set_job_faults(300ms, faults ? Duration(40s) : Duration(2s), 40, faults ? 30000 : 0);
+  cluster_.set_job_faults(300ms, faults ? Duration(40s) : Duration(2s),
+                          faults ? swarm_.slow_jobs() : 40, faults ? swarm_.storage_fail_ppm() : 0);
 }
 
 /// All that the newest version needs is there.
@@ -528,7 +564,7 @@ bool Simulation::run() {
     release_due(false);
     start_script();
     start_beside();
-    if (settings_.faults) inject();
+    inject();
     cluster_.run_for(Duration(1ms) * prng_.below(500));
     check();
   }
@@ -559,13 +595,11 @@ void Simulation::print() {
   fmt::print(
       "seed {}: {}, {:.0f} s simulated, opens {}, writes {}, reads {}, cuts of files {}, syncs {}, "
       "commits {} (failed {}), aborts {}, renames {}, unlinks {}, loads {} (failed {}), errors {}, "
-      "evicted chunks seen {}, operations on folders {}, on sets {}, deaths {}, stops {}, cuts {}, "
-      "manager restarts {}, {}, trace "
-      "{:016x}\n",
+      "evicted chunks seen {}, operations on folders {}, on sets {}, {}, {}, trace {:016x}\n",
       settings_.seed, wrong_.empty() ? "ok" : "WRONG", seconds(), t.opens, t.writes, t.reads,
       t.truncates, t.syncs, t.commits, t.commits_failed, t.aborts, t.renames, t.unlinks, t.loads,
-      t.loads_failed, t.errors, evicted_seen_, on_folders, series_->operations(), deaths_, stops_,
-      cuts_, restarts_, describe(cluster_.faults()), trace_);
+      t.loads_failed, t.errors, evicted_seen_, on_folders, series_->operations(), swarm_.describe(),
+      describe(cluster_.faults()), trace_);
   for (const auto& each : wrong_) fmt::print("  {}\n", each);
   if (!wrong_.empty()) {
     fmt::print("again: engine-sim --seed {} --steps {}{}{}\n", settings_.seed, settings_.steps,

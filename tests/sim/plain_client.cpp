@@ -145,6 +145,15 @@ void PlainClient::send(std::uint64_t number, ClientId as, msg::Request request, 
                     std::min(end - now(), Duration(limits::kCallDeadline)), std::move(again));
 }
 
+void PlainClient::insist(std::uint64_t number, ClientId as, const msg::Request& request,
+                         const rpc::Peer::Callback& done, int rounds) {
+  send(number, as, request, now() + limits::kCallDeadline,
+       [this, number, as, request, done, rounds](rpc::Answer answer) {
+         if (rounds == 0 || !ending_of(answer).maybe || id_ != as) return done(std::move(answer));
+         insist(number, as, request, done, rounds - 1);
+       });
+}
+
 void PlainClient::learn(SessionId session, const std::vector<Grant>& grants) {
   for (const Grant& grant : grants) known_[grant.id] = {session, grant};
   if (!grants.empty()) on_enabled_(*this);

@@ -99,6 +99,10 @@ class PlainClient final : public rpc::PeerHandler {
   void call(msg::Request request, Time end, rpc::Peer::Callback done);
   void send(std::uint64_t number, ClientId as, msg::Request request, Time end,
             rpc::Peer::Callback done);
+  /// Asks under one number until there is an answer, or four times the deadline of a call has
+  /// passed.
+  void insist(std::uint64_t number, ClientId as, const msg::Request& request,
+              const rpc::Peer::Callback& done, int rounds = 3);
   void with_access(BenefactorId benefactor, Waiter waiter);
   void end_access(BenefactorId benefactor, Error why);
   void transfer(bool write, BenefactorId benefactor, std::uint64_t offset,

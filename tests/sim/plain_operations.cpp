@@ -59,9 +59,25 @@ void StoreOperation::start() {
   request.mode = 0644;
   request.truncate = truncate_;
   request.want_bytes = bytes_missing();
-  client_.call(request, end_, [self = shared_from_this()](rpc::Answer answer) {
-    self->on_open(std::move(answer));
-  });
+  client_.send(open_number_, client_.id(), request, end_,
+               [self = shared_from_this(), request](rpc::Answer answer) {
+                 if (ending_of(answer).maybe) self->close_late(request);
+                 self->on_open(std::move(answer));
+               });
+}
+
+/// An open without an answer may be done all the same, and leave a session and an empty file that
+/// only this client sees: it is asked for again under its number, to be closed.
+void StoreOperation::close_late(const msg::OpenSession& request) {
+  client_.insist(open_number_, request.client, request,
+                 [self = shared_from_this()](const rpc::Answer& answer) {
+                   if (!answer.has_value()) return;
+                   msg::CloseSession close;
+                   close.session = std::get<msg::OpenSession::Reply>(*answer).session;
+                   close.aborted = true;
+                   self->client_.insist(rpc::next_call_id(), self->client_.id(), close,
+                                        [](const rpc::Answer&) {});
+                 });
 }
 
 std::uint64_t StoreOperation::bytes_missing() const {
@@ -73,7 +89,7 @@ std::uint64_t StoreOperation::bytes_missing() const {
 }
 
 void StoreOperation::on_open(rpc::Answer answer) {
-  if (!answer.has_value()) return done_({fail(answer.error().error), false});
+  if (!answer.has_value()) return done_(ending_of(answer));
   const auto& reply = std::get<msg::OpenSession::Reply>(*answer);
   session_ = reply.session;
   client_.learn(session_, reply.grants);
@@ -168,7 +184,7 @@ void StoreOperation::commit() {
     request.written.slices.push_back(slice);
     request.size_bytes = std::max(request.size_bytes, piece.file_offset + piece.chunk.length);
   }
-  request.mtime_ns = client_.cluster_.clock().wall_ns();
+  request.mtime_ns = client_.node().clock.wall_ns();
   request.abandoned = abandoned_;
   request.end = true;
   // No transfer is in flight, and none follows: the tail of the grants may be another's from now
@@ -188,8 +204,15 @@ void StoreOperation::end_badly(const rpc::Failure& why, bool maybe) {
   request.session = session_;
   request.aborted = true;
   request.writes_in_flight = !abandoned_.empty();  // they may come late
-  client_.call(request, client_.now() + limits::kCallDeadline, [](rpc::Answer) {});
-  done_({fail(why.error), maybe});
+  // While the session is there, this client sees an empty file.
+  const std::uint64_t number = rpc::next_call_id();
+  const auto ended = [self = shared_from_this(), request, number, why, maybe,
+                      as = client_.id()](const rpc::Answer& answer) {
+    const bool lost = ending_of(answer).maybe;
+    if (lost) self->client_.insist(number, as, request, [](const rpc::Answer&) {});
+    self->done_({fail(why.error), maybe || lost});
+  };
+  client_.send(number, client_.id(), request, client_.now() + limits::kCallDeadline, ended);
 }
 
 // ---- reading ------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ struct StoreOperation final : std::enable_shared_from_this<StoreOperation> {
 
  private:
   void on_open(rpc::Answer answer);
+  void close_late(const msg::OpenSession& request);
   void place();
   void on_place(const std::vector<std::size_t>& asked, rpc::Answer answer);
   void carve_and_write();
@@ -54,6 +55,7 @@ struct StoreOperation final : std::enable_shared_from_this<StoreOperation> {
   Time end_{};
   std::shared_ptr<PlainClient::Buffer> buffer_;
   std::vector<Piece> pieces_;
+  const std::uint64_t open_number_ = rpc::next_call_id();
   SessionId session_;
   std::vector<Grant> room_;  ///< what is left of the grants
   std::vector<BenefactorId> avoid_;

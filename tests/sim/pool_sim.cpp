@@ -1,25 +1,29 @@
 // The simulated pool: the manager's and the benefactors' real code, clients that speak the
 // protocol, one thread, one seed.
 //
-// Fault model.
+// Fault model. Each seed draws which of these there are and how often each comes (swarm.h).
 //   Processes   A client or a benefactor dies at any moment and never comes back; its memory is
-//   gone. A
-//               client is stopped for up to 25 s, longer than its lease, and goes on as if nothing
-//               had happened. The manager dies and starts again from its journal; what was not
-//               durable is gone. Or the journal is gone, too, and it is rebuilt from the
-//               benefactors.
-//   Links       Any link is lost at any moment, seen by both sides. A node is cut off for up to 12
-//   s: nothing
-//               comes or goes, and nobody is told. Messages and transfers are late by up to 20 ms.
+//               gone. A client, a benefactor or the manager is stopped for up to 25 s, longer than
+//               a lease, and goes on with its old state as if nothing had happened. The manager
+//               dies and starts again from its journal; what was not durable is gone. Or the
+//               journal is gone, too, and it is rebuilt from the benefactors.
+//   Links       Any link is lost at any moment, with what is on its way: a request that was not
+//               received, or the answer to one that was, which comes again. All links of a process
+//               are lost. A process is cut off for up to 12 s: nothing comes or goes, and nobody is
+//               told.
+//   Messages    They are late, and overtake those of other links, and transfers. A message is lost,
+//               or comes twice, on a link that lives: no transport does that, see README.md.
 //   Transfers   A write fails without having written anything, or after a part of it, or its bytes
-//   land up
-//               to 3 s after it has failed.
+//               land up to 3 s after it has failed.
 //   Journal     Commands become durable up to 20 ms late.
 //   Memory      A bit of one copy changes silently while another copy is there.
+//   Clocks      Each process has its own: they began at different times and drift by up to 200 ppm;
+//               the time of day jumps by up to 6 h to and fro. The manager's does not where the
+//               policy of a folder gives up sets by their age, which is by that clock.
 //   Leaving     A benefactor says that it wants to end, and ends when it may, or after 10 s.
-//   Not here    Messages lost or repeated on a link that lives, clocks
+//   Not here    Messages of one link in another order; several managers; a benefactor's process
 //   that
-//               differ, several managers, a benefactor's process that comes back with its memory.
+//               comes back with its memory.
 //
 // Checked.
 //   bytes       A read answers what the model says that the name may show, or an error; when faults
@@ -69,6 +73,7 @@
 #include "tests/sim/model.h"
 #include "tests/sim/pool_questions.h"
 #include "tests/sim/series_script.h"
+#include "tests/sim/swarm.h"
 
 namespace stdchk::sim {
 
@@ -83,11 +88,13 @@ constexpr std::size_t kFolders = 2;
 constexpr std::uint64_t kStripesChecked = 10;  // steps; it is slow
 /// After a lost answer a request can be on its way that long.
 constexpr Duration kSettle = 45s;
+/// Longer than a lease.
+constexpr Duration kStopMax = 25s;
+constexpr Duration kCutMax = 12s;
 
 struct Tally {
   std::uint64_t stores = 0, stores_failed = 0, loads = 0, loads_failed = 0, renames = 0,
-                removes = 0, deaths = 0, stops = 0, restarts = 0, cuts = 0, leaves = 0, rots = 0,
-                rebuilds = 0;
+                removes = 0;
 };
 
 class Simulation {
@@ -95,11 +102,11 @@ class Simulation {
   Simulation(std::uint64_t seed, std::uint64_t steps, bool faults, bool flips)
       : prng_(seed),
         steps_(steps),
-        faults_(faults),
         flips_(flips),
-        often_(seed % 5 == 0 ? 4 : 1),
-        cluster_(options(seed)),
+        swarm_(seed, faults),
+        cluster_(options(seed, swarm_)),
         beside_(seed ^ 0xF01D),
+        ages_(series_options(seed).purge_after_s > 0),
         series_(cluster_, seed ^ 0x5E21E5, series_options(seed), complain_one(), note_one()) {
     for (std::size_t i = 0; i < kFolders; ++i) {
       folders_.push_back(std::make_unique<FolderScript>(
@@ -123,7 +130,7 @@ class Simulation {
   /// Two runs of one seed have the same.
   std::uint64_t trace() const { return trace_; }
   Time now() const { return cluster_.now(); }
-  Faults faults() { return cluster_.faults(); }
+  std::string faults() { return swarm_.describe() + ", " + describe(cluster_.faults()); }
 
  private:
   struct Running {
@@ -131,19 +138,13 @@ class Simulation {
     Time started{};
     PlainClient* client = nullptr;
   };
-  struct Stopped {
-    PlainClient* client = nullptr;
-    Node* node = nullptr;
-    Time until{};
-    bool cut = false;
-  };
 
-  static Cluster::Options options(std::uint64_t seed) {
+  static Cluster::Options options(std::uint64_t seed, Swarm& swarm) {
     Cluster::Options options;
     options.seed = seed ^ 0x5EED;
-    options.arena_bytes = 2 * limits::kMiB;
+    swarm.limit(options);
+    options.arena_bytes = swarm.draw_bytes(limits::kMiB, 4 * limits::kMiB);
     options.pool.chunk_bytes = limits::kChunkBytesMin;
-    options.pool.stripe_width = 2;
     constexpr Redundancy kRedundancies[] = {{1, 2, 1}, {1, 0, 0}, {2, 0, 0},
                                             {3, 0, 0}, {1, 2, 2}, {1, 3, 1}};
     options.pool.copies = kRedundancies[seed % std::size(kRedundancies)].number();
@@ -151,7 +152,6 @@ class Simulation {
     options.scrub_rate_bytes_per_s = seed % 2 == 0 ? limits::kMiB : 0;
     constexpr Duration kGcPeriods[] = {5s, 500ms, Duration::zero()};
     options.gc_period = kGcPeriods[seed % std::size(kGcPeriods)];
-    options.sync_delay = Duration(1ms) * (seed % 21);
     return options;
   }
 
@@ -176,16 +176,20 @@ class Simulation {
   void start_rename(PlainClient& client, const std::string& from, const std::string& to);
   void start_remove(PlainClient& client, const std::string& name);
   void inject();
+  void make(Event event);
+  void restart_manager();
+  void jump_clock();
+  void drop(Event event, Node& node);
   void kill_client();
   void kill_benefactor(std::size_t index);
   void leave();
   void lose_manager_disk();
   bool can_be_made(manager::ChunkIndex index);
-  void rot();
+  bool flip();
   void forget_mended();
   void final_scrub();
   void stop_client();
-  void hold(PlainClient* client, Node& node, Duration time, bool cut);
+  void hold(Event event, Node& node);
   void release_due(bool all);
   void set_plans(bool on);
   void check();
@@ -209,12 +213,12 @@ class Simulation {
 
   Prng prng_;
   const std::uint64_t steps_;
-  const bool faults_;
   const bool flips_;
-  const std::uint32_t often_;  ///< things go wrong
+  Swarm swarm_;
   Cluster cluster_;
   Model model_;
-  Prng beside_;  ///< for what is not in the model
+  Prng beside_;      ///< for what is not in the model
+  const bool ages_;  ///< sets go by the manager's time of day
   std::vector<std::unique_ptr<FolderScript>> folders_;
   SeriesScript series_;
   std::vector<std::unique_ptr<PlainClient>> clients_;
@@ -224,7 +228,7 @@ class Simulation {
   std::map<std::uint64_t, std::function<void()>> when_lost_;
   std::uint64_t operations_made_ = 0;
   std::uint64_t checks_made_ = 0;
-  std::vector<Stopped> held_;
+  HeldNodes held_;
   std::set<Extent> rotten_;  ///< copies that have changed since they were written
   Time rotten_last_{};       ///< when there were some
   std::vector<std::string> wrong_;
@@ -446,38 +450,28 @@ bool Simulation::beside_idle() const {
          std::ranges::all_of(folders_, [](const auto& each) { return each->idle(); });
 }
 
-void Simulation::hold(PlainClient* client, Node& node, Duration time, bool cut) {
-  for (const Stopped& each : held_) {
-    if (each.node == &node) return;
-  }
-  if (cut) {
-    node.endpoint.stall(true);
-    ++tally_.cuts;
-  } else {
-    node.stopped = true;
-    ++tally_.stops;
-  }
-  held_.push_back({client, &node, now() + time, cut});
+void Simulation::hold(Event event, Node& node) {
+  const bool cut =
+      event == Event::kCutClient || event == Event::kCutBenefactor || event == Event::kCutManager;
+  const Duration most = cut ? kCutMax : kStopMax;
+  const Duration time(
+      static_cast<Duration::rep>(prng_.below(static_cast<std::uint64_t>(most.count()))));
+  if (held_.hold(node, now() + time, cut)) swarm_.happened(event);
 }
 
 void Simulation::release_due(bool all) {
-  for (const Stopped& each : held_) {
-    if (!all && each.until > now()) continue;
-    each.node->stopped = false;
-    each.node->endpoint.stall(false);
-    if (each.cut) continue;
+  held_.release(now(), all, [&](const Node& node) {
     // Its operations could not go on meanwhile.
     for (auto& [number, running] : running_) {
-      if (running.client == each.client) running.started = now();
+      if (&running.client->node() == &node) running.started = now();
     }
-  }
-  std::erase_if(held_, [&](const Stopped& each) { return all || each.until <= now(); });
+  });
 }
 
 void Simulation::kill_client() {
   const std::size_t index = prng_.below(clients_.size());
   PlainClient* const dead = clients_[index].get();
-  std::erase_if(held_, [&](const Stopped& each) { return each.node == &dead->node(); });
+  held_.forget(dead->node());
   std::vector<std::uint64_t> lost;
   for (const auto& [number, running] : running_) {
     if (running.client == dead) lost.push_back(number);
@@ -490,9 +484,8 @@ void Simulation::kill_client() {
   }
   for (const auto& each : folders_) each->client_died(*dead);
   series_.client_died(*dead);
-  ++tally_.deaths;
+  swarm_.happened(Event::kKillClient);
   add_client();
-  set_plans(true);
 }
 
 /// In the middle of storing, when it can be: what it had begun must not land later.
@@ -503,16 +496,13 @@ void Simulation::stop_client() {
   const Model::Name& entry = model_.name(name);
   if (!entry.busy && entry.settled <= now()) start_store(*client, name);
   cluster_.run_for(Duration(1ms) * prng_.below(40));
-  hold(client, client->node(), Duration(1s) * prng_.below(25), false);
+  hold(Event::kStopClient, client->node());
 }
 
 void Simulation::kill_benefactor(std::size_t index) {
-  Node* const node = cluster_.benefactors()[index].node.get();
-  std::erase_if(held_, [&](const Stopped& each) { return each.node == node; });
+  held_.forget(*cluster_.benefactors()[index].node);
   cluster_.kill_benefactor(index);
   cluster_.add_benefactor();
-  ++tally_.deaths;
-  set_plans(true);
 }
 
 /// As by SIGTERM: it goes when it may, or when its time is over.
@@ -521,7 +511,6 @@ void Simulation::leave() {
   auto may_go = std::make_shared<bool>(false);
   cluster_.benefactors()[index].service->leave([may_go] { *may_go = true; });
   cluster_.run_until([&] { return *may_go; }, 10s);
-  ++tally_.leaves;
   kill_benefactor(index);
 }
 
@@ -541,7 +530,8 @@ bool Simulation::can_be_made(manager::ChunkIndex index) {
 }
 
 /// A bit of one copy changes, when another one, or the rest of its stripe, is as it should be.
-void Simulation::rot() {
+/// False: there is no such copy.
+bool Simulation::flip() {
   const manager::ChunkTable& chunks = cluster_.manager()->state().chunks();
   std::vector<std::pair<Extent, std::uint32_t>> choice;
   chunks.for_each([&](manager::ChunkIndex index) {
@@ -557,7 +547,7 @@ void Simulation::rot() {
       choice.emplace_back(good[prng_.below(good.size())], chunk.length);
     }
   });
-  if (choice.empty()) return;
+  if (choice.empty()) return false;
   const auto [extent, length] = choice[prng_.below(choice.size())];
   for (const auto& each : cluster_.benefactors()) {
     if (each.service->id() != extent.benefactor) continue;
@@ -565,7 +555,7 @@ void Simulation::rot() {
     each.arena->bytes()[at] ^= static_cast<std::byte>(1U << prng_.below(8));
   }
   rotten_.insert(extent);
-  ++tally_.rots;
+  return true;
 }
 
 /// What no map names any more, nor would after a crash, is nobody's business.
@@ -604,77 +594,99 @@ void Simulation::final_scrub() {
 }
 
 void Simulation::inject() {
-  switch (prng_.below(60)) {
-    case 0:
-      return kill_client();
-    case 1:
-    case 8:
-      return stop_client();
-    case 2: {
-      PlainClient& client = *clients_[prng_.below(clients_.size())];
-      return hold(&client, client.node(), Duration(1s) * prng_.below(12), true);
-    }
-    case 3: {
-      auto& benefactor = cluster_.benefactors()[prng_.below(cluster_.benefactors().size())];
-      return hold(nullptr, *benefactor.node, Duration(1s) * prng_.below(12), true);
-    }
-    case 4:
-      return clients_[prng_.below(clients_.size())]->node().endpoint.drop_links();
-    case 5: {
-      auto& all = cluster_.benefactors();
-      return all[prng_.below(all.size())].node->endpoint.drop_links();
-    }
-    case 6:
-      if (!prng_.chance(1, 3)) return;
-      cluster_.kill_manager();
-      cluster_.start_manager();
-      ++tally_.restarts;
-      return set_plans(true);
-    case 7: {
-      if (!prng_.chance(1, 4)) return;
-      return kill_benefactor(prng_.below(cluster_.benefactors().size()));
-    }
-    case 9:
-      if (prng_.chance(1, 4)) leave();
-      return;
-    case 12:
-      if (prng_.chance(1, 3)) lose_manager_disk();
-      return;
-    case 10:
-    case 11:
-      return rot();
-    default:
-      return;
+  for (std::size_t i = 0; i < kEvents; ++i) {
+    const auto event = static_cast<Event>(i);
+    if (swarm_.happens(event)) make(event);
   }
+}
+
+void Simulation::make(Event event) {
+  auto& benefactors = cluster_.benefactors();
+  const std::size_t which = prng_.below(benefactors.size());
+  Node& benefactor = *benefactors[which].node;
+  Node& client = clients_[prng_.below(clients_.size())]->node();
+  Node& manager = cluster_.manager_node();
+  switch (event) {
+    case Event::kKillClient:
+      return kill_client();
+    case Event::kKillBenefactor:
+      swarm_.happened(event);
+      return kill_benefactor(which);
+    case Event::kLeave:
+      swarm_.happened(event);
+      return leave();
+    case Event::kRestartManager:
+      return restart_manager();
+    case Event::kLoseManagerDisk:
+      return lose_manager_disk();
+    case Event::kStopClient:
+      return stop_client();
+    case Event::kCutClient:
+      return hold(event, client);
+    case Event::kStopBenefactor:
+    case Event::kCutBenefactor:
+      return hold(event, benefactor);
+    case Event::kStopManager:
+    case Event::kCutManager:
+      return hold(event, manager);
+    case Event::kDropClient:
+      return drop(event, client);
+    case Event::kDropBenefactor:
+      return drop(event, benefactor);
+    case Event::kDropManager:
+      return drop(event, manager);
+    case Event::kFlip:
+      if (flip()) swarm_.happened(event);
+      return;
+    case Event::kJumpClock:
+      return jump_clock();
+    case Event::kFillStorage:
+      return;  // nothing is drained here
+  }
+}
+
+void Simulation::drop(Event event, Node& node) {
+  node.endpoint.drop_links();
+  swarm_.happened(event);
+}
+
+void Simulation::restart_manager() {
+  held_.forget(cluster_.manager_node());
+  cluster_.kill_manager();
+  cluster_.start_manager();
+  swarm_.happened(Event::kRestartManager);
+}
+
+/// The time of day in one process.
+void Simulation::jump_clock() {
+  auto& benefactors = cluster_.benefactors();
+  const std::uint64_t which = prng_.below(3);
+  if (which == 0 && ages_) return;
+  Node& node = which == 0   ? cluster_.manager_node()
+               : which == 1 ? *benefactors[prng_.below(benefactors.size())].node
+                            : clients_[prng_.below(clients_.size())]->node();
+  node.clock.jump(swarm_.draw_jump());
+  swarm_.happened(Event::kJumpClock);
 }
 
 /// Only while all that keep the metadata can be reached: what was answered is there then.
 void Simulation::lose_manager_disk() {
   for (const auto& each : cluster_.benefactors()) {
-    const auto is_held = [&](const Stopped& held) { return held.node == each.node.get(); };
-    if (std::any_of(held_.begin(), held_.end(), is_held)) return;
+    if (held_.holds(*each.node)) return;
   }
   if (cluster_.manager()->log_keepers().count() == 0) return;
+  held_.forget(cluster_.manager_node());
   if (!cluster_.rebuild_manager()) complain({"M8: no manager could be rebuilt"});
-  ++tally_.rebuilds;
-  set_plans(true);
+  swarm_.happened(Event::kLoseManagerDisk);
 }
 
 void Simulation::set_plans(bool on) {
   transport::fault::Plan plan;
-  if (on && faults_) {
-    plan.delay_ppm = 100000 * often_;
-    plan.delay_max = 20ms;
-    plan.fail_ppm = 10000 * often_;
-    plan.tear_ppm = 10000 * often_;
-    plan.late_ppm = 5000 * often_;
-    plan.late_max = 3s;
-    plan.drop_ppm = 1000;
-  }
+  if (on) plan = swarm_.plan();
   if (on && flips_) plan.flip_ppm = 20000;
-  for (const auto& each : clients_) each->node().endpoint.plan() = plan;
-  plan.drop_ppm = 0;
-  for (const auto& each : cluster_.benefactors()) each.node->endpoint.plan() = plan;
+  for (const Role role : {Role::kManager, Role::kBenefactor, Role::kClient}) {
+    cluster_.set_plan(role, plan);
+  }
 }
 
 void Simulation::check() {
@@ -695,7 +707,7 @@ void Simulation::step() {
   release_due(false);
   start_operation();
   start_beside();
-  if (faults_) inject();
+  inject();
   cluster_.run_for(Duration(1ms) * prng_.below(400));
   check();
 }
@@ -788,15 +800,12 @@ int run(int count, char** arguments) {
     const Tally& tally = simulation.tally();
     fmt::print(
         "seed {}: {}, {:.0f} s simulated, stores {} (failed {}), loads {} (failed {}), renames {}, "
-        "removes {}, deaths {}, stops {}, cuts {}, leaves {}, changed copies {}, manager restarts "
-        "{}, rebuilds {}, operations on folders {}, on sets {}, {}, "
-        "trace {:016x}\n",
+        "removes {}, operations on folders {}, on sets {}, {}, trace {:016x}\n",
         seed + i, right ? "ok" : "WRONG",
         std::chrono::duration<double>(simulation.now().time_since_epoch()).count(), tally.stores,
         tally.stores_failed, tally.loads, tally.loads_failed, tally.renames, tally.removes,
-        tally.deaths, tally.stops, tally.cuts, tally.leaves, tally.rots, tally.restarts,
-        tally.rebuilds, simulation.folder_operations(), simulation.set_operations(),
-        describe(simulation.faults()), simulation.trace());
+        simulation.folder_operations(), simulation.set_operations(), simulation.faults(),
+        simulation.trace());
     std::fflush(stdout);
     if (right) continue;
     for (const auto& each : simulation.wrong()) fmt::print("  {}\n", each);

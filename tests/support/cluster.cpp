@@ -7,7 +7,7 @@
 
 #include "benefactor/file_drainer.h"
 #include "core/assert.h"
-#include "tests/support/fault_drainer.h"
+#include "core/messages/codec.h"
 
 namespace stdchk::sim {
 
@@ -16,14 +16,25 @@ namespace {
 /// Rounds of all nodes at one moment of virtual time; more means that something spins.
 constexpr int kRoundsMax = 200000;
 
+transport::fault::MessageKind kind_of(ByteSpan message) {
+  using transport::fault::MessageKind;
+  const auto envelope = msg::decode(message);
+  if (!envelope.has_value()) return MessageKind::kOther;
+  if (std::holds_alternative<msg::RequestEnvelope>(*envelope)) return MessageKind::kRequest;
+  return std::holds_alternative<msg::ReplyEnvelope>(*envelope) ? MessageKind::kAnswer
+                                                               : MessageKind::kOther;
+}
+
 }  // namespace
 
-Node::Node(std::string node_name, transport::mem::Fabric& fabric, Clock& clock, std::uint64_t seed,
-           transport::fault::Counts& ended)
+Node::Node(std::string node_name, transport::mem::Fabric& fabric, const NodeClock& own_clock,
+           std::uint64_t seed, transport::fault::Counts& ended)
     : name(std::move(node_name)),
+      clock(own_clock),
       reactor(clock),
       endpoint(fabric.make_endpoint(name, clock), clock, seed),
       ended_(ended) {
+  endpoint.set_kind_of(kind_of);
   reactor.add(endpoint);
 }
 
@@ -32,10 +43,11 @@ Node::~Node() {
   reactor.remove(endpoint);
 }
 
-StandbyNode::StandbyNode(transport::mem::Fabric& fabric, Clock& clock, const msg::Secret& secret,
-                         std::string manager, Duration silence, transport::fault::Counts& ended)
+StandbyNode::StandbyNode(transport::mem::Fabric& fabric, const NodeClock& clock,
+                         const msg::Secret& secret, std::string manager, Duration silence,
+                         transport::fault::Counts& ended)
     : node("standby", fabric, clock, 1, ended),
-      to_manager(fabric.make_endpoint("standby.out", clock), clock, 2),
+      to_manager(fabric.make_endpoint("standby.out", node.clock), node.clock, 2),
       secret_(secret) {
   node.reactor.add(to_manager);
   rebuilder_ = std::make_unique<manager::Rebuilder>(
@@ -78,6 +90,7 @@ void StandbyNode::take_over() {
 
 Cluster::Cluster(Options options) : options_(std::move(options)), prng_(options_.seed) {
   journal_.set_sync_delay(options_.sync_delay);
+  journal_.set_snapshot_every(options_.snapshot_every);
 }
 
 Cluster::~Cluster() {
@@ -87,7 +100,7 @@ Cluster::~Cluster() {
 }
 
 Node& Cluster::add_node(const std::string& name) {
-  others_.push_back(make_node(name));
+  others_.push_back(make_node(name, Role::kClient));
   return *others_.back();
 }
 
@@ -97,7 +110,7 @@ void Cluster::remove_node(Node& node) {
 
 void Cluster::start_manager() {
   STDCHK_ASSERT(manager_ == nullptr);
-  manager_node_ = make_node("manager");
+  manager_node_ = make_node("manager", Role::kManager);
   manager::Config config;
   config.secret = secret_;
   config.pool = options_.pool;
@@ -123,15 +136,16 @@ void Cluster::kill_manager() {
 
 void Cluster::start_standby(Duration silence) {
   STDCHK_ASSERT(standby_ == nullptr);
-  standby_ = std::make_unique<StandbyNode>(fabric_, clock_, secret_, manager_address(), silence,
-                                           ended_.transport);
+  standby_ = std::make_unique<StandbyNode>(fabric_, make_clock(), secret_, manager_address(),
+                                           silence, ended_.transport);
 }
 
 bool Cluster::rebuild_manager() {
   kill_manager();
   journal_ = manager::MemoryJournal{};
   journal_.set_sync_delay(options_.sync_delay);
-  manager_node_ = make_node("manager");
+  journal_.set_snapshot_every(options_.snapshot_every);
+  manager_node_ = make_node("manager", Role::kManager);
   std::optional<bool> found;
   {
     manager::Rebuilder rebuilder(manager_node_->reactor, journal_, secret_,
@@ -148,12 +162,12 @@ bool Cluster::rebuild_manager() {
 void Cluster::add_benefactor() {
   const std::uint64_t life = ++lives_;
   Benefactor made;
-  made.node = make_node(fmt::format("benefactor{}", life));
+  made.node = make_node(fmt::format("benefactor{}", life), Role::kBenefactor);
   benefactor::ArenaOptions arena;
   arena.bytes = options_.arena_bytes;
   arena.check_machine = false;
   arena.prefault = false;
-  auto created = benefactor::Arena::create(arena, clock_);
+  auto created = benefactor::Arena::create(arena, made.node->clock);
   STDCHK_ASSERT(created.has_value());
   made.arena = std::move(*created);
   benefactor::Config config;
@@ -168,11 +182,11 @@ void Cluster::add_benefactor() {
   config.log_bytes = options_.log_bytes;
   config.executor = made.jobs.get();
   config.pause = [](Duration) {};
-  config.make_drainer = [this, bytes = made.arena->bytes(), seed = prng_.next()](
-                            const std::string& directory, std::uint64_t rate) {
+  config.make_drainer = [this, bytes = made.arena->bytes(), &clock = made.node->clock,
+                         seed = prng_.next()](const std::string& directory, std::uint64_t rate) {
     return std::make_unique<FaultDrainer>(
-        std::make_unique<benefactor::FileDrainer>(bytes, directory, rate, clock_, stop_),
-        storage_fail_ppm_, ended_.storage, seed);
+        std::make_unique<benefactor::FileDrainer>(bytes, directory, rate, clock, stop_), storage_,
+        ended_.storage, seed);
   };
   made.service = std::make_unique<benefactor::Service>(
       made.node->reactor, config, *made.arena, made.node->endpoint,
@@ -185,6 +199,7 @@ void Cluster::kill_benefactor(std::size_t index) {
   Benefactor& dead = benefactors_[index];
   dead.jobs->clear();
   dead.service.reset();
+  ended_.slow_jobs += dead.jobs->slow();
   dead.jobs.reset();
   dead.node.reset();
   dead.arena.reset();
@@ -196,18 +211,40 @@ void Cluster::set_job_faults(Duration usual, Duration longest, std::uint64_t rar
   job_usual_ = usual;
   job_longest_ = longest;
   job_rare_ = rare;
-  storage_fail_ppm_ = storage_fail_ppm;
+  storage_.fail_ppm = storage_fail_ppm;
   for (const Benefactor& each : benefactors_) each.jobs->set_delays(usual, longest, rare);
 }
 
 Faults Cluster::faults() {
   Faults all = ended_;
   for (const Node* node : nodes()) all.transport += node->endpoint.counts();
+  for (const Benefactor& each : benefactors_) all.slow_jobs += each.jobs->slow();
   return all;
 }
 
-std::unique_ptr<Node> Cluster::make_node(const std::string& name) {
-  return std::make_unique<Node>(name, fabric_, clock_, prng_.next(), ended_.transport);
+void Cluster::set_plan(Role role, const transport::fault::Plan& plan) {
+  plans_[role] = plan;
+  if (role == Role::kManager && manager_node_ != nullptr) manager_node_->endpoint.plan() = plan;
+  for (const Benefactor& each : benefactors_) {
+    if (role == Role::kBenefactor) each.node->endpoint.plan() = plan;
+  }
+  for (const auto& each : others_) {
+    if (role == Role::kClient) each->endpoint.plan() = plan;
+  }
+}
+
+NodeClock Cluster::make_clock() {
+  const auto most = static_cast<std::int64_t>(options_.drift_ppm_max);
+  const auto drift = static_cast<std::int64_t>(prng_.below(2 * options_.drift_ppm_max + 1)) - most;
+  const Duration start(static_cast<std::int64_t>(
+      prng_.below(static_cast<std::uint64_t>(options_.clock_offset_max.count()) + 1)));
+  return {clock_, drift, start};
+}
+
+std::unique_ptr<Node> Cluster::make_node(const std::string& name, Role role) {
+  auto node = std::make_unique<Node>(name, fabric_, make_clock(), prng_.next(), ended_.transport);
+  node->endpoint.plan() = plans_[role];
+  return node;
 }
 
 std::vector<Node*> Cluster::nodes() {
@@ -235,9 +272,11 @@ void Cluster::turn(Time until) {
   Time next = until;
   for (Node* node : all) {
     if (node->stopped) continue;
-    next = std::min(next, node->reactor.next_timer());
+    next = std::min(next, node->clock.true_time(node->reactor.next_timer()));
     const Duration sleep = node->endpoint.sleep_max();
-    if (sleep != Duration::max()) next = std::min(next, clock_.now() + sleep);
+    if (sleep != Duration::max()) {
+      next = std::min(next, node->clock.true_time(node->clock.now() + sleep));
+    }
   }
   // An event that is due, and does nothing when it is run, must not stop the time.
   clock_.advance_to(std::max(next, std::min(until, clock_.now() + Duration(1000))));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,23 +18,26 @@
 #include "manager/service.h"
 #include "manager/standby.h"
 #include "tests/support/delayed_executor.h"
+#include "tests/support/fault_drainer.h"
+#include "tests/support/node_clock.h"
 #include "transport/fault/fault.h"
 #include "transport/mem/mem.h"
 
 namespace stdchk::sim {
 
-/// A Node is one process of the simulated pool: a reactor and an endpoint with faults.
+/// A Node is one process of the simulated pool: clocks, a reactor and an endpoint with faults.
 ///
 /// Destroying it is the process's death. Who lives on it must be destroyed before.
 struct Node {
   /// What went wrong on purpose is added to `ended` at the end.
-  Node(std::string node_name, transport::mem::Fabric& fabric, Clock& clock, std::uint64_t seed,
-       transport::fault::Counts& ended);
+  Node(std::string node_name, transport::mem::Fabric& fabric, const NodeClock& own_clock,
+       std::uint64_t seed, transport::fault::Counts& ended);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
   const std::string name;
+  NodeClock clock;
   Reactor reactor;
   transport::fault::FaultEndpoint endpoint;
   bool stopped = false;  ///< as by SIGSTOP: runs nothing until it is cleared
@@ -45,13 +49,17 @@ struct Node {
 /// What was made to go wrong below the processes.
 struct Faults {
   transport::fault::Counts transport;
-  std::uint64_t storage = 0;   ///< jobs of the drain that failed
-  std::uint64_t commands = 0;  ///< of the journal, lost before they were durable
+  StorageCounts storage;
+  std::uint64_t slow_jobs = 0;  ///< drains and moves that took up to the longest time there is
+  std::uint64_t commands = 0;   ///< of the journal, lost before they were durable
 };
+
+/// What a process is, to those who say what goes wrong there.
+enum class Role : std::uint8_t { kManager, kBenefactor, kClient };
 
 /// A StandbyNode is a process with a manager's standby, and then with the manager that it becomes.
 struct StandbyNode final : private transport::AcceptHandler {
-  StandbyNode(transport::mem::Fabric& fabric, Clock& clock, const msg::Secret& secret,
+  StandbyNode(transport::mem::Fabric& fabric, const NodeClock& clock, const msg::Secret& secret,
               std::string manager, Duration silence, transport::fault::Counts& ended);
   ~StandbyNode() override;
   /// None: it stands by.
@@ -74,7 +82,7 @@ struct StandbyNode final : private transport::AcceptHandler {
 };
 
 /// A Cluster is a manager, benefactors and the nodes of clients in one thread: each node has its
-/// own reactor, all share one manual clock and one network in memory.
+/// own reactor and its own view of one manual clock; all share one network in memory.
 ///
 /// Owns: all nodes. Deterministic: nodes run in the order in which they were made.
 class Cluster {
@@ -88,6 +96,9 @@ class Cluster {
     Duration gc_period{};
     Duration sync_delay{};                         ///< until what is journalled is durable
     std::uint64_t log_bytes = 512 * limits::kKiB;  ///< of each benefactor
+    std::size_t snapshot_every = 10000;            ///< commands in the journal
+    std::uint32_t drift_ppm_max = 0;               ///< clocks are up to that much fast or slow
+    Duration clock_offset_max{};                   ///< and show another time, up to that much
     std::string managers = manager_address();      ///< where benefactors look for it
   };
   struct Benefactor {
@@ -102,7 +113,6 @@ class Cluster {
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
-  ManualClock& clock() { return clock_; }
   Time now() const { return clock_.now(); }
   const msg::Secret& secret() const { return secret_; }
   static std::string manager_address() { return "mem:manager"; }
@@ -132,6 +142,10 @@ class Cluster {
   /// that often.
   void set_job_faults(Duration usual, Duration longest, std::uint64_t rare,
                       std::uint32_t storage_fail_ppm);
+  /// The drain directory has no room any more, or has some again.
+  void set_storage_full(bool full) { storage_.full = full; }
+  /// What goes wrong on the endpoints of these processes, those that come to be later, too.
+  void set_plan(Role role, const transport::fault::Plan& plan);
   std::vector<Benefactor>& benefactors() { return benefactors_; }
 
   /// Runs every node until none has anything to do, then moves the clock to the next event, but not
@@ -146,7 +160,8 @@ class Cluster {
   Faults faults();
 
  private:
-  std::unique_ptr<Node> make_node(const std::string& name);
+  std::unique_ptr<Node> make_node(const std::string& name, Role role);
+  NodeClock make_clock();
   std::vector<Node*> nodes();
 
   Options options_;
@@ -158,7 +173,8 @@ class Cluster {
   Duration job_usual_{};
   Duration job_longest_{};
   std::uint64_t job_rare_ = 0;
-  std::uint32_t storage_fail_ppm_ = 0;
+  StorageFaults storage_;
+  std::map<Role, transport::fault::Plan> plans_;
   Faults ended_;  ///< of nodes that are no more
   manager::MemoryJournal journal_;
   std::unique_ptr<Node> manager_node_;

@@ -21,7 +21,9 @@ class DelayedExecutor final : public Executor {
   DelayedExecutor(const DelayedExecutor&) = delete;
   DelayedExecutor& operator=(const DelayedExecutor&) = delete;
 
-  /// Most work takes up to `usual`; one in `rare` takes up to `longest`. Zero: no time.
+  /// Most work takes up to `usual`; one in `rare` takes up to `longest`, unless the work before it
+  /// ends later than that: those who ask again after a deadline would never get to the end of such
+  /// a queue. Zero: no time.
   void set_delays(Duration usual, Duration longest, std::uint64_t rare) {
     usual_ = usual;
     longest_ = longest;
@@ -30,7 +32,10 @@ class DelayedExecutor final : public Executor {
   void run(std::function<void()> work) override {
     Duration delay{};
     if (usual_ > Duration::zero()) {
-      const Duration most = rare_ > 0 && prng_.chance(1, rare_) ? longest_ : usual_;
+      const bool slow =
+          rare_ > 0 && prng_.chance(1, rare_) && free_at_ < reactor_.clock().now() + longest_;
+      slow_ += slow ? 1 : 0;
+      const Duration most = slow ? longest_ : usual_;
       delay = Duration(
           static_cast<std::int64_t>(prng_.below(static_cast<std::uint64_t>(most.count()))));
     }
@@ -43,6 +48,8 @@ class DelayedExecutor final : public Executor {
       next();
     });
   }
+  /// How much work was given up to `longest`.
+  std::uint64_t slow() const { return slow_; }
   void clear() {
     waiting_.clear();
     alive_ = std::make_shared<int>();
@@ -54,6 +61,7 @@ class DelayedExecutor final : public Executor {
   Duration usual_{};
   Duration longest_{};
   std::uint64_t rare_ = 0;
+  std::uint64_t slow_ = 0;
   Time free_at_{};
   std::deque<std::function<void()>> waiting_;
   std::shared_ptr<int> alive_ = std::make_shared<int>();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cerrno>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -9,20 +10,41 @@
 
 namespace stdchk::sim {
 
+/// What is wrong with the storage that a pool drains to.
+struct StorageFaults {
+  std::uint32_t fail_ppm = 0;  ///< of jobs
+  bool full = false;           ///< nothing can be written
+};
+
+struct StorageCounts {
+  std::uint64_t failed = 0;  ///< jobs, with EIO
+  std::uint64_t full = 0;    ///< jobs, with ENOSPC
+};
+
 /// A FaultDrainer fails now and then: before it has done anything, or after it has done everything.
+/// While the storage is full, it writes the first half of the pieces and gives no file its name.
+///
+/// Not: short of room for names. The manager gives up a change of names that fails some times.
 class FaultDrainer final : public benefactor::Drainer {
  public:
-  /// `fail_ppm` may change at any time; it and `failed`, which counts, must outlive this.
-  FaultDrainer(std::unique_ptr<benefactor::Drainer> inner, const std::uint32_t& fail_ppm,
-               std::uint64_t& failed, std::uint64_t seed)
-      : inner_(std::move(inner)), fail_ppm_(fail_ppm), failed_(failed), prng_(seed) {}
+  /// `faults` may change at any time; it and `counts` must outlive this.
+  FaultDrainer(std::unique_ptr<benefactor::Drainer> inner, const StorageFaults& faults,
+               StorageCounts& counts, std::uint64_t seed)
+      : inner_(std::move(inner)), faults_(faults), counts_(counts), prng_(seed) {}
 
   benefactor::Outcome<msg::DrainPieces::Reply> write_pieces(const msg::DrainPieces& request,
                                                             Time deadline) override {
+    if (faults_.full) {
+      msg::DrainPieces half = request;
+      half.pieces.resize(request.pieces.size() / 2);
+      (void)inner_->write_pieces(half, deadline);
+      return no_room();
+    }
     return with_faults([&] { return inner_->write_pieces(request, deadline); });
   }
   benefactor::Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request,
                                                       Time deadline) override {
+    if (faults_.full) return no_room();
     return with_faults([&] { return inner_->finish(request, deadline); });
   }
   benefactor::Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request,
@@ -31,17 +53,21 @@ class FaultDrainer final : public benefactor::Drainer {
   }
 
  private:
+  tl::unexpected<benefactor::Problem> no_room() {
+    ++counts_.full;
+    return benefactor::problem(Code::kDrainFailed, "sim.drain", ENOSPC, "Full on purpose.");
+  }
   template <class Work>
   auto with_faults(Work work) -> decltype(work()) {
-    if (prng_.below(1000000) >= fail_ppm_) return work();
-    ++failed_;
+    if (prng_.below(1000000) >= faults_.fail_ppm) return work();
+    ++counts_.failed;
     if (prng_.chance(1, 2)) (void)work();
     return benefactor::problem(Code::kDrainFailed, "sim.drain", EIO, "A fault on purpose.");
   }
 
   std::unique_ptr<benefactor::Drainer> inner_;
-  const std::uint32_t& fail_ppm_;
-  std::uint64_t& failed_;
+  const StorageFaults& faults_;
+  StorageCounts& counts_;
   Prng prng_;
 };
 
