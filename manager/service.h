@@ -388,7 +388,7 @@ class Service final : public transport::AcceptHandler {
   std::deque<std::pair<std::uint64_t, std::vector<FreedExtent>>> to_free_;
 
   std::map<Connection*, std::unique_ptr<Connection>> connections_;
-  std::vector<std::unique_ptr<Connection>> ended_;
+  std::deque<std::unique_ptr<Connection>> ended_;  ///< the one that ended first comes first
   std::map<BenefactorId, BenefactorStatus> benefactors_;
   FailureDomains domains_;
   std::map<ClientId, ClientRecord> clients_;

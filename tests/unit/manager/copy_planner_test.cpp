@@ -214,6 +214,33 @@ TEST_CASE("a scrub ends though a link is lost while more is to be checked there"
   CHECK(scrubbed->passes == 2);
 }
 
+TEST_CASE("a scrub ends though two links are lost at once while more is to be checked there") {
+  Pool pool(2, {"x", "y"});
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  pool.live(2s);
+  const auto copies = pool.copies_of(*file);
+  REQUIRE(copies.size() == 2);
+  for (const auto& each : pool.benefactors) each->hold_back = true;
+  REQUIRE(pool.client->call(msg::Scrub{true}));
+  pool.live(2s);
+  for (const Extent& copy : copies) {
+    REQUIRE(pool.client->call(msg::ReportWrongCopy{pool.client->id, *file, 1, copy}));
+  }
+  // What is asked next, when the end of a link ends the first check, is asked of a lost link.
+  for (const auto& each : pool.benefactors) each->lose_link();
+  pool.turn();
+  for (const auto& each : pool.benefactors) {
+    each->let_go();
+    each->connect();
+    each->register_now();
+  }
+  pool.live(3s);
+  const auto scrubbed = pool.client->call(msg::Scrub{});
+  REQUIRE(scrubbed);
+  CHECK_FALSE(scrubbed->running);
+}
+
 TEST_CASE("who wants to leave hands over what only it has, and may go then") {
   Pool pool(1, {"x", "y"});
   const auto file = pool.client->write("a", kChunk, 7);

@@ -89,9 +89,11 @@ class Actor : public rpc::PeerHandler {
   }
   rpc::Peer& peer() { return *peer_; }
   void disconnect() {
-    peer_.reset();
+    lose_link();
     world_.turn();
   }
+  /// The other side hears of it in the next turn.
+  void lose_link() { peer_.reset(); }
   template <class M>
   Result<typename M::Reply> call(M request, std::uint64_t call_id = 0) {
     std::optional<rpc::Answer> answer;
