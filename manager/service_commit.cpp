@@ -23,6 +23,31 @@ GrantRecord* grant_of(SessionRecord& session, const Extent& copy, std::uint64_t 
   return found == session.grants.rend() ? nullptr : &found->second;
 }
 
+/// What a map makes of the copies of chunks that have some already, one after the other.
+ChangeCopies copies_changed(const ChunkTable& chunks, const ChunkMap& map) {
+  ChangeCopies out;
+  for (const Chunk& chunk : map.chunks) {
+    const bool named = chunk.name.is_named();
+    const ChunkIndex found = named ? chunks.find(chunk.name, chunk.length) : kNoChunk;
+    if (found == kNoChunk || !chunks.has_copies(found)) continue;
+    const std::vector<Extent> had = chunks.get(found).copies;
+    std::vector<Extent> add = chunk.copies;
+    std::erase_if(add, [&](const Extent& copy) { return std::ranges::count(had, copy) > 0; });
+    std::vector<Extent> drop = had;
+    std::erase_if(drop,
+                  [&](const Extent& copy) { return std::ranges::count(chunk.copies, copy) > 0; });
+    std::vector<Extent> now = had;
+    for (std::size_t i = 0; i < std::max(add.size(), drop.size()); ++i) {
+      ChangeCopies::Change change{now.front(), chunk.name, chunk.length, {}, {}};
+      if (i < drop.size()) change.at = change.drop = drop[i];
+      std::erase(now, change.drop);
+      if (i < add.size()) now.push_back(change.add = add[i]);
+      out.changes.push_back(change);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 /// Rule M1: the chunk lies in a grant of this session, or the pool has it. Named chunks that the
@@ -305,8 +330,11 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
   };
   if (durable) {
     execute(std::move(command), done);
-  } else if (const auto outcome = state_.apply(command); !outcome) {
-    done(outcome);
+  } else {
+    // The journal never hears of this version, but must know where other files' chunks are.
+    ChangeCopies changed = copies_changed(state_.chunks(), command.written);
+    if (!changed.changes.empty()) execute(std::move(changed), [](const Result<Outcome>&) {});
+    if (const auto outcome = state_.apply(command); !outcome) done(outcome);
   }
   const File& file = *state_.file(id);
   if (file.newest.version == before) return undo();

@@ -498,6 +498,35 @@ TEST_CASE("an unlinked open file can be written, committed and read by its sessi
   world.restart();
 }
 
+TEST_CASE("the journal knows of copies that the chunks of a file get from one without a name") {
+  World world;
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestBenefactor two(world, "b2", 2, kArena);
+  TestClient client(world, "client");
+  const auto file = client.write("a", 1000, 7);
+  REQUIRE(file);
+  const auto copies = [&] {
+    const State& state = world.service->state();
+    return state.chunks().get(state.file(*file)->newest.slices.at(0).chunk).copies;
+  };
+  const Extent first = copies().at(0);
+  const bool on_one = first.benefactor == one.id;
+  (on_one ? one : two).disconnect();
+  const auto open = client.create("b", 4096);
+  REQUIRE(open);
+  REQUIRE(open->grants.at(0).benefactor == (on_one ? two : one).id);
+  REQUIRE(client.call(msg::Remove{client.id, kRootFile, "b"}));
+  REQUIRE(client.call(TestClient::commit_of(open->session, open->grants[0], 0, 1000, 7)));
+  auto before = copies();
+  REQUIRE(before.size() == 2);
+  world.restart();
+  auto after = copies();
+  std::ranges::sort(before);
+  std::ranges::sort(after);
+  CHECK(before == after);
+}
+
 TEST_CASE("the next image of a series is told the newest one before it") {
   World world;
   world.start();
