@@ -20,7 +20,6 @@ void ask_as(ClientId client, msg::Request& request) {
   if (auto* const lookup = std::get_if<msg::Lookup>(&request)) lookup->client = client;
   if (auto* const get = std::get_if<msg::GetAttributes>(&request)) get->client = client;
   if (auto* const read = std::get_if<msg::ReadDirectory>(&request)) read->client = client;
-  if (auto* const resume = std::get_if<msg::ResumeSession>(&request)) resume->client = client;
 }
 
 }  // namespace

@@ -51,6 +51,8 @@ void Session::plan_resume(Work& work) {
 
 void Session::build_resume() {
   msg::ResumeSession whole;
+  // Another manager that comes before the answer must not do it, too: it will be asked anew.
+  whole.client = host_.client();
   whole.session = id_;
   whole.file = file_;
   if (attributes_.version == 0) {
@@ -99,7 +101,8 @@ void Session::on_resumed(std::uint64_t life, const rpc::Answer& answer) {
     log::warning(
         "file {}: the manager that has come back does not go on with it: {}", file_.value,
         answer.has_value() ? "an answer that makes no sense" : describe(answer.error().error));
-    return fenced();
+    // Not as fenced: without an answer it may go on there, until it is closed.
+    return fail_with(Error{Code::kFenced, 0, "client.session"});
   }
   if (next_resume_part_ < resume_parts_.size()) return;  // plan() sends the next one
   resume_ = Resume::kNone;

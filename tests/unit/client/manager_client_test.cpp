@@ -11,7 +11,7 @@
 namespace stdchk::client {
 namespace {
 
-/// A manager that answers registrations, and who asks for attributes.
+/// A manager that answers registrations, and who asks for attributes or goes on with a session.
 struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   explicit FakeManager(Reactor& turns) : reactor(turns) {}
   void on_accept(std::unique_ptr<transport::Link> link) override {
@@ -25,6 +25,10 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
     if (const auto* get = std::get_if<msg::GetAttributes>(&request.body)) {
       asked_as.push_back(get->client);
       return respond(msg::Reply(msg::GetAttributes::Reply{}));
+    }
+    if (const auto* resume = std::get_if<msg::ResumeSession>(&request.body)) {
+      asked_as.push_back(resume->client);
+      return respond(msg::Reply(msg::ResumeSession::Reply{}));
     }
     respond(msg::Reply(msg::ClientHeartbeat::Reply{}));
   }
@@ -114,6 +118,18 @@ TEST_CASE("what only asks is asked under the number that a manager gives that ha
   scene.pass(20);
   CHECK(good);
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{200}});
+}
+
+TEST_CASE("a session that was to go on with one manager does not go on with the next by itself") {
+  Scene scene;
+  scene.manager.epoch = Epoch{257};
+  scene.manager.number = ClientId{200};
+  scene.manager.peer.reset();
+  msg::ResumeSession resume;
+  resume.client = ClientId{100};
+  scene.client->call(resume, std::chrono::seconds(5), [](const rpc::Answer&) {});
+  scene.pass(20);
+  CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{100}});
 }
 
 }  // namespace stdchk::client
