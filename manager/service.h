@@ -342,11 +342,11 @@ class Service final : public transport::AcceptHandler {
 
   // service_resume.cpp
   struct Resumption {
-    Version base = 0;             ///< that the session goes out from
-    bool ahead = false;           ///< the file has a newer one
-    std::set<Extent> of_newest;   ///< of that one's chunks
-    std::uint64_t stored = 0;     ///< chunks that the client has told of
-    std::uint64_t committed = 0;  ///< those of them that are in the newest version
+    Version base = 0;                   ///< that the session goes out from
+    bool ahead = false;                 ///< the file has a newer one
+    std::map<Extent, Chunk> of_newest;  ///< that one's chunks, by their places
+    std::uint64_t stored = 0;           ///< chunks that the client has told of
+    std::uint64_t committed = 0;        ///< those of them that are in the newest version
     std::uint32_t next_part = 0;
     ExtentChecks::Extents to_check;
   };

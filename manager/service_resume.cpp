@@ -38,6 +38,10 @@ bool is_sound(const Chunk& chunk) {
          chunk.copies.front().offset % limits::kExtentAlignment == 0;
 }
 
+bool is_same(const Chunk& one, const Chunk& other) {
+  return one.name == other.name && one.length == other.length && one.crc == other.crc;
+}
+
 }  // namespace
 
 /// The file, as it was for this session: one that had no version has its name again.
@@ -75,8 +79,8 @@ Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& req
   resumption.ahead = newest.version > request.base;
   if (resumption.ahead) {
     for (const PackedSlice& slice : newest.slices) {
-      const auto copies = state_.chunks().get(slice.chunk).copies;
-      resumption.of_newest.insert(copies.begin(), copies.end());
+      const Chunk chunk = state_.chunks().get(slice.chunk);
+      for (const Extent& copy : chunk.copies) resumption.of_newest[copy] = chunk;
     }
   }
   SessionRecord& session = sessions_[request.session];
@@ -108,7 +112,9 @@ Status Service::adopt(SessionRecord& session, Resumption& resumption,
     if (session.holds.insert(found).second) state_.hold(found);
   }
   const auto committed = std::ranges::count_if(request.stored, [&](const Chunk& chunk) {
-    return resumption.of_newest.count(chunk.copies.front()) > 0;
+    // Where this session has stored, another one of the file may have stored since.
+    const auto there = resumption.of_newest.find(chunk.copies.front());
+    return there != resumption.of_newest.end() && is_same(there->second, chunk);
   });
   resumption.committed += static_cast<std::uint64_t>(committed);
   resumption.stored += request.stored.size();

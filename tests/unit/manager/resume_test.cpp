@@ -188,6 +188,16 @@ TEST_CASE("a commit that was done and not answered is found") {
   }
 }
 
+TEST_CASE(
+    "what another session of the file has stored in the same place is not this one's commit") {
+  Interrupted pool;
+  REQUIRE(pool.client->call(pool.commit()));
+  pool.restart();
+  auto request = pool.resume({});
+  request.stored = {pool.commit(kFirst, 8).written.chunks.at(0)};
+  CHECK(pool.refused(request) == Code::kStale);
+}
+
 TEST_CASE("a file that others have made meanwhile under the name is not replaced") {
   Interrupted pool;
   pool.restart();
