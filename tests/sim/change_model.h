@@ -23,6 +23,7 @@ class ChangeModel {
     std::set<Content> possible{Content{}};
     std::list<Change> under_way;
     std::set<std::set<Content>*> watchers;  ///< readers that are opening the name
+    std::set<std::string> opening;          ///< processes that do so to write, and may see it made
     Time settled{};                         ///< nothing on its way changes it after this
     int writers = 0;
     bool alone = false;   ///< nobody else may write it

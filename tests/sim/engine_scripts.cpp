@@ -66,6 +66,7 @@ void WriterScript::start() {
   exists_ = entry().possible.begin()->has_value();
   if (exact() && exists_ && !truncate_) view_ = **entry().possible.begin();
   ++scene_.tally.opens;
+  entry().opening.insert(node_.node().name);
   msg::OpenSession request;
   request.parent = kRootFile;
   request.name = name_;
@@ -91,6 +92,7 @@ void WriterScript::start() {
 }
 
 void WriterScript::opened(Status status) {
+  entry().opening.erase(node_.node().name);
   steps_ = static_cast<int>(1 + scene_.prng.below(12));
   if (!status.has_value()) {
     accept(status.error(), "open");
@@ -510,7 +512,8 @@ void ReaderScript::looked_up(rpc::Answer answer) {
   {
     const Lock lock(node_.engine().shared().mutex);
     // The process's own writer would show what is not committed.
-    if (node_.engine().session(id) == nullptr) {
+    const bool opening = scene_.model.name(name_).opening.contains(node_.node().name);
+    if (node_.engine().session(id) == nullptr && !opening) {
       file_ = std::make_shared<client::OpenFile>(node_.engine(), id, nullptr,
                                                  node_.engine().maps().open(id));
     }

@@ -21,9 +21,8 @@
 //               the time of day jumps by up to 6 h to and fro. The manager's does not where the
 //               policy of a folder gives up sets by their age, which is by that clock.
 //   Leaving     A benefactor says that it wants to end, and ends when it may, or after 10 s.
-//   Not here    Messages of one link in another order; several managers; a benefactor's process
-//   that
-//               comes back with its memory.
+//   Not here    Messages of one link in another order; several managers; a process of a benefactor
+//               that comes back with its memory.
 //
 // Checked.
 //   bytes       A read answers what the model says that the name may show, or an error; when faults
