@@ -392,9 +392,8 @@ void Simulation::fill_storage() {
 
 void Simulation::set_plans(bool on) {
   const bool faults = on && settings_.faults;
-  const transport::fault::Plan plan = faults ? swarm_.plan() : transport::fault::Plan();
   for (const Role role : {Role::kManager, Role::kBenefactor, Role::kClient}) {
-    cluster_.set_plan(role, plan);
+    cluster_.set_plan(role, faults ? swarm_.plan(role) : transport::fault::Plan());
   }
   cluster_.set_job_faults(300ms, faults ? Duration(40s) : Duration(2s),
                           faults ? swarm_.slow_jobs() : 40, faults ? swarm_.storage_fail_ppm() : 0);

@@ -680,10 +680,10 @@ void Simulation::lose_manager_disk() {
 }
 
 void Simulation::set_plans(bool on) {
-  transport::fault::Plan plan;
-  if (on) plan = swarm_.plan();
-  if (on && flips_) plan.flip_ppm = 20000;
   for (const Role role : {Role::kManager, Role::kBenefactor, Role::kClient}) {
+    transport::fault::Plan plan;
+    if (on) plan = swarm_.plan(role);
+    if (on && flips_) plan.flip_ppm = 20000;
     cluster_.set_plan(role, plan);
   }
 }

@@ -53,7 +53,7 @@ Swarm::Swarm(std::uint64_t seed, bool faults) : faults_(faults), prng_(seed ^ 0x
   plan_.drop_ppm = draw_ppm(700);
   plan_.drop_after_ppm = draw_ppm(700);
   plan_.lose_ppm = draw_ppm(200);
-  plan_.repeat_ppm = draw_ppm(1000);
+  plan_.repeat_ppm = draw_ppm(3000);
   storage_fail_ppm_ = draw_ppm(30000);
   slow_jobs_ = faults_ ? static_cast<std::uint64_t>(draw_between(10, 160)) : 40;
 }
@@ -73,6 +73,12 @@ std::uint32_t Swarm::draw_ppm(double usual) {
 std::uint64_t Swarm::draw_bytes(std::uint64_t least, std::uint64_t most) {
   const double bytes = draw_between(static_cast<double>(least), static_cast<double>(most));
   return std::max<std::uint64_t>(static_cast<std::uint64_t>(bytes) / least, 1) * least;
+}
+
+transport::fault::Plan Swarm::plan(Role role) const {
+  transport::fault::Plan plan = plan_;
+  if (role != Role::kClient) plan.repeat_ppm = 0;
+  return plan;
 }
 
 Duration Swarm::draw_jump() {

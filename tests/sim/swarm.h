@@ -49,7 +49,9 @@ class Swarm {
   /// In words, each kind with its number.
   std::string describe() const;
 
-  const transport::fault::Plan& plan() const { return plan_; }
+  /// Only what clients say comes twice: the manager suppresses what it has seen, and benefactors do
+  /// not.
+  transport::fault::Plan plan(Role role) const;
   std::uint32_t storage_fail_ppm() const { return storage_fail_ppm_; }
   /// One in so many drain jobs and moves is slow.
   std::uint64_t slow_jobs() const { return slow_jobs_; }
