@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Plants one bug after the other in a copy of the sources and runs the simulators until they find it.
 
-Each of the rules M1 to M9 (docs/architecture.md) has a bug that breaks it, and so have sets of images. One that is not found within its
-seeds, or whose place in the sources has changed, is a failure.
+Each of the rules M1 to M9 (docs/architecture.md) has a bug that breaks it, and so have repeated messages and sets of
+images. One that is not found within its seeds, or whose place in the sources has changed, is a failure.
 """
 
 import argparse
@@ -71,6 +71,10 @@ BUGS = (
         "finish_later(call_id, Code::kDeadline, deadline);",
         "finish_later(call_id, Code::kDeadline, 1000 * deadline);",
         "pool-sim", "M9: "),
+    Bug("repeats", "a request that comes twice is done twice", "manager/service_requests.cpp",
+        "if (!remembered.first_in(client->second.replies)) return;\n      serve(client->second, request, remembered);",
+        "serve(client->second, request, call);",
+        "pool-sim", "bytes: |names: "),
     Bug("sets", "images of two runs make a set whole", "manager/sets.cpp",
         "++(file->newest.written <= begun ? set.stale : set.images);",
         "++(file->newest.written <= begun && false ? set.stale : set.images);",

@@ -498,6 +498,16 @@ TEST_CASE("an unlinked open file can be written, committed and read by its sessi
   world.restart();
 }
 
+TEST_CASE("a registration that comes twice on one link makes one client") {
+  World world;
+  world.start();
+  TestClient client(world, "client");
+  const ClientId first = client.id;
+  client.id = {};
+  client.register_now();
+  CHECK(client.id == first);
+}
+
 TEST_CASE("the journal knows of copies that the chunks of a file get from one without a name") {
   World world;
   world.start();
