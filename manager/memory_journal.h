@@ -22,6 +22,7 @@ class MemoryJournal final : public Journal {
   /// A power cut: what was not synced is gone. Its callbacks are not made; who answers requests in
   /// them must be gone before they are, or it would say that they were dropped.
   std::vector<Durable> drop_unsynced();
+  std::size_t unsynced() const { return unsynced_.size(); }
   std::size_t durable_count() const { return durable_.size(); }
 
   Status load(Reactor& reactor, const Apply& apply) override;

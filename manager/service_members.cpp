@@ -166,8 +166,8 @@ void Service::closed(Connection& connection) {
                  benefactor->second.info.host_name);
     benefactors_changed();
   }
-  // Calls that were made while it told others of its end are answered first, in the next turn. Those
-  // of one that ends later in this turn come after this.
+  // Calls that were made while it told others of its end are answered first, in the next turn.
+  // Those of one that ends later in this turn come after this.
   ended_.push_back(std::move(connections_.extract(&connection).mapped()));
   reactor_.schedule_after(Duration::zero(), [this, alive = alive()] {
     if (!alive.expired()) ended_.pop_front();

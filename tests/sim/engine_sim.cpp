@@ -366,6 +366,8 @@ void Simulation::kill_benefactor(std::size_t index) {
 }
 
 void Simulation::restart_manager() {
+  // In the middle of writing, as often as not.
+  if (prng_.chance(1, 2)) cluster_.run_until([&] { return cluster_.unsynced() > 0; }, 1s);
   held_.forget(cluster_.manager_node());
   cluster_.kill_manager();
   cluster_.start_manager();

@@ -144,6 +144,8 @@ class Cluster {
                       std::uint32_t storage_fail_ppm);
   /// The drain directory has no room any more, or has some again.
   void set_storage_full(bool full) { storage_.full = full; }
+  /// Commands of the manager that are not durable yet.
+  std::size_t unsynced() const { return journal_.unsynced(); }
   /// What goes wrong on the endpoints of these processes, those that come to be later, too.
   void set_plan(Role role, const transport::fault::Plan& plan);
   std::vector<Benefactor>& benefactors() { return benefactors_; }
