@@ -29,8 +29,9 @@ void Service::register_client(Connection& connection, const msg::RegisterClient&
   }
   if (connection.benefactor) return call.fail(Code::kInvalidArgument, "register client");
   if (superseded(request.newest_epoch, call)) return;
+  auto resumed = clients_.find(request.resume);
   // Who asks twice on one link is one client.
-  auto resumed = clients_.find(request.resume ? request.resume : connection.client);
+  if (resumed == clients_.end()) resumed = clients_.find(connection.client);
   if (resumed == clients_.end()) {
     ClientRecord record;
     record.id = ClientId{next_id()};

@@ -506,6 +506,9 @@ TEST_CASE("a registration that comes twice on one link makes one client") {
   client.id = {};
   client.register_now();
   CHECK(client.id == first);
+  client.id = ClientId{1};  // of an earlier manager
+  client.register_now();
+  CHECK(client.id == first);
 }
 
 TEST_CASE("the journal knows of copies that the chunks of a file get from one without a name") {
