@@ -19,22 +19,6 @@ std::uint64_t usable_bytes(std::uint64_t arena_bytes) {
   return arena_bytes / limits::kExtentAlignment * limits::kExtentAlignment;
 }
 
-/// What was asked for, in the right order, and further than before.
-bool is_valid(const msg::ReportExtents::Reply& reply, std::uint64_t begin, std::uint64_t end) {
-  if (reply.end <= begin || reply.end > end || reply.end % limits::kExtentAlignment != 0) {
-    return false;
-  }
-  std::uint64_t at = begin;
-  for (const msg::FoundExtent& each : reply.extents) {
-    if (each.offset < at || each.offset >= reply.end ||
-        each.offset % limits::kExtentAlignment != 0) {
-      return false;
-    }
-    at = each.offset + limits::kExtentAlignment;
-  }
-  return true;
-}
-
 bool contains(const std::vector<Range>& ascending, std::uint64_t offset) {
   const auto after =
       std::upper_bound(ascending.begin(), ascending.end(), offset,
@@ -155,7 +139,7 @@ void GarbageCollector::look_at(BenefactorId benefactor, Lane& lane,
                                const std::vector<Claim>& claims) {
   const msg::ReportExtents::Reply reply = std::move(*std::exchange(lane.reply, std::nullopt));
   const std::uint64_t arena_bytes = usable_bytes(service_.arena_bytes(benefactor));
-  if (!is_valid(reply, lane.offset, arena_bytes)) {
+  if (!is_possible(reply, lane.offset, arena_bytes)) {
     log::warning("benefactor {} has reported extents that cannot be", benefactor.value);
     lane.done = true;
     return;

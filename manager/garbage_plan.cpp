@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/extent_header.h"
+#include "core/limits.h"
 
 namespace stdchk::manager {
 namespace {
@@ -37,6 +38,21 @@ std::uint64_t follow(const ArenaPage& page, std::uint64_t begin, std::uint64_t e
 }
 
 }  // namespace
+
+bool is_possible(const msg::ReportExtents::Reply& reply, std::uint64_t begin, std::uint64_t end) {
+  if (reply.end <= begin || reply.end > end || reply.end % limits::kExtentAlignment != 0) {
+    return false;
+  }
+  std::uint64_t at = begin;
+  for (const msg::FoundExtent& each : reply.extents) {
+    if (each.offset < at || each.offset >= reply.end ||
+        each.offset % limits::kExtentAlignment != 0) {
+      return false;
+    }
+    at = each.offset + limits::kExtentAlignment;
+  }
+  return true;
+}
 
 GarbagePlan plan_garbage(const ArenaPage& page, const std::vector<Claim>& claims,
                          std::optional<std::uint64_t> next_extent) {

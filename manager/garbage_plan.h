@@ -32,6 +32,10 @@ struct GarbagePlan {
   std::optional<std::uint64_t> next_extent;
 };
 
+/// True when a benefactor that was asked for [begin, end) may answer so: ascending offsets in what
+/// it says it has looked at, which is something, and no more than was asked for.
+bool is_possible(const msg::ReportExtents::Reply& reply, std::uint64_t begin, std::uint64_t end);
+
 /// Plans, and does nothing. A header is judged by where it is now, not by what it says: so it does
 /// not matter what has happened since the report, as long as `claims` are those of now and
 /// what may go is taken from the free space at once.

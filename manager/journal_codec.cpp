@@ -37,12 +37,19 @@ void write(wire::Extent::Builder to, const Extent& from) {
   to.setBenefactor(from.benefactor.value);
   to.setOffset(from.offset);
 }
+/// Places that the chunk table can hold.
+std::uint64_t read_offset(std::uint64_t from) {
+  if (from / limits::kExtentAlignment >= (std::uint64_t{1} << 40)) corrupt();
+  return from;
+}
+/// Numbers of commits and changes, which are counted up: one that cannot be reached would wrap.
+std::uint64_t read_sequence(std::uint64_t from) {
+  if (from >> 62 != 0) corrupt();
+  return from;
+}
 Extent read(wire::Extent::Reader from) {
-  const Extent to{BenefactorId{from.getBenefactor()}, from.getOffset()};
-  if (!to.benefactor || to.benefactor.value >= (1U << 24) ||
-      to.offset / limits::kExtentAlignment >= (std::uint64_t{1} << 40)) {
-    corrupt();
-  }
+  const Extent to{BenefactorId{from.getBenefactor()}, read_offset(from.getOffset())};
+  if (!to.benefactor || to.benefactor.value >= (1U << 24)) corrupt();
   return to;
 }
 
@@ -368,7 +375,7 @@ void write(wire::Command::Builder to, const MoveChunks& from) {
 MoveChunks read(wire::MoveChunks::Reader from) {
   MoveChunks to{{from.getBenefactor()}, {}};
   for (const auto move : from.getMoves()) {
-    to.moves.push_back({move.getFromOffset(), move.getToOffset()});
+    to.moves.push_back({read_offset(move.getFromOffset()), read_offset(move.getToOffset())});
   }
   return to;
 }
@@ -425,7 +432,7 @@ RestoreFile read(wire::RestoreFile::Reader from) {
   to.evicted = from.getEvicted();
   to.in_drain = from.getInDrain();
   to.stale_in_drain = from.getStaleInDrain();
-  to.sequence = from.getSequence();
+  to.sequence = read_sequence(from.getSequence());
   to.policy = read(from.getPolicy());
   to.copies = from.getCopies();
   to.opened = from.getOpened();
@@ -460,8 +467,8 @@ void write(wire::Command::Builder to, const RestoreMirror& from) {
 }
 RestoreCounters read(wire::RestoreCounters::Reader from) {
   return {{from.getEpoch()},
-          from.getSequence(),
-          from.getMirrorSequence(),
+          read_sequence(from.getSequence()),
+          read_sequence(from.getMirrorSequence()),
           {from.getImages(), from.getWrittenBytes(), from.getStoredBytes(), from.getDrainedImages(),
            from.getDrainedBytes()}};
 }
@@ -539,10 +546,13 @@ void write(wire::Command::Builder to, const BeginGeneration& from) {
   }
 }
 BeginGeneration read(wire::BeginGeneration::Reader from) {
-  BeginGeneration to{
-      {from.getDirectory()}, text(from.getApplication()), from.getBegun(), from.getEnded(), {}};
+  BeginGeneration to{{from.getDirectory()},
+                     text(from.getApplication()),
+                     from.getBegun(),
+                     read_sequence(from.getEnded()),
+                     {}};
   for (const auto set : from.getSets()) {
-    to.sets.push_back({set.getTimestep(), set.getBegun(), set.getEnded()});
+    to.sets.push_back({set.getTimestep(), set.getBegun(), read_sequence(set.getEnded())});
   }
   return to;
 }

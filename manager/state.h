@@ -214,6 +214,7 @@ class State {
   File* find(FileId id);
   Result<File*> find_directory(FileId id);
   Result<File*> check_new_name(FileId parent, std::string_view name);
+  Status check_new_id(FileId id) const;
   File& add_file(FileId id, FileType type, std::uint32_t mode, std::uint32_t uid, std::uint32_t gid,
                  std::int64_t now_ns);
   void link(File& file, File& parent, std::string_view name);

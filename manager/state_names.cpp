@@ -17,7 +17,13 @@ Result<File*> State::check_new_name(FileId parent, std::string_view name) {
   return directory;
 }
 
+Status State::check_new_id(FileId id) const {
+  if (!id || file(id) != nullptr) return fail(Code::kExists, "manager.id");
+  return {};
+}
+
 Result<Outcome> State::run(const AddDirectory& command) {
+  STDCHK_TRY(check_new_id(command.id));
   STDCHK_ASSIGN(File * parent, check_new_name(command.parent, command.name));
   File& made = add_file(command.id, FileType::kDirectory, command.mode, command.uid, command.gid,
                         command.now_ns);
@@ -34,6 +40,7 @@ Result<Outcome> State::run(const AddSymlink& command) {
   if (command.target.empty() || command.target.size() > limits::kSymlinkBytesMax) {
     return fail(Code::kInvalidArgument, "manager.symlink");
   }
+  STDCHK_TRY(check_new_id(command.id));
   STDCHK_ASSIGN(File * parent, check_new_name(command.parent, command.name));
   File& made =
       add_file(command.id, FileType::kSymlink, 0777, command.uid, command.gid, command.now_ns);
@@ -280,6 +287,7 @@ Result<Outcome> State::run(const SetLatest& command) {
     return fail(Code::kExists, "manager.latest");
   }
   if (link_file == nullptr && !command.target.empty()) {
+    STDCHK_TRY(check_new_id(command.id));
     link_file =
         &add_file(command.id, FileType::kSymlink, 0777, folder->uid, folder->gid, command.now_ns);
     link(*link_file, *folder, kLatestName);

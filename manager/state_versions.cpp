@@ -89,6 +89,7 @@ Result<Outcome> State::run(const CommitVersion& command) {
     if (replaced != nullptr && replaced->type == FileType::kDirectory) {
       return fail(Code::kIsDirectory, "manager.commit");
     }
+    if (!command.file) return fail(Code::kInvalidArgument, "manager.commit");
   } else if (file == nullptr) {
     return fail(Code::kNotFound, "manager.commit");
   }
@@ -165,7 +166,8 @@ Result<Outcome> State::run(const DrainStarted& command) {
 
 Result<Outcome> State::run(const Drained& command) {
   File* file = find(command.file);
-  if (file == nullptr || file->newest.version != command.version) {
+  if (file == nullptr || file->type != FileType::kRegular ||
+      file->newest.version != command.version) {
     return fail(Code::kStale, "manager.drained");
   }
   if (file->newest.drained) return Outcome{file->id, {}};
@@ -275,10 +277,12 @@ Result<Outcome> State::run(const MakeStripes& command) {
     const auto well_formed = [](const Chunk& chunk) {
       return chunk.length > 0 && chunk.length <= limits::kChunkBytesMax && !chunk.copies.empty();
     };
+    const auto is_named = [](const Chunk& chunk) { return chunk.name.is_named(); };
     if (stripe.data.empty() || stripe.data.size() > limits::kStripeDataMax ||
         stripe.parity.empty() || stripe.parity.size() > limits::kStripeParityMax ||
         !std::all_of(stripe.data.begin(), stripe.data.end(), well_formed) ||
-        !std::all_of(stripe.parity.begin(), stripe.parity.end(), well_formed)) {
+        !std::all_of(stripe.parity.begin(), stripe.parity.end(), well_formed) ||
+        std::any_of(stripe.parity.begin(), stripe.parity.end(), is_named)) {
       return fail(Code::kInvalidArgument, "manager.make_stripes");
     }
   }
@@ -387,10 +391,11 @@ Result<Outcome> State::run(const RestoreFile& command) {
   File* parent = nullptr;
   if (from.id != kRootFile) {
     STDCHK_TRY(check_name(command.name));
+    STDCHK_TRY(check_new_id(from.id));
     STDCHK_ASSIGN(parent, find_directory(command.parent));
-    if (find(from.id) != nullptr || parent->children.count(command.name) > 0) {
-      return fail(Code::kExists, "manager.restore");
-    }
+    if (parent->children.count(command.name) > 0) return fail(Code::kExists, "manager.restore");
+  } else if (from.type != FileType::kDirectory) {
+    return fail(Code::kInvalidArgument, "manager.restore");
   }
   File& file = from.id == kRootFile
                    ? *find(kRootFile)

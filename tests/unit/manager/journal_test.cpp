@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/limits.h"
 #include "manager/import.h"
 #include "manager/journal_codec.h"
 #include "manager/sqlite_journal.h"
@@ -60,6 +61,31 @@ TEST_CASE("bytes that are no command are corrupt, whatever they are") {
     }
     const auto decoded = decode_command(bad);  // an answer, or kCorrupt; never anything else
     if (!decoded) REQUIRE(decoded.error().code == Code::kCorrupt);
+  }
+}
+
+TEST_CASE("a place that no arena has is corrupt, also as the end of a move") {
+  const std::uint64_t behind = std::uint64_t{limits::kExtentAlignment} << 40;
+  std::vector<std::byte> bytes;
+  REQUIRE(encode_command(MoveChunks{{1}, {{64, behind - limits::kExtentAlignment}}}, bytes));
+  CHECK(decode_command(bytes));
+  REQUIRE(encode_command(MoveChunks{{1}, {{64, behind}}}, bytes));
+  CHECK(decode_command(bytes).error().code == Code::kCorrupt);
+}
+
+TEST_CASE("a number of a commit that no pool reaches is corrupt") {
+  constexpr std::uint64_t kTooLarge = std::uint64_t{1} << 62;
+  RestoreFile file;
+  file.attributes.type = FileType::kRegular;
+  file.sequence = kTooLarge;
+  const Command all[] = {file, RestoreCounters{{1}, kTooLarge, 0, {}},
+                         RestoreCounters{{1}, 0, kTooLarge, {}},
+                         BeginGeneration{kRootFile, "a", 0, kTooLarge, {}},
+                         BeginGeneration{kRootFile, "a", 0, 0, {{1, 0, kTooLarge}}}};
+  std::vector<std::byte> bytes;
+  for (const Command& command : all) {
+    REQUIRE(encode_command(command, bytes));
+    CHECK(decode_command(bytes).error().code == Code::kCorrupt);
   }
 }
 

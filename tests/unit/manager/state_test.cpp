@@ -324,3 +324,34 @@ TEST_CASE("a pending file has the policy of the folder that it is to be in") {
   REQUIRE(state.make_pending({10}, {{20}, "f", 0600, 0, 0, 0, {}}, {7}, 5));
   CHECK(state.policy(*state.file({10})).get(PolicyKey::kCopies) == 2);
 }
+
+TEST_CASE("an id that is there already, or none, makes no file") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.apply(AddDirectory{{11}, kRootFile, "d"}));
+  const std::vector<Command> before = snapshot_of(state);
+  RestoreFile restore;
+  restore.attributes.type = FileType::kRegular;
+  restore.parent = kRootFile;
+  restore.name = "c";
+  for (const std::uint64_t id : {0, 10, 11}) {
+    CHECK_FALSE(state.apply(AddDirectory{{id}, {11}, "c"}));
+    CHECK_FALSE(state.apply(AddSymlink{{id}, {11}, "c", "a"}));
+    CHECK_FALSE(state.apply(SetLatest{{11}, {id}, "a", ""}));
+    restore.attributes.id = {id};
+    CHECK_FALSE(state.apply(restore));
+  }
+  CHECK_FALSE(state.apply(create({0}, "c", chunk_at(2))));
+  restore.attributes.id = kRootFile;
+  CHECK_FALSE(state.apply(restore));
+  CHECK(snapshot_of(state) == before);
+}
+
+TEST_CASE("only a file with versions is drained, and parity has no name") {
+  State state;
+  REQUIRE(state.apply(AddDirectory{{11}, kRootFile, "d"}));
+  CHECK_FALSE(state.apply(Drained{{11}, 0}));
+  Chunk parity = chunk_at(2);
+  CHECK_FALSE(state.apply(MakeStripes{{{{chunk_at(1)}, {parity}}}}));
+  CHECK(state.chunks().chunk_count() == 0);
+}
