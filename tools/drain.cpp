@@ -7,7 +7,7 @@
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
-#include "tools/manifest.h"
+#include "tools/manifest_writer.h"
 #include "tools/show.h"
 
 namespace stdchk::tools {

@@ -8,11 +8,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/limits.h"
-#include "tools/connection.h"
 
 namespace stdchk::tools {
 namespace {
@@ -20,28 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-/// What is known of a file's content: whole chunks with their checksums, and names where they have
-/// some. Nothing of a file that an earlier pool has drained: its checksums went with that pool.
-Json pieces_of(const ChunkMap& map) {
-  Json pieces = Json::array();
-  for (const Slice& slice : map.slices) {
-    const Chunk& chunk = map.chunks[slice.chunk];
-    const bool whole = slice.chunk_offset == 0 && slice.length == chunk.length;
-    if (!whole || (!chunk.name.is_named() && chunk.crc == 0)) continue;
-    Json piece = {{"offset", slice.file_offset}, {"length", slice.length}, {"crc32c", chunk.crc}};
-    if (chunk.name.is_named()) piece["name"] = to_hex(chunk.name);
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
-}
-
-Json read_manifest(const std::string& path) {
-  std::ifstream file(path);
-  const Json manifest = Json::parse(file, nullptr, false);
-  return manifest.is_object() && manifest.contains("files") && manifest["files"].is_object()
-             ? manifest["files"]
-             : Json::object();
-}
+constexpr int kDepthMax = 8;  // a piece's values are 5 below the manifest
+constexpr std::uint64_t kCrcMax = std::numeric_limits<std::uint32_t>::max();
 
 /// Durable, and whole from its first moment.
 Outcome<void> replace_file(const std::string& path, const std::string& text) {
@@ -61,23 +40,41 @@ Outcome<void> replace_file(const std::string& path, const std::string& text) {
   return problem("{} cannot be written: {}", path, std::strerror(code));
 }
 
-std::string manifest_text(const Json& files) {
-  return Json{{"format", 1}, {"files", files}}.dump(1) + "\n";
+/// No value: it is not JSON. What is nested deeper than a manifest is left out: the library copies
+/// and writes by recursion.
+Json parse_file(const fs::path& path) {
+  std::ifstream file(path);
+  const auto is_shallow = [](int depth, Json::parse_event_t, const Json&) {
+    return depth <= kDepthMax;
+  };
+  return Json::parse(file, is_shallow, false);
+}
+
+/// Throws a std::exception, as the JSON library does, when there is no such number up to `max`.
+std::uint64_t number(const Json& of, const char* key, std::uint64_t max) {
+  const Json& found = of.at(key);
+  if (!found.is_number_unsigned() || found.get<std::uint64_t>() > max) {
+    throw std::out_of_range(key);
+  }
+  return found.get<std::uint64_t>();
+}
+
+/// The manifest is about files of its own folder.
+bool is_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
 }
 
 ManifestFile parse_entry(std::string path, const Json& entry) {
   ManifestFile file;
   file.path = std::move(path);
   try {  // the JSON library's exceptions
-    file.size_bytes = entry.at("size").get<std::uint64_t>();
+    file.size_bytes = number(entry, "size", limits::kFileBytesMax);
     for (const Json& piece : entry.at("pieces")) {
-      ManifestPiece one{piece.at("offset").get<std::uint64_t>(),
-                        piece.at("length").get<std::size_t>(),
-                        piece.at("crc32c").get<std::uint32_t>(), piece.value("name", "")};
-      if (one.length > limits::kChunkBytesMax || one.offset > file.size_bytes ||
-          one.length > file.size_bytes - one.offset) {
-        throw std::out_of_range("piece");
-      }
+      ManifestPiece one{
+          number(piece, "offset", file.size_bytes), number(piece, "length", limits::kChunkBytesMax),
+          static_cast<std::uint32_t>(number(piece, "crc32c", kCrcMax)), piece.value("name", "")};
+      if (one.length > file.size_bytes - one.offset) throw std::out_of_range("length");
       file.pieces.push_back(std::move(one));
     }
   } catch (const std::exception&) {
@@ -89,13 +86,25 @@ ManifestFile parse_entry(std::string path, const Json& entry) {
 
 }  // namespace
 
+Json manifest_entries(const std::string& folder) {
+  const Json manifest = parse_file(folder + "/" + kManifestName);
+  return manifest.is_object() && manifest.contains("files") && manifest["files"].is_object()
+             ? manifest["files"]
+             : Json::object();
+}
+
+Outcome<void> replace_manifest(const std::string& folder, const Json& entries) {
+  return replace_file(folder + "/" + kManifestName,
+                      Json{{"format", 1}, {"files", entries}}.dump(1) + "\n");
+}
+
 Outcome<void> forget_in_manifest(const std::string& folder, const std::vector<std::string>& names) {
-  const std::string path = folder + "/" + kManifestName;
-  Json files = read_manifest(path);
+  Json files = manifest_entries(folder);
   const std::size_t before = files.size();
   for (const std::string& name : names) files.erase(name);
   if (files.size() == before) return {};
-  if (!files.empty()) return replace_file(path, manifest_text(files));
+  if (!files.empty()) return replace_manifest(folder, files);
+  const std::string path = folder + "/" + kManifestName;
   std::error_code code;
   fs::remove(path, code);
   if (code) return problem("{} cannot be removed: {}", path, code.message());
@@ -110,13 +119,13 @@ Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
        at.increment(code)) {
     if (at->path().filename() != kManifestName) continue;
     ++manifests;
-    std::ifstream stream(at->path());
-    const Json manifest = Json::parse(stream, nullptr, false);
+    const Json manifest = parse_file(at->path());
     if (!manifest.is_object() || !manifest.contains("files") || !manifest["files"].is_object()) {
       return problem("{} is damaged", at->path().string());
     }
     for (const auto& [name, entry] : manifest["files"].items()) {
       files.push_back(parse_entry((at->path().parent_path() / name).string(), entry));
+      if (!is_file_name(name)) files.back().damaged = true;
     }
   }
   if (code) return problem("{} cannot be read: {}", folder, code.message());
@@ -143,43 +152,6 @@ std::vector<std::byte> read_range(int fd, std::uint64_t offset, std::size_t leng
   }
   bytes.resize(done);
   return bytes;
-}
-
-Outcome<void> write_manifests(client::Filesystem& filesystem, const std::string& drain_directory,
-                              const std::string& path, const Attributes& attributes) {
-  std::map<std::string, Json> folders;  // by path; the files in each
-  std::map<std::string, Json> earlier;
-  Outcome<void> done;
-  auto walked =
-      walk(filesystem, path, attributes, [&](const std::string& at, const Attributes& of) {
-        if (of.type != FileType::kRegular || of.drain != DrainState::kDrained) return true;
-        const fs::path file = at;
-        const std::string folder = file.parent_path();
-        const auto [known, added] = earlier.try_emplace(folder);
-        const std::string manifest = (fs::path(drain_directory) / folder / kManifestName).string();
-        if (added) folders[folder] = known->second = read_manifest(manifest);
-        auto map = filesystem.map(of.id);
-        if (!map) {
-          done = failed(at, map.error());
-          return false;
-        }
-        // A newer version than the drained one comes with its own drain.
-        if (map->first.version != of.version) return true;
-        Json pieces = pieces_of(map->second);
-        const std::string name = file.filename();
-        const bool same = known->second.contains(name) &&
-                          known->second[name].value("size", std::uint64_t{0}) == of.size_bytes;
-        if (pieces.empty() && same) return true;
-        folders[folder][name] = {{"size", of.size_bytes}, {"pieces", std::move(pieces)}};
-        return true;
-      });
-  if (!done) return done;
-  if (!walked) return problem(walked.error());
-  for (const auto& [folder, files] : folders) {
-    const std::string target = (fs::path(drain_directory) / folder / kManifestName).string();
-    if (auto written = replace_file(target, manifest_text(files)); !written) return written;
-  }
-  return {};
 }
 
 }  // namespace stdchk::tools

@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "client/filesystem.h"
 #include "core/naming.h"
+#include "core/types.h"
 #include "tools/problem.h"
 
 namespace stdchk::tools {
@@ -13,10 +14,11 @@ namespace stdchk::tools {
 /// The file in each folder of the drain directory that says what the drained files there must hold.
 inline constexpr const char* kManifestName = ".stdchk-manifest";
 
-/// Writes the manifests of the folders at and below `path`, for the files there that are drained.
-/// What an earlier manifest says of files whose checksums this pool does not know is kept.
-Outcome<void> write_manifests(client::Filesystem& filesystem, const std::string& drain_directory,
-                              const std::string& path, const Attributes& attributes);
+/// The entries of the manifest of one folder by the names of files; none when it has none, or one
+/// that is damaged.
+nlohmann::json manifest_entries(const std::string& folder);
+/// Durable, and whole from its first moment.
+Outcome<void> replace_manifest(const std::string& folder, const nlohmann::json& entries);
 
 /// Takes files that were removed out of the manifest of one folder of the drain directory, and
 /// removes one that says nothing any more.

@@ -104,7 +104,12 @@ std::string key_of(const std::string& path) {
 
 Outcome<void> save(const PoolRecord& record) {
   const std::string temporary = record.path() + ".new";
-  const std::string text = to_json(record).dump(2) + "\n";
+  std::string text;
+  try {  // the JSON library's exception
+    text = to_json(record).dump(2) + "\n";
+  } catch (const Json::type_error&) {
+    return problem("{} cannot be written: a path or command in it is not UTF-8", record.path());
+  }
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   const bool good = fd >= 0 &&
                     ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
