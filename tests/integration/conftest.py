@@ -14,7 +14,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("STDCHK_BIN", ROOT / "build" / "bin"))
-CALL_SECONDS = 60  # no call in these tests may take longer: a hang is a failure
+PATIENCE = int(os.environ.get("STDCHK_TEST_PATIENCE", "1"))  # slow programs take so many times longer
+CALL_SECONDS = 60 * PATIENCE  # no call in these tests may take longer: a hang is a failure
 
 
 def pytest_collection_modifyitems(items):
@@ -40,9 +41,9 @@ def run(*command, check=True, seconds=CALL_SECONDS, **options):
 
 def wait_until(condition, what, seconds=20.0):
     """Waits for `condition` to hold; what never comes is the test's failure."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * PATIENCE
     while not condition():
-        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        assert time.monotonic() < end, f"{what}: not within {seconds * PATIENCE} s"
         time.sleep(0.05)
 
 

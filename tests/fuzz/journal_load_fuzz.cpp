@@ -1,0 +1,107 @@
+// Starts a manager over a database whose records are any bytes, or any commands: it starts or says
+// what is wrong. What it starts with, it can walk, run over, and start with again.
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/assert.h"
+#include "core/log.h"
+#include "core/reactor.h"
+#include "manager/audit.h"
+#include "manager/journal_codec.h"
+#include "manager/service.h"
+#include "manager/sqlite_journal.h"
+#include "tests/fuzz/commands.h"
+#include "tests/fuzz/temporary_folder.h"
+
+using namespace stdchk;
+using namespace stdchk::manager;
+
+namespace {
+
+/// One record: of one of SQLite's types, of the input's bytes or a command.
+void bind(sqlite3_stmt* insert, fuzz::Choices& choices, std::vector<std::byte>& record) {
+  const unsigned kind = choices.below(16);
+  if (kind == 0) {
+    sqlite3_bind_int64(insert, 1, static_cast<sqlite3_int64>(choices.number()));
+    return;
+  }
+  if (kind == 1) {
+    sqlite3_bind_zeroblob(insert, 1, choices.byte());
+    return;
+  }
+  if (kind <= 4) {
+    const ByteSpan bytes = choices.bytes(choices.byte() * std::size_t{16});
+    record.assign(bytes.begin(), bytes.end());
+  } else if (!encode_command(fuzz::make_command(choices), record)) {
+    record.clear();
+  }
+  static constexpr std::byte kNone{};  // no pointer would be a NULL, which the table refuses
+  const std::byte* const from = record.empty() ? &kNone : record.data();
+  if (kind == 2) {
+    sqlite3_bind_text(insert, 1, reinterpret_cast<const char*>(from),
+                      static_cast<int>(record.size()), SQLITE_TRANSIENT);
+  } else {
+    sqlite3_bind_blob64(insert, 1, from, record.size(), SQLITE_TRANSIENT);
+  }
+}
+
+void write_records(const std::string& folder, fuzz::Choices& choices) {
+  sqlite3* database = nullptr;
+  STDCHK_ASSERT(sqlite3_open((folder + "/journal.db").c_str(), &database) == SQLITE_OK);
+  STDCHK_ASSERT(sqlite3_exec(database, "PRAGMA synchronous=OFF; BEGIN; DELETE FROM record", nullptr,
+                             nullptr, nullptr) == SQLITE_OK);
+  sqlite3_stmt* insert = nullptr;
+  STDCHK_ASSERT(sqlite3_prepare_v2(database, "INSERT INTO record(body) VALUES(?)", -1, &insert,
+                                   nullptr) == SQLITE_OK);
+  for (std::vector<std::byte> record; !choices.empty();) {
+    bind(insert, choices, record);
+    STDCHK_ASSERT(sqlite3_step(insert) == SQLITE_DONE);
+    sqlite3_reset(insert);
+  }
+  sqlite3_finalize(insert);
+  STDCHK_ASSERT(sqlite3_exec(database, "COMMIT", nullptr, nullptr, nullptr) == SQLITE_OK);
+  sqlite3_close(database);
+}
+
+/// False: the manager did not start.
+bool start(const std::string& folder) {
+  auto journal = SqliteJournal::open(folder);
+  STDCHK_ASSERT(journal.has_value());
+  ManualClock clock;
+  Reactor reactor(clock);
+  Config config;
+  config.pool.drain_directory = "/drained";
+  Service service(reactor, **journal, std::move(config));
+  if (!service.start()) return false;
+  for (int i = 0; i < 20; ++i) {
+    clock.advance(std::chrono::milliseconds(200));
+    reactor.run_once(Duration::zero());
+  }
+  (void)Audit(service).reply();
+  std::vector<Command> commands;
+  service.state().snapshot([&](Command command) { commands.push_back(std::move(command)); });
+  (*journal)->write_snapshot(std::move(commands));
+  service.stop();
+  return true;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const fuzz::TemporaryFolder folder;
+  static const bool made = [] {
+    log::start("fuzz", log::Level::kError);
+    return SqliteJournal::open(folder.path()).has_value();
+  }();
+  STDCHK_ASSERT(made);
+  fuzz::Choices choices({reinterpret_cast<const std::byte*>(data), size});
+  write_records(folder.path(), choices);
+  if (start(folder.path())) STDCHK_ASSERT(start(folder.path()));
+  return 0;
+}

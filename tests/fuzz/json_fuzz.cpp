@@ -1,0 +1,67 @@
+// Feeds any bytes to those who read JSON: as the manifest of a folder of the drain directory, and
+// as the record of a pool. What they let in they can write and read again.
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/assert.h"
+#include "core/limits.h"
+#include "tests/fuzz/choices.h"
+#include "tests/fuzz/temporary_folder.h"
+#include "tools/manifest.h"
+#include "tools/pool_record.h"
+
+using namespace stdchk;
+using namespace stdchk::tools;
+
+namespace {
+
+void check_manifest(const fuzz::TemporaryFolder& folder, const std::string& text) {
+  folder.write(kManifestName, text);
+  const auto files = read_manifests(folder.path());
+  if (!files) return;
+  for (const ManifestFile& file : *files) {
+    STDCHK_ASSERT(file.damaged || file.path.starts_with(folder.path() + "/"));
+    std::uint64_t from = 0;
+    for (const ManifestPiece& piece : file.pieces) {
+      STDCHK_ASSERT(piece.length <= limits::kChunkBytesMax && piece.offset >= from);
+      STDCHK_ASSERT(piece.offset + piece.length <= file.size_bytes);
+      from = piece.offset;
+    }
+  }
+  const nlohmann::json entries = manifest_entries(folder.path());
+  STDCHK_ASSERT(entries.size() == files->size());
+  STDCHK_ASSERT(replace_manifest(folder.path(), entries).has_value());
+  STDCHK_ASSERT(manifest_entries(folder.path()) == entries);
+  while (!manifest_entries(folder.path()).empty()) {
+    const nlohmann::json before = manifest_entries(folder.path());
+    const std::string name = before.begin().key();
+    STDCHK_ASSERT(forget_in_manifest(folder.path(), {name}).has_value());
+    STDCHK_ASSERT(manifest_entries(folder.path()).size() + 1 == before.size());
+    if (before.size() > 4) break;
+  }
+}
+
+void check_record(const fuzz::TemporaryFolder& folder, const std::string& text) {
+  folder.write("pool.json", text);
+  const auto record = load(folder.path());
+  if (!record) return;
+  STDCHK_ASSERT(save(*record).has_value());
+  const std::string first = folder.read("pool.json");
+  const auto again = load(folder.path());
+  STDCHK_ASSERT(again.has_value() && save(*again).has_value());
+  STDCHK_ASSERT(folder.read("pool.json") == first);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const fuzz::TemporaryFolder folder;
+  fuzz::Choices choices({reinterpret_cast<const std::byte*>(data), size});
+  const bool is_manifest = choices.flag();
+  const std::string text = fuzz::text_of(choices.rest());
+  is_manifest ? check_manifest(folder, text) : check_record(folder, text);
+  return 0;
+}

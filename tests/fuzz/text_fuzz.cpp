@@ -1,0 +1,188 @@
+// Feeds any bytes to what reads words that people and files say: the first byte chooses which. What
+// can be written is written and read again, and is the same.
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "benefactor/drain_paths.h"
+#include "core/assert.h"
+#include "core/image_name.h"
+#include "core/limits.h"
+#include "core/options.h"
+#include "core/policy.h"
+#include "core/pool_files.h"
+#include "core/redundancy.h"
+#include "core/topology.h"
+#include "core/units.h"
+#include "tests/fuzz/choices.h"
+#include "tests/fuzz/temporary_folder.h"
+#include "tools/hosts.h"
+#include "transport/socket_address.h"
+
+using namespace stdchk;
+
+namespace {
+
+const fuzz::TemporaryFolder& folder() {
+  static const fuzz::TemporaryFolder one;
+  return one;
+}
+
+void check_policy(const std::string& text) {
+  const auto policy = parse_policy(text);
+  if (!policy) return;
+  std::string written;
+  for (const PolicySetting& setting : policy->settings) {
+    STDCHK_ASSERT(!policy_name(setting.key).empty());
+    written += std::string(policy_name(setting.key)) + "=" + format_value(setting) + " ";
+  }
+  const auto again = parse_policy(written);
+  STDCHK_ASSERT(again.has_value() && *again == *policy);
+}
+
+void check_topology(const std::string& text) {
+  const auto topology = Topology::parse(text);
+  if (!topology || topology->empty()) return;
+  const std::size_t first = text.find_first_not_of(" \t\n\v\f\r");
+  const std::string name = text.substr(first, text.find_first_of(" \t\n\v\f\r#", first) - first);
+  STDCHK_ASSERT(name.empty() || name[0] == '#' || topology->find(name) != nullptr);
+}
+
+void check_hosts(const std::string& text) {
+  const auto hosts = tools::read_hosts(folder().write("hosts", text), 1, 2);
+  if (!hosts) return;
+  std::string written;
+  for (const tools::Host& host : *hosts) {
+    STDCHK_ASSERT(!host.name.empty() && host.name[0] != '-' && host.memory_bytes > 0);
+    STDCHK_ASSERT(host.name.find_first_of("/ ;'\"$`\\\n") == std::string::npos);
+    STDCHK_ASSERT(host.address.find_first_of("/ ;'\"$`\\\n") == std::string::npos);
+    written += host.name;
+    if (!host.address.empty()) written += " address=" + host.address;
+    written += " memory=" + std::to_string(host.memory_bytes) +
+               " benefactors=" + std::to_string(host.benefactors) + "\n";
+  }
+  const auto again = tools::read_hosts(folder().write("hosts", written), 1, 2);
+  STDCHK_ASSERT(again.has_value() && again->size() == hosts->size());
+  for (std::size_t i = 0; i < hosts->size(); ++i) {
+    const tools::Host& one = (*hosts)[i];
+    const tools::Host& two = (*again)[i];
+    STDCHK_ASSERT(one.name == two.name && one.address == two.address);
+    STDCHK_ASSERT(one.memory_bytes == two.memory_bytes && one.benefactors == two.benefactors);
+  }
+}
+
+void check_redundancy(const std::string& text) {
+  const auto redundancy = parse_redundancy(text);
+  if (!redundancy) return;
+  STDCHK_ASSERT(redundancy_of(redundancy->number()) == redundancy);
+  STDCHK_ASSERT(parse_redundancy(redundancy_text(*redundancy)) == redundancy);
+}
+
+void check_units(const std::string& text) {
+  if (const auto bytes = parse_bytes(text)) {
+    STDCHK_ASSERT(*bytes >> 63 == 0);
+    STDCHK_ASSERT(parse_bytes(std::to_string(*bytes)).value() == *bytes);
+    STDCHK_ASSERT(parse_rate(text + "/s").value() == *bytes);
+    STDCHK_ASSERT(!format_bytes(*bytes).empty());
+  }
+  if (const auto seconds = parse_seconds(text)) {
+    STDCHK_ASSERT(*seconds >> 63 == 0);
+    STDCHK_ASSERT(parse_seconds(format_seconds(*seconds)).value() == *seconds);
+  }
+}
+
+void check_image(const std::string& text) {
+  if (const auto image = parse_image_name(text)) {
+    const std::string name = image->application + ".N" + std::to_string(image->node) + ".T" +
+                             std::to_string(image->timestep);
+    STDCHK_ASSERT(parse_image_name(name) == image);
+    const auto set = parse_set_name(text);
+    STDCHK_ASSERT(set && set->timestep == image->timestep);
+  }
+  if (const auto set = parse_set_name(text)) {
+    const auto again = parse_set_name(set_name(set->application, set->timestep));
+    STDCHK_ASSERT(again && again->application == set->application);
+    STDCHK_ASSERT(again->timestep == set->timestep);
+  }
+}
+
+void check_address(const std::string& text) {
+  const auto address = transport::parse_address("ofi:tcp:", text);
+  if (!address) return;
+  const std::string written = transport::address_text("ofi:tcp:", *address);
+  const auto again = transport::parse_address("ofi:tcp:", written);
+  STDCHK_ASSERT(again.has_value());
+  STDCHK_ASSERT(transport::address_text("ofi:tcp:", *again) == written);
+  STDCHK_ASSERT(transport::address_bytes(*again) == transport::address_bytes(*address));
+}
+
+void check_options(const std::string& text) {
+  Options options("stdchk-fuzz", "Is fuzzed.");
+  std::string name;
+  std::string mode = "fast";
+  std::uint64_t size = 4096;
+  std::uint64_t rate = 0;
+  std::uint32_t count = 1;
+  std::uint32_t chunk = 1 << 20;
+  std::uint32_t copies = 1;
+  bool on = false;
+  bool flag = false;
+  options.text("--name", name, "NAME", "A name.");
+  options.choice("--mode", mode, {"fast", "slow"}, "How.");
+  options.size("--size", size, 4096, 1 << 30, "A size.");
+  options.rate("--rate", rate, "A rate.");
+  options.count("--count", count, 1, 64, "A number.");
+  options.chunk_size("--chunk-size", chunk, "A chunk.");
+  options.redundancy("--copies", copies, "Copies.");
+  options.on_off("--on", on, "On or off.");
+  options.flag("--flag", flag, "There or not.");
+  OptionsSources sources;
+  sources.environment = [](const std::string&) { return std::optional<std::string>(); };
+  sources.config_files = {folder().write("stdchk.toml", text)};
+  const OptionsOutcome outcome = options.parse({}, sources);
+  STDCHK_ASSERT(outcome.run != !outcome.message.empty());
+  STDCHK_ASSERT(outcome.run || outcome.exit_status == 2);
+  if (!outcome.run) return;
+  STDCHK_ASSERT(mode == "fast" || mode == "slow");
+  STDCHK_ASSERT(size >= 4096 && size <= 1 << 30 && count >= 1 && count <= 64);
+  STDCHK_ASSERT(chunk > 0 && (chunk & (chunk - 1)) == 0 && chunk <= limits::kChunkBytesMax);
+  STDCHK_ASSERT(redundancy_of(copies).has_value());
+}
+
+void check_secret(const std::string& text) {
+  const std::string path = folder().write("secret", text);
+  ::chmod(path.c_str(), 0600);
+  const auto secret = read_secret_file(path);
+  STDCHK_ASSERT(secret.has_value() || !secret.error().empty());
+  STDCHK_ASSERT(!secret || text.size() == 32 || text.size() == 33);
+}
+
+void check_path(const std::string& text) {
+  const auto parts = benefactor::split_path(text);
+  if (!parts) return;
+  std::string joined;
+  for (const std::string& part : *parts) {
+    STDCHK_ASSERT(!part.empty() && part != "." && part != ".." &&
+                  part.find_first_of(std::string("/\0", 2)) == std::string::npos);
+    joined += (joined.empty() ? "" : "/") + part;
+  }
+  STDCHK_ASSERT(joined == text && (*parts)[0] != msg::kTemporaryFolder);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using Check = void (*)(const std::string&);
+  static constexpr Check kChecks[] = {check_policy, check_topology, check_hosts,   check_redundancy,
+                                      check_units,  check_image,    check_address, check_options,
+                                      check_secret, check_path};
+  fuzz::Choices choices({reinterpret_cast<const std::byte*>(data), size});
+  const Check check = kChecks[choices.below(std::size(kChecks))];
+  check(fuzz::text_of(choices.rest()));
+  return 0;
+}
