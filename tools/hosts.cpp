@@ -72,7 +72,8 @@ Outcome<std::vector<Host>> read_hosts(const std::string& path, std::uint64_t mem
     std::istringstream words(line.substr(0, line.find('#')));
     Host host{.name = "", .address = "", .memory_bytes = memory_bytes, .benefactors = benefactors};
     if (!(words >> host.name)) continue;
-    if (!is_plain(host.name)) {
+    const std::string address = host.name.substr(host.name.find('@') + 1);
+    if (!is_plain(host.name) || !is_plain(address)) {
       return problem("{} line {}: \"{}\" is not a host name", path, number, host.name);
     }
     if (!names.insert(host.name).second) {
@@ -83,7 +84,7 @@ Outcome<std::vector<Host>> read_hosts(const std::string& path, std::uint64_t mem
         return problem("{} line {}: {}", path, number, read.error().text);
       }
     }
-    if (host.address.empty()) host.address = host.name.substr(host.name.find('@') + 1);
+    if (host.address.empty()) host.address = address;
     hosts.push_back(std::move(host));
   }
   if (hosts.empty()) return problem("--hosts \"{}\" names no host", path);
