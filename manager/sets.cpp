@@ -370,9 +370,10 @@ void SetKeeper::link(const File& folder, const SetsPlan& plan) {
                     tell ? plan.drained_latest : std::string(),
                     service_.reactor().clock().wall_ns()};
   const FileId id = folder.id;
+  const FileId link_id = link == nullptr ? FileId{} : link->id;  // it may go with the command
   service_.execute(std::move(command), [](const Result<Outcome>&) {});
   service_.entry_changed(id, kLatestName, {});
-  if (link != nullptr) service_.file_changed(link->id, {});
+  if (link_id) service_.file_changed(link_id, {});
   changed_.erase(id);
 }
 

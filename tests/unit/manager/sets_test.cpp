@@ -616,13 +616,15 @@ TEST_CASE("a run with other timesteps completes no set of the one before") {
   CHECK(runs.link() == "a.*.T20");
 }
 
-TEST_CASE("the link leaves a set with the image that is removed from it") {
+TEST_CASE("the link leaves a set with the image that is removed from it, and goes with the last") {
   Runs runs;
   runs.write_all(1);
   runs.write_all(2);
   CHECK(runs.link() == "a.*.T2");
   REQUIRE(runs.client->call(msg::Remove{runs.client->id, kRootFile, Runs::name(1, 2), false}));
   CHECK(latest(*runs.client) == "a.*.T1");
+  REQUIRE(runs.client->call(msg::Remove{runs.client->id, kRootFile, Runs::name(1, 1), false}));
+  CHECK(latest(*runs.client).empty());
 }
 
 TEST_CASE("who writes while an image is written again is of the same run") {
