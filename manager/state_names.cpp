@@ -125,6 +125,7 @@ Result<Outcome> State::run(const RenameName& command) {
   if (replaced != nullptr) {
     if (command.mirror) set_aside(*replaced);
     unlink(*replaced);
+    set_generations_.forget(replaced->id);
   }
   note_loss(moved);
   unlink(moved);

@@ -355,3 +355,13 @@ TEST_CASE("only a file with versions is drained, and parity has no name") {
   CHECK_FALSE(state.apply(MakeStripes{{{{chunk_at(1)}, {parity}}}}));
   CHECK(state.chunks().chunk_count() == 0);
 }
+
+TEST_CASE("a directory that another one has replaced is in no snapshot") {
+  State state;
+  REQUIRE(state.apply(AddDirectory{{11}, kRootFile, "d"}));
+  REQUIRE(state.apply(AddDirectory{{12}, kRootFile, "e"}));
+  REQUIRE(state.apply(BeginGeneration{{11}, "a", 0, 5, {}}));
+  REQUIRE(state.apply(RenameName{kRootFile, "e", kRootFile, "d"}));
+  State again;
+  for (const Command& command : snapshot_of(state)) CHECK(again.apply(command));
+}
