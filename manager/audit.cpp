@@ -134,6 +134,9 @@ void Audit::check_files() {
       if (older.version != number) wrong.emplace_back("an older version has another's number");
     }
     if (file.parent && file.type == FileType::kRegular && file.newest.version > 0) {
+      if (file.newest.opened >= file.newest.sequence) {
+        wrong.emplace_back("its session was opened after its commit");
+      }
       logical += file.newest.size_bytes;
       const bool counts = !file.newest.drained && file.newest.stored_bytes > 0;
       if (counts) ++(file.newest.copies == 1 ? single : redundant);

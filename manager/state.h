@@ -28,9 +28,11 @@ struct VersionData {
   std::uint64_t size_bytes = 0;
   std::uint64_t stored_bytes = 0;  ///< of the slices
   std::int64_t mtime_ns = 0;
-  std::uint64_t sequence = 0;  ///< order of the commits in the pool, and of images that get names
-  std::uint64_t written = 0;   ///< of these, the one that wrote it from nothing; others have added
-  std::uint64_t opened = 0;    ///< the newest commit when its session was opened
+  /// Order of the commits in the pool, and of images that get names. One of a file without a name
+  /// has no place of its own.
+  std::uint64_t sequence = 0;
+  std::uint64_t written = 0;  ///< of these, the one that wrote it from nothing; others have added
+  std::uint64_t opened = 0;   ///< the newest commit when its session was opened
   bool drained = false;
   bool evicted = false;  ///< a pass of eviction has taken what it could
   std::uint32_t pins = 0;

@@ -131,7 +131,9 @@ Result<Outcome> State::run(const CommitVersion& command) {
       command.cut_before ? cut(file->newest.slices, command.cut_bytes) : file->newest.slices;
   VersionData next;
   next.version = file->newest.version + 1;
-  next.sequence = ++sequence_;
+  // The journal does not have the versions of files without a name: they take no place in the
+  // order, so that what it has gets the same places when it is read.
+  next.sequence = file->parent ? ++sequence_ : sequence_;
   next.opened = command.opened;
   const std::uint64_t base_size = command.cut_before
                                       ? std::min(file->newest.size_bytes, command.cut_bytes)

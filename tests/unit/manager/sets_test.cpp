@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/image_name.h"
+#include "manager/audit.h"
 #include "manager/copy_planner.h"
 #include "tests/unit/manager/world.h"
 
@@ -641,6 +642,30 @@ TEST_CASE("who writes while an image is written again is of the same run") {
   CHECK(runs.link() == "a.*.T1");
   runs.write(1, 2);
   CHECK(runs.link() == "a.*.T2");
+}
+
+TEST_CASE("what is written to a file without a name changes no set of a restarted manager") {
+  Runs runs;
+  const auto removed = runs.client->create("other", 4096);
+  REQUIRE(removed);
+  auto first = TestClient::commit_of(removed->session, removed->grants.at(0), 0, 1000, 901);
+  REQUIRE(runs.client->call(first));
+  REQUIRE(runs.client->call(msg::Remove{runs.client->id, kRootFile, "other", false}));
+  runs.write_all(1);
+  auto second =
+      TestClient::commit_of(removed->session, removed->grants.at(0), extent_bytes(1000), 1000, 902);
+  REQUIRE(runs.client->call(second));
+  runs.write_all(2);
+  runs.write_all(1);
+  CHECK(runs.complete(1));
+  CHECK(runs.complete(2));
+  runs.begin_again();
+  CHECK(runs.complete(1));
+  CHECK(runs.complete(2));
+  CHECK(runs.link() == "a.*.T1");
+  CHECK(Audit(*runs.service).broken().empty());
+  runs.write_all(3);
+  CHECK(runs.link() == "a.*.T3");
 }
 
 TEST_CASE("a writer of a run that is over completes nothing") {
