@@ -36,9 +36,11 @@ void ExtentChecks::run() {
 }
 
 std::optional<Status> ExtentChecks::end_of(const Check& check) const {
-  if (check.extents.empty()) return Status{};
+  // Also of those that were looked at before others: all are there when it ends.
   const auto gone = [this](const auto& each) { return service_.is_gone(each.first); };
   if (std::ranges::any_of(check.extents, gone)) return fail(Code::kDataLost, "manager.check");
+  const auto looked_at = [](const auto& each) { return each.second.empty(); };
+  if (std::ranges::all_of(check.extents, looked_at)) return Status{};
   if (service_.now() >= check.deadline) return fail(Code::kDeadline, "manager.check");
   return std::nullopt;
 }
@@ -47,7 +49,8 @@ void ExtentChecks::send(std::uint64_t number, Check& check) {
   for (const auto& [benefactor, extents] : check.extents) {
     rpc::Peer* const peer = service_.peer_of(benefactor);
     std::size_t& in_flight = check.in_flight[benefactor];
-    if (peer == nullptr || in_flight > 0 || !service_.is_fenced(benefactor)) continue;
+    if (extents.empty() || peer == nullptr || in_flight > 0) continue;
+    if (!service_.is_fenced(benefactor)) continue;
     msg::CheckExtents request;
     std::uint64_t bytes = 0;
     for (const auto& extent : extents) {
@@ -75,7 +78,6 @@ void ExtentChecks::answered(std::uint64_t number, BenefactorId benefactor,
   if (!reply->corrupt.empty()) return finish(number, fail(Code::kDataLost, "manager.check"));
   auto& extents = check.extents.at(benefactor);
   extents.erase(extents.begin(), extents.begin() + static_cast<std::ptrdiff_t>(looked_at));
-  if (extents.empty()) check.extents.erase(benefactor);
   run();
 }
 

@@ -33,7 +33,7 @@ class ExtentChecks {
 
  private:
   struct Check {
-    Extents extents;  ///< not looked at yet
+    Extents extents;  ///< not looked at yet; empty: all of that benefactor's were
     std::map<BenefactorId, std::size_t> in_flight;
     Time deadline{};
     Done done;

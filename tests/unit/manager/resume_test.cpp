@@ -148,6 +148,41 @@ TEST_CASE("a session ends when what it has stored is not what it was, or is gone
   CHECK(pool.client->lookup("a").error().code == Code::kNotFound);
 }
 
+TEST_CASE("a benefactor that goes after its part was looked at is missed, too") {
+  Interrupted pool;
+  TestBenefactor second(pool.world, "b2", 2, kArena);
+  const auto placed =
+      pool.client->call(msg::Place{pool.session, {}, 8192, {pool.benefactor->id}, {}});
+  REQUIRE(placed);
+  const Grant other = placed->grants.at(0);
+  REQUIRE(other.benefactor == second.id);
+  pool.restart();
+  second.connect();
+  second.register_now();
+  second.hold_back = true;
+  msg::ResumeSession request = pool.resume({kFirst});
+  request.stored.push_back(
+      TestClient::commit_of(pool.session, other, kFirst, kLength, 8).written.chunks.at(0));
+  std::optional<rpc::Answer> answer;
+  pool.client->peer().call_as(rpc::next_call_id(), request, limits::kOperationDeadline,
+                              [&](rpc::Answer got) { answer = std::move(got); });
+  pool.world.pass(1s);
+  REQUIRE(pool.benefactor->all<msg::CheckExtents>().size() == 1);
+  REQUIRE(second.held_requests.size() == 1);
+  pool.benefactor->disconnect();
+  for (int i = 0; i < 12; ++i) {
+    pool.world.pass(1s);
+    second.beat();
+    REQUIRE(pool.client->call(msg::ClientHeartbeat{pool.client->id}));
+  }
+  REQUIRE(pool.world.service->is_gone(pool.benefactor->id));
+  second.let_go();
+  pool.world.pass(1s);
+  REQUIRE(answer);
+  REQUIRE_FALSE(*answer);
+  CHECK(answer->error().error.code == Code::kDataLost);
+}
+
 TEST_CASE("two sessions cannot go on with the same extent") {
   Interrupted pool;
   const auto second = pool.client->create("b");
