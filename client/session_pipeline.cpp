@@ -538,6 +538,9 @@ void Session::benefactor_gone(BenefactorId benefactor) {
   if (state_ == State::kEnded || error_.has_value()) return;
   grants_.drop(benefactor);
   avoid_.insert(benefactor);
+  // A commit of before may have been done: the manager that has come back says whether, and looks
+  // itself for what is stored.
+  if (resume_ != Resume::kNone) return;
   for (const auto& [offset, entry] : overlay_.entries()) {
     const OutChunkPtr& chunk = entry.piece.chunk;
     if (chunk == nullptr || chunk->step != Step::kStored || !chunk->ours) continue;
