@@ -31,6 +31,18 @@ std::uint64_t FreeSpace::largest() const {
   return by_length_.empty() ? 0 : by_length_.rbegin()->first;
 }
 
+bool FreeSpace::fits(std::uint64_t each_bytes, std::size_t count) const {
+  constexpr std::uint64_t step = limits::kExtentAlignment;
+  const std::uint64_t each = (each_bytes + step - 1) / step * step;
+  if (each == 0) return false;
+  std::uint64_t found = 0;
+  for (auto range = by_length_.rbegin(); range != by_length_.rend() && found < count; ++range) {
+    if (range->first < each) return false;
+    found += range->first / each;
+  }
+  return found >= count;
+}
+
 std::optional<Range> FreeSpace::take(std::uint64_t want, std::uint64_t minimum) {
   constexpr std::uint64_t step = limits::kExtentAlignment;
   want = (want + step - 1) / step * step;

@@ -38,6 +38,8 @@ class FreeSpace {
   std::uint64_t arena_bytes() const { return arena_bytes_; }
   std::uint64_t free_bytes() const { return free_bytes_; }
   std::uint64_t largest() const;
+  /// So many ranges of `each_bytes` can be taken. O(count).
+  bool fits(std::uint64_t each_bytes, std::size_t count) const;
   /// Free ranges, ascending: offset -> length.
   const std::map<std::uint64_t, std::uint64_t>& ranges() const { return by_offset_; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/assert.h"
 #include "core/extent_header.h"
 #include "core/limits.h"
 #include "core/log.h"
@@ -233,12 +234,44 @@ bool ParityPlanner::form(const Redundancy& redundancy, Queues& queues) {
     const ChunkIndex chunk = queues.at(benefactor).front().chunk;
     data.push_back({chunk, *good_copy(chunk)});
   }
-  if (!send(redundancy, data, level)) return false;
-  for (const auto& [size, benefactor] : from) {
-    queued_.erase(queues.at(benefactor).front().chunk);
-    queues.at(benefactor).pop_front();
+  if (!send(redundancy, data, level)) {
+    return !room_ && !evicted_ && form_where_room(redundancy, queues, level, most);
   }
+  take_fronts(data, queues);
   return true;
+}
+
+/// One stripe of at most `most` chunks that are first in their queues, when there is no room for
+/// the parity of those that should go together. False: there is none for any of them; next time
+/// others come first.
+bool ParityPlanner::form_where_room(const Redundancy& redundancy, Queues& queues, Level level,
+                                    std::size_t most) {
+  std::vector<Chosen> fronts;
+  for (auto& [benefactor, queue] : queues) {
+    clean(benefactor, queue);
+    if (queue.empty() || !service_.copies().is_free(benefactor, kRank)) continue;
+    fronts.push_back({queue.front().chunk, *good_copy(queue.front().chunk)});
+  }
+  const std::vector<Chosen> data = most_with_room(fronts, level, redundancy.parity, most);
+  if (data.empty()) {
+    for (auto& [benefactor, queue] : queues) {
+      if (queue.empty()) continue;
+      queue.push_back(queue.front());
+      queue.pop_front();
+    }
+    return false;
+  }
+  if (!send(redundancy, data, level)) return false;
+  take_fronts(data, queues);
+  return true;
+}
+
+/// They wait no more.
+void ParityPlanner::take_fronts(const std::vector<Chosen>& data, Queues& queues) {
+  for (const Chosen& one : data) {
+    queued_.erase(one.chunk);
+    queues.at(one.at.benefactor).pop_front();
+  }
 }
 
 /// Those of a stripe that are used get one of their own.
@@ -261,10 +294,43 @@ void ParityPlanner::make_again(ChunkIndex chunk) {
   if (!send(wanted, data, level_of(service_.domains(), wanted))) again_.push_back(chunk);
 }
 
+/// For so many blocks of `each_bytes`.
+bool ParityPlanner::has_room(BenefactorId id, std::uint64_t each_bytes,
+                             std::uint32_t parity) const {
+  return service_.copies().can_take(id, each_bytes, kRank) &&
+         service_.space().fits(id, each_bytes, parity);
+}
+
+/// Of these chunks, in different domains, as many as some benefactor in another one has room for
+/// the parity of, the shortest first; at most `most`. Empty: there is room for none.
+std::vector<ParityPlanner::Chosen> ParityPlanner::most_with_room(std::vector<Chosen> chunks,
+                                                                 Level level, std::uint32_t parity,
+                                                                 std::size_t most) const {
+  const FailureDomains& domains = service_.domains();
+  const auto length_of = [this](const Chosen& one) {
+    return service_.state().chunks().length(one.chunk);
+  };
+  std::ranges::stable_sort(chunks, {}, length_of);
+  std::vector<Chosen> best;
+  for (const auto& [id, status] : service_.benefactors()) {
+    std::set<Domain> used{domains.domain(id, level)};
+    std::vector<Chosen> here;
+    for (const Chosen& one : chunks) {
+      const Domain domain = domains.domain(one.at.benefactor, level);
+      if (used.count(domain) > 0) continue;
+      if (here.size() == most || !has_room(id, extent_bytes(length_of(one)), parity)) break;
+      used.insert(domain);
+      here.push_back(one);
+    }
+    if (here.size() > best.size()) best = std::move(here);
+  }
+  return best;
+}
+
 /// Near the data in the circle, in a domain that has none of it.
 std::optional<BenefactorId> ParityPlanner::choose_target(const std::vector<Chosen>& data,
                                                          Level level, std::uint32_t parity,
-                                                         std::uint64_t bytes) {
+                                                         std::uint64_t each_bytes) {
   const FailureDomains& domains = service_.domains();
   std::set<Domain> used;
   for (const Chosen& one : data) used.insert(domains.domain(one.at.benefactor, level));
@@ -274,9 +340,7 @@ std::optional<BenefactorId> ParityPlanner::choose_target(const std::vector<Chose
   room_ = false;
   for (const auto& [id, status] : service_.benefactors()) {
     const Domain domain = domains.domain(id, level);
-    const bool takes = service_.copies().can_take(id, bytes / parity, kRank) &&
-                       service_.space().free_bytes(id) >= bytes;
-    if (used.count(domain) > 0 || !takes) continue;
+    if (used.count(domain) > 0 || !has_room(id, each_bytes, parity)) continue;
     room_ = true;
     if (!service_.copies().is_free(id, kRank)) continue;
     // All within the group are as good: the one with least to do is taken.
@@ -299,21 +363,17 @@ bool ParityPlanner::send(const Redundancy& redundancy, std::vector<Chosen> data,
   sent.parity = redundancy.parity;
   for (const Chosen& one : data) sent.length = std::max(sent.length, chunks.length(one.chunk));
   const std::uint64_t each = extent_bytes(sent.length);
-  const auto target = choose_target(data, level, redundancy.parity, each * redundancy.parity);
+  const auto target = choose_target(data, level, redundancy.parity, each);
   if (!target && !room_ && service_.now() >= evict_next_) {
     evict_next_ = service_.now() + kEvictAgain;
-    (void)service_.evict(each * redundancy.parity);
+    evicted_ = service_.evict(each * redundancy.parity);
   }
   if (!target) return false;
   sent.target = *target;
   for (std::uint32_t i = 0; i < redundancy.parity; ++i) {
     const auto range = service_.space().take(*target, each, each);
-    if (!range) break;
+    STDCHK_ASSERT(range);
     sent.outputs.push_back(*range);
-  }
-  if (sent.outputs.size() < redundancy.parity) {
-    for (const Range& range : sent.outputs) service_.space().give(*target, range);
-    return false;
   }
   msg::BuildStripe request;
   request.client = service_.copies().reader(*target);

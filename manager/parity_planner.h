@@ -27,9 +27,11 @@ class Service;
 /// What was proven there is journalled as a stripe; parity blocks that are still together are
 /// spread by the CopyPlanner, which also has lost blocks made again.
 ///
-/// A stripe has as many chunks as the policy says, or fewer: when there are not enough domains, and
-/// when no further chunk came within kGather. Its domains are neighbours in the circle of
-/// FailureDomains, so that few sets of benefactors hold all of anything.
+/// A stripe has as many chunks as the policy says, or fewer: when there are not enough domains,
+/// when no further chunk came within kGather, and when no benefactor has room for all of its parity
+/// and nothing can be evicted. Chunks for whose parity there is no room let those behind them go
+/// first. Its domains are neighbours in the circle of FailureDomains, so that few sets of
+/// benefactors hold all of anything; where there is no room for their parity, any domains.
 ///
 /// A data chunk that nobody uses any more stays while others of its stripe are used. When half of
 /// them are unused, or any when space is short, those in use get a stripe of their own; in the same
@@ -90,14 +92,20 @@ class ParityPlanner {
   std::optional<Extent> good_copy(ChunkIndex chunk) const;
   void plan(const Redundancy& redundancy, Queues& queues);
   bool form(const Redundancy& redundancy, Queues& queues);
+  bool form_where_room(const Redundancy& redundancy, Queues& queues, FailureDomains::Level level,
+                       std::size_t most);
+  void take_fronts(const std::vector<Chosen>& data, Queues& queues);
   void clean(BenefactorId benefactor, std::deque<Waiting>& queue);
   std::vector<FailureDomains::Domain> best_group(
       const std::map<FailureDomains::Domain, std::size_t>& waiting, FailureDomains::Level level,
       std::size_t width) const;
   void make_again(ChunkIndex chunk);
+  bool has_room(BenefactorId id, std::uint64_t each_bytes, std::uint32_t parity) const;
+  std::vector<Chosen> most_with_room(std::vector<Chosen> chunks, FailureDomains::Level level,
+                                     std::uint32_t parity, std::size_t most) const;
   std::optional<BenefactorId> choose_target(const std::vector<Chosen>& data,
                                             FailureDomains::Level level, std::uint32_t parity,
-                                            std::uint64_t bytes);
+                                            std::uint64_t each_bytes);
   bool send(const Redundancy& redundancy, std::vector<Chosen> data, FailureDomains::Level level);
   void done(std::uint64_t number, const rpc::Answer& answer);
   void finish(const Sent& sent, const msg::BuildStripe::Reply& reply);
@@ -114,7 +122,8 @@ class ParityPlanner {
   std::map<std::uint64_t, Sent> sent_;
   std::uint64_t numbers_made_ = 0;
   bool short_of_space_ = false;
-  bool room_ = false;  ///< the last look for a target has seen one that had it
+  bool room_ = false;     ///< the last look for a target has seen one that had it
+  bool evicted_ = false;  ///< the last eviction asked for has given something
   Time evict_next_{};
   bool plan_posted_ = false;
 };

@@ -76,4 +76,9 @@ std::uint64_t Space::largest(BenefactorId benefactor) const {
   return arena == arenas_.end() ? 0 : arena->second.free.largest();
 }
 
+bool Space::fits(BenefactorId benefactor, std::uint64_t each_bytes, std::size_t count) const {
+  const auto arena = arenas_.find(benefactor);
+  return arena != arenas_.end() && arena->second.free.fits(each_bytes, count);
+}
+
 }  // namespace stdchk::manager

@@ -52,6 +52,8 @@ class Space {
   std::uint64_t free_bytes(BenefactorId benefactor) const;
   std::uint64_t arena_bytes(BenefactorId benefactor) const;
   std::uint64_t largest(BenefactorId benefactor) const;
+  /// So many ranges of `each_bytes` can be taken there. O(count).
+  bool fits(BenefactorId benefactor, std::uint64_t each_bytes, std::size_t count) const;
 
  private:
   struct Arena {

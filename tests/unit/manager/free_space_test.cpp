@@ -43,6 +43,22 @@ TEST_CASE("without a range of the wanted size the largest one is taken, if it is
   CHECK(space.take(1024, 256) == Range{0, 256});
 }
 
+TEST_CASE("ranges of one size fit as often as they can be taken") {
+  FreeSpace space(1024);
+  REQUIRE(space.take_exactly({256, 64}));
+  REQUIRE(space.take_exactly({640, 64}));
+  // Free are 256, 320 and 320 bytes.
+  CHECK(space.fits(128, 6));
+  CHECK_FALSE(space.fits(128, 7));
+  CHECK(space.fits(129, 3));
+  CHECK_FALSE(space.fits(129, 4));
+  CHECK(space.fits(320, 2));
+  CHECK_FALSE(space.fits(320, 3));
+  CHECK_FALSE(space.fits(384, 1));
+  for (int i = 0; i < 6; ++i) REQUIRE(space.take(128, 128));
+  CHECK_FALSE(space.take(128, 128));
+}
+
 TEST_CASE("random takes and gives keep the sum") {
   stdchk::Prng prng(7);
   FreeSpace space(1 << 20);

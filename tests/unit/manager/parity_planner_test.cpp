@@ -57,9 +57,11 @@ struct Pool : HostsPool {
   void remove(const std::string& name) {
     REQUIRE(client->call(msg::Remove{client->id, kRootFile, name}));
   }
+  ChunkIndex chunk_of(FileId file, std::size_t slice = 0) const {
+    return service->state().file(file)->newest.slices.at(slice).chunk;
+  }
   const Stripe* stripe_of(FileId file, std::size_t slice = 0) const {
-    const auto& state = service->state();
-    return state.stripes().of(state.file(file)->newest.slices.at(slice).chunk);
+    return service->state().stripes().of(chunk_of(file, slice));
   }
   std::vector<Extent> places_of(const Stripe& stripe) const {
     std::vector<Extent> out;
@@ -77,6 +79,23 @@ struct Pool : HostsPool {
     std::uint64_t out = 0;
     for (const auto& each : benefactors) out += service->space().free_bytes(each->id);
     return out;
+  }
+  /// So many ranges for a block of kChunk bytes stay free there, and shorter ones.
+  void leave_free(BenefactorId id, std::size_t ranges) {
+    constexpr std::uint64_t kApart = limits::kExtentAlignment;
+    const std::uint64_t block = extent_bytes(kChunk);
+    const std::uint64_t shorter = extent_bytes(kChunk / 2);
+    Space& space = service->space();
+    Range whole{0, space.largest(id)};
+    while (const auto taken = space.take(id, space.largest(id), limits::kExtentAlignment)) {
+      if (taken->length == whole.length) whole = *taken;
+    }
+    for (std::uint64_t at = whole.offset; at + block < whole.end();) {
+      const std::uint64_t length = ranges > 0 ? block : shorter;
+      if (ranges > 0) --ranges;
+      space.give(id, {at, length});
+      at += length + kApart;
+    }
   }
   std::size_t debt() const { return service->copies().figures().debt_chunks; }
 };
@@ -156,6 +175,55 @@ TEST_CASE("a pool with too few hosts makes stripes as long as it can, and none w
   CHECK(alone.stripe_of(other) == nullptr);
   CHECK(alone.debt() == 1);
   CHECK(alone.client->call(msg::GetDebt{other, 1})->impossible);
+}
+
+TEST_CASE("parity is made where there is room for all of its blocks") {
+  Pool pool("ec(2,2)", 3);
+  const FileId file = pool.write("a", 1, 7);
+  const auto& chunks = pool.service->state().chunks();
+  const BenefactorId data = chunks.get(pool.chunk_of(file)).copies.front().benefactor;
+  std::size_t ranges = 0;  // one at the first, two at the second
+  for (const auto& each : pool.benefactors) {
+    if (each->id != data) pool.leave_free(each->id, ++ranges);
+  }
+  pool.live(2s);
+  REQUIRE(pool.stripe_of(file) != nullptr);
+  CHECK(pool.benefactors_of(*pool.stripe_of(file)).size() == 3);
+  CHECK(pool.debt() == 0);
+}
+
+TEST_CASE("stripes are shorter when only those with the chunks have room for parity") {
+  Pool pool("ec(2,2)", 4);
+  const FileId file = pool.write("a", 2, 7);
+  const auto& chunks = pool.service->state().chunks();
+  std::set<BenefactorId> data;
+  for (const std::size_t slice : {0, 1}) {
+    data.insert(chunks.get(pool.chunk_of(file, slice)).copies.front().benefactor);
+  }
+  REQUIRE(data.size() == 2);
+  for (const auto& each : pool.benefactors) {
+    if (data.count(each->id) == 0) pool.leave_free(each->id, 0);
+  }
+  pool.live(2s);
+  for (const std::size_t slice : {0, 1}) {
+    REQUIRE(pool.stripe_of(file, slice) != nullptr);
+    CHECK(pool.stripe_of(file, slice)->data == 1);
+    CHECK(pool.benefactors_of(*pool.stripe_of(file, slice)) == data);
+  }
+}
+
+TEST_CASE("a chunk without room for its parity does not keep others from getting theirs") {
+  Pool pool("ec(2,2)", 3);
+  const FileId longer = pool.write("a", 2, 7);
+  const FileId shorter = pool.write("b", 3, 20, kChunk / 3);
+  for (const auto& each : pool.benefactors) pool.leave_free(each->id, 0);
+  pool.live(5s);
+  CHECK(pool.stripe_of(longer, 0) == nullptr);
+  CHECK(pool.stripe_of(longer, 1) == nullptr);
+  for (const std::size_t slice : {0, 1, 2}) {
+    REQUIRE(pool.stripe_of(shorter, slice) != nullptr);
+    CHECK(pool.benefactors_of(*pool.stripe_of(shorter, slice)).size() == 3);
+  }
 }
 
 TEST_CASE("what went with a benefactor is made again from the rest of its stripes") {
