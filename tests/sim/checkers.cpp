@@ -166,11 +166,13 @@ std::vector<std::string> check_copies(Cluster& cluster) {
     }
     if (live == 0) return;
     const std::size_t wanted = std::min<std::size_t>(chunks.wanted(index), hosts.size());
-    const auto room = [&](const auto& each) {
-      return service.space().largest(each.first) > extent_bytes(chunk.length) &&
-             service.space().free_bytes(each.first) > service.arena_bytes(each.first) / 4;
+    const auto room_everywhere = [&](std::uint32_t length) {
+      return std::all_of(hosts.begin(), hosts.end(), [&](const auto& each) {
+        return service.space().largest(each.first) > extent_bytes(length) &&
+               service.space().free_bytes(each.first) > service.arena_bytes(each.first) / 4;
+      });
     };
-    if (!std::all_of(hosts.begin(), hosts.end(), room)) return;
+    if (!room_everywhere(chunk.length)) return;
     if (all_hosts.size() >= chunks.wanted(index) && used.size() < live) {
       wrong.push_back(fmt::format("copies: two of chunk {} are on one host", index));
     }
@@ -185,16 +187,30 @@ std::vector<std::string> check_copies(Cluster& cluster) {
       return;
     }
     if (stripe == nullptr) {
-      wrong.push_back(fmt::format("parity: chunk {} has none", index));
+      // All of its parity is made by one benefactor, on another host when there are enough.
+      const bool by_host = all_hosts.size() >= redundancy.parity + 2;
+      const auto fits = [&](const auto& each) {
+        const auto is_here = [&](const Extent& copy) { return copy.benefactor == each.first; };
+        const bool near =
+            by_host ? used.contains(each.second) : std::ranges::any_of(chunk.copies, is_here);
+        return !near &&
+               service.space().fits(each.first, extent_bytes(chunk.length), redundancy.parity);
+      };
+      if (std::ranges::any_of(hosts, fits)) {
+        wrong.push_back(fmt::format("parity: chunk {} has none", index));
+      }
       return;
     }
     std::set<BenefactorId> apart;
+    std::uint32_t longest = 0;
     for (const manager::ChunkIndex member : stripe->members) {
+      longest = std::max(longest, chunks.length(member));
       for (const Extent& copy : chunks.get(member).copies) {
         if (service.live(copy) && hosts.count(copy.benefactor) > 0) apart.insert(copy.benefactor);
       }
     }
-    if (apart.size() < std::min(stripe->members.size(), hosts.size())) {
+    // The block to be moved may be the longest.
+    if (apart.size() < std::min(stripe->members.size(), hosts.size()) && room_everywhere(longest)) {
       wrong.push_back(fmt::format("parity: the {} blocks of the stripe of chunk {} are on {}",
                                   stripe->members.size(), index, apart.size()));
     }
