@@ -258,7 +258,18 @@ void describe(Options& options, RestartOptions& restart) {
       .command_line_only();
   options.count("--timeout", restart.timeout_s, 1, 1000000, "seconds to wait for the others")
       .command_line_only();
-  options.flag("--job", restart.job, "on all nodes of this Slurm or PBS job").command_line_only();
+  options.flag("--job", restart.job, "load on all nodes of this Slurm or PBS job")
+      .command_line_only();
+  options
+      .text("--hosts", restart.hosts, "FILE|NAME,...",
+            "load on these hosts, one for each rank; a host that is there twice has two")
+      .command_line_only();
+  options
+      .text("--rsh", restart.remote_shell, "COMMAND",
+            "how to reach them: COMMAND HOST sh -s; without it as stdchk up does")
+      .command_line_only();
+  options.text("--load", restart.load, "RANK,...", "of --ranks: the part of one node")
+      .command_line_only();
   options.argument("DIR", restart.path, "a folder of the pool").required();
   options.arguments("COMMAND", restart.command,
                     "what to start when all ranks have their images, behind --");

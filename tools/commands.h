@@ -147,8 +147,13 @@ struct RestartOptions {
   std::uint32_t ranks = 0;  ///< 0: both from the launcher's environment
   std::string run;          ///< that all ranks of this start share; empty: from the environment
   std::uint32_t timeout_s = 600;
-  bool job = false;
-  std::vector<std::string> command;  ///< what this rank becomes when all have their images
+  // Of the one that loads for all ranks:
+  bool job = false;          ///< on all nodes of the batch job, each of which is one rank
+  std::string hosts;         ///< file, or names with commas: the host of each rank
+  std::string remote_shell;  ///< empty: as of `up`, in a job its launcher
+  // Of one node's part, as that one starts it:
+  std::string load;                  ///< ranks, with commas: load their images, wait for nobody
+  std::vector<std::string> command;  ///< what this becomes when all ranks have their images
 };
 int run_restart(RestartOptions& options, const std::string& invoked_as);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -88,6 +89,30 @@ Outcome<std::vector<Host>> read_hosts(const std::string& path, std::uint64_t mem
     hosts.push_back(std::move(host));
   }
   if (hosts.empty()) return problem("--hosts \"{}\" names no host", path);
+  return hosts;
+}
+
+Outcome<std::vector<std::string>> read_rank_hosts(const std::string& file_or_names) {
+  std::vector<std::string> hosts;
+  std::error_code code;
+  const auto found = std::filesystem::status(file_or_names, code);
+  if (std::filesystem::exists(found) && !std::filesystem::is_directory(found)) {
+    std::ifstream file(file_or_names);
+    if (!file) return problem("--hosts \"{}\" cannot be read", file_or_names);
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream words(line.substr(0, line.find('#')));
+      if (std::string name; words >> name) hosts.push_back(std::move(name));
+    }
+  } else {
+    hosts = split(file_or_names, ',');
+  }
+  for (const std::string& host : hosts) {
+    if (!is_plain(host)) {
+      return problem("--hosts \"{}\": \"{}\" is neither a host name nor a file that is there",
+                     file_or_names, host);
+    }
+  }
+  if (hosts.empty()) return problem("--hosts \"{}\" names no host", file_or_names);
   return hosts;
 }
 

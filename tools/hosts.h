@@ -21,4 +21,8 @@ struct Host {
 Outcome<std::vector<Host>> read_hosts(const std::string& path, std::uint64_t memory_bytes,
                                       std::uint32_t benefactors);
 
+/// The host of each rank, in order: the first word of each line of a file, as of --hosts or of
+/// PBS_NODEFILE, or names with commas between them. A host that is there twice has two ranks.
+Outcome<std::vector<std::string>> read_rank_hosts(const std::string& file_or_names);
+
 }  // namespace stdchk::tools

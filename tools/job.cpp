@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -21,6 +24,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kLaunchPatience = 60s;
 constexpr auto kDownPatience = 60s;
+constexpr double kTellSeconds = 2;  ///< after one node's failure, for the others to tell theirs
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -146,6 +150,45 @@ std::string failure_of(const BatchJob& job, const Outcome<CommandOutput>& done) 
     if (ended || refused) return line + "; the reason is in the job's output";
   }
   return {};
+}
+
+/// A shell's script that runs `stdchk WORDS...` for the pool that the files are of. They are there
+/// only as long as the command runs.
+std::string pool_script(const std::string& program, const PrivateFiles& files,
+                        const std::vector<std::string>& words) {
+  std::string script =
+      "umask 077\nd=$(mktemp -d) || exit 1\ntrap 'rm -rf \"$d\"' EXIT\ntrap 'exit 1' HUP INT "
+      "TERM\n";
+  // By standard input to a shell that has printf built in: no command line shows it.
+  for (const auto& [name, text] : files) {
+    script += fmt::format("printf '%s' {} >\"$d\"/{} || exit 1\n", shell_word(text), name);
+  }
+  script += fmt::format("b={}; [ -x \"$b\" ] || b=stdchk\n\"$b\" {} --pool \"$d\"",
+                        shell_word(program), words.front());
+  for (auto word = words.begin() + 1; word != words.end(); ++word)
+    script += " " + shell_word(*word);
+  return script + " </dev/null\n";
+}
+
+/// `stdchk WORDS...` on one node, which gets to know the pool where no launcher reaches it.
+Outcome<CommandOutput> run_with_pool(const BatchJob& job, std::size_t index,
+                                     const std::string& program, const PoolRecord& pool,
+                                     std::vector<std::string> words, Duration longest,
+                                     const std::function<bool()>& enough) {
+  if (job.remote_shell.empty()) {
+    words.insert(words.begin(), program);
+    return run_command(one_node_command(job, index, words), "", longest, enough);
+  }
+  PrivateFiles files;
+  for (const std::string& path : {pool.path(), pool.secret_file(), pool.key_file()}) {
+    std::ifstream file(path);
+    if (!file && path == pool.key_file()) continue;
+    if (!file) return problem("{} cannot be read", path);
+    files[fs::path(path).filename()] = {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::vector<std::string> command = job.remote_shell;
+  command.insert(command.end(), {job.nodes[index], "sh", "-s"});
+  return run_command(command, pool_script(program, files, words), longest, enough);
 }
 
 /// A program by its absolute path, which is the same on all nodes.
@@ -373,26 +416,38 @@ int run_node_part(UpOptions options) {
   return 0;
 }
 
-std::vector<std::string> run_on_nodes(
-    const BatchJob& job, const std::string& invoked_as,
-    const std::function<std::vector<std::string>(std::size_t)>& words, Duration longest) {
-  auto program = own_program(invoked_as);
-  if (!program) return {program.error().text};
-  std::vector<std::string> failures(job.nodes.size());
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < job.nodes.size(); ++i) {
-    threads.emplace_back([&, i] {
-      std::vector<std::string> all = words(i);
-      all.insert(all.begin(), *program);
-      const auto done = run_command(one_node_command(job, i, all), "", longest);
-      const std::string failure = failure_of(job, done);
-      if (!failure.empty()) failures[i] = job.nodes[i] + ": " + failure;
-      if (failure.empty()) fmt::print(stderr, "{}", done->err);
-    });
+std::vector<NodeEnd> run_on_nodes(const BatchJob& job, const std::string& invoked_as,
+                                  const PoolRecord& pool,
+                                  const std::function<std::vector<std::string>(std::size_t)>& words,
+                                  Duration longest) {
+  std::vector<NodeEnd> ends(job.nodes.size());
+  const auto program = own_program(invoked_as);
+  if (!program) {
+    for (NodeEnd& end : ends) end.failure = program.error().text;
+    return ends;
   }
+  const auto began = std::chrono::steady_clock::now();
+  std::atomic<bool> one_failed{false};
+  const auto run_one = [&](std::size_t i) {
+    std::optional<std::chrono::steady_clock::time_point> failing_since;
+    bool given_up = false;
+    const auto enough = [&] {
+      if (one_failed && !failing_since) failing_since = std::chrono::steady_clock::now();
+      given_up = asked_to_end() || (failing_since && seconds_since(*failing_since) > kTellSeconds);
+      return given_up;
+    };
+    const auto done = run_with_pool(job, i, *program, pool, words(i), longest, enough);
+    ends[i].seconds = seconds_since(began);
+    const std::string failure = failure_of(job, done);
+    ends[i].good = failure.empty();
+    if (ends[i].good || given_up) return;
+    ends[i].failure = failure;
+    one_failed = true;
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < job.nodes.size(); ++i) threads.emplace_back(run_one, i);
   for (auto& thread : threads) thread.join();
-  std::erase(failures, "");
-  return failures;
+  return ends;
 }
 
 DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as) {

@@ -9,14 +9,15 @@
 
 namespace stdchk::tools {
 
-/// A BatchJob is the batch system's job that this process runs in.
+/// A BatchJob is the batch system's job that this process runs in, or some of its nodes, or nodes
+/// without any batch system.
 struct BatchJob {
-  enum class System { kSlurm, kPbs };
+  enum class System { kSlurm, kPbs, kNone };
   System system = System::kSlurm;
   std::string id;
   std::vector<std::string> nodes;   ///< each once; the first is the one that the script runs on
   std::vector<std::string> places;  ///< PBS: the number of each node's first line in PBS_NODEFILE
-  /// PBS without pbsdsh: what reaches a node, as of `up --hosts`; otherwise empty.
+  /// Without a launcher: what reaches a node, as of `up --hosts`; otherwise empty.
   std::vector<std::string> remote_shell;
 };
 
@@ -39,11 +40,22 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options);
 /// until it is asked to end (SIGTERM) or `stdchk down` has ended it. Returns the exit status.
 int run_node_part(UpOptions options);
 
-/// Runs `stdchk WORDS...` on all nodes of the job at once, until the last has ended. What failed,
-/// with the node's name; `words` gets the node's number and is called by several threads.
-std::vector<std::string> run_on_nodes(
-    const BatchJob& job, const std::string& invoked_as,
-    const std::function<std::vector<std::string>(std::size_t)>& words, Duration longest);
+/// How a command on one node has ended.
+struct NodeEnd {
+  bool good = false;
+  std::string failure;  ///< empty when it was ended because of another node, or of a signal
+  double seconds = 0;   ///< since all have begun
+};
+/// Runs `stdchk WORDS...` on all nodes at once, until the last has ended. Soon after one has
+/// failed, and when asked_to_end(), the others are ended. `words` gets the node's number, begins
+/// with the subcommand, and is called by several threads.
+///
+/// A node that is reached by a remote shell gets `pool` with the command, its secret and key by
+/// standard input, in a folder that goes with the command. A launcher's node knows the pool itself.
+std::vector<NodeEnd> run_on_nodes(const BatchJob& job, const std::string& invoked_as,
+                                  const PoolRecord& pool,
+                                  const std::function<std::vector<std::string>(std::size_t)>& words,
+                                  Duration longest);
 /// Ends the pool's part on all nodes of the job. A node that cannot be reached is a note: its batch
 /// system has ended what was there.
 DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as);

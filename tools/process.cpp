@@ -27,6 +27,8 @@ namespace {
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
+constexpr auto kEndPatience = 2s;
+
 volatile sig_atomic_t end_signal_came = 0;
 
 struct ProcessState {
@@ -161,6 +163,21 @@ bool exchange(Pipe& in, Pipe& out, Pipe& err, std::string_view& input, CommandOu
   return out.read >= 0 || err.read >= 0;
 }
 
+/// Ends a child that leads a process group, and the group. SIGTERM first: a launcher such as srun
+/// then ends what it has started elsewhere.
+void end_group(pid_t child) {
+  ::kill(-child, SIGTERM);
+  const auto until = std::chrono::steady_clock::now() + kEndPatience;
+  while (::waitpid(child, nullptr, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > until) {
+      ::kill(-child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+      return;
+    }
+    sleep_for(5ms);
+  }
+}
+
 }  // namespace
 
 bool is_alive(const ProcessId& process) {
@@ -198,7 +215,8 @@ End end_process(const ProcessId& process, Duration grace, int signal) {
 }
 
 Outcome<CommandOutput> run_command(const std::vector<std::string>& command,
-                                   const std::string& input, Duration deadline) {
+                                   const std::string& input, Duration deadline,
+                                   const std::function<bool()>& enough) {
   Pipe in;
   Pipe out;
   Pipe err;
@@ -229,11 +247,15 @@ Outcome<CommandOutput> run_command(const std::vector<std::string>& command,
     }
     // What it left running in the background may hold the pipes for ever; its own end counts.
     ended = ::waitpid(*pid, &status, WNOHANG) == *pid;
-    if (!ended && std::chrono::steady_clock::now() > until) {
-      ::kill(*pid, SIGKILL);
-      ::waitpid(*pid, &status, 0);
+    if (ended) break;
+    if (std::chrono::steady_clock::now() > until) {
+      end_group(*pid);
       return problem("{} did not end within {} s", command[0],
                      std::chrono::duration_cast<std::chrono::seconds>(deadline).count());
+    }
+    if (enough && enough()) {
+      end_group(*pid);
+      return problem("{} was ended", command[0]);
     }
   }
   for (int turn = 0; turn < 64 && pipes_open; ++turn) {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,11 @@ struct CommandOutput {
   std::string out;
   std::string err;
 };
-/// Runs a command with `input` as standard input to its end, or kills it at `deadline`.
+/// Runs a command with `input` as standard input to its end. At `deadline`, or when `enough`, asked
+/// again and again, says so, it is ended with all in its session's first process group.
 Outcome<CommandOutput> run_command(const std::vector<std::string>& command,
-                                   const std::string& input, Duration deadline);
+                                   const std::string& input, Duration deadline,
+                                   const std::function<bool()>& enough = {});
 
 /// The path of a program of stdchk: in $STDCHK_BIN, beside the program `invoked_as`, or in PATH.
 Outcome<std::string> find_program(const std::string& name, const std::string& invoked_as);

@@ -1,4 +1,7 @@
+#include "tools/restart.h"
+
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,10 +13,9 @@
 
 #include "core/image_name.h"
 #include "core/units.h"
-#include "tools/commands.h"
 #include "tools/connection.h"
-#include "tools/job.h"
-#include "tools/set_images.h"
+#include "tools/process.h"
+#include "tools/share_out.h"
 
 namespace stdchk::tools {
 namespace {
@@ -26,6 +28,7 @@ constexpr const char* kFailed = "failed";
 constexpr const char* kLeft = "left";
 constexpr auto kAskAgain = 20ms;
 constexpr auto kLeavePatience = 10s;
+constexpr std::size_t kReaders = 16;  ///< images that one process loads at once
 
 std::string environment(std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -184,34 +187,6 @@ Outcome<void> load_image(client::Filesystem& filesystem, const SetImage& image,
   return done;
 }
 
-/// Image k of n belongs to rank k * ranks / n: one each when there are as many, else neighbours.
-Outcome<std::uint64_t> load_share(client::Filesystem& filesystem,
-                                  const std::vector<SetImage>& images,
-                                  const RestartOptions& options) {
-  std::uint64_t bytes = 0;
-  for (std::size_t k = 0; k < images.size(); ++k) {
-    const bool more_ranks = options.ranks > images.size();
-    const std::size_t mine = more_ranks ? k : k * options.ranks / images.size();
-    if (mine != options.rank) continue;
-    if (auto loaded = load_image(filesystem, images[k], options.to); !loaded) {
-      return problem(loaded.error());
-    }
-    bytes += images[k].attributes.size_bytes;
-  }
-  return bytes;
-}
-
-int go_on(const RestartOptions& options, const std::string& set) {
-  if (options.command.empty()) return kExitGood;
-  ::setenv("STDCHK_RESTART_SET", set.c_str(), 1);
-  std::vector<char*> words;
-  for (const auto& word : options.command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  (void)std::fflush(nullptr);
-  ::execvp(words[0], words.data());
-  return complain(fmt::format("{} cannot be started: {}", words[0], std::strerror(errno)));
-}
-
 /// Loads this rank's share and lets it go on when all others have theirs. The name of the set.
 Outcome<std::string> restart_rank(const RestartOptions& options) {
   const auto began = Clock::now();
@@ -233,7 +208,7 @@ Outcome<std::string> restart_rank(const RestartOptions& options) {
     auto images = images_of(filesystem, located->attributes.id, **set);
     if (!images) return give_up(images.error());
     count = images->size();
-    auto loaded = load_share(filesystem, *images, options);
+    auto loaded = load_shares(filesystem, *images, {options.rank}, options);
     if (!loaded) return give_up(loaded.error());
     bytes = *loaded;
   }
@@ -252,34 +227,69 @@ Outcome<std::string> restart_rank(const RestartOptions& options) {
   return name;
 }
 
+/// The part of one node, for the one that loads for all ranks and waits for all nodes.
+int run_load(const RestartOptions& options) {
+  std::vector<std::uint32_t> mine;
+  for (const std::string& word : split(options.load, ',')) {
+    const char* const end = word.data() + word.size();
+    const auto [stop, code] = std::from_chars(word.data(), end, mine.emplace_back());
+    if (code != std::errc{} || stop != end || mine.back() >= options.ranks) {
+      return complain(fmt::format("\"{}\" is no rank of {}", word, options.ranks));
+    }
+  }
+  auto located = locate(options.pool, options.path, limits::kWindowBytesDefault);
+  if (!located) return complain(located.error().text);
+  auto set = choose_set(*located->filesystem, located->attributes.id, options.set);
+  if (!set) return complain(set.error().text);
+  if (!*set) return complain("no set in that folder is complete");
+  auto images = images_of(*located->filesystem, located->attributes.id, **set);
+  if (!images) return complain(images.error().text);
+  auto loaded = load_shares(*located->filesystem, *images, mine, options);
+  return loaded ? kExitGood : complain(loaded.error().text);
+}
+
 }  // namespace
 
-int run_restart(RestartOptions& options, const std::string& invoked_as) {
-  if (options.job) {
-    if (!options.command.empty()) {
-      return complain("--job loads on each node and starts nothing; start the program after it");
-    }
-    auto pool = find_pool(options.pool, options.path);
-    if (!pool) return complain(pool.error().text);
-    auto job = current_job(pool->remote_shell);
-    if (!job) return complain(job.error().text);
-    std::vector<std::string> words = {"restart", "--run", fmt::format("{}.{}", job->id, ::getpid()),
-                                      "--timeout", std::to_string(options.timeout_s)};
-    if (!options.set.empty()) words.insert(words.end(), {"--set", options.set});
-    if (!options.to.empty()) words.insert(words.end(), {"--to", absolute_path(options.to)});
-    words.push_back(absolute_path(options.path));
-    const auto failures = run_on_nodes(
-        *job, invoked_as,
-        [&](std::size_t node) {
-          auto all = words;
-          all.insert(all.begin() + 1, {"--rank", std::to_string(node), "--ranks",
-                                       std::to_string(job->nodes.size())});
-          return all;
-        },
-        std::chrono::seconds(options.timeout_s) + 60s);
-    for (const auto& failure : failures) (void)complain(failure);
-    return failures.empty() ? kExitGood : kExitError;
+Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem,
+                                   const std::vector<SetImage>& images,
+                                   const std::vector<std::uint32_t>& mine,
+                                   const RestartOptions& options) {
+  struct Load {
+    const SetImage* image;
+    Outcome<void> done;
+  };
+  std::vector<Load> loads;
+  for (std::size_t k = 0; k < images.size(); ++k) {
+    const bool more_ranks = options.ranks > images.size();
+    const std::size_t owner = more_ranks ? k : k * options.ranks / images.size();
+    if (std::ranges::find(mine, owner) != mine.end()) loads.push_back({&images[k], {}});
   }
+  share_out(loads, kReaders, [&] {
+    return [&](Load& load) { load.done = load_image(filesystem, *load.image, options.to); };
+  });
+  std::uint64_t bytes = 0;
+  for (const Load& load : loads) {
+    if (!load.done) return problem(load.done.error());
+    bytes += load.image->attributes.size_bytes;
+  }
+  return bytes;
+}
+
+int go_on(const RestartOptions& options, const std::string& set) {
+  if (options.command.empty()) return kExitGood;
+  ::setenv("STDCHK_RESTART_SET", set.c_str(), 1);
+  std::vector<char*> words;
+  for (const auto& word : options.command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  (void)std::fflush(nullptr);
+  ::signal(SIGPIPE, SIG_DFL);  // what is ignored here would be ignored there
+  ::execvp(words[0], words.data());
+  return complain(fmt::format("{} cannot be started: {}", words[0], std::strerror(errno)));
+}
+
+int run_restart(RestartOptions& options, const std::string& invoked_as) {
+  if (!options.load.empty()) return run_load(options);
+  if (options.job || !options.hosts.empty()) return restart_on_nodes(options, invoked_as);
   if (auto found = find_place(options); !found) return complain(found.error().text);
   auto set = restart_rank(options);
   if (!set) return complain(fmt::format("rank {}: {}", options.rank, set.error().text));

@@ -215,13 +215,17 @@ def test_a_pbs_job_brings_its_pool_up_and_down(cluster):
             stdchk restart --job --to /tmp /tmp/pool || exit 1
             cmp /tmp/app.N0.T1 /tmp/pool/app.N0.T1 || exit 1
             [[ -z $(pbsdsh -n 2 -- cmp /tmp/app.N1.T1 /tmp/pool/app.N1.T1) ]] || exit 1
+            stdchk restart --hosts "$(sed -n '1p;$p' "$PBS_NODEFILE" | paste -sd,)" --to /tmp /tmp/pool || exit 1
+            [[ -z $(pbsdsh -n 4 -- cmp /tmp/app.N1.T1 /tmp/pool/app.N1.T1) ]] || exit 1
             mkdir /tmp/here
             stdchk restart --job --to /tmp/here /tmp/pool && exit 1
-            rm -r /tmp/here; for place in 0 2; do pbsdsh -n $place -- sh -c 'rm /tmp/app.N*'; done
+            rm -r /tmp/here; for place in 0 2 4; do pbsdsh -n $place -- sh -c 'rm /tmp/app.N*'; done
             """)
         assert done.returncode == 0, done.stdout + done.stderr
-        for node in nodes:
-            assert f"{node}: pbsdsh: task 0x00000000 exit status 2; the reason is in the job's output" in done.stderr
+        # Two nodes lack the folder; who tells it first ends the others.
+        told = "pbsdsh: task 0x00000000 exit status 2; the reason is in the job's output"
+        assert any(f"{node}: {told}" in done.stderr for node in nodes[1:])
+        assert "no rank goes on" in done.stderr
         # The script has ended without `down`: the epilogue finds the rest, on each node.
         for node in reversed(nodes):
             assert cluster.left_behind(node)
@@ -252,8 +256,7 @@ def test_where_pbs_has_no_launcher_the_nodes_are_reached_by_the_remote_shell(clu
             """)
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.count('"state": "alive"') == 3
-        for node in nodes:
-            assert f"{node}: exit status 1" in done.stderr
+        assert any(f"{node}: exit status 1" in done.stderr for node in nodes)
         for node in nodes[1:]:
             cluster.on(node, "sh", "-c", "test -s /tmp/app.N*.T1 && rm /tmp/app.N*.T1")
         nothing_left(cluster, nodes)

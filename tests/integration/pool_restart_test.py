@@ -1,11 +1,13 @@
 """Restarting from a pool, loading a drained set into a new one, and what monitoring sees."""
 
 import json
+import pathlib
 import re
 import subprocess
+import tempfile
 import time
 
-from conftest import BIN, ROOT, Pool, run, wait_until
+from conftest import BIN, ROOT, Pool, is_running, run, wait_until
 
 MIB = 1 << 20
 
@@ -121,6 +123,120 @@ def test_without_a_whole_set_the_program_begins_anew(pool):
     pool.up("--policy", "images=3", benefactors=2, memory="64M", drain=False)
     alone = start_rank(pool, 0, ranks=1)
     assert alone.communicate(timeout=60)[0].split()[1] == "none"
+    pool.down()
+
+
+# Takes the place of ssh: the "host" is this one, or one that comes after another has loaded, hangs or does not answer.
+FAKE_SHELL = """#!/bin/sh
+host=$1; shift
+case $host in late | absent) until [ -s "$0.ends" ]; do sleep 0.1; done; sleep 0.5 ;; esac
+case $host in
+  hangs) echo $$ >"$0.hangs"; exec sleep 600 ;;
+  absent) echo "connect to host absent: no route" >&2; exit 255 ;;
+esac
+script=$(cat)
+case $* in *secret*) exit 3 ;; esac
+echo "$host $(echo "$script" | grep -o "'--load' '[0-9,]*'")" >>"$0.said"
+echo "$script" | "$@"
+status=$?
+echo "$host $(date +%s.%N)" >>"$0.ends"
+exit $status
+"""
+
+
+def fake_shell(pool):
+    shell = pool.folder / "shell"
+    shell.write_text(FAKE_SHELL)
+    shell.chmod(0o755)
+    return shell
+
+
+def restart_on(pool, shell, hosts, *words, **options):
+    return pool.stdchk("restart", "--hosts", hosts, "--rsh", shell, *words, pool.mount, "--", "sh", "-c",
+                       "date +%s.%N; echo $STDCHK_RESTART_SET", **options)
+
+
+def test_no_rank_goes_on_before_all_hosts_have_loaded(pool):
+    pool.up("--policy", "images=3", benefactors=2, memory="64M", drain=False)
+    for timestep in (6, 7):
+        write_set(pool.mount, timestep)
+    shell = fake_shell(pool)
+    local = pool.folder / "local"
+    local.mkdir()
+    # A host for each rank, one of them with two; nothing of the pool's state is needed there.
+    done = restart_on(pool, shell, "one,late,one", "--to", local)
+    when, name = done.stdout.split()
+    assert name == "app.*.T7"
+    assert "app.*.T7: 3 images" in done.stderr and "3 ranks on 2 nodes" in done.stderr
+    assert "the last was late" in done.stderr
+    ends = dict(line.split() for line in pathlib.Path(f"{shell}.ends").read_text().splitlines())
+    assert float(when) > float(ends["late"]) > float(ends["one"])
+    assert sorted(pathlib.Path(f"{shell}.said").read_text().splitlines()) == [
+        "late '--load' '1'", "one '--load' '0,2'"]
+    for rank in range(3):
+        assert run("cmp", local / f"app.N{rank}.T7", pool.mount / f"app.N{rank}.T7").returncode == 0
+    # As a file, such as PBS_NODEFILE, and another set.
+    hosts = pool.folder / "hosts"
+    hosts.write_text("one  # the first\n\none\nlate\n")
+    done = restart_on(pool, shell, hosts, "--set", "app.*.T6", "--to", local)
+    assert done.stdout.split()[1] == "app.*.T6" and (local / "app.N2.T6").exists()
+    # Neither the secret nor a folder with it stays.
+    assert not list(pathlib.Path(tempfile.gettempdir()).glob("tmp.*/pool.json"))
+    assert not list(pool.mount.glob(".stdchk-restart-*"))
+    pool.down()
+
+
+def test_one_host_that_fails_ends_all(pool):
+    pool.up("--policy", "images=3", benefactors=2, memory="64M", drain=False)
+    write_set(pool.mount, 7)
+    shell = fake_shell(pool)
+    began = time.monotonic()
+    done = restart_on(pool, shell, "one,hangs,absent", check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "stdchk: absent: connect to host absent: no route",
+        "stdchk: no rank goes on: 1 of 3 nodes have loaded their images",
+        "stdchk: app.*.T7 was not loaded"]
+    assert time.monotonic() - began < 15
+    hanging = pathlib.Path(f"{shell}.hangs")
+    assert not is_running(int(hanging.read_text()))
+    # What the command there says.
+    done = restart_on(pool, shell, "one,two", "--to", "/nowhere", check=False)
+    assert re.search(r"^stdchk: (one|two): /nowhere/app.N[02].T7 cannot be made", done.stderr, re.MULTILINE)
+    assert "0 of 2 nodes" in done.stderr
+    # One that hangs is waited for as long as was said.
+    done = restart_on(pool, shell, "one,hangs", "--timeout", "2", check=False)
+    assert done.returncode == 2 and "hangs: " in done.stderr and "did not end within 2 s" in done.stderr
+    # A signal ends those that are reached, too.
+    hanging.unlink()
+    waiting = subprocess.Popen([BIN / "stdchk", "restart", "--hosts", "one,hangs", "--rsh", shell, pool.mount],
+                               env=pool.environment, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: hanging.exists() and hanging.read_text(), "the host that hangs")
+    waiting.terminate()
+    assert "no rank goes on" in waiting.communicate(timeout=30)[1] and waiting.returncode == 2
+    assert not is_running(int(hanging.read_text()))
+    for hosts, words in (("one,-oProxyCommand=x", "neither a host name"), ("/nowhere/hosts", "neither a host name")):
+        assert words in restart_on(pool, shell, hosts, check=False).stderr
+    pool.down()
+
+
+def test_hosts_load_a_drained_set_from_a_new_pool(pool):
+    drained = drained_pool(pool, 1, 2)
+    pool.up("--policy", "images=3", benefactors=1, memory="64M")
+    local = pool.folder / "local"
+    local.mkdir()
+    run_folder = pool.mount / "run"
+    pool.stdchk("restart", "--hosts", "one,two,three", "--rsh", fake_shell(pool), "--to", local, run_folder)
+    for rank in range(3):
+        assert run("cmp", local / f"app.N{rank}.T2", drained / f"app.N{rank}.T2").returncode == 0
+    pool.down()
+
+
+def test_on_hosts_without_a_whole_set_the_program_begins_anew(pool):
+    pool.up("--policy", "images=3", benefactors=2, memory="64M", drain=False)
+    write_set(pool.mount, 1, ranks=2)
+    done = restart_on(pool, fake_shell(pool), "one")
+    assert done.stdout.split()[1] == "none" and "no set in that folder is complete" in done.stderr
     pool.down()
 
 

@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <map>
+
+#include "core/image_name.h"
+#include "core/units.h"
+#include "tools/connection.h"
+#include "tools/hosts.h"
+#include "tools/job.h"
+#include "tools/restart.h"
+
+namespace stdchk::tools {
+namespace {
+
+/// Where which ranks are.
+struct Places {
+  BatchJob nodes;  ///< each once
+  std::vector<std::vector<std::uint32_t>> ranks_on;
+  std::uint32_t ranks = 0;
+};
+
+/// Some nodes of a job; false when it has not all of them.
+bool only_these(BatchJob& job, const std::vector<std::string>& names) {
+  std::vector<std::string> places;
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(job.nodes, name);
+    if (found == job.nodes.end()) return false;
+    const auto at = static_cast<std::size_t>(found - job.nodes.begin());
+    if (!job.places.empty()) places.push_back(job.places[at]);
+  }
+  job.nodes = names;
+  job.places = std::move(places);
+  return true;
+}
+
+/// By the launcher of the pool's job where these are nodes of it and no other way is asked for.
+BatchJob reach(const std::vector<std::string>& names, const RestartOptions& options,
+               const PoolRecord& pool) {
+  if (options.remote_shell.empty() && !pool.job_id.empty()) {
+    auto job = current_job(pool.remote_shell);
+    if (job && job->id == pool.job_id && only_these(*job, names)) return std::move(*job);
+  }
+  BatchJob plain;
+  plain.system = BatchJob::System::kNone;
+  plain.nodes = names;
+  plain.remote_shell =
+      options.remote_shell.empty() ? pool.remote_shell : split_words(options.remote_shell);
+  return plain;
+}
+
+Outcome<Places> find_places(const RestartOptions& options, const PoolRecord& pool) {
+  Places places;
+  if (options.job) {
+    auto job = current_job(options.remote_shell.empty() ? pool.remote_shell
+                                                        : split_words(options.remote_shell));
+    if (!job) return problem(job.error());
+    places.nodes = std::move(*job);
+    for (std::size_t i = 0; i < places.nodes.nodes.size(); ++i) {
+      places.ranks_on.push_back({places.ranks++});
+    }
+    return places;
+  }
+  const auto hosts = read_rank_hosts(options.hosts);
+  if (!hosts) return problem(hosts.error());
+  std::vector<std::string> names;
+  std::map<std::string, std::size_t> known;
+  for (const std::string& host : *hosts) {
+    const auto [at, added] = known.emplace(host, names.size());
+    if (added) {
+      names.push_back(host);
+      places.ranks_on.emplace_back();
+    }
+    places.ranks_on[at->second].push_back(places.ranks++);
+  }
+  places.nodes = reach(names, options, pool);
+  return places;
+}
+
+/// What one node is to do.
+std::vector<std::string> words_for(const Places& places, std::size_t node, const std::string& set,
+                                   const RestartOptions& options) {
+  std::string ranks;
+  for (const std::uint32_t rank : places.ranks_on[node]) {
+    ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
+  }
+  std::vector<std::string> words = {
+      "restart", "--load", ranks, "--ranks", std::to_string(places.ranks), "--set", set};
+  if (!options.to.empty()) words.insert(words.end(), {"--to", absolute_path(options.to)});
+  words.push_back(absolute_path(options.path));
+  return words;
+}
+
+/// One line for each node that has failed; the node's own words without what each begins with.
+void complain_about(const BatchJob& nodes, const std::vector<NodeEnd>& ends) {
+  std::size_t good = 0;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    good += ends[i].good ? 1 : 0;
+    if (ends[i].failure.empty()) continue;
+    std::string why = ends[i].failure;
+    if (why.starts_with("stdchk: ")) why.erase(0, 8);
+    while (why.ends_with('\n')) why.pop_back();
+    (void)complain(nodes.nodes[i] + ": " + why);
+  }
+  (void)complain(fmt::format("no rank goes on: {} of {} nodes have loaded their images{}", good,
+                             ends.size(), asked_to_end() ? " before a signal came" : ""));
+}
+
+/// The name of the set that all ranks have; "none" when none is complete.
+Outcome<std::string> load_on_nodes(const RestartOptions& options, const std::string& invoked_as) {
+  const auto began = std::chrono::steady_clock::now();
+  auto located = locate(options.pool, options.path);
+  if (!located) return problem(located.error());
+  const auto places = find_places(options, located->pool);
+  if (!places) return problem(places.error());
+  client::Filesystem& filesystem = *located->filesystem;
+  const auto set = choose_set(filesystem, located->attributes.id, options.set);
+  if (!set) return problem(set.error());
+  if (!*set) {
+    fmt::print(stderr, "stdchk: no set in that folder is complete; nothing is loaded\n");
+    return std::string("none");
+  }
+  const std::string name = set_name((*set)->application, (*set)->timestep);
+  const auto images = images_of(filesystem, located->attributes.id, **set);
+  if (!images) return problem(images.error());
+  std::uint64_t bytes = 0;
+  for (const SetImage& image : *images) bytes += image.attributes.size_bytes;
+  const auto ends = run_on_nodes(
+      places->nodes, invoked_as, located->pool,
+      [&](std::size_t node) { return words_for(*places, node, name, options); },
+      std::chrono::seconds(options.timeout_s));
+  if (!std::ranges::all_of(ends, &NodeEnd::good)) {
+    complain_about(places->nodes, ends);
+    return problem("{} was not loaded", name);
+  }
+  const auto last = std::ranges::max_element(ends, {}, &NodeEnd::seconds) - ends.begin();
+  fmt::print(stderr,
+             "stdchk: {}: {} images, {}, loaded for {} ranks on {} nodes in {:.3f} s; the last was "
+             "{}\n",
+             name, images->size(), format_bytes(bytes), places->ranks, ends.size(),
+             seconds_since(began), places->nodes.nodes[static_cast<std::size_t>(last)]);
+  return name;
+}
+
+}  // namespace
+
+int restart_on_nodes(const RestartOptions& options, const std::string& invoked_as) {
+  if (options.job && !options.hosts.empty()) {
+    return complain("--job and --hosts exclude each other");
+  }
+  notice_end_signals();
+  const auto set = load_on_nodes(options, invoked_as);
+  if (!set) return complain(set.error().text);
+  return asked_to_end() ? complain("a signal came") : go_on(options, *set);
+}
+
+}  // namespace stdchk::tools
