@@ -106,6 +106,8 @@ def test_ranks_on_several_nodes_restart_together(cluster):
         srun --ntasks-per-node=1 bash -c '[ $SLURM_PROCID != 1 ] || sleep 2
             exec stdchk restart $STDCHK_MOUNT -- sh -c "echo on \\$(date +%s) \\$STDCHK_RESTART_SET"'
         stdchk restart --job --to /tmp $STDCHK_MOUNT && echo all have theirs
+        two=$(scontrol show hostnames | sed -n '1p;3p' | paste -sd,)
+        stdchk restart --hosts $two --to /tmp $STDCHK_MOUNT -- sh -c 'echo two have $STDCHK_RESTART_SET'
         srun --ntasks-per-node=1 bash -c 'cmp /tmp/app.N$SLURM_PROCID.T1 $STDCHK_MOUNT/app.N$SLURM_PROCID.T1 &&
             rm /tmp/app.N* && echo equal'
         """)
@@ -116,6 +118,7 @@ def test_ranks_on_several_nodes_restart_together(cluster):
     on = re.findall(r"on (\d+) app\.\*\.T1", text)
     assert len(on) == 3 and all(int(when) >= late for when in on), text
     assert "all have theirs" in text and text.count("equal") == 3
+    assert "3 ranks on 3 nodes" in text and "2 ranks on 2 nodes" in text and "two have app.*.T1" in text
     nothing_left(cluster, cluster.nodes)
 
 
