@@ -13,6 +13,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "core/log.h"
 #include "fuse/mountpoint.h"
@@ -26,6 +28,7 @@ using Timer = std::chrono::steady_clock;
 constexpr auto kSoon = 10s;           ///< a process that lives no longer has ended soon
 constexpr unsigned kSoonEndsMax = 3;  ///< in a row
 constexpr int kTickMs = 1000;
+constexpr unsigned kDeadTicksMax = 2;  ///< that a killed process takes to end
 
 sigset_t signals_of_guard() {
   sigset_t signals;
@@ -37,8 +40,8 @@ sigset_t signals_of_guard() {
 /// A Ward is the child process that serves the mount.
 class Ward {
  public:
-  Ward(pid_t pid, int pulse, int signals, unsigned silent_s_max)
-      : pid_(pid), pulse_(pulse), signals_(signals), silent_s_max_(silent_s_max) {}
+  Ward(pid_t pid, int pulse, int signals, const GuardOptions& options)
+      : pid_(pid), pulse_(pulse), signals_(signals), options_(options) {}
   ~Ward() {
     if (pulse_ >= 0) ::close(pulse_);
   }
@@ -53,14 +56,16 @@ class Ward {
   void hear();
   bool has_ended(int& status);
   void count_silence();
+  void end_the_dead();
 
   const pid_t pid_;
   int pulse_;
   const int signals_;
-  const unsigned silent_s_max_;
+  const GuardOptions& options_;
   /// Ticks without a pulse, not seconds: when this process was stopped, too, the other one gets as
   /// long as ever to be heard again.
   unsigned silent_ticks_ = 0;
+  unsigned dead_ticks_ = 0;
   bool serves_ = false;
   bool told_ = false;
 };
@@ -69,7 +74,10 @@ int Ward::watch() {
   for (int status = 0;;) {
     std::array<pollfd, 2> ready{{{signals_, POLLIN, 0}, {pulse_, POLLIN, 0}}};
     const int count = ::poll(ready.data(), ready.size(), kTickMs);
-    if (count == 0) count_silence();
+    if (count == 0) {
+      count_silence();
+      end_the_dead();
+    }
     if (count > 0 && ready[1].revents != 0) hear();
     if (count > 0 && ready[0].revents != 0 && has_ended(status)) return status;
   }
@@ -100,11 +108,26 @@ bool Ward::has_ended(int& status) {
 }
 
 void Ward::count_silence() {
-  if (!serves_ || ++silent_ticks_ < silent_s_max_) return;
+  if (!serves_ || ++silent_ticks_ < options_.silent_s_max) return;
   log::error("The process {} that serves the mount has been silent for {} s; it is killed.", pid_,
-             silent_s_max_);
+             options_.silent_s_max);
   ::kill(pid_, SIGKILL);
   serves_ = false;
+}
+
+/// A thread that tells the kernel that a name has changed waits for the lock of the directory, and
+/// cannot be killed there. Who has the lock may wait for an answer of the process, and as long as
+/// that thread lives the kernel does not know that none will come.
+void Ward::end_the_dead() {
+  std::string stat;
+  std::getline(std::ifstream("/proc/" + std::to_string(pid_) + "/stat"), stat);
+  const auto name_end = stat.rfind(')');
+  if (name_end == std::string::npos || stat.substr(name_end, 3) != ") Z") return;
+  if (++dead_ticks_ != kDeadTicksMax) return;
+  log::error(
+      "The process {} that served the mount is dead and does not end; its connection is ended.",
+      pid_);
+  abort_mount(options_.mountpoint);
 }
 
 /// In the child: whoever serves needs no guard's signals, and ends with the guard.
@@ -145,7 +168,7 @@ int guard(const GuardOptions& options, const std::function<int(const Pulse&)>& s
     ::close(pulse[1]);
     ::prctl(PR_SET_NAME, "stdchk-guard");
     const auto began = Timer::now();
-    Ward ward(pid, pulse[0], signals, options.silent_s_max);
+    Ward ward(pid, pulse[0], signals, options);
     const int status = ward.watch();
     if (WIFEXITED(status)) {
       // What an earlier one has left when this one could not take its place.

@@ -28,10 +28,11 @@ struct GuardOptions {
 
 /// Runs `serve` in a child process, and once more when that was killed, or was silent for too long
 /// and is killed here. Its death closes /dev/fuse: the kernel ends all that waits for the mount
-/// with an error, so nothing sleeps uninterruptibly because of a stopped process. The new one takes
-/// the place of the dead mount. Ends as the child does when it ends by itself, or because this
-/// process was told to (SIGTERM, SIGINT, SIGHUP are passed on). When this process is killed the
-/// child ends as by SIGTERM: no dead mount stays behind.
+/// with an error, so nothing sleeps uninterruptibly because of a stopped process. Where a thread of
+/// it cannot die, because the kernel has it wait for one of those calls, the connection is ended
+/// here. The new one takes the place of the dead mount. Ends as the child does when it ends by
+/// itself, or because this process was told to (SIGTERM, SIGINT, SIGHUP are passed on). When this
+/// process is killed the child ends as by SIGTERM: no dead mount stays behind.
 ///
 /// A process that ends by a signal again and again, each time soon, is not started any more, and
 /// its dead mount is taken away.

@@ -12,6 +12,11 @@ std::optional<std::string> prepare_mountpoint(const std::string& path);
 /// Unmounts what a process that is gone has left at `path`; true: nothing dead is there any more.
 bool unmount_dead(const std::string& path);
 
+/// Ends the kernel's connection to whoever serves `path`: all calls that wait for it end with
+/// ECONNABORTED. The mount itself may go with it. False, with a line in the log that says what to
+/// do, when this process may not: a user who is not root needs /sys/fs/fuse/connections (fusectl).
+bool abort_mount(const std::string& path);
+
 /// What is wrong with what FUSE needs: /dev/fuse, and fusermount3 for users.
 std::optional<std::string> check_fuse_available();
 

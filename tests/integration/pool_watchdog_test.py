@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -129,3 +130,43 @@ def test_without_a_watchdog_there_is_one_process(pool):
     assert not pathlib.Path(f"/proc/{alone}/task/{alone}/children").read_text().split()
     run("umount", point)
     assert pool.hand_processes[-1].wait(10) == 0
+
+
+RENAMER = """
+import errno, os, sys
+one, two = sys.argv[1:]
+while True:
+    try:
+        os.rename(one, two)
+        one, two = two, one
+    except OSError as error:
+        sys.exit(0 if error.errno in (errno.ENOTCONN, errno.ECONNABORTED) else f"errno {error.errno}")
+"""
+
+
+def test_nobody_waits_for_a_mount_that_is_killed_while_it_tells_of_names(pool):
+    """The kernel holds a directory's lock while a rename waits for the mount; who tells of a name waits for that lock and
+    cannot be killed."""
+    pool.up(benefactors=2, drain=False)
+    for number in range(4):
+        (pool.mount / f"a{number}").touch()
+    other = subprocess.Popen([sys.executable, "-c", RENAMER, pool.mount / "a0", pool.mount / "b0"], stderr=subprocess.PIPE)
+    for turn in range(6):
+        mount = pool.mount_by_hand(f"killed-{turn}")
+        os.listdir(mount)
+        renamers = [subprocess.Popen([sys.executable, "-c", RENAMER, mount / f"a{n}", mount / f"b{n}"],
+                                     stderr=subprocess.PIPE) for n in (1, 2, 3)]
+        time.sleep(0.5)
+        os.kill(child_of(pool.hand_processes[-1].pid), signal.SIGKILL)
+        for process in renamers:
+            _, said = process.communicate(timeout=15)
+            assert process.returncode == 0, said
+        # For the next turn they have their first names.
+        wait_until(lambda at=mount: answers(at / "a1", b"") or answers(at / "b1", b""), "the mount's return")
+        for number in (1, 2, 3):
+            if (pool.mount / f"b{number}").exists():
+                (pool.mount / f"b{number}").rename(pool.mount / f"a{number}")
+        run("umount", mount)
+    other.kill()
+    other.communicate(timeout=20)
+    pool.down()
