@@ -165,17 +165,19 @@ class Pool:
     def clean(self):
         """Ends everything, whatever the test has done to it."""
         self.print_logs()
-        for point in self.hand_mounts:
-            run("umount", point, check=False) if os.geteuid() == 0 else run(
-                "fusermount3", "-u", point, check=False)
         for process in self.hand_processes:
             if process.poll() is None:
-                process.terminate()
+                process.terminate()  # a mount's unmounts it
                 try:
                     process.wait(10)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait(10)
+        for point in self.hand_mounts:
+            # Looking at it would wait for its manager.
+            if f" {point} " in pathlib.Path("/proc/self/mountinfo").read_text():
+                run("umount", "--lazy", point, check=False) if os.geteuid() == 0 else run(
+                    "fusermount3", "-uz", point, check=False)
         if list((self.runtime / "stdchk").glob("pool*/pool.json")):
             self.down(check=False)
 
