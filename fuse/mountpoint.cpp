@@ -14,10 +14,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 
 #include "core/log.h"
+#include "core/mount_table.h"
 
 extern char** environ;
 
@@ -48,21 +48,6 @@ bool unmount(const std::string& path) {
   return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/// The number of the FUSE connection of what is mounted there: the minor device number of its
-/// superblock, as mountinfo (proc(5)) has it. The mount itself is not asked.
-std::string connection_of(const std::string& path) {
-  std::ifstream file("/proc/self/mountinfo");
-  std::string found;
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string id, parent, device, root, point;
-    if (words >> id >> parent >> device >> root >> point && point == path) {
-      found = device.substr(device.find(':') + 1);
-    }
-  }
-  return found;
-}
-
 bool is_empty(const std::string& path) {
   DIR* directory = opendir(path.c_str());
   if (directory == nullptr) return true;  // another check says why
@@ -87,17 +72,17 @@ bool unmount_dead(const std::string& path) {
   return unmount(path);
 }
 
-bool abort_mount(const std::string& path) {
+void abort_mount(const std::string& path) {
   // What the flag asks for is done also where the mount is busy and stays: umount2(2).
-  if (geteuid() == 0 && (umount2(path.c_str(), MNT_FORCE) == 0 || errno == EBUSY)) return true;
-  const std::string number = connection_of(path);
-  std::ofstream abort("/sys/fs/fuse/connections/" + number + "/abort");
-  if (!number.empty() && abort << "1" << std::flush) return true;
+  if (geteuid() == 0 && (umount2(path.c_str(), MNT_FORCE) == 0 || errno == EBUSY)) return;
+  const auto mount = find_mount(path);
+  if (!mount) return;
+  const std::string control = fmt::format("/sys/fs/fuse/connections/{}/abort", mount->minor);
+  if (std::ofstream(control) << "1" << std::flush) return;
   log::error(
       "The connection of {} cannot be ended; as root, type: mount -t fusectl none "
-      "/sys/fs/fuse/connections; echo 1 >/sys/fs/fuse/connections/{}/abort",
-      path, number);
-  return false;
+      "/sys/fs/fuse/connections; echo 1 >{}",
+      path, control);
 }
 
 std::optional<std::string> prepare_mountpoint(const std::string& path) {

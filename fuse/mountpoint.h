@@ -13,9 +13,9 @@ std::optional<std::string> prepare_mountpoint(const std::string& path);
 bool unmount_dead(const std::string& path);
 
 /// Ends the kernel's connection to whoever serves `path`: all calls that wait for it end with
-/// ECONNABORTED. The mount itself may go with it. False, with a line in the log that says what to
-/// do, when this process may not: a user who is not root needs /sys/fs/fuse/connections (fusectl).
-bool abort_mount(const std::string& path);
+/// ECONNABORTED. The mount itself may go with it. A user who is not root needs
+/// /sys/fs/fuse/connections (fusectl); where this process may not, the log says what to do.
+void abort_mount(const std::string& path);
 
 /// What is wrong with what FUSE needs: /dev/fuse, and fusermount3 for users.
 std::optional<std::string> check_fuse_available();

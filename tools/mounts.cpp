@@ -7,8 +7,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
+#include "core/mount_table.h"
 #include "tools/process.h"
 
 namespace stdchk::tools {
@@ -16,21 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-
-/// mountinfo writes space, tab, newline and backslash as three octal digits.
-std::string unescape(const std::string& text) {
-  std::string plain;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\' && i + 3 < text.size()) {
-      plain += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 +
-                                 (text[i + 3] - '0'));
-      i += 3;
-    } else {
-      plain += text[i];
-    }
-  }
-  return plain;
-}
 
 bool keeps_busy(const fs::path& process, const std::string& directory) {
   auto is_inside = [&](const fs::path& link) {
@@ -51,18 +36,9 @@ bool keeps_busy(const fs::path& process, const std::string& directory) {
 }  // namespace
 
 MountInfo mount_unasked(const std::string& directory) {
-  std::ifstream file("/proc/self/mountinfo");
   MountInfo found;
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string word;
-    std::string point;
-    for (int field = 1; field <= 5 && (words >> word); ++field) point = word;
-    if (unescape(point) != directory) continue;
-    while (words >> word && word != "-") {
-    }
-    words >> found.type >> found.source;
-    found.state = MountState::kAlive;
+  if (const auto entry = find_mount(directory)) {
+    found = {MountState::kAlive, entry->type, entry->source};
   }
   return found;
 }

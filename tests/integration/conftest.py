@@ -190,6 +190,10 @@ def is_running(pid):
     return fields[0] not in "ZX"
 
 
+def children_of(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def restart_manager(pool):
     """Starts the killed manager again by hand: same state, same address."""
     record = pool.record

@@ -4,7 +4,6 @@ Whatever is killed, all files are as they were before the step or as they are af
 """
 
 import os
-import pathlib
 import random
 import signal
 import subprocess
@@ -12,7 +11,7 @@ import sys
 import time
 
 import pytest
-from conftest import drop_caches, run, wait_until
+from conftest import children_of, drop_caches, run, wait_until
 
 SIZE = 6 * (1 << 20) + 17
 IMAGES = ("app.N0.T1", "app.N0.T2")
@@ -149,17 +148,13 @@ def test_a_writer_goes_on_when_the_manager_is_killed(pool, middle):
     assert (pool.drain / "unlink" / IMAGES[0]).read_bytes() == case.content
 
 
-def serving(guard):
-    return [int(pid) for pid in pathlib.Path(f"/proc/{guard}/task/{guard}/children").read_text().split()]
-
-
 @pytest.mark.parametrize("middle", [False, True], ids=["before", "in the middle of"])
 def test_what_is_committed_stays_when_a_mount_is_killed(pool, middle):
     pool.up(benefactors=2)
     for step in STEPS:
         mount = pool.mount_by_hand(f"killed-{step.replace(' ', '-')}")
         guard = pool.hand_processes[-1].pid
-        (killed,) = serving(guard)
+        (killed,) = children_of(guard)
         case = Case(pool, mount, step)
         for each in STEPS[:STEPS.index(step)]:
             assert case.take(each) == "ok"
@@ -171,7 +166,7 @@ def test_what_is_committed_stays_when_a_mount_is_killed(pool, middle):
             before = case.now
         case.holds_one_of([before, case.after[step]] if answer != "ok" else [before], pool.mount / step)
         # The guard has mounted anew.
-        wait_until(lambda: killed not in serving(guard) and os.path.ismount(mount), "the mount's return")
+        wait_until(lambda: killed not in children_of(guard) and os.path.ismount(mount), "the mount's return")
         case.holds_one_of([case.now, case.after[step]], mount / step)
         run("umount", mount)
     pool.stdchk("check", pool.mount)

@@ -8,14 +8,14 @@ import sys
 import time
 
 import pytest
-from conftest import is_running, run, wait_until
+from conftest import children_of, is_running, run, wait_until
 
 MIB = 1 << 20
 
 
 def child_of(guard):
-    (pid,) = pathlib.Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
-    return int(pid)
+    (pid,) = children_of(guard)
+    return pid
 
 
 def state_of(pid):
@@ -127,7 +127,7 @@ def test_without_a_watchdog_there_is_one_process(pool):
     pool.up(benefactors=1, drain=False)
     point = pool.mount_by_hand("alone", "--watchdog", "0")
     alone = pool.hand_processes[-1].pid
-    assert not pathlib.Path(f"/proc/{alone}/task/{alone}/children").read_text().split()
+    assert not children_of(alone)
     run("umount", point)
     assert pool.hand_processes[-1].wait(10) == 0
 

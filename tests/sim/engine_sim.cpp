@@ -44,6 +44,7 @@
 #include "tests/sim/checkers.h"
 #include "tests/sim/engine_scripts.h"
 #include "tests/sim/folder_script.h"
+#include "tests/sim/node_faults.h"
 #include "tests/sim/pool_questions.h"
 #include "tests/sim/series_script.h"
 #include "tests/sim/swarm.h"
@@ -61,9 +62,6 @@ constexpr std::size_t kNames = 8;
 constexpr std::size_t kScriptsMax = 7;
 constexpr std::size_t kFolders = 2;
 constexpr std::size_t kEarlierFiles = 3;
-/// Longer than a lease.
-constexpr Duration kStopMax = 25s;
-constexpr Duration kCutMax = 12s;
 
 struct Settings {
   std::uint64_t seed = 1;
@@ -108,13 +106,10 @@ class Simulation {
   void kill_process(std::size_t index);
   void start_script();
   void begin(std::shared_ptr<Script> script);
-  void hold(Event event, Node& node);
   void release_due(bool all);
   void inject();
   void make(Event event);
-  void drop(Event event, Node& node);
   void kill_benefactor(std::size_t index);
-  void restart_manager();
   void jump_clock();
   void fill_storage();
   void set_plans(bool on);
@@ -139,7 +134,7 @@ class Simulation {
   std::vector<std::unique_ptr<FolderScript>> folders_;
   std::unique_ptr<SeriesScript> series_;
   std::unique_ptr<PlainClient> plain_;  ///< works in folders
-  HeldNodes held_;
+  NodeFaults faults_{cluster_, swarm_, prng_};
   Time full_until_{};  ///< the drain directory
   std::vector<std::string> wrong_;
   std::uint64_t trace_ = 0xCBF29CE484222325ULL;
@@ -233,7 +228,7 @@ void Simulation::add_process() {
 
 void Simulation::kill_process(std::size_t index) {
   EngineNode* const dead = processes_[index].get();
-  held_.forget(dead->node());
+  faults_.held().forget(dead->node());
   for (const auto& script : scripts_) {
     if (&script->node() == dead && !script->ended()) script->killed();
   }
@@ -286,17 +281,8 @@ bool Simulation::beside_idle() const {
          std::ranges::all_of(folders_, [](const auto& each) { return each->idle(); });
 }
 
-void Simulation::hold(Event event, Node& node) {
-  const bool cut =
-      event == Event::kCutClient || event == Event::kCutBenefactor || event == Event::kCutManager;
-  const Duration most = cut ? kCutMax : kStopMax;
-  const Duration time(
-      static_cast<Duration::rep>(prng_.below(static_cast<std::uint64_t>(most.count()))));
-  if (held_.hold(node, now() + time, cut)) swarm_.happened(event);
-}
-
 void Simulation::release_due(bool all) {
-  held_.release(now(), all, [](const Node&) {});
+  faults_.held().release(now(), all, [](const Node&) {});
   if (all || full_until_ <= now()) cluster_.set_storage_full(false);
 }
 
@@ -323,25 +309,25 @@ void Simulation::make(Event event) {
       if (settings_.deaths) kill_benefactor(which);
       return;
     case Event::kRestartManager:
-      return restart_manager();
+      return faults_.restart_manager();
     case Event::kStopClient:
       // In the middle of something.
       cluster_.run_for(Duration(1ms) * prng_.below(40));
-      return hold(event, client);
+      return faults_.hold(event, client);
     case Event::kCutClient:
-      return hold(event, client);
+      return faults_.hold(event, client);
     case Event::kStopBenefactor:
     case Event::kCutBenefactor:
-      return hold(event, benefactor);
+      return faults_.hold(event, benefactor);
     case Event::kStopManager:
     case Event::kCutManager:
-      return hold(event, manager);
+      return faults_.hold(event, manager);
     case Event::kDropClient:
-      return drop(event, client);
+      return faults_.drop(event, client);
     case Event::kDropBenefactor:
-      return drop(event, benefactor);
+      return faults_.drop(event, benefactor);
     case Event::kDropManager:
-      return drop(event, manager);
+      return faults_.drop(event, manager);
     case Event::kJumpClock:
       return jump_clock();
     case Event::kFillStorage:
@@ -353,37 +339,18 @@ void Simulation::make(Event event) {
   }
 }
 
-void Simulation::drop(Event event, Node& node) {
-  node.endpoint.drop_links();
-  swarm_.happened(event);
-}
-
 void Simulation::kill_benefactor(std::size_t index) {
-  held_.forget(*cluster_.benefactors()[index].node);
+  faults_.held().forget(*cluster_.benefactors()[index].node);
   cluster_.kill_benefactor(index);
   cluster_.add_benefactor();
   swarm_.happened(Event::kKillBenefactor);
 }
 
-void Simulation::restart_manager() {
-  // In the middle of writing, as often as not.
-  if (prng_.chance(1, 2)) cluster_.run_until([&] { return cluster_.unsynced() > 0; }, 1s);
-  held_.forget(cluster_.manager_node());
-  cluster_.kill_manager();
-  cluster_.start_manager();
-  swarm_.happened(Event::kRestartManager);
-}
-
 /// The time of day in one process. Sets of some seeds go by the manager's.
 void Simulation::jump_clock() {
-  auto& benefactors = cluster_.benefactors();
-  const std::uint64_t which = prng_.below(3);
-  if (which == 0 && series_options(settings_.seed).purge_after_s > 0) return;
-  Node& node = which == 0   ? cluster_.manager_node()
-               : which == 1 ? *benefactors[prng_.below(benefactors.size())].node
-                            : processes_[prng_.below(processes_.size())]->node();
-  node.clock.jump(swarm_.draw_jump());
-  swarm_.happened(Event::kJumpClock);
+  faults_.jump_clock(series_options(settings_.seed).purge_after_s == 0, [this]() -> Node& {
+    return processes_[prng_.below(processes_.size())]->node();
+  });
 }
 
 void Simulation::fill_storage() {

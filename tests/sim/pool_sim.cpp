@@ -70,6 +70,7 @@
 #include "tests/sim/checkers.h"
 #include "tests/sim/folder_script.h"
 #include "tests/sim/model.h"
+#include "tests/sim/node_faults.h"
 #include "tests/sim/pool_questions.h"
 #include "tests/sim/series_script.h"
 #include "tests/sim/swarm.h"
@@ -87,9 +88,6 @@ constexpr std::size_t kFolders = 2;
 constexpr std::uint64_t kStripesChecked = 10;  // steps; it is slow
 /// After a lost answer a request can be on its way that long.
 constexpr Duration kSettle = 45s;
-/// Longer than a lease.
-constexpr Duration kStopMax = 25s;
-constexpr Duration kCutMax = 12s;
 
 struct Tally {
   std::uint64_t stores = 0, stores_failed = 0, loads = 0, loads_failed = 0, renames = 0,
@@ -176,9 +174,7 @@ class Simulation {
   void start_remove(PlainClient& client, const std::string& name);
   void inject();
   void make(Event event);
-  void restart_manager();
   void jump_clock();
-  void drop(Event event, Node& node);
   void kill_client();
   void kill_benefactor(std::size_t index);
   void leave();
@@ -188,7 +184,6 @@ class Simulation {
   void forget_mended();
   void final_scrub();
   void stop_client();
-  void hold(Event event, Node& node);
   void release_due(bool all);
   void set_plans(bool on);
   void check();
@@ -227,7 +222,7 @@ class Simulation {
   std::map<std::uint64_t, std::function<void()>> when_lost_;
   std::uint64_t operations_made_ = 0;
   std::uint64_t checks_made_ = 0;
-  HeldNodes held_;
+  NodeFaults faults_{cluster_, swarm_, prng_};
   std::set<Extent> rotten_;  ///< copies that have changed since they were written
   Time rotten_last_{};       ///< when there were some
   std::vector<std::string> wrong_;
@@ -449,17 +444,8 @@ bool Simulation::beside_idle() const {
          std::ranges::all_of(folders_, [](const auto& each) { return each->idle(); });
 }
 
-void Simulation::hold(Event event, Node& node) {
-  const bool cut =
-      event == Event::kCutClient || event == Event::kCutBenefactor || event == Event::kCutManager;
-  const Duration most = cut ? kCutMax : kStopMax;
-  const Duration time(
-      static_cast<Duration::rep>(prng_.below(static_cast<std::uint64_t>(most.count()))));
-  if (held_.hold(node, now() + time, cut)) swarm_.happened(event);
-}
-
 void Simulation::release_due(bool all) {
-  held_.release(now(), all, [&](const Node& node) {
+  faults_.held().release(now(), all, [&](const Node& node) {
     // Its operations could not go on meanwhile.
     for (auto& [number, running] : running_) {
       if (&running.client->node() == &node) running.started = now();
@@ -470,7 +456,7 @@ void Simulation::release_due(bool all) {
 void Simulation::kill_client() {
   const std::size_t index = prng_.below(clients_.size());
   PlainClient* const dead = clients_[index].get();
-  held_.forget(dead->node());
+  faults_.held().forget(dead->node());
   std::vector<std::uint64_t> lost;
   for (const auto& [number, running] : running_) {
     if (running.client == dead) lost.push_back(number);
@@ -495,11 +481,11 @@ void Simulation::stop_client() {
   const Model::Name& entry = model_.name(name);
   if (!entry.busy && entry.settled <= now()) start_store(*client, name);
   cluster_.run_for(Duration(1ms) * prng_.below(40));
-  hold(Event::kStopClient, client->node());
+  faults_.hold(Event::kStopClient, client->node());
 }
 
 void Simulation::kill_benefactor(std::size_t index) {
-  held_.forget(*cluster_.benefactors()[index].node);
+  faults_.held().forget(*cluster_.benefactors()[index].node);
   cluster_.kill_benefactor(index);
   cluster_.add_benefactor();
 }
@@ -615,25 +601,25 @@ void Simulation::make(Event event) {
       swarm_.happened(event);
       return leave();
     case Event::kRestartManager:
-      return restart_manager();
+      return faults_.restart_manager();
     case Event::kLoseManagerDisk:
       return lose_manager_disk();
     case Event::kStopClient:
       return stop_client();
     case Event::kCutClient:
-      return hold(event, client);
+      return faults_.hold(event, client);
     case Event::kStopBenefactor:
     case Event::kCutBenefactor:
-      return hold(event, benefactor);
+      return faults_.hold(event, benefactor);
     case Event::kStopManager:
     case Event::kCutManager:
-      return hold(event, manager);
+      return faults_.hold(event, manager);
     case Event::kDropClient:
-      return drop(event, client);
+      return faults_.drop(event, client);
     case Event::kDropBenefactor:
-      return drop(event, benefactor);
+      return faults_.drop(event, benefactor);
     case Event::kDropManager:
-      return drop(event, manager);
+      return faults_.drop(event, manager);
     case Event::kFlip:
       if (flip()) swarm_.happened(event);
       return;
@@ -644,39 +630,19 @@ void Simulation::make(Event event) {
   }
 }
 
-void Simulation::drop(Event event, Node& node) {
-  node.endpoint.drop_links();
-  swarm_.happened(event);
-}
-
-void Simulation::restart_manager() {
-  // In the middle of writing, as often as not.
-  if (prng_.chance(1, 2)) cluster_.run_until([&] { return cluster_.unsynced() > 0; }, 1s);
-  held_.forget(cluster_.manager_node());
-  cluster_.kill_manager();
-  cluster_.start_manager();
-  swarm_.happened(Event::kRestartManager);
-}
-
 /// The time of day in one process.
 void Simulation::jump_clock() {
-  auto& benefactors = cluster_.benefactors();
-  const std::uint64_t which = prng_.below(3);
-  if (which == 0 && ages_) return;
-  Node& node = which == 0   ? cluster_.manager_node()
-               : which == 1 ? *benefactors[prng_.below(benefactors.size())].node
-                            : clients_[prng_.below(clients_.size())]->node();
-  node.clock.jump(swarm_.draw_jump());
-  swarm_.happened(Event::kJumpClock);
+  faults_.jump_clock(!ages_,
+                     [this]() -> Node& { return clients_[prng_.below(clients_.size())]->node(); });
 }
 
 /// Only while all that keep the metadata can be reached: what was answered is there then.
 void Simulation::lose_manager_disk() {
   for (const auto& each : cluster_.benefactors()) {
-    if (held_.holds(*each.node)) return;
+    if (faults_.held().holds(*each.node)) return;
   }
   if (cluster_.manager()->log_keepers().count() == 0) return;
-  held_.forget(cluster_.manager_node());
+  faults_.held().forget(cluster_.manager_node());
   if (!cluster_.rebuild_manager()) complain({"M8: no manager could be rebuilt"});
   swarm_.happened(Event::kLoseManagerDisk);
 }

@@ -104,23 +104,4 @@ std::string Swarm::describe() const {
   return text;
 }
 
-bool HeldNodes::hold(Node& node, Time until, bool cut) {
-  if (holds(node)) return false;
-  if (cut) {
-    node.endpoint.stall(true);
-  } else {
-    node.stopped = true;
-  }
-  held_.push_back({&node, until, cut});
-  return true;
-}
-
-void HeldNodes::forget(const Node& node) {
-  std::erase_if(held_, [&](const Held& each) { return each.node == &node; });
-}
-
-bool HeldNodes::holds(const Node& node) const {
-  return std::ranges::any_of(held_, [&](const Held& each) { return each.node == &node; });
-}
-
 }  // namespace stdchk::sim

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <list>
 #include <string>
 
 #include "core/clock.h"
@@ -76,35 +75,6 @@ class Swarm {
   transport::fault::Plan plan_;
   std::uint32_t storage_fail_ppm_ = 0;
   std::uint64_t slow_jobs_ = 40;
-};
-
-/// A HeldNodes remembers which processes are stopped or cut off, and until when.
-class HeldNodes {
- public:
-  /// False: it is held already.
-  bool hold(Node& node, Time until, bool cut);
-  /// Lets those go whose time has come, or all; calls `resumed(node)` for those that were stopped.
-  template <class Resumed>
-  void release(Time now, bool all, Resumed resumed) {
-    for (const Held& each : held_) {
-      if (!all && each.until > now) continue;
-      each.node->stopped = false;
-      each.node->endpoint.stall(false);
-      if (!each.cut) resumed(*each.node);
-    }
-    std::erase_if(held_, [&](const Held& each) { return all || each.until <= now; });
-  }
-  /// The process has died.
-  void forget(const Node& node);
-  bool holds(const Node& node) const;
-
- private:
-  struct Held {
-    Node* node = nullptr;
-    Time until{};
-    bool cut = false;
-  };
-  std::list<Held> held_;
 };
 
 }  // namespace stdchk::sim

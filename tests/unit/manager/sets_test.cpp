@@ -470,6 +470,16 @@ struct Runs : World {
     REQUIRE(client->call(commit));
   }
   void write(std::uint64_t rank, std::uint64_t step) { commit(open(rank, step)); }
+  /// For an image as it is, and room for more of it.
+  std::pair<SessionId, Grant> open_to_change(std::uint64_t rank, std::uint64_t step) {
+    const auto image = client->lookup(name(rank, step));
+    REQUIRE(image);
+    const auto opened = client->open(image->id);
+    REQUIRE(opened);
+    const auto placed = client->call(msg::Place{opened->session, {}, 4096, {}, {}});
+    REQUIRE(placed);
+    return {opened->session, placed->grants.at(0)};
+  }
   void write_all(std::uint64_t step) {
     for (std::uint64_t rank = 0; rank < 3; ++rank) write(rank, step);
   }
@@ -712,24 +722,19 @@ TEST_CASE("a writer that does not go on with another manager has failed") {
 TEST_CASE("an image that is added to stays in its set") {
   Runs runs;
   runs.write_all(1);
-  const auto image = runs.client->lookup(Runs::name(1, 1));
-  REQUIRE(image);
-  const auto more = runs.client->open(image->id);
-  REQUIRE(more);
-  const auto placed = runs.client->call(msg::Place{more->session, {}, 4096, {}, {}});
-  REQUIRE(placed);
-  auto added = TestClient::commit_of(more->session, placed->grants.at(0), 0, 500, 77, 1000);
+  const auto [session, grant] = runs.open_to_change(1, 1);
+  auto added = TestClient::commit_of(session, grant, 0, 500, 77, 1000);
   REQUIRE(runs.client->call(added));
   CHECK(runs.link() == "a.*.T1");
   SECTION("and with all of it overwritten it is another") {
-    auto over = TestClient::commit_of(more->session, placed->grants.at(0), 1024, 1500, 78);
+    auto over = TestClient::commit_of(session, grant, 1024, 1500, 78);
     over.end = true;
     REQUIRE(runs.client->call(over));
     CHECK(runs.link().empty());
   }
   SECTION("and is stale with it") {
     runs.write(0, 1);
-    auto again = TestClient::commit_of(more->session, placed->grants.at(0), 1024, 500, 78, 1500);
+    auto again = TestClient::commit_of(session, grant, 1024, 500, 78, 1500);
     again.end = true;
     REQUIRE(runs.client->call(again));
     runs.write(2, 1);
@@ -745,13 +750,8 @@ TEST_CASE("an image that is added to stays in its set when a later set was writt
   runs.write_all(2);
   runs.write(0, 2);
   CHECK(runs.link() == "a.*.T1");
-  const auto image = runs.client->lookup(Runs::name(1, 1));
-  REQUIRE(image);
-  const auto more = runs.client->open(image->id);
-  REQUIRE(more);
-  const auto placed = runs.client->call(msg::Place{more->session, {}, 4096, {}, {}});
-  REQUIRE(placed);
-  auto added = TestClient::commit_of(more->session, placed->grants.at(0), 0, 500, 77, 1000);
+  const auto [session, grant] = runs.open_to_change(1, 1);
+  auto added = TestClient::commit_of(session, grant, 0, 500, 77, 1000);
   added.end = true;
   REQUIRE(runs.client->call(added));
   CHECK(runs.link() == "a.*.T1");
