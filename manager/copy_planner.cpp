@@ -391,26 +391,43 @@ bool CopyPlanner::is_free(BenefactorId id, Rank rank) const {
   if (parked != parked_.end() && service_.now() < parked->second) return false;
   const auto paced = paced_.find(id);
   if (rank >= kRankSole && paced != paced_.end() && service_.now() < paced->second) return false;
-  const auto load = load_.find(id);
-  return load == load_.end() || load->second < (service_.writing() ? kBytesBusy : kBytesIdle);
+  std::uint64_t most = service_.writing() ? kBytesBusy : kBytesIdle;
+  const std::uint64_t rate = service_.config().copy_rate_bytes_per_s;
+  if (rate > 0 && rank >= kRankSole) most = std::min(most, rate / 2 + 1);
+  return load(id) < most;
 }
 
 /// `now_only`: only one that may be asked for more now.
 std::optional<BenefactorId> CopyPlanner::choose_target(const View& view, std::uint64_t bytes,
                                                        Rank rank, bool now_only) {
-  const Extent& primary = view.good.empty() ? view.bad.back() : view.good.front();
-  std::set<FailureDomains::Domain> taken = view.avoided;
-  for (const Extent& copy : view.good) {
-    taken.insert(service_.domains().domain(copy.benefactor, view.level));
+  const FailureDomains& domains = service_.domains();
+  // Where there are not enough domains for all copies, these are in all that there are.
+  for (std::size_t i = 0; i < view.level && view.avoided.empty(); ++i) {
+    const auto level = static_cast<FailureDomains::Level>(i);
+    std::set<FailureDomains::Domain> taken;
+    for (const Extent& copy : view.good) taken.insert(domains.domain(copy.benefactor, level));
+    if (taken.empty() || taken.size() >= domains.count(level)) continue;
+    const Choice choice = choose_target(view, level, bytes, rank, now_only);
+    if (choice.possible) return choice.target;
   }
-  std::optional<BenefactorId> best;
-  std::size_t considered = 0;
+  return choose_target(view, view.level, bytes, rank, now_only).target;
+}
+
+/// In a domain of that level which has none of it.
+CopyPlanner::Choice CopyPlanner::choose_target(const View& view, FailureDomains::Level level,
+                                               std::uint64_t bytes, Rank rank, bool now_only) {
+  const FailureDomains& domains = service_.domains();
+  const Extent& primary = view.good.empty() ? view.bad.back() : view.good.front();
+  std::set<FailureDomains::Domain> never = view.avoided;
+  if (!view.good.empty()) never.insert(domains.domain(primary.benefactor, level));
+  std::set<FailureDomains::Domain> taken = never;
+  for (const Extent& copy : view.good) taken.insert(domains.domain(copy.benefactor, level));
+  Choice choice;
   const auto consider = [&](BenefactorId id) {
-    if (contains(view.good, id) || !can_take(id, bytes, rank)) return;
-    if (taken.count(service_.domains().domain(id, view.level)) > 0) return;
-    ++considered;
+    if (!can_take(id, bytes, rank) || taken.count(domains.domain(id, level)) > 0) return;
+    choice.possible = true;
     if (now_only && !is_free(id, rank)) return;
-    if (!best || load_[id] < load_[*best]) best = id;
+    if (!choice.target || load_[id] < load_[*choice.target]) choice.target = id;
   };
   // The place of a wrong copy is next to its good ones already.
   for (const Extent& copy : view.bad) {
@@ -419,13 +436,18 @@ std::optional<BenefactorId> CopyPlanner::choose_target(const View& view, std::ui
     }
   }
   // Blocks of stripes go near each other, so that few sets of benefactors have all of anything.
-  const auto others = view.avoided.empty() ? neighbours(primary.benefactor)
-                                           : near(*view.avoided.begin(), view.level);
+  const auto others =
+      view.avoided.empty() ? neighbours(primary.benefactor) : near(*view.avoided.begin(), level);
+  // The same few whichever of them have a copy already.
+  std::size_t considered = 0;
   for (const BenefactorId id : others) {
-    if (considered >= kScatter) break;
+    if (considered >= kScatter && choice.possible) break;
+    if (never.count(domains.domain(id, level)) > 0) continue;
+    if (!contains(view.good, id) && !can_take(id, bytes, rank)) continue;
+    ++considered;
     consider(id);
   }
-  return best;
+  return choice;
 }
 
 // ---- making them ------------------------------------------------------------------------------
@@ -492,7 +514,14 @@ void CopyPlanner::drop_surplus() {
 }
 
 bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {
-  const View view = view_of(chunk);
+  View view = view_of(chunk);
+  if (const Stripe* const stripe = service_.state().stripes().of(chunk)) {
+    for (const ChunkIndex member : stripe->members) {
+      const auto made = busy_.find(member);
+      if (made == busy_.end()) continue;
+      view.avoided.insert(service_.domains().domain(made->second, view.level));
+    }
+  }
   const std::uint64_t bytes = extent_bytes(service_.state().chunks().length(chunk));
   const Extent* from = nullptr;
   for (const Extent& source : view.sources) {
@@ -516,7 +545,7 @@ bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {
   if (!range) return false;
   // Held: its place must not be given to another while it is read.
   service_.hold(chunk);
-  busy_.insert(chunk);
+  busy_[chunk] = *target;
   load_[*target] += bytes;
   if (build) {
     send(std::move(*build), Sent{{}, *target, {{chunk, {}, *range}}, bytes, true});
@@ -545,7 +574,13 @@ void CopyPlanner::pace(BenefactorId target, std::uint64_t bytes) {
   const std::uint64_t rate = service_.config().copy_rate_bytes_per_s;
   if (rate == 0) return;
   const auto time = std::chrono::nanoseconds(bytes * 1'000'000 / (rate / 1000 + 1));
-  paced_[target] = std::max(paced_[target], service_.now()) + time;
+  Time& until = paced_[target];
+  until = std::max(until, service_.now()) + time;
+  service_.reactor().schedule_at(until, [this, alive = service_.alive()] {
+    if (alive.expired()) return;
+    plan();
+    service_.parity().plan();
+  });
 }
 
 void CopyPlanner::park(BenefactorId id) { parked_[id] = service_.now() + kParked; }

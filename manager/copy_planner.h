@@ -29,16 +29,19 @@ struct VersionData;
 ///
 /// The most exposed chunk goes first: with the fewest good copies, and not drained before drained.
 /// Two copies are never on one host when there are at least as many hosts as copies; without as
-/// many, they are on different benefactors. Copies that do not count, or are more than wanted, go
-/// when enough others can be read. The copies of what is on one benefactor are spread over kScatter
-/// others, so that few sets of benefactors hold all copies of anything (Cidon et al., "Copysets",
-/// USENIX ATC 2013); a full one is left out.
+/// many, they are on different benefactors. So it is with racks and switches; where there are fewer
+/// of these than copies, all of them get some. Copies that do not count, or are more than wanted,
+/// go when enough others can be read. The copies of what is on one benefactor are spread over
+/// kScatter others, so that few sets of benefactors hold all copies of anything (Cidon et al.,
+/// "Copysets", USENIX ATC 2013); a full one is left out, and there are more where kScatter are in
+/// fewer domains than the copies need.
 ///
 /// Threads: the reactor's.
 /// Errors: what fails is planned again; a benefactor that did not answer is left alone for a while,
 ///   and the space that it may still write to is not used before it has answered.
 /// Limits: kBytesBusy under way to each benefactor while somebody writes, otherwise kBytesIdle; and
-///   the pool's copy rate, which only a benefactor that leaves may exceed.
+///   the pool's copy rate, of which half a second goes at once. Only what a benefactor that leaves
+///   hands over may exceed it.
 class CopyPlanner {
  public:
   static constexpr std::size_t kScatter = 4;
@@ -122,6 +125,10 @@ class CopyPlanner {
     FailureDomains::Level level = FailureDomains::kBenefactor;  ///< where copies are apart
     std::set<FailureDomains::Domain> avoided;  ///< those of the stripe's other blocks
   };
+  struct Choice {
+    std::optional<BenefactorId> target;
+    bool possible = false;  ///< there is one, which may have too much to do now
+  };
   struct Item {
     ChunkIndex chunk = kNoChunk;
     Extent from;
@@ -154,6 +161,8 @@ class CopyPlanner {
   bool place(ChunkIndex chunk, Rank rank, Batches& batches);
   std::optional<BenefactorId> choose_target(const View& view, std::uint64_t bytes, Rank rank,
                                             bool now_only);
+  Choice choose_target(const View& view, FailureDomains::Level level, std::uint64_t bytes,
+                       Rank rank, bool now_only);
   const std::vector<BenefactorId>& neighbours(BenefactorId primary);
   std::vector<BenefactorId> near(FailureDomains::Domain domain, FailureDomains::Level level) const;
   std::optional<msg::BuildStripe> build_of(ChunkIndex chunk) const;
@@ -171,7 +180,7 @@ class CopyPlanner {
   std::set<std::pair<Rank, ChunkIndex>> todo_;
   std::unordered_map<ChunkIndex, Rank> ranks_;  ///< of those in todo_
   std::set<ChunkIndex> surplus_;                ///< they may have copies that can go
-  std::set<ChunkIndex> busy_;                   ///< a copy is being made
+  std::map<ChunkIndex, BenefactorId> busy_;     ///< a copy is being made there
   std::set<Extent> wrong_;
   ChunkIndex scan_at_ = 0;
   bool scan_posted_ = false;

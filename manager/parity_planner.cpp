@@ -74,7 +74,7 @@ void ParityPlanner::look_at(ChunkIndex chunk) {
   service_.reactor().schedule_after(kTogether, [this, alive = service_.alive()] {
     if (alive.expired()) return;
     plan_posted_ = false;
-    for (auto& [number, queues] : queues_) plan(*redundancy_of(number), queues);
+    plan();
   });
 }
 
@@ -143,12 +143,16 @@ std::pair<std::uint64_t, std::uint64_t> ParityPlanner::debt() const {
 void ParityPlanner::run() {
   lost_.ask();
   look_at_thinned();
-  for (auto& [number, queues] : queues_) plan(*redundancy_of(number), queues);
+  plan();
   std::vector<ChunkIndex> again;
   again.swap(again_);
   std::sort(again.begin(), again.end());
   again.erase(std::unique(again.begin(), again.end()), again.end());
   for (const ChunkIndex chunk : again) make_again(chunk);
+}
+
+void ParityPlanner::plan() {
+  for (auto& [number, queues] : queues_) plan(*redundancy_of(number), queues);
 }
 
 void ParityPlanner::plan(const Redundancy& redundancy, Queues& queues) {
@@ -420,7 +424,7 @@ void ParityPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
     finish(sent, *reply);
   }
   let_go(sent);
-  for (auto& [wanted, queues] : queues_) plan(*redundancy_of(wanted), queues);
+  plan();
 }
 
 void ParityPlanner::finish(const Sent& sent, const msg::BuildStripe::Reply& reply) {

@@ -46,6 +46,8 @@ class ParityPlanner {
   explicit ParityPlanner(Service& service)
       : service_(service), lost_(service, msg::BuildStripe{}) {}
   void run();
+  /// Has made what can be made now of the chunks that wait.
+  void plan();
   /// That chunk may lack parity.
   void look_at(ChunkIndex chunk);
   /// Space is short: stripes with unused chunks are made again for some time.

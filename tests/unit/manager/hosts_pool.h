@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "manager/audit.h"
@@ -14,8 +15,9 @@ namespace stdchk::manager::test {
 struct HostsPool : World {
   /// `copies`: the number of a Redundancy.
   HostsPool(std::uint32_t copies, const std::vector<std::string>& hosts,
-            std::uint64_t each_arena_bytes)
+            std::uint64_t each_arena_bytes, Config settings = {})
       : arena_bytes(each_arena_bytes) {
+    config = std::move(settings);
     config.pool.copies = copies;
     start();
     for (const std::string& host : hosts) add(host);

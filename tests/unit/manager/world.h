@@ -125,6 +125,7 @@ class TestBenefactor : public Actor {
                  std::string host_token = {})
       : Actor(world, name), host(std::move(host_token)) {
     request_.host_token = host;
+    request_.host_name = host;
     request_.secret = kSecret;
     request_.life_low = life;
     request_.addresses = {"mem:" + name};

@@ -1,0 +1,292 @@
+#include <algorithm>
+#include <set>
+
+#include "core/topology.h"
+#include "manager/copy_planner.h"
+#include "tests/unit/manager/hosts_pool.h"
+
+namespace {
+
+using namespace stdchk;
+using namespace stdchk::manager;
+using namespace stdchk::manager::test;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kArena = 64 * limits::kMiB;
+constexpr std::uint32_t kChunk = 10000;
+
+Config with_topology(const std::string& text) {
+  Config config;
+  config.topology = *Topology::parse(text);
+  return config;
+}
+
+/// Hosts of a topology, a benefactor on each, and images of one chunk.
+struct Pool : HostsPool {
+  Pool(const std::string& redundancy, const std::vector<std::string>& hosts,
+       const std::string& topology = {})
+      : HostsPool(parse_redundancy(redundancy)->number(), hosts, kArena, with_topology(topology)) {}
+  /// Chunks that are equal to no other.
+  std::vector<FileId> write(std::size_t count) {
+    std::vector<FileId> files;
+    for (std::size_t i = 0; i < count; ++i) {
+      ++written;
+      const auto file = client->write("f" + std::to_string(written), kChunk, written);
+      REQUIRE(file);
+      files.push_back(*file);
+    }
+    return files;
+  }
+  ChunkIndex chunk_of(FileId file) const {
+    return service->state().file(file)->newest.slices.at(0).chunk;
+  }
+  std::vector<BenefactorId> holders_of(FileId file) const {
+    std::vector<BenefactorId> out;
+    for (const Extent& copy : service->state().chunks().get(chunk_of(file)).copies) {
+      out.push_back(copy.benefactor);
+    }
+    return out;
+  }
+  /// All blocks of the chunk's stripe.
+  std::vector<BenefactorId> stripe_of(FileId file) const {
+    std::vector<BenefactorId> out;
+    const Stripe* const stripe = service->state().stripes().of(chunk_of(file));
+    REQUIRE(stripe != nullptr);
+    for (const ChunkIndex member : stripe->members) {
+      for (const Extent& copy : service->state().chunks().get(member).copies) {
+        out.push_back(copy.benefactor);
+      }
+    }
+    return out;
+  }
+  Topology::Place place_of(BenefactorId id) {
+    const Topology::Place* const place = config.topology.find(of(id).host);
+    return place == nullptr ? Topology::Place{} : *place;
+  }
+  std::size_t hosts_of(const std::vector<BenefactorId>& holders) {
+    std::set<std::string> out;
+    for (const BenefactorId id : holders) out.insert(of(id).host);
+    return out.size();
+  }
+  /// Different nodes, racks or switches of these.
+  std::size_t count(const std::vector<BenefactorId>& holders, std::string Topology::Place::*level) {
+    std::set<std::string> out;
+    for (const BenefactorId id : holders) out.insert(place_of(id).*level);
+    return out.size();
+  }
+  void kill_rack(const std::string& rack) {
+    for (const auto& each : benefactors) {
+      if (place_of(each->id).rack == rack) each->disconnect();
+    }
+  }
+
+  std::uint64_t written = 0;
+};
+
+/// Hosts "h0", "h1" and so on: so many in each rack, and so many racks behind each switch.
+struct Room {
+  Room(std::size_t switches, std::size_t racks, std::size_t in_rack) {
+    for (std::size_t i = 0; i < switches * racks * in_rack; ++i) {
+      const std::size_t rack = i / in_rack;
+      hosts.push_back("h" + std::to_string(i));
+      topology += hosts.back() + " rack=r" + std::to_string(rack) + " switch=s" +
+                  std::to_string(rack / racks) + "\n";
+    }
+  }
+  std::vector<std::string> hosts;
+  std::string topology;
+};
+
+constexpr auto kNode = &Topology::Place::node;
+constexpr auto kRack = &Topology::Place::rack;
+constexpr auto kSwitch = &Topology::Place::switch_name;
+
+}  // namespace
+
+TEST_CASE("no two copies are behind one switch while there are as many switches") {
+  const Room room(3, 2, 2);
+  Pool pool("3", room.hosts, room.topology);
+  const auto files = pool.write(60);
+  pool.live(3s);
+  for (const FileId file : files) {
+    REQUIRE(pool.holders_of(file).size() == 3);
+    CHECK(pool.count(pool.holders_of(file), kSwitch) == 3);
+  }
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("no two copies are in one rack while there are as many racks, also after losses") {
+  const Room room(2, 2, 3);
+  Pool pool("3", room.hosts, room.topology);
+  const auto files = pool.write(60);
+  pool.live(3s);
+  const auto check = [&] {
+    for (const FileId file : files) {
+      REQUIRE(pool.holders_of(file).size() == 3);
+      CHECK(pool.count(pool.holders_of(file), kRack) == 3);
+      CHECK(pool.count(pool.holders_of(file), kSwitch) == 2);
+    }
+  };
+  check();
+  pool.kill_rack("r1");
+  pool.live(16s);
+  check();
+  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("no two copies are on one node, which may be several hosts, while there are as many") {
+  const std::vector<std::string> hosts{"a0", "a1", "b0", "b1", "c0", "c1"};
+  std::string topology;
+  for (const std::string& host : hosts) topology += host + " node=" + host[0] + " rack=one\n";
+  Pool pool("3", hosts, topology);
+  const auto files = pool.write(60);
+  pool.live(3s);
+  for (const FileId file : files) {
+    REQUIRE(pool.holders_of(file).size() == 3);
+    CHECK(pool.count(pool.holders_of(file), kNode) == 3);
+  }
+}
+
+TEST_CASE("no two copies are on one host while there are as many hosts") {
+  Pool pool("3", {"x", "x", "x", "y", "y", "y", "z", "z", "z"});
+  const auto files = pool.write(60);
+  pool.live(3s);
+  for (const FileId file : files) {
+    REQUIRE(pool.holders_of(file).size() == 3);
+    CHECK(pool.hosts_of(pool.holders_of(file)) == 3);
+  }
+}
+
+TEST_CASE(
+    "with fewer racks than copies these are on different hosts of all racks, until there are") {
+  const Room room(1, 3, 4);
+  // Of the third rack there is nothing yet.
+  const std::vector<std::string> first(room.hosts.begin(), room.hosts.begin() + 8);
+  Pool pool("3", first, room.topology);
+  const auto files = pool.write(60);
+  pool.live(3s);
+  for (const FileId file : files) {
+    REQUIRE(pool.holders_of(file).size() == 3);
+    CHECK(pool.hosts_of(pool.holders_of(file)) == 3);
+    CHECK(pool.count(pool.holders_of(file), kRack) == 2);
+  }
+  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  for (std::size_t i = 8; i < room.hosts.size(); ++i) pool.add(room.hosts[i]);
+  pool.live(10s);
+  for (const FileId file : files) {
+    REQUIRE(pool.holders_of(file).size() == 3);
+    CHECK(pool.count(pool.holders_of(file), kRack) == 3);
+  }
+  // One rack is lost: two are left, and both have copies again.
+  pool.kill_rack("r0");
+  pool.live(16s);
+  for (const FileId file : files) {
+    REQUIRE(pool.holders_of(file).size() == 3);
+    CHECK(pool.count(pool.holders_of(file), kRack) == 2);
+  }
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("with one full rack its copies wait, and none is beside another") {
+  const Room room(1, 2, 2);
+  Pool pool("2", room.hosts, room.topology);
+  for (std::size_t i = 2; i < 4; ++i) {
+    const BenefactorId id = pool.benefactors[i]->id;
+    REQUIRE(pool.service->space().take(id, kArena, kArena));
+  }
+  const auto files = pool.write(10);
+  pool.live(3s);
+  for (const FileId file : files) CHECK(pool.holders_of(file).size() == 1);
+  CHECK(pool.service->copies().figures().debt_chunks == 10);
+}
+
+TEST_CASE("no two blocks of a stripe are in one rack while there are as many racks") {
+  const Room room(2, 3, 2);
+  Pool pool("ec(4,2)", room.hosts, room.topology);
+  const auto files = pool.write(48);
+  pool.live(5s);
+  for (const FileId file : files) {
+    const auto blocks = pool.stripe_of(file);
+    CHECK(pool.count(blocks, kRack) == blocks.size());
+    CHECK(blocks.size() >= 3);
+  }
+  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  // Any two racks may go.
+  pool.kill_rack("r0");
+  pool.kill_rack("r4");
+  pool.live(20s);
+  CHECK(pool.service->copies().figures().lost_chunks == 0);
+  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  for (const FileId file : files) {
+    const auto blocks = pool.stripe_of(file);
+    CHECK(pool.hosts_of(blocks) == blocks.size());
+  }
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE(
+    "a stripe is as long as there are racks, with two more than parity blocks, else as hosts") {
+  const Room three(1, 3, 4);
+  Pool shorter("ec(4,1)", three.hosts, three.topology);
+  const auto files = shorter.write(24);
+  shorter.live(4s);
+  for (const FileId file : files) {
+    const auto blocks = shorter.stripe_of(file);
+    CHECK(blocks.size() <= 3);
+    CHECK(shorter.count(blocks, kRack) == blocks.size());
+  }
+  const Room two(1, 2, 5);
+  Pool hosts("ec(4,1)", two.hosts, two.topology);
+  const auto others = hosts.write(40);
+  hosts.live(4s);
+  std::size_t longest = 0;
+  for (const FileId file : others) {
+    const auto blocks = hosts.stripe_of(file);
+    CHECK(hosts.hosts_of(blocks) == blocks.size());
+    longest = std::max(longest, blocks.size());
+  }
+  CHECK(longest == 5);
+}
+
+TEST_CASE("few sets of benefactors hold all copies of anything") {
+  constexpr std::size_t kHosts = 20;
+  for (const std::size_t copies : {2, 3}) {
+    INFO(copies);
+    const Room room(1, 1, kHosts);
+    Pool pool(std::to_string(copies), room.hosts);
+    std::set<std::set<BenefactorId>> sets;
+    std::map<BenefactorId, std::set<BenefactorId>> others;
+    for (int round = 0; round < 10; ++round) {
+      const auto files = pool.write(60);
+      pool.live(2s);
+      for (const FileId file : files) {
+        const auto holders = pool.holders_of(file);
+        REQUIRE(holders.size() == copies);
+        sets.emplace(holders.begin(), holders.end());
+        others[holders[0]].insert(holders.begin() + 1, holders.end());
+      }
+    }
+    // Those of one benefactor are among kScatter others: of 190 pairs and 1140 threes of all.
+    for (const auto& [first, rest] : others) CHECK(rest.size() <= CopyPlanner::kScatter);
+    constexpr std::size_t kScatter = CopyPlanner::kScatter;
+    CHECK(sets.size() <= kHosts * (copies == 2 ? kScatter : kScatter * (kScatter - 1) / 2));
+  }
+}
+
+TEST_CASE("few sets of benefactors hold all copies of anything, also in racks") {
+  const Room room(1, 6, 4);
+  Pool pool("3", room.hosts, room.topology);
+  std::set<std::set<BenefactorId>> sets;
+  for (int round = 0; round < 10; ++round) {
+    const auto files = pool.write(60);
+    pool.live(2s);
+    for (const FileId file : files) {
+      const auto holders = pool.holders_of(file);
+      REQUIRE(holders.size() == 3);
+      sets.emplace(holders.begin(), holders.end());
+    }
+  }
+  // Of the 1280 threes of different racks.
+  CHECK(sets.size() <= room.hosts.size() * 6);
+}
