@@ -417,9 +417,17 @@ void Engine::pump() {
     finish_checksum(lock, std::move(chunk));
   }
   start_reads(transfers);
-  for (Work::Call& one : work.calls) calls.push_back(std::move(one));
+  // All go on with the next manager. But calls in one directory may wait for each other in the
+  // kernel, where no deadline ends them: who comes after one that it has not answered must not wait
+  // as long again.
   for (Work::Call& one : calls) {
-    // All go on with the next manager; a writer asks for space again by itself.
+    const bool close = std::holds_alternative<msg::CloseSession>(one.request);
+    const bool waits = close || !manager_.silent();
+    manager_.call(std::move(one.request), waits ? limits::kManagerDeadline : Duration::zero(),
+                  std::move(one.done));
+  }
+  for (Work::Call& one : work.calls) {
+    // A writer asks for space again by itself.
     const bool place = std::holds_alternative<msg::Place>(one.request);
     const Duration deadline = place ? limits::kCallDeadline : limits::kManagerDeadline;
     manager_.call(std::move(one.request), deadline, std::move(one.done));

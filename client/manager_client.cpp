@@ -10,6 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kBackOffMax = 1s;
+constexpr std::uint64_t kAttemptsMin = 3;  // that failed, of a manager that is called silent
 
 rpc::Answer failure(Code code, const char* where) {
   return tl::unexpected(rpc::Failure{Error{code, 0, where}, {}, {}});
@@ -42,7 +43,15 @@ ManagerClient::~ManagerClient() {
   peer_.reset();
 }
 
-void ManagerClient::start() { connect(); }
+void ManagerClient::start() {
+  answered_last_ = reactor_.clock().now();
+  connect();
+}
+
+bool ManagerClient::silent() const {
+  return attempt_ - answered_attempt_ >= kAttemptsMin &&
+         reactor_.clock().now() - answered_last_ >= limits::kManagerDeadline;
+}
 
 void ManagerClient::connect() {
   reconnect_ = {};
@@ -124,6 +133,8 @@ void ManagerClient::on_register(rpc::Answer answer) {
   epoch_ = reply->epoch;
   peer_->set_sender(client_.value);
   registered_ = true;
+  answered_attempt_ = attempt_;
+  answered_last_ = reactor_.clock().now();
   heartbeat_ = reactor_.schedule_after(limits::kHeartbeatInterval, [this] { heartbeat(); });
   listener_.on_registered(*reply, same);
   for (auto& [id, call] : calls_) {
@@ -143,7 +154,11 @@ void ManagerClient::heartbeat() {
   heartbeat_ = reactor_.schedule_after(limits::kHeartbeatInterval, [this] { heartbeat(); });
   peer_->call(msg::ClientHeartbeat{client_, totals()}, limits::kLease,
               [this, attempt = attempt_](rpc::Answer answer) {
-                if (attempt != attempt_ || answer.has_value() || !registered_) return;
+                if (attempt != attempt_ || !registered_) return;
+                if (answer.has_value()) {
+                  answered_last_ = reactor_.clock().now();
+                  return;
+                }
                 const Error why = answer.error().error;
                 if (why.code == Code::kPeerLost) return;
                 // Fenced, or silent for a whole lease: register anew, on a new link.

@@ -53,6 +53,10 @@ class ManagerClient final : public rpc::PeerHandler {
   ClientId client() const { return client_; }
   Epoch epoch() const { return epoch_; }
   bool registered() const { return registered_; }
+  /// It was looked for several times and has not answered anything for limits::kManagerDeadline:
+  /// what is asked now is not waited for. Time in which this process itself was stopped is no
+  /// silence.
+  bool silent() const;
   /// Why the last attempt to reach the manager failed.
   const Error& last_error() const { return last_error_; }
 
@@ -92,7 +96,9 @@ class ManagerClient final : public rpc::PeerHandler {
   bool registered_ = false;
   bool stopped_ = false;
   bool told_lost_ = false;
-  std::uint64_t attempt_ = 0;  ///< counts links: answers of an older one are not taken
+  std::uint64_t attempt_ = 0;           ///< counts links: answers of an older one are not taken
+  std::uint64_t answered_attempt_ = 0;  ///< the last one that was good for something
+  Time answered_last_{};
   TimerId reconnect_;
   TimerId heartbeat_;
   Error last_error_;

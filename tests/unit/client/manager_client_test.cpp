@@ -18,6 +18,7 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
     peer = std::make_unique<rpc::Peer>(reactor, std::move(link), *this);
   }
   void on_request(rpc::Peer&, msg::RequestEnvelope request, Time, rpc::Responder respond) override {
+    if (mute) return held.push_back(std::move(respond));
     if (const auto* wanted = std::get_if<msg::RegisterClient>(&request.body)) {
       told.push_back(wanted->newest_epoch);
       return respond(msg::Reply(msg::RegisterClient::Reply{number, epoch, {}, {}}));
@@ -36,6 +37,8 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
 
   Reactor& reactor;
   std::unique_ptr<rpc::Peer> peer;
+  bool mute = false;
+  std::vector<rpc::Responder> held;  ///< of what is never answered
   Epoch epoch{256};
   ClientId number{100};
   std::vector<Epoch> told;
@@ -130,6 +133,31 @@ TEST_CASE("a session that was to go on with one manager does not go on with the 
   scene.client->call(resume, std::chrono::seconds(5), [](const rpc::Answer&) {});
   scene.pass(20);
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{100}});
+}
+
+TEST_CASE("a manager is silent when it was looked for again and again, until it answers") {
+  Scene scene;
+  scene.pass(600);
+  CHECK_FALSE(scene.client->silent());
+  scene.manager.mute = true;
+  scene.pass(200);
+  CHECK_FALSE(scene.client->silent());
+  scene.pass(70);
+  CHECK(scene.client->silent());
+  scene.manager.mute = false;
+  scene.pass(50);
+  CHECK(scene.client->registered());
+  CHECK_FALSE(scene.client->silent());
+}
+
+TEST_CASE("a client that was stopped itself does not call its manager silent") {
+  Scene scene;
+  scene.clock.advance(std::chrono::minutes(5));
+  CHECK_FALSE(scene.client->silent());
+  scene.pass(1);
+  CHECK_FALSE(scene.client->silent());
+  scene.pass(50);
+  CHECK(scene.client->registered());
 }
 
 }  // namespace stdchk::client

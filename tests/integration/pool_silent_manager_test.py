@@ -1,0 +1,159 @@
+"""The manager is silent: stopped, or behind a network that is cut. Each call below the mount ends in time, with an
+error or, when the manager comes back before, as it would have."""
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import BIN, stopped, wait_until
+from networks import Neighbour
+
+MIB = 1 << 20
+END_SECONDS = 31  # a call's bound of 30 s (docs/operating.md), and one for this machine
+SHORT_SECONDS = 8  # of a stop that calls wait for: longer than a lease
+STALE_SECONDS = 1.5  # after which nothing of names and attributes is cached any more
+
+# What a process does in its own folder before the manager is silent, and then. There is a file `old` of 2 MiB.
+NEW = "fd = os.open('new', os.O_WRONLY | os.O_CREAT)"
+IMAGE = "fd = os.open('app.N0.T1', os.O_WRONLY | os.O_CREAT)"
+DIRTY = "; os.write(fd, b'x' * 5000000)"
+CALLS = {
+    "stat": ("", "os.stat('old')"),
+    "look up": ("", "os.stat('none')"),
+    "list": ("", "os.listdir('.')"),
+    "open": ("", "os.open('old', os.O_RDONLY)"),
+    "create": ("", "os.open('new', os.O_WRONLY | os.O_CREAT)"),
+    "make a folder": ("", "os.mkdir('folder')"),
+    "rename": ("", "os.rename('old', 'other')"),
+    "unlink": ("", "os.unlink('old')"),
+    "truncate": ("", "os.truncate('old', 1)"),
+    "write": (NEW, "[os.write(fd, os.urandom(1 << 20)) for _ in range(24)]"),
+    "fsync": (NEW + DIRTY, "os.fsync(fd)"),
+    "fsync of an image": (IMAGE + DIRTY, "os.fsync(fd)"),
+    "close": (NEW + DIRTY, "os.close(fd)"),
+    "read": ("fd = os.open('old', os.O_RDONLY); os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)",
+             "assert os.pread(fd, 4096, 1 << 20) == bytes(range(256)) * 16"),
+}
+# In one folder, whose lock the kernel holds while one of them waits.
+TOGETHER = {f"create {i} of many": ("", f"os.open('new{i}', os.O_WRONLY | os.O_CREAT)") for i in range(4)}
+NORMAL = {"look up": errno.ENOENT}
+GOES_ON = {"read"}  # needs the benefactors only
+CALLER = """
+import os, sys, time
+os.chdir(sys.argv[1])
+exec(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+began = time.monotonic()
+try:
+    exec(sys.argv[3])
+    error = 0
+except OSError as raised:
+    error = raised.errno
+print(error, time.monotonic() - began, flush=True)
+os._exit(0)
+"""
+
+
+class SmallPool:
+    """A manager, a benefactor and a mount, started by hand."""
+
+    def __init__(self, pool, name, address="127.0.0.1", prefix=(), near="127.0.0.1"):
+        self.pool, self.name, self.secret = pool, name, pool.folder / "secret"
+        if not self.secret.exists():
+            self.secret.write_text("0123456789abcdef" * 2 + "\n")
+            self.secret.chmod(0o600)
+        told = pool.folder / f"{name}.address"
+        self.manager = self.start("manager", "--state", pool.folder / f"{name}.state", "--address-file", told,
+                                  "--listen", address, prefix=prefix)
+        wait_until(told.exists, "the manager")
+        ready = pool.folder / f"{name}.lent"
+        self.start("benefactor", "--manager", told.read_text().strip(), "--memory", "256M", "--ready-file", ready,
+                   "--listen", near)
+        wait_until(ready.exists, "the benefactor")
+        self.mount = pool.mount_of(told.read_text().strip(), self.secret, f"{name}.mount", "--window", "8M")
+
+    def start(self, role, *words, prefix=()):
+        with open(self.pool.folder / f"{self.name}.{role}.log", "ab") as log:
+            process = subprocess.Popen([*prefix, BIN / f"stdchk-{role}", "--secret-file", self.secret, *words],
+                                       stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.pool.environment)
+        self.pool.hand_processes.append(process)
+        return process
+
+    def prepare(self):
+        """Processes that wait for a line to make their call."""
+        self.callers = {}
+        for call, (before, then) in (CALLS | TOGETHER).items():
+            here = self.mount / ("shared" if call in TOGETHER else call)
+            here.mkdir(exist_ok=True)
+            (here / "old").write_bytes(bytes(range(256)) * 8192)
+            self.callers[call] = subprocess.Popen([sys.executable, "-c", CALLER, here, before, then], text=True,
+                                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for caller in self.callers.values():
+            assert caller.stdout.readline() == "ready\n"
+        os.stat(self.mount / "shared")
+
+    def go(self, calls):
+        for call in calls:
+            self.callers[call].stdin.write("\n")
+            self.callers[call].stdin.flush()
+
+    def results(self):
+        """The errno of each call, and its seconds."""
+        out = {}
+        for call, caller in self.callers.items():
+            try:
+                said, _ = caller.communicate(timeout=4 * END_SECONDS)
+            finally:
+                caller.kill()
+            error, seconds = said.split()
+            out[call] = int(error), float(seconds)
+            print(f"{self.name}: {call}: {errno.errorcode.get(int(error), 'good')} after {float(seconds):.1f} s")
+        return out
+
+    def writes(self):
+        try:
+            (self.mount / "after").write_bytes(b"x" * MIB)
+            return (self.mount / "after").read_bytes() == b"x" * MIB
+        except OSError:
+            return False
+
+
+@pytest.fixture
+def neighbour():
+    made = Neighbour()
+    yield made
+    made.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
+def test_each_call_ends_in_time_while_the_manager_is_silent(neighbour, pool):
+    lost, back = SmallPool(pool, "lost"), SmallPool(pool, "back")
+    cut = SmallPool(pool, "cut", neighbour.FAR, neighbour.prefix, neighbour.NEAR)
+    pools = lost, back, cut
+    with contextlib.ExitStack() as ends:
+        for one in pools:
+            one.prepare()
+        neighbour.set_link("down")
+        ends.enter_context(stopped(lost.manager.pid))
+        with stopped(back.manager.pid):
+            for one in pools:
+                one.go(TOGETHER)
+            time.sleep(STALE_SECONDS)
+            for one in pools:
+                one.go(CALLS)
+            time.sleep(SHORT_SECONDS)
+        for call, (error, seconds) in back.results().items():
+            assert error == NORMAL.get(call, 0), call
+            assert seconds < SHORT_SECONDS + 10, call
+        for one in (lost, cut):
+            for call, (error, seconds) in one.results().items():
+                assert error == (0 if call in GOES_ON else errno.EIO), (one.name, call)
+                assert seconds < END_SECONDS, (one.name, call)
+    neighbour.set_link("up")
+    for one in pools:
+        wait_until(one.writes, f"writing in {one.name}", 30)
