@@ -11,8 +11,8 @@ namespace {
 
 using client::SeriesNaming;
 
-/// With fewer chunks without a name nothing is told. So many hold a sample with a probability of one
-/// half: a short series that is not named at all may be taken for one that did not pay.
+/// With fewer chunks without a name nothing is told. So many hold a sample with a probability of
+/// one half: a short series that is not named at all may be taken for one that did not pay.
 constexpr std::uint64_t kChunksThatTell = 40;
 
 }  // namespace
