@@ -100,10 +100,10 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
 }
 
 constexpr unsigned kEndSecondsMax = 5;
-constexpr std::uint64_t kLogShare = 128;
 
 std::uint64_t log_bytes(const Flags& flags) {
-  const std::uint64_t wanted = flags.log_memory > 0 ? flags.log_memory : flags.memory / kLogShare;
+  const std::uint64_t wanted =
+      flags.log_memory > 0 ? flags.log_memory : flags.memory / limits::kLogShare;
   return std::min(wanted, flags.memory / 2);
 }
 

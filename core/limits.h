@@ -29,6 +29,7 @@ inline constexpr std::size_t kMessageBytesMax = 256 * kKiB;
 inline constexpr std::size_t kMapPageSlicesMax = 1536;  ///< slices, and chunks, in one message
 inline constexpr std::size_t kLogPieceBytesMax = 128 * kKiB;
 inline constexpr std::size_t kLogCopies = 3;        ///< benefactors that keep the metadata log
+inline constexpr std::uint64_t kLogShare = 128;     ///< of a benefactor's memory, for that log
 inline constexpr std::size_t kPlaceBatchMax = 512;  ///< chunks in one place call
 inline constexpr std::size_t kGrantsPerReplyMax = 256;
 inline constexpr std::size_t kDirectoryPageMax = 512;  ///< entries in one readdir reply

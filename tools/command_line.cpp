@@ -88,6 +88,9 @@ void describe(Options& options, UpOptions& up) {
   options.text("--backing", up.backing, "KIND",
                "anonymous, memfd, hugetlb, or a ramdisk directory");
   options.text("--disk", up.disk, "DIR", "lend disk space below this directory instead of memory");
+  options.size("--log-memory", up.log_memory, 0, std::uint64_t{1} << 40,
+               "of each benefactor's memory, for the metadata that a lost manager is rebuilt from; "
+               "0: what a full pool needs");
   options.on_off("--pressure", up.pressure,
                  "a benefactor leaves when its host, or a control group, runs short of memory");
   options.size("--pressure-reserve", up.pressure_reserve, 0, std::uint64_t{1} << 50,

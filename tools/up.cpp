@@ -13,11 +13,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <thread>
 
 #include "core/assert.h"
+#include "core/limits.h"
 #include "core/policy.h"
 #include "core/redundancy.h"
 #include "core/units.h"
@@ -37,6 +39,9 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr auto kJoinPatience = 60s;  ///< for the first node of a job
+/// 100 or a little more, three quarters of one half of the log's memory (docs/decisions/0015).
+constexpr std::uint64_t kLogBytesPerChunk = 320;
+constexpr std::uint64_t kLogShareMost = 16;  ///< of a benefactor's memory
 
 /// Holds off a second `stdchk up` for the same mount while this one works.
 class Lock {
@@ -324,6 +329,27 @@ class Starter {
     return fmt::format("/tmp/stdchk-{}-hosts/{}/{}", ::getuid(), key, host);
   }
 
+  std::uint64_t pool_bytes() const {
+    if (hosts_.empty()) {
+      const std::size_t nodes = options_.node ? split(options_.lenders, ',').size() : 1;
+      return options_.memory_bytes * options_.benefactors * nodes;
+    }
+    return std::accumulate(hosts_.begin(), hosts_.end(), std::uint64_t{0},
+                           [](std::uint64_t sum, const Host& host) {
+                             return sum + host.memory_bytes * host.benefactors;
+                           });
+  }
+
+  /// Of a benefactor of that size. 0: its own default is enough for the metadata of a full pool.
+  std::uint64_t log_memory(std::uint64_t memory_bytes) const {
+    if (options_.log_memory > 0) return options_.log_memory;
+    const std::uint64_t chunk_bytes =
+        options_.chunk_bytes > 0 ? options_.chunk_bytes : limits::kChunkBytesDefault;
+    const std::uint64_t needed = pool_bytes() / chunk_bytes * kLogBytesPerChunk;
+    if (needed <= memory_bytes / limits::kLogShare) return 0;
+    return std::min(needed, memory_bytes / kLogShareMost);
+  }
+
   Job benefactor(std::uint32_t number, std::uint64_t memory_bytes, const std::string& address,
                  const std::string& host, const std::string& directory) {
     const std::string name = fmt::format("benefactor.{}", number);
@@ -336,6 +362,7 @@ class Starter {
                      "--transport",   options_.transport};
     add(one.arguments, "--backing", options_.backing);
     add(one.arguments, "--disk", options_.disk.empty() ? "" : options_.disk + "/" + name);
+    add(one.arguments, "--log-memory", std::to_string(log_memory(memory_bytes)));
     if (!options_.pressure) {
       one.arguments.insert(one.arguments.end(), {"--pressure", "off"});
     }

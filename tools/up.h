@@ -39,6 +39,7 @@ struct UpOptions {
   std::string close_mode;
   std::string backing;
   std::string disk;
+  std::uint64_t log_memory = 0;  ///< of each benefactor; 0: what a full pool needs
   bool pressure = true;
   std::uint64_t pressure_reserve = 0;
   std::string state;

@@ -62,6 +62,17 @@ def test_a_pool_whose_manager_lost_its_disk_is_rebuilt_from_its_benefactors(pool
     pool.down()
 
 
+def test_the_metadata_of_a_pool_full_of_small_chunks_is_kept(pool):
+    pool.up("--chunk-size", "64K", memory="64M", drain=False)
+    expected = write_files(pool.mount / "app", count=13, size=16 * MIB)
+    wait_until(lambda: metadata_copies(pool) == 3, "three copies of the metadata")
+    pool.kill("manager")
+    shutil.rmtree(os.path.join(pool.record["directory"], "manager"))
+    pool.stdchk("recover", pool.mount)
+    drop_caches()
+    wait_until(lambda: all_read_back(pool.mount / "app", expected), "the images", seconds=60)
+
+
 class Door:
     """One address behind which the manager changes."""
 
