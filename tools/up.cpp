@@ -39,8 +39,8 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr auto kJoinPatience = 60s;  ///< for the first node of a job
-/// 100 or a little more, three quarters of one half of the log's memory (docs/decisions/0015).
-constexpr std::uint64_t kLogBytesPerChunk = 320;
+/// 120, and parity: three quarters of one half of the log's memory (docs/decisions/0015).
+constexpr std::uint64_t kLogBytesPerChunk = 400;
 constexpr std::uint64_t kLogShareMost = 16;  ///< of a benefactor's memory
 
 /// Holds off a second `stdchk up` for the same mount while this one works.
