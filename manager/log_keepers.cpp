@@ -58,6 +58,12 @@ std::set<BenefactorId> LogKeepers::counting() const {
   return ids;
 }
 
+bool LogKeepers::may_begin() const {
+  return !keepers_.empty() || std::ranges::any_of(service_.benefactors(), [](const auto& each) {
+    return each.second.info.state == msg::BenefactorState::kSilent;
+  });
+}
+
 /// By more than half of those by whom the standby may decide.
 bool LogKeepers::agreed(std::uint64_t sequence) const {
   return std::all_of(voters_.begin(), voters_.end(), [&](const Voters& voters) {
@@ -256,6 +262,7 @@ void LogKeepers::answered(BenefactorId id, std::uint64_t sequence, const rpc::An
   }
   send(id);
   settle();
+  service_.let_clients_in();
 }
 
 void LogKeepers::drop(BenefactorId id, const Error& why) {

@@ -49,6 +49,8 @@ class LogKeepers {
   void run();
   /// Those that count.
   std::uint32_t count() const;
+  /// One may count soon: its log begins, or a benefactor has not come back yet.
+  bool may_begin() const;
 
  private:
   struct Piece {

@@ -180,7 +180,12 @@ void Rebuilder::seek_promises() {
 
 void Rebuilder::give_up() {
   time_is_up_ = true;
-  if (source_ == nullptr) read_best();
+  if (source_ != nullptr) return;
+  reactor_.cancel(gather_timer_);
+  const bool here = std::ranges::any_of(visitors_, &Visitor::has_log,
+                                        [](const auto& each) -> Visitor& { return *each.second; });
+  // Who is between two registrations comes back within that time.
+  here ? read_best() : gather();
 }
 
 void Rebuilder::on_accept(std::unique_ptr<transport::Link> link) {
@@ -196,7 +201,9 @@ void Rebuilder::arrived(Visitor& visitor) {
   log::info("benefactor on {} has {}", registration.host_name,
             visitor.has_log() ? "a log of the metadata" : "no log of the metadata");
   if (standby_) return seek_promises();
-  if (visitor.has_log() && !gathering_ && source_ == nullptr) gather();
+  if (!visitor.has_log() || source_ != nullptr) return;
+  if (time_is_up_) return read_best();
+  if (!gathering_) gather();
 }
 
 void Rebuilder::gather() {

@@ -1,6 +1,7 @@
 #include "manager/service.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/extent_header.h"
@@ -23,6 +24,8 @@ constexpr Duration kTick = 200ms;
 /// As long as a client that was not told needs to hear of a new manager: its heartbeat finds the
 /// old one gone, and it tries again within a second.
 constexpr Duration kResumeGrace = 3s;
+/// Longer than the back-off of a benefactor, and the time that a snapshot takes.
+constexpr Duration kKeepersGrace = 2s;
 
 }  // namespace
 
@@ -87,7 +90,10 @@ Status Service::start() {
     status.info.state = msg::BenefactorState::kSilent;
     status.last_heard = now();
   }
-  if (!state_.benefactors().empty()) resume_until_ = now() + kResumeGrace;
+  if (!state_.benefactors().empty()) {
+    resume_until_ = now() + kResumeGrace;
+    keepers_until_ = now() + kKeepersGrace;
+  }
   Status occupied;
   state_.chunks().for_each([&](ChunkIndex index) {
     for (const Extent& copy : state_.chunks().get(index).copies) {
@@ -131,12 +137,25 @@ void Service::tick() {
   garbage_->run();
   scrubber_->run();
   logs_->run();
+  let_clients_in();
   retry_waiting();
   retry_commits();
   retry_maps();
   look_at_totals();
   if (journal_.wants_snapshot()) take_snapshot();
   ticker_ = reactor_.schedule_after(kTick, [this] { tick(); });
+}
+
+bool Service::waits_for_keepers() const {
+  return now() < keepers_until_ && logs_->count() == 0 && logs_->may_begin();
+}
+
+void Service::let_clients_in() {
+  if (at_keepers_.empty() || waits_for_keepers()) return;
+  // From now on they may say what they have stored.
+  if (resume_until_ != Time{}) resume_until_ = now() + kResumeGrace;
+  const auto waiting = std::exchange(at_keepers_, {});
+  for (const auto& call : waiting) call();
 }
 
 void Service::take_snapshot() {

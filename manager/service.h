@@ -139,6 +139,8 @@ class Service final : public transport::AcceptHandler {
   bool has_drain() const { return !config_.pool.drain_directory.empty(); }
   const std::map<BenefactorId, BenefactorStatus>& benefactors() const { return benefactors_; }
   bool journal_failed() const { return journal_failed_; }
+  /// Those that waited for benefactors to keep the metadata, when they need not any more.
+  void let_clients_in();
   /// Commands of this epoch so far.
   std::uint64_t appended() const { return appended_; }
   const LogKeepers& log_keepers() const { return *logs_; }
@@ -264,6 +266,7 @@ class Service final : public transport::AcceptHandler {
   void fence(BenefactorId benefactor, ClientId client, bool and_older);
   void run_fences();
   void end_grace();
+  bool waits_for_keepers() const;
   void benefactors_changed();
   msg::Invalidate* invalidate_of(ClientId client);
   void flush_invalidates();
@@ -378,6 +381,10 @@ class Service final : public transport::AcceptHandler {
   /// is registered.
   bool epoch_durable_ = false;
   std::vector<std::function<void()>> at_epoch_;
+  /// Until then clients wait for benefactors to keep the metadata again: what they are answered
+  /// must outlive this disk.
+  Time keepers_until_{};
+  std::vector<std::function<void()>> at_keepers_;
   std::uint64_t last_id_ = 0;
   std::uint64_t appended_ = 0;
   std::uint64_t durable_ = 0;

@@ -56,6 +56,12 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
       return;
     }
     if constexpr (std::is_same_v<M, msg::RegisterClient>) {
+      if (waits_for_keepers()) {
+        at_keepers_.push_back([this, key = &connection, request, call]() mutable {
+          if (connections_.count(key) > 0) handle(*key, request, call);
+        });
+        return;
+      }
       register_client(connection, request, call);
     } else {
       register_benefactor(connection, request, call);

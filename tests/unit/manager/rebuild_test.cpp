@@ -310,6 +310,68 @@ TEST_CASE("nothing is rebuilt over a journal, nor when nobody with a log comes")
   CHECK(rebuild(world, {&benefactor}).error().code == Code::kNotFound);
 }
 
+TEST_CASE("a log that lacks a record counts when time is up, also of one that is away just then") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  keep_logs(world, {&benefactor});
+  lose_manager_and_disk(world);
+  world.endpoint = world.fabric.make_endpoint("manager", world.clock);
+  world.reactor.add(*world.endpoint);
+  std::optional<Result<Rebuilder::Found>> found;
+  {
+    Rebuilder rebuilder(world.reactor, world.journal, kSecret,
+                        [&](Result<Rebuilder::Found> got) { found = std::move(got); });
+    REQUIRE(rebuilder.start());
+    REQUIRE(world.endpoint->listen(rebuilder));
+    const auto offer = [&] {
+      auto request = benefactor.request();
+      request.newest_sequence = benefactor.log->sequence() + 1;
+      benefactor.connect();
+      benefactor.peer().call(request, limits::kCallDeadline, [](const rpc::Answer&) {});
+    };
+    offer();
+    world.pass(59s);
+    CHECK(!found);
+    benefactor.disconnect();
+    world.pass(2s);
+    CHECK(!found);
+    offer();
+    world.pass(200ms);
+  }
+  world.reactor.remove(*world.endpoint);
+  world.endpoint.reset();
+  REQUIRE(found);
+  REQUIRE(*found);
+  CHECK(!(*found)->complete);
+}
+
+TEST_CASE("M8: a restarted manager lets clients in when a benefactor keeps the metadata again") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  keep_logs(world, {&benefactor});
+  world.restart();
+  Actor client(world, "client");
+  std::optional<rpc::Answer> answer;
+  msg::RegisterClient request;
+  request.secret = kSecret;
+  client.peer().call(request, limits::kCallDeadline, [&](rpc::Answer got) { answer = got; });
+  world.pass(1s);
+  CHECK(!answer);
+  SECTION("at once") {
+    benefactor.connect();
+    benefactor.register_now();
+    CHECK(keepers(world) == 1);
+    CHECK(answer);
+  }
+  SECTION("or when none has come for too long") {
+    world.pass(1200ms);
+    CHECK(keepers(world) == 0);
+    CHECK(answer);
+  }
+}
+
 TEST_CASE("the log is kept on hosts of their own, also when these come later") {
   World world;
   world.start();
