@@ -16,11 +16,18 @@ rpc::Answer failure(Code code, const char* where) {
   return tl::unexpected(rpc::Failure{Error{code, 0, where}, {}, {}});
 }
 
-/// What only asks, and was made before a manager has come back, is asked under the new number.
-void ask_as(ClientId client, msg::Request& request) {
-  if (auto* const lookup = std::get_if<msg::Lookup>(&request)) lookup->client = client;
-  if (auto* const get = std::get_if<msg::GetAttributes>(&request)) get->client = client;
-  if (auto* const read = std::get_if<msg::ReadDirectory>(&request)) read->client = client;
+/// What only asks is asked under the number of now, whenever it was made. False: it is a change.
+bool ask_as(ClientId client, msg::Request& request) {
+  if (auto* const lookup = std::get_if<msg::Lookup>(&request)) {
+    lookup->client = client;
+  } else if (auto* const get = std::get_if<msg::GetAttributes>(&request)) {
+    get->client = client;
+  } else if (auto* const read = std::get_if<msg::ReadDirectory>(&request)) {
+    read->client = client;
+  } else {
+    return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -161,10 +168,14 @@ void ManagerClient::heartbeat() {
                 }
                 const Error why = answer.error().error;
                 if (why.code == Code::kPeerLost) return;
-                // Fenced, or silent for a whole lease: register anew, on a new link.
-                for (auto& [id, call] : calls_) call.sent = false;
-                connect_later(why);
+                register_anew(why);  // fenced, or silent for a whole lease
               });
+}
+
+/// On a new link.
+void ManagerClient::register_anew(Error why) {
+  for (auto& [id, call] : calls_) call.sent = false;
+  connect_later(why);
 }
 
 void ManagerClient::call(msg::Request request, Duration deadline, Callback done) {
@@ -180,14 +191,15 @@ void ManagerClient::call(msg::Request request, Duration deadline, Callback done)
 
 void ManagerClient::send(std::uint64_t id, Call& call) {
   call.sent = true;
-  ask_as(client_, call.request);
+  const bool only_asks = ask_as(client_, call.request);
   const Duration left = std::max(call.deadline - reactor_.clock().now(), Duration(1ms));
-  peer_->call_as(id, call.request, left, [this, id, attempt = attempt_](rpc::Answer answer) {
+  peer_->call_as(id, call.request, left, [=, this, attempt = attempt_](rpc::Answer answer) {
     if (attempt != attempt_) return;
     if (!answer.has_value()) {
       const Code code = answer.error().error.code;
       // Sent again when the link is up again, or ended by its timer.
       if (code == Code::kPeerLost) return;
+      if (code == Code::kFenced && only_asks) return register_anew(answer.error().error);
       if (code == Code::kDeadline) answer = failure(Code::kManagerLost, "client.manager");
     }
     finish(id, std::move(answer));

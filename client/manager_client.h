@@ -81,6 +81,7 @@ class ManagerClient final : public rpc::PeerHandler {
   void send(std::uint64_t id, Call& call);
   void finish(std::uint64_t id, rpc::Answer answer);
   void heartbeat();
+  void register_anew(Error why);
   msg::WriterTotals totals() const;
 
   Reactor& reactor_;

@@ -202,6 +202,8 @@ Outcome<Member> start_local(const Job& job, const std::string& directory) {
 
 Outcome<void> wait_ready(const Job& job, Member& member, Duration longest) {
   const auto until = std::chrono::steady_clock::now() + longest;
+  // Many may wait on one machine, for processes that need its processors.
+  Duration pause = 5ms;
   while (::access(job.ready_file.c_str(), F_OK) != 0) {
     if (!is_alive(member)) {
       return problem("the {} ended while it started: {}", job.role, last_words(member.log));
@@ -211,7 +213,8 @@ Outcome<void> wait_ready(const Job& job, Member& member, Duration longest) {
                      std::chrono::duration_cast<std::chrono::seconds>(longest).count(),
                      last_words(member.log));
     }
-    sleep_for(5ms);
+    sleep_for(pause);
+    pause = std::min<Duration>(pause * 5 / 4, 100ms);
   }
   std::ifstream file(metrics_file(member.directory, job.name));
   std::getline(file, member.metrics);

@@ -25,6 +25,9 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
     }
     if (const auto* get = std::get_if<msg::GetAttributes>(&request.body)) {
       asked_as.push_back(get->client);
+      if (get->client != number) {
+        return respond(tl::unexpected(rpc::Failure{Error{Code::kFenced, 0, "test"}, {}, {}}));
+      }
       return respond(msg::Reply(msg::GetAttributes::Reply{}));
     }
     if (const auto* resume = std::get_if<msg::ResumeSession>(&request.body)) {
@@ -121,6 +124,17 @@ TEST_CASE("what only asks is asked under the number that a manager gives that ha
   scene.pass(20);
   CHECK(good);
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{200}});
+}
+
+TEST_CASE("what only asks goes on when the manager has ended the client's lease") {
+  Scene scene;
+  scene.manager.number = ClientId{200};
+  bool good = false;
+  scene.client->call(msg::GetAttributes{ClientId{100}, FileId{1}}, std::chrono::seconds(5),
+                     [&](const rpc::Answer& answer) { good = answer.has_value(); });
+  scene.pass(20);
+  CHECK(good);
+  CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{100}, ClientId{200}});
 }
 
 TEST_CASE("a session that was to go on with one manager does not go on with the next by itself") {
