@@ -41,11 +41,15 @@ class Fill:
 # A drain yields as long as what it has still to do is at most half of the memory.
 FILLS = (Fill("below half", 0), Fill("above half", 17))
 
+TARGET_MIB = 400  # a second, of the file system that is drained to; as much for reading
+THROTTLE = pathlib.Path("/sys/fs/cgroup/blkio")
+
 AIMS = {  # of the rows that must come
     "write and drain": Aim(least=0.90),
     "below half: write, while it is drained": Aim(least=0.91),  # 10 % longer
 }
-RATIOS = ([f"{ranks} ranks at a barrier" for ranks in RANKS]
+TO_DISK = "write and drain, to the disk"
+RATIOS = ([TO_DISK] + [f"{ranks} ranks at a barrier" for ranks in RANKS]
           + [f"{fill.name}: {what}" for fill in FILLS for what in ("write, while it is drained", DRAINED)])
 FIGURES = ([f"{nodes} nodes: {what}" for nodes in NODES
             for what in ("`up --job`", "the prolog makes the job's start later by", "`down`")]
@@ -59,6 +63,8 @@ def missing(bin_dir):
     """What the section needs and this machine does not have, in words."""
     found = [] if os.geteuid() == 0 else ["the rights of root"]
     found += [name for name in PROGRAMS if shutil.which(name) is None]
+    if not (THROTTLE / "blkio.throttle.write_bps_device").exists():
+        found.append("the control groups of version 1 that limit a device's rate")
     return found + ([] if (bin_dir / "barrier-ranks").exists() else ["barrier-ranks, which is built with an MPI"])
 
 
@@ -197,6 +203,28 @@ def pool(bin_dir, scratch, *options, memory_mib=512):
         run(bin_dir / "stdchk", "down", mount)
 
 
+@contextlib.contextmanager
+def limited(folder, mib):
+    """A file system with room for so much, whose device writes TARGET_MIB a second and reads as many."""
+    image = folder.with_suffix(".image")
+    folder.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(mib * MIB)
+    with contextlib.ExitStack() as undo:
+        undo.callback(image.unlink)
+        device = run("losetup", "--find", "--show", image).strip()
+        undo.callback(run, "losetup", "--detach", device)
+        run("mkfs.ext4", "-q", device)
+        run("mount", device, folder)
+        undo.callback(run, "umount", folder)
+        number = pathlib.Path("/sys/class/block", pathlib.Path(device).name, "dev").read_text().strip()
+        for what in ("read", "write"):
+            limit = THROTTLE / f"blkio.throttle.{what}_bps_device"
+            limit.write_text(f"{number} {TARGET_MIB * MIB}")
+            undo.callback(limit.write_text, f"{number} 0")
+        yield folder
+
+
 def drop_caches():
     run("sync")
     with contextlib.suppress(OSError):
@@ -216,17 +244,17 @@ def parallel_dd(source, target, mib, writers=4):
     return mib * MIB / 1e9 / took
 
 
-def drain_rate(report, bin_dir, scratch, rounds, size_mib):
-    """In turns, onto one file system; from the first write into the pool until all is drained. A drain that does not
-    yield: nobody else writes that it would hinder."""
+def drain_rate(bin_dir, scratch, target, rounds, size_mib):
+    """In turns, onto one file system; from the first write into the pool until all is drained, and was read back. A drain
+    that does not yield: nobody else writes that it would hinder."""
     ours, theirs = [], []
     source = scratch / "source"
     write_file(source, size_mib // 4 * MIB)
-    drain = scratch / "drained"
+    drain = target / "drained"
     for _ in range(rounds + 1):
         drop_caches()
         source.read_bytes()
-        theirs.append(parallel_dd(source, scratch / "dd", size_mib))
+        theirs.append(parallel_dd(source, target / "dd", size_mib))
         drop_caches()
         with pool(bin_dir, scratch, "--drain", drain, "--drain-yields", "off", memory_mib=size_mib // 2) as mount:
             started = time.monotonic()
@@ -238,7 +266,7 @@ def drain_rate(report, bin_dir, scratch, rounds, size_mib):
                 raise Failure("not all is drained")
         shutil.rmtree(drain)
     source.unlink()
-    report.add("write and drain", Series(ours[1:], "GB/s"), "4 dd at once, with fsync", Series(theirs[1:], "GB/s"))
+    return Series(ours[1:], "GB/s"), "4 dd at once, with fsync", Series(theirs[1:], "GB/s")
 
 
 def image_mib(size_mib):
@@ -312,14 +340,14 @@ def write_and_pause(bin_dir, scratch, fill, size_mib, drain=None):
     return written
 
 
-def slowdown(report, bin_dir, scratch, rounds, size_mib):
+def slowdown(report, bin_dir, scratch, target, rounds, size_mib):
     """With and without a drain in turns, both into a pool that is as full."""
     measured = MEASURED_IMAGES * size_mib * MIB / 1e9
     for fill in FILLS:
         alone, drained = [], []
         for _ in range(rounds + 1):
             alone.append(write_and_pause(bin_dir, scratch, fill, size_mib))
-            drained.append(write_and_pause(bin_dir, scratch, fill, size_mib, scratch / "drained"))
+            drained.append(write_and_pause(bin_dir, scratch, fill, size_mib, target / "drained"))
         del alone[0], drained[0]  # they have warmed what is warmed once
         began_above = [statistics.mean(each.began_above) for each in drained]
         if fill.not_drained and min(began_above) < 0.5:
@@ -370,6 +398,8 @@ def measure(report, bin_dir, scratch, rounds, cluster_rounds, size_mib):
     up_and_down(report, bin_dir, cluster_rounds)
     epilog(report, bin_dir, cluster_rounds)
     barrier(report, bin_dir, scratch, rounds, size_mib)
-    drain_rate(report, bin_dir, scratch, rounds, size_mib)
-    slowdown(report, bin_dir, scratch, rounds, image_mib(size_mib))
+    report.add(TO_DISK, *drain_rate(bin_dir, scratch, scratch, rounds, size_mib))
+    with limited(scratch / "target", 6 * size_mib) as target:
+        report.add("write and drain", *drain_rate(bin_dir, scratch, target, rounds, 2 * size_mib))
+        slowdown(report, bin_dir, scratch, target, rounds, image_mib(size_mib))
     restart(report, bin_dir, scratch, rounds, size_mib)

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -20,6 +21,9 @@
 
 namespace stdchk::benefactor {
 namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kTurnMax = 1s;
 
 bool write_all(int fd, ByteSpan bytes, std::uint64_t offset) {
   while (!bytes.empty()) {
@@ -162,10 +166,45 @@ Outcome<void> FileDrainer::open_files(Writing& writing) {
   return {};
 }
 
+/// A Turn is the time in which one request's bytes go to the storage: meanwhile another one's are
+/// read back. Otherwise all would write at the same time, and then all read. Who has waited for
+/// kTurnMax goes along: storage may hang.
+class FileDrainer::Turn {
+ public:
+  explicit Turn(FileDrainer& owner) : owner_(owner) {
+    std::unique_lock lock(owner_.turn_mutex_);
+    mine_ = owner_.turn_over_.wait_for(lock, kTurnMax, [&] { return !owner_.turn_taken_; });
+    if (mine_) owner_.turn_taken_ = true;
+  }
+  ~Turn() {
+    if (!mine_) return;
+    {
+      const std::lock_guard lock(owner_.turn_mutex_);
+      owner_.turn_taken_ = false;
+    }
+    owner_.turn_over_.notify_one();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  FileDrainer& owner_;
+  bool mine_ = false;
+};
+
+Outcome<void> FileDrainer::write_and_sync(Writing& writing) {
+  const Turn turn(*this);
+  for (std::uint32_t i = 0; i < writing.request.pieces.size(); ++i) {
+    if (auto going = give_up_check(writing.deadline); !going) return going;
+    if (auto written = write_piece(writing, i); !written) return written;
+  }
+  if (::fdatasync(writing.file.get()) == 0) return {};
+  return storage_problem("syncing", writing.place.path, errno);
+}
+
 /// What was written, as the storage has it.
 Outcome<void> FileDrainer::verify(Writing& writing) {
   const int fd = writing.file.get();
-  if (::fdatasync(fd) != 0) return storage_problem("syncing", writing.place.path, errno);
   // The cache would answer instead of the storage. Advice only: some file systems ignore it.
   ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
   for (std::uint32_t i = 0; i < writing.crcs.size(); ++i) {
@@ -198,10 +237,7 @@ Outcome<msg::DrainPieces::Reply> FileDrainer::write_pieces(const msg::DrainPiece
   for (const auto& piece : request.pieces) largest = std::max(largest, piece.chunk_length);
   writing.buffer.resize(limits::kExtentHeaderBytes + largest);
   writing.crcs.resize(request.pieces.size());
-  for (std::uint32_t i = 0; i < request.pieces.size(); ++i) {
-    if (auto going = give_up_check(deadline); !going) return problem(going.error());
-    if (auto written = write_piece(writing, i); !written) return problem(written.error());
-  }
+  if (auto written = write_and_sync(writing); !written) return problem(written.error());
   if (auto verified = verify(writing); !verified) return problem(verified.error());
   return std::move(writing.reply);
 }

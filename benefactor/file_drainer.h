@@ -1,5 +1,7 @@
 #pragma once
 
+#include <condition_variable>
+#include <mutex>
 #include <string>
 
 #include "benefactor/drainer.h"
@@ -37,9 +39,11 @@ class FileDrainer final : public Drainer {
 
  private:
   struct Writing;
+  class Turn;
   Outcome<void> open_files(Writing& writing);
   Outcome<ByteSpan> load_piece(Writing& writing, std::uint32_t index);
   Outcome<void> verify(Writing& writing);
+  Outcome<void> write_and_sync(Writing& writing);
   Outcome<void> write_piece(Writing& writing, std::uint32_t index);
   Outcome<void> wait_for_rate(std::uint64_t bytes, Time deadline);
   Outcome<void> give_up_check(Time deadline) const;
@@ -49,6 +53,9 @@ class FileDrainer final : public Drainer {
   RateLimiter limiter_;
   const Clock& clock_;
   Stop& stop_;
+  std::mutex turn_mutex_;
+  std::condition_variable turn_over_;
+  bool turn_taken_ = false;
 };
 
 }  // namespace stdchk::benefactor

@@ -67,7 +67,7 @@ struct Config {
 ///
 /// Owns: the registrations of the arena, the links, its workers; not the arena nor the endpoints,
 ///   which the caller adds to the reactor and which must outlive it.
-/// Threads: the reactor's. Drain pieces run on 2 workers, and one more for each that hangs, up to
+/// Threads: the reactor's. Drain pieces run on 3 workers, and one more for each that hangs, up to
 ///   kDrainThreadsMax; finishes and mirrored changes on one, in the order they came; moves on one.
 /// Limits: kJobsMax jobs under way, kLinksMax links; more are answered with kBusy or closed.
 class Service final : public rpc::PeerHandler {
@@ -135,7 +135,7 @@ class Service final : public rpc::PeerHandler {
   };
   /// The service's own threads; unused when the configuration brings an executor.
   struct Workers {
-    ThreadExecutor pieces{"stdchk-drain", 2};
+    ThreadExecutor pieces{"stdchk-drain", 3};
     ThreadExecutor names{"stdchk-names", 1};
     ThreadExecutor moves{"stdchk-move", 1};
     ThreadExecutor checks{"stdchk-scrub", 1};

@@ -18,8 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr std::size_t kJobsMax = 32;
-constexpr std::uint32_t kPerBenefactor = 2;
-constexpr std::uint64_t kRequestBytesMax = 32 * limits::kMiB;
+constexpr std::uint32_t kPerBenefactor = 3;
+constexpr std::uint64_t kRequestBytesMax = 16 * limits::kMiB;
 constexpr std::size_t kScannedMax = 1000;
 constexpr std::size_t kMirrorScannedMax = 1000;
 constexpr Duration kParked = 2s;

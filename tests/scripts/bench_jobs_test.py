@@ -25,6 +25,8 @@ def programs(tmp_path, monkeypatch):
     for name in (*jobs.PROGRAMS, "barrier-ranks"):
         (folder / name).write_text("#!/bin/sh\n")
         (folder / name).chmod(0o755)
+    (folder / "blkio.throttle.write_bps_device").touch()
+    monkeypatch.setattr(jobs, "THROTTLE", folder)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return folder
@@ -47,9 +49,11 @@ def answer(stdout="", stderr="", status=0):
 def test_the_section_names_what_it_needs_and_does_not_have(programs, monkeypatch):
     assert jobs.missing(programs) == []
     (programs / "barrier-ranks").unlink()
+    (programs / "blkio.throttle.write_bps_device").unlink()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("PATH", "/nowhere")
     assert jobs.missing(programs) == ["the rights of root", *jobs.PROGRAMS,
+                                      "the control groups of version 1 that limit a device's rate",
                                       "barrier-ranks, which is built with an MPI"]
 
 
@@ -176,7 +180,7 @@ def test_a_drain_that_is_as_fast_as_the_writes_has_no_rows(tmp_path, monkeypatch
     monkeypatch.setattr(jobs, "write_and_pause", write_and_pause)
     one = report()
     with pytest.raises(Failure, match="above half: the drain is as fast as the writes"):
-        jobs.slowdown(one, tmp_path, tmp_path, 2, 4)
+        jobs.slowdown(one, tmp_path, tmp_path, tmp_path, 2, 4)
     assert all(each.name.startswith("below half") for each in one.rows)
 
 
@@ -197,7 +201,7 @@ def test_the_slowdown_is_that_of_each_fill_with_and_without_a_drain_in_turns(mon
                             8 << 20, 2 << 20 if drain else 0)
     monkeypatch.setattr(jobs, "write_and_pause", write_and_pause)
     one = report(aims=jobs.AIMS)
-    jobs.slowdown(one, tmp_path, tmp_path, 2, 4)
+    jobs.slowdown(one, tmp_path, tmp_path, tmp_path, 2, 4)
     assert asked == [(fill.name, drains) for fill in jobs.FILLS for _ in range(3) for drains in (False, True)]
     for fill, above in zip(jobs.FILLS, (0.0, 1.0)):
         write = row(one, f"{fill.name}: write, while it is drained")
