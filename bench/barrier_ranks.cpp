@@ -2,16 +2,12 @@
 // by plain POSIX calls: the size of all images / (barrier until all have closed). Takes turns
 // between directories. Rank 0 prints one JSON object for each, with the value of each round.
 
-#include <fcntl.h>
 #include <mpi.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -32,8 +28,6 @@ struct Settings {
   std::uint32_t rounds = 5;
 };
 
-[[noreturn]] void die(const std::string& what) { give_up(what + ": " + std::strerror(errno)); }
-
 /// Who has come sleeps until all have: those who still write need the processors.
 void barrier() {
   MPI_Request request{};
@@ -45,30 +39,17 @@ void barrier() {
   }
 }
 
-void write_file(const std::string& path, ByteSpan image, bool is_synced) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);
-  if (fd < 0) die("cannot create " + path);
-  for (std::size_t at = 0; at < image.size();) {
-    const std::size_t piece = std::min<std::size_t>(limits::kMiB, image.size() - at);
-    const ssize_t done = ::write(fd, image.data() + at, piece);
-    if (done < 0) die("cannot write " + path);
-    at += static_cast<std::size_t>(done);
-  }
-  if (is_synced && ::fsync(fd) != 0) die("cannot sync " + path);
-  if (::close(fd) != 0) die("cannot close " + path);
-}
-
 /// Seconds of the slowest rank, from the barrier before to the one after; at rank 0.
 double save(const std::string& path, ByteSpan image, bool is_synced) {
   barrier();
   const double began = MPI_Wtime();
-  write_file(path, image, is_synced);
+  write_new_file(path, image, is_synced);
   barrier();
   const double took = MPI_Wtime() - began;
   struct stat found {};
-  if (::stat(path.c_str(), &found) != 0) die("cannot find " + path);
+  if (::stat(path.c_str(), &found) != 0) give_up_call("cannot find " + path);
   if (static_cast<std::size_t>(found.st_size) != image.size()) give_up(path + " is not whole");
-  if (::unlink(path.c_str()) != 0) die("cannot remove " + path);
+  if (::unlink(path.c_str()) != 0) give_up_call("cannot remove " + path);
   double longest = 0;
   MPI_Reduce(&took, &longest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
   return longest;

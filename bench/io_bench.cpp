@@ -9,10 +9,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -42,8 +40,6 @@ struct Settings {
 /// Of each counted round, by directory and by what was measured.
 using Figures = std::map<std::string, std::map<std::string, std::vector<double>>>;
 
-[[noreturn]] void die(const std::string& what) { give_up(what + ": " + std::strerror(errno)); }
-
 double seconds_since(Timer::time_point start) {
   return std::chrono::duration<double>(Timer::now() - start).count();
 }
@@ -54,13 +50,13 @@ std::string image_path(const std::string& directory, std::uint32_t writer, std::
 
 void write_file(const std::string& path, ByteSpan image, std::size_t block) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  if (fd < 0) die("cannot create " + path);
+  if (fd < 0) give_up_call("cannot create " + path);
   for (std::size_t at = 0; at < image.size();) {
     const ssize_t done = ::write(fd, image.data() + at, std::min(block, image.size() - at));
-    if (done < 0) die("cannot write " + path);
+    if (done < 0) give_up_call("cannot write " + path);
     at += static_cast<std::size_t>(done);
   }
-  if (::close(fd) != 0) die("cannot close " + path);
+  if (::close(fd) != 0) give_up_call("cannot close " + path);
 }
 
 /// Calls `work(directory, round)` for all directories in each round, each round from another one
@@ -117,10 +113,10 @@ Figures measure_reading(const Settings& settings) {
     std::size_t total = 0;
     const auto start = Timer::now();
     const int fd = ::open(path.c_str(), O_RDONLY);
-    if (fd < 0) die("cannot open " + path);
+    if (fd < 0) give_up_call("cannot open " + path);
     for (ssize_t got = 1; got > 0; total += static_cast<std::size_t>(got)) {
       got = ::read(fd, buffer.data(), buffer.size());
-      if (got < 0) die("cannot read " + path);
+      if (got < 0) give_up_call("cannot read " + path);
     }
     ::close(fd);
     const double took = seconds_since(start);
@@ -132,12 +128,12 @@ Figures measure_reading(const Settings& settings) {
 /// As a journal does it: a record of 128 bytes behind the last, on disk before the next.
 double syncs_a_second(const std::string& path, std::uint32_t records) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-  if (fd < 0) die("cannot create " + path);
+  if (fd < 0) give_up_call("cannot create " + path);
   const std::array<char, 128> record{};
   const auto start = Timer::now();
   for (std::uint32_t i = 0; i < records; ++i) {
     if (::write(fd, record.data(), record.size()) != std::ssize(record) || ::fdatasync(fd) != 0) {
-      die("cannot append to " + path);
+      give_up_call("cannot append to " + path);
     }
   }
   const double took = seconds_since(start);
@@ -153,7 +149,7 @@ Figures measure_metadata(const Settings& settings) {
       for (std::uint32_t i = 0; i < settings.files; ++i) {
         const std::string path =
             directory + "/meta." + std::to_string(round) + "." + std::to_string(i);
-        if (!work(path.c_str())) die(std::string("cannot ") + what + " " + path);
+        if (!work(path.c_str())) give_up_call(std::string("cannot ") + what + " " + path);
       }
       return settings.files / seconds_since(start);
     };

@@ -1,7 +1,9 @@
 """Hosts in network namespaces, with links whose rate is limited (tc-tbf(8)): what the papers' networks were. Root only."""
 
+import concurrent.futures
 import contextlib
 import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -107,6 +109,52 @@ class Network:
                 server.kill()
                 server.wait()
 
+    def sent_bytes(self, number):
+        """What has left that host over its link, headers included."""
+        for line in pathlib.Path(f"/proc/{self.hosts[number].pid}/net/dev").read_text().splitlines():
+            name, _, counters = line.partition(":")
+            if name.strip() == "eth0":
+                return int(counters.split()[8])
+        raise Failure(f"host{number} has no link")
+
+    def processes(self):
+        """The numbers of all that run on the hosts and at the client, but for those that keep the namespaces."""
+        networks = {os.readlink(f"/proc/{holder.pid}/ns/net") for holder in (self.client, *self.hosts)}
+        found = set()
+        for path in pathlib.Path("/proc").glob("[0-9]*/ns/net"):
+            with contextlib.suppress(OSError):  # it has ended
+                if os.readlink(path) in networks:
+                    found.add(int(path.parts[2]))
+        return found - {holder.pid for holder in self.holders}
+
+    @contextlib.contextmanager
+    def mesh(self, total):
+        """Plain TCP streams from each host to each other one, of `total` bytes from each host in all. Answers what sends that
+        once, and returns the moment (time.monotonic()) when all has arrived everywhere."""
+        addresses = self.addresses()
+        programs = [subprocess.Popen([*self.prefix(holder), sys.executable, __file__, "mesh", str(total), own,
+                                      *(each for each in addresses if each != own)],
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                    for holder, own in zip(self.hosts, addresses)]
+
+        def told():
+            lines = [program.stdout.readline() for program in programs]
+            if not all(lines):
+                raise Failure("a TCP stream has failed")
+            return lines
+
+        def send_once():
+            for program in programs:
+                print(file=program.stdin, flush=True)
+            return max(map(float, told()))
+        try:
+            told()  # they are connected
+            yield send_once
+        finally:
+            for program in programs:
+                program.kill()
+                program.communicate()
+
     def end(self):
         for holder in self.holders:
             holder.kill()
@@ -150,5 +198,50 @@ def send(total, addresses):
     print(total // len(peers) // BLOCK * BLOCK * len(peers) / 1e9 / (time.monotonic() - began))
 
 
+def connection(address):
+    until = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_connection((address, 7001))
+        except ConnectionRefusedError:  # it does not listen yet
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+def mesh(total, own, others):
+    """Sends to all others, and gets as much from them, whenever a line comes."""
+    listener = socket.create_server((own, 7001))
+    targets = [connection(address) for address in others]
+    sources = [listener.accept()[0] for _ in others]
+    each, block = total // len(others), os.urandom(BLOCK)
+    print("connected", flush=True)
+
+    def push(peer):
+        left = each
+        while left > 0:
+            left -= peer.send(memoryview(block)[:left])
+
+    def take(peer):
+        left, buffer = each, bytearray(BLOCK)
+        while left > 0:
+            got = peer.recv_into(buffer, min(left, BLOCK))
+            if got == 0:
+                raise ConnectionError("a stream has ended too early")
+            left -= got
+    for _ in sys.stdin:
+        with concurrent.futures.ThreadPoolExecutor(2 * len(others)) as threads:
+            work = [threads.submit(push, peer) for peer in targets] + [threads.submit(take, peer) for peer in sources]
+        for one in work:
+            one.result()
+        print(time.monotonic(), flush=True)
+
+
 if __name__ == "__main__":
-    serve() if sys.argv[1] == "serve" else send(int(sys.argv[2]), sys.argv[3:])
+    what, *arguments = sys.argv[1:]
+    if what == "serve":
+        serve()
+    elif what == "mesh":
+        mesh(int(arguments[0]), arguments[1], arguments[2:])
+    else:
+        send(int(arguments[0]), arguments[1:])

@@ -1,7 +1,11 @@
 #include "bench/measuring.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -45,11 +49,26 @@ void give_up(const std::string& what) {
   std::exit(1);
 }
 
+void give_up_call(const std::string& what) { give_up(what + ": " + std::strerror(errno)); }
+
 void fill_random(MutableByteSpan bytes, std::uint64_t seed) {
   write_words(bytes, seed, sizeof(std::uint64_t));
 }
 
 void change_pages(MutableByteSpan bytes, std::uint64_t seed) { write_words(bytes, seed, kPage); }
+
+void write_new_file(const std::string& path, ByteSpan bytes, bool is_synced) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);
+  if (fd < 0) give_up_call("cannot create " + path);
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t piece = std::min<std::size_t>(limits::kMiB, bytes.size() - at);
+    const ssize_t done = ::write(fd, bytes.data() + at, piece);
+    if (done < 0) give_up_call("cannot write " + path);
+    at += static_cast<std::size_t>(done);
+  }
+  if (is_synced && ::fsync(fd) != 0) give_up_call("cannot sync " + path);
+  if (::close(fd) != 0) give_up_call("cannot close " + path);
+}
 
 MutableByteSpan random_memory(std::size_t bytes, std::uint64_t seed) {
   const auto address = reinterpret_cast<std::uintptr_t>(map(bytes + kHugePage));

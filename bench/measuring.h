@@ -17,6 +17,8 @@ namespace stdchk::bench {
 
 /// Says `what` on standard error and ends the program.
 [[noreturn]] void give_up(const std::string& what);
+/// The same, with the reason that a call of the system has left in errno.
+[[noreturn]] void give_up_call(const std::string& what);
 
 template <class T>
 T must(Result<T> result) {
@@ -30,6 +32,10 @@ void fill_random(MutableByteSpan bytes, std::uint64_t seed);
 /// Makes another image of random bytes, at little cost: a word in each page changes, so that no
 /// chunk is like one of the image before.
 void change_pages(MutableByteSpan bytes, std::uint64_t seed);
+
+/// A file that was not there, in calls of 1 MiB, until it is closed; `is_synced`: with fsync
+/// before.
+void write_new_file(const std::string& path, ByteSpan bytes, bool is_synced);
 
 /// Memory on huge pages where there are any, random and so touched; for the life of the process.
 MutableByteSpan random_memory(std::size_t bytes, std::uint64_t seed);

@@ -366,8 +366,8 @@ void describe(Options& options, AdviseOptions& advise) {
       .command_line_only();
   options
       .text("--alpha", advise.alpha, "FACTOR",
-            "how much longer communication takes in the whole run because images are drained "
-            "meanwhile, at least 1; without it worked out from the rates")
+            "how much longer communication takes in the whole run because images are drained, or "
+            "copied, meanwhile, at least 1; without it worked out from the rates for the drain")
       .command_line_only();
   options
       .text("--coordination", advise.coordinate, "TIME",

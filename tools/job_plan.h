@@ -25,7 +25,7 @@ struct JobFigures {
   std::uint64_t compute_s = 20 * 3600;             ///< t_comp, without checkpoints and failures
   std::uint64_t communicate_s = 4 * 3600;          ///< t_comm, likewise
   /// alpha, at least 1: how much longer communication takes over the whole run, because images are
-  /// drained meanwhile. 0: to be worked out.
+  /// drained, or copied, meanwhile. 0: to be worked out, for the drain alone.
   double alpha = 0;
   std::uint64_t coordinate_s = 1;  ///< t_coord: until all ranks have stopped at the same point
   std::uint64_t contend_s = 0;     ///< t_cont: what ranks then wait for one another
