@@ -117,32 +117,37 @@ def pool(bin_dir, folder, net, memory, *options):
     try:
         record = json.loads((state / "pool.json").read_text())
         with contextlib.ExitStack() as stack:
-            for number, holder in enumerate(net.hosts):
-                stack.enter_context(mounted(bin_dir, net.prefix(holder), record, folder / f"mnt{number}"))
+            daemons = [stack.enter_context(mounting(bin_dir, net.prefix(holder), record, folder / f"mnt{number}"))
+                       for number, holder in enumerate(net.hosts)]
+            for number, daemon in enumerate(daemons):
+                wait_mounted(daemon, folder / f"mnt{number}")
             yield folder / "mnt"
     finally:
         run(*here, bin_dir / "stdchk", "down", name)
 
 
 @contextlib.contextmanager
-def mounted(bin_dir, prefix, record, mount):
+def mounting(bin_dir, prefix, record, mount):
     mount.mkdir()
-    ready, log = mount.with_name(f"{mount.name}.ready"), mount.with_name(f"{mount.name}.log")
-    with open(log, "wb") as said:
+    with open(mount.with_suffix(".log"), "wb") as said:
         daemon = subprocess.Popen(
             [*prefix, bin_dir / "stdchk-mount", "--manager", record["manager_address"], "--secret-file", record["secret_file"],
-             "--transport", "ofi:tcp", "--log-level", "error", "--ready-file", ready, mount], stdout=said, stderr=said)
+             "--transport", "ofi:tcp", "--log-level", "error", "--ready-file", mount.with_suffix(".ready"), mount],
+            stdout=said, stderr=said)
     try:
-        until = time.monotonic() + 20
-        while not ready.exists():
-            if daemon.poll() is not None or time.monotonic() > until:
-                raise Failure(f"{mount.name} did not come up: {log.read_text(errors='replace')}")
-            time.sleep(0.02)
-        yield
+        yield daemon
     finally:
         call("umount", mount)
         daemon.terminate()
         daemon.wait(20)
+
+
+def wait_mounted(daemon, mount):
+    until = time.monotonic() + 30
+    while not mount.with_suffix(".ready").exists():
+        if daemon.poll() is not None or time.monotonic() > until:
+            raise Failure(f"{mount.name} did not come up: {mount.with_suffix('.log').read_text(errors='replace')}")
+        time.sleep(0.02)
 
 
 # ---- what goes on after close --------------------------------------------------------------------
@@ -241,7 +246,7 @@ class Program:
         settings = {"plm": "rsh", "plm_rsh_agent": write_agent(folder, net), "plm_rsh_no_tree_spawn": 1, "pml": "ob1",
                     "btl": "tcp,self", "btl_tcp_if_include": "eth0", "oob_tcp_if_include": "eth0"}
         environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith(("OMPI_", "PMI", "PBS_", "SLURM_"))}
+                       if not name.startswith(("OMPI_", "PMI", "PBS_", "SLURM_"))} | {"TMPDIR": str(folder)}
         with open(self.said, "wb") as errors:
             self.process = subprocess.Popen(
                 [*net.prefix(net.client), "mpirun", "--allow-run-as-root", "-n", str(HOSTS), "--bind-to", "none",
