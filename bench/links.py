@@ -138,17 +138,18 @@ class Network:
                     for holder, own in zip(self.hosts, addresses)]
 
         def told():
-            lines = [program.stdout.readline() for program in programs]
-            if not all(lines):
-                raise Failure("a TCP stream has failed")
-            return lines
+            for program in programs:
+                line = program.stdout.readline()
+                if not line:
+                    raise Failure("a TCP stream has failed")
+                yield line
 
         def send_once():
             for program in programs:
                 print(file=program.stdin, flush=True)
             return max(map(float, told()))
         try:
-            told()  # they are connected
+            list(told())  # they are connected
             yield send_once
         finally:
             for program in programs:
