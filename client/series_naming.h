@@ -37,8 +37,11 @@ class SeriesNaming {
   /// A chunk that is named under Naming::kAuto whatever was found.
   static bool is_sample(std::uint32_t crc) { return crc % kSampledOneOf == 0; }
   bool off() const { return mode_ == Naming::kOff; }
-  /// Only samples are named at present.
-  bool sampling() const { return sampling_; }
+  /// How it names at present.
+  NamingState state() const {
+    if (off()) return NamingState::kOff;
+    return sampling_ ? NamingState::kDidNotPay : NamingState::kOn;
+  }
 
   /// The image has this chunk, named or not. Told once of each.
   void saw(std::uint32_t crc, std::uint32_t bytes);

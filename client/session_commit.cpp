@@ -123,6 +123,7 @@ void Session::build_commit() {
   last.mtime_ns = host_.clock().wall_ns();
   last.abandoned = abandoned_;
   last.end = commit_ends_;
+  last.naming = naming_->state();
 }
 
 void Session::send_commit_part(Work& work) {

@@ -98,6 +98,15 @@ std::string_view naming_text(Naming naming);
 /// nullopt: none of those.
 std::optional<Naming> parse_naming(std::string_view text);
 
+/// How the chunks of a version were named when they were written last. The numbers are on the wire
+/// and in the journal.
+enum class NamingState : std::uint8_t {
+  kUnknown = 0,    ///< its writer has not told, or has written no chunks
+  kOff = 1,        ///< none by content
+  kOn = 2,         ///< all
+  kDidNotPay = 3,  ///< under Naming::kAuto, at the end: samples only
+};
+
 enum class FileType : std::uint8_t { kRegular = 1, kDirectory = 2, kSymlink = 3 };
 
 /// How far the newest version of an image is on its way to the parallel file system.
@@ -127,6 +136,7 @@ struct Attributes {
   std::int64_t ctime_ns = 0;
   DrainState drain = DrainState::kNone;
   std::uint32_t copies = 0;  ///< what each chunk should have: the number of a Redundancy
+  NamingState naming = NamingState::kUnknown;
   bool operator==(const Attributes&) const = default;
 };
 

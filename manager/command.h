@@ -65,6 +65,7 @@ struct CommitVersion {
   /// and writes an image of the same set again, or 0.
   std::uint64_t opened = 0;
   std::uint64_t replacing = 0;
+  NamingState naming = NamingState::kUnknown;  ///< of what is written
   bool operator==(const CommitVersion&) const = default;
 };
 

@@ -66,6 +66,7 @@ struct CommitVersion {
   copies @10 :UInt32;  # of each chunk; 0: one; with parity data * 65536 + parity * 256 + 1
   opened @11 :UInt64;  # the newest commit when the session was opened
   replacing @12 :UInt64;  # the same of a session that writes another image of the set again
+  naming @13 :UInt8;  # a NamingState of core/types.h
 }
 
 struct AddName {  # a directory or a symbolic link
@@ -201,6 +202,7 @@ struct RestoreFile {
   copies @21 :UInt32;  # as in CommitVersion
   opened @22 :UInt64;  # as in CommitVersion
   written @23 :UInt64;  # the commit that wrote it from nothing; 0: sequence
+  naming @24 :UInt8;  # as in CommitVersion
 }
 
 struct RestoreCounters {

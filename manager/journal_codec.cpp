@@ -128,6 +128,11 @@ Policy read(capnp::List<wire::PolicySetting>::Reader from) {
   return to;
 }
 
+NamingState read_naming(std::uint8_t from) {
+  if (from > static_cast<std::uint8_t>(NamingState::kDidNotPay)) corrupt();
+  return static_cast<NamingState>(from);
+}
+
 // ---- one pair for each command ----------------------------------------------------------------
 
 void write(wire::Command::Builder to, const BeginEpoch& from) {
@@ -174,6 +179,7 @@ void write(wire::Command::Builder to, const CommitVersion& from) {
   out.setCopies(from.copies);
   out.setOpened(from.opened);
   out.setReplacing(from.replacing);
+  out.setNaming(static_cast<std::uint8_t>(from.naming));
 }
 CommitVersion read(wire::CommitVersion::Reader from) {
   CommitVersion to;
@@ -195,6 +201,7 @@ CommitVersion read(wire::CommitVersion::Reader from) {
   to.copies = from.getCopies();
   to.opened = from.getOpened();
   to.replacing = from.getReplacing();
+  to.naming = read_naming(from.getNaming());
   return to;
 }
 
@@ -406,6 +413,7 @@ void write(wire::Command::Builder to, const RestoreFile& from) {
   out.setCopies(from.copies);
   out.setOpened(from.opened);
   out.setWritten(from.written);
+  out.setNaming(static_cast<std::uint8_t>(from.attributes.naming));
 }
 RestoreFile read(wire::RestoreFile::Reader from) {
   if (from.getType() < static_cast<std::uint8_t>(FileType::kRegular) ||
@@ -437,6 +445,7 @@ RestoreFile read(wire::RestoreFile::Reader from) {
   to.copies = from.getCopies();
   to.opened = from.getOpened();
   to.written = from.getWritten();
+  to.attributes.naming = read_naming(from.getNaming());
   return to;
 }
 

@@ -98,6 +98,7 @@ Attributes State::attributes(const File& file, const VersionData& version) const
   out.ctime_ns = file.ctime_ns;
   if (file.type == FileType::kRegular && version.version > 0) {
     out.copies = version.copies;
+    out.naming = version.naming;
     out.drain = version.drained ? DrainState::kDrained : DrainState::kPending;
   }
   return out;

@@ -35,6 +35,7 @@ struct VersionData {
   std::uint64_t opened = 0;   ///< the newest commit when its session was opened
   bool drained = false;
   bool evicted = false;  ///< a pass of eviction has taken what it could
+  NamingState naming = NamingState::kUnknown;
   std::uint32_t pins = 0;
   std::uint32_t copies = 1;  ///< the number of a Redundancy, for each chunk
   /// Its bytes in the drain directory were set aside under that number; 0: they have the file's

@@ -147,6 +147,7 @@ Result<Outcome> State::run(const CommitVersion& command) {
   next.stored_bytes = covered_bytes(next.slices);
   next.mtime_ns = command.mtime_ns;
   next.copies = std::max(command.copies, 1U);
+  next.naming = written.slices.empty() ? file->newest.naming : command.naming;
   if (!file->parent) next.aside = file->newest.aside;
   const bool is_left = next.stored_bytes > covered_bytes(written.slices);  // of what was there
   next.written = is_left ? file->newest.written : next.sequence;
@@ -422,6 +423,7 @@ Result<Outcome> State::run(const RestoreFile& command) {
     newest.opened = command.opened;
     newest.written = command.written > 0 ? command.written : command.sequence;
     newest.copies = std::max(command.copies, 1U);
+    newest.naming = from.naming;
     sequence_ = std::max(sequence_, command.sequence);
     Resolved resolved = resolve(command.map, nullptr);
     newest.slices = std::move(resolved.slices);

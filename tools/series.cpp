@@ -7,15 +7,6 @@
 #include "core/sealed_chunk.h"
 
 namespace stdchk::tools {
-namespace {
-
-using client::SeriesNaming;
-
-/// With fewer chunks without a name nothing is told. So many hold a sample with a probability of
-/// one half: a short series that is not named at all may be taken for one that did not pay.
-constexpr std::uint64_t kChunksThatTell = 40;
-
-}  // namespace
 
 std::string_view series_state_name(SeriesState state) {
   switch (state) {
@@ -33,24 +24,19 @@ std::string_view series_state_name(SeriesState state) {
   return "?";
 }
 
-void SeriesReport::add(FileId directory, std::string_view name, const ChunkMap& map) {
+void SeriesReport::add(FileId directory, std::string_view name, NamingState naming,
+                       const ChunkMap& map) {
   const auto parsed = parse_image_name(name);
   if (!parsed) return;
   Image image;
   image.name = name;
+  image.naming = naming;
   for (const Chunk& chunk : map.chunks) {
     // What is in the drain directory only may never have had a name.
     if (chunk.copies.empty()) continue;
     const Extent& first = chunk.copies.front();
     image.chunks[{first.benefactor.value, first.offset}] = chunk.length;
-    if (follows_from_content(chunk.name)) continue;
-    ++image.unnamed;
-    // Samples are told by the checksum of the content, which is not that of a sealed chunk.
-    if (is_sealed(chunk.name)) {
-      image.has_sealed = true;
-    } else {
-      image.has_unnamed_sample = image.has_unnamed_sample || SeriesNaming::is_sample(chunk.crc);
-    }
+    image.has_unnamed = image.has_unnamed || !follows_from_content(chunk.name);
   }
   if (image.chunks.empty()) return;
   Series& series = series_[{directory, fmt::format("{}.N{}", parsed->application, parsed->node)}];
@@ -71,13 +57,13 @@ SeriesReport::Line SeriesReport::line_of(const std::string& name, const Series& 
     }
     line.found_again = static_cast<double>(found) / static_cast<double>(bytes);
   }
-  if (newest.has_unnamed_sample) {
+  if (newest.naming == NamingState::kOff) {
     line.state = SeriesState::kOff;
-  } else if (newest.unnamed >= kChunksThatTell && !newest.has_sealed) {
+  } else if (newest.naming == NamingState::kDidNotPay) {
     line.state = SeriesState::kDidNotPay;
-  } else if (newest.unnamed > 0) {
+  } else if (newest.naming == NamingState::kUnknown && newest.has_unnamed) {
     line.state = SeriesState::kUnnamed;
-  } else if (line.found_again * SeriesNaming::kPaysOneOf >= 1) {
+  } else if (line.found_again * client::SeriesNaming::kPaysOneOf >= 1) {
     line.state = SeriesState::kPays;
   }
   return line;

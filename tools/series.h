@@ -14,19 +14,18 @@ namespace stdchk::tools {
 
 /// How the chunks of a series of images are named by content, as its newest image shows.
 enum class SeriesState : std::uint8_t {
-  kOff,        ///< chunks have no names although they would under `auto`
-  kDidNotPay,  ///< only samples have names
-  kUnnamed,    ///< one of both: there are too few chunks to tell
-  kNamed,      ///< all have names, but little or nothing is in the image before
-  kPays,       ///< all have names, and that finds some again
+  kOff,
+  kDidNotPay,  ///< `auto` has stopped: only samples have names
+  kUnnamed,    ///< one of both: its writer has not told
+  kNamed,      ///< on, but little or nothing is in the image before
+  kPays,       ///< on, and that finds some again
 };
 /// "did not pay".
 std::string_view series_state_name(SeriesState state);
 
 /// A SeriesReport looks at images A.Ni.Tj, and says for each series A.Ni of a directory whether
-/// naming its chunks by content is off, did not pay, or pays. It reads that from the chunk maps of
-/// the two newest images: under `auto`, a chunk whose checksum makes it a sample always has a name
-/// (client/series_naming.h).
+/// naming its chunks by content is off, did not pay, or pays: as the writer of the newest one told
+/// with its commit. What was found again it reads from the chunk maps of the two newest.
 class SeriesReport {
  public:
   struct Line {
@@ -38,7 +37,7 @@ class SeriesReport {
   };
 
   /// A file of another name, or without chunks in memory, is left out.
-  void add(FileId directory, std::string_view name, const ChunkMap& map);
+  void add(FileId directory, std::string_view name, NamingState naming, const ChunkMap& map);
   /// By directory, then by name.
   std::vector<Line> lines() const;
 
@@ -47,9 +46,8 @@ class SeriesReport {
   struct Image {
     std::string name;
     std::map<Place, std::uint64_t> chunks;  ///< their lengths
-    std::uint64_t unnamed = 0;
-    bool has_unnamed_sample = false;
-    bool has_sealed = false;  ///< without names
+    NamingState naming = NamingState::kUnknown;
+    bool has_unnamed = false;
   };
   /// By timestep; at most two.
   using Series = std::map<std::uint64_t, Image>;

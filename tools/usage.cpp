@@ -56,7 +56,7 @@ Outcome<Usage> measure_usage(client::Filesystem& filesystem, const Attributes& b
       if (!map && gone(map.error())) continue;
       if (!map) return failed("a chunk map cannot be read", map.error());
       usage.add(map->first, map->second);
-      series.add(one.directory, one.name, map->second);
+      series.add(one.directory, one.name, map->first.naming, map->second);
     }
   }
   return usage;
@@ -77,7 +77,7 @@ Outcome<void> look_at_series(client::Filesystem& filesystem, FileId directory,
     auto map = filesystem.map(entry.attributes.id);
     if (!map && gone(map.error())) continue;
     if (!map) return failed("a chunk map cannot be read", map.error());
-    series.add(directory, entry.name, map->second);
+    series.add(directory, entry.name, map->first.naming, map->second);
   }
   return {};
 }

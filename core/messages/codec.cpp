@@ -39,6 +39,7 @@ struct EnumOf;
   }
 STDCHK_WIRE_ENUM(stdchk::FileType, FileType, kRegular, kSymlink);
 STDCHK_WIRE_ENUM(stdchk::Naming, Naming, kOff, kOn);
+STDCHK_WIRE_ENUM(stdchk::NamingState, NamingState, kUnknown, kDidNotPay);
 STDCHK_WIRE_ENUM(stdchk::DrainState, DrainState, kNone, kFailed);
 STDCHK_WIRE_ENUM(msg::BenefactorState, BenefactorState, kAlive, kGone);
 STDCHK_WIRE_ENUM(msg::XattrMode, XattrMode, kEither, kReplace);
@@ -54,6 +55,8 @@ struct EnumOf<PolicyKey> {
 // The numbers of both sides are the same ones.
 static_assert(static_cast<int>(FileType::SYMLINK) == static_cast<int>(stdchk::FileType::kSymlink));
 static_assert(static_cast<int>(Naming::ON) == static_cast<int>(stdchk::Naming::kOn));
+static_assert(static_cast<int>(NamingState::DID_NOT_PAY) ==
+              static_cast<int>(stdchk::NamingState::kDidNotPay));
 static_assert(static_cast<int>(DrainState::FAILED) ==
               static_cast<int>(stdchk::DrainState::kFailed));
 static_assert(static_cast<int>(BenefactorState::GONE) ==

@@ -545,6 +545,7 @@ struct Commit {
   std::int64_t mtime_ns = 0;
   std::vector<Extent> abandoned;  ///< failed writes: not to be used again before a fence
   bool end = false;               ///< the session ends with this commit
+  NamingState naming = NamingState::kUnknown;  ///< of what is written
   struct Reply {
     Attributes attributes;
     std::uint32_t conflicts = 0;  ///< slices of others that this commit overwrote since its base

@@ -174,6 +174,14 @@ enum DrainState {
   failed @4;   # will be tried again
 }
 
+enum NamingState {
+  # How the chunks of a version were named when they were written last.
+  unknown @0;    # its writer has not told, or has written no chunks
+  off @1;        # none by content
+  on @2;         # all
+  didNotPay @3;  # with Naming auto, at the end: samples only
+}
+
 struct Attributes {
   # A file's attributes as of one version.
   id @0 :UInt64;
@@ -191,6 +199,7 @@ struct Attributes {
   ctimeNs @12 :Int64;
   copies @13 :UInt32;      # that each chunk should have; 0: one; with parity
                            # data * 65536 + parity * 256 + 1
+  naming @14 :NamingState;
 }
 
 struct Extent {
@@ -645,6 +654,7 @@ struct Commit {
   mtimeNs @8 :Int64;
   abandoned @9 :List(Extent);  # of failed writes: not to be used again before a fence
   end @10 :Bool;               # the session ends with this commit
+  naming @11 :NamingState;     # of what is written
 }
 struct CommitReply {
   attributes @0 :Attributes;

@@ -85,6 +85,7 @@ CommitVersion commit(Choices& choices) {
   made.copies = redundancy(choices);
   made.opened = number(choices, 10);
   made.replacing = number(choices, 10);
+  made.naming = static_cast<NamingState>(made.replacing % 4);
   return made;
 }
 

@@ -128,3 +128,15 @@ TEST_CASE("in a journal of before there were generations of sets each image coun
   CHECK(std::get<manager::RestoreFile>(*file).sequence == 8);
   CHECK(std::get<manager::RestoreFile>(*file).written == 0);
 }
+
+TEST_CASE("a version of before its naming was told does not say how it was named") {
+  const auto lines = read_lines("journal_older.txt");
+  const auto commit = manager::decode_command(unhex(lines.at("commit_before_naming")));
+  REQUIRE(commit.has_value());
+  CHECK(std::get<manager::CommitVersion>(*commit).replacing == 5);
+  CHECK(std::get<manager::CommitVersion>(*commit).naming == NamingState::kUnknown);
+  const auto file = manager::decode_command(unhex(lines.at("file_before_naming")));
+  REQUIRE(file.has_value());
+  CHECK(std::get<manager::RestoreFile>(*file).written == 7);
+  CHECK(std::get<manager::RestoreFile>(*file).attributes.naming == NamingState::kUnknown);
+}

@@ -211,3 +211,19 @@ def test_a_series_without_anything_in_common_is_not_named_to_the_end(pool):
     assert unnamed[0] == 0  # there was nothing to compare it with
     assert 0 < unnamed[1] < unnamed[2]
     assert unnamed[2] > size / 2
+
+
+@pytest.mark.parametrize("by", ["mount", "folder"])
+def test_a_series_that_is_not_named_is_off_however_large_or_small_its_images_are(pool, by):
+    """Its chunks do not tell: of 160 there is none that `auto` would name in any case once in 12, of 8 nine times of
+    ten. A manager that has come back says the same."""
+    pool.up("--naming", "off" if by == "mount" else "auto", benefactors=2, memory="256M")
+    if by == "folder":
+        pool.stdchk("policy", "set", pool.mount, "chunking=none")
+    for name, size in (("small.N0.T1", 8 * MIB), ("large.N0.T1", 160 * MIB)):
+        write(pool.mount / name, os.urandom(size))
+    assert naming(pool) == {"small.N0": "off", "large.N0": "off"}
+    pool.kill("manager")
+    restart_manager(pool)
+    assert naming(pool, "large.N0.T1") == {"large.N0": "off"}
+    assert naming(pool) == {"small.N0": "off", "large.N0": "off"}

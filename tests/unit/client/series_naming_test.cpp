@@ -28,7 +28,7 @@ std::uint64_t image(SeriesNaming& series, std::uint32_t first, std::uint32_t cou
 void nothing_in_common(SeriesNaming& series, std::uint32_t count = 1000) {
   image(series, 0, count);
   image(series, 1'000'000, count);
-  REQUIRE(series.sampling());
+  REQUIRE(series.state() == NamingState::kDidNotPay);
 }
 
 TEST_CASE("always and never do not depend on what is found") {
@@ -39,14 +39,16 @@ TEST_CASE("always and never do not depend on what is found") {
     CHECK(image(off, 0, 1000, 100) == 0);
   }
   CHECK(off.off());
+  CHECK(off.state() == NamingState::kOff);
+  CHECK(on.state() == NamingState::kOn);
 }
 
 TEST_CASE("a series is named in full until it was compared with an earlier image") {
   SeriesNaming series(Naming::kAuto, kJudged);
   CHECK(image(series, 0, 1000) == 1000);
-  CHECK_FALSE(series.sampling());
+  CHECK(series.state() == NamingState::kOn);
   CHECK(image(series, 1'000'000, 1000) < 64 + 1000 / 16);
-  CHECK(series.sampling());
+  CHECK(series.state() == NamingState::kDidNotPay);
 }
 
 TEST_CASE("what is named as a sample is chosen by content") {
@@ -61,14 +63,14 @@ TEST_CASE("a sample that is found anywhere in the pool brings naming back, and i
   SeriesNaming series(Naming::kAuto, kJudged);
   nothing_in_common(series);
   series.judge(SeriesNaming::kSampledOneOf, kChunk, false);
-  CHECK(series.sampling());
+  CHECK(series.state() == NamingState::kDidNotPay);
   series.judge(SeriesNaming::kSampledOneOf, kChunk, true);
-  REQUIRE_FALSE(series.sampling());
+  REQUIRE(series.state() == NamingState::kOn);
   // The image before has few names: that nothing is found says nothing.
   CHECK(image(series, 2'000'000, 1000) == 1000);
-  CHECK_FALSE(series.sampling());
+  CHECK(series.state() == NamingState::kOn);
   CHECK(image(series, 3'000'000, 1000) < 1000);
-  CHECK(series.sampling());
+  CHECK(series.state() == NamingState::kDidNotPay);
 }
 
 TEST_CASE("CRCs that the image before had bring naming back") {
@@ -76,20 +78,20 @@ TEST_CASE("CRCs that the image before had bring naming back") {
   nothing_in_common(series);
   SECTION("a twentieth of what is judged") {
     for (std::uint32_t i = 0; i < 3; ++i) series.saw(1'000'001 + i, kChunk);
-    CHECK(series.sampling());
+    CHECK(series.state() == NamingState::kDidNotPay);
     series.saw(1'000'900, kChunk);
-    CHECK_FALSE(series.sampling());
+    CHECK(series.state() == NamingState::kOn);
   }
   SECTION("one and the other in much that is new do not") {
     for (std::uint32_t i = 0; i < 1000; ++i) {
       series.saw(i % 50 == 0 ? 1'000'001 + i : 5'000'000 + i, kChunk);
     }
-    CHECK(series.sampling());
+    CHECK(series.state() == NamingState::kDidNotPay);
   }
   SECTION("those of an older image do not") {
     image(series, 2'000'000, 1000);
     for (std::uint32_t i = 0; i < 100; ++i) series.saw(1'000'001 + i, kChunk);
-    CHECK(series.sampling());
+    CHECK(series.state() == NamingState::kDidNotPay);
   }
 }
 
@@ -99,11 +101,11 @@ TEST_CASE("of a large image some CRCs are kept, which stand for all") {
   nothing_in_common(series, kMany);
   SECTION("it has nothing in common with the next one") {
     CHECK(image(series, 2'000'000, kMany) < kMany / 32);
-    CHECK(series.sampling());
+    CHECK(series.state() == NamingState::kDidNotPay);
   }
   SECTION("it is the next one") {
     CHECK(image(series, 1'000'000, kMany) > kMany - 64);
-    CHECK_FALSE(series.sampling());
+    CHECK(series.state() == NamingState::kOn);
   }
 }
 
@@ -112,11 +114,11 @@ TEST_CASE("a twentieth that is found pays") {
   series.committed(true);
   SECTION("just") {
     for (std::uint32_t i = 0; i < 1000; ++i) series.judge(i, kChunk, i < 50);
-    CHECK_FALSE(series.sampling());
+    CHECK(series.state() == NamingState::kOn);
   }
   SECTION("not quite") {
     for (std::uint32_t i = 0; i < 1000; ++i) series.judge(i, kChunk, i < 49);
-    CHECK(series.sampling());
+    CHECK(series.state() == NamingState::kDidNotPay);
   }
 }
 

@@ -46,6 +46,7 @@ void fill(Prng&, T&) {}  // messages without fields
 void fill_value(Prng& prng, bool& value) { value = prng.next() % 2 == 0; }
 void fill_value(Prng& prng, FileType& value) { value = static_cast<FileType>(1 + prng.below(3)); }
 void fill_value(Prng& prng, Naming& value) { value = static_cast<Naming>(prng.below(3)); }
+void fill_value(Prng& prng, NamingState& value) { value = static_cast<NamingState>(prng.below(4)); }
 void fill_value(Prng& prng, DrainState& value) { value = static_cast<DrainState>(prng.below(5)); }
 void fill_value(Prng& prng, PolicyKey& value) { value = static_cast<PolicyKey>(prng.below(100)); }
 void fill_value(Prng& prng, XattrMode& value) { value = static_cast<XattrMode>(prng.below(3)); }

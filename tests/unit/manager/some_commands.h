@@ -33,8 +33,10 @@ inline std::vector<Command> one_of_each() {
   commit.copies = 3;
   commit.opened = 9;
   commit.replacing = 5;
+  commit.naming = NamingState::kDidNotPay;
   RestoreFile restore;
   restore.attributes = {{11}, FileType::kRegular, 0600, 1, 2, 1, 500, 0, 3, 4, 5, 6};
+  restore.attributes.naming = NamingState::kOn;
   restore.parent = kRootFile;
   restore.name = "r";
   restore.xattrs = {{"user.b", "c"}};

@@ -356,6 +356,29 @@ TEST_CASE("only a file with versions is drained, and parity has no name") {
   CHECK(state.chunks().chunk_count() == 0);
 }
 
+TEST_CASE("a version says how it was named until something else is written") {
+  State state;
+  CommitVersion first = create({10}, "a", chunk_at(1));
+  first.naming = NamingState::kDidNotPay;
+  REQUIRE(state.apply(first));
+  const auto naming = [](const State& of) { return of.attributes(*of.file({10})).naming; };
+  CHECK(naming(state) == NamingState::kDidNotPay);
+  CommitVersion nothing;  // it is cut only
+  nothing.file = {10};
+  nothing.cut_before = nothing.set_size = true;
+  nothing.cut_bytes = nothing.size_bytes = 500;
+  nothing.naming = NamingState::kOff;
+  REQUIRE(state.apply(nothing));
+  CHECK(naming(state) == NamingState::kDidNotPay);
+  State restored;
+  for (const Command& command : snapshot_of(state)) REQUIRE(restored.apply(command));
+  CHECK(naming(restored) == NamingState::kDidNotPay);
+  CommitVersion more = write({10}, 0, chunk_at(2));
+  more.naming = NamingState::kOn;
+  REQUIRE(restored.apply(more));
+  CHECK(naming(restored) == NamingState::kOn);
+}
+
 TEST_CASE("a directory that another one has replaced is in no snapshot") {
   State state;
   REQUIRE(state.apply(AddDirectory{{11}, kRootFile, "d"}));

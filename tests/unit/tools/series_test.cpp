@@ -25,7 +25,7 @@ ChunkMap image(std::uint32_t first, std::uint32_t count, Named named) {
 
 constexpr auto kAll = [](std::uint32_t) { return true; };
 constexpr auto kNone = [](std::uint32_t) { return false; };
-constexpr auto kSamples = [](std::uint32_t crc) { return crc % 8 == 0; };
+constexpr auto kSome = [](std::uint32_t number) { return number % 8 == 0; };
 
 SeriesReport::Line only_line(const SeriesReport& report) {
   const auto lines = report.lines();
@@ -35,64 +35,76 @@ SeriesReport::Line only_line(const SeriesReport& report) {
 
 TEST_CASE("a series pays when its newest image has something of the one before it") {
   SeriesReport report;
-  report.add(kFolder, "app.N3.T9", image(0, 100, kAll));
+  report.add(kFolder, "app.N3.T9", NamingState::kOn, image(0, 100, kAll));
   CHECK(only_line(report).state == SeriesState::kNamed);
-  report.add(kFolder, "app.N3.T10", image(75, 100, kAll));
+  report.add(kFolder, "app.N3.T10", NamingState::kOn, image(75, 100, kAll));
   CHECK(only_line(report).state == SeriesState::kPays);
   CHECK(only_line(report).series == "app.N3");
   CHECK(only_line(report).newest == "app.N3.T10");
   CHECK(only_line(report).found_again == 0.25);
-  report.add(kFolder, "app.N3.T11", image(171, 100, kAll));
+  report.add(kFolder, "app.N3.T11", NamingState::kOn, image(171, 100, kAll));
   CHECK(only_line(report).state == SeriesState::kNamed);
   CHECK(only_line(report).found_again == 0.04);
 }
 
 TEST_CASE("images may come in any order") {
   SeriesReport report;
-  report.add(kFolder, "app.N3.T11", image(100, 100, kAll));
-  report.add(kFolder, "app.N3.T9", image(0, 100, kAll));
-  report.add(kFolder, "app.N3.T10", image(50, 100, kAll));
+  report.add(kFolder, "app.N3.T11", NamingState::kOn, image(100, 100, kAll));
+  report.add(kFolder, "app.N3.T9", NamingState::kOn, image(0, 100, kAll));
+  report.add(kFolder, "app.N3.T10", NamingState::kOn, image(50, 100, kAll));
   CHECK(only_line(report).newest == "app.N3.T11");
   CHECK(only_line(report).found_again == 0.5);
 }
 
-TEST_CASE("what is not named tells whether naming was off or did not pay") {
+TEST_CASE("naming that stopped is told from naming that is off as its writer has told") {
   SeriesReport report;
-  report.add(kFolder, "app.N0.T1", image(0, 100, kAll));
-  SECTION("samples have names: it did not pay") {
-    report.add(kFolder, "app.N0.T2", image(1000, 100, kSamples));
+  report.add(kFolder, "app.N0.T1", NamingState::kOn, image(0, 100, kAll));
+  // As many chunks as an image has, or few, with and without a sample among them.
+  const std::uint32_t count = GENERATE(3U, 100U);
+  SECTION("did not pay") {
+    report.add(kFolder, "app.N0.T2", NamingState::kDidNotPay, image(1000, count, kSome));
     CHECK(only_line(report).state == SeriesState::kDidNotPay);
   }
-  SECTION("samples have none: it is off") {
-    report.add(kFolder, "app.N0.T2", image(1000, 100, kNone));
+  SECTION("off") {
+    report.add(kFolder, "app.N0.T2", NamingState::kOff, image(1000, count, kNone));
     CHECK(only_line(report).state == SeriesState::kOff);
   }
-  SECTION("what is encrypted does not show which the samples are") {
-    ChunkMap sealed = image(1000, 100, kNone);
+  SECTION("on again after a beginning without names") {
+    report.add(kFolder, "app.N0.T2", NamingState::kOn, image(1000, count, kSome));
+    CHECK(only_line(report).state == SeriesState::kNamed);
+  }
+  SECTION("also of what is encrypted") {
+    ChunkMap sealed = image(1000, count, kNone);
     std::array<MutableByteSpan, 2> nothing;
     for (Chunk& chunk : sealed.chunks) chunk.name = ChunkSealer(Secret{}).seal(nothing, {});
-    report.add(kFolder, "app.N0.T2", sealed);
-    CHECK(only_line(report).state == SeriesState::kUnnamed);
+    report.add(kFolder, "app.N0.T2", NamingState::kDidNotPay, sealed);
+    CHECK(only_line(report).state == SeriesState::kDidNotPay);
   }
-  SECTION("too few chunks to have a sample among them") {
-    report.add(kFolder, "app.N0.T2", image(1001, 7, kNone));
-    CHECK(only_line(report).state == SeriesState::kUnnamed);
-  }
+}
+
+TEST_CASE("of an image whose writer has told nothing its chunks are looked at") {
+  SeriesReport report;
+  report.add(kFolder, "app.N0.T1", NamingState::kUnknown, image(0, 100, kAll));
+  CHECK(only_line(report).state == SeriesState::kNamed);
+  report.add(kFolder, "app.N0.T2", NamingState::kUnknown, image(0, 100, kAll));
+  CHECK(only_line(report).state == SeriesState::kPays);
+  report.add(kFolder, "app.N0.T3", NamingState::kUnknown, image(1000, 100, kSome));
+  CHECK(only_line(report).state == SeriesState::kUnnamed);
 }
 
 TEST_CASE("files of other names, and chunks that are drained only, tell nothing") {
   SeriesReport report;
-  report.add(kFolder, "notes.txt", image(0, 100, kNone));
+  report.add(kFolder, "notes.txt", NamingState::kOff, image(0, 100, kNone));
   ChunkMap drained = image(0, 100, kNone);
   for (Chunk& chunk : drained.chunks) chunk.copies.clear();
-  report.add(kFolder, "app.N0.T1", drained);
+  report.add(kFolder, "app.N0.T1", NamingState::kOff, drained);
   CHECK(report.lines().empty());
 }
 
 TEST_CASE("the same series in two folders is two") {
   SeriesReport report;
-  report.add(kFolder, "app.N0.T1", image(0, 100, kAll));
-  report.add(FileId{8}, "app.N0.T2", image(0, 100, kNone));
+  report.add(kFolder, "app.N0.T1", NamingState::kOn, image(0, 100, kAll));
+  report.add(FileId{8}, "app.N0.T2", NamingState::kOff, image(0, 100, kNone));
   REQUIRE(report.lines().size() == 2);
   CHECK(report.lines()[0].state == SeriesState::kNamed);
   CHECK(report.lines()[1].state == SeriesState::kOff);
