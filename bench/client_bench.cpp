@@ -1,7 +1,8 @@
 // Measures what the client library adds to moving the bytes: a sequential image is written through
 // it, and by a raw loop (raw_loop.h) of the same kind, chunk size and window into as many
 // processes, in turns in one run. Prints JSON: of each round GB/s, CPU seconds per GB at client and
-// benefactors, calls to the manager; and what the library's memory grows to beyond its window.
+// benefactors, calls to the manager. With --memory: what the library's memory grows to beyond its
+// window, and what it keeps for each chunk.
 //
 // The library's figures are achieved throughput: from open until close has returned, when all is
 // stored and committed. The loop's are from the first byte until the last is delivered.
@@ -38,12 +39,12 @@ struct Settings {
   std::uint64_t image_bytes = limits::kGiB;
   std::uint64_t window_bytes = limits::kWindowBytesDefault;
   std::uint32_t rounds = 5;
-  bool memory = false;
+  std::string memory;  ///< what of it to measure; empty: speed
 };
 
 enum class Way { kWrite, kReserveAndCopy, kReserve };
 
-std::unique_ptr<client::Filesystem> connect(const Settings& settings, Naming naming) {
+client::Options options_of(const Settings& settings, Naming naming) {
   client::Options options;
   options.manager_address = settings.pool.manager;
   options.secret = settings.pool.secret;
@@ -51,15 +52,23 @@ std::unique_ptr<client::Filesystem> connect(const Settings& settings, Naming nam
   options.naming = naming;
   options.chunk_bytes = limits::kChunkBytesDefault;
   options.window_bytes = settings.window_bytes;
-  return must(client::Filesystem::connect(options));
+  return options;
+}
+
+std::unique_ptr<client::Filesystem> connect(const Settings& settings, Naming naming) {
+  return must(client::Filesystem::connect(options_of(settings, naming)));
+}
+
+std::unique_ptr<client::File> create(client::Filesystem& filesystem, const std::string& name) {
+  client::OpenFlags flags;
+  flags.write = flags.create = flags.exclusive = true;
+  return must(filesystem.create(kRootFile, name, flags, client::Owner{}));
 }
 
 /// Calls to the manager. `image` gives the bytes, again and again until `total` were written.
 std::uint64_t write_image(client::Filesystem& filesystem, const std::string& name, ByteSpan image,
                           std::uint64_t total, Way way) {
-  client::OpenFlags flags;
-  flags.write = flags.create = flags.exclusive = true;
-  auto file = must(filesystem.create(kRootFile, name, flags, client::Owner{}));
+  const auto file = create(filesystem, name);
   for (std::uint64_t at = 0; at < total;) {
     const auto from = static_cast<std::size_t>(at % image.size());
     std::size_t count = std::min<std::size_t>({kStep, total - at, image.size() - from});
@@ -175,6 +184,69 @@ void measure_memory(const Settings& settings) {
   std::printf("%s\n", out.dump().c_str());
 }
 
+// ---- memory of each chunk ---------------------------------------------------------------------
+
+const std::string kChunksName = "chunks.N0.T1";
+constexpr std::uint64_t kReaders = 8;
+
+/// Content-defined chunks with a mean of 16 KiB, each with a name.
+std::unique_ptr<client::Filesystem> connect_for_chunks(const Settings& settings) {
+  client::Options options = options_of(settings, Naming::kOn);
+  options.chunk_bytes = limits::kChunkBytesMin;
+  options.content_cuts = true;
+  return must(client::Filesystem::connect(options));
+}
+
+void print_chunks(double chunks, std::uint64_t bytes) {
+  const nlohmann::json out{{"taken", wall_seconds()},
+                           {"chunks", chunks},
+                           {"bytes_a_chunk", static_cast<double>(bytes) / chunks}};
+  std::printf("%s\n", out.dump().c_str());
+}
+
+/// Growth in the second half of an image that is not committed; the image stays.
+void measure_written_chunks(const Settings& settings) {
+  const auto filesystem = connect_for_chunks(settings);
+  const auto file = create(*filesystem, kChunksName);
+  std::vector<std::byte> block(kStep);
+  const std::uint64_t half = settings.image_bytes / kStep / 2 * kStep;
+  std::uint64_t before = 0;
+  for (std::uint64_t at = 0; at < 2 * half; at += kStep) {
+    if (at == half) before = resident_bytes();
+    fill_random(block, at);
+    must(file->write(at, block));
+  }
+  const std::uint64_t after = resident_bytes();
+  must(file->close());
+  const auto id = must(filesystem->lookup_fresh(kRootFile, kChunksName)).id;
+  const auto map = must(filesystem->map(id)).second;
+  const auto chunks = std::count_if(map.slices.begin(), map.slices.end(),
+                                    [&](const Slice& slice) { return slice.file_offset >= half; });
+  print_chunks(static_cast<double>(chunks), after - before);
+}
+
+/// Growth with readers of that image, each of which has its map whole; the image goes.
+void measure_read_chunks(const Settings& settings) {
+  const auto filesystem = connect_for_chunks(settings);
+  const auto image = must(filesystem->lookup_fresh(kRootFile, kChunksName));
+  std::vector<std::unique_ptr<client::File>> readers;
+  const auto open_one = [&] {
+    client::OpenFlags flags;
+    flags.read = true;
+    std::byte last{};
+    readers.push_back(must(filesystem->open(image.id, flags)));
+    must(readers.back()->read(image.size_bytes - 1, {&last, 1}));
+  };
+  open_one();  // links, the cache, and what messages take
+  const std::uint64_t before = resident_bytes();
+  for (std::uint64_t i = 0; i < kReaders; ++i) open_one();
+  const std::uint64_t after = resident_bytes();
+  readers.clear();
+  const auto map = must(filesystem->map(image.id)).second;
+  print_chunks(static_cast<double>(kReaders * map.chunks.size()), after - before);
+  must(filesystem->remove(kRootFile, kChunksName, false));
+}
+
 void compare(const Settings& settings) {
   nlohmann::json out(Comparison(settings).run());
   out["taken"] = wall_seconds();
@@ -195,9 +267,19 @@ int main(int argc, char** argv) {
   options.size("--size", settings.image_bytes, limits::kMiB, limits::kGiB * 1024, "of the image");
   options.size("--window", settings.window_bytes, 4 * limits::kMiB, 64 * limits::kGiB, "to use");
   options.count("--rounds", settings.rounds, 1, 1000, "that count; one more goes before them");
-  options.flag("--memory", settings.memory, "measure only the memory that the library takes");
+  options.choice("--memory", settings.memory, {"image", "written", "map"},
+                 "measure only memory: of an image, of each of its chunks until the commit, or of "
+                 "each in its map, after `written`");
   if (const auto status = options.parse_or_exit(argc, argv)) return *status;
   settings.pool = bench::read_pool(settings.state);
-  settings.memory ? bench::measure_memory(settings) : bench::compare(settings);
+  if (settings.memory == "image") {
+    bench::measure_memory(settings);
+  } else if (settings.memory == "written") {
+    bench::measure_written_chunks(settings);
+  } else if (settings.memory == "map") {
+    bench::measure_read_chunks(settings);
+  } else {
+    bench::compare(settings);
+  }
   return 0;
 }

@@ -4,12 +4,9 @@
 // sessions, ask for chunks by Place, half of which the pool has, and close. The clients are
 // simulated: one thread, a transport in memory, a clock that stands. Prints one JSON object a line.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -36,14 +33,6 @@ constexpr std::size_t kBatches = 16;  ///< of one session
 constexpr std::uint64_t kKnown = 1 << 20;  ///< chunks of the pool that is asked
 constexpr msg::Secret kSecret{1, 2};
 const std::string kAddress = "mem:manager";
-
-std::uint64_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  std::uint64_t all = 0;
-  std::uint64_t resident = 0;
-  if (!(file >> all >> resident)) give_up("/proc/self/statm cannot be read");
-  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-}
 
 /// As random as a hash: chunk `number` always has the same.
 ChunkName name_of(std::uint64_t number) {

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 
 #include "core/clock.h"
 #include "core/limits.h"
@@ -123,6 +124,14 @@ double thread_rate(std::size_t bytes, const std::function<void()>& work) {
   const double before = thread_seconds();
   work();
   return static_cast<double>(bytes) / (thread_seconds() - before) / 1e9;
+}
+
+std::uint64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::uint64_t all = 0;
+  std::uint64_t resident = 0;
+  if (!(file >> all >> resident)) give_up("/proc/self/statm cannot be read");
+  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 double wall_seconds() { return seconds(CLOCK_REALTIME); }

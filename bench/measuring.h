@@ -55,6 +55,9 @@ double thread_seconds();
 /// The GB a second of `work`, of this thread's processor time, so that a busy machine counts less.
 double thread_rate(std::size_t bytes, const std::function<void()>& work);
 
+/// Memory of this process that is there.
+std::uint64_t resident_bytes();
+
 /// Seconds since 1970: when a figure was taken.
 double wall_seconds();
 

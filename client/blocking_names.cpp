@@ -285,7 +285,7 @@ Result<std::pair<Attributes, ChunkMap>> BlockingFilesystem::map(FileId file) {
     return fail(Code::kWouldBlock, "client.map");
   });
   STDCHK_TRY(loaded);
-  return std::pair(map->attributes, map->map);
+  return std::pair(map->attributes, map->map.unpacked());
 }
 
 Result<std::vector<msg::BenefactorInfo>> BlockingFilesystem::benefactors() {

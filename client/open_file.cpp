@@ -132,10 +132,9 @@ Result<OpenFile::Run> OpenFile::locate_base(const VersionMapPtr& map, std::uint6
   Run run;
   run.length = length;
   if (offset >= map->attributes.size_bytes) return run;
-  const auto& slices = map->map.slices;
-  const std::size_t at = map->find(offset);
-  if (at == slices.size()) return run;
-  const Slice& slice = slices[at];
+  const std::size_t at = map->map.find(offset);
+  if (at == map->map.slice_count()) return run;
+  PackedMap::Entry slice = map->map.slice(at);
   if (slice.file_offset > offset) {
     run.length = std::min(length, slice.file_offset - offset);
     return run;
@@ -144,8 +143,7 @@ Result<OpenFile::Run> OpenFile::locate_base(const VersionMapPtr& map, std::uint6
   run.length = std::min<std::uint64_t>(length, slice.length - within);
   run.in_chunk = true;
   run.chunk_offset = slice.chunk_offset + static_cast<std::uint32_t>(within);
-  run.unit =
-      Unit{map->map.chunks[slice.chunk], slice.file_offset, slice.length, slice.chunk_offset, map};
+  run.unit = Unit{std::move(slice.chunk), slice.file_offset, slice.length, slice.chunk_offset, map};
   return run;
 }
 
@@ -176,15 +174,15 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t from = std::max(offset, ahead_until_);
   // Never more than half the cache is on its way for one reader.
   const std::uint64_t limit = offset + reader.ahead_max() * chunk;
-  std::size_t at = map->find(from);
+  std::size_t at = map->map.find(from);
   // Short chunks take a buffer each, too.
-  const std::size_t last = map->find(offset) + reader.ahead_max();
-  for (; at < std::min(map->map.slices.size(), last + 1); ++at) {
-    const Slice& slice = map->map.slices[at];
+  const std::size_t last = map->map.find(offset) + reader.ahead_max();
+  for (; at < std::min(map->map.slice_count(), last + 1); ++at) {
+    PackedMap::Entry slice = map->map.slice(at);
     if (slice.file_offset >= until || slice.file_offset >= limit) break;
     ahead_until_ = slice.file_offset + slice.length;
-    reader.prefetch(Unit{map->map.chunks[slice.chunk], slice.file_offset, slice.length,
-                         slice.chunk_offset, map});
+    reader.prefetch(
+        Unit{std::move(slice.chunk), slice.file_offset, slice.length, slice.chunk_offset, map});
   }
 }
 

@@ -327,8 +327,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   Time ask_by_{};     ///< when the batch that is being collected goes at the latest
   Time ask_timer_{};  ///< the `ask_by_` that plan() is called at
   std::unordered_map<ChunkName, std::weak_ptr<OutChunk>> own_names_;
-  std::unordered_map<ChunkName, Chunk> known_;  ///< chunks of the base and of the similar version
   VersionMapPtr similar_;
+  KnownChunks known_;  ///< of the similar version
   bool similar_read_ = false;
   bool has_unnamed_ = false;  ///< a chunk was placed without a name
 

@@ -224,8 +224,8 @@ void Session::plan_end(Work& work) {
     }
     overlay_.clear();
     base_.reset();
-    similar_.reset();
     known_.clear();
+    similar_.reset();
     host_.shared().changed.notify_all();
     return host_.ended(*this);
   }

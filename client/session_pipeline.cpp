@@ -75,11 +75,11 @@ void Session::place(const OutChunkPtr& chunk) {
 /// session.
 bool Session::find_known(const OutChunkPtr& chunk) {
   const auto answers = [&](const Extent& copy) { return host_.answers(copy.benefactor); };
-  if (const auto known = known_.find(chunk->chunk.name);
-      known != known_.end() && known->second.length == chunk->chunk.length &&
-      std::any_of(known->second.copies.begin(), known->second.copies.end(), answers)) {
+  if (auto known = known_.find(chunk->chunk.name);
+      known.has_value() && known->length == chunk->chunk.length &&
+      std::any_of(known->copies.begin(), known->copies.end(), answers)) {
     found(*chunk);
-    chunk->chunk = known->second;
+    chunk->chunk = std::move(*known);
     stored(*chunk, SlotState::kPlacing);
     return true;
   }
@@ -125,13 +125,8 @@ void Session::remember_similar() {
   }
   if (!similar_->complete) return host_.maps().load_next(similar_);
   similar_read_ = true;
-  bool named_all = true;
-  for (const Chunk& chunk : similar_->map.chunks) {
-    const bool by_content = follows_from_content(chunk.name);
-    named_all = named_all && by_content;
-    if (by_content && !chunk.copies.empty()) known_.emplace(chunk.name, chunk);
-  }
-  naming_->compare_with(named_all);
+  known_.learn(similar_->map);
+  naming_->compare_with(known_.named_all());
 }
 
 /// The pool, or this session, had the same bytes already.

@@ -10,20 +10,6 @@ DrainedFile::~DrainedFile() {
   if (fd >= 0) ::close(fd);
 }
 
-std::size_t VersionMap::find(std::uint64_t offset) const {
-  const auto slice =
-      std::partition_point(map.slices.begin(), map.slices.end(),
-                           [offset](const Slice& s) { return s.file_offset + s.length <= offset; });
-  return static_cast<std::size_t>(slice - map.slices.begin());
-}
-
-bool VersionMap::reaches(std::uint64_t end) const {
-  if (complete) return true;
-  if (map.slices.empty()) return false;
-  const Slice& last = map.slices.back();
-  return last.file_offset + last.length >= end;
-}
-
 MapStore::MapStore(Shared& shared, std::function<ClientId()> client, Call call,
                    std::function<void()> collect_soon)
     : shared_(shared), client_(std::move(client)), call_(std::move(call)) {
@@ -52,7 +38,7 @@ void MapStore::load_next(const VersionMapPtr& map) {
   if (map->in_flight || map->complete || map->error.has_value()) return;
   map->in_flight = true;
   ++loading_[map->file];
-  const std::uint64_t first = map->map.slices.size();
+  const std::uint64_t first = map->map.slice_count();
   call_(
       msg::GetMap{client_(), map->file, map->version, first},
       [this, map = VersionMapPtr(map), first, drained = map->drained](rpc::Answer answer) mutable {
@@ -65,7 +51,7 @@ void MapStore::load_next(const VersionMapPtr& map) {
 
 void MapStore::reload(const VersionMapPtr& map) {
   if (map->in_flight) return;
-  map->map = ChunkMap{};
+  map->map.clear();
   map->complete = false;
   load_next(map);
 }
@@ -85,7 +71,7 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
     return unpin_unused(map->file);
   }
   auto* reply = std::get_if<msg::GetMap::Reply>(&*answer);
-  if (reply == nullptr || first != map->map.slices.size()) {
+  if (reply == nullptr || first != map->map.slice_count()) {
     map->error = Error{Code::kMalformed, 0, "client.get map"};
     return unpin_unused(map->file);
   }
@@ -102,17 +88,8 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
   } else if (map->drained != nullptr && map->drained == drained) {
     map->drained->right = true;
   }
-  const auto chunks = static_cast<std::uint32_t>(map->map.chunks.size());
-  for (Chunk& chunk : reply->page.chunks) map->map.chunks.push_back(std::move(chunk));
-  for (Slice slice : reply->page.slices) {
-    slice.chunk += chunks;
-    if (slice.chunk >= map->map.chunks.size()) {
-      map->error = Error{Code::kMalformed, 0, "client.get map"};
-      break;
-    }
-    map->map.slices.push_back(slice);
-  }
-  map->complete = map->map.slices.size() >= reply->slice_count;
+  if (const Status added = map->map.add(reply->page); !added) map->error = added.error();
+  map->complete = map->map.slice_count() >= reply->slice_count;
   if (!map->complete && reply->page.slices.empty()) {
     map->error = Error{Code::kMalformed, 0, "client.get map"};
   }

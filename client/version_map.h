@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/packed_map.h"
 #include "client/shared.h"
 #include "core/messages/messages.h"
 #include "transport/rpc.h"
@@ -45,13 +46,13 @@ struct VersionMap {
   Attributes attributes;
   std::string drained_path;
   std::shared_ptr<DrainedFile> drained;
-  ChunkMap map;
+  PackedMap map;
   std::uint32_t reloads = 0;  ///< how often in a row the map was fetched anew and that did not help
 
-  /// Where `offset` is: the first slice that ends behind it.
-  std::size_t find(std::uint64_t offset) const;
   /// True when all slices that begin before `end` are there.
-  bool reaches(std::uint64_t end) const;
+  bool reaches(std::uint64_t end) const {
+    return complete || (map.slice_count() > 0 && map.end() >= end);
+  }
 };
 using VersionMapPtr = std::shared_ptr<VersionMap>;
 
