@@ -27,8 +27,8 @@ ChunkSizes content_sizes(const Window& window) {
   return ChunkSizes::around(window.chunk_bytes() / 4);
 }
 
-/// Slots that wait for the one before them; more are cut as they are.
-constexpr std::ptrdiff_t kOutOfOrderMax = 4;
+/// Slots that wait for the one before them; with more the first of them is cut as it is.
+constexpr std::size_t kOutOfOrderMax = 16;
 
 constexpr std::uint32_t kAheadOfCopies = 8 * limits::kMiB;
 
@@ -110,7 +110,7 @@ Result<Slot*> Session::begin_write(std::uint64_t offset, std::size_t& length) {
     found = filling_.end();
   }
   if (found == filling_.end()) {
-    if (far_ahead()) return would_block();
+    if (far_ahead() || outruns(part)) return would_block();
     Slot* slot = window.acquire(id_.value, part);
     if (slot == nullptr) return would_block();
     found = filling_.emplace(part, slot).first;
@@ -145,19 +145,24 @@ OutChunkPtr Session::end_write(Slot& slot, std::uint64_t offset, std::size_t len
   if (slot.state == SlotState::kFilling && (window.full(slot) || error_.has_value())) {
     filling_.erase(slot.part);
     window.seal(slot);
-    sealed_.push_back(&slot);
+    sealed_.push_back({&slot, host_.clock().now()});
   }
-  return Window::settled(slot) ? settle(slot) : nullptr;
+  if (!Window::settled(slot)) return nullptr;
+  out_of_order_ =
+      out_of_order_ || std::any_of(sealed_.begin(), sealed_.end(), [&](const auto& each) {
+        return Window::settled(*each.slot) && each.slot->part == slot.part + 1;
+      });
+  return settle(slot);
 }
 
 Result<OutChunkPtr> Session::adopt(Slot& slot, std::uint64_t offset) {
   if (error_.has_value()) return fail(*error_);
   if (state_ != State::kOpen) return fail(Code::kStale, "client.write");
-  if (commit_ != CommitStep::kNone || far_ahead()) return would_block();
   Window& window = host_.window();
   const std::uint32_t length = window.chunk_bytes();
   if (offset + length > limits::kFileBytesMax) return fail(Code::kTooLarge, "client.write");
   const std::uint64_t part = offset / length;
+  if (commit_ != CommitStep::kNone || far_ahead() || outruns(part)) return would_block();
   if (filling_.contains(part)) seal(*filling_[part]);
   window.adopt(slot, id_.value, part);
   window.begin_copy(slot);
@@ -165,20 +170,29 @@ Result<OutChunkPtr> Session::adopt(Slot& slot, std::uint64_t offset) {
   return end_write(slot, offset, length);
 }
 
-/// The whole slot was written, or nothing more may be: cuts it. One chunk whose CRC the caller
-/// computes.
+/// The whole slot was written, or nothing more may be: cuts it, unless it waits for the one before
+/// it. One chunk whose CRC the caller computes.
 OutChunkPtr Session::settle(Slot& slot) {
-  if (waits_for_neighbour(slot)) return nullptr;
-  std::erase(sealed_, &slot);
+  if (!waits_for_neighbour(slot)) return cut_in_order(slot);
+  limit_waiting();
+  host_.kick(*this);
+  return nullptr;
+}
+
+OutChunkPtr Session::cut_in_order(Slot& slot) {
+  std::erase_if(sealed_, [&](const Sealed& each) { return each.slot == &slot; });
   const std::uint64_t next = slot.part + 1;
   OutChunkPtr chunk = cut(slot);
   // Those that have waited for it; more than one when the part was written over meanwhile. They are
   // content-defined: there is nothing for the caller to hash.
-  std::vector<Slot*> waiting;
-  for (Slot* other : sealed_) {
-    if (other->part == next && Window::settled(*other)) waiting.push_back(other);
+  std::vector<Slot*> behind;
+  for (const Sealed& other : sealed_) {
+    if (other.slot->part == next && Window::settled(*other.slot)) behind.push_back(other.slot);
   }
-  for (Slot* other : waiting) (void)settle(*other);
+  for (Slot* other : behind) {
+    if (Window::settled(*other)) (void)settle(*other);
+  }
+  if (waiting().count < waiting_max()) stop_holding_back();
   return chunk;
 }
 
@@ -210,20 +224,86 @@ OutChunkPtr Session::cut(Slot& slot) {
   return nullptr;
 }
 
-/// The kernel's threads may fill a slot before the one in front of it; cut one after the other, the
-/// chunks do not depend on that.
+/// Threads may fill a slot before the one in front of it; cut one after the other, the chunks do
+/// not depend on that.
 bool Session::waits_for_neighbour(const Slot& slot) const {
   if (!content_cuts_ || error_.has_value() || slot.part == 0 || !syncs_.empty()) return false;
   if (!slot.dirty.covers(0, 1)) return false;
-  if (cutter_.continues_at(slot.part * host_.window().chunk_bytes())) return false;
-  const auto waiting = std::count_if(sealed_.begin(), sealed_.end(), [&](const Slot* other) {
-    return other != &slot && Window::settled(*other);
+  const std::uint64_t begin = slot.part * host_.window().chunk_bytes();
+  if (cutter_.continues_at(begin)) return false;
+  if (is_on_its_way(slot.part - 1)) return true;
+  if (commit_ != CommitStep::kNone) return false;
+  // What is in front of it may come still, unless that was cut already.
+  bool was_written = false;
+  overlay_.visit(begin - 1, begin, [&](std::uint64_t, std::uint64_t, const Piece* piece) {
+    was_written = piece != nullptr;
+    return false;
   });
-  const auto most = static_cast<std::ptrdiff_t>(host_.window().slot_count() / 4);
-  if (waiting >= std::min(most, kOutOfOrderMax)) return false;
-  return filling_.contains(slot.part - 1) ||
+  return !was_written;
+}
+
+/// A slot of that part is filled, or waits to be cut.
+bool Session::is_on_its_way(std::uint64_t part) const {
+  return filling_.contains(part) ||
          std::any_of(sealed_.begin(), sealed_.end(),
-                     [&](const Slot* other) { return other->part == slot.part - 1; });
+                     [&](const Sealed& each) { return each.slot->part == part; });
+}
+
+/// The slots that wait for the one before them, and which is the first of them in the file.
+Session::Waiting Session::waiting() const {
+  Waiting all;
+  for (const auto& [slot, since] : sealed_) {
+    if (!Window::settled(*slot)) continue;
+    ++all.count;
+    if (all.first == nullptr || slot->part < all.first->part) all.first = slot;
+  }
+  return all;
+}
+
+std::size_t Session::waiting_max() const {
+  return std::min(host_.window().slot_count() / 4, kOutOfOrderMax);
+}
+
+/// So much waits for a thread that has lost its processor that what others write behind that is
+/// held back; only where such a thread was met before, and for kHeldBack.
+bool Session::outruns(std::uint64_t part) {
+  if (!out_of_order_) return false;
+  const auto [count, first] = waiting();
+  if (first == nullptr || count < waiting_max() || part < first->part) return false;
+  if (held_back_ == Time{}) {
+    held_back_ = host_.clock().now();
+    host_.kick(*this);
+  }
+  return true;
+}
+
+void Session::stop_holding_back() {
+  if (held_back_ == Time{}) return;
+  held_back_ = {};
+  host_.shared().changed.notify_all();
+}
+
+/// Too many wait: the first ones in the file are cut where they begin.
+void Session::limit_waiting() {
+  for (Waiting all = waiting(); all.count > waiting_max(); all = waiting()) {
+    (void)cut_in_order(*all.first);
+  }
+}
+
+/// Slots that have waited so long are cut where they begin, if nothing of the one before them has
+/// come. Answers since when the next one waits; none: none does.
+Time Session::give_up_holes(Duration wait) {
+  const Time until = host_.clock().now() - wait;
+  for (;;) {
+    const Sealed* first = nullptr;
+    for (const Sealed& each : sealed_) {
+      if (!Window::settled(*each.slot) || is_on_its_way(each.slot->part - 1)) continue;
+      if (first == nullptr || each.since < first->since) first = &each;
+    }
+    if (first == nullptr) return {};
+    if (first->since > until) return first->since;
+    (void)cut_in_order(*first->slot);
+  }
 }
 
 std::vector<OutChunkPtr> Session::scanned(const Scan& scan) {
@@ -268,7 +348,7 @@ void Session::move(const Segments& segments, SlotState from, SlotState to) {
 void Session::seal(Slot& slot) {
   filling_.erase(slot.part);
   host_.window().seal(slot);
-  sealed_.push_back(&slot);
+  sealed_.push_back({&slot, host_.clock().now()});
   if (!Window::settled(slot)) return;
   if (OutChunkPtr chunk = settle(slot)) hash_elsewhere(std::move(chunk));
 }
@@ -292,14 +372,17 @@ void Session::seal_all() {
   for (const auto& [part, slot] : filling_) slots.push_back(slot);
   std::sort(slots.begin(), slots.end(), [](auto* a, auto* b) { return a->part < b->part; });
   for (Slot* slot : slots) seal(*slot);
+  (void)give_up_holes(Duration::zero());
   cutter_.end_all();
 }
 
 void Session::give_up_waiting(Slot& slot) {
   if (slot.state == SlotState::kOpen) {
     if (cutter_.end_in(slot)) host_.kick(*this);
-  } else {
+  } else if (slot.state == SlotState::kFilling) {
     seal(slot);
+  } else {
+    (void)cut_in_order(slot);
   }
 }
 

@@ -232,8 +232,21 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   void begin_change();
   OutChunkPtr settle(Slot& slot);
+  OutChunkPtr cut_in_order(Slot& slot);
   OutChunkPtr cut(Slot& slot);
   bool waits_for_neighbour(const Slot& slot) const;
+  bool is_on_its_way(std::uint64_t part) const;
+  struct Waiting {
+    std::size_t count = 0;
+    Slot* first = nullptr;
+  };
+  Waiting waiting() const;
+  std::size_t waiting_max() const;
+  bool outruns(std::uint64_t part);
+  void stop_holding_back();
+  void limit_waiting();
+  Time give_up_holes(Duration wait);
+  void plan_holes();
   OutChunkPtr make_chunk(std::uint64_t file_offset, const Segments& segments);
   void move(const Segments& segments, SlotState from, SlotState to);
   /// Nothing that was written waits to become a chunk.
@@ -302,7 +315,14 @@ class Session final : public std::enable_shared_from_this<Session> {
   // What was written.
   Overlay overlay_;
   std::unordered_map<std::uint64_t, Slot*> filling_;  ///< by part
-  std::vector<Slot*> sealed_;  ///< not cut yet: copies, or the slot before it, are under way
+  struct Sealed {
+    Slot* slot = nullptr;
+    Time since;
+  };
+  std::vector<Sealed> sealed_;  ///< not cut yet: copies are under way, or another slot waited for
+  Time hole_timer_{};           ///< when plan() looks at the latter again
+  bool out_of_order_ = false;   ///< what was waited for has come, lately
+  Time held_back_{};            ///< since when writers wait for it; none: they do not
   const BoundaryFinder boundaries_;
   ContentCutter cutter_;
   std::uint64_t size_ = 0;

@@ -22,6 +22,9 @@ constexpr std::size_t kPlacesInFlightMax = 2;
 constexpr std::size_t kBatchTargetMax = 128;
 /// How long the first chunk of a batch waits for others.
 constexpr Duration kBatchWait = 20ms;
+/// How long bytes wait for those in front of them, of which nothing has come.
+constexpr Duration kHoleWait = 50ms;
+constexpr Duration kHeldBack = 20ms;       ///< how long writers do, when many wait already
 constexpr Duration kNoSpaceWait = 50ms;    ///< between two attempts, if the manager names none
 constexpr Duration kNoSpacePatience = 5s;  ///< how long a full pool is waited for
 constexpr Duration kNoSpaceGrace = 500ms;  ///< others may give back what they do not use
@@ -166,6 +169,7 @@ void Session::finish_chunk() {
 void Session::plan(Work& work) {
   if (state_ == State::kEnded) return;
   const auto keep = shared_from_this();
+  plan_holes();
   for (ScanPtr& scan : to_scan_) work.search.push_back({keep, std::move(scan)});
   to_scan_.clear();
   plan_hash(work);
@@ -178,6 +182,21 @@ void Session::plan(Work& work) {
   plan_return(work);
   plan_commit(work);
   plan_end(work);
+}
+
+/// What is written in order has no holes for longer than its threads change places.
+void Session::plan_holes() {
+  const Time now = host_.clock().now();
+  if (held_back_ != Time{} && now - held_back_ >= kHeldBack) {
+    out_of_order_ = false;
+    stop_holding_back();
+  }
+  const Time since = give_up_holes(kHoleWait);
+  Time due = since == Time{} ? Time::max() : since + kHoleWait;
+  if (held_back_ != Time{}) due = std::min(due, held_back_ + kHeldBack);
+  if (due == Time::max() || due == hole_timer_) return;
+  hole_timer_ = due;
+  host_.kick_after(*this, due - now);
 }
 
 /// Without those that nobody needs any more.

@@ -74,6 +74,7 @@ void Window::end_copy(Slot& slot, std::uint32_t from, std::uint32_t to) {
   STDCHK_ASSERT(slot.copies > 0 && to <= chunk_bytes_);
   STDCHK_ASSERT(slot.state == SlotState::kFilling || slot.state == SlotState::kSealed);
   --slot.copies;
+  if (settled(slot)) ++settled_;
   slot.dirty.add(from, to);
 }
 
@@ -81,6 +82,7 @@ void Window::seal(Slot& slot) {
   STDCHK_ASSERT(slot.state == SlotState::kFilling);
   slot.state = SlotState::kSealed;
   --filling_;
+  if (settled(slot)) ++settled_;
 }
 
 std::uint32_t& Window::chunks_in(Slot& slot, SlotState state) {
@@ -97,6 +99,7 @@ std::uint32_t& Window::chunks_in(Slot& slot, SlotState state) {
 
 void Window::cut(Slot& slot, std::uint32_t chunks) {
   STDCHK_ASSERT(settled(slot));
+  --settled_;
   slot.hashing = chunks;
   slot.state = SlotState::kHashing;
   if (chunks == 0) release(slot);
@@ -169,7 +172,7 @@ Slot* Window::oldest_waiting() {
   Slot* oldest = nullptr;
   for (Slot& slot : slots_) {
     const bool is_filling = slot.state == SlotState::kFilling && slot.copies == 0;
-    if (!is_filling && slot.state != SlotState::kOpen) continue;
+    if (!is_filling && !settled(slot) && slot.state != SlotState::kOpen) continue;
     if (oldest == nullptr || slot.age < oldest->age) oldest = &slot;
   }
   return oldest;

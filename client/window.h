@@ -34,6 +34,7 @@ inline constexpr std::size_t kSlotCutsMax = kSlotRangesMax + 17;
 /// | stored   | nobody                                  | read pins; then it is free     |
 /// Where chunks are sealed (client encryption) their bytes are read under the lock, without a pin,
 /// and not at all from the moment that OutChunk::sealed is set.
+/// Settled: sealed, and no copy is under way; waits for the slot in front of it in the file.
 /// Open: its last bytes belong to a chunk that does not end in it; the bytes that follow in the
 /// file are waited for.
 enum class SlotState : std::uint8_t {
@@ -82,12 +83,12 @@ class Window {
   std::uint32_t chunk_bytes() const { return chunk_bytes_; }
   std::size_t slot_count() const { return slots_.size(); }
   std::size_t free_count() const { return free_.size(); }
-  /// Slots on their way from seal() to release().
+  /// Slots on their way from cut() to release(), and those that are copied into after seal().
   std::size_t busy_count() const {
-    return slots_.size() - free_.size() - borrowed_ - filling_ - open_;
+    return slots_.size() - free_.size() - borrowed_ - waiting_count();
   }
-  /// Slots that wait for more bytes: they are filling, or open.
-  std::size_t waiting_count() const { return filling_ + open_; }
+  /// Slots that wait for more bytes: they are filling, settled, or open.
+  std::size_t waiting_count() const { return filling_ + settled_ + open_; }
 
   /// free -> filling.
   Slot* acquire(std::uint64_t owner, std::uint64_t part);
@@ -131,8 +132,8 @@ class Window {
   void begin_read(Slot& slot);
   void end_read(Slot& slot);
 
-  /// Of the slots that are open, or filling with no copy under way, the one taken first; nullptr:
-  /// none.
+  /// Of the slots that are open or settled, or filling with no copy under way, the one taken first;
+  /// nullptr: none.
   Slot* oldest_waiting();
 
  private:
@@ -146,6 +147,7 @@ class Window {
   std::vector<std::uint32_t> free_;
   std::size_t borrowed_ = 0;
   std::size_t filling_ = 0;
+  std::size_t settled_ = 0;
   std::size_t open_ = 0;
   std::uint64_t acquired_ = 0;
 };

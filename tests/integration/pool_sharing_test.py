@@ -62,6 +62,23 @@ def test_content_defined_chunks_are_stored_once_wherever_they_lie(pool, block):
         assert (pool.mount / name).read_bytes() == content
 
 
+def test_an_image_written_again_is_found_whatever_order_its_requests_come_in(pool):
+    """The kernel writes its page cache back by several requests at once, which the mount's threads take out of order.
+    A thread that is kept from going on for long may still cost a chunk or two."""
+    size, times = 128 * MIB, 10
+    pool.up("--naming", "on", "--chunking", "content", benefactors=2, drain=False)
+    content = random.Random(4).randbytes(size)
+    again = []
+    for step in range(times + 1):
+        before = stored(pool)
+        write(pool.mount / f"app.N0.T{step}", content, 40_000)
+        again.append(stored(pool) - before)
+    assert again[0] >= size
+    assert sum(again[1:]) < 0.01 * size * times, again
+    drop_caches()
+    assert (pool.mount / f"app.N0.T{times}").read_bytes() == content
+
+
 def test_chunks_of_fixed_length_find_what_has_not_moved_only(pool):
     pool.up("--chunking", "fixed")
     images = series()

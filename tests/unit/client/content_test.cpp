@@ -94,6 +94,41 @@ TEST_CASE("threads that fill a file's parts out of order get the same chunks") {
   CHECK(read_all(*one, "image") == bytes);
 }
 
+TEST_CASE("pieces that come in any order within a megabyte make the same chunks") {
+  Pool pool(2, kArena, Naming::kOn);
+  Options options = content();
+  options.window_bytes = 64 * kChunk;
+  StoppableClock clock;
+  auto one = pool.connect(options, &clock);
+  const auto bytes = random_bytes(3 * limits::kMiB + 777, 30);
+  const auto expected = expected_ends(bytes);
+  write_image(*one, "app.N0.T0", bytes, kChunk);
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    const std::string name = "app.N0.T" + std::to_string(seed);
+    auto file = create(*one, name);
+    Prng random(seed);
+    // However long the writer is kept from going on.
+    clock.stop();
+    for (std::size_t begin = 0; begin < bytes.size(); begin += limits::kMiB) {
+      const std::size_t end = std::min<std::size_t>(begin + limits::kMiB, bytes.size());
+      std::vector<std::size_t> pieces;
+      for (std::size_t at = begin; at < end; at += 5000) pieces.push_back(at);
+      for (std::size_t i = pieces.size(); i > 1; --i) {
+        std::swap(pieces[i - 1], pieces[random.below(i)]);
+      }
+      for (const std::size_t at : pieces) {
+        const std::size_t length = std::min<std::size_t>(5000, end - at);
+        REQUIRE(file->write(at, ByteSpan(bytes).subspan(at, length)).has_value());
+      }
+    }
+    clock.go_on();
+    REQUIRE(file->close().has_value());
+    CHECK(file->figures().bytes_sent == 0);
+    CHECK(ends_of(*one, name) == expected);
+    CHECK(read_all(*one, name) == bytes);
+  }
+}
+
 TEST_CASE("a part that was written over while it waited for the one before it is not forgotten") {
   Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect(content());

@@ -76,7 +76,7 @@ class Pool {
     });
   }
 
-  std::unique_ptr<Filesystem> connect(Options options = {}) {
+  std::unique_ptr<Filesystem> connect(Options options = {}, Clock* own = nullptr) {
     BlockingFilesystem::Parts parts;
     if (first_endpoint_without_memory) {
       auto lame = std::make_unique<transport::fault::FaultEndpoint>(make_endpoint(), clock, 1);
@@ -85,7 +85,7 @@ class Pool {
     }
     parts.endpoints.push_back(make_endpoint());
     parts.control = parts.endpoints.back().get();
-    return connect_over(std::move(options), std::move(parts));
+    return connect_over(std::move(options), std::move(parts), own);
   }
   /// Its bytes are on their way for up to `delay_max` of a clock that the test may stop; `own` is
   /// the client's own clock.

@@ -16,28 +16,36 @@ constexpr BenefactorId kBenefactor{1};
 constexpr FileId kFile{7};
 
 struct Host final : SessionHost {
-  Host() : window_(std::move(*Window::create(memory_->bytes(), kChunk))) {}
+  explicit Host(std::size_t slots = 4, bool by_content = false)
+      : memory_(std::move(*Memory::create(Window::memory_bytes(slots * kChunk, kChunk), {}))),
+        window_(std::move(*Window::create(
+            memory_->bytes().first(Window::memory_bytes(slots * kChunk, kChunk)), kChunk))),
+        by_content_(by_content) {}
   Shared& shared() override { return shared_; }
   Window& window() override { return window_; }
   const Memory& window_memory() override { return *memory_; }
-  Clock& clock() override { return clock_; }
-  bool content_cuts() const override { return false; }
+  ManualClock& clock() override { return clock_; }
+  bool content_cuts() const override { return by_content_; }
   std::uint64_t arena_bytes_total() const override { return limits::kMiB; }
   bool answers(BenefactorId) const override { return true; }
   MapStore& maps() override { return maps_; }
   ClientId client() const override { return ClientId{3}; }
   msg::WriterTotals& totals() override { return totals_; }
   void kick(Session&) override {}
-  void kick_after(Session&, Duration) override {}
+  void kick_after(Session&, Duration delay) override { timers.push_back(clock_.now() + delay); }
   void committed(const msg::Commit::Reply&) override {}
   void ended(Session&) override {}
   void promise_broken(const Session&) override {}
 
+  Time clock_now() const { return clock_.now(); }
+
+  std::vector<Time> timers;
+
  private:
   Shared shared_;
-  std::unique_ptr<Memory> memory_ =
-      std::move(*Memory::create(Window::memory_bytes(4 * kChunk, kChunk), {}));
+  std::unique_ptr<Memory> memory_;
   Window window_;
+  const bool by_content_;
   ManualClock clock_;
   MapStore maps_{shared_, [] { return ClientId{3}; }, [](const auto&, const auto&) {}, [] {}};
   msg::WriterTotals totals_;
@@ -119,6 +127,83 @@ struct Interrupted {
   std::vector<Work::Call> sent;
 };
 
+/// A session that cuts by content, whose parts of the file come in any order.
+struct OutOfOrder {
+  explicit OutOfOrder(std::size_t slots = 16) : host(slots, true) {
+    msg::OpenSession request;
+    request.parent = kRootFile;
+    request.name = "a.N0.T1";
+    msg::OpenSession::Reply opened;
+    opened.session = SessionId{5};
+    opened.attributes.id = kFile;
+    opened.grants = {Grant{GrantId{9}, kBenefactor, 0, limits::kMiB}};
+    session = std::make_shared<Session>(host, request, opened,
+                                        std::make_shared<SeriesNaming>(Naming::kOn));
+  }
+  ~OutOfOrder() {
+    const Lock lock(host.shared().mutex);
+    session->let_go();
+  }
+  /// Writes [from, to) of a part.
+  void write(std::uint64_t part, std::size_t from = 0, std::size_t to = kChunk) {
+    const Lock lock(host.shared().mutex);
+    std::size_t length = to - from;
+    const std::uint64_t offset = part * kChunk + from;
+    const auto slot = session->begin_write(offset, length);
+    REQUIRE(slot);
+    REQUIRE(length == to - from);
+    Prng random(part);
+    for (std::size_t i = from; i < to; ++i)
+      (*slot)->data[i] = static_cast<std::byte>(random.next());
+    REQUIRE(session->end_write(**slot, offset, length) == nullptr);
+  }
+  /// Who writes that part waits. One that does not has it begun.
+  bool would_wait(std::uint64_t part) {
+    const Lock lock(host.shared().mutex);
+    std::size_t length = 1;
+    const auto slot = session->begin_write(part * kChunk, length);
+    if (slot) return session->end_write(**slot, part * kChunk, 0) != nullptr;
+    return slot.error().code == Code::kWouldBlock;
+  }
+  /// The parts that were cut since the last call, in order.
+  std::vector<std::uint64_t> cut() {
+    const Lock lock(host.shared().mutex);
+    Work work;
+    session->plan(work);
+    std::vector<std::uint64_t> parts;
+    for (const Work::Search& search : work.search) {
+      for (const auto& part : search.scan->parts) parts.push_back(part->segment.slot->part);
+      scans.push_back(search.scan);
+    }
+    return parts;
+  }
+  /// How many timers end so long from now.
+  auto timers_in(Duration delay) const {
+    return std::count(host.timers.begin(), host.timers.end(), host.clock_now() + delay);
+  }
+  /// The chunks of what was cut become stored.
+  void store() {
+    const Lock lock(host.shared().mutex);
+    for (const ScanPtr& scan : scans) {
+      scan->find(session->boundaries());
+      for (const OutChunkPtr& chunk : session->scanned(*scan)) session->hashed(chunk);
+    }
+    Work work;
+    session->plan(work);
+    REQUIRE_FALSE(work.write.empty());
+    for (const OutChunkPtr& chunk : work.write) {
+      chunk->self.reset();
+      session->written(*chunk, {});
+    }
+  }
+
+  Host host;
+  std::shared_ptr<Session> session;
+  std::vector<ScanPtr> scans;
+};
+
+using Parts = std::vector<std::uint64_t>;
+
 msg::ResumeSession::Reply resumed(bool committed) {
   msg::ResumeSession::Reply reply;
   reply.committed = committed;
@@ -156,6 +241,113 @@ TEST_CASE("what was stored and not committed is lost with its benefactor") {
   (void)pool.plan();
   REQUIRE(pool.commit->done());
   CHECK(pool.commit->status->error().code == Code::kDataLost);
+}
+
+TEST_CASE("a part that comes before the one in front of it is cut behind that one") {
+  OutOfOrder file;
+  file.write(0);
+  CHECK(file.cut() == Parts{0});
+  SECTION("of which nothing is there") {}
+  SECTION("of which something is there") { file.write(1, 100, 200); }
+  file.write(2);
+  file.write(4);
+  file.write(3);
+  CHECK(file.cut().empty());
+  file.write(1);
+  CHECK(file.cut() == Parts{1, 2, 3, 4});
+}
+
+TEST_CASE("bytes behind a hole do not wait for it for long") {
+  OutOfOrder file;
+  file.write(5);
+  CHECK(file.cut().empty());
+  CHECK(file.timers_in(std::chrono::milliseconds(50)) == 1);
+  file.host.clock().advance(std::chrono::milliseconds(49));
+  file.write(9);
+  file.write(6);
+  CHECK(file.cut().empty());
+  CHECK(file.timers_in(std::chrono::milliseconds(1)) == 1);
+  file.host.clock().advance(std::chrono::milliseconds(1));
+  CHECK(file.cut() == Parts{5, 6});
+  CHECK(file.timers_in(std::chrono::milliseconds(49)) == 1);
+  file.host.clock().advance(std::chrono::milliseconds(49));
+  CHECK(file.cut() == Parts{9});
+}
+
+TEST_CASE("what was cut already is waited for by nobody") {
+  OutOfOrder file;
+  file.write(3);
+  file.host.clock().advance(std::chrono::milliseconds(50));
+  CHECK(file.cut() == Parts{3});
+  file.store();
+  {
+    const Lock lock(file.host.shared().mutex);
+    Slot& slot = *file.scans.at(0)->parts.at(0)->segment.slot;
+    REQUIRE(slot.state == SlotState::kOpen);
+    file.session->give_up_waiting(slot);
+  }
+  file.write(4);
+  CHECK(file.cut() == Parts{4});
+}
+
+TEST_CASE("no hole is waited for by who needs the bytes") {
+  OutOfOrder file;
+  file.write(3);
+  file.write(4);
+  CHECK(file.cut().empty());
+  const Lock lock(file.host.shared().mutex);
+  SECTION("a commit") { REQUIRE(file.session->start_commit(true)); }
+  SECTION("a sync") { REQUIRE(file.session->start_sync() != nullptr); }
+  SECTION("an end") { file.session->abort(Code::kCancelled); }
+  SECTION("a window that is short of slots") {
+    REQUIRE(file.host.window().waiting_count() == 2);
+    Slot* const oldest = file.host.window().oldest_waiting();
+    REQUIRE(oldest != nullptr);
+    file.session->give_up_waiting(*oldest);
+  }
+  Work work;
+  file.session->plan(work);
+  const bool ended = file.session->error().has_value();
+  CHECK(work.search.size() == (ended ? 0 : 2));
+  CHECK(file.host.window().free_count() == (ended ? 16 : 14));
+  for (const Work::Search& search : work.search) file.scans.push_back(search.scan);
+}
+
+TEST_CASE("a quarter of the window waits for a hole at most: the first in the file is cut then") {
+  OutOfOrder file;
+  for (const std::uint64_t part : {6, 3, 9, 4}) file.write(part);
+  CHECK(file.cut().empty());
+  file.write(12);
+  CHECK(file.cut() == Parts{3, 4});
+  file.write(15);
+  CHECK(file.cut().empty());
+  file.write(18);
+  CHECK(file.cut() == Parts{6});
+}
+
+TEST_CASE("who outruns a thread that is kept from going on is held back, for a while") {
+  OutOfOrder file;
+  file.write(0);
+  file.write(2);
+  file.write(1);
+  CHECK(file.cut() == Parts{0, 1, 2});
+  for (const std::uint64_t part : {4, 5, 6, 7}) file.write(part);
+  CHECK(file.would_wait(8));
+  CHECK(file.cut().empty());
+  SECTION("until it has gone on") {
+    file.write(3);
+    CHECK_FALSE(file.would_wait(8));
+    CHECK(file.cut() == Parts{3, 4, 5, 6, 7});
+  }
+  SECTION("and not again when there was no such thread") {
+    CHECK(file.timers_in(std::chrono::milliseconds(20)) == 1);
+    file.host.clock().advance(std::chrono::milliseconds(20));
+    CHECK(file.cut().empty());
+    file.write(8);
+    CHECK(file.cut() == Parts{4, 5, 6, 7, 8});
+    for (const std::uint64_t part : {10, 11, 12, 13, 14}) file.write(part);
+    CHECK(file.cut() == Parts{10, 11, 12, 13, 14});
+  }
 }
 
 }  // namespace stdchk::client

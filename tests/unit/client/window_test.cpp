@@ -96,9 +96,18 @@ TEST_CASE("the oldest slot without a copy under way is the one to seal under pre
   REQUIRE(f.window.oldest_waiting() == second);
   f.window.end_copy(*first, 0, 1);
   REQUIRE(f.window.oldest_waiting() == first);
+  f.window.begin_copy(*first);
   f.window.seal(*first);
+  REQUIRE(f.window.oldest_waiting() == second);
+  f.window.end_copy(*first, 1, 2);
+  REQUIRE(f.window.oldest_waiting() == first);  // it waits to be cut
+  REQUIRE(f.window.waiting_count() == 2);
+  REQUIRE(f.window.busy_count() == 0);
+  f.window.cut(*first, 1);
   f.window.seal(*second);
+  f.window.cut(*second, 1);
   REQUIRE(f.window.oldest_waiting() == nullptr);
+  REQUIRE(f.window.busy_count() == 2);
 }
 
 TEST_CASE("borrowed slots leave half of the window to others, and become slots when adopted") {
