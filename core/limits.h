@@ -46,6 +46,7 @@ inline constexpr std::uint32_t kStripeParityMax = 4;
 inline constexpr std::size_t kStripeMembersMax = kStripeDataMax + kStripeParityMax;
 inline constexpr std::size_t kSetsMax = 512;                  ///< in one answer
 inline constexpr std::size_t kPolicySettingsMax = 64;         ///< of one folder
+inline constexpr std::size_t kDrainedSetsMax = 16;            ///< that one folder remembers
 inline constexpr std::size_t kListItemsMax = 4096;            ///< in any other list of a message
 inline constexpr std::size_t kPeerQueueBytesMax = 32 * kMiB;  ///< waiting to be sent on one link
 

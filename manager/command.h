@@ -138,19 +138,28 @@ struct SetPolicy {
 /// The symbolic link in a folder that names its newest complete set.
 inline constexpr const char* kLatestName = "latest";
 
+/// A set that is whole in the drain directory, also when the pool has removed it.
+struct DrainedSet {
+  std::string name;
+  std::uint64_t sequence = 0;  ///< of its newest commit: orders the sets of a folder
+  bool operator==(const DrainedSet&) const = default;
+};
+
 /// The newest complete set of a folder is another one: its link `latest` says so. `id` is the
-/// link's when it is made; without a target it is removed. `drained_target`: what the link in the
-/// drain directory says from now on; empty: as before.
+/// link's when it is made; without a target it is removed. `drained` is one more set that is whole
+/// in the drain directory; empty: there is none. Without a sequence, as in journals of before
+/// there was one, the link there names it until it names another one.
 struct SetLatest {
   FileId directory;
   FileId id;
   std::string target;
-  std::string drained_target;
+  DrainedSet drained;
   std::int64_t now_ns = 0;
   bool operator==(const SetLatest&) const = default;
 };
 
-/// From now on the drain directory may have something under this file's name.
+/// From now on the drain directory may have something under this file's name. A set of which that
+/// is an image is whole there no more.
 struct DrainStarted {
   FileId file;
   bool operator==(const DrainStarted&) const = default;
@@ -229,11 +238,12 @@ struct RestoreFile {
   bool evicted = false;
   bool in_drain = false;
   bool stale_in_drain = false;
-  std::uint64_t sequence = 0;  ///< order of the commits
-  Policy policy;               ///< of a directory
-  std::uint32_t copies = 0;    ///< the number of a Redundancy, for each chunk
-  std::uint64_t opened = 0;    ///< as in CommitVersion
-  std::uint64_t written = 0;   ///< of VersionData; 0: as `sequence`
+  std::uint64_t sequence = 0;            ///< order of the commits
+  Policy policy;                         ///< of a directory
+  std::uint32_t copies = 0;              ///< the number of a Redundancy, for each chunk
+  std::uint64_t opened = 0;              ///< as in CommitVersion
+  std::uint64_t written = 0;             ///< of VersionData; 0: as `sequence`
+  std::vector<DrainedSet> drained_sets;  ///< of a directory
   bool operator==(const RestoreFile&) const = default;
 };
 

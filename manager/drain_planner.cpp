@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/assert.h"
+#include "core/image_name.h"
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/sealed_chunk.h"
@@ -483,6 +484,15 @@ bool DrainPlanner::blocked_by_mirror(const File& file) const {
                      [&](const auto& change) { return concerns(change.second, file.id, path); });
 }
 
+/// The link of its folder is to leave a set before an image of that is replaced.
+bool DrainPlanner::waits_for_link(const File& file) const {
+  const auto& queue = service_.state().mirror_queue();
+  if (queue.empty() || !parse_image_name(file.name)) return false;
+  const std::string path = service_.state().path(file);
+  const std::string link = path.substr(0, path.size() - file.name.size()) + kLatestName;
+  return std::ranges::any_of(queue, [&](const auto& change) { return change.second.path == link; });
+}
+
 void DrainPlanner::finish(Job& job) {
   if (!current(job)) return end_job(job, false, "has a newer version");
   const File& file = *service_.state().file(job.file);
@@ -500,6 +510,7 @@ void DrainPlanner::finish(Job& job) {
   job.finisher = *finisher;
   // No earlier version is pinned anew: once they are set aside, none is left.
   if (service_.state().older_needs_name(file)) return set_aside(job);
+  if (job.recorded && waits_for_link(file)) return;
   if (job.recorded) return send_finish(job);
   // Recorded first: should the manager end now, it knows that the name may be there. And what comes
   // before this record, the version's commit above all, is durable then.

@@ -129,6 +129,7 @@ class DrainPlanner {
   void drop_unused_asides();
   bool current(const Job& job) const;
   bool blocked_by_mirror(const File& file) const;
+  bool waits_for_link(const File& file) const;
   bool is_path_in_use(const msg::MirrorChange& change) const;
   Job* job_of(FileId file, std::uint64_t number);
   Duration deadline_for(std::uint64_t bytes) const;

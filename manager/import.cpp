@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <memory>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -72,17 +72,10 @@ class Import {
                              [](const RestoreFile* file) { return file->attributes.mtime_ns; });
     std::uint64_t sequence = 0;
     for (RestoreFile* file : by_time) file->sequence = ++sequence;
-    std::set<std::pair<FileId, std::string>> applications;
-    for (RestoreFile& file : found_) {
-      const auto image = parse_image_name(file.name);
-      if (image && file.sequence > 0) applications.emplace(file.parent, image->application);
-      emit(std::move(file));
-    }
+    const std::vector<BeginGeneration> generations = generations_after(sequence);
+    for (RestoreFile& file : found_) emit(std::move(file));
     found_.clear();
-    // What this pool is written completes no set of which a part was drained by an earlier one.
-    for (const auto& [folder, application] : applications) {
-      emit(BeginGeneration{folder, application, 0, sequence + 1, {}});
-    }
+    for (const BeginGeneration& one : generations) emit(one);
   }
 
   Status run(const std::string& path, FileId directory) {
@@ -101,6 +94,42 @@ class Import {
   std::uint64_t count() const { return next_id_ - kFirstId; }
 
  private:
+  /// What this pool is written completes no set of which a part was drained by an earlier one. Of
+  /// sets that are newer than the one that the earlier pool's link names, images of before do not
+  /// count: they may be of two generations.
+  std::vector<BeginGeneration> generations_after(std::uint64_t sequence) const {
+    using Application = std::pair<FileId, std::string>;
+    std::map<Application, std::map<std::uint64_t, std::uint64_t>> newest;  // of each timestep
+    std::map<FileId, ImageName> links;
+    for (const RestoreFile& file : found_) {
+      if (file.attributes.type == FileType::kSymlink && file.name == kLatestName) {
+        if (auto set = parse_set_name(file.target)) links.emplace(file.parent, std::move(*set));
+      }
+      const auto image = parse_image_name(file.name);
+      if (!image || file.sequence == 0) continue;
+      std::uint64_t& known = newest[{file.parent, image->application}][image->timestep];
+      known = std::max(known, file.sequence);
+    }
+    std::map<FileId, std::uint64_t> whole_until;
+    for (const auto& [folder, set] : links) {
+      const auto application = newest.find({folder, set.application});
+      if (application == newest.end()) continue;
+      const auto named = application->second.find(set.timestep);
+      if (named != application->second.end()) whole_until[folder] = named->second;
+    }
+    std::vector<BeginGeneration> out;
+    for (const auto& [application, timesteps] : newest) {
+      BeginGeneration& one = out.emplace_back(
+          BeginGeneration{application.first, application.second, 0, sequence + 1, {}});
+      const auto until = whole_until.find(application.first);
+      if (until == whole_until.end()) continue;
+      for (const auto& [timestep, written] : timesteps) {
+        if (written > until->second) one.sets.push_back({timestep, sequence, sequence + 1});
+      }
+    }
+    return out;
+  }
+
   Status add(const std::string& path, const std::string& name, FileId parent) {
     struct stat info {};
     if (path.size() > limits::kPathBytesMax || ::lstat(path.c_str(), &info) != 0) {

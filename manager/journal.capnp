@@ -132,12 +132,18 @@ struct SetPolicy {
   nowNs @2 :Int64;
 }
 
+struct DrainedSet {
+  name @0 :Data;
+  sequence @1 :UInt64;
+}
+
 struct SetLatest {
   directory @0 :UInt64;
   id @1 :UInt64;
   target @2 :Data;
   drainedTarget @3 :Data;
   nowNs @4 :Int64;
+  drainedSequence @5 :UInt64;  # 0: of before there were DrainedSets
 }
 
 struct FileVersion {
@@ -203,6 +209,7 @@ struct RestoreFile {
   opened @22 :UInt64;  # as in CommitVersion
   written @23 :UInt64;  # the commit that wrote it from nothing; 0: sequence
   naming @24 :UInt8;  # as in CommitVersion
+  drainedSets @25 :List(DrainedSet);
 }
 
 struct RestoreCounters {

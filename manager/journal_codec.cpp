@@ -334,14 +334,15 @@ void write(wire::Command::Builder to, const SetLatest& from) {
   out.setDirectory(from.directory.value);
   out.setId(from.id.value);
   out.setTarget(data(from.target));
-  out.setDrainedTarget(data(from.drained_target));
+  out.setDrainedTarget(data(from.drained.name));
+  out.setDrainedSequence(from.drained.sequence);
   out.setNowNs(from.now_ns);
 }
 SetLatest read(wire::SetLatest::Reader from) {
   return {{from.getDirectory()},
           {from.getId()},
           text(from.getTarget()),
-          text(from.getDrainedTarget()),
+          {text(from.getDrainedTarget()), read_sequence(from.getDrainedSequence())},
           from.getNowNs()};
 }
 
@@ -414,6 +415,11 @@ void write(wire::Command::Builder to, const RestoreFile& from) {
   out.setOpened(from.opened);
   out.setWritten(from.written);
   out.setNaming(static_cast<std::uint8_t>(from.attributes.naming));
+  auto sets = out.initDrainedSets(size_of(from.drained_sets.size()));
+  for (std::uint32_t i = 0; i < sets.size(); ++i) {
+    sets[i].setName(data(from.drained_sets[i].name));
+    sets[i].setSequence(from.drained_sets[i].sequence);
+  }
 }
 RestoreFile read(wire::RestoreFile::Reader from) {
   if (from.getType() < static_cast<std::uint8_t>(FileType::kRegular) ||
@@ -446,6 +452,9 @@ RestoreFile read(wire::RestoreFile::Reader from) {
   to.opened = from.getOpened();
   to.written = from.getWritten();
   to.attributes.naming = read_naming(from.getNaming());
+  for (const auto set : from.getDrainedSets()) {
+    to.drained_sets.push_back({text(set.getName()), read_sequence(set.getSequence())});
+  }
   return to;
 }
 

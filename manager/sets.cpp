@@ -1,10 +1,12 @@
 #include "manager/sets.h"
 
 #include <algorithm>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "core/image_name.h"
+#include "core/limits.h"
 #include "core/log.h"
 #include "manager/copy_planner.h"
 #include "manager/service.h"
@@ -24,6 +26,21 @@ std::string name_of(const ImageSet& set) { return set_name(set.application, set.
 bool is_whole(const ImageSet& set, const Policy& policy) {
   const std::uint64_t wanted = policy.get(PolicyKey::kImages);
   return wanted > 0 && set.images >= wanted && set.stale == 0;
+}
+
+/// Of the sets that are whole in the drain directory, those that the folder does not remember as
+/// they are now, the newest first.
+std::vector<DrainedSet> newly_drained(const File& folder, const SetsPlan& plan) {
+  std::vector<DrainedSet> out;
+  const auto& known = folder.drained_sets;
+  const std::size_t count = std::min(plan.drained.size(), limits::kDrainedSetsMax);
+  for (const ImageSet* set : std::span(plan.drained).first(count)) {
+    const DrainedSet wanted{name_of(*set), set->sequence};
+    const bool full = known.size() == limits::kDrainedSetsMax;
+    if (full && set->sequence < known.front().sequence) break;
+    if (std::ranges::find(known, wanted) == known.end()) out.push_back(wanted);
+  }
+  return out;
 }
 
 bool is_drained(const ImageSet& set) { return set.drained == set.images + set.stale; }
@@ -99,8 +116,9 @@ SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std:
   for (const ImageSet& set : sets) {
     if (!is_complete(set, policy)) continue;
     plan.latest = name_of(set);
-    if (is_drained(set)) plan.drained_latest = plan.latest;
+    if (is_drained(set)) plan.drained.push_back(&set);
   }
+  std::ranges::reverse(plan.drained);
   std::map<std::string_view, const ImageSet*> newest_whole;
   for (const ImageSet& set : sets) {
     if (is_whole(set, policy)) newest_whole[set.application] = &set;
@@ -361,17 +379,21 @@ void SetKeeper::link(const File& folder, const SetsPlan& plan) {
   const File* link =
       there == folder.children.end() ? nullptr : service_.state().file(there->second);
   if (link != nullptr && link->type != FileType::kSymlink) return;  // somebody's own file
-  std::string& told = drained_latest_[folder.id];
-  const bool tell =
-      service_.has_drain() && !plan.drained_latest.empty() && told != plan.drained_latest;
-  if (!tell && plan.latest == (link == nullptr ? std::string() : link->target)) return;
-  if (tell) told = plan.drained_latest;
-  SetLatest command{folder.id, FileId{service_.next_id()}, plan.latest,
-                    tell ? plan.drained_latest : std::string(),
-                    service_.reactor().clock().wall_ns()};
+  std::vector<DrainedSet> drained;
+  if (service_.has_drain()) drained = newly_drained(folder, plan);
+  const bool missed = link != nullptr && !link->in_drain && !folder.drained_sets.empty();
+  if (drained.empty() && plan.latest == (link == nullptr ? std::string() : link->target) &&
+      !(missed && service_.has_drain())) {
+    return;
+  }
+  if (drained.empty()) drained.emplace_back();
   const FileId id = folder.id;
   const FileId link_id = link == nullptr ? FileId{} : link->id;  // it may go with the command
-  service_.execute(std::move(command), [](const Result<Outcome>&) {});
+  for (DrainedSet& set : drained) {
+    SetLatest command{id, FileId{service_.next_id()}, plan.latest, std::move(set),
+                      service_.reactor().clock().wall_ns()};
+    service_.execute(std::move(command), [](const Result<Outcome>&) {});
+  }
   service_.entry_changed(id, kLatestName, {});
   if (link_id) service_.file_changed(link_id, {});
   changed_.erase(id);

@@ -47,9 +47,9 @@ bool is_complete(const ImageSet& set, const Policy& policy);
 
 /// What is to be done in one folder.
 struct SetsPlan {
-  std::string latest;                   ///< what the link says; empty: no set is complete
-  std::string drained_latest;           ///< the same of sets that are drained whole
-  std::vector<const ImageSet*> prefer;  ///< the newest whole ones, to be drained before others
+  std::string latest;                    ///< what the link says; empty: no set is complete
+  std::vector<const ImageSet*> drained;  ///< complete ones that are drained whole, the newest first
+  std::vector<const ImageSet*> prefer;   ///< the newest whole ones, to be drained before others
   std::vector<const ImageSet*> remove;
   std::optional<std::int64_t> next_ns;  ///< when to look again although nothing changes
 };
@@ -115,13 +115,12 @@ class SetKeeper {
 
   Service& service_;
   std::set<FileId> changed_;
-  std::map<FileId, std::int64_t> due_ns_;         ///< wall time
-  std::map<FileId, SetsLooked> looked_;           ///< of folders that ask for copies first
-  std::set<FileId> owing_;                        ///< of these, with a set that owes something
-  std::map<FileId, std::string> drained_latest_;  ///< what the drain directory was told
-  std::map<FileId, Every> every_;                 ///< by folder
-  std::set<FileId> wanted_;                       ///< images left out that are drained after all
-  std::size_t removed_ = 0;                       ///< in this turn
+  std::map<FileId, std::int64_t> due_ns_;  ///< wall time
+  std::map<FileId, SetsLooked> looked_;    ///< of folders that ask for copies first
+  std::set<FileId> owing_;                 ///< of these, with a set that owes something
+  std::map<FileId, Every> every_;          ///< by folder
+  std::set<FileId> wanted_;                ///< images left out that are drained after all
+  std::size_t removed_ = 0;                ///< in this turn
   bool all_ = true;
 };
 

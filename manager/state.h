@@ -76,6 +76,9 @@ struct File {
   std::string target;                                           ///< of a symbolic link
   std::map<std::string, std::string> xattrs;
   Policy policy;  ///< of a directory: what it sets itself
+  /// Of a directory: sets that are whole in the drain directory, the oldest first, no more than
+  /// limits::kDrainedSetsMax. The link there names the last one; without one there is none.
+  std::vector<DrainedSet> drained_sets;
   std::unique_ptr<PendingName> pending;
   VersionData newest;
   std::map<Version, VersionData> older;  ///< pinned ones only
@@ -231,6 +234,9 @@ class State {
   msg::MirrorChange& mirror(msg::MirrorKind kind, const File& file, std::string path,
                             std::string other = {});
   void set_aside(File& file);
+  void add_drained(File& folder, const DrainedSet& set);
+  void leave_drained(File& folder, std::string_view name, std::uint64_t written);
+  void mirror_latest(File& folder);
   void mirror_rename(File& file, const std::string& from, const std::string& to,
                      const File* replaced);
   void mirror_exchange(File& a, const std::string& path_a, File& b, const std::string& path_b);

@@ -2,10 +2,17 @@
 #include <algorithm>
 
 #include "core/assert.h"
+#include "core/image_name.h"
 #include "core/limits.h"
 #include "manager/state.h"
 
 namespace stdchk::manager {
+namespace {
+
+/// Later than any commit.
+constexpr std::uint64_t kNow = ~std::uint64_t{0};
+
+}  // namespace
 
 Result<File*> State::check_new_name(FileId parent, std::string_view name) {
   STDCHK_TRY(check_name(name));
@@ -69,6 +76,7 @@ Result<Outcome> State::run(const RemoveName& command) {
   }
   const FileId id = removed.id;
   if (command.mirror && (removed.in_drain || removed.stale_in_drain)) {
+    leave_drained(*parent, command.name, kNow);
     set_aside(removed);
     mirror(command.directory ? msg::MirrorKind::kRemoveDirectory : msg::MirrorKind::kUnlink,
            removed, path(removed));
@@ -119,6 +127,10 @@ Result<Outcome> State::run(const RenameName& command) {
   const auto pending = to_parent->pending_children.find(command.to_name);
   if (pending != to_parent->pending_children.end()) drop_pending_name(pending->second);
 
+  if (command.mirror && (moved.in_drain || moved.stale_in_drain)) {
+    leave_drained(*from_parent, command.from_name, kNow);
+    leave_drained(*to_parent, command.to_name, kNow);
+  }
   const std::string old_path = path(moved);
   const FileId replaced_id = replaced == nullptr ? FileId{} : replaced->id;
   const std::uint64_t replaced_content = replaced == nullptr ? 0 : replaced->newest.content();
@@ -144,6 +156,10 @@ Result<Outcome> State::exchange(File& from, File& to, const RenameName& command)
     return fail(Code::kCrossesDirectory, "manager.exchange");
   }
   if (&from == &to) return Outcome{from.id, {}};
+  if (command.mirror) {
+    leave_drained(*from_parent, command.from_name, kNow);
+    leave_drained(*to_parent, command.to_name, kNow);
+  }
   const std::string from_path = path(from);
   const std::string to_path = path(to);
   const std::uint64_t from_content = from.newest.content();
@@ -183,6 +199,45 @@ void State::set_aside(File& file) {
   mirror(msg::MirrorKind::kSetAside, file, path(file));
   if (needs_drained(file.newest)) file.newest.aside = mirror_sequence_;
   set_older_aside(file.id, mirror_sequence_);
+}
+
+void State::add_drained(File& folder, const DrainedSet& set) {
+  if (set.name.empty()) return;
+  std::vector<DrainedSet>& sets = folder.drained_sets;
+  const std::string named = sets.empty() ? std::string() : sets.back().name;
+  std::erase_if(sets, [&](const DrainedSet& other) { return other.name == set.name; });
+  const auto after = std::ranges::upper_bound(sets, set.sequence, {}, &DrainedSet::sequence);
+  sets.insert(after, set);
+  if (sets.size() > limits::kDrainedSetsMax) sets.erase(sets.begin());
+  if (sets.back().name != named) mirror_latest(folder);
+}
+
+/// The drain directory is about to get or lose an image of that name, whose content was `written`
+/// then. One that was there and is only changed in part leaves its set whole.
+void State::leave_drained(File& folder, std::string_view name, std::uint64_t written) {
+  if (folder.drained_sets.empty()) return;
+  const auto image = parse_image_name(name);
+  if (!image) return;
+  std::vector<DrainedSet>& sets = folder.drained_sets;
+  const auto set =
+      std::ranges::find(sets, set_name(image->application, image->timestep), &DrainedSet::name);
+  if (set == sets.end() || written <= set->sequence) return;
+  const bool named = set + 1 == sets.end();
+  sets.erase(set);
+  if (named) mirror_latest(folder);
+}
+
+/// The link in the drain directory follows. A file of somebody else that is called so stays.
+void State::mirror_latest(File& folder) {
+  const auto there = folder.children.find(kLatestName);
+  File* const link_file = there == folder.children.end() ? nullptr : find(there->second);
+  if (link_file != nullptr && link_file->type != FileType::kSymlink) return;
+  const bool any = !folder.drained_sets.empty();
+  const std::string above = path(folder);
+  const std::string at = above.empty() ? kLatestName : above + "/" + kLatestName;
+  mirror(any ? msg::MirrorKind::kSymlink : msg::MirrorKind::kUnlink, folder, at,
+         any ? folder.drained_sets.back().name : std::string());
+  if (link_file != nullptr) link_file->in_drain = any;
 }
 
 /// A file that was never drained leaves what it replaces in the drain directory until its own drain
@@ -294,11 +349,14 @@ Result<Outcome> State::run(const SetLatest& command) {
     link(*link_file, *folder, kLatestName);
   }
   folder->newest.mtime_ns = folder->ctime_ns = command.now_ns;
+  if (command.drained.sequence > 0) add_drained(*folder, command.drained);
   if (link_file == nullptr) return Outcome{};
-  if (!command.drained_target.empty()) {
-    mirror(msg::MirrorKind::kSymlink, *link_file, path(*link_file), command.drained_target);
+  if (command.drained.sequence == 0 && !command.drained.name.empty()) {
+    mirror(msg::MirrorKind::kSymlink, *link_file, path(*link_file), command.drained.name);
     link_file->in_drain = true;
   }
+  // Somebody has removed it there, with the pool's.
+  if (!folder->drained_sets.empty() && !link_file->in_drain) mirror_latest(*folder);
   link_file->newest.mtime_ns = link_file->ctime_ns = command.now_ns;
   link_file->target = command.target;
   const FileId id = link_file->id;

@@ -164,6 +164,7 @@ Result<Outcome> State::run(const DrainStarted& command) {
   File* file = find(command.file);
   if (file == nullptr) return fail(Code::kNotFound, "manager.drain_started");
   file->in_drain = true;
+  if (file->parent) leave_drained(*find(file->parent), file->name, file->newest.written);
   return Outcome{file->id, {}};
 }
 
@@ -411,6 +412,7 @@ Result<Outcome> State::run(const RestoreFile& command) {
   file.target = command.target;
   file.xattrs.insert(command.xattrs.begin(), command.xattrs.end());
   file.policy = command.policy;
+  if (from.type == FileType::kDirectory) file.drained_sets = command.drained_sets;
   file.in_drain = command.in_drain;
   file.stale_in_drain = command.stale_in_drain;
   VersionData& newest = file.newest;
@@ -462,6 +464,7 @@ void State::snapshot(const std::function<void(Command)>& emit) const {
     restore.written = at.newest.written;
     restore.policy = at.policy;
     restore.copies = at.newest.copies;
+    restore.drained_sets = at.drained_sets;
     emit(std::move(restore));
     for (const auto& [name, child] : at.children) todo.push_back(file(child));
   }

@@ -198,7 +198,11 @@ Command make_command(Choices& choices) {
     case 18:
       return SetPolicy{file(choices), policy(choices), time(choices)};
     case 19:
-      return SetLatest{file(choices), file(choices), name(choices), name(choices), time(choices)};
+      return SetLatest{file(choices),
+                       file(choices),
+                       name(choices),
+                       {name(choices), choices.below(3)},
+                       time(choices)};
     case 20:
       return change_copies(choices);
     case 21: {

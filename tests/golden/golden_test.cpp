@@ -140,3 +140,12 @@ TEST_CASE("a version of before its naming was told does not say how it was named
   CHECK(std::get<manager::RestoreFile>(*file).written == 7);
   CHECK(std::get<manager::RestoreFile>(*file).attributes.naming == NamingState::kUnknown);
 }
+
+TEST_CASE("a journal of before there were drained sets says what the link there names") {
+  const auto read = manager::decode_command(
+      unhex(read_lines("journal_older.txt").at("latest_before_drained_sets")));
+  REQUIRE(read.has_value());
+  const auto& latest = std::get<manager::SetLatest>(*read);
+  CHECK(latest.drained == manager::DrainedSet{"a.*.T0", 0});
+  CHECK(latest.target == "a.*.T1");
+}

@@ -416,6 +416,7 @@ void Simulation::check() {
   for (const std::string& each : check_metadata(cluster_)) complain(each);
   check_evicted();
   series_->check_latest();
+  series_->check_drained_latest(settings_.directory);
   for (const auto& each : processes_) {
     if (each->node().stopped) continue;
     const std::string what = each->overdue();

@@ -79,6 +79,9 @@ BUGS = (
         "++(file->newest.written <= begun ? set.stale : set.images);",
         "++(file->newest.written <= begun && false ? set.stale : set.images);",
         "pool-sim", "sets: the link names"),
+    Bug("sets", "the link in the drain directory stays on a set that is replaced", "manager/state_versions.cpp",
+        "if (file->parent) leave_drained(*find(file->parent), file->name, file->newest.written);", "",
+        "engine-sim", "sets: the link in the drain directory names"),
 )
 
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 
 #include "core/image_name.h"
 #include "manager/sets.h"
@@ -291,18 +292,41 @@ void SeriesScript::check_latest() const {
   const auto link = state.lookup(folder_, manager::kLatestName, ClientId{});
   const auto named = link ? parse_set_name((*link)->target) : std::nullopt;
   if (!named) return;
-  std::set<std::uint64_t> rounds;
-  std::size_t images = 0;
+  std::vector<std::uint64_t> sizes;
   for (const auto& [name, id] : folder()->children) {
     const auto image = parse_image_name(name);
     if (!image || image->timestep != named->timestep) continue;
-    const std::uint64_t size_bytes = state.file(id)->newest.size_bytes;
+    sizes.push_back(state.file(id)->newest.size_bytes);
+  }
+  check_named("the link", named->timestep, sizes);
+}
+
+void SeriesScript::check_drained_latest(const std::string& drain_directory) const {
+  namespace files = std::filesystem;
+  const files::path there = files::path(drain_directory) / kFolder;
+  std::error_code absent;
+  const auto named =
+      parse_set_name(files::read_symlink(there / manager::kLatestName, absent).string());
+  if (!named) return;
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t image = 0; image < kImages; ++image) {
+    const auto size_bytes = files::file_size(there / name(named->timestep, image), absent);
+    if (!absent) sizes.push_back(size_bytes);
+  }
+  check_named("the link in the drain directory", named->timestep, sizes);
+}
+
+void SeriesScript::check_named(const std::string& link, std::uint64_t timestep,
+                               const std::vector<std::uint64_t>& sizes) const {
+  std::set<std::uint64_t> rounds;
+  std::size_t images = 0;
+  for (const std::uint64_t size_bytes : sizes) {
     rounds.insert(size_bytes % kRounds);
     images += size_bytes > 0 ? 1 : 0;
   }
   if (images == kImages && rounds.size() == 1) return;
-  complain_(fmt::format("sets: the link names timestep {}, which has {} images of {} rounds",
-                        named->timestep, images, rounds.size()));
+  complain_(fmt::format("sets: {} names timestep {}, which has {} images of {} rounds", link,
+                        timestep, images, rounds.size()));
 }
 
 void SeriesScript::check_settled() const {

@@ -45,6 +45,8 @@ class SeriesScript {
   std::uint64_t operations() const { return operations_; }
   /// At any time the link names no set of which images are missing, empty, or of several rounds.
   void check_latest() const;
+  /// The same of the link in the drain directory, and the files there.
+  void check_drained_latest(const std::string& drain_directory) const;
   /// Without faults, after a while: sets that the policy gives up are gone, the newest complete one
   /// is there, and the link names it.
   void check_settled() const;
@@ -96,6 +98,8 @@ class SeriesScript {
   void pin();
   void list();
   void seen(std::uint64_t timestep, std::uint64_t image, const Result<std::vector<std::byte>>& got);
+  void check_named(const std::string& link, std::uint64_t timestep,
+                   const std::vector<std::uint64_t>& sizes) const;
   bool is_old(const Timestep& timestep) const;
   bool may_be_gone(std::uint64_t timestep) const;
   void remove_next();

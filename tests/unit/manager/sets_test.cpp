@@ -1,6 +1,10 @@
 #include "manager/sets.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "core/image_name.h"
 #include "manager/audit.h"
@@ -30,11 +34,13 @@ ImageSet set_at(std::uint64_t timestep, std::uint64_t sequence, std::uint64_t im
   return set;
 }
 
-std::vector<std::uint64_t> removed(const SetsPlan& plan) {
+std::vector<std::uint64_t> steps_of(const std::vector<const ImageSet*>& sets) {
   std::vector<std::uint64_t> steps;
-  for (const ImageSet* set : plan.remove) steps.push_back(set->timestep);
+  for (const ImageSet* set : sets) steps.push_back(set->timestep);
   return steps;
 }
+
+std::vector<std::uint64_t> removed(const SetsPlan& plan) { return steps_of(plan.remove); }
 
 Policy policy_of(std::string_view text) { return *parse_policy(text); }
 
@@ -118,11 +124,11 @@ TEST_CASE("what must be drained is neither complete nor removed before it is") {
                                       set_at(4, 4, 2, 0)};
   const SetsPlan plan = plan_sets(sets, policy_of("images=2 keep=1 must-be-drained=yes"), 0);
   CHECK(plan.latest == "a.*.T3");
-  CHECK(plan.drained_latest == "a.*.T3");
+  CHECK(steps_of(plan.drained) == Steps{3, 1});
   CHECK(removed(plan) == Steps{1});
   const SetsPlan loose = plan_sets(sets, policy_of("images=2"), 0);
   CHECK(loose.latest == "a.*.T4");
-  CHECK(loose.drained_latest == "a.*.T3");
+  CHECK(steps_of(loose.drained) == Steps{3, 1});
 }
 
 TEST_CASE("a purge takes old sets, but never the last complete one, a pinned or a used one") {
@@ -870,4 +876,222 @@ TEST_CASE("with commit=stored a set is complete without its copies") {
   write_set(*runs.client, 1, 2);
   CHECK(runs.link() == "a.*.T1");
   CHECK(runs.service->copies().figures().debt_chunks == 2);
+}
+
+// ---- the link in the drain directory -----------------------------------------------------------
+
+namespace {
+
+/// What a benefactor was told to do there since the last call, in order.
+std::vector<std::string> done_in_drain(TestBenefactor& benefactor) {
+  std::vector<std::string> out;
+  for (const msg::Request& request : benefactor.served) {
+    if (const auto* finish = std::get_if<msg::DrainFinish>(&request)) out.push_back(finish->path);
+    const auto* change = std::get_if<msg::MirrorChange>(&request);
+    if (change == nullptr) continue;
+    if (change->kind == msg::MirrorKind::kSymlink) {
+      out.push_back(change->path + " -> " + change->other_path);
+    }
+    if (change->kind == msg::MirrorKind::kUnlink) out.push_back("no " + change->path);
+    if (change->kind == msg::MirrorKind::kRename) {
+      out.push_back(change->path + " to " + change->other_path);
+    }
+  }
+  benefactor.served.clear();
+  return out;
+}
+
+/// Runs with a drain directory.
+struct DrainedRuns : Runs {
+  explicit DrainedRuns(const std::string& policy = "images=3") : Runs(policy, "/pfs") {}
+  std::vector<std::string> drain() {
+    for (int i = 0; i < 3; ++i) {
+      pass(1s);
+      benefactor->beat();
+      REQUIRE(client->call(msg::ClientHeartbeat{client->id}));
+    }
+    return done_in_drain(*benefactor);
+  }
+  void remove(const std::string& path) {
+    REQUIRE(client->call(msg::Remove{client->id, kRootFile, path, false}));
+  }
+  void rename(const std::string& from, const std::string& to) {
+    msg::Rename request;
+    request.client = client->id;
+    request.from_parent = request.to_parent = kRootFile;
+    request.from_name = from;
+    request.to_name = to;
+    REQUIRE(client->call(request));
+  }
+};
+
+using Done = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("the drain directory's link leaves a set before an image of it is replaced there") {
+  DrainedRuns runs;
+  runs.write_all(1);
+  runs.drain();
+  runs.write_all(2);
+  CHECK(runs.drain().back() == "latest -> a.*.T2");
+  runs.write(0, 2);
+  CHECK(runs.drain() == Done{"latest -> a.*.T1", "a.N0.T2"});
+  runs.write(1, 2);
+  CHECK(runs.drain() == Done{"a.N1.T2"});
+  runs.write(2, 2);
+  CHECK(runs.drain() == Done{"a.N2.T2", "latest -> a.*.T2"});
+  // The other one is not what the link names, and is none for it any more.
+  runs.write(1, 1);
+  CHECK(runs.drain() == Done{"a.N1.T1"});
+  runs.write(1, 2);
+  CHECK(runs.drain() == Done{"no latest", "a.N1.T2"});
+}
+
+TEST_CASE("a manager that starts again has the link leave a set before an image is replaced") {
+  DrainedRuns runs;
+  for (const std::uint64_t step : {1, 2}) {
+    runs.write_all(step);
+    runs.drain();
+  }
+  runs.benefactor->hold_back = true;
+  runs.write(0, 2);
+  runs.link();
+  REQUIRE(runs.benefactor->held.size() == 1);
+  runs.benefactor->held[0](msg::Reply{msg::DrainPieces::Reply{}});
+  runs.link();
+  CHECK(done_in_drain(*runs.benefactor) == Done{"latest -> a.*.T1"});  // which is not answered
+  SECTION("from its journal") {}
+  SECTION("from a snapshot") { runs.take_snapshots(); }
+  runs.disconnect();
+  runs.restart();
+  runs.benefactor = std::make_unique<TestBenefactor>(runs, "b1", 1, kArena);
+  runs.client = std::make_unique<TestClient>(runs, "again");
+  CHECK(runs.drain() == Done{"latest -> a.*.T1", "a.N0.T2"});
+  runs.write(1, 1);
+  CHECK(runs.drain() == Done{"no latest", "a.N1.T1"});
+}
+
+TEST_CASE("sets that the pool has removed stay whole in the drain directory") {
+  DrainedRuns runs("images=3 keep=1");
+  for (const std::uint64_t step : {1, 2}) {
+    runs.write_all(step);
+    runs.drain();
+  }
+  CHECK(steps_of(*runs.client) == Steps{2});
+  runs.benefactor->hold_back = true;
+  runs.write_all(3);
+  runs.link();
+  CHECK(steps_of(*runs.client) == Steps{3});  // the drained one is removed, the link there stays
+  CHECK(done_in_drain(*runs.benefactor).empty());
+  runs.benefactor->let_go();
+  CHECK(runs.drain().back() == "latest -> a.*.T3");
+  runs.write(0, 3);
+  CHECK(runs.drain() == Done{"latest -> a.*.T2", "a.N0.T3"});
+  runs.write(0, 2);
+  CHECK(runs.drain() == Done{"latest -> a.*.T1", "a.N0.T2"});
+  CHECK(latest(*runs.client).empty());
+}
+
+TEST_CASE("the drain directory's link leaves a set before an image of it is taken away there") {
+  DrainedRuns runs;
+  for (const std::uint64_t step : {1, 2, 3}) {
+    runs.write_all(step);
+    runs.drain();
+  }
+  runs.remove("a.N1.T3");
+  CHECK(runs.drain() == Done{"latest -> a.*.T2", "no a.N1.T3"});
+  SECTION("by a renaming") {
+    runs.rename("a.N1.T2", "other");
+    CHECK(runs.drain() == Done{"latest -> a.*.T1", "a.N1.T2 to other"});
+    runs.rename("other", "a.N0.T1");
+    CHECK(runs.drain() == Done{"no latest", "other to a.N0.T1"});
+  }
+  SECTION("by an exchange") {
+    msg::Rename exchange;
+    exchange.client = runs.client->id;
+    exchange.from_parent = exchange.to_parent = kRootFile;
+    exchange.from_name = "a.N1.T1";
+    exchange.to_name = "a.N1.T2";
+    exchange.exchange = true;
+    REQUIRE(runs.client->call(exchange));
+    const Done done = runs.drain();
+    CHECK(done.size() == 4);  // three renames
+    CHECK(done.at(0) == "no latest");
+  }
+}
+
+TEST_CASE("an image that is added to leaves the drain directory's link where it is") {
+  DrainedRuns runs;
+  runs.write_all(1);
+  CHECK(runs.drain().back() == "latest -> a.*.T1");
+  const auto [session, grant] = runs.open_to_change(1, 1);
+  auto added = TestClient::commit_of(session, grant, 0, 500, 77, 1000);
+  added.end = true;
+  REQUIRE(runs.client->call(added));
+  CHECK(runs.drain() == Done{"a.N1.T1"});
+}
+
+TEST_CASE("a link that somebody has removed is made again, in the drain directory too") {
+  DrainedRuns runs;
+  runs.write_all(1);
+  runs.drain();
+  runs.remove(kLatestName);
+  CHECK(runs.drain() == Done{"no latest", "latest -> a.*.T1"});
+  CHECK(latest(*runs.client) == "a.*.T1");
+}
+
+TEST_CASE("the drain directory's link leaves a file of the same name alone") {
+  DrainedRuns runs;
+  runs.write_all(1);
+  runs.drain();
+  REQUIRE(runs.client->write("mine", 1000, 9));
+  runs.rename("mine", kLatestName);
+  CHECK(runs.drain() == Done{"latest"});
+  runs.write(0, 1);
+  CHECK(runs.drain() == Done{"a.N0.T1"});
+}
+
+TEST_CASE("a folder remembers a bounded number of sets that are whole in the drain directory") {
+  DrainedRuns runs;
+  constexpr std::uint64_t kSets = limits::kDrainedSetsMax + 4;
+  for (std::uint64_t step = 1; step <= kSets; ++step) {
+    runs.write_all(step);
+    runs.drain();
+  }
+  const File& root = *runs.service->state().file(kRootFile);
+  REQUIRE(root.drained_sets.size() == limits::kDrainedSetsMax);
+  CHECK(root.drained_sets.front().name == "a.*.T5");
+  CHECK(root.drained_sets.back().name == "a.*.T" + std::to_string(kSets));
+  CHECK(runs.drain().empty());
+}
+
+TEST_CASE("of an earlier pool's sets those that are newer than its link names do not count") {
+  const std::string root =
+      (std::filesystem::temp_directory_path() / ("sets-" + std::to_string(::getpid()))).string();
+  std::filesystem::create_directories(root);
+  const auto now = std::filesystem::file_time_type::clock::now();
+  const auto put = [&](std::uint64_t rank, std::uint64_t step, std::chrono::seconds age) {
+    const std::string path = root + "/" + Runs::name(rank, step);
+    std::ofstream(path) << "bytes";
+    std::filesystem::last_write_time(path, now - age);
+  };
+  for (const std::uint64_t rank : {0, 1, 2}) {
+    put(rank, 1, 300s);
+    put(rank, 2, 200s);
+    put(rank, 3, 100s);
+  }
+  put(1, 3, 10s);  // written again, the others not
+  std::string wanted = "a.*.T3";
+  SECTION("because it had images of two runs") {
+    std::filesystem::create_symlink("a.*.T2", root + "/latest");
+    wanted = "a.*.T2";
+  }
+  SECTION("unless there is no link"){} {
+    Runs runs("images=3", root);
+    CHECK(runs.link() == wanted);
+    runs.write_all(3);
+    CHECK(runs.link() == "a.*.T3");
+  }
+  std::filesystem::remove_all(root);
 }

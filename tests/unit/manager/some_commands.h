@@ -47,6 +47,7 @@ inline std::vector<Command> one_of_each() {
   restore.copies = 2;
   restore.opened = 6;
   restore.written = 7;
+  restore.drained_sets = {{"a.*.T1", 4}, {"a.*.T2", 6}};
   msg::MirrorChange change{msg::MirrorKind::kSetAside, "p", "q", {10}, 2, 0644, 1, 2, 3};
   const BeginGeneration generation{{20}, "a", 14, 15, {{1, 16, 17}, {3, 14, 0}}};
   return {BeginEpoch{{3}},
@@ -67,7 +68,7 @@ inline std::vector<Command> one_of_each() {
           RestoreCounters{{3}, 4, 5, {6, 7, 8, 9, 10}},
           RestoreMirror{6, change},
           SetPolicy{{20}, {{{PolicyKey::kPurgeAfter, 60}, {PolicyKey::kKeep, kPolicyInherit}}}, 12},
-          SetLatest{{20}, {30}, "a.*.T1", "a.*.T0", 13},
+          SetLatest{{20}, {30}, "a.*.T1", {"a.*.T0", 12}, 13},
           ChangeCopies{{{{{1}, 64}, some_chunk().name, 1000, {{3}, 192}, {{2}, 128}},
                         {{{1}, 256}, {}, 500, {{2}, 64}, {}}}},
           MakeStripes{{{{some_chunk(), {{}, 500, 7, {{{2}, 64}}}}, {{{}, 1000, 8, {{{3}, 128}}}}}}},

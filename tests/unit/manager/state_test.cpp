@@ -337,7 +337,7 @@ TEST_CASE("an id that is there already, or none, makes no file") {
   for (const std::uint64_t id : {0, 10, 11}) {
     CHECK_FALSE(state.apply(AddDirectory{{id}, {11}, "c"}));
     CHECK_FALSE(state.apply(AddSymlink{{id}, {11}, "c", "a"}));
-    CHECK_FALSE(state.apply(SetLatest{{11}, {id}, "a", ""}));
+    CHECK_FALSE(state.apply(SetLatest{{11}, {id}, "a", {}}));
     restore.attributes.id = {id};
     CHECK_FALSE(state.apply(restore));
   }

@@ -1,0 +1,98 @@
+"""Sets that are written again: what the links name meanwhile, in the pool and in the drain directory."""
+
+import contextlib
+import os
+import threading
+
+from conftest import wait_until
+
+RANKS = 3
+KIB = 1 << 10
+
+
+def write_image(folder, rank, timestep, content):
+    (folder / f"app.N{rank}.T{timestep}").write_bytes(bytes([content]) * (100 * KIB + rank))
+
+
+def write_set(folder, timestep, content):
+    for rank in range(RANKS):
+        write_image(folder, rank, timestep, content)
+
+
+def link_of(folder):
+    with contextlib.suppress(FileNotFoundError):
+        return os.readlink(folder / "latest")
+    return None
+
+
+def drain(pool):
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+
+
+class Watch:
+    """Looks at a drain directory all the time: at what its link names."""
+
+    def __init__(self, folder):
+        self.folder, self.looks, self.mixed = folder, 0, []
+        self.ends = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ends.set()
+        self.thread.join()
+
+    def look(self):
+        """The set that the link has named all the time, and the first byte of each of its images."""
+        before = os.lstat(self.folder / "latest")
+        named = os.readlink(self.folder / "latest")
+        found = []
+        for rank in range(RANKS):
+            try:
+                with open(self.folder / named.replace("*", f"N{rank}"), "rb") as image:
+                    found.append(image.read(1))
+            except FileNotFoundError:
+                found.append(None)
+        after = os.lstat(self.folder / "latest")
+        same = (before.st_ino, before.st_ctime_ns) == (after.st_ino, after.st_ctime_ns)
+        return (named, found) if same else None
+
+    def run(self):
+        while not self.ends.is_set():
+            with contextlib.suppress(FileNotFoundError):
+                seen = self.look()
+                if seen is None:
+                    continue
+                self.looks += 1
+                if None in seen[1] or len(set(seen[1])) > 1:
+                    self.mixed.append(seen)
+
+
+def test_the_drain_directorys_link_never_names_a_set_that_is_being_replaced(pool):
+    pool.up("--policy", f"images={RANKS},keep=1", benefactors=2)
+    with Watch(pool.drain) as watch:
+        for content in range(8):
+            timestep = content % 2
+            for rank in range(RANKS):
+                write_image(pool.mount, rank, timestep, content)
+                # The files of a set come one after the other, and the manager goes between them.
+                if rank == content % RANKS:
+                    drain(pool)
+                if rank == 1 and content % 3 == 2:
+                    pool.kill("manager")
+                    pool.stdchk("recover", pool.mount)
+            drain(pool)
+            wait_until(lambda now=timestep: link_of(pool.drain) == f"app.*.T{now}", "the link")
+        # One image of the newest set: the one before it, which the pool has removed, is whole.
+        write_image(pool.mount, 1, 1, 100)
+        drain(pool)
+        assert link_of(pool.drain) == "app.*.T0" and link_of(pool.mount) is None
+        # One of that, too: none is.
+        write_image(pool.mount, 1, 0, 101)
+        drain(pool)
+        assert link_of(pool.drain) is None
+    assert watch.looks > 100 and watch.mixed == []
+    pool.down()
