@@ -50,6 +50,7 @@ Session::Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSe
       content_cuts_(cut_by_content(host, opened.policy) && !naming_->off()),
       id_(opened.session),
       file_(opened.attributes.id),
+      opened_after_(opened.opened),
       waits_for_copies_(opened.policy.commit() == CommitLevel::kRedundant),
       parent_(request.parent),
       name_(request.name),

@@ -300,6 +300,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   const bool content_cuts_;  ///< chunks end where their content says
   const SessionId id_;
   const FileId file_;
+  const std::uint64_t opened_after_;  ///< that many commits of the pool
   const bool waits_for_copies_;
   const FileId parent_;  ///< that it was made in, if it was
   const std::string name_;

@@ -64,6 +64,8 @@ void Session::build_resume() {
   }
   whole.base = attributes_.version;
   whole.copies = copies_;
+  whole.truncated = attributes_.version != 0 && cut_ == 0;
+  whole.opened = opened_after_;
   resume_parts_.assign(1, whole);
   std::unordered_set<const OutChunk*> told;
   for (const auto& [offset, entry] : overlay_.entries()) {

@@ -190,6 +190,8 @@ class Service final : public transport::AcceptHandler {
   bool writing() const { return writers_ > 0; }
   /// When space to write to was last given to somebody.
   Time granted_last() const { return granted_last_; }
+  /// After a restart: sessions of before may still come and go on.
+  bool resuming() const { return resume_until_ != Time{}; }
   /// Gives up bytes of drained versions (rule M5), oldest first, that no session or reader uses.
   /// False: there are none.
   bool evict(std::uint64_t want_bytes);
@@ -314,6 +316,7 @@ class Service final : public transport::AcceptHandler {
   Result<const File*> file_to_open(ClientRecord& client, const msg::OpenSession& request,
                                    bool& created);
   void find_similar(const File& file, SessionRecord& session);
+  void note_rewriter(SessionRecord& session, const File& file);
   std::uint32_t copies_of(const File& file, std::uint32_t asked) const;
   SessionRecord* session_of(const ClientRecord& client, SessionId id, const Call& call);
   void end_session(SessionId id, bool clean);
@@ -355,6 +358,7 @@ class Service final : public transport::AcceptHandler {
   };
   Result<const File*> file_to_resume(const ClientRecord& client, const msg::ResumeSession& request);
   Status begin_resume(ClientRecord& client, const msg::ResumeSession& request);
+  void note_late_rewriter(const SessionRecord& session);
   Status adopt(SessionRecord& session, Resumption& resumption, const msg::ResumeSession& request);
   void resumed(SessionId id, bool committed, const Status& status, const Call& call);
 

@@ -5,6 +5,7 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "manager/service.h"
+#include "manager/sets.h"
 
 namespace stdchk::manager {
 namespace {
@@ -87,9 +88,11 @@ Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& req
   session.id = request.session;
   session.client = client.id;
   session.file = file->id;
-  // When it was opened is not known: nobody who has committed by now is taken to have written
-  // beside it.
-  session.opened = state_.sequence();
+  session.opened = std::min(request.opened, state_.sequence());
+  // A commit that was done, and not answered, has cut what was there.
+  session.truncate = request.truncated && newest.version > 0 && !resumption.ahead;
+  note_rewriter(session, *file);
+  note_late_rewriter(session);
   session.copies = copies_of(*file, request.copies);
   session.proof = policy(*file).proof();
   state_.keep(file->id);
@@ -100,6 +103,22 @@ Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& req
   }
   resumptions_[session.id] = std::move(resumption);
   return {};
+}
+
+/// Others may have committed images of the set while nobody knew that this one is written again.
+void Service::note_late_rewriter(const SessionRecord& session) {
+  if (!session.writes_again) return;
+  const File& file = *state_.file(session.file);
+  const auto set = set_of(file);
+  if (!set) return;
+  const auto& [folder, image] = *set;
+  const SetGenerations& generations = state_.set_generations();
+  const bool known = session.writes_again->written <= generations.next_begun(folder, image);
+  if (known || generations.newest(folder, image) <= session.opened) return;
+  BeginGeneration command{folder, image.application, session.opened, 0, {}};
+  command.sets.push_back({image.timestep, session.opened, 0});
+  execute(std::move(command), [](const Result<Outcome>&) {});
+  sets_->set_changed(folder, file.name);
 }
 
 /// What is stored is taken out of the free space, and what is referred to is held.

@@ -111,12 +111,7 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   session.opened = state_.sequence();
   session.copies = copies_of(file, request.copies);
   session.proof = policy(file).proof();
-  if (const auto set = set_of(file); set && session.truncate && file.newest.content() > 0) {
-    const auto& [folder, image] = *set;
-    session.writes_again = {
-        {folder, image.application, image.timestep}, file.newest.content(), session.opened};
-    rewriters_.add(*session.writes_again);
-  }
+  note_rewriter(session, file);
   state_.keep(file.id);
   use(file.id, client.id);
   client.sessions.insert(id);
@@ -132,7 +127,18 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   reply.similar_file = session.similar;
   reply.similar_version = session.similar_version;
   reply.policy = policy(file);
+  reply.opened = session.opened;
   call.answer(std::move(reply));
+}
+
+/// As long as the session is open its image is known as one that is written again.
+void Service::note_rewriter(SessionRecord& session, const File& file) {
+  const auto set = set_of(file);
+  if (!set || !session.truncate || file.newest.content() == 0) return;
+  const auto& [folder, image] = *set;
+  session.writes_again = {
+      {folder, image.application, image.timestep}, file.newest.content(), session.opened};
+  rewriters_.add(*session.writes_again);
 }
 
 SessionRecord* Service::session_of(const ClientRecord& client, SessionId id, const Call& call) {

@@ -4,8 +4,10 @@
 
 namespace stdchk::manager {
 
-void SetGenerations::add(FileId folder, const ImageName& image) {
-  ++series_[{folder, image.application}].sets[image.timestep].images;
+void SetGenerations::add(FileId folder, const ImageName& image, std::uint64_t content) {
+  Set& set = series_[{folder, image.application}].sets[image.timestep];
+  ++set.images;
+  set.newest = std::max(set.newest, content);
 }
 
 /// Of a set without images nothing is left that could be mixed with others.
@@ -21,6 +23,7 @@ void SetGenerations::remove(FileId folder, const ImageName& image) {
 void SetGenerations::write(FileId folder, const ImageName& image, const Write& write) {
   Series& series = series_[{folder, image.application}];
   Set& set = series.sets[image.timestep];
+  set.newest = std::max(set.newest, write.sequence);
   const auto ends = [&](std::uint64_t content, std::uint64_t begun) {
     return content > begun && content <= write.opened;
   };
@@ -65,6 +68,13 @@ std::uint64_t SetGenerations::begun(FileId folder, const ImageName& image) const
   if (series == series_.end()) return 0;
   const auto set = series->second.sets.find(image.timestep);
   return set == series->second.sets.end() ? 0 : set->second.begun;
+}
+
+std::uint64_t SetGenerations::newest(FileId folder, const ImageName& image) const {
+  const auto series = series_.find({folder, image.application});
+  if (series == series_.end()) return 0;
+  const auto set = series->second.sets.find(image.timestep);
+  return set == series->second.sets.end() ? 0 : set->second.newest;
 }
 
 std::uint64_t SetGenerations::ended(FileId folder, const ImageName& image) const {

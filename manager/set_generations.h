@@ -36,8 +36,8 @@ class SetGenerations {
     std::uint64_t replacing = 0;  ///< others write images of the set again, and were opened then
     std::uint64_t sequence = 0;   ///< of this one
   };
-  /// An image of that name is there.
-  void add(FileId folder, const ImageName& image);
+  /// An image of that name is there, whose content was written then; 0: it has none yet.
+  void add(FileId folder, const ImageName& image, std::uint64_t content);
   void remove(FileId folder, const ImageName& image);
   void write(FileId folder, const ImageName& image, const Write& write);
   /// The content that was written then goes, and nothing takes its place. 0: there was none.
@@ -50,6 +50,8 @@ class SetGenerations {
   std::uint64_t begun(FileId folder, const ImageName& image) const;
   /// The same, as it is for what is committed next.
   std::uint64_t next_begun(FileId folder, const ImageName& image) const;
+  /// When an image of the set was written last, one that has gone meanwhile perhaps.
+  std::uint64_t newest(FileId folder, const ImageName& image) const;
   /// Who was opened before that commit belongs to a generation that has ended.
   std::uint64_t ended(FileId folder, const ImageName& image) const;
   /// The commands that make the same of the same names.
@@ -60,6 +62,7 @@ class SetGenerations {
     std::uint64_t images = 0;
     std::uint64_t begun = 0;
     std::uint64_t ended = 0;
+    std::uint64_t newest = 0;
   };
   struct Series {
     std::uint64_t begun = 0;

@@ -213,6 +213,10 @@ std::size_t SetKeeper::look_at(const File& folder) {
   if (every > 1) choose(folder, sets, every);
   if (policy.get(PolicyKey::kImages) == 0) return folder.children.size() + 1;
   const std::int64_t now_ns = service_.reactor().clock().wall_ns();
+  if (waits(folder, sets, policy)) {
+    due_ns_[folder.id] = now_ns + kBusyRetryNs;
+    return folder.children.size() + 1;
+  }
   SetsPlan plan = plan_sets(sets, policy, now_ns);
   if (std::ranges::any_of(sets, &ImageSet::owes)) {
     owing_.insert(folder.id);
@@ -222,6 +226,17 @@ std::size_t SetKeeper::look_at(const File& folder) {
   const std::size_t entries = folder.children.size() + 1;
   execute(folder, plan);
   return entries;
+}
+
+/// Clients of before may still come and say which images they write again. Until then only a link
+/// to a set that is not complete any more is changed.
+bool SetKeeper::waits(const File& folder, const std::vector<ImageSet>& sets,
+                      const Policy& policy) const {
+  if (!service_.resuming()) return false;
+  const auto link = service_.state().lookup(folder.id, kLatestName, ClientId{});
+  return !link || std::ranges::any_of(sets, [&](const ImageSet& set) {
+    return name_of(set) == (*link)->target && is_complete(set, policy);
+  });
 }
 
 /// What a set owed nothing of once counts for good: a benefactor that is lost later takes no set

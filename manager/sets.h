@@ -109,6 +109,7 @@ class SetKeeper {
   void want_set(const File& folder, const ImageSet& set);
   bool forget_drained();
   std::size_t look_at(const File& folder);
+  bool waits(const File& folder, const std::vector<ImageSet>& sets, const Policy& policy) const;
   void execute(const File& folder, const SetsPlan& plan);
   void link(const File& folder, const SetsPlan& plan);
   void remove(FileId folder, const ImageSet& set);

@@ -189,7 +189,8 @@ void State::link(File& file, File& parent, std::string_view name) {
   file.name = name;
   parent.children.emplace(name, file.id);
   if (file.type == FileType::kDirectory) ++parent.subdirectories;
-  if (const auto image = image_of(file)) set_generations_.add(parent.id, *image);
+  if (const auto image = image_of(file))
+    set_generations_.add(parent.id, *image, file.newest.written);
   enlist(file);
 }
 

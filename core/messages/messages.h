@@ -493,7 +493,8 @@ struct OpenSession {
     std::vector<Grant> grants;
     FileId similar_file;  ///< the previous version of the series A.Ni: chunks to compare with
     Version similar_version = 0;
-    Policy policy;  ///< what holds for the file now
+    Policy policy;             ///< what holds for the file now
+    std::uint64_t opened = 0;  ///< the newest commit of the pool: for ResumeSession
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const OpenSession&) const = default;
@@ -574,6 +575,8 @@ struct ResumeSession {
   bool last = true;
   std::vector<Chunk> stored;        ///< by this session, each in one extent
   std::vector<Place::Wanted> held;  ///< chunks of the pool that it refers to
+  bool truncated = false;           ///< its next commit starts from an empty file
+  std::uint64_t opened = 0;         ///< as OpenSession was answered
   struct Reply {
     bool committed =
         false;  ///< what is stored is the newest version already, which was not answered

@@ -614,6 +614,7 @@ struct OpenSessionReply {
   similarFile @4 :UInt64;  # the previous version of the series: chunks to compare with
   similarVersion @5 :UInt64;
   policy @6 :Policy;  # what holds for the file now
+  opened @7 :UInt64;  # the newest commit of the pool: for ResumeSession
 }
 
 struct Place {
@@ -678,6 +679,8 @@ struct ResumeSession {
   last @11 :Bool;
   stored @12 :List(Chunk); # by this session, each in one extent
   held @13 :List(PlaceWanted);
+  truncated @14 :Bool;     # its next commit starts from an empty file
+  opened @15 :UInt64;      # as OpenSession was answered
 }
 struct ResumeSessionReply {
   committed @0 :Bool;      # what is stored is the newest version already

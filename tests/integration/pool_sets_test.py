@@ -1,12 +1,22 @@
 """Sets that are written again: what the links name meanwhile, in the pool and in the drain directory."""
 
 import contextlib
+import json
 import os
+import subprocess
+import sys
 import threading
 
-from conftest import wait_until
+from conftest import restart_manager, wait_until
 
 RANKS = 3
+REWRITER = """
+import sys
+with open(sys.argv[1], "wb", buffering=0) as image:
+    image.write(bytes(1000))
+    print("open", flush=True)
+    sys.stdin.read()
+"""
 KIB = 1 << 10
 
 
@@ -95,4 +105,30 @@ def test_the_drain_directorys_link_never_names_a_set_that_is_being_replaced(pool
         drain(pool)
         assert link_of(pool.drain) is None
     assert watch.looks > 100 and watch.mixed == []
+    pool.down()
+
+
+def test_a_set_whose_images_are_written_again_while_the_manager_is_restarted_is_not_whole(pool):
+    pool.up(benefactors=2)
+    pool.stdchk("policy", "set", pool.mount, f"images={RANKS}")
+
+    def is_complete():
+        (one,) = json.loads(pool.stdchk("set", "list", "--json", pool.mount).stdout)["sets"]
+        return one["complete"]
+
+    for rank in (0, 1):
+        write_image(pool.mount, rank, 1, 1)
+    # In a process of its own: a fork of who has a file open closes it, too, and waits for the manager.
+    with subprocess.Popen([sys.executable, "-c", REWRITER, pool.mount / "app.N0.T1"], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as again:
+        assert again.stdout.readline() == b"open\n"
+        pool.kill("manager")
+        restart_manager(pool)
+        write_image(pool.mount, 2, 1, 2)
+        assert not is_complete() and link_of(pool.mount) is None
+    assert again.returncode == 0
+    assert not is_complete() and link_of(pool.mount) is None
+    write_image(pool.mount, 1, 1, 2)
+    assert is_complete()
+    wait_until(lambda: link_of(pool.mount) == "app.*.T1", "the link")
     pool.down()

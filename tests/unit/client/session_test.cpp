@@ -54,13 +54,16 @@ struct Host final : SessionHost {
 /// A session of a new file whose bytes are stored, and whose commit is on its way when another
 /// manager comes.
 struct Interrupted {
-  Interrupted() {
+  explicit Interrupted(Version base = 0, bool truncate = false) {
     msg::OpenSession request;
     request.parent = kRootFile;
     request.name = "a.N0.T1";
+    request.truncate = truncate;
     msg::OpenSession::Reply opened;
     opened.session = SessionId{5};
+    opened.opened = 41;
     opened.attributes.id = kFile;
+    opened.attributes.version = base;
     opened.grants = {Grant{GrantId{9}, kBenefactor, 0, limits::kMiB}};
     session = std::make_shared<Session>(host, request, opened,
                                         std::make_shared<SeriesNaming>(Naming::kOff));
@@ -231,6 +234,19 @@ TEST_CASE("a commit is not said to have failed when nobody knows") {
   (void)pool.plan();
   REQUIRE(pool.commit->done());
   CHECK(pool.commit->status->error().code == Code::kFenced);
+}
+
+TEST_CASE("a session that goes on says whether it replaces all, and when it was opened") {
+  const auto asked = [](Version base, bool truncate) {
+    Interrupted pool(base, truncate);
+    auto request = std::get<msg::ResumeSession>(pool.resume().request);
+    CHECK(request.opened == 41);
+    CHECK(request.base == base);
+    return request.truncated;
+  };
+  CHECK(asked(3, true));
+  CHECK_FALSE(asked(3, false));
+  CHECK_FALSE(asked(0, true));  // there is nothing to replace
 }
 
 TEST_CASE("what was stored and not committed is lost with its benefactor") {

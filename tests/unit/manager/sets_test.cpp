@@ -508,6 +508,28 @@ struct Runs : World {
     connect();
     wait_for_grants();
   }
+  /// For a session of open() that goes on with this manager.
+  msg::ResumeSession resume_of(const msg::OpenSession::Reply& opened, std::uint64_t rank,
+                               std::uint64_t step) const {
+    msg::ResumeSession request;
+    request.client = client->id;
+    request.session = opened.session;
+    request.file = opened.attributes.id;
+    request.base = opened.attributes.version;
+    request.truncated = request.base > 0;
+    request.opened = opened.opened;
+    if (request.base > 0) return request;
+    request.parent = kRootFile;
+    request.name = name(rank, step);
+    return request;
+  }
+  /// Commits a session that goes on, in new space.
+  void commit_resumed(msg::OpenSession::Reply opened) {
+    const auto placed = client->call(msg::Place{opened.session, {}, 4096, {}, {}});
+    REQUIRE(placed);
+    opened.grants = placed->grants;
+    commit(opened);
+  }
   /// Until the clients of before have told what they have stored.
   void wait_for_grants() {
     for (int i = 0; i < 5; ++i) link();
@@ -706,12 +728,7 @@ TEST_CASE("a writer that does not go on with another manager has failed") {
   runs.disconnect();
   runs.restart();
   runs.connect();
-  msg::ResumeSession request;
-  request.client = runs.client->id;
-  request.session = third.session;
-  request.file = third.attributes.id;
-  request.parent = kRootFile;
-  request.name = Runs::name(2, 1);
+  auto request = runs.resume_of(third, 2, 1);
   request.stored =
       TestClient::commit_of(third.session, third.grants.at(0), 0, 1000, 77).written.chunks;
   request.stored.at(0).copies.clear();
@@ -723,6 +740,101 @@ TEST_CASE("a writer that does not go on with another manager has failed") {
   CHECK_FALSE(runs.complete(1));
   runs.write(1, 1);
   CHECK(runs.link() == "a.*.T1");
+}
+
+TEST_CASE("an image that is written again across a restart makes its set stale") {
+  Runs runs;
+  runs.write(0, 1);
+  runs.write(1, 1);
+  const auto first = runs.open(0, 1);
+  const auto third = runs.open(2, 1);
+  runs.disconnect();
+  runs.restart();
+  runs.connect();
+  SECTION("known before the one that was missing is committed") {
+    REQUIRE(runs.client->call(runs.resume_of(first, 0, 1)));
+    REQUIRE(runs.client->call(runs.resume_of(third, 2, 1)));
+    runs.wait_for_grants();
+    runs.commit_resumed(third);
+  }
+  SECTION("known after that") {
+    REQUIRE(runs.client->call(runs.resume_of(third, 2, 1)));
+    runs.wait_for_grants();
+    runs.commit_resumed(third);
+    CHECK(runs.complete(1));
+    REQUIRE(runs.client->call(runs.resume_of(first, 0, 1)));
+    CHECK(latest(*runs.client).empty());
+  }
+  CHECK_FALSE(runs.complete(1));
+  CHECK(runs.link().empty());
+  runs.commit_resumed(first);
+  CHECK(runs.link().empty());
+  runs.write(1, 1);
+  CHECK(runs.link() == "a.*.T1");
+}
+
+TEST_CASE("an image that is only changed across a restart leaves its set as it is") {
+  Runs runs;
+  runs.write(0, 1);
+  runs.write(1, 1);
+  const auto image = runs.client->lookup(Runs::name(0, 1));
+  REQUIRE(image);
+  const auto opened = runs.client->open(image->id);
+  REQUIRE(opened);
+  runs.disconnect();
+  runs.restart();
+  runs.connect();
+  auto request = runs.resume_of(*opened, 0, 1);
+  request.truncated = false;
+  REQUIRE(runs.client->call(request));
+  runs.wait_for_grants();
+  runs.write(2, 1);
+  CHECK(runs.link() == "a.*.T1");
+}
+
+TEST_CASE("a session that goes on is of the run in which it was opened") {
+  Runs runs;
+  runs.write_all(1);
+  runs.write(0, 2);
+  // The next run begins with the first timestep again, and goes on while the manager is restarted.
+  const auto first = runs.open(0, 1);
+  const auto second = runs.open(1, 1);
+  runs.commit(runs.open(2, 1));
+  REQUIRE(runs.client->write("other", 1000, 99));
+  runs.disconnect();
+  runs.restart();
+  runs.connect();
+  REQUIRE(runs.client->call(runs.resume_of(first, 0, 1)));
+  REQUIRE(runs.client->call(runs.resume_of(second, 1, 1)));
+  runs.wait_for_grants();
+  runs.commit_resumed(first);
+  runs.commit_resumed(second);
+  CHECK(runs.link() == "a.*.T1");
+}
+
+TEST_CASE("the links of a restarted manager do not go forward while clients of before may come") {
+  Runs runs;
+  for (const std::uint64_t rank : {0, 1, 2}) runs.write(rank, 1);
+  CHECK(runs.link() == "a.*.T1");
+  for (const std::uint64_t rank : {0, 1}) runs.write(rank, 2);
+  const auto third = runs.open(2, 2);
+  const auto stored = TestClient::commit_of(third.session, third.grants.at(0), 0, 1000, 77);
+  // Of its own life, so that what is stored is still there.
+  runs.client.reset();
+  runs.restart();
+  runs.benefactor->connect();
+  runs.benefactor->register_now();
+  runs.client = std::make_unique<TestClient>(runs, "again");
+  auto request = runs.resume_of(third, 2, 2);
+  request.stored = stored.written.chunks;
+  REQUIRE(runs.client->call(request));
+  auto commit = stored;
+  commit.end = true;
+  REQUIRE(runs.client->call(commit));
+  CHECK(runs.complete(2));
+  CHECK(runs.link() == "a.*.T1");
+  runs.wait_for_grants();
+  CHECK(runs.link() == "a.*.T2");
 }
 
 TEST_CASE("an image that is added to stays in its set") {
