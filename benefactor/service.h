@@ -14,6 +14,7 @@
 #include "benefactor/drainer.h"
 #include "benefactor/extent_report.h"
 #include "benefactor/job_counts.h"
+#include "benefactor/job_lines.h"
 #include "benefactor/metadata_log.h"
 #include "benefactor/stop.h"
 #include "benefactor/stripe_builder.h"
@@ -67,8 +68,9 @@ struct Config {
 ///
 /// Owns: the registrations of the arena, the links, its workers; not the arena nor the endpoints,
 ///   which the caller adds to the reactor and which must outlive it.
-/// Threads: the reactor's. Drain pieces run on 3 workers, and one more for each that hangs, up to
-///   kDrainThreadsMax; finishes and mirrored changes on one, in the order they came; moves on one.
+/// Threads: the reactor's. Drain pieces run on 3 workers, finishes and mirrored changes on 2,
+///   and one more for each that hangs, up to kDrainThreadsMax; those of one file, and repeats of one
+///   change, in the order they came; moves run on one.
 /// Limits: kJobsMax jobs under way, kLinksMax links; more are answered with kBusy or closed.
 class Service final : public rpc::PeerHandler {
  public:
@@ -136,7 +138,7 @@ class Service final : public rpc::PeerHandler {
   /// The service's own threads; unused when the configuration brings an executor.
   struct Workers {
     ThreadExecutor pieces{"stdchk-drain", 3};
-    ThreadExecutor names{"stdchk-names", 1};
+    ThreadExecutor names{"stdchk-names", 2};
     ThreadExecutor moves{"stdchk-move", 1};
     ThreadExecutor checks{"stdchk-scrub", 1};
   };
@@ -165,8 +167,11 @@ class Service final : public rpc::PeerHandler {
   }
   void serve_manager(msg::Request request, Time deadline, rpc::Responder respond);
   void serve_drain(msg::Request request, Time deadline, rpc::Responder respond);
-  void start_drain(Executor& executor, msg::DrainPieces pieces, Time deadline,
-                   rpc::Responder respond);
+  void start_drain(msg::DrainPieces pieces, Time deadline, rpc::Responder respond);
+  void start_names(JobLines::Line line, Time deadline, rpc::Responder respond,
+                   std::function<rpc::Answer()> work);
+  void watch(std::uint64_t number, ThreadExecutor Workers::*own, FileId file,
+             std::uint64_t attempt);
   std::uint64_t start_job(Executor& executor, Time deadline, rpc::Responder respond,
                           std::function<rpc::Answer()> work);
   void finish_job(std::uint64_t number, rpc::Answer answer);
@@ -196,15 +201,16 @@ class Service final : public rpc::PeerHandler {
   std::uint64_t drain_rate_ = 0;
   std::unordered_map<std::uint64_t, Job> jobs_;
   std::uint64_t jobs_made_ = 0;
-  /// Drains of pieces that have not ended yet, by their job's number. The job may be over.
+  /// What is being done in the drain directory, by its job's number. The job may be over.
   struct Drain {
-    FileId file;
+    FileId file;  ///< of pieces
     std::uint64_t attempt = 0;
     TimerId timer;
   };
   std::unordered_map<std::uint64_t, Drain> drains_;
   Stop stop_;
   std::shared_ptr<JobCounts> counts_ = std::make_shared<JobCounts>();
+  std::unique_ptr<JobLines> names_;  ///< on workers_
   std::unique_ptr<Workers> workers_;
   Forgetter forgetter_;
   std::unique_ptr<Copier> copier_;

@@ -134,51 +134,73 @@ void Service::serve_drain(msg::Request request, Time deadline, rpc::Responder re
     return respond(refuse(Code::kInvalidArgument, "The pool has no drain directory."));
   }
   if (auto* pieces = std::get_if<msg::DrainPieces>(&request)) {
-    start_drain(worker(&Workers::pieces), std::move(*pieces), deadline, std::move(respond));
+    start_drain(std::move(*pieces), deadline, std::move(respond));
   } else if (auto* finish = std::get_if<msg::DrainFinish>(&request)) {
-    start_job(worker(&Workers::names), deadline, std::move(respond),
-              [drainer = drainer_, finish = std::move(*finish), deadline, counts = counts_] {
-                auto done = drainer->finish(finish, deadline);
-                add(done ? counts->drained_files : counts->drains_failed, 1);
-                return to_answer("the end of a drain", std::move(done));
-              });
+    const JobLines::Line line{true, finish->file.value};
+    start_names(line, deadline, std::move(respond),
+                [drainer = drainer_, finish = std::move(*finish), deadline, counts = counts_] {
+                  auto done = drainer->finish(finish, deadline);
+                  add(done ? counts->drained_files : counts->drains_failed, 1);
+                  return to_answer("the end of a drain", std::move(done));
+                });
   } else if (auto* change = std::get_if<msg::MirrorChange>(&request)) {
-    start_job(worker(&Workers::names), deadline, std::move(respond),
-              [drainer = drainer_, change = std::move(*change), deadline] {
-                return to_answer("a change of the drain directory",
-                                 drainer->mirror(change, deadline));
-              });
+    const bool of_file = change->kind == msg::MirrorKind::kDropTemporary;
+    const JobLines::Line line{of_file, of_file ? change->file.value : change->number};
+    start_names(line, deadline, std::move(respond),
+                [drainer = drainer_, change = std::move(*change), deadline] {
+                  return to_answer("a change of the drain directory",
+                                   drainer->mirror(change, deadline));
+                });
   }
 }
 
-/// The storage that a file's bytes go to may hang while the rest of it does not: such a drain keeps
-/// its thread, and gets another one in its place.
-void Service::start_drain(Executor& executor, msg::DrainPieces pieces, Time deadline,
-                          rpc::Responder respond) {
+/// The manager waits for what must come first; only repeats have to stay in order here.
+void Service::start_names(JobLines::Line line, Time deadline, rpc::Responder respond,
+                          std::function<rpc::Answer()> work) {
+  if (!names_) names_ = std::make_unique<JobLines>(worker(&Workers::names));
+  struct OneLine final : Executor {
+    OneLine(JobLines& to, JobLines::Line which) : lines(to), line(which) {}
+    void run(std::function<void()> of) override { lines.run(line, std::move(of)); }
+    JobLines& lines;
+    const JobLines::Line line;
+  } executor(*names_, line);
+  const std::uint64_t number = start_job(executor, deadline, std::move(respond), std::move(work));
+  if (number != 0) watch(number, &Workers::names, {}, 0);
+}
+
+/// The storage that a file's bytes, or its name, go to may hang while the rest of it does not: such
+/// a job keeps its thread, and gets another one in its place.
+void Service::watch(std::uint64_t number, ThreadExecutor Workers::*own, FileId file,
+                    std::uint64_t attempt) {
+  const TimerId timer = reactor_.schedule_after(kHangsAfter, [this, own] {
+    if (!workers_) return;
+    ThreadExecutor& threads = (*workers_).*own;
+    // What waits in its line hangs on no thread.
+    const bool some_are_free = own == &Workers::names && names_->count() < threads.thread_count();
+    if (!some_are_free && threads.thread_count() < kDrainThreadsMax) threads.add_thread();
+  });
+  drains_.emplace(number, Drain{file, attempt, timer});
+}
+
+void Service::start_drain(msg::DrainPieces pieces, Time deadline, rpc::Responder respond) {
   const FileId file = pieces.file;
   const std::uint64_t attempt = pieces.number;
   std::set<std::uint64_t> hanging;
   for (const auto& [number, drain] : drains_) {
-    if (drain.file == file && drain.attempt != attempt) hanging.insert(drain.attempt);
+    if (drain.file && drain.file == file && drain.attempt != attempt) hanging.insert(drain.attempt);
   }
   if (hanging.size() >= kHangingAttemptsMax) {
     return respond(refuse(Code::kBusy, "Earlier drains of the file hang.", kHangsAfter));
   }
   const std::uint64_t number =
-      start_job(executor, deadline, std::move(respond),
+      start_job(worker(&Workers::pieces), deadline, std::move(respond),
                 [drainer = drainer_, pieces = std::move(pieces), deadline, counts = counts_] {
                   auto done = drainer->write_pieces(pieces, deadline);
                   if (done) add(counts->drained_bytes, bytes_of(pieces.pieces, done->corrupt));
                   if (!done) add(counts->drains_failed, 1);
                   return to_answer("a drain", std::move(done));
                 });
-  if (number == 0) return;
-  const TimerId timer = reactor_.schedule_after(kHangsAfter, [this] {
-    if (workers_ && workers_->pieces.thread_count() < kDrainThreadsMax) {
-      workers_->pieces.add_thread();
-    }
-  });
-  drains_.emplace(number, Drain{file, attempt, timer});
+  if (number != 0) watch(number, &Workers::pieces, file, attempt);
 }
 
 /// The job's number; 0: it was refused.

@@ -404,6 +404,11 @@ void DrainPlanner::send(Job& job, std::size_t index, rpc::Peer& peer) {
 
 /// What is not answered for long leaves its place to others.
 void DrainPlanner::find_hanging(Job& job) {
+  const bool naming = job.phase == Phase::kFinishing || job.phase == Phase::kLost;
+  if (naming && service_.now() >= job.naming_since + kHangsAfter) {
+    warn_of_hanging(job);
+    job.hangs = true;
+  }
   for (Request& request : job.requests) {
     if (!request.sent || request.answered || request.hangs) continue;
     const Duration by_rate = deadline_for(request.bytes) - limits::kOperationDeadline;
@@ -411,15 +416,18 @@ void DrainPlanner::find_hanging(Job& job) {
         std::max(kHangsAfter + by_rate, kHangsAfterFactor * took_[request.benefactor]);
     if (service_.now() < request.sent_at + patience) continue;
     if (hanging_[request.benefactor] >= kHangingMax) continue;
-    const File* file = service_.state().file(job.file);
-    if (file != nullptr && !job.hangs) {
-      log::warning("{} is not drained: its storage does not answer; others go on",
-                   service_.state().path(*file));
-    }
+    warn_of_hanging(job);
     request.hangs = job.hangs = job.starts_over = true;
     --in_flight_[request.benefactor];
     ++hanging_[request.benefactor];
   }
+}
+
+void DrainPlanner::warn_of_hanging(const Job& job) const {
+  const File* file = service_.state().file(job.file);
+  if (file == nullptr || job.hangs) return;
+  log::warning("{} is not drained: its storage does not answer; others go on",
+               service_.state().path(*file));
 }
 
 /// Those that hang leave room for others.
@@ -527,12 +535,25 @@ void DrainPlanner::finish(Job& job) {
                    });
 }
 
-/// One that has written pieces, where one is left.
+/// One that has written pieces, where one is left. A name that hangs may hold up all others of its
+/// host in the kernel.
 std::optional<BenefactorId> DrainPlanner::finisher_of(const Job& job) const {
   for (const Request& request : job.requests) {
-    if (service_.peer_of(request.benefactor) != nullptr) return request.benefactor;
+    if (service_.peer_of(request.benefactor) == nullptr) continue;
+    if (!names_hang_at(request.benefactor)) return request.benefactor;
+  }
+  for (const auto& [id, status] : service_.benefactors()) {
+    if (status.peer != nullptr && !names_hang_at(id)) return id;
   }
   return service_.some_benefactor();
+}
+
+bool DrainPlanner::names_hang_at(BenefactorId benefactor) const {
+  return std::ranges::any_of(jobs_, [&](const auto& entry) {
+    const Job& job = entry.second;
+    const bool naming = job.phase == Phase::kFinishing || job.phase == Phase::kLost;
+    return naming && job.hangs && job.finisher == benefactor;
+  });
 }
 
 /// Readers have the version that is about to lose its name.
@@ -564,6 +585,7 @@ void DrainPlanner::send_finish(Job& job) {
   rpc::Peer* peer = service_.peer_of(job.finisher);
   const File* file = service_.state().file(job.file);
   const VersionData* version = service_.state().version(job.file, job.version);
+  if (job.phase != Phase::kLost) job.naming_since = service_.now();
   job.phase = Phase::kFinishing;
   job.late = service_.now() + limits::kOperationDeadline + kTransit;
   peer->call(msg::DrainFinish{job.file, job.number, job.path, version->size_bytes, file->mode,

@@ -78,6 +78,7 @@ class DrainPlanner {
     Time late{};         ///< until then a benefactor that was lost may still do what it was asked
     Time late_before{};  ///< the same for the attempts that this one goes on with
     bool hangs = false;  ///< or the last attempt did: one request at a time
+    Time naming_since{};
     bool preferred = false;
     bool recorded = false;  ///< that it is about to get its name
     std::string
@@ -110,6 +111,7 @@ class DrainPlanner {
   void send(Job& job, std::size_t index, rpc::Peer& peer);
   bool has_room(const Job& job, BenefactorId benefactor) const;
   void find_hanging(Job& job);
+  void warn_of_hanging(const Job& job) const;
   std::size_t jobs_counted() const;
   void set_pace();
   bool is_half_full(std::uint64_t bytes) const;
@@ -118,6 +120,7 @@ class DrainPlanner {
   void pieces_done(Job& job, BenefactorId benefactor, const rpc::Answer& answer);
   void finish(Job& job);
   std::optional<BenefactorId> finisher_of(const Job& job) const;
+  bool names_hang_at(BenefactorId benefactor) const;
   void set_aside(Job& job);
   void send_finish(Job& job);
   void finished(FileId file, std::uint64_t number, const rpc::Answer& answer);

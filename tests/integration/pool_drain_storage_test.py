@@ -166,6 +166,29 @@ def test_a_part_of_a_file_system_that_hangs_stalls_only_what_goes_there(pool, tr
     assert all((pool.drain / name).read_bytes() == data for name, data in (hung | files).items())
 
 
+def test_files_that_hang_when_they_get_their_names_stall_no_others(pool, troubled):
+    pool.drain = troubled.point / "drain"
+    troubled.rules("fsync HANG")
+    pool.up("--policy", "images=4", benefactors=2, memory="64M")
+    hung = {f"hung.N{number}.T1": b"HANG" + os.urandom(MIB) for number in range(4)}
+    for name, data in hung.items():
+        (pool.mount / name).write_bytes(data)
+    # More than there are threads for names: those that hang give theirs to others.
+    wait_until(lambda: len(list(pool.drain.glob(".stdchk-drain/*.*"))) == len(hung), "the pieces")
+    files = {f"app.N{number}.T{step}": os.urandom(MIB) for step in (1, 2) for number in range(4)}
+    for name, data in files.items():
+        (pool.mount / name).write_bytes(data)
+    (pool.mount / "folder").mkdir()
+    wait_until(lambda: all(is_safe(pool, name) for name in files), "the drain of what does not hang", seconds=40)
+    wait_until(lambda: (pool.drain / "folder").is_dir() and os.readlink(pool.drain / "latest") == "app.*.T2",
+               "the changes of names")
+    assert not any((pool.drain / name).exists() or is_safe(pool, name) for name in hung)
+    assert uses(pool, 10)["drain_pending_files"] >= len(hung)
+    troubled.rules()
+    drain_all(pool)
+    assert all((pool.drain / name).read_bytes() == data for name, data in (hung | files).items())
+
+
 def test_down_ends_while_storage_hangs(pool, troubled):
     pool.drain = troubled.point / "drain"
     troubled.rules("write HANG")

@@ -6,7 +6,8 @@
 //   delay MS       each write takes that much longer
 //   write BYTES    a write that begins with BYTES does not return while the rule is there
 //   rename PATH    nor does a rename to a path that begins so
-//   sync           nor does an fsync of a file
+//   sync           nor does an fsync or fdatasync of a file
+//   fsync BYTES    nor does an fsync of a file that begins with BYTES
 // Runs in the foreground until it is unmounted or killed.
 
 #define FUSE_USE_VERSION 312
@@ -156,6 +157,9 @@ static int on_release(const char* path, struct fuse_file_info* file) {
 static int on_fsync(const char* path, int data_only, struct fuse_file_info* file) {
   (void)path;
   hang_while("sync", NULL, 0);
+  char start[64];
+  const ssize_t count = data_only ? 0 : pread((int)file->fh, start, sizeof start, 0);
+  if (count > 0) hang_while("fsync", start, (size_t)count);
   return result(data_only ? fdatasync((int)file->fh) : fsync((int)file->fh));
 }
 

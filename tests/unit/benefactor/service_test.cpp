@@ -465,22 +465,25 @@ TEST_CASE("a drain without a drain directory is refused") {
 
 namespace {
 
-/// A Drainer whose pieces hang until it is told to go on.
+/// A Drainer whose pieces, names and changes of names of some files hang until it is told to go on.
 struct StuckDrainer final : Drainer {
   Outcome<msg::DrainPieces::Reply> write_pieces(const msg::DrainPieces& request, Time) override {
     if (request.file == FileId{1}) go_on->acquire();
     return msg::DrainPieces::Reply{};
   }
-  Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish&, Time) override {
+  Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request, Time) override {
+    if (request.file == FileId{3} || request.file == FileId{4}) go_on->acquire();
     return msg::DrainFinish::Reply{};
   }
-  Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange&, Time) override {
+  Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request, Time) override {
+    if (request.path == "hung") go_on->acquire();
     return msg::MirrorChange::Reply{};
   }
   std::shared_ptr<std::counting_semaphore<>> go_on;
 };
 
-/// A benefactor whose drains of file 1 hang, each until what is answered is released once.
+/// A benefactor whose drains of file 1, names of files 3 and 4, and changes of "hung" hang, each
+/// until what is answered is released once.
 std::shared_ptr<std::counting_semaphore<>> start_with_stuck_drainer(Pool& pool) {
   auto go_on = std::make_shared<std::counting_semaphore<>>(0);
   auto config = pool.config();
@@ -512,6 +515,45 @@ TEST_CASE("a job that is stuck holds up no other one and is answered at its dead
   pool.turn_until([&] { return stuck.has_value(); });
   CHECK(Pool::code_of(*stuck) == Code::kDeadline);
   go_on->release();
+}
+
+TEST_CASE("names that hang hold up no others, and repeats wait for them") {
+  Pool pool(false);
+  const auto go_on = start_with_stuck_drainer(pool);
+  std::vector<int> ended;
+  const auto ask = [&](int number, auto request) {
+    pool.manager->peer->call(std::move(request), seconds(20),
+                             [&ended, number](const rpc::Answer& answer) {
+                               CHECK(answer.has_value());
+                               ended.push_back(number);
+                             });
+  };
+  msg::DrainFinish finish;
+  finish.file = FileId{3};
+  ask(1, finish);
+  // The other thread does all else.
+  for (std::uint64_t file = 10; file < 14; ++file) {
+    finish.file = FileId{file};
+    CHECK(pool.ask(*pool.manager->peer, finish));
+  }
+  finish.file = FileId{3};
+  ask(2, finish);
+  finish.file = FileId{4};
+  ask(3, finish);
+  msg::MirrorChange change;
+  change.kind = msg::MirrorKind::kUnlink;
+  change.path = "hung";
+  change.number = 5;
+  ask(4, change);
+  // Now both threads hang, and others come in their place.
+  change.path = "other";
+  change.number = 6;
+  CHECK(pool.ask(*pool.manager->peer, change));
+  CHECK(ended.empty());
+  go_on->release(4);
+  pool.turn_until([&] { return ended.size() == 4; });
+  const auto position = [&](int number) { return std::ranges::find(ended, number); };
+  CHECK(position(1) < position(2));
 }
 
 TEST_CASE("drains that hang get other threads in their place, and no third attempt") {

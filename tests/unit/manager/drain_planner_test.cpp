@@ -735,6 +735,29 @@ TEST_CASE("files whose storage hangs stall no others, now and when they are trie
   CHECK(client.call(msg::StatPool{})->drain_pending_files == 0);
 }
 
+TEST_CASE("files that hang when they get their names stall no others") {
+  World world("/drain");
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  one.hangs_at = [](const msg::Request& request) {
+    const auto* finish = std::get_if<msg::DrainFinish>(&request);
+    return finish != nullptr && finish->path.starts_with("hung");
+  };
+  constexpr std::uint64_t kHung = 40;  // more than are drained at once
+  for (std::uint64_t i = 0; i < kHung; ++i) {
+    REQUIRE(client.write("hung" + std::to_string(i), 1000, 100 + i));
+  }
+  run(world, 30s, {&one}, &client);
+  REQUIRE(client.write("a", 1000, 7));
+  run(world, 1s, {&one}, &client);
+  CHECK(client.lookup("a")->drain == DrainState::kDrained);
+  CHECK(client.call(msg::DrainNow{kRootFile})->pending_files == kHung);
+  one.hangs_at = [](const msg::Request&) { return false; };
+  run(world, 60s, {&one}, &client);
+  CHECK(world.service->state().undrained().empty());
+}
+
 TEST_CASE("slow storage gets no more requests at once") {
   World world("/drain");
   world.start();

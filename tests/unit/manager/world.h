@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -168,8 +169,9 @@ class TestBenefactor : public Actor {
       return respond(msg::Reply{msg::FenceClient::Reply{fences}});
     }
     const auto* pieces = std::get_if<msg::DrainPieces>(&request.body);
-    if (pieces != nullptr && hangs.count(pieces->file) > 0)
+    if ((pieces != nullptr && hangs.count(pieces->file) > 0) || hangs_at(request.body)) {
       return hung.push_back(std::move(respond));
+    }
     if (const auto* keep = std::get_if<msg::KeepLog>(&request.body); keep != nullptr && log) {
       if (log_stopped) return held.push_back(std::move(respond));
       if (const Status kept = log->keep(*keep); !kept) {
@@ -283,6 +285,8 @@ class TestBenefactor : public Actor {
   std::vector<rpc::Responder> held;
   std::vector<msg::Request> held_requests;  ///< of those
   std::set<FileId> hangs;                   ///< whose pieces are never drained
+  /// What else is never answered.
+  std::function<bool(const msg::Request&)> hangs_at = [](const msg::Request&) { return false; };
   std::vector<rpc::Responder> hung;
   const std::string host;
   bool copies_fail = false;       ///< what is copied to it is not what it should be
