@@ -47,6 +47,8 @@ struct CachedChunk {
   std::uint32_t valid_from = 0;  ///< of the chunk's content
   std::uint32_t valid_to = 0;
   std::uint32_t unread = 0;          ///< bytes that no reader has had; images are read once
+  std::uint32_t fresh = 0;           ///< the same, without a second time
+  bool from_drain = false;           ///< where it came from
   Error error;                       ///< when failed
   const void* failed_for = nullptr;  ///< whose reading has failed; others try for themselves
   std::list<CachedChunk*>::iterator recent;

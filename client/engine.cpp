@@ -223,6 +223,11 @@ msg::WriterTotals Engine::writer_totals() {
   return totals_;
 }
 
+msg::ReaderTotals Engine::reader_totals() {
+  const Lock lock(shared_.mutex);
+  return reader_ == nullptr ? msg::ReaderTotals{} : reader_->totals();
+}
+
 Figures Engine::figures() {
   Figures out;
   out.transports = peers_.figures();
@@ -230,6 +235,7 @@ Figures Engine::figures() {
   out.totals = totals_;
   out.manager_up = manager_up_;
   out.sessions = sessions_.size();
+  out.reader_count = reader_count();
   out.window_waits = window_waits_;
   out.window_wait_ns = static_cast<std::uint64_t>(window_waited_.count());
   if (window_ == nullptr) return out;
@@ -238,6 +244,7 @@ Figures Engine::figures() {
   out.window_free = window_->free_count();
   out.window_filling = window_->waiting_count();
   out.window_busy = window_->busy_count();
+  out.reads = reader_->totals();
   out.cache_reads = reader_->counts().given;
   out.cache_fetches = reader_->counts().fetched;
   out.cache_ahead = reader_->counts().ahead;

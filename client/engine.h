@@ -94,6 +94,8 @@ class Engine final : private SessionHost, private ManagerListener {
   Error manager_error() const { return manager_error_; }
   ClientId client() const override { return client_; }
   msg::WriterTotals& totals() override { return totals_; }
+  /// Whoever holds that is a reader.
+  std::shared_ptr<const void> counted_reader() const { return readers_; }
   void set_events(CacheEvents events) {
     events_ = std::make_shared<CacheEvents>(std::move(events));
   }
@@ -141,6 +143,10 @@ class Engine final : private SessionHost, private ManagerListener {
   void on_registered(const msg::RegisterClient::Reply& reply, bool same) override;
   void on_invalidate(const msg::Invalidate& notice) override;
   msg::WriterTotals writer_totals() override;
+  msg::ReaderTotals reader_totals() override;
+  std::uint64_t reader_count() override {
+    return static_cast<std::uint64_t>(readers_.use_count() - 1);
+  }
 
   Status make_buffers();
   void on_benefactors(const std::vector<msg::BenefactorInfo>& benefactors);
@@ -169,6 +175,7 @@ class Engine final : private SessionHost, private ManagerListener {
   ClientId client_;
   Epoch epoch_;
   msg::WriterTotals totals_;
+  const std::shared_ptr<const void> readers_ = std::make_shared<int>();
   std::uint64_t window_waits_ = 0;
   Duration window_waited_{};
   std::uint64_t arena_bytes_total_ = 0;

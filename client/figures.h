@@ -22,8 +22,10 @@ struct TransportFigures {
 /// What a client has done since it began, and what it is at. Counts only grow.
 struct Figures {
   msg::WriterTotals totals;
+  msg::ReaderTotals reads;
   bool manager_up = false;
-  std::size_t sessions = 0;  ///< files that are written now
+  std::size_t sessions = 0;        ///< files that are written now
+  std::uint64_t reader_count = 0;  ///< files that are open for reading, each as often as it is
   std::uint32_t chunk_bytes = 0;
   std::size_t window_slots = 0;
   std::size_t window_free = 0;

@@ -159,17 +159,18 @@ void ManagerClient::heartbeat() {
   heartbeat_ = {};
   if (!registered_) return;
   heartbeat_ = reactor_.schedule_after(limits::kHeartbeatInterval, [this] { heartbeat(); });
-  peer_->call(msg::ClientHeartbeat{client_, totals()}, limits::kLease,
-              [this, attempt = attempt_](rpc::Answer answer) {
-                if (attempt != attempt_ || !registered_) return;
-                if (answer.has_value()) {
-                  answered_last_ = reactor_.clock().now();
-                  return;
-                }
-                const Error why = answer.error().error;
-                if (why.code == Code::kPeerLost) return;
-                register_anew(why);  // fenced, or silent for a whole lease
-              });
+  const msg::ClientHeartbeat beat{client_, totals(), listener_.reader_totals(),
+                                  listener_.reader_count()};
+  peer_->call(beat, limits::kLease, [this, attempt = attempt_](rpc::Answer answer) {
+    if (attempt != attempt_ || !registered_) return;
+    if (answer.has_value()) {
+      answered_last_ = reactor_.clock().now();
+      return;
+    }
+    const Error why = answer.error().error;
+    if (why.code == Code::kPeerLost) return;
+    register_anew(why);  // fenced, or silent for a whole lease
+  });
 }
 
 /// On a new link.
@@ -218,7 +219,10 @@ void ManagerClient::stop() {
   stopped_ = true;
   reactor_.cancel(reconnect_);
   reactor_.cancel(heartbeat_);
-  if (registered_) peer_->call(msg::GoodbyeClient{client_, totals()}, 1s, [](rpc::Answer) {});
+  if (registered_) {
+    const msg::GoodbyeClient goodbye{client_, totals(), listener_.reader_totals()};
+    peer_->call(goodbye, 1s, [](rpc::Answer) {});
+  }
   registered_ = false;
   std::map<std::uint64_t, Call> calls;
   calls.swap(calls_);

@@ -24,6 +24,8 @@ class ManagerListener {
   virtual void on_invalidate(const msg::Invalidate& notice) = 0;
   /// What heartbeats and the goodbye tell; `first` is filled in.
   virtual msg::WriterTotals writer_totals() { return {}; }
+  virtual msg::ReaderTotals reader_totals() { return {}; }
+  virtual std::uint64_t reader_count() { return 0; }
 };
 
 /// A ManagerClient is the link to the manager: registration, heartbeats, calls.

@@ -37,6 +37,7 @@ OpenFile::OpenFile(Engine& engine, FileId file, SessionPtr session, VersionMapPt
       file_(file),
       session_(std::move(session)),
       map_(std::move(map)),
+      counted_(engine.counted_reader()),
       writes_(false),
       append_(false) {}
 
@@ -52,6 +53,7 @@ void OpenFile::release(Lock&) {
   drop_reserved();
   map_.reset();
   session_.reset();
+  counted_.reset();
 }
 
 Status OpenFile::opened(Lock&) const {

@@ -66,6 +66,7 @@ class OpenFile {
   const FileId file_;
   SessionPtr session_;
   VersionMapPtr map_;
+  std::shared_ptr<const void> counted_;  ///< as a reader
   const bool writes_;
   const bool append_;
   std::map<std::uint64_t, Reserved> reserved_;

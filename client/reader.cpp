@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/limits.h"
@@ -257,6 +258,8 @@ void Reader::settle(Fetch& fetch, Status good) {
   }
   if (fetch.unit.map != nullptr) fetch.unit.map->reloads = 0;
   entry.state = CacheState::kReady;
+  entry.fresh = entry.valid_to - entry.valid_from;
+  entry.from_drain = fetch.from_drain;
   --entry.pins;
   fetches_.erase(entry.key);
 }
@@ -273,6 +276,10 @@ Status Reader::make_plain(const Chunk& chunk, MutableByteSpan bytes) const {
 void Reader::give_back(CachedChunk& chunk, std::size_t bytes) {
   cache_.unpin(chunk);
   cache_.count_read(chunk, bytes);
+  const auto fresh = static_cast<std::uint32_t>(std::min<std::size_t>(bytes, chunk.fresh));
+  chunk.fresh -= fresh;
+  (chunk.from_drain ? totals_.drained_bytes : totals_.pool_bytes) += fresh;
+  totals_.cached_bytes += bytes - fresh;
   host_.shared.changed.notify_all();
 }
 

@@ -63,6 +63,7 @@ class Reader {
     std::uint64_t ahead = 0;
   };
   const Counts& counts() const { return counts_; }
+  const msg::ReaderTotals& totals() const { return totals_; }
   /// How many chunks may be on their way ahead of a reader.
   std::size_t ahead_max() const { return std::max<std::size_t>(cache_.buffer_count() / 2, 1); }
 
@@ -90,6 +91,7 @@ class Reader {
   std::map<CacheKey, std::unique_ptr<Fetch>> fetches_;
   bool said_no_key_ = false;
   Counts counts_;
+  msg::ReaderTotals totals_;
 };
 
 }  // namespace stdchk::client

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/units.h"
+#include "metrics/pool_figures.h"
 
 namespace stdchk::mount {
 namespace {
@@ -113,6 +114,9 @@ void collect(const RequestCounts& requests, const client::Figures& client,
            std::uint64_t{client.manager_up});
   to.gauge("stdchk_mount_sessions", "Files that are open for writing here.",
            std::uint64_t{client.sessions});
+  to.gauge("stdchk_mount_readers", "Files that are open for reading here.", client.reader_count);
+  metrics::add_reads(to, "stdchk_mount_served_bytes_total",
+                     "Bytes of files that the kernel got, by where they came from.", client.reads);
   add_requests(to, requests);
   add_totals(to, client.totals);
   add_memory(to, client);

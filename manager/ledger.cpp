@@ -5,15 +5,27 @@
 namespace stdchk::manager {
 namespace {
 
-using Count = std::uint64_t msg::WriterTotals::*;
-
 /// What is added up over clients; of the longest call the longest one counts.
-constexpr Count kAdded[] = {
+constexpr std::uint64_t msg::WriterTotals::*kWrites[] = {
     &msg::WriterTotals::closed_bytes,    &msg::WriterTotals::open_to_close_ns,
     &msg::WriterTotals::committed_bytes, &msg::WriterTotals::open_to_commit_ns,
     &msg::WriterTotals::named_bytes,     &msg::WriterTotals::equal_bytes,
     &msg::WriterTotals::naming_ns,
 };
+constexpr std::uint64_t msg::ReaderTotals::*kReads[] = {&msg::ReaderTotals::pool_bytes,
+                                                        &msg::ReaderTotals::cached_bytes,
+                                                        &msg::ReaderTotals::drained_bytes};
+
+/// Adds to `all` what has grown since `before`, which is `now` then.
+template <class Totals, std::size_t kCount>
+void add(Totals& all, Totals& before, const Totals& now,
+         std::uint64_t Totals::*const (&counts)[kCount]) {
+  for (const auto count : counts) {
+    if (now.*count <= before.*count) continue;
+    all.*count += now.*count - before.*count;
+    before.*count = now.*count;
+  }
+}
 
 std::uint64_t nanoseconds(Duration time) {
   return static_cast<std::uint64_t>(
@@ -22,23 +34,20 @@ std::uint64_t nanoseconds(Duration time) {
 
 }  // namespace
 
-void Ledger::tell(const msg::WriterTotals& totals) {
+void Ledger::tell(const msg::WriterTotals& totals, const msg::ReaderTotals& reads) {
   msg::WriterTotals& all = totals_.writers;
   all.longest_call_ns = std::max(all.longest_call_ns, totals.longest_call_ns);
-  // Who only reads and asks has nothing to tell.
+  // Who only asks has nothing to tell.
   const bool wrote =
       totals.closed_bytes > 0 || totals.committed_bytes > 0 || totals.named_bytes > 0;
-  if (!totals.first || !wrote) return;
-  msg::WriterTotals& before = told_[totals.first];
-  for (const Count count : kAdded) {
-    if (totals.*count <= before.*count) continue;
-    all.*count += totals.*count - before.*count;
-    before.*count = totals.*count;
-  }
+  if (!totals.first || (!wrote && reads == msg::ReaderTotals{})) return;
+  Told& before = told_[totals.first];
+  add(all, before.writes, totals, kWrites);
+  add(totals_.readers, before.reads, reads, kReads);
 }
 
-void Ledger::tell_last(const msg::WriterTotals& totals) {
-  tell(totals);
+void Ledger::tell_last(const msg::WriterTotals& totals, const msg::ReaderTotals& reads) {
+  tell(totals, reads);
   told_.erase(totals.first);
 }
 

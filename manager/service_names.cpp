@@ -235,6 +235,7 @@ msg::StatPool::Reply Service::statistics() const {
   reply.drain_failed_files = drain.failed_files;
   reply.session_count = sessions_.size();
   reply.client_count = clients_.size();
+  for (const auto& [id, client] : clients_) reply.reader_count += client.reader_count;
   reply.requests_served = requests_served_;
   reply.epoch = state_.epoch();
   reply.pid = ::getpid();
@@ -286,13 +287,14 @@ void Service::serve(ClientRecord&, const msg::DrainNow& request, const Call& cal
   call.answer(drain_->pending(request.below));
 }
 
-void Service::serve(ClientRecord&, const msg::ClientHeartbeat& request, const Call& call) {
-  ledger_.tell(request.totals);
+void Service::serve(ClientRecord& client, const msg::ClientHeartbeat& request, const Call& call) {
+  ledger_.tell(request.totals, request.reads);
+  client.reader_count = request.reader_count;
   call.answer(msg::ClientHeartbeat::Reply{});
 }
 
 void Service::serve(ClientRecord& client, const msg::GoodbyeClient& request, const Call& call) {
-  ledger_.tell_last(request.totals);
+  ledger_.tell_last(request.totals, request.reads);
   call.answer(msg::GoodbyeClient::Reply{});
   end_client(client.id, false);
 }

@@ -112,6 +112,7 @@ struct ClientRecord {
   Time last_heard{};
   std::set<SessionId> sessions;
   std::set<std::pair<FileId, Version>> pins;
+  std::uint64_t reader_count = 0;  ///< files that it has open for reading, as it last said
   std::shared_ptr<RecentReplies> replies = std::make_shared<RecentReplies>();
   msg::Invalidate invalidate;  ///< to be sent at the end of the turn
 };

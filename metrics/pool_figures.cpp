@@ -70,6 +70,8 @@ void add_copies(Exposition& to, const msg::StatPool::Reply& pool) {
 void add_activity(Exposition& to, const msg::StatPool::Reply& pool) {
   to.gauge("stdchk_epoch", "The manager's life, counted from 1.", pool.epoch.value);
   to.gauge("stdchk_sessions", "Files that are open for writing.", pool.session_count);
+  to.gauge("stdchk_readers", "Files that are open for reading, as clients last said.",
+           pool.reader_count);
   to.gauge("stdchk_clients", "Mounts, programs and tools that are connected.", pool.client_count);
   to.counter("stdchk_requests_total", "Requests that the manager has served.",
              pool.requests_served);
@@ -102,6 +104,8 @@ void add_totals(Exposition& to, const msg::PoolTotals& totals) {
   to.counter("stdchk_clients_open_to_commit_seconds_total",
              "Time from open until the commit, of all their files together.",
              seconds(writers.open_to_commit_ns));
+  add_reads(to, "stdchk_clients_read_bytes_total",
+            "Bytes that readers got, of all clients, by where they came from.", totals.readers);
 }
 
 void add_benefactors(Exposition& to, const std::vector<msg::BenefactorInfo>& benefactors) {
@@ -127,6 +131,13 @@ void add_benefactors(Exposition& to, const std::vector<msg::BenefactorInfo>& ben
 }
 
 }  // namespace
+
+void add_reads(Exposition& to, const std::string& name, const std::string& help,
+               const msg::ReaderTotals& reads) {
+  to.counter(name, help, reads.pool_bytes, {{"from", "pool"}});
+  to.counter(name, help, reads.cached_bytes, {{"from", "cache"}});
+  to.counter(name, help, reads.drained_bytes, {{"from", "drain"}});
+}
 
 std::string_view name_of(msg::BenefactorState state) {
   switch (state) {

@@ -159,6 +159,12 @@ std::string card_text(const ReportFigures& figures) {
   line("OT", rate_text(observed_throughput(writers)) + " from open until close returned");
   line("AT", rate_text(achieved_throughput(writers)) + " from open until all was committed");
   line("longest", time_text(writers.longest_call_ns) + " in one write or close");
+  if (totals.readers != msg::ReaderTotals{}) {
+    line("read", fmt::format("{} from the pool, {} from caches, {} from the drain directory",
+                             format_bytes(totals.readers.pool_bytes),
+                             format_bytes(totals.readers.cached_bytes),
+                             format_bytes(totals.readers.drained_bytes)));
+  }
   if (drains(figures)) {
     line("drained",
          fmt::format("{} images, {}", totals.drained_images, format_bytes(totals.drained_bytes)));
@@ -200,6 +206,9 @@ nlohmann::json card_json(const ReportFigures& figures) {
           {"committed_bytes", writers.committed_bytes},
           {"open_to_commit_seconds", seconds(writers.open_to_commit_ns)},
           {"longest_call_seconds", seconds(writers.longest_call_ns)},
+          {"read_pool_bytes", totals.readers.pool_bytes},
+          {"read_cached_bytes", totals.readers.cached_bytes},
+          {"read_drained_bytes", totals.readers.drained_bytes},
           {"named_bytes", writers.named_bytes},
           {"equal_bytes", writers.equal_bytes},
           {"naming_processor_seconds", seconds(writers.naming_ns)},

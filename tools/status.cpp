@@ -77,6 +77,11 @@ Json to_json(const Answers& answers) {
           {"drain_pending_bytes", pool.drain_pending_bytes},
           {"drain_failed_files", pool.drain_failed_files},
           {"sessions", pool.session_count},
+          {"readers", pool.reader_count},
+          {"read_bytes",
+           {{"pool", pool.totals.readers.pool_bytes},
+            {"cache", pool.totals.readers.cached_bytes},
+            {"drain", pool.totals.readers.drained_bytes}}},
           {"aborted", answers.aborted},
           {"clients", pool.client_count},
           {"requests_served", pool.requests_served},
@@ -143,8 +148,12 @@ void print_answers(const Answers& answers) {
              format_bytes(pool.evictable_bytes));
   fmt::print("content     {} files, {} in {} chunks that take {}\n", pool.file_count,
              format_bytes(pool.logical_bytes), pool.chunk_count, format_bytes(pool.stored_bytes));
-  fmt::print("activity    {} open sessions, {} clients, {} requests served\n", pool.session_count,
-             pool.client_count, pool.requests_served);
+  fmt::print("activity    {} open sessions, {} readers, {} clients, {} requests served\n",
+             pool.session_count, pool.reader_count, pool.client_count, pool.requests_served);
+  const auto& reads = pool.totals.readers;
+  fmt::print("read        {} from the pool, {} from caches, {} from the drain directory\n",
+             format_bytes(reads.pool_bytes), format_bytes(reads.cached_bytes),
+             format_bytes(reads.drained_bytes));
   if (answers.aborted > 0) {
     fmt::print("aborted     {} writes ended without a commit; `stdchk ls --aborted` names them\n",
                answers.aborted);

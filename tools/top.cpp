@@ -62,6 +62,15 @@ void draw_written(const msg::PoolTotals& before, const msg::PoolTotals& now, dou
              format_bytes(now.stored_bytes));
 }
 
+/// What readers got, and from where.
+void draw_read(const msg::ReaderTotals& before, const msg::ReaderTotals& now, double seconds) {
+  fmt::print("read     {} from the pool, {} from caches, {} drained; {} in all\n",
+             rate(before.pool_bytes, now.pool_bytes, seconds),
+             rate(before.cached_bytes, now.cached_bytes, seconds),
+             rate(before.drained_bytes, now.drained_bytes, seconds),
+             format_bytes(now.pool_bytes + now.cached_bytes + now.drained_bytes));
+}
+
 /// How many copies or how much parity there should be, what lacks of it, and what is lost.
 void draw_redundancy(const msg::PoolConfig& config, const msg::StatPool::Reply& before,
                      const msg::StatPool::Reply& now, double seconds) {
@@ -100,8 +109,8 @@ void draw(const std::string& mount, const msg::PoolConfig& config, const Moment&
   const auto& pool = now.pool;
   const double seconds = std::chrono::duration<double>(now.when - before.when).count();
   const std::uint64_t taken = pool.total_bytes - pool.free_bytes;
-  fmt::print("{}   {} clients, {} open sessions, {:.0f} requests/s\n", mount, pool.client_count,
-             pool.session_count,
+  fmt::print("{}   {} clients, {} open sessions, {} readers, {:.0f} requests/s\n", mount,
+             pool.client_count, pool.session_count, pool.reader_count,
              seconds > 0
                  ? static_cast<double>(pool.requests_served - before.pool.requests_served) / seconds
                  : 0.0);
@@ -109,6 +118,7 @@ void draw(const std::string& mount, const msg::PoolConfig& config, const Moment&
              format_bytes(pool.total_bytes),
              change(before.pool.total_bytes - before.pool.free_bytes, taken, seconds));
   draw_written(before.pool.totals, pool.totals, seconds);
+  draw_read(before.pool.totals.readers, pool.totals.readers, seconds);
   const std::uint64_t saved = pool.logical_bytes - std::min(pool.logical_bytes, pool.stored_bytes);
   fmt::print("equal    {} of {} are not stored twice\n", bar(saved, pool.logical_bytes),
              format_bytes(pool.logical_bytes));

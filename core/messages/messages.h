@@ -89,11 +89,22 @@ struct WriterTotals {
   bool operator==(const WriterTotals&) const = default;
 };
 
+/// What files' readers have got from a client since it began, by where it came from. The first
+/// reading of what was fetched is of there, any further one of the cache. Each number only grows.
+struct ReaderTotals {
+  std::uint64_t pool_bytes = 0;     ///< from benefactors, or made from stripes
+  std::uint64_t cached_bytes = 0;   ///< that had been read before
+  std::uint64_t drained_bytes = 0;  ///< from the drain directory
+  bool operator==(const ReaderTotals&) const = default;
+};
+
 /// Renews the client's lease and those of all its sessions and pins.
 struct ClientHeartbeat {
   static constexpr const char* kName = "client heartbeat";
   ClientId client;
   WriterTotals totals{};
+  ReaderTotals reads{};
+  std::uint64_t reader_count = 0;  ///< files that are open for reading, each as often as it is
   struct Reply {
     bool operator==(const Reply&) const = default;
   };
@@ -105,6 +116,7 @@ struct GoodbyeClient {
   static constexpr const char* kName = "goodbye";
   ClientId client;
   WriterTotals totals{};  ///< the last that is said of it
+  ReaderTotals reads{};
   struct Reply {
     bool operator==(const Reply&) const = default;
   };
@@ -422,6 +434,7 @@ struct PoolTotals {
   std::uint64_t drained_bytes = 0;
   // The rest is of this life of the manager, but for clients, who tell each one all.
   WriterTotals writers;          ///< of all together; `first` is none
+  ReaderTotals readers;          ///< of all together
   std::uint64_t at_risk_ns = 0;  ///< time with an image that one lost benefactor would take along
   std::uint64_t sets = 0;        ///< that were followed by another one of their application
   std::uint64_t sets_overtaken = 0;    ///< of those, not drained when the next one came
@@ -463,6 +476,7 @@ struct StatPool {
     std::string standby;           ///< its address; empty: there is none
     bool standby_follows = false;  ///< it was heard within kLease
     PoolTotals totals;
+    std::uint64_t reader_count = 0;  ///< files that are open for reading, as clients last said
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const StatPool&) const = default;

@@ -326,16 +326,26 @@ struct WriterTotals {
   namingNs @8 :UInt64;       # of a processor, for the names
 }
 
+struct ReaderTotals {
+  # What files' readers have got from a client since it began; each number only grows.
+  poolBytes @0 :UInt64;     # from benefactors, or made from stripes
+  cachedBytes @1 :UInt64;   # that had been read before
+  drainedBytes @2 :UInt64;  # from the drain directory
+}
+
 struct ClientHeartbeat {
   # Renews the lease of the client, its sessions and its pins.
   client @0 :UInt64;
   totals @1 :WriterTotals;
+  reads @2 :ReaderTotals;
+  readerCount @3 :UInt64;  # files that are open for reading, each as often as it is
 }
 
 struct GoodbyeClient {
   # The client ends: sessions are aborted, pins released.
   client @0 :UInt64;
   totals @1 :WriterTotals;
+  reads @2 :ReaderTotals;
 }
 
 struct ListBenefactorsReply {
@@ -556,6 +566,7 @@ struct PoolTotals {
   spaceWaits @9 :UInt64;     # writers that had to wait for room
   spaceWaitNs @10 :UInt64;   # all together
   fullestPermille @11 :UInt32;  # of the lent memory, at the fullest moment
+  readers @12 :ReaderTotals;  # of all together
 }
 
 struct StatPoolReply {
@@ -588,6 +599,7 @@ struct StatPoolReply {
   standby @26 :Text;  # its address; empty: there is none
   standbyFollows @27 :Bool;
   totals @28 :PoolTotals;
+  readerCount @29 :UInt64;  # files that are open for reading, as clients last said
 }
 
 # ---- sessions: writing -------------------------------------------------------------------------

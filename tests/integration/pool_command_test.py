@@ -558,12 +558,13 @@ def test_top_shows_how_full_all_is_and_how_fast_it_changes(pool):
     assert str(pool.mount) in lines[0] and "requests/s" in lines[0]
     # 1 of 128 MiB is the log of the metadata.
     assert "###" in lines[1] and "of 127.0 MiB" in lines[1] and "/s" in lines[1]
-    assert [line.split()[0] for line in lines[2:6]] == ["written", "equal", "copies", "parity"]
+    assert [line.split()[0] for line in lines[2:7]] == ["written", "read", "equal", "copies", "parity"]
     assert lines[2].endswith("; 16.0 MiB and 16.0 MiB in all")
-    assert "2 is the pool's; 0 B lacking for 0 chunks" in lines[4]
-    assert "1 files" in lines[6] and "drained" in lines[6]
-    assert [line.split()[0] for line in lines[7:]] == ["b1", "b2"]
-    assert all("of 63.5 MiB" in line for line in lines[7:])
+    assert lines[3].endswith("0 B/s drained; 0 B in all")
+    assert "2 is the pool's; 0 B lacking for 0 chunks" in lines[5]
+    assert "1 files" in lines[7] and "drained" in lines[7]
+    assert [line.split()[0] for line in lines[8:]] == ["b1", "b2"]
+    assert all("of 63.5 MiB" in line for line in lines[8:])
 
 
 class Terminal:

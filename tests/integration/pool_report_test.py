@@ -107,3 +107,37 @@ def test_without_a_manager_there_is_no_card_and_down_does_the_rest(pool):
     assert done.returncode == 2 and "manager" in done.stderr
     said = pool.down().stdout
     assert "is down" in said and "Report card" not in said
+
+
+def read_new(path):
+    """What the mount says, and not the kernel's page cache."""
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return len(file.read())
+
+
+def test_what_readers_got_is_told_by_where_it_came_from(pool):
+    def reads():
+        return pool.status()["pool"]["read_bytes"]
+
+    pool.up(benefactors=2, memory="64M")
+    write(pool.mount / "app.N0.T1", os.urandom(4 * MIB))
+    assert reads() == {"pool": 0, "cache": 0, "drain": 0}
+    assert read_new(pool.mount / "app.N0.T1") == 4 * MIB
+    wait_until(lambda: reads() == {"pool": 4 * MIB, "cache": 0, "drain": 0}, "what the mount tells")
+    assert read_new(pool.mount / "app.N0.T1") == 4 * MIB
+    wait_until(lambda: reads() == {"pool": 4 * MIB, "cache": 4 * MIB, "drain": 0}, "what the mount tells")
+    with open(pool.mount / "app.N0.T1", "rb"), open(pool.mount / "app.N0.T1", "rb"):
+        wait_until(lambda: pool.status()["pool"]["readers"] == 2, "two readers")
+        assert " 2 readers, " in pool.stdchk("top", "--count", "1", "--interval", "1", pool.mount).stdout
+    wait_until(lambda: pool.status()["pool"]["readers"] == 0, "no reader")
+    lines = pool.stdchk("top", "--count", "1", "--interval", "1", pool.mount).stdout.splitlines()
+    assert any(line.startswith("read ") and line.endswith("; 8.0 MiB in all") for line in lines)
+    said = pool.down("--drain").stdout
+    assert "  read        4.0 MiB from the pool, 4.0 MiB from caches, 0 B from the drain directory\n" in said
+    # Another pool has it only in the drain directory.
+    pool.up(benefactors=1, memory="64M")
+    assert read_new(pool.mount / "app.N0.T1") == 4 * MIB
+    wait_until(lambda: reads() == {"pool": 0, "cache": 0, "drain": 4 * MIB}, "what the mount tells")
+    assert "read        0 B from the pool, 0 B from caches, 4.0 MiB from the drain directory" in pool.stdchk(
+        "status", pool.mount).stdout

@@ -107,6 +107,30 @@ TEST_CASE("an early close returns before the commit: OT is above AT") {
   CHECK(totals.open_to_close_ns < totals.open_to_commit_ns);
 }
 
+TEST_CASE("what is read comes from the pool at first, and then from the cache") {
+  Pool pool(2, kArena, Naming::kOff);
+  auto writer = pool.connect();
+  const auto bytes = random_bytes(6 * kChunk, 1);
+  write(*writer, "app.N0.T1", bytes);
+  auto reader = pool.connect();
+  const auto found = reader->lookup(kRootFile, "app.N0.T1");
+  REQUIRE(found.has_value());
+  const auto read = [&](std::uint64_t offset, std::size_t length) {
+    OpenFlags flags;
+    flags.read = true;
+    auto file = reader->open(found->id, flags);
+    REQUIRE(file.has_value());
+    std::vector<std::byte> out(length);
+    REQUIRE((*file)->read(offset, out).value() == length);
+    REQUIRE((*file)->close().has_value());
+  };
+  read(kChunk / 2, kChunk);  // of two chunks
+  read(kChunk / 2, kChunk);
+  read(0, bytes.size());
+  reader.reset();
+  CHECK(totals_of(*writer).readers == msg::ReaderTotals{6 * kChunk, 2 * kChunk, 0});
+}
+
 TEST_CASE("what was not committed is not counted, and the wait for it is") {
   Pool pool(2, kArena, Naming::kOff);
   auto writer = pool.connect();

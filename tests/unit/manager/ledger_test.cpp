@@ -83,6 +83,43 @@ TEST_CASE("reports of a client that are lost, late or repeated change nothing in
   CHECK(ledger.totals().writers.closed_bytes == 1800);
 }
 
+TEST_CASE("reads are added up over clients, each by where it came from") {
+  Ledger ledger;
+  msg::WriterTotals reader;
+  reader.first = {1};
+  ledger.tell(reader, {100, 10, 1});
+  ledger.tell(reader, {300, 10, 5});
+  ledger.tell(reader, {200, 10, 3});  // late
+  reader.first = {2};
+  ledger.tell(reader, {1000, 0, 0});
+  ledger.tell_last(reader, {2000, 7, 0});
+  CHECK(ledger.totals().readers == msg::ReaderTotals{2300, 17, 5});
+}
+
+TEST_CASE("readers are those of the clients that are there") {
+  Scene scene;
+  const auto count = [&] {
+    const auto reply = scene.client->call(msg::StatPool{});
+    REQUIRE(reply);
+    return reply->reader_count;
+  };
+  {
+    TestClient reader(scene, "reader");
+    msg::ClientHeartbeat beat{reader.id};
+    beat.reader_count = 3;
+    REQUIRE(reader.call(beat));
+    beat.client = scene.client->id;
+    beat.reader_count = 1;
+    REQUIRE(scene.client->call(beat));
+    CHECK(count() == 4);
+    beat.reader_count = 0;
+    REQUIRE(scene.client->call(beat));
+    CHECK(count() == 3);
+  }
+  scene.live(limits::kLease + 1s);
+  CHECK(count() == 0);
+}
+
 TEST_CASE("a client that comes back is counted once, under whatever number") {
   Scene scene;
   auto writer = std::make_unique<TestClient>(scene, "writer");

@@ -42,6 +42,7 @@ ReportFigures good() {
   totals.writers.named_bytes = 800 * kMiB;
   totals.writers.equal_bytes = 200 * kMiB;
   totals.writers.naming_ns = 5 * kSecond;
+  totals.readers = {300 * kMiB, 20 * kMiB, kMiB};
   return figures;
 }
 
@@ -159,6 +160,7 @@ TEST_CASE("the card has a line for each figure, and the same figures as JSON") {
   has(card, "OT          200.0 MiB/s");
   has(card, "AT          100.0 MiB/s");
   has(card, "longest     2.0 s");
+  has(card, "read        300.0 MiB from the pool, 20.0 MiB from caches, 1.0 MiB from the drain");
   has(card, "drained     8 images, 800.0 MiB\n");
   has(card, "at risk     1.0 min");
   has(card, "Nothing in these figures asks for a change.\n");
@@ -168,12 +170,14 @@ TEST_CASE("the card has a line for each figure, and the same figures as JSON") {
   CHECK(json.at("ot_bytes_per_second").get<double>() == 200.0 * kMiB);
   CHECK(json.at("at_bytes_per_second").get<double>() == 100.0 * kMiB);
   CHECK(json.at("at_risk_seconds").get<double>() == 59.0);
+  CHECK(json.at("read_pool_bytes").get<std::uint64_t>() == 300 * kMiB);
   CHECK(json.at("advice").empty());
 }
 
 TEST_CASE("a pool that was not used has a card, too") {
   const ReportFigures nothing;
   has(card_text(nothing), "OT          -");
+  CHECK(card_text(nothing).find("\n  read ") == std::string::npos);
   CHECK(card_json(nothing).at("ot_bytes_per_second").get<double>() == 0.0);
   // Chunks may be longer than what is used of them.
   msg::PoolTotals totals;
