@@ -68,9 +68,9 @@ struct Config {
 ///
 /// Owns: the registrations of the arena, the links, its workers; not the arena nor the endpoints,
 ///   which the caller adds to the reactor and which must outlive it.
-/// Threads: the reactor's. Drain pieces run on 3 workers, finishes and mirrored changes on 2,
-///   and one more for each that hangs, up to kDrainThreadsMax; those of one file, and repeats of one
-///   change, in the order they came; moves run on one.
+/// Threads: the reactor's. Drain pieces run on 3 workers; finishes and mirrored changes on 2, those
+///   of one file, and repeats of one change, in the order they came; both on one more for each that
+///   hangs, up to kDrainThreadsMax. Moves run on one.
 /// Limits: kJobsMax jobs under way, kLinksMax links; more are answered with kBusy or closed.
 class Service final : public rpc::PeerHandler {
  public:
