@@ -34,7 +34,9 @@ constexpr std::size_t kHangingJobsMax = 100;
 constexpr Duration kBackOffFirst = 1s;
 constexpr Duration kBackOffLast = 60s;
 constexpr std::uint32_t kMirrorAttempts = 5;
-constexpr Duration kTransit = 1s;  ///< a request may begin to be served that much later
+/// A request may begin to be served that much later: longer than a link is silent before it is
+/// lost.
+constexpr Duration kTransit = 15s;
 /// Of each benefactor, on average, while the drain yields to who writes.
 constexpr std::uint64_t kYieldBytesPerSecond = 8 * limits::kMiB;
 constexpr Duration kWritesFor = 10s;    ///< who writes asks for space again before

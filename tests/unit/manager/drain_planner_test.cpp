@@ -378,7 +378,7 @@ TEST_CASE("a benefactor that is lost at the finish leaves it to another one when
   REQUIRE(asked.size() == 1);
   TestBenefactor other(world, "b2", 2, kArena);
   lost.disconnect();
-  run(world, 25s, {&other}, &client);
+  run(world, 40s, {&other}, &client);
   CHECK(other.all<msg::DrainFinish>().empty());
   run(world, 10s, {&other}, &client);
   CHECK(other.all<msg::DrainFinish>() == asked);
