@@ -16,7 +16,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kAskAgain = 200ms;
-constexpr auto kTriedAgain = 2s;  ///< time for what failed before to be tried again
+/// Time for what failed before to be tried again, also behind what is left of its last attempt.
+constexpr auto kTriedAgain = 6s;
 
 void show_progress(const msg::DrainNow::Reply& reply) {
   fmt::print(stderr, "\r{} files, {} still to drain{}   ", reply.pending_files,
