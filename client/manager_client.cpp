@@ -1,6 +1,9 @@
 #include "client/manager_client.h"
 
 #include <algorithm>
+#include <type_traits>
+#include <utility>
+#include <variant>
 
 #include "core/limits.h"
 #include "core/log.h"
@@ -16,18 +19,24 @@ rpc::Answer failure(Code code, const char* where) {
   return tl::unexpected(rpc::Failure{Error{code, 0, where}, {}, {}});
 }
 
-/// What only asks is asked under the number of now, whenever it was made. False: it is a change.
-bool ask_as(ClientId client, msg::Request& request) {
-  if (auto* const lookup = std::get_if<msg::Lookup>(&request)) {
-    lookup->client = client;
-  } else if (auto* const get = std::get_if<msg::GetAttributes>(&request)) {
-    get->client = client;
-  } else if (auto* const read = std::get_if<msg::ReadDirectory>(&request)) {
-    read->client = client;
-  } else {
-    return false;
-  }
-  return true;
+template <class M, class... Of>
+constexpr bool kIsOneOf = (std::is_same_v<M, Of> || ...);
+
+/// What only asks is asked under the number of now, whenever it was made; so is a change of names
+/// or attributes that nobody has been sent yet. False: it is a change.
+bool ask_as(ClientId client, bool sent_before, msg::Request& request) {
+  return std::visit(
+      [&]<class M>(M& one) {
+        constexpr bool kAsks = kIsOneOf<M, msg::Lookup, msg::GetAttributes, msg::ReadDirectory>;
+        constexpr bool kChanges =
+            kIsOneOf<M, msg::SetAttributes, msg::MakeDirectory, msg::MakeSymlink, msg::Remove,
+                     msg::Rename, msg::SetXattr, msg::SetPolicy>;
+        if constexpr (kAsks || kChanges) {
+          if (kAsks || !sent_before) one.client = client;
+        }
+        return kAsks;
+      },
+      request);
 }
 
 }  // namespace
@@ -192,7 +201,7 @@ void ManagerClient::call(msg::Request request, Duration deadline, Callback done)
 
 void ManagerClient::send(std::uint64_t id, Call& call) {
   call.sent = true;
-  const bool only_asks = ask_as(client_, call.request);
+  const bool only_asks = ask_as(client_, std::exchange(call.sent_before, true), call.request);
   const Duration left = std::max(call.deadline - reactor_.clock().now(), Duration(1ms));
   peer_->call_as(id, call.request, left, [=, this, attempt = attempt_](rpc::Answer answer) {
     if (attempt != attempt_) return;

@@ -75,7 +75,8 @@ class ManagerClient final : public rpc::PeerHandler {
     Time deadline{};
     Callback done;
     TimerId timer;
-    bool sent = false;
+    bool sent = false;         ///< over the link of now
+    bool sent_before = false;  ///< over any link
   };
   void connect();
   void connect_later(Error why);

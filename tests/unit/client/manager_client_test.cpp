@@ -30,6 +30,10 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
       }
       return respond(msg::Reply(msg::GetAttributes::Reply{}));
     }
+    if (const auto* remove = std::get_if<msg::Remove>(&request.body)) {
+      asked_as.push_back(remove->client);
+      return respond(msg::Reply(msg::Remove::Reply{}));
+    }
     if (const auto* resume = std::get_if<msg::ResumeSession>(&request.body)) {
       asked_as.push_back(resume->client);
       return respond(msg::Reply(msg::ResumeSession::Reply{}));
@@ -135,6 +139,27 @@ TEST_CASE("what only asks goes on when the manager has ended the client's lease"
   scene.pass(20);
   CHECK(good);
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{100}, ClientId{200}});
+}
+
+TEST_CASE("a change that nobody was sent is asked for under the next number, another one is not") {
+  Scene scene;
+  const bool sent = GENERATE(true, false);
+  const auto ask = [&] {
+    scene.client->call(msg::Remove{ClientId{100}, FileId{1}, "a"}, std::chrono::seconds(5),
+                       [](const rpc::Answer&) {});
+  };
+  if (sent) {
+    scene.manager.mute = true;
+    ask();
+    scene.pass(1);
+    scene.manager.mute = false;
+  }
+  scene.manager.epoch = Epoch{257};
+  scene.manager.number = ClientId{200};
+  scene.manager.peer.reset();
+  if (!sent) ask();
+  scene.pass(20);
+  CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{sent ? 100U : 200U}});
 }
 
 TEST_CASE("a session that was to go on with one manager does not go on with the next by itself") {
