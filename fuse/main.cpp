@@ -151,10 +151,7 @@ int run(const Settings& settings, const sigset_t& ends, const Pulse& pulse) {
   options.bridge.writeback = settings.writeback;
   options.use_window = true;
   auto mounted = Mount::start(**filesystem, clock, options);
-  if (!mounted) {
-    log::error("{} is not mounted: {}", settings.mountpoint, describe(mounted.error()));
-    return 1;
-  }
+  if (!mounted) return 1;  // start() has said why
   (*mounted)->on_end([] { kill(getpid(), kEndedByKernel); });
   auto served = metrics::serve(settings.metrics, page_of(**filesystem, **mounted));
   if (!served) {

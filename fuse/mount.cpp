@@ -72,8 +72,12 @@ Result<std::unique_ptr<Mount>> Mount::start(client::Filesystem& filesystem, Cloc
   }
   fuse_set_log_func(log_of_libfuse);
   install_wake_signal();
-  STDCHK_ASSIGN(auto root, filesystem.attributes(kRootFile));
-  std::unique_ptr<Mount> mount(new Mount(filesystem, clock, root, options));
+  const auto root = filesystem.attributes(kRootFile);
+  if (!root) {
+    log::error("The root folder of the pool cannot be read: {}", describe(root.error()));
+    return tl::unexpected(root.error());
+  }
+  std::unique_ptr<Mount> mount(new Mount(filesystem, clock, *root, options));
   mount->session_ = make_session(options, mount->bridge_);
   if (mount->session_ == nullptr) return fail(Code::kNoMemory, "mount.session");
   if (fuse_session_mount(mount->session_, options.mountpoint.c_str()) != 0) {

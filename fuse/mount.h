@@ -30,7 +30,7 @@ struct MountOptions {
 /// Owns: the kernel's session and the threads that serve it; not the Filesystem.
 /// Threads: start(), stop() and the destructor: one. A thread waits for each request; when the last
 ///   one that waits gets work, another one is started, up to kThreadsMax.
-/// Errors: start() says with one sentence in the log what is wrong with the mount point.
+/// Errors: start() says with one sentence in the log what is wrong.
 class Mount {
  public:
   static constexpr std::size_t kThreadsMax = 64;

@@ -406,8 +406,7 @@ void DrainPlanner::send(Job& job, std::size_t index, rpc::Peer& peer) {
 
 /// What is not answered for long leaves its place to others.
 void DrainPlanner::find_hanging(Job& job) {
-  const bool naming = job.phase == Phase::kFinishing || job.phase == Phase::kLost;
-  if (naming && service_.now() >= job.naming_since + kHangsAfter) {
+  if (job.asked_for_name() && service_.now() >= job.naming_since + kHangsAfter) {
     warn_of_hanging(job);
     job.hangs = true;
   }
@@ -510,8 +509,8 @@ void DrainPlanner::finish(Job& job) {
   // Two files that had the same name one after the other: the later one waits for its turn.
   const std::string path = service_.state().path(file);
   for (const auto& [id, other] : jobs_) {
-    const bool naming = other.phase == Phase::kSettingAside || other.phase == Phase::kFinishing ||
-                        other.phase == Phase::kLost || other.phase == Phase::kRecording;
+    const bool naming = other.asked_for_name() || other.phase == Phase::kSettingAside ||
+                        other.phase == Phase::kRecording;
     if (id != job.file && naming && other.path == path) return;
   }
   const auto finisher = finisher_of(job);
@@ -553,8 +552,7 @@ std::optional<BenefactorId> DrainPlanner::finisher_of(const Job& job) const {
 bool DrainPlanner::names_hang_at(BenefactorId benefactor) const {
   return std::ranges::any_of(jobs_, [&](const auto& entry) {
     const Job& job = entry.second;
-    const bool naming = job.phase == Phase::kFinishing || job.phase == Phase::kLost;
-    return naming && job.hangs && job.finisher == benefactor;
+    return job.asked_for_name() && job.hangs && job.finisher == benefactor;
   });
 }
 

@@ -75,10 +75,10 @@ class DrainPlanner {
     std::vector<Request> requests;
     std::size_t done = 0;
     std::size_t unanswered = 0;
-    Time late{};         ///< until then a benefactor that was lost may still do what it was asked
-    Time late_before{};  ///< the same for the attempts that this one goes on with
-    bool hangs = false;  ///< or the last attempt did: one request at a time
-    Time naming_since{};
+    Time late{};          ///< until then a benefactor that was lost may still do what it was asked
+    Time late_before{};   ///< the same for the attempts that this one goes on with
+    bool hangs = false;   ///< or the last attempt did: one request at a time
+    Time naming_since{};  ///< since when it is asked_for_name()
     bool preferred = false;
     bool recorded = false;  ///< that it is about to get its name
     std::string
@@ -86,6 +86,9 @@ class DrainPlanner {
     BenefactorId finisher;
     bool failed = false;
     const char* why = nullptr;
+
+    /// A benefactor was asked to give it its name, and has not answered.
+    bool asked_for_name() const { return phase == Phase::kFinishing || phase == Phase::kLost; }
   };
   struct Failure {
     std::uint32_t attempts = 0;

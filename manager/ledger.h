@@ -19,8 +19,7 @@ namespace stdchk::manager {
 ///
 /// Threads: one. Not: durable; State::history() is.
 /// Limits: each call is O(log n). An entry for each client that writes or reads, or has gone
-/// without
-///   a goodbye, and for each application of a folder; at kKeptMax the latter are forgotten.
+///   without a goodbye, and for each application of a folder; at kKeptMax the latter are forgotten.
 class Ledger {
  public:
   /// `totals`: of one client since it began, whatever number it has now. Earlier reports that come

@@ -49,19 +49,14 @@ template <class M>
 void Service::handle(Connection& connection, M& request, const Call& call) {
   if constexpr (std::is_same_v<M, msg::RegisterClient> ||
                 std::is_same_v<M, msg::RegisterBenefactor>) {
-    if (!epoch_durable_) {
-      at_epoch_.push_back([this, key = &connection, request, call]() mutable {
+    const auto later = [&](std::vector<std::function<void()>>& waiting) {
+      waiting.push_back([this, key = &connection, request, call]() mutable {
         if (connections_.count(key) > 0) handle(*key, request, call);
       });
-      return;
-    }
+    };
+    if (!epoch_durable_) return later(at_epoch_);
     if constexpr (std::is_same_v<M, msg::RegisterClient>) {
-      if (waits_for_keepers()) {
-        at_keepers_.push_back([this, key = &connection, request, call]() mutable {
-          if (connections_.count(key) > 0) handle(*key, request, call);
-        });
-        return;
-      }
+      if (waits_for_keepers()) return later(at_keepers_);
       register_client(connection, request, call);
     } else {
       register_benefactor(connection, request, call);

@@ -27,22 +27,7 @@ Config with_rates(std::uint64_t copy_rate, std::uint64_t scrub_rate = 0) {
 struct Pool : HostsPool {
   Pool(const std::string& redundancy, const std::vector<std::string>& hosts, Config settings = {})
       : HostsPool(parse_redundancy(redundancy)->number(), hosts, kArena, std::move(settings)) {}
-  std::vector<FileId> write(std::size_t count) {
-    std::vector<FileId> files;
-    for (std::size_t i = 0; i < count; ++i) {
-      ++written;
-      const auto file = client->write("f" + std::to_string(written), kChunk, written);
-      REQUIRE(file);
-      files.push_back(*file);
-    }
-    return files;
-  }
-  ChunkIndex chunk_of(FileId file) const {
-    return service->state().file(file)->newest.slices.at(0).chunk;
-  }
-  std::vector<Extent> copies_of(FileId file) const {
-    return service->state().chunks().get(chunk_of(file)).copies;
-  }
+  std::vector<FileId> write(std::size_t count) { return write_images(count, kChunk); }
   std::size_t debt() const { return service->copies().figures().debt_chunks; }
   /// Nothing is copied to this one.
   void fill(BenefactorId id) {
@@ -55,7 +40,6 @@ struct Pool : HostsPool {
     filled.clear();
   }
 
-  std::uint64_t written = 0;
   std::vector<std::pair<BenefactorId, Range>> filled;
 };
 

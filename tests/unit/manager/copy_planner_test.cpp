@@ -16,14 +16,10 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kArena = 64 * limits::kMiB;
 constexpr std::uint32_t kChunk = 100000;
 
-/// Where the first chunk of a file is, and the loss of benefactors.
+/// With the loss of benefactors.
 struct Pool : HostsPool {
   Pool(std::uint32_t copies, const std::vector<std::string>& hosts)
       : HostsPool(copies, hosts, kArena) {}
-  std::vector<Extent> copies_of(FileId file) const {
-    const auto& state = service->state();
-    return state.chunks().get(state.file(file)->newest.slices.at(0).chunk).copies;
-  }
   void kill(BenefactorId id) { of(id).disconnect(); }
 };
 
@@ -110,7 +106,7 @@ TEST_CASE("a copy beside another on its host goes when there are enough without 
   auto copies = pool.copies_of(*file);
   REQUIRE(copies.size() == 2);
   // As who stores a chunk anew, because its copies are silent, adds to it.
-  const ChunkIndex index = pool.service->state().file(*file)->newest.slices.at(0).chunk;
+  const ChunkIndex index = pool.chunk_of(*file);
   const Chunk chunk = pool.service->state().chunks().get(index);
   BenefactorId third;
   for (const auto& each : pool.benefactors) {

@@ -20,10 +20,7 @@ struct Pool : HostsPool {
   explicit Pool(std::vector<std::string> hosts = {"x"}, std::uint32_t copies = 1)
       : HostsPool(copies, hosts, kArena) {}
   TestBenefactor& first() { return *benefactors.front(); }
-  Extent place_of(FileId file) const {
-    const auto& state = service->state();
-    return state.chunks().get(state.file(file)->newest.slices.at(0).chunk).copies.at(0);
-  }
+  Extent place_of(FileId file) const { return copies_of(file).at(0); }
   /// A file of one chunk, and its header where it lies.
   FileId write(const std::string& name, std::uint64_t chunk_name) {
     const auto file = client->write(name, kChunk, chunk_name);

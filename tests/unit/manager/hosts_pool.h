@@ -50,11 +50,29 @@ struct HostsPool : World {
       pass(kBeat);
     }
   }
+  /// Images of one chunk, which is equal to no other.
+  std::vector<FileId> write_images(std::size_t count, std::uint32_t bytes) {
+    std::vector<FileId> files;
+    for (std::size_t i = 0; i < count; ++i) {
+      ++written;
+      const auto file = client->write("f" + std::to_string(written), bytes, written);
+      REQUIRE(file);
+      files.push_back(*file);
+    }
+    return files;
+  }
+  ChunkIndex chunk_of(FileId file, std::size_t slice = 0) const {
+    return service->state().file(file)->newest.slices.at(slice).chunk;
+  }
+  std::vector<Extent> copies_of(FileId file) const {
+    return service->state().chunks().get(chunk_of(file)).copies;
+  }
   std::vector<std::string> broken() const { return Audit(*service).reply().broken; }
 
   const std::uint64_t arena_bytes;
   std::vector<std::unique_ptr<TestBenefactor>> benefactors;
   std::unique_ptr<TestClient> client;
+  std::uint64_t written = 0;  ///< by write_images()
 };
 
 }  // namespace stdchk::manager::test

@@ -57,9 +57,6 @@ struct Pool : HostsPool {
   void remove(const std::string& name) {
     REQUIRE(client->call(msg::Remove{client->id, kRootFile, name}));
   }
-  ChunkIndex chunk_of(FileId file, std::size_t slice = 0) const {
-    return service->state().file(file)->newest.slices.at(slice).chunk;
-  }
   const Stripe* stripe_of(FileId file, std::size_t slice = 0) const {
     return service->state().stripes().of(chunk_of(file, slice));
   }

@@ -26,25 +26,10 @@ struct Pool : HostsPool {
   Pool(const std::string& redundancy, const std::vector<std::string>& hosts,
        const std::string& topology = {})
       : HostsPool(parse_redundancy(redundancy)->number(), hosts, kArena, with_topology(topology)) {}
-  /// Chunks that are equal to no other.
-  std::vector<FileId> write(std::size_t count) {
-    std::vector<FileId> files;
-    for (std::size_t i = 0; i < count; ++i) {
-      ++written;
-      const auto file = client->write("f" + std::to_string(written), kChunk, written);
-      REQUIRE(file);
-      files.push_back(*file);
-    }
-    return files;
-  }
-  ChunkIndex chunk_of(FileId file) const {
-    return service->state().file(file)->newest.slices.at(0).chunk;
-  }
+  std::vector<FileId> write(std::size_t count) { return write_images(count, kChunk); }
   std::vector<BenefactorId> holders_of(FileId file) const {
     std::vector<BenefactorId> out;
-    for (const Extent& copy : service->state().chunks().get(chunk_of(file)).copies) {
-      out.push_back(copy.benefactor);
-    }
+    for (const Extent& copy : copies_of(file)) out.push_back(copy.benefactor);
     return out;
   }
   /// All blocks of the chunk's stripe.
@@ -79,8 +64,21 @@ struct Pool : HostsPool {
       if (place_of(each->id).rack == rack) each->disconnect();
     }
   }
-
-  std::uint64_t written = 0;
+  /// Each has three copies, in so many different nodes, racks or switches.
+  void check_threes(const std::vector<FileId>& files, std::string Topology::Place::*level,
+                    std::size_t places) {
+    for (const FileId file : files) {
+      REQUIRE(holders_of(file).size() == 3);
+      CHECK(count(holders_of(file), level) == places);
+    }
+  }
+  /// Each has three copies, all on different hosts.
+  void check_hosts(const std::vector<FileId>& files) {
+    for (const FileId file : files) {
+      REQUIRE(holders_of(file).size() == 3);
+      CHECK(hosts_of(holders_of(file)) == 3);
+    }
+  }
 };
 
 /// Hosts "h0", "h1" and so on: so many in each rack, and so many racks behind each switch.
@@ -108,10 +106,7 @@ TEST_CASE("no two copies are behind one switch while there are as many switches"
   Pool pool("3", room.hosts, room.topology);
   const auto files = pool.write(60);
   pool.live(3s);
-  for (const FileId file : files) {
-    REQUIRE(pool.holders_of(file).size() == 3);
-    CHECK(pool.count(pool.holders_of(file), kSwitch) == 3);
-  }
+  pool.check_threes(files, kSwitch, 3);
   CHECK(pool.broken().empty());
 }
 
@@ -121,11 +116,8 @@ TEST_CASE("no two copies are in one rack while there are as many racks, also aft
   const auto files = pool.write(60);
   pool.live(3s);
   const auto check = [&] {
-    for (const FileId file : files) {
-      REQUIRE(pool.holders_of(file).size() == 3);
-      CHECK(pool.count(pool.holders_of(file), kRack) == 3);
-      CHECK(pool.count(pool.holders_of(file), kSwitch) == 2);
-    }
+    pool.check_threes(files, kRack, 3);
+    pool.check_threes(files, kSwitch, 2);
   };
   check();
   pool.kill_rack("r1");
@@ -142,20 +134,14 @@ TEST_CASE("no two copies are on one node, which may be several hosts, while ther
   Pool pool("3", hosts, topology);
   const auto files = pool.write(60);
   pool.live(3s);
-  for (const FileId file : files) {
-    REQUIRE(pool.holders_of(file).size() == 3);
-    CHECK(pool.count(pool.holders_of(file), kNode) == 3);
-  }
+  pool.check_threes(files, kNode, 3);
 }
 
 TEST_CASE("no two copies are on one host while there are as many hosts") {
   Pool pool("3", {"x", "x", "x", "y", "y", "y", "z", "z", "z"});
   const auto files = pool.write(60);
   pool.live(3s);
-  for (const FileId file : files) {
-    REQUIRE(pool.holders_of(file).size() == 3);
-    CHECK(pool.hosts_of(pool.holders_of(file)) == 3);
-  }
+  pool.check_hosts(files);
 }
 
 TEST_CASE(
@@ -166,25 +152,16 @@ TEST_CASE(
   Pool pool("3", first, room.topology);
   const auto files = pool.write(60);
   pool.live(3s);
-  for (const FileId file : files) {
-    REQUIRE(pool.holders_of(file).size() == 3);
-    CHECK(pool.hosts_of(pool.holders_of(file)) == 3);
-    CHECK(pool.count(pool.holders_of(file), kRack) == 2);
-  }
+  pool.check_hosts(files);
+  pool.check_threes(files, kRack, 2);
   CHECK(pool.service->copies().figures().debt_chunks == 0);
   for (std::size_t i = 8; i < room.hosts.size(); ++i) pool.add(room.hosts[i]);
   pool.live(10s);
-  for (const FileId file : files) {
-    REQUIRE(pool.holders_of(file).size() == 3);
-    CHECK(pool.count(pool.holders_of(file), kRack) == 3);
-  }
+  pool.check_threes(files, kRack, 3);
   // One rack is lost: two are left, and both have copies again.
   pool.kill_rack("r0");
   pool.live(16s);
-  for (const FileId file : files) {
-    REQUIRE(pool.holders_of(file).size() == 3);
-    CHECK(pool.count(pool.holders_of(file), kRack) == 2);
-  }
+  pool.check_threes(files, kRack, 2);
   CHECK(pool.broken().empty());
 }
 

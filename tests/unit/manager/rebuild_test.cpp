@@ -34,26 +34,38 @@ void lose_manager_and_disk(World& world) {
   world.journal = MemoryJournal{};
 }
 
-/// A manager with an empty disk comes; the benefactors offer what they have.
-Result<Rebuilder::Found> rebuild(World& world, std::vector<TestBenefactor*> benefactors) {
+using Rebuilt = std::optional<Result<Rebuilder::Found>>;
+
+void offer(TestBenefactor& benefactor, const msg::RegisterBenefactor& request) {
+  benefactor.connect();
+  benefactor.peer().call(request, limits::kCallDeadline, [](const rpc::Answer&) {});
+}
+
+/// A manager with an empty disk comes; `meanwhile(found)` is what happens until it is rebuilt.
+template <class Meanwhile>
+Result<Rebuilder::Found> rebuild_while(World& world, Meanwhile meanwhile) {
   world.endpoint = world.fabric.make_endpoint("manager", world.clock);
   world.reactor.add(*world.endpoint);
-  std::optional<Result<Rebuilder::Found>> found;
+  Rebuilt found;
   {
     Rebuilder rebuilder(world.reactor, world.journal, kSecret,
                         [&](Result<Rebuilder::Found> got) { found = std::move(got); });
     REQUIRE(rebuilder.start());
     REQUIRE(world.endpoint->listen(rebuilder));
-    for (TestBenefactor* each : benefactors) {
-      each->connect();
-      each->peer().call(each->request(), limits::kCallDeadline, [](const rpc::Answer&) {});
-    }
-    for (int i = 0; i < 700 && !found; ++i) world.pass(100ms);
+    meanwhile(found);
   }
   world.reactor.remove(*world.endpoint);
   world.endpoint.reset();
   REQUIRE(found);
   return *found;
+}
+
+/// The benefactors offer what they have.
+Result<Rebuilder::Found> rebuild(World& world, std::vector<TestBenefactor*> benefactors) {
+  return rebuild_while(world, [&](const Rebuilt& found) {
+    for (TestBenefactor* each : benefactors) offer(*each, each->request());
+    for (int i = 0; i < 700 && !found; ++i) world.pass(100ms);
+  });
 }
 
 void come_back(World& world, std::vector<TestBenefactor*> benefactors) {
@@ -316,34 +328,20 @@ TEST_CASE("a log that lacks a record counts when time is up, also of one that is
   TestBenefactor benefactor(world, "b1", 1, kArena);
   keep_logs(world, {&benefactor});
   lose_manager_and_disk(world);
-  world.endpoint = world.fabric.make_endpoint("manager", world.clock);
-  world.reactor.add(*world.endpoint);
-  std::optional<Result<Rebuilder::Found>> found;
-  {
-    Rebuilder rebuilder(world.reactor, world.journal, kSecret,
-                        [&](Result<Rebuilder::Found> got) { found = std::move(got); });
-    REQUIRE(rebuilder.start());
-    REQUIRE(world.endpoint->listen(rebuilder));
-    const auto offer = [&] {
-      auto request = benefactor.request();
-      request.newest_sequence = benefactor.log->sequence() + 1;
-      benefactor.connect();
-      benefactor.peer().call(request, limits::kCallDeadline, [](const rpc::Answer&) {});
-    };
-    offer();
+  const auto rebuilt = rebuild_while(world, [&](const Rebuilt& found) {
+    auto request = benefactor.request();
+    request.newest_sequence = benefactor.log->sequence() + 1;
+    offer(benefactor, request);
     world.pass(59s);
     CHECK(!found);
     benefactor.disconnect();
     world.pass(2s);
     CHECK(!found);
-    offer();
+    offer(benefactor, request);
     world.pass(200ms);
-  }
-  world.reactor.remove(*world.endpoint);
-  world.endpoint.reset();
-  REQUIRE(found);
-  REQUIRE(*found);
-  CHECK(!(*found)->complete);
+  });
+  REQUIRE(rebuilt);
+  CHECK(!rebuilt->complete);
 }
 
 TEST_CASE("M8: a restarted manager lets clients in when a benefactor keeps the metadata again") {

@@ -502,10 +502,13 @@ struct Runs : World {
     return set != sets->sets.end() && set->complete;
   }
   /// The same manager from its journal, or from a snapshot.
-  void begin_again() {
+  void come_back() {
     disconnect();
     restart();
     connect();
+  }
+  void begin_again() {
+    come_back();
     wait_for_grants();
   }
   /// For a session of open() that goes on with this manager.
@@ -725,9 +728,7 @@ TEST_CASE("a writer that does not go on with another manager has failed") {
   runs.write(0, 1);
   runs.write(1, 1);
   const auto third = runs.open(2, 1);
-  runs.disconnect();
-  runs.restart();
-  runs.connect();
+  runs.come_back();
   auto request = runs.resume_of(third, 2, 1);
   request.stored =
       TestClient::commit_of(third.session, third.grants.at(0), 0, 1000, 77).written.chunks;
@@ -748,9 +749,7 @@ TEST_CASE("an image that is written again across a restart makes its set stale")
   runs.write(1, 1);
   const auto first = runs.open(0, 1);
   const auto third = runs.open(2, 1);
-  runs.disconnect();
-  runs.restart();
-  runs.connect();
+  runs.come_back();
   SECTION("known before the one that was missing is committed") {
     REQUIRE(runs.client->call(runs.resume_of(first, 0, 1)));
     REQUIRE(runs.client->call(runs.resume_of(third, 2, 1)));
@@ -781,9 +780,7 @@ TEST_CASE("an image that is only changed across a restart leaves its set as it i
   REQUIRE(image);
   const auto opened = runs.client->open(image->id);
   REQUIRE(opened);
-  runs.disconnect();
-  runs.restart();
-  runs.connect();
+  runs.come_back();
   auto request = runs.resume_of(*opened, 0, 1);
   request.truncated = false;
   REQUIRE(runs.client->call(request));
@@ -801,9 +798,7 @@ TEST_CASE("a session that goes on is of the run in which it was opened") {
   const auto second = runs.open(1, 1);
   runs.commit(runs.open(2, 1));
   REQUIRE(runs.client->write("other", 1000, 99));
-  runs.disconnect();
-  runs.restart();
-  runs.connect();
+  runs.come_back();
   REQUIRE(runs.client->call(runs.resume_of(first, 0, 1)));
   REQUIRE(runs.client->call(runs.resume_of(second, 1, 1)));
   runs.wait_for_grants();
