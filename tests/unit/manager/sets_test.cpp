@@ -36,6 +36,7 @@ ImageSet set_at(std::uint64_t timestep, std::uint64_t sequence, std::uint64_t im
 
 std::vector<std::uint64_t> steps_of(const std::vector<const ImageSet*>& sets) {
   std::vector<std::uint64_t> steps;
+  steps.reserve(sets.size());
   for (const ImageSet* set : sets) steps.push_back(set->timestep);
   return steps;
 }
