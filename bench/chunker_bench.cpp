@@ -1,10 +1,12 @@
 // Measures the content-defined chunker (core/chunker.h) on one core: each engine on random bytes,
-// on a memory image and on zeros, at mean chunk lengths of 64 KiB and 1 MiB, beside reading the
-// same memory, which is its ceiling. And what it finds again after an insertion in the middle.
+// on pages as a program's memory has them, on zeros, and on an image from a file, at mean chunk
+// lengths of 64 KiB and 1 MiB, beside reading the same memory, which is its ceiling. And what it
+// finds again after an insertion in the middle.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -15,6 +17,7 @@
 #include "core/clock.h"
 #include "core/limits.h"
 #include "core/naming.h"
+#include "core/options.h"
 
 using namespace stdchk;
 
@@ -97,12 +100,29 @@ nlohmann::json measure(ByteSpan bytes, std::uint32_t mean) {
 
 }  // namespace
 
-int main() {
-  const MutableByteSpan bytes = bench::random_memory(kBytes, 1);
+int main(int argc, char** argv) {
+  std::string image;
+  Options options("chunker-bench", "Measures the content-defined chunker beside reading.");
+  options.text("--image", image, "FILE",
+               "a file that is measured, too: a memory image of a program");
+  if (const auto status = options.parse_or_exit(argc, argv)) return *status;
+  const MutableByteSpan memory = bench::random_memory(kBytes, 1);
   const double started = bench::wall_seconds();
-  for (const char* content : {"random bytes", "a memory image", "zeros"}) {
-    if (std::strcmp(content, "a memory image") == 0) fill_memory_like(bytes, 2);
-    if (std::strcmp(content, "zeros") == 0) std::fill(bytes.begin(), bytes.end(), std::byte{0});
+  for (const std::string_view content :
+       {"random bytes", "memory-like pages", "zeros", "an image"}) {
+    MutableByteSpan bytes = memory;
+    if (content == "memory-like pages") fill_memory_like(bytes, 2);
+    if (content == "zeros") std::fill(bytes.begin(), bytes.end(), std::byte{0});
+    if (content == "an image") {
+      if (image.empty()) continue;
+      std::ifstream file(image, std::ios::binary);
+      file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+      bytes = bytes.first(static_cast<std::size_t>(file.gcount()));
+      if (bytes.size() < kBytes / 4) {
+        fmt::print(stderr, "{}: {} bytes are too few, or cannot be read\n", image, bytes.size());
+        return 1;
+      }
+    }
     for (const std::uint32_t mean : kMeans) {
       nlohmann::json line = {{"content", content},
                              {"mean_bytes", mean},

@@ -14,9 +14,9 @@ class Failure(Exception):
 HOW_TO_READ = " ".join("""
 How to read the tables: figures are minimum / median / maximum over the rounds of one run of a section. A figure and its
 ceiling took turns, round by round; the ratio is formed in each round, and its minimum / median / maximum is
-given. An aim is held against the median, an upper limit against the maximum. GB are 10^9 bytes. All data written
-is random: it cannot be compressed, and no chunk occurs twice. The machine above is that of the section written last;
-each section names its processor.""".split())
+given. An aim is held against the median, an upper limit against the maximum. GB are 10^9 bytes. Where a section does not say
+otherwise all data written is random: it cannot be compressed, and no chunk occurs twice. The machine above is that of the
+section written last; each section names its processor.""".split())
 
 
 @dataclasses.dataclass

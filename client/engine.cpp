@@ -100,7 +100,11 @@ void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
       pool_ = reply.config;
       if (config_.chunk_bytes != 0) pool_.chunk_bytes = config_.chunk_bytes;
       if (config_.naming.has_value()) pool_.naming = *config_.naming;
-      if (config_.content_cuts.has_value()) pool_.content_cuts = *config_.content_cuts;
+      if (config_.content_cuts.has_value()) {
+        pool_.content_cuts = *config_.content_cuts;
+        // Who says how chunks are cut wants them named.
+        if (!config_.naming && pool_.naming == Naming::kOff) pool_.naming = Naming::kAuto;
+      }
     }
     if (!same) {
       metadata_.forget_all();
@@ -299,7 +303,9 @@ std::shared_ptr<SeriesNaming> Engine::series_of(const msg::OpenSession& request)
   }
   auto& series = series_[key];
   if (series == nullptr) {
-    series = std::make_shared<SeriesNaming>(pool_.naming, config_.naming_judged_bytes);
+    // Where nothing else is named a folder may be.
+    const Naming mode = pool_.naming == Naming::kOff ? Naming::kAuto : pool_.naming;
+    series = std::make_shared<SeriesNaming>(mode, config_.naming_judged_bytes);
   }
   return series;
 }

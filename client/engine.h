@@ -88,6 +88,7 @@ class Engine final : private SessionHost, private ManagerListener {
   Reader& reader() { return *reader_; }
   Window& window() override { return *window_; }
   Clock& clock() override { return reactor_.clock(); }
+  bool names_chunks() const override { return pool_.naming != Naming::kOff; }
   bool content_cuts() const override { return pool_.content_cuts; }
   bool encrypts() const { return config_.encrypts; }
   bool manager_lost() const { return !manager_up_; }

@@ -12,11 +12,11 @@ namespace stdchk::client {
 namespace {
 
 // The folder's policy decides, where it says something; then the mount, then the pool.
-std::shared_ptr<SeriesNaming> naming_of(const Policy& policy,
+std::shared_ptr<SeriesNaming> naming_of(const SessionHost& host, const Policy& policy,
                                         std::shared_ptr<SeriesNaming> series) {
-  if (policy.chunking() == Chunking::kNone) return std::make_shared<SeriesNaming>(Naming::kOff);
-  if (!policy.chunking() || !series->off()) return series;
-  return std::make_shared<SeriesNaming>(Naming::kOn);
+  const auto chunking = policy.chunking();
+  const bool names = chunking ? chunking != Chunking::kNone : host.names_chunks();
+  return names ? std::move(series) : std::make_shared<SeriesNaming>(Naming::kOff);
 }
 bool cut_by_content(const SessionHost& host, const Policy& policy) {
   return policy.chunking() ? policy.chunking() == Chunking::kContent : host.content_cuts();
@@ -46,7 +46,7 @@ Segment OutChunk::from(std::uint32_t offset) const {
 Session::Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSession::Reply opened,
                  std::shared_ptr<SeriesNaming> naming)
     : host_(host),
-      naming_(naming_of(opened.policy, std::move(naming))),
+      naming_(naming_of(host, opened.policy, std::move(naming))),
       content_cuts_(cut_by_content(host, opened.policy) && !naming_->off()),
       id_(opened.session),
       file_(opened.attributes.id),

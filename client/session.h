@@ -105,7 +105,9 @@ class SessionHost {
   virtual Window& window() = 0;
   virtual const Memory& window_memory() = 0;
   virtual Clock& clock() = 0;
-  /// Chunks end where their content says.
+  /// Chunks are named by their content, where a folder does not say otherwise; and end where it
+  /// says.
+  virtual bool names_chunks() const = 0;
   virtual bool content_cuts() const = 0;
   virtual std::uint64_t arena_bytes_total() const = 0;
   /// The manager has not told that the benefactor is silent.
@@ -132,7 +134,7 @@ class SessionHost {
 /// usable after it has ended.
 class Session final : public std::enable_shared_from_this<Session> {
  public:
-  /// `naming` is that of its series.
+  /// `naming` is that of its series, if its chunks are named.
   Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSession::Reply opened,
           std::shared_ptr<SeriesNaming> naming);
   ~Session();
@@ -293,6 +295,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void count_commit();
   void finish_syncs();
   void remember_similar();
+  void give_up_similar();
   bool far_ahead() const;
 
   SessionHost& host_;
@@ -349,7 +352,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   Time ask_timer_{};  ///< the `ask_by_` that plan() is called at
   std::unordered_map<ChunkName, std::weak_ptr<OutChunk>> own_names_;
   VersionMapPtr similar_;
-  KnownChunks known_;  ///< of the similar version
+  VersionMapPtr given_up_;  ///< the same, until what was found in it is asked for
+  KnownChunks known_;       ///< of the similar version
   bool similar_read_ = false;
   bool has_unnamed_ = false;  ///< a chunk was placed without a name
 

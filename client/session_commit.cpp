@@ -226,6 +226,7 @@ void Session::plan_end(Work& work) {
     base_.reset();
     known_.clear();
     similar_.reset();
+    given_up_.reset();
     host_.shared().changed.notify_all();
     return host_.ended(*this);
   }

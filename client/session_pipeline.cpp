@@ -132,6 +132,24 @@ void Session::remember_similar() {
   naming_->compare_with(known_.named_all());
 }
 
+/// The image before cannot be given up by the pool while this one is compared with it. What was
+/// found in it is asked for, so that the manager holds it without that.
+void Session::give_up_similar() {
+  if (similar_ == nullptr) return;
+  known_.clear();
+  given_up_ = std::move(similar_);
+  for (const auto& [offset, entry] : overlay_.entries()) {
+    const OutChunkPtr& chunk = entry.piece.chunk;
+    if (chunk == nullptr || chunk->step != Step::kStored || chunk->ours || chunk->sought ||
+        !chunk->chunk.name.is_named()) {
+      continue;
+    }
+    chunk->sought = true;
+    to_find_.push_back(chunk);
+  }
+  host_.kick(*this);
+}
+
 /// The pool, or this session, had the same bytes already.
 void Session::found(const OutChunk& chunk) {
   figures_.bytes_existing += chunk.chunk.length;
@@ -284,7 +302,10 @@ bool Session::find_again(const OutChunkPtr& chunk) {
 }
 
 void Session::plan_search(Work& work) {
-  if (to_find_.empty()) return;
+  if (to_find_.empty()) {
+    if (given_up_ != nullptr) no_space_since_ = host_.clock().now();  // there may be space now
+    return given_up_.reset();
+  }
   msg::Place place;
   place.session = id_;
   std::vector<OutChunkPtr> batch;
@@ -295,11 +316,14 @@ void Session::plan_search(Work& work) {
   }
   ++calls_in_flight_;
   ++figures_.manager_calls;
-  work.calls.push_back({std::move(place), [self = shared_from_this(),
-                                           batch = std::move(batch)](rpc::Answer answer) mutable {
+  work.calls.push_back({std::move(place), [self = shared_from_this(), batch = std::move(batch),
+                                           given_up = given_up_](rpc::Answer answer) mutable {
                           const Lock lock(self->host_.shared().mutex);
                           self->on_found(batch, answer);
+                          // What is not held needs the image that it was found in.
+                          if (!answer.has_value()) self->similar_ = std::move(given_up);
                           batch.clear();
+                          given_up.reset();
                         }});
 }
 
@@ -492,6 +516,7 @@ void Session::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t wan
 void Session::on_no_space(const rpc::Failure& failure, std::uint64_t) {
   const Time now = host_.clock().now();
   shortage_ = true;
+  give_up_similar();
   if (no_space_++ == 0) {
     no_space_since_ = now;
     return;  // at once, with no more than what is needed

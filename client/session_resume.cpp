@@ -20,6 +20,7 @@ void Session::manager_changed() {
   returned_.clear();
   known_.clear();
   similar_.reset();
+  given_up_.reset();
   shortage_ = false;
   no_space_ = 0;
   grants_not_before_ = {};

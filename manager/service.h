@@ -316,6 +316,7 @@ class Service final : public transport::AcceptHandler {
   Result<const File*> file_to_open(ClientRecord& client, const msg::OpenSession& request,
                                    bool& created);
   void find_similar(const File& file, SessionRecord& session);
+  std::unordered_map<FileId, std::uint32_t> pins_without_bytes() const;
   void note_rewriter(SessionRecord& session, const File& file);
   std::uint32_t copies_of(const File& file, std::uint32_t asked) const;
   SessionRecord* session_of(const ClientRecord& client, SessionId id, const Call& call);

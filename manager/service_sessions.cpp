@@ -56,7 +56,7 @@ Result<const File*> Service::file_to_open(ClientRecord& client, const msg::OpenS
 void Service::find_similar(const File& file, SessionRecord& session) {
   const std::string& name = file.parent ? file.name : file.pending ? file.pending->name : file.name;
   const auto image = parse_image_name(name);
-  if (!image || config_.pool.naming == Naming::kOff) return;
+  if (!image) return;
   const FileId parent = file.parent ? file.parent : file.pending->parent;
   const auto directory = state_.directory(parent);
   if (!directory) return;
@@ -297,21 +297,38 @@ bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_
   return writers_beside(sessions_.at(asking)) > 0;
 }
 
+/// The pins of versions by sessions that have cut the file to nothing and not committed that yet:
+/// they need the version, but none of its bytes.
+std::unordered_map<FileId, std::uint32_t> Service::pins_without_bytes() const {
+  std::unordered_map<FileId, std::uint32_t> pins;
+  for (const auto& [id, session] : sessions_) {
+    if (!session.truncate || session.base == 0) continue;
+    const File* file = state_.file(session.file);
+    if (file != nullptr && file->newest.version == session.base) ++pins[session.file];
+  }
+  return pins;
+}
+
 /// Rule M5: only drained versions, oldest first, that no session or reader uses.
 bool Service::evict(std::uint64_t want_bytes) {
+  const auto without_bytes = pins_without_bytes();
+  const auto is_used = [&](const File& file) {
+    const auto found = without_bytes.find(file.id);
+    return file.newest.pins > (found == without_bytes.end() ? 0 : found->second);
+  };
   std::vector<Evict> commands;
   std::uint64_t bytes = 0;
   // Drained versions may share chunks: what only they refer to can go.
   std::unordered_map<ChunkIndex, std::uint32_t> own;
   for (const auto& [sequence, id] : state_.evictable()) {
     const File& file = *state_.file(id);
-    if (file.newest.pins > 0) continue;
+    if (is_used(file)) continue;
     for (const PackedSlice& slice : file.newest.slices) ++own[slice.chunk];
   }
   std::unordered_set<ChunkIndex> taken;
   for (const auto& [sequence, id] : state_.evictable()) {
     const File& file = *state_.file(id);
-    if (file.newest.pins > 0) continue;
+    if (is_used(file)) continue;
     Evict command{id, file.newest.version, {}};
     for (std::uint32_t i = 0; i < file.newest.slices.size(); ++i) {
       const ChunkIndex chunk = file.newest.slices[i].chunk;
@@ -525,6 +542,13 @@ void Service::serve(ClientRecord&, const msg::ReportWrongCopy& request, const Ca
 void Service::serve(ClientRecord& client, const msg::Unpin& request, const Call& call) {
   if (client.pins.erase({request.file, request.version}) > 0) {
     unuse(request.file, client.id);
+    unpin(request.file, request.version);
+  }
+  // Its writers do not compare with that any more.
+  for (const SessionId id : client.sessions) {
+    SessionRecord& session = sessions_.at(id);
+    if (session.similar != request.file || session.similar_version != request.version) continue;
+    session.similar = {};
     unpin(request.file, request.version);
   }
   call.answer(msg::Unpin::Reply{});

@@ -687,6 +687,26 @@ TEST_CASE("checked extents that are not their chunks are named") {
   CHECK(std::get<msg::CheckExtents::Reply>(*answer).corrupt == std::vector<std::uint32_t>{1});
 }
 
+TEST_CASE("a chunk that was changed so that its checksum stays is found by its name") {
+  Pool pool;
+  pool.start();
+  msg::CheckExtents request;
+  for (unsigned i = 0; i < 2; ++i) {
+    const auto placed = place_chunk(pool.arena->bytes(), i * 4096ULL, content_of(1000, i));
+    request.extents.push_back({placed.extent_offset, placed.length, placed.crc, placed.name});
+    // The generator polynomial of CRC32C, whose multiples it cannot see; low bits go first.
+    const std::uint64_t polynomial = 1 | std::uint64_t{0x82F63B78} << 1;
+    for (std::size_t at = 0; at < 5; ++at) {
+      pool.arena->bytes()[i * 4096 + limits::kExtentHeaderBytes + 100 + at] ^=
+          static_cast<std::byte>(polynomial >> (8 * at));
+    }
+  }
+  request.extents[1].name = {};  // of this one only the checksum is known
+  const auto answer = pool.ask(*pool.manager->peer, request);
+  REQUIRE(answer);
+  CHECK(std::get<msg::CheckExtents::Reply>(*answer).corrupt == std::vector<std::uint32_t>{0});
+}
+
 namespace {
 
 /// Runs work when the test says so.

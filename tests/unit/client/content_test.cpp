@@ -197,6 +197,38 @@ TEST_CASE("what the previous version has is found without a message") {
   REQUIRE(file->close().has_value());
 }
 
+TEST_CASE("in a pool that names nothing a mount, or a folder, may ask how chunks are cut") {
+  constexpr std::uint64_t kImage = 80 * limits::kMiB;
+  static_assert(kImage > SeriesNaming::kJudgedBytes);
+  const bool by_folder = GENERATE(false, true);
+  const bool by_content = GENERATE(false, true);
+  CAPTURE(by_folder, by_content);
+  Pool pool(2, 3 * kImage, Naming::kOff);
+  Options options;
+  if (!by_folder) options.content_cuts = by_content;
+  auto one = pool.connect(options);
+  if (by_folder) {
+    const auto chunking = by_content ? Chunking::kContent : Chunking::kFixed;
+    const Policy policy{{{PolicyKey::kChunking, static_cast<std::uint64_t>(chunking)}}};
+    REQUIRE(one->set_policy(kRootFile, policy).has_value());
+  }
+  auto bytes = random_bytes(kImage, 1);
+  CHECK(write_image(*one, "app.N0.T1", bytes, limits::kMiB).bytes_named == kImage);
+  bytes.insert(bytes.begin(), std::byte{1});
+  const auto shifted = write_image(*one, "app.N0.T2", bytes, limits::kMiB);
+  CHECK((shifted.bytes_existing > kImage / 2) == by_content);
+  // What was found in the image before needed no message.
+  if (by_content) CHECK(shifted.manager_calls < 25);
+  CHECK(read_all(*one, "app.N0.T2") == bytes);
+  // Once it does not pay it ends, as anywhere.
+  for (std::uint64_t i = 3; i < 5; ++i) {
+    const std::string name = "app.N0.T" + std::to_string(i);
+    write_image(*one, name, random_bytes(kImage, i), limits::kMiB);
+    REQUIRE(one->remove(kRootFile, "app.N0.T" + std::to_string(i - 2), false).has_value());
+  }
+  CHECK(one->lookup_fresh(kRootFile, "app.N0.T4")->naming == NamingState::kDidNotPay);
+}
+
 TEST_CASE("a sync in the middle ends a chunk there, and no byte is lost") {
   Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect(content());

@@ -1,11 +1,7 @@
 #include "tests/unit/client/pool.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "client/read_view.h"
@@ -170,72 +166,6 @@ TEST_CASE("a chunk that the pool had already is read back after it was moved in 
   REQUIRE(again->close().has_value());
   CHECK(read_all(*two, "app.N9.T1") == kept);
   CHECK(read_all(*one, "large") == large);
-}
-
-TEST_CASE("a file that is in the drain directory only is read on when its name goes") {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("stdchk-pool-test." + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  {
-    const bool removed = GENERATE(false, true);
-    Pool pool(1, 40 * kChunk, Naming::kOn, folder.string());
-    auto one = pool.connect();
-    auto two = pool.connect();
-    const auto bytes = random_bytes(16 * kChunk, 1);
-    const auto write = [&](const std::string& name, ByteSpan content) {
-      auto file = create(*one, name);
-      REQUIRE(file->write(0, content).has_value());
-      REQUIRE(file->close().has_value());
-      for (int i = 0; i < 1000; ++i) {
-        if (one->lookup_fresh(kRootFile, name)->drain == DrainState::kDrained) return;
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      }
-      FAIL("is not drained");
-    };
-    write("old", bytes);
-    for (int i = 0; i < 3; ++i) {
-      write("new" + std::to_string(i), random_bytes(16 * kChunk, 2 + static_cast<unsigned>(i)));
-    }
-    // One has begun to read, the other has only opened it.
-    auto begun = open_reading(*one, "old");
-    auto opened = open_reading(*two, "old");
-    std::vector<std::byte> back(bytes.size());
-    REQUIRE(begun->read(0, MutableByteSpan(back).first(100)).has_value());
-    if (removed) {
-      REQUIRE(one->remove(kRootFile, "old", false).has_value());
-    } else {
-      REQUIRE(one->rename({{}, kRootFile, "new2", kRootFile, "old", false, false}).has_value());
-    }
-    for (File* file : {begun.get(), opened.get()}) {
-      const auto count = file->read(0, back);
-      REQUIRE(count.has_value());
-      CHECK(*count == bytes.size());
-      CHECK(back == bytes);
-      REQUIRE(file->close().has_value());
-    }
-  }
-  std::filesystem::remove_all(folder);
-}
-
-TEST_CASE("the first read of a drained file waits for nothing but its answers") {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("stdchk-pool-first." + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  constexpr int kFiles = 30;
-  const auto bytes = random_bytes(5000, 1);
-  for (int i = 0; i < kFiles; ++i) {
-    std::ofstream(folder / ("f" + std::to_string(i)), std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<long>(bytes.size()));
-  }
-  {
-    Pool pool(1, 40 * kChunk, Naming::kOn, folder.string());
-    auto client = pool.connect();
-    const auto began = std::chrono::steady_clock::now();
-    for (int i = 0; i < kFiles; ++i) CHECK(read_all(*client, "f" + std::to_string(i)) == bytes);
-    // A wake-up that is missed costs 100 ms.
-    CHECK(std::chrono::steady_clock::now() - began < std::chrono::milliseconds(50 * kFiles));
-  }
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("two clients write disjoint parts of one file and both parts are there") {

@@ -25,6 +25,7 @@ struct Host final : SessionHost {
   Window& window() override { return window_; }
   const Memory& window_memory() override { return *memory_; }
   ManualClock& clock() override { return clock_; }
+  bool names_chunks() const override { return true; }
   bool content_cuts() const override { return by_content_; }
   std::uint64_t arena_bytes_total() const override { return limits::kMiB; }
   bool answers(BenefactorId) const override { return true; }
