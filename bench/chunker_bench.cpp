@@ -112,7 +112,7 @@ int main(int argc, char** argv) {
        {"random bytes", "memory-like pages", "zeros", "an image"}) {
     MutableByteSpan bytes = memory;
     if (content == "memory-like pages") fill_memory_like(bytes, 2);
-    if (content == "zeros") std::fill(bytes.begin(), bytes.end(), std::byte{0});
+    if (content == "zeros") std::memset(bytes.data(), 0, bytes.size());
     if (content == "an image") {
       if (image.empty()) continue;
       std::ifstream file(image, std::ios::binary);
