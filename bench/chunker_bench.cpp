@@ -62,12 +62,12 @@ double found_again(ByteSpan image, std::size_t inserted, std::uint32_t mean) {
   Namer namer;
   std::set<std::string> known;
   for (const ByteSpan chunk : chunks_of(image, mean)) known.insert(to_hex(namer.name(chunk)));
-  const ByteSpan head = image.first(image.size() / 2);
-  const ByteSpan tail = image.subspan(image.size() / 2);
-  std::vector<std::byte> changed(head.begin(), head.end());
-  changed.resize(head.size() + inserted);
-  bench::fill_random(MutableByteSpan(changed).subspan(head.size()), 99);
-  changed.insert(changed.end(), tail.begin(), tail.end());
+  const std::size_t half = image.size() / 2;
+  std::vector<std::byte> changed(image.size() + inserted);
+  std::copy_n(image.begin(), half, changed.begin());
+  bench::fill_random(MutableByteSpan(changed).subspan(half, inserted), 99);
+  std::copy(image.begin() + static_cast<std::ptrdiff_t>(half), image.end(),
+            changed.begin() + static_cast<std::ptrdiff_t>(half + inserted));
   std::size_t found = 0;
   for (const ByteSpan chunk : chunks_of(changed, mean)) {
     if (known.contains(to_hex(namer.name(chunk)))) found += chunk.size();
