@@ -358,11 +358,12 @@ def test_what_an_early_close_has_lost_is_told_by_the_next_open_and_in_the_status
     pool.down()
 
 
-def test_drained_images_make_room_and_are_read_from_the_drain_directory(pool):
+@pytest.mark.parametrize("size, count", [(32 * MIB, 8), (80 * MIB, 3)])  # of the latter no two fit
+def test_drained_images_make_room_and_are_read_from_the_drain_directory(pool, size, count):
     pool.up(benefactors=2, memory="64M")
     images = {}
-    for step in range(8):
-        images[step] = os.urandom(32 * MIB)
+    for step in range(count):
+        images[step] = os.urandom(size)
         (pool.mount / f"app.N0.T{step}").write_bytes(images[step])
         pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
     for step, data in images.items():
