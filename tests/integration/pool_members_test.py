@@ -1,14 +1,16 @@
 """Benefactors come and fall silent while a pool is in use: where new images go."""
 
+import errno
 import os
 import subprocess
 import time
 
 import pytest
-from conftest import BIN, stopped, wait_until
+from conftest import BIN, drop_caches, stopped, wait_until
 
 MIB = 1 << 20
 SILENT_SECONDS = 5  # docs/operating.md: who is silent for so long gets nothing new
+READ_SECONDS = 31  # a call's bound of 30 s (docs/operating.md), and one for this machine
 
 
 def states(pool):
@@ -51,6 +53,35 @@ def test_a_benefactor_that_is_stopped_gets_nothing_new_until_it_goes_on(pool, tr
     after = write_images(pool, 3)
     assert places(pool, *after) == pids
     assert_equal(pool, before | meanwhile | after)
+
+
+@pytest.mark.parametrize("transport", ["shm", "ofi:tcp"])
+@pytest.mark.parametrize("copies", ["1", "2", "ec(2,1)"])
+def test_what_a_stopped_benefactor_has_is_read_in_time(pool, transport, copies):
+    """From another copy or by parity; where there is neither it is EIO, until the benefactor goes on. The memory of a stopped
+    process of this host can be read."""
+    pool.up("--transport", transport, "--naming", "off", "--copies", copies, "--close", "redundant", benefactors=3, drain=False)
+    images = write_images(pool, 1)
+    drop_caches()
+    with stopped(pool.pids("benefactor")[1]):
+        for name, content in images.items():
+            began = time.monotonic()
+            if copies == "1" and transport != "shm":
+                with pytest.raises(OSError) as raised:
+                    (pool.mount / name).read_bytes()
+                assert raised.value.errno == errno.EIO
+            else:
+                assert (pool.mount / name).read_bytes() == content
+            took = time.monotonic() - began
+            print(f"{name}: {took:.1f} s")
+            assert took < READ_SECONDS
+
+    def are_back():
+        try:
+            return all((pool.mount / name).read_bytes() == content for name, content in images.items())
+        except OSError:
+            return False
+    wait_until(are_back, "what it has")
 
 
 def test_a_benefactor_started_by_hand_joins_and_gets_chunks(pool):

@@ -157,3 +157,25 @@ def test_each_call_ends_in_time_while_the_manager_is_silent(neighbour, pool):
     neighbour.set_link("up")
     for one in pools:
         wait_until(one.writes, f"writing in {one.name}", 30)
+
+
+COMMANDS = (["ls"], ["stat"], ["status"], ["safe"], ["drain"], ["check"], ["gc", "--dry-run"], ["scrub"], ["set", "list"],
+            ["policy", "get"], ["top", "--count", "1"])
+
+
+def test_each_command_ends_in_time_while_the_manager_is_stopped(pool):
+    pool.up(benefactors=1)
+    (pool.mount / "app.N0.T1").write_bytes(os.urandom(MIB))
+    with stopped(*pool.pids("manager")):
+        began = time.monotonic()
+        asked = {" ".join(words): subprocess.Popen([BIN / "stdchk", *words, pool.mount], env=pool.environment, text=True,
+                                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                 for words in COMMANDS}
+        for command, process in asked.items():
+            try:
+                out, said = process.communicate(timeout=END_SECONDS - (time.monotonic() - began))
+            finally:
+                process.kill()
+            print(f"{command}: {process.returncode} after {time.monotonic() - began:.1f} s: {out}{said}")
+            assert process.returncode != 0, command
+            assert "manager" in out + said, command
