@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <ranges>
+#include <utility>
 
 #include "core/image_name.h"
 #include "core/units.h"
@@ -124,33 +127,73 @@ Outcome<FileId> make_folder(client::Filesystem& filesystem, FileId from, const f
   return at;
 }
 
-/// Which of the drained files are meant: one set, or all. Empty `wanted`: what `latest` names where
+bool is_of(const std::optional<ImageName>& image, const ImageName& set) {
+  return image && image->application == set.application && image->timestep == set.timestep;
+}
+
+/// The Turns of files: what is loaded at once, then what is loaded when all of that is there. To
+/// the manager a rank that writes an earlier timestep after a later one begins anew
+/// (manager/set_generations.h), so a set is loaded whole before the next one of its application
+/// begins. The set that `latest` names comes last: it is to be the newest again.
+class Turns {
+ public:
+  /// `latest` is of the file's folder.
+  void add(Loading loading, const std::optional<ImageName>& latest) {
+    const fs::path path = loading.relative;
+    const auto image = parse_image_name(path.filename().string());
+    if (latest && is_of(image, *latest)) {
+      last_.push_back(std::move(loading));
+    } else if (image) {
+      series_[{path.parent_path(), image->application}][image->timestep].push_back(
+          std::move(loading));
+    } else {
+      series_[{}][0].push_back(std::move(loading));
+    }
+  }
+
+  std::vector<std::vector<Loading>> take() {
+    std::vector<std::vector<Loading>> turns;
+    for (auto& [series, sets] : series_) {
+      std::size_t turn = 0;
+      for (auto& [timestep, files] : sets) {
+        if (turn == turns.size()) turns.emplace_back();
+        std::ranges::move(files, std::back_inserter(turns[turn++]));
+      }
+    }
+    if (!last_.empty()) turns.push_back(std::move(last_));
+    return turns;
+  }
+
+ private:
+  using Sets = std::map<std::uint64_t, std::vector<Loading>>;  ///< by timestep
+  std::map<std::pair<std::string, std::string>, Sets> series_;  ///< by folder and application
+  std::vector<Loading> last_;
+};
+
+/// Which of the drained files are meant: one set, or all. Without either: what `latest` names where
 /// there is such a link.
-Outcome<std::vector<Loading>> choose(const StageInOptions& options) {
+Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options) {
   auto said = read_manifests(options.path);
   if (!said) return problem(said.error());
-  std::vector<Loading> all;
-  std::map<std::string, std::optional<ImageName>> sets;  // by folder
+  Turns turns;
+  std::map<std::string, std::optional<ImageName>> links;  // by folder
   for (ManifestFile& file : *said) {
-    const std::string folder = fs::path(file.path).parent_path();
-    const auto [known, added] = sets.try_emplace(folder);
+    const fs::path path = file.path;
+    const std::string folder = path.parent_path();
+    const auto [latest, added] = links.try_emplace(folder);
     if (added) {
       std::error_code code;
-      const std::string latest = fs::read_symlink(folder + "/latest", code).string();
-      const std::string& wanted = options.set.empty() ? latest : options.set;
-      if (!options.all && !wanted.empty()) known->second = parse_set_name(wanted);
+      latest->second = parse_set_name(fs::read_symlink(folder + "/latest", code).string());
     }
-    const auto image = parse_image_name(fs::path(file.path).filename().string());
-    const auto& set = known->second;
-    if (set &&
-        (!image || image->application != set->application || image->timestep != set->timestep)) {
-      continue;
-    }
+    std::optional<ImageName> wanted;
+    if (!options.all) wanted = options.set.empty() ? latest->second : parse_set_name(options.set);
+    if (wanted && !is_of(parse_image_name(path.filename().string()), *wanted)) continue;
     Loading loading;
-    loading.relative = fs::path(file.path).lexically_relative(options.path).string();
+    loading.relative = path.lexically_relative(options.path).string();
     loading.said = std::move(file);
-    all.push_back(std::move(loading));
+    turns.add(std::move(loading), latest->second);
   }
+  auto all = turns.take();
   if (all.empty()) return problem("no file in the manifests of {} is meant", options.path);
   return all;
 }
@@ -162,26 +205,30 @@ int run_stage_in(const StageInOptions& options) {
   if (!options.set.empty() && !parse_set_name(options.set)) {
     return complain(fmt::format("--set {} is not of the form A.*.Tj", options.set));
   }
-  auto all = choose(options);
-  if (!all) return complain(all.error().text);
+  auto turns = choose(options);
+  if (!turns) return complain(turns.error().text);
   auto located = locate(options.pool, options.to, limits::kWindowBytesDefault);
   if (!located) return complain(located.error().text);
   if (located->attributes.type != FileType::kDirectory) {
     return complain(fmt::format("--to {} is no folder", options.to));
   }
-  for (Loading& one : *all) {
+  for (Loading& one : std::views::join(*turns)) {
     auto folder = make_folder(*located->filesystem, located->attributes.id,
                               fs::path(one.relative).parent_path());
     if (!folder) return complain(folder.error().text);
     one.folder = *folder;
   }
-  share_out(*all, options.readers, [&] {
-    return [&, namer = Namer()](Loading& one) mutable { load(*located->filesystem, one, namer); };
-  });
+  for (std::vector<Loading>& turn : *turns) {
+    share_out(turn, options.readers, [&] {
+      return [&, namer = Namer()](Loading& one) mutable { load(*located->filesystem, one, namer); };
+    });
+  }
   Json bad = Json::array();
+  std::size_t files = 0;
   std::uint64_t bytes = 0;
   std::uint64_t checked = 0;
-  for (const Loading& one : *all) {
+  for (const Loading& one : std::views::join(*turns)) {
+    ++files;
     bytes += one.said.size_bytes;
     checked += one.checked_bytes;
     if (one.fault.empty()) continue;
@@ -190,14 +237,14 @@ int run_stage_in(const StageInOptions& options) {
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
   if (options.json) {
-    print({{"files", all->size()},
+    print({{"files", files},
            {"bytes", bytes},
            {"checked_bytes", checked},
            {"bad", bad},
            {"seconds", seconds}});
   } else {
     fmt::print("{} files, {} in {:.3f} s ({:.0f} MB/s); {} compared with checksums; {} bad\n",
-               all->size(), format_bytes(bytes), seconds,
+               files, format_bytes(bytes), seconds,
                static_cast<double>(bytes) / 1e6 / seconds, format_bytes(checked), bad.size());
   }
   return bad.empty() ? kExitGood : kExitNo;

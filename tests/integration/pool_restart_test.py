@@ -1,6 +1,7 @@
 """Restarting from a pool, loading a drained set into a new one, and what monitoring sees."""
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -44,6 +45,37 @@ def test_a_drained_set_is_loaded_into_another_pool(pool, tmp_path):
         # The whole drain directory, with its folders, and the older set too.
         other.stdchk("stage-in", "--all", "--to", other.mount, pool.drain)
         assert run("cmp", drained / "app.N1.T1", other.mount / "run" / "app.N1.T1").returncode == 0
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_all_sets_are_loaded_in_the_order_of_their_timesteps(pool, tmp_path):
+    pool.up("--policy", "images=2", benefactors=2, memory="64M")
+    for timestep in (2, 4, 10):
+        write_set(pool.mount / "run", timestep, ranks=2)
+    write_set(pool.mount / "other", 1, ranks=2)
+    pool.down("--drain")
+    other = Pool(tmp_path)
+
+    def complete():
+        found = json.loads(other.stdchk("set", "list", "--json", other.mount / "run").stdout)["sets"]
+        return {one["set"]: one["complete"] for one in found}
+
+    try:
+        other.up("--policy", "images=2", benefactors=2, memory="64M", drain=False)
+        latest = other.mount / "run" / "latest"
+        # In the order of their names 10 comes first; with one reader no two of them are loaded at once.
+        for readers in (16, 1):
+            other.stdchk("stage-in", "--all", "--readers", readers, pool.drain)
+            assert complete() == {f"app.*.T{timestep}": True for timestep in (2, 4, 10)}
+            wait_until(lambda: latest.is_symlink() and os.readlink(latest) == "app.*.T10", "the newest set")
+        # What the application has written last is that again, although it is an earlier timestep.
+        (pool.drain / "run" / "latest").unlink()
+        (pool.drain / "run" / "latest").symlink_to("app.*.T4")
+        other.stdchk("stage-in", "--all", pool.drain)
+        wait_until(lambda: os.readlink(latest) == "app.*.T4", "the set that the drained link names")
+        assert all(complete().values())
         other.down()
     finally:
         other.clean()
