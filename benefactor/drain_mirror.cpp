@@ -7,10 +7,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "benefactor/drain_attributes.h"
 #include "benefactor/drain_paths.h"
 #include "benefactor/file_drainer.h"
+#include "core/drain_manifest.h"
 #include "core/limits.h"
 
 namespace stdchk::benefactor {
@@ -105,10 +108,36 @@ Done set_aside(const Descriptor& root, const msg::MirrorChange& change) {
   return {};
 }
 
+/// A folder that nothing is in but a manifest of files that have gone is empty for its user.
+void remove_manifests(const Place& folder) {
+  const int fd = ::openat(folder.folder.get(), folder.name.c_str(),
+                          O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR* const listing = fd < 0 ? nullptr : ::fdopendir(fd);
+  if (listing == nullptr) {
+    if (fd >= 0) ::close(fd);
+    return;
+  }
+  std::vector<std::string> manifests;
+  bool others = false;
+  while (const dirent* entry = ::readdir(listing)) {
+    const std::string name = entry->d_name;
+    if (is_manifest(name)) {
+      manifests.push_back(name);
+    } else {
+      others |= name != "." && name != "..";
+    }
+  }
+  for (const std::string& name : manifests) {
+    if (!others) ::unlinkat(fd, name.c_str(), 0);
+  }
+  ::closedir(listing);
+}
+
 Done mirror_remove(const Descriptor& root, const msg::MirrorChange& change, int flags) {
   auto place = find_place(root, change.path, Missing::kFails);
   if (!place && is_absent(place.error())) return {};
   if (!place) return problem(place.error());
+  if (flags == AT_REMOVEDIR) remove_manifests(*place);
   if (::unlinkat(place->folder.get(), place->name.c_str(), flags) != 0) {
     if (errno == ENOENT) return {};
     return storage_problem("removing", place->path, errno);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/drain_manifest.h"
 #include "core/image_name.h"
 #include "core/limits.h"
 #include "core/log.h"
@@ -19,7 +20,6 @@ namespace stdchk::manager {
 namespace {
 
 constexpr std::uint64_t kFirstId = 2;
-constexpr const char* kManifestName = ".stdchk-manifest";  // written by the stdchk command
 
 std::int64_t nanoseconds(const timespec& time) {
   return static_cast<std::int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
@@ -85,7 +85,7 @@ class Import {
         remove_temporaries(path + "/" + name);
         continue;
       }
-      if (name == kManifestName) continue;
+      if (is_manifest(name)) continue;  // written by the stdchk command
       STDCHK_TRY(add(path + "/" + name, name, directory));
     }
     return {};

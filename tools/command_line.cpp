@@ -163,7 +163,12 @@ void describe(Options& options, ReportOptions& report) {
       .command_line_only();
   options
       .text("--undrained", report.undrained, "FILE",
-            "instead keep in this file what is not drained, as long as there is the pool")
+            "instead keep in this file what is not drained, and the manifests, as long as there is "
+            "the pool")
+      .command_line_only();
+  options
+      .flag("--lost", report.lost,
+            "instead say, once, what was lost with a job's pool whose manager does not answer")
       .command_line_only();
   add_whole_pool(options, report);
 }
@@ -186,6 +191,10 @@ void describe(Options& options, DrainOptions& drain) {
   options
       .count("--timeout", drain.timeout_s, 0, 1000000,
              "seconds that the wait may take; 0 is no limit")
+      .command_line_only();
+  options
+      .flag("--no-manifest", drain.no_manifest,
+            "with --wait: another one who waits for the same writes the manifests")
       .command_line_only();
   add_question(options, drain);
   options.argument("PATH", drain.path, "only what is below it");

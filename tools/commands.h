@@ -47,6 +47,7 @@ struct ReportOptions {
   bool json = false;
   bool ends = false;      ///< the pool is about to be taken down; says nothing when it was not used
   std::string undrained;  ///< only keep this file, as Undrained says
+  bool lost = false;      ///< only say what that file tells of a pool that was lost
 };
 int run_report(const ReportOptions& options);
 
@@ -55,6 +56,7 @@ struct DrainOptions {
   std::string path;
   bool wait = false;
   std::uint32_t timeout_s = 0;  ///< of the wait; 0: none
+  bool no_manifest = false;     ///< another one who waits writes the manifests
   bool json = false;
 };
 int run_drain(const DrainOptions& options);

@@ -85,10 +85,9 @@ int run_drain(const DrainOptions& options) {
     fmt::print(stderr, "stdchk: the drain was not done within {} s\n", options.timeout_s);
     return kExitNo;
   }
-  if (!options.wait) return kExitGood;
-  // Only those who wait know that the files are as the pool has them.
-  const auto written = write_manifests(filesystem, filesystem.config().drain_directory,
-                                       located->path, located->attributes);
+  if (!options.wait || options.no_manifest) return kExitGood;
+  const auto written = ManifestWriter(filesystem.config().drain_directory)
+                           .write(filesystem, located->path, located->attributes);
   return written ? kExitGood : complain(written.error().text);
 }
 

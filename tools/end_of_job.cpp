@@ -8,7 +8,7 @@
 #include "core/image_name.h"
 #include "core/policy.h"
 #include "tools/connection.h"
-#include "tools/manifest.h"
+#include "tools/manifest_change.h"
 
 namespace stdchk::tools {
 namespace {

@@ -261,21 +261,6 @@ void report(const DownReport& down) {
   (void)std::fflush(stdout);
 }
 
-/// What an earlier run of the job has lost with its pool: said here and in the file of the report.
-void tell_losses(const std::string& path, const std::string& drain, const std::string& report) {
-  Undrained lost = load_undrained(path);
-  if (!drain.empty()) leave_out_drained(lost, absolute_path(drain));
-  ::unlink(path.c_str());
-  if (lost.entries.empty()) return;
-  std::string text = fmt::format(
-      "The pool of an earlier run of this job was lost, and with it what was not drained. At {} "
-      "this was:\n",
-      lost.when);
-  for (const std::string& line : undrained_lines(lost)) text += "  lost        " + line + "\n";
-  fmt::print(stderr, "{}", text);
-  std::ofstream(report, std::ios::app) << text;
-}
-
 std::string launch_log(const std::string& job_id) {
   return job_state_directory(job_id) + ".launch.log";
 }
@@ -349,7 +334,7 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options) {
                                  ? fmt::format("{}/stdchk-{}.out", meeting, job->id)
                                  : absolute_path(options.report);
   const std::string undrained = fmt::format("{}/stdchk-{}.undrained", meeting, job->id);
-  tell_losses(undrained, options.drain, report);
+  tell_losses(undrained, options.drain.empty() ? "" : absolute_path(options.drain), report);
   std::error_code code;
   fs::remove_all(exchange, code);  // of an earlier run of a job that was requeued
   if (auto made = make_private(exchange); !made) return problem(made.error());

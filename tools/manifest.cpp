@@ -1,17 +1,16 @@
 #include "tools/manifest.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/limits.h"
+#include "core/messages/messages.h"
 
 namespace stdchk::tools {
 namespace {
@@ -21,24 +20,6 @@ using Json = nlohmann::json;
 
 constexpr int kDepthMax = 8;  // a piece's values are 5 below the manifest
 constexpr std::uint64_t kCrcMax = std::numeric_limits<std::uint32_t>::max();
-
-/// Durable, and whole from its first moment.
-Outcome<void> replace_file(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".new";
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  std::size_t done = 0;
-  while (fd >= 0 && done < text.size()) {
-    const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
-    if (n <= 0) break;
-    done += static_cast<std::size_t>(n);
-  }
-  const bool good = fd >= 0 && done == text.size() && ::fsync(fd) == 0 &&
-                    ::rename(temporary.c_str(), path.c_str()) == 0;
-  const int code = errno;
-  if (fd >= 0) ::close(fd);
-  if (good) return {};
-  return problem("{} cannot be written: {}", path, std::strerror(code));
-}
 
 /// No value: it is not JSON. What is nested deeper than a manifest is left out: the library copies
 /// and writes by recursion.
@@ -93,32 +74,21 @@ Json manifest_entries(const std::string& folder) {
              : Json::object();
 }
 
-Outcome<void> replace_manifest(const std::string& folder, const Json& entries) {
-  return replace_file(folder + "/" + kManifestName,
-                      Json{{"format", 1}, {"files", entries}}.dump(1) + "\n");
-}
-
-Outcome<void> forget_in_manifest(const std::string& folder, const std::vector<std::string>& names) {
-  Json files = manifest_entries(folder);
-  const std::size_t before = files.size();
-  for (const std::string& name : names) files.erase(name);
-  if (files.size() == before) return {};
-  if (!files.empty()) return replace_manifest(folder, files);
-  const std::string path = folder + "/" + kManifestName;
-  std::error_code code;
-  fs::remove(path, code);
-  if (code) return problem("{} cannot be removed: {}", path, code.message());
-  return {};
-}
-
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
   std::vector<ManifestFile> files;
+  std::map<std::string, std::uint64_t> there;  // sizes, by path
   std::error_code code;
-  std::size_t manifests = 0;
   for (fs::recursive_directory_iterator at(folder, code), end; !code && at != end;
        at.increment(code)) {
-    if (at->path().filename() != kManifestName) continue;
-    ++manifests;
+    const std::string file_name = at->path().filename();
+    if (file_name == msg::kTemporaryFolder) at.disable_recursion_pending();
+    if (!is_manifest(file_name)) {
+      std::error_code gone;
+      const auto status = at->symlink_status(gone);
+      const std::uint64_t size = fs::is_regular_file(status) ? at->file_size(gone) : 0;
+      if (!gone && fs::is_regular_file(status)) there.emplace(at->path(), size);
+    }
+    if (file_name != kManifestName) continue;
     const Json manifest = parse_file(at->path());
     if (!manifest.is_object() || !manifest.contains("files") || !manifest["files"].is_object()) {
       return problem("{} is damaged", at->path().string());
@@ -129,9 +99,12 @@ Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
     }
   }
   if (code) return problem("{} cannot be read: {}", folder, code.message());
-  if (manifests == 0) {
-    return problem("there is no {} in {} or below; stdchk drain --wait and down --drain write them",
-                   kManifestName, folder);
+  for (const ManifestFile& file : files) there.erase(file.path);
+  for (const auto& [path, size] : there) {
+    ManifestFile& file = files.emplace_back();
+    file.path = path;
+    file.unlisted = true;
+    file.size_bytes = size;
   }
   return files;
 }

@@ -1,12 +1,14 @@
 #include "tools/manifest_writer.h"
 
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/naming.h"
 #include "tools/connection.h"
-#include "tools/manifest.h"
+#include "tools/manifest_change.h"
 
 namespace stdchk::tools {
 namespace {
@@ -35,50 +37,86 @@ bool is_utf8(const Json& text) {
          text.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// What an earlier manifest says, which may be anything, is of a file as long as this one.
-bool has_size(const Json& entry, const Attributes& of) {
-  const auto size = entry.find("size");
-  return size != entry.end() && size->is_number_unsigned() && *size == of.size_bytes;
+/// What an earlier manifest says, which may be anything, is of a file of that size.
+bool has_size(const Json& entry, const Json& size) {
+  return entry.is_object() && entry.contains("size") && entry["size"].is_number_unsigned() &&
+         entry["size"] == size;
+}
+
+/// What this pool knows goes before what was known, except of a file whose checksums only an
+/// earlier one knew.
+void merge(const Json& found, Json& entries) {
+  for (const auto& [name, entry] : found.items()) {
+    const auto known = entries.find(name);
+    const bool same = known != entries.end() && has_size(*known, entry["size"]);
+    if (!same || !entry["pieces"].empty()) entries[name] = entry;
+  }
+}
+
+/// A folder that cannot be read says nothing of its files.
+void drop_gone(const std::string& folder, Json& entries) {
+  std::set<std::string> there;
+  std::error_code code;
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
+    there.insert(at->path().filename());
+  }
+  if (code) return;
+  for (auto entry = entries.begin(); entry != entries.end();) {
+    entry = there.contains(entry.key()) ? std::next(entry) : entries.erase(entry);
+  }
 }
 
 }  // namespace
 
-Outcome<void> write_manifests(client::Filesystem& filesystem, const std::string& drain_directory,
-                              const std::string& path, const Attributes& attributes) {
-  std::map<std::string, Json> folders;  // by path; the files in each
-  std::map<std::string, Json> earlier;
+Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::string& path,
+                                    const Attributes& attributes) {
+  std::map<std::string, Json> folders;  // by path; entries of the files in each
+  Written written;
   Outcome<void> done;
-  auto walked =
-      walk(filesystem, path, attributes, [&](const std::string& at, const Attributes& of) {
-        if (of.type != FileType::kRegular || of.drain != DrainState::kDrained) return true;
-        const fs::path file = at;
-        const std::string folder = file.parent_path();
-        const auto [known, added] = earlier.try_emplace(folder);
-        if (added) {
-          folders[folder] = known->second =
-              manifest_entries((fs::path(drain_directory) / folder).string());
-        }
-        auto map = filesystem.map(of.id);
-        if (!map) {
-          done = failed(at, map.error());
-          return false;
-        }
-        // A newer version than the drained one comes with its own drain.
-        if (map->first.version != of.version) return true;
-        Json pieces = pieces_of(map->second);
-        const std::string name = file.filename();
-        if (!is_utf8(name)) return true;
-        const bool same = known->second.contains(name) && has_size(known->second[name], of);
-        if (pieces.empty() && same) return true;
-        folders[folder][name] = {{"size", of.size_bytes}, {"pieces", std::move(pieces)}};
-        return true;
-      });
+  const auto add = [&](const std::string& at, const Attributes& of) {
+    if (of.type == FileType::kDirectory) folders.try_emplace(at, Json::object());
+    if (of.type != FileType::kRegular || of.drain != DrainState::kDrained) return true;
+    const fs::path file = at;
+    const std::string name = file.filename();
+    const std::pair version(of.id, of.version);
+    const auto known = written_.find(at);
+    const bool is_known = known != written_.end() && known->second == version;
+    if (!is_known && is_utf8(name)) {
+      auto map = filesystem.map(of.id);
+      if (!map && map.error().code == Code::kNotFound) return true;  // removed just now
+      if (!map) {
+        done = failed(at, map.error());
+        return false;
+      }
+      // A newer version than the drained one comes with its own drain.
+      if (map->first.version != of.version) return true;
+      auto [entries, added] = folders.try_emplace(file.parent_path(), Json::object());
+      entries->second[name] = {{"size", of.size_bytes}, {"pieces", pieces_of(map->second)}};
+    }
+    written.emplace(at, version);
+    return true;
+  };
+  auto walked = walk(filesystem, path, attributes, add);
   if (!done) return done;
   if (!walked) return problem(walked.error());
-  for (const auto& [folder, files] : folders) {
-    const std::string target = (fs::path(drain_directory) / folder).string();
-    if (auto written = replace_manifest(target, files); !written) return written;
+  for (const auto& [folder, found] : folders) {
+    // What has gone is looked for once, and where something is new.
+    if (found.empty() && !written_.empty()) continue;
+    const std::string target = (fs::path(drain_directory_) / folder).string();
+    std::set<std::string> kept;
+    auto changed = change_manifest(target, [&, &found = found](Json& entries) {
+      kept.clear();
+      merge(found, entries);
+      drop_gone(target, entries);
+      for (const auto& [name, entry] : entries.items()) kept.insert(name);
+    });
+    if (!changed) return changed;
+    // A file that was renamed in the pool may get its name in the drain directory later.
+    for (const auto& [name, entry] : found.items()) {
+      if (!kept.contains(name)) written.erase((fs::path(folder) / name).string());
+    }
   }
+  written_ = std::move(written);
   return {};
 }
 

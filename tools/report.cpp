@@ -12,6 +12,10 @@ int run_report(const ReportOptions& options) {
   auto pool = find_pool(options.pool, options.path);
   if (!pool) return complain(pool.error().text);
   if (!options.undrained.empty()) return keep_undrained(*pool, options.undrained);
+  if (options.lost) {
+    fmt::print("{}", take_losses(pool->undrained, pool->drain));
+    return kExitGood;
+  }
   auto filesystem = connect(*pool);
   if (!filesystem) return complain(filesystem.error().text);
   auto figures = (*filesystem)->stat_pool();

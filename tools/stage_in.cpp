@@ -9,7 +9,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <ranges>
 #include <utility>
 
 #include "core/image_name.h"
@@ -165,7 +164,7 @@ class Turns {
   }
 
  private:
-  using Sets = std::map<std::uint64_t, std::vector<Loading>>;  ///< by timestep
+  using Sets = std::map<std::uint64_t, std::vector<Loading>>;   ///< by timestep
   std::map<std::pair<std::string, std::string>, Sets> series_;  ///< by folder and application
   std::vector<Loading> last_;
 };
@@ -194,7 +193,7 @@ Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options)
     turns.add(std::move(loading), latest->second);
   }
   auto all = turns.take();
-  if (all.empty()) return problem("no file in the manifests of {} is meant", options.path);
+  if (all.empty()) return problem("no file in {} or below is meant", options.path);
   return all;
 }
 
@@ -212,23 +211,25 @@ int run_stage_in(const StageInOptions& options) {
   if (located->attributes.type != FileType::kDirectory) {
     return complain(fmt::format("--to {} is no folder", options.to));
   }
-  for (Loading& one : std::views::join(*turns)) {
-    auto folder = make_folder(*located->filesystem, located->attributes.id,
-                              fs::path(one.relative).parent_path());
-    if (!folder) return complain(folder.error().text);
-    one.folder = *folder;
-  }
+  std::vector<Loading> all;
   for (std::vector<Loading>& turn : *turns) {
+    for (Loading& one : turn) {
+      auto folder = make_folder(*located->filesystem, located->attributes.id,
+                                fs::path(one.relative).parent_path());
+      if (!folder) return complain(folder.error().text);
+      one.folder = *folder;
+    }
     share_out(turn, options.readers, [&] {
       return [&, namer = Namer()](Loading& one) mutable { load(*located->filesystem, one, namer); };
     });
+    std::ranges::move(turn, std::back_inserter(all));
   }
   Json bad = Json::array();
-  std::size_t files = 0;
+  std::size_t unlisted = 0;
   std::uint64_t bytes = 0;
   std::uint64_t checked = 0;
-  for (const Loading& one : std::views::join(*turns)) {
-    ++files;
+  for (const Loading& one : all) {
+    if (one.said.unlisted) ++unlisted;
     bytes += one.said.size_bytes;
     checked += one.checked_bytes;
     if (one.fault.empty()) continue;
@@ -237,15 +238,19 @@ int run_stage_in(const StageInOptions& options) {
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
   if (options.json) {
-    print({{"files", files},
+    print({{"files", all.size()},
            {"bytes", bytes},
            {"checked_bytes", checked},
+           {"unlisted", unlisted},
            {"bad", bad},
            {"seconds", seconds}});
   } else {
     fmt::print("{} files, {} in {:.3f} s ({:.0f} MB/s); {} compared with checksums; {} bad\n",
-               files, format_bytes(bytes), seconds,
-               static_cast<double>(bytes) / 1e6 / seconds, format_bytes(checked), bad.size());
+               all.size(), format_bytes(bytes), seconds, static_cast<double>(bytes) / 1e6 / seconds,
+               format_bytes(checked), bad.size());
+    if (unlisted > 0) {
+      fmt::print("{} of them are in no manifest: they were loaded as they are\n", unlisted);
+    }
   }
   return bad.empty() ? kExitGood : kExitNo;
 }

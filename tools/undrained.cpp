@@ -12,6 +12,7 @@
 #include "core/image_name.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
+#include "tools/manifest_writer.h"
 
 namespace stdchk::tools {
 namespace {
@@ -60,6 +61,18 @@ auto state_of(const msg::StatPool::Reply& pool) {
   return std::tuple(pool.epoch.value, pool.file_count, pool.totals.images,
                     pool.totals.written_bytes, pool.totals.drained_images,
                     pool.drain_pending_files);
+}
+
+/// One look at all names, for the file and the manifests.
+Outcome<void> look(client::Filesystem& filesystem, const std::string& path,
+                   ManifestWriter& manifests) {
+  const auto undrained = find_undrained(filesystem);
+  if (!undrained) return problem(undrained.error());
+  if (auto saved = save_undrained(*undrained, path); !saved) return saved;
+  if (filesystem.config().drain_directory.empty()) return {};
+  const auto root = filesystem.attributes(kRootFile);
+  if (!root) return failed("/", root.error());
+  return manifests.write(filesystem, "", *root);
 }
 
 }  // namespace
@@ -150,10 +163,31 @@ void leave_out_drained(Undrained& undrained, const std::string& drain) {
   });
 }
 
+std::string take_losses(const std::string& path, const std::string& drain) {
+  Undrained lost = load_undrained(path);
+  if (!drain.empty()) leave_out_drained(lost, drain);
+  std::error_code code;
+  fs::remove(path, code);
+  if (lost.entries.empty()) return {};
+  std::string text =
+      fmt::format("What was not drained is lost with it. At {} this was:\n", lost.when);
+  for (const std::string& line : undrained_lines(lost)) text += "  lost        " + line + "\n";
+  return text;
+}
+
+void tell_losses(const std::string& path, const std::string& drain, const std::string& report) {
+  std::string text = take_losses(path, drain);
+  if (text.empty()) return;
+  text = "The pool of an earlier run of this job was lost. " + text;
+  fmt::print(stderr, "{}", text);
+  std::ofstream(report, std::ios::app) << text;
+}
+
 int keep_undrained(const PoolRecord& pool, const std::string& path) {
   notice_end_signals();
   auto filesystem = connect(pool);
   if (!filesystem) return complain(filesystem.error().text);
+  ManifestWriter manifests((*filesystem)->config().drain_directory);
   decltype(state_of({})) seen{};
   auto look_at = std::chrono::steady_clock::now();
   for (; !asked_to_end() && fs::exists(pool.path()); sleep_for(100ms)) {
@@ -162,10 +196,8 @@ int keep_undrained(const PoolRecord& pool, const std::string& path) {
     look_at = now + kLookEvery;
     const auto figures = (*filesystem)->stat_pool();
     if (!figures || state_of(*figures) == seen) continue;
-    auto undrained = find_undrained(**filesystem);
-    if (!undrained) continue;  // a pool that has lost its manager for a time is asked again
-    if (auto saved = save_undrained(*undrained, path); !saved) {
-      (void)complain(saved.error().text);
+    if (auto done = look(**filesystem, path, manifests); !done) {
+      (void)complain(done.error().text);  // and looks again
       continue;
     }
     seen = state_of(*figures);

@@ -34,8 +34,16 @@ std::vector<std::string> undrained_lines(const Undrained& undrained);
 /// Takes out what was drained after the file was written: sets that the drain directory has whole.
 void leave_out_drained(Undrained& undrained, const std::string& drain);
 
-/// Keeps the file as the pool is, once a second and less often in a pool where that takes long,
-/// until the pool's record has gone or a signal ends this. Returns the exit status.
+/// What went with a pool that was lost, as its file says it, for people; empty: nothing that is
+/// known. Takes out what `drain` has whole, when that is not empty, and removes the file.
+std::string take_losses(const std::string& path, const std::string& drain);
+
+/// Says on standard error, and in the file `report`, what an earlier run of a job has lost so.
+void tell_losses(const std::string& path, const std::string& drain, const std::string& report);
+
+/// Keeps the file as the pool is, and the manifests of its drain directory: once a second, and less
+/// often in a pool where that takes long, until the pool's record has gone or a signal ends this.
+/// Returns the exit status.
 int keep_undrained(const PoolRecord& pool, const std::string& path);
 
 }  // namespace stdchk::tools

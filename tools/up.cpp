@@ -31,6 +31,7 @@
 #include "tools/job.h"
 #include "tools/members.h"
 #include "tools/mounts.h"
+#include "tools/undrained.h"
 
 namespace stdchk::tools {
 namespace {
@@ -136,6 +137,7 @@ class Starter {
   }
 
   Outcome<void> begin_job() {
+    tell_losses(record_.undrained, record_.drain, record_.report);
     if (auto made = make_private(options_.exchange); !made) return made;
     if (auto done = make_secrets(); !done) return done;
     if (auto done = start_manager(); !done) return done;

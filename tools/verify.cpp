@@ -43,6 +43,7 @@ void check_open_file(int fd, Checked& file, Namer& namer) {
 }
 
 void check_file(Checked& file, Namer& namer) {
+  if (file.said.unlisted) return;
   if (file.said.damaged) {
     file.fault = "has an entry in the manifest that is damaged";
     return;
@@ -61,14 +62,27 @@ void check_file(Checked& file, Namer& namer) {
 int run_verify(const VerifyOptions& options) {
   auto manifests = read_manifests(options.path);
   if (!manifests) return complain(manifests.error().text);
+  if (std::ranges::all_of(*manifests, &ManifestFile::unlisted)) {
+    return complain(fmt::format(
+        "there is no {} in {} or below; the pool of a job, stdchk drain --wait and down --drain "
+        "write them",
+        kManifestName, options.path));
+  }
   std::vector<Checked> files(manifests->size());
   for (std::size_t i = 0; i < files.size(); ++i) files[i].said = std::move((*manifests)[i]);
   share_out(files, std::max(1U, std::thread::hardware_concurrency()),
             [] { return [namer = Namer()](Checked& file) mutable { check_file(file, namer); }; });
   Json bad = Json::array();
+  Json unlisted = Json::array();
   std::uint64_t checked = 0;
   std::uint64_t unknown = 0;
   for (const Checked& file : files) {
+    if (file.said.unlisted) {
+      unlisted.push_back(file.said.path);
+      if (!options.json)
+        fmt::print("{} is in no manifest: nothing is known of it\n", file.said.path);
+      continue;
+    }
     checked += file.checked_bytes;
     unknown += file.unknown_bytes;
     if (file.fault.empty()) continue;
@@ -76,13 +90,17 @@ int run_verify(const VerifyOptions& options) {
     if (!options.json) fmt::print("{} {}\n", file.said.path, file.fault);
   }
   if (options.json) {
-    print({{"files", files.size()},
+    print({{"files", files.size() - unlisted.size()},
            {"bad", bad},
+           {"unlisted", unlisted},
            {"checked_bytes", checked},
            {"unknown_bytes", unknown}});
   } else {
-    fmt::print("{} files, {} bad; {} compared with their checksums, holes and parts without: {}\n",
-               files.size(), bad.size(), format_bytes(checked), format_bytes(unknown));
+    fmt::print(
+        "{} files, {} bad; {} compared with their checksums, holes and parts without: {}; {} in no "
+        "manifest\n",
+        files.size() - unlisted.size(), bad.size(), format_bytes(checked), format_bytes(unknown),
+        unlisted.size());
   }
   return bad.empty() ? kExitGood : kExitNo;
 }

@@ -81,6 +81,77 @@ def test_all_sets_are_loaded_in_the_order_of_their_timesteps(pool, tmp_path):
         other.clean()
 
 
+def test_several_wait_for_the_drain_of_one_folder_at_once(pool):
+    pool.up(benefactors=2, memory="64M")
+    folder = pool.mount / "run"
+    folder.mkdir()
+    names = [f"app.N{rank}.T1" for rank in range(150)]
+    for name in names:
+        (folder / name).write_bytes(name.encode() * 100)
+    waiting = [subprocess.Popen([BIN / "stdchk", "drain", "--wait", where], env=pool.environment,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+               for where in [pool.mount, folder] * 4]
+    ends = [(one.communicate(timeout=60)[1], one.returncode) for one in waiting]
+    assert ends == [("", 0)] * 8
+    found = json.loads(run(BIN / "stdchk", "verify", "--json", pool.drain).stdout)
+    assert found["files"] == 150 and found["bad"] == found["unlisted"] == []
+    assert [path.name for path in (pool.drain / "run").glob(".*")] == [".stdchk-manifest"]
+    # Who only waits writes none.
+    (folder / "more").write_text("more")
+    pool.stdchk("drain", "--wait", "--no-manifest", pool.mount)
+    assert json.loads(run(BIN / "stdchk", "verify", "--json", pool.drain).stdout)["unlisted"] == [
+        str(pool.drain / "run" / "more")]
+    pool.down()
+
+
+def test_files_in_no_manifest_are_loaded_as_they_are(pool, tmp_path):
+    drained = drained_pool(pool, 1)
+    manifest = json.loads((drained / ".stdchk-manifest").read_text())
+    del manifest["files"]["app.N2.T1"]
+    (drained / ".stdchk-manifest").write_text(json.dumps(manifest))
+    done = run(BIN / "stdchk", "verify", drained)
+    assert f"{drained}/app.N2.T1 is in no manifest" in done.stdout and "2 files, 0 bad" in done.stdout
+    other = Pool(tmp_path)
+    try:
+        other.up("--policy", "images=3", benefactors=2, memory="64M", drain=False)
+        done = other.stdchk("stage-in", drained)
+        assert "3 files" in done.stdout and "1 of them are in no manifest" in done.stdout
+        # A pool that was lost before it has written any.
+        (drained / ".stdchk-manifest").unlink()
+        assert "there is no .stdchk-manifest" in run(BIN / "stdchk", "verify", drained, check=False).stderr
+        (other.mount / "again").mkdir()
+        found = json.loads(other.stdchk("stage-in", "--json", "--to", other.mount / "again", drained).stdout)
+        assert found["files"] == found["unlisted"] == 3 and found["checked_bytes"] == 0
+        for folder in (other.mount, other.mount / "again"):
+            assert all(run("cmp", drained / f"app.N{rank}.T1", folder / f"app.N{rank}.T1").returncode == 0
+                       for rank in range(3))
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_a_manifest_keeps_what_the_pool_has_given_up_and_drops_what_has_gone(pool):
+    pool.up("--policy", "images=2,keep=1", benefactors=2, memory="64M")
+    folder = pool.mount / "run"
+    for timestep in (1, 2, 3):
+        write_set(folder, timestep, ranks=2)
+        pool.stdchk("drain", "--wait", pool.mount)
+    wait_until(lambda: images_in(folder) == ["app.N0.T3", "app.N1.T3"], "what keep=1 leaves")
+    pool.stdchk("drain", "--wait", pool.mount)
+
+    def listed():
+        return sorted(json.loads((pool.drain / "run" / ".stdchk-manifest").read_text())["files"])
+
+    assert listed() == [f"app.N{rank}.T{timestep}" for rank in range(2) for timestep in (1, 2, 3)]
+    (pool.drain / "run" / "app.N0.T1").unlink()
+    (folder / "app.N1.T3").unlink()
+    wait_until(lambda: not (pool.drain / "run" / "app.N1.T3").exists(), "the removal in the drain directory")
+    pool.stdchk("drain", "--wait", pool.mount)
+    assert listed() == ["app.N0.T2", "app.N0.T3", "app.N1.T1", "app.N1.T2"]
+    assert run(BIN / "stdchk", "verify", pool.drain).returncode == 0
+    pool.down()
+
+
 def test_a_damaged_image_is_not_loaded(pool, tmp_path):
     drained = drained_pool(pool, 1)
     with open(drained / "app.N1.T1", "r+b") as image:
@@ -99,7 +170,8 @@ def test_a_damaged_image_is_not_loaded(pool, tmp_path):
         (drained / "app.N2.T1").unlink()
         done = other.stdchk("stage-in", drained, check=False)
         assert "app.N2.T1 cannot be opened" in done.stdout
-        assert "no .stdchk-manifest" in other.stdchk("stage-in", tmp_path / "runtime", check=False).stderr
+        (tmp_path / "empty").mkdir()
+        assert "no file in" in other.stdchk("stage-in", tmp_path / "empty", check=False).stderr
         other.down()
     finally:
         other.clean()

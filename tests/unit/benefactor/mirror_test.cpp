@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "benefactor/file_drainer.h"
+#include "core/drain_manifest.h"
 #include "tests/support/catch.h"
 #include "tests/unit/benefactor/support.h"
 
@@ -62,6 +63,19 @@ TEST_CASE("a folder that holds other files is not removed") {
   const auto reply = f.change(Kind::kRemoveDirectory, "a");
   REQUIRE_FALSE(reply);
   CHECK(reply.error().error.os_errno == ENOTEMPTY);
+}
+
+TEST_CASE("a folder goes with the manifest that is left in it, and only then") {
+  Fixture f;
+  const std::string manifest = f.folder / "a/" + kManifestName;
+  REQUIRE(f.change(Kind::kMakeDirectory, "a"));
+  write_file(manifest, "{}");
+  write_file(f.folder / "a/mine", "x");
+  CHECK_FALSE(f.change(Kind::kRemoveDirectory, "a"));
+  CHECK(path_exists(manifest));
+  ::unlink((f.folder / "a/mine").c_str());
+  CHECK(f.twice(Kind::kRemoveDirectory, "a"));
+  CHECK_FALSE(path_exists(f.folder / "a"));
 }
 
 TEST_CASE("a rename moves a file over another one and a folder with what is in it") {

@@ -2,11 +2,17 @@
 
 #include <stdlib.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
 
 #include "tests/support/catch.h"
+#include "tools/manifest_change.h"
 #include "tools/pool_record.h"
 
 namespace stdchk::tools {
@@ -69,6 +75,75 @@ TEST_CASE("a manifest speaks of no file outside its folder") {
     INFO(name);
     CHECK(only_file(name, kGood).damaged);
   }
+}
+
+TEST_CASE("several change one manifest at once, and no entry is lost") {
+  constexpr int kWriters = 6;
+  constexpr int kEach = 20;
+  const Folder folder;
+  std::vector<std::thread> writers;
+  std::atomic<int> failed{0};
+  std::atomic<bool> over{false};
+  // Whoever looks sees a whole one all the time.
+  std::atomic<int> damaged{0};
+  std::thread reader([&] {
+    while (!over) {
+      if (!read_manifests(folder.path())) ++damaged;
+    }
+  });
+  for (int writer = 0; writer < kWriters; ++writer) {
+    writers.emplace_back([&, writer] {
+      for (int i = 0; i < kEach; ++i) {
+        const std::string name = std::to_string(writer) + "." + std::to_string(i);
+        const auto add = [&](nlohmann::json& entries) { entries[name] = i; };
+        if (!change_manifest(folder.path(), add)) ++failed;
+      }
+    });
+  }
+  for (auto& writer : writers) writer.join();
+  over = true;
+  reader.join();
+  CHECK(failed == 0);
+  CHECK(damaged == 0);
+  CHECK(manifest_entries(folder.path()).size() == kWriters * kEach);
+  // Nothing else is left.
+  const std::filesystem::directory_iterator files(folder.path());
+  CHECK(std::distance(begin(files), end(files)) == 1);
+}
+
+TEST_CASE("what a killed writer has left is no file of the folder, and is removed when it is old") {
+  const Folder folder;
+  const auto beside = [&](const char* name) {
+    const std::string path = folder.path() + "/" + kManifestName + name;
+    std::ofstream(path) << "{";
+    return path;
+  };
+  const std::string old = beside(".7.0badcafe");
+  const std::string fresh = beside(".8.0badcafe");
+  std::filesystem::last_write_time(
+      old, std::filesystem::file_time_type::clock::now() - std::chrono::minutes(11));
+  CHECK(read_manifests(folder.path())->empty());
+  REQUIRE(change_manifest(folder.path(), [](nlohmann::json& entries) { entries["a"] = 1; }));
+  CHECK_FALSE(std::filesystem::exists(old));
+  CHECK(std::filesystem::exists(fresh));
+  CHECK(read_manifests(folder.path())->size() == 1);
+}
+
+TEST_CASE("files that no manifest speaks of come behind those of the manifests") {
+  const Folder folder;
+  folder.write(R"({"format":1,"files":{"b":)" + std::string(kGood) + "}}");
+  for (const char* name : {"a", "b"}) std::ofstream(folder.path() + "/" + name) << "12345";
+  std::filesystem::create_symlink("app.*.T1", folder.path() + "/latest");
+  std::filesystem::create_directory(folder.path() + "/.stdchk-drain");
+  std::ofstream(folder.path() + "/.stdchk-drain/1.2") << "part";
+  const auto files = read_manifests(folder.path());
+  REQUIRE(files);
+  REQUIRE(files->size() == 2);
+  CHECK(files->at(0).path.ends_with("/b"));
+  CHECK_FALSE(files->at(0).unlisted);
+  CHECK(files->at(1).path.ends_with("/a"));
+  CHECK(files->at(1).unlisted);
+  CHECK(files->at(1).size_bytes == 5);
 }
 
 TEST_CASE("files are taken out of a manifest, which goes with the last") {
