@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from clusters import Pbs, cluster, needed, nothing_left
+from clusters import Cluster, Pbs, cluster, needed, nothing_left
 from conftest import BIN, ROOT, run, wait_until
 
 pytestmark = needed
@@ -235,6 +235,32 @@ def test_hooks_of_pbs_bring_a_pool_up_and_drain_it(cluster):
         nothing_left(cluster, ["n1", "n3"])
     finally:
         run("rm", "-rf", hooks.folder)
+
+
+def test_the_loss_of_the_node_with_the_manager_is_told_by_another():
+    cluster = Cluster(4)
+    try:
+        job = cluster.submit(
+            "--nodes=3", "--no-requeue", "--comment", f"stdchk=nodes=2,mem=64M,drain=pfs,{SLOW}", script=f"""
+            {write('early', 1)}; stdchk drain --wait $STDCHK_MOUNT/early
+            {write('late', 48)}; echo is written; sleep 100""")
+        undrained = cluster.folder / f"stdchk-{job}.undrained"
+        wait_until(lambda: "is written" in cluster.output(), "the file", 60)
+        wait_until(lambda: undrained.exists() and " late" in undrained.read_text(), "the record of it")
+        cluster.call("kill", "n1")
+        wait_until(lambda: cluster.state(job) == "NODE_FAIL", "the end of the job", 60)
+        wait_until(lambda: "lost        late" in told(cluster, job), "the report", 120)
+        nothing_left(cluster, ["n2", "n3"])
+        # One of the others has told it; what was drained is as the manifest says.
+        text = told(cluster, job)
+        assert text.count(": the pool is lost: its manager, on n1, does not answer\n") == 1
+        assert text.count("lost  ") == 1 and "early" not in text
+        assert drained(cluster) == ["early"]
+        found = run(BIN / "stdchk", "verify", cluster.pfs)
+        assert "1.0 MiB compared with their checksums" in found.stdout and "0 in no manifest" in found.stdout
+        assert not undrained.exists() and not list(cluster.folder.glob(".stdchk-*"))
+    finally:
+        cluster.end()
 
 
 def test_a_lost_node_costs_what_only_it_had_and_the_others_are_clean(cluster):
