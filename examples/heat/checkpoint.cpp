@@ -111,6 +111,14 @@ std::string read_open_image(Solver& solver, int fd, const std::string& path, std
   return "";
 }
 
+/// What the pool's link names; 0: there is none.
+std::uint64_t latest_step(const std::string& directory) {
+  char target[64] = "";
+  unsigned long long step = 0;
+  if (::readlink((directory + "/latest").c_str(), target, sizeof(target) - 1) < 0) return 0;
+  return std::sscanf(target, "heat.*.T%llu", &step) == 1 ? step : 0;
+}
+
 }  // namespace
 
 std::string image_path(const std::string& directory, int rank, std::uint64_t step) {
@@ -173,6 +181,8 @@ std::vector<std::uint64_t> complete_steps(const std::string& directory, int rank
   for (auto newest = found.rbegin(); newest != found.rend(); ++newest) {
     if (newest->second == ranks) steps.push_back(newest->first);
   }
+  const auto latest = std::ranges::find(steps, latest_step(directory));
+  if (latest != steps.end()) std::rotate(steps.begin(), latest, latest + 1);
   return steps;
 }
 

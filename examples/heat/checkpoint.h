@@ -28,7 +28,8 @@ std::string write_image(const Solver& solver, const std::string& directory, int 
 /// cells are undefined.
 std::string read_image(Solver& solver, const std::string& directory, int rank, std::uint64_t step);
 
-/// Steps of which `directory` has a file of every rank, the newest first.
+/// Steps of which `directory` has a file of every rank: the one that the link `latest` names, where
+/// there is one, then the newest first.
 std::vector<std::uint64_t> complete_steps(const std::string& directory, int ranks);
 
 /// A number that tells two states apart, bit by bit.
