@@ -48,33 +48,58 @@ std::string change(std::uint64_t before, std::uint64_t now, double seconds) {
 
 std::uint64_t used(const msg::BenefactorInfo& info) { return info.arena_bytes - info.free_bytes; }
 
-/// Bytes a second.
-std::string rate(std::uint64_t before, std::uint64_t now, double seconds) {
+std::uint64_t per_second(std::uint64_t before, std::uint64_t now, double seconds) {
   const auto bytes = static_cast<double>(now - std::min(before, now));
-  return format_bytes(static_cast<std::uint64_t>(seconds > 0 ? bytes / seconds : 0)) + "/s";
+  return static_cast<std::uint64_t>(seconds > 0 ? bytes / seconds : 0);
+}
+
+std::string rate(std::uint64_t before, std::uint64_t now, double seconds) {
+  return format_bytes(per_second(before, now, seconds)) + "/s";
+}
+
+/// The highest rates since the first look, in bytes a second: bars of rates are held against them.
+struct Fastest {
+  std::uint64_t written = 0;
+  std::uint64_t read = 0;
+};
+
+std::string rate_bar(std::uint64_t before, std::uint64_t now, double seconds,
+                     std::uint64_t& fastest) {
+  const std::uint64_t is = per_second(before, now, seconds);
+  fastest = std::max(fastest, is);
+  return bar(is, fastest) + " of the fastest";
 }
 
 /// What was written, and what of it had to be stored.
-void draw_written(const msg::PoolTotals& before, const msg::PoolTotals& now, double seconds) {
-  fmt::print("written  {} committed, {} stored; {} and {} in all\n",
+void draw_written(const msg::PoolTotals& before, const msg::PoolTotals& now, double seconds,
+                  Fastest& fastest) {
+  fmt::print("written  {}   {} committed, {} stored; {} and {} in all\n",
+             rate_bar(before.written_bytes, now.written_bytes, seconds, fastest.written),
              rate(before.written_bytes, now.written_bytes, seconds),
              rate(before.stored_bytes, now.stored_bytes, seconds), format_bytes(now.written_bytes),
              format_bytes(now.stored_bytes));
 }
 
+std::uint64_t read_bytes(const msg::ReaderTotals& totals) {
+  return totals.pool_bytes + totals.cached_bytes + totals.drained_bytes;
+}
+
 /// What readers got, and from where.
-void draw_read(const msg::ReaderTotals& before, const msg::ReaderTotals& now, double seconds) {
-  fmt::print("read     {} from the pool, {} from caches, {} drained; {} in all\n",
+void draw_read(const msg::ReaderTotals& before, const msg::ReaderTotals& now, double seconds,
+               Fastest& fastest) {
+  fmt::print("read     {}   {} from the pool, {} from caches, {} drained; {} in all\n",
+             rate_bar(read_bytes(before), read_bytes(now), seconds, fastest.read),
              rate(before.pool_bytes, now.pool_bytes, seconds),
              rate(before.cached_bytes, now.cached_bytes, seconds),
-             rate(before.drained_bytes, now.drained_bytes, seconds),
-             format_bytes(now.pool_bytes + now.cached_bytes + now.drained_bytes));
+             rate(before.drained_bytes, now.drained_bytes, seconds), format_bytes(read_bytes(now)));
 }
 
 /// How many copies or how much parity there should be, what lacks of it, and what is lost.
 void draw_redundancy(const msg::PoolConfig& config, const msg::StatPool::Reply& before,
                      const msg::StatPool::Reply& now, double seconds) {
-  fmt::print("copies   {} is the pool's; {} lacking for {} chunks   {} made\n",
+  const std::uint64_t wanted = now.stored_bytes + now.debt_bytes;
+  fmt::print("copies   {}   {} is the pool's; {} lacking for {} chunks   {} made\n",
+             wanted == 0 ? bar(1, 1) : bar(now.stored_bytes, wanted),
              redundancy_text(config.copies == 0 ? 1 : config.copies), format_bytes(now.debt_bytes),
              now.debt_chunks, rate(before.copied_bytes, now.copied_bytes, seconds));
   fmt::print("parity   {} for {} chunks; {} chunks rebuilt, {} lost\n",
@@ -105,7 +130,7 @@ void draw_benefactors(const Moment& before, const Moment& now, double seconds) {
 }
 
 void draw(const std::string& mount, const msg::PoolConfig& config, const Moment& before,
-          const Moment& now) {
+          const Moment& now, Fastest& fastest) {
   const auto& pool = now.pool;
   const double seconds = std::chrono::duration<double>(now.when - before.when).count();
   const std::uint64_t taken = pool.total_bytes - pool.free_bytes;
@@ -117,8 +142,8 @@ void draw(const std::string& mount, const msg::PoolConfig& config, const Moment&
   fmt::print("memory   {} of {}   {}\n", bar(taken, pool.total_bytes),
              format_bytes(pool.total_bytes),
              change(before.pool.total_bytes - before.pool.free_bytes, taken, seconds));
-  draw_written(before.pool.totals, pool.totals, seconds);
-  draw_read(before.pool.totals.readers, pool.totals.readers, seconds);
+  draw_written(before.pool.totals, pool.totals, seconds, fastest);
+  draw_read(before.pool.totals.readers, pool.totals.readers, seconds, fastest);
   const std::uint64_t saved = pool.logical_bytes - std::min(pool.logical_bytes, pool.stored_bytes);
   fmt::print("equal    {} of {} are not stored twice\n", bar(saved, pool.logical_bytes),
              format_bytes(pool.logical_bytes));
@@ -192,13 +217,14 @@ class Screen {
 Outcome<void> show(client::Filesystem& filesystem, const std::string& mount,
                    const TopOptions& options) {
   const Screen screen;
+  Fastest fastest;
   auto before = look(filesystem);
   for (std::uint32_t shown = 0; before && (options.count == 0 || shown < options.count); ++shown) {
     if (!screen.wait(std::chrono::seconds(options.interval_s))) return {};
     auto now = look(filesystem);
     if (!now) return problem(now.error());
     screen.clear();
-    draw(mount, filesystem.config(), *before, *now);
+    draw(mount, filesystem.config(), *before, *now, fastest);
     before = std::move(now);
   }
   if (!before) return problem(before.error());

@@ -562,7 +562,8 @@ def test_top_shows_how_full_all_is_and_how_fast_it_changes(pool):
     assert [line.split()[0] for line in lines[2:7]] == ["written", "read", "equal", "copies", "parity"]
     assert lines[2].endswith("; 16.0 MiB and 16.0 MiB in all")
     assert lines[3].endswith("0 B/s drained; 0 B in all")
-    assert "2 is the pool's; 0 B lacking for 0 chunks" in lines[5]
+    assert "100 %   2 is the pool's; 0 B lacking for 0 chunks" in lines[5]
+    assert all("%" in line and "of the fastest" in line for line in lines[2:4])
     assert "1 files" in lines[7] and "drained" in lines[7]
     assert [line.split()[0] for line in lines[8:]] == ["b1", "b2"]
     assert all("of 63.5 MiB" in line for line in lines[8:])
@@ -603,7 +604,7 @@ def test_top_on_a_terminal_goes_on_until_a_key_ends_it(pool, key):
     wait_until(lambda: terminal.read().count(b"\x1b[H\x1b[2J") >= 2, "two pictures")
     written = os.urandom(8 * MIB)
     (pool.mount / "app.N0.T1").write_bytes(written)
-    wait_until(lambda: re.search(rb"written +[1-9][0-9.]* [KM]iB/s committed", terminal.read()), "the bytes")
+    wait_until(lambda: re.search(rb"written  \[#{30}\] 100 % of the fastest   [1-9][0-9.]* [KM]iB/s committed", terminal.read()), "the bytes")
     assert termios.tcgetattr(terminal.there) != terminal.before
     os.write(terminal.keys, key)
     began = time.monotonic()
