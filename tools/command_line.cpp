@@ -113,7 +113,9 @@ void describe(Options& options, UpOptions& up) {
   options.flag("--json", up.json, "print what was started as JSON").command_line_only();
   options
       .flag("--export", up.export_mount,
-            "print a line for the shell that sets STDCHK_MOUNT, and the rest to standard error")
+            "print lines for the shell that set STDCHK_MOUNT, and with --job have the pool drained "
+            "and "
+            "taken down when the script ends; and the rest to standard error")
       .command_line_only();
   options.flag("--job", up.job, "on the nodes of the Slurm or PBS job that this runs in")
       .command_line_only();

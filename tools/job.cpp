@@ -376,6 +376,20 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options) {
   return elsewhere;
 }
 
+std::string end_traps(const PoolRecord& pool, const std::string& invoked_as) {
+  const auto program = own_program(invoked_as);
+  if (!program || pool.directory.empty()) return {};
+  // A pool that was taken down before needs nothing. The trap of another pool is replaced.
+  const std::string down =
+      fmt::format("[ ! -e {} ] || {} down {}{}", shell_word(pool.path()), shell_word(*program),
+                  pool.drain.empty() ? "" : "--drain --timeout ${stdchk_drain_seconds:-0} ",
+                  shell_word(pool.mount));
+  const std::string term = fmt::format("stdchk_drain_seconds={}; exit 143", kTermDrainSeconds);
+  return fmt::format(
+      "case $(trap -p EXIT 2>/dev/null) in ''|*/pool.json*) trap {} EXIT; trap {} TERM;; esac\n",
+      shell_word(down), shell_word(term));
+}
+
 int run_node_part(UpOptions options) {
   notice_end_signals();
   const std::string name = node_name();

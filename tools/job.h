@@ -36,6 +36,11 @@ std::string job_mount(const std::string& job_id);
 /// returns when all mounts are usable. After a failure nothing of it runs any more.
 Outcome<PoolRecord> start_in_job(const UpOptions& options);
 
+/// What the shell of a job script evaluates to have the pool taken down when the script ends,
+/// drained first; after SIGTERM the drain gets kTermDrainSeconds. A script's own trap for EXIT stays.
+inline constexpr int kTermDrainSeconds = 240;
+std::string end_traps(const PoolRecord& pool, const std::string& invoked_as);
+
 /// The part of this node: starts it, tells the others through the exchange directory, and stays
 /// until it is asked to end (SIGTERM) or `stdchk down` has ended it. Returns the exit status.
 int run_node_part(UpOptions options);

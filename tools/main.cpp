@@ -46,6 +46,7 @@ int run_up(const UpOptions& up) {
       fmt::print("export STDCHK_MANAGER={} STDCHK_SECRET_FILE={}\n",
                  shell_word(pool->manager_address), shell_word(pool->secret_file()));
     }
+    if (up.job) fmt::print("{}", end_traps(*pool, up.invoked_as));
     fmt::print(stderr, "{}", describe_pool(*pool, up));
     return kExitGood;
   }

@@ -49,7 +49,7 @@ struct UpOptions {
   bool allow_other = false;
   bool encrypt = false;
   bool json = false;
-  bool export_mount = false;  ///< a line that a shell evaluates
+  bool export_mount = false;  ///< lines that a shell evaluates
   // In a batch job:
   bool job = false;
   std::uint32_t benefactor_nodes = 0;  ///< the last ones of the job; 0: all

@@ -57,6 +57,41 @@ def test_one_line_is_enough_and_says_where_the_mount_is(cluster):
     nothing_left(cluster, cluster.nodes)
 
 
+def test_the_line_in_the_script_takes_the_pool_down_too(cluster):
+    """The only line of stdchk in the job: at its end, and when its time is nearly over, all is drained."""
+    line = (f'eval "$(stdchk up --job --export --memory 64M --drain {cluster.pfs} --drain-rate 1M '
+            '--policy images=3)" || exit 1')
+    job = cluster.submit("--nodes=3", "--ntasks-per-node=1", script=f"""
+        {line}
+        srun bash -c 'head -c 3M /dev/urandom >$STDCHK_MOUNT/app.N$SLURM_PROCID.T1'
+        """)
+    cluster.wait(job)
+    assert [(cluster.pfs / f"app.N{rank}.T1").stat().st_size for rank in range(3)] == [3 << 20] * 3
+    assert os.readlink(cluster.pfs / "latest") == "app.*.T1"
+    assert run(BIN / "stdchk", "verify", cluster.pfs).returncode == 0
+    assert cluster.output().count(" is down.") == 1 and "Report card of the pool" in cluster.output()
+    nothing_left(cluster, cluster.nodes)
+    job = cluster.submit("--nodes=1", script=f"""
+        {line}
+        head -c 4M /dev/urandom >$STDCHK_MOUNT/late
+        (echo waits; sleep 100) &
+        wait $!
+        """)
+    wait_until(lambda: "waits" in cluster.output(), "the program", 60)
+    cluster.call("run", "scancel", "--batch", "--signal=TERM", job)
+    cluster.wait(job, ending="FAILED")
+    assert (cluster.pfs / "late").stat().st_size == 4 << 20
+    assert cluster.output().count(" is down.") == 2
+    # A script that ends the pool by itself is left alone.
+    job = cluster.submit("--nodes=1", script=f"""
+        trap 'echo by itself; stdchk down $STDCHK_MOUNT' EXIT
+        {line}
+        """)
+    cluster.wait(job)
+    assert "by itself" in cluster.output() and cluster.output().count(" is down.") == 3
+    nothing_left(cluster, cluster.nodes)
+
+
 def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbed):
     latest = cluster.pfs / "heat" / "latest"
     job = cluster.submit(
