@@ -24,7 +24,6 @@ constexpr Duration kParked = 2s;
 constexpr Duration kTogether = 10ms;
 constexpr Duration kEvictAgain = 1s;
 constexpr std::uint64_t kReserve = 16;  // that part of an arena stays free for new writes
-constexpr std::size_t kNamesReported = 20;
 constexpr std::uint8_t kRankLost = 255;
 constexpr std::uint8_t kRankSole = 2;  // below: no good copy is left, one can still be read
 
@@ -146,6 +145,9 @@ void CopyPlanner::update(ChunkIndex chunk) {
   if (!surplus_of(view).empty()) surplus_.insert(chunk);
   const auto rank = rank_of(chunk, view);
   const auto found = ranks_.find(chunk);
+  const bool was_lost = found != ranks_.end() && found->second == kRankLost;
+  // Also when it was lost before: the number may have been another chunk's then.
+  if (was_lost || rank == kRankLost) lost_images_.look();
   if (found != ranks_.end()) {
     if (rank == found->second) return;
     todo_.erase({found->second, chunk});
@@ -190,7 +192,7 @@ void CopyPlanner::plan_soon() {
 
 void CopyPlanner::mark_wrong(ChunkIndex chunk, const Extent& extent) {
   wrong_.insert(extent);
-  update(chunk);
+  update_stripe(chunk);
 }
 
 void CopyPlanner::benefactors_changed() {
@@ -202,39 +204,13 @@ void CopyPlanner::scan() {
   if (scan_at_ == kNoChunk) return;
   scan_at_ = service_.state().chunks().visit_some(scan_at_, kScannedMax,
                                                   [this](ChunkIndex chunk) { update(chunk); });
-  if (scan_at_ == kNoChunk) return report_lost();
-  if (scan_posted_) return;
+  if (scan_at_ == kNoChunk || scan_posted_) return;
   scan_posted_ = true;
   service_.reactor().schedule_after(Duration::zero(), [this, alive = service_.alive()] {
     if (alive.expired()) return;
     scan_posted_ = false;
     scan();
   });
-}
-
-/// Says once which images have lost something.
-void CopyPlanner::report_lost() {
-  const std::uint64_t lost = figures().lost_chunks;
-  if (lost == lost_reported_) return;
-  const bool more = lost > lost_reported_;
-  lost_reported_ = lost;
-  if (!more) return;
-  std::size_t named = 0;
-  for (const auto& [sequence, id] : service_.state().undrained()) {
-    const File& file = *service_.state().file(id);
-    std::uint64_t bytes = 0;
-    for (const PackedSlice& slice : file.newest.slices) {
-      const auto rank = ranks_.find(slice.chunk);
-      if (rank != ranks_.end() && rank->second == kRankLost) bytes += slice.length;
-    }
-    if (bytes == 0) continue;
-    if (++named > kNamesReported) {
-      log::error("more images have lost bytes");
-      break;
-    }
-    log::error("image {}: {} of its {} bytes have no copy any more and were not drained",
-               service_.state().path(file), bytes, file.newest.size_bytes);
-  }
 }
 
 CopyPlanner::Figures CopyPlanner::figures() const {
@@ -327,6 +303,16 @@ bool CopyPlanner::has_lost(const VersionData& version) const {
     return chunks.has_copies(slice.chunk) &&
            rank_of(slice.chunk, view_of(slice.chunk)) == kRankLost;
   });
+}
+
+std::uint64_t CopyPlanner::lost_bytes(const VersionData& version) const {
+  std::uint64_t bytes = 0;
+  for (const PackedSlice& slice : version.slices) {
+    const auto listed = ranks_.find(slice.chunk);
+    if (listed == ranks_.end() || listed->second != kRankLost) continue;
+    if (rank_of(slice.chunk, view_of(slice.chunk)) == kRankLost) bytes += slice.length;
+  }
+  return bytes;
 }
 
 bool CopyPlanner::may_go(BenefactorId leaving) {
@@ -457,6 +443,7 @@ void CopyPlanner::run() {
   lost_stripes_.ask();
   scan();
   plan();
+  if (scan_at_ == kNoChunk) lost_images_.run();
 }
 
 void CopyPlanner::plan() {

@@ -13,6 +13,7 @@
 #include "manager/chunk_table.h"
 #include "manager/failure_domains.h"
 #include "manager/free_space.h"
+#include "manager/lost_images.h"
 #include "manager/lost_targets.h"
 #include "manager/stripe_table.h"
 #include "transport/rpc.h"
@@ -57,6 +58,7 @@ class CopyPlanner {
 
   explicit CopyPlanner(Service& service)
       : service_(service),
+        lost_images_(service),
         lost_copies_(service, msg::CopyExtents{}),
         lost_stripes_(service, msg::BuildStripe{}) {}
   void run();
@@ -79,6 +81,8 @@ class CopyPlanner {
   bool owes_nothing() const;
   /// Some of it has no copy any more, cannot be made again, and was not drained.
   bool has_lost(const VersionData& version) const;
+  /// How much of it, as far as the last look at its chunks has shown. O(slices).
+  std::uint64_t lost_bytes(const VersionData& version) const;
   /// A chunk that is not drained has fewer copies than it should have. Cheap on average: what was
   /// drained since it was looked at last is looked at once.
   bool owes_undrained();
@@ -174,7 +178,6 @@ class CopyPlanner {
   void give_untaken(Sent& sent);
   void settle(std::uint64_t number);
   void lose(std::uint64_t number);
-  void report_lost();
 
   Service& service_;
   std::set<std::pair<Rank, ChunkIndex>> todo_;
@@ -185,7 +188,7 @@ class CopyPlanner {
   ChunkIndex scan_at_ = 0;
   bool scan_posted_ = false;
   bool plan_posted_ = false;
-  std::uint64_t lost_reported_ = 0;
+  LostImages lost_images_;
   std::map<std::uint64_t, Sent> sent_;
   LostTargets lost_copies_;
   LostTargets lost_stripes_;
