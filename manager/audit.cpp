@@ -192,6 +192,12 @@ void Audit::check_chunks() {
     if (chunk.name.is_named() && chunks.find(chunk.name, chunk.length) != index) {
       tell("its name does not lead to it");
     }
+    const bool by_place = !chunk.name.is_named() && chunks.redundancy(index).has_parity();
+    for (const Extent& copy : chunk.copies) {
+      if (by_place && chunks.find_place(copy) != index) tell("its place does not lead to it");
+      if (state.benefactors().count(copy.benefactor) > 0) continue;
+      tell(fmt::format("a copy is on benefactor {}, which is not known", copy.benefactor.value));
+    }
     for (std::size_t i = 1; i < chunk.copies.size(); ++i) {
       const auto same = [&](const Extent& copy) {
         return copy.benefactor == chunk.copies[i].benefactor;
@@ -213,6 +219,9 @@ void Audit::check_stripe(const Stripe& stripe) {
   const auto tell = [&](const std::string& what) {
     broken_.push_back(fmt::format("the stripe of chunk {}: {}", stripe.members.front(), what));
   };
+  if (stripe.data == 0 || stripe.data >= stripe.members.size()) {
+    return tell("it has no data, or no parity");
+  }
   bool used = false;
   std::uint32_t longest = 0;
   for (std::uint32_t i = 0; i < stripe.members.size(); ++i) {

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/units.h"
+#include "tools/check_result.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/process.h"
@@ -68,20 +69,11 @@ int run_check(const CheckOptions& options) {
   auto reply = ask(**pool, msg::CheckMetadata{});
   if (!reply) return complain(reply.error().text);
   if (options.json) {
-    print({{"good", reply->broken_count == 0},
-           {"broken", reply->broken},
-           {"broken_count", reply->broken_count},
-           {"files", reply->files},
-           {"chunks", reply->chunks},
-           {"references", reply->references}});
+    print(check_json(*reply));
   } else {
-    for (const std::string& sentence : reply->broken) fmt::print("{}\n", sentence);
-    fmt::print("{} files, {} chunks, {} references: {}\n", reply->files, reply->chunks,
-               reply->references,
-               reply->broken_count == 0 ? "all rules hold"
-                                        : fmt::format("{} broken rules", reply->broken_count));
+    fmt::print("{}", check_text(*reply));
   }
-  return reply->broken_count == 0 ? kExitGood : kExitNo;
+  return check_status(*reply);
 }
 
 namespace {
