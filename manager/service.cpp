@@ -205,7 +205,18 @@ void Service::on_durable(std::uint64_t sequence, const Status& status) {
   }
   durable_ = sequence;
   settle_freed();
+  while (!at_durable_.empty() && at_durable_.front().first <= durable_) {
+    const auto call = std::move(at_durable_.front().second);
+    at_durable_.pop_front();
+    call();
+  }
   if (!waiting_.empty()) retry_waiting();
+}
+
+/// All that was applied until now survives a crash by then. Never, when the journal fails.
+void Service::when_durable(std::function<void()> call) {
+  if (durable_ == appended_) return call();
+  at_durable_.emplace_back(appended_, std::move(call));
 }
 
 bool Service::mirror_is_durable(std::uint64_t change) {

@@ -236,6 +236,7 @@ class Service final : public transport::AcceptHandler {
   void tick();
   void settle_freed();
   void on_durable(std::uint64_t sequence, const Status& status);
+  void when_durable(std::function<void()> call);
   void take_snapshot();
   template <class MakeReply>
   void change(Command command, const Call& call, MakeReply make_reply);
@@ -393,6 +394,7 @@ class Service final : public transport::AcceptHandler {
   std::uint64_t last_id_ = 0;
   std::uint64_t appended_ = 0;
   std::uint64_t durable_ = 0;
+  std::deque<std::pair<std::uint64_t, std::function<void()>>> at_durable_;
   std::uint64_t mirror_newest_ = 0;
   std::map<std::uint64_t, std::uint64_t> mirror_appended_;  ///< mirrored change to its record
   /// Freed by commands up to that number: given when they are durable, or a crash could bring back

@@ -20,7 +20,8 @@ void Service::serve(ClientRecord&, const msg::GetDebt& request, const Call& call
   const VersionData* version = state_.version(request.file, request.version);
   if (version == nullptr) return call.fail(Code::kStale, "get debt");
   if (copies_->has_lost(*version)) return call.fail(Code::kDataLost, "get debt");
-  call.answer(copies_->debt_of(*version));
+  // Who waits for copies must not be told of one that a crash would take back.
+  when_durable([call, reply = copies_->debt_of(*version)] { call.answer(reply); });
 }
 
 void Service::serve(ClientRecord&, const msg::Scrub& request, const Call& call) {

@@ -90,8 +90,16 @@ TEST_CASE("two copies are on one host only while there are not enough hosts") {
   REQUIRE(file);
   pool.live(2s);
   REQUIRE(pool.copies_of(*file).size() == 2);
-  const BenefactorId other = pool.add("y").id;
+  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  TestBenefactor& third = pool.add("y");
+  const BenefactorId other = third.id;
+  third.hold_back = true;
+  pool.live(1s);
+  // From now on the second one on a host counts as missing.
+  CHECK(pool.service->copies().figures().debt_chunks == 1);
+  third.let_go();
   pool.live(3s);
+  CHECK(pool.service->copies().figures().debt_chunks == 0);
   const auto copies = pool.copies_of(*file);
   REQUIRE(copies.size() == 2);
   CHECK((copies[0].benefactor == other || copies[1].benefactor == other));
@@ -157,6 +165,29 @@ TEST_CASE("a close that waits for copies is told when there is nothing left to c
   const auto debt = pool.client->call(msg::GetDebt{*file, 1});
   REQUIRE_FALSE(debt);
   CHECK(debt.error().code == Code::kDataLost);
+}
+
+TEST_CASE("a close that waits for copies is not told of one that a crash would take back") {
+  Pool pool(2, {"x", "y"});
+  for (auto& each : pool.benefactors) each->hold_back = true;
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  pool.pass(1s);
+  pool.journal.set_automatic(false);
+  for (auto& each : pool.benefactors) each->let_go();
+  REQUIRE(pool.copies_of(*file).size() == 2);
+  std::optional<rpc::Answer> answer;
+  pool.client->peer().call(msg::GetDebt{*file, 1}, limits::kCallDeadline,
+                           [&](rpc::Answer got) { answer = std::move(got); });
+  pool.turn();
+  CHECK_FALSE(answer);
+  pool.journal.sync();
+  pool.turn();
+  REQUIRE(answer);
+  REQUIRE(*answer);
+  CHECK(std::get<msg::GetDebt::Reply>(**answer).chunks == 0);
+  pool.restart();
+  CHECK(pool.copies_of(*file).size() == 2);
 }
 
 TEST_CASE("a wrong copy is found by the scrub and made again from another one") {
