@@ -218,6 +218,44 @@ std::vector<std::string> check_copies(Cluster& cluster) {
   return wrong;
 }
 
+std::vector<std::string> check_redundant(Cluster& cluster, FileId file, Version version,
+                                         bool nothing_lost) {
+  std::vector<std::string> wrong;
+  if (cluster.manager() == nullptr) return wrong;
+  const manager::State& state = cluster.manager()->state();
+  const manager::VersionData* const committed = state.version(file, version);
+  if (committed == nullptr) return wrong;
+  const Redundancy wanted = redundancy_of(committed->copies).value_or(Redundancy{});
+  const auto places = [&](manager::ChunkIndex chunk) {
+    std::set<BenefactorId> out;
+    for (const Extent& copy : state.chunks().get(chunk).copies) {
+      const bool is_read =
+          find(cluster, copy.benefactor) != nullptr && cluster.manager()->live(copy);
+      if (!nothing_lost || is_read) out.insert(copy.benefactor);
+    }
+    return out.size();
+  };
+  for (const manager::PackedSlice& slice : committed->slices) {
+    if (!state.chunks().has_copies(slice.chunk)) continue;
+    if (places(slice.chunk) < wanted.copies) {
+      wrong.push_back(fmt::format("redundant: chunk {} has {} of {} copies", slice.chunk,
+                                  places(slice.chunk), wanted.copies));
+    }
+    if (!wanted.has_parity() || state.chunks().undrained(slice.chunk) == 0) continue;
+    const manager::Stripe* const stripe = state.stripes().of(slice.chunk);
+    if (stripe == nullptr || stripe->parity() < wanted.parity) {
+      wrong.push_back(fmt::format("redundant: chunk {} is in no stripe", slice.chunk));
+      continue;
+    }
+    for (const manager::ChunkIndex member : stripe->members) {
+      if (places(member) > 0) continue;
+      wrong.push_back(
+          fmt::format("redundant: a block of the stripe of chunk {} is not there", member));
+    }
+  }
+  return wrong;
+}
+
 namespace {
 
 /// Who is cut off does not hear that its link was closed: its benefactor knows.

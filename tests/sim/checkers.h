@@ -24,6 +24,12 @@ std::vector<std::string> check_metadata(Cluster& cluster);
 /// as far as there are benefactors and room, and no two on one host.
 std::vector<std::string> check_copies(Cluster& cluster);
 
+/// What a close that waits for copies has been answered: every chunk of that version has its copies
+/// on different benefactors, or is in a stripe with its parity. With `nothing_lost` all of these
+/// can be read. A newer version, and what is only in the drain directory, are left out.
+std::vector<std::string> check_redundant(Cluster& cluster, FileId file, Version version,
+                                         bool nothing_lost);
+
 /// Rule M3: of two grants that overlap, only one is known to someone who can write there. Asked
 /// whenever `who` has come to know more or to reach more. A grant that is heard of late, by a
 /// client that was fenced meanwhile, is no harm.

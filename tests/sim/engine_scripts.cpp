@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/limits.h"
+#include "tests/sim/checkers.h"
 
 namespace stdchk::sim {
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kSizeMax = 500000;
 constexpr std::uint64_t kBlock = 40000;  ///< of files that two write
+constexpr Duration kNoticed = 20s;       ///< until the manager knows that a benefactor is lost
 
 /// The change may have happened, or may still happen.
 bool is_maybe(Code code) {
@@ -47,6 +49,7 @@ std::string difference(const Content& a, const Content& b) {
 void Script::accept(const Error& why, const char* what) {
   ++scene_.tally.errors;
   scene_.note(static_cast<std::uint64_t>(why.code));
+  if (why.code == Code::kCorrupt && scene_.rotten_since(began_)) return;
   if (why.code == Code::kCorrupt) scene_.complain(fmt::format("bytes: {} is corrupt", name_));
   if (why.code == Code::kNoSpace || scene_.faults) return;
   scene_.complain(fmt::format("{} of {} failed without faults: {}", what, name_, describe(why)));
@@ -291,7 +294,9 @@ void WriterScript::commit(bool end, bool early) {
   }
   if (!unlinked_) changes_.push_back({&entry(), ChangeModel::begin(entry(), std::move(change))});
   const auto self = shared_from_this();
-  const auto done = [self, end](const Status& status) { self->committed(status, end); };
+  const auto done = [self, end, early](const Status& status) {
+    self->committed(status, end, early);
+  };
   // Early: the application lets go of the file at once; what becomes of it is heard of later.
   if (early) {
     const auto completion = std::make_shared<client::CompletionPtr>();
@@ -318,7 +323,7 @@ void WriterScript::commit(bool end, bool early) {
                  done);
 }
 
-void WriterScript::committed(const Status& status, bool end) {
+void WriterScript::committed(const Status& status, bool end, bool early) {
   if (!unlinked_) {
     ChangeModel::end(*changes_.front().name, changes_.front().ticket, outcome_of(status),
                      scene_.cluster.now() + kSettle);
@@ -332,7 +337,75 @@ void WriterScript::committed(const Status& status, bool end) {
     if (!unlinked_) accept(status.error(), "commit");
     return leave();
   }
+  const bool waits = scene_.redundant || (file_ != nullptr && file_->session()->waits_for_copies());
+  if (waits && !early && !unlinked_) return wait_redundant(end);
   return end ? leave() : next();
+}
+
+/// What a close that waits for copies is at.
+struct WriterScript::Debt {
+  FileId file;
+  Version version = 0;
+  bool end = false;
+  Time began{};
+  Time until{};
+  std::uint64_t least_bytes = ~std::uint64_t{0};
+  Duration pause = 5ms;
+};
+
+/// As BlockingFilesystem::wait_redundant does it.
+void WriterScript::wait_redundant(bool end) {
+  ++scene_.tally.redundant;
+  auto debt = std::make_shared<Debt>();
+  {
+    Lock lock(node_.engine().shared().mutex);
+    const Attributes attributes = file_->attributes(lock);
+    debt->file = attributes.id;
+    debt->version = file_->session()->attributes().version;
+  }
+  debt->end = end;
+  debt->began = scene_.cluster.now();
+  debt->until = node_.node().clock.now() + limits::kOperationDeadline;
+  ask_debt(std::move(debt));
+}
+
+void WriterScript::ask_debt(std::shared_ptr<Debt> debt) {
+  node_.ask("copies of " + name_, msg::GetDebt{debt->file, debt->version},
+            [self = shared_from_this(), debt](const rpc::Answer& answer) {
+              if (!answer.has_value()) {
+                const Error& why = answer.error().error;
+                // A newer version has taken its place.
+                if (why.code == Code::kStale) return self->redundant(*debt, {});
+                return self->redundant(*debt, fail(why));
+              }
+              const auto& reply = std::get<msg::GetDebt::Reply>(*answer);
+              if (reply.chunks == 0) return self->redundant(*debt, {});
+              if (reply.impossible) return self->redundant(*debt, fail(Code::kNoSpace, "sim"));
+              const Time now = self->node_.node().clock.now();
+              if (reply.bytes < debt->least_bytes) debt->until = now + limits::kOperationDeadline;
+              debt->least_bytes = std::min(debt->least_bytes, reply.bytes);
+              if (now >= debt->until) return self->redundant(*debt, fail(Code::kDeadline, "sim"));
+              self->node_.sleep(debt->pause, [self, debt] { self->ask_debt(debt); });
+              debt->pause = std::min<Duration>(2 * debt->pause, 200ms);
+            });
+}
+
+void WriterScript::redundant(const Debt& debt, const Status& status) {
+  if (ended_) return;
+  scene_.note(status.has_value() ? 8 : 9);
+  if (status.has_value()) {
+    const bool nothing_lost =
+        scene_.lost_last + kNoticed < debt.began && !scene_.rotten_since(debt.began);
+    for (const std::string& each :
+         check_redundant(scene_.cluster, debt.file, debt.version, nothing_lost)) {
+      scene_.complain(each);
+    }
+  } else {
+    ++scene_.tally.redundant_failed;
+    // There may be no room for copies.
+    if (status.error().code != Code::kDeadline) accept(status.error(), "copies");
+  }
+  return debt.end ? leave() : next();
 }
 
 void WriterScript::rename() {
@@ -557,7 +630,8 @@ void ReaderScript::read_on() {
                                               self->name_, self->got_, describe(status.error())));
           }
           // What was only on a benefactor that died is lost.
-          const bool lost = status.error().code == Code::kDataLost && self->scene_.deaths;
+          const bool lost = status.error().code == Code::kDataLost &&
+                            (self->scene_.deaths || self->scene_.rotten_since(self->began_));
           if (!lost || self->must_succeed_) self->accept(status.error(), "read");
           return self->finish({});
         }

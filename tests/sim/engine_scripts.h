@@ -18,7 +18,7 @@ inline constexpr Duration kSettle = std::chrono::seconds(45);
 struct ScriptTally {
   std::uint64_t opens = 0, writes = 0, reads = 0, truncates = 0, syncs = 0, commits = 0,
                 commits_failed = 0, aborts = 0, renames = 0, unlinks = 0, loads = 0,
-                loads_failed = 0, errors = 0;
+                loads_failed = 0, errors = 0, redundant = 0, redundant_failed = 0;
 };
 
 /// What scripts share.
@@ -31,6 +31,10 @@ struct Scene {
   std::function<void(std::uint64_t)> note;
   bool faults = false;
   bool deaths = false;  ///< benefactors die: bytes can be lost
+  /// A copy was wrong at that time, or later.
+  std::function<bool(Time)> rotten_since;
+  bool redundant = false;  ///< processes close as with CloseMode::kRedundant
+  Time lost_last{};        ///< when copies were lost, or could be taken for lost
   ScriptTally tally;
 };
 
@@ -47,13 +51,14 @@ class Script {
 
  protected:
   Script(Scene& scene, EngineNode& node, std::string name)
-      : scene_(scene), node_(node), name_(std::move(name)) {}
+      : scene_(scene), node_(node), name_(std::move(name)), began_(scene.cluster.now()) {}
   /// An error that may be, given the faults.
   void accept(const Error& why, const char* what);
 
   Scene& scene_;
   EngineNode& node_;
   std::string name_;
+  const Time began_;
   bool ended_ = false;
 };
 
@@ -75,7 +80,11 @@ class WriterScript final : public Script, public std::enable_shared_from_this<Wr
   void read_back();
   void sync();
   void commit(bool end, bool early);
-  void committed(const Status& status, bool end);
+  void committed(const Status& status, bool end, bool early);
+  void wait_redundant(bool end);
+  struct Debt;
+  void ask_debt(std::shared_ptr<Debt> debt);
+  void redundant(const Debt& debt, const Status& status);
   void rename();
   void remove();
   void fail_with(const Error& why, const char* what);

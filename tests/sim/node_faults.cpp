@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "manager/log_keepers.h"
+
 namespace stdchk::sim {
 namespace {
 
@@ -11,6 +13,7 @@ using namespace std::chrono_literals;
 /// Longer than a lease.
 constexpr Duration kStopMax = 25s;
 constexpr Duration kCutMax = 12s;
+constexpr Duration kLeaveMax = 10s;
 
 }  // namespace
 
@@ -54,6 +57,30 @@ void NodeFaults::restart_manager() {
   cluster_.kill_manager();
   cluster_.start_manager();
   swarm_.happened(Event::kRestartManager);
+}
+
+void NodeFaults::kill_benefactor(std::size_t index) {
+  held_.forget(*cluster_.benefactors()[index].node);
+  cluster_.kill_benefactor(index);
+  cluster_.add_benefactor();
+}
+
+void NodeFaults::leave(std::size_t index) {
+  auto may_go = std::make_shared<bool>(false);
+  cluster_.benefactors()[index].service->leave([may_go] { *may_go = true; });
+  cluster_.run_until([&] { return *may_go; }, kLeaveMax);
+  kill_benefactor(index);
+  swarm_.happened(Event::kLeave);
+}
+
+bool NodeFaults::lose_manager_disk() {
+  for (const auto& each : cluster_.benefactors()) {
+    if (held_.holds(*each.node)) return true;
+  }
+  if (cluster_.manager()->log_keepers().count() == 0) return true;
+  held_.forget(cluster_.manager_node());
+  swarm_.happened(Event::kLoseManagerDisk);
+  return cluster_.rebuild_manager();
 }
 
 void NodeFaults::jump_clock(bool also_manager, const std::function<Node&()>& pick_client) {

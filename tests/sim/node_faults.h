@@ -51,6 +51,13 @@ class NodeFaults {
   /// It loses all its links.
   void drop(Event event, Node& node);
   void restart_manager();
+  /// Another one takes its place, without its memory.
+  void kill_benefactor(std::size_t index);
+  /// As by SIGTERM: it goes when it may, or when its time is over.
+  void leave(std::size_t index);
+  /// Only while all that keep the metadata can be reached: what was answered is there then. False:
+  /// no manager could be rebuilt.
+  bool lose_manager_disk();
   /// The time of day in one process, of the manager's only where nothing goes by it.
   void jump_clock(bool also_manager, const std::function<Node&()>& pick_client);
   /// Which processes are stopped or cut off.

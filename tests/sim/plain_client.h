@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/messages/messages.h"
@@ -55,6 +56,8 @@ class PlainClient final : public rpc::PeerHandler {
   ClientId id() const { return id_; }
   /// Grants of sessions that this client has not ended.
   const std::map<GrantId, std::pair<SessionId, Grant>>& known() const { return known_; }
+  /// Rule M4: what this client has seen broken since it was asked last.
+  std::vector<std::string> take_wrong() { return std::exchange(wrong_, {}); }
   /// A write to that benefactor could be started now.
   bool reaches(BenefactorId benefactor) const;
 
@@ -131,6 +134,7 @@ class PlainClient final : public rpc::PeerHandler {
   std::uint64_t transfers_made_ = 0;
   std::vector<std::weak_ptr<Buffer>> buffers_;
   std::map<GrantId, std::pair<SessionId, Grant>> known_;
+  std::vector<std::string> wrong_;
 };
 
 }  // namespace stdchk::sim

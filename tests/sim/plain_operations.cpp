@@ -125,7 +125,7 @@ void StoreOperation::on_place(const std::vector<std::size_t>& asked, rpc::Answer
   for (const auto& existing : reply.existing) {
     Piece& piece = pieces_[asked[existing.index]];
     piece.chunk.copies = existing.chunk.copies;
-    piece.stored = true;
+    piece.stored = piece.existing = true;
   }
   carve_and_write();
 }
@@ -192,10 +192,23 @@ void StoreOperation::commit() {
   client_.forget(session_);
   client_.call(request, end_, [self = shared_from_this()](rpc::Answer answer) {
     if (!answer.has_value()) {
+      self->check_held(answer.error().error);
       return self->end_badly(answer.error(), ending_of(answer).maybe);
     }
     self->done_({});
   });
+}
+
+/// Rule M4: a session that the manager knows, so that it finds fault with the map, has what it was
+/// told is there.
+void StoreOperation::check_held(const Error& why) {
+  if (why.code != Code::kInvalidArgument || client_.cluster_.manager() == nullptr) return;
+  const manager::ChunkTable& chunks = client_.cluster_.manager()->state().chunks();
+  for (const Piece& piece : pieces_) {
+    const Chunk& chunk = piece.chunk;
+    if (!piece.existing || chunks.find(chunk.name, chunk.length) != manager::kNoChunk) continue;
+    client_.wrong_.push_back("M4: a chunk of " + name_ + " was answered as there and is gone");
+  }
 }
 
 void StoreOperation::end_badly(const rpc::Failure& why, bool maybe) {

@@ -28,7 +28,7 @@ struct StoreOperation final : std::enable_shared_from_this<StoreOperation> {
     std::uint64_t file_offset = 0;
     std::size_t at = 0;  ///< in the buffer: header, then content
     bool stored = false;
-    bool carved = false;
+    bool existing = false;  ///< the manager has said that it is there
   };
 
   StoreOperation(PlainClient& of, FileId parent, std::string name, std::vector<Part> parts,
@@ -43,6 +43,7 @@ struct StoreOperation final : std::enable_shared_from_this<StoreOperation> {
   void carve_and_write();
   void on_written(std::size_t index, Status status);
   void commit();
+  void check_held(const Error& why);
   void end_badly(const rpc::Failure& why, bool maybe);
   std::uint64_t bytes_missing() const;
 

@@ -30,6 +30,7 @@
 //               stopped, the bytes, unless a benefactor that held some has died.
 //   M1          Committed maps name only chunks that are there, whole.
 //   M3          Nobody is granted bytes that a client which could still write there knows.
+//   M4          What a session was told is there is there when it commits.
 //   M9          Every operation ends within kOperationDeadline of virtual time (plus the time its
 //   client
 //               was stopped).
@@ -65,13 +66,12 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "manager/garbage_collector.h"
-#include "manager/log_keepers.h"
-#include "manager/scrubber.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/folder_script.h"
 #include "tests/sim/model.h"
 #include "tests/sim/node_faults.h"
 #include "tests/sim/pool_questions.h"
+#include "tests/sim/rotten_copies.h"
 #include "tests/sim/series_script.h"
 #include "tests/sim/swarm.h"
 
@@ -176,13 +176,6 @@ class Simulation {
   void make(Event event);
   void jump_clock();
   void kill_client();
-  void kill_benefactor(std::size_t index);
-  void leave();
-  void lose_manager_disk();
-  bool can_be_made(manager::ChunkIndex index);
-  bool flip();
-  void forget_mended();
-  void final_scrub();
   void stop_client();
   void release_due(bool all);
   void set_plans(bool on);
@@ -223,8 +216,7 @@ class Simulation {
   std::uint64_t operations_made_ = 0;
   std::uint64_t checks_made_ = 0;
   NodeFaults faults_{cluster_, swarm_, prng_};
-  std::set<Extent> rotten_;  ///< copies that have changed since they were written
-  Time rotten_last_{};       ///< when there were some
+  RottenCopies rotten_{cluster_, prng_};
   std::vector<std::string> wrong_;
   Tally tally_;
   std::uint64_t trace_ = 0xCBF29CE484222325ULL;
@@ -308,7 +300,7 @@ bool Simulation::healthy(const std::string& name) const {
   for (const Chunk& chunk : map.chunks) {
     bool live = false;
     for (const Extent& copy : chunk.copies) {
-      if (rotten_.count(copy) > 0) continue;
+      if (rotten_.contains(copy)) continue;
       for (const auto& each : cluster.benefactors()) live |= each.service->id() == copy.benefactor;
     }
     if (!live) return false;
@@ -331,7 +323,7 @@ void Simulation::start_load(PlainClient& client, const std::string& name, bool m
       seen = std::move(*got);
     } else if (got.error().code != Code::kNotFound) {
       ++tally_.loads_failed;
-      if (got.error().code == Code::kCorrupt && rotten_.empty() && rotten_last_ < began) {
+      if (got.error().code == Code::kCorrupt && !rotten_.since(began)) {
         complain({"bytes: " + name + " is corrupt"});
       }
       if (must_succeed && healthy(name)) {
@@ -484,100 +476,6 @@ void Simulation::stop_client() {
   faults_.hold(Event::kStopClient, client->node());
 }
 
-void Simulation::kill_benefactor(std::size_t index) {
-  faults_.held().forget(*cluster_.benefactors()[index].node);
-  cluster_.kill_benefactor(index);
-  cluster_.add_benefactor();
-}
-
-/// As by SIGTERM: it goes when it may, or when its time is over.
-void Simulation::leave() {
-  const std::size_t index = prng_.below(cluster_.benefactors().size());
-  auto may_go = std::make_shared<bool>(false);
-  cluster_.benefactors()[index].service->leave([may_go] { *may_go = true; });
-  cluster_.run_until([&] { return *may_go; }, 10s);
-  kill_benefactor(index);
-}
-
-/// All other blocks of its stripe are there, unchanged.
-bool Simulation::can_be_made(manager::ChunkIndex index) {
-  const manager::State& state = cluster_.manager()->state();
-  const manager::Stripe* const stripe = state.stripes().of(index);
-  return stripe != nullptr && std::ranges::all_of(stripe->members, [&](manager::ChunkIndex member) {
-           const auto copies = state.chunks().get(member).copies;
-           return std::ranges::any_of(copies, [&](const Extent& copy) {
-             return rotten_.count(copy) == 0 && cluster_.manager()->live(copy) &&
-                    std::ranges::any_of(cluster_.benefactors(), [&](const auto& each) {
-                      return each.service->id() == copy.benefactor;
-                    });
-           });
-         });
-}
-
-/// A bit of one copy changes, when another one, or the rest of its stripe, is as it should be.
-/// False: there is no such copy.
-bool Simulation::flip() {
-  const manager::ChunkTable& chunks = cluster_.manager()->state().chunks();
-  std::vector<std::pair<Extent, std::uint32_t>> choice;
-  chunks.for_each([&](manager::ChunkIndex index) {
-    const Chunk chunk = chunks.get(index);
-    std::vector<Extent> good;
-    for (const Extent& copy : chunk.copies) {
-      const bool there = std::ranges::any_of(cluster_.benefactors(), [&](const auto& each) {
-        return each.service->id() == copy.benefactor;
-      });
-      if (there && rotten_.count(copy) == 0) good.push_back(copy);
-    }
-    if (good.size() > 1 || (good.size() == 1 && can_be_made(index))) {
-      choice.emplace_back(good[prng_.below(good.size())], chunk.length);
-    }
-  });
-  if (choice.empty()) return false;
-  const auto [extent, length] = choice[prng_.below(choice.size())];
-  for (const auto& each : cluster_.benefactors()) {
-    if (each.service->id() != extent.benefactor) continue;
-    const std::uint64_t at = extent.offset + prng_.below(limits::kExtentHeaderBytes + length);
-    each.arena->bytes()[at] ^= static_cast<std::byte>(1U << prng_.below(8));
-  }
-  rotten_.insert(extent);
-  return true;
-}
-
-/// What no map names any more, nor would after a crash, is nobody's business.
-void Simulation::forget_mended() {
-  if (rotten_.empty() || cluster_.manager() == nullptr) return;
-  rotten_last_ = now();
-  std::set<Extent> named;
-  for (const manager::Claim& claim : cluster_.manager()->claims()) {
-    if (claim.kind != manager::ClaimKind::kUsed && claim.kind != manager::ClaimKind::kFreeing) {
-      continue;
-    }
-    named.insert({claim.benefactor, claim.range.offset});
-  }
-  std::erase_if(rotten_, [&](const Extent& extent) { return named.count(extent) == 0; });
-}
-
-/// A pass finds every copy that has changed, and it is made again where another one is left.
-void Simulation::final_scrub() {
-  manager::Service& service = *cluster_.manager();
-  const std::uint64_t passes = service.scrubber().figures().passes;
-  const auto done = [&] {
-    service.scrubber().start();
-    return service.scrubber().figures().passes >= passes + 2;
-  };
-  if (!cluster_.run_until(done, 300s)) complain({"M9: the scrub does not end"});
-  cluster_.run_for(20s);
-  rotten_.clear();
-  const manager::ChunkTable& chunks = service.state().chunks();
-  chunks.for_each([&](manager::ChunkIndex index) {
-    for (const Extent& copy : chunks.get(index).copies) {
-      if (!service.live(copy)) rotten_.insert(copy);
-    }
-  });
-  // What is not known to be wrong is right.
-  complain(check_committed(cluster_, rotten_));
-}
-
 void Simulation::inject() {
   for (std::size_t i = 0; i < kEvents; ++i) {
     const auto event = static_cast<Event>(i);
@@ -596,14 +494,14 @@ void Simulation::make(Event event) {
       return kill_client();
     case Event::kKillBenefactor:
       swarm_.happened(event);
-      return kill_benefactor(which);
+      return faults_.kill_benefactor(which);
     case Event::kLeave:
-      swarm_.happened(event);
-      return leave();
+      return faults_.leave(which);
     case Event::kRestartManager:
       return faults_.restart_manager();
     case Event::kLoseManagerDisk:
-      return lose_manager_disk();
+      if (!faults_.lose_manager_disk()) complain({"M8: no manager could be rebuilt"});
+      return;
     case Event::kStopClient:
       return stop_client();
     case Event::kCutClient:
@@ -621,7 +519,7 @@ void Simulation::make(Event event) {
     case Event::kDropManager:
       return faults_.drop(event, manager);
     case Event::kFlip:
-      if (flip()) swarm_.happened(event);
+      if (rotten_.flip()) swarm_.happened(event);
       return;
     case Event::kJumpClock:
       return jump_clock();
@@ -636,17 +534,6 @@ void Simulation::jump_clock() {
                      [this]() -> Node& { return clients_[prng_.below(clients_.size())]->node(); });
 }
 
-/// Only while all that keep the metadata can be reached: what was answered is there then.
-void Simulation::lose_manager_disk() {
-  for (const auto& each : cluster_.benefactors()) {
-    if (faults_.held().holds(*each.node)) return;
-  }
-  if (cluster_.manager()->log_keepers().count() == 0) return;
-  faults_.held().forget(cluster_.manager_node());
-  if (!cluster_.rebuild_manager()) complain({"M8: no manager could be rebuilt"});
-  swarm_.happened(Event::kLoseManagerDisk);
-}
-
 void Simulation::set_plans(bool on) {
   for (const Role role : {Role::kManager, Role::kBenefactor, Role::kClient}) {
     transport::fault::Plan plan;
@@ -657,10 +544,11 @@ void Simulation::set_plans(bool on) {
 }
 
 void Simulation::check() {
-  forget_mended();
-  complain(check_committed(cluster_, rotten_));
-  if (checks_made_++ % kStripesChecked == 0) complain(check_stripes(cluster_, rotten_));
+  rotten_.forget_mended();
+  complain(check_committed(cluster_, rotten_.all()));
+  if (checks_made_++ % kStripesChecked == 0) complain(check_stripes(cluster_, rotten_.all()));
   complain(check_metadata(cluster_));
+  for (const auto& each : clients_) complain(each->take_wrong());
   series_.check_latest();
   for (const auto& [number, running] : running_) {
     const bool held = running.client->node().stopped;
@@ -726,9 +614,9 @@ bool Simulation::run() {
   for (const auto& each : clients_) {
     if (!each->registered()) complain({"a client does not come back"});
   }
-  if (wrong_.empty()) final_scrub();
+  if (wrong_.empty()) complain(rotten_.scrub());
   complain(check_copies(cluster_));
-  complain(check_stripes(cluster_, rotten_));
+  complain(check_stripes(cluster_, rotten_.all()));
   if (wrong_.empty()) final_reads();
   if (wrong_.empty()) final_removal();
   return wrong_.empty();

@@ -1,0 +1,93 @@
+#include "tests/sim/rotten_copies.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/limits.h"
+#include "manager/scrubber.h"
+#include "tests/sim/checkers.h"
+
+namespace stdchk::sim {
+
+using namespace std::chrono_literals;
+
+/// Its benefactor lives, and it has not changed.
+bool RottenCopies::is_good(const Extent& copy) const {
+  return !contains(copy) && std::ranges::any_of(cluster_.benefactors(), [&](const auto& each) {
+    return each.service->id() == copy.benefactor;
+  });
+}
+
+/// All other blocks of its stripe are there, unchanged.
+bool RottenCopies::can_be_made(manager::ChunkIndex index) const {
+  const manager::State& state = cluster_.manager()->state();
+  const manager::Stripe* const stripe = state.stripes().of(index);
+  return stripe != nullptr && std::ranges::all_of(stripe->members, [&](manager::ChunkIndex member) {
+           const auto copies = state.chunks().get(member).copies;
+           return std::ranges::any_of(copies, [&](const Extent& copy) {
+             return is_good(copy) && cluster_.manager()->live(copy);
+           });
+         });
+}
+
+bool RottenCopies::flip() {
+  const manager::ChunkTable& chunks = cluster_.manager()->state().chunks();
+  std::vector<std::pair<Extent, std::uint32_t>> choice;
+  chunks.for_each([&](manager::ChunkIndex index) {
+    const Chunk chunk = chunks.get(index);
+    std::vector<Extent> good;
+    for (const Extent& copy : chunk.copies) {
+      if (is_good(copy)) good.push_back(copy);
+    }
+    if (good.size() > 1 || (good.size() == 1 && can_be_made(index))) {
+      choice.emplace_back(good[prng_.below(good.size())], chunk.length);
+    }
+  });
+  if (choice.empty()) return false;
+  const auto [extent, length] = choice[prng_.below(choice.size())];
+  for (const auto& each : cluster_.benefactors()) {
+    if (each.service->id() != extent.benefactor) continue;
+    const std::uint64_t at = extent.offset + prng_.below(limits::kExtentHeaderBytes + length);
+    each.arena->bytes()[at] ^= static_cast<std::byte>(1U << prng_.below(8));
+  }
+  rotten_.insert(extent);
+  return true;
+}
+
+void RottenCopies::forget_mended() {
+  if (rotten_.empty() || cluster_.manager() == nullptr) return;
+  last_ = cluster_.now();
+  std::set<Extent> named;
+  for (const manager::Claim& claim : cluster_.manager()->claims()) {
+    if (claim.kind != manager::ClaimKind::kUsed && claim.kind != manager::ClaimKind::kFreeing) {
+      continue;
+    }
+    named.insert({claim.benefactor, claim.range.offset});
+  }
+  std::erase_if(rotten_, [&](const Extent& extent) { return named.count(extent) == 0; });
+}
+
+std::vector<std::string> RottenCopies::scrub() {
+  std::vector<std::string> wrong;
+  manager::Service& service = *cluster_.manager();
+  const std::uint64_t passes = service.scrubber().figures().passes;
+  const auto done = [&] {
+    service.scrubber().start();
+    return service.scrubber().figures().passes >= passes + 2;
+  };
+  if (!cluster_.run_until(done, 300s)) wrong.emplace_back("M9: the scrub does not end");
+  cluster_.run_for(20s);
+  rotten_.clear();
+  const manager::ChunkTable& chunks = service.state().chunks();
+  chunks.for_each([&](manager::ChunkIndex index) {
+    for (const Extent& copy : chunks.get(index).copies) {
+      if (!service.live(copy)) rotten_.insert(copy);
+    }
+  });
+  // What is not known to be wrong is right.
+  for (std::string& each : check_committed(cluster_, rotten_)) wrong.push_back(std::move(each));
+  return wrong;
+}
+
+}  // namespace stdchk::sim

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/types.h"
+#include "manager/chunk_table.h"
+#include "tests/support/cluster.h"
+
+namespace stdchk::sim {
+
+/// RottenCopies are copies of chunks whose memory has changed since they were written, and that
+/// nobody has mended yet.
+///
+/// Threads: one. Draws from the numbers of the simulation.
+class RottenCopies {
+ public:
+  RottenCopies(Cluster& cluster, Prng& prng) : cluster_(cluster), prng_(prng) {}
+  /// Changes a bit of one copy, where another one, or the rest of its stripe, is as it should be.
+  /// False: there is no such copy.
+  bool flip();
+  /// What no map names any more, nor would after a crash, is nobody's business.
+  void forget_mended();
+  const std::set<Extent>& all() const { return rotten_; }
+  bool contains(const Extent& copy) const { return rotten_.contains(copy); }
+  /// There were some at that time, or later.
+  bool since(Time time) const { return !rotten_.empty() || last_ >= time; }
+  /// Two passes of the scrub: every copy that has changed is found, and made again where another
+  /// one is left. Answers what is wrong; all() are those that are known to be wrong then.
+  std::vector<std::string> scrub();
+
+ private:
+  bool is_good(const Extent& copy) const;
+  bool can_be_made(manager::ChunkIndex index) const;
+
+  Cluster& cluster_;
+  Prng& prng_;
+  std::set<Extent> rotten_;
+  Time last_{};  ///< when there were some
+};
+
+}  // namespace stdchk::sim
