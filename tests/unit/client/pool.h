@@ -48,6 +48,10 @@ class StoppableClock final : public Clock {
 class Pool {
  public:
   Pool(std::size_t benefactors, std::uint64_t arena_bytes, Naming naming,
+       const std::string& drain_directory = {})
+      : Pool(std::vector<std::uint64_t>(benefactors, arena_bytes), naming, drain_directory) {}
+  /// One benefactor for each arena.
+  Pool(const std::vector<std::uint64_t>& arenas, Naming naming,
        const std::string& drain_directory = {}) {
     config_.pool.drain_directory = drain_directory;
     config_.secret = kSecret;
@@ -55,12 +59,12 @@ class Pool {
     config_.pool.stripe_width = 4;
     config_.pool.naming = naming;
     start_manager();
-    for (std::size_t i = 0; i < benefactors; ++i) add_benefactor(arena_bytes);
+    for (const std::uint64_t bytes : arenas) add_benefactor(bytes);
     thread_ = std::thread([this] { reactor_.run(); });
-    for (int i = 0; i < 500 && registered() < benefactors; ++i) {
+    for (int i = 0; i < 500 && registered() < arenas.size(); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    REQUIRE(registered() == benefactors);
+    REQUIRE(registered() == arenas.size());
   }
   ~Pool() {
     reactor_.stop();

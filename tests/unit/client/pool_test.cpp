@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <utility>
 
 #include "client/read_view.h"
@@ -273,6 +275,43 @@ TEST_CASE("a full pool is ENOSPC, in bounded time, and what was there stays") {
   REQUIRE(status.error().code == Code::kNoSpace);
   file.reset();
   REQUIRE(read_all(*one, "good") == good);
+}
+
+TEST_CASE("a benefactor that fills up in the middle of an image leaves the rest to the others") {
+  Pool pool({4 * limits::kMiB, 16 * limits::kMiB, 16 * limits::kMiB}, Naming::kOff);
+  auto one = pool.connect();
+  auto two = pool.connect();
+  const auto write = [&](File& file, ByteSpan bytes) {
+    Status done;
+    for (std::size_t at = 0; done.has_value() && at < bytes.size();) {
+      const std::size_t step = std::min<std::size_t>(300000, bytes.size() - at);
+      done = file.write(at, bytes.subspan(at, step));
+      at += step;
+    }
+    const Status closed = file.close();
+    return done.has_value() ? closed : done;
+  };
+  // An equal share is three times what the small one has, and nearly all of the pool is needed.
+  const auto bytes = random_bytes(34 * limits::kMiB, 7);
+  const Status written = write(*create(*one, "app.N0.T1"), bytes);
+  INFO((written.has_value() ? std::string() : describe(written.error())));
+  REQUIRE(written.has_value());
+  REQUIRE(read_all(*two, "app.N0.T1") == bytes);
+  REQUIRE(one->stat_pool()->free_bytes < 2 * limits::kMiB);
+  const auto map = one->map(one->lookup_fresh(kRootFile, "app.N0.T1")->id);
+  REQUIRE(map.has_value());
+  std::map<BenefactorId, std::uint64_t> places;
+  for (const Chunk& chunk : map->second.chunks) {
+    for (const Extent& at : chunk.copies) places[at.benefactor] += chunk.length;
+  }
+  REQUIRE(places.size() == 3);
+  for (const auto& [id, stored] : places) REQUIRE(stored > 3 * limits::kMiB);
+  // Only now it is full.
+  const auto more = random_bytes(3 * limits::kMiB, 8);
+  const Status refused = write(*create(*one, "app.N0.T2"), more);
+  REQUIRE_FALSE(refused.has_value());
+  REQUIRE(refused.error().code == Code::kNoSpace);
+  REQUIRE(read_all(*two, "app.N0.T1") == bytes);
 }
 
 TEST_CASE("what is on its way to a benefactor that dies is written elsewhere") {
@@ -753,6 +792,62 @@ TEST_CASE("names, attributes and directories are right through the cache") {
   REQUIRE(one->remove(kRootFile, "d", true).has_value());
   REQUIRE(one->remove(kRootFile, "y", false).has_value());
   REQUIRE(one->read_directory(kRootFile)->empty());
+}
+
+TEST_CASE("for a lease directories and attributes are known, and what others change is told") {
+  Pool pool(1, kArena, Naming::kOn);
+  StoppableClock clock;
+  auto one = pool.connect({}, &clock);
+  auto two = pool.connect();
+  const auto directory = two->make_directory(kRootFile, "d", Owner{0755, 1, 2});
+  REQUIRE(directory.has_value());
+  constexpr std::size_t kFiles = 20;
+  for (std::size_t i = 0; i < kFiles; ++i) {
+    auto file = two->create(directory->id, "f" + std::to_string(i), writing(), Owner{});
+    REQUIRE(file.has_value());
+    REQUIRE((*file)->close().has_value());
+  }
+  const auto look = [&] {
+    const auto entries = one->read_directory(directory->id);
+    REQUIRE(entries.has_value());
+    for (const msg::DirectoryEntry& entry : *entries) {
+      REQUIRE(one->attributes(entry.attributes.id).has_value());
+      REQUIRE(one->lookup(directory->id, entry.name)->id == entry.attributes.id);
+    }
+    REQUIRE(one->attributes(directory->id).has_value());
+    return entries->size();
+  };
+  const auto served = [&] { return two->stat_pool()->requests_served; };
+  clock.stop();
+  REQUIRE(look() == kFiles);
+  const std::uint64_t start = served();
+  for (int i = 0; i < 100; ++i) REQUIRE(look() == kFiles);
+  // Heartbeats of the other one, and what it asks here.
+  REQUIRE(served() - start < 30);
+
+  // With its time standing still nothing but the manager's word can change what it knows.
+  const auto changed = [&](const std::function<bool()>& seen) {
+    const Time until = pool.clock.now() + limits::kOperationDeadline;
+    while (!seen() && pool.clock.now() < until) std::this_thread::yield();
+    return seen();
+  };
+  auto added = std::move(*two->create(directory->id, "new", writing(), Owner{}));
+  REQUIRE(added->close().has_value());
+  REQUIRE(changed([&] { return look() == kFiles + 1; }));
+  const FileId first = two->lookup(directory->id, "f0")->id;
+  auto other = std::move(*two->open(first, writing()));
+  REQUIRE(other->write(0, random_bytes(100, 1)).has_value());
+  REQUIRE(other->close().has_value());
+  REQUIRE(changed([&] { return one->attributes(first)->size_bytes == 100; }));
+  REQUIRE(two->remove(directory->id, "f1", false).has_value());
+  REQUIRE(changed([&] { return look() == kFiles; }));
+  clock.go_on();
+
+  // After a lease it is asked for again, told or not.
+  clock.jump(limits::kCacheLease);
+  const std::uint64_t before = served();
+  REQUIRE(look() == kFiles);
+  REQUIRE(served() > before + 1);
 }
 
 TEST_CASE("a file that comes and goes costs four calls, and its directory's times are known") {
