@@ -12,13 +12,27 @@ run_packages=(fuse3)
 demo_packages=(libopenmpi-dev openmpi-bin)
 # Beside Open MPI, which the alternatives prefer and the project is built with.
 mpich_packages=(libmpich-dev mpich)
-test_packages=(attr bindfs e2fsprogs fio gdb git procps python3 python3-pytest rsync sqlite3 xfsprogs)
+test_packages=(attr bindfs e2fsprogs fio gdb git openssh-client openssh-server procps python3 python3-pytest rsync sqlite3 xfsprogs)
 slurm_packages=(iproute2 libslurm-dev munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
 rdma_siw_packages=(gcc make)
 sanitizer_packages=(clang libclang-rt-dev)
 coverage_packages=(gcovr)
 lint_packages=(clang clang-format clang-tidy git python3 shellcheck)
+
+# keep_ssh_service_off [SUDO...]: tests run a server of their own, so the service of the package is
+# neither started nor enabled. Prints a file that is to be removed after the installation.
+keep_ssh_service_off() {
+  local unit=/etc/systemd/system/ssh.service policy=/usr/sbin/policy-rc.d
+  if [[ -d ${unit%/*} && ! -e $unit && ! -L $unit ]]; then
+    "$@" ln -s /dev/null "$unit"
+    echo "openssh-server: its service stays off; to have it: systemctl unmask ssh" >&2
+  fi
+  if [[ ! -e $policy ]]; then
+    printf '#!/bin/sh\nexit 101\n' | "$@" install -m 755 /dev/stdin "$policy"
+    echo "$policy"
+  fi
+}
 
 # need_packages NAME...: installs those that are absent, after saying so.
 need_packages() {
@@ -42,11 +56,15 @@ need_packages() {
     as_root=(sudo -n)
   fi
   echo "Installing with apt-get: ${absent[*]}"
-  local log
+  local log made=
   log=$(mktemp)
-  if "${as_root[@]}" apt-get update >"$log" 2>&1 &&
+  [[ " ${absent[*]} " != *" openssh-server "* ]] || made=$(keep_ssh_service_off "${as_root[@]}")
+  local status=0
+  "${as_root[@]}" apt-get update >"$log" 2>&1 &&
     DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y --no-install-recommends \
-      "${absent[@]}" >>"$log" 2>&1; then
+      "${absent[@]}" >>"$log" 2>&1 || status=1
+  [[ -z $made ]] || "${as_root[@]}" rm -f "$made"
+  if ((status == 0)); then
     rm -f "$log"
     return 0
   fi

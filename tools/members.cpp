@@ -263,8 +263,15 @@ Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const s
   }
   if (ready) return {};
   if (!failure.empty()) return problem("on {}: {} (logs there: {})", host, failure, directory);
-  return problem("{} did not start the daemons on {}: {}", remote_shell.front(), host,
-                 done->err.empty() ? fmt::format("exit status {}", done->status) : done->err);
+  std::string why = done->err.substr(0, done->err.find_last_not_of(" \r\n") + 1);
+  if (why.empty()) why = fmt::format("exit status {}", done->status);
+  // The remote shell itself has failed: it has run nothing.
+  if (boot.empty()) {
+    std::string command;
+    for (const std::string& word : remote_shell) command += word + " ";
+    why += fmt::format("; this must work without a question: {}{} true", command, host);
+  }
+  return problem("{} did not start the daemons on {}: {}", remote_shell.front(), host, why);
 }
 
 void end_members(const PoolRecord& pool, const std::string& role, Duration grace, Ended& ended) {
