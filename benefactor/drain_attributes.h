@@ -18,6 +18,9 @@ struct Wanted {
 
 std::int64_t to_ns(const timespec& time);
 
+/// True when a file system has that time for `wanted`: some keep times in steps of up to 2 s.
+bool is_time_of(std::int64_t wanted_ns, const timespec& there);
+
 /// Sets owner, mode and modification time of the file or folder behind `fd`, which may have been
 /// opened with O_PATH. The owner is set as far as this process may: not being root is no error.
 Outcome<void> set_attributes(int fd, const Wanted& wanted, std::string_view path);

@@ -24,6 +24,8 @@ class Drainer {
                                                   Time deadline) = 0;
   virtual Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request,
                                                    Time deadline) = 0;
+  /// See msg::FindDrained. Changes nothing.
+  virtual Outcome<msg::FindDrained::Reply> find(const msg::FindDrained& request, Time deadline) = 0;
 };
 
 }  // namespace stdchk::benefactor

@@ -261,7 +261,7 @@ Outcome<msg::DrainFinish::Reply> FileDrainer::finish(const msg::DrainFinish& req
     struct stat there {};
     if (::fstatat(to->folder.get(), to->name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISREG(there.st_mode) && static_cast<std::uint64_t>(there.st_size) == request.size_bytes &&
-        to_ns(there.st_mtim) == request.mtime_ns) {
+        is_time_of(request.mtime_ns, there.st_mtim)) {
       if (auto synced = sync_folder(to->folder, to->path); !synced) return problem(synced.error());
       return msg::DrainFinish::Reply{};
     }

@@ -36,6 +36,7 @@ class FileDrainer final : public Drainer {
   Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request, Time deadline) override;
   Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request,
                                            Time deadline) override;
+  Outcome<msg::FindDrained::Reply> find(const msg::FindDrained& request, Time deadline) override;
 
  private:
   struct Writing;

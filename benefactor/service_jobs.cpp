@@ -128,7 +128,8 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
 void Service::serve_drain(msg::Request request, Time deadline, rpc::Responder respond) {
   const bool drains = std::holds_alternative<msg::DrainPieces>(request) ||
                       std::holds_alternative<msg::DrainFinish>(request) ||
-                      std::holds_alternative<msg::MirrorChange>(request);
+                      std::holds_alternative<msg::MirrorChange>(request) ||
+                      std::holds_alternative<msg::FindDrained>(request);
   if (!drains) return respond(refuse(Code::kRefused, "A benefactor does not serve this request."));
   if (!drainer_) {
     return respond(refuse(Code::kInvalidArgument, "The pool has no drain directory."));
@@ -150,6 +151,14 @@ void Service::serve_drain(msg::Request request, Time deadline, rpc::Responder re
                 [drainer = drainer_, change = std::move(*change), deadline] {
                   return to_answer("a change of the drain directory",
                                    drainer->mirror(change, deadline));
+                });
+  } else if (auto* wanted = std::get_if<msg::FindDrained>(&request)) {
+    // In a line of its own: it changes nothing that others would have to wait for.
+    const JobLines::Line line{false, ~jobs_made_};
+    start_names(line, deadline, std::move(respond),
+                [drainer = drainer_, wanted = std::move(*wanted), deadline] {
+                  return to_answer("a look at the drain directory",
+                                   drainer->find(wanted, deadline));
                 });
   }
 }

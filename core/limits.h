@@ -47,6 +47,7 @@ inline constexpr std::size_t kStripeMembersMax = kStripeDataMax + kStripeParityM
 inline constexpr std::size_t kSetsMax = 512;                  ///< in one answer
 inline constexpr std::size_t kPolicySettingsMax = 64;         ///< of one folder
 inline constexpr std::size_t kDrainedSetsMax = 16;            ///< that one folder remembers
+inline constexpr std::size_t kDrainChecksMax = 48;            ///< files looked up at once
 inline constexpr std::size_t kListItemsMax = 4096;            ///< in any other list of a message
 inline constexpr std::size_t kPeerQueueBytesMax = 32 * kMiB;  ///< waiting to be sent on one link
 
@@ -71,6 +72,7 @@ static_assert(kExtentHeaderBytes % kExtentAlignment == 0);
 static_assert(kGrantBytesDefault > kChunkBytesMax + kExtentHeaderBytes);
 static_assert(kLease >= 3 * kHeartbeatInterval);
 static_assert(kConnectDeadline < kCallDeadline && kCallDeadline < kOperationDeadline);
+static_assert(kDrainChecksMax * (kPathBytesMax + 64) < kMessageBytesMax);
 static_assert(kRmaDeadline < kOperationDeadline && kManagerDeadline < kOperationDeadline);
 
 }  // namespace stdchk::limits

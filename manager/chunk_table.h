@@ -58,6 +58,8 @@ class ChunkTable {
   void release(ChunkIndex index, bool undrained, std::vector<FreedExtent>& freed);
   /// The version that refers to the chunk was drained.
   void mark_drained(ChunkIndex index);
+  /// It is so no more.
+  void mark_undrained(ChunkIndex index) { ++entry(index).undrained; }
   /// Replaces the places; those that are no longer used are appended to `freed`.
   void set_copies(ChunkIndex index, const std::vector<Extent>& copies,
                   std::vector<FreedExtent>& freed);

@@ -172,6 +172,14 @@ struct Drained {
   bool operator==(const Drained&) const = default;
 };
 
+/// That version is not in the drain directory any more as it was drained: somebody has removed or
+/// changed the file. It is to be drained again.
+struct DrainLost {
+  FileId file;
+  Version version = 0;
+  bool operator==(const DrainLost&) const = default;
+};
+
 /// Gives up the copies of the chunks of these slices (rule M5: only of drained chunks).
 struct Evict {
   FileId file;
@@ -296,7 +304,7 @@ using AnyCommand =
     std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink, RemoveName,
                  RenameName, ChangeAttributes, ChangeXattr, DrainStarted, Drained, Evict, Mirrored,
                  MoveChunks, RestoreFile, RestoreCounters, RestoreMirror, SetPolicy, SetLatest,
-                 ChangeCopies, MakeStripes, BeginGeneration>;
+                 ChangeCopies, MakeStripes, BeginGeneration, DrainLost>;
 using Command = OneOf<AnyCommand>;
 
 }  // namespace stdchk::manager

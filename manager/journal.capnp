@@ -274,5 +274,6 @@ struct Command {
     changeCopies @19 :ChangeCopies;
     makeStripes @20 :MakeStripes;
     beginGeneration @21 :BeginGeneration;
+    drainLost @22 :FileVersion;
   }
 }

@@ -356,6 +356,12 @@ void write(wire::Command::Builder to, const Drained& from) {
   out.setVersion(from.version);
 }
 
+void write(wire::Command::Builder to, const DrainLost& from) {
+  auto out = to.initDrainLost();
+  out.setFile(from.file.value);
+  out.setVersion(from.version);
+}
+
 void write(wire::Command::Builder to, const Evict& from) {
   auto out = to.initEvict();
   out.setFile(from.file.value);
@@ -621,6 +627,8 @@ Command read(wire::Command::Reader from) {
       return read(from.getMakeStripes());
     case wire::Command::BEGIN_GENERATION:
       return read(from.getBeginGeneration());
+    case wire::Command::DRAIN_LOST:
+      return DrainLost{{from.getDrainLost().getFile()}, from.getDrainLost().getVersion()};
   }
   corrupt();
 }
@@ -684,5 +692,6 @@ template OneOf<manager::AnyCommand>::OneOf(manager::SetLatest);
 template OneOf<manager::AnyCommand>::OneOf(manager::ChangeCopies);
 template OneOf<manager::AnyCommand>::OneOf(manager::MakeStripes);
 template OneOf<manager::AnyCommand>::OneOf(manager::BeginGeneration);
+template OneOf<manager::AnyCommand>::OneOf(manager::DrainLost);
 
 }  // namespace stdchk

@@ -9,7 +9,9 @@
 #include "core/log.h"
 #include "manager/compactor.h"
 #include "manager/copy_planner.h"
+#include "manager/drain_checks.h"
 #include "manager/drain_planner.h"
+#include "manager/evictor.h"
 #include "manager/garbage_collector.h"
 #include "manager/log_keepers.h"
 #include "manager/parity_planner.h"
@@ -50,6 +52,8 @@ Service::Service(Reactor& reactor, Journal& journal, Config config)
   if (config_.pool.chunk_bytes == 0) config_.pool.chunk_bytes = limits::kChunkBytesDefault;
   if (config_.pool.stripe_width == 0) config_.pool.stripe_width = limits::kStripeWidthDefault;
   drain_ = std::make_unique<DrainPlanner>(*this);
+  drain_checks_ = std::make_unique<DrainChecks>(*this);
+  evictor_ = std::make_unique<Evictor>(*this);
   compactor_ = std::make_unique<Compactor>(*this);
   sets_ = std::make_unique<SetKeeper>(*this);
   copies_ = std::make_unique<CopyPlanner>(*this);

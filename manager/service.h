@@ -32,7 +32,9 @@ namespace stdchk::manager {
 
 class Compactor;
 class CopyPlanner;
+class DrainChecks;
 class DrainPlanner;
+class Evictor;
 class GarbageCollector;
 class LogKeepers;
 class ParityPlanner;
@@ -192,8 +194,10 @@ class Service final : public transport::AcceptHandler {
   Time granted_last() const { return granted_last_; }
   /// After a restart: sessions of before may still come and go on.
   bool resuming() const { return resume_until_ != Time{}; }
-  /// Gives up bytes of drained versions (rule M5), oldest first, that no session or reader uses.
-  /// False: there are none.
+  /// The pins of versions by sessions that have cut the file to nothing and not committed that yet:
+  /// they need the version, but none of its bytes.
+  std::unordered_map<FileId, std::uint32_t> pins_without_bytes() const;
+  /// See Evictor.
   bool evict(std::uint64_t want_bytes);
   /// Any live benefactor, another one each time.
   std::optional<BenefactorId> some_benefactor();
@@ -207,6 +211,13 @@ class Service final : public transport::AcceptHandler {
   bool session_open(FileId file) const { return users_.count(file) > 0; }
   /// That file is drained before others.
   void drain_first(FileId file);
+  DrainChecks& drain_checks() { return *drain_checks_; }
+  /// The drain directory may have the file's content elsewhere than under its name.
+  bool moves_in_drain(const File& file) const;
+  /// Where the drain directory has what memory does not have of the version; nothing while that is
+  /// changing. Whoever opened a file under this path, and is told the same path again afterwards,
+  /// has the right file.
+  std::optional<std::string> drained_path(const File& file, const VersionData& version) const;
   SetKeeper& set_keeper() { return *sets_; }
   /// Clients that may have cached it are told, and so is who keeps the sets of its folder.
   void entry_changed(FileId directory, const std::string& name, ClientId except);
@@ -295,6 +306,8 @@ class Service final : public transport::AcceptHandler {
   void serve(ClientRecord& client, const msg::ListBenefactors& request, const Call& call);
   void serve(ClientRecord& client, const msg::ListAborted& request, const Call& call);
   void serve(ClientRecord& client, const msg::DrainNow& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ConfirmDrained& request, const Call& call);
+  void confirm(const msg::ConfirmDrained& request, const Call& call);
   void serve(ClientRecord& client, const msg::GetDebt& request, const Call& call);
   void serve(ClientRecord& client, const msg::Scrub& request, const Call& call);
   void serve(ClientRecord& client, const msg::CheckMetadata& request, const Call& call);
@@ -313,11 +326,9 @@ class Service final : public transport::AcceptHandler {
   void serve(ClientRecord& client, const msg::ReportWrongCopy& request, const Call& call);
   void serve(ClientRecord& client, const msg::GetStripe& request, const Call& call);
   bool has_stripe(const Chunk& chunk) const;
-  std::optional<std::string> drained_path(const File& file, const VersionData& version) const;
   Result<const File*> file_to_open(ClientRecord& client, const msg::OpenSession& request,
                                    bool& created);
   void find_similar(const File& file, SessionRecord& session);
-  std::unordered_map<FileId, std::uint32_t> pins_without_bytes() const;
   void note_rewriter(SessionRecord& session, const File& file);
   std::uint32_t copies_of(const File& file, std::uint32_t asked) const;
   SessionRecord* session_of(const ClientRecord& client, SessionId id, const Call& call);
@@ -444,6 +455,11 @@ class Service final : public transport::AcceptHandler {
     Call call;
   };
   std::deque<WaitingMap> waiting_maps_;  ///< for changes of the drain directory
+  struct WaitingConfirm {
+    msg::ConfirmDrained request;
+    Call call;
+  };
+  std::deque<WaitingConfirm> waiting_confirms_;  ///< for the same
   std::deque<msg::ListAborted::Entry> aborted_;
   std::uint64_t conflicts_ = 0;
   Ledger ledger_;
@@ -452,6 +468,8 @@ class Service final : public transport::AcceptHandler {
   std::uint64_t last_benefactor_ = 0;
   Time granted_last_{};
   std::unique_ptr<DrainPlanner> drain_;
+  std::unique_ptr<DrainChecks> drain_checks_;
+  std::unique_ptr<Evictor> evictor_;
   std::unique_ptr<Compactor> compactor_;
   std::unique_ptr<ExtentChecks> checks_;
   std::unique_ptr<SetKeeper> sets_;

@@ -7,6 +7,7 @@
 #include "core/image_name.h"
 #include "core/limits.h"
 #include "manager/copy_planner.h"
+#include "manager/drain_checks.h"
 #include "manager/drain_planner.h"
 #include "manager/log_keepers.h"
 #include "manager/scrubber.h"
@@ -285,6 +286,38 @@ void Service::serve(ClientRecord&, const msg::DrainNow& request, const Call& cal
   sets_->run();  // whoever waits until nothing is pending finds the links of drained sets, too
   drain_->hurry(request.below);
   call.answer(drain_->pending(request.below));
+}
+
+void Service::serve(ClientRecord&, const msg::ConfirmDrained& request, const Call& call) {
+  confirm(request, call);
+}
+
+/// What gets another name in the drain directory just now is looked up under that.
+void Service::confirm(const msg::ConfirmDrained& request, const Call& call) {
+  const auto moves = [this](FileId id) {
+    const File* file = state_.file(id);
+    return file != nullptr && file->parent && file->newest.drained && drain_->moves(*file);
+  };
+  if (std::ranges::any_of(request.files, moves)) {
+    if (now() + limits::kHeartbeatInterval >= call.deadline()) {
+      return call.fail(Code::kBusy, "confirm drained: a change of names in the drain directory");
+    }
+    waiting_confirms_.push_back({request, call});
+    return;
+  }
+  drain_checks_->look_up(request.files, call.deadline(),
+                         [request, call](const Result<DrainChecks::Found>& found) {
+                           if (!found) return call.fail(found.error());
+                           msg::ConfirmDrained::Reply reply;
+                           for (std::uint32_t i = 0; i < request.files.size(); ++i) {
+                             if (found->missing.count(request.files[i]) > 0) {
+                               reply.missing.push_back(i);
+                             } else if (found->there.count(request.files[i]) == 0) {
+                               reply.undrained.push_back(i);
+                             }
+                           }
+                           call.answer(std::move(reply));
+                         });
 }
 
 void Service::serve(ClientRecord& client, const msg::ClientHeartbeat& request, const Call& call) {

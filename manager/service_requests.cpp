@@ -33,7 +33,7 @@ constexpr bool kForManager =
     !std::is_same_v<M, msg::ReadLog> && !std::is_same_v<M, msg::RegisterClient> &&
     !std::is_same_v<M, msg::RegisterBenefactor> && !std::is_same_v<M, msg::BenefactorHeartbeat> &&
     !std::is_same_v<M, msg::ReportExtents> && !std::is_same_v<M, msg::ForgetExtents> &&
-    !std::is_same_v<M, msg::FollowManager>;
+    !std::is_same_v<M, msg::FindDrained> && !std::is_same_v<M, msg::FollowManager>;
 
 }  // namespace
 

@@ -1,7 +1,5 @@
 // Sessions: opening, space for their chunks, reading, ending.
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "core/extent_header.h"
 #include "core/image_name.h"
@@ -9,6 +7,7 @@
 #include "manager/compactor.h"
 #include "manager/copy_planner.h"
 #include "manager/drain_planner.h"
+#include "manager/evictor.h"
 #include "manager/garbage_collector.h"
 #include "manager/parity_planner.h"
 #include "manager/scrubber.h"
@@ -282,8 +281,8 @@ void Service::retry_waiting() {
   }
 }
 
-/// True when there may be space soon: something is being given up, moved, made durable, or drained
-/// although drain-every has left it out.
+/// True when there may be space soon: something is being given up, or looked up for that, moved,
+/// made durable, or drained although drain-every has left it out.
 bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_t unit_bytes) {
   parity_->need_space();
   if (!to_free_.empty() || garbage_->gives_back()) return true;
@@ -294,11 +293,9 @@ bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_
   if (compactor_->wanted(unit_bytes)) return true;
   if (sets_->want_oldest()) return true;
   // Other writers may give back what they do not use.
-  return writers_beside(sessions_.at(asking)) > 0;
+  return evictor_->is_held_up() || writers_beside(sessions_.at(asking)) > 0;
 }
 
-/// The pins of versions by sessions that have cut the file to nothing and not committed that yet:
-/// they need the version, but none of its bytes.
 std::unordered_map<FileId, std::uint32_t> Service::pins_without_bytes() const {
   std::unordered_map<FileId, std::uint32_t> pins;
   for (const auto& [id, session] : sessions_) {
@@ -309,48 +306,7 @@ std::unordered_map<FileId, std::uint32_t> Service::pins_without_bytes() const {
   return pins;
 }
 
-/// Rule M5: only drained versions, oldest first, that no session or reader uses.
-bool Service::evict(std::uint64_t want_bytes) {
-  const auto without_bytes = pins_without_bytes();
-  const auto is_used = [&](const File& file) {
-    const auto found = without_bytes.find(file.id);
-    return file.newest.pins > (found == without_bytes.end() ? 0 : found->second);
-  };
-  std::vector<Evict> commands;
-  std::uint64_t bytes = 0;
-  // Drained versions may share chunks: what only they refer to can go.
-  std::unordered_map<ChunkIndex, std::uint32_t> own;
-  for (const auto& [sequence, id] : state_.evictable()) {
-    const File& file = *state_.file(id);
-    if (is_used(file)) continue;
-    for (const PackedSlice& slice : file.newest.slices) ++own[slice.chunk];
-  }
-  std::unordered_set<ChunkIndex> taken;
-  for (const auto& [sequence, id] : state_.evictable()) {
-    const File& file = *state_.file(id);
-    if (is_used(file)) continue;
-    Evict command{id, file.newest.version, {}};
-    for (std::uint32_t i = 0; i < file.newest.slices.size(); ++i) {
-      const ChunkIndex chunk = file.newest.slices[i].chunk;
-      const Stripe* const stripe = state_.stripes().of(chunk);
-      const std::uint32_t expected = own[chunk] + (stripe == nullptr ? 0 : 1);
-      // References beyond this version's: other versions (perhaps pinned), or holds (rule M4).
-      if (!state_.chunks().has_copies(chunk) || state_.chunks().references(chunk) > expected ||
-          state_.chunks().undrained(chunk) > 0 || (stripe != nullptr && !state_.may_go(*stripe)) ||
-          !taken.insert(chunk).second) {
-        continue;
-      }
-      command.slices.push_back(i);
-      bytes += extent_bytes(state_.chunks().length(chunk));
-    }
-    if (!command.slices.empty()) commands.push_back(std::move(command));
-    if (bytes >= std::max(want_bytes, limits::kGrantBytesDefault)) break;
-  }
-  for (Evict& command : commands) {
-    execute(std::move(command), [](const Result<Outcome>&) {});
-  }
-  return bytes > 0;
-}
+bool Service::evict(std::uint64_t want_bytes) { return evictor_->evict(want_bytes); }
 
 // ---- ending -----------------------------------------------------------------------------------
 
@@ -496,9 +452,6 @@ void Service::serve(ClientRecord&, const msg::GetStripe& request, const Call& ca
   call.answer(std::move(reply));
 }
 
-/// Where the drain directory has what memory does not have of the version; nothing while that is
-/// changing. Whoever opened a file under this path, and is told the same path again afterwards, has
-/// the right file.
 std::optional<std::string> Service::drained_path(const File& file,
                                                  const VersionData& version) const {
   if (version.aside != 0) {
@@ -511,8 +464,13 @@ std::optional<std::string> Service::drained_path(const File& file,
   return state_.path(file);
 }
 
+bool Service::moves_in_drain(const File& file) const { return drain_->moves(file); }
+
 /// Asks again for those that wait for the drain directory.
 void Service::retry_maps() {
+  std::deque<WaitingConfirm> confirms;
+  confirms.swap(waiting_confirms_);
+  for (const WaitingConfirm& one : confirms) confirm(one.request, one.call);
   std::deque<WaitingMap> waiting;
   waiting.swap(waiting_maps_);
   for (const WaitingMap& one : waiting) {

@@ -205,6 +205,7 @@ class State {
   Result<Outcome> run(const ChangeXattr& command);
   Result<Outcome> run(const DrainStarted& command);
   Result<Outcome> run(const Drained& command);
+  Result<Outcome> run(const DrainLost& command);
   Result<Outcome> run(const Evict& command);
   Result<Outcome> run(const Mirrored& command);
   Result<Outcome> run(const MoveChunks& command);

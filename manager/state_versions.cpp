@@ -188,6 +188,20 @@ Result<Outcome> State::run(const Drained& command) {
   return Outcome{file->id, {}};
 }
 
+Result<Outcome> State::run(const DrainLost& command) {
+  File* file = find(command.file);
+  if (file == nullptr || file->newest.version != command.version || !file->newest.drained) {
+    return fail(Code::kStale, "manager.drain_lost");
+  }
+  delist(*file);
+  for (const PackedSlice& slice : file->newest.slices) chunks_.mark_undrained(slice.chunk);
+  file->newest.drained = file->newest.evicted = false;
+  // Whenever it was written, a set without it is not whole there.
+  if (file->parent) leave_drained(*find(file->parent), file->name, ~std::uint64_t{0});
+  enlist(*file);
+  return Outcome{file->id, {}};
+}
+
 Result<Outcome> State::run(const Evict& command) {
   File* file = find(command.file);
   if (file == nullptr || file->newest.version != command.version || !file->newest.drained) {

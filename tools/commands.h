@@ -57,6 +57,7 @@ struct DrainOptions {
   bool wait = false;
   std::uint32_t timeout_s = 0;  ///< of the wait; 0: none
   bool no_manifest = false;     ///< another one who waits writes the manifests
+  bool before_down = false;     ///< what memory does not have holds nothing up
   bool json = false;
 };
 int run_drain(const DrainOptions& options);

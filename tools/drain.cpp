@@ -1,8 +1,12 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
+#include "core/limits.h"
 #include "core/redundancy.h"
 #include "core/units.h"
 #include "tools/commands.h"
@@ -48,6 +52,73 @@ Outcome<msg::DrainNow::Reply> wait_drained(client::Filesystem& filesystem, FileI
   }
 }
 
+/// A file that `stdchk safe` says no about.
+struct Unsafe {
+  std::string path;
+  FileId file;
+  bool missing = false;  ///< it was drained, and somebody has removed or changed that
+};
+
+/// Looks up a batch of files; the unsafe ones of them are added to `out`.
+Outcome<void> look_up(client::Filesystem& filesystem, std::vector<Unsafe> batch,
+                      std::vector<Unsafe>& out) {
+  msg::ConfirmDrained request;
+  for (const Unsafe& one : batch) request.files.push_back(one.file);
+  const auto answer = filesystem.ask(request);
+  if (!answer) return failed("looking up drained files", answer.error());
+  const auto& reply = std::get<msg::ConfirmDrained::Reply>(*answer);
+  for (std::uint32_t i = 0; i < batch.size(); ++i) {
+    const auto has = [i](const auto& indexes) { return std::ranges::count(indexes, i) > 0; };
+    batch[i].missing = has(reply.missing);
+    if (batch[i].missing || has(reply.undrained)) out.push_back(std::move(batch[i]));
+  }
+  return {};
+}
+
+/// Has all files at and below a path looked up in the drain directory; what is missing there is
+/// drained again. The number of files.
+Outcome<std::uint64_t> find_unsafe(const Located& located, std::vector<Unsafe>& out) {
+  client::Filesystem& filesystem = *located.filesystem;
+  std::uint64_t files = 0;
+  std::vector<Unsafe> batch;
+  Outcome<void> done;
+  const auto ask = [&] {
+    if (!batch.empty()) done = look_up(filesystem, std::exchange(batch, {}), out);
+    return done.has_value();
+  };
+  const auto walked = walk(filesystem, located.path, located.attributes,
+                           [&](const std::string& path, const Attributes& attributes) {
+                             if (attributes.type != FileType::kRegular) return true;
+                             ++files;
+                             batch.push_back({path, attributes.id});
+                             return batch.size() < limits::kDrainChecksMax || ask();
+                           });
+  if (!walked) return problem(walked.error());
+  if (done) ask();
+  if (!done) return problem(done.error());
+  return files;
+}
+
+/// Waits until all is drained, and has it looked up then: what was removed or changed there in the
+/// meantime is waited for once more. `lost` gets what memory does not have any more, either.
+Outcome<msg::DrainNow::Reply> wait_and_look(const Located& located, const DrainOptions& options,
+                                            std::vector<Unsafe>& lost) {
+  for (bool again = false;; again = true) {
+    lost.clear();
+    auto reply = wait_drained(*located.filesystem, located.attributes.id, options.timeout_s,
+                              !options.json && ::isatty(STDERR_FILENO) != 0);
+    if (!reply || reply->pending_files > 0) return reply;
+    if (auto looked = find_unsafe(located, lost); !looked) {
+      if (!options.before_down) return problem(looked.error());
+      fmt::print(stderr, "stdchk: not looked up again: {}\n", looked.error().text);
+      lost.clear();
+      return reply;
+    }
+    std::erase_if(lost, [](const Unsafe& one) { return !one.missing; });
+    if (lost.empty() || again) return reply;
+  }
+}
+
 }  // namespace
 
 int run_drain(const DrainOptions& options) {
@@ -58,9 +129,9 @@ int run_drain(const DrainOptions& options) {
     return complain("this pool has no drain directory; start it with: stdchk up --drain DIR");
   }
   Outcome<msg::DrainNow::Reply> reply = msg::DrainNow::Reply{};
+  std::vector<Unsafe> lost;
   if (options.wait) {
-    reply = wait_drained(filesystem, located->attributes.id, options.timeout_s,
-                         !options.json && ::isatty(STDERR_FILENO) != 0);
+    reply = wait_and_look(*located, options, lost);
   } else if (auto asked = filesystem.drain(located->attributes.id)) {
     reply = *asked;
   } else {
@@ -85,6 +156,14 @@ int run_drain(const DrainOptions& options) {
     fmt::print(stderr, "stdchk: the drain was not done within {} s\n", options.timeout_s);
     return kExitNo;
   }
+  for (const Unsafe& one : lost) {
+    fmt::print(
+        stderr,
+        "stdchk: {} was removed or changed in {}, and is not in memory: it cannot be drained "
+        "again\n",
+        one.path, filesystem.config().drain_directory);
+  }
+  if (!lost.empty() && !options.before_down) return kExitNo;
   if (!options.wait || options.no_manifest) return kExitGood;
   const auto written = ManifestWriter(filesystem.config().drain_directory)
                            .write(filesystem, located->path, located->attributes);
@@ -95,38 +174,33 @@ int run_safe(const SafeOptions& options) {
   auto located = locate(options.pool, options.path);
   if (!located) return complain(located.error().text);
   client::Filesystem& filesystem = *located->filesystem;
+  std::vector<Unsafe> found;
+  const auto files = find_unsafe(*located, found);
+  if (!files) return complain(files.error().text);
   nlohmann::json unsafe = nlohmann::json::array();
-  std::uint64_t files = 0;
-  auto walked =
-      walk(filesystem, located->path, located->attributes,
-           [&](const std::string& path, const Attributes& attributes) {
-             if (attributes.type != FileType::kRegular) return true;
-             ++files;
-             // What a cache says of a directory may be a moment old; this may not.
-             auto fresh = filesystem.resolve(path);
-             const Attributes& now = fresh ? *fresh : attributes;
-             if (fresh && now.drain == DrainState::kDrained && now.version > 0) {
-               return true;
-             }
-             const auto debt = filesystem.debt(now.id, now.version);
-             const std::string has = redundancy_text(now.copies);
-             const std::uint64_t lacks = debt ? debt->bytes : 0;
-             if (!options.json) {
-               fmt::print("not safe: {} ({}; copies={}{})\n", path, drain_name(now.drain), has,
-                          lacks == 0 ? "" : ", " + format_bytes(lacks) + " to be made");
-             }
-             unsafe.push_back({{"path", path},
-                               {"drain", drain_name(now.drain)},
-                               {"copies", has},
-                               {"lacking_bytes", lacks}});
-             return true;
-           });
-  if (!walked) return complain(walked.error().text);
+  for (const Unsafe& one : found) {
+    // What a cache says may be a moment old.
+    const auto now = filesystem.resolve(one.path).value_or(Attributes{});
+    const auto debt = filesystem.debt(now.id, now.version);
+    const std::string has = redundancy_text(now.copies);
+    const std::uint64_t lacks = debt ? debt->bytes : 0;
+    const std::string_view state = drain_name(now.drain);
+    if (!options.json) {
+      fmt::print("not safe: {} ({}{}; copies={}{})\n", one.path,
+                 one.missing ? "removed or changed in the drain directory; now " : "", state, has,
+                 lacks == 0 ? "" : ", " + format_bytes(lacks) + " to be made");
+    }
+    unsafe.push_back({{"path", one.path},
+                      {"drain", state},
+                      {"missing", one.missing},
+                      {"copies", has},
+                      {"lacking_bytes", lacks}});
+  }
   const bool safe = unsafe.empty();
   if (options.json) {
-    print({{"safe", safe}, {"files", files}, {"unsafe", unsafe}});
+    print({{"safe", safe}, {"files", *files}, {"unsafe", unsafe}});
   } else if (safe) {
-    fmt::print("safe: {} file{} drained and verified\n", files, files == 1 ? "" : "s");
+    fmt::print("safe: {} file{} drained and verified\n", *files, *files == 1 ? "" : "s");
   } else if (filesystem.config().drain_directory.empty()) {
     fmt::print("This pool has no drain directory: nothing in it is safe.\n");
   }

@@ -91,7 +91,7 @@ Outcome<void> clear_and_drain(const PoolRecord& pool, const DownOptions& down) {
   if (!down.drain && cleared.drain_directory.empty()) return {};
   DrainOptions drain;
   drain.pool = pool.directory;
-  drain.wait = true;
+  drain.wait = drain.before_down = true;
   drain.timeout_s = down.timeout_s;
   if (run_drain(drain) != kExitGood) {
     return problem(

@@ -339,7 +339,9 @@ void get(Check&, Empty::Reader, T&) {}
   X(FollowManager, FOLLOW_MANAGER)             \
   X(ReportExtents, REPORT_EXTENTS)             \
   X(ForgetExtents, FORGET_EXTENTS)             \
-  X(ResumeSession, RESUME_SESSION)
+  X(ResumeSession, RESUME_SESSION)             \
+  X(ConfirmDrained, CONFIRM_DRAINED)           \
+  X(FindDrained, FIND_DRAINED)
 
 #define STDCHK_PUT_BODY(Type, TAG)                                              \
   [[maybe_unused]] static void put_body(Check& check, Request::Builder builder, \

@@ -728,6 +728,19 @@ struct GetDebt {
   bool operator==(const GetDebt&) const = default;
 };
 
+/// Has looked up whether files are in the drain directory as they were drained. What is not, and is
+/// in memory, is pending again and is drained anew.
+struct ConfirmDrained {
+  static constexpr const char* kName = "confirm drained";
+  std::vector<FileId> files;  ///< at most limits::kDrainChecksMax
+  struct Reply {
+    std::vector<std::uint32_t> undrained;  ///< indexes: not drained, or not there any more
+    std::vector<std::uint32_t> missing;    ///< the others that somebody has removed or changed
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const ConfirmDrained&) const = default;
+};
+
 /// Walks all metadata and counts again what is counted.
 struct CheckMetadata {
   static constexpr const char* kName = "check";
@@ -851,6 +864,24 @@ struct DrainFinish {
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const DrainFinish&) const = default;
+};
+
+/// Looks whether files are in the drain directory as DrainFinish has left them: regular files with
+/// that size and that time of their last change, where the storage keeps such times.
+struct FindDrained {
+  static constexpr const char* kName = "find drained";
+  struct Wanted {
+    std::string path;  ///< relative to the drain directory
+    std::uint64_t size_bytes = 0;
+    std::int64_t mtime_ns = 0;
+    bool operator==(const Wanted&) const = default;
+  };
+  std::vector<Wanted> files;  ///< at most limits::kDrainChecksMax
+  struct Reply {
+    std::vector<std::uint32_t> missing;  ///< indexes: not there, or something else
+    bool operator==(const Reply&) const = default;
+  };
+  bool operator==(const FindDrained&) const = default;
 };
 
 enum class MirrorKind : std::uint8_t {
@@ -1087,14 +1118,16 @@ struct Invalidate {
 // ---- the envelope -----------------------------------------------------------------------------
 
 /// All requests. The order is the wire's: new ones go to the end.
-using AnyRequest = std::variant<
-    RegisterClient, ClientHeartbeat, GoodbyeClient, ListBenefactors, RegisterBenefactor,
-    BenefactorHeartbeat, Lookup, GetAttributes, ReadDirectory, SetAttributes, MakeDirectory,
-    MakeSymlink, ReadSymlink, Remove, Rename, SetXattr, GetXattrs, StatPool, OpenSession, Place,
-    Commit, CloseSession, GetMap, Unpin, DrainNow, ListAborted, FenceClient, DrainPieces,
-    DrainFinish, MirrorChange, MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents,
-    CheckExtents, GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe, KeepLog,
-    ReadLog, ReportWrongCopy, FollowManager, ReportExtents, ForgetExtents, ResumeSession>;
+using AnyRequest =
+    std::variant<RegisterClient, ClientHeartbeat, GoodbyeClient, ListBenefactors,
+                 RegisterBenefactor, BenefactorHeartbeat, Lookup, GetAttributes, ReadDirectory,
+                 SetAttributes, MakeDirectory, MakeSymlink, ReadSymlink, Remove, Rename, SetXattr,
+                 GetXattrs, StatPool, OpenSession, Place, Commit, CloseSession, GetMap, Unpin,
+                 DrainNow, ListAborted, FenceClient, DrainPieces, DrainFinish, MirrorChange,
+                 MoveExtents, Attach, GetPolicy, SetPolicy, ListSets, CopyExtents, CheckExtents,
+                 GetDebt, Scrub, CheckMetadata, CollectGarbage, BuildStripe, GetStripe, KeepLog,
+                 ReadLog, ReportWrongCopy, FollowManager, ReportExtents, ForgetExtents,
+                 ResumeSession, ConfirmDrained, FindDrained>;
 using Request = OneOf<AnyRequest>;
 
 namespace detail {

@@ -80,6 +80,8 @@ struct Request {
     reportExtents @50 :ReportExtents;
     forgetExtents @51 :ForgetExtents;
     resumeSession @52 :ResumeSession;
+    confirmDrained @53 :ConfirmDrained;
+    findDrained @54 :FindDrained;
   }
 }
 
@@ -142,6 +144,8 @@ struct Reply {
     reportExtents @53 :ReportExtentsReply;
     forgetExtents @54 :ForgetExtentsReply;
     resumeSession @55 :ResumeSessionReply;
+    confirmDrained @56 :ConfirmDrainedReply;
+    findDrained @57 :FindDrainedReply;
   }
 }
 
@@ -792,6 +796,15 @@ struct GetDebtReply {
   impossible @2 :Bool;  # there are fewer benefactors than copies
 }
 
+struct ConfirmDrained {
+  # Have it looked up whether these files are in the drain directory as they were drained.
+  files @0 :List(UInt64);
+}
+struct ConfirmDrainedReply {
+  undrained @0 :List(UInt32);  # indexes of files: not drained, or not there any more
+  missing @1 :List(UInt32);    # of the others, those that somebody has removed or changed
+}
+
 struct Scrub {
   # Starts a pass over all content, or asks how far it is.
   start @0 :Bool;
@@ -895,6 +908,19 @@ struct DrainFinish {
   uid @5 :UInt32;
   gid @6 :UInt32;
   mtimeNs @7 :Int64;
+}
+
+struct DrainedFile {
+  path @0 :Data;  # relative to the drain directory
+  sizeBytes @1 :UInt64;
+  mtimeNs @2 :Int64;
+}
+struct FindDrained {
+  # Look whether these files are there as DrainFinish has left them.
+  files @0 :List(DrainedFile);
+}
+struct FindDrainedReply {
+  missing @0 :List(UInt32);  # indexes of files: not there, or something else
 }
 
 enum MirrorKind {

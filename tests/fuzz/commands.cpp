@@ -125,8 +125,8 @@ ChangeCopies change_copies(Choices& choices) {
 }  // namespace
 
 Command make_command(Choices& choices) {
-  static_assert(std::variant_size_v<AnyCommand> == 22);
-  switch (choices.below(24)) {
+  static_assert(std::variant_size_v<AnyCommand> == 23);
+  switch (choices.below(25)) {
     case 0:
       return BeginEpoch{{number(choices, 4)}};
     case 1:
@@ -220,6 +220,8 @@ Command make_command(Choices& choices) {
       }
       return made;
     }
+    case 23:
+      return DrainLost{file(choices), number(choices, 4)};
     default:
       return restore(choices);
   }

@@ -17,7 +17,8 @@ import termios
 import time
 
 import pytest
-from conftest import BIN, ROOT, is_running, run, stopped, wait_until
+from conftest import (BIN, ROOT, all_read_back, drop_caches, is_running, run, stopped, wait_until,
+                      write_random)
 
 MIB = 1 << 20
 FAKE_SHELL = """#!/bin/sh
@@ -254,6 +255,96 @@ def test_safe_says_no_before_the_drain_and_yes_after_it(pool):
     assert json.loads(done.stdout) == {"safe": True, "files": 1, "unsafe": []}
     assert run("cmp", pool.mount / "app.N0.T1", pool.drain / "app.N0.T1").returncode == 0
     assert pool.stdchk("safe", pool.mount / "absent", check=False).returncode == 2
+
+
+def change_first_byte(path):
+    with open(path, "r+b") as file:
+        first = file.read(1)
+        file.seek(0)
+        file.write(bytes([first[0] ^ 1]))
+
+
+@pytest.mark.parametrize("spoil", [os.unlink, change_first_byte, lambda path: os.truncate(path, MIB)],
+                         ids=["removed", "changed", "cut"])
+def test_safe_says_no_when_a_drained_file_was_spoiled_and_it_is_drained_again(pool, spoil):
+    pool.up(benefactors=1)
+    data = os.urandom(3 * MIB)
+    (pool.mount / "app.N0.T1").write_bytes(data)
+    (pool.mount / "app.N1.T1").write_bytes(data[:MIB])
+    pool.stdchk("drain", "--wait", pool.mount)
+    pool.stdchk("safe", pool.mount)
+    spoil(pool.drain / "app.N0.T1")
+    done = pool.stdchk("safe", "--json", pool.mount, check=False)
+    assert done.returncode == 1
+    answer = json.loads(done.stdout)
+    assert answer["files"] == 2
+    (unsafe,) = answer["unsafe"]
+    assert unsafe["path"] == "app.N0.T1" and unsafe["missing"]
+    pool.stdchk("drain", "--wait", pool.mount)
+    assert (pool.drain / "app.N0.T1").read_bytes() == data
+    pool.stdchk("safe", pool.mount)
+    log = pathlib.Path(pool.record["directory"]) / "manager.log"
+    assert "app.N0.T1 is not in the drain directory any more" in log.read_text()
+
+
+def test_down_drains_again_what_was_removed_from_the_drain_directory(pool):
+    pool.up(benefactors=1)
+    data = os.urandom(3 * MIB)
+    (pool.mount / "app.N0.T1").write_bytes(data)
+    pool.stdchk("drain", "--wait", pool.mount)
+    (pool.drain / "app.N0.T1").unlink()
+    pool.down("--drain")
+    assert (pool.drain / "app.N0.T1").read_bytes() == data
+
+
+def test_pressure_loses_no_image_whose_drained_file_was_removed(pool):
+    pool.up(benefactors=1, memory="64M")
+    expected = write_random(pool.mount / "app", ["app.N0.T1"], 24 * MIB)
+    pool.stdchk("drain", "--wait", pool.mount)
+    (pool.drain / "app" / "app.N0.T1").unlink()
+    for step in (2, 3, 4):  # more than there is room for
+        expected |= write_random(pool.mount / "app", [f"app.N0.T{step}"], 24 * MIB)
+    drop_caches()
+    assert all_read_back(pool.mount / "app", expected)
+    pool.stdchk("drain", "--wait", pool.mount)
+    assert all_read_back(pool.drain / "app", expected)
+
+
+def test_an_image_that_is_gone_from_memory_and_from_the_drain_directory_is_named_and_holds_up_no_end(pool):
+    pool.up(benefactors=1, memory="64M")
+    for step in (1, 2, 3):  # for the third one the oldest is given up
+        write_random(pool.mount, [f"app.N0.T{step}"], 24 * MIB)
+        pool.stdchk("drain", "--wait", pool.mount)
+    assert {entry["path"]: entry["bytes_only_drained"] for entry in pool.list()}["app.N0.T1"] == 24 * MIB
+    (pool.drain / "app.N0.T1").unlink()
+    done = pool.stdchk("safe", pool.mount / "app.N0.T1", check=False)
+    assert done.returncode == 1 and "removed or changed" in done.stdout
+    done = pool.stdchk("drain", "--wait", pool.mount, check=False)
+    assert done.returncode == 1 and "app.N0.T1 was removed or changed" in done.stderr
+    assert pool.stdchk("safe", pool.mount / "app.N0.T3").returncode == 0
+    done = pool.down("--drain")
+    assert "app.N0.T1 was removed or changed" in done.stderr
+
+
+def test_ls_says_of_each_image_whether_it_is_drained(pool):
+    pool.up("--drain-rate", "512K", benefactors=1)
+    (pool.mount / "app.N0.T1").write_bytes(os.urandom(3 * MIB))
+
+    def drain_column():
+        lines = pool.stdchk("ls", "-l", pool.mount).stdout.splitlines()
+        at = lines[0].index("DRAIN")
+        (image,) = [line for line in lines if line.startswith("  app.N0.T1 ")]
+        return image[at:].split()[0], lines
+
+    state, lines = drain_column()
+    assert state in ("pending", "running")
+    assert any("1 version " in line and "0 drained" in line for line in lines)
+    assert pool.list()[0]["drain"] in ("pending", "running")
+    pool.stdchk("drain", "--wait", "--timeout", 58, pool.mount)
+    state, lines = drain_column()
+    assert state == "drained"
+    assert any("1 version " in line and "1 drained" in line for line in lines)
+    assert pool.list()[0]["drain"] == "drained"
 
 
 def test_safe_without_a_drain_directory_is_no(pool):

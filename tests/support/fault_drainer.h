@@ -51,6 +51,10 @@ class FaultDrainer final : public benefactor::Drainer {
                                                        Time deadline) override {
     return with_faults([&] { return inner_->mirror(request, deadline); });
   }
+  benefactor::Outcome<msg::FindDrained::Reply> find(const msg::FindDrained& request,
+                                                    Time deadline) override {
+    return with_faults([&] { return inner_->find(request, deadline); });
+  }
 
  private:
   tl::unexpected<benefactor::Problem> no_room() {

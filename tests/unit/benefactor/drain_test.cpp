@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "benefactor/drain_paths.h"
@@ -82,6 +83,61 @@ TEST_CASE("M6: a drained file appears whole under its name, with its attributes"
   CHECK(there.st_mtim.tv_sec == 1'700'000'000);
   CHECK(there.st_mtim.tv_nsec == 123'456'789);
   CHECK_FALSE(path_exists(f.temporary()));
+}
+
+TEST_CASE("a drained file is found as it was left, and missed when it was removed or changed") {
+  Fixture f;
+  REQUIRE(f.write({f.piece(f.put(0, 1000, 1), 0)}));
+  const auto finish = f.finish_of("app/image", 1000);
+  REQUIRE(f.finish(finish));
+  const std::string path = f.folder / "app/image";
+  const auto is_found = [&](std::int64_t mtime_ns) {
+    const auto reply = f.drainer.find({{{finish.path, finish.size_bytes, mtime_ns}}}, Time::max());
+    REQUIRE(reply);
+    return reply->missing.empty();
+  };
+  CHECK(is_found(finish.mtime_ns));
+  // Some file systems keep whole seconds, or every other one.
+  CHECK(is_found(finish.mtime_ns + 1'900'000'000));
+  CHECK_FALSE(is_found(finish.mtime_ns + 2'000'000'000));
+  CHECK_FALSE(is_found(finish.mtime_ns - 1));
+  SECTION("changed in its place") {
+    std::ofstream(path, std::ios::in) << "x";
+    CHECK(std::filesystem::file_size(path) == 1000);
+  }
+  SECTION("cut") { std::filesystem::resize_file(path, 999); }
+  SECTION("removed") { std::filesystem::remove(path); }
+  SECTION("removed with its folder") { std::filesystem::remove_all(f.folder / "app"); }
+  SECTION("another file in its folder's place") {
+    std::filesystem::remove_all(f.folder / "app");
+    std::ofstream(f.folder / "app") << "x";
+  }
+  SECTION("a link in its place") {
+    std::filesystem::rename(path, f.folder / "elsewhere");
+    std::filesystem::create_symlink(f.folder / "elsewhere", path);
+  }
+  CHECK_FALSE(is_found(finish.mtime_ns));
+}
+
+TEST_CASE("nothing is missed in a directory that nobody has drained to: it may not be mounted") {
+  Fixture f;
+  const msg::FindDrained wanted{{{"image", 1000, 0}}};
+  const auto refused = f.drainer.find(wanted, Time::max());
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().error.code == Code::kDrainFailed);
+  CHECK(refused.error().detail.find("mount its file system") != std::string::npos);
+  std::filesystem::create_directory(f.folder / ".stdchk-drain");
+  const auto missed = f.drainer.find(wanted, Time::max());
+  REQUIRE(missed);
+  CHECK(missed->missing.size() == 1);
+  std::filesystem::remove_all(f.folder.path());
+  CHECK_FALSE(f.drainer.find(wanted, Time::max()));
+}
+
+TEST_CASE("a look at the drain directory ends at its deadline") {
+  Fixture f;
+  CHECK(f.drainer.find({{{"image", 1000, 0}}}, f.clock.now()).error().error.code ==
+        Code::kDeadline);
 }
 
 TEST_CASE("holes stay holes and parts of a chunk go to their place") {

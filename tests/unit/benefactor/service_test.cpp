@@ -435,6 +435,10 @@ void drain_through_the_service(bool inline_jobs) {
   finish.mode = 0600;
   REQUIRE(pool.ask(*pool.manager->peer, finish));
   CHECK(read_file(folder / "app/image").size() == 1000);
+  const msg::FindDrained wanted{{{"app/image", 1000, 0}, {"app/other", 1000, 0}}};
+  const auto found = pool.ask(*pool.manager->peer, wanted);
+  REQUIRE(found);
+  CHECK(std::get<msg::FindDrained::Reply>(*found).missing == std::vector<std::uint32_t>{1});
   msg::MirrorChange change;
   change.kind = msg::MirrorKind::kUnlink;
   change.path = "app/../app/image";
@@ -478,6 +482,9 @@ struct StuckDrainer final : Drainer {
   Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request, Time) override {
     if (request.path == "hung") go_on->acquire();
     return msg::MirrorChange::Reply{};
+  }
+  Outcome<msg::FindDrained::Reply> find(const msg::FindDrained&, Time) override {
+    return msg::FindDrained::Reply{};
   }
   std::shared_ptr<std::counting_semaphore<>> go_on;
 };

@@ -72,7 +72,8 @@ inline std::vector<Command> one_of_each() {
           ChangeCopies{{{{{1}, 64}, some_chunk().name, 1000, {{3}, 192}, {{2}, 128}},
                         {{{1}, 256}, {}, 500, {{2}, 64}, {}}}},
           MakeStripes{{{{some_chunk(), {{}, 500, 7, {{{2}, 64}}}}, {{{}, 1000, 8, {{{3}, 128}}}}}}},
-          generation};
+          generation,
+          DrainLost{{10}, 2}};
 }
 
 }  // namespace stdchk::manager::test

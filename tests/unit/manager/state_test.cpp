@@ -201,6 +201,8 @@ TEST_CASE("a restored snapshot is the same state, and so is the replayed journal
   run(ChangeXattr{xattr, 11});
   run(Evict{{10}, 2, {0}});
   run(create({12}, "c", chunk_at(3)));
+  run(Drained{{12}, 1});
+  run(DrainLost{{12}, 1});
   run(MoveChunks{{1}, {{3 * 4096, 64}}});
   const std::vector<Command> expected = snapshot_of(state);
   State replayed;
@@ -226,6 +228,22 @@ TEST_CASE("M5: a chunk that an undrained version refers to cannot be evicted") {
   REQUIRE(state.apply(Evict{{10}, 1, {0}}));
   CHECK(state.take_freed().size() == 1);
   CHECK(state.map_page(*state.version({11}, 0), 0, 1).chunks[0].copies.empty());
+}
+
+TEST_CASE(
+    "M5: what is in the drain directory no more must be drained again, and stays until then") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.apply(Drained{{10}, 1}));
+  CHECK(state.evictable().size() == 1);
+  CHECK(state.apply(DrainLost{{10}, 2}).error().code == Code::kStale);
+  REQUIRE(state.apply(DrainLost{{10}, 1}));
+  CHECK(state.apply(DrainLost{{10}, 1}).error().code == Code::kStale);
+  CHECK(state.evictable().empty());
+  CHECK(state.undrained().size() == 1);
+  CHECK_FALSE(state.apply(Evict{{10}, 1, {0}}));
+  REQUIRE(state.apply(Drained{{10}, 1}));
+  REQUIRE(state.apply(Evict{{10}, 1, {0}}));
 }
 
 TEST_CASE("a version is drained only while it is the newest") {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cerrno>
 #include <deque>
 #include <functional>
 #include <map>
@@ -201,6 +202,16 @@ class TestBenefactor : public Actor {
   }
   bool peer_lives() const { return peer_ != nullptr; }
   void answer(const msg::Request& request, rpc::Responder& respond) {
+    if (const auto* wanted = std::get_if<msg::FindDrained>(&request)) {
+      if (find_fails) {
+        return respond(tl::unexpected(rpc::Failure{{Code::kDrainFailed, EIO, "test"}, {}, {}}));
+      }
+      msg::FindDrained::Reply reply;
+      for (std::uint32_t i = 0; i < wanted->files.size(); ++i) {
+        if (missing.count(wanted->files[i].path) > 0) reply.missing.push_back(i);
+      }
+      return respond(msg::Reply{reply});
+    }
     if (fail_with != Code{}) {
       return respond(tl::unexpected(rpc::Failure{{fail_with, fail_errno, "test"}, {}, {}}));
     }
@@ -289,6 +300,8 @@ class TestBenefactor : public Actor {
   std::function<bool(const msg::Request&)> hangs_at = [](const msg::Request&) { return false; };
   std::vector<rpc::Responder> hung;
   const std::string host;
+  std::set<std::string> missing;  ///< what was removed from the drain directory
+  bool find_fails = false;        ///< that cannot be found out
   bool copies_fail = false;       ///< what is copied to it is not what it should be
   std::set<std::uint64_t> wrong;  ///< offsets of extents that fail a check
   std::map<std::uint64_t, msg::FoundExtent> headers;    ///< in its arena, by their places

@@ -1,0 +1,231 @@
+#include "manager/evictor.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/unit/manager/world.h"
+
+namespace {
+
+using namespace stdchk;
+using namespace stdchk::manager;
+using namespace stdchk::manager::test;
+using namespace std::chrono_literals;
+
+/// Two of these are given up at once.
+constexpr std::uint32_t kLength = limits::kChunkBytesMax;
+
+/// A pool that has room for four chunks, and one client.
+struct SmallPool {
+  SmallPool() {
+    world.start();
+    one.emplace(world, "b1", 1, 4 * extent_bytes(kLength) + 4096);
+    client.emplace(world, "client");
+  }
+  void run(Duration time) {
+    for (Duration passed{}; passed < time; passed += 500ms) {
+      world.pass(500ms);
+      one->beat();
+      REQUIRE(client->call(msg::ClientHeartbeat{client->id}));
+    }
+  }
+  /// A file of one chunk.
+  Result<FileId> write(const std::string& name, std::uint64_t chunk = 0) {
+    const auto opened = client->create(name);
+    if (!opened) return fail(opened.error());
+    const std::uint64_t bytes = extent_bytes(kLength);
+    const auto placed = client->call(
+        msg::Place{opened->session, {}, bytes, {}, {}, static_cast<std::uint32_t>(bytes)});
+    if (!placed) return fail(placed.error());
+    auto commit = TestClient::commit_of(opened->session, placed->grants.at(0), 0, kLength, chunk);
+    commit.end = true;
+    const auto committed = client->call(commit);
+    if (!committed) return fail(committed.error());
+    return opened->attributes.id;
+  }
+  /// Written and drained.
+  FileId drained(const std::string& name, std::uint64_t chunk = 0) {
+    const auto file = write(name, chunk);
+    REQUIRE(file);
+    run(1s);
+    REQUIRE(state(name) == DrainState::kDrained);
+    return *file;
+  }
+  DrainState state(const std::string& name) { return client->lookup(name)->drain; }
+  bool in_memory(FileId file) {
+    const State& all = world.service->state();
+    return std::ranges::all_of(all.file(file)->newest.slices, [&](const PackedSlice& slice) {
+      return all.chunks().has_copies(slice.chunk);
+    });
+  }
+  Result<msg::ConfirmDrained::Reply> confirm(std::vector<FileId> files) {
+    return client->call(msg::ConfirmDrained{std::move(files)});
+  }
+  std::size_t looks() const { return one->all<msg::FindDrained>().size(); }
+  bool is_sound() { return client->call(msg::CheckMetadata{})->broken.empty(); }
+
+  World world{"/drain"};
+  std::optional<TestBenefactor> one;
+  std::optional<TestClient> client;
+};
+
+using Indexes = std::vector<std::uint32_t>;
+
+}  // namespace
+
+TEST_CASE("M5: an image whose drained file was removed stays in memory, and is drained again") {
+  SmallPool pool;
+  const FileId old = pool.drained("old");
+  const FileId next = pool.drained("next");
+  pool.one->missing = {"old"};
+  pool.one->fail_with = Code::kDrainFailed;
+  pool.one->served.clear();
+  for (const char* const name : {"c", "d", "e"}) REQUIRE(pool.write(name));
+  CHECK(pool.in_memory(old));
+  CHECK_FALSE(pool.in_memory(next));
+  CHECK(pool.is_sound());
+  const auto looked = pool.one->all<msg::FindDrained>();
+  REQUIRE_FALSE(looked.empty());
+  CHECK(looked[0].files.at(0).path == "old");
+  CHECK(looked[0].files.at(0).size_bytes == kLength);
+  pool.one->missing.clear();
+  pool.one->fail_with = Code{};
+  pool.run(4s);
+  CHECK(pool.state("old") == DrainState::kDrained);
+  const auto pieces = pool.one->all<msg::DrainPieces>();
+  CHECK(std::ranges::any_of(pieces, [&](const auto& each) { return each.file == old; }));
+}
+
+TEST_CASE("M5: a chunk that drained files share stays when one of them is gone from there") {
+  SmallPool pool;
+  const FileId one = pool.drained("a", 7);
+  const FileId other = pool.drained("b", 7);
+  const FileId alone = pool.drained("c");
+  pool.one->missing = {"b"};
+  pool.one->fail_with = Code::kDrainFailed;
+  for (const char* const name : {"d", "e", "f"}) REQUIRE(pool.write(name));
+  CHECK(pool.in_memory(one));
+  CHECK(pool.in_memory(other));
+  CHECK_FALSE(pool.in_memory(alone));
+  CHECK(pool.state("a") == DrainState::kDrained);
+  CHECK(pool.state("b") != DrainState::kDrained);
+  CHECK(pool.is_sound());
+}
+
+TEST_CASE("memory stays while the drain directory cannot be looked at, and goes when it can") {
+  SmallPool pool;
+  const FileId old = pool.drained("a");
+  for (const char* const name : {"b", "c", "d"}) pool.drained(name);
+  pool.one->find_fails = true;
+  CHECK(pool.confirm({old}).error().code == Code::kDrainFailed);
+  const auto open = pool.client->create("e");
+  REQUIRE(open);
+  std::optional<rpc::Answer> placed;
+  const auto place = [&] {
+    placed.reset();
+    const std::uint64_t bytes = extent_bytes(kLength);
+    const msg::Place request{open->session, {}, bytes, {}, {}, static_cast<std::uint32_t>(bytes)};
+    pool.client->peer().call(request, limits::kCallDeadline,
+                             [&](rpc::Answer got) { placed = std::move(got); });
+  };
+  place();
+  pool.run(limits::kCallDeadline);
+  REQUIRE(placed);
+  REQUIRE_FALSE(*placed);
+  CHECK(placed->error().error.code == Code::kNoSpace);
+  CHECK(pool.in_memory(old));
+  CHECK(pool.state("a") == DrainState::kDrained);
+  pool.one->find_fails = false;
+  place();
+  pool.run(6s);
+  REQUIRE(placed);
+  CHECK(*placed);
+  CHECK_FALSE(pool.in_memory(old));
+}
+
+TEST_CASE("a look holds for some seconds, and the next one is asked for after that") {
+  SmallPool pool;
+  for (const char* const name : {"a", "b", "c", "d"}) pool.drained(name);
+  pool.one->served.clear();
+  for (const char* const name : {"e", "f", "g", "h"}) REQUIRE(pool.write(name));
+  CHECK(pool.looks() == 1);
+  pool.run(11s);
+  REQUIRE(pool.state("e") == DrainState::kDrained);
+  REQUIRE(pool.write("i"));
+  CHECK(pool.looks() == 2);
+}
+
+TEST_CASE("what was asked about is not given up before older images, nor without another look") {
+  SmallPool pool;
+  const FileId old = pool.drained("a");
+  pool.drained("b");
+  pool.drained("c");
+  const FileId newest = pool.drained("d");
+  REQUIRE(pool.confirm({old, newest}));
+  REQUIRE(pool.looks() == 1);
+  REQUIRE(pool.write("e"));
+  CHECK(pool.looks() == 2);
+  CHECK_FALSE(pool.in_memory(old));
+  CHECK(pool.in_memory(newest));
+}
+
+TEST_CASE("files are confirmed only when a benefactor has found them in the drain directory") {
+  SmallPool pool;
+  const FileId there = pool.drained("a");
+  const FileId gone = pool.drained("b");
+  pool.one->fail_with = Code::kDrainFailed;
+  const auto pending = pool.client->write("c", 1000, 0);
+  REQUIRE(pending);
+  pool.one->missing = {"b"};
+  const auto reply = pool.confirm({there, gone, *pending, FileId{999}});
+  REQUIRE(reply);
+  CHECK(reply->undrained == Indexes{2, 3});
+  CHECK(reply->missing == Indexes{1});
+  CHECK(pool.state("b") != DrainState::kDrained);
+  CHECK(pool.is_sound());
+  // It is drained again, and there again.
+  pool.one->fail_with = Code{};
+  pool.one->missing.clear();
+  pool.run(4s);
+  CHECK(pool.state("b") == DrainState::kDrained);
+  const auto again = pool.confirm({there, gone});
+  REQUIRE(again);
+  CHECK(again->undrained.empty());
+  CHECK(again->missing.empty());
+}
+
+TEST_CASE("an image that is only in the drain directory is missed there, and stays what it is") {
+  SmallPool pool;
+  const FileId file = pool.drained("a");
+  for (const char* const name : {"b", "c", "d"}) pool.drained(name);
+  REQUIRE(pool.write("e"));
+  REQUIRE_FALSE(pool.in_memory(file));
+  pool.one->missing = {"a"};
+  CHECK(pool.confirm({file})->missing == Indexes{0});
+  CHECK(pool.state("a") == DrainState::kDrained);
+  pool.one->missing.clear();
+  CHECK(pool.confirm({file})->missing.empty());
+}
+
+TEST_CASE("a file that is just being renamed in the drain directory is looked up afterwards") {
+  SmallPool pool;
+  const FileId file = pool.drained("a");
+  pool.one->served.clear();
+  pool.one->hold_back = true;
+  REQUIRE(pool.client->call(msg::Rename{pool.client->id, kRootFile, "a", kRootFile, "b"}));
+  std::optional<rpc::Answer> answer;
+  pool.client->peer().call(msg::ConfirmDrained{{file}}, limits::kCallDeadline,
+                           [&](rpc::Answer got) { answer = std::move(got); });
+  pool.run(2s);
+  CHECK_FALSE(answer);
+  CHECK(pool.looks() == 0);
+  pool.one->let_go();
+  pool.run(1s);
+  REQUIRE(answer);
+  REQUIRE(*answer);
+  CHECK(std::get<msg::ConfirmDrained::Reply>(**answer).undrained.empty());
+  REQUIRE(pool.looks() == 1);
+  CHECK(pool.one->all<msg::FindDrained>()[0].files.at(0).path == "b");
+}
