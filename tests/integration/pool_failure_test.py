@@ -3,6 +3,7 @@
 Every call here has a time limit (conftest.CALL_SECONDS); a hang is a failure.
 """
 
+import contextlib
 import errno
 import os
 import random
@@ -12,7 +13,7 @@ import sys
 import time
 
 import pytest
-from conftest import BIN, drop_caches, is_running, restart_manager, run, stopped, wait_until
+from conftest import BIN, PATIENCE, drop_caches, is_running, restart_manager, run, stopped, wait_until
 
 MIB = 1 << 20
 
@@ -138,15 +139,25 @@ def test_a_dead_manager_is_an_error_in_bounded_time(pool):
     pool.up()
     write_files(pool.mount / "app", count=1)
     pool.kill("manager")
-    began = time.monotonic()
-    done = pool.stdchk("ls", pool.mount, check=False)
+
+    @contextlib.contextmanager
+    def in_time():
+        began = time.monotonic()
+        yield
+        assert time.monotonic() - began < 26 * PATIENCE  # 25 s (docs/operating.md), and one for this machine
+
+    with in_time():
+        done = pool.stdchk("ls", pool.mount, check=False)
     assert done.returncode == 2
-    assert "manager" in done.stderr
-    with pytest.raises(OSError) as raised:
-        (pool.mount / "new").write_bytes(b"x")
-    assert raised.value.errno in (errno.EIO, errno.ETIMEDOUT, errno.ENOTCONN)
-    assert time.monotonic() - began < 50
-    assert pool.stdchk("status", pool.mount, check=False).returncode == 1
+    assert "The manager does not answer; see `stdchk status`" in done.stderr
+    for name in ("new", "newer"):
+        with in_time(), pytest.raises(OSError) as raised:
+            (pool.mount / name).write_bytes(b"x")
+        assert raised.value.errno == errno.EIO
+    with in_time():
+        done = pool.stdchk("status", pool.mount, check=False)
+    assert done.returncode == 1
+    assert "manager" in done.stdout and "ended" in done.stdout
 
 
 def test_a_manager_that_returns_has_all_that_was_committed(pool):
