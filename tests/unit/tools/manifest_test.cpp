@@ -82,6 +82,7 @@ TEST_CASE("several change one manifest at once, and no entry is lost") {
   constexpr int kEach = 20;
   const Folder folder;
   std::vector<std::thread> writers;
+  writers.reserve(kWriters);
   std::atomic<int> failed{0};
   std::atomic<bool> over{false};
   // Whoever looks sees a whole one all the time.
@@ -114,7 +115,7 @@ TEST_CASE("several change one manifest at once, and no entry is lost") {
 TEST_CASE("what a killed writer has left is no file of the folder, and is removed when it is old") {
   const Folder folder;
   const auto beside = [&](const char* name) {
-    const std::string path = folder.path() + "/" + kManifestName + name;
+    std::string path = folder.path() + "/" + kManifestName + name;
     std::ofstream(path) << "{";
     return path;
   };
