@@ -4,7 +4,8 @@
 // names: the ceiling of naming. Chunks are sealed and opened in place as the client does it, beside
 // AES-256-GCM of the whole memory under one key, the ceiling of that. The chunks are random and
 // together larger than the caches. Prints one JSON object for each chunk size and number of
-// threads; GB/s of each round.
+// threads; GB/s of each round. With --turns chunks of 1 MiB are named on all cores whenever a line
+// comes, so that others can take turns with it.
 
 #include <fmt/core.h>
 #if STDCHK_HAVE_IPSEC_MB
@@ -16,6 +17,7 @@
 #include <barrier>
 #include <chrono>
 #include <functional>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -26,6 +28,7 @@
 #include "bench/measuring.h"
 #include "core/limits.h"
 #include "core/naming.h"
+#include "core/options.h"
 #include "core/sealed_chunk.h"
 #include "core/sealer.h"
 
@@ -35,6 +38,7 @@ namespace {
 
 constexpr std::size_t kTotalBytes = 256 * limits::kMiB;
 constexpr int kRounds = 5;
+constexpr int kPassesOfTurn = 4;
 
 /// Goes over all of its bytes and answers something that depends on them.
 using Work = std::function<std::uint64_t(MutableByteSpan)>;
@@ -186,11 +190,37 @@ nlohmann::json measure(MutableByteSpan bytes, std::size_t chunk_bytes, unsigned 
           {"gb_per_s", rates}};
 }
 
+/// For each line that comes: how many GB were named, in how many seconds.
+void take_turns(MutableByteSpan bytes, unsigned threads) {
+  std::vector<Work> works;
+  for (unsigned i = 0; i < threads; ++i) {
+    works.emplace_back([name = makers_for(limits::kMiB).at("name")()](MutableByteSpan part) {
+      std::uint64_t sum = 0;
+      for (int pass = 0; pass < kPassesOfTurn; ++pass) sum += name(part);
+      return sum;
+    });
+  }
+  for (std::string line; std::getline(std::cin, line);) {
+    const double size = kPassesOfTurn * static_cast<double>(bytes.size()) / 1e9;
+    const double seconds = size / (kPassesOfTurn * rate(bytes, works));
+    fmt::print("{}\n", nlohmann::json{{"gb", size}, {"seconds", seconds}}.dump());
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  bool turns = false;
+  Options options("naming-bench", "Measures checking, naming and sealing of chunks.");
+  options.flag("--turns", turns, "name chunks of 1 MiB on all cores whenever a line comes");
+  if (const auto status = options.parse_or_exit(argc, argv)) return *status;
   const MutableByteSpan bytes = bench::random_memory(kTotalBytes, 1);
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+  if (turns) {
+    take_turns(bytes, cores);
+    return 0;
+  }
   for (const std::size_t chunk : {64 * limits::kKiB, limits::kMiB, 4 * limits::kMiB}) {
     for (const unsigned threads : {1U, cores}) {
       fmt::print("{}\n", measure(bytes, chunk, threads).dump());
