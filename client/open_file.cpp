@@ -289,7 +289,7 @@ Status OpenFile::submit(Lock& lock, std::uint64_t offset, std::size_t bytes) {
   }
   Slot* slot = found->second.slot;
   reserved_.erase(found);
-  checksum(lock, session_->end_write(*slot, offset, bytes));
+  engine_.finish_checksum(lock, session_->end_write(*slot, offset, bytes));
   if (session_->error().has_value()) return fail(*session_->error());
   return {};
 }
@@ -297,16 +297,12 @@ Status OpenFile::submit(Lock& lock, std::uint64_t offset, std::size_t bytes) {
 Status OpenFile::adopt(Lock& lock, Slot& slot, std::uint64_t offset) {
   auto chunk = session_->adopt(slot, offset);
   if (!chunk.has_value()) return fail(chunk.error());
-  checksum(lock, std::move(*chunk));
-  return {};
-}
-
-void OpenFile::checksum(Lock& lock, OutChunkPtr chunk) {
-  if (chunk != nullptr && !engine_.encrypts() && session_->mover_idles()) {
-    session_->checksum_by_mover(std::move(chunk));
+  if (*chunk != nullptr && !engine_.encrypts() && session_->mover_idles()) {
+    session_->checksum_by_mover(std::move(*chunk));
   } else {
-    engine_.finish_checksum(lock, std::move(chunk));
+    engine_.finish_checksum(lock, std::move(*chunk));
   }
+  return {};
 }
 
 }  // namespace stdchk::client

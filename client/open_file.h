@@ -61,8 +61,6 @@ class OpenFile {
   VersionMapPtr base();
   void read_ahead(std::uint64_t offset, std::uint64_t length);
   void copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to);
-  /// By the thread that moves chunks if it waits for more, else here. Null: nothing to do.
-  void checksum(Lock& lock, OutChunkPtr chunk);
 
   Engine& engine_;
   const FileId file_;
