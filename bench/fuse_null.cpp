@@ -1,7 +1,7 @@
 // A FUSE file system that does nothing: names and sizes in memory, what is written is copied into a
 // buffer and dropped, what is read comes from a buffer. The ceiling of every mount made with the
 // same libfuse. With --name each write is named before it is dropped, on all processors, and close
-// waits for that: the ceiling of every mount that names.
+// waits for that: a simple mount that names, to compare with.
 //   fuse-null --mode direct|cached|writeback [--name] MOUNTPOINT
 // Runs in the foreground until it is unmounted.
 
