@@ -131,6 +131,7 @@ def run_main(monkeypatch, programs, measured, sample="/dev/urandom"):
     page.write_text("## Starting a pool\n\nof yesterday\n")
     monkeypatch.setenv("SAMPLE", sample)
     monkeypatch.setattr(bench_run, "busy_share", lambda seconds: 0.0)
+    monkeypatch.setattr(bench_run, "commit", lambda: "abc1234")
     monkeypatch.setattr(bench_run.Bench, "start_up", measured)
     monkeypatch.setattr(sys, "argv", ["run", "--bin", str(programs), "--only", "start_up", "--out", str(page)])
     return bench_run.main(), page.read_text()
@@ -161,6 +162,13 @@ def test_nothing_is_measured_with_data_that_can_be_compressed(monkeypatch, progr
     status, page = run_main(monkeypatch, programs, measure_both, sample="/dev/zero")
     assert status == 1 and "of yesterday" in page
     assert "can be compressed" in capsys.readouterr().err
+
+
+def test_nothing_is_published_of_what_is_not_committed(monkeypatch):
+    monkeypatch.setattr(bench_run, "busy_share", lambda seconds: 0.0)
+    monkeypatch.setattr(bench_run, "commit", lambda: "abc1234-dirty")
+    with pytest.raises(Failure, match="not committed"):
+        bench_run.measure(None, "client", publish=True)
 
 
 def test_nothing_is_published_of_a_busy_machine(monkeypatch):
