@@ -1,8 +1,11 @@
 """The rules by which a section of bench/run is published or not, and what its page says."""
 
+import fnmatch
 import importlib.machinery
 import importlib.util
+import inspect
 import pathlib
+import re
 import sys
 import time
 import types
@@ -177,3 +180,45 @@ def test_nothing_is_published_of_a_busy_machine(monkeypatch):
     with pytest.raises(Failure, match="busy"):
         bench_run.measure(bench, "client", publish=True)
     assert bench_run.measure(bench, "client", publish=False) == "measured"
+
+
+# ---- what is published -----------------------------------------------------------------------------------------------
+
+NOT_PUBLISHED = set()  # sections of bench/run that the page does not have
+
+
+def published():
+    """{title: {row: {column: cell}}} of bench/RESULTS.md; no rows where a section says that it was not run."""
+    page = {}
+    for text in re.split(r"(?m)^## ", (BENCH / "RESULTS.md").read_text())[1:]:
+        title, *lines = text.splitlines()
+        cells = [line.strip("|").split("|") for line in lines if line.startswith("|") and not line.startswith("|---")]
+        cells = [[cell.strip() for cell in row] for row in cells]
+        page[title] = {row[0]: dict(zip(cells[0], row)) for row in cells[1:]}
+        if "NOT RUN" in text:
+            page[title] = None
+    return page
+
+
+def title_of(section):
+    return re.search(r'\.section\("([^"]+)"', inspect.getsource(getattr(bench_run.Bench, section))).group(1)
+
+
+@pytest.mark.parametrize("section", [each for each in bench_run.SECTIONS if each not in NOT_PUBLISHED])
+def test_the_page_of_results_has_what_the_bench_requires_today(section):
+    page, title = published(), title_of(section)
+    assert title in page, f"measure it: bench/run --only {section}"
+    rows = page[title]
+    if rows is None:
+        return
+    aims = bench_run.AIMS.get(section, {})
+    compared = [name for name, cells in rows.items() if cells.get("ratio")]
+    absent = [name for name, aim in aims.items()
+              if not rows.get(name, {}).get("aim", "").startswith(f"{aim.text()}, ")]
+    absent += [name for name in bench_run.FIGURES.get(section, ()) if not fnmatch.filter(rows, name)]
+    absent += [name for name in bench_run.RATIOS.get(section, ()) if not fnmatch.filter(compared, name)]
+    assert not absent, f"measure it again: bench/run --only {section}"
+
+
+def test_the_page_of_results_has_no_section_that_the_bench_has_not():
+    assert set(published()) <= {title_of(section) for section in bench_run.SECTIONS}
