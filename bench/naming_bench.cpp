@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "bench/measuring.h"
+#include "core/content_tag.h"
 #include "core/limits.h"
 #include "core/naming.h"
 #include "core/options.h"
@@ -114,6 +115,12 @@ Makers makers_for(std::size_t chunk_bytes) {
       std::vector<ChunkName> names(chunks.size());
       namer->name(chunks, names);
       return number_of(names.back()) + names.size();
+    });
+  };
+  makers["tag"] = [=] {
+    const auto tagger = std::make_shared<ContentTagger>();
+    return each_chunk(chunk_bytes, [tagger](ByteSpan bytes) {
+      return std::to_integer<std::uint64_t>(tagger->tag({bytes, ByteSpan()})[0]);
     });
   };
   makers["seal"] = [=] {

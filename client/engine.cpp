@@ -237,6 +237,7 @@ Figures Engine::figures() {
   out.transports = peers_.figures();
   const Lock lock(shared_.mutex);
   out.totals = totals_;
+  out.recognised_bytes = recognised_bytes_;
   out.manager_up = manager_up_;
   out.sessions = sessions_.size();
   out.reader_count = reader_count();
@@ -485,27 +486,13 @@ void Engine::hash(std::vector<OutChunkPtr> chunks) {
   if (chunks.empty()) return;
   for (const OutChunkPtr& chunk : chunks) checksum(*chunk);
   std::vector<OutChunkPtr> to_name;
-  std::unique_ptr<Namer> namer;
   Lock lock(shared_.mutex);
   const SessionPtr session = chunks.front()->session;
   for (const OutChunkPtr& chunk : chunks) {
     if (session->wants_name(*chunk)) to_name.push_back(chunk);
     chunk->sealed = config_.encrypts;
   }
-  if (!to_name.empty()) {
-    if (!namers_.empty()) {
-      namer = std::move(namers_.back());
-      namers_.pop_back();
-    }
-    lock.unlock();
-    if (namer == nullptr) namer = std::make_unique<Namer>();
-    const Duration before = thread_time();
-    name(*namer, to_name);
-    const Duration took = thread_time() - before;
-    lock.lock();
-    totals_.naming_ns += static_cast<std::uint64_t>(took.count());
-    namers_.push_back(std::move(namer));
-  }
+  if (!to_name.empty()) name(lock, to_name);
   if (config_.encrypts) {
     lock.unlock();
     for (const OutChunkPtr& chunk : chunks) seal(*chunk);
@@ -526,7 +513,9 @@ void Engine::checksum(OutChunk& chunk) {
 void Engine::finish_checksum(Lock& lock, OutChunkPtr chunk) {
   if (chunk == nullptr) return;
   const SessionPtr session = chunk->session;
-  if (config_.encrypts) return session->hash_elsewhere(std::move(chunk));
+  if (config_.encrypts || session->wants_all_names()) {
+    return session->hash_elsewhere(std::move(chunk));
+  }
   lock.unlock();
   checksum(*chunk);
   lock.lock();
@@ -547,12 +536,45 @@ void Engine::seal(OutChunk& chunk) const {
   chunk.chunk.crc = crc32c(crc32c(0, bytes[0]), bytes[1]);
 }
 
-void Engine::name(Namer& namer, std::span<const OutChunkPtr> chunks) {
-  std::vector<ChunkPieces> contents;
-  for (const OutChunkPtr& chunk : chunks) contents.push_back(chunk->content());
-  std::vector<ChunkName> names(chunks.size());
-  namer.name(contents, names);
-  for (std::size_t i = 0; i < chunks.size(); ++i) chunks[i]->chunk.name = names[i];
+/// Hashes those only that this client has not named not long ago. The lock is let go meanwhile.
+void Engine::name(Lock& lock, std::span<const OutChunkPtr> chunks) {
+  lock.unlock();
+  const Duration before = thread_time();
+  std::vector<ContentTag> tags;
+  tags.reserve(chunks.size());
+  for (const OutChunkPtr& chunk : chunks) tags.push_back(tagger_.tag(chunk->content()));
+  lock.lock();
+  std::vector<std::size_t> unknown;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const auto known = names_.find(tags[i]);
+    if (!known.has_value()) {
+      unknown.push_back(i);
+      continue;
+    }
+    chunks[i]->chunk.name = *known;
+    recognised_bytes_ += chunks[i]->chunk.length;
+  }
+  if (!unknown.empty()) {
+    std::unique_ptr<Namer> namer;
+    if (!namers_.empty()) {
+      namer = std::move(namers_.back());
+      namers_.pop_back();
+    }
+    lock.unlock();
+    if (namer == nullptr) namer = std::make_unique<Namer>();
+    std::vector<ChunkPieces> contents;
+    contents.reserve(unknown.size());
+    for (const std::size_t i : unknown) contents.push_back(chunks[i]->content());
+    std::vector<ChunkName> names(unknown.size());
+    namer->name(contents, names);
+    lock.lock();
+    for (std::size_t k = 0; k < unknown.size(); ++k) {
+      chunks[unknown[k]]->chunk.name = names[k];
+      names_.learn(tags[unknown[k]], names[k]);
+    }
+    namers_.push_back(std::move(namer));
+  }
+  totals_.naming_ns += static_cast<std::uint64_t>((thread_time() - before).count());
 }
 
 }  // namespace stdchk::client

@@ -14,6 +14,7 @@
 #include "client/manager_client.h"
 #include "client/memory.h"
 #include "client/metadata_cache.h"
+#include "client/name_cache.h"
 #include "client/peers.h"
 #include "client/reader.h"
 #include "client/series_naming.h"
@@ -21,6 +22,7 @@
 #include "client/shared.h"
 #include "client/version_map.h"
 #include "client/window.h"
+#include "core/content_tag.h"
 #include "core/executor.h"
 #include "core/naming.h"
 #include "core/reactor.h"
@@ -159,7 +161,7 @@ class Engine final : private SessionHost, private ManagerListener {
   void search_later(Work::Search search);
   void hash_later(std::vector<OutChunkPtr> chunks);
   void hash(std::vector<OutChunkPtr> chunks);
-  static void name(Namer& namer, std::span<const OutChunkPtr> chunks);
+  void name(Lock& lock, std::span<const OutChunkPtr> chunks);
   void seal(OutChunk& chunk) const;
   std::shared_ptr<SeriesNaming> series_of(const msg::OpenSession& request);
   void watch_manager();
@@ -176,6 +178,7 @@ class Engine final : private SessionHost, private ManagerListener {
   ClientId client_;
   Epoch epoch_;
   msg::WriterTotals totals_;
+  std::uint64_t recognised_bytes_ = 0;
   const std::shared_ptr<const void> readers_ = std::make_shared<int>();
   std::uint64_t window_waits_ = 0;
   Duration window_waited_{};
@@ -200,7 +203,9 @@ class Engine final : private SessionHost, private ManagerListener {
   std::vector<Transfer*> transfers_;
   std::vector<std::function<void()>> executor_work_;
   std::vector<std::unique_ptr<Namer>> namers_;  ///< idle ones
-  std::optional<ChunkSealer> sealer_;           ///< with the key
+  const ContentTagger tagger_;
+  NameCache names_;
+  std::optional<ChunkSealer> sealer_;  ///< with the key
 
   TimerId watch_;
   Peers peers_;

@@ -22,6 +22,7 @@ struct TransportFigures {
 /// What a client has done since it began, and what it is at. Counts only grow.
 struct Figures {
   msg::WriterTotals totals;
+  std::uint64_t recognised_bytes = 0;  ///< of those named, what was not hashed: it was before
   msg::ReaderTotals reads;
   bool manager_up = false;
   std::size_t sessions = 0;        ///< files that are written now

@@ -30,9 +30,11 @@ class SeriesNaming {
   explicit SeriesNaming(Naming mode, std::uint64_t judged_bytes = kJudgedBytes)
       : mode_(mode), judged_max_(judged_bytes) {}
 
+  /// Each chunk is to be named, whatever its CRC.
+  bool names_all() const { return mode_ == Naming::kOn || (mode_ == Naming::kAuto && !sampling_); }
   /// Whether the chunk with this CRC is to be named.
   bool names(std::uint32_t crc) const {
-    return mode_ == Naming::kOn || (mode_ == Naming::kAuto && (!sampling_ || is_sample(crc)));
+    return names_all() || (mode_ == Naming::kAuto && is_sample(crc));
   }
   /// A chunk that is named under Naming::kAuto whatever was found.
   static bool is_sample(std::uint32_t crc) { return crc % kSampledOneOf == 0; }

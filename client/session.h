@@ -172,6 +172,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   void checksum_by_mover(OutChunkPtr chunk);
   /// The boundaries in a slot are found. Answers what the caller should hash now.
   std::vector<OutChunkPtr> scanned(const Scan& scan);
+  /// Whatever its CRC.
+  bool wants_all_names() const { return naming_->names_all(); }
   /// Its CRC is known.
   bool wants_name(const OutChunk& chunk) const { return naming_->names(chunk.plain_crc); }
   /// CRC, and name where that is wanted, are set.

@@ -39,7 +39,8 @@ void add_requests(metrics::Exposition& to, const RequestCounts& requests) {
   to.histogram("stdchk_mount_read_size_bytes", "Bytes of one read of the kernel.", reads);
 }
 
-void add_totals(metrics::Exposition& to, const msg::WriterTotals& totals) {
+void add_totals(metrics::Exposition& to, const client::Figures& client) {
+  const msg::WriterTotals& totals = client.totals;
   to.counter("stdchk_mount_closed_bytes_total", "Bytes whose close, or other commit, has returned.",
              totals.closed_bytes);
   to.counter("stdchk_mount_open_to_close_seconds_total",
@@ -56,6 +57,9 @@ void add_totals(metrics::Exposition& to, const msg::WriterTotals& totals) {
              totals.named_bytes);
   to.counter("stdchk_mount_equal_bytes_total", "Of them, bytes that the pool had already.",
              totals.equal_bytes);
+  to.counter("stdchk_mount_recognised_bytes_total",
+             "Of the named ones, bytes that were not hashed: this mount had named the same before.",
+             client.recognised_bytes);
   to.counter("stdchk_mount_naming_seconds_total", "Processor time for the names.",
              seconds(totals.naming_ns));
 }
@@ -118,7 +122,7 @@ void collect(const RequestCounts& requests, const client::Figures& client,
   metrics::add_reads(to, "stdchk_mount_served_bytes_total",
                      "Bytes of files that the kernel got, by where they came from.", client.reads);
   add_requests(to, requests);
-  add_totals(to, client.totals);
+  add_totals(to, client);
   add_memory(to, client);
   add_transports(to, client);
 }

@@ -1,4 +1,5 @@
 // Content-defined chunks from write() to the chunk map: a real manager and real benefactors.
+#include <chrono>
 #include <cstring>
 #include <set>
 
@@ -8,6 +9,7 @@
 namespace stdchk::client::test {
 namespace {
 
+using namespace std::chrono_literals;
 constexpr std::uint64_t kArena = 64 * limits::kMiB;
 
 Options content() {
@@ -163,6 +165,31 @@ TEST_CASE("an image that is written again sends nothing, and one with an inserti
   const auto other = write_image(*two, "app.N1.T1", bytes, 100000);
   CHECK(other.bytes_sent == 0);
   CHECK(read_all(*two, "app.N1.T1") == bytes);
+}
+
+TEST_CASE("what a client has named before is not hashed again, and gets the same name") {
+  Pool pool(3, kArena, Naming::kOn);
+  Options options;
+  options.content_cuts = GENERATE(false, true);
+  auto one = pool.connect(options);
+  const auto recognised = [&] { return one->figures(1s).value().recognised_bytes; };
+  auto bytes = random_bytes(8 * limits::kMiB + 1000, 3);
+  write_image(*one, "app.N0.T1", bytes, 100000);
+  CHECK(recognised() == 0);
+  write_image(*one, "app.N0.T2", bytes, 77777);
+  CHECK(recognised() == bytes.size());
+  // One bit, in a chunk that is known but for it.
+  bytes[4000000] ^= std::byte{16};
+  const auto changed = write_image(*one, "app.N1.T1", bytes, 100000);
+  CHECK(changed.bytes_sent > 0);
+  CHECK(changed.bytes_sent <= 2 * kChunk);
+  CHECK(recognised() >= 2 * bytes.size() - 2 * kChunk);
+  CHECK(recognised() < 2 * bytes.size());
+  CHECK(read_all(*one, "app.N1.T1") == bytes);
+  // Who hashes all of it finds the same names.
+  auto two = pool.connect(options);
+  CHECK(write_image(*two, "app.N2.T1", bytes, 100000).bytes_sent == 0);
+  CHECK(two->figures(1s).value().recognised_bytes == 0);
 }
 
 TEST_CASE("chunks of fixed length do not find what an insertion has moved") {
