@@ -1,8 +1,7 @@
 // A FUSE file system that does nothing: names and sizes in memory, what is written is copied into a
 // buffer and dropped, what is read comes from a buffer. The ceiling of every mount made with the
-// same libfuse. With --name each write is named before it is dropped, on all processors, and close
-// waits for that: a simple mount that names, to compare with.
-//   fuse-null --mode direct|cached|writeback [--name] MOUNTPOINT
+// same libfuse.
+//   fuse-null --mode direct|cached|writeback MOUNTPOINT
 // Runs in the foreground until it is unmounted.
 
 #define FUSE_USE_VERSION 312
@@ -19,62 +18,13 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <optional>
-#include <semaphore>
 #include <string>
-#include <thread>
 #include <vector>
-
-#include "core/executor.h"
-#include "core/naming.h"
 
 namespace {
 
 constexpr std::size_t kRequestBytesMax = 1 << 20;
 constexpr double kCacheSeconds = 1.0;
-
-/// Names what is written, on all processors, behind a window of 64 MiB as the product has one.
-class Window {
- public:
-  void write(const char* bytes, std::size_t size) {
-    free_.acquire();
-    std::vector<std::byte> slot = take();
-    std::memcpy(slot.data(), bytes, std::min(size, slot.size()));
-    executor_.run([this, size, slot = std::move(slot)]() mutable {
-      thread_local stdchk::Namer namer;
-      sum_ +=
-          static_cast<unsigned>(namer.name({slot.data(), std::min(size, slot.size())}).bytes[0]);
-      give_back(std::move(slot));
-    });
-  }
-  /// Until all is named.
-  void wait() {
-    for (int i = 0; i < kSlots; ++i) free_.acquire();
-    free_.release(kSlots);
-  }
-
- private:
-  static constexpr int kSlots = 64;
-  std::vector<std::byte> take() {
-    const std::scoped_lock lock(mutex_);
-    std::vector<std::byte> slot = std::move(slots_.back());
-    slots_.pop_back();
-    return slot;
-  }
-  void give_back(std::vector<std::byte> slot) {
-    {
-      const std::scoped_lock lock(mutex_);
-      slots_.push_back(std::move(slot));
-    }
-    free_.release();
-  }
-
-  std::mutex mutex_;
-  std::vector<std::vector<std::byte>> slots_{kSlots, std::vector<std::byte>(kRequestBytesMax)};
-  std::counting_semaphore<> free_{kSlots};
-  std::atomic<unsigned> sum_{0};  ///< so that no name is left out
-  stdchk::ThreadExecutor executor_{"namer", std::thread::hardware_concurrency()};
-};
 
 struct File {
   std::atomic<std::size_t> size{0};
@@ -88,7 +38,6 @@ struct Null {
   std::map<std::string, fuse_ino_t> names;
   bool direct = true;
   bool writeback = false;
-  std::optional<Window> named;
 } g_null;  // libfuse's callbacks for this one program share it
 
 File& file_of(fuse_ino_t node) {
@@ -191,11 +140,7 @@ void on_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) {
 
 void on_write(fuse_req_t request, fuse_ino_t node, const char* bytes, std::size_t size,
               off_t offset, fuse_file_info*) {
-  if (g_null.named) {
-    g_null.named->write(bytes, size);
-  } else {
-    std::memcpy(buffer(), bytes, std::min(size, kRequestBytesMax));
-  }
+  std::memcpy(buffer(), bytes, std::min(size, kRequestBytesMax));
   File& file = file_of(node);
   std::size_t end = static_cast<std::size_t>(offset) + size;
   std::size_t known = file.size;
@@ -209,11 +154,6 @@ void on_read(fuse_req_t request, fuse_ino_t node, std::size_t size, off_t offset
   auto from = static_cast<std::size_t>(offset);
   std::size_t count = from < have ? std::min({size, have - from, kRequestBytesMax}) : 0;
   fuse_reply_buf(request, buffer(), count);
-}
-
-void on_flush(fuse_req_t request, fuse_ino_t, fuse_file_info*) {
-  if (g_null.named) g_null.named->wait();
-  fuse_reply_err(request, g_null.named ? 0 : ENOSYS);
 }
 
 void on_unlink(fuse_req_t request, fuse_ino_t, const char* name) {
@@ -236,7 +176,6 @@ fuse_lowlevel_ops make_operations() {
   ops.open = on_open;
   ops.write = on_write;
   ops.read = on_read;
-  ops.flush = on_flush;
   ops.unlink = on_unlink;
   ops.readdir = on_readdir;
   return ops;
@@ -248,14 +187,11 @@ int main(int argc, char** argv) {
   CLI::App app{"a FUSE file system that does nothing, as a ceiling"};
   std::string mode = "direct";
   std::string mountpoint;
-  bool name = false;
   app.add_option("--mode", mode)->check(CLI::IsMember({"direct", "cached", "writeback"}));
-  app.add_flag("--name", name);
   app.add_option("mountpoint", mountpoint)->required();
   CLI11_PARSE(app, argc, argv);
   g_null.direct = mode == "direct";
   g_null.writeback = mode == "writeback";
-  if (name) g_null.named.emplace();
   g_null.files.emplace_back().mode = S_IFDIR | 0755;
 
   fuse_args arguments = FUSE_ARGS_INIT(0, nullptr);
