@@ -26,7 +26,7 @@ const ContentTagger& one_of_both() {
 
 TEST_CASE("a tag is the same wherever its content is divided") {
   const ContentTagger& tagger = one_of_both();
-  for (const std::size_t size : {0, 1, 15, 16, 17, 31, 32, 33, 100, 1000}) {
+  for (const std::size_t size : {0U, 1U, 15U, 16U, 17U, 31U, 32U, 33U, 100U, 1000U}) {
     const auto bytes = pattern(size);
     const ByteSpan whole(bytes);
     const ContentTag tag = tagger.tag({whole, ByteSpan()});

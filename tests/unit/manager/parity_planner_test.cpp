@@ -194,7 +194,7 @@ TEST_CASE("stripes are shorter when only those with the chunks have room for par
   const FileId file = pool.write("a", 2, 7);
   const auto& chunks = pool.service->state().chunks();
   std::set<BenefactorId> data;
-  for (const std::size_t slice : {0, 1}) {
+  for (const std::size_t slice : {0U, 1U}) {
     data.insert(chunks.get(pool.chunk_of(file, slice)).copies.front().benefactor);
   }
   REQUIRE(data.size() == 2);
@@ -202,7 +202,7 @@ TEST_CASE("stripes are shorter when only those with the chunks have room for par
     if (data.count(each->id) == 0) pool.leave_free(each->id, 0);
   }
   pool.live(2s);
-  for (const std::size_t slice : {0, 1}) {
+  for (const std::size_t slice : {0U, 1U}) {
     REQUIRE(pool.stripe_of(file, slice) != nullptr);
     CHECK(pool.stripe_of(file, slice)->data == 1);
     CHECK(pool.benefactors_of(*pool.stripe_of(file, slice)) == data);
@@ -217,7 +217,7 @@ TEST_CASE("a chunk without room for its parity does not keep others from getting
   pool.live(5s);
   CHECK(pool.stripe_of(longer, 0) == nullptr);
   CHECK(pool.stripe_of(longer, 1) == nullptr);
-  for (const std::size_t slice : {0, 1, 2}) {
+  for (const std::size_t slice : {0U, 1U, 2U}) {
     REQUIRE(pool.stripe_of(shorter, slice) != nullptr);
     CHECK(pool.benefactors_of(*pool.stripe_of(shorter, slice)).size() == 3);
   }

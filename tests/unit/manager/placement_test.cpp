@@ -228,7 +228,7 @@ TEST_CASE(
 
 TEST_CASE("few sets of benefactors hold all copies of anything") {
   constexpr std::size_t kHosts = 20;
-  for (const std::size_t copies : {2, 3}) {
+  for (const std::size_t copies : {2U, 3U}) {
     INFO(copies);
     const Room room(1, 1, kHosts);
     Pool pool(std::to_string(copies), room.hosts);
