@@ -332,7 +332,7 @@ TEST_CASE("no hole is waited for by who needs the bytes") {
 
 TEST_CASE("a quarter of the window waits for a hole at most: the first in the file is cut then") {
   OutOfOrder file;
-  for (const std::uint64_t part : {6, 3, 9, 4}) file.write(part);
+  for (const std::uint64_t part : {6U, 3U, 9U, 4U}) file.write(part);
   CHECK(file.cut().empty());
   file.write(12);
   CHECK(file.cut() == Parts{3, 4});
@@ -348,7 +348,7 @@ TEST_CASE("who outruns a thread that is kept from going on is held back, for a w
   file.write(2);
   file.write(1);
   CHECK(file.cut() == Parts{0, 1, 2});
-  for (const std::uint64_t part : {4, 5, 6, 7}) file.write(part);
+  for (const std::uint64_t part : {4U, 5U, 6U, 7U}) file.write(part);
   CHECK(file.would_wait(8));
   CHECK(file.cut().empty());
   SECTION("until it has gone on") {
@@ -362,7 +362,7 @@ TEST_CASE("who outruns a thread that is kept from going on is held back, for a w
     CHECK(file.cut().empty());
     file.write(8);
     CHECK(file.cut() == Parts{4, 5, 6, 7, 8});
-    for (const std::uint64_t part : {10, 11, 12, 13, 14}) file.write(part);
+    for (const std::uint64_t part : {10U, 11U, 12U, 13U, 14U}) file.write(part);
     CHECK(file.cut() == Parts{10, 11, 12, 13, 14});
   }
 }

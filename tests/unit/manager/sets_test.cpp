@@ -149,7 +149,7 @@ TEST_CASE("a purge takes old sets, but never the last complete one, a pinned or 
 TEST_CASE("a purge leaves the newest whole set, also when that is never drained") {
   std::vector<ImageSet> sets = {set_at(1, 1, 2, 2), set_at(2, 2, 2, 2), set_at(3, 3), set_at(4, 4),
                                 set_at(5, 5, 1)};
-  for (const std::size_t skipped : {2, 3, 4}) sets[skipped].skipped = true;
+  for (const std::size_t skipped : {2U, 3U, 4U}) sets[skipped].skipped = true;
   const Policy policy = policy_of("images=2 purge-after=10s must-be-drained=yes");
   CHECK(removed(plan_sets(sets, policy, 99 * kSecond)) == Steps{1, 3, 5});
 }
@@ -566,7 +566,7 @@ TEST_CASE("a set that is written again is complete when all of its images are") 
     again = true;
     runs.take_snapshots();
   }
-  for (const std::uint64_t rank : {1, 2}) {
+  for (const std::uint64_t rank : {1U, 2U}) {
     runs.write(rank, 2);
     CHECK(latest(*runs.client).empty());
     if (again) runs.begin_again();
@@ -590,7 +590,7 @@ TEST_CASE("a set that is written again is complete when all of its images are") 
 
 TEST_CASE("a set that is written again does not push a complete one out") {
   Runs runs("images=3 keep=1");
-  for (const std::uint64_t rank : {0, 1}) runs.write(rank, 1);
+  for (const std::uint64_t rank : {0U, 1U}) runs.write(rank, 1);
   runs.write_all(2);
   runs.write_all(1);  // the half of before is gone
   CHECK(runs.link() == "a.*.T1");
@@ -625,7 +625,7 @@ TEST_CASE("what a run has left completes no set of the next one") {
   }
   SECTION("because it begins with an earlier timestep") { runs.write_all(1); }
   SECTION("because the ranks have removed what they had first") {
-    for (std::uint64_t rank : {0, 1}) {
+    for (std::uint64_t rank : {0U, 1U}) {
       REQUIRE(
           runs.client->call(msg::Remove{runs.client->id, kRootFile, Runs::name(rank, 2), false}));
       runs.write(rank, 2);
@@ -810,9 +810,9 @@ TEST_CASE("a session that goes on is of the run in which it was opened") {
 
 TEST_CASE("the links of a restarted manager do not go forward while clients of before may come") {
   Runs runs;
-  for (const std::uint64_t rank : {0, 1, 2}) runs.write(rank, 1);
+  for (const std::uint64_t rank : {0U, 1U, 2U}) runs.write(rank, 1);
   CHECK(runs.link() == "a.*.T1");
-  for (const std::uint64_t rank : {0, 1}) runs.write(rank, 2);
+  for (const std::uint64_t rank : {0U, 1U}) runs.write(rank, 2);
   const auto third = runs.open(2, 2);
   const auto stored = TestClient::commit_of(third.session, third.grants.at(0), 0, 1000, 77);
   // Of its own life, so that what is stored is still there.
@@ -884,7 +884,7 @@ TEST_CASE("an image that was renamed into its set is of it from then on") {
     rename.to_name = to;
     REQUIRE(runs.client->call(rename));
   };
-  for (const std::uint64_t step : {1, 2}) {
+  for (const std::uint64_t step : {1U, 2U}) {
     for (std::uint64_t rank = 0; rank < 3; ++rank) renamed(rank, step);
   }
   CHECK(runs.link() == "a.*.T2");
@@ -914,7 +914,7 @@ TEST_CASE("one set of names for all timesteps is complete each time that all hav
   }
   // Two in turn, so that one of them is complete at any time.
   for (int i = 0; i < 3; ++i) {
-    for (const std::uint64_t step : {1, 0}) {
+    for (const std::uint64_t step : {1U, 0U}) {
       const std::string before = runs.link();
       runs.write(2, step);
       runs.write(1, step);
@@ -1058,7 +1058,7 @@ TEST_CASE("the drain directory's link leaves a set before an image of it is repl
 
 TEST_CASE("a manager that starts again has the link leave a set before an image is replaced") {
   DrainedRuns runs;
-  for (const std::uint64_t step : {1, 2}) {
+  for (const std::uint64_t step : {1U, 2U}) {
     runs.write_all(step);
     runs.drain();
   }
@@ -1082,7 +1082,7 @@ TEST_CASE("a manager that starts again has the link leave a set before an image 
 
 TEST_CASE("sets that the pool has removed stay whole in the drain directory") {
   DrainedRuns runs("images=3 keep=1");
-  for (const std::uint64_t step : {1, 2}) {
+  for (const std::uint64_t step : {1U, 2U}) {
     runs.write_all(step);
     runs.drain();
   }
@@ -1103,7 +1103,7 @@ TEST_CASE("sets that the pool has removed stay whole in the drain directory") {
 
 TEST_CASE("the drain directory's link leaves a set before an image of it is taken away there") {
   DrainedRuns runs;
-  for (const std::uint64_t step : {1, 2, 3}) {
+  for (const std::uint64_t step : {1U, 2U, 3U}) {
     runs.write_all(step);
     runs.drain();
   }
@@ -1184,7 +1184,7 @@ TEST_CASE("of an earlier pool's sets those that are newer than its link names do
     std::ofstream(path) << "bytes";
     std::filesystem::last_write_time(path, now - age);
   };
-  for (const std::uint64_t rank : {0, 1, 2}) {
+  for (const std::uint64_t rank : {0U, 1U, 2U}) {
     put(rank, 1, 300s);
     put(rank, 2, 200s);
     put(rank, 3, 100s);

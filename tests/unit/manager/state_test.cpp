@@ -352,7 +352,7 @@ TEST_CASE("an id that is there already, or none, makes no file") {
   restore.attributes.type = FileType::kRegular;
   restore.parent = kRootFile;
   restore.name = "c";
-  for (const std::uint64_t id : {0, 10, 11}) {
+  for (const std::uint64_t id : {0U, 10U, 11U}) {
     CHECK_FALSE(state.apply(AddDirectory{{id}, {11}, "c"}));
     CHECK_FALSE(state.apply(AddSymlink{{id}, {11}, "c", "a"}));
     CHECK_FALSE(state.apply(SetLatest{{11}, {id}, "a", {}}));
