@@ -20,8 +20,18 @@ from report import Aim, Failure, Series
 from verifying import Creator, Writer, lost
 
 BENEFACTORS = 4
+MANAGER_ADDRESS = f"{links.NET}.1"
+WATCHDOG = 5  # seconds, of a mount that is stopped
+FLIP_EVERY = 256 << 10  # one bit of so many bytes
 OPEN = "faults that met an open image, of all"
 FAIL_OVER = "until the first file is made"
+
+# Seconds that a call may take (docs/operating.md).
+SLACK = 5  # for all that a call does beside waiting, on a machine that does everything at once
+GONE = 10 + SLACK  # until a silent benefactor is taken as gone
+STUCK = 30 + SLACK  # without any progress
+NO_MANAGER = 25 + SLACK
+FOLLOWED, HOST_FOLLOWED = 15, 20  # until a standby serves, when a process or a host is lost
 
 
 def run(*command, check=True, timeout=120):
@@ -48,9 +58,31 @@ def process_state(pid):
     return "X" if state == "Z" else state
 
 
-def kill(pid):
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: process_state(pid) == "X", f"the end of process {pid}")
+def waits_in_kernel(pid):
+    """One of its threads is in a sleep that no signal ends."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False
+    return any(process_state(f"{pid}/task/{thread}") == "D" for thread in threads)
+
+
+def children(pid):
+    try:
+        return [int(each) for each in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def wait_ended(pid, seconds=60):
+    wait_until(lambda: process_state(pid) == "X", f"the end of process {pid}", seconds)
+
+
+def kill(*pids):
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    for pid in pids:
+        wait_ended(pid)
 
 
 @contextlib.contextmanager
@@ -78,15 +110,21 @@ def small_disk(folder, size):
 class Pool:
     """A pool of 4 benefactors with two copies of each chunk, whose close() waits for both."""
 
-    def __init__(self, place, *options, here=(), network=None):
+    def __init__(self, place, *options, here=(), elsewhere=(), network=None):
+        """`here`: words in front of a command that runs on the manager's host; `elsewhere`: on another one, which has the
+        mount then, and where the pool is asked from."""
         self.bin, self.folder, self.memory, self.network = place.bin, place.folder, place.memory, network
-        self.here = list(here)  # words in front of a command that shall see the pool's network
+        self.here = list(here)
         self.mount, self.state = self.folder / "mnt", self.folder / "state" / "pool"
         self.drain = self.folder / "drain"
         self.mount.mkdir(parents=True)
         self.state.parent.mkdir(exist_ok=True)
         self.added = []
-        self.stdchk("up", "--mount", self.mount, "--state", self.state, "--copies", 2, "--close", "redundant", *options)
+        self.stdchk("up", "--mount", self.mount, "--state", self.state, "--copies", 2, "--close", "redundant",
+                    *(["--no-mount"] if elsewhere else []), *options)
+        if elsewhere:
+            self.here = list(elsewhere)
+            self.start("stdchk-mount", "mount", "--close", "redundant", self.mount)
 
     def stdchk(self, *words, **options):
         return run(*self.here, self.bin / "stdchk", *words, **options)
@@ -94,15 +132,36 @@ class Pool:
     def down(self):
         self.stdchk("down", self.mount, check=False)
         for process in self.added:
-            if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
                 process.kill()
-            process.wait()
+                process.wait()
+
+    def start(self, program, name, *options):
+        """One more process of the pool, which is ready."""
+        record, ready = self.record(), self.folder / f"{name}.ready"
+        ready.unlink(missing_ok=True)
+        with open(self.state / f"{name}.log", "ab") as log:
+            process = subprocess.Popen(
+                [*self.here, self.bin / program, "--manager", record["manager_address"], "--secret-file",
+                 record["secret_file"], "--ready-file", ready, *options], stdout=log, stderr=log)
+        self.added.append(process)
+        wait_until(lambda: ready.exists() or process.poll() is not None, f"a {program} more")
+        if process.poll() is not None:
+            raise Failure(f"a {program} more has ended: {self.log(name)}")
+        return process
 
     def record(self):
         return json.loads((self.state / "pool.json").read_text())
 
     def pid(self, role):
         return next(member["pid"] for member in self.record()["members"] if member["role"] == role)
+
+    def processes(self):
+        pids = [member["pid"] for member in self.record()["members"]] + [process.pid for process in self.added]
+        return pids + [child for pid in pids for child in children(pid)]
 
     def figures(self):
         """None when no manager answers."""
@@ -123,35 +182,33 @@ class Pool:
     def wait_whole(self):
         wait_until(self.is_whole, "a pool with nothing missing", 120)
 
+    def wait_followed(self):
+        self.wait_whole()
+        time.sleep(2)  # the standby hears twice a second who keeps the metadata
+
+    def check(self):
+        """Nothing is missing of what the policy promises, no rule is broken, and no process hangs in the kernel."""
+        self.wait_whole()
+        self.stdchk("check", self.mount)
+        wait_until(lambda: not any(map(waits_in_kernel, self.processes())), "processes that do not hang in the kernel", 10)
+
     def undrained(self):
         """Files; 0 when no manager answers."""
         return (self.figures() or {"drain_pending_files": 0})["drain_pending_files"]
 
     def add_benefactor(self):
-        record, ready = self.record(), self.folder / f"added.{len(self.added)}.ready"
-        with open(self.state / f"added.{len(self.added)}.log", "wb") as log:
-            self.added.append(subprocess.Popen(
-                [self.bin / "stdchk-benefactor", "--manager", record["manager_address"], "--secret-file",
-                 record["secret_file"], "--ready-file", ready, "--memory", self.memory], stdout=log, stderr=log))
-        wait_until(ready.exists, "a new benefactor")
+        self.start("stdchk-benefactor", f"added.{len(self.added)}", "--memory", self.memory)
 
-    def log(self, name):
-        return (self.state / f"{name}.log").read_text(errors="replace")
+    def log(self, pattern):
+        return "".join(path.read_text(errors="replace") for path in self.state.glob(f"{pattern}.log"))
 
     @contextlib.contextmanager
     def fresh_mount(self):
         """Another mount, which has nothing in its cache."""
-        record, point, ready = self.record(), self.folder / "fresh", self.folder / "fresh.ready"
+        point = self.folder / "fresh"
         point.mkdir(exist_ok=True)
-        ready.unlink(missing_ok=True)
-        with open(self.state / "fresh.log", "ab") as log:
-            daemon = subprocess.Popen(
-                [*self.here, self.bin / "stdchk-mount", "--manager", record["manager_address"], "--secret-file",
-                 record["secret_file"], "--ready-file", ready, point], stdout=log, stderr=log)
+        daemon = self.start("stdchk-mount", "fresh", point)
         try:
-            wait_until(lambda: ready.exists() or daemon.poll() is not None, "a second mount")
-            if daemon.poll() is not None:
-                raise Failure(f"a second mount has ended: {self.log('fresh')}")
             yield point
         finally:
             run("umount", point, check=False)
@@ -204,8 +261,7 @@ def local_pool(place):
 @contextlib.contextmanager
 def pool_with_standby(place):
     with opened(Pool(place, *place.local, "--standby")) as pool:
-        pool.wait_whole()
-        time.sleep(2)  # the standby hears twice a second who keeps the metadata
+        pool.wait_followed()
         yield pool
 
 
@@ -214,9 +270,48 @@ def pool_of_hosts(place):
     place.folder.mkdir()
     with links.network(place.folder, "10gbit", ["10gbit"] * BENEFACTORS) as net:
         hosts, shell = net.write_hosts(place.memory)
-        with opened(Pool(place, "--hosts", hosts, "--rsh", shell, "--listen", f"{links.NET}.1", "--transport", "ofi:tcp",
+        with opened(Pool(place, "--hosts", hosts, "--rsh", shell, "--listen", MANAGER_ADDRESS, "--transport", "ofi:tcp",
                          here=net.prefix(net.client), network=net)) as pool:
             yield pool
+
+
+@contextlib.contextmanager
+def pool_with_manager_apart(place):
+    """Its manager has a host of its own, the writer's mount another one, and the standby is with a benefactor."""
+    place.folder.mkdir()
+    with links.network(place.folder, "10gbit", ["10gbit"] * BENEFACTORS) as net:
+        hosts, shell = net.write_hosts(place.memory)
+        elsewhere = "nsenter", f"--net={net.add_clients(2, '10gbit')[1]}"
+        with opened(Pool(place, "--hosts", hosts, "--rsh", shell, "--listen", MANAGER_ADDRESS, "--transport", "ofi:tcp",
+                         "--standby", here=net.prefix(net.client), elsewhere=elsewhere, network=net)) as pool:
+            pool.wait_followed()
+            yield pool
+
+
+@contextlib.contextmanager
+def pool_with_watchdog(place):
+    with opened(Pool(place, *place.local, here=("env", f"STDCHK_WATCHDOG={WATCHDOG}"))) as pool:
+        yield pool
+
+
+@contextlib.contextmanager
+def pool_with_troubled_drain(place):
+    """What its drain goes to hangs as the file `rules` says (tests/integration/troubled_fs.c)."""
+    behind, drain, rules = (place.folder / name for name in ("behind", "drain", "rules"))
+    for folder in (behind, drain):
+        folder.mkdir(parents=True)
+    rules.touch()
+    program = (place.bin / "stdchk").resolve().parents[1] / "tests" / "integration" / "troubled-fs"
+    troubled = subprocess.Popen([program, behind, rules, drain])
+    try:
+        wait_until(lambda: os.path.ismount(drain) or troubled.poll() is not None, "a file system for the drain")
+        with opened(Pool(place, *place.local, "--drain", drain, "--drain-yields", "off")) as pool:
+            yield pool
+    finally:
+        rules.write_text("")
+        run("umount", "--lazy", drain, check=False)
+        troubled.kill()
+        troubled.wait()
 
 
 @contextlib.contextmanager
@@ -276,6 +371,7 @@ class Trial:
 
     def compare(self, images):
         """The images that are lost: through another mount, through the writer's, or, where there is a drain, there."""
+        self.pool.check()
         places = [self.folder]
         if self.pool.drain.exists():
             self.pool.stdchk("drain", "--wait", "--timeout", 60, self.pool.mount)
@@ -294,11 +390,19 @@ class Trial:
 # not happen. Those in which a standby takes over answer the seconds until the first file is made.
 
 def wait_gone(pool, victim):
-    wait_until(lambda: victim["id"] in [each["id"] for each in pool.benefactors("gone")], "a benefactor taken as gone")
+    def is_gone():
+        figures = pool.figures()
+        return figures is not None and all(each["state"] == "gone" for each in figures["benefactors"]
+                                           if each["id"] == victim["id"])
+    wait_until(is_gone, "a benefactor taken as gone")
+
+
+def a_benefactor(pool, trial):
+    return trial.chance.choice(pool.benefactors("alive"))
 
 
 def benefactor_killed(pool, trial):
-    victim = trial.chance.choice(pool.benefactors("alive"))
+    victim = a_benefactor(pool, trial)
     trial.strike()
     kill(victim["pid"])
     trial.pause(2)
@@ -306,8 +410,19 @@ def benefactor_killed(pool, trial):
     wait_gone(pool, victim)
 
 
+def benefactor_told_to_leave(pool, trial):
+    victim = a_benefactor(pool, trial)
+    trial.strike()
+    os.kill(victim["pid"], signal.SIGTERM)
+    wait_ended(victim["pid"], 35)  # its --leave-time, and 5 s
+    if "ends before all" in pool.log("*"):
+        raise Failure("a benefactor had not the time to hand over what it had")
+    pool.add_benefactor()
+    wait_gone(pool, victim)
+
+
 def benefactor_stopped(pool, trial):
-    victim = trial.chance.choice(pool.benefactors("alive"))
+    victim = a_benefactor(pool, trial)
     trial.strike()
     with stopped(victim["pid"]):
         wait_gone(pool, victim)
@@ -315,18 +430,46 @@ def benefactor_stopped(pool, trial):
 
 
 def host_cut_off(pool, trial):
-    number = trial.chance.randrange(BENEFACTORS)
-    address = pool.network.addresses()[number]
+    address = trial.chance.choice(pool.network.addresses())
     victim = next(each for each in pool.benefactors("alive") if any(f":{address}:" in at for at in each["addresses"]))
     trial.strike()
-    pool.network.set_link(number, "down")
-    try:
+    with pool.network.cut_off(address):
         wait_gone(pool, victim)
         trial.pause(2)
-    finally:
-        pool.network.set_link(number, "up")
     if process_state(victim["pid"]) == "X":
         raise Failure("the benefactor that was cut off has ended")
+
+
+def flip_bits(pid, chance):
+    """In the largest part of a process's memory that it may write: what a benefactor lends."""
+    maps = [line.split() for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    parts = [[int(end, 16) for end in words[0].split("-")] for words in maps if words[1].startswith("rw")]
+    first, last = max(parts, key=lambda part: part[1] - part[0])
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        for start in range(first, last, FLIP_EVERY):
+            at = start + chance.randrange(min(FLIP_EVERY, last - start))
+            memory.seek(at)
+            byte = memory.read(1)[0]
+            memory.seek(at)
+            memory.write(bytes([byte ^ 1 << chance.randrange(8)]))
+
+
+def bits_flipped(pool, trial):
+    def is_clean():
+        try:
+            pool.stdchk("scrub", "--wait", pool.mount)
+        except Failure:
+            return False
+        return True
+    victim, before = a_benefactor(pool, trial), pool.figures()["scrub"]
+    trial.strike()
+    flip_bits(victim["pid"], trial.chance)
+    trial.pause(2)
+    wait_until(is_clean, "a scrub that finds nothing wrong any more")
+    after = pool.figures()["scrub"]
+    for what in ("wrong_chunks", "repaired_chunks"):
+        if after[what] <= before[what]:
+            raise Failure(f"no more {what} are there than before bits were flipped")
 
 
 def recover(pool, how):
@@ -341,6 +484,23 @@ def manager_killed(pool, trial):
     kill(manager)
     trial.pause(3)
     recover(pool, "from its journal")
+
+
+def manager_stopped(pool, trial):
+    manager = pool.pid("manager")
+    trial.strike()
+    with stopped(manager):
+        trial.pause(20)
+
+
+def manager_and_benefactor_killed(pool, trial):
+    manager, victim = pool.pid("manager"), a_benefactor(pool, trial)
+    trial.strike()
+    kill(manager, victim["pid"])
+    trial.pause(3)
+    recover(pool, "from its journal")
+    pool.add_benefactor()
+    wait_gone(pool, victim)
 
 
 def manager_lost_its_disk(pool, trial):
@@ -366,31 +526,48 @@ def manager_followed(pool, trial):
     return taken_over(pool, trial, creator)
 
 
-def manager_woken(pool, trial):
+def taken_over_while(away, pool, trial):
+    """`away`: the fault, and its end, as a context of the manager's number. The manager must hear then that it is none."""
     creator, manager = Creator(pool.mount), pool.pid("manager")
     trial.strike()
-    with stopped(manager):
+    with away(manager):
         creator.begin()
         took = taken_over(pool, trial, creator)
         trial.pause(2)
-    wait_until(lambda: process_state(manager) == "X", "the end of the manager that woke up")
+        if process_state(manager) == "X":
+            raise Failure("the manager has ended before it came back")
+    wait_ended(manager)
     if "has taken this pool over" not in pool.log("manager"):
-        raise Failure("the manager that woke up has ended for another reason")
+        raise Failure("the manager that came back has ended for another reason")
     return took
 
 
-def children(pid):
-    return [int(each) for each in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def manager_woken(pool, trial):
+    return taken_over_while(stopped, pool, trial)
 
 
-def mount_killed(pool, trial):
+def manager_cut_off(pool, trial):
+    return taken_over_while(lambda _: pool.network.cut_off(MANAGER_ADDRESS), pool, trial)
+
+
+def mount_lost(pool, trial, sign):
+    """The process that serves the mount gets that signal, and another one comes in its place."""
     guard = pool.pid("mount")
     serving = children(guard)
     if len(serving) != 1:
         raise Failure(f"the mount has {len(serving)} processes that serve it")
     trial.strike()
-    kill(serving[0])
+    os.kill(serving[0], sign)
+    wait_ended(serving[0])
     wait_until(lambda: children(guard) and children(guard) != serving and os.path.ismount(pool.mount), "another mount")
+
+
+def mount_killed(pool, trial):
+    mount_lost(pool, trial, signal.SIGKILL)
+
+
+def mount_stopped(pool, trial):
+    mount_lost(pool, trial, signal.SIGSTOP)
 
 
 def drain_full(pool, trial):
@@ -406,13 +583,28 @@ def drain_full(pool, trial):
     run("mount", "-o", "remount,size=2g", pool.drain)
 
 
+def drain_hangs(pool, trial):
+    def drained():
+        return {path.name for path in (pool.drain / trial.folder.name).glob("app.*")}
+    rules = pool.folder / "rules"
+    trial.strike()
+    rules.write_text("write\n")
+    time.sleep(2)  # for what is written already
+    before = drained()
+    time.sleep(3)
+    trial.pause(5)
+    if drained() - before or pool.undrained() == 0:
+        raise Failure("something was drained into a directory that hangs")
+    rules.write_text("")
+
+
 def journal_full(pool, trial):
     manager, ballast = pool.pid("manager"), pool.state.parent / "ballast"
     trial.strike()
     with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(4096))
-    wait_until(lambda: process_state(manager) == "X", "the end of a manager without room")
+    wait_ended(manager)
     if "cannot be written" not in pool.log("manager"):
         raise Failure("the manager has ended for another reason than its disk")
     trial.pause(2)
@@ -424,28 +616,48 @@ def journal_full(pool, trial):
 class Fault:
     name: str
     make: typing.Callable
+    longest_s: float  # that a call may take
     opening: typing.Callable = local_pool
+    goes_on: bool = False  # no call may fail
     once: bool = False  # a pool of its own for each trial
-    takes_over: bool = False
+    fail_over_s: float = None  # within which a standby takes over
+
+    def aims(self):
+        most = {"lost": 0, "longest call": self.longest_s}
+        if self.goes_on:
+            most["images begun again"] = 0
+        if self.fail_over_s:
+            most[FAIL_OVER] = self.fail_over_s
+        return {f"{self.name}: {what}": Aim(most=limit, must=True) for what, limit in most.items()}
 
 
 FAULTS = (
-    Fault("benefactor killed, another started", benefactor_killed),
-    Fault("benefactor stopped until it is gone, woken", benefactor_stopped),
-    Fault("benefactor's host cut off, back", host_cut_off, pool_of_hosts),
-    Fault("manager killed, restarted", manager_killed),
-    Fault("manager killed, its disk lost, rebuilt", manager_lost_its_disk),
-    Fault("manager killed, standby takes over", manager_followed, pool_with_standby, True, True),
-    Fault("manager stopped, standby takes over, woken", manager_woken, pool_with_standby, True, True),
-    Fault("manager's disk full, room again", journal_full, pool_with_small_disk),
-    Fault("mount killed, mounted anew", mount_killed, once=True),  # three deaths in a row end its guard
-    Fault("drain's target full, room again", drain_full, pool_with_small_drain, True),
+    Fault("benefactor killed, another started", benefactor_killed, GONE),
+    Fault("benefactor told to leave, another started", benefactor_told_to_leave, GONE),
+    Fault("benefactor stopped until it is gone, woken", benefactor_stopped, GONE),
+    Fault("benefactor's host cut off, back", host_cut_off, GONE, pool_of_hosts),
+    Fault("bits flipped in a benefactor's memory", bits_flipped, STUCK),
+    Fault("manager killed, restarted", manager_killed, NO_MANAGER, goes_on=True),
+    Fault("manager stopped, woken", manager_stopped, NO_MANAGER, goes_on=True),
+    Fault("manager and a benefactor killed, both restarted", manager_and_benefactor_killed, NO_MANAGER),
+    Fault("manager killed, its disk lost, rebuilt", manager_lost_its_disk, NO_MANAGER, goes_on=True),
+    Fault("manager killed, standby takes over", manager_followed, FOLLOWED + SLACK, pool_with_standby, goes_on=True,
+          once=True, fail_over_s=FOLLOWED),
+    Fault("manager stopped, standby takes over, woken", manager_woken, FOLLOWED + SLACK, pool_with_standby, goes_on=True,
+          once=True, fail_over_s=FOLLOWED),
+    Fault("manager's host cut off, standby takes over, back", manager_cut_off, HOST_FOLLOWED + SLACK,
+          pool_with_manager_apart, goes_on=True, once=True, fail_over_s=HOST_FOLLOWED),
+    Fault("manager's disk full, room again", journal_full, NO_MANAGER, pool_with_small_disk),
+    # Three deaths in a row end the guard of a mount.
+    Fault("mount killed, mounted anew", mount_killed, SLACK, once=True),
+    Fault("mount stopped, mounted anew by its watchdog", mount_stopped, WATCHDOG + 1, pool_with_watchdog, once=True),
+    Fault("drain's target full, room again", drain_full, SLACK, pool_with_small_drain, goes_on=True, once=True),
+    Fault("drain's target hangs, goes on", drain_hangs, SLACK, pool_with_troubled_drain, goes_on=True),
 )
 
-AIMS = ({f"{fault.name}: lost": Aim(most=0) for fault in FAULTS}
-        | {f"{fault.name}: {FAIL_OVER}": Aim(most=15) for fault in FAULTS if fault.takes_over})
+AIMS = {name: aim for fault in FAULTS for name, aim in fault.aims().items()}
 FIGURES = [OPEN] + [f"{fault.name}: {what}" for fault in FAULTS
-                    for what in ("trials", "written", "read back", "longest call")]
+                    for what in ("trials", "written", "read back", "images begun again")]
 
 
 @dataclasses.dataclass
@@ -469,7 +681,7 @@ class Found:
         self.longest.append(trial.writer.longest["seconds"])
         self.again.append(len({failure["name"] for failure in trial.writer.failures}))
         self.met_open += trial.met_open
-        if fault.takes_over:
+        if fault.fail_over_s:
             self.fail_over.append(took)
 
     def add_to(self, report, name):

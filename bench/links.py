@@ -79,9 +79,15 @@ class Network:
     def addresses(self):
         return [f"{NET}.{10 + i}" for i in range(len(self.hosts))]
 
-    def set_link(self, number, state):
-        """A host's link, at the switch: "down" as when the cable is pulled, or "up"."""
-        self.within(self.switch, "ip", "link", "set", f"port{10 + number}", state)
+    @contextlib.contextmanager
+    def cut_off(self, address):
+        """The link of the host with that address is down, at the switch, as when the cable is pulled."""
+        port = f"port{address.rpartition('.')[2]}"
+        self.within(self.switch, "ip", "link", "set", port, "down")
+        try:
+            yield
+        finally:
+            self.within(self.switch, "ip", "link", "set", port, "up")
 
     def write_hosts(self, memory):
         """What `stdchk up` needs for one benefactor on each host: the hosts file and the remote shell."""

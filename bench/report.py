@@ -60,6 +60,7 @@ class Aim:
 
     least: float = None
     most: float = None
+    must: bool = False  # a promise: where it is missed, the page says so, and the run has failed
 
     def met(self, series):
         return (self.least is None or series.median >= self.least) and (
@@ -83,6 +84,10 @@ class Row:
     @property
     def missed(self):
         return self.aim is not None and not self.aim.met(self.ratio or self.figure)
+
+    @property
+    def failed(self):
+        return self.missed and self.aim.must
 
 
 class Report:

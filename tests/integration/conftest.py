@@ -97,14 +97,14 @@ class Pool:
         self.hand_mounts = []
         self.hand_processes = []
 
-    def stdchk(self, *arguments, check=True, seconds=CALL_SECONDS):
-        return run(BIN / "stdchk", *arguments, check=check, seconds=seconds, env=self.environment)
+    def stdchk(self, *arguments, check=True, seconds=CALL_SECONDS, prefix=()):
+        return run(*prefix, BIN / "stdchk", *arguments, check=check, seconds=seconds, env=self.environment)
 
-    def up(self, *arguments, benefactors=4, memory="256M", drain=True):
+    def up(self, *arguments, benefactors=4, memory="256M", drain=True, prefix=()):
         words = ["up", "--mount", self.mount, "--benefactors", benefactors, "--memory", memory]
         if drain:
             words += ["--drain", self.drain]
-        return self.stdchk(*words, *arguments)
+        return self.stdchk(*words, *arguments, prefix=prefix)
 
     def down(self, *arguments, check=True):
         return self.stdchk("down", *arguments, self.mount, check=check)

@@ -1,21 +1,21 @@
-"""A standby takes the pool over from a manager that is killed or stopped, under a writer."""
+"""A standby takes the pool over from a manager that is killed, stopped or cut off, under a writer."""
 
 import errno
 import os
 import pathlib
+import subprocess
 import threading
 import time
 
+import pytest
 from conftest import drop_caches, is_running, stopped, wait_until
+from networks import Neighbour
 
 IMAGE_BYTES = 64 << 10
 STATED_SECONDS = 15  # docs/operating.md, for a manager whose process is lost or stopped
+STATED_SECONDS_HOST = 20  # for one whose host is gone
+CALL_SECONDS = 31  # of a call without a manager: 30 s (docs/operating.md), and one for this machine
 SLOW_MACHINE = 5
-
-SHELL = """#!/bin/sh
-shift
-exec "$@"
-"""
 
 
 class Writer(threading.Thread):
@@ -61,8 +61,22 @@ def all_there(folder, committed):
         assert (folder / name).read_bytes() == content, name
 
 
+def write_hosts(pool, address, prefix=""):
+    """The options of two hosts that are at this address; `prefix`: words that bring a command there."""
+    shell, hosts = pool.folder / "shell", pool.folder / "hosts"
+    shell.write_text(f'#!/bin/sh\nshift\nexec {prefix} "$@"\n')
+    shell.chmod(0o755)
+    hosts.write_text(f"one address={address} benefactors=1\ntwo address={address} benefactors=3\n")
+    return "--hosts", hosts, "--rsh", shell
+
+
 def start(pool, *words):
     pool.up("--standby", "--policy", "copies=2", *words, memory="64M", drain=False)
+    return followed(pool)
+
+
+def followed(pool):
+    """A folder in the pool, when its standby can take over."""
     wait_until(lambda: pool.status()["pool"]["log_copies"] == 3, "three copies of the metadata")
     assert pool.status()["pool"]["standby_follows"]
     assert "follows the manager" in pool.stdchk("status", pool.mount).stdout
@@ -72,10 +86,10 @@ def start(pool, *words):
     return folder
 
 
-def check_taken_over(pool, writer, folder, lost_at):
+def check_taken_over(pool, writer, folder, lost_at, stated_seconds=STATED_SECONDS):
     """The writer commits again within the stated time, and all that it ever committed is there."""
     writer.goes_on(seconds=60)
-    assert writer.longest < STATED_SECONDS + SLOW_MACHINE
+    assert writer.longest < stated_seconds + SLOW_MACHINE
     print(f"commits again {time.monotonic() - lost_at:.1f} s after the loss, longest stall "
           f"{writer.longest:.1f} s, {len(writer.failures)} writes failed: {writer.failures}")
     assert writer.failures == []  # the one that was under way went on
@@ -98,13 +112,18 @@ def test_a_killed_manager_is_followed_by_its_standby_under_a_writer(pool):
     pool.down()
 
 
+def check_ended(pool, writer, folder, manager):
+    """The manager that comes back hears that it is none, ends, and has changed nothing."""
+    wait_until(lambda: not is_running(manager), "the end of the manager that came back", 40)
+    assert "has taken this pool over" in pathlib.Path(pool.record["directory"], "manager.log").read_text()
+    writer.goes_on()
+    writer.end()
+    all_there(folder, writer.committed)
+    pool.stdchk("check", pool.mount)
+
+
 def test_a_stopped_manager_that_wakes_up_hears_of_its_standby_and_ends(pool):
-    shell = pool.folder / "shell"
-    shell.write_text(SHELL)
-    shell.chmod(0o755)
-    hosts = pool.folder / "hosts"
-    hosts.write_text("one address=127.0.0.1 benefactors=1\ntwo address=127.0.0.1 benefactors=3\n")
-    folder = start(pool, "--hosts", hosts, "--rsh", shell, "--listen", "127.0.0.1")
+    folder = start(pool, *write_hosts(pool, "127.0.0.1"), "--listen", "127.0.0.1")
     standby = next(m for m in pool.record["members"] if m["role"] == "standby")
     assert standby["host"] == "one"
     (manager,) = pool.pids("manager")
@@ -113,10 +132,40 @@ def test_a_stopped_manager_that_wakes_up_hears_of_its_standby_and_ends(pool):
     lost_at = time.monotonic()
     with stopped(manager):
         check_taken_over(pool, writer, folder, lost_at)
-    wait_until(lambda: not is_running(manager), "the end of the manager that woke up")
-    assert "has taken this pool over" in pathlib.Path(pool.record["directory"], "manager.log").read_text()
+    check_ended(pool, writer, folder, manager)
+    pool.down()
+
+
+@pytest.fixture
+def neighbour():
+    made = Neighbour()
+    yield made
+    made.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
+def test_a_manager_whose_host_is_cut_off_answers_no_change_and_ends_when_it_is_back(neighbour, pool):
+    here = f"nsenter --net=/proc/{os.getpid()}/ns/net"
+    pool.up("--standby", "--policy", "copies=2", "--no-mount", *write_hosts(pool, neighbour.NEAR, here), "--listen",
+            neighbour.FAR, memory="64M", drain=False, prefix=neighbour.prefix)
+    assert pool.mount_by_hand("mount") == pool.mount
+    beside = pool.mount_by_hand("beside", prefix=neighbour.prefix)  # on the manager's host
+    folder = followed(pool)
+    assert (beside / "app").is_dir()
+    (manager,) = pool.pids("manager")
+    writer = Writer(folder)
     writer.goes_on()
-    writer.end()
-    all_there(folder, writer.committed)
-    pool.stdchk("check", pool.mount)
+    neighbour.set_link("down")
+    lost_at = time.monotonic()
+    changes = [subprocess.Popen([*command, beside / "app" / name], stderr=subprocess.PIPE, text=True)
+               for command, name in ((["mkdir"], "cut-off"), (["rm", "-f"], "app.N0.T0"))]
+    check_taken_over(pool, writer, folder, lost_at, STATED_SECONDS_HOST)
+    for change in changes:
+        _, said = change.communicate(timeout=CALL_SECONDS - (time.monotonic() - lost_at) + SLOW_MACHINE)
+        assert os.strerror(errno.EIO) in said
+    assert is_running(manager)
+    neighbour.set_link("up")
+    check_ended(pool, writer, folder, manager)
+    assert not (folder / "cut-off").exists()
+    wait_until(lambda: (beside / "app" / "app.N0.T0").exists(), "the mount that was cut off with it")
     pool.down()

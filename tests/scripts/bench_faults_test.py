@@ -3,6 +3,7 @@ not happen is noticed."""
 
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -112,4 +113,34 @@ def test_a_trial_without_an_image_of_before_its_fault_is_a_failure(folder):
         trial.struck = 0.0  # before any image
     trial = faults.Trial(Pool(), folder / "trial", 1)
     with pytest.raises(Failure, match="no image of before the fault"):
-        trial.run(faults.Fault("nothing", nothing))
+        trial.run(faults.Fault("nothing", nothing, 1))
+
+
+MEMORY = """
+import mmap, sys
+memory = mmap.mmap(-1, 8 << 20)
+print("ready", flush=True)
+sys.stdin.readline()
+parts = [memory.read(1 << 18) for _ in range(32)]
+print(*(sum(byte.bit_count() for byte in part) for part in parts))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may write into another process")
+def test_bits_are_flipped_one_in_each_part_of_the_largest_memory():
+    process = subprocess.Popen([sys.executable, "-c", MEMORY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        faults.flip_bits(process.pid, random.Random(1))
+        assert process.communicate("\n", timeout=20)[0].split() == ["1"] * 32
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_run_fails_where_a_fault_loses_something_or_stalls_a_call():
+    for fault in faults.FAULTS:
+        aims = fault.aims()
+        assert aims[f"{fault.name}: lost"].most == 0
+        assert 0 < aims[f"{fault.name}: longest call"].most <= 35
+        assert all(aim.must for aim in aims.values())

@@ -59,6 +59,14 @@ def test_a_section_of_which_nothing_is_required_fails():
         one.check_complete()
 
 
+def test_only_a_promise_that_is_missed_fails_the_run():
+    one = report(aims={"lost": Aim(most=0, must=True), "found": Aim(most=0)})
+    for name in ("lost", "found"):
+        one.add(name, series([0.0, 1.0], "bytes"))
+    assert [(row.missed, row.failed) for row in one.rows] == [(True, True), (True, False)]
+    assert one.markdown().count("**missed**") == 2
+
+
 def test_an_aim_without_its_ceiling_fails():
     with pytest.raises(Failure, match="no ceiling"):
         report(aims={"write": Aim(least=0.8)}).add("write", series(MINE))
