@@ -23,6 +23,8 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kTick = 200ms;
+/// Before the client of the first that waits gives up, so that the next one is not waited for.
+constexpr Duration kStuckAfter = limits::kManagerDeadline - limits::kLease;
 /// As long as a client that was not told needs to hear of a new manager: its heartbeat finds the
 /// old one gone, and it tries again within a second.
 constexpr Duration kResumeGrace = 3s;
@@ -146,9 +148,21 @@ void Service::tick() {
   retry_commits();
   retry_maps();
   look_at_totals();
+  look_at_durable();
   if (journal_.wants_snapshot()) take_snapshot();
   ticker_ = reactor_.schedule_after(kTick, [this] { tick(); });
 }
+
+/// By ticks: time in which this process was stopped does not count.
+void Service::look_at_durable() {
+  const bool waits = durable_ < appended_ && durable_ == std::exchange(durable_before_, durable_);
+  stuck_ticks_ = waits ? stuck_ticks_ + 1 : 0;
+}
+
+/// What is asked now would wait in vain, as what was asked before: for a disk that does not answer,
+/// or for benefactors by which the standby decides. Calls in one directory wait for each other in
+/// the kernel, where no deadline ends them, and must not each wait for all of theirs.
+bool Service::is_stuck() const { return stuck_ticks_ * kTick >= kStuckAfter; }
 
 bool Service::waits_for_keepers() const {
   return now() < keepers_until_ && logs_->count() == 0 && logs_->may_begin();

@@ -281,6 +281,8 @@ class Service final : public transport::AcceptHandler {
   void run_fences();
   void end_grace();
   bool waits_for_keepers() const;
+  void look_at_durable();
+  bool is_stuck() const;
   void benefactors_changed();
   msg::Invalidate* invalidate_of(ClientId client);
   void flush_invalidates();
@@ -405,6 +407,8 @@ class Service final : public transport::AcceptHandler {
   std::uint64_t last_id_ = 0;
   std::uint64_t appended_ = 0;
   std::uint64_t durable_ = 0;
+  std::uint64_t durable_before_ = 0;  ///< in the last tick
+  unsigned stuck_ticks_ = 0;          ///< in a row in which what waits has not become durable
   std::deque<std::pair<std::uint64_t, std::function<void()>>> at_durable_;
   std::uint64_t mirror_newest_ = 0;
   std::map<std::uint64_t, std::uint64_t> mirror_appended_;  ///< mirrored change to its record

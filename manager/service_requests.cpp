@@ -13,14 +13,18 @@ concept NamesClient = requires(M m) {
   { m.client } -> std::convertible_to<ClientId>;
 };
 
-/// Repeats of these are answered from the client's recent replies. The others can be done again.
+/// Names, attributes, and what a folder asks for.
 template <class M>
-constexpr bool kChanges =
+constexpr bool kChangesNames =
     std::is_same_v<M, msg::SetAttributes> || std::is_same_v<M, msg::MakeDirectory> ||
     std::is_same_v<M, msg::MakeSymlink> || std::is_same_v<M, msg::Remove> ||
     std::is_same_v<M, msg::Rename> || std::is_same_v<M, msg::SetXattr> ||
-    std::is_same_v<M, msg::SetPolicy> || std::is_same_v<M, msg::OpenSession> ||
-    std::is_same_v<M, msg::Commit> || std::is_same_v<M, msg::ResumeSession> ||
+    std::is_same_v<M, msg::SetPolicy> || std::is_same_v<M, msg::OpenSession>;
+
+/// Repeats of these are answered from the client's recent replies. The others can be done again.
+template <class M>
+constexpr bool kChanges =
+    kChangesNames<M> || std::is_same_v<M, msg::Commit> || std::is_same_v<M, msg::ResumeSession> ||
     std::is_same_v<M, msg::CloseSession>;
 
 template <class M>
@@ -98,6 +102,10 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
       if (journal_failed_) return call.fail(Code::kReadOnly, M::kName);
       Call remembered = call;
       if (!remembered.first_in(client->second.replies)) return;
+      // Those of open sessions wait: no other call does for them.
+      if (kChangesNames<M> && is_stuck()) {
+        return remembered.fail(Code::kManagerLost, "manager.durable");
+      }
       serve(client->second, request, remembered);
     } else {
       serve(client->second, request, call);

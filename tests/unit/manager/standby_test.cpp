@@ -186,6 +186,42 @@ TEST_CASE("a standby that is cut off takes nothing over while the benefactors he
   CHECK(scene.sent_away[0] == 2);
 }
 
+TEST_CASE("a change is refused at once when those before it have waited for long") {
+  Scene scene;
+  StandbyHost host(scene);
+  TestClient client(scene, "client");
+  host.to_manager.stall(true);
+  for (const std::size_t index : {1u, 2u}) scene.keepers[index]->disconnect();
+  bool first = false;
+  bool second = false;
+  scene.ask(client, "first", first);
+  for (int passed = 0; passed < 19; ++passed) {
+    scene.live(1s, {0});
+    client.register_now();
+  }
+  scene.ask(client, "second", second);
+  scene.live(2s, {0});
+  client.register_now();
+  CHECK_FALSE(first);
+  CHECK_FALSE(second);
+  const Time asked = scene.clock.now();
+  const auto third = client.call(msg::MakeDirectory{client.id, kRootFile, "third", 0755});
+  REQUIRE_FALSE(third);
+  CHECK(third.error().code == Code::kManagerLost);
+  CHECK(scene.clock.now() == asked);
+  CHECK_FALSE(has(scene.service->state(), "third"));
+  // When they come back all that waits is answered, and changes are made again.
+  for (const std::size_t index : {1u, 2u}) {
+    scene.keepers[index]->connect();
+    scene.keepers[index]->register_now();
+  }
+  scene.live(6s, {0, 1, 2});
+  client.register_now();
+  CHECK(first);
+  CHECK(second);
+  REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "fourth", 0755}));
+}
+
 TEST_CASE("what a manager has not answered when most keepers left it, it never answers") {
   Scene scene;
   StandbyHost host(scene);
