@@ -22,12 +22,14 @@ rpc::Answer failure(Code code, const char* where) {
 template <class M, class... Of>
 constexpr bool kIsOneOf = (std::is_same_v<M, Of> || ...);
 
-/// What only asks is asked under the number of now, whenever it was made; so is a change of names
-/// or attributes that nobody has been sent yet. False: it is a change.
+/// What only asks is asked under the number of now, whenever it was made, and so is an open: of one
+/// that was done for a client that has ended nothing is left. So is a change of names or attributes
+/// that nobody has been sent yet. False: it is a change.
 bool ask_as(ClientId client, bool sent_before, msg::Request& request) {
   return std::visit(
       [&]<class M>(M& one) {
-        constexpr bool kAsks = kIsOneOf<M, msg::Lookup, msg::GetAttributes, msg::ReadDirectory>;
+        constexpr bool kAsks =
+            kIsOneOf<M, msg::Lookup, msg::GetAttributes, msg::ReadDirectory, msg::OpenSession>;
         constexpr bool kChanges =
             kIsOneOf<M, msg::SetAttributes, msg::MakeDirectory, msg::MakeSymlink, msg::Remove,
                      msg::Rename, msg::SetXattr, msg::SetPolicy>;

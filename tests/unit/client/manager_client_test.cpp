@@ -11,7 +11,8 @@
 namespace stdchk::client {
 namespace {
 
-/// A manager that answers registrations, and who asks for attributes or goes on with a session.
+/// A manager that answers registrations, and who asks for attributes, opens, or goes on with a
+/// session.
 struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   explicit FakeManager(Reactor& turns) : reactor(turns) {}
   void on_accept(std::unique_ptr<transport::Link> link) override {
@@ -24,11 +25,10 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
       return respond(msg::Reply(msg::RegisterClient::Reply{number, epoch, {}, {}}));
     }
     if (const auto* get = std::get_if<msg::GetAttributes>(&request.body)) {
-      asked_as.push_back(get->client);
-      if (get->client != number) {
-        return respond(tl::unexpected(rpc::Failure{Error{Code::kFenced, 0, "test"}, {}, {}}));
-      }
-      return respond(msg::Reply(msg::GetAttributes::Reply{}));
+      return answer_own(*get, std::move(respond));
+    }
+    if (const auto* open = std::get_if<msg::OpenSession>(&request.body)) {
+      return answer_own(*open, std::move(respond));
     }
     if (const auto* remove = std::get_if<msg::Remove>(&request.body)) {
       asked_as.push_back(remove->client);
@@ -41,6 +41,12 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
     respond(msg::Reply(msg::ClientHeartbeat::Reply{}));
   }
   void on_closed(rpc::Peer&, Error) override { peer.reset(); }
+  template <class M>
+  void answer_own(const M& request, rpc::Responder respond) {
+    asked_as.push_back(request.client);
+    if (request.client == number) return respond(msg::Reply(typename M::Reply{}));
+    respond(tl::unexpected(rpc::Failure{Error{Code::kFenced, 0, "test"}, {}, {}}));
+  }
 
   Reactor& reactor;
   std::unique_ptr<rpc::Peer> peer;
@@ -139,6 +145,24 @@ TEST_CASE("what only asks goes on when the manager has ended the client's lease"
   scene.pass(20);
   CHECK(good);
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{100}, ClientId{200}});
+}
+
+TEST_CASE("an open that a manager has not answered is asked of the next one") {
+  Scene scene;
+  scene.manager.mute = true;
+  bool good = false;
+  msg::OpenSession open;
+  open.client = ClientId{100};
+  scene.client->call(open, std::chrono::seconds(5),
+                     [&](const rpc::Answer& answer) { good = answer.has_value(); });
+  scene.pass(1);
+  scene.manager.mute = false;
+  scene.manager.epoch = Epoch{257};
+  scene.manager.number = ClientId{200};
+  scene.manager.peer.reset();
+  scene.pass(20);
+  CHECK(good);
+  CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{200}});
 }
 
 TEST_CASE("a change that nobody was sent is asked for under the next number, another one is not") {
