@@ -19,13 +19,13 @@ constexpr bool kChangesNames =
     std::is_same_v<M, msg::SetAttributes> || std::is_same_v<M, msg::MakeDirectory> ||
     std::is_same_v<M, msg::MakeSymlink> || std::is_same_v<M, msg::Remove> ||
     std::is_same_v<M, msg::Rename> || std::is_same_v<M, msg::SetXattr> ||
-    std::is_same_v<M, msg::SetPolicy> || std::is_same_v<M, msg::OpenSession>;
+    std::is_same_v<M, msg::SetPolicy>;
 
 /// Repeats of these are answered from the client's recent replies. The others can be done again.
 template <class M>
 constexpr bool kChanges =
-    kChangesNames<M> || std::is_same_v<M, msg::Commit> || std::is_same_v<M, msg::ResumeSession> ||
-    std::is_same_v<M, msg::CloseSession>;
+    kChangesNames<M> || std::is_same_v<M, msg::OpenSession> || std::is_same_v<M, msg::Commit> ||
+    std::is_same_v<M, msg::ResumeSession> || std::is_same_v<M, msg::CloseSession>;
 
 template <class M>
 constexpr bool kForManager =
@@ -102,7 +102,7 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
       if (journal_failed_) return call.fail(Code::kReadOnly, M::kName);
       Call remembered = call;
       if (!remembered.first_in(client->second.replies)) return;
-      // Those of open sessions wait: no other call does for them.
+      // Those of sessions wait: no other call does for them.
       if (kChangesNames<M> && is_stuck()) {
         return remembered.fail(Code::kManagerLost, "manager.durable");
       }
