@@ -97,7 +97,7 @@ def neighbour():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
 def test_bytes_that_a_lost_network_held_back_change_nothing_in_space_of_another(neighbour, pool):
-    pool.up("--naming", "off", "--transport", "ofi:tcp", "--listen", neighbour.NEAR, benefactors=1, memory="64M",
+    pool.up("--naming", "off", "--transport", "ofi:tcp", "--listen", neighbour.near, benefactors=1, memory="64M",
             drain=False)
     here, there = Writers(pool, "ofi:tcp"), Writers(pool, "ofi:tcp", neighbour.prefix)
     empty_bytes = benefactor(pool)["free_bytes"]

@@ -32,18 +32,26 @@ class Namespace:
 
 
 class Neighbour(Namespace):
-    """A host with one link to this one."""
-
-    NEAR, FAR = "10.79.0.1", "10.79.0.2"
-    LINK = "stdchk-test"
+    """A host with one link to this one. There may be several, each with addresses of its own: other tests'."""
 
     def __init__(self):
         super().__init__()
-        run("ip", "link", "add", "name", self.LINK, "type", "veth", "peer", "name", self.LINK,
-            "netns", self.holder.pid)
-        for prefix, address in (((), self.NEAR), (self.prefix, self.FAR)):
-            run(*prefix, "ip", "address", "add", f"{address}/24", "dev", self.LINK)
-            run(*prefix, "ip", "link", "set", self.LINK, "up")
+        for number in range(256):
+            self.link = f"stdchk-test{number}"
+            made = run("ip", "link", "add", "name", self.link, "type", "veth", "peer", "name", self.link,
+                       "netns", self.holder.pid, check=False)
+            if made.returncode == 0:
+                break
+        assert made.returncode == 0, made.stderr
+        self.near, self.far = f"10.79.{number}.1", f"10.79.{number}.2"
+        for prefix, address in (((), self.near), (self.prefix, self.far)):
+            run(*prefix, "ip", "address", "add", f"{address}/24", "dev", self.link)
+            run(*prefix, "ip", "link", "set", self.link, "up")
 
     def set_link(self, state):
-        self.run("ip", "link", "set", self.LINK, state)
+        self.run("ip", "link", "set", self.link, state)
+
+    def end(self):
+        # Sockets whose bytes could not be sent keep the namespace for minutes, and it the link.
+        run("ip", "link", "delete", self.link)
+        super().end()

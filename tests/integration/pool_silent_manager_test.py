@@ -1,9 +1,10 @@
-"""The manager is silent: stopped, or behind a network that is cut. Each call below the mount ends in time, with an
-error or, when the manager comes back before, as it would have."""
+"""The manager is silent: stopped, or behind a network that is cut, or the mount is. Each call below the mount ends in
+time, with an error or, when the manager comes back before, as it would have."""
 
 import contextlib
 import errno
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from networks import Neighbour
 
 MIB = 1 << 20
 END_SECONDS = 31  # a call's bound of 30 s (docs/operating.md), and one for this machine
+AGAIN_SECONDS = 5  # of a read that the kernel asks for once more when no benefactor answers (docs/operating.md)
 SHORT_SECONDS = 8  # of a stop that calls wait for: longer than a lease
 STALE_SECONDS = 1.5  # after which nothing of names and attributes is cached any more
 
@@ -62,7 +64,7 @@ os._exit(0)
 class SmallPool:
     """A manager, a benefactor and a mount, started by hand."""
 
-    def __init__(self, pool, name, address="127.0.0.1", prefix=(), near="127.0.0.1"):
+    def __init__(self, pool, name, address="127.0.0.1", prefix=(), near="127.0.0.1", mount_prefix=()):
         self.pool, self.name, self.secret = pool, name, pool.folder / "secret"
         if not self.secret.exists():
             self.secret.write_text("0123456789abcdef" * 2 + "\n")
@@ -75,7 +77,8 @@ class SmallPool:
         self.start("benefactor", "--manager", told.read_text().strip(), "--memory", "256M", "--ready-file", ready,
                    "--listen", near)
         wait_until(ready.exists, "the benefactor")
-        self.mount = pool.mount_of(told.read_text().strip(), self.secret, f"{name}.mount", "--window", "8M")
+        self.mount = pool.mount_of(told.read_text().strip(), self.secret, f"{name}.mount", "--window", "8M",
+                                   prefix=mount_prefix)
 
     def start(self, role, *words, prefix=()):
         with open(self.pool.folder / f"{self.name}.{role}.log", "ab") as log:
@@ -133,8 +136,9 @@ def neighbour():
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
 def test_each_call_ends_in_time_while_the_manager_is_silent(neighbour, pool):
     lost, back = SmallPool(pool, "lost"), SmallPool(pool, "back")
-    cut = SmallPool(pool, "cut", neighbour.FAR, neighbour.prefix, neighbour.NEAR)
-    pools = lost, back, cut
+    cut = SmallPool(pool, "cut", neighbour.far, neighbour.prefix, neighbour.near)
+    alone = SmallPool(pool, "alone", neighbour.near, near=neighbour.near, mount_prefix=neighbour.prefix)
+    pools = lost, back, cut, alone
     with contextlib.ExitStack() as ends:
         for one in pools:
             one.prepare()
@@ -154,6 +158,12 @@ def test_each_call_ends_in_time_while_the_manager_is_silent(neighbour, pool):
             for call, (error, seconds) in one.results().items():
                 assert error == (0 if call in GOES_ON else errno.EIO), (one.name, call)
                 assert seconds < END_SECONDS, (one.name, call)
+        for call, (error, seconds) in alone.results().items():
+            assert error == errno.EIO, call
+            assert seconds < END_SECONDS + (AGAIN_SECONDS if call == "read" else 0), call
+        said = (pool.folder / "alone.mount.log").read_text()
+        for call in ("write", "close", "fsync"):
+            assert re.search(f"An input/output error of {call}/new: .*The manager does not answer; see `stdchk status`", said)
     neighbour.set_link("up")
     for one in pools:
         wait_until(one.writes, f"writing in {one.name}", 30)

@@ -4,18 +4,34 @@ import errno
 import os
 import pathlib
 import subprocess
+import sys
 import threading
 import time
 
 import pytest
 from conftest import drop_caches, is_running, stopped, wait_until
 from networks import Neighbour
+from writers import go_on
 
 IMAGE_BYTES = 64 << 10
 STATED_SECONDS = 15  # docs/operating.md, for a manager whose process is lost or stopped
 STATED_SECONDS_HOST = 20  # for one whose host is gone
 CALL_SECONDS = 31  # of a call without a manager: 30 s (docs/operating.md), and one for this machine
 SLOW_MACHINE = 5
+# Stores an image, and closes it when a line comes. In a process of its own: who starts one closes the files that are open, too.
+IMAGE = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+os.write(fd, b"of the old manager")
+os.fsync(fd)
+print("stored", flush=True)
+sys.stdin.readline()
+try:
+    os.close(fd)
+    print(0)
+except OSError as error:
+    print(error.errno)
+"""
 
 
 class Writer(threading.Thread):
@@ -112,6 +128,12 @@ def test_a_killed_manager_is_followed_by_its_standby_under_a_writer(pool):
     pool.down()
 
 
+def stored_image(path):
+    process = subprocess.Popen([sys.executable, "-c", IMAGE, path], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == "stored\n"
+    return process
+
+
 def check_ended(pool, writer, folder, manager):
     """The manager that comes back hears that it is none, ends, and has changed nothing."""
     wait_until(lambda: not is_running(manager), "the end of the manager that came back", 40)
@@ -146,8 +168,8 @@ def neighbour():
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
 def test_a_manager_whose_host_is_cut_off_answers_no_change_and_ends_when_it_is_back(neighbour, pool):
     here = f"nsenter --net=/proc/{os.getpid()}/ns/net"
-    pool.up("--standby", "--policy", "copies=2", "--no-mount", *write_hosts(pool, neighbour.NEAR, here), "--listen",
-            neighbour.FAR, memory="64M", drain=False, prefix=neighbour.prefix)
+    pool.up("--standby", "--policy", "copies=2", "--no-mount", *write_hosts(pool, neighbour.near, here), "--listen",
+            neighbour.far, memory="64M", drain=False, prefix=neighbour.prefix)
     assert pool.mount_by_hand("mount") == pool.mount
     beside = pool.mount_by_hand("beside", prefix=neighbour.prefix)  # on the manager's host
     folder = followed(pool)
@@ -155,17 +177,26 @@ def test_a_manager_whose_host_is_cut_off_answers_no_change_and_ends_when_it_is_b
     (manager,) = pool.pids("manager")
     writer = Writer(folder)
     writer.goes_on()
+    (folder / "app.N1.T1").write_bytes(b"old")
+    images = [stored_image(beside / "app" / name) for name in ("app.N1.T0", "app.N1.T1")]
     neighbour.set_link("down")
     lost_at = time.monotonic()
+    for image in images:
+        go_on(image)
     changes = [subprocess.Popen([*command, beside / "app" / name], stderr=subprocess.PIPE, text=True)
                for command, name in ((["mkdir"], "cut-off"), (["rm", "-f"], "app.N0.T0"))]
     check_taken_over(pool, writer, folder, lost_at, STATED_SECONDS_HOST)
     for change in changes:
         _, said = change.communicate(timeout=CALL_SECONDS - (time.monotonic() - lost_at) + SLOW_MACHINE)
         assert os.strerror(errno.EIO) in said
+    for image in images:
+        said, _ = image.communicate(timeout=SLOW_MACHINE)
+        assert said == f"{errno.EIO}\n"
     assert is_running(manager)
     neighbour.set_link("up")
     check_ended(pool, writer, folder, manager)
     assert not (folder / "cut-off").exists()
+    assert not (folder / "app.N1.T0").exists()
+    assert (folder / "app.N1.T1").read_bytes() == b"old"
     wait_until(lambda: (beside / "app" / "app.N0.T0").exists(), "the mount that was cut off with it")
     pool.down()
