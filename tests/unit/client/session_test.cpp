@@ -260,6 +260,51 @@ TEST_CASE("what was stored and not committed is lost with its benefactor") {
   CHECK(pool.commit->status->error().code == Code::kDataLost);
 }
 
+TEST_CASE(
+    "an open session gives back what it has not used for a second, and keeps what it has begun") {
+  constexpr BenefactorId kOther{2};
+  Host host;
+  msg::OpenSession::Reply opened;
+  opened.session = SessionId{5};
+  opened.attributes.id = kFile;
+  opened.grants = {Grant{GrantId{9}, kBenefactor, 0, limits::kMiB},
+                   Grant{GrantId{10}, kOther, 0, limits::kMiB}};
+  const auto session = std::make_shared<Session>(host, msg::OpenSession{}, opened,
+                                                 std::make_shared<SeriesNaming>(Naming::kOff));
+  Lock lock(host.shared().mutex);
+  const auto plan = [&] {
+    Work work;
+    session->plan(work);
+    return work;
+  };
+  std::size_t length = kChunk;
+  const auto slot = session->begin_write(0, length);
+  REQUIRE(slot);
+  std::memset((*slot)->data, 1, length);
+  const OutChunkPtr full = session->end_write(**slot, 0, length);
+  REQUIRE(full != nullptr);
+  session->hashed(full);
+  Work work = plan();
+  REQUIRE(work.write.size() == 1);
+  const BenefactorId used = work.write[0]->at.benefactor;
+  work.write[0]->self.reset();
+  session->written(*work.write[0], {});
+  host.clock().advance(std::chrono::milliseconds(999));
+  CHECK(plan().calls.empty());
+  host.clock().advance(std::chrono::milliseconds(1));
+  const auto calls = plan().calls;
+  REQUIRE(calls.size() == 1);
+  const auto& place = std::get<msg::Place>(calls[0].request);
+  CHECK(place.returned == std::vector<GrantId>{used == kBenefactor ? GrantId{10} : GrantId{9}});
+  CHECK(place.want_bytes == 0);
+  lock.unlock();
+  calls[0].done(msg::Reply{msg::Place::Reply{}});
+  lock.lock();
+  host.clock().advance(std::chrono::seconds(5));
+  CHECK(plan().calls.empty());
+  session->let_go();
+}
+
 TEST_CASE("a part that comes before the one in front of it is cut behind that one") {
   OutOfOrder file;
   file.write(0);
