@@ -89,6 +89,14 @@ void FaultEndpoint::drop_links() {
 
 void FaultEndpoint::stall(bool on) { stalled_ = on; }
 
+void FaultEndpoint::stall_to(const std::string& address, bool on) {
+  if (on) {
+    stalled_to_.insert(address);
+  } else {
+    stalled_to_.erase(address);
+  }
+}
+
 Status FaultEndpoint::listen(AcceptHandler& handler) {
   accept_handler_ = &handler;
   return inner_->listen(*this);
@@ -96,7 +104,8 @@ Status FaultEndpoint::listen(AcceptHandler& handler) {
 
 Result<std::unique_ptr<Link>> FaultEndpoint::connect(std::string_view address, LinkHandler& handler,
                                                      Duration deadline) {
-  auto core = std::make_shared<FaultCore>(*this, &handler, clock_.now() + deadline);
+  auto core =
+      std::make_shared<FaultCore>(*this, &handler, std::string(address), clock_.now() + deadline);
   STDCHK_ASSIGN(auto inner, inner_->connect(address, *core, deadline));
   core->set_inner(std::move(inner));
   links_.push_back(core);
@@ -104,7 +113,7 @@ Result<std::unique_ptr<Link>> FaultEndpoint::connect(std::string_view address, L
 }
 
 void FaultEndpoint::on_accept(std::unique_ptr<Link> inner) {
-  auto core = std::make_shared<FaultCore>(*this, nullptr, Time::max());
+  auto core = std::make_shared<FaultCore>(*this, nullptr, std::string(), Time::max());
   inner->set_handler(*core);
   core->set_inner(std::move(inner));
   links_.push_back(core);

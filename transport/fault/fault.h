@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "core/clock.h"
@@ -79,6 +81,8 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   void drop_links();
   /// While on, nothing comes or goes on any link, and nobody hears of it.
   void stall(bool on);
+  /// The same of the links that are opened from here to that address.
+  void stall_to(const std::string& address, bool on);
   std::size_t link_count() const;
 
   // Endpoint
@@ -96,6 +100,7 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   // For its links.
   Clock& clock() { return clock_; }
   bool stalled() const { return stalled_; }
+  bool stalled_to(const std::string& address) const { return stalled_to_.contains(address); }
   bool draw(std::uint32_t ppm, std::uint64_t& count);
   Duration draw_delay();
   std::uint64_t draw_below(std::uint64_t bound) { return prng_.below(bound); }
@@ -120,6 +125,7 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   MessageKind (*kind_of_)(ByteSpan) = nullptr;
   std::uint64_t messages_ = 0;
   bool stalled_ = false;
+  std::set<std::string> stalled_to_;
   AcceptHandler* accept_handler_ = nullptr;
   std::vector<std::shared_ptr<FaultCore>> links_;
   std::deque<std::unique_ptr<Link>> waiting_;  ///< accepted, not handed over while stalled

@@ -1,6 +1,7 @@
 #include "transport/fault/link.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/limits.h"
 
@@ -13,9 +14,10 @@ constexpr std::size_t kOperationsMax = 256;
 
 }  // namespace
 
-FaultCore::FaultCore(FaultEndpoint& endpoint, LinkHandler* handler, Time connect_by)
+FaultCore::FaultCore(FaultEndpoint& endpoint, LinkHandler* handler, std::string to, Time connect_by)
     : endpoint_(endpoint),
       handler_(handler),
+      to_(std::move(to)),
       connect_by_(connect_by),
       announced_(connect_by == Time::max()) {}
 
@@ -23,7 +25,7 @@ FaultCore::~FaultCore() = default;
 
 bool FaultCore::connected() const {
   return announced_ && !closed_ && !closing_ && inner_ != nullptr &&
-         (inner_->connected() || endpoint_.stalled());
+         (inner_->connected() || stalled());
 }
 
 Status FaultCore::send(ByteSpan message) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <list>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "transport/fault/fault.h"
@@ -16,7 +17,8 @@ namespace stdchk::transport::fault {
 /// Owns: the inner link, and a proxy for each operation.
 class FaultCore final : public LinkHandler, public std::enable_shared_from_this<FaultCore> {
  public:
-  FaultCore(FaultEndpoint& endpoint, LinkHandler* handler, Time connect_by);
+  /// `to` is where it was opened to; empty: it was accepted.
+  FaultCore(FaultEndpoint& endpoint, LinkHandler* handler, std::string to, Time connect_by);
   ~FaultCore() override;
 
   void set_inner(std::unique_ptr<Link> inner) { inner_ = std::move(inner); }
@@ -84,7 +86,8 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   bool land_later(const Proxy& proxy);
   void start_inner(Proxy& proxy);
   void take(Event event);
-  bool holding() const { return endpoint_.stalled() && !closing_; }
+  bool stalled() const { return endpoint_.stalled() || endpoint_.stalled_to(to_); }
+  bool holding() const { return !closing_ && stalled(); }
   bool run_operations();
   bool run_messages();
   bool run_events();
@@ -96,6 +99,7 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
 
   FaultEndpoint& endpoint_;
   LinkHandler* handler_;
+  const std::string to_;
   const Time connect_by_;
   Link* link_ = nullptr;
   std::unique_ptr<Link> inner_;

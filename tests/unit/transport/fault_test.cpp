@@ -242,6 +242,33 @@ TEST_CASE("a stalled link moves nothing until it is released") {
   REQUIRE(pair.left.messages == std::vector<std::string>{"in"});
 }
 
+TEST_CASE("links to one address can be stalled alone, those that come later, too") {
+  Pair pair;
+  const auto other = pair.fabric.make_endpoint("c", pair.clock);
+  Side there;
+  REQUIRE(other->listen(there).has_value());
+  const auto turn = [&] {
+    pair.turn();
+    other->poll();
+    pair.turn();
+    other->poll();
+  };
+  pair.a->stall_to("mem:c", true);
+  Side here;
+  const auto link = pair.a->connect("mem:c", here, 1h);
+  REQUIRE(link.has_value());
+  REQUIRE(send(*pair.left.link, "out").has_value());
+  turn();
+  REQUIRE(pair.right.messages == std::vector<std::string>{"out"});
+  REQUIRE(here.connected == 0);
+  pair.a->stall_to("mem:c", false);
+  turn();
+  REQUIRE(here.connected == 1);
+  REQUIRE(send(**link, "in").has_value());
+  turn();
+  REQUIRE(there.messages == std::vector<std::string>{"in"});
+}
+
 TEST_CASE("a stalled operation ends at its deadline and takes its link with it") {
   Pair pair;
   pair.a->stall(true);
