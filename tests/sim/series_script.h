@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "manager/sets.h"
 #include "tests/sim/plain_client.h"
 
 namespace stdchk::sim {
@@ -100,6 +101,7 @@ class SeriesScript {
   void seen(std::uint64_t timestep, std::uint64_t image, const Result<std::vector<std::byte>>& got);
   void check_named(const std::string& link, std::uint64_t timestep,
                    const std::vector<std::uint64_t>& sizes) const;
+  bool may_never_count(const manager::ImageSet& set) const;
   bool is_old(const Timestep& timestep) const;
   bool may_be_gone(std::uint64_t timestep) const;
   void remove_next();
