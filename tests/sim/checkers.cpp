@@ -293,10 +293,11 @@ std::string describe(const Faults& faults) {
       "delays {}, overtaken messages {}, requests lost with their link {}, answers lost with their "
       "link {}, other messages lost with their link {}, lost messages {}, repeated messages {}, "
       "lost links {}, failed transfers {}, torn writes {}, late writes {}, failed drain jobs {}, "
-      "drain jobs without room {}, slow jobs {}, lost commands {}",
+      "drain jobs without room {}, slow jobs {}, lost commands {}, standbys that took over {}, "
+      "superseded managers {}",
       of.delayed, of.overtaken, of.requests_lost, of.answers_lost, of.others_lost, of.messages_lost,
       of.repeated, of.dropped, of.failed, of.torn, of.late, faults.storage.failed,
-      faults.storage.full, faults.slow_jobs, faults.commands);
+      faults.storage.full, faults.slow_jobs, faults.commands, faults.take_overs, faults.superseded);
 }
 
 std::vector<std::string> check_empty(Cluster& cluster) {

@@ -13,7 +13,7 @@ EngineNode::EngineNode(Cluster& cluster, const std::string& name, const Limits& 
                        std::uint64_t seed)
     : cluster_(cluster), node_(cluster.add_node(name)), executor_(node_.reactor, seed) {
   client::Engine::Config config;
-  config.manager_address = Cluster::manager_address();
+  config.manager_address = cluster.managers();
   config.secret = cluster.secret();
   config.host_token = "host";
   config.host_name = name;
@@ -40,7 +40,8 @@ EngineNode::~EngineNode() {
 
 bool EngineNode::ready() {
   const Lock lock(engine_->shared().mutex);
-  return engine_->ready()->done() && !engine_->manager_lost();
+  return engine_->ready()->done() && !engine_->manager_lost() &&
+         !cluster_.is_behind(engine_->client());
 }
 
 void EngineNode::wait(std::string what, Step step, Done done) {

@@ -37,6 +37,7 @@ class EngineNode final : private EventSource {
   Node& node() { return node_; }
   client::Engine& engine() { return *engine_; }
   DelayedExecutor& executor() { return executor_; }
+  /// It has the pool's manager, and not an earlier one that is not told yet.
   bool ready();
 
   /// Calls `step` until it answers something else than kWouldBlock, or the deadline has come.

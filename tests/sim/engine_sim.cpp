@@ -6,6 +6,7 @@
 //               some take up to 40 s, longer than their deadline. It fails before it has done
 //               anything, or after it has done everything. For up to a minute there is no room:
 //               pieces are written in part, and no file gets its name.
+//   Standbys    As there.
 //   Not here    What pool_sim.cpp leaves out; storage that forgets what was made durable.
 //
 // Each process with the library runs scripts (engine_scripts.h): sequential and random writes,
@@ -17,7 +18,8 @@
 // Beside them a client that speaks the protocol changes folders and writes sets of images into a
 // folder with a policy, and some pools begin with what an earlier one has drained.
 //
-// Checked. bytes, M1, M9, names, sets, space as in pool_sim.cpp (M3 is checked there), and:
+// Checked. bytes, M1, M9, names, sets, space as in pool_sim.cpp (M3 is checked there), of epochs
+// that the manager of before ends, and:
 //   redundant   When a close that waits for copies has been answered, every chunk has its copies or
 //               its parity, unless something was lost since. Processes close so in some seeds, and
 //               in others the pool's folder asks for it.
@@ -238,7 +240,6 @@ void Simulation::add_process() {
 
 void Simulation::kill_process(std::size_t index) {
   EngineNode* const dead = processes_[index].get();
-  faults_.held().forget(dead->node());
   for (const auto& script : scripts_) {
     if (&script->node() == dead && !script->ended()) script->killed();
   }
@@ -292,7 +293,7 @@ void Simulation::ask_for_copies() {
 
 /// What goes on beside the files of the model: folders, sets of images, and questions.
 void Simulation::start_beside() {
-  if (!plain_->registered()) return;
+  if (!plain_->registered() || plain_->behind()) return;
   for (const auto& each : folders_) {
     if (beside_.chance(1, 2)) each->start_one(*plain_);
   }
@@ -365,6 +366,17 @@ void Simulation::make(Event event) {
     case Event::kFlip:
       if (rotten_.flip()) swarm_.happened(event);
       return;
+    case Event::kPartManager: {
+      scene_.lost_last = now() + kHeldMax;
+      std::vector<Node*> nodes{&plain_->node()};
+      for (const auto& each : processes_) nodes.push_back(&each->node());
+      return faults_.part_manager(nodes);
+    }
+    case Event::kKillStandby:
+    case Event::kStopStandby:
+    case Event::kCutStandby:
+    case Event::kStartOldManager:
+      return faults_.trouble_standby(event);
   }
 }
 
@@ -422,6 +434,7 @@ bool Simulation::healthy(const std::string& name) {
 
 /// Rule M5. Names in the drain directory follow those in the pool: only looked at when they agree.
 void Simulation::check_evicted() {
+  if (cluster_.manager() == nullptr) return;
   const manager::State& state = cluster_.manager()->state();
   if (!state.mirror_queue().empty()) return;
   for (std::size_t i = 0; i < kNames; ++i) {
@@ -570,6 +583,7 @@ bool Simulation::run() {
   set_plans(true);
   for (std::uint64_t i = 0; i < settings_.steps && wrong_.empty(); ++i) {
     release_due(false);
+    faults_.tend_standby();
     start_script();
     start_beside();
     inject();
@@ -580,6 +594,7 @@ bool Simulation::run() {
   // No more faults: within a bounded time the pool is well again.
   set_plans(false);
   release_due(true);
+  if (!faults_.settle_managers()) complain("epochs: a manager does not hear of a later one");
   scene_.faults = true;  // what began before may still fail
   if (!settle_scripts(300s)) complain("M9: scripts do not end");
   scripts_.clear();

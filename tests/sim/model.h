@@ -23,8 +23,9 @@ class Model {
  public:
   struct Name {
     std::set<Content> possible{Content{}};
-    Time settled{};     ///< nothing on its way changes it after this
-    bool busy = false;  ///< an operation of the workload runs on it
+    std::set<Content> ever{Content{}};  ///< all that was possible at some time
+    Time settled{};                     ///< nothing on its way changes it after this
+    bool busy = false;                  ///< an operation of the workload runs on it
   };
 
   Name& name(const std::string& name) { return names_[name]; }
@@ -51,6 +52,7 @@ class Model {
   /// The change to `after` was asked for and answered like that.
   static void changed(Name& name, const std::set<Content>& after, const Ending& ending,
                       Time settled) {
+    if (ending.status.has_value() || ending.maybe) name.ever.insert(after.begin(), after.end());
     if (ending.status.has_value()) {
       name.possible = after;
     } else if (ending.maybe) {

@@ -14,17 +14,24 @@ using namespace std::chrono_literals;
 constexpr Duration kStopMax = 25s;
 constexpr Duration kCutMax = 12s;
 constexpr Duration kLeaveMax = 10s;
+/// So long a standby waits.
+constexpr Duration kSilence = 5s;
+/// Until it knows of a change of those by whom it decides.
+constexpr Duration kStandbyTold = 2s;
+constexpr Duration kTakeOverMax = 60s;
 
 }  // namespace
 
-bool HeldNodes::hold(Node& node, Time until, bool cut) {
+bool HeldNodes::hold(Node& node, Time until, bool cut, const std::string& from) {
   if (holds(node)) return false;
-  if (cut) {
+  if (!from.empty()) {
+    node.endpoint.stall_to(from, true);
+  } else if (cut) {
     node.endpoint.stall(true);
   } else {
     node.stopped = true;
   }
-  held_.push_back({&node, until, cut});
+  held_.push_back({&node, until, cut, from});
   return true;
 }
 
@@ -37,12 +44,15 @@ bool HeldNodes::holds(const Node& node) const {
 }
 
 void NodeFaults::hold(Event event, Node& node) {
-  const bool cut =
-      event == Event::kCutClient || event == Event::kCutBenefactor || event == Event::kCutManager;
-  const Duration most = cut ? kCutMax : kStopMax;
-  const Duration time(
+  const bool cut = event == Event::kCutClient || event == Event::kCutBenefactor ||
+                   event == Event::kCutManager || event == Event::kCutStandby;
+  const Time until = cluster_.now() + draw_time(cut ? kCutMax : kStopMax);
+  if (held_.hold(node, until, cut)) swarm_.happened(event);
+}
+
+Duration NodeFaults::draw_time(Duration most) {
+  return Duration(
       static_cast<Duration::rep>(prng_.below(static_cast<std::uint64_t>(most.count()))));
-  if (held_.hold(node, cluster_.now() + time, cut)) swarm_.happened(event);
 }
 
 void NodeFaults::drop(Event event, Node& node) {
@@ -53,14 +63,11 @@ void NodeFaults::drop(Event event, Node& node) {
 void NodeFaults::restart_manager() {
   // In the middle of writing, as often as not.
   if (prng_.chance(1, 2)) cluster_.run_until([&] { return cluster_.unsynced() > 0; }, 1s);
-  held_.forget(cluster_.manager_node());
-  cluster_.kill_manager();
-  cluster_.start_manager();
+  cluster_.restart_manager();
   swarm_.happened(Event::kRestartManager);
 }
 
 void NodeFaults::kill_benefactor(std::size_t index) {
-  held_.forget(*cluster_.benefactors()[index].node);
   cluster_.kill_benefactor(index);
   cluster_.add_benefactor();
 }
@@ -78,9 +85,73 @@ bool NodeFaults::lose_manager_disk() {
     if (held_.holds(*each.node)) return true;
   }
   if (cluster_.manager()->log_keepers().count() == 0) return true;
-  held_.forget(cluster_.manager_node());
+  if (cluster_.may_stand_by()) return lose_manager();
   swarm_.happened(Event::kLoseManagerDisk);
   return cluster_.rebuild_manager();
+}
+
+bool NodeFaults::lose_manager() {
+  const auto may_be_lost = [&] {
+    ManagerNode* const standby = cluster_.standby();
+    return standby != nullptr && standby->follows() && !held_.holds(standby->node()) &&
+           !held_.holds(cluster_.manager_node()) &&
+           cluster_.manager()->log_keepers().count() == limits::kLogCopies;
+  };
+  if (!may_be_lost()) return true;
+  cluster_.run_for(kStandbyTold);
+  if (!may_be_lost()) return true;
+  swarm_.happened(Event::kLoseManagerDisk);
+  cluster_.kill_manager(prng_.chance(1, 2));
+  return cluster_.run_until([&] { return cluster_.manager() != nullptr; }, kTakeOverMax);
+}
+
+void NodeFaults::part_manager(const std::vector<Node*>& clients) {
+  if (!cluster_.may_stand_by()) return;
+  const std::string from = cluster_.manager_node().endpoint.address();
+  const Time until = cluster_.now() + draw_time(kStopMax);
+  std::vector<Node*> parted;
+  if (ManagerNode* const standby = cluster_.standby()) parted.push_back(&standby->node());
+  const bool all = prng_.chance(1, 2);
+  for (const auto& each : cluster_.benefactors()) {
+    if (all || prng_.chance(1, 2)) parted.push_back(each.node.get());
+  }
+  for (Node* const each : clients) {
+    if (prng_.chance(1, 2)) parted.push_back(each);
+  }
+  bool any = false;
+  for (Node* const each : parted) any |= held_.hold(*each, until, true, from);
+  if (any) swarm_.happened(Event::kPartManager);
+}
+
+void NodeFaults::trouble_standby(Event event) {
+  if (event == Event::kStartOldManager) {
+    if (!cluster_.can_start_old_manager()) return;
+    cluster_.start_old_manager();
+    return swarm_.happened(event);
+  }
+  ManagerNode* const standby = cluster_.standby();
+  if (standby == nullptr) return;
+  if (event != Event::kKillStandby) return hold(event, standby->node());
+  cluster_.kill_second_manager();
+  swarm_.happened(event);
+}
+
+void NodeFaults::tend_standby() {
+  if (!cluster_.may_stand_by() || cluster_.has_second_manager() || !prng_.chance(1, 20)) return;
+  cluster_.start_standby(kSilence);
+}
+
+bool NodeFaults::settle_managers() {
+  if (!cluster_.may_stand_by()) return true;
+  const auto alone = [&] {
+    return !cluster_.has_second_manager() || cluster_.standby() != nullptr;
+  };
+  const bool ended = cluster_.run_until(alone, kTakeOverMax);
+  // One that was started again after it had taken over tells nobody.
+  const bool tells = cluster_.manager_tells();
+  if (!ended) cluster_.kill_second_manager();
+  if (cluster_.standby() == nullptr) cluster_.start_standby(kSilence);
+  return ended || !tells;
 }
 
 void NodeFaults::jump_clock(bool also_manager, const std::function<Node&()>& pick_client) {

@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <list>
+#include <string>
+#include <vector>
 
 #include "core/clock.h"
 #include "tests/sim/swarm.h"
@@ -12,16 +14,22 @@ namespace stdchk::sim {
 /// A HeldNodes remembers which processes are stopped or cut off, and until when.
 class HeldNodes {
  public:
-  /// False: it is held already.
-  bool hold(Node& node, Time until, bool cut);
+  /// False: it is held already. With `from` it is cut off from that address alone, or also from
+  /// that.
+  bool hold(Node& node, Time until, bool cut, const std::string& from = {});
   /// Lets those go whose time has come, or all; calls `resumed(node)` for those that were stopped.
   template <class Resumed>
   void release(Time now, bool all, Resumed resumed) {
     for (const Held& each : held_) {
       if (!all && each.until > now) continue;
-      each.node->stopped = false;
-      each.node->endpoint.stall(false);
-      if (!each.cut) resumed(*each.node);
+      if (!each.from.empty()) {
+        each.node->endpoint.stall_to(each.from, false);
+      } else if (each.cut) {
+        each.node->endpoint.stall(false);
+      } else {
+        each.node->stopped = false;
+        resumed(*each.node);
+      }
     }
     std::erase_if(held_, [&](const Held& each) { return all || each.until <= now; });
   }
@@ -34,6 +42,7 @@ class HeldNodes {
     Node* node = nullptr;
     Time until{};
     bool cut = false;
+    std::string from;  ///< empty: from all
   };
   std::list<Held> held_;
 };
@@ -45,7 +54,12 @@ class HeldNodes {
 class NodeFaults {
  public:
   NodeFaults(Cluster& cluster, Swarm& swarm, Prng& prng)
-      : cluster_(cluster), swarm_(swarm), prng_(prng) {}
+      : cluster_(cluster), swarm_(swarm), prng_(prng) {
+    cluster_.set_on_end([this](const Node& node) { held_.forget(node); });
+  }
+  ~NodeFaults() { cluster_.set_on_end({}); }
+  NodeFaults(const NodeFaults&) = delete;
+  NodeFaults& operator=(const NodeFaults&) = delete;
   /// It is stopped or cut off for some time, unless it is already.
   void hold(Event event, Node& node);
   /// It loses all its links.
@@ -55,15 +69,28 @@ class NodeFaults {
   void kill_benefactor(std::size_t index);
   /// As by SIGTERM: it goes when it may, or when its time is over.
   void leave(std::size_t index);
-  /// Only while all that keep the metadata can be reached: what was answered is there then. False:
-  /// no manager could be rebuilt.
+  /// Only while all that keep the metadata can be reached: what was answered is there then. Where
+  /// there may be a standby, only while that follows; it takes over. False: there is no manager
+  /// afterwards.
   bool lose_manager_disk();
+  /// From its standby, from all benefactors or some, and from some of these.
+  void part_manager(const std::vector<Node*>& clients);
+  /// One of the kinds that are about standbys, when it can be.
+  void trouble_standby(Event event);
+  /// At each step: where there is no standby and may be one, it is started before long.
+  void tend_standby();
+  /// When faults have stopped: a manager that was told of a later one ends, and a standby follows.
+  /// False: one does not end.
+  bool settle_managers();
   /// The time of day in one process, of the manager's only where nothing goes by it.
   void jump_clock(bool also_manager, const std::function<Node&()>& pick_client);
   /// Which processes are stopped or cut off.
   HeldNodes& held() { return held_; }
 
  private:
+  bool lose_manager();
+  Duration draw_time(Duration most);
+
   Cluster& cluster_;
   Swarm& swarm_;
   Prng& prng_;

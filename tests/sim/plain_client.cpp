@@ -22,7 +22,10 @@ struct PlainClient::Transfer final : transport::Operation {
 };
 
 PlainClient::PlainClient(Cluster& cluster, std::string name, Enabled on_enabled)
-    : cluster_(cluster), node_(cluster.add_node(name)), on_enabled_(std::move(on_enabled)) {
+    : cluster_(cluster),
+      node_(cluster.add_node(name)),
+      on_enabled_(std::move(on_enabled)),
+      managers_(cluster.managers(), 1s) {
   connect();
 }
 
@@ -52,7 +55,7 @@ std::shared_ptr<PlainClient::Buffer> PlainClient::make_buffer(std::size_t bytes)
 
 void PlainClient::connect() {
   ++generation_;
-  auto peer = rpc::Peer::connect(node_.reactor, node_.endpoint, Cluster::manager_address(), *this,
+  auto peer = rpc::Peer::connect(node_.reactor, node_.endpoint, managers_.current(), *this,
                                  limits::kConnectDeadline);
   STDCHK_ASSERT(peer.has_value());
   manager_ = std::move(*peer);
@@ -65,9 +68,13 @@ void PlainClient::on_connected(rpc::Peer& peer) {
   request.host_name = node_.name;
   request.role = "library";
   request.resume = id_;
+  request.newest_epoch = epoch_;
   peer.call(request, limits::kCallDeadline, [this](rpc::Answer answer) {
     if (!answer.has_value()) return manager_->close(answer.error().error);
     const auto& reply = std::get<msg::RegisterClient::Reply>(*answer);
+    if (reply.epoch < epoch_) return manager_->close({Code::kFenced, 0, "sim"});
+    epoch_ = reply.epoch;
+    managers_.answered();
     if (reply.client != id_) {
       // All of the old number has ended; the benefactors refuse it.
       id_ = reply.client;
@@ -96,10 +103,11 @@ void PlainClient::on_notice(rpc::Peer&, msg::Notice notice) {
 }
 
 void PlainClient::on_closed(rpc::Peer&, Error) {
-  registered_ = false;
+  const bool had_one = std::exchange(registered_, false);
   node_.reactor.cancel(heartbeat_);
   // The old peer ends when the new one takes its place.
-  reconnect_ = node_.reactor.schedule_after(200ms, [this] { connect(); });
+  reconnect_ = node_.reactor.schedule_after(had_one ? managers_.again() : managers_.next(),
+                                            [this] { connect(); });
 }
 
 void PlainClient::heartbeat() {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/manager_addresses.h"
 #include "core/messages/messages.h"
 #include "tests/support/cluster.h"
 #include "transport/rpc.h"
@@ -54,6 +55,8 @@ class PlainClient final : public rpc::PeerHandler {
   Node& node() { return node_; }
   bool registered() const { return registered_; }
   ClientId id() const { return id_; }
+  /// What it is answered may be what an earlier manager knows, who is not told yet.
+  bool behind() const { return cluster_.is_behind(id_); }
   /// Grants of sessions that this client has not ended.
   const std::map<GrantId, std::pair<SessionId, Grant>>& known() const { return known_; }
   /// Rule M4: what this client has seen broken since it was asked last.
@@ -121,6 +124,8 @@ class PlainClient final : public rpc::PeerHandler {
   Node& node_;
   Enabled on_enabled_;
   std::unique_ptr<rpc::Peer> manager_;
+  ManagerAddresses managers_;
+  Epoch epoch_;
   ClientId id_;
   bool registered_ = false;
   bool dying_ = false;

@@ -21,8 +21,14 @@
 //               the time of day jumps by up to 6 h to and fro. The manager's does not where the
 //               policy of a folder gives up sets by their age, which is by that clock.
 //   Leaving     A benefactor says that it wants to end, and ends when it may, or after 10 s.
-//   Not here    Messages of one link in another order; several managers; a process of a benefactor
-//               that comes back with its memory.
+//   Standbys    In a third of the seeds a standby follows the manager and takes over: when that is
+//               lost, with its disk or without; when it is stopped, and wakes up to find another
+//               one; when it is cut off from its standby, from all benefactors or some, and from
+//               some clients, so that two managers run for a time. The standby is killed, stopped
+//               and cut off, too. Where the manager was, it is started again on its old disk, or a
+//               new standby comes.
+//   Not here    Messages of one link in another order; a process of a benefactor that comes back
+//               with its memory.
 //
 // Checked.
 //   bytes       A read answers what the model says that the name may show, or an error; when faults
@@ -31,6 +37,8 @@
 //   M1          Committed maps name only chunks that are there, whole.
 //   M3          Nobody is granted bytes that a client which could still write there knows.
 //   M4          What a session was told is there is there when it commits.
+//   epochs      After a take-over the manager of before says of nothing any more that it was done;
+//               what it is asked for is what was there once. When faults have stopped, it ends.
 //   M9          Every operation ends within kOperationDeadline of virtual time (plus the time its
 //   client
 //               was stopped).
@@ -190,6 +198,9 @@ class Simulation {
     trace_ ^= static_cast<std::uint64_t>(cluster_.now().time_since_epoch().count());
   }
   bool healthy(const std::string& name) const;
+  /// `behind`: so was the client when it asked.
+  void check_epoch(const PlainClient& client, bool behind, const Ending& ending,
+                   const std::string& what);
   void complain(std::vector<std::string> what) {
     for (auto& each : what) {
       wrong_.push_back(fmt::format("at {:.3f} s: {}",
@@ -280,13 +291,15 @@ void Simulation::start_store(PlainClient& client, const std::string& name) {
     lost.busy = false;
     Model::changed(lost, after, {fail(Code::kCancelled, "sim"), true}, now() + kSettle);
   };
-  client.store(name, std::move(parts), truncate, [this, number, name, after](Ending ending) {
-    end(number, ending.status.has_value() ? 0 : 1);
-    if (!ending.status.has_value()) ++tally_.stores_failed;
-    Model::Name& done = model_.name(name);
-    done.busy = false;
-    Model::changed(done, after, ending, now() + kSettle);
-  });
+  client.store(name, std::move(parts), truncate,
+               [this, number, name, after, &client, behind = client.behind()](Ending ending) {
+                 end(number, ending.status.has_value() ? 0 : 1);
+                 check_epoch(client, behind, ending, "store " + name);
+                 if (!ending.status.has_value()) ++tally_.stores_failed;
+                 Model::Name& done = model_.name(name);
+                 done.busy = false;
+                 Model::changed(done, after, ending, now() + kSettle);
+               });
 }
 
 /// All benefactors that the newest version needs live.
@@ -313,8 +326,8 @@ void Simulation::start_load(PlainClient& client, const std::string& name, bool m
   const auto number = begin(client, "load " + name);
   ++tally_.loads;
   when_lost_[number] = [this, name] { model_.name(name).busy = false; };
-  client.load(name, [this, number, name, must_succeed,
-                     began = now()](Result<std::vector<std::byte>> got) {
+  client.load(name, [this, number, name, must_succeed, began = now(),
+                     behind = client.behind()](Result<std::vector<std::byte>> got) {
     end(number, got.has_value() ? got->size() : 7);
     Model::Name& entry = model_.name(name);
     entry.busy = false;
@@ -323,7 +336,7 @@ void Simulation::start_load(PlainClient& client, const std::string& name, bool m
       seen = std::move(*got);
     } else if (got.error().code != Code::kNotFound) {
       ++tally_.loads_failed;
-      if (got.error().code == Code::kCorrupt && !rotten_.since(began)) {
+      if (got.error().code == Code::kCorrupt && !behind && !rotten_.since(began)) {
         complain({"bytes: " + name + " is corrupt"});
       }
       if (must_succeed && healthy(name)) {
@@ -331,12 +344,18 @@ void Simulation::start_load(PlainClient& client, const std::string& name, bool m
       }
       return;
     }
-    if (!entry.possible.contains(seen)) {
+    if (!(behind ? entry.ever : entry.possible).contains(seen)) {
       return complain({fmt::format("bytes: {} shows {}, which it never had", name,
                                    seen ? fmt::format("{} bytes", seen->size()) : "nothing")});
     }
-    entry.possible = {seen};
+    if (!behind) entry.possible = {seen};
   });
+}
+
+void Simulation::check_epoch(const PlainClient& client, bool behind, const Ending& ending,
+                             const std::string& what) {
+  if (!behind || !client.behind() || !ending.status.has_value()) return;
+  complain({"epochs: a manager answered after another one had taken over: " + what});
 }
 
 void Simulation::start_rename(PlainClient& client, const std::string& from, const std::string& to) {
@@ -346,13 +365,14 @@ void Simulation::start_rename(PlainClient& client, const std::string& from, cons
   const auto number = begin(client, "rename " + from + " to " + to);
   ++tally_.renames;
   const auto moved = source.possible;
-  const auto settle = [this, from, to, moved](const Ending& ending) {
+  const auto settle = [this, from, to, moved, behind = client.behind()](const Ending& ending) {
     Model::Name& a = model_.name(from);
     Model::Name& b = model_.name(to);
     a.busy = b.busy = false;
     std::set<Content> present = moved;
     present.erase(Content{});
     if (!ending.status.has_value() && ending.status.error().code == Code::kNotFound) {
+      if (behind) return;
       if (!a.possible.contains(Content{})) return complain({"bytes: " + from + " was lost"});
       a.possible = {Content{}};
       return;
@@ -364,10 +384,12 @@ void Simulation::start_rename(PlainClient& client, const std::string& from, cons
     Model::changed(b, present, ending, now() + kSettle);
   };
   when_lost_[number] = [settle] { settle({fail(Code::kCancelled, "sim"), true}); };
-  client.rename(from, to, [this, number, settle](Ending ending) {
-    end(number, ending.status.has_value() ? 2 : 3);
-    settle(ending);
-  });
+  client.rename(from, to,
+                [this, number, settle, &client, from, behind = client.behind()](Ending ending) {
+                  end(number, ending.status.has_value() ? 2 : 3);
+                  check_epoch(client, behind, ending, "rename " + from);
+                  settle(ending);
+                });
 }
 
 void Simulation::start_remove(PlainClient& client, const std::string& name) {
@@ -375,10 +397,11 @@ void Simulation::start_remove(PlainClient& client, const std::string& name) {
   entry.busy = true;
   const auto number = begin(client, "remove " + name);
   ++tally_.removes;
-  const auto settle = [this, name](const Ending& ending) {
+  const auto settle = [this, name, behind = client.behind()](const Ending& ending) {
     Model::Name& done = model_.name(name);
     done.busy = false;
     if (!ending.status.has_value() && ending.status.error().code == Code::kNotFound) {
+      if (behind) return;
       if (!done.possible.contains(Content{})) return complain({"bytes: " + name + " was lost"});
       done.possible = {Content{}};
       return;
@@ -386,10 +409,12 @@ void Simulation::start_remove(PlainClient& client, const std::string& name) {
     Model::changed(done, {Content{}}, ending, now() + kSettle);
   };
   when_lost_[number] = [settle] { settle({fail(Code::kCancelled, "sim"), true}); };
-  client.remove(name, [this, number, settle](Ending ending) {
-    end(number, ending.status.has_value() ? 4 : 5);
-    settle(ending);
-  });
+  client.remove(name,
+                [this, number, settle, &client, name, behind = client.behind()](Ending ending) {
+                  end(number, ending.status.has_value() ? 4 : 5);
+                  check_epoch(client, behind, ending, "remove " + name);
+                  settle(ending);
+                });
 }
 
 void Simulation::start_operation() {
@@ -422,7 +447,7 @@ void Simulation::start_operation() {
 /// What goes on beside the files of the model: folders, sets of images, and questions.
 void Simulation::start_beside() {
   PlainClient& client = *clients_[beside_.below(clients_.size())];
-  if (!client.registered() || client.node().stopped) return;
+  if (!client.registered() || client.behind() || client.node().stopped) return;
   for (const auto& each : folders_) {
     if (beside_.chance(1, 2)) each->start_one(client);
   }
@@ -448,7 +473,6 @@ void Simulation::release_due(bool all) {
 void Simulation::kill_client() {
   const std::size_t index = prng_.below(clients_.size());
   PlainClient* const dead = clients_[index].get();
-  faults_.held().forget(dead->node());
   std::vector<std::uint64_t> lost;
   for (const auto& [number, running] : running_) {
     if (running.client == dead) lost.push_back(number);
@@ -525,6 +549,16 @@ void Simulation::make(Event event) {
       return jump_clock();
     case Event::kFillStorage:
       return;  // nothing is drained here
+    case Event::kPartManager: {
+      std::vector<Node*> nodes;
+      for (const auto& each : clients_) nodes.push_back(&each->node());
+      return faults_.part_manager(nodes);
+    }
+    case Event::kKillStandby:
+    case Event::kStopStandby:
+    case Event::kCutStandby:
+    case Event::kStartOldManager:
+      return faults_.trouble_standby(event);
   }
 }
 
@@ -560,6 +594,7 @@ void Simulation::check() {
 
 void Simulation::step() {
   release_due(false);
+  faults_.tend_standby();
   start_operation();
   start_beside();
   inject();
@@ -607,6 +642,7 @@ bool Simulation::run() {
   // No more faults: within a bounded time the pool is well again.
   set_plans(false);
   release_due(true);
+  if (!faults_.settle_managers()) complain({"epochs: a manager does not hear of a later one"});
   cluster_.run_for(2 * kSettle);
   check();
   if (!running_.empty() || !beside_idle()) complain({"M9: operations go on after the end"});

@@ -35,6 +35,12 @@ constexpr std::array<Kind, kEvents> kKinds{{
     {"flipped bits", 25000},
     {"clock jumps", 30000},
     {"full drain directories", 8000},
+    // Only in seeds that have a standby.
+    {"parted managers", 10000},
+    {"killed standbys", 3000},
+    {"stopped standbys", 4000},
+    {"cut standbys", 4000},
+    {"old managers started again", 60000},
 }};
 constexpr double kSpread = 4;
 constexpr Duration kJumpMax = 6h;
@@ -94,6 +100,7 @@ void Swarm::limit(Cluster::Options& options) {
   options.log_bytes = draw_bytes(64 * limits::kKiB, limits::kMiB);
   options.drift_ppm_max = kDriftPpmMax;
   options.clock_offset_max = 1000s;
+  if (prng_.chance(1, 3)) options.managers = Cluster::manager_addresses();
 }
 
 std::string Swarm::describe() const {

@@ -28,8 +28,14 @@ enum class Event : std::uint8_t {
   kFlip,  ///< a bit of a copy
   kJumpClock,
   kFillStorage,
+  // Only in seeds that have a standby.
+  kPartManager,  ///< off from some others and its standby
+  kKillStandby,
+  kStopStandby,
+  kCutStandby,
+  kStartOldManager,  ///< on its own disk, after another one has taken over
 };
-inline constexpr std::size_t kEvents = static_cast<std::size_t>(Event::kFillStorage) + 1;
+inline constexpr std::size_t kEvents = static_cast<std::size_t>(Event::kStartOldManager) + 1;
 
 /// A Swarm is what one seed draws: which kinds of faults there are at all, how often each comes,
 /// and the pool's limits. A fault that hides others is absent in some seeds (Groce et al., "Swarm

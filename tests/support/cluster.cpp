@@ -43,59 +43,206 @@ Node::~Node() {
   reactor.remove(endpoint);
 }
 
-StandbyNode::StandbyNode(transport::mem::Fabric& fabric, const NodeClock& clock,
-                         const msg::Secret& secret, std::string manager, Duration silence,
-                         transport::fault::Counts& ended)
-    : node("standby", fabric, clock, 1, ended),
-      to_manager(fabric.make_endpoint("standby.out", node.clock), node.clock, 2),
-      secret_(secret) {
-  node.reactor.add(to_manager);
-  rebuilder_ = std::make_unique<manager::Rebuilder>(
-      node.reactor, journal_, secret_, [this](const auto& found) {
-        STDCHK_ASSERT(found.has_value());
-        node.reactor.schedule_after(Duration::zero(), [this] { take_over(); });
-      });
-  STDCHK_ASSERT(rebuilder_->start_as_standby().has_value());
-  STDCHK_ASSERT(node.endpoint.listen(*this).has_value());
-  manager::Standby::Config config;
-  config.manager = std::move(manager);
-  config.address = node.endpoint.address();
-  config.secret = secret_;
-  config.silence = silence;
-  config.on_followed = [this] { follows = true; };
-  standby_ = std::make_unique<manager::Standby>(node.reactor, to_manager, std::move(config));
-  standby_->watch(*rebuilder_);
+// ---- managers -----------------------------------------------------------------------------------
+
+ManagerNode::ManagerNode(std::unique_ptr<Node> node, ManagerDisk& disk, manager::Config config)
+    : node_(std::move(node)), disk_(disk), config_(std::move(config)) {
+  config_.standby = disk_.standby;
+  config_.remember_standby = [this](const std::string& address) {
+    disk_.standby = address;
+    return true;
+  };
+  config_.on_superseded = [this](Epoch epoch) {
+    superseded_ = epoch;
+    node_->stopped = true;
+  };
 }
 
-StandbyNode::~StandbyNode() {
+ManagerNode::~ManagerNode() {
   standby_.reset();
   rebuilder_.reset();
   service_.reset();
-  node.reactor.remove(to_manager);
 }
 
-void StandbyNode::on_accept(std::unique_ptr<transport::Link> link) {
+bool ManagerNode::follows() const {
+  return standby_ != nullptr && service_ == nullptr && standby_->follows();
+}
+
+void ManagerNode::serve() {
+  start_service();
+  listen();
+}
+
+void ManagerNode::rebuild() {
+  rebuilder_ = std::make_unique<manager::Rebuilder>(
+      node_->reactor, disk_.journal, config_.secret,
+      [this](const auto& found) { rebuilt(found.has_value()); });
+  STDCHK_ASSERT(rebuilder_->start().has_value());
+  listen();
+}
+
+void ManagerNode::stand_by(std::string manager, Duration silence) {
+  rebuilder_ = std::make_unique<manager::Rebuilder>(
+      node_->reactor, disk_.journal, config_.secret,
+      [this](const auto& found) { rebuilt(found.has_value()); });
+  STDCHK_ASSERT(rebuilder_->start_as_standby().has_value());
+  listen();
+  manager::Standby::Config config;
+  config.manager = std::move(manager);
+  config.address = node_->endpoint.address();
+  config.secret = config_.secret;
+  config.silence = silence;
+  standby_ = std::make_unique<manager::Standby>(node_->reactor, node_->endpoint, std::move(config));
+  standby_->watch(*rebuilder_);
+}
+
+void ManagerNode::listen() { STDCHK_ASSERT(node_->endpoint.listen(*this).has_value()); }
+
+void ManagerNode::on_accept(std::unique_ptr<transport::Link> link) {
   if (service_ != nullptr) return service_->on_accept(std::move(link));
   rebuilder_->on_accept(std::move(link));
 }
 
-void StandbyNode::take_over() {
-  manager::Config config;
-  config.secret = secret_;
-  service_ = std::make_unique<manager::Service>(node.reactor, journal_, config);
-  STDCHK_ASSERT(service_->start().has_value());
-  standby_->tell(service_->state().epoch());
-  rebuilder_.reset();
+/// Not within the rebuilder's call.
+void ManagerNode::rebuilt(bool found) {
+  failed_ = !found;
+  if (!found) return;
+  node_->reactor.schedule_after(Duration::zero(), [this] {
+    start_service();
+    if (standby_ != nullptr) standby_->tell(service_->state().epoch());
+    rebuilder_.reset();
+  });
 }
 
+void ManagerNode::start_service() {
+  service_ = std::make_unique<manager::Service>(node_->reactor, disk_.journal, config_);
+  STDCHK_ASSERT(service_->start().has_value());
+}
+
+Cluster::ManagerPlace* Cluster::manager_place() {
+  ManagerPlace* latest = nullptr;
+  const auto epoch = [](ManagerPlace& place) { return place.process->service()->state().epoch(); };
+  for (ManagerPlace& each : places_) {
+    const bool serves = each.process != nullptr && each.process->service() != nullptr;
+    if (serves && (latest == nullptr || epoch(each) > epoch(*latest))) latest = &each;
+  }
+  return latest;
+}
+
+Cluster::ManagerPlace& Cluster::other_place() {
+  return manager_place() == &places_[0] ? places_[1] : places_[0];
+}
+
+manager::Service* Cluster::manager() {
+  ManagerPlace* const place = manager_place();
+  return place == nullptr ? nullptr : place->process->service();
+}
+
+Node& Cluster::manager_node() {
+  STDCHK_ASSERT(manager_place() != nullptr);
+  return manager_place()->process->node();
+}
+
+manager::MemoryJournal& Cluster::journal() {
+  STDCHK_ASSERT(manager_place() != nullptr);
+  return manager_place()->disk.journal;
+}
+
+ManagerNode& Cluster::start_process(ManagerPlace& place) {
+  STDCHK_ASSERT(place.process == nullptr);
+  manager::Config config;
+  config.secret = secret_;
+  config.pool = options_.pool;
+  config.scrub_rate_bytes_per_s = options_.scrub_rate_bytes_per_s;
+  config.gc_period = options_.gc_period;
+  place.process = std::make_unique<ManagerNode>(make_node(place.name, Role::kManager), place.disk,
+                                                std::move(config));
+  return *place.process;
+}
+
+/// The callbacks of commands that are lost must not be made, and go when who made them has gone.
+void Cluster::end_process(ManagerPlace& place) {
+  if (place.process == nullptr) return;
+  if (on_end_) on_end_(place.process->node());
+  const auto callbacks = place.disk.journal.drop_unsynced();
+  ended_.commands += callbacks.size();
+  ended_.take_overs += place.process->took_over() ? 1 : 0;
+  ended_.superseded += place.process->superseded() ? 1 : 0;
+  place.process.reset();
+}
+
+void Cluster::wipe(ManagerDisk& disk) {
+  disk = {};
+  disk.journal.set_sync_delay(options_.sync_delay);
+  disk.journal.set_snapshot_every(options_.snapshot_every);
+}
+
+void Cluster::start_manager() { start_process(places_[0]).serve(); }
+
+void Cluster::kill_manager(bool keep_disk) {
+  ManagerPlace& place = *manager_place();
+  end_process(place);
+  if (!keep_disk) wipe(place.disk);
+}
+
+void Cluster::restart_manager() {
+  ManagerPlace& place = *manager_place();
+  end_process(place);
+  start_process(place).serve();
+}
+
+bool Cluster::rebuild_manager() {
+  ManagerPlace& place = *manager_place();
+  end_process(place);
+  wipe(place.disk);
+  ManagerNode& process = start_process(place);
+  process.rebuild();
+  run_until([&] { return process.service() != nullptr || process.failed(); },
+            limits::kOperationDeadline * 3);
+  if (process.service() != nullptr) return true;
+  end_process(place);
+  wipe(place.disk);
+  start_process(place).serve();
+  return false;
+}
+
+void Cluster::start_standby(Duration silence) {
+  ManagerPlace& place = other_place();
+  STDCHK_ASSERT(place.process == nullptr);
+  wipe(place.disk);
+  start_process(place).stand_by(manager_node().endpoint.address(), silence);
+}
+
+ManagerNode* Cluster::standby() {
+  for (const ManagerPlace& each : places_) {
+    if (each.process != nullptr && each.process->service() == nullptr) return each.process.get();
+  }
+  return nullptr;
+}
+
+bool Cluster::can_start_old_manager() {
+  ManagerPlace& place = other_place();
+  return place.process == nullptr && place.disk.journal.durable_count() > 0;
+}
+
+void Cluster::start_old_manager() { start_process(other_place()).serve(); }
+
+/// The epoch is in the upper bits of the number.
+bool Cluster::is_behind(ClientId client) {
+  return manager() != nullptr && client.value >> 40 < manager()->state().epoch().value;
+}
+
+// ---- all processes ------------------------------------------------------------------------------
+
 Cluster::Cluster(Options options) : options_(std::move(options)), prng_(options_.seed) {
-  journal_.set_sync_delay(options_.sync_delay);
-  journal_.set_snapshot_every(options_.snapshot_every);
+  places_[0].name = "manager";
+  places_[1].name = "standby";
+  for (ManagerPlace& each : places_) wipe(each.disk);
 }
 
 Cluster::~Cluster() {
-  kill_manager();
-  standby_.reset();
+  on_end_ = {};
+  for (ManagerPlace& each : places_) end_process(each);
   while (!benefactors_.empty()) kill_benefactor(0);
 }
 
@@ -105,58 +252,8 @@ Node& Cluster::add_node(const std::string& name) {
 }
 
 void Cluster::remove_node(Node& node) {
+  if (on_end_) on_end_(node);
   std::erase_if(others_, [&](const auto& each) { return each.get() == &node; });
-}
-
-void Cluster::start_manager() {
-  STDCHK_ASSERT(manager_ == nullptr);
-  manager_node_ = make_node("manager", Role::kManager);
-  manager::Config config;
-  config.secret = secret_;
-  config.pool = options_.pool;
-  config.scrub_rate_bytes_per_s = options_.scrub_rate_bytes_per_s;
-  config.gc_period = options_.gc_period;
-  config.standby = known_standby_;
-  config.remember_standby = [this](const std::string& address) {
-    known_standby_ = address;
-    return true;
-  };
-  config.on_superseded = [this](Epoch epoch) { superseded_ = epoch; };
-  manager_ = std::make_unique<manager::Service>(manager_node_->reactor, journal_, config);
-  STDCHK_ASSERT(manager_->start().has_value());
-  STDCHK_ASSERT(manager_node_->endpoint.listen(*manager_).has_value());
-}
-
-void Cluster::kill_manager() {
-  const auto callbacks = journal_.drop_unsynced();
-  ended_.commands += callbacks.size();
-  manager_.reset();
-  manager_node_.reset();
-}
-
-void Cluster::start_standby(Duration silence) {
-  STDCHK_ASSERT(standby_ == nullptr);
-  standby_ = std::make_unique<StandbyNode>(fabric_, make_clock(), secret_, manager_address(),
-                                           silence, ended_.transport);
-}
-
-bool Cluster::rebuild_manager() {
-  kill_manager();
-  journal_ = manager::MemoryJournal{};
-  journal_.set_sync_delay(options_.sync_delay);
-  journal_.set_snapshot_every(options_.snapshot_every);
-  manager_node_ = make_node("manager", Role::kManager);
-  std::optional<bool> found;
-  {
-    manager::Rebuilder rebuilder(manager_node_->reactor, journal_, secret_,
-                                 [&](const auto& got) { found = got.has_value(); });
-    STDCHK_ASSERT(rebuilder.start().has_value());
-    STDCHK_ASSERT(manager_node_->endpoint.listen(rebuilder).has_value());
-    run_until([&] { return found.has_value(); }, limits::kOperationDeadline * 3);
-  }
-  manager_node_.reset();
-  start_manager();
-  return found.value_or(false);
 }
 
 void Cluster::add_benefactor() {
@@ -197,6 +294,7 @@ void Cluster::add_benefactor() {
 
 void Cluster::kill_benefactor(std::size_t index) {
   Benefactor& dead = benefactors_[index];
+  if (on_end_) on_end_(*dead.node);
   dead.jobs->clear();
   dead.service.reset();
   ended_.slow_jobs += dead.jobs->slow();
@@ -219,12 +317,19 @@ Faults Cluster::faults() {
   Faults all = ended_;
   for (const Node* node : nodes()) all.transport += node->endpoint.counts();
   for (const Benefactor& each : benefactors_) all.slow_jobs += each.jobs->slow();
+  for (const ManagerPlace& each : places_) {
+    all.take_overs += each.process != nullptr && each.process->took_over() ? 1 : 0;
+  }
   return all;
 }
 
 void Cluster::set_plan(Role role, const transport::fault::Plan& plan) {
   plans_[role] = plan;
-  if (role == Role::kManager && manager_node_ != nullptr) manager_node_->endpoint.plan() = plan;
+  for (const ManagerPlace& each : places_) {
+    if (role == Role::kManager && each.process != nullptr) {
+      each.process->node().endpoint.plan() = plan;
+    }
+  }
   for (const Benefactor& each : benefactors_) {
     if (role == Role::kBenefactor) each.node->endpoint.plan() = plan;
   }
@@ -249,8 +354,9 @@ std::unique_ptr<Node> Cluster::make_node(const std::string& name, Role role) {
 
 std::vector<Node*> Cluster::nodes() {
   std::vector<Node*> all;
-  if (manager_node_ != nullptr) all.push_back(manager_node_.get());
-  if (standby_ != nullptr) all.push_back(&standby_->node);
+  for (const ManagerPlace& each : places_) {
+    if (each.process != nullptr) all.push_back(&each.process->node());
+  }
   for (const auto& each : benefactors_) all.push_back(each.node.get());
   for (const auto& each : others_) all.push_back(each.get());
   return all;
@@ -269,8 +375,11 @@ void Cluster::turn(Time until) {
       if (!node->stopped) any |= node->reactor.run_once(Duration::zero());
     }
   }
+  for (ManagerPlace& each : places_) {
+    if (each.process != nullptr && each.process->superseded()) end_process(each);
+  }
   Time next = until;
-  for (Node* node : all) {
+  for (Node* node : nodes()) {
     if (node->stopped) continue;
     next = std::min(next, node->clock.true_time(node->reactor.next_timer()));
     const Duration sleep = node->endpoint.sleep_max();

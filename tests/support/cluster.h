@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -52,30 +53,55 @@ struct Faults {
   StorageCounts storage;
   std::uint64_t slow_jobs = 0;  ///< drains and moves that took up to the longest time there is
   std::uint64_t commands = 0;   ///< of the journal, lost before they were durable
+  std::uint64_t take_overs = 0;
+  std::uint64_t superseded = 0;  ///< managers that heard of a later one
 };
 
 /// What a process is, to those who say what goes wrong there.
 enum class Role : std::uint8_t { kManager, kBenefactor, kClient };
 
-/// A StandbyNode is a process with a manager's standby, and then with the manager that it becomes.
-struct StandbyNode final : private transport::AcceptHandler {
-  StandbyNode(transport::mem::Fabric& fabric, const NodeClock& clock, const msg::Secret& secret,
-              std::string manager, Duration silence, transport::fault::Counts& ended);
-  ~StandbyNode() override;
-  /// None: it stands by.
-  manager::Service* service() { return service_.get(); }
+/// What a manager's process leaves behind.
+struct ManagerDisk {
+  manager::MemoryJournal journal;
+  std::string standby;  ///< that the manager remembers
+};
 
-  Node node;
-  /// Its own way to the manager, to be cut off from that alone.
-  transport::fault::FaultEndpoint to_manager;
-  bool follows = false;
+/// A ManagerNode is a process with a manager, or with what becomes one: a standby, or the
+/// rebuilding of a lost manager.
+///
+/// Owns: its node; not the disk. Threads: one.
+class ManagerNode final : private transport::AcceptHandler {
+ public:
+  ManagerNode(std::unique_ptr<Node> node, ManagerDisk& disk, manager::Config config);
+  ~ManagerNode() override;  ///< as by SIGKILL
+
+  /// One of these, once. The first begins with what is on the disk; for the others it is empty.
+  void serve();
+  void rebuild();
+  void stand_by(std::string manager, Duration silence);
+
+  Node& node() { return *node_; }
+  /// None: it does not serve yet.
+  manager::Service* service() { return service_.get(); }
+  /// It stands by and hears the manager.
+  bool follows() const;
+  bool took_over() const { return standby_ != nullptr && service_ != nullptr; }
+  /// No benefactor had a log to rebuild it from.
+  bool failed() const { return failed_; }
+  /// Of the manager that has the pool now: this one runs nothing any more. None: it has not heard.
+  Epoch superseded() const { return superseded_; }
 
  private:
   void on_accept(std::unique_ptr<transport::Link> link) override;
-  void take_over();
+  void listen();
+  void start_service();
+  void rebuilt(bool found);
 
-  const msg::Secret secret_;
-  manager::MemoryJournal journal_;
+  const std::unique_ptr<Node> node_;
+  ManagerDisk& disk_;
+  manager::Config config_;
+  bool failed_ = false;
+  Epoch superseded_;
   std::unique_ptr<manager::Rebuilder> rebuilder_;
   std::unique_ptr<manager::Standby> standby_;
   std::unique_ptr<manager::Service> service_;
@@ -83,6 +109,9 @@ struct StandbyNode final : private transport::AcceptHandler {
 
 /// A Cluster is a manager, benefactors and the nodes of clients in one thread: each node has its
 /// own reactor and its own view of one manual clock; all share one network in memory.
+///
+/// There are two places for managers. A standby is in the one that the manager is not in; a manager
+/// that is told of a later one ends.
 ///
 /// Owns: all nodes. Deterministic: nodes run in the order in which they were made.
 class Cluster {
@@ -122,19 +151,43 @@ class Cluster {
   Node& add_node(const std::string& name);
   void remove_node(Node& node);
 
+  /// Called before a process is gone.
+  void set_on_end(std::function<void(const Node&)> on_end) { on_end_ = std::move(on_end); }
+
   void start_manager();
-  /// As by SIGKILL. What the journal was not told to keep durable is gone.
-  void kill_manager();
+  /// As by SIGKILL. What its journal was not told to keep durable is gone; without `keep_disk` all
+  /// of it.
+  void kill_manager(bool keep_disk = true);
+  /// Killed, and started again where it was.
+  void restart_manager();
   /// As by the loss of its node: the journal is gone, too, and another manager is rebuilt from the
   /// benefactors. False: it could not be.
   bool rebuild_manager();
-  manager::Service* manager() { return manager_.get(); }
-  Node& manager_node() { return *manager_node_; }
-  /// Of the manager that took over from the one that was started here; none: it has not heard.
-  Epoch superseded() const { return superseded_; }
+  /// The one with the latest epoch; none serves: null.
+  manager::Service* manager();
+  Node& manager_node();
+  manager::MemoryJournal& journal();
+  /// Commands of the manager that are not durable yet.
+  std::size_t unsynced() { return journal().unsynced(); }
+
+  /// It follows the manager from where that is not. What was on the disk there is gone.
   void start_standby(Duration silence);
-  StandbyNode* standby() { return standby_.get(); }
-  manager::MemoryJournal& journal() { return journal_; }
+  ManagerNode* standby();
+  /// Where the manager is not there is a process: a standby, or a manager that has not heard yet
+  /// that another one has taken over.
+  bool has_second_manager() { return other_place().process != nullptr; }
+  void kill_second_manager() { end_process(other_place()); }
+  /// The manager has taken over and goes on to tell the one before.
+  bool manager_tells() { return manager_place()->process->took_over(); }
+  /// On the disk of a manager that was killed or superseded.
+  bool can_start_old_manager();
+  void start_old_manager();
+  /// The client has its number from an earlier manager than the one that has the pool now, and may
+  /// still speak with that.
+  bool is_behind(ClientId client);
+  /// Where everybody looks for the manager.
+  const std::string& managers() const { return options_.managers; }
+  bool may_stand_by() const { return options_.managers != manager_address(); }
 
   void add_benefactor();
   void kill_benefactor(std::size_t index);
@@ -144,8 +197,6 @@ class Cluster {
                       std::uint32_t storage_fail_ppm);
   /// The drain directory has no room any more, or has some again.
   void set_storage_full(bool full) { storage_.full = full; }
-  /// Commands of the manager that are not durable yet.
-  std::size_t unsynced() const { return journal_.unsynced(); }
   /// What goes wrong on the endpoints of these processes, those that come to be later, too.
   void set_plan(Role role, const transport::fault::Plan& plan);
   std::vector<Benefactor>& benefactors() { return benefactors_; }
@@ -162,6 +213,18 @@ class Cluster {
   Faults faults();
 
  private:
+  struct ManagerPlace {
+    std::string name;
+    ManagerDisk disk;
+    std::unique_ptr<ManagerNode> process;
+  };
+
+  /// Where the manager is; none serves: null.
+  ManagerPlace* manager_place();
+  ManagerPlace& other_place();
+  ManagerNode& start_process(ManagerPlace& place);
+  void end_process(ManagerPlace& place);
+  void wipe(ManagerDisk& disk);
   std::unique_ptr<Node> make_node(const std::string& name, Role role);
   NodeClock make_clock();
   std::vector<Node*> nodes();
@@ -178,12 +241,8 @@ class Cluster {
   StorageFaults storage_;
   std::map<Role, transport::fault::Plan> plans_;
   Faults ended_;  ///< of nodes that are no more
-  manager::MemoryJournal journal_;
-  std::unique_ptr<Node> manager_node_;
-  std::unique_ptr<manager::Service> manager_;
-  std::string known_standby_;  ///< that the manager remembers
-  Epoch superseded_;
-  std::unique_ptr<StandbyNode> standby_;
+  std::function<void(const Node&)> on_end_;
+  std::array<ManagerPlace, 2> places_;
   std::vector<Benefactor> benefactors_;
   std::vector<std::unique_ptr<Node>> others_;
   std::uint64_t lives_ = 0;
