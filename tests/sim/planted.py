@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Plants one bug after the other in a copy of the sources and runs the simulators until they find it.
 
-Each of the rules M1 to M9 (docs/architecture.md) has a bug that breaks it, and so have repeated messages and sets of
-images. One that is not found within its seeds, or whose place in the sources has changed, is a failure.
+Each of the rules M1 to M9 (docs/architecture.md) has a bug that breaks it, and so have take-overs, repeated messages
+and sets of images. One that is not found within its seeds, or whose place in the sources has changed, is a failure.
 """
 
 import argparse
@@ -72,6 +72,10 @@ BUGS = (
         "finish_later(call_id, Code::kDeadline, deadline);",
         "finish_later(call_id, Code::kDeadline, 1000 * deadline);",
         "pool-sim", "M9: "),
+    Bug("epochs", "a manager answers what those by whom its standby decides do not have", "manager/log_keepers.cpp",
+        "return voters.ids.empty() || 2 * static_cast<std::size_t>(have) > voters.ids.size();",
+        "return voters.ids.empty() || have >= 0;",
+        "pool-sim", "epochs: a manager answered|bytes: "),
     Bug("repeats", "a request that comes twice is done twice", "manager/service_requests.cpp",
         "if (!remembered.first_in(client->second.replies)) return;\n      serve(client->second, request, remembered);",
         "serve(client->second, request, call);",
