@@ -55,7 +55,7 @@ BUGS = (
     Bug("M5", "a drain that failed counts as done", "manager/drain_planner.cpp",
         "if (!answer) {\n    if (!lost_on_the_way(answer)) return fail_job(*job, answer);",
         "if (!answer && lost_on_the_way(answer)) {",
-        "engine-sim", "M5: "),
+        "engine-sim", "M5: |sets: the link in the drain directory names"),
     Bug("M6", "a drained file gets its name when a part of it is written", "manager/drain_planner.cpp",
         "if (job.done == job.requests.size()) {", "if (job.done > 0) {",
         "engine-sim", "M6: "),
@@ -63,7 +63,7 @@ BUGS = (
         "  const std::uint64_t sequence = ++appended_;",
         "  if (std::holds_alternative<RemoveName>(command)) return done(outcome);\n"
         "  const std::uint64_t sequence = ++appended_;",
-        "pool-sim", "bytes: "),
+        "pool-sim", "M7: |bytes: "),
     Bug("M8", "one record in 50 is not kept by the benefactors", "manager/log_keepers.cpp",
         "if (keepers_.empty()) return;\n  std::string record;",
         "if (keepers_.empty() || sequence % 50 == 0) return;\n  std::string record;",
@@ -154,7 +154,7 @@ def simulate(bug, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rule", action="append", help="only these")
-    parser.add_argument("--seeds", type=int, default=40, help="at most, for each bug")
+    parser.add_argument("--seeds", type=int, default=100, help="at most, for each bug")
     options = parser.parse_args()
     copy_sources()
     build()
