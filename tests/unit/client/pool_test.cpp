@@ -277,26 +277,6 @@ TEST_CASE("a full pool is ENOSPC, in bounded time, and what was there stays") {
   REQUIRE(read_all(*one, "good") == good);
 }
 
-TEST_CASE("space that open writers do not use goes to who needs it") {
-  Pool pool(4, limits::kMiB, Naming::kOff);
-  auto idle = pool.connect();
-  const auto some = random_bytes(kChunk, 1);
-  std::vector<std::unique_ptr<File>> open;
-  // Each is granted a quarter of the pool, in four parts, and uses one of these.
-  for (int i = 0; i < 4; ++i) {
-    open.push_back(create(*idle, "idle" + std::to_string(i)));
-    REQUIRE(open.back()->write(0, some).has_value());
-    REQUIRE(open.back()->commit().has_value());
-  }
-  auto busy = pool.connect();
-  const auto bytes = random_bytes(24 * kChunk, 2);
-  auto file = create(*busy, "busy");
-  REQUIRE(file->write(0, bytes).has_value());
-  REQUIRE(file->close().has_value());
-  REQUIRE(read_all(*busy, "busy") == bytes);
-  for (auto& each : open) REQUIRE(each->close().has_value());
-}
-
 TEST_CASE("a benefactor that fills up in the middle of an image leaves the rest to the others") {
   Pool pool({4 * limits::kMiB, 16 * limits::kMiB, 16 * limits::kMiB}, Naming::kOff);
   auto one = pool.connect();
