@@ -18,7 +18,11 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 event = pbs.event()
 begins = event.type == pbs.EXECJOB_BEGIN
 environment = dict(os.environ, STDCHK_DRAIN_SECONDS=os.environ.get("STDCHK_DRAIN_SECONDS", "300"))
-subprocess.call(
-    [os.path.join(FOLDER, "prologue" if begins else "epilogue"), event.job.id, event.job.euser],
-    env=environment, stdin=subprocess.DEVNULL)
+# A hook that raises rejects the event: the job would be requeued.
+try:
+    subprocess.call(
+        [os.path.join(FOLDER, "prologue" if begins else "epilogue"), event.job.id, event.job.euser],
+        env=environment, stdin=subprocess.DEVNULL)
+except Exception as error:
+    pbs.logmsg(pbs.LOG_WARNING, f"stdchk, job {event.job.id}: {error}")
 event.accept()

@@ -3,6 +3,7 @@
 import concurrent.futures
 import os
 import re
+import shutil
 import sys
 import time
 
@@ -190,41 +191,59 @@ def test_the_papers_own_form_of_a_pbs_job(cluster):
 
 
 class PbsHooks:
-    """Stands in for what runs PBS's hooks: the module `pbs` of its Python, and `qstat -f`."""
+    """Stands in for what PBS's hooks and scripts need of it: the module `pbs` of its Python, `qstat -f`, and a mom that
+    runs a prologue or an epilogue with the arguments of OpenPBS or Torque, as root, with hardly any environment."""
 
     QSTAT = """#!/bin/bash
 [[ $1 == -f && $2 == 7.server ]] || exit 153
 printf 'Job Id: %s\\n    exec_host = n1/0*2+n3/0+n3/1\\n    run_count = 1\\n' "$2"
-printf '    Variable_List = PBS_O_HOME=/root,STDCHK=mem=64M:drain=pfs:image\\n\\ts=2:drain-rate=1M,PBS_O_WORKDIR=%s\\n' "${0%%/hooks/qstat}"
+printf '    Variable_List = PBS_O_HOME=/root,STDCHK={options},PBS_O_WORKDIR=%s\\n' "${{0%%/hooks/qstat}}"
 """
     MODULE = """
 import os, types
-EXECJOB_BEGIN, EXECJOB_EPILOGUE = 1, 2
+EXECJOB_BEGIN, EXECJOB_EPILOGUE, LOG_WARNING = 1, 2, 4
 def event():
     kind = EXECJOB_BEGIN if os.environ["EVENT"] == "begin" else EXECJOB_EPILOGUE
     return types.SimpleNamespace(type=kind, accept=lambda: print("accepted"),
-                                 job=types.SimpleNamespace(id="7.server", euser="root"))
+                                 job=types.SimpleNamespace(id="7.server", euser=os.environ.get("EUSER")))
+def logmsg(level, text):
+    print(text)
 """
+    # What follows job, user and group.
+    MORE = {"OpenPBS prologue": [], "Torque prologue": ["name", "walltime=60", "batch", ""],
+            "epilogue": ["name", "4711", "walltime=60", "cput=00:00:01", "batch", "", "271"]}
 
     def __init__(self, cluster):
         self.cluster, self.folder = cluster, cluster.folder / "hooks"
         self.folder.mkdir()
-        (self.folder / "qstat").write_text(self.QSTAT)
-        (self.folder / "qstat").chmod(0o755)
+        self.ask_for("mem=64M:drain=pfs:image\\n\\ts=2:drain-rate=1M")
         (self.folder / "pbs.py").write_text(self.MODULE)
 
-    def run(self, node, event):
+    def ask_for(self, options):
+        (self.folder / "qstat").write_text(self.QSTAT.format(options=options))
+        (self.folder / "qstat").chmod(0o755)
+
+    def run(self, node, event, hook=ROOT / "scripts/pbs/hook.py", user="root"):
+        """What it has said before it has accepted the event: a hook that does not has rejected it."""
+        whose = [f"EUSER={user}"] if user else []
         done = self.cluster.on(
-            node, "env", "-i", f"PATH={self.folder}:{BIN}:/usr/bin:/bin", f"EVENT={event}",
-            f"PYTHONPATH={self.folder}", f"STDCHK_BIN={BIN}", sys.executable, ROOT / "scripts/pbs/hook.py")
-        assert done.stdout == "accepted\n"
+            node, "env", "-i", f"PATH={self.folder}:{BIN}:/usr/bin:/bin", f"EVENT={event}", *whose,
+            f"PYTHONPATH={self.folder}", f"STDCHK_BIN={BIN}", sys.executable, hook)
+        assert done.stdout.endswith("accepted\n")
+        return done.stdout.removesuffix("accepted\n")
+
+    def script(self, node, name, *arguments, folder=ROOT / "scripts/pbs", settings=()):
+        """Its exit status, by which PBS lets a job run (0), deletes it (1), or requeues or holds it."""
+        return self.cluster.on(
+            node, "env", "-i", f"PATH={self.folder}:/usr/bin:/bin", f"STDCHK_BIN={BIN}", *settings,
+            folder / name, *arguments, check=False).returncode
 
 
 def test_hooks_of_pbs_bring_a_pool_up_and_drain_it(cluster):
     hooks = PbsHooks(cluster)
     try:
         for node in ("n1", "n3"):  # the first node's event is over before the others'
-            hooks.run(node, "begin")
+            assert hooks.run(node, "begin") == ""
         cluster.on("n3", "sh", "-c", "head -c 2M /dev/urandom >/tmp/stdchk.7.server/app.N0.T1")
         cluster.on("n1", "sh", "-c", "cp /tmp/stdchk.7.server/app.N0.T1 /tmp/stdchk.7.server/app.N1.T1")
         with concurrent.futures.ThreadPoolExecutor() as nodes:
@@ -235,6 +254,96 @@ def test_hooks_of_pbs_bring_a_pool_up_and_drain_it(cluster):
         nothing_left(cluster, ["n1", "n3"])
     finally:
         run("rm", "-rf", hooks.folder)
+
+
+@pytest.mark.parametrize("kind", ["OpenPBS prologue", "Torque prologue"])
+def test_the_scripts_of_pbs_take_the_arguments_of_its_moms(cluster, kind):
+    hooks = PbsHooks(cluster)
+    try:
+        for node in ("n1", "n3"):
+            assert hooks.script(node, "prologue", "7.server", "root", "root", *hooks.MORE[kind]) == 0
+        cluster.on("n3", "sh", "-c", "head -c 1M /dev/urandom >/tmp/stdchk.7.server/file")
+        with concurrent.futures.ThreadPoolExecutor() as nodes:
+            ends = nodes.map(lambda node: hooks.script(node, "epilogue", "7.server", "root", "root",
+                                                       *hooks.MORE["epilogue"]), ("n1", "n3"))
+            assert list(ends) == [0, 0]
+        assert drained(cluster) == ["file"]
+        nothing_left(cluster, ["n1", "n3"])
+    finally:
+        run("rm", "-rf", hooks.folder)
+
+
+def test_whatever_fails_in_the_scripts_of_pbs_the_job_runs(cluster):
+    """By the exit status: with any but 0 a job would be deleted, requeued or held."""
+    hooks = PbsHooks(cluster)
+    alone = cluster.folder / "alone"  # as if somebody had copied the scripts without what they need
+    alone.mkdir()
+    for name in ("prologue", "epilogue", "hook.py"):
+        shutil.copy(ROOT / "scripts" / "pbs" / name, alone)
+    right = ("7.server", "root", "root")
+
+    def both(*arguments, **options):
+        return [hooks.script("n1", name, *arguments, **options) for name in ("prologue", "epilogue")]
+
+    try:
+        for wrong in ((), ("",), ("7.server",), ("7.server", ""), ("7.server", "nobody-is-called-so", "root"),
+                      ("", "root", "root"), ("../7.server", "root", "root"), ("8.server", "root", "root")):
+            assert both(*wrong) == [0, 0], wrong
+        assert both(*right, folder=alone) == [0, 0]
+        assert both(*right, settings=["STDCHK_BIN=/absent", "PATH=/absent"]) == [0, 0]
+        nothing_left(cluster, ["n1"])
+        assert told(cluster, "7.server") == ""
+        # `stdchk up` fails.
+        for options, why in (("mem=900T", "available"), ("mem=64M:colour=red", 'no option is called "colour"')):
+            hooks.ask_for(options)
+            assert both(*right) == [0, 0]
+            assert "n1: no pool: " in told(cluster, "7.server") and why in told(cluster, "7.server")
+        hooks.ask_for("mem=64M")
+        assert both(*right, settings=["STDCHK_BIN=/absent"]) == [0, 0]
+        assert "stdchk: command not found" in told(cluster, "7.server")
+        # The other node's prologue never comes.
+        assert hooks.script("n1", "prologue", *right, settings=["STDCHK_BEGIN_SECONDS=2"]) == 0
+        assert hooks.script("n1", "epilogue", *right) == 0
+        nothing_left(cluster, ["n1"])
+        # The hook, without its scripts, and for a job without a user.
+        shutil.rmtree(alone / "__pycache__", ignore_errors=True)
+        for name in ("prologue", "epilogue"):
+            (alone / name).unlink()
+        for event in ("begin", "epilogue"):
+            assert "prologue" in hooks.run("n1", event, hook=alone / "hook.py") or event == "epilogue"
+            assert "stdchk, job 7.server" in hooks.run("n1", event, user="")
+        # And the job runs, without a pool.
+        pbs = Pbs(cluster, ["n1", "n3"])
+        try:
+            done = pbs.run("[[ ! -e /tmp/stdchk.$PBS_JOBID ]] && pbsdsh -n 2 -- true && echo runs")
+            assert done.stdout == "runs\n"
+        finally:
+            pbs.end()
+            shutil.rmtree(pbs.folder)
+    finally:
+        run("rm", "-rf", hooks.folder, alone)
+
+
+def test_a_drain_that_fails_ends_the_epilogue_of_pbs_as_well_as_one_that_does_not(cluster):
+    hooks = PbsHooks(cluster)
+    hooks.ask_for("mem=64M:drain=pfs:nodes=1")
+    right = ("7.server", "root", "root")
+    try:
+        for node in ("n1", "n3"):
+            assert hooks.script(node, "prologue", *right) == 0
+        # In place of the drain directory there is a file, which root cannot write to as one either.
+        run("rm", "-rf", cluster.pfs)
+        cluster.pfs.write_text("")
+        cluster.on("n1", "sh", "-c", "head -c 1M /dev/urandom >/tmp/stdchk.7.server/file")
+        with concurrent.futures.ThreadPoolExecutor() as nodes:
+            ends = nodes.map(lambda node: hooks.script(node, "epilogue", *right, *hooks.MORE["epilogue"],
+                                                       settings=["STDCHK_DRAIN_SECONDS=4"]), ("n1", "n3"))
+            assert list(ends) == [0, 0]
+        assert "n1: not all is drained after" in told(cluster, "7.server")
+        assert "1 files are lost: file" in told(cluster, "7.server")
+        nothing_left(cluster, ["n1", "n3"])
+    finally:
+        run("rm", "-rf", hooks.folder, cluster.pfs)
 
 
 def test_the_loss_of_the_node_with_the_manager_is_told_by_another():
