@@ -25,7 +25,7 @@ needed = [
 class Cluster:
     """A Slurm cluster, and a folder that all its nodes share."""
 
-    def __init__(self, nodes):
+    def __init__(self, nodes, proctrack="linuxproc"):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="stdchk-cluster-", dir="/var/tmp"))
         self.folder.chmod(0o755)  # the authentication daemon wants that
         self.pfs = self.folder / "pfs"
@@ -33,7 +33,7 @@ class Cluster:
         self.environment = {k: v for k, v in os.environ.items()
                             if not k.startswith(("STDCHK_", "SLURM_", "XDG_"))}
         self.environment.update(
-            STDCHK_CLUSTER=str(self.folder / "cluster"), STDCHK_BIN=str(BIN),
+            STDCHK_CLUSTER=str(self.folder / "cluster"), STDCHK_BIN=str(BIN), STDCHK_PROCTRACK=proctrack,
             PATH=f"{BIN}:{os.environ['PATH']}")
         # As a site would install them: Slurm gives them no environment.
         self.settings = self.folder / "settings"

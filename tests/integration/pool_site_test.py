@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import os
+import pathlib
 import re
 import shutil
 import sys
@@ -13,6 +14,7 @@ from conftest import BIN, ROOT, run, wait_until
 
 pytestmark = needed
 NOBODY = 65534
+FREEZER = pathlib.Path("/sys/fs/cgroup/freezer")
 SLOW = "drain-rate=1M"  # what is written takes seconds to be drained
 
 
@@ -344,6 +346,41 @@ def test_a_drain_that_fails_ends_the_epilogue_of_pbs_as_well_as_one_that_does_no
         nothing_left(cluster, ["n1", "n3"])
     finally:
         run("rm", "-rf", hooks.folder, cluster.pfs)
+
+
+@pytest.mark.skipif(not FREEZER.is_dir(), reason=f"there is no {FREEZER}")
+def test_a_pool_outlives_the_prolog_where_slurm_finds_processes_by_their_control_group():
+    """And nothing of it outlives the job: neither the site's, nor one that the job has started."""
+    cluster = Cluster(2, proctrack="cgroup")
+    groups = ("for pid in $(pgrep -f stdchk-); do"
+              ' echo $(tr "\\0" " " </proc/$pid/cmdline) $(grep freezer /proc/$pid/cgroup); done')
+    try:
+        assert "proctrack/cgroup" in cluster.call("run", "scontrol", "show", "config").stdout
+        job = cluster.submit("--nodes=2", "--comment", "stdchk=nodes=1,mem=64M,drain=pfs,images=2", script=f"""
+            grep freezer /proc/self/cgroup
+            srun --ntasks-per-node=1 bash -c '{write('app.N$SLURM_PROCID.T1', 2)}; {groups}' | tee groups
+            """)
+        cluster.wait(job)
+        wait_over(cluster, job)
+        # The job has a group of its own, and no daemon is in it.
+        assert re.search(rf"freezer:/.*job_{job}/", cluster.output())
+        text = (cluster.folder / "groups").read_text()
+        daemons = re.findall(r"^\S*/stdchk-(manager|benefactor|mount) .* \d+:freezer:(\S+)$", text, re.MULTILINE)
+        assert {name for name, group in daemons} == {"manager", "benefactor", "mount"}, text
+        assert all("job_" not in group for name, group in daemons), text
+        assert drained(cluster) == ["app.N0.T1", "app.N1.T1"]
+        assert "n1: all is drained" in told(cluster, job)
+        nothing_left(cluster, cluster.nodes)
+        job = cluster.submit("--nodes=2", script="""
+            stdchk up --job --memory 64M || exit 1
+            srun --ntasks-per-node=1 bash -c 'echo $SLURM_PROCID >/tmp/stdchk.$SLURM_JOB_ID/$SLURM_PROCID'
+            cat /tmp/stdchk.$SLURM_JOB_ID/?""")
+        cluster.wait(job)
+        wait_over(cluster, job)
+        assert cluster.output().endswith("0\n1\n")
+        nothing_left(cluster, cluster.nodes)
+    finally:
+        cluster.end()
 
 
 def test_the_loss_of_the_node_with_the_manager_is_told_by_another():
