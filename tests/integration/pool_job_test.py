@@ -1,5 +1,6 @@
 """Pools inside batch jobs that the user starts in the job script."""
 
+import json
 import os
 import shutil
 
@@ -181,6 +182,51 @@ def test_a_job_that_goes_on_after_a_loss_restarts_from_memory(undisturbed):
         assert result_of(text) == undisturbed
         assert "n3 could not be reached" in text
         nothing_left(cluster, ["n1", "n2", "n4"])
+    finally:
+        cluster.end()
+
+
+def test_a_lost_benefactor_costs_nothing_that_has_its_copies(undisturbed):
+    """The node that is lost in the middle lends memory and has a rank; the manager's is another one."""
+    cluster = Cluster(4)
+    try:
+        job = cluster.submit(
+            "--nodes=4", "--ntasks-per-node=2", "--no-kill", script=f"""
+            stdchk up --job --mount /tmp/pool --benefactor-nodes 3 --memory 64M \\
+                --policy images=3,copies=2,commit=redundant || exit 1
+            srun --overlap -w n1,n2,n3 -N3 -n3 {HEAT} --directory /tmp/pool/heat --wait-step {WAIT_AT}
+            echo newest is $(readlink /tmp/pool/heat/latest)
+            srun --overlap -w n1,n2,n4 -N3 -n3 {HEAT} --directory /tmp/pool/heat || exit 1
+            for i in $(seq 100); do [ "$(readlink /tmp/pool/heat/latest)" = 'heat.*.T{STEPS}' ] && break; sleep 0.1; done
+            echo newest is $(readlink /tmp/pool/heat/latest)
+            stdchk status --json /tmp/pool >status
+            stdchk check /tmp/pool || exit 1
+            stdchk down /tmp/pool
+            """)
+        newest = f"heat.*.T{WAIT_AT - EVERY}"
+
+        def asked(*words):
+            return cluster.on("n1", *words, check=False).stdout
+
+        wait_until(lambda: asked("readlink", "/tmp/pool/heat/latest").strip() == newest, "five sets", 60)
+        status = json.loads(asked(BIN / "stdchk", "status", "--json", "/tmp/pool"))
+        lending = {one["id"]: one["host"] for one in status["pool"]["benefactors"]}
+        assert sorted(lending.values()) == ["n2", "n3", "n4"]
+        images = [image for image in json.loads(asked(BIN / "stdchk", "ls", "-l", "--json", "/tmp/pool/heat"))
+                  if image["path"].endswith(f".T{WAIT_AT - EVERY}")]
+        assert len(images) == 3 and all(image["copies"] == 2 for image in images)
+        holders = {lending[place["benefactor"]] for image in images for place in image["benefactors"]}
+        assert "n3" in holders
+        cluster.call("kill", "n3")
+        cluster.wait(job, seconds=120)
+        text = cluster.output()
+        assert f"newest is {newest}\n" in text and f"newest is heat.*.T{STEPS}\n" in text
+        assert f"restart step={WAIT_AT - EVERY}" in text
+        assert result_of(text) == undisturbed
+        assert json.loads((cluster.folder / "status").read_text())["pool"]["lost_chunks"] == 0
+        assert "n3 could not be reached" in text
+        nothing_left(cluster, ["n1", "n2", "n4"])
+        assert not list(cluster.folder.glob(".stdchk-job-*"))
     finally:
         cluster.end()
 
