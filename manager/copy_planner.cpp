@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/copy_scatter.h"
 #include "core/extent_header.h"
 #include "core/limits.h"
 #include "core/log.h"
@@ -26,15 +27,6 @@ constexpr Duration kEvictAgain = 1s;
 constexpr std::uint64_t kReserve = 16;  // that part of an arena stays free for new writes
 constexpr std::uint8_t kRankLost = 255;
 constexpr std::uint8_t kRankSole = 2;  // below: no good copy is left, one can still be read
-
-/// The same for both orders of the two, and nothing else in common with other pairs.
-std::uint64_t pair_weight(BenefactorId a, BenefactorId b) {
-  std::uint64_t x = std::min(a, b).value * 0x9E3779B97F4A7C15ULL ^ std::max(a, b).value;
-  x ^= x >> 31;  // the mixer of splitmix64 (Steele, Lea, Flood 2014)
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
 
 auto on(const std::vector<Extent>& copies, BenefactorId benefactor) {
   return std::find_if(copies.begin(), copies.end(),
@@ -337,9 +329,8 @@ const std::vector<BenefactorId>& CopyPlanner::neighbours(BenefactorId primary) {
   for (const auto& [id, status] : service_.benefactors()) {
     if (id != primary && !status.info.addresses.empty()) found->second.push_back(id);
   }
-  std::sort(found->second.begin(), found->second.end(), [&](BenefactorId a, BenefactorId b) {
-    return pair_weight(primary, a) > pair_weight(primary, b);
-  });
+  std::sort(found->second.begin(), found->second.end(),
+            [&](BenefactorId a, BenefactorId b) { return takes_copies_before(primary, a, b); });
   return found->second;
 }
 
@@ -427,7 +418,7 @@ CopyPlanner::Choice CopyPlanner::choose_target(const View& view, FailureDomains:
   // The same few whichever of them have a copy already.
   std::size_t considered = 0;
   for (const BenefactorId id : others) {
-    if (considered >= kScatter && choice.possible) break;
+    if (considered >= kCopyScatter && choice.possible) break;
     if (never.count(domains.domain(id, level)) > 0) continue;
     if (!contains(view.good, id) && !can_take(id, bytes, rank)) continue;
     ++considered;

@@ -33,8 +33,7 @@ struct VersionData;
 /// many, they are on different benefactors. So it is with racks and switches; where there are fewer
 /// of these than copies, all of them get some. Copies that do not count, or are more than wanted,
 /// go when enough others can be read. The copies of what is on one benefactor are spread over
-/// kScatter others, so that few sets of benefactors hold all copies of anything (Cidon et al.,
-/// "Copysets", USENIX ATC 2013); a full one is left out, and there are more where kScatter are in
+/// few others (core/copy_scatter.h); a full one is left out, and there are more where these are in
 /// fewer domains than the copies need.
 ///
 /// Threads: the reactor's.
@@ -45,7 +44,6 @@ struct VersionData;
 ///   hands over may exceed it.
 class CopyPlanner {
  public:
-  static constexpr std::size_t kScatter = 4;
   struct Figures {
     std::uint64_t debt_chunks = 0;
     std::uint64_t debt_bytes = 0;

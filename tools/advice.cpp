@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "core/copy_scatter.h"
 
 namespace stdchk::tools {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::uint32_t kTrials = 60'000;
 
 using Nodes = std::vector<std::uint32_t>;
 
-/// `count` different numbers below `nodes`, none of them `except`, in the order of their drawing.
+/// `count` different numbers below `nodes`, none of them `except`.
 void draw(Prng& prng, std::uint32_t nodes, std::uint32_t except, std::uint32_t count, Nodes& out) {
   out.clear();
   while (out.size() < count) {
@@ -79,6 +80,35 @@ AllowedFailures simulate(std::uint32_t nodes, std::uint32_t copies, std::uint64_
   return {nodes, copies, at(0.9), at(0.99), at(0.999)};
 }
 
+/// Of the benefactors that a new pool numbers from 1 on: those that get copies of one's chunks.
+Nodes takers_of(std::uint32_t primary, std::uint32_t nodes) {
+  const auto id = [](std::uint32_t node) { return BenefactorId{node + 1}; };
+  Nodes others(nodes);
+  std::iota(others.begin(), others.end(), 0U);
+  others.erase(others.begin() + primary);
+  const auto count = std::min<std::size_t>(kCopyScatter, others.size());
+  std::ranges::partial_sort(others, others.begin() + static_cast<std::ptrdiff_t>(count),
+                            [&](std::uint32_t a, std::uint32_t b) {
+                              return takes_copies_before(id(primary), id(a), id(b));
+                            });
+  others.resize(count);
+  return others;
+}
+
+/// Calls `visit` with each way to choose `count` of `from`.
+template <class Visit>
+void for_each_choice(const Nodes& from, std::uint32_t count, const Visit& visit) {
+  std::vector<bool> taken(from.size());
+  std::fill(taken.begin(), taken.begin() + count, true);
+  do {
+    Nodes chosen;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      if (taken[i]) chosen.push_back(from[i]);
+    }
+    visit(chosen);
+  } while (std::prev_permutation(taken.begin(), taken.end()));
+}
+
 }  // namespace
 
 AllowedFailures simulate_replicas(std::uint32_t nodes, std::uint32_t replicas, std::uint64_t seed) {
@@ -96,21 +126,19 @@ AllowedFailures simulate_replicas(std::uint32_t nodes, std::uint32_t replicas, s
   });
 }
 
-AllowedFailures simulate_striped(std::uint32_t nodes, std::uint32_t copies, std::uint32_t width,
-                                 std::uint64_t seed) {
-  width = std::min(std::max(width, copies), nodes);
-  copies = std::min(copies, width);
-  Nodes stripe;
-  const std::uint32_t orders = std::max(1U, nodes / 8) * std::max(1U, width / 4);
-  return simulate(nodes, copies, seed, orders, [&](Prng& prng, Placement& placement) {
+AllowedFailures simulate_pool(std::uint32_t nodes, std::uint32_t copies, std::uint64_t seed) {
+  copies = std::min(copies, nodes);
+  return simulate(nodes, copies, seed, kTrials, [&](Prng&, Placement& placement) {
     placement.group_size = copies;
-    for (std::uint32_t image = 0; image < nodes; ++image) {
-      draw(prng, nodes, nodes, width, stripe);
-      for (std::uint32_t first = 0; first < width; ++first, ++placement.groups) {
-        for (std::uint32_t k = 0; k < copies; ++k) {
-          placement.groups_of[stripe[(first + k) % width]].push_back(placement.groups);
+    for (std::uint32_t primary = 0; primary < nodes; ++primary) {
+      const Nodes others = takers_of(primary, nodes);
+      for_each_choice(others, copies - 1, [&](const Nodes& chosen) {
+        placement.groups_of[primary].push_back(placement.groups);
+        for (const std::uint32_t node : chosen) {
+          placement.groups_of[node].push_back(placement.groups);
         }
-      }
+        ++placement.groups;
+      });
     }
   });
 }
@@ -174,9 +202,9 @@ void draw_lines(const std::vector<AllowedFailures>& table, const Scale& scale, c
 }  // namespace
 
 std::string plot_svg(const std::vector<AllowedFailures>& replicas,
-                     const std::vector<AllowedFailures>& striped) {
+                     const std::vector<AllowedFailures>& pool) {
   Scale scale;
-  for (const auto* table : {&replicas, &striped}) {
+  for (const auto* table : {&replicas, &pool}) {
     for (const auto& row : *table) {
       scale.nodes_max = std::max<double>(scale.nodes_max, row.nodes);
       scale.failures_max = std::max<double>(scale.failures_max, row.at_99);
@@ -199,7 +227,7 @@ std::string plot_svg(const std::vector<AllowedFailures>& replicas,
                        kMargin - 6, scale.y(failures) + 4, failures);
   }
   draw_lines(replicas, scale, "", "whole replicas", svg);
-  draw_lines(striped, scale, "stroke-dasharray=\"5,4\"", "copies, striped", svg);
+  draw_lines(pool, scale, "stroke-dasharray=\"5,4\"", "copies, pool", svg);
   return svg + "</svg>\n";
 }
 

@@ -21,11 +21,10 @@ struct AllowedFailures {
 /// 20(7), 2009, and "A Fault-Tolerant Strategy for Virtualized HPC Clusters", The Journal of
 /// Supercomputing 50(3), 2009). `seed` makes it repeatable.
 AllowedFailures simulate_replicas(std::uint32_t nodes, std::uint32_t replicas, std::uint64_t seed);
-/// As a pool places them: each image in chunks over a stripe of `width` benefactors drawn at
-/// random, each chunk's `copies` on neighbours in that stripe. Nothing is on the node that wrote
-/// it.
-AllowedFailures simulate_striped(std::uint32_t nodes, std::uint32_t copies, std::uint32_t width,
-                                 std::uint64_t seed);
+/// As a pool places them that has a benefactor on each node: every benefactor has chunks, and these
+/// `copies` in all, the others spread over the few that core/copy_scatter.h gives. With many chunks
+/// each choice among these occurs, so the width of a stripe makes no difference.
+AllowedFailures simulate_pool(std::uint32_t nodes, std::uint32_t copies, std::uint64_t seed);
 
 /// Seconds between checkpoints that cost least: Young 1974, first order.
 double young_interval(double checkpoint_s, double mtbf_s);
@@ -37,6 +36,6 @@ double slowdown(double interval_s, double checkpoint_s, double restart_s, double
 
 /// The allowed failures against the number of nodes, a line for each number of copies.
 std::string plot_svg(const std::vector<AllowedFailures>& replicas,
-                     const std::vector<AllowedFailures>& striped);
+                     const std::vector<AllowedFailures>& pool);
 
 }  // namespace stdchk::tools

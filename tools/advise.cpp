@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/copy_scatter.h"
 #include "core/units.h"
 #include "tools/advice.h"
 #include "tools/commands.h"
@@ -154,20 +155,20 @@ Json to_json(const AllowedFailures& row) {
 }
 
 void print_tables(const std::vector<AllowedFailures>& replicas,
-                  const std::vector<AllowedFailures>& striped, std::uint32_t width) {
+                  const std::vector<AllowedFailures>& pool) {
   fmt::print(
       "\nNode failures that leave every image readable with 90, 99 and 99.9 %.\n"
       "Left: 1 to 3 replicas of whole images on random nodes, besides the writer's own (Walters "
       "and "
       "Chaudhary, Table 1).\n"
-      "Right: this pool, 1 to 3 copies in all, in stripes of {}, at least one benefactor for each "
-      "copy, one on each node.\n",
-      width);
+      "Right: this pool, 1 to 3 copies in all, a benefactor on each node, its copies on {} "
+      "others.\n",
+      kCopyScatter);
   std::vector<std::vector<std::string>> table = {
       {"NODES", "1 REPLICA", "2 REPLICAS", "3 REPLICAS", "1 COPY", "2 COPIES", "3 COPIES"}};
   for (std::size_t i = 0; i < replicas.size(); i += kCopiesMax) {
     std::vector<std::string> row = {std::to_string(replicas[i].nodes)};
-    for (const auto* part : {&replicas, &striped}) {
+    for (const auto* part : {&replicas, &pool}) {
       for (std::size_t k = i; k < i + kCopiesMax; ++k) {
         const AllowedFailures& cell = (*part)[k];
         row.push_back(fmt::format("{} {} {}", cell.at_90, cell.at_99, cell.at_999));
@@ -240,13 +241,13 @@ Json to_json(const RunCost& run) {
 /// The allowed failures in each place of the table.
 struct Tables {
   std::vector<AllowedFailures> replicas;
-  std::vector<AllowedFailures> striped;
+  std::vector<AllowedFailures> pool;
 };
 
-Tables simulate_tables(const std::vector<std::uint32_t>& sizes, std::uint32_t stripe_width) {
+Tables simulate_tables(const std::vector<std::uint32_t>& sizes) {
   Tables tables;
   tables.replicas.resize(sizes.size() * kCopiesMax);
-  tables.striped.resize(tables.replicas.size());
+  tables.pool.resize(tables.replicas.size());
   // The largest first: they take longest.
   std::atomic<std::size_t> next{tables.replicas.size()};
   std::vector<std::thread> threads;
@@ -256,7 +257,7 @@ Tables simulate_tables(const std::vector<std::uint32_t>& sizes, std::uint32_t st
         const std::uint32_t size = sizes[(at - 1) / kCopiesMax];
         const auto copies = static_cast<std::uint32_t>((at - 1) % kCopiesMax + 1);
         tables.replicas[at - 1] = simulate_replicas(size, copies, kAdviceSeed);
-        tables.striped[at - 1] = simulate_striped(size, copies, stripe_width, kAdviceSeed);
+        tables.pool[at - 1] = simulate_pool(size, copies, kAdviceSeed);
       }
     });
   }
@@ -269,7 +270,7 @@ Json to_json(const JobFigures& job, const JobPlan& plan, const std::vector<Measu
   Json left = Json::array();
   Json right = Json::array();
   for (const auto& row : tables.replicas) left.push_back(to_json(row));
-  for (const auto& row : tables.striped) right.push_back(to_json(row));
+  for (const auto& row : tables.pool) right.push_back(to_json(row));
   Json rates = Json::array();
   for (const Measured& one : measured) {
     rates.push_back({{"directory", one.directory}, {"bytes", one.image_bytes}, {"rate", one.rate}});
@@ -292,7 +293,7 @@ Json to_json(const JobFigures& job, const JobPlan& plan, const std::vector<Measu
               {"benefactor_nodes_for_rate", plan.benefactors_wanted},
               {"without_pool", to_json(plan.without_pool)},
               {"replicas", left},
-              {"striped", right}});
+              {"pool", right}});
   return all;
 }
 
@@ -304,12 +305,11 @@ int run_advise(AdviseOptions& options) {
   if (!measured) return complain(measured.error().text);
   const JobFigures& job = options.job;
   const JobPlan plan = plan_for(job);
-  const Tables tables =
-      simulate_tables(sizes_for(job.nodes, options.table_nodes), plan.stripe_width);
+  const Tables tables = simulate_tables(sizes_for(job.nodes, options.table_nodes));
   if (asked_to_end()) return complain("ended by a signal");
   if (!options.plot.empty()) {
     std::ofstream file(options.plot);
-    file << plot_svg(tables.replicas, tables.striped);
+    file << plot_svg(tables.replicas, tables.pool);
     file.close();
     if (!file) return complain(fmt::format("{} cannot be written", options.plot));
   }
@@ -317,7 +317,7 @@ int run_advise(AdviseOptions& options) {
     print(to_json(job, plan, *measured, tables));
   } else {
     print_plan(job, plan, *measured);
-    print_tables(tables.replicas, tables.striped, plan.stripe_width);
+    print_tables(tables.replicas, tables.pool);
   }
   return kExitGood;
 }

@@ -66,27 +66,15 @@ Layout layout_with(const JobFigures& job, std::uint32_t copies, std::uint32_t fa
   Layout layout;
   layout.copies = copies;
   layout.benefactor_nodes = benefactors_for(job, copies);
-  const std::uint32_t most =
-      std::max(copies, std::min({layout.benefactor_nodes, job.nodes, kStripeWidthMax}));
+  const std::uint32_t most = std::min({layout.benefactor_nodes, job.nodes, kStripeWidthMax});
   const std::uint32_t wanted = wanted_for(job, 1);
-  layout.width = std::clamp(wanted, copies, most);
-  layout.reason = wanted > most     ? WidthReason::kBenefactors
-                  : wanted < copies ? WidthReason::kCopiesApart
-                                    : WidthReason::kFillsWriter;
+  layout.width = std::min(wanted, most);
+  layout.reason = wanted > most ? WidthReason::kBenefactors : WidthReason::kFillsWriter;
   if (job.stripe_width != 0) {
     layout.width = job.stripe_width;
     layout.reason = WidthReason::kGiven;
   }
-  const auto survives = [&] {
-    return simulate_striped(job.nodes, copies, layout.width, kAdviceSeed).at_999 >= failures;
-  };
-  layout.survives = survives();
-  // Without a second copy nothing may fail, however wide the stripe.
-  while (!layout.survives && copies > 1 && job.stripe_width == 0 && layout.width > copies) {
-    layout.width = std::max(copies, layout.width / 2);
-    layout.reason = WidthReason::kSurvives;
-    layout.survives = survives();
-  }
+  layout.survives = simulate_pool(job.nodes, copies, kAdviceSeed).at_999 >= failures;
   layout.write_s = write_time(job, layout);
   return layout;
 }
@@ -130,14 +118,8 @@ JobPlan plan_for(const JobFigures& job) {
   plan.width_wanted = wanted_for(job, 1);
   plan.benefactors_wanted = wanted_for(job, job.nodes);
   Layout best;
-  for (std::uint32_t copies = 1; copies <= kCopiesMax; ++copies) {
-    const Layout layout = layout_with(job, copies, plan.failures);
-    // Those that survive come first, then the shortest; when none does, the one with most copies.
-    // Another copy only helps where stripes had to be narrow to survive.
-    const bool better =
-        layout.survives ? !best.survives || layout.write_s < best.write_s : !best.survives;
-    if (better) best = layout;
-    if (layout.survives && layout.reason != WidthReason::kSurvives) break;
+  for (std::uint32_t copies = 1; copies <= kCopiesMax && !best.survives; ++copies) {
+    best = layout_with(job, copies, plan.failures);
   }
   plan.copies = best.survives ? best.copies : 0;
   plan.stripe_width = best.width;
@@ -169,18 +151,6 @@ std::string describe_width(const JobFigures& job, const JobPlan& plan) {
       why = fmt::format(
           "there are no more benefactors; {}, {}/s each, would take in the {}/s of one "
           "node",
-          plan.width_wanted, one, format_bytes(job.node_rate));
-      break;
-    case WidthReason::kSurvives:
-      why = fmt::format(
-          "{} benefactors would take in the {}/s of one node, but {} nodes may fail "
-          "until a set is drained, and more images go with them in wider stripes",
-          plan.width_wanted, format_bytes(job.node_rate), plan.failures);
-      break;
-    case WidthReason::kCopiesApart:
-      why = fmt::format(
-          "each copy lies on another benefactor; {} of {}/s would take in the {}/s of "
-          "one node",
           plan.width_wanted, one, format_bytes(job.node_rate));
       break;
   }

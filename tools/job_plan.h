@@ -49,8 +49,6 @@ enum class WidthReason : std::uint8_t {
   kGiven,        ///< it was not to be advised
   kFillsWriter,  ///< so many benefactors take in what one node sends
   kBenefactors,  ///< more would be needed for that, and there are no more
-  kSurvives,     ///< images in wider stripes do not survive what may fail
-  kCopiesApart,  ///< fewer would do for that, and each copy lies on another one
 };
 
 /// What is advised for a job.
@@ -68,8 +66,8 @@ struct JobPlan {
   RunCost without_pool;  ///< each checkpoint straight to the parallel file system
 };
 
-/// Of the ways that survive the failures which come, with a probability above 0.1 %, before a set
-/// is drained, the one with the shortest checkpoint. Takes seconds for thousands of nodes.
+/// With the fewest copies that survive the failures which come, with a probability above 0.1 %,
+/// before a set is drained. Takes seconds for thousands of nodes.
 JobPlan plan_for(const JobFigures& job);
 
 /// The run with a checkpoint that takes `write_s` to write, and to read `restart_s`: the model of

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/copy_scatter.h"
 #include "core/extent_header.h"
 #include "manager/audit.h"
 #include "tests/unit/manager/hosts_pool.h"
@@ -336,7 +337,7 @@ TEST_CASE("the copies of what one benefactor has are on few others") {
     sets[copies[0].benefactor].insert(copies[1].benefactor);
     if (i % 10 == 0) pool.live(1s);
   }
-  for (const auto& [primary, others] : sets) CHECK(others.size() <= CopyPlanner::kScatter);
+  for (const auto& [primary, others] : sets) CHECK(others.size() <= kCopyScatter);
 }
 
 TEST_CASE("the audit sees a leak and a range that two have; gc gives the leak back") {

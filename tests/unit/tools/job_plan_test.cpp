@@ -131,34 +131,22 @@ TEST_CASE("a stripe is no wider than the number of benefactors") {
   CHECK(is_about(plan.with_pool.write_s, 1024.0 / (2 * 10.0 / 16)));
 }
 
-TEST_CASE("a stripe is narrower when images in a wider one would not survive") {
+TEST_CASE("there are the fewest copies that survive what may fail, in a stripe of any width") {
   JobFigures job = failing_job(900'000);
   job.nodes = 256;
   job.pfs_rate = 256 * kMegabyte;
   job.benefactor_rate = 32 * kMegabyte;
   const JobPlan plan = plan_for(job);
-  REQUIRE(plan.width_wanted == 32);
   REQUIRE(plan.failures == 3);
   CHECK(plan.copies == 3);
-  CHECK(plan.width_reason == WidthReason::kSurvives);
-  CHECK(plan.stripe_width < 32);
-  CHECK(plan.stripe_width >= plan.copies);
-  const auto survived = [&](std::uint32_t width) {
-    return simulate_striped(job.nodes, plan.copies, width, kAdviceSeed).at_999;
-  };
-  CHECK(survived(plan.stripe_width) >= plan.failures);
-  CHECK(survived(2 * plan.stripe_width) < plan.failures);
-  job.stripe_width = 32;
-  CHECK(plan_for(job).stripe_width == 32);
+  CHECK(simulate_pool(job.nodes, 2, kAdviceSeed).at_999 < plan.failures);
+  CHECK(simulate_pool(job.nodes, 3, kAdviceSeed).at_999 >= plan.failures);
+  CHECK(plan.stripe_width == 32);
+  CHECK(plan.width_reason == WidthReason::kFillsWriter);
+  job.stripe_width = 8;
+  CHECK(plan_for(job).stripe_width == 8);
+  CHECK(plan_for(job).copies == 3);
   CHECK(has(describe_width(job, plan_for(job)), "as given"));
-}
-
-TEST_CASE("each copy lies on another benefactor") {
-  const JobFigures job = failing_job(4'000'000);
-  const JobPlan plan = plan_for(job);
-  REQUIRE(plan.copies >= 2);
-  CHECK(plan.stripe_width == plan.copies);
-  CHECK(plan.width_reason == WidthReason::kCopiesApart);
 }
 
 TEST_CASE("where three copies are not enough the plan says so, and is for three") {
