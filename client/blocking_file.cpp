@@ -234,6 +234,15 @@ Status BlockingFile::commit() {
   return {};
 }
 
+Status BlockingFile::commit_as(Version version) {
+  {
+    const Lock lock(filesystem_.engine().shared().mutex);
+    STDCHK_TRY(writable());
+    file_->session()->commit_next_as(version);
+  }
+  return commit();
+}
+
 bool BlockingFile::early() const {
   return filesystem_.close_mode() == CloseMode::kEarly && !file_->session()->waits_for_copies();
 }

@@ -26,6 +26,7 @@ class BlockingFile final : public File {
   Status submit(std::uint64_t offset, std::size_t bytes) override;
   Status sync() override;
   Status commit() override;
+  Status commit_as(Version version) override;
   Status flush() override;
   bool dirty() const override;
   void abort() override;

@@ -99,6 +99,10 @@ class File {
   virtual Status sync() = 0;
   /// Commits what was written since the last commit. Idempotent. A new version becomes visible.
   virtual Status commit() = 0;
+  /// Commits what was written as all that `version` of the file has in the drain directory: it is
+  /// in memory then, and the file stays what it was, and drained. kStale when that version is not
+  /// the newest any more, or not drained.
+  virtual Status commit_as(Version version) = 0;
   /// commit() for who is about to close: with CloseMode::kEarly it returns when the commit has
   /// begun, and a failure shows at the next call.
   virtual Status flush() { return commit(); }

@@ -189,6 +189,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   /// All that was written until now becomes a version: by the commit under way, if there is one,
   /// because writes wait for that. With `end` the session ends, too.
   Result<CompletionPtr> start_commit(bool end);
+  /// What the next commit brings is the content of that drained version.
+  void commit_next_as(Version version) { same_as_ = version; }
   /// Nobody waits for the commit under way: it ends within kEarlyCommit.
   void promise_commit();
   bool promised() const { return promised_; }
@@ -377,6 +379,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::vector<Sync> syncs_;
   CommitStep commit_ = CommitStep::kNone;
   bool commit_ends_ = false;
+  Version same_as_ = 0;  ///< 0: it is a new content
   bool commit_in_flight_ = false;
   bool promised_ = false;  ///< the commit, to someone who does not wait for it
   Time promised_by_{};

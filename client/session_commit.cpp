@@ -124,6 +124,7 @@ void Session::build_commit() {
   last.abandoned = abandoned_;
   last.end = commit_ends_;
   last.naming = naming_->state();
+  last.same_as = same_as_;
 }
 
 void Session::send_commit_part(Work& work) {
@@ -167,6 +168,7 @@ void Session::on_committed(const msg::Commit::Reply& reply) {
   cut_ = std::numeric_limits<std::uint64_t>::max();
   set_size_ = false;
   dirty_ = false;
+  same_as_ = 0;
   base_.reset();
   count_commit();
   finish_commit({});

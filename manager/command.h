@@ -66,6 +66,9 @@ struct CommitVersion {
   std::uint64_t opened = 0;
   std::uint64_t replacing = 0;
   NamingState naming = NamingState::kUnknown;  ///< of what is written
+  /// Not 0: `written` is the content of that version, which is the newest and drained. The next one
+  /// is the same, with these chunks; all but these, `copies` and `naming` says nothing.
+  Version same_as = 0;
   bool operator==(const CommitVersion&) const = default;
 };
 

@@ -67,6 +67,7 @@ struct CommitVersion {
   opened @11 :UInt64;  # the newest commit when the session was opened
   replacing @12 :UInt64;  # the same of a session that writes another image of the set again
   naming @13 :UInt8;  # a NamingState of core/types.h
+  sameAs @14 :UInt64;  # not 0: the content of that drained version, which memory gets back
 }
 
 struct AddName {  # a directory or a symbolic link

@@ -180,6 +180,7 @@ void write(wire::Command::Builder to, const CommitVersion& from) {
   out.setOpened(from.opened);
   out.setReplacing(from.replacing);
   out.setNaming(static_cast<std::uint8_t>(from.naming));
+  out.setSameAs(from.same_as);
 }
 CommitVersion read(wire::CommitVersion::Reader from) {
   CommitVersion to;
@@ -202,6 +203,7 @@ CommitVersion read(wire::CommitVersion::Reader from) {
   to.opened = from.getOpened();
   to.replacing = from.getReplacing();
   to.naming = read_naming(from.getNaming());
+  to.same_as = from.getSameAs();
   return to;
 }
 

@@ -306,6 +306,7 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
   command.copies = session.copies;
   command.opened = session.opened;
   command.naming = request.naming;
+  command.same_as = request.same_as;
   const auto set = set_of(*state_.file(session.file));
   const auto begun = [&] {
     return set ? state_.set_generations().begun(set->first, set->second) : 0;

@@ -249,6 +249,7 @@ class State {
     std::uint64_t added_bytes = 0;  ///< of chunks that were not there before
   };
   Resolved resolve(const ChunkMap& written, const File* file);
+  Result<Outcome> load(File& file, const CommitVersion& command);
   bool change_copies(ChunkIndex index, const ChangeCopies::Change& change);
   void release(ChunkIndex chunk, bool undrained);
   void end_if_unused(ChunkIndex member);

@@ -96,6 +96,10 @@ Result<Outcome> State::run(const CommitVersion& command) {
   if (file != nullptr && file->type != FileType::kRegular) {
     return fail(Code::kIsDirectory, "manager.commit");
   }
+  if (command.same_as != 0) {
+    if (file == nullptr || command.create) return fail(Code::kStale, "manager.commit");
+    return load(*file, command);
+  }
   // Checked: nothing fails from here on.
   FileId replaced_id;
   std::uint64_t replaced_content = 0;
@@ -158,6 +162,40 @@ Result<Outcome> State::run(const CommitVersion& command) {
   file->ctime_ns = command.now_ns;
   for (const ChunkIndex held : written.held) release(held);
   return Outcome{file->id, replaced_id};
+}
+
+/// Memory gets a drained version's bytes back. It is another version, because its chunks are others
+/// than those that readers have asked for; its place in the order of commits, and what is in the
+/// drain directory, stay as they are.
+Result<Outcome> State::load(File& file, const CommitVersion& command) {
+  const VersionData& drained = file.newest;
+  if (!file.parent || drained.version != command.same_as || !drained.drained) {
+    return fail(Code::kStale, "manager.load");
+  }
+  const std::vector<Slice>& slices = command.written.slices;
+  std::uint64_t end = 0;
+  for (const Slice& slice : slices) {
+    if (slice.file_offset != end) return fail(Code::kInvalidArgument, "manager.load");
+    end += slice.length;
+  }
+  if (end != drained.size_bytes) return fail(Code::kInvalidArgument, "manager.load");
+  Resolved written = resolve(command.written, &file);
+  VersionData next;
+  next.version = drained.version + 1;
+  next.size_bytes = drained.size_bytes;
+  next.mtime_ns = drained.mtime_ns;
+  next.sequence = drained.sequence;
+  next.written = drained.written;
+  next.opened = drained.opened;
+  next.drained = true;
+  next.naming = command.naming;
+  next.copies = std::max(command.copies, 1U);
+  next.slices = std::move(written.slices);
+  next.stored_bytes = covered_bytes(next.slices);
+  refer(next);
+  set_newest(file, std::move(next));
+  for (const ChunkIndex held : written.held) release(held);
+  return Outcome{file.id, {}};
 }
 
 Result<Outcome> State::run(const DrainStarted& command) {

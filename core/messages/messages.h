@@ -561,6 +561,10 @@ struct Commit {
   std::vector<Extent> abandoned;  ///< failed writes: not to be used again before a fence
   bool end = false;               ///< the session ends with this commit
   NamingState naming = NamingState::kUnknown;  ///< of what is written
+  /// Not 0: what is written is all that this version has in the drain directory. It goes into
+  /// memory; the file stays what it was, and drained. kStale when that version is not the newest,
+  /// or not drained.
+  Version same_as = 0;
   struct Reply {
     Attributes attributes;
     std::uint32_t conflicts = 0;  ///< slices of others that this commit overwrote since its base

@@ -672,6 +672,7 @@ struct Commit {
   abandoned @9 :List(Extent);  # of failed writes: not to be used again before a fence
   end @10 :Bool;               # the session ends with this commit
   naming @11 :NamingState;     # of what is written
+  sameAs @12 :UInt64;          # not 0: the content is that drained version's; the file stays what it was
 }
 struct CommitReply {
   attributes @0 :Attributes;

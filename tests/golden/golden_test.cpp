@@ -85,6 +85,14 @@ TEST_CASE("each kind of message has the bytes it always had") {
   }
 }
 
+TEST_CASE("a Commit of who does not know of drained versions in memory is of new content") {
+  const auto read =
+      msg::decode(unhex(read_lines("messages_older.txt").at("commit_before_same_as")));
+  REQUIRE(read.has_value());
+  const auto& request = std::get<msg::RequestEnvelope>(*read);
+  CHECK(std::get<msg::Commit>(request.body).same_as == 0);
+}
+
 TEST_CASE("each command of the journal has the bytes it always had") {
   const auto lines = read_lines("journal.txt");
   const auto commands = manager::test::one_of_each();
@@ -139,6 +147,14 @@ TEST_CASE("a version of before its naming was told does not say how it was named
   REQUIRE(file.has_value());
   CHECK(std::get<manager::RestoreFile>(*file).written == 7);
   CHECK(std::get<manager::RestoreFile>(*file).attributes.naming == NamingState::kUnknown);
+}
+
+TEST_CASE("a version of before drained ones were loaded into memory is one of new content") {
+  const auto lines = read_lines("journal_older.txt");
+  const auto commit = manager::decode_command(unhex(lines.at("commit_before_same_as")));
+  REQUIRE(commit.has_value());
+  CHECK(std::get<manager::CommitVersion>(*commit).naming == NamingState::kDidNotPay);
+  CHECK(std::get<manager::CommitVersion>(*commit).same_as == 0);
 }
 
 TEST_CASE("a journal of before there were drained sets says what the link there names") {

@@ -144,6 +144,7 @@ class MemoryOpenFile final : public client::File {
     changed_ = false;
     return writes_ ? filesystem_.commit(*session_) : Status{};
   }
+  Status commit_as(Version) override { return fail(Code::kUnsupported, "memory.commit_as"); }
   bool dirty() const override {
     if (!writes_) return false;
     std::scoped_lock lock(filesystem_.pool_->mutex, session_->mutex);

@@ -35,15 +35,27 @@ struct SmallPool {
   Result<FileId> write(const std::string& name, std::uint64_t chunk = 0) {
     const auto opened = client->create(name);
     if (!opened) return fail(opened.error());
+    return commit(*opened, chunk, 0);
+  }
+  /// The chunk of that version again, which is drained.
+  Result<FileId> load(FileId file, Version version) {
+    const auto opened = client->open(file);
+    if (!opened) return fail(opened.error());
+    return commit(*opened, 0, version);
+  }
+  Result<FileId> commit(const msg::OpenSession::Reply& opened, std::uint64_t chunk,
+                        Version same_as) {
     const std::uint64_t bytes = extent_bytes(kLength);
     const auto placed = client->call(
-        msg::Place{opened->session, {}, bytes, {}, {}, static_cast<std::uint32_t>(bytes)});
+        msg::Place{opened.session, {}, bytes, {}, {}, static_cast<std::uint32_t>(bytes)});
     if (!placed) return fail(placed.error());
-    auto commit = TestClient::commit_of(opened->session, placed->grants.at(0), 0, kLength, chunk);
+    auto commit = TestClient::commit_of(opened.session, placed->grants.at(0), 0, kLength, chunk);
+    commit.same_as = same_as;
     commit.end = true;
     const auto committed = client->call(commit);
-    if (!committed) return fail(committed.error());
-    return opened->attributes.id;
+    if (committed) return opened.attributes.id;
+    REQUIRE(client->call(msg::CloseSession{opened.session}));
+    return fail(committed.error());
   }
   /// Written and drained.
   FileId drained(const std::string& name, std::uint64_t chunk = 0) {
@@ -62,6 +74,11 @@ struct SmallPool {
   }
   Result<msg::ConfirmDrained::Reply> confirm(std::vector<FileId> files) {
     return client->call(msg::ConfirmDrained{std::move(files)});
+  }
+  /// Something was written or renamed in the drain directory.
+  bool has_drained() const {
+    return !one->all<msg::DrainPieces>().empty() || !one->all<msg::DrainFinish>().empty() ||
+           !one->all<msg::MirrorChange>().empty();
   }
   std::size_t looks() const { return one->all<msg::FindDrained>().size(); }
   bool is_sound() { return client->call(msg::CheckMetadata{})->broken.empty(); }
@@ -207,6 +224,68 @@ TEST_CASE("an image that is only in the drain directory is missed there, and sta
   CHECK(pool.state("a") == DrainState::kDrained);
   pool.one->missing.clear();
   CHECK(pool.confirm({file})->missing.empty());
+}
+
+TEST_CASE("a drained image that memory gets back is not drained again, and can be given up again") {
+  SmallPool pool;
+  const FileId file = pool.drained("a");
+  for (const char* const name : {"b", "c", "d", "e"}) pool.drained(name);
+  REQUIRE_FALSE(pool.in_memory(file));
+  const auto read = pool.client->call(msg::GetMap{pool.client->id, file});
+  REQUIRE(read);
+  const Attributes before = *pool.client->lookup("a");
+  pool.one->served.clear();
+  REQUIRE(pool.load(file, before.version));
+  CHECK(pool.in_memory(file));
+  CHECK(pool.state("a") == DrainState::kDrained);
+  pool.run(4s);
+  CHECK_FALSE(pool.has_drained());
+  const auto confirmed = pool.confirm({file});
+  REQUIRE(confirmed);
+  CHECK(confirmed->undrained.empty());
+  CHECK(confirmed->missing.empty());
+  const Attributes after = *pool.client->lookup("a");
+  CHECK(after.version == before.version + 1);
+  CHECK(after.mtime_ns == before.mtime_ns);
+  // Who has the version of before reads it where it was.
+  const auto older = pool.client->call(msg::GetMap{pool.client->id, file, before.version});
+  REQUIRE(older);
+  CHECK(older->page.chunks.at(0).copies.empty());
+  CHECK(older->drained_path == "a");
+  REQUIRE(pool.client->call(msg::Unpin{pool.client->id, file, before.version}));
+  CHECK(pool.is_sound());
+  for (const char* const name : {"f", "g", "h", "i"}) pool.drained(name);
+  CHECK_FALSE(pool.in_memory(file));
+  CHECK(pool.state("a") == DrainState::kDrained);
+}
+
+TEST_CASE("a drained image that memory has got back is drained again when it is removed there") {
+  SmallPool pool;
+  const FileId file = pool.drained("a");
+  REQUIRE(pool.load(file, pool.client->lookup("a")->version));
+  pool.one->served.clear();
+  pool.one->missing = {"a"};
+  CHECK(pool.confirm({file})->missing == Indexes{0});
+  CHECK(pool.state("a") != DrainState::kDrained);
+  pool.one->missing.clear();
+  pool.run(4s);
+  CHECK(pool.state("a") == DrainState::kDrained);
+  CHECK(pool.has_drained());
+  CHECK(pool.is_sound());
+}
+
+TEST_CASE("what is not the newest version, or not drained, is not taken for it") {
+  SmallPool pool;
+  const FileId file = pool.drained("a");
+  const Version version = pool.client->lookup("a")->version;
+  CHECK(pool.load(file, version + 1).error().code == Code::kStale);
+  pool.one->missing = {"a"};
+  pool.one->fail_with = Code::kDrainFailed;
+  CHECK(pool.confirm({file})->missing == Indexes{0});
+  CHECK(pool.load(file, version).error().code == Code::kStale);
+  CHECK(pool.client->lookup("a")->version == version);
+  CHECK(pool.in_memory(file));
+  CHECK(pool.is_sound());
 }
 
 TEST_CASE("a file that is just being renamed in the drain directory is looked up afterwards") {

@@ -34,6 +34,7 @@ inline std::vector<Command> one_of_each() {
   commit.opened = 9;
   commit.replacing = 5;
   commit.naming = NamingState::kDidNotPay;
+  commit.same_as = 6;
   RestoreFile restore;
   restore.attributes = {{11}, FileType::kRegular, 0600, 1, 2, 1, 500, 0, 3, 4, 5, 6};
   restore.attributes.naming = NamingState::kOn;

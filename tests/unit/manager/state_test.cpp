@@ -203,6 +203,12 @@ TEST_CASE("a restored snapshot is the same state, and so is the replayed journal
   run(create({12}, "c", chunk_at(3)));
   run(Drained{{12}, 1});
   run(DrainLost{{12}, 1});
+  run(create({13}, "e", chunk_at(6)));
+  run(Drained{{13}, 1});
+  run(Evict{{13}, 1, {0}});
+  CommitVersion load = write({13}, 0, chunk_at(7));
+  load.same_as = 1;
+  run(load);
   run(MoveChunks{{1}, {{3 * 4096, 64}}});
   const std::vector<Command> expected = snapshot_of(state);
   State replayed;
@@ -244,6 +250,80 @@ TEST_CASE(
   CHECK_FALSE(state.apply(Evict{{10}, 1, {0}}));
   REQUIRE(state.apply(Drained{{10}, 1}));
   REQUIRE(state.apply(Evict{{10}, 1, {0}}));
+}
+
+TEST_CASE("a drained version that memory gets back stays what it was, and drained") {
+  State state;
+  REQUIRE(state.apply(create({9}, "app.N1.T1", chunk_at(9))));
+  CommitVersion commit = create({10}, "app.N0.T1", chunk_at(1, 2000));
+  commit.mtime_ns = 55;
+  REQUIRE(state.apply(commit));
+  REQUIRE(state.apply(Drained{{10}, 1}));
+  REQUIRE(state.apply(Evict{{10}, 1, {0}}));
+  REQUIRE(state.apply(create({11}, "b", chunk_at(3))));
+  const VersionData& before = state.file({10})->newest;
+  const std::uint64_t sequence = before.sequence;
+  const std::uint64_t generation = state.set_generations().newest(kRootFile, {"app", 0, 1});
+  REQUIRE(state.pin({10}, 1));
+
+  CommitVersion load = write({10}, 0, chunk_at(4));
+  load.written.chunks.push_back(chunk_at(5));
+  load.written.slices.push_back({1000, 1000, 0, 1});
+  load.mtime_ns = 77;
+  load.opened = 3;
+  load.copies = 2;
+  load.same_as = 1;
+  REQUIRE(state.apply(load));
+  const VersionData& now = state.file({10})->newest;
+  CHECK(now.version == 2);
+  CHECK(now.drained);
+  CHECK_FALSE(now.evicted);
+  CHECK(now.sequence == sequence);
+  CHECK(now.written == sequence);
+  CHECK(now.opened == 0);
+  CHECK(now.mtime_ns == 55);
+  CHECK(now.size_bytes == 2000);
+  CHECK(now.copies == 2);
+  CHECK(state.map_page(now, 0, 10).chunks.size() == 2);
+  CHECK(state.map_page(now, 0, 10).chunks[0].copies == chunk_at(4).copies);
+  CHECK(state.set_generations().newest(kRootFile, {"app", 0, 1}) == generation);
+  CHECK(state.sequence() == 3);
+  CHECK(state.history().images == 3);
+  CHECK(state.undrained().count({sequence, {10}}) == 0);
+  CHECK(state.evictable().count({sequence, {10}}) == 1);
+  // Who reads the version of before finds its bytes where they were.
+  CHECK(state.needs_drained(*state.version({10}, 1)));
+  CHECK(state.version({10}, 1)->aside == 0);
+  State restored;
+  for (const Command& command : snapshot_of(state)) REQUIRE(restored.apply(command));
+  CHECK(snapshot_of(restored) == snapshot_of(state));
+  CHECK(restored.file({10})->newest.drained);
+  state.unpin({10}, 1);
+  REQUIRE(state.apply(Evict{{10}, 2, {0, 1}}));
+}
+
+TEST_CASE("memory gets back only what is the newest version, drained, and all of it") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  CommitVersion load = write({10}, 0, chunk_at(2));
+  load.same_as = 1;
+  CHECK(state.apply(load).error().code == Code::kStale);
+  REQUIRE(state.apply(Drained{{10}, 1}));
+  CommitVersion wrong = write({10}, 0, chunk_at(2, 999));
+  wrong.same_as = 1;
+  CHECK(state.apply(wrong).error().code == Code::kInvalidArgument);
+  wrong = write({10}, 1, chunk_at(2, 999));
+  wrong.same_as = 1;
+  CHECK(state.apply(wrong).error().code == Code::kInvalidArgument);
+  CommitVersion other = create({11}, "b", chunk_at(2));
+  other.same_as = 1;
+  CHECK(state.apply(other).error().code == Code::kStale);
+  CHECK(find(state, "b") == FileId{});
+  CHECK(state.chunks().chunk_count() == 1);
+  REQUIRE(state.apply(load));
+  CHECK(state.apply(load).error().code == Code::kStale);
+  REQUIRE(state.apply(RemoveName{kRootFile, "a"}));
+  CHECK(state.apply(load).error().code == Code::kNotFound);
 }
 
 TEST_CASE("a version is drained only while it is the newest") {
