@@ -242,7 +242,9 @@ void describe(Options& options, VerifyOptions& verify) {
 
 void describe(Options& options, StageInOptions& stage) {
   add_question(options, stage);
-  options.text("--to", stage.to, "DIR", "a folder of the pool; without it its root")
+  options
+      .text("--to", stage.to, "DIR",
+            "a folder of the pool; without it where the pool shows DIR, or its root")
       .command_line_only();
   options.text("--set", stage.set, "A.*.Tj", "which; without it what the link latest names, or all")
       .command_line_only();

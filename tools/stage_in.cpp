@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -27,14 +28,19 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
 constexpr std::size_t kCopyBytes = limits::kMiB;  ///< at once, where no checksum is known
+/// Some file systems keep times in steps of that much.
+constexpr std::int64_t kTimeStepNs = 2'000'000'000;
 
 /// One file on its way from the drain directory into the pool.
 struct Loading {
   ManifestFile said;
   std::string relative;  ///< path below both folders
   FileId folder;
-  std::string fault;  ///< empty: it is in the pool
+  std::string drained;  ///< where the pool would drain it; empty: the pool does not drain
+  std::string fault;    ///< empty: it is in the pool
   std::uint64_t checked_bytes = 0;
+
+  std::string name() const { return fs::path(relative).filename().string(); }
 };
 
 /// Closes what it holds.
@@ -76,9 +82,70 @@ Status copy_checked(int fd, client::File& file, Loading& loading, Namer& namer) 
   return copy_unchecked(fd, file, at, loading.said.size_bytes);
 }
 
-/// The image becomes visible when all of it is there and as the manifest says; otherwise nothing of
-/// it does.
-void load(client::Filesystem& filesystem, Loading& loading, Namer& namer) {
+std::int64_t time_of_change(const struct stat& status) {
+  return static_cast<std::int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+/// The pool's file whose drained copy this is, as a benefactor has just found it. Nothing: to the
+/// pool it is another file.
+std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loading& loading,
+                                     const struct stat& status) {
+  std::error_code code;
+  if (loading.drained.empty() || !fs::equivalent(loading.said.path, loading.drained, code)) {
+    return std::nullopt;
+  }
+  const auto there = filesystem.lookup_fresh(loading.folder, loading.name());
+  if (!there || there->type != FileType::kRegular || there->drain != DrainState::kDrained ||
+      there->size_bytes != loading.said.size_bytes ||
+      std::abs(there->mtime_ns - time_of_change(status)) >= kTimeStepNs) {
+    return std::nullopt;
+  }
+  const auto answer = filesystem.ask(msg::ConfirmDrained{{there->id}});
+  const auto* const reply = answer ? std::get_if<msg::ConfirmDrained::Reply>(&*answer) : nullptr;
+  if (reply == nullptr || !reply->undrained.empty() || !reply->missing.empty()) {
+    return std::nullopt;
+  }
+  return *there;
+}
+
+/// It is the same file, and nobody has written to it.
+bool is_unchanged(const std::string& path, const struct stat& before) {
+  struct stat now {};
+  return ::stat(path.c_str(), &now) == 0 && now.st_dev == before.st_dev &&
+         now.st_ino == before.st_ino && now.st_size == before.st_size &&
+         time_of_change(now) == time_of_change(before);
+}
+
+/// Copies the file and commits it: as what the pool's file `own` is already, or as a new one. It is
+/// visible when all of it is there and as the manifest says; otherwise nothing of it is. kStale:
+/// it, or the pool's, was changed meanwhile.
+Status copy(client::Filesystem& filesystem, const Source& source, const struct stat& status,
+            const std::optional<Attributes>& own, Loading& loading, Namer& namer) {
+  client::OpenFlags flags;
+  flags.write = true;
+  flags.create = flags.truncate = !own;
+  const client::Owner owner{status.st_mode & 07777U, status.st_uid, status.st_gid};
+  auto file = own ? filesystem.open(own->id, flags)
+                  : filesystem.create(loading.folder, loading.name(), flags, owner);
+  if (!file) return fail(file.error());
+  loading.checked_bytes = 0;
+  Status done = copy_checked(source.fd(), **file, loading, namer);
+  const bool is_checked = loading.checked_bytes >= loading.said.size_bytes;
+  if (done && (own || !is_checked) && !is_unchanged(loading.said.path, status)) {
+    done = fail(Code::kStale, "stage_in.read");
+  }
+  if (done && own) done = (*file)->commit_as(own->version);
+  if (!done) (*file)->abort();
+  const Status closed = (*file)->close();
+  return done ? closed : done;
+}
+
+enum class LoadAs : std::uint8_t {
+  kWhatItIs,  ///< one that this pool has drained there stays that one
+  kNew,
+};
+
+void load(client::Filesystem& filesystem, Loading& loading, Namer& namer, LoadAs as) {
   struct stat status {};
   const Source source(loading.said.path);
   if (loading.said.damaged) {
@@ -90,23 +157,24 @@ void load(client::Filesystem& filesystem, Loading& loading, Namer& namer) {
         fmt::format("has {} bytes instead of {}", status.st_size, loading.said.size_bytes);
   }
   if (!loading.fault.empty()) return;
-  client::OpenFlags flags;
-  flags.write = flags.create = flags.truncate = true;
-  const client::Owner owner{status.st_mode & 07777U, status.st_uid, status.st_gid};
-  auto file = filesystem.create(loading.folder, fs::path(loading.relative).filename().string(),
-                                flags, owner);
-  if (!file) {
-    loading.fault = fmt::format("cannot be made in the pool: {}", describe(file.error()));
-    return;
-  }
-  Status done = copy_checked(source.fd(), **file, loading, namer);
-  if (!done) (*file)->abort();
-  const Status closed = (*file)->close();
-  if (done) done = closed;
-  if (!done) {
-    loading.fault = done.error().code == Code::kCorrupt
-                        ? "is not what the manifest says"
-                        : fmt::format("cannot be loaded: {}", describe(done.error()));
+  std::optional<Attributes> own;
+  if (as == LoadAs::kWhatItIs) own = drained_as(filesystem, loading, status);
+  const Status done = copy(filesystem, source, status, own, loading, namer);
+  if (done) return;
+  const Code code = done.error().code;
+  if (own && code == Code::kStale) {
+    const auto now = filesystem.lookup_fresh(loading.folder, loading.name());
+    if (now && now->id == own->id && now->version == own->version) {
+      return load(filesystem, loading, namer, LoadAs::kNew);
+    }
+    // Newer than what is drained: that must not replace it.
+    loading.fault = "was written or removed in the pool while it was read";
+  } else if (code == Code::kStale) {
+    loading.fault = "was changed while it was read";
+  } else if (code == Code::kCorrupt) {
+    loading.fault = "is not what the manifest says";
+  } else {
+    loading.fault = fmt::format("cannot be loaded: {}", describe(done.error()));
   }
 }
 
@@ -124,6 +192,15 @@ Outcome<FileId> make_folder(client::Filesystem& filesystem, FileId from, const f
     at = next->id;
   }
   return at;
+}
+
+/// Where the pool has what is in a folder of its drain directory; empty: it is no such folder, or
+/// all of that directory.
+fs::path place_of(const std::string& folder, const std::string& drain) {
+  std::error_code code;
+  const fs::path below = drain.empty() ? fs::path() : fs::relative(folder, drain, code);
+  const bool is_below = !code && !below.empty() && below != "." && *below.begin() != "..";
+  return is_below ? below : fs::path();
 }
 
 bool is_of(const std::optional<ImageName>& image, const ImageName& set) {
@@ -212,15 +289,21 @@ int run_stage_in(const StageInOptions& options) {
     return complain(fmt::format("--to {} is no folder", options.to));
   }
   std::vector<Loading> all;
+  const std::string drain = located->filesystem->config().drain_directory;
+  const fs::path place = options.to.empty() ? place_of(options.path, drain) : fs::path();
   for (std::vector<Loading>& turn : *turns) {
     for (Loading& one : turn) {
+      one.relative = (place / one.relative).string();
       auto folder = make_folder(*located->filesystem, located->attributes.id,
                                 fs::path(one.relative).parent_path());
       if (!folder) return complain(folder.error().text);
       one.folder = *folder;
+      if (!drain.empty()) one.drained = (fs::path(drain) / located->path / one.relative).string();
     }
     share_out(turn, options.readers, [&] {
-      return [&, namer = Namer()](Loading& one) mutable { load(*located->filesystem, one, namer); };
+      return [&, namer = Namer()](Loading& one) mutable {
+        load(*located->filesystem, one, namer, LoadAs::kWhatItIs);
+      };
     });
     std::ranges::move(turn, std::back_inserter(all));
   }

@@ -46,8 +46,89 @@ def test_a_drained_set_is_loaded_into_another_pool(pool, tmp_path):
         other.stdchk("stage-in", "--all", "--to", other.mount, pool.drain)
         assert run("cmp", drained / "app.N1.T1", other.mount / "run" / "app.N1.T1").returncode == 0
         other.down()
+        # Where that has a drain directory of its own, it is drained there.
+        other.up("--policy", "images=3", benefactors=2, memory="64M")
+        other.stdchk("stage-in", pool.drain)
+        other.stdchk("drain", "--wait", other.mount)
+        assert run("cmp", drained / "app.N1.T2", other.drain / "run" / "app.N1.T2").returncode == 0
+        other.down()
     finally:
         other.clean()
+
+
+def drained_as(pool):
+    """What is in the drain directory: inodes, times and the links, of which a drain would change some."""
+    return {path: (path.lstat().st_ino, path.lstat().st_mtime_ns, path.lstat().st_size)
+            for path in sorted((pool.drain / "run").iterdir()) if not path.name.startswith(".")}
+
+
+def test_what_the_pool_has_drained_is_loaded_and_stays_drained(pool):
+    drained = drained_pool(pool, 1, 2)
+    before = drained_as(pool)
+    pool.up("--policy", "images=3,must-be-drained=yes", benefactors=2, memory="64M")
+    folder = pool.mount / "run"
+    latest = folder / "latest"
+    assert os.readlink(latest) == "app.*.T2"
+
+    def in_memory(name):
+        return json.loads(pool.stdchk("stat", "--json", folder / name).stdout)["bytes_only_drained"] == 0
+
+    wrote = json.loads(pool.stdchk("report", "--json", pool.mount).stdout)
+    # Without --to it goes where the pool shows it.
+    found = json.loads(pool.stdchk("stage-in", "--json", drained).stdout)
+    assert found["files"] == 3 and found["bad"] == [] and found["checked_bytes"] == 3 * 2 * MIB + 3
+    assert not (pool.mount / "app.N0.T2").exists()
+    # At once: it was never anything else.
+    assert pool.stdchk("safe", pool.mount, check=False).returncode == 0
+    assert drained_as(pool) == before
+    assert [in_memory(f"app.N{rank}.T2") for rank in range(3)] == [True] * 3
+    assert not in_memory("app.N0.T1")
+    assert os.readlink(latest) == "app.*.T2"
+    for rank in range(3):
+        assert run("cmp", drained / f"app.N{rank}.T2", folder / f"app.N{rank}.T2").returncode == 0
+    # Everything, of which half is there; then it is known what a manager that starts again makes of it.
+    pool.stdchk("stage-in", "--all", "--readers", "2", pool.drain)
+    assert in_memory("app.N2.T1") and drained_as(pool) == before
+    sets = json.loads(pool.stdchk("set", "list", "--json", folder).stdout)["sets"]
+    assert sorted((one["set"], one["complete"], one["drained"]) for one in sets) == [
+        ("app.*.T1", True, 3), ("app.*.T2", True, 3)]
+    assert pool.stdchk("check").returncode == 0
+    pool.stdchk("drain", "--wait", pool.mount)
+    after = json.loads(pool.stdchk("report", "--json", pool.mount).stdout)
+    assert {key: after[key] for key in ("images", "drained_images")} == {
+        key: wrote[key] for key in ("images", "drained_images")}
+    # Under another name it is another file.
+    (pool.mount / "copy").mkdir()
+    pool.stdchk("stage-in", "--to", pool.mount / "copy", drained)
+    pool.stdchk("drain", "--wait", pool.mount)
+    assert run("cmp", drained / "app.N1.T2", pool.drain / "copy" / "app.N1.T2").returncode == 0
+    assert drained_as(pool) == before
+    # What is written now replaces the drained one as ever.
+    write_set(folder, 2)
+    pool.stdchk("drain", "--wait", pool.mount)
+    assert drained_as(pool) != before
+    assert run(BIN / "stdchk", "verify", pool.drain).returncode == 0
+    pool.down()
+
+
+def test_what_was_changed_since_it_was_drained_is_loaded_as_new(pool):
+    drained = drained_pool(pool, 1)
+    pool.up("--policy", "images=3", benefactors=2, memory="64M")
+    # Touched: the pool takes it for what somebody has put there.
+    os.utime(drained / "app.N0.T1", ns=(1, 1))
+    # Damaged: the manifest does not know these bytes.
+    with open(drained / "app.N1.T1", "r+b") as image:
+        times = os.stat(image.fileno())
+        image.write(b"other bytes")
+    os.utime(drained / "app.N1.T1", ns=(times.st_atime_ns, times.st_mtime_ns))
+    done = pool.stdchk("stage-in", "--json", drained, check=False)
+    assert [one["fault"] for one in json.loads(done.stdout)["bad"]] == ["is not what the manifest says"]
+    pool.stdchk("drain", "--wait", pool.mount)
+    assert os.stat(drained / "app.N0.T1").st_mtime_ns > 1
+    # The damaged one stays what it was to the pool: in the drain directory alone.
+    assert (pool.mount / "run" / "app.N1.T1").read_bytes()[:11] == b"other bytes"
+    assert pool.stdchk("safe", pool.mount, check=False).returncode == 0
+    pool.down()
 
 
 def test_all_sets_are_loaded_in_the_order_of_their_timesteps(pool, tmp_path):
