@@ -253,11 +253,27 @@ void describe(Options& options, StageInOptions& stage) {
   options.argument("DIR", stage.path, "a drain directory, or a folder in it").required();
 }
 
+/// Of RestartOptions, or RestartTestOptions.
+template <class Restart>
+void add_nodes(Options& options, Restart& restart) {
+  options.flag("--job", restart.job, "load on all nodes of this Slurm or PBS job")
+      .command_line_only();
+  options
+      .text("--hosts", restart.hosts, "FILE|NAME,...",
+            "load on these hosts, one for each rank; a host that is there twice has two")
+      .command_line_only();
+  options
+      .text("--rsh", restart.remote_shell, "COMMAND",
+            "how to reach them: COMMAND HOST sh -s; without it as stdchk up does")
+      .command_line_only();
+}
+
 void describe(Options& options, RestartTestOptions& restart) {
   add_question(options, restart);
   options.text("--set", restart.set, "A.*.Tj", "which; without it the newest whole one")
       .command_line_only();
-  options.count("--readers", restart.readers, 1, 1024, "images loaded at once");
+  options.count("--readers", restart.readers, 1, 1024, "images loaded at once on this node");
+  add_nodes(options, restart);
   options.argument("DIR", restart.path, "a folder of the pool").required();
 }
 
@@ -274,16 +290,7 @@ void describe(Options& options, RestartOptions& restart) {
       .command_line_only();
   options.count("--timeout", restart.timeout_s, 1, 1000000, "seconds to wait for the others")
       .command_line_only();
-  options.flag("--job", restart.job, "load on all nodes of this Slurm or PBS job")
-      .command_line_only();
-  options
-      .text("--hosts", restart.hosts, "FILE|NAME,...",
-            "load on these hosts, one for each rank; a host that is there twice has two")
-      .command_line_only();
-  options
-      .text("--rsh", restart.remote_shell, "COMMAND",
-            "how to reach them: COMMAND HOST sh -s; without it as stdchk up does")
-      .command_line_only();
+  add_nodes(options, restart);
   options.text("--load", restart.load, "RANK,...", "of --ranks: the part of one node")
       .command_line_only();
   options.argument("DIR", restart.path, "a folder of the pool").required();

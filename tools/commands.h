@@ -138,8 +138,12 @@ struct RestartTestOptions {
   std::string set;   ///< A.*.Tj; empty: the newest complete one
   std::uint32_t readers = 64;
   bool json = false;
+  // On several nodes, as RestartOptions:
+  bool job = false;
+  std::string hosts;
+  std::string remote_shell;
 };
-int run_restart_test(const RestartTestOptions& options);
+int run_restart_test(const RestartTestOptions& options, const std::string& invoked_as);
 
 struct RestartOptions {
   std::string pool;

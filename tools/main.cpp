@@ -225,9 +225,9 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
   commands.add<RestartOptions>(
       "restart", "Loads each rank's image, and lets none go on before all have theirs.",
       [invoked_as](auto& restart) { return run_restart(restart, invoked_as); });
-  commands.add<RestartTestOptions>("restart-test",
-                                   "Loads all images of a set at once, and says how long it took.",
-                                   run_restart_test);
+  commands.add<RestartTestOptions>(
+      "restart-test", "Loads all images of a set at once, and says how long it took.",
+      [invoked_as](const auto& test) { return run_restart_test(test, invoked_as); });
   commands.add<SimilarityCommand>(
       "similarity", "Says how alike images are, and how they are best cut into chunks.",
       run_similarity);

@@ -104,8 +104,12 @@ void complain_about(const BatchJob& nodes, const std::vector<NodeEnd>& ends) {
                              ends.size(), asked_to_end() ? " before a signal came" : ""));
 }
 
-/// The name of the set that all ranks have; "none" when none is complete.
-Outcome<std::string> load_on_nodes(const RestartOptions& options, const std::string& invoked_as) {
+}  // namespace
+
+Outcome<std::optional<Loaded>> load_on_nodes(const RestartOptions& options,
+                                             const std::string& invoked_as) {
+  if (options.job && !options.hosts.empty()) return problem("--job and --hosts exclude each other");
+  notice_end_signals();
   const auto began = std::chrono::steady_clock::now();
   auto located = locate(options.pool, options.path);
   if (!located) return problem(located.error());
@@ -114,42 +118,44 @@ Outcome<std::string> load_on_nodes(const RestartOptions& options, const std::str
   client::Filesystem& filesystem = *located->filesystem;
   const auto set = choose_set(filesystem, located->attributes.id, options.set);
   if (!set) return problem(set.error());
-  if (!*set) {
-    fmt::print(stderr, "stdchk: no set in that folder is complete; nothing is loaded\n");
-    return std::string("none");
-  }
-  const std::string name = set_name((*set)->application, (*set)->timestep);
+  if (!*set) return std::nullopt;
+  Loaded loaded;
+  loaded.set = set_name((*set)->application, (*set)->timestep);
   const auto images = images_of(filesystem, located->attributes.id, **set);
   if (!images) return problem(images.error());
-  std::uint64_t bytes = 0;
-  for (const SetImage& image : *images) bytes += image.attributes.size_bytes;
+  for (const SetImage& image : *images) loaded.bytes += image.attributes.size_bytes;
   const auto ends = run_on_nodes(
       places->nodes, invoked_as, located->pool,
-      [&](std::size_t node) { return words_for(*places, node, name, options); },
+      [&](std::size_t node) { return words_for(*places, node, loaded.set, options); },
       std::chrono::seconds(options.timeout_s));
   if (!std::ranges::all_of(ends, &NodeEnd::good)) {
     complain_about(places->nodes, ends);
-    return problem("{} was not loaded", name);
+    return problem("{} was not loaded", loaded.set);
   }
   const auto last = std::ranges::max_element(ends, {}, &NodeEnd::seconds) - ends.begin();
-  fmt::print(stderr,
-             "stdchk: {}: {} images, {}, loaded for {} ranks on {} nodes in {:.3f} s; the last was "
-             "{}\n",
-             name, images->size(), format_bytes(bytes), places->ranks, ends.size(),
-             seconds_since(began), places->nodes.nodes[static_cast<std::size_t>(last)]);
-  return name;
+  loaded.images = images->size();
+  loaded.ranks = places->ranks;
+  loaded.nodes = ends.size();
+  loaded.seconds = seconds_since(began);
+  loaded.last = places->nodes.nodes[static_cast<std::size_t>(last)];
+  return loaded;
 }
 
-}  // namespace
-
 int restart_on_nodes(const RestartOptions& options, const std::string& invoked_as) {
-  if (options.job && !options.hosts.empty()) {
-    return complain("--job and --hosts exclude each other");
+  const auto loaded = load_on_nodes(options, invoked_as);
+  if (!loaded) return complain(loaded.error().text);
+  if (!*loaded) {
+    fmt::print(stderr, "stdchk: no set in that folder is complete; nothing is loaded\n");
+  } else {
+    const Loaded& all = **loaded;
+    fmt::print(stderr,
+               "stdchk: {}: {} images, {}, loaded for {} ranks on {} nodes in {:.3f} s; the last "
+               "was {}\n",
+               all.set, all.images, format_bytes(all.bytes), all.ranks, all.nodes, all.seconds,
+               all.last);
   }
-  notice_end_signals();
-  const auto set = load_on_nodes(options, invoked_as);
-  if (!set) return complain(set.error().text);
-  return asked_to_end() ? complain("a signal came") : go_on(options, *set);
+  if (asked_to_end()) return complain("a signal came");
+  return go_on(options, *loaded ? (*loaded)->set : "none");
 }
 
 }  // namespace stdchk::tools

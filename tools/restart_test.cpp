@@ -1,3 +1,5 @@
+#include "tools/restart.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -49,9 +51,45 @@ void load_all(client::Filesystem& filesystem, Clock::time_point began, std::uint
   });
 }
 
+constexpr const char* kNoSet =
+    "no set in that folder is complete; see stdchk set list, or name one with --set";
+
+/// Each node loads what its ranks would.
+int test_on_nodes(const RestartTestOptions& options, const std::string& invoked_as) {
+  RestartOptions restart;
+  restart.pool = options.pool;
+  restart.path = options.path;
+  restart.set = options.set;
+  restart.job = options.job;
+  restart.hosts = options.hosts;
+  restart.remote_shell = options.remote_shell;
+  const auto loaded = load_on_nodes(restart, invoked_as);
+  if (!loaded) return complain(loaded.error().text);
+  if (!*loaded) return complain(kNoSet);
+  const Loaded& all = **loaded;
+  const double rate = static_cast<double>(all.bytes) / 1e6 / all.seconds;
+  if (options.json) {
+    print(Json{{"set", all.set},
+               {"images", all.images},
+               {"bytes", all.bytes},
+               {"ranks", all.ranks},
+               {"nodes", all.nodes},
+               {"seconds", all.seconds},
+               {"slowest_node", all.last},
+               {"mb_per_s", rate}});
+  } else {
+    fmt::print(
+        "{}: {} images, {} for {} ranks on {} nodes in {:.3f} s ({:.0f} MB/s); the last was {}\n",
+        all.set, all.images, format_bytes(all.bytes), all.ranks, all.nodes, all.seconds, rate,
+        all.last);
+  }
+  return kExitGood;
+}
+
 }  // namespace
 
-int run_restart_test(const RestartTestOptions& options) {
+int run_restart_test(const RestartTestOptions& options, const std::string& invoked_as) {
+  if (options.job || !options.hosts.empty()) return test_on_nodes(options, invoked_as);
   const auto began = Clock::now();
   auto located = locate(options.pool, options.path, limits::kWindowBytesDefault);
   if (!located) return complain(located.error().text);
@@ -59,10 +97,7 @@ int run_restart_test(const RestartTestOptions& options) {
   const FileId folder = located->attributes.id;
   auto set = choose_set(filesystem, folder, options.set);
   if (!set) return complain(set.error().text);
-  if (!*set) {
-    return complain(
-        "no set in that folder is complete; see stdchk set list, or name one with --set");
-  }
+  if (!*set) return complain(kNoSet);
   auto images = images_of(filesystem, folder, **set);
   if (!images) return complain(images.error().text);
   std::vector<Load> loads(images->size());

@@ -417,6 +417,39 @@ def test_hosts_load_a_drained_set_from_a_new_pool(pool):
     pool.down()
 
 
+def test_hosts_time_the_loading_of_a_set_that_is_drained_or_in_memory(pool):
+    drained = drained_pool(pool, 1, 2)
+    pool.up("--policy", "images=3", benefactors=2, memory="64M")
+    shell = fake_shell(pool)
+    total = 3 * 2 * MIB + 3
+
+    def time_on(hosts, *words, **options):
+        return pool.stdchk("restart-test", "--hosts", hosts, "--rsh", shell, *words, pool.mount / "run", **options)
+
+    def read_so_far():
+        told = json.loads(pool.stdchk("report", "--json", pool.mount).stdout)
+        return told["read_pool_bytes"], told["read_drained_bytes"]
+
+    found = json.loads(time_on("one,two,one", "--json").stdout)
+    assert (found["set"], found["images"], found["bytes"]) == ("app.*.T2", 3, total)
+    assert (found["ranks"], found["nodes"]) == (3, 2) and found["slowest_node"] in ("one", "two")
+    assert found["seconds"] > 0 and found["mb_per_s"] > 0
+    assert read_so_far() == (0, total)
+    assert sorted(pathlib.Path(f"{shell}.said").read_text().splitlines()) == [
+        "one '--load' '0,2'", "two '--load' '1'"]
+    pool.stdchk("stage-in", drained)
+    before = read_so_far()
+    said = time_on("one,two,late").stdout
+    assert "app.*.T2: 3 images" in said and "for 3 ranks on 3 nodes" in said and "the last was late" in said
+    assert read_so_far() == (before[0] + total, before[1])
+    assert "app.*.T1: 3 images" in time_on("one", "--set", "app.*.T1").stdout
+    done = time_on("one,absent", check=False)
+    assert done.returncode == 2 and "app.*.T2 was not loaded" in done.stderr and done.stdout == ""
+    done = pool.stdchk("restart-test", "--hosts", "one", "--rsh", shell, pool.mount, check=False)
+    assert done.returncode == 2 and "no set in that folder is complete" in done.stderr
+    pool.down()
+
+
 def test_on_hosts_without_a_whole_set_the_program_begins_anew(pool):
     pool.up("--policy", "images=3", benefactors=2, memory="64M", drain=False)
     write_set(pool.mount, 1, ranks=2)
