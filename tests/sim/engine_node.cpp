@@ -44,9 +44,9 @@ bool EngineNode::ready() {
          !cluster_.is_behind(engine_->client());
 }
 
-void EngineNode::wait(std::string what, Step step, Done done) {
+void EngineNode::wait(std::string what, Step step, Done done, Moved moved) {
   const Time deadline = node_.clock.now() + limits::kOperationDeadline;
-  waits_.push_back({std::move(what), std::move(step), std::move(done), deadline});
+  waits_.push_back({std::move(what), std::move(step), std::move(done), deadline, std::move(moved)});
   // So that time stops there, and that the first step is tried without another event.
   node_.reactor.schedule_at(deadline, [] {});
   (void)node_.reactor.post([] {});
@@ -64,7 +64,7 @@ void EngineNode::wait_for(std::string what, std::function<Result<CompletionPtr>(
         if (!(*completion)->done()) return fail(Code::kWouldBlock, "sim");
         return *(*completion)->status;
       },
-      std::move(done));
+      std::move(done), [completion] { return *completion == nullptr ? 0 : (*completion)->moved; });
 }
 
 void EngineNode::ask(std::string what, msg::Request request,
@@ -109,6 +109,11 @@ bool EngineNode::poll() {
     Lock lock(engine_->shared().mutex);
     Status status = each->step(lock);
     const bool blocked = !status.has_value() && status.error().code == Code::kWouldBlock;
+    const std::uint64_t moved = each->moved ? each->moved() : 0;
+    if (blocked && moved != std::exchange(each->moved_last, moved)) {
+      each->deadline = node_.clock.now() + limits::kOperationDeadline;
+      node_.reactor.schedule_at(each->deadline, [] {});
+    }
     if (blocked && node_.clock.now() < each->deadline) {
       ++each;
       continue;

@@ -20,6 +20,7 @@ class EngineNode final : private EventSource {
  public:
   using Step = std::function<Status(client::Lock&)>;  ///< kWouldBlock: not yet
   using Done = std::function<void(Status)>;
+  using Moved = std::function<std::uint64_t()>;
 
   /// Of the library in this process.
   struct Limits {
@@ -41,7 +42,8 @@ class EngineNode final : private EventSource {
   bool ready();
 
   /// Calls `step` until it answers something else than kWouldBlock, or the deadline has come.
-  void wait(std::string what, Step step, Done done);
+  /// While what `moved` answers changes, the deadline moves on, as for an application's call.
+  void wait(std::string what, Step step, Done done, Moved moved = {});
   /// Begins something, waiting for its turn, and waits for its end.
   void wait_for(std::string what, std::function<Result<client::CompletionPtr>(client::Lock&)> begin,
                 Done done);
@@ -59,6 +61,8 @@ class EngineNode final : private EventSource {
     Step step;
     Done done;
     Time deadline{};
+    Moved moved;                   ///< none: the deadline stays
+    std::uint64_t moved_last = 0;  ///< when it was asked last
   };
   // EventSource
   bool poll() override;
