@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from conftest import BIN, ROOT, run
+from processes import BIN, ROOT, run
 
 BUILD = (BIN / "stdchk").resolve().parents[1]
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"]

@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from conftest import BIN, ROOT, run, wait_until
+from processes import BIN, ROOT, run, wait_until
 
 CLUSTER = ROOT / "scripts" / "slurm-cluster"
 missing = [what for what in ("slurmctld", "slurmd", "munged", "ip") if shutil.which(what) is None]

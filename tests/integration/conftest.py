@@ -1,6 +1,5 @@
 """Real pools for the tests in this folder: started by `stdchk up`, ended by `stdchk down`."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -8,14 +7,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("STDCHK_BIN", ROOT / "build" / "bin"))
-PATIENCE = int(os.environ.get("STDCHK_TEST_PATIENCE", "1"))  # slow programs take so many times longer
-CALL_SECONDS = 60 * PATIENCE  # no call in these tests may take longer: a hang is a failure
+from networks import Neighbour
+from processes import BIN, CALL_SECONDS, is_running, run, wait_until
 
 
 def pytest_collection_modifyitems(items):
@@ -25,38 +20,6 @@ def pytest_collection_modifyitems(items):
     if reason:
         for item in items:
             item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def run(*command, check=True, seconds=CALL_SECONDS, **options):
-    """Runs a command to its end; a command that hangs or fails is the test's failure."""
-    done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, timeout=seconds, **options
-    )
-    if check and done.returncode != 0:
-        raise AssertionError(
-            f"{command} ended with {done.returncode}\nout: {done.stdout}\nerr: {done.stderr}"
-        )
-    return done
-
-
-def wait_until(condition, what, seconds=20.0):
-    """Waits for `condition` to hold; what never comes is the test's failure."""
-    end = time.monotonic() + seconds * PATIENCE
-    while not condition():
-        assert time.monotonic() < end, f"{what}: not within {seconds * PATIENCE} s"
-        time.sleep(0.05)
-
-
-@contextlib.contextmanager
-def stopped(*pids):
-    """These processes run nothing meanwhile."""
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
 
 
 def drop_caches():
@@ -182,18 +145,6 @@ class Pool:
             self.down(check=False)
 
 
-def is_running(pid):
-    try:
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return fields[0] not in "ZX"
-
-
-def children_of(pid):
-    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def restart_manager(pool):
     """Starts the killed manager again by hand: same state, same address."""
     record = pool.record
@@ -230,6 +181,16 @@ def module_pool():
     yield one
     one.clean()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def neighbour():
+    """A host beside this one. Only root may ask for it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may make networks")
+    made = Neighbour()
+    yield made
+    made.end()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,8 +6,7 @@ import signal
 import time
 
 import pytest
-from conftest import stopped, wait_until
-from networks import Neighbour
+from processes import stopped, wait_until
 from writers import Writers, go_on
 
 MIB = 1 << 20
@@ -86,17 +85,9 @@ def test_a_writer_that_wakes_up_changes_nothing_in_space_of_another(pool, transp
     way(pool, transport)
 
 
-@pytest.fixture
-def neighbour():
-    made = Neighbour()
-    # Lost bytes are sent again each second, so that they come when the network is back. Older kernels wait longer.
-    made.run("sysctl", "-w", "net.ipv4.tcp_rto_max_ms=1000", check=False)
-    yield made
-    made.end()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
 def test_bytes_that_a_lost_network_held_back_change_nothing_in_space_of_another(neighbour, pool):
+    # Lost bytes are sent again each second, so that they come when the network is back. Older kernels wait longer.
+    neighbour.run("sysctl", "-w", "net.ipv4.tcp_rto_max_ms=1000", check=False)
     pool.up("--naming", "off", "--transport", "ofi:tcp", "--listen", neighbour.near, benefactors=1, memory="64M",
             drain=False)
     here, there = Writers(pool, "ofi:tcp"), Writers(pool, "ofi:tcp", neighbour.prefix)

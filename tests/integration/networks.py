@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from conftest import run, wait_until
+from processes import run, wait_until
 
 
 class Namespace:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from conftest import run
+from processes import run
 
 SECONDS = 12
 GROUPS = 4  # names whose number is the same modulo this have one writer at a time

@@ -17,8 +17,8 @@ import termios
 import time
 
 import pytest
-from conftest import (BIN, ROOT, all_read_back, drop_caches, is_running, run, stopped, wait_until,
-                      write_random)
+from conftest import all_read_back, drop_caches, write_random
+from processes import BIN, ROOT, is_running, run, stopped, wait_until
 
 MIB = 1 << 20
 FAKE_SHELL = """#!/bin/sh

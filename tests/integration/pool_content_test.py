@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import drop_caches, run
+from conftest import drop_caches
+from processes import run
 
 MIB = 1 << 20
 

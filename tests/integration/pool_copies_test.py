@@ -7,7 +7,8 @@ import signal
 import time
 
 import pytest
-from conftest import drop_caches, is_running, wait_until
+from conftest import drop_caches
+from processes import is_running, wait_until
 
 MIB = 1024 * 1024
 

@@ -8,7 +8,8 @@ import time
 import urllib.request
 
 import pytest
-from conftest import restart_manager, wait_until
+from conftest import restart_manager
+from processes import wait_until
 
 MIB = 1 << 20
 

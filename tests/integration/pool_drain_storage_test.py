@@ -6,7 +6,7 @@ import time
 
 import file_systems
 import pytest
-from conftest import is_running, wait_until
+from processes import is_running, wait_until
 
 MIB = 1 << 20
 

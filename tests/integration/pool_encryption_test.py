@@ -5,8 +5,9 @@ import os
 import pathlib
 
 import pytest
-from conftest import BIN, drop_caches, run, wait_until
+from conftest import drop_caches
 from pool_copies_test import change_memory, check_metadata, redundant
+from processes import BIN, run, wait_until
 
 MIB = 1 << 20
 MARKER = b"this is in no benefactor's memory, nor on its disk"

@@ -13,7 +13,8 @@ import sys
 import time
 
 import pytest
-from conftest import BIN, PATIENCE, drop_caches, is_running, restart_manager, run, stopped, wait_until
+from conftest import drop_caches, restart_manager
+from processes import BIN, PATIENCE, is_running, run, stopped, wait_until
 
 MIB = 1 << 20
 

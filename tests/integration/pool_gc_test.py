@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 
-from conftest import all_read_back, drop_caches, wait_until, write_random
+from conftest import all_read_back, drop_caches, write_random
+from processes import wait_until
 
 MIB = 1 << 20
 

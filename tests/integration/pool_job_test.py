@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from clusters import CLUSTER, Cluster, Pbs, cluster, needed, nothing_left, result_of
-from conftest import BIN, ROOT, run, wait_until
+from processes import BIN, ROOT, run, wait_until
 
 RANKS, STEPS, EVERY, WAIT_AT = 3, 40, 4, 24
 HEAT = f"{BIN}/heat --cells 24 --steps {STEPS} --every {EVERY}"

@@ -1,24 +1,14 @@
 """The link of a host goes down, as when its cable is pulled: nobody is told. A benefactor's, under a writer, and a client's."""
 
-import os
 import time
 
 import pytest
-from conftest import PATIENCE, is_running, wait_until
-from networks import Neighbour
+from processes import PATIENCE, is_running, wait_until
 from writers import Writers, go_on
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
 REMEDY = "The manager does not answer; see `stdchk status`"
 GONE_SECONDS = 15 * PATIENCE  # until a silent benefactor is gone (docs/operating.md), and 5 for this machine
 END_SECONDS = 31 * PATIENCE  # a call's bound of 30 s (docs/operating.md), and one for this machine
-
-
-@pytest.fixture
-def neighbour():
-    made = Neighbour()
-    yield made
-    made.end()
 
 
 @pytest.fixture

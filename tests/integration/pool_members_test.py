@@ -6,7 +6,8 @@ import subprocess
 import time
 
 import pytest
-from conftest import BIN, drop_caches, stopped, wait_until
+from conftest import drop_caches
+from processes import BIN, stopped, wait_until
 
 MIB = 1 << 20
 SILENT_SECONDS = 5  # docs/operating.md: who is silent for so long gets nothing new

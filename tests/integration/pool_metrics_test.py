@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from conftest import BIN, ROOT, run, stopped, wait_until
+from processes import BIN, ROOT, run, stopped, wait_until
 
 MIB = 1 << 20
 DASHBOARD = ROOT / "scripts" / "monitoring" / "grafana-dashboard.json"

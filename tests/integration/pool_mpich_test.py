@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from conftest import BIN, ROOT, run, wait_until
+from processes import BIN, ROOT, run, wait_until
 
 MPICXX, MPIRUN = shutil.which("mpicxx.mpich"), shutil.which("mpirun.mpich")
 pytestmark = pytest.mark.skipif(not (MPICXX and MPIRUN), reason="mpich and libmpich-dev are not installed")

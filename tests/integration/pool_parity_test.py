@@ -1,8 +1,9 @@
 """Parity in real pools: made, read through, made again, told."""
 
 import pytest
-from conftest import drop_caches, wait_until
+from conftest import drop_caches
 from pool_copies_test import MIB, change_memory, check_metadata, content, figures, redundant, write
+from processes import wait_until
 
 
 def read_all(pool, images, name):

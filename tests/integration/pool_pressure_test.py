@@ -10,7 +10,8 @@ import sys
 import time
 
 import pytest
-from conftest import BIN, ROOT, drop_caches, run, wait_until, write_random
+from conftest import drop_caches, write_random
+from processes import BIN, ROOT, run, wait_until
 
 MIB = 1024 * 1024
 CGROUPS = pathlib.Path("/sys/fs/cgroup")

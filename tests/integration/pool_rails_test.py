@@ -6,8 +6,8 @@ import signal
 import time
 
 import pytest
-from conftest import BIN, is_running, run
 from networks import Namespace
+from processes import BIN, is_running
 from writers import Writers, go_on
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import threading
 
-from conftest import BIN, all_read_back, drop_caches, is_running, wait_until, write_random
+from conftest import all_read_back, drop_caches, write_random
+from processes import BIN, is_running, wait_until
 
 MIB = 1 << 20
 

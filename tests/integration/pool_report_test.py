@@ -3,7 +3,7 @@
 import json
 import os
 
-from conftest import wait_until
+from processes import wait_until
 
 MIB = 1 << 20
 

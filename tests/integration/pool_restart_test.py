@@ -8,7 +8,8 @@ import subprocess
 import tempfile
 import time
 
-from conftest import BIN, ROOT, Pool, is_running, run, wait_until
+from conftest import Pool
+from processes import BIN, is_running, run, wait_until
 
 MIB = 1 << 20
 

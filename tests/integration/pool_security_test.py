@@ -3,11 +3,10 @@
 import os
 import pathlib
 import socket
-import subprocess
 import time
 
 import pytest
-from conftest import BIN, is_running, run, wait_until
+from processes import BIN, is_running, run
 
 MIB = 1 << 20
 

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 
-from conftest import restart_manager, wait_until
+from conftest import restart_manager
+from processes import wait_until
 
 RANKS = 3
 REWRITER = """

@@ -8,7 +8,8 @@ import pathlib
 import random
 
 import pytest
-from conftest import drop_caches, restart_manager, wait_until
+from conftest import drop_caches, restart_manager
+from processes import wait_until
 
 MIB = 1 << 20
 SIZE = 24 * MIB

@@ -9,9 +9,7 @@ import subprocess
 import sys
 import time
 
-import pytest
-from conftest import BIN, stopped, wait_until
-from networks import Neighbour
+from processes import BIN, stopped, wait_until
 
 MIB = 1 << 20
 END_SECONDS = 31  # a call's bound of 30 s (docs/operating.md), and one for this machine
@@ -126,14 +124,6 @@ class SmallPool:
             return False
 
 
-@pytest.fixture
-def neighbour():
-    made = Neighbour()
-    yield made
-    made.end()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
 def test_each_call_ends_in_time_while_the_manager_is_silent(neighbour, pool):
     lost, back = SmallPool(pool, "lost"), SmallPool(pool, "back")
     cut = SmallPool(pool, "cut", neighbour.far, neighbour.prefix, neighbour.near)

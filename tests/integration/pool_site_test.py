@@ -10,7 +10,7 @@ import time
 
 import pytest
 from clusters import Cluster, Pbs, cluster, needed, nothing_left
-from conftest import BIN, ROOT, run, wait_until
+from processes import BIN, ROOT, run, wait_until
 
 pytestmark = needed
 NOBODY = 65534

@@ -8,7 +8,8 @@ import socket
 import subprocess
 
 import pytest
-from conftest import children_of, drop_caches, is_running, run, wait_until
+from conftest import drop_caches
+from processes import children_of, is_running, run, wait_until
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 pytestmark = pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="not installed: openssh")

@@ -9,8 +9,8 @@ import threading
 import time
 
 import pytest
-from conftest import drop_caches, is_running, stopped, wait_until
-from networks import Neighbour
+from conftest import drop_caches
+from processes import is_running, stopped, wait_until
 from writers import go_on
 
 IMAGE_BYTES = 64 << 10
@@ -158,14 +158,6 @@ def test_a_stopped_manager_that_wakes_up_hears_of_its_standby_and_ends(pool):
     pool.down()
 
 
-@pytest.fixture
-def neighbour():
-    made = Neighbour()
-    yield made
-    made.end()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
 def test_a_manager_whose_host_is_cut_off_answers_no_change_and_ends_when_it_is_back(neighbour, pool):
     here = f"nsenter --net=/proc/{os.getpid()}/ns/net"
     pool.up("--standby", "--policy", "copies=2", "--no-mount", *write_hosts(pool, neighbour.near, here), "--listen",

@@ -11,7 +11,8 @@ import sys
 import time
 
 import pytest
-from conftest import children_of, drop_caches, run, wait_until
+from conftest import drop_caches
+from processes import children_of, run, wait_until
 
 SIZE = 6 * (1 << 20) + 17
 IMAGES = ("app.N0.T1", "app.N0.T2")

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import BIN, drop_caches, run, wait_until
+from conftest import drop_caches
+from processes import BIN, run, wait_until
 
 MIB = 1 << 20
 

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from conftest import children_of, is_running, run, wait_until
+from processes import children_of, is_running, run, wait_until
 
 MIB = 1 << 20
 

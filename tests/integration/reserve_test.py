@@ -2,7 +2,7 @@
 
 import time
 
-from conftest import BIN, run
+from processes import BIN, run
 
 RESERVER = (BIN / "stdchk").resolve().parents[1] / "tests" / "integration" / "reserver"
 

@@ -9,7 +9,7 @@ import select
 import subprocess
 
 import pytest
-from conftest import BIN, run, wait_until
+from processes import BIN, run, wait_until
 
 MIB = 1 << 20
 

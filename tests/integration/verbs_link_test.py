@@ -6,7 +6,8 @@ import os
 import time
 
 import pytest
-from conftest import BIN, drop_caches, run
+from conftest import drop_caches
+from processes import BIN, run
 from writers import WRITER, Writers, go_on
 
 # Another host as far as shared memory goes: the transport between hosts is what is asked for.

@@ -3,7 +3,7 @@
 import contextlib
 import subprocess
 
-from conftest import BIN
+from processes import BIN
 
 WRITER = (BIN / "stdchk").resolve().parents[1] / "tests" / "integration" / "pool-writer"
 

@@ -1,0 +1,57 @@
+"""Processes of tests: commands that must end, what is waited for, and what runs."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("STDCHK_BIN", ROOT / "build" / "bin"))
+PATIENCE = int(os.environ.get("STDCHK_TEST_PATIENCE", "1"))  # slow programs take so many times longer
+CALL_SECONDS = 60 * PATIENCE  # no call in these tests may take longer: a hang is a failure
+
+
+def run(*command, check=True, seconds=CALL_SECONDS, **options):
+    """Runs a command to its end; a command that hangs or fails is the test's failure."""
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=seconds, **options
+    )
+    if check and done.returncode != 0:
+        raise AssertionError(
+            f"{command} ended with {done.returncode}\nout: {done.stdout}\nerr: {done.stderr}"
+        )
+    return done
+
+
+def wait_until(condition, what, seconds=20.0):
+    """Waits for `condition` to hold; what never comes is the test's failure."""
+    end = time.monotonic() + seconds * PATIENCE
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {seconds * PATIENCE} s"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def stopped(*pids):
+    """These processes run nothing meanwhile."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def is_running(pid):
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in "ZX"
+
+
+def children_of(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
