@@ -56,7 +56,7 @@ std::map<std::string, std::size_t> Service::links_by_transport() const {
   };
   std::map<std::string, std::size_t> out;
   for (const auto& listener : listeners_) out[name(*listener)] = 0;
-  for (const auto& [peer, link] : links_) ++out[name(*link.listener)];
+  for (const ClientLink& link : links_) ++out[name(*link.listener)];
   return out;
 }
 
@@ -162,7 +162,7 @@ void Service::on_register_answer(rpc::Answer answer) {
 
 void Service::new_epoch() {
   log::info("the manager was restarted; {} clients must attach anew", attached_count());
-  for (const auto& [peer, link] : links_) {
+  for (const ClientLink& link : links_) {
     if (link.client) fence_.fence(link.client);
   }
   fence_links([](const ClientLink&) { return true; });
@@ -237,20 +237,23 @@ void Service::accept(Listener& listener, std::unique_ptr<transport::Link> link) 
   accepted.peer = std::make_unique<rpc::Peer>(reactor_, std::move(link), *this);
   accepted.listener = &listener;
   accepted.accepted = reactor_.clock().now();
-  rpc::Peer* key = accepted.peer.get();
-  links_.emplace(key, std::move(accepted));
+  links_.push_back(std::move(accepted));
   schedule_sweep();
 }
 
 std::size_t Service::attached_count() const {
   return static_cast<std::size_t>(std::ranges::count_if(
-      links_, [](const auto& link) { return static_cast<bool>(link.second.client); }));
+      links_, [](const ClientLink& link) { return static_cast<bool>(link.client); }));
 }
 
 bool Service::is_attached(ClientId client) const {
   const auto is = [&](const ClientLink& link) { return link.client == client; };
-  return std::ranges::any_of(links_, [&](const auto& link) { return is(link.second); }) ||
-         std::ranges::any_of(unfenced_, is);
+  return std::ranges::any_of(links_, is) || std::ranges::any_of(unfenced_, is);
+}
+
+std::vector<Service::ClientLink>::iterator Service::link_of(const rpc::Peer& peer) {
+  return std::ranges::find_if(links_,
+                              [&](const ClientLink& link) { return link.peer.get() == &peer; });
 }
 
 void Service::on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time deadline,
@@ -268,7 +271,7 @@ void Service::on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time dea
 
 rpc::Answer Service::attach(rpc::Peer& peer, const msg::Attach& request) {
   constexpr const char* kWhere = "benefactor.attach";
-  const auto link = links_.find(&peer);
+  const auto link = link_of(peer);
   if (link == links_.end() || request.secret != config_.secret) {
     return refuse(Code::kRefused, kWhere, "The pool's secret is another one.");
   }
@@ -282,11 +285,11 @@ rpc::Answer Service::attach(rpc::Peer& peer, const msg::Attach& request) {
   if (!fence_.admits(request.client)) {
     return refuse(Code::kFenced, kWhere, "The client was fenced; it must register anew.");
   }
-  if (link->second.client && link->second.client != request.client) {
+  if (link->client && link->client != request.client) {
     return refuse(Code::kRefused, kWhere, "Another client is attached through this link.");
   }
-  link->second.client = request.client;
-  const transport::RemoteKey key = link->second.listener->region->remote_key();
+  link->client = request.client;
+  const transport::RemoteKey key = link->listener->region->remote_key();
   return msg::Reply(msg::Attach::Reply{key.key, key.base, key.length});
 }
 
@@ -311,15 +314,11 @@ rpc::Answer Service::fence_client(const msg::FenceClient& request) {
 
 void Service::fence_links(const std::function<bool(const ClientLink&)>& meant) {
   // Taken out first: closing a link may call on_closed.
-  std::vector<ClientLink> taken;
-  for (auto link = links_.begin(); link != links_.end();) {
-    if (link->second.client && meant(link->second)) {
-      taken.push_back(std::move(link->second));
-      link = links_.erase(link);
-    } else {
-      ++link;
-    }
-  }
+  const auto fenced = std::ranges::stable_partition(
+      links_, [&](const ClientLink& link) { return !link.client || !meant(link); });
+  std::vector<ClientLink> taken(std::make_move_iterator(fenced.begin()),
+                                std::make_move_iterator(fenced.end()));
+  links_.erase(fenced.begin(), fenced.end());
   for (ClientLink& link : taken) fence_link(std::move(link));
 }
 
@@ -332,9 +331,9 @@ void Service::fence_link(ClientLink link) {
 
 void Service::on_closed(rpc::Peer& peer, Error why) {
   if (&peer == manager_.get()) return lose_manager(why);
-  const auto found = links_.find(&peer);
+  const auto found = link_of(peer);
   if (found == links_.end()) return;
-  ClientLink link = std::move(found->second);
+  ClientLink link = std::move(*found);
   links_.erase(found);
   fence_link(std::move(link));
 }
@@ -350,11 +349,10 @@ void Service::sweep() {
   sweep_timer_ = {};
   std::erase_if(unfenced_, [](ClientLink& link) { return link.peer->link().fence(); });
   const Time oldest = reactor_.clock().now() - limits::kCallDeadline;
-  std::erase_if(links_, [&](const auto& link) {
-    return !link.second.client && link.second.accepted < oldest;
-  });
+  std::erase_if(links_,
+                [&](const ClientLink& link) { return !link.client && link.accepted < oldest; });
   const bool waiting =
-      std::ranges::any_of(links_, [](const auto& link) { return !link.second.client; });
+      std::ranges::any_of(links_, [](const ClientLink& link) { return !link.client; });
   if (waiting || !unfenced_.empty()) schedule_sweep();
 }
 

@@ -156,6 +156,7 @@ class Service final : public rpc::PeerHandler {
   void accept(Listener& listener, std::unique_ptr<transport::Link> link);
   rpc::Answer attach(rpc::Peer& peer, const msg::Attach& request);
   rpc::Answer fence_client(const msg::FenceClient& request);
+  std::vector<ClientLink>::iterator link_of(const rpc::Peer& peer);
   void fence_links(const std::function<bool(const ClientLink&)>& meant);
   void fence_link(ClientLink link);
   void schedule_sweep();
@@ -192,7 +193,7 @@ class Service final : public rpc::PeerHandler {
   TimerId manager_timer_;
   TimerId sweep_timer_;
 
-  std::unordered_map<rpc::Peer*, ClientLink> links_;
+  std::vector<ClientLink> links_;  ///< in the order they came
   std::vector<ClientLink> unfenced_;
   ClientFence fence_{kFencedRememberedMax};
 

@@ -31,8 +31,8 @@ tl::unexpected<rpc::Failure> come_back() {
 /// A Visitor is one link, and the registration that came over it.
 class Rebuilder::Visitor final : public rpc::PeerHandler {
  public:
-  Visitor(Rebuilder& owner, std::unique_ptr<transport::Link> link)
-      : owner_(owner), peer_(owner.reactor_, std::move(link), *this) {}
+  Visitor(Rebuilder& owner, std::uint64_t number, std::unique_ptr<transport::Link> link)
+      : number(number), owner_(owner), peer_(owner.reactor_, std::move(link), *this) {}
 
   void on_request(rpc::Peer&, msg::RequestEnvelope envelope, Time,
                   rpc::Responder respond) override {
@@ -65,6 +65,7 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
   /// Logs in the order of how much they know.
   auto rank() const { return std::pair(registration->log_epoch, registration->log_sequence); }
 
+  const std::uint64_t number;
   std::optional<msg::RegisterBenefactor> registration;
   rpc::Responder held;  ///< its answer, when all is done
   Time since{};         ///< when that was asked for
@@ -84,7 +85,7 @@ Rebuilder::~Rebuilder() {
   alive_.reset();
   reactor_.cancel(gather_timer_);
   reactor_.cancel(give_up_timer_);
-  for (auto& [key, visitor] : visitors_) {
+  for (auto& [number, visitor] : visitors_) {
     if (visitor->held) visitor->held(come_back());
   }
   visitors_.clear();
@@ -127,7 +128,7 @@ void Rebuilder::admit(Quorum quorum) {
   }
   if (promise_) return;
   // Who has only lost a link to that manager goes back to it.
-  for (auto& [key, visitor] : visitors_) {
+  for (auto& [number, visitor] : visitors_) {
     if (visitor->held && now - visitor->since > kGather) visitor->send_away();
   }
 }
@@ -138,7 +139,7 @@ bool Rebuilder::dismiss() {
   if (source_ != nullptr || !alive_ || asking) return false;
   quorum_.reset();
   promise_ = {};
-  for (auto& [key, visitor] : visitors_) visitor->send_away();
+  for (auto& [number, visitor] : visitors_) visitor->send_away();
   return true;
 }
 
@@ -163,7 +164,7 @@ void Rebuilder::seek_promises() {
   if (!is_majority(static_cast<std::size_t>(here))) return;
   asked_ = reactor_.clock().now();
   promise_ = std::max(promise_, next_block(std::max(newest_epoch_, quorum_->epoch)));
-  for (auto& [key, each] : visitors_) {
+  for (auto& [number, each] : visitors_) {
     if (!is_keeper(*each) || std::exchange(each->asked, true)) continue;
     // The peer's end drops its calls, so the visitor is there when this is called.
     each->peer().call(msg::ReadLog{0, promise_}, limits::kCallDeadline,
@@ -189,9 +190,8 @@ void Rebuilder::give_up() {
 }
 
 void Rebuilder::on_accept(std::unique_ptr<transport::Link> link) {
-  auto made = std::make_unique<Visitor>(*this, std::move(link));
-  Visitor* const key = made.get();
-  visitors_.emplace(key, std::move(made));
+  const std::uint64_t number = ++accepted_;
+  visitors_.emplace(number, std::make_unique<Visitor>(*this, number, std::move(link)));
 }
 
 void Rebuilder::arrived(Visitor& visitor) {
@@ -213,16 +213,16 @@ void Rebuilder::gather() {
 
 void Rebuilder::left(Visitor& visitor) {
   const bool reading = source_ == &visitor;
-  visitors_.erase(&visitor);
+  visitors_.erase(visitor.number);
   if (reading) read_best();
 }
 
 void Rebuilder::read_best() {
   source_ = nullptr;
   if (standby_ && !is_majority(promised())) return;
-  for (const auto& [key, visitor] : visitors_) {
+  for (const auto& [number, visitor] : visitors_) {
     if (visitor->has_log() && (source_ == nullptr || visitor->rank() > source_->rank())) {
-      source_ = key;
+      source_ = visitor.get();
     }
   }
   gathering_ = false;

@@ -91,9 +91,10 @@ class Rebuilder final : public transport::AcceptHandler {
   Journal& journal_;
   const msg::Secret secret_;
   Done done_;
-  std::map<Visitor*, std::unique_ptr<Visitor>> visitors_;
-  Visitor* source_ = nullptr;  ///< whose log is read
-  std::string log_;            ///< read so far
+  std::uint64_t accepted_ = 0;                                  ///< visitors, ever
+  std::map<std::uint64_t, std::unique_ptr<Visitor>> visitors_;  ///< by number
+  Visitor* source_ = nullptr;                                   ///< whose log is read
+  std::string log_;                                             ///< read so far
   Found found_;
   Epoch newest_epoch_;                      ///< that anybody has heard of
   std::pair<Epoch, std::uint64_t> newest_;  ///< record that anybody knows to have been answered

@@ -124,9 +124,8 @@ Status Service::start() {
 }
 
 void Service::on_accept(std::unique_ptr<transport::Link> link) {
-  auto made = std::make_unique<Connection>(*this, std::move(link));
-  Connection* key = made.get();
-  connections_.emplace(key, std::move(made));
+  const std::uint64_t number = ++accepted_;
+  connections_.emplace(number, std::make_unique<Connection>(*this, number, std::move(link)));
 }
 
 void Service::tick() {

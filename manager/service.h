@@ -416,7 +416,8 @@ class Service final : public transport::AcceptHandler {
   /// a map whose bytes were overwritten.
   std::deque<std::pair<std::uint64_t, std::vector<FreedExtent>>> to_free_;
 
-  std::map<Connection*, std::unique_ptr<Connection>> connections_;
+  std::uint64_t accepted_ = 0;                                        ///< connections, ever
+  std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;  ///< by number
   std::deque<std::unique_ptr<Connection>> ended_;  ///< the one that ended first comes first
   std::map<BenefactorId, BenefactorStatus> benefactors_;
   FailureDomains domains_;
@@ -488,8 +489,8 @@ class Service final : public transport::AcceptHandler {
 /// A Connection is one link and who is at its other end.
 class Connection final : public rpc::PeerHandler {
  public:
-  Connection(Service& service, std::unique_ptr<transport::Link> link)
-      : service_(service), peer_(service.reactor_, std::move(link), *this) {}
+  Connection(Service& service, std::uint64_t number, std::unique_ptr<transport::Link> link)
+      : number(number), service_(service), peer_(service.reactor_, std::move(link), *this) {}
   void on_request(rpc::Peer&, msg::RequestEnvelope request, Time deadline,
                   rpc::Responder respond) override {
     service_.serve(*this, std::move(request), deadline, std::move(respond));
@@ -497,8 +498,9 @@ class Connection final : public rpc::PeerHandler {
   void on_closed(rpc::Peer&, Error) override { service_.closed(*this); }
 
   rpc::Peer& peer() { return peer_; }
-  ClientId client;          ///< none: not a registered client
-  BenefactorId benefactor;  ///< none: not a registered benefactor
+  const std::uint64_t number;  ///< never that of another one of this manager
+  ClientId client;             ///< none: not a registered client
+  BenefactorId benefactor;     ///< none: not a registered benefactor
 
  private:
   Service& service_;

@@ -42,8 +42,8 @@ void Service::register_client(Connection& connection, const msg::RegisterClient&
   client.role = request.role;
   client.last_heard = now();
   // An older link of the same client is no longer its own.
-  for (auto& [other, owned] : connections_) {
-    if (other != &connection && other->client == client.id) other->client = {};
+  for (auto& [number, other] : connections_) {
+    if (other.get() != &connection && other->client == client.id) other->client = {};
   }
   if (connection.client && connection.client != client.id) {
     const auto before = clients_.find(connection.client);
@@ -86,13 +86,13 @@ void Service::register_benefactor(Connection& connection, const msg::RegisterBen
   const BenefactorId id{newest.value + 1};
   // Not usable before clients of a life that the journal does not know are fenced.
   space_.add(id, request.arena_bytes, false);
-  Connection* const key = &connection;
   execute(AddBenefactor{id, request.life_high, request.life_low, request.arena_bytes,
                         request.host_name},
-          [this, key, id, request, call](const Result<Outcome>& outcome) {
+          [this, number = connection.number, id, request, call](const Result<Outcome>& outcome) {
             if (!outcome) return call.fail(outcome.error());
             // The link may have gone while the journal was written.
-            if (connections_.count(key) > 0) admit_benefactor(*key, id, request, call);
+            const auto found = connections_.find(number);
+            if (found != connections_.end()) admit_benefactor(*found->second, id, request, call);
           });
 }
 
@@ -128,8 +128,8 @@ void Service::follow(const msg::FollowManager& request, const Call& call) {
 
 void Service::admit_benefactor(Connection& connection, BenefactorId id,
                                const msg::RegisterBenefactor& request, const Call& call) {
-  for (auto& [other, owned] : connections_) {
-    if (other != &connection && other->benefactor == id) other->benefactor = {};
+  for (auto& [number, other] : connections_) {
+    if (other.get() != &connection && other->benefactor == id) other->benefactor = {};
   }
   connection.benefactor = id;
   BenefactorStatus& status = benefactors_[id];
@@ -169,7 +169,7 @@ void Service::closed(Connection& connection) {
   }
   // Calls that were made while it told others of its end are answered first, in the next turn.
   // Those of one that ends later in this turn come after this.
-  ended_.push_back(std::move(connections_.extract(&connection).mapped()));
+  ended_.push_back(std::move(connections_.extract(connection.number).mapped()));
   reactor_.schedule_after(Duration::zero(), [this, alive = alive()] {
     if (!alive.expired()) ended_.pop_front();
   });

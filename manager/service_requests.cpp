@@ -54,8 +54,9 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
   if constexpr (std::is_same_v<M, msg::RegisterClient> ||
                 std::is_same_v<M, msg::RegisterBenefactor>) {
     const auto later = [&](std::vector<std::function<void()>>& waiting) {
-      waiting.push_back([this, key = &connection, request, call]() mutable {
-        if (connections_.count(key) > 0) handle(*key, request, call);
+      waiting.push_back([this, number = connection.number, request, call]() mutable {
+        const auto found = connections_.find(number);
+        if (found != connections_.end()) handle(*found->second, request, call);
       });
     };
     if (!epoch_durable_) return later(at_epoch_);

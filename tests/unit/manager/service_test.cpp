@@ -404,6 +404,36 @@ TEST_CASE("a restarted manager tells of benefactors that it expects back, for tw
   CHECK(std::ranges::any_of(client.notices, &msg::Invalidate::benefactors_changed));
 }
 
+TEST_CASE("a registration that had to wait is not done over a link that came after its own") {
+  World world;
+  world.start();
+  { TestBenefactor benefactor(world, "b1", 1, kArena); }
+  world.journal.set_automatic(false);
+  world.restart();
+  {
+    Actor gone(world, "b1");
+    msg::RegisterBenefactor request;
+    request.secret = kSecret;
+    request.life_low = 1;
+    request.addresses = {"mem:b1"};
+    request.arena_bytes = kArena;
+    gone.peer().call(std::move(request), limits::kCallDeadline, [](const rpc::Answer&) {});
+    world.turn();
+  }
+  world.turn();
+  // Its connection's memory is another one's now.
+  std::deque<Actor> others;
+  for (int i = 0; i < 8; ++i) others.emplace_back(world, "other" + std::to_string(i));
+  world.journal.set_automatic(true);
+  world.journal.sync();
+  world.turn();
+  TestClient client(world, "client");
+  const auto reply = client.call(msg::ListBenefactors{});
+  REQUIRE(reply);
+  REQUIRE(reply->benefactors.size() == 1);
+  CHECK(reply->benefactors[0].state == msg::BenefactorState::kSilent);
+}
+
 TEST_CASE("a lost link costs a client nothing while its lease lasts") {
   World world;
   world.start();
