@@ -286,9 +286,15 @@ std::shared_ptr<Engine::Opening> Engine::open_session(msg::OpenSession request) 
   } else if (!request.file || request.truncate) {
     request.want_bytes = extent_bytes(window_->chunk_bytes());
   }
-  call(request, [this, opening, request, naming](rpc::Answer answer) {
+  call(request, [this, wanted = std::weak_ptr(opening), request, naming](rpc::Answer answer) {
     const Lock lock(shared_.mutex);
-    on_opened(opening, request, naming, std::move(answer));
+    if (const auto opening = wanted.lock()) {
+      on_opened(*opening, request, naming, std::move(answer));
+    } else if (answer.has_value()) {
+      // Who asked has given up: nobody would ever end that session.
+      const auto* late = std::get_if<msg::OpenSession::Reply>(&*answer);
+      if (late != nullptr) close_unused(late->session);
+    }
     shared_.changed.notify_all();
   });
   return opening;
@@ -311,31 +317,35 @@ std::shared_ptr<SeriesNaming> Engine::series_of(const msg::OpenSession& request)
   return series;
 }
 
-void Engine::on_opened(const std::shared_ptr<Opening>& opening, const msg::OpenSession& request,
+void Engine::close_unused(SessionId session) {
+  call(msg::CloseSession{session, false, 0, false}, [](rpc::Answer) {});
+}
+
+void Engine::on_opened(Opening& opening, const msg::OpenSession& request,
                        std::shared_ptr<SeriesNaming> naming, rpc::Answer answer) {
   if (!answer.has_value()) {
-    opening->status = fail(answer.error().error);
+    opening.status = fail(answer.error().error);
     return;
   }
   auto* reply = std::get_if<msg::OpenSession::Reply>(&*answer);
   if (reply == nullptr) {
-    opening->status = fail(Code::kMalformed, "client.open");
+    opening.status = fail(Code::kMalformed, "client.open");
     return;
   }
-  opening->created = reply->created;
-  opening->attributes = reply->attributes;
-  opening->status = Status{};
+  opening.created = reply->created;
+  opening.attributes = reply->attributes;
+  opening.status = Status{};
   const FileId file = reply->attributes.id;
   if (SessionPtr other = session(file); other != nullptr && !other->ending()) {
     // Two threads opened it at the same time: they share the first one's session.
-    call(msg::CloseSession{reply->session, false, 0, false}, [](rpc::Answer) {});
+    close_unused(reply->session);
     if (request.truncate) {
       const Status cut = other->truncate(0);
-      if (!cut.has_value()) opening->status = fail(cut.error());
+      if (!cut.has_value()) opening.status = fail(cut.error());
     }
-    if (opening->status->has_value()) {
+    if (opening.status->has_value()) {
       ++other->openers;
-      opening->session = std::move(other);
+      opening.session = std::move(other);
     }
     return;
   }
@@ -345,7 +355,7 @@ void Engine::on_opened(const std::shared_ptr<Opening>& opening, const msg::OpenS
   session->openers = 1;
   sessions_[file] = session;
   sessions_by_id_[session->id()] = session;
-  opening->session = std::move(session);
+  opening.session = std::move(session);
 }
 
 void Engine::relieve_window() {

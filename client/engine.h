@@ -117,6 +117,7 @@ class Engine final : private SessionHost, private ManagerListener {
     bool created = false;
     Attributes attributes;
   };
+  /// Who lets go of the answer before its status is there has given up: the session is closed.
   std::shared_ptr<Opening> open_session(msg::OpenSession request);
   /// Why an early close of the file has lost what it had promised; told once.
   std::optional<Error> take_lost(FileId file);
@@ -153,7 +154,8 @@ class Engine final : private SessionHost, private ManagerListener {
 
   Status make_buffers();
   void on_benefactors(const std::vector<msg::BenefactorInfo>& benefactors);
-  void on_opened(const std::shared_ptr<Opening>& opening, const msg::OpenSession& request,
+  void close_unused(SessionId session);
+  void on_opened(Opening& opening, const msg::OpenSession& request,
                  std::shared_ptr<SeriesNaming> naming, rpc::Answer answer);
   void wake();
   void pump();

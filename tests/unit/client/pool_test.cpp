@@ -641,6 +641,24 @@ TEST_CASE("a close leaves to another opener what that one is in the middle of") 
   REQUIRE(read_all(*one, "f") == bytes);
 }
 
+TEST_CASE("an open that nobody waits for any more leaves no session") {
+  Pool pool(1, kArena, Naming::kOff);
+  const auto one = pool.connect();
+  Engine& engine = dynamic_cast<BlockingFilesystem&>(*one).engine();
+  {
+    const Lock lock(engine.shared().mutex);
+    msg::OpenSession request;
+    request.parent = kRootFile;
+    request.name = "f";
+    (void)engine.open_session(std::move(request));
+  }
+  // The manager has done it, and answers who comes later after that.
+  auto file = create(*one, "g");
+  REQUIRE(file->close().has_value());
+  const Lock lock(engine.shared().mutex);
+  CHECK(engine.idle());
+}
+
 TEST_CASE("equal chunks that lie where nobody answers are stored anew") {
   // Who wrote them knows their places; others ask.
   const bool knows_them = GENERATE(true, false);
