@@ -655,8 +655,14 @@ TEST_CASE("an open that nobody waits for any more leaves no session") {
   // The manager has done it, and answers who comes later after that.
   auto file = create(*one, "g");
   REQUIRE(file->close().has_value());
-  const Lock lock(engine.shared().mutex);
-  CHECK(engine.idle());
+  const auto idle = [&] {
+    const Lock lock(engine.shared().mutex);
+    return engine.idle();
+  };
+  for (int i = 0; i < 500 && !idle(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  CHECK(idle());
 }
 
 TEST_CASE("equal chunks that lie where nobody answers are stored anew") {
