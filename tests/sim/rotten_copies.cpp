@@ -12,6 +12,14 @@ namespace stdchk::sim {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+/// A manager that is cut off answers nothing that the one after it does not know, for longer than
+/// that one takes to come.
+constexpr Duration kForgotten = 60s;
+
+}  // namespace
+
 /// Its benefactor lives, and it has not changed.
 bool RottenCopies::is_good(const Extent& copy) const {
   return !contains(copy) && std::ranges::any_of(cluster_.benefactors(), [&](const auto& each) {
@@ -52,20 +60,25 @@ bool RottenCopies::flip() {
     each.arena->bytes()[at] ^= static_cast<std::byte>(1U << prng_.below(8));
   }
   rotten_.insert(extent);
+  named_[extent] = cluster_.now();
   return true;
 }
 
 void RottenCopies::forget_mended() {
   if (rotten_.empty() || cluster_.manager() == nullptr) return;
   last_ = cluster_.now();
-  std::set<Extent> named;
   for (const manager::Claim& claim : cluster_.manager()->claims()) {
     if (claim.kind != manager::ClaimKind::kUsed && claim.kind != manager::ClaimKind::kFreeing) {
       continue;
     }
-    named.insert({claim.benefactor, claim.range.offset});
+    const Extent extent{claim.benefactor, claim.range.offset};
+    if (rotten_.contains(extent)) named_[extent] = last_;
   }
-  std::erase_if(rotten_, [&](const Extent& extent) { return named.count(extent) == 0; });
+  std::erase_if(rotten_, [&](const Extent& extent) {
+    if (last_ - named_[extent] <= kForgotten) return false;
+    named_.erase(extent);
+    return true;
+  });
 }
 
 std::vector<std::string> RottenCopies::scrub() {
@@ -79,6 +92,7 @@ std::vector<std::string> RottenCopies::scrub() {
   if (!cluster_.run_until(done, 300s)) wrong.emplace_back("M9: the scrub does not end");
   cluster_.run_for(20s);
   rotten_.clear();
+  named_.clear();
   const manager::ChunkTable& chunks = service.state().chunks();
   chunks.for_each([&](manager::ChunkIndex index) {
     for (const Extent& copy : chunks.get(index).copies) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,7 +22,8 @@ class RottenCopies {
   /// Changes a bit of one copy, where another one, or the rest of its stripe, is as it should be.
   /// False: there is no such copy.
   bool flip();
-  /// What no map names any more, nor would after a crash, is nobody's business.
+  /// What no map has named for so long that none will again is nobody's business. A manager that
+  /// takes over may not know yet what the one before had mended.
   void forget_mended();
   const std::set<Extent>& all() const { return rotten_; }
   bool contains(const Extent& copy) const { return rotten_.contains(copy); }
@@ -38,7 +40,8 @@ class RottenCopies {
   Cluster& cluster_;
   Prng& prng_;
   std::set<Extent> rotten_;
-  Time last_{};  ///< when there were some
+  std::map<Extent, Time> named_;  ///< when a map named it last
+  Time last_{};                   ///< when there were some
 };
 
 }  // namespace stdchk::sim
