@@ -72,8 +72,20 @@ void Engine::watch_manager() {
         shared_.changed.notify_all();
       }
     }
+    if (manager_up_ && std::exchange(benefactors_unknown_, false)) ask_benefactors();
   }
   watch_ = reactor_.schedule_after(20ms, [this] { watch_manager(); });
+}
+
+/// Asked again when no answer comes: nobody tells of the same change once more.
+void Engine::ask_benefactors() {
+  call(msg::ListBenefactors{}, [this](rpc::Answer answer) {
+    if (!answer.has_value()) {
+      benefactors_unknown_ = true;
+    } else if (auto* reply = std::get_if<msg::ListBenefactors::Reply>(&*answer)) {
+      on_benefactors(reply->benefactors);
+    }
+  });
 }
 
 void Engine::begin_stop() {
@@ -205,14 +217,7 @@ void Engine::on_invalidate(const msg::Invalidate& notice) {
       const auto session = sessions_by_id_.find(id);
       if (session != sessions_by_id_.end()) session->second->fenced();
     }
-    if (notice.benefactors_changed) {
-      call(msg::ListBenefactors{}, [this](rpc::Answer answer) {
-        if (!answer.has_value()) return;
-        if (auto* reply = std::get_if<msg::ListBenefactors::Reply>(&*answer)) {
-          on_benefactors(reply->benefactors);
-        }
-      });
-    }
+    if (notice.benefactors_changed) ask_benefactors();
   }
   for (const auto& entry : notice.entries) {
     if (events->entry_changed) events->entry_changed(entry.directory, entry.name);

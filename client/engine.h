@@ -153,6 +153,7 @@ class Engine final : private SessionHost, private ManagerListener {
   }
 
   Status make_buffers();
+  void ask_benefactors();
   void on_benefactors(const std::vector<msg::BenefactorInfo>& benefactors);
   void close_unused(SessionId session);
   void on_opened(Opening& opening, const msg::OpenSession& request,
@@ -210,6 +211,7 @@ class Engine final : private SessionHost, private ManagerListener {
   std::optional<ChunkSealer> sealer_;  ///< with the key
 
   TimerId watch_;
+  bool benefactors_unknown_ = false;  ///< a change was told, and not which; reactor's thread
   Peers peers_;
   ManagerClient manager_;
 };
