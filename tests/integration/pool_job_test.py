@@ -128,6 +128,7 @@ def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbe
     # Nothing of the pool stays, neither on a node that had it both times nor on the others.
     nothing_left(cluster, ["n1", "n3", "n4"])
     assert not list(cluster.folder.glob(".stdchk-job-*"))
+    assert cluster.on("n2", "true", check=False).stderr == "slurm-cluster: n2 has ended\n"
 
 
 def test_what_went_with_the_node_of_the_manager_is_told_by_the_next_run():
@@ -350,7 +351,7 @@ def test_a_pool_of_rented_hosts_comes_from_a_plain_list(cluster):
     """The head is the rented machine that one logs in to, the nodes are the others."""
     shell = cluster.folder / "shell"  # in place of ssh
     shell.write_text(f"#!/bin/bash\n[[ -e $STDCHK_CLUSTER/nodes/$1 ]] || exit 255\n"
-                     f"exec {CLUSTER} _inside $(<$STDCHK_CLUSTER/nodes/$1) ${{@:2}}\n")
+                     f"exec {CLUSTER} _inside $1 ${{@:2}}\n")
     shell.chmod(0o755)
     hosts = cluster.folder / "hosts"
     up = ["run", "env", f"STDCHK_RSH={shell}", "STDCHK_LISTEN=head", ROOT / "scripts" / "cloud" / "up",
