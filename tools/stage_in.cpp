@@ -82,8 +82,8 @@ Status copy_checked(int fd, client::File& file, Loading& loading, Namer& namer) 
   return copy_unchecked(fd, file, at, loading.said.size_bytes);
 }
 
-std::int64_t time_of_change(const struct stat& status) {
-  return static_cast<std::int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec;
+std::int64_t in_ns(const struct timespec& time) {
+  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
 /// The pool's file whose drained copy this is, as a benefactor has just found it. Nothing: to the
@@ -97,7 +97,7 @@ std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loadi
   const auto there = filesystem.lookup_fresh(loading.folder, loading.name());
   if (!there || there->type != FileType::kRegular || there->drain != DrainState::kDrained ||
       there->size_bytes != loading.said.size_bytes ||
-      std::abs(there->mtime_ns - time_of_change(status)) >= kTimeStepNs) {
+      std::abs(there->mtime_ns - in_ns(status.st_mtim)) >= kTimeStepNs) {
     return std::nullopt;
   }
   const auto answer = filesystem.ask(msg::ConfirmDrained{{there->id}});
@@ -108,12 +108,13 @@ std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loadi
   return *there;
 }
 
-/// It is the same file, and nobody has written to it.
+/// It is the same file, and nobody has written to it: not even one that has put st_mtim back, for
+/// which there is st_ctim.
 bool is_unchanged(const std::string& path, const struct stat& before) {
   struct stat now {};
   return ::stat(path.c_str(), &now) == 0 && now.st_dev == before.st_dev &&
          now.st_ino == before.st_ino && now.st_size == before.st_size &&
-         time_of_change(now) == time_of_change(before);
+         in_ns(now.st_mtim) == in_ns(before.st_mtim) && in_ns(now.st_ctim) == in_ns(before.st_ctim);
 }
 
 /// Copies the file and commits it: as what the pool's file `own` is already, or as a new one. It is
@@ -131,7 +132,9 @@ Status copy(client::Filesystem& filesystem, const Source& source, const struct s
   loading.checked_bytes = 0;
   Status done = copy_checked(source.fd(), **file, loading, namer);
   const bool is_checked = loading.checked_bytes >= loading.said.size_bytes;
-  if (done && (own || !is_checked) && !is_unchanged(loading.said.path, status)) {
+  // No checksum speaks for all of it, or it has an end where none was.
+  const bool is_doubtful = done ? own || !is_checked : done.error().code == Code::kSystem;
+  if (is_doubtful && !is_unchanged(loading.said.path, status)) {
     done = fail(Code::kStale, "stage_in.read");
   }
   if (done && own) done = (*file)->commit_as(own->version);

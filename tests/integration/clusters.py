@@ -20,6 +20,8 @@ needed = [
     pytest.mark.skipif(os.geteuid() != 0, reason="a cluster of namespaces needs root"),
     pytest.mark.skipif(not (BIN / "heat").exists(), reason="examples/heat was built without MPI"),
 ]
+FREEZER = pathlib.Path("/sys/fs/cgroup/freezer")
+needs_freezer = pytest.mark.skipif(not FREEZER.is_dir(), reason=f"there is no {FREEZER}")
 
 
 class Cluster:

@@ -82,12 +82,13 @@ class Troubled:
     """A file system that is slow or hangs as its rules say (troubled_fs.c)."""
 
     def __init__(self, folder):
-        (folder / "behind").mkdir()
+        self.behind = folder / "behind"  # what it shows, where nothing hangs
+        self.behind.mkdir()
         self.point = folder / "troubled"
         self.point.mkdir()
         self.control = folder / "rules"
         self.control.touch()
-        self.process = subprocess.Popen([TROUBLED, folder / "behind", self.control, self.point])
+        self.process = subprocess.Popen([TROUBLED, self.behind, self.control, self.point])
         wait_until(lambda: os.path.ismount(self.point) or self.process.poll() is not None, "the file system")
         assert self.process.poll() is None
         self.device = os.minor(os.lstat(self.point).st_dev)
@@ -97,6 +98,12 @@ class Troubled:
         new = self.control.with_suffix(".new")
         new.write_text("".join(f"{line}\n" for line in lines))
         new.rename(self.control)
+
+    def held(self, kind):
+        """Inodes of the files that a rule of that kind has held up so far."""
+        told = self.control.with_suffix(".held")
+        lines = told.read_text().splitlines() if told.exists() else []
+        return {int(line.split()[1]) for line in lines if line.startswith(f"{kind} ")}
 
     def abort(self):
         """Whoever waits for it gets an error, so that no process is left that cannot end."""

@@ -1,12 +1,15 @@
 """The drain into real file systems: of several kinds, full, slow, and such that hang."""
 
 import contextlib
+import json
 import os
+import re
+import subprocess
 import time
 
 import file_systems
 import pytest
-from processes import is_running, wait_until
+from processes import BIN, is_running, wait_until
 
 MIB = 1 << 20
 
@@ -203,3 +206,107 @@ def test_down_ends_while_storage_hangs(pool, troubled):
     assert not os.path.ismount(pool.mount)
     troubled.rules()
     wait_until(lambda: not any(is_running(pid) for pid in pids), "the end of what waited in the kernel")
+
+
+def replace(path, content):
+    new = path.with_name(".new")
+    new.write_bytes(content)
+    new.rename(path)
+
+
+def write_into(path, content, keep_time=False):
+    before = path.stat()
+    with open(path, "r+b") as file:
+        file.write(content)
+    if keep_time:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def hanging_image():
+    """A read of its second MiB hangs while there is a rule for that."""
+    return os.urandom(MIB) + b"".join(b"HANG" + os.urandom(4092) for page in range(256)) + os.urandom(MIB)
+
+
+# What a name leads to is another file then, or none.
+OF_NAMES = {
+    "replaced": lambda path: replace(path, os.urandom(3 * MIB)),
+    "replaced by a longer one": lambda path: replace(path, os.urandom(4 * MIB)),
+    "replaced by a shorter one": lambda path: replace(path, os.urandom(2 * MIB)),
+    "removed": lambda path: path.unlink(),
+    "moved away": lambda path: path.rename(path.with_name("elsewhere")),
+}
+# By another node: on this one it would wait for the reads.
+OF_BYTES = {
+    "truncated": lambda path: os.truncate(path, MIB + 4096),
+    "emptied": lambda path: os.truncate(path, 0),
+    "lengthened": lambda path: os.truncate(path, 4 * MIB),
+    "written to": lambda path: write_into(path, os.urandom(3 * MIB)),
+    "written to, and its time put back": lambda path: write_into(path, os.urandom(3 * MIB), keep_time=True),
+}
+
+
+CHANGES = {*OF_NAMES, *OF_BYTES}
+OF_SAME_SIZE = {"replaced", "written to", "written to, and its time put back"}
+# By whether the pool has drained them itself, and whether there is a manifest.
+TOLD_OF = {
+    (False, True): {*OF_BYTES} - {"lengthened"},  # of the others and of this one all that the manifest says is there
+    (False, False): CHANGES,
+    (True, True): CHANGES,  # its own drained ones are no more what they were
+    (True, False): CHANGES - OF_SAME_SIZE,  # those are loaded as they are
+}
+
+
+def change_while_staged_in(pool, troubled, change_of, to):
+    """What stage-in says of the files that it has not loaded, by their names."""
+    troubled.rules("read HANG")
+    staging = subprocess.Popen(
+        [BIN / "stdchk", "stage-in", "--json", "--readers", str(len(change_of)), *to, pool.drain],
+        env=pool.environment, stdout=subprocess.PIPE, text=True)
+    try:
+        inodes = {(pool.drain / name).stat().st_ino for name in change_of}
+        wait_until(lambda: troubled.held("read") == inodes, "that each file is read in part")
+        for name, change in change_of.items():
+            if change in OF_NAMES:
+                OF_NAMES[change](pool.drain / name)
+            elif change in OF_BYTES:
+                OF_BYTES[change](troubled.behind / "drain" / name)
+        assert staging.poll() is None
+        troubled.rules()
+        said = json.loads(staging.communicate(timeout=60)[0])
+        assert staging.returncode == 1 and said["files"] == len(change_of)
+        return {os.path.basename(one["path"]): one["fault"] for one in said["bad"]}
+    finally:
+        troubled.rules()
+        staging.kill()
+        staging.wait(10)
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "unlisted"])
+@pytest.mark.parametrize("own", [False, True], ids=["another", "own"])
+def test_what_changes_while_it_is_staged_in_is_loaded_whole_or_named(pool, troubled, own, listed):
+    """From the drain directory of another pool, which has ended, and from the pool's own."""
+    pool.drain = troubled.point / "drain"
+    changes = [None, *OF_NAMES, *OF_BYTES, None]
+    old = {f"app.N{rank}.T1": hanging_image() for rank in range(len(changes))}
+    change_of = dict(zip(old, changes, strict=True))
+    policy = ("--policy", f"images={len(old)}")
+    pool.up(*policy, benefactors=2, memory="128M")
+    for name, content in old.items():
+        (pool.mount / name).write_bytes(content)
+    pool.down("--drain")
+    if not listed:
+        (pool.drain / ".stdchk-manifest").unlink()
+    pool.up(*policy, benefactors=2, memory="128M", drain=own)
+    faults = change_while_staged_in(pool, troubled, change_of, [] if own else ["--to", pool.mount])
+    assert {change_of[name] for name in faults} == TOLD_OF[own, listed]
+    assert all(re.fullmatch(r"was changed while it was read|is not what the manifest says|cannot be opened|"
+                            r"has \d+ bytes instead of 3145728", fault) for fault in faults.values()), faults
+    in_memory = {image["path"]: image.get("bytes_only_drained") == 0 for image in pool.list()}
+    for name, change in change_of.items():
+        path = troubled.behind / "drain" / name
+        if name in faults:
+            assert not in_memory.get(name), change
+        else:
+            assert in_memory[name], change
+            assert (pool.mount / name).read_bytes() in (old[name], path.exists() and path.read_bytes()), change
+    pool.down()

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 
 import pytest
-from clusters import CLUSTER, Cluster, Pbs, cluster, needed, nothing_left, result_of
+from clusters import CLUSTER, Cluster, Pbs, cluster, needed, needs_freezer, nothing_left, result_of
 from processes import BIN, ROOT, run, wait_until
 
+MIB = 1 << 20
 RANKS, STEPS, EVERY, WAIT_AT = 3, 40, 4, 24
 HEAT = f"{BIN}/heat --cells 24 --steps {STEPS} --every {EVERY}"
 pytestmark = needed
@@ -93,6 +95,68 @@ def test_the_line_in_the_script_takes_the_pool_down_too(cluster):
     nothing_left(cluster, cluster.nodes)
 
 
+@pytest.mark.parametrize("proctrack", ["linuxproc", pytest.param("cgroup", marks=needs_freezer)])
+def test_a_restart_is_timed_on_all_nodes(cluster, proctrack):
+    own = Cluster(3, proctrack) if proctrack != "linuxproc" else None
+    try:
+        time_a_restart(own or cluster)
+    finally:
+        if own:
+            own.end()
+
+
+def time_a_restart(cluster):
+    """One node lends; to the others their images come by the network, and to itself by its loopback device."""
+    folder = cluster.folder / "restart"
+    folder.mkdir()
+    # In place of the program, for what the nodes are told to do.
+    (folder / "stdchk").write_text(f"""#!/bin/bash
+        if [[ $1 == restart ]]; then
+          [[ $FAILS ]] || echo "$@" >{folder}/told.$(hostname)
+          if [[ $(hostname) == "$FAILS" ]]; then echo "stdchk: this node fails" >&2; exit 2; fi
+        fi
+        exec {BIN}/stdchk "$@"
+        """)
+    (folder / "stdchk").chmod(0o755)
+    job = cluster.submit("--nodes=3", "--nodelist=n1,n2,n3", "--ntasks-per-node=1", script=f"""
+        received() {{
+          srun bash -c 'echo $(hostname) $(awk "/:/ {{n += \\$2}} END {{print n}}" /proc/net/dev)' >{folder}/$1
+        }}
+        export step mount=/tmp/stdchk.$SLURM_JOB_ID
+        stdchk up --job --benefactor-nodes 1 --memory 128M --policy images=3 || exit 1
+        for step in 1 2; do
+          srun bash -c 'head -c $((4 << SLURM_PROCID))M /dev/urandom >$mount/app.N$SLURM_PROCID.T$step' || exit 1
+        done
+        received before
+        STDCHK_BIN={folder} stdchk restart-test --job --json $mount >{folder}/timed || exit 1
+        received after
+        stdchk restart-test --job --set 'app.*.T1' $mount || exit 1
+        FAILS=n2 STDCHK_BIN={folder} stdchk restart-test --job $mount
+        echo status $?
+        stdchk down $mount
+        """)
+    cluster.wait(job, seconds=150)
+    text = cluster.output()
+    timed = json.loads((folder / "timed").read_text())
+    sizes = [4 * MIB, 8 * MIB, 16 * MIB]
+    assert (timed["set"], timed["images"], timed["bytes"]) == ("app.*.T2", 3, sum(sizes))
+    assert (timed["ranks"], timed["nodes"]) == (3, 3) and timed["slowest_node"] in ("n1", "n2", "n3")
+    assert timed["seconds"] > 0 and timed["mb_per_s"] > 0
+    before, after = (dict(line.split() for line in (folder / name).read_text().splitlines())
+                     for name in ("before", "after"))
+    for rank, node in enumerate(("n1", "n2", "n3")):
+        assert f"--load {rank} --ranks 3 --set app.*.T2 " in (folder / f"told.{node}").read_text()
+        assert sizes[rank] <= int(after[node]) - int(before[node]) < 1.5 * sizes[rank]
+    assert re.search(r"^app\.\*\.T1: 3 images, 28.0 MiB for 3 ranks on 3 nodes in .*; the last was n[123]$", text,
+                     re.MULTILINE), text
+    # What the launcher says of it may come before what it says itself.
+    assert re.search(r"^stdchk: n2: ", text, re.MULTILINE) and "stdchk: n1" not in text and "this node fails" in text
+    # The others are not waited for.
+    assert re.search(r"^stdchk: no rank goes on: [012] of 3 nodes have loaded", text, re.MULTILINE)
+    assert "stdchk: app.*.T2 was not loaded\nstatus 2\n" in text
+    nothing_left(cluster, ["n1", "n2", "n3"])
+
+
 def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbed):
     latest = cluster.pfs / "heat" / "latest"
     job = cluster.submit(
@@ -128,6 +192,7 @@ def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbe
     # Nothing of the pool stays, neither on a node that had it both times nor on the others.
     nothing_left(cluster, ["n1", "n3", "n4"])
     assert not list(cluster.folder.glob(".stdchk-job-*"))
+    assert cluster.on("n2", "true", check=False).stderr == "slurm-cluster: n2 has ended\n"
 
 
 def test_what_went_with_the_node_of_the_manager_is_told_by_the_next_run():
@@ -350,7 +415,7 @@ def test_a_pool_of_rented_hosts_comes_from_a_plain_list(cluster):
     """The head is the rented machine that one logs in to, the nodes are the others."""
     shell = cluster.folder / "shell"  # in place of ssh
     shell.write_text(f"#!/bin/bash\n[[ -e $STDCHK_CLUSTER/nodes/$1 ]] || exit 255\n"
-                     f"exec {CLUSTER} _inside $(<$STDCHK_CLUSTER/nodes/$1) ${{@:2}}\n")
+                     f"exec {CLUSTER} _inside $1 ${{@:2}}\n")
     shell.chmod(0o755)
     hosts = cluster.folder / "hosts"
     up = ["run", "env", f"STDCHK_RSH={shell}", "STDCHK_LISTEN=head", ROOT / "scripts" / "cloud" / "up",

@@ -9,12 +9,11 @@ import sys
 import time
 
 import pytest
-from clusters import Cluster, Pbs, cluster, needed, nothing_left
+from clusters import Cluster, Pbs, cluster, needed, needs_freezer, nothing_left
 from processes import BIN, ROOT, run, wait_until
 
 pytestmark = needed
 NOBODY = 65534
-FREEZER = pathlib.Path("/sys/fs/cgroup/freezer")
 SLOW = "drain-rate=1M"  # what is written takes seconds to be drained
 
 
@@ -348,7 +347,7 @@ def test_a_drain_that_fails_ends_the_epilogue_of_pbs_as_well_as_one_that_does_no
         run("rm", "-rf", hooks.folder, cluster.pfs)
 
 
-@pytest.mark.skipif(not FREEZER.is_dir(), reason=f"there is no {FREEZER}")
+@needs_freezer
 def test_a_pool_outlives_the_prolog_where_slurm_finds_processes_by_their_control_group():
     """And nothing of it outlives the job: neither the site's, nor one that the job has started."""
     cluster = Cluster(2, proctrack="cgroup")

@@ -8,6 +8,8 @@
 //   rename PATH    nor does a rename to a path that begins so
 //   sync           nor does an fsync or fdatasync of a file
 //   fsync BYTES    nor does an fsync of a file that begins with BYTES
+//   read BYTES     nor does a read of what begins with BYTES; it has what is there in the end
+// What does not return is told of in CONTROL.held, once: the kind of the rule and the inode.
 // Runs in the foreground until it is unmounted or killed.
 
 #define FUSE_USE_VERSION 312
@@ -47,15 +49,33 @@ static char* rule(const char* kind, const char* bytes, size_t count, char* line,
   return found;
 }
 
-static void hang_while(const char* kind, const char* bytes, size_t count) {
+static void tell_of(const char* kind, int fd) {
+  char path[4096];
+  struct stat status = {0};
+  snprintf(path, sizeof path, "%s.held", control_file);
+  FILE* told = fopen(path, "ae");
+  if (told == NULL) return;
+  if (fd >= 0) fstat(fd, &status);
+  fprintf(told, "%s %llu\n", kind, (unsigned long long)status.st_ino);
+  fclose(told);
+}
+
+/// `fd` is of the file that it is about, or -1.
+static void hang_while(const char* kind, const char* bytes, size_t count, int fd) {
   char line[256];
-  while (rule(kind, bytes, count, line, sizeof line) != NULL) usleep(20000);
+  for (int turn = 0; rule(kind, bytes, count, line, sizeof line) != NULL; ++turn) {
+    if (turn == 0) tell_of(kind, fd);
+    usleep(20000);
+  }
 }
 
 static void* on_init(struct fuse_conn_info* connection, struct fuse_config* config) {
-  (void)connection;
+  // Reads ahead that hang keep none of another file waiting.
+  connection->max_background = 1000;
   config->use_ino = 1;
   config->hard_remove = 1;
+  // What hangs in an open file hinders nobody who gives its name to another file or removes it.
+  config->nullpath_ok = 1;
   config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
   return NULL;
 }
@@ -85,7 +105,7 @@ static int on_symlink(const char* target, const char* path) {
 
 static int on_rename(const char* from, const char* to, unsigned flags) {
   if (flags != 0) return -EINVAL;
-  hang_while("rename", relative(to), strlen(relative(to)));
+  hang_while("rename", relative(to), strlen(relative(to)), -1);
   return result(renameat(below, relative(from), below, relative(to)));
 }
 
@@ -99,8 +119,8 @@ static int on_chmod(const char* path, mode_t mode, struct fuse_file_info* file) 
 }
 
 static int on_chown(const char* path, uid_t user, gid_t group, struct fuse_file_info* file) {
-  (void)file;
-  return result(fchownat(below, relative(path), user, group, AT_SYMLINK_NOFOLLOW));
+  return result(file != NULL ? fchown((int)file->fh, user, group)
+                             : fchownat(below, relative(path), user, group, AT_SYMLINK_NOFOLLOW));
 }
 
 static int on_truncate(const char* path, off_t size, struct fuse_file_info* file) {
@@ -114,8 +134,8 @@ static int on_truncate(const char* path, off_t size, struct fuse_file_info* file
 
 static int on_utimens(const char* path, const struct timespec times[2],
                       struct fuse_file_info* file) {
-  (void)file;
-  return result(utimensat(below, relative(path), times, AT_SYMLINK_NOFOLLOW));
+  return result(file != NULL ? futimens((int)file->fh, times)
+                             : utimensat(below, relative(path), times, AT_SYMLINK_NOFOLLOW));
 }
 
 static int opened(int fd, struct fuse_file_info* file) {
@@ -136,6 +156,8 @@ static int on_create(const char* path, mode_t mode, struct fuse_file_info* file)
 static int on_read(const char* path, char* bytes, size_t count, off_t at,
                    struct fuse_file_info* file) {
   (void)path;
+  const ssize_t found = pread((int)file->fh, bytes, count, at);
+  if (found > 0) hang_while("read", bytes, (size_t)found, (int)file->fh);
   return result(pread((int)file->fh, bytes, count, at));
 }
 
@@ -145,7 +167,7 @@ static int on_write(const char* path, const char* bytes, size_t count, off_t at,
   char line[256];
   const char* delay = rule("delay", NULL, 0, line, sizeof line);
   if (delay != NULL) usleep((useconds_t)strtoul(delay, NULL, 10) * 1000);
-  hang_while("write", bytes, count);
+  hang_while("write", bytes, count, (int)file->fh);
   return result(pwrite((int)file->fh, bytes, count, at));
 }
 
@@ -156,10 +178,10 @@ static int on_release(const char* path, struct fuse_file_info* file) {
 
 static int on_fsync(const char* path, int data_only, struct fuse_file_info* file) {
   (void)path;
-  hang_while("sync", NULL, 0);
+  hang_while("sync", NULL, 0, (int)file->fh);
   char start[64];
   const ssize_t count = data_only ? 0 : pread((int)file->fh, start, sizeof start, 0);
-  if (count > 0) hang_while("fsync", start, (size_t)count);
+  if (count > 0) hang_while("fsync", start, (size_t)count, (int)file->fh);
   return result(data_only ? fdatasync((int)file->fh) : fsync((int)file->fh));
 }
 
@@ -169,10 +191,15 @@ static off_t on_lseek(const char* path, off_t at, int whence, struct fuse_file_i
   return found < 0 ? -errno : found;
 }
 
+static int on_opendir(const char* path, struct fuse_file_info* file) {
+  return opened(openat(below, relative(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC), file);
+}
+
 static int on_readdir(const char* path, void* out, fuse_fill_dir_t fill, off_t at,
                       struct fuse_file_info* file, enum fuse_readdir_flags flags) {
-  (void)at, (void)file, (void)flags;
-  DIR* folder = fdopendir(openat(below, relative(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  (void)path, (void)at, (void)flags;
+  // One of its own each time, as each time all names are read.
+  DIR* folder = fdopendir(openat((int)file->fh, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder == NULL) return -errno;
   for (struct dirent* entry; (entry = readdir(folder)) != NULL;)
     fill(out, entry->d_name, NULL, 0, 0);
@@ -206,7 +233,9 @@ static const struct fuse_operations operations = {
     .release = on_release,
     .fsync = on_fsync,
     .lseek = on_lseek,
+    .opendir = on_opendir,
     .readdir = on_readdir,
+    .releasedir = on_release,
     .statfs = on_statfs,
 };
 
