@@ -293,8 +293,8 @@ std::shared_ptr<Engine::Opening> Engine::open_session(msg::OpenSession request) 
   }
   call(request, [this, wanted = std::weak_ptr(opening), request, naming](rpc::Answer answer) {
     const Lock lock(shared_.mutex);
-    if (const auto opening = wanted.lock()) {
-      on_opened(*opening, request, naming, std::move(answer));
+    if (const auto awaited = wanted.lock()) {
+      on_opened(*awaited, request, naming, std::move(answer));
     } else if (answer.has_value()) {
       // Who asked has given up: nobody would ever end that session.
       const auto* late = std::get_if<msg::OpenSession::Reply>(&*answer);

@@ -32,7 +32,7 @@ tl::unexpected<rpc::Failure> come_back() {
 class Rebuilder::Visitor final : public rpc::PeerHandler {
  public:
   Visitor(Rebuilder& owner, std::uint64_t number, std::unique_ptr<transport::Link> link)
-      : number(number), owner_(owner), peer_(owner.reactor_, std::move(link), *this) {}
+      : number_(number), owner_(owner), peer_(owner.reactor_, std::move(link), *this) {}
 
   void on_request(rpc::Peer&, msg::RequestEnvelope envelope, Time,
                   rpc::Responder respond) override {
@@ -61,11 +61,11 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
   }
 
   rpc::Peer& peer() { return peer_; }
+  std::uint64_t number() const { return number_; }
   bool has_log() const { return registration && registration->log_sequence > 0 && !bad; }
   /// Logs in the order of how much they know.
   auto rank() const { return std::pair(registration->log_epoch, registration->log_sequence); }
 
-  const std::uint64_t number;
   std::optional<msg::RegisterBenefactor> registration;
   rpc::Responder held;  ///< its answer, when all is done
   Time since{};         ///< when that was asked for
@@ -74,6 +74,7 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
   bool promised = false;
 
  private:
+  const std::uint64_t number_;
   Rebuilder& owner_;
   rpc::Peer peer_;
 };
@@ -213,7 +214,7 @@ void Rebuilder::gather() {
 
 void Rebuilder::left(Visitor& visitor) {
   const bool reading = source_ == &visitor;
-  visitors_.erase(visitor.number);
+  visitors_.erase(visitor.number());
   if (reading) read_best();
 }
 

@@ -490,7 +490,7 @@ class Service final : public transport::AcceptHandler {
 class Connection final : public rpc::PeerHandler {
  public:
   Connection(Service& service, std::uint64_t number, std::unique_ptr<transport::Link> link)
-      : number(number), service_(service), peer_(service.reactor_, std::move(link), *this) {}
+      : number_(number), service_(service), peer_(service.reactor_, std::move(link), *this) {}
   void on_request(rpc::Peer&, msg::RequestEnvelope request, Time deadline,
                   rpc::Responder respond) override {
     service_.serve(*this, std::move(request), deadline, std::move(respond));
@@ -498,11 +498,13 @@ class Connection final : public rpc::PeerHandler {
   void on_closed(rpc::Peer&, Error) override { service_.closed(*this); }
 
   rpc::Peer& peer() { return peer_; }
-  const std::uint64_t number;  ///< never that of another one of this manager
-  ClientId client;             ///< none: not a registered client
-  BenefactorId benefactor;     ///< none: not a registered benefactor
+  /// Never that of another one of this manager.
+  std::uint64_t number() const { return number_; }
+  ClientId client;          ///< none: not a registered client
+  BenefactorId benefactor;  ///< none: not a registered benefactor
 
  private:
+  const std::uint64_t number_;
   Service& service_;
   rpc::Peer peer_;
 };

@@ -88,7 +88,7 @@ void Service::register_benefactor(Connection& connection, const msg::RegisterBen
   space_.add(id, request.arena_bytes, false);
   execute(AddBenefactor{id, request.life_high, request.life_low, request.arena_bytes,
                         request.host_name},
-          [this, number = connection.number, id, request, call](const Result<Outcome>& outcome) {
+          [this, number = connection.number(), id, request, call](const Result<Outcome>& outcome) {
             if (!outcome) return call.fail(outcome.error());
             // The link may have gone while the journal was written.
             const auto found = connections_.find(number);
@@ -169,7 +169,7 @@ void Service::closed(Connection& connection) {
   }
   // Calls that were made while it told others of its end are answered first, in the next turn.
   // Those of one that ends later in this turn come after this.
-  ended_.push_back(std::move(connections_.extract(connection.number).mapped()));
+  ended_.push_back(std::move(connections_.extract(connection.number()).mapped()));
   reactor_.schedule_after(Duration::zero(), [this, alive = alive()] {
     if (!alive.expired()) ended_.pop_front();
   });

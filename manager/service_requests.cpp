@@ -54,7 +54,7 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
   if constexpr (std::is_same_v<M, msg::RegisterClient> ||
                 std::is_same_v<M, msg::RegisterBenefactor>) {
     const auto later = [&](std::vector<std::function<void()>>& waiting) {
-      waiting.push_back([this, number = connection.number, request, call]() mutable {
+      waiting.push_back([this, number = connection.number(), request, call]() mutable {
         const auto found = connections_.find(number);
         if (found != connections_.end()) handle(*found->second, request, call);
       });
