@@ -30,7 +30,6 @@ namespace stdchk::manager {
 namespace {
 
 /// Less than a hundredth of one core, and 100 GiB in less than an hour.
-constexpr std::uint64_t kScrubRateDefault = 32 * limits::kMiB;
 
 struct Flags {
   std::string state;
@@ -49,7 +48,7 @@ struct Flags {
   std::uint32_t copies = 0;
   std::string topology;
   std::uint64_t copy_rate = 0;
-  std::uint64_t scrub_rate = kScrubRateDefault;
+  std::uint64_t scrub_rate = limits::kScrubRateDefault;
   std::uint32_t gc_period = 600;
   bool rebuild = false;
   std::string standby;

@@ -76,7 +76,8 @@ void describe(Options& options, UpOptions& up) {
                "[rack=R] [switch=S]");
   options.rate("--copy-rate", up.copy_rate,
                "most bytes a second that each benefactor copies from others");
-  options.rate("--scrub-rate", up.scrub_rate, "most bytes a second that each benefactor checks");
+  options.rate("--scrub-rate", up.scrub_rate,
+               "most bytes a second that each benefactor checks; 0: only when asked to");
   options.count(
       "--gc-period", up.gc_period, 0, 86400,
       "seconds between rounds in which benefactors forget what nothing refers to; 0: only "

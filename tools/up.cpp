@@ -282,9 +282,9 @@ class Starter {
         options_.copies == 0 ? "0" : redundancy_text(options_.copies));
     add(manager.arguments, "--topology", options_.topology);
     add(manager.arguments, "--copy-rate", std::to_string(options_.copy_rate));
-    add(manager.arguments, "--scrub-rate", std::to_string(options_.scrub_rate));
     manager.arguments.insert(manager.arguments.end(),
-                             {"--gc-period", std::to_string(options_.gc_period)});
+                             {"--scrub-rate", std::to_string(options_.scrub_rate), "--gc-period",
+                              std::to_string(options_.gc_period)});
     add(manager.arguments, "--log-level", options_.log_level);
     add_metrics(manager, {}, record_.directory);
     record_.manager_command = {manager.program};

@@ -33,7 +33,7 @@ struct UpOptions {
   std::uint32_t copies = 0;  ///< the number of a Redundancy
   std::string topology;      ///< file
   std::uint64_t copy_rate = 0;
-  std::uint64_t scrub_rate = 0;
+  std::uint64_t scrub_rate = limits::kScrubRateDefault;
   std::uint32_t gc_period = 600;  ///< seconds; 0: only when asked for
   std::uint64_t window_bytes = 0;
   std::string close_mode;
