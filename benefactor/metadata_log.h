@@ -34,6 +34,7 @@ class MetadataLog {
   std::uint64_t bytes_max() const { return 2 * half_bytes_; }
   /// Of the log that counts; none and 0: there is none.
   std::uint64_t bytes() const { return whole().whole_bytes; }
+  ByteSpan content() const { return ByteSpan(whole().bytes).first(whole().whole_bytes); }
   Epoch epoch() const { return whole().epoch; }
   std::uint64_t sequence() const { return whole().sequence; }
 

@@ -3,9 +3,11 @@
 #include <capnp/message.h>
 #include <capnp/serialize.h>
 
+#include <array>
 #include <cstring>
 
 #include "core/limits.h"
+#include "core/naming.h"
 #include "core/one_of_instance.h"
 #include "manager/journal.capnp.h"
 
@@ -665,6 +667,17 @@ Result<Command> decode_command(ByteSpan bytes) {
   } catch (const kj::Exception&) {
     return fail(Code::kCorrupt, "journal.decode");
   }
+}
+
+std::uint32_t record_crc(std::uint64_t sequence, ByteSpan bytes) {
+  constexpr std::size_t kSequenceBytes = 8;
+  std::array<std::byte, kSequenceBytes + 4> head;
+  for (std::size_t i = 0; i < head.size(); ++i) {
+    head[i] = i < kSequenceBytes
+                  ? static_cast<std::byte>(sequence >> (8 * i))
+                  : static_cast<std::byte>(bytes.size() >> (8 * (i - kSequenceBytes)));
+  }
+  return crc32c(crc32c(0, head), bytes);
 }
 
 }  // namespace stdchk::manager

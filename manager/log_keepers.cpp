@@ -181,6 +181,7 @@ void LogKeepers::spread() {
 std::vector<LogKeepers::Piece> LogKeepers::snapshot() const {
   std::vector<Piece> pieces;
   std::string bytes;
+  begin_log(bytes);
   Status framed;
   const auto flush = [&](bool all) {
     while (bytes.size() >= limits::kLogPieceBytesMax || (all && !bytes.empty())) {

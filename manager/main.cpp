@@ -169,6 +169,15 @@ struct ManagerShown {
   ServiceMetrics* service = nullptr;  ///< null: it does not serve yet
 };
 
+/// What to say of a journal that cannot be believed.
+std::string damaged(const std::string& state, const std::string& how) {
+  return fmt::format(
+      "{0}/journal.db is damaged: {1}. The benefactors may have all that it had: move "
+      "{0}/journal.db* "
+      "away, and `stdchk recover`, or start with --rebuild",
+      state, how);
+}
+
 /// Until the journal is written, or the process is told to end. The sentence says why not.
 /// `standby` is null when there is no manager that could be alive.
 tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
@@ -181,10 +190,17 @@ tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
   });
   const Status started = standby == nullptr ? rebuilder.start() : rebuilder.start_as_standby();
   if (!started) {
-    const bool exists = started.error().code == Code::kExists;
-    return tl::unexpected(exists ? "there is a journal in the state directory, so this is no new "
-                                   "manager; start without --rebuild and --standby, or elsewhere"
-                                 : describe(started.error()));
+    switch (started.error().code) {
+      case Code::kExists:
+        return tl::unexpected(std::string(
+            "there is a journal in the state directory, so this is no new manager; start without "
+            "--rebuild and --standby, or elsewhere"));
+      case Code::kCorrupt:
+        return tl::unexpected(std::string(
+            "there is a journal in the state directory, and it is damaged; move journal.db* away"));
+      default:
+        return tl::unexpected(describe(started.error()));
+    }
   }
   if (standby == nullptr) {
     log::info("waits at {} for benefactors that keep the metadata", address);
@@ -199,6 +215,11 @@ tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
     return tl::unexpected(std::string(
         "no benefactor came that keeps the metadata; they look for the manager where it was, so "
         "--listen must be that address"));
+  }
+  if (!found && found.error().code == Code::kCorrupt) {
+    return tl::unexpected(std::string(
+        "the metadata of all benefactors that came is damaged, as was said of each; try again when "
+        "there are others that keep it. Files that are drained are whole"));
   }
   if (!found) return tl::unexpected(describe(found.error()));
   log::info("rebuilt from the benefactor on {}: {} records of epoch {}; {} benefactors came",
@@ -234,6 +255,9 @@ int run(Flags flags) {
         "gone, the other for one that is there");
   }
   auto journal = SqliteJournal::open(flags.state);
+  if (!journal && journal.error().code == Code::kCorrupt) {
+    return fail_with(damaged(flags.state, "it is no database that SQLite can read"));
+  }
   if (!journal) {
     const char* const why = journal.error().code == Code::kBusy
                                 ? "another manager runs on it; end that one first"
@@ -342,6 +366,9 @@ int run(Flags flags) {
   const std::string awaited = config.standby;
   Service service(reactor, **journal, std::move(config));
   if (const Status started = service.start(); !started) {
+    if (!(*journal)->damage().empty() && started.error().code == Code::kCorrupt) {
+      return fail_with(damaged(flags.state, (*journal)->damage()));
+    }
     return fail_with(fmt::format("the state in {} cannot be loaded: {}", flags.state,
                                  describe(started.error())));
   }

@@ -62,7 +62,8 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
 
   rpc::Peer& peer() { return peer_; }
   std::uint64_t number() const { return number_; }
-  bool has_log() const { return registration && registration->log_sequence > 0 && !bad; }
+  bool keeps() const { return registration && registration->log_sequence > 0; }
+  bool has_log() const { return keeps() && !bad; }
   /// Logs in the order of how much they know.
   auto rank() const { return std::pair(registration->log_epoch, registration->log_sequence); }
 
@@ -147,7 +148,7 @@ bool Rebuilder::dismiss() {
 /// One that has heard of a later manager than the one that was followed is not asked: there is one.
 bool Rebuilder::is_keeper(const Visitor& visitor) const {
   const auto& keepers = quorum_->keepers;
-  return visitor.has_log() && visitor.registration->newest_epoch <= quorum_->epoch &&
+  return visitor.keeps() && visitor.registration->newest_epoch <= quorum_->epoch &&
          std::find(keepers.begin(), keepers.end(), visitor.registration->benefactor) !=
              keepers.end();
 }
@@ -156,6 +157,22 @@ std::size_t Rebuilder::promised() const {
   return static_cast<std::size_t>(
       std::count_if(visitors_.begin(), visitors_.end(),
                     [&](auto& each) { return each.second->promised && is_keeper(*each.second); }));
+}
+
+/// That is in the newest log of those that have promised, and on more than half of all: any half
+/// has it.
+bool Rebuilder::have_what_was_answered() const {
+  std::size_t readable = 0;
+  std::pair<Epoch, std::uint64_t> newest;
+  std::pair<Epoch, std::uint64_t> newest_readable;
+  for (const auto& [number, each] : visitors_) {
+    if (!each->promised || !is_keeper(*each)) continue;
+    newest = std::max<decltype(newest)>(newest, each->rank());
+    if (each->bad) continue;
+    ++readable;
+    newest_readable = std::max<decltype(newest)>(newest_readable, each->rank());
+  }
+  return readable > 0 && (newest_readable == newest || 2 * readable >= quorum_->keepers.size());
 }
 
 void Rebuilder::seek_promises() {
@@ -221,6 +238,13 @@ void Rebuilder::left(Visitor& visitor) {
 void Rebuilder::read_best() {
   source_ = nullptr;
   if (standby_ && !is_majority(promised())) return;
+  if (standby_ && !have_what_was_answered()) {
+    if (!std::exchange(waits_told_, true)) {
+      log::warning(
+          "all that was answered may be in a log alone that cannot be read; waits for others");
+    }
+    return;
+  }
   for (const auto& [number, visitor] : visitors_) {
     if (visitor->has_log() && (source_ == nullptr || visitor->rank() > source_->rank())) {
       source_ = visitor.get();
@@ -229,14 +253,17 @@ void Rebuilder::read_best() {
   gathering_ = false;
   log_.clear();
   if (source_ == nullptr) {
-    if (time_is_up_) finish(fail(Code::kNotFound, "manager.rebuild"));
+    if (time_is_up_) {
+      finish(fail(found_damage_ ? Code::kCorrupt : Code::kNotFound, "manager.rebuild"));
+    }
     return;
   }
   // A majority that has promised has all that was answered.
   if (standby_ || source_->rank() >= newest_ || time_is_up_) return read_more();
   if (!waits_told_) {
-    log::warning("record {} of epoch {} was answered, and no log has it; waits for others",
-                 newest_.second, newest_.first.value);
+    log::warning(
+        "record {} of epoch {} may have been answered, and no log has it; waits for others",
+        newest_.second, newest_.first.value);
   }
   waits_told_ = true;
   source_ = nullptr;
@@ -258,9 +285,13 @@ void Rebuilder::read(Visitor& visitor, const rpc::Answer& answer) {
   Status written = fail(Code::kPeerLost, "manager.rebuild");
   if (reply != nullptr) written = write();
   if (written) return;
-  log::warning("the log of the benefactor on {} cannot be used: {}",
+  log::warning("the log of the benefactor on {} cannot be used, and is passed over: {}",
                visitor.registration->host_name, describe(written.error()));
   visitor.bad = true;
+  if (reply != nullptr) {
+    found_damage_ = true;
+    newest_ = std::max<decltype(newest_)>(newest_, visitor.rank());
+  }
   read_best();
 }
 

@@ -23,8 +23,9 @@ inline constexpr std::uint64_t kEpochBlock = 256;
 
 /// A Rebuilder writes the journal of a pool whose manager's disk is gone: it waits for the pool's
 /// benefactors, takes the newest whole metadata log that one of them has, and makes it durable in
-/// an empty journal. While one of them knows of a newer record, it waits for others as long as it
-/// may. A Service that is started on that is a manager after a restart.
+/// an empty journal. A log that is damaged is passed over. While one of them knows of a newer
+/// record, it waits for others as long as it may. A Service that is started on that is a manager
+/// after a restart.
 ///
 /// A standby's has somebody to take over from, who may be alive. It sends all away until admit();
 /// then it asks the keepers that have come to promise that they keep nothing for that manager any
@@ -33,6 +34,7 @@ inline constexpr std::uint64_t kEpochBlock = 256;
 ///
 /// Threads: the reactor's.
 /// Errors: in Done. kExists: the journal is not empty. kNotFound: nobody with a log came in time.
+///   kCorrupt: all logs that came are damaged, or so is the journal that should be empty.
 /// Not: the registration of anybody; all are told to come back, also clients.
 class Rebuilder final : public transport::AcceptHandler {
  public:
@@ -76,6 +78,7 @@ class Rebuilder final : public transport::AcceptHandler {
   bool is_keeper(const Visitor& visitor) const;
   bool is_majority(std::size_t count) const { return 2 * count > quorum_->keepers.size(); }
   std::size_t promised() const;
+  bool have_what_was_answered() const;
   void seek_promises();
   void arrived(Visitor& visitor);
   void left(Visitor& visitor);
@@ -97,7 +100,8 @@ class Rebuilder final : public transport::AcceptHandler {
   std::string log_;                                             ///< read so far
   Found found_;
   Epoch newest_epoch_;                      ///< that anybody has heard of
-  std::pair<Epoch, std::uint64_t> newest_;  ///< record that anybody knows to have been answered
+  std::pair<Epoch, std::uint64_t> newest_;  ///< record that may have been answered
+  bool found_damage_ = false;
   bool gathering_ = false;
   bool waits_told_ = false;
   bool time_is_up_ = false;  ///< what has come must do

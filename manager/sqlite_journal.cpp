@@ -1,5 +1,6 @@
 #include "manager/sqlite_journal.h"
 
+#include <fmt/core.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
 
@@ -12,7 +13,8 @@
 namespace stdchk::manager {
 namespace {
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
+constexpr int kFormatWithoutChecksums = 1;
 constexpr std::uint64_t kSnapshotEvery = 20000;
 
 /// The errno of what failed last. SQLite keeps none for a full disk.
@@ -21,12 +23,44 @@ int errno_of(sqlite3* database) {
   return full ? ENOSPC : sqlite3_system_errno(database);
 }
 
-Status check_format(sqlite3_stmt* version) {
-  if (sqlite3_step(version) != SQLITE_ROW) return fail(Code::kSystem, "journal.format");
-  const int format = sqlite3_column_int(version, 0);
-  // 0: just made.
-  if (format != 0 && format != kFormat) return fail(Code::kUnsupported, "journal.format");
-  return {};
+Code code_of(sqlite3* database) {
+  switch (sqlite3_errcode(database) & 0xff) {
+    case SQLITE_BUSY:
+      return Code::kBusy;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return Code::kCorrupt;
+    default:
+      return Code::kSystem;
+  }
+}
+
+/// As an SQL function of a record's sequence and body.
+void crc_function(sqlite3_context* context, int, sqlite3_value** values) {
+  const auto sequence = static_cast<std::uint64_t>(sqlite3_value_int64(values[0]));
+  const auto* const body = static_cast<const std::byte*>(sqlite3_value_blob(values[1]));
+  const auto bytes = static_cast<std::size_t>(sqlite3_value_bytes(values[1]));
+  sqlite3_result_int64(context, record_crc(sequence, {body, bytes}));
+}
+
+/// What makes a journal of this format of one of that; null: it cannot be made. A new database is
+/// of format 0.
+const char* upgrade_from(int format) {
+  switch (format) {
+    case 0:
+      // Fails where there is a table: then it is the number that is wrong.
+      return "CREATE TABLE record(sequence INTEGER PRIMARY KEY, body BLOB NOT NULL,"
+             " crc INTEGER NOT NULL);"
+             "PRAGMA user_version=2;";
+    case kFormatWithoutChecksums:
+      return "ALTER TABLE record ADD COLUMN crc INTEGER NOT NULL DEFAULT 0;"
+             "UPDATE record SET crc = record_crc(sequence, body);"
+             "PRAGMA user_version=2;";
+    case kFormat:
+      return "";
+    default:
+      return nullptr;
+  }
 }
 
 }  // namespace
@@ -38,7 +72,7 @@ void SqliteJournal::Finalizer::operator()(sqlite3_stmt* statement) const {
 Result<SqliteJournal::Statement> SqliteJournal::prepare(sqlite3* database, const char* sql) {
   sqlite3_stmt* statement = nullptr;
   if (sqlite3_prepare_v2(database, sql, -1, &statement, nullptr) != SQLITE_OK) {
-    return fail(Code::kSystem, "journal.prepare", errno_of(database));
+    return fail(code_of(database), "journal.prepare", errno_of(database));
   }
   return Statement(statement);
 }
@@ -58,20 +92,15 @@ Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& di
       "PRAGMA locking_mode=EXCLUSIVE;"
       "PRAGMA journal_mode=WAL;"
       "PRAGMA synchronous=FULL;"
-      "BEGIN EXCLUSIVE;"
-      "CREATE TABLE IF NOT EXISTS record(sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);"
-      "COMMIT;";
+      "BEGIN EXCLUSIVE;";
   if (sqlite3_exec(database, setup, nullptr, nullptr, nullptr) != SQLITE_OK) {
-    const bool busy = sqlite3_errcode(database) == SQLITE_BUSY;
-    return fail(busy ? Code::kBusy : Code::kSystem, "journal.open", errno_of(database));
+    return fail(code_of(database), "journal.open", errno_of(database));
   }
-  {
-    STDCHK_ASSIGN(const Statement version, prepare(database, "PRAGMA user_version"));
-    STDCHK_TRY(check_format(version.get()));
-  }
-  STDCHK_TRY(journal->execute("PRAGMA user_version=1"));
+  STDCHK_TRY(journal->upgrade());
+  STDCHK_TRY(journal->execute("COMMIT"));
   STDCHK_ASSIGN(journal->begin_, prepare(database, "BEGIN"));
-  STDCHK_ASSIGN(journal->insert_, prepare(database, "INSERT INTO record(body) VALUES(?)"));
+  STDCHK_ASSIGN(journal->insert_,
+                prepare(database, "INSERT INTO record(sequence, body, crc) VALUES(?, ?, ?)"));
   STDCHK_ASSIGN(journal->commit_, prepare(database, "COMMIT"));
   return journal;
 }
@@ -84,30 +113,70 @@ SqliteJournal::~SqliteJournal() {
   sqlite3_close(database_);
 }
 
+Status SqliteJournal::upgrade() {
+  int format = 0;
+  {
+    STDCHK_ASSIGN(const Statement version, prepare(database_, "PRAGMA user_version"));
+    if (sqlite3_step(version.get()) != SQLITE_ROW) {
+      return fail(code_of(database_), "journal.format", errno_of(database_));
+    }
+    format = sqlite3_column_int(version.get(), 0);
+  }
+  const char* const sql = upgrade_from(format);
+  if (sql == nullptr) return fail(Code::kUnsupported, "journal.format");
+  sqlite3_create_function(database_, "record_crc", 2, SQLITE_UTF8 | SQLITE_DETERMINISTIC, nullptr,
+                          crc_function, nullptr, nullptr);
+  return execute(sql);
+}
+
 Status SqliteJournal::execute(const char* sql) {
   if (sqlite3_exec(database_, sql, nullptr, nullptr, nullptr) == SQLITE_OK) return {};
   log::error("journal: {} failed: {}", sql, sqlite3_errmsg(database_));
-  return fail(Code::kSystem, "journal.execute", errno_of(database_));
+  return fail(code_of(database_), "journal.execute", errno_of(database_));
 }
 
 Status SqliteJournal::load(Reactor& reactor, const Apply& apply) {
   reactor_ = &reactor;
   alive_ = std::make_shared<int>();
+  sequence_ = 0;
   STDCHK_ASSIGN(const Statement select,
-                prepare(database_, "SELECT body FROM record ORDER BY sequence"));
+                prepare(database_, "SELECT sequence, body, crc FROM record ORDER BY sequence"));
   for (;;) {
     const int step = sqlite3_step(select.get());
     if (step == SQLITE_DONE) break;
-    if (step != SQLITE_ROW) return fail(Code::kSystem, "journal.load");
-    const auto* body = static_cast<const std::byte*>(sqlite3_column_blob(select.get(), 0));
-    const auto bytes = static_cast<std::size_t>(sqlite3_column_bytes(select.get(), 0));
-    STDCHK_ASSIGN(const Command command, decode_command({body, bytes}));
+    if (step != SQLITE_ROW) {
+      damage_ = fmt::format("behind record {}: {}", sequence_, sqlite3_errmsg(database_));
+      return fail(code_of(database_), "journal.load", errno_of(database_));
+    }
+    STDCHK_ASSIGN(const Command command, read(select.get()));
     STDCHK_TRY(apply(command));
     ++since_snapshot_;
   }
   stopping_ = false;
   thread_ = std::thread([this] { run(); });
   return {};
+}
+
+/// The record that a row of (sequence, body, crc) holds, which must be the next one.
+Result<Command> SqliteJournal::read(sqlite3_stmt* row) {
+  constexpr const char* kWhere = "journal.load";
+  const std::uint64_t next = ++sequence_;
+  const auto sequence = static_cast<std::uint64_t>(sqlite3_column_int64(row, 0));
+  if (sequence != next) {
+    damage_ = fmt::format("record {} is missing", next);
+    return fail(Code::kCorrupt, kWhere);
+  }
+  const auto* const bytes = static_cast<const std::byte*>(sqlite3_column_blob(row, 1));
+  const ByteSpan body(bytes, static_cast<std::size_t>(sqlite3_column_bytes(row, 1)));
+  if (sqlite3_column_int64(row, 2) != record_crc(sequence, body)) {
+    damage_ = fmt::format("record {} does not match its checksum", sequence);
+    return fail(Code::kCorrupt, kWhere);
+  }
+  auto command = decode_command(body);
+  if (!command) {
+    damage_ = fmt::format("record {} is none that this version of stdchk knows", sequence);
+  }
+  return command;
 }
 
 void SqliteJournal::append(const Command& command, Durable durable) {
@@ -202,6 +271,7 @@ Status SqliteJournal::write_one(Entry& entry) {
     return insert(entry.record);
   }
   STDCHK_TRY(execute("DELETE FROM record"));
+  sequence_ = 0;
   std::vector<std::byte> record;
   for (const Command& command : entry.snapshot) {
     STDCHK_TRY(encode_command(command, record));
@@ -212,7 +282,10 @@ Status SqliteJournal::write_one(Entry& entry) {
 }
 
 Status SqliteJournal::insert(ByteSpan record) {
-  sqlite3_bind_blob64(insert_.get(), 1, record.data(), record.size(), SQLITE_STATIC);
+  ++sequence_;
+  sqlite3_bind_int64(insert_.get(), 1, static_cast<sqlite3_int64>(sequence_));
+  sqlite3_bind_blob64(insert_.get(), 2, record.data(), record.size(), SQLITE_STATIC);
+  sqlite3_bind_int64(insert_.get(), 3, record_crc(sequence_, record));
   return run_once(insert_.get(), "journal.insert");
 }
 

@@ -18,16 +18,21 @@ namespace stdchk::manager {
 
 /// A SqliteJournal keeps the commands in one SQLite database, "journal.db" in the state directory.
 /// Its thread writes everything that is queued as one transaction: one fdatasync for all of them.
+/// Each record has a checksum; a journal of before there were any gets them when it is opened.
 ///
 /// Owns: the database, locked against a second manager, and the thread.
 /// Threads: the reactor's, as every Journal; the writing thread touches only the queue.
 class SqliteJournal final : public Journal {
  public:
-  /// Makes the directory when it is not there. kBusy: another manager has it open.
+  /// Makes the directory when it is not there. kBusy: another manager has it open. kCorrupt: it is
+  /// no database any more. kUnsupported: it is of a later version.
   static Result<std::unique_ptr<SqliteJournal>> open(const std::string& directory);
   ~SqliteJournal() override;
 
+  /// kCorrupt: damage() says which record cannot be believed.
   Status load(Reactor& reactor, const Apply& apply) override;
+  /// In words, what load() found; empty: nothing.
+  const std::string& damage() const { return damage_; }
   void append(const Command& command, Durable durable) override;
   bool wants_snapshot() const override;
   void write_snapshot(std::vector<Command> commands) override;
@@ -50,6 +55,8 @@ class SqliteJournal final : public Journal {
 
   explicit SqliteJournal(sqlite3* database) : database_(database) {}
   static Result<Statement> prepare(sqlite3* database, const char* sql);
+  Status upgrade();
+  Result<Command> read(sqlite3_stmt* row);
   void run();
   void count(std::size_t records, Duration took);
   Status write(std::vector<Entry>& batch);
@@ -66,7 +73,9 @@ class SqliteJournal final : public Journal {
   Statement commit_;
   Reactor* reactor_ = nullptr;
   std::shared_ptr<int> alive_;  ///< of one load() to stop()
+  std::string damage_;
   std::thread thread_;
+  std::uint64_t sequence_ = 0;  ///< of the newest record; the thread's, while it runs
   std::uint64_t since_snapshot_ = 0;
   std::uint64_t snapshot_records_ = 0;  ///< of the newest one
 

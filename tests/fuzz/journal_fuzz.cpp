@@ -1,5 +1,6 @@
-// Feeds any bytes to the decoders of the journal: as one record, and as a metadata log. What they
-// let in must be encodable again, and equal when decoded once more.
+// Feeds any bytes to the decoders of the journal: as one record, and as a metadata log, which gets
+// behind the checksums as one of before there were any. What they let in must be encodable again,
+// and equal when decoded once more; with a wrong bit it is not let in.
 
 #include <cstdint>
 
@@ -21,11 +22,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto log = decode_log({reinterpret_cast<const char*>(data), size});
   if (log.has_value()) {
     std::string again;
+    begin_log(again);
     for (const Command& command : *log) STDCHK_ASSERT(append_record(command, again).has_value());
     std::string joined;
     for (const std::string& piece : cut_log(again)) joined += piece;
     const auto repeated = decode_log(joined);
     STDCHK_ASSERT(repeated.has_value() && *repeated == *log);
+    const std::size_t wrong = (data[0] * std::size_t{256} + data[size / 2]) % joined.size();
+    joined[wrong] = static_cast<char>(joined[wrong] ^ 1 << size % 8);
+    STDCHK_ASSERT(!decode_log(joined).has_value());
   }
   return 0;
 }

@@ -1,5 +1,6 @@
-// Starts a manager over a database whose records are any bytes, or any commands: it starts or says
-// what is wrong. What it starts with, it can walk, run over, and start with again.
+// Starts a manager over a database whose records are any bytes, or any commands, with the checksums
+// of these: it starts or says what is wrong. What it starts with, it can walk, run over, and start
+// with again.
 
 #include <sqlite3.h>
 
@@ -28,11 +29,17 @@ namespace {
 void bind(sqlite3_stmt* insert, fuzz::Choices& choices, std::vector<std::byte>& record) {
   const unsigned kind = choices.below(16);
   if (kind == 0) {
-    sqlite3_bind_int64(insert, 1, static_cast<sqlite3_int64>(choices.number()));
+    // What has no bytes is read as its digits.
+    const auto number = static_cast<sqlite3_int64>(choices.number());
+    const std::string digits = std::to_string(number);
+    const ByteSpan bytes = std::as_bytes(std::span(digits));
+    record.assign(bytes.begin(), bytes.end());
+    sqlite3_bind_int64(insert, 1, number);
     return;
   }
   if (kind == 1) {
-    sqlite3_bind_zeroblob(insert, 1, choices.byte());
+    record.assign(choices.byte(), std::byte{});
+    sqlite3_bind_zeroblob(insert, 1, static_cast<int>(record.size()));
     return;
   }
   if (kind <= 4) {
@@ -57,10 +64,15 @@ void write_records(const std::string& folder, fuzz::Choices& choices) {
   STDCHK_ASSERT(sqlite3_exec(database, "PRAGMA synchronous=OFF; BEGIN; DELETE FROM record", nullptr,
                              nullptr, nullptr) == SQLITE_OK);
   sqlite3_stmt* insert = nullptr;
-  STDCHK_ASSERT(sqlite3_prepare_v2(database, "INSERT INTO record(body) VALUES(?)", -1, &insert,
-                                   nullptr) == SQLITE_OK);
+  STDCHK_ASSERT(sqlite3_prepare_v2(database,
+                                   "INSERT INTO record(body, sequence, crc) VALUES(?, ?, ?)", -1,
+                                   &insert, nullptr) == SQLITE_OK);
+  std::uint64_t sequence = 0;
   for (std::vector<std::byte> record; !choices.empty();) {
     bind(insert, choices, record);
+    ++sequence;
+    sqlite3_bind_int64(insert, 2, static_cast<sqlite3_int64>(sequence));
+    sqlite3_bind_int64(insert, 3, manager::record_crc(sequence, record));
     STDCHK_ASSERT(sqlite3_step(insert) == SQLITE_DONE);
     sqlite3_reset(insert);
   }

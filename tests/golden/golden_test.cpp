@@ -2,6 +2,8 @@
 // hexadecimal" lines. A line that changes is a change of format: docs/formats.md says what that
 // takes. `golden-test --rewrite` does not exist on purpose: a failure prints the line as it is now.
 
+#include <fmt/core.h>
+
 #include <array>
 #include <cstdio>
 #include <fstream>
@@ -12,6 +14,7 @@
 #include "core/messages/codec.h"
 #include "core/naming.h"
 #include "manager/journal_codec.h"
+#include "manager/metadata_log.h"
 #include "tests/support/catch.h"
 #include "tests/unit/core/random_message.h"
 #include "tests/unit/manager/some_commands.h"
@@ -108,6 +111,30 @@ TEST_CASE("each command of the journal has the bytes it always had") {
     REQUIRE(read.has_value());
     CHECK(*read == command);
   }
+}
+
+TEST_CASE("the checksum of a record in journal.db and a metadata log have the documented bytes") {
+  const auto lines = read_lines("journal.txt");
+  const auto commands = manager::test::one_of_each();
+  std::vector<std::byte> record;
+  REQUIRE(manager::encode_command(commands[0], record).has_value());
+  const std::uint32_t crc = manager::record_crc(0x0123456789, record);
+  CHECK(fmt::format("{:08x}", crc) == lines.at("record_crc"));
+  std::string log;
+  manager::begin_log(log);
+  for (const std::size_t index : {0, 3}) {
+    REQUIRE(manager::append_record(commands[index], log).has_value());
+  }
+  CHECK(is_golden("log", std::as_bytes(std::span(log)), lines.at("log")));
+}
+
+TEST_CASE("a metadata log of before there were checksums is read") {
+  const auto bytes = unhex(read_lines("journal_older.txt").at("log_before_checksums"));
+  const auto read =
+      manager::decode_log({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  REQUIRE(read.has_value());
+  const auto commands = manager::test::one_of_each();
+  CHECK(*read == std::vector<manager::Command>{commands[0], commands[3]});
 }
 
 TEST_CASE("a journal of before there were copies asks for one of each chunk") {

@@ -1,10 +1,12 @@
 """The manager's disk is lost, or the manager is taken for dead: what was committed is there."""
 
 import os
+import pathlib
 import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 
@@ -70,6 +72,36 @@ def test_the_metadata_of_a_pool_full_of_small_chunks_is_kept(pool):
     pool.kill("manager")
     shutil.rmtree(os.path.join(pool.record["directory"], "manager"))
     pool.stdchk("recover", pool.mount)
+    drop_caches()
+    wait_until(lambda: all_read_back(pool.mount / "app", expected), "the images", seconds=60)
+
+
+def flip_bit(path, place):
+    """In the first place that has these characters."""
+    content = bytearray(path.read_bytes())
+    content[content.index(place)] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_journal_that_is_damaged_starts_no_manager_and_the_pool_is_rebuilt_without_it(pool):
+    pool.up(memory="64M", drain=False)
+    wait_until(lambda: metadata_copies(pool) == 3, "three copies of the metadata")
+    expected = write_files(pool.mount / "app")
+    pool.kill("manager")
+    state = pathlib.Path(pool.record["directory"], "manager")
+    journal = state / "journal.db"
+    database = sqlite3.connect(journal)
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.close()
+    flip_bit(journal, b"app.N3.T1")
+
+    refused = pool.stdchk("recover", pool.mount, check=False)
+    assert refused.returncode != 0
+    why = r"journal\.db is damaged: record \d+ does not match its checksum.*--rebuild"
+    assert re.search(why, refused.stderr)
+    for part in state.glob("journal.db*"):
+        part.rename(pool.mount.parent / f"damaged.{part.name}")
+    assert "rebuilt from what the benefactors keep" in pool.stdchk("recover", pool.mount).stdout
     drop_caches()
     wait_until(lambda: all_read_back(pool.mount / "app", expected), "the images", seconds=60)
 

@@ -361,6 +361,7 @@ void Simulation::make(Event event) {
     case Event::kFillStorage:
       return fill_storage();
     case Event::kLoseManagerDisk:
+      if (!rotten_.logs_do()) return;
       if (!faults_.lose_manager_disk()) complain("M8: no manager could be rebuilt");
       return;
     case Event::kFlip:

@@ -16,7 +16,8 @@
 //   Transfers   A write fails without having written anything, or after a part of it, or its bytes
 //               land up to 3 s after it has failed.
 //   Journal     Commands become durable up to 20 ms late.
-//   Memory      A bit of one copy changes silently while another copy is there.
+//   Memory      A bit of one copy changes silently while another copy is there; or of one of the
+//               metadata logs that benefactors keep.
 //   Clocks      Each process has its own: they began at different times and drift by up to 200 ppm;
 //               the time of day jumps by up to 6 h to and fro. The manager's does not where the
 //               policy of a folder gives up sets by their age, which is by that clock.
@@ -524,6 +525,7 @@ void Simulation::make(Event event) {
     case Event::kRestartManager:
       return faults_.restart_manager();
     case Event::kLoseManagerDisk:
+      if (!rotten_.logs_do()) return;
       if (!faults_.lose_manager_disk()) complain({"M8: no manager could be rebuilt"});
       return;
     case Event::kStopClient:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/limits.h"
+#include "manager/metadata_log.h"
 #include "manager/scrubber.h"
 #include "tests/sim/checkers.h"
 
@@ -17,6 +18,11 @@ namespace {
 /// A manager that is cut off answers nothing that the one after it does not know, for longer than
 /// that one takes to come.
 constexpr Duration kForgotten = 60s;
+
+bool is_whole(const benefactor::MetadataLog& log) {
+  const auto* const first = reinterpret_cast<const char*>(log.content().data());
+  return manager::decode_log({first, log.content().size()}).has_value();
+}
 
 }  // namespace
 
@@ -39,7 +45,40 @@ bool RottenCopies::can_be_made(manager::ChunkIndex index) const {
          });
 }
 
+/// Those that this manager has written.
+std::vector<const benefactor::MetadataLog*> RottenCopies::logs() const {
+  std::vector<const benefactor::MetadataLog*> found;
+  for (const auto& each : cluster_.benefactors()) {
+    const benefactor::MetadataLog& log = each.service->metadata_log();
+    const bool is_its = log.epoch() == cluster_.manager()->state().epoch();
+    if (is_its && log.sequence() > 0) found.push_back(&log);
+  }
+  return found;
+}
+
+bool RottenCopies::logs_do() const {
+  std::uint64_t whole = 0;
+  std::uint64_t rotten = 0;
+  for (const auto* log : logs()) {
+    std::uint64_t& newest = is_whole(*log) ? whole : rotten;
+    newest = std::max(newest, log->sequence());
+  }
+  return rotten <= whole;
+}
+
+bool RottenCopies::flip_log() {
+  const auto all = logs();
+  if (all.size() < 2) return false;
+  if (!std::ranges::all_of(all, [](const auto* log) { return is_whole(*log); })) return false;
+  const ByteSpan bytes = all[prng_.below(all.size())]->content();
+  // Its owner is not asked: that is what rot is.
+  auto& byte = const_cast<std::byte&>(bytes[prng_.below(bytes.size())]);
+  byte ^= static_cast<std::byte>(1U << prng_.below(8));
+  return true;
+}
+
 bool RottenCopies::flip() {
+  if (prng_.chance(1, 4) && flip_log()) return true;
   const manager::ChunkTable& chunks = cluster_.manager()->state().chunks();
   std::vector<std::pair<Extent, std::uint32_t>> choice;
   chunks.for_each([&](manager::ChunkIndex index) {

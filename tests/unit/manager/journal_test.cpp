@@ -1,12 +1,15 @@
+#include <sqlite3.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "core/limits.h"
 #include "manager/import.h"
 #include "manager/journal_codec.h"
+#include "manager/metadata_log.h"
 #include "manager/sqlite_journal.h"
 #include "manager/state.h"
 #include "tests/support/catch.h"
@@ -31,6 +34,64 @@ std::vector<Command> snapshot_of(const State& state) {
   std::vector<Command> out;
   state.snapshot([&](Command command) { out.push_back(std::move(command)); });
   return out;
+}
+
+AddDirectory folder(int number) {
+  return {{static_cast<std::uint64_t>(100 + number)}, kRootFile, "folder" + std::to_string(number)};
+}
+
+/// Folders 2 to 9, as the records of those numbers.
+void write_journal(Reactor& reactor, const std::string& directory) {
+  auto journal = SqliteJournal::open(directory);
+  REQUIRE(journal);
+  REQUIRE((*journal)->load(reactor, [](const Command&) -> Status { return {}; }));
+  (*journal)->append(BeginEpoch{{1}}, {});
+  for (int i = 2; i < 10; ++i) (*journal)->append(folder(i), {});
+  (*journal)->stop();
+}
+
+struct Loaded {
+  Status status;
+  std::vector<Command> commands;
+  std::string damage;
+};
+Loaded load(Reactor& reactor, const std::string& directory) {
+  Loaded out;
+  auto journal = SqliteJournal::open(directory);
+  if (!journal) return {fail(journal.error()), {}, {}};
+  out.status = (*journal)->load(reactor, [&](const Command& command) -> Status {
+    out.commands.push_back(command);
+    return {};
+  });
+  out.damage = (*journal)->damage();
+  return out;
+}
+
+void change(const std::string& directory, const std::string& sql) {
+  sqlite3* database = nullptr;
+  REQUIRE(sqlite3_open((directory + "/journal.db").c_str(), &database) == SQLITE_OK);
+  CHECK(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK);
+  sqlite3_close(database);
+}
+
+/// A bit of the file, in the place that has these characters.
+void flip_bit(const std::string& directory, const std::string& place) {
+  const std::string path = directory + "/journal.db";
+  std::ifstream from(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(from), {}};
+  const std::size_t at = bytes.find(place);
+  REQUIRE(at != std::string::npos);
+  bytes[at] = static_cast<char>(bytes[at] ^ 1);
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+std::string hex(const std::vector<std::byte>& bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    text += "0123456789abcdef"[std::to_integer<unsigned>(byte) >> 4];
+    text += "0123456789abcdef"[std::to_integer<unsigned>(byte) & 15];
+  }
+  return text;
 }
 
 }  // namespace
@@ -132,6 +193,98 @@ TEST_CASE("a database gives back what was durable, also after a snapshot, and is
   }));
   CHECK(commands == 1 + 1 + 499 + 1);  // counters, root, directories; and the removal after it
   CHECK(snapshot_of(loaded) == snapshot_of(state));
+}
+
+TEST_CASE("a bit of the journal that is not as it was written is found, and the record named") {
+  TemporaryDirectory directory;
+  SystemClock clock;
+  Reactor reactor(clock);
+  const std::string state = directory.path + "/state";
+  write_journal(reactor, state);
+  REQUIRE(load(reactor, state).commands.size() == 9);
+  SECTION("in a body") {
+    flip_bit(state, "folder6");
+    const Loaded loaded = load(reactor, state);
+    CHECK(loaded.status.error().code == Code::kCorrupt);
+    CHECK(loaded.damage == "record 6 does not match its checksum");
+    CHECK(loaded.commands.size() == 5);
+  }
+  SECTION("a checksum") {
+    change(state, "UPDATE record SET crc = crc + 1 WHERE sequence = 3");
+    CHECK(load(reactor, state).damage == "record 3 does not match its checksum");
+  }
+  SECTION("a record that is another one") {
+    change(state,
+           "UPDATE record SET (body, crc) = (SELECT body, crc FROM record WHERE sequence = 4)"
+           " WHERE sequence = 7");
+    CHECK(load(reactor, state).damage == "record 7 does not match its checksum");
+  }
+  SECTION("a record that is gone") {
+    change(state, "DELETE FROM record WHERE sequence = 4");
+    CHECK(load(reactor, state).damage == "record 4 is missing");
+  }
+  SECTION("the first ones") {
+    change(state, "DELETE FROM record WHERE sequence < 3");
+    CHECK(load(reactor, state).damage == "record 1 is missing");
+  }
+  SECTION("of the database itself") {
+    flip_bit(state, "SQLite format 3");
+    CHECK(load(reactor, state).status.error().code == Code::kCorrupt);
+  }
+  SECTION("its format, which makes no new journal of it") {
+    change(state, "PRAGMA user_version=0");
+    CHECK_FALSE(load(reactor, state).status);
+    change(state, "PRAGMA user_version=3");
+    CHECK(load(reactor, state).status.error().code == Code::kUnsupported);
+    change(state, "PRAGMA user_version=2");
+    CHECK(load(reactor, state).commands.size() == 9);
+  }
+}
+
+TEST_CASE("a journal of before there were checksums is read, and has them then") {
+  TemporaryDirectory directory;
+  SystemClock clock;
+  Reactor reactor(clock);
+  const std::string& state = directory.path;
+  std::string sql =
+      "CREATE TABLE record(sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);"
+      "PRAGMA user_version=1;";
+  const std::vector<Command> commands = one_of_each();
+  std::vector<std::byte> bytes;
+  for (const Command& command : commands) {
+    REQUIRE(encode_command(command, bytes));
+    sql += "INSERT INTO record(body) VALUES(x'" + hex(bytes) + "');";
+  }
+  change(state, sql);
+  for (int i = 0; i < 2; ++i) {
+    const Loaded loaded = load(reactor, state);
+    REQUIRE(loaded.status);
+    CHECK(loaded.commands == commands);
+  }
+  change(state,
+         "UPDATE record SET body = (SELECT body FROM record WHERE sequence = 1)"
+         " WHERE sequence = 2");
+  CHECK(load(reactor, state).damage == "record 2 does not match its checksum");
+}
+
+TEST_CASE("a metadata log gives back its commands, and not with a wrong bit, wherever that is") {
+  const std::vector<Command> commands = one_of_each();
+  std::string log;
+  begin_log(log);
+  for (const Command& command : commands) REQUIRE(append_record(command, log));
+  const auto back = decode_log(log);
+  REQUIRE(back);
+  CHECK(*back == commands);
+  std::size_t believed = 0;
+  for (std::size_t i = 0; i < 8 * log.size(); ++i) {
+    std::string wrong = log;
+    wrong[i / 8] = static_cast<char>(wrong[i / 8] ^ 1 << i % 8);
+    believed += decode_log(wrong) ? 1 : 0;
+  }
+  CHECK(believed == 0);
+  CHECK_FALSE(decode_log(""));
+  CHECK_FALSE(decode_log(std::string_view(log).substr(0, 4)));
+  CHECK_FALSE(decode_log(std::string_view(log).substr(0, log.size() - 8)));
 }
 
 TEST_CASE("a drain directory is shown as drained files that are nowhere in memory") {

@@ -203,6 +203,72 @@ TEST_CASE("the log that knows most is taken, and one that cannot be read is not"
   CHECK(client.lookup("b"));
 }
 
+TEST_CASE("M8: a log with a wrong bit is passed over, wherever it is, and another one taken") {
+  World world;
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena), two(world, "b2", 2, kArena),
+      three(world, "b3", 3, kArena);
+  const std::vector<TestBenefactor*> all{&one, &two, &three};
+  keep_logs(world, all);
+  REQUIRE(keepers(world) == 3);
+  std::vector<Command> before;
+  {
+    TestClient client(world, "client");
+    REQUIRE(client.write("the name", 1000, 7));
+    REQUIRE(client.call(msg::GoodbyeClient{client.id}));
+  }
+  world.turn();
+  before = content(world);
+  lose_manager_and_disk(world);
+  // Any of them can be the one that is read first.
+  const int good = GENERATE(0, 1, 2);
+  for (int i = 0; i < 3; ++i) {
+    if (i != good) flip_bit(*all[static_cast<std::size_t>(i)], "the name");
+  }
+  const Time began = world.clock.now();
+  const auto found = rebuild(world, all);
+  REQUIRE(found);
+  CHECK(found->complete);
+  CHECK(world.clock.now() - began < 10s);
+  come_back(world, all);
+  CHECK(content(world) == before);
+}
+
+TEST_CASE("M8: where all logs have wrong bits there is no manager, and that is said") {
+  World world;
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena), two(world, "b2", 2, kArena),
+      three(world, "b3", 3, kArena);
+  keep_logs(world, {&one, &two, &three});
+  {
+    TestClient client(world, "client");
+    REQUIRE(client.write("the name", 1000, 7));
+  }
+  lose_manager_and_disk(world);
+  for (TestBenefactor* each : {&one, &two, &three}) flip_bit(*each, "the name");
+  CHECK(rebuild(world, {&one, &two, &three}).error().code == Code::kCorrupt);
+}
+
+TEST_CASE("M8: what only a log with a wrong bit may have had is waited for, and said to be gone") {
+  World world;
+  world.start();
+  TestBenefactor newer(world, "b1", 1, kArena), good(world, "b2", 2, kArena);
+  keep_logs(world, {&newer, &good});
+  {
+    TestClient client(world, "client");
+    REQUIRE(client.write("the name", 1000, 7));
+    good.log_stopped = true;
+    REQUIRE(client.write("b", 1000, 8));
+  }
+  lose_manager_and_disk(world);
+  flip_bit(newer, "the name");
+  const Time began = world.clock.now();
+  const auto found = rebuild(world, {&newer, &good});
+  REQUIRE(found);
+  CHECK_FALSE(found->complete);
+  CHECK(world.clock.now() - began > 30s);
+}
+
 TEST_CASE(
     "M3: a rebuilt manager grants no extent before it has heard of it and fenced its writers") {
   World world;

@@ -159,6 +159,43 @@ TEST_CASE("a standby takes over with all that was answered when the manager is s
   CHECK(has(taken, "b"));
 }
 
+TEST_CASE("a standby passes over a log with a wrong bit, where another one has what was answered") {
+  Scene scene;
+  TestClient client(scene, "client");
+  REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "the name", 0755}));
+  StandbyHost host(scene);
+  REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "another", 0755}));
+  SECTION("one that is as new") {
+    const std::size_t good = GENERATE(0u, 1u);
+    scene.stop();
+    flip_bit(*scene.keepers[1 - good], "the name");
+    scene.pass(kSilence + 1s);
+    scene.go_to_standby(0);
+    scene.go_to_standby(1);
+    scene.pass(1s);
+  }
+  SECTION("or two of three, when that of the wrong bit is newer") {
+    scene.keepers[1]->log_stopped = scene.keepers[2]->log_stopped = true;
+    bool done = false;
+    scene.ask(client, "not answered", done);
+    scene.pass(100ms);
+    REQUIRE_FALSE(done);
+    scene.stop();
+    flip_bit(*scene.keepers[0], "the name");
+    scene.pass(kSilence + 1s);
+    scene.go_to_standby(0);
+    scene.go_to_standby(1);
+    scene.pass(2s);
+    // It could have been answered, and be in the third one's.
+    CHECK_FALSE(host.found);
+    scene.go_to_standby(2);
+    scene.pass(1s);
+  }
+  const State taken = host.taken();
+  CHECK(has(taken, "the name"));
+  CHECK(has(taken, "another"));
+}
+
 TEST_CASE("a standby that is cut off takes nothing over while the benefactors hear the manager") {
   Scene scene;
   StandbyHost host(scene);

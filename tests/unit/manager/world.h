@@ -311,6 +311,22 @@ class TestBenefactor : public Actor {
   msg::RegisterBenefactor request_;
 };
 
+/// A bit of its log is not what was kept: in the first place that has these characters.
+inline void flip_bit(TestBenefactor& keeper, std::string_view place) {
+  const auto whole = keeper.log->read(0);
+  REQUIRE(whole);
+  REQUIRE_FALSE(whole->more);
+  msg::KeepLog changed;
+  changed.begins = true;
+  changed.epoch = keeper.log->epoch();
+  changed.sequence = keeper.log->sequence();
+  changed.bytes = whole->bytes;
+  const std::size_t at = changed.bytes.find(place);
+  REQUIRE(at != std::string::npos);
+  changed.bytes[at] = static_cast<char>(changed.bytes[at] ^ 1);
+  REQUIRE(keeper.log->keep(changed));
+}
+
 class TestClient : public Actor {
  public:
   TestClient(World& world, std::string name) : Actor(world, std::move(name)) { register_now(); }
