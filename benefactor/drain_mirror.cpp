@@ -18,15 +18,6 @@
 
 namespace stdchk::benefactor {
 
-std::int64_t to_ns(const timespec& time) {
-  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
-bool is_time_of(std::int64_t wanted_ns, const timespec& there) {
-  const std::int64_t before_ns = wanted_ns - to_ns(there);
-  return before_ns >= 0 && before_ns < 2'000'000'000;
-}
-
 Outcome<void> set_attributes(int fd, const Wanted& wanted, std::string_view path) {
   // By this name the calls reach the open file itself, whatever its own mode, and no link is
   // followed.

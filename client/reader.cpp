@@ -23,6 +23,10 @@ constexpr Error kNoKey{Code::kPermission, 0,
                        "client.read: it is encrypted, and the pool's key (--key-file, "
                        "STDCHK_KEY_FILE) was not given, or is another one"};
 
+constexpr Error kDrainedWrong{Code::kCorrupt, 0,
+                              "client.read: the drained file was damaged or changed, and it is "
+                              "nowhere else; stdchk verify says what else is"};
+
 bool has_crc(const Chunk& chunk) { return chunk.crc != 0 || chunk.name.is_named(); }
 
 /// Reads exactly [offset, + size) of a file.
@@ -51,6 +55,7 @@ struct Reader::Fetch final : Transfer {
   std::size_t next_copy = 0;
   bool stripe_asked = false;
   bool from_drain = false;
+  bool drained_wrong = false;  ///< the drained file is not what was drained
   Error why{Code::kDataLost, 0, "client.read"};
 
  protected:
@@ -155,7 +160,9 @@ void Reader::next_source(Fetch& fetch) {
                fetch.unit.chunk.length, fetch.unit.file_offset, describe(fetch.why));
   }
   entry.state = CacheState::kFailed;
-  entry.error = fetch.why.code == kNoKey.code ? kNoKey : Error{Code::kDataLost, 0, "client.read"};
+  entry.error = Error{Code::kDataLost, 0, "client.read"};
+  if (fetch.drained_wrong) entry.error = kDrainedWrong;
+  if (fetch.why.code == kNoKey.code) entry.error = kNoKey;
   entry.failed_for = fetch.ahead ? nullptr : map.get();
   fetches_.erase(entry.key);
   host_.shared.changed.notify_all();
@@ -248,10 +255,15 @@ void Reader::settle(Fetch& fetch, Status good) {
   CachedChunk& entry = *fetch.entry;
   host_.shared.changed.notify_all();
   if (!good.has_value()) {
-    log::warning("benefactor {}: bytes at {} are not what they should be: {}",
-                 fetch.from_drain ? 0 : fetch.at.benefactor.value, fetch.at.offset,
-                 describe(good.error()));
     fetch.why = good.error();
+    if (fetch.from_drain) {
+      fetch.drained_wrong = true;
+      log::warning("{}/{}: {} bytes at {} are not what was drained", host_.drain_directory,
+                   fetch.unit.map->drained_path, fetch.unit.chunk.length, fetch.unit.file_offset);
+    } else {
+      log::warning("benefactor {}: bytes at {} are not what they should be: {}",
+                   fetch.at.benefactor.value, fetch.at.offset, describe(good.error()));
+    }
     const bool of_copy = !fetch.from_drain && !fetch.stripe_asked;
     if (of_copy && fetch.unit.map != nullptr) host_.maps.report_wrong(*fetch.unit.map, fetch.at);
     return next_source(fetch);  // keeps the pin

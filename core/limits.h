@@ -62,6 +62,7 @@ inline constexpr auto kCallDeadline = 10s;     ///< one request to the manager o
 inline constexpr auto kManagerDeadline = 25s;  ///< a client's, until another manager has answered
 inline constexpr auto kRmaDeadline = 10s;      ///< one one-sided write or read
 inline constexpr auto kConnectDeadline = 3s;
+inline constexpr auto kManifestsLongest = 10s;  ///< reading them, while a new manager is waited for
 inline constexpr auto kCongestionRetry = 100us;  ///< after a link's send queue was full
 inline constexpr auto kOperationDeadline = 30s;  ///< one call of an application
 inline constexpr auto kHeartbeatInterval = 1s;

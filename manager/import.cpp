@@ -12,18 +12,16 @@
 #include <vector>
 
 #include "core/drain_manifest.h"
+#include "core/file_time.h"
 #include "core/image_name.h"
 #include "core/limits.h"
 #include "core/log.h"
+#include "manager/manifest_reader.h"
 
 namespace stdchk::manager {
 namespace {
 
 constexpr std::uint64_t kFirstId = 2;
-
-std::int64_t nanoseconds(const timespec& time) {
-  return static_cast<std::int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
-}
 
 struct DirCloser {
   void operator()(DIR* dir) const { ::closedir(dir); }
@@ -41,16 +39,42 @@ Result<std::vector<std::string>> names_in(const std::string& path) {
   return out;
 }
 
-/// The content as chunks that are nowhere in memory: not named, with no checksum to compare.
-ChunkMap map_of(std::uint64_t size) {
-  ChunkMap map;
-  for (std::uint64_t at = 0; at < size; at += limits::kChunkBytesMax) {
+/// Bytes that are nowhere in memory, as chunks without names: up to `end`, with no checksum.
+void add_unknown(ChunkMap& map, std::uint64_t& at, std::uint64_t end) {
+  while (at < end) {
     const auto length =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(limits::kChunkBytesMax, size - at));
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(limits::kChunkBytesMax, end - at));
     map.slices.push_back({at, length, 0, static_cast<std::uint32_t>(map.chunks.size())});
     map.chunks.push_back({{}, length, 0, {}});
+    at += length;
   }
+}
+
+/// The content, with the checksums that are known: `ranges` of it, in order.
+ChunkMap map_of(std::uint64_t size, const std::vector<DrainedRange>& ranges) {
+  ChunkMap map;
+  std::uint64_t at = 0;
+  for (const DrainedRange& range : ranges) {
+    add_unknown(map, at, range.offset);
+    map.slices.push_back({at, range.length, 0, static_cast<std::uint32_t>(map.chunks.size())});
+    map.chunks.push_back({{}, range.length, range.crc, {}});
+    at += range.length;
+  }
+  add_unknown(map, at, size);
   return map;
+}
+
+/// What is known of the content of a file in a drain directory: nothing, when it is not the file
+/// that the manifest is about.
+std::vector<DrainedRange> known_of(const ManifestEntries& manifest, const std::string& name,
+                                   const struct stat& there) {
+  const auto entry = manifest.find(name);
+  if (entry == manifest.end() ||
+      entry->second.size_bytes != static_cast<std::uint64_t>(there.st_size) ||
+      !is_time_of(entry->second.mtime_ns, there.st_mtim)) {
+    return {};
+  }
+  return entry->second.ranges;
 }
 
 void remove_temporaries(const std::string& path) {
@@ -61,6 +85,8 @@ void remove_temporaries(const std::string& path) {
 
 class Import {
  public:
+  explicit Import(ManifestReader manifests) : manifests_(manifests) {}
+
   /// The files in the order of their names, numbered in the order of their times: what was written
   /// last is the newest.
   void emit(const std::function<void(Command)>& emit) {
@@ -80,18 +106,20 @@ class Import {
 
   Status run(const std::string& path, FileId directory) {
     STDCHK_ASSIGN(const std::vector<std::string> names, names_in(path));
+    const ManifestEntries manifest = manifests_.read(path);
     for (const std::string& name : names) {
       if (directory == kRootFile && name == msg::kTemporaryFolder) {
         remove_temporaries(path + "/" + name);
         continue;
       }
       if (is_manifest(name)) continue;  // written by the stdchk command
-      STDCHK_TRY(add(path + "/" + name, name, directory));
+      STDCHK_TRY(add(path + "/" + name, name, directory, manifest));
     }
     return {};
   }
 
   std::uint64_t count() const { return next_id_ - kFirstId; }
+  std::uint64_t unread_manifests() const { return manifests_.unread(); }
 
  private:
   /// What this pool is written completes no set of which a part was drained by an earlier one. Of
@@ -130,7 +158,8 @@ class Import {
     return out;
   }
 
-  Status add(const std::string& path, const std::string& name, FileId parent) {
+  Status add(const std::string& path, const std::string& name, FileId parent,
+             const ManifestEntries& manifest) {
     struct stat info {};
     if (path.size() > limits::kPathBytesMax || ::lstat(path.c_str(), &info) != 0) {
       log::warning("{} in the drain directory cannot be shown", path);
@@ -142,9 +171,9 @@ class Import {
     to.mode = info.st_mode & 07777;
     to.uid = info.st_uid;
     to.gid = info.st_gid;
-    to.atime_ns = nanoseconds(info.st_atim);
-    to.mtime_ns = nanoseconds(info.st_mtim);
-    to.ctime_ns = nanoseconds(info.st_ctim);
+    to.atime_ns = to_ns(info.st_atim);
+    to.mtime_ns = to_ns(info.st_mtim);
+    to.ctime_ns = to_ns(info.st_ctim);
     file.parent = parent;
     file.name = name;
     file.in_drain = true;
@@ -165,7 +194,7 @@ class Import {
       to.type = FileType::kRegular;
       to.size_bytes = static_cast<std::uint64_t>(info.st_size);
       to.version = 1;
-      file.map = map_of(to.size_bytes);
+      file.map = map_of(to.size_bytes, known_of(manifest, name, info));
       file.drained = file.evicted = true;
     } else {
       return {};  // devices and sockets are nobody's checkpoint
@@ -174,20 +203,28 @@ class Import {
     return {};
   }
 
+  ManifestReader manifests_;
   std::uint64_t next_id_ = kFirstId;
   std::vector<RestoreFile> found_;
 };
 
 }  // namespace
 
-Status import_drained(const std::string& directory, const std::function<void(Command)>& emit) {
+Status import_drained(const std::string& directory, const std::function<void(Command)>& emit,
+                      Duration manifests_longest) {
   // Made by the first benefactor that drains something.
   if (::access(directory.c_str(), F_OK) != 0 && errno == ENOENT) return {};
-  Import import;
+  Import import(ManifestReader(ManifestReader::Clock::now() + manifests_longest));
   STDCHK_TRY(import.run(directory, kRootFile));
   import.emit(emit);
   if (import.count() > 0) {
     log::info("{} files and directories were found in {}", import.count(), directory);
+  }
+  if (import.unread_manifests() > 0) {
+    log::warning(
+        "{} manifests in {} are too long to be read at the start: not all that is read of files "
+        "there is checked",
+        import.unread_manifests(), directory);
   }
   return {};
 }

@@ -46,6 +46,8 @@ bool is_file_name(const std::string& name) {
          name.find('\0') == std::string::npos;
 }
 
+}  // namespace
+
 ManifestFile parse_entry(std::string path, const Json& entry) {
   ManifestFile file;
   file.path = std::move(path);
@@ -64,8 +66,6 @@ ManifestFile parse_entry(std::string path, const Json& entry) {
   std::ranges::sort(file.pieces, {}, &ManifestPiece::offset);
   return file;
 }
-
-}  // namespace
 
 Json manifest_entries(const std::string& folder) {
   const Json manifest = parse_file(folder + "/" + kManifestName);

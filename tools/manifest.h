@@ -32,6 +32,8 @@ struct ManifestFile {
   bool damaged = false;               ///< the entry is not as a ManifestWriter writes it
 };
 
+/// What an entry says of the file at `path`.
+ManifestFile parse_entry(std::string path, const nlohmann::json& entry);
 /// The files of all manifests in and below a folder, then the other files there, in the order of
 /// their paths; each path begins with the folder.
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder);

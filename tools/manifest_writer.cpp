@@ -5,9 +5,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "core/naming.h"
 #include "tools/connection.h"
+#include "tools/manifest.h"
 #include "tools/manifest_change.h"
 
 namespace stdchk::tools {
@@ -17,7 +21,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 /// What is known of a file's content: whole chunks with their checksums, and names where they have
-/// some. Nothing of a file that an earlier pool has drained: its checksums went with that pool.
+/// some. Of a file that an earlier pool has drained it is what this one has found in the manifest.
 Json pieces_of(const ChunkMap& map) {
   Json pieces = Json::array();
   for (const Slice& slice : map.slices) {
@@ -43,13 +47,28 @@ bool has_size(const Json& entry, const Json& size) {
          entry["size"] == size;
 }
 
+std::vector<DrainedRange> ranges_of(const Json& entry) {
+  std::vector<DrainedRange> ranges;
+  const ManifestFile file = parse_entry({}, entry);
+  if (file.damaged) return ranges;
+  for (const ManifestPiece& piece : file.pieces) {
+    ranges.push_back({piece.offset, static_cast<std::uint32_t>(piece.length), piece.crc});
+  }
+  return ranges;
+}
+
 /// What this pool knows goes before what was known, except of a file whose checksums only an
-/// earlier one knew.
+/// earlier one knew. What that one has said of the same bytes says where they are wrong more
+/// closely than what a new pool keeps of it, perhaps with names.
 void merge(const Json& found, Json& entries) {
   for (const auto& [name, entry] : found.items()) {
     const auto known = entries.find(name);
     const bool same = known != entries.end() && has_size(*known, entry["size"]);
-    if (!same || !entry["pieces"].empty()) entries[name] = entry;
+    if (same && entry["pieces"].empty()) continue;
+    const bool closer = same && ranges_of(entry) == joined(ranges_of(*known));
+    Json merged = entry;
+    if (closer) merged["pieces"] = (*known)["pieces"];
+    entries[name] = std::move(merged);
   }
 }
 
@@ -78,7 +97,7 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
     if (of.type != FileType::kRegular || of.drain != DrainState::kDrained) return true;
     const fs::path file = at;
     const std::string name = file.filename();
-    const std::pair version(of.id, of.version);
+    const std::tuple version(of.id, of.version, of.mtime_ns);
     const auto known = written_.find(at);
     const bool is_known = known != written_.end() && known->second == version;
     if (!is_known && is_utf8(name)) {
@@ -91,7 +110,8 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
       // A newer version than the drained one comes with its own drain.
       if (map->first.version != of.version) return true;
       auto [entries, added] = folders.try_emplace(file.parent_path(), Json::object());
-      entries->second[name] = {{"size", of.size_bytes}, {"pieces", pieces_of(map->second)}};
+      entries->second[name] = {
+          {"size", of.size_bytes}, {"mtime", of.mtime_ns}, {"pieces", pieces_of(map->second)}};
     }
     written.emplace(at, version);
     return true;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "client/filesystem.h"
@@ -27,7 +28,8 @@ class ManifestWriter {
                       const Attributes& attributes);
 
  private:
-  using Written = std::map<std::string, std::pair<FileId, std::uint64_t>>;  ///< version, by path
+  /// Version and time, by path.
+  using Written = std::map<std::string, std::tuple<FileId, std::uint64_t, std::int64_t>>;
 
   std::string drain_directory_;
   Written written_;

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "core/assert.h"
 #include "core/limits.h"
+#include "manager/manifest_reader.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/temporary_folder.h"
 #include "tools/manifest.h"
@@ -49,6 +51,30 @@ void check_manifest(const fuzz::TemporaryFolder& folder, const std::string& text
   }
 }
 
+/// A new pool knows of drained files what those who verify them know, or nothing.
+void check_import(const fuzz::TemporaryFolder& folder, const std::string& text) {
+  folder.write(kManifestName, text);
+  manager::ManifestReader reader(manager::ManifestReader::Clock::time_point::max());
+  const nlohmann::json entries = manifest_entries(folder.path());
+  for (const auto& [name, known] : reader.read(folder.path())) {
+    std::uint64_t end = 0;
+    for (const DrainedRange& range : known.ranges) {
+      STDCHK_ASSERT(range.length > 0 && range.length <= limits::kChunkBytesMax);
+      STDCHK_ASSERT(range.offset >= end);
+      end = range.offset + range.length;
+    }
+    STDCHK_ASSERT(end <= known.size_bytes);
+    const auto entry = entries.find(name);
+    const ManifestFile file = entry == entries.end() ? ManifestFile{} : parse_entry(name, *entry);
+    if (entry == entries.end() || file.damaged) continue;
+    std::vector<DrainedRange> ranges;
+    for (const ManifestPiece& piece : file.pieces) {
+      ranges.push_back({piece.offset, static_cast<std::uint32_t>(piece.length), piece.crc});
+    }
+    STDCHK_ASSERT(file.size_bytes == known.size_bytes && joined(ranges) == known.ranges);
+  }
+}
+
 void check_record(const fuzz::TemporaryFolder& folder, const std::string& text) {
   folder.write("pool.json", text);
   const auto record = load(folder.path());
@@ -67,6 +93,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Choices choices({reinterpret_cast<const std::byte*>(data), size});
   const bool is_manifest = choices.flag();
   const std::string text = fuzz::text_of(choices.rest());
+  if (is_manifest) check_import(folder, text);
   is_manifest ? check_manifest(folder, text) : check_record(folder, text);
   return 0;
 }

@@ -32,6 +32,7 @@
 
 #include <fmt/core.h>
 #include <sys/personality.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,6 +43,8 @@
 #include <iterator>
 #include <string>
 
+#include "core/drain_manifest.h"
+#include "core/file_time.h"
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/naming.h"
@@ -200,7 +203,21 @@ Simulation::Simulation(const Settings& settings)
                                      series_options(settings_.seed), scene_.complain, scene_.note);
 }
 
-/// Some of the names that scripts use, a folder with a link, and what a drain was at.
+/// What a manifest says of a file with that content: it is there since `mtime_ns`.
+std::string manifest_entry(const std::string& name, ByteSpan bytes, std::int64_t mtime_ns) {
+  std::string pieces;
+  for (std::size_t at = 0; at < bytes.size(); at += limits::kChunkBytesMin) {
+    const ByteSpan piece =
+        bytes.subspan(at, std::min<std::size_t>(limits::kChunkBytesMin, bytes.size() - at));
+    pieces += fmt::format(R"({}{{"offset":{},"length":{},"crc32c":{}}})", at > 0 ? "," : "", at,
+                          piece.size(), crc32c(0, piece));
+  }
+  return fmt::format(R"("{}":{{"size":{},"mtime":{},"pieces":[{}]}})", name, bytes.size(), mtime_ns,
+                     pieces);
+}
+
+/// Some of the names that scripts use, a folder with a link, and what a drain was at. The manifest
+/// knows the first file, is about an earlier one than the second, and not about the third.
 void Simulation::leave_files_of_earlier_pool() {
   const files::path root(settings_.directory);
   const auto write = [&](const files::path& path, const std::vector<std::byte>& bytes) {
@@ -208,13 +225,23 @@ void Simulation::leave_files_of_earlier_pool() {
     out.write(reinterpret_cast<const char*>(bytes.data()),
               static_cast<std::streamsize>(bytes.size()));
   };
+  std::string entries;
   for (std::size_t i = 0; i < kEarlierFiles; ++i) {
     std::vector<std::byte> bytes(1 + beside_.below(300000));
     for (std::byte& each : bytes) each = static_cast<std::byte>(beside_.next() >> 56);
     const std::string name = fmt::format("app.N{}.T1", i);
     write(root / name, bytes);
+    struct stat there {};
+    if (::stat((root / name).c_str(), &there) != 0) complain(name + " is not there");
+    if (i == 0) entries = manifest_entry(name, bytes, to_ns(there.st_mtim));
+    if (i == 1) {
+      std::vector<std::byte> earlier = bytes;
+      earlier.front() ^= std::byte{1};
+      entries += "," + manifest_entry(name, earlier, to_ns(there.st_mtim) - 1);
+    }
     model_.name(name).possible = {std::move(bytes)};
   }
+  std::ofstream(root / kManifestName) << R"({"format":1,"files":{)" << entries << "}}";
   files::create_directories(root / "earlier" / "below");
   files::create_symlink("below", root / "earlier" / "link");
   files::create_directories(root / msg::kTemporaryFolder);
@@ -493,7 +520,7 @@ void Simulation::check_directory() {
   const manager::State& state = cluster_.manager()->state();
   for (const auto& each : files::directory_iterator(settings_.directory)) {
     const std::string name = each.path().filename().string();
-    if (name == ".stdchk-drain") continue;
+    if (name == msg::kTemporaryFolder || is_manifest(name)) continue;
     if (!state.lookup(kRootFile, name, ClientId{}).has_value()) {
       complain("M6: " + name + " is in the drain directory and not in the pool");
     }

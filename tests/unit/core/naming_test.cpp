@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/crc_joined.h"
 #include "core/limits.h"
 #include "tests/support/catch.h"
 
@@ -98,5 +99,16 @@ TEST_CASE("crc32c is that of RFC 3720, and goes on where it stopped") {
   for (const std::size_t at : {0U, 1U, 7U, 64U, 99999U, 100000U}) {
     const ByteSpan all(bytes);
     CHECK(crc32c(crc32c(0, all.first(at)), all.subspan(at)) == whole);
+  }
+}
+
+TEST_CASE("the crc32c of two contents side by side follows from theirs and a length") {
+  const auto bytes = pattern((16U << 20) + 5);
+  const ByteSpan all(bytes);
+  const std::uint32_t whole = crc32c(0, all);
+  for (const std::size_t at : {0UL, 1UL, 64UL, 1UL << 20, 12345678UL, all.size() - 1, all.size()}) {
+    const ByteSpan rest = all.subspan(at);
+    const auto length = static_cast<std::uint32_t>(rest.size());
+    CHECK(crc32c_joined(crc32c(0, all.first(at)), crc32c(0, rest), length) == whole);
   }
 }

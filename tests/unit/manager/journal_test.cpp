@@ -1,3 +1,5 @@
+#include <fcntl.h>
+#include <fmt/core.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
 
@@ -5,8 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
+#include <tuple>
 
 #include "core/limits.h"
+#include "core/naming.h"
 #include "manager/import.h"
 #include "manager/journal_codec.h"
 #include "manager/metadata_log.h"
@@ -313,4 +318,74 @@ TEST_CASE("a drain directory is shown as drained files that are nowhere in memor
   CHECK(attributes.drain == DrainState::kDrained);
   CHECK(state.map_page(image->newest, 0, 9).chunks.at(0).copies.empty());
   CHECK_FALSE(std::filesystem::exists(root + "/.stdchk-drain/9.1"));
+}
+
+TEST_CASE("what a manifest says of the drained file beside it is known of its chunks") {
+  TemporaryDirectory directory;
+  const std::string& root = directory.path;
+  const std::string path = root + "/a";
+  const std::string content = std::string(1000, 'x') + std::string(500, 'y') + "tail";
+  std::ofstream(path) << content;
+  const timespec times[2] = {{0, UTIME_OMIT}, {1234, 500}};
+  REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
+  const auto crc = [&](std::size_t from, std::size_t bytes) {
+    return crc32c(0, std::as_bytes(std::span(content)).subspan(from, bytes));
+  };
+  const auto piece = [](std::int64_t offset, std::int64_t length, std::uint32_t crc32c) {
+    return fmt::format(R"({{"crc32c":{},"length":{},"name":"00","offset":{}}})", crc32c, length,
+                       offset);
+  };
+  const std::string pieces =
+      "[" + piece(1000, 500, crc(1000, 500)) + "," + piece(100, 900, crc(100, 900)) + "]";
+  /// Offset, length and checksum of each chunk.
+  using Found = std::vector<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>>;
+  const auto import_with = [&](const std::string& files) {
+    std::ofstream(root + "/.stdchk-manifest") << R"({"files":)" << files << R"(,"format":1})";
+    State state;
+    REQUIRE(import_drained(root, [&](Command command) { REQUIRE(state.apply(command)); }));
+    const auto file = state.lookup(kRootFile, "a", {});
+    REQUIRE(file);
+    const ChunkMap map = state.map_page((*file)->newest, 0, 99);
+    Found found;
+    for (const Slice& slice : map.slices) {
+      found.emplace_back(slice.file_offset, slice.length, map.chunks[slice.chunk].crc);
+    }
+    return found;
+  };
+  const auto entry = [&](const std::string& time, const std::string& size,
+                         const std::string& of_pieces) {
+    return R"({"a":{"mtime":)" + time + R"(,"pieces":)" + of_pieces + R"(,"size":)" + size + "}}";
+  };
+  const Found unknown{{0, 1504, 0}};
+  // Pieces side by side are one chunk; of what lies between them nothing is known.
+  const Found known{{0, 100, 0}, {100, 1400, crc(100, 1400)}, {1500, 4, 0}};
+  CHECK(import_with(entry("1234000000500", "1504", pieces)) == known);
+  // A manager that starts is waited for.
+  State late;
+  const auto apply = [&](Command command) { REQUIRE(late.apply(command)); };
+  REQUIRE(import_drained(root, apply, Duration{}));
+  const auto unread = late.lookup(kRootFile, "a", {});
+  REQUIRE(unread);
+  CHECK(late.map_page((*unread)->newest, 0, 9).chunks.size() == 1);
+  // The storage may keep no more than seconds of a time; but it is never a later one.
+  CHECK(import_with(entry("1235000000000", "1504", pieces)) == known);
+  CHECK(import_with(entry("1234000000499", "1504", pieces)) == unknown);
+  CHECK(import_with(entry("1236000000500", "1504", pieces)) == unknown);
+  CHECK(import_with(entry("1234000000500", "1505", pieces)) == unknown);
+  CHECK(import_with(R"({"a":{"size":1504,"pieces":)" + pieces + "}}") == unknown);  // of before
+  CHECK(import_with(R"({"b":{"mtime":1234000000500,"size":1504,"pieces":)" + pieces + "}}") ==
+        unknown);
+  for (const std::string& wrong :
+       {"[" + piece(0, 1001, 7) + "," + piece(1000, 9, 7) + "]", "[" + piece(1500, 5, 7) + "]",
+        "[" + piece(-1, 5, 7) + "]", "[" + piece(0, 0, 7) + "]", std::string("[{}]"),
+        std::string(R"([{"offset":0,"length":5}])"), "[" + piece(0, (16 << 20) + 1, 7) + "]",
+        std::string(R"([{"offset":0,"length":5,"crc32c":4294967296}])")}) {
+    INFO(wrong);
+    CHECK(import_with(entry("1234000000500", "1504", wrong)) == unknown);
+  }
+  for (const std::string& damaged :
+       {std::string("{"), std::string(100'000, '['), std::string("[[[3]]]"),
+        "[[[" + piece(0, 5, 7) + "]]]", std::string(R"({"a":3})")}) {
+    CHECK(import_with(damaged) == unknown);
+  }
 }

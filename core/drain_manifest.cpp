@@ -1,0 +1,23 @@
+#include "core/drain_manifest.h"
+
+#include "core/crc_joined.h"
+#include "core/limits.h"
+
+namespace stdchk {
+
+std::vector<DrainedRange> joined(const std::vector<DrainedRange>& ranges) {
+  std::vector<DrainedRange> out;
+  for (const DrainedRange& range : ranges) {
+    DrainedRange* const last = out.empty() ? nullptr : &out.back();
+    if (last == nullptr || last->offset + last->length != range.offset ||
+        last->length > limits::kChunkBytesMax - range.length) {
+      out.push_back(range);
+      continue;
+    }
+    last->crc = crc32c_joined(last->crc, range.crc, range.length);
+    last->length += range.length;
+  }
+  return out;
+}
+
+}  // namespace stdchk

@@ -1,0 +1,166 @@
+#include "manager/manifest_reader.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "core/limits.h"
+#include "core/log.h"
+
+namespace stdchk::manager {
+namespace {
+
+using Json = nlohmann::json;
+
+// How deep in the manifest a value lies: {"files":{NAME:{"pieces":[{"offset":
+constexpr int kManifest = 1;
+constexpr int kFiles = 2;
+constexpr int kFile = 3;
+constexpr int kPieces = 4;
+constexpr int kPiece = 5;
+
+/// A ManifestParser gets a manifest value by value: with its names it may be larger than what is
+/// kept of it by a factor of a thousand.
+///
+/// Not: a judge of what it does not need. What is not as expected makes an entry unknown.
+class ManifestParser final : public nlohmann::json_sax<Json> {
+ public:
+  explicit ManifestParser(ManifestReader::Clock::time_point until) : until_(until) {}
+  ManifestEntries take() { return std::move(entries_); }
+
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_float(double /*value*/, const std::string& /*text*/) override { return true; }
+  bool string(std::string& /*value*/) override { return true; }
+  bool binary(Json::binary_t& /*value*/) override { return true; }
+  bool number_integer(std::int64_t value) override {
+    if (depth_ == kFile && field_ == "mtime") mtime_ns_ = value;
+    return true;
+  }
+  bool number_unsigned(std::uint64_t value) override {
+    if (depth_ == kFile && field_ == "size") size_ = value;
+    if (depth_ == kFile && field_ == "mtime" && std::in_range<std::int64_t>(value)) {
+      mtime_ns_ = static_cast<std::int64_t>(value);
+    }
+    if (depth_ != kPiece || !in_pieces_) return true;
+    if (field_ == "offset") offset_ = value;
+    if (field_ == "length") length_ = value;
+    if (field_ == "crc32c") crc_ = value;
+    return true;
+  }
+  bool start_object(std::size_t /*elements*/) override { return enter(); }
+  bool start_array(std::size_t /*elements*/) override { return enter(); }
+  bool end_object() override { return leave(); }
+  bool end_array() override { return leave(); }
+  bool key(std::string& name) override {
+    // Of a name that is there twice the last one counts, as for others who read manifests.
+    if (depth_ == kManifest && (in_files_ = name == "files")) entries_.clear();
+    if (depth_ == kFiles) file_name_ = name;
+    if (depth_ == kFiles && in_files_) entries_.erase(name);
+    if (depth_ == kFile || depth_ == kPiece) field_ = name;
+    if (depth_ == kFile && name == "size") size_.reset();
+    if (depth_ == kFile && name == "mtime") mtime_ns_.reset();
+    if (depth_ == kFile && name == "pieces") begin_pieces();
+    if (depth_ == kPiece && name == "offset") offset_.reset();
+    if (depth_ == kPiece && name == "length") length_.reset();
+    if (depth_ == kPiece && name == "crc32c") crc_.reset();
+    return true;
+  }
+  bool parse_error(std::size_t /*at*/, const std::string& /*token*/,
+                   const Json::exception& /*why*/) override {
+    return false;
+  }
+
+ private:
+  bool enter() {
+    ++depth_;
+    if (depth_ == kFile) {
+      size_.reset();
+      mtime_ns_.reset();
+      begin_pieces();
+    }
+    if (depth_ == kPieces) in_pieces_ = field_ == "pieces";
+    if (depth_ == kPiece) {
+      offset_.reset();
+      length_.reset();
+      crc_.reset();
+    }
+    return true;
+  }
+
+  bool leave() {
+    if (ManifestReader::Clock::now() >= until_) return false;
+    if (in_files_ && depth_ == kFile) end_file();
+    if (in_files_ && in_pieces_ && depth_ == kPiece) end_piece();
+    if (depth_ == kPieces) in_pieces_ = false;
+    --depth_;
+    return true;
+  }
+
+  void begin_pieces() {
+    ranges_.clear();
+    good_ = true;
+  }
+
+  void end_piece() {
+    good_ = good_ && offset_ && length_ && crc_ && *length_ > 0 &&
+            *length_ <= limits::kChunkBytesMax && *offset_ <= limits::kFileBytesMax &&
+            std::in_range<std::uint32_t>(*crc_);
+    if (!good_) return;
+    ranges_.push_back(
+        {*offset_, static_cast<std::uint32_t>(*length_), static_cast<std::uint32_t>(*crc_)});
+  }
+
+  void end_file() {
+    const std::string name = std::exchange(file_name_, {});
+    std::ranges::sort(ranges_, {}, &DrainedRange::offset);
+    std::uint64_t end = 0;
+    for (const DrainedRange& range : ranges_) {
+      good_ = good_ && range.offset >= end;
+      end = range.offset + range.length;
+    }
+    if (name.empty() || !good_ || !size_ || !mtime_ns_ || end > *size_) return;
+    entries_[name] = {*size_, *mtime_ns_, joined(ranges_)};
+  }
+
+  const ManifestReader::Clock::time_point until_;
+  ManifestEntries entries_;
+  int depth_ = 0;
+  bool in_files_ = false;
+  bool in_pieces_ = false;
+  std::string file_name_;
+  std::string field_;
+  bool good_ = false;  ///< this file's pieces
+  std::optional<std::uint64_t> size_;
+  std::optional<std::int64_t> mtime_ns_;
+  std::vector<DrainedRange> ranges_;
+  std::optional<std::uint64_t> offset_;
+  std::optional<std::uint64_t> length_;
+  std::optional<std::uint64_t> crc_;
+};
+
+struct FileCloser {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+}  // namespace
+
+ManifestEntries ManifestReader::read(const std::string& folder) {
+  const std::string path = folder + "/" + kManifestName;
+  const std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "re"));
+  if (!file) return {};
+  ManifestParser parser(until_);
+  if (Json::sax_parse(file.get(), &parser)) return parser.take();
+  if (Clock::now() < until_) {
+    log::warning("{} is damaged: what is read of the files beside it is not checked", path);
+    return {};
+  }
+  ++unread_;
+  return parser.take();
+}
+
+}  // namespace stdchk::manager

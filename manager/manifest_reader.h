@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/drain_manifest.h"
+
+namespace stdchk::manager {
+
+/// What a manifest says of one drained file.
+struct ManifestEntry {
+  std::uint64_t size_bytes = 0;
+  std::int64_t mtime_ns = 0;
+  std::vector<DrainedRange> ranges;  ///< joined; they need not cover it all
+};
+using ManifestEntries = std::map<std::string, ManifestEntry, std::less<>>;  ///< by file name
+
+/// A ManifestReader reads the manifests of a drain directory, as far as there is time: a manager
+/// that starts is waited for.
+///
+/// Threads: one; blocks.
+/// Limits: in memory are joined ranges and the pieces of one file, not a manifest.
+class ManifestReader {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit ManifestReader(Clock::time_point until) : until_(until) {}
+  /// What the manifest of a folder says; nothing when there is none, or one that is damaged, and
+  /// nothing of files whose entry says no time, as they were written before there was one.
+  ManifestEntries read(const std::string& folder);
+  /// Manifests that were not read to their end.
+  std::uint64_t unread() const { return unread_; }
+
+ private:
+  const Clock::time_point until_;
+  std::uint64_t unread_ = 0;
+};
+
+}  // namespace stdchk::manager

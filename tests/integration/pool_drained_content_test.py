@@ -1,0 +1,134 @@
+"""Images that are in the drain directory alone: what is read of them is what was drained, or an error."""
+
+import errno
+import json
+import os
+import pathlib
+
+import pytest
+from conftest import drop_caches, write_random
+from processes import BIN, run
+
+MIB = 1 << 20
+
+
+def damage(path, at):
+    """One bit is another one on the storage: size and time of the file say nothing of it."""
+    with open(path, "r+b") as file:
+        times = os.stat(file.fileno())
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def read_error(path, at=0, size=-1):
+    """Why these bytes cannot be read; None: they can."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(at)
+            file.read(size)
+    except OSError as why:
+        return why.errno
+    return None
+
+
+def part(path, at, size):
+    with open(path, "rb") as file:
+        file.seek(at)
+        return file.read(size)
+
+
+def mount_log(pool):
+    (log,) = pathlib.Path(pool.record["directory"]).glob("mount*.log")
+    return log.read_text()
+
+
+def check_damaged(pool, name, at, expected):
+    """The image is EIO where it is damaged, whoever reads it; all else is as it was written."""
+    drop_caches()
+    path = pool.mount / name
+    assert read_error(path) == errno.EIO
+    assert read_error(path, at, 1) == errno.EIO
+    said = mount_log(pool)
+    assert f"An input/output error of {name}: " in said and "the drained file was damaged or changed" in said
+    assert f"{pool.drain}/{name}: " in said
+    for other, content in expected.items():
+        assert other == name or (pool.mount / other).read_bytes() == content
+
+
+def drained_images(pool, *arguments, size=3 * MIB + 5):
+    """Images in the drain directory, and no pool any more."""
+    pool.up(*arguments, benefactors=1, memory="96M")
+    expected = write_random(pool.mount, ["app.N0.T1", "app.N1.T1", "other"], size)
+    pool.down("--drain")
+    return expected
+
+
+def manifest_of(folder):
+    return json.loads((folder / ".stdchk-manifest").read_text())
+
+
+def test_a_bit_that_has_changed_in_the_drained_file_of_an_image_is_an_error(pool):
+    pool.up(benefactors=1, memory="64M")
+    expected = {}
+    for step in (1, 2, 3):  # for the third one the oldest is given up
+        expected |= write_random(pool.mount, [f"app.N0.T{step}"], 24 * MIB)
+        pool.stdchk("drain", "--wait", pool.mount)
+    assert {entry["path"]: entry["bytes_only_drained"] for entry in pool.list()}["app.N0.T1"] == 24 * MIB
+    damage(pool.drain / "app.N0.T1", 9 * MIB + 77)
+    check_damaged(pool, "app.N0.T1", 9 * MIB, expected)
+    # What is whole of it can be read.
+    for at in (0, 12 * MIB):
+        assert part(pool.mount / "app.N0.T1", at, MIB) == expected["app.N0.T1"][at:at + MIB]
+    pool.down()
+
+
+@pytest.mark.parametrize("chunking", [(), ("--chunking", "content", "--naming", "on")], ids=["fixed", "content"])
+def test_a_new_pool_compares_what_is_read_of_the_drain_directory_with_the_manifest(pool, chunking):
+    expected = drained_images(pool, *chunking, size=20 * MIB + 5)
+    before = manifest_of(pool.drain)
+    damage(pool.drain / "app.N1.T1", 20 * MIB + 3)
+    pool.up(benefactors=1, memory="64M")
+    check_damaged(pool, "app.N1.T1", 20 * MIB, expected)
+    # The pool that has found them does not say less of them in the manifest than the one that has drained them.
+    pool.stdchk("drain", "--wait", pool.mount)
+    assert manifest_of(pool.drain) == before
+    os.chmod(pool.mount / "other", 0o640)
+    os.utime(pool.mount / "other", ns=(5, 5))
+    pool.down("--drain")
+    after = manifest_of(pool.drain)["files"]
+    assert after["other"] == before["files"]["other"] | {"mtime": 5}
+    assert run(BIN / "stdchk", "verify", pool.drain, check=False).returncode == 1
+    damage(pool.drain / "other", 0)
+    pool.up(benefactors=1, memory="64M")
+    # It is known also when the pool's own manager is another one.
+    pool.kill("manager")
+    pool.stdchk("recover", pool.folder / "mount")
+    check_damaged(pool, "other", 0, {"app.N0.T1": expected["app.N0.T1"]})
+    pool.down()
+
+
+def test_files_that_the_manifest_does_not_know_are_read_as_they_are(pool):
+    expected = drained_images(pool)
+    # Somebody has put another one there; a backup of an earlier one; the time that its manifest lacks is that of
+    # one that an earlier stdchk has written.
+    (pool.drain / "app.N0.T1").write_bytes(b"another" + expected["app.N0.T1"][7:])
+    damage(pool.drain / "app.N1.T1", 5)
+    os.utime(pool.drain / "app.N1.T1", ns=(5, 5))
+    damage(pool.drain / "other", 5)
+    manifest = manifest_of(pool.drain)
+    del manifest["files"]["other"]["mtime"]
+    (pool.drain / ".stdchk-manifest").write_text(json.dumps(manifest))
+    pool.up(benefactors=1, memory="64M")
+    for name in expected:
+        assert (pool.mount / name).read_bytes() == (pool.drain / name).read_bytes() != expected[name]
+    pool.down("--drain")
+    # That they are not what it has says, still.
+    assert len(json.loads(run(BIN / "stdchk", "verify", "--json", pool.drain, check=False).stdout)["bad"]) == 3
+    (pool.drain / ".stdchk-manifest").write_text("{")
+    pool.up(benefactors=1, memory="64M")
+    for name in expected:
+        assert (pool.mount / name).read_bytes() == (pool.drain / name).read_bytes()
+    pool.down()
