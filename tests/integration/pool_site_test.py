@@ -450,6 +450,19 @@ def test_the_policy_of_the_end_counts_after_a_job_that_has_ended_well(cluster, s
         run("rm", "-rf", hooks.folder)
 
 
+@pytest.mark.parametrize("status, ending, stays", [(0, "COMPLETED", []), (3, "FAILED", ["app.N0.T1"])])
+def test_it_counts_at_the_end_of_a_script_that_has_ended_well_too(cluster, status, ending, stays):
+    """Of a pool that the script has started itself."""
+    job = cluster.submit("--nodes=1", script=f"""
+        eval "$(stdchk up --job --export --memory 64M --drain pfs --policy images=1,end=remove)" || exit 1
+        {write("app.N0.T1", 1)}
+        exit {status}""")
+    cluster.wait(job, ending=ending)
+    wait_over(cluster, job)
+    assert drained(cluster) == stays
+    nothing_left(cluster, cluster.nodes)
+
+
 @pytest.mark.parametrize("parity", ["ec(2,1)", "ec(2:1)"])
 def test_an_option_may_have_a_comma_in_parentheses(cluster, parity):
     def site(node, what, *words):
