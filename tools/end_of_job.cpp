@@ -117,6 +117,7 @@ Outcome<Cleared> clear_sets(const PoolRecord& pool) {
       });
   if (!walked) return problem(walked.error());
   if (!done) return problem(done.error());
+  if (cleared.removed.empty()) return cleared;  // no folder has asked for it
   std::size_t images = 0;
   for (const auto& [folder, names] : cleared.removed) images += names.size();
   cleared.notes.push_back(

@@ -379,11 +379,14 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options) {
 std::string end_traps(const PoolRecord& pool, const std::string& invoked_as) {
   const auto program = own_program(invoked_as);
   if (!program || pool.directory.empty()) return {};
-  // A pool that was taken down before needs nothing. The trap of another pool is replaced.
-  const std::string down =
-      fmt::format("[ ! -e {} ] || {} down {}{}", shell_word(pool.path()), shell_word(*program),
-                  pool.drain.empty() ? "" : "--drain --timeout ${stdchk_drain_seconds:-0} ",
-                  shell_word(pool.mount));
+  // A pool that was taken down before needs nothing. The trap of another pool is replaced. A script
+  // that ends with 0 has ended well; without a drain directory nothing outlives it anyway.
+  const std::string down = fmt::format(
+      "{}[ ! -e {} ] || {} down {}{}",
+      pool.drain.empty() ? "" : "[ $? = 0 ] && stdchk_success=--success || stdchk_success=; ",
+      shell_word(pool.path()), shell_word(*program),
+      pool.drain.empty() ? "" : "$stdchk_success --drain --timeout ${stdchk_drain_seconds:-0} ",
+      shell_word(pool.mount));
   const std::string term = fmt::format("stdchk_drain_seconds={}; exit 143", kTermDrainSeconds);
   return fmt::format(
       "case $(trap -p EXIT 2>/dev/null) in ''|*/pool.json*) trap {} EXIT; trap {} TERM;; esac\n",

@@ -37,8 +37,8 @@ std::string job_mount(const std::string& job_id);
 Outcome<PoolRecord> start_in_job(const UpOptions& options);
 
 /// What the shell of a job script evaluates to have the pool taken down when the script ends,
-/// drained first; after SIGTERM the drain gets kTermDrainSeconds. A script's own trap for EXIT
-/// stays.
+/// drained first, and as that of a job that has ended well when the script's exit status is 0;
+/// after SIGTERM the drain gets kTermDrainSeconds. A script's own trap for EXIT stays.
 inline constexpr int kTermDrainSeconds = 240;
 std::string end_traps(const PoolRecord& pool, const std::string& invoked_as);
 

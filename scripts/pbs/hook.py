@@ -17,11 +17,19 @@ import pbs
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 event = pbs.event()
 begins = event.type == pbs.EXECJOB_BEGIN
-environment = dict(os.environ, STDCHK_DRAIN_SECONDS=os.environ.get("STDCHK_DRAIN_SECONDS", "300"))
+environment = {"STDCHK_DRAIN_SECONDS": "300", "STDCHK_END_SECONDS": "45", **os.environ}
+
+
+def arguments():
+    """As of PBS's own scripts: the tenth of an epilogue is the job's exit status, which only the first node knows."""
+    status = None if begins else getattr(event.job, "Exit_status", None)
+    return [event.job.id, event.job.euser] + ([] if status is None else [""] * 7 + [str(status)])
+
+
 # A hook that raises rejects the event: the job would be requeued.
 try:
     subprocess.call(
-        [os.path.join(FOLDER, "prologue" if begins else "epilogue"), event.job.id, event.job.euser],
+        [os.path.join(FOLDER, "prologue" if begins else "epilogue"), *arguments()],
         env=environment, stdin=subprocess.DEVNULL)
 except Exception as error:
     pbs.logmsg(pbs.LOG_WARNING, f"stdchk, job {event.job.id}: {error}")

@@ -85,8 +85,8 @@ class Cluster:
         assert seen[-1] == ending, self.output()
 
     def left_behind(self, node):
-        """Processes, mounts, memory and files of pools on one node."""
-        look = ("ps -eo args | grep -E '^[^ ]*stdchk-(manager|benefactor|mount)|^[^ ]*stdchk up' ;"
+        """Processes, mounts, memory and files of pools on one node; of a dead process as long as it hangs."""
+        look = ("ps -eo args | grep -E '^([^ ]*/)?stdchk(-[a-z]+)?( |$)|^.stdchk[^ ]*. <defunct>|[s]cripts/site' ;"
                 "grep -E ' /tmp/(pool|mine|stdchk\\.)[^ ]* fuse' /proc/mounts; ls -A /dev/shm | grep stdchk;"
                 "ls -d /tmp/stdchk-*-jobs/* /tmp/stdchk-*/pool*/pool.json /tmp/stdchk.*; true")
         return self.on(node, "sh", "-c", f"({look}) 2>/dev/null").stdout

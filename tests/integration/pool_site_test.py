@@ -1,6 +1,7 @@
 """Pools that a site brings up before a job and drains and takes down after it, whatever ends the job."""
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import re
@@ -10,7 +11,8 @@ import time
 
 import pytest
 from clusters import Cluster, Pbs, cluster, needed, needs_freezer, nothing_left
-from processes import BIN, ROOT, run, wait_until
+from file_systems import TROUBLED
+from processes import BIN, PATIENCE, ROOT, run, wait_until
 
 pytestmark = needed
 NOBODY = 65534
@@ -206,7 +208,7 @@ EXECJOB_BEGIN, EXECJOB_EPILOGUE, LOG_WARNING = 1, 2, 4
 def event():
     kind = EXECJOB_BEGIN if os.environ["EVENT"] == "begin" else EXECJOB_EPILOGUE
     return types.SimpleNamespace(type=kind, accept=lambda: print("accepted"),
-                                 job=types.SimpleNamespace(id="7.server", euser=os.environ.get("EUSER")))
+                                 job=types.SimpleNamespace(id="7.server", euser=os.environ.get("EUSER"), Exit_status=271))
 def logmsg(level, text):
     print(text)
 """
@@ -223,6 +225,19 @@ def logmsg(level, text):
     def ask_for(self, options):
         (self.folder / "qstat").write_text(self.QSTAT.format(options=options))
         (self.folder / "qstat").chmod(0o755)
+
+    def begin(self):
+        for node in ("n1", "n3"):
+            assert self.script(node, "prologue", "7.server", "root", "root") == 0
+
+    def end(self, settings=(), status=271):
+        """The epilogues of both nodes, at the same time: how many seconds they took."""
+        words = ["7.server", "root", "root", *self.MORE["epilogue"][:-1], status]
+        began = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor() as nodes:
+            ends = nodes.map(lambda node: self.script(node, "epilogue", *words, settings=settings), ("n1", "n3"))
+            assert list(ends) == [0, 0]
+        return time.monotonic() - began
 
     def run(self, node, event, hook=ROOT / "scripts/pbs/hook.py", user="root"):
         """What it has said before it has accepted the event: a hook that does not has rejected it."""
@@ -328,23 +343,140 @@ def test_whatever_fails_in_the_scripts_of_pbs_the_job_runs(cluster):
 def test_a_drain_that_fails_ends_the_epilogue_of_pbs_as_well_as_one_that_does_not(cluster):
     hooks = PbsHooks(cluster)
     hooks.ask_for("mem=64M:drain=pfs:nodes=1")
-    right = ("7.server", "root", "root")
     try:
-        for node in ("n1", "n3"):
-            assert hooks.script(node, "prologue", *right) == 0
+        hooks.begin()
         # In place of the drain directory there is a file, which root cannot write to as one either.
         run("rm", "-rf", cluster.pfs)
         cluster.pfs.write_text("")
         cluster.on("n1", "sh", "-c", "head -c 1M /dev/urandom >/tmp/stdchk.7.server/file")
-        with concurrent.futures.ThreadPoolExecutor() as nodes:
-            ends = nodes.map(lambda node: hooks.script(node, "epilogue", *right, *hooks.MORE["epilogue"],
-                                                       settings=["STDCHK_DRAIN_SECONDS=4"]), ("n1", "n3"))
-            assert list(ends) == [0, 0]
+        hooks.end(settings=["STDCHK_DRAIN_SECONDS=4"])
         assert "n1: not all is drained after" in told(cluster, "7.server")
         assert "1 files are lost: file" in told(cluster, "7.server")
         nothing_left(cluster, ["n1", "n3"])
     finally:
         run("rm", "-rf", hooks.folder, cluster.pfs)
+
+
+@contextlib.contextmanager
+def troubled(cluster, *nodes):
+    """On these nodes a file system that hangs as its rules say (troubled_fs.c): the folder, and how to set the rules."""
+    point, behind, control = (cluster.folder / name for name in ("troubled", "behind", "rules"))
+    point.mkdir()
+    behind.mkdir()
+    control.touch()
+    pids = {}
+
+    def rules(*lines):
+        control.with_suffix(".new").write_text("".join(f"{line}\n" for line in lines))
+        control.with_suffix(".new").rename(control)
+
+    try:
+        for node in nodes:
+            pids[node] = cluster.on(node, "sh", "-c", f"""
+                setsid {TROUBLED} {behind} {control} {point} >/dev/null 2>&1 </dev/null &
+                echo $!
+                until mountpoint -q {point}; do kill -0 $! || exit 1; sleep 0.05; done""").stdout.strip()
+        yield point, rules
+    finally:
+        rules()
+        for node, pid in pids.items():
+            cluster.on(node, "sh", "-c", f"umount --lazy {point}; kill {pid}", check=False)
+        run("rm", "-rf", point, behind, control)
+
+
+DEFAULT_SECONDS = 10 + 15  # of scripts/pbs/epilogue, which the mom ends after 30
+
+
+def test_the_epilogue_of_pbs_ends_in_time_while_a_target_of_the_drain_hangs(cluster):
+    hooks = PbsHooks(cluster)
+    try:
+        with troubled(cluster, "n1", "n3") as (point, rules):
+            hooks.ask_for(f"mem=64M:drain={point}:nodes=1")
+            hooks.begin()
+            rules("write HANG")
+            cluster.on("n1", "sh", "-c", "cd /tmp/stdchk.7.server; echo HANG >hung; head -c 1M /dev/urandom >good")
+            wait_until((cluster.folder / "behind" / "good").exists, "the drain of what does not hang")
+            assert hooks.end() <= (DEFAULT_SECONDS + 1) * PATIENCE
+            # Only what hangs is there still, and it is named.
+            assert "stdchk" not in cluster.left_behind("n1")
+            assert re.fullmatch("(.stdchk-benefact. <defunct>|.*/stdchk-benefactor .*)?\n?", cluster.left_behind("n3"))
+            assert "n1: not all is drained" in told(cluster, "7.server")
+            assert "1 files are lost: hung" in told(cluster, "7.server")
+            assert re.search(r"n3: not even SIGKILL ends stdchk-benefactor \(pid \d+\)", told(cluster, "7.server"))
+            rules()
+            nothing_left(cluster, ["n1", "n3"])
+        assert not list(cluster.folder.glob(".stdchk-*"))
+    finally:
+        run("rm", "-rf", hooks.folder)
+
+
+def test_the_epilogue_of_pbs_ends_in_time_while_the_manager_is_stopped(cluster):
+    hooks = PbsHooks(cluster)
+    hooks.ask_for("mem=64M:drain=pfs:drain-rate=1M")
+    undrained = cluster.folder / "stdchk-7.server.undrained"
+    try:
+        hooks.begin()
+        cluster.on("n3", "sh", "-c", "head -c 48M /dev/urandom >/tmp/stdchk.7.server/late")
+        wait_until(lambda: undrained.exists() and " late" in undrained.read_text(), "the record of it")
+        cluster.on("n1", "sh", "-c", "kill -STOP $(pgrep -x stdchk-manager)")
+        assert hooks.end() <= (DEFAULT_SECONDS + 1) * PATIENCE
+        nothing_left(cluster, ["n1", "n3"])
+        text = told(cluster, "7.server")
+        assert text.count("the pool is lost: its manager, on n1, does not answer") == 1
+        assert text.count("lost        late") == 1
+        assert re.search("n1: what had not ended in time was killed: .*stdchk-manager", text)
+        assert not list(cluster.folder.glob(".stdchk-*")) and not undrained.exists()
+    finally:
+        run("rm", "-rf", hooks.folder)
+
+
+@pytest.mark.parametrize("status, stays", [(0, []), (271, ["app.N0.T1", "app.N1.T1"])])
+def test_the_policy_of_the_end_counts_after_a_job_that_has_ended_well(cluster, status, stays):
+    hooks = PbsHooks(cluster)
+    hooks.ask_for("mem=64M:drain=pfs:images=2:end=remove")
+    try:
+        hooks.begin()
+        for node, rank in (("n1", 0), ("n3", 1)):
+            cluster.on(node, "sh", "-c", f"head -c 1M /dev/urandom >/tmp/stdchk.7.server/app.N{rank}.T1")
+        cluster.on("n1", "sh", "-c", "echo result >/tmp/stdchk.7.server/result")
+        hooks.end(status=status)
+        assert drained(cluster) == [*stays, "result"]
+        assert told(cluster, "7.server").count("n1: all is drained") == 1
+        assert "files are lost" not in told(cluster, "7.server") and "is lost" not in told(cluster, "7.server")
+        nothing_left(cluster, ["n1", "n3"])
+        assert not list(cluster.folder.glob(".stdchk-*"))
+    finally:
+        run("rm", "-rf", hooks.folder)
+
+
+@pytest.mark.parametrize("status, ending, stays", [(0, "COMPLETED", []), (3, "FAILED", ["app.N0.T1"])])
+def test_it_counts_at_the_end_of_a_script_that_has_ended_well_too(cluster, status, ending, stays):
+    """Of a pool that the script has started itself."""
+    job = cluster.submit("--nodes=1", script=f"""
+        eval "$(stdchk up --job --export --memory 64M --drain pfs --policy images=1,end=remove)" || exit 1
+        {write("app.N0.T1", 1)}
+        exit {status}""")
+    cluster.wait(job, ending=ending)
+    wait_over(cluster, job)
+    assert drained(cluster) == stays
+    nothing_left(cluster, cluster.nodes)
+
+
+@pytest.mark.parametrize("parity", ["ec(2,1)", "ec(2:1)"])
+def test_an_option_may_have_a_comma_in_parentheses(cluster, parity):
+    def site(node, what, *words):
+        cluster.on(node, "env", "-i", f"STDCHK_BIN={BIN}", ROOT / "scripts/site", what, "7.server", 0, 0, node, *words)
+
+    try:
+        for node in ("n1", "n3"):
+            site(node, "begin", "n1,n3", cluster.folder, f"mem=64M,copies={parity},proof=checksum,images=2:keep=2")
+        policy = cluster.on("n1", BIN / "stdchk", "policy", "get", "/tmp/stdchk.7.server").stdout
+        for key, value in (("copies", "ec(2,1)"), ("proof", "checksum"), ("images", "2"), ("keep", "2")):
+            assert re.search(rf"^{key} .*{re.escape(value)}", policy, re.MULTILINE), policy + told(cluster, "7.server")
+    finally:
+        with concurrent.futures.ThreadPoolExecutor() as nodes:
+            list(nodes.map(site, ("n1", "n3"), ("end", "end")))
+        nothing_left(cluster, ["n1", "n3"])
 
 
 @needs_freezer

@@ -17,7 +17,7 @@ static int is_plain(const char* text) {
   return length > 0 && length < kOptionsLength &&
          strspn(text,
                 "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                "=,:._/@%+-") == length;
+                "=,:._/@%+-()") == length;
 }
 
 static const char* wanted; /* as given on the command line */
