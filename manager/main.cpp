@@ -1,6 +1,4 @@
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/daemon.h"
+#include "core/durable.h"
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/options.h"
@@ -119,7 +118,7 @@ bool split_listen(const std::string& text, transport::EndpointOptions& options) 
 /// Absolute: benefactors and clients have other working directories.
 Status prepare_drain(std::string& directory) {
   if (directory.empty()) return {};
-  if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) return fail_errno("drain.mkdir");
+  STDCHK_TRY(make_durable_directory(directory, 0755));
   char resolved[PATH_MAX];
   if (::realpath(directory.c_str(), resolved) == nullptr) return fail_errno("drain.realpath");
   directory = resolved;
@@ -137,14 +136,8 @@ Result<std::unique_ptr<transport::Endpoint>> open_to_manager(Clock& clock,
 
 /// As write_file_at_once(), and it outlives the node.
 bool write_for_good(const std::string& path, const std::string& text) {
-  if (!write_file_at_once(path, text)) return false;
-  bool good = true;
-  for (const std::string& each : {path, path.substr(0, path.rfind('/'))}) {
-    const int fd = ::open(each.c_str(), O_RDONLY | O_CLOEXEC);
-    good &= fd >= 0 && ::fsync(fd) == 0;
-    if (fd >= 0) ::close(fd);
-  }
-  return good;
+  return write_file_at_once(path, text) && sync_path(path) &&
+         sync_path(path.substr(0, path.rfind('/')));
 }
 
 /// A Door lets links in to whom they are for now.

@@ -2,11 +2,11 @@
 
 #include <fmt/core.h>
 #include <sqlite3.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 
+#include "core/durable.h"
 #include "core/log.h"
 #include "manager/journal_codec.h"
 
@@ -78,7 +78,7 @@ Result<SqliteJournal::Statement> SqliteJournal::prepare(sqlite3* database, const
 }
 
 Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& directory) {
-  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno("journal.mkdir");
+  STDCHK_TRY(make_durable_directory(directory, 0700));
   sqlite3* database = nullptr;
   const int opened =
       sqlite3_open_v2((directory + "/journal.db").c_str(), &database,

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "core/durable.h"
 #include "tools/manifest.h"
 #include "tools/process.h"
 
@@ -122,28 +123,28 @@ Outcome<bool> take_name(const TemporaryFile& file, const std::string& path, cons
   return problem("{} cannot be written: {}", path, std::strerror(errno));
 }
 
-void sync_folder(const std::string& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  (void)::fsync(fd);  // some file systems cannot
-  ::close(fd);
+/// True also when there is none.
+Outcome<bool> remove_manifest(const std::string& folder, const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+    return problem("{} cannot be removed: {}", path, std::strerror(errno));
+  }
+  // One that comes back would call what was removed missing.
+  (void)sync_path(folder);
+  return true;
 }
 
 /// False when another has come first.
 Outcome<bool> replace_entries(const std::string& folder, const Json& entries,
                               const LockedFile& old) {
   const std::string path = folder + "/" + kManifestName;
-  if (entries.empty()) {
-    if (::unlink(path.c_str()) == 0 || errno == ENOENT) return true;
-    return problem("{} cannot be removed: {}", path, std::strerror(errno));
-  }
+  if (entries.empty()) return remove_manifest(folder, path);
   const TemporaryFile file(path);
   if (!file.write(Json{{"format", 1}, {"files", entries}}.dump(1) + "\n")) {
     return problem("{} cannot be written: {}", path, std::strerror(errno));
   }
   remove_leftovers(folder, file);
   auto named = take_name(file, path, old);
-  if (named && *named) sync_folder(folder);
+  if (named && *named) (void)sync_path(folder);
   return named;
 }
 

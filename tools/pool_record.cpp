@@ -9,6 +9,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/durable.h"
+
 namespace stdchk::tools {
 namespace {
 
@@ -118,6 +120,10 @@ Outcome<void> save(const PoolRecord& record) {
   if (fd >= 0) ::close(fd);
   if (!good || ::rename(temporary.c_str(), record.path().c_str()) != 0) {
     return problem("{} cannot be written: {}", record.path(), std::strerror(good ? errno : code));
+  }
+  if (const Status named = sync_path(record.directory); !named) {
+    return problem("{} cannot be synced: {}", record.directory,
+                   std::strerror(named.error().os_errno));
   }
   return {};
 }

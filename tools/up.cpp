@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "core/assert.h"
+#include "core/durable.h"
 #include "core/limits.h"
 #include "core/policy.h"
 #include "core/redundancy.h"
@@ -71,8 +72,9 @@ Outcome<std::string> make_secret(const std::string& path) {
   for (unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   const std::string line = text + "\n";
-  const bool good =
-      fd >= 0 && ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  const bool good = fd >= 0 &&
+                    ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+                    ::fsync(fd) == 0;
   if (fd >= 0) ::close(fd);
   if (!good) return problem("{} cannot be written: {}", path, std::strerror(errno));
   return text;
@@ -510,7 +512,8 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
           "what is left when the mount is gone",
           record.drain, record.mount);
     }
-    fs::create_directories(record.drain, code);
+    // Its name is to last as long as what is drained there.
+    (void)make_durable_directories(record.drain);
     if (!fs::is_directory(record.drain, code) || ::access(record.drain.c_str(), W_OK) != 0) {
       return problem(
           "--drain \"{}\" is no directory that can be written; make it or choose another",
@@ -551,10 +554,9 @@ std::vector<std::string> split_words(const std::string& text) {
 }
 
 Outcome<void> make_private(const std::string& directory) {
-  std::error_code code;
-  fs::create_directories(fs::path(directory).parent_path(), code);
-  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    return problem("{} cannot be made: {}", directory, std::strerror(errno));
+  (void)make_durable_directories(fs::path(directory).parent_path());
+  if (const Status made = make_durable_directory(directory, 0700); !made) {
+    return problem("{} cannot be made: {}", directory, std::strerror(made.error().os_errno));
   }
   struct stat status;
   if (::lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||

@@ -13,7 +13,9 @@ from processes import BIN, run, wait_until
 
 MIB = 1 << 20
 
-TROUBLED = (BIN / "stdchk").resolve().parents[1] / "tests" / "integration" / "troubled-fs"
+PROGRAMS = (BIN / "stdchk").resolve().parents[1] / "tests" / "integration"
+TROUBLED = PROGRAMS / "troubled-fs"
+FORGETFUL = PROGRAMS / "forgetful-fs"
 LOOP_BYTES = {"ext4": 64 * MIB, "xfs": 320 * MIB}  # mkfs.xfs makes no smaller ones
 
 
@@ -122,6 +124,36 @@ class Troubled:
 def troubled(folder):
     need_root()
     one = Troubled(folder)
+    try:
+        yield one
+    finally:
+        one.end()
+
+
+class Forgetful:
+    """A file system that forgets what was not synced, as a machine that loses its power (forgetful_fs.c)."""
+
+    def __init__(self, folder, *options):
+        self.point = folder / "forgetful"
+        self.point.mkdir()
+        self.process = subprocess.Popen([FORGETFUL, *options, self.point])
+        wait_until(lambda: os.path.ismount(self.point) or self.process.poll() is not None, "the file system")
+        assert self.process.poll() is None
+
+    def forget(self, what="all"):
+        """Everything, or only the bytes of files; whoever uses it must have been killed."""
+        os.setxattr(self.point, "user.forget", what.encode())
+
+    def end(self):
+        run("umount", "--lazy", self.point, check=False)
+        self.process.kill()
+        self.process.wait(10)
+
+
+@contextlib.contextmanager
+def forgetful(folder, *options):
+    need_root()
+    one = Forgetful(folder, *options)
     try:
         yield one
     finally:
