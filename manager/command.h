@@ -260,12 +260,14 @@ struct RestoreFile {
 
 /// The generation of an application's sets has ended, of all in a folder or of single ones: what
 /// was written before the commit `ended`, or by a session that was opened before it, is not
-/// completed by later ones. Of a snapshot, too: SetGenerations has the words. 0 changes nothing.
+/// completed by later ones. Or single sets were found `whole`, with so many images. Of a snapshot,
+/// too: SetGenerations has the words. 0 changes nothing.
 struct BeginGeneration {
   struct Set {
     std::uint64_t timestep = 0;
     std::uint64_t begun = 0;
     std::uint64_t ended = 0;
+    std::uint64_t whole = 0;
     bool operator==(const Set&) const = default;
   };
   FileId directory;

@@ -22,6 +22,7 @@ namespace stdchk::manager {
 namespace {
 
 constexpr std::uint64_t kFirstId = 2;
+constexpr std::size_t kSetsTogether = 4096;  // in one record
 
 struct DirCloser {
   void operator()(DIR* dir) const { ::closedir(dir); }
@@ -122,12 +123,13 @@ class Import {
   std::uint64_t unread_manifests() const { return manifests_.unread(); }
 
  private:
-  /// What this pool is written completes no set of which a part was drained by an earlier one. Of
-  /// sets that are newer than the one that the earlier pool's link names, images of before do not
-  /// count: they may be of two generations.
+  /// What this pool is written completes no set of which a part was drained by an earlier one. The
+  /// set that the earlier pool's link names is whole as it is there, whatever this pool's policy
+  /// says. Of all others no image of before counts: nothing there says how many they were to have,
+  /// and they may be of two generations.
   std::vector<BeginGeneration> generations_after(std::uint64_t sequence) const {
     using Application = std::pair<FileId, std::string>;
-    std::map<Application, std::map<std::uint64_t, std::uint64_t>> newest;  // of each timestep
+    std::map<Application, std::map<std::uint64_t, std::uint64_t>> images;  // of each timestep
     std::map<FileId, ImageName> links;
     for (const RestoreFile& file : found_) {
       if (file.attributes.type == FileType::kSymlink && file.name == kLatestName) {
@@ -135,24 +137,25 @@ class Import {
       }
       const auto image = parse_image_name(file.name);
       if (!image || file.sequence == 0) continue;
-      std::uint64_t& known = newest[{file.parent, image->application}][image->timestep];
-      known = std::max(known, file.sequence);
-    }
-    std::map<FileId, std::uint64_t> whole_until;
-    for (const auto& [folder, set] : links) {
-      const auto application = newest.find({folder, set.application});
-      if (application == newest.end()) continue;
-      const auto named = application->second.find(set.timestep);
-      if (named != application->second.end()) whole_until[folder] = named->second;
+      std::uint64_t& count = images[{file.parent, image->application}][image->timestep];
+      count += file.attributes.size_bytes > 0 ? 1 : 0;
     }
     std::vector<BeginGeneration> out;
-    for (const auto& [application, timesteps] : newest) {
-      BeginGeneration& one = out.emplace_back(
-          BeginGeneration{application.first, application.second, 0, sequence + 1, {}});
-      const auto until = whole_until.find(application.first);
-      if (until == whole_until.end()) continue;
-      for (const auto& [timestep, written] : timesteps) {
-        if (written > until->second) one.sets.push_back({timestep, sequence, sequence + 1});
+    for (const auto& [application, timesteps] : images) {
+      const auto& [folder, name] = application;
+      const auto link = links.find(folder);
+      for (const auto& [timestep, count] : timesteps) {
+        if (out.empty() || out.back().directory != folder || out.back().application != name ||
+            out.back().sets.size() == kSetsTogether) {
+          out.push_back({folder, name, 0, sequence + 1, {}});
+        }
+        const bool named = link != links.end() && link->second.application == name &&
+                           link->second.timestep == timestep;
+        if (named && count > 0) {
+          out.back().sets.push_back({timestep, 0, 0, count});
+        } else {
+          out.back().sets.push_back({timestep, sequence, sequence + 1, 0});
+        }
       }
     }
     return out;

@@ -241,6 +241,7 @@ struct SetBegun {
   timestep @0 :UInt64;
   begun @1 :UInt64;
   ended @2 :UInt64;
+  whole @3 :UInt64;  # images that it had when it was found whole
 }
 
 struct BeginGeneration {

@@ -571,6 +571,7 @@ void write(wire::Command::Builder to, const BeginGeneration& from) {
     sets[i].setTimestep(from.sets[i].timestep);
     sets[i].setBegun(from.sets[i].begun);
     sets[i].setEnded(from.sets[i].ended);
+    sets[i].setWhole(from.sets[i].whole);
   }
 }
 BeginGeneration read(wire::BeginGeneration::Reader from) {
@@ -580,7 +581,8 @@ BeginGeneration read(wire::BeginGeneration::Reader from) {
                      read_sequence(from.getEnded()),
                      {}};
   for (const auto set : from.getSets()) {
-    to.sets.push_back({set.getTimestep(), set.getBegun(), read_sequence(set.getEnded())});
+    to.sets.push_back(
+        {set.getTimestep(), set.getBegun(), read_sequence(set.getEnded()), set.getWhole()});
   }
   return to;
 }

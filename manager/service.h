@@ -374,6 +374,7 @@ class Service final : public transport::AcceptHandler {
   Result<const File*> file_to_resume(const ClientRecord& client, const msg::ResumeSession& request);
   Status begin_resume(ClientRecord& client, const msg::ResumeSession& request);
   void note_late_rewriter(const SessionRecord& session);
+  bool adds_to_whole(FileId folder, std::string_view name) const;
   Status adopt(SessionRecord& session, Resumption& resumption, const msg::ResumeSession& request);
   void resumed(SessionId id, bool committed, const Status& status, const Call& call);
 

@@ -311,11 +311,19 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
   const auto begun = [&] {
     return set ? state_.set_generations().begun(set->first, set->second) : 0;
   };
+  const auto whole = [&] {
+    return set ? state_.set_generations().whole(set->first, set->second) : 0;
+  };
   const std::uint64_t begun_before = begun();
+  const std::uint64_t whole_before = whole();
   if (set) {
     const auto& [folder, image] = *set;
     command.replacing = rewriters_.opened({folder, image.application, image.timestep},
                                           state_.set_generations().next_begun(folder, image));
+    const File& file = *state_.file(session.file);
+    if (adds_to_whole(folder, file.parent ? file.name : command.create->name)) {
+      command.replacing = std::max(command.replacing, session.opened);
+    }
   }
   msg::Commit::Reply reply;
   reply.conflicts = conflicts(session, command.written);
@@ -356,7 +364,8 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
   if (file.parent) note_set(file);
   if (create) entry_changed(create->parent, create->name, client.id);
   file_changed(id, client.id);
-  if (begun() != begun_before) sets_->set_changed(set->first, file.name);
+  const bool was_whole = whole_before > 0 && whole() == 0;
+  if (was_whole || begun() != begun_before) sets_->set_changed(set->first, file.name);
   if (request.end) end_session(session.id, true);
 }
 

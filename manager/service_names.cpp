@@ -136,6 +136,18 @@ void Service::serve(ClientRecord& client, const msg::Remove& request, const Call
   sets_->set_changed(request.parent, request.name);
 }
 
+/// The set of that name was whole with fewer images than its folder asks for now, and this is none
+/// of them: who adds it writes the set again.
+bool Service::adds_to_whole(FileId folder, std::string_view name) const {
+  const auto image = parse_image_name(name);
+  const File* const at = state_.file(folder);
+  if (!image || at == nullptr) return false;
+  const std::uint64_t whole = state_.set_generations().whole(folder, *image);
+  if (whole == 0 || policy(*at).get(PolicyKey::kImages) <= whole) return false;
+  const auto there = state_.lookup(folder, name, ClientId{});
+  return !there || (*there)->newest.content() == 0;
+}
+
 void Service::serve(ClientRecord& client, const msg::Rename& request, const Call& call) {
   const auto seen = state_.lookup(request.from_parent, request.from_name, client.id);
   if (!seen) return call.fail(seen.error());
@@ -153,12 +165,21 @@ void Service::serve(ClientRecord& client, const msg::Rename& request, const Call
     }
     return call.answer(msg::Rename::Reply{replaced});
   }
+  const bool adds = adds_to_whole(request.to_parent, request.to_name);
   change(RenameName{request.from_parent, request.from_name, request.to_parent, request.to_name,
                     request.no_replace, request.exchange, reactor_.clock().wall_ns(), has_drain()},
          call, [](const Outcome& outcome) -> rpc::Answer {
            return msg::Rename::Reply{outcome.replaced};
          });
   file_changed(moved, client.id);
+  const File* const image = state_.file(moved);
+  if (adds && image != nullptr && image->newest.version > 0 && image->parent == request.to_parent &&
+      image->name == request.to_name) {
+    const auto set = parse_image_name(image->name);
+    const std::uint64_t begun = image->newest.written - 1;
+    execute(BeginGeneration{image->parent, set->application, begun, 0, {{set->timestep, begun}}},
+            [](const Result<Outcome>&) {});
+  }
   sets_->set_changed(request.from_parent, request.from_name);
   sets_->set_changed(request.to_parent, request.to_name);
 }
@@ -196,6 +217,7 @@ void Service::serve(ClientRecord& client, const msg::SetPolicy& request, const C
     }
   }
   file_changed(request.directory, client.id);
+  sets_->run();  // what is whole by the policy of before stays so
   sets_->look_at_all();
   change(SetPolicy{request.directory, request.changes, reactor_.clock().wall_ns()}, call,
          [](const Outcome&) -> rpc::Answer { return msg::SetPolicy::Reply{}; });

@@ -25,8 +25,11 @@ namespace stdchk::manager {
 ///
 /// An image that is added to, or changed in part, stays what it was.
 ///
+/// A set that was found whole keeps the number of images that it then had, until one of its
+/// generation goes, is written again, or comes to it: however many the sets of later jobs have.
+///
 /// Threads: one. Limits: an entry for each set, each call is O(log n).
-/// Not: it does not know how many images make a set whole.
+/// Not: it does not find out how many images make a set whole.
 class SetGenerations {
  public:
   struct Write {
@@ -52,6 +55,10 @@ class SetGenerations {
   std::uint64_t next_begun(FileId folder, const ImageName& image) const;
   /// When an image of the set was written last, one that has gone meanwhile perhaps.
   std::uint64_t newest(FileId folder, const ImageName& image) const;
+  /// So many images made the set whole when it was found so; 0: it was not, or not as it is now.
+  std::uint64_t whole(FileId folder, const ImageName& image) const;
+  /// Some set of that folder was found whole and still is. O(applications of the folder).
+  bool knows_whole(FileId folder) const;
   /// Who was opened before that commit belongs to a generation that has ended.
   std::uint64_t ended(FileId folder, const ImageName& image) const;
   /// The commands that make the same of the same names.
@@ -63,12 +70,17 @@ class SetGenerations {
     std::uint64_t begun = 0;
     std::uint64_t ended = 0;
     std::uint64_t newest = 0;
+    std::uint64_t whole = 0;
   };
   struct Series {
     std::uint64_t begun = 0;
     std::uint64_t ended = 0;
+    std::uint64_t whole = 0;  ///< sets that are
     std::map<std::uint64_t, Set> sets;
   };
+  const Set* find(FileId folder, const ImageName& image) const;
+  static void set_whole(Series& series, Set& set, std::uint64_t images);
+
   std::map<std::pair<FileId, std::string>, Series> series_;
 };
 

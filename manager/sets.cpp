@@ -24,7 +24,7 @@ constexpr std::int64_t kOwingRetryNs = kNsPerSecond;
 std::string name_of(const ImageSet& set) { return set_name(set.application, set.timestep); }
 
 bool is_whole(const ImageSet& set, const Policy& policy) {
-  const std::uint64_t wanted = policy.get(PolicyKey::kImages);
+  const std::uint64_t wanted = set.whole > 0 ? set.whole : policy.get(PolicyKey::kImages);
   return wanted > 0 && set.images >= wanted && set.stale == 0;
 }
 
@@ -83,6 +83,7 @@ std::vector<ImageSet> sets_of(const State& state, const File& folder) {
       set.application = image->application;
       set.timestep = image->timestep;
       begun = state.set_generations().begun(folder.id, *image);
+      set.whole = state.set_generations().whole(folder.id, *image);
     }
     // A shell commits an empty file before it starts what writes into it.
     if (file->newest.content() > 0) {
@@ -126,6 +127,7 @@ SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std:
   for (const auto& [application, set] : newest_whole) {
     if (!is_drained(*set) && !set->skipped) plan.prefer.push_back(set);
   }
+  if (policy.get(PolicyKey::kImages) == 0) return plan;
   const auto all = series_of(sets, policy);
   const auto purge_ns =
       static_cast<std::int64_t>(policy.get(PolicyKey::kPurgeAfter)) * kNsPerSecond;
@@ -208,10 +210,12 @@ std::size_t SetKeeper::look_at(const File& folder) {
   const Policy policy = service_.policy(folder);
   const std::uint64_t every = service_.has_drain() ? policy.get(PolicyKey::kDrainEvery) : 1;
   if (every == 1) every_.erase(folder.id);
-  if (every == 1 && policy.get(PolicyKey::kImages) == 0) return 1;
+  const bool judged = has_sets(folder, policy);
+  if (every == 1 && !judged) return 1;
   std::vector<ImageSet> sets = sets_in(folder, policy);
   if (every > 1) choose(folder, sets, every);
-  if (policy.get(PolicyKey::kImages) == 0) return folder.children.size() + 1;
+  if (!judged) return folder.children.size() + 1;
+  note_whole(folder, sets, policy);
   const std::int64_t now_ns = service_.reactor().clock().wall_ns();
   if (waits(folder, sets, policy)) {
     due_ns_[folder.id] = now_ns + kBusyRetryNs;
@@ -226,6 +230,33 @@ std::size_t SetKeeper::look_at(const File& folder) {
   const std::size_t entries = folder.children.size() + 1;
   execute(folder, plan);
   return entries;
+}
+
+/// It is known of some set whether it is whole, or the link says so: one to A.*.Tj is the
+/// manager's.
+bool SetKeeper::has_sets(const File& folder, const Policy& policy) const {
+  if (policy.get(PolicyKey::kImages) > 0) return true;
+  const State& state = service_.state();
+  if (state.set_generations().knows_whole(folder.id)) return true;
+  const auto link = state.lookup(folder.id, kLatestName, ClientId{});
+  const auto named = link ? parse_set_name((*link)->target) : std::nullopt;
+  return named && (*link)->target == set_name(named->application, named->timestep);
+}
+
+/// From now on they are whole with the images that they have, also for another policy.
+void SetKeeper::note_whole(const File& folder, std::vector<ImageSet>& sets, const Policy& policy) {
+  std::map<std::string_view, BeginGeneration> found;
+  for (ImageSet& set : sets) {
+    if (set.whole > 0 || !is_whole(set, policy)) continue;
+    set.whole = set.images;
+    BeginGeneration& command = found[set.application];
+    command.sets.push_back({set.timestep, 0, 0, set.whole});
+  }
+  for (auto& [application, command] : found) {
+    command.directory = folder.id;
+    command.application = application;
+    service_.execute(std::move(command), [](const Result<Outcome>&) {});
+  }
 }
 
 /// Clients of before may still come and say which images they write again. Until then only a link

@@ -29,6 +29,7 @@ struct ImageSet {
   std::uint64_t images = 0;   ///< that have bytes and are of the newest generation
   std::uint64_t stale = 0;    ///< that have bytes and are of an earlier one
   std::uint64_t drained = 0;  ///< of both
+  std::uint64_t whole = 0;    ///< it was found whole with so many, and is as it was; 0: it was not
   std::uint64_t bytes = 0;
   std::uint64_t sequence = 0;  ///< of its newest commit: orders the sets of a folder
   std::int64_t newest_ns = 0;
@@ -41,7 +42,8 @@ struct ImageSet {
 
 /// The sets of a folder, the oldest first.
 std::vector<ImageSet> sets_of(const State& state, const File& folder);
-/// All images of one generation are committed, as durable as the policy wants that. Never when it
+/// All images of one generation are committed, as durable as the policy wants that. A set that was
+/// whole once stays so with as many images as it had, whatever the policy says now. Never when it
 /// is not known how many there are to be.
 bool is_complete(const ImageSet& set, const Policy& policy);
 
@@ -53,9 +55,9 @@ struct SetsPlan {
   std::vector<const ImageSet*> remove;
   std::optional<std::int64_t> next_ns;  ///< when to look again although nothing changes
 };
-/// `sets` as from sets_of(), which the plan points into. Nothing is removed of which the policy
-/// does not know how many images are whole, nor the newest complete set of an application, nor what
-/// is pinned or in use.
+/// `sets` as from sets_of(), which the plan points into. Nothing is removed where the policy does
+/// not say how many images are whole, nor the newest complete set of an application, nor what is
+/// pinned or in use.
 SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std::int64_t now_ns);
 
 /// A SetKeeper enforces what folders ask for about their sets: it moves the links to newest
@@ -109,7 +111,9 @@ class SetKeeper {
   void want_set(const File& folder, const ImageSet& set);
   bool forget_drained();
   std::size_t look_at(const File& folder);
+  bool has_sets(const File& folder, const Policy& policy) const;
   bool waits(const File& folder, const std::vector<ImageSet>& sets, const Policy& policy) const;
+  void note_whole(const File& folder, std::vector<ImageSet>& sets, const Policy& policy);
   void execute(const File& folder, const SetsPlan& plan);
   void link(const File& folder, const SetsPlan& plan);
   void remove(FileId folder, const ImageSet& set);

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/image_name.h"
 #include "core/units.h"
@@ -13,8 +15,49 @@ namespace {
 using Json = nlohmann::json;
 
 const char* state_name(const msg::ListSets::Entry& set, bool known) {
-  if (!known) return "not known";
-  return set.complete ? "complete" : "incomplete";
+  if (set.complete) return "complete";
+  return known ? "incomplete" : "not known";
+}
+
+/// How many there are of how many that it takes: a complete set may have another number than what
+/// is asked for now.
+std::string images_text(const msg::ListSets::Entry& set, std::uint64_t wanted) {
+  if (set.complete) wanted = set.images;
+  return wanted > 0 ? fmt::format("{}/{}", set.images, wanted) : std::to_string(set.images);
+}
+
+using SetKey = std::pair<std::string, std::uint64_t>;  ///< application and timestep
+
+/// Images with bytes that the folder has of each set, whether they count or not.
+Result<std::map<SetKey, std::uint64_t>> count_images(client::Filesystem& filesystem,
+                                                     FileId folder) {
+  STDCHK_ASSIGN(const auto entries, filesystem.read_directory(folder));
+  std::map<SetKey, std::uint64_t> counts;
+  for (const auto& entry : entries) {
+    const auto image = parse_image_name(entry.name);
+    if (image && entry.attributes.size_bytes > 0) ++counts[{image->application, image->timestep}];
+  }
+  return counts;
+}
+
+/// Says of sets whose images are not counted why that is, and what somebody can do who knows
+/// better.
+void explain_uncounted(const msg::ListSets::Reply& sets,
+                       const std::map<SetKey, std::uint64_t>& there) {
+  std::string newest;
+  std::size_t others = 0;
+  for (const auto& set : sets.sets) {
+    const auto found = there.find({set.application, set.timestep});
+    if (set.complete || set.images > 0 || found == there.end()) continue;
+    others += newest.empty() ? 0 : 1;
+    if (newest.empty()) newest = set_name(set.application, set.timestep);
+  }
+  if (newest.empty()) return;
+  fmt::print(
+      "The images of {}{} do not count: another start of the application has written them, or an\n"
+      "earlier pool, and no link in the drain directory names the set. Who knows that such a set\n"
+      "is whole names it: stdchk restart --set '{}' DIR\n",
+      newest, others == 0 ? "" : fmt::format(" and {} others", others), newest);
 }
 
 void print_sets(const msg::ListSets::Reply& sets) {
@@ -22,12 +65,10 @@ void print_sets(const msg::ListSets::Reply& sets) {
   std::vector<std::vector<std::string>> table = {
       {"SET", "IMAGES", "SIZE", "DRAINED", "STATE", "CHANGED", ""}};
   for (const auto& set : sets.sets) {
-    table.push_back(
-        {set_name(set.application, set.timestep),
-         known ? fmt::format("{}/{}", set.images, sets.images_wanted) : std::to_string(set.images),
-         format_bytes(set.bytes), fmt::format("{}/{}", set.drained, set.images),
-         state_name(set, known), time_text(set.newest_ns),
-         fmt::format("{}{}", set.latest ? "latest " : "", set.pinned ? "pinned" : "")});
+    table.push_back({set_name(set.application, set.timestep), images_text(set, sets.images_wanted),
+                     format_bytes(set.bytes), fmt::format("{}/{}", set.drained, set.images),
+                     state_name(set, known), time_text(set.newest_ns),
+                     fmt::format("{}{}", set.latest ? "latest " : "", set.pinned ? "pinned" : "")});
   }
   print_table(table, {1, 2, 3});
   if (!known) {
@@ -61,6 +102,9 @@ int list_sets(const SetOptions& options) {
     print(to_json(*sets));
   } else {
     print_sets(*sets);
+    const auto there = count_images(*located->filesystem, located->attributes.id);
+    if (!there) return complain(fmt::format("{}: {}", options.path, describe(there.error())));
+    explain_uncounted(*sets, *there);
   }
   return kExitGood;
 }

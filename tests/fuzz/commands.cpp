@@ -216,7 +216,8 @@ Command make_command(Choices& choices) {
       BeginGeneration made{
           file(choices), name(choices), number(choices, 10), number(choices, 10), {}};
       for (unsigned i = choices.below(4); i > 0; --i) {
-        made.sets.push_back({number(choices, 4), number(choices, 10), number(choices, 10)});
+        made.sets.push_back(
+            {number(choices, 4), number(choices, 10), number(choices, 10), number(choices, 4)});
       }
       return made;
     }

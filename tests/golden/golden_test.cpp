@@ -184,6 +184,16 @@ TEST_CASE("a version of before drained ones were loaded into memory is one of ne
   CHECK(std::get<manager::CommitVersion>(*commit).same_as == 0);
 }
 
+TEST_CASE("in a journal of before sets kept their number of images the policy says it") {
+  const auto read =
+      manager::decode_command(unhex(read_lines("journal_older.txt").at("generation_before_whole")));
+  REQUIRE(read.has_value());
+  const auto& generation = std::get<manager::BeginGeneration>(*read);
+  REQUIRE(generation.sets.size() == 2);
+  CHECK(generation.sets.at(0) == manager::BeginGeneration::Set{1, 16, 17, 0});
+  CHECK(generation.sets.at(1) == manager::BeginGeneration::Set{3, 14, 0, 0});
+}
+
 TEST_CASE("a journal of before there were drained sets says what the link there names") {
   const auto read = manager::decode_command(
       unhex(read_lines("journal_older.txt").at("latest_before_drained_sets")));

@@ -9,7 +9,7 @@ import tempfile
 import time
 
 import pytest
-from conftest import Pool
+from conftest import Pool, restart_manager
 from processes import BIN, is_running, run, wait_until
 
 MIB = 1 << 20
@@ -93,7 +93,7 @@ def test_what_the_pool_has_drained_is_loaded_and_stays_drained(pool):
     assert in_memory("app.N2.T1") and drained_as(pool) == before
     sets = json.loads(pool.stdchk("set", "list", "--json", folder).stdout)["sets"]
     assert sorted((one["set"], one["complete"], one["drained"]) for one in sets) == [
-        ("app.*.T1", True, 3), ("app.*.T2", True, 3)]
+        ("app.*.T1", False, 0), ("app.*.T2", True, 3)]
     assert pool.stdchk("check").returncode == 0
     pool.stdchk("drain", "--wait", pool.mount)
     after = json.loads(pool.stdchk("report", "--json", pool.mount).stdout)
@@ -261,11 +261,20 @@ def test_a_damaged_image_is_not_loaded(pool, tmp_path):
         other.clean()
 
 
-def start_rank(pool, rank, *words, ranks=3, run_name="first"):
+def start_rank(pool, rank, *words, ranks=3, run_name="first", folder=None):
     return subprocess.Popen(
         [BIN / "stdchk", "restart", "--rank", str(rank), "--ranks", str(ranks), "--run", run_name, *words,
-         pool.mount, "--", "sh", "-c", "date +%s.%N; echo $STDCHK_RESTART_SET"],
+         folder or pool.mount, "--", "sh", "-c", "date +%s.%N; echo $STDCHK_RESTART_SET"],
         env=pool.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def restarted_by(pool, ranks, *words, folder=None):
+    """What so many ranks that restart find in STDCHK_RESTART_SET."""
+    started = [start_rank(pool, rank, *words, ranks=ranks, run_name=f"by-{ranks}", folder=folder)
+               for rank in range(ranks)]
+    ends = [rank.communicate(timeout=60) for rank in started]
+    assert [rank.returncode for rank in started] == [0] * ranks, ends
+    return [out.split()[1] for out, _ in ends]
 
 
 def test_no_rank_goes_on_before_all_have_their_images(pool):
@@ -286,8 +295,7 @@ def test_no_rank_goes_on_before_all_have_their_images(pool):
         assert run("cmp", local / f"app.N{rank}.T7", pool.mount / f"app.N{rank}.T7").returncode == 0
     # Nothing of the barrier stays, and another number of ranks reads the same set.
     assert not list(pool.mount.glob(".stdchk-restart-*"))
-    ranks = [start_rank(pool, rank, ranks=2, run_name="second") for rank in range(2)]
-    assert [rank.wait(60) for rank in ranks] == [0, 0]
+    assert restarted_by(pool, 2) == ["app.*.T7"] * 2
     pool.down()
 
 
@@ -311,6 +319,86 @@ def test_without_a_whole_set_the_program_begins_anew(pool):
     pool.up("--policy", "images=3", benefactors=2, memory="64M", drain=False)
     alone = start_rank(pool, 0, ranks=1)
     assert alone.communicate(timeout=60)[0].split()[1] == "none"
+    pool.down()
+
+
+def sets_of(pool, folder):
+    found = json.loads(pool.stdchk("set", "list", "--json", folder).stdout)["sets"]
+    return {one["set"]: (one["complete"], one["latest"]) for one in found}
+
+
+@pytest.mark.parametrize("images", [2, 5, None])
+def test_another_number_of_ranks_restarts_from_the_drained_set(pool, images):
+    drained = drained_pool(pool, 1, 2)
+    assert os.readlink(drained / "latest") == "app.*.T2"
+    before = drained_as(pool)
+    pool.up(*(["--policy", f"images={images}"] if images else []), benefactors=2, memory="64M")
+    folder = pool.mount / "run"
+    wait_until(lambda: (folder / "latest").is_symlink() and os.readlink(folder / "latest") == "app.*.T2", "the link")
+    # Of the other one nothing says how many images it was to have.
+    assert sets_of(pool, folder) == {"app.*.T2": (True, True), "app.*.T1": (False, False)}
+    listed = pool.stdchk("set", "list", folder).stdout
+    assert "3/3" in listed and "restart --set 'app.*.T1'" in listed
+    local = pool.folder / "local"
+    local.mkdir()
+    ranks = images or 3
+    assert restarted_by(pool, ranks, "--to", local, folder=folder) == ["app.*.T2"] * ranks
+    assert sorted(path.name for path in local.iterdir()) == [f"app.N{rank}.T2" for rank in range(3)]
+    for rank in range(3):
+        assert run("cmp", drained / f"app.N{rank}.T2", local / f"app.N{rank}.T2").returncode == 0
+    found = json.loads(pool.stdchk("restart-test", "--json", folder).stdout)
+    assert (found["set"], found["images"]) == ("app.*.T2", 3)
+    assert restarted_by(pool, 1, "--set", "app.*.T1", folder=folder) == ["app.*.T1"]
+    pool.stdchk("drain", "--wait", pool.mount)
+    assert {name: of for name, of in drained_as(pool).items() if name.name != "latest"} == {
+        name: of for name, of in before.items() if name.name != "latest"}
+    assert os.readlink(drained / "latest") == "app.*.T2"
+    # An image that is written again takes the set away from whoever restarts, here and there.
+    write_set(folder, 2, ranks=1)
+    assert sets_of(pool, folder)["app.*.T2"] == (False, False) and not (folder / "latest").is_symlink()
+    pool.stdchk("drain", "--wait", pool.mount)
+    assert not (drained / "latest").is_symlink()
+    pool.down()
+
+
+def test_half_a_drained_set_is_no_whole_one_of_fewer_ranks(pool):
+    pool.up("--policy", "images=3", benefactors=2, memory="64M")
+    folder = pool.mount / "run"
+    write_set(folder, 1, ranks=2)
+    pool.down("--drain")
+    drained = pool.drain / "run"
+    assert sorted(path.name for path in drained.glob("app.*")) == ["app.N0.T1", "app.N1.T1"]
+    assert not (drained / "latest").is_symlink()
+    pool.up("--policy", "images=2", benefactors=2, memory="64M")
+    pool.stdchk("drain", "--wait", pool.mount)
+    assert sets_of(pool, folder) == {"app.*.T1": (False, False)}
+    assert not (folder / "latest").is_symlink() and not (drained / "latest").is_symlink()
+    assert restarted_by(pool, 2, folder=folder) == ["none"] * 2
+    assert "no set in that folder is complete" in pool.stdchk("restart-test", folder, check=False).stderr
+    assert restarted_by(pool, 2, "--set", "app.*.T1", folder=folder) == ["app.*.T1"] * 2
+    write_set(folder, 1, ranks=2)
+    assert restarted_by(pool, 2, folder=folder) == ["app.*.T1"] * 2
+    pool.stdchk("drain", "--wait", pool.mount)
+    assert os.readlink(drained / "latest") == "app.*.T1"
+    pool.down()
+
+
+def test_a_whole_set_stays_so_when_its_folder_asks_for_another_number(pool):
+    pool.up("--policy", "images=3", benefactors=2, memory="64M")
+    folder = pool.mount / "run"
+    write_set(folder, 1)
+    for images in ("5", "2", "unknown", "5"):
+        pool.stdchk("policy", "set", folder, f"images={images}")
+        pool.stdchk("drain", "--wait", pool.mount)
+        assert sets_of(pool, folder) == {"app.*.T1": (True, True)}
+        assert os.readlink(folder / "latest") == os.readlink(pool.drain / "run" / "latest") == "app.*.T1"
+    pool.kill("manager")
+    restart_manager(pool)
+    assert restarted_by(pool, 5, folder=folder) == ["app.*.T1"] * 5
+    write_set(folder, 2)
+    assert restarted_by(pool, 5, folder=folder) == ["app.*.T1"] * 5
+    write_set(folder, 2, ranks=5)
+    assert restarted_by(pool, 5, folder=folder) == ["app.*.T2"] * 5
     pool.down()
 
 

@@ -60,6 +60,7 @@ void SeriesScript::start_one(PlainClient& client) {
   client_ = &client;
   if (!folder_) return make_folder();
   if (!has_policy_) return set_policy();
+  if (images_ == kImages ? prng_.chance(1, 20) : prng_.chance(1, 4)) return ask_for_images();
   switch (prng_.below(10)) {
     case 0:
     case 1:
@@ -111,6 +112,38 @@ void SeriesScript::set_policy() {
                }));
 }
 
+/// For more than there are, or for a number that is not known; or as before.
+void SeriesScript::ask_for_images() {
+  const std::uint64_t other = prng_.chance(1, 2) ? kImages + 2 : 0;
+  const std::uint64_t images = images_ == kImages ? other : kImages;
+  msg::SetPolicy request;
+  request.client = client_->id();
+  request.directory = folder_;
+  request.changes.settings = {{PolicyKey::kImages, images}};
+  if_lost_ = [this] {
+    images_.reset();
+    settled_ = cluster_.now() + kSettle;
+  };
+  client_->ask(request, while_running<rpc::Answer>([this, images](const rpc::Answer& answer) {
+                 if (answer.has_value()) {
+                   asked_for_images(images);
+                 } else if (ending_of(answer).maybe) {
+                   if_lost_();
+                 }
+                 end(17);
+               }));
+}
+
+void SeriesScript::asked_for_images(std::uint64_t images) {
+  images_ = images;
+  if (images != kImages) return;
+  for (Timestep& timestep : timesteps_) {
+    if (!timestep.written() || timestep.counted) continue;
+    timestep.counted = true;
+    timestep.late |= is_old(timestep);
+  }
+}
+
 /// The image that was written last of a timestep of which one has failed. A run that begins with it
 /// shows that it is another one, also where a manager that has started again knows of no failure.
 std::size_t SeriesScript::newest_image(std::size_t index) {
@@ -131,7 +164,7 @@ void SeriesScript::begin_round(std::size_t index) {
   const bool may_be_gone_now = may_be_gone(index + 1);
   timestep.first = timestep.failed ? newest_image(index) : prng_.below(kImages);
   timestep.round = ++rounds_ % kRounds;
-  timestep.failed = timestep.late = false;
+  timestep.failed = timestep.late = timestep.counted = false;
   timestep.begun = cluster_.now();
   for (Image& image : timestep.images) {
     if (may_be_gone_now) image.is_there = false;
@@ -200,6 +233,7 @@ void SeriesScript::settle(std::size_t index, std::size_t image, bool empty, cons
   } else {
     written.stored = done ? Stored::kYes : Stored::kMaybe;
   }
+  timestep.counted |= timestep.written() && images_ == kImages;
   if (!timestep.may_be_complete()) return;
   for (Timestep& other : timesteps_) {
     if (other.changed < timestep.changed) other.overtaken.insert(index);
@@ -247,7 +281,7 @@ bool SeriesScript::is_old(const Timestep& timestep) const {
 bool SeriesScript::may_be_gone(std::uint64_t timestep) const {
   const Timestep& written = timesteps_[timestep - 1];
   if (written.pinned) return false;
-  if (written.late || (!written.written() && is_old(written))) return true;
+  if (written.late || (!written.counted && is_old(written))) return true;
   const std::size_t newer = written.overtaken.size();
   return (options_.keep > 0 && newer >= options_.keep) || (options_.purge_after_s > 0 && newer > 0);
 }
@@ -341,6 +375,11 @@ bool SeriesScript::may_never_count(const manager::ImageSet& set) const {
   });
 }
 
+bool SeriesScript::must_count(const manager::ImageSet& set) const {
+  const bool counted = images_ == kImages || timesteps_[set.timestep - 1].counted;
+  return counted && !may_never_count(set);
+}
+
 void SeriesScript::check_settled() const {
   if (!has_policy_ || timesteps_.empty()) return;
   const manager::State& state = cluster_.manager()->state();
@@ -350,7 +389,7 @@ void SeriesScript::check_settled() const {
   for (const manager::ImageSet& set : manager::sets_of(state, *folder())) {
     if (set.images < kImages || set.stale > 0) continue;
     newest = set.timestep;
-    if (!may_never_count(set)) {
+    if (must_count(set)) {
       complete += set.pinned ? 0 : 1;
       linked.clear();
     }
@@ -369,7 +408,7 @@ void SeriesScript::check_settled() const {
     complain_(fmt::format("sets: timestep {} is not there, and {} is the newest", wanted, newest));
   }
   if (options_.must_be_drained || newest == 0) return;
-  if (options_.keep > 0 && complete > options_.keep) {
+  if (options_.keep > 0 && images_ > 0U && complete > options_.keep) {
     complain_(fmt::format("sets: {} complete ones are kept", complete));
   }
   const auto link = state.lookup(folder_, manager::kLatestName, ClientId{});

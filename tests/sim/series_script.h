@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,7 +27,8 @@ struct SeriesOptions {
 ///
 /// Now and then a timestep is written again, as by a job that begins again from the one before; so
 /// is one of which an image has failed. Some images are committed empty first. Each time is a
-/// round, and the length of an image says of which one it is.
+/// round, and the length of an image says of which one it is. For a time the folder may ask for
+/// another number of images: what was whole before stays so.
 ///
 /// One operation runs at a time.
 /// Owns: what it has written; not the cluster and the clients. Threads: one.
@@ -70,9 +72,10 @@ class SeriesScript {
     std::uint64_t round = 0;
     std::size_t first = 0;  ///< image of a round
     bool failed = false;    ///< the round
+    bool counted = false;   ///< it was whole while the folder asked for so many images
     bool pinned = false;
     Time begun{};
-    /// It was not whole for so long that its first image may have been removed as too old.
+    /// It did not count for so long that its first image may have been removed as too old.
     bool late = false;
     std::uint64_t changed = 0;        ///< operation that wrote it last
     std::set<std::size_t> overtaken;  ///< by these since then, which may have been complete
@@ -91,6 +94,8 @@ class SeriesScript {
 
   void make_folder();
   void set_policy();
+  void ask_for_images();
+  void asked_for_images(std::uint64_t images);
   void write();
   void begin_round(std::size_t index);
   std::size_t newest_image(std::size_t index);
@@ -102,6 +107,7 @@ class SeriesScript {
   void check_named(const std::string& link, std::uint64_t timestep,
                    const std::vector<std::uint64_t>& sizes) const;
   bool may_never_count(const manager::ImageSet& set) const;
+  bool must_count(const manager::ImageSet& set) const;
   bool is_old(const Timestep& timestep) const;
   bool may_be_gone(std::uint64_t timestep) const;
   void remove_next();
@@ -119,10 +125,11 @@ class SeriesScript {
   Note note_;
   FileId folder_;  ///< none: it is not known
   bool has_policy_ = false;
-  std::vector<Timestep> timesteps_;  ///< number i + 1 at i
-  std::size_t current_ = 0;          ///< the one that is written, or was last
-  PlainClient* client_ = nullptr;    ///< of the operation that runs
-  std::function<void()> if_lost_;    ///< what its client's death means
+  std::optional<std::uint64_t> images_ = kImages;  ///< that the folder asks for; none: not known
+  std::vector<Timestep> timesteps_;                ///< number i + 1 at i
+  std::size_t current_ = 0;                        ///< the one that is written, or was last
+  PlainClient* client_ = nullptr;                  ///< of the operation that runs
+  std::function<void()> if_lost_;                  ///< what its client's death means
   std::uint64_t operations_ = 0;
   std::uint64_t rounds_ = 0;  ///< begun
   Time settled_{};

@@ -1174,32 +1174,189 @@ TEST_CASE("a folder remembers a bounded number of sets that are whole in the dra
   CHECK(runs.drain().empty());
 }
 
-TEST_CASE("of an earlier pool's sets those that are newer than its link names do not count") {
-  const std::string root =
-      (std::filesystem::temp_directory_path() / ("sets-" + std::to_string(::getpid()))).string();
-  std::filesystem::create_directories(root);
-  const auto now = std::filesystem::file_time_type::clock::now();
-  const auto put = [&](std::uint64_t rank, std::uint64_t step, std::chrono::seconds age) {
+// ---- how many images a set has -----------------------------------------------------------------
+
+TEST_CASE("a set that was whole stays so with as many images as it had, whatever the policy says") {
+  std::vector<ImageSet> sets = {set_at(1, 1, 3, 3), set_at(2, 2, 4)};
+  sets[0].whole = 3;
+  CHECK(plan_sets(sets, policy_of("images=5"), 0).latest == "a.*.T1");
+  CHECK(plan_sets(sets, policy_of("images=unknown"), 0).latest == "a.*.T1");
+  CHECK(plan_sets(sets, policy_of("images=4"), 0).latest == "a.*.T2");
+  CHECK(plan_sets(sets, policy_of("images=5,must-be-drained=yes"), 0).latest == "a.*.T1");
+  // Where it is not known how many images the others are to have, none of them is removed.
+  CHECK(removed(plan_sets(sets, policy_of("images=unknown keep=1 purge-after=1s"), 99 * kSecond))
+            .empty());
+  sets[0].images = 2;
+  CHECK(plan_sets(sets, policy_of("images=2"), 0).latest == "a.*.T2");
+  CHECK_FALSE(is_complete(sets[0], policy_of("images=2")));
+}
+
+TEST_CASE("a set that was whole stays so when its folder asks for another number of images") {
+  Runs runs;
+  const auto ask_for = [&](const std::string& images) {
+    REQUIRE(runs.client->call(
+        msg::SetPolicy{runs.client->id, kRootFile, policy_of("images=" + images)}));
+  };
+  runs.write_all(1);
+  ask_for("5");  // before anybody has looked at the set
+  bool again = false;
+  SECTION("by one manager") {}
+  SECTION("by one that starts again from its journal") { again = true; }
+  SECTION("by one that starts again from a snapshot") {
+    again = true;
+    runs.take_snapshots();
+  }
+  for (const std::string images : {"5", "unknown", "2", "5"}) {
+    ask_for(images);
+    if (again) runs.begin_again();
+    INFO(images);
+    CHECK(runs.link() == "a.*.T1");
+    CHECK(runs.complete(1));
+  }
+  runs.write_all(2);
+  CHECK(runs.link() == "a.*.T1");
+  CHECK_FALSE(runs.complete(2));
+  // Written again it is judged as any other.
+  runs.write(0, 1);
+  CHECK(latest(*runs.client).empty());
+  if (again) runs.begin_again();
+  runs.write(1, 1);
+  runs.write(2, 1);
+  CHECK(runs.link().empty());
+  CHECK_FALSE(runs.complete(1));
+  ask_for("3");
+  CHECK(runs.link() == "a.*.T1");
+}
+
+TEST_CASE("a set loses what made it whole with the image that goes, whatever its folder asks for") {
+  Runs runs;
+  runs.write_all(1);
+  runs.write_all(2);
+  CHECK(runs.link() == "a.*.T2");
+  REQUIRE(
+      runs.client->call(msg::SetPolicy{runs.client->id, kRootFile, policy_of("images=unknown")}));
+  CHECK(runs.link() == "a.*.T2");
+  REQUIRE(runs.client->call(msg::Remove{runs.client->id, kRootFile, Runs::name(1, 2), false}));
+  CHECK(latest(*runs.client) == "a.*.T1");
+  runs.write(1, 1);
+  CHECK(latest(*runs.client).empty());
+  runs.begin_again();
+  CHECK(runs.link().empty());
+}
+
+TEST_CASE("a run of more ranks completes no set of the one before with those that were missing") {
+  Runs runs;
+  runs.write_all(1);
+  REQUIRE(runs.client->call(msg::SetPolicy{runs.client->id, kRootFile, policy_of("images=5")}));
+  CHECK(runs.link() == "a.*.T1");
+  const auto add = [&](std::uint64_t rank) { runs.write(rank, 1); };
+  SECTION("written in place") { add(3); }
+  SECTION("written under another name first") {
+    REQUIRE(runs.client->write("a.part", 1000, 1000));
+    msg::Rename rename;
+    rename.client = runs.client->id;
+    rename.from_parent = rename.to_parent = kRootFile;
+    rename.from_name = "a.part";
+    rename.to_name = Runs::name(3, 1);
+    REQUIRE(runs.client->call(rename));
+  }
+  CHECK(latest(*runs.client).empty());
+  add(4);
+  CHECK_FALSE(runs.complete(1));
+  runs.begin_again();
+  CHECK(runs.link().empty());
+  for (const std::uint64_t rank : {0U, 1U, 2U}) add(rank);
+  CHECK(runs.link() == "a.*.T1");
+}
+
+TEST_CASE("more images than a folder asks for leave a set whole") {
+  Runs runs("images=2");
+  for (const std::uint64_t rank : {0U, 1U, 2U}) runs.write(rank, 1);
+  CHECK(runs.link() == "a.*.T1");
+  runs.write(3, 1);
+  CHECK(latest(*runs.client) == "a.*.T1");
+  REQUIRE(runs.client->call(msg::SetPolicy{runs.client->id, kRootFile, policy_of("images=5")}));
+  CHECK(runs.link() == "a.*.T1");
+}
+
+// ---- sets of an earlier pool -------------------------------------------------------------------
+
+namespace {
+
+/// A drain directory with images of one to three timesteps, and perhaps a link.
+struct DrainedBefore {
+  DrainedBefore() { std::filesystem::create_directories(root); }
+  ~DrainedBefore() { std::filesystem::remove_all(root); }
+  void put(std::uint64_t rank, std::uint64_t step, std::chrono::seconds age) const {
     const std::string path = root + "/" + Runs::name(rank, step);
     std::ofstream(path) << "bytes";
     std::filesystem::last_write_time(path, now - age);
-  };
-  for (const std::uint64_t rank : {0U, 1U, 2U}) {
-    put(rank, 1, 300s);
-    put(rank, 2, 200s);
-    put(rank, 3, 100s);
   }
-  put(1, 3, 10s);  // written again, the others not
-  std::string wanted = "a.*.T3";
-  SECTION("because it had images of two runs") {
-    std::filesystem::create_symlink("a.*.T2", root + "/latest");
-    wanted = "a.*.T2";
+  void put_all(std::uint64_t step, std::chrono::seconds age) const {
+    for (const std::uint64_t rank : {0U, 1U, 2U}) put(rank, step, age);
   }
-  SECTION("unless there is no link"){} {
-    Runs runs("images=3", root);
-    CHECK(runs.link() == wanted);
-    runs.write_all(3);
-    CHECK(runs.link() == "a.*.T3");
+  void put_link(const std::string& target) const {
+    std::filesystem::create_symlink(target, root + "/" + kLatestName);
   }
-  std::filesystem::remove_all(root);
+
+  const std::string root =
+      (std::filesystem::temp_directory_path() / ("sets-" + std::to_string(::getpid()))).string();
+  const std::filesystem::file_time_type now = std::filesystem::file_time_type::clock::now();
+};
+
+}  // namespace
+
+TEST_CASE("of an earlier pool's sets the one that its link names is whole, as it is") {
+  const std::string images = GENERATE(as<std::string>{}, "unknown", "2", "3", "5");
+  const DrainedBefore before;
+  before.put_all(1, 300s);
+  before.put_all(2, 200s);
+  before.put_all(3, 100s);
+  before.put(1, 3, 10s);  // written again, the others not
+  before.put_link("a.*.T2");
+  INFO(images);
+  Runs runs("images=" + images, before.root);
+  CHECK(runs.link() == "a.*.T2");
+  CHECK(runs.complete(2));
+  CHECK_FALSE(runs.complete(1));
+  CHECK_FALSE(runs.complete(3));
+  runs.begin_again();
+  CHECK(runs.link() == "a.*.T2");
+  runs.write_all(3);
+  CHECK(runs.complete(3) == (images == "2" || images == "3"));
+  runs.write(0, 2);
+  CHECK_FALSE(runs.complete(2));
+  CHECK(runs.link() == (runs.complete(3) ? "a.*.T3" : ""));
+}
+
+TEST_CASE("the drain directory's link leaves an earlier pool's set before an image is replaced") {
+  const DrainedBefore before;
+  before.put_all(1, 200s);
+  before.put_link("a.*.T1");
+  Runs runs("images=unknown", before.root);
+  CHECK(runs.link() == "a.*.T1");
+  done_in_drain(*runs.benefactor);
+  runs.write(1, 1);
+  for (int i = 0; i < 3; ++i) runs.link();
+  CHECK(done_in_drain(*runs.benefactor) == Done{"no latest", "a.N1.T1"});
+}
+
+TEST_CASE("of an earlier pool's sets that no link names none is whole, whatever is asked for") {
+  const std::string images = GENERATE(as<std::string>{}, "2", "3");
+  const DrainedBefore before;
+  std::uint64_t ranks = 2;
+  SECTION("of which a part was drained") {}
+  SECTION("or all") { ranks = 3; }
+  SECTION("or the link names one that is not there") { before.put_link("a.*.T7"); }
+  for (std::uint64_t rank = 0; rank < ranks; ++rank) before.put(rank, 1, 100s);
+  Runs runs("images=" + images, before.root);
+  CHECK(runs.link().empty());
+  CHECK_FALSE(runs.complete(1));
+  CHECK(links_made(*runs.benefactor) == 0);
+  // All of them again, and it is this pool's.
+  runs.write(2, 1);
+  CHECK_FALSE(runs.complete(1));
+  runs.write(0, 1);
+  runs.write(1, 1);
+  CHECK(runs.link() == "a.*.T1");
 }

@@ -477,6 +477,43 @@ TEST_CASE("a version says how it was named until something else is written") {
   CHECK(naming(restored) == NamingState::kOn);
 }
 
+TEST_CASE("a set keeps the number of images it was whole with until one of them is another") {
+  State state;
+  std::uint64_t id = 10;
+  const auto image = [&](const char* name) {
+    CommitVersion command = create({id}, name, chunk_at(id));
+    command.opened = state.sequence();
+    ++id;
+    return command;
+  };
+  const ImageName set{"app", 0, 1};
+  const auto whole = [&](const State& of) { return of.set_generations().whole(kRootFile, set); };
+  for (const char* name : {"app.N0.T1", "app.N1.T1"}) REQUIRE(state.apply(image(name)));
+  CHECK_FALSE(state.set_generations().knows_whole(kRootFile));
+  REQUIRE(state.apply(BeginGeneration{kRootFile, "app", 0, 0, {{1, 0, 0, 2}}}));
+  CHECK(whole(state) == 2);
+  State restored;
+  for (const Command& command : snapshot_of(state)) REQUIRE(restored.apply(command));
+  CHECK(whole(restored) == 2);
+  CHECK(snapshot_of(restored) == snapshot_of(state));
+  SECTION("because it is removed") { REQUIRE(state.apply(RemoveName{kRootFile, "app.N1.T1"})); }
+  SECTION("because it is written again") { REQUIRE(state.apply(image("app.N1.T1"))); }
+  SECTION("because it was not there") { REQUIRE(state.apply(image("app.N2.T1"))); }
+  SECTION("because it has another name") {
+    REQUIRE(state.apply(RenameName{kRootFile, "app.N1.T1", kRootFile, "app.N1.T2"}));
+  }
+  SECTION("because of what somebody writes who was not known") {
+    REQUIRE(state.apply(BeginGeneration{kRootFile, "app", 1, 0, {{1, 1, 0}}}));
+  }
+  SECTION("or there is none") {
+    for (const char* name : {"app.N0.T1", "app.N1.T1"}) {
+      REQUIRE(state.apply(RemoveName{kRootFile, name}));
+    }
+  }
+  CHECK(whole(state) == 0);
+  CHECK_FALSE(state.set_generations().knows_whole(kRootFile));
+}
+
 TEST_CASE("a directory that another one has replaced is in no snapshot") {
   State state;
   REQUIRE(state.apply(AddDirectory{{11}, kRootFile, "d"}));
