@@ -70,7 +70,7 @@ void Leaver::hand_over() {
   bool told = ended_by() == SIGTERM;
   reactor_.resume();
   end_after(time);
-  service_.leave([this] {
+  service_.leave([this](bool) {
     done_ = ended_ = true;
     reactor_.stop();
   });

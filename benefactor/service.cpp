@@ -182,7 +182,7 @@ void Service::on_heartbeat(const rpc::Answer& answer) {
     const auto* reply = std::get_if<msg::BenefactorHeartbeat::Reply>(&*answer);
     if (reply == nullptr) return;
     newest_sequence_ = std::max(newest_sequence_, reply->log_sequence);
-    if (reply->may_go && on_may_go_) on_may_go_();
+    if (reply->may_go && on_may_go_) on_may_go_(true);
     return;
   }
   if (!manager_ || answer.error().error.code == Code::kPeerLost) return;
@@ -190,9 +190,9 @@ void Service::on_heartbeat(const rpc::Answer& answer) {
   lose_manager(answer.error().error);
 }
 
-void Service::leave(std::function<void()> may_go) {
+void Service::leave(std::function<void(bool done)> may_go) {
   on_may_go_ = std::move(may_go);
-  if (!registered_) return on_may_go_();
+  if (!registered_) return on_may_go_(false);
   reactor_.cancel(manager_timer_);
   send_heartbeat();
 }
@@ -203,7 +203,7 @@ void Service::lose_manager(Error why) {
   forgetter_.lose_link();
   if (copier_) copier_->cancel();
   if (builder_) builder_->cancel();
-  if (on_may_go_) return on_may_go_();
+  if (on_may_go_) return on_may_go_(false);
   // Said once for each loss, not for each attempt.
   if (registered_ || !managers_.failing()) {
     log::warning("the manager at {} is not there, trying again: {}", managers_.current(),

@@ -91,8 +91,9 @@ class Service final : public rpc::PeerHandler {
   Status start();
 
   /// Tells the manager that this benefactor wants to end, so that what only it has is copied
-  /// elsewhere; `may_go` is called when that is done, or when there is no manager to tell.
-  void leave(std::function<void()> may_go);
+  /// elsewhere; `may_go(true)` is called when that is done, `may_go(false)` when there is no
+  /// manager to tell.
+  void leave(std::function<void(bool done)> may_go);
 
   bool registered() const { return registered_; }
   BenefactorId id() const { return id_; }
@@ -216,7 +217,7 @@ class Service final : public rpc::PeerHandler {
   Forgetter forgetter_;
   std::unique_ptr<Copier> copier_;
   std::unique_ptr<StripeBuilder> builder_;
-  std::function<void()> on_may_go_;  ///< set: it wants to leave
+  std::function<void(bool)> on_may_go_;  ///< set: it wants to leave
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -64,6 +64,10 @@ CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
   const ChunkTable& chunks = service_.state().chunks();
   if (!chunks.exists(chunk) || !chunks.has_copies(chunk)) return {};
   View view = plain_view_of(chunk);
+  // Who leaves will not return, and who is silent may not: then nothing would be left.
+  std::vector<Extent> silent;
+  const auto at_hand = [this](const Extent& copy) { return service_.at_hand(copy); };
+  if (!view.leaving.empty() && std::ranges::none_of(view.good, at_hand)) view.good.swap(silent);
   const Stripe* const stripe = service_.state().stripes().of(chunk);
   const std::size_t width =
       std::max<std::size_t>(view.wanted, stripe == nullptr ? 1 : stripe->members.size());
@@ -95,6 +99,7 @@ CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
   view.avoided.merge(taken);
   view.bad.insert(view.bad.end(), view.gone.begin(), view.gone.end());
   view.bad.insert(view.bad.end(), view.leaving.begin(), view.leaving.end());
+  view.bad.insert(view.bad.end(), silent.begin(), silent.end());
   view.bad.insert(view.bad.end(), extra.begin(), extra.end());
   return view;
 }

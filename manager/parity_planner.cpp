@@ -108,6 +108,17 @@ void ParityPlanner::look_at_thinned() {
   short_of_space_ = false;
 }
 
+/// Something of it has no copy now that another stripe could be made of, and this one makes it
+/// again: it is looked at once more when that has a copy.
+bool ParityPlanner::is_needed(const Stripe& stripe) const {
+  const State& state = service_.state();
+  const auto data_end = stripe.members.begin() + stripe.data;
+  return std::any_of(stripe.members.begin(), data_end, [&](ChunkIndex member) {
+    return state.is_used(member) && state.chunks().undrained(member) > 0 && !good_copy(member) &&
+           service_.can_be_made(member);
+  });
+}
+
 std::uint64_t ParityPlanner::debt_of(ChunkIndex chunk) const {
   const State& state = service_.state();
   if (!state.chunks().exists(chunk) || state.chunks().undrained(chunk) == 0 ||
@@ -283,6 +294,7 @@ void ParityPlanner::make_again(ChunkIndex chunk) {
   const State& state = service_.state();
   const Stripe* const stripe = state.chunks().exists(chunk) ? state.stripes().of(chunk) : nullptr;
   if (stripe == nullptr) return look_at(chunk);
+  if (is_needed(*stripe)) return;
   std::vector<Chosen> data;
   Redundancy wanted = state.chunks().redundancy(chunk);
   for (std::uint32_t i = 0; i < stripe->data; ++i) {
@@ -436,8 +448,12 @@ void ParityPlanner::finish(const Sent& sent, const msg::BuildStripe::Reply& repl
     if (i < sent.data.size()) service_.scrubber().suspect(sent.data[i].chunk, sent.data[i].at);
   }
   if (!reply.corrupt.empty()) service_.copies().park(sent.target);
+  const bool replaces_needed = std::ranges::any_of(sent.data, [&](const Chosen& one) {
+    const Stripe* const before = service_.state().stripes().of(one.chunk);
+    return before != nullptr && is_needed(*before);
+  });
   MakeStripes::Stripe stripe;
-  if (reply.crcs.size() == sent.outputs.size()) {
+  if (reply.crcs.size() == sent.outputs.size() && !replaces_needed) {
     for (const Chosen& one : sent.data) stripe.data.push_back(chunks.get(one.chunk));
     for (std::size_t i = 0; i < sent.outputs.size(); ++i) {
       stripe.parity.push_back(

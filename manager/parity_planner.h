@@ -114,6 +114,7 @@ class ParityPlanner {
   void let_go(const Sent& sent);
   void look_at_thinned();
   void look_at_stripe(const Stripe& stripe);
+  bool is_needed(const Stripe& stripe) const;
 
   Service& service_;
   LostTargets lost_;

@@ -145,6 +145,8 @@ class Service final : public transport::AcceptHandler {
   void let_clients_in();
   /// Commands of this epoch so far.
   std::uint64_t appended() const { return appended_; }
+  /// So many of them survive a crash.
+  std::uint64_t durable() const { return durable_; }
   const LogKeepers& log_keepers() const { return *logs_; }
   /// Applies now, journals, and calls back when durable, or when it failed.
   void execute(Command command, std::function<void(const Result<Outcome>&)> done);

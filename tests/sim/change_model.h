@@ -5,8 +5,10 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "core/clock.h"
+#include "core/naming.h"
 #include "tests/sim/model.h"
 
 namespace stdchk::sim {
@@ -19,8 +21,10 @@ namespace stdchk::sim {
 class ChangeModel {
  public:
   using Change = std::function<Content(const Content&)>;
+  using Stamp = std::pair<std::uint64_t, std::uint32_t>;  ///< length and CRC32C
   struct Name {
     std::set<Content> possible{Content{}};
+    std::set<Stamp> ever;  ///< of all that was possible at some time
     std::list<Change> under_way;
     std::set<std::set<Content>*> watchers;  ///< readers that are opening the name
     std::set<std::string> opening;          ///< processes that do so to write, and may see it made
@@ -35,6 +39,14 @@ class ChangeModel {
   Name& name(const std::string& name) { return names_[name]; }
   std::map<std::string, Name>& names() { return names_; }
 
+  static Stamp stamp(const std::vector<std::byte>& bytes) {
+    return {bytes.size(), crc32c(0, bytes)};
+  }
+  static void remember(Name& name, const std::set<Content>& contents) {
+    for (const Content& each : contents) {
+      if (each.has_value()) name.ever.insert(stamp(*each));
+    }
+  }
   static std::set<Content> reachable(const Name& name) {
     std::set<Content> out = name.possible;
     for (std::size_t i = 0; i < name.under_way.size(); ++i) {
@@ -52,6 +64,8 @@ class ChangeModel {
     return std::prev(name.under_way.end());
   }
   static void end(Name& name, Ticket ticket, Outcome outcome, Time settled) {
+    // Of changes that end together, any may have been the first.
+    if (name.under_way.size() > 1 && outcome != Outcome::kNot) remember(name, reachable(name));
     const Change change = std::move(*ticket);
     name.under_way.erase(ticket);
     if (outcome == Outcome::kNot) return;
@@ -62,6 +76,7 @@ class ChangeModel {
     }
     for (const Content& each : name.possible) next.insert(change(each));
     name.possible = std::move(next);
+    remember(name, name.possible);
     tell(name);
   }
 

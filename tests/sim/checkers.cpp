@@ -144,7 +144,7 @@ std::vector<std::string> check_metadata(Cluster& cluster) {
   return wrong;
 }
 
-std::vector<std::string> check_copies(Cluster& cluster) {
+std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
   std::vector<std::string> wrong;
   manager::Service& service = *cluster.manager();
   const manager::ChunkTable& chunks = service.state().chunks();
@@ -164,7 +164,13 @@ std::vector<std::string> check_copies(Cluster& cluster) {
       ++live;
       used.insert(host->second);
     }
-    if (live == 0) return;
+    if (live == 0) {
+      const manager::Stripe* const of = service.state().stripes().of(index);
+      if (of != nullptr && !service.state().may_go(*of) && lost.could_be_made(index)) {
+        wrong.push_back(fmt::format("copies: chunk {} could be made from its stripe", index));
+      }
+      return;
+    }
     const std::size_t wanted = std::min<std::size_t>(chunks.wanted(index), hosts.size());
     const auto room_everywhere = [&](std::uint32_t length) {
       return std::all_of(hosts.begin(), hosts.end(), [&](const auto& each) {

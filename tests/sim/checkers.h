@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/lost_bytes.h"
 #include "tests/sim/plain_client.h"
 
 namespace stdchk::sim {
@@ -21,8 +22,8 @@ std::vector<std::string> check_stripes(Cluster& cluster, const std::set<Extent>&
 std::vector<std::string> check_metadata(Cluster& cluster);
 
 /// What must come to be when faults have stopped: every chunk has the copies that it should have,
-/// as far as there are benefactors and room, and no two on one host.
-std::vector<std::string> check_copies(Cluster& cluster);
+/// as far as there are benefactors and room, and no two on one host. What was lost has none.
+std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost);
 
 /// What a close that waits for copies has been answered: every chunk of that version has its copies
 /// on different benefactors, or is in a stripe with its parity. With `nothing_lost` all of these

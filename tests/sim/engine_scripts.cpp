@@ -421,6 +421,8 @@ void WriterScript::rename() {
   ++target.writers;
   moving_to_ = to;
   Content moved = *entry().possible.begin();
+  // An earlier version that was drained moves along, and is there until this one is.
+  target.ever.insert(entry().ever.begin(), entry().ever.end());
   changes_.push_back(
       {&entry(), ChangeModel::begin(entry(), [](const Content&) { return Content{}; })});
   changes_.push_back(
@@ -581,7 +583,7 @@ void ReaderScript::looked_up(rpc::Answer answer) {
     accept(answer.error().error, "look-up");
     return finish({});
   }
-  const FileId id = std::get<msg::Lookup::Reply>(*answer).attributes.id;
+  const FileId id = id_ = std::get<msg::Lookup::Reply>(*answer).attributes.id;
   {
     const Lock lock(node_.engine().shared().mutex);
     // The process's own writer would show what is not committed.
@@ -631,7 +633,12 @@ void ReaderScript::read_on() {
           }
           // What was only on a benefactor that died is lost.
           const bool lost = status.error().code == Code::kDataLost &&
-                            (self->scene_.deaths || self->scene_.rotten_since(self->began_));
+                            (self->scene_.lost_since(self->id_, self->began_) ||
+                             self->scene_.rotten_since(self->began_));
+          if (status.error().code == Code::kDataLost && !lost && !self->must_succeed_) {
+            self->scene_.complain(fmt::format("lost: {} at {} cannot be read and is there: {}",
+                                              self->name_, self->got_, describe(status.error())));
+          }
           if (!lost || self->must_succeed_) self->accept(status.error(), "read");
           return self->finish({});
         }

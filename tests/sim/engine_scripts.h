@@ -33,6 +33,8 @@ struct Scene {
   bool deaths = false;  ///< benefactors die: bytes can be lost
   /// A copy was wrong at that time, or later.
   std::function<bool(Time)> rotten_since;
+  /// Something of that file was lost, or could not be reached, at that time or later.
+  std::function<bool(FileId, Time)> lost_since;
   bool redundant = false;  ///< processes close as with CloseMode::kRedundant
   Time lost_last{};        ///< when copies were lost, or could be taken for lost
   ScriptTally tally;
@@ -131,6 +133,7 @@ class ReaderScript final : public Script, public std::enable_shared_from_this<Re
   bool resolves_ = false;  ///< what it sees decides what the name holds
   std::set<Content> allowed_;
   bool watching_ = false;
+  FileId id_;
   std::shared_ptr<client::OpenFile> file_;
   std::vector<std::byte> bytes_;
   std::size_t got_ = 0;

@@ -18,7 +18,8 @@
 // Beside them a client that speaks the protocol changes folders and writes sets of images into a
 // folder with a policy, and some pools begin with what an earlier one has drained.
 //
-// Checked. bytes, M1, M9, names, sets, space as in pool_sim.cpp (M3 is checked there), of epochs
+// Checked. bytes, lost, leave, M1, M9, names, sets, space as in pool_sim.cpp (M3 is checked there);
+// a read that fails because bytes are lost while they are there and nobody is cut off; of epochs
 // that the manager of before ends, and:
 //   redundant   When a close that waits for copies has been answered, every chunk has its copies or
 //               its parity, unless something was lost since. Processes close so in some seeds, and
@@ -26,7 +27,8 @@
 //   M5          What has no place in memory, and no benefactor has died, is in the drained file,
 //   with
 //               that checksum.
-//   M6          When faults have stopped, the drain directory shows each file whole, and no other.
+//   M6          At any time the drain directory shows under a name only what the whole file was
+//               once; when faults have stopped, each file, and no other.
 //
 // engine-sim [--seed N] [--runs N] [--steps N] [--no-faults] [--no-deaths] [--directory DIR]
 
@@ -41,7 +43,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
+#include <tuple>
 
 #include "core/drain_manifest.h"
 #include "core/file_time.h"
@@ -51,6 +55,7 @@
 #include "tests/sim/checkers.h"
 #include "tests/sim/engine_scripts.h"
 #include "tests/sim/folder_script.h"
+#include "tests/sim/lost_bytes.h"
 #include "tests/sim/node_faults.h"
 #include "tests/sim/pool_questions.h"
 #include "tests/sim/rotten_copies.h"
@@ -126,6 +131,7 @@ class Simulation {
   void set_plans(bool on);
   void check();
   void check_evicted();
+  void check_shown();
   void check_directory();
   bool healthy(const std::string& name);
   bool settle_scripts(Duration time);
@@ -145,12 +151,15 @@ class Simulation {
   std::vector<std::unique_ptr<FolderScript>> folders_;
   std::unique_ptr<SeriesScript> series_;
   std::unique_ptr<PlainClient> plain_;  ///< works in folders
-  NodeFaults faults_{cluster_, swarm_, prng_};
+  LostBytes lost_{cluster_, settings_.directory};
+  NodeFaults faults_{cluster_, swarm_, prng_, lost_};
   RottenCopies rotten_{cluster_, prng_};
   Time full_until_{};  ///< the drain directory
   std::vector<std::string> wrong_;
   std::uint64_t trace_ = 0xCBF29CE484222325ULL;
   std::uint64_t evicted_seen_ = 0;
+  /// Files in the drain directory that are right: their number there, length and time of change.
+  std::map<std::string, std::tuple<ino_t, off_t, std::int64_t, std::int64_t>> shown_;
 };
 
 Cluster::Options Simulation::options(const Settings& settings, Swarm& swarm) {
@@ -186,6 +195,9 @@ Simulation::Simulation(const Settings& settings)
              settings.faults,
              settings.deaths && settings.faults,
              [this](Time time) { return rotten_.since(time); },
+             [this](FileId file, Time time) {
+               return lost_.since(file, time) || faults_.troubled_since(time);
+             },
              settings.seed % 5 == 1,
              {},
              {}},
@@ -240,6 +252,7 @@ void Simulation::leave_files_of_earlier_pool() {
       entries += "," + manifest_entry(name, earlier, to_ns(there.st_mtim) - 1);
     }
     model_.name(name).possible = {std::move(bytes)};
+    ChangeModel::remember(model_.name(name), model_.name(name).possible);
   }
   std::ofstream(root / kManifestName) << R"({"format":1,"files":{)" << entries << "}}";
   files::create_directories(root / "earlier" / "below");
@@ -441,23 +454,10 @@ void Simulation::set_plans(bool on) {
                           faults ? swarm_.slow_jobs() : 40, faults ? swarm_.storage_fail_ppm() : 0);
 }
 
-/// All that the newest version needs is there.
+/// Nothing that it needs was lost with benefactors: LostBytes complains of all else.
 bool Simulation::healthy(const std::string& name) {
-  const manager::State& state = cluster_.manager()->state();
-  const auto file = state.lookup(kRootFile, name, ClientId{});
-  if (!file.has_value()) return true;
-  const manager::VersionData& version = (*file)->newest;
-  if (version.drained) return true;
-  const ChunkMap map = state.map_page(version, 0, version.slices.size());
-  for (const Chunk& chunk : map.chunks) {
-    bool live = false;
-    for (const Extent& copy : chunk.copies) {
-      if (rotten_.contains(copy)) continue;
-      for (const auto& each : cluster_.benefactors()) live |= each.service->id() == copy.benefactor;
-    }
-    if (!live) return false;
-  }
-  return true;
+  const auto file = cluster_.manager()->state().lookup(kRootFile, name, ClientId{});
+  return !file.has_value() || lost_.is_there(**file, false);
 }
 
 /// Rule M5. Names in the drain directory follow those in the pool: only looked at when they agree.
@@ -489,11 +489,13 @@ void Simulation::check_evicted() {
 void Simulation::check() {
   rotten_.forget_mended();
   for (const std::string& each : check_committed(cluster_, rotten_.all())) complain(each);
+  for (const std::string& each : lost_.check()) complain(each);
   for (const std::string& each : check_metadata(cluster_)) complain(each);
   if (plain_ != nullptr) {
     for (const std::string& each : plain_->take_wrong()) complain(each);
   }
   check_evicted();
+  check_shown();
   series_->check_latest();
   series_->check_drained_latest(settings_.directory);
   for (const auto& each : processes_) {
@@ -513,6 +515,29 @@ bool Simulation::settle_scripts(Duration time) {
         return true;
       },
       time);
+}
+
+/// Rule M6, at any time: what is under a name was the whole file once.
+void Simulation::check_shown() {
+  for (const auto& [name, entry] : model_.names()) {
+    const files::path path = files::path(settings_.directory) / name;
+    struct stat there {};
+    if (::lstat(path.c_str(), &there) != 0) {
+      shown_.erase(name);
+      continue;
+    }
+    const std::tuple now(there.st_ino, there.st_size, std::int64_t{there.st_ctim.tv_sec},
+                         std::int64_t{there.st_ctim.tv_nsec});
+    const auto seen = shown_.find(name);
+    if (seen != shown_.end() && seen->second == now) continue;
+    const std::vector<std::byte> bytes = load_file(path);
+    if (entry.ever.contains(ChangeModel::stamp(bytes))) {
+      shown_[name] = now;
+    } else if (!ChangeModel::reachable(entry).contains(bytes)) {
+      complain(fmt::format("M6: {} shows {} bytes in the drain directory that it never had", name,
+                           bytes.size()));
+    }
+  }
 }
 
 /// Rule M6: what is under a name is the whole file.
@@ -551,7 +576,8 @@ void Simulation::final_checks() {
       bool named = false;
       for (auto& [name, entry] : model_.names()) {
         const auto found = state.lookup(kRootFile, name, ClientId{});
-        if (found.has_value() && *found == file) named = healthy(name);
+        // What can only be made from a stripe is not drained before it is.
+        if (found.has_value() && *found == file) named = lost_.is_there(*file, true);
       }
       if (named) return false;
     }
@@ -650,11 +676,12 @@ void Simulation::print() {
       "seed {}: {}, {:.0f} s simulated, opens {}, writes {}, reads {}, cuts of files {}, syncs {}, "
       "commits {} (failed {}), waits for copies {} (failed {}), aborts {}, renames {}, unlinks {}, "
       "loads {} (failed {}), errors {}, "
-      "evicted chunks seen {}, operations on folders {}, on sets {}, {}, {}, trace {:016x}\n",
+      "evicted chunks seen {}, chunks lost with benefactors {}, operations on folders {}, on sets "
+      "{}, {}, {}, trace {:016x}\n",
       settings_.seed, wrong_.empty() ? "ok" : "WRONG", seconds(), t.opens, t.writes, t.reads,
       t.truncates, t.syncs, t.commits, t.commits_failed, t.redundant, t.redundant_failed, t.aborts,
-      t.renames, t.unlinks, t.loads, t.loads_failed, t.errors, evicted_seen_, on_folders,
-      series_->operations(), swarm_.describe(), describe(cluster_.faults()), trace_);
+      t.renames, t.unlinks, t.loads, t.loads_failed, t.errors, evicted_seen_, lost_.lost(),
+      on_folders, series_->operations(), swarm_.describe(), describe(cluster_.faults()), trace_);
   for (const auto& each : wrong_) fmt::print("  {}\n", each);
   if (!wrong_.empty()) {
     fmt::print("again: engine-sim --seed {} --steps {}{}{}\n", settings_.seed, settings_.steps,

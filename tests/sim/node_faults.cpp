@@ -19,6 +19,8 @@ constexpr Duration kSilence = 5s;
 /// Until it knows of a change of those by whom it decides.
 constexpr Duration kStandbyTold = 2s;
 constexpr Duration kTakeOverMax = 60s;
+/// Until all know where everything is again.
+constexpr Duration kRecovered = 20s;
 
 }  // namespace
 
@@ -47,8 +49,12 @@ void NodeFaults::hold(Event event, Node& node) {
   const bool cut = event == Event::kCutClient || event == Event::kCutBenefactor ||
                    event == Event::kCutManager || event == Event::kCutStandby;
   const Time until = cluster_.now() + draw_time(cut ? kCutMax : kStopMax);
-  if (held_.hold(node, until, cut)) swarm_.happened(event);
+  if (!held_.hold(node, until, cut)) return;
+  trouble(until);
+  swarm_.happened(event);
 }
+
+void NodeFaults::trouble(Time until) { troubled_ = std::max(troubled_, until + kRecovered); }
 
 Duration NodeFaults::draw_time(Duration most) {
   return Duration(
@@ -57,6 +63,7 @@ Duration NodeFaults::draw_time(Duration most) {
 
 void NodeFaults::drop(Event event, Node& node) {
   node.endpoint.drop_links();
+  trouble(cluster_.now());
   swarm_.happened(event);
 }
 
@@ -64,19 +71,27 @@ void NodeFaults::restart_manager() {
   // In the middle of writing, as often as not.
   if (prng_.chance(1, 2)) cluster_.run_until([&] { return cluster_.unsynced() > 0; }, 1s);
   cluster_.restart_manager();
+  trouble(cluster_.now());
   swarm_.happened(Event::kRestartManager);
 }
 
-void NodeFaults::kill_benefactor(std::size_t index) {
+void NodeFaults::kill_benefactor(std::size_t index) { end_benefactor(index, std::nullopt); }
+
+void NodeFaults::end_benefactor(std::size_t index, std::optional<Time> left) {
+  lost_.benefactor_ends(index, left);
   cluster_.kill_benefactor(index);
   cluster_.add_benefactor();
+  trouble(cluster_.now());
 }
 
 void NodeFaults::leave(std::size_t index) {
-  auto may_go = std::make_shared<bool>(false);
-  cluster_.benefactors()[index].service->leave([may_go] { *may_go = true; });
-  cluster_.run_until([&] { return *may_go; }, kLeaveMax);
-  kill_benefactor(index);
+  const Time began = cluster_.now();
+  auto may_go = std::make_shared<std::optional<bool>>();
+  cluster_.benefactors()[index].service->leave([may_go](bool done) {
+    if (!may_go->has_value()) *may_go = done;
+  });
+  cluster_.run_until([&] { return may_go->has_value(); }, kLeaveMax);
+  end_benefactor(index, may_go->value_or(false) ? std::optional(began) : std::nullopt);
   swarm_.happened(Event::kLeave);
 }
 
@@ -87,7 +102,9 @@ bool NodeFaults::lose_manager_disk() {
   if (cluster_.manager()->log_keepers().count() == 0) return true;
   if (cluster_.may_stand_by()) return lose_manager();
   swarm_.happened(Event::kLoseManagerDisk);
-  return cluster_.rebuild_manager();
+  const bool rebuilt = cluster_.rebuild_manager();
+  trouble(cluster_.now());
+  return rebuilt;
 }
 
 bool NodeFaults::lose_manager() {
@@ -102,7 +119,10 @@ bool NodeFaults::lose_manager() {
   if (!may_be_lost()) return true;
   swarm_.happened(Event::kLoseManagerDisk);
   cluster_.kill_manager(prng_.chance(1, 2));
-  return cluster_.run_until([&] { return cluster_.manager() != nullptr; }, kTakeOverMax);
+  const bool taken =
+      cluster_.run_until([&] { return cluster_.manager() != nullptr; }, kTakeOverMax);
+  trouble(cluster_.now());
+  return taken;
 }
 
 void NodeFaults::part_manager(const std::vector<Node*>& clients) {
@@ -120,7 +140,9 @@ void NodeFaults::part_manager(const std::vector<Node*>& clients) {
   }
   bool any = false;
   for (Node* const each : parted) any |= held_.hold(*each, until, true, from);
-  if (any) swarm_.happened(Event::kPartManager);
+  if (!any) return;
+  trouble(until);
+  swarm_.happened(Event::kPartManager);
 }
 
 void NodeFaults::trouble_standby(Event event) {

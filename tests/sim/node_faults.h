@@ -2,10 +2,12 @@
 
 #include <functional>
 #include <list>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/clock.h"
+#include "tests/sim/lost_bytes.h"
 #include "tests/sim/swarm.h"
 #include "tests/support/cluster.h"
 
@@ -53,8 +55,8 @@ class HeldNodes {
 /// Threads: one. Draws from the numbers of the simulation.
 class NodeFaults {
  public:
-  NodeFaults(Cluster& cluster, Swarm& swarm, Prng& prng)
-      : cluster_(cluster), swarm_(swarm), prng_(prng) {
+  NodeFaults(Cluster& cluster, Swarm& swarm, Prng& prng, LostBytes& lost)
+      : cluster_(cluster), swarm_(swarm), prng_(prng), lost_(lost) {
     cluster_.set_on_end([this](const Node& node) { held_.forget(node); });
   }
   ~NodeFaults() { cluster_.set_on_end({}); }
@@ -86,15 +88,22 @@ class NodeFaults {
   void jump_clock(bool also_manager, const std::function<Node&()>& pick_client);
   /// Which processes are stopped or cut off.
   HeldNodes& held() { return held_; }
+  /// A process was not to be reached at that time, or later, or others had not found out yet that
+  /// it can be reached again.
+  bool troubled_since(Time time) const { return troubled_ >= time; }
 
  private:
   bool lose_manager();
+  void end_benefactor(std::size_t index, std::optional<Time> left);
+  void trouble(Time until);
   Duration draw_time(Duration most);
 
   Cluster& cluster_;
   Swarm& swarm_;
   Prng& prng_;
+  LostBytes& lost_;
   HeldNodes held_;
+  Time troubled_{};
 };
 
 }  // namespace stdchk::sim

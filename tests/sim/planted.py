@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Plants one bug after the other in a copy of the sources and runs the simulators until they find it.
 
-Each of the rules M1 to M9 (docs/architecture.md) has a bug that breaks it, and so have take-overs, repeated messages
-and sets of images. One that is not found within its seeds, or whose place in the sources has changed, is a failure.
+Each of the rules M1 to M9 (docs/architecture.md) has a bug that breaks it, and so have take-overs, copies, leaving
+benefactors, repeated messages and sets of images. One that is not found within its seeds, or whose place in the
+sources has changed, is a failure.
 """
 
 import argparse
@@ -76,6 +77,13 @@ BUGS = (
         "return voters.ids.empty() || 2 * static_cast<std::size_t>(have) > voters.ids.size();",
         "return voters.ids.empty() || have >= 0;",
         "pool-sim", "epochs: a manager answered|bytes: "),
+    Bug("lost", "of a chunk with more copies than wanted the good ones go, and that of a dead benefactor stays",
+        "manager/copy_planner.cpp", "std::vector<Extent> out = view.bad;",
+        "std::vector<Extent> out = view.bad.empty() ? view.bad : view.good;",
+        "pool-sim", "lost: "),
+    Bug("leave", "a benefactor may go before what only it has was copied", "manager/service_requests.cpp",
+        "status.leaving && copies_->may_go(found->first)", "status.leaving",
+        "pool-sim", "leave: "),
     Bug("repeats", "a request that comes twice is done twice", "manager/service_requests.cpp",
         "if (!remembered.first_in(client->second.replies)) return;\n      serve(client->second, request, remembered);",
         "serve(client->second, request, call);",

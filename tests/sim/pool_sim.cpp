@@ -33,8 +33,10 @@
 //
 // Checked.
 //   bytes       A read answers what the model says that the name may show, or an error; when faults
-//   have
-//               stopped, the bytes, unless a benefactor that held some has died.
+//               have stopped, the bytes, unless some were lost.
+//   lost        Bytes are lost only with the memory of a benefactor that had the last good copy of
+//               them, and whose stripe could not make them again: see lost_bytes.h.
+//   leave       Who may go has no only copy of anything, unless there is no room for another.
 //   M1          Committed maps name only chunks that are there, whole.
 //   M3          Nobody is granted bytes that a client which could still write there knows.
 //   M4          What a session was told is there is there when it commits.
@@ -77,6 +79,7 @@
 #include "manager/garbage_collector.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/folder_script.h"
+#include "tests/sim/lost_bytes.h"
 #include "tests/sim/model.h"
 #include "tests/sim/node_faults.h"
 #include "tests/sim/pool_questions.h"
@@ -136,7 +139,10 @@ class Simulation {
   /// Two runs of one seed have the same.
   std::uint64_t trace() const { return trace_; }
   Time now() const { return cluster_.now(); }
-  std::string faults() { return swarm_.describe() + ", " + describe(cluster_.faults()); }
+  std::string faults() {
+    return fmt::format("{}, {}, chunks lost with benefactors {}", swarm_.describe(),
+                       describe(cluster_.faults()), lost_.lost());
+  }
 
  private:
   struct Running {
@@ -198,7 +204,7 @@ class Simulation {
     trace_ = (trace_ ^ value) * 0x100000001B3ULL;
     trace_ ^= static_cast<std::uint64_t>(cluster_.now().time_since_epoch().count());
   }
-  bool healthy(const std::string& name) const;
+  bool healthy(const std::string& name);
   /// `behind`: so was the client when it asked.
   void check_epoch(const PlainClient& client, bool behind, const Ending& ending,
                    const std::string& what);
@@ -227,7 +233,8 @@ class Simulation {
   std::map<std::uint64_t, std::function<void()>> when_lost_;
   std::uint64_t operations_made_ = 0;
   std::uint64_t checks_made_ = 0;
-  NodeFaults faults_{cluster_, swarm_, prng_};
+  LostBytes lost_{cluster_, {}};
+  NodeFaults faults_{cluster_, swarm_, prng_, lost_};
   RottenCopies rotten_{cluster_, prng_};
   std::vector<std::string> wrong_;
   Tally tally_;
@@ -303,23 +310,11 @@ void Simulation::start_store(PlainClient& client, const std::string& name) {
                });
 }
 
-/// All benefactors that the newest version needs live.
-bool Simulation::healthy(const std::string& name) const {
-  auto& cluster = const_cast<Cluster&>(cluster_);
-  const manager::State& state = cluster.manager()->state();
-  const auto file = state.lookup(kRootFile, name, ClientId{});
-  if (!file.has_value()) return true;
-  const manager::VersionData& version = (*file)->newest;
-  const ChunkMap map = state.map_page(version, 0, version.slices.size());
-  for (const Chunk& chunk : map.chunks) {
-    bool live = false;
-    for (const Extent& copy : chunk.copies) {
-      if (rotten_.contains(copy)) continue;
-      for (const auto& each : cluster.benefactors()) live |= each.service->id() == copy.benefactor;
-    }
-    if (!live) return false;
-  }
-  return true;
+/// Nothing that it needs was lost with benefactors (LostBytes complains of all else), and there are
+/// copies: this client makes nothing from stripes.
+bool Simulation::healthy(const std::string& name) {
+  const auto file = cluster_.manager()->state().lookup(kRootFile, name, ClientId{});
+  return !file.has_value() || lost_.is_there(**file, true);
 }
 
 void Simulation::start_load(PlainClient& client, const std::string& name, bool must_succeed) {
@@ -582,6 +577,7 @@ void Simulation::set_plans(bool on) {
 void Simulation::check() {
   rotten_.forget_mended();
   complain(check_committed(cluster_, rotten_.all()));
+  complain(lost_.check());
   if (checks_made_++ % kStripesChecked == 0) complain(check_stripes(cluster_, rotten_.all()));
   complain(check_metadata(cluster_));
   for (const auto& each : clients_) complain(each->take_wrong());
@@ -653,7 +649,8 @@ bool Simulation::run() {
     if (!each->registered()) complain({"a client does not come back"});
   }
   if (wrong_.empty()) complain(rotten_.scrub());
-  complain(check_copies(cluster_));
+  complain(lost_.check());
+  complain(check_copies(cluster_, lost_));
   complain(check_stripes(cluster_, rotten_.all()));
   if (wrong_.empty()) final_reads();
   if (wrong_.empty()) final_removal();

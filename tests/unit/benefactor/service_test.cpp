@@ -776,7 +776,7 @@ TEST_CASE("a benefactor that wants to leave says so until it may go") {
   Pool pool;
   pool.start();
   bool may_go = false;
-  pool.service->leave([&] { may_go = true; });
+  pool.service->leave([&](bool) { may_go = true; });
   pool.turn_until([&] { return pool.manager->leaving; });
   for (int i = 0; i < 300; ++i) pool.turn();
   CHECK_FALSE(may_go);
@@ -789,7 +789,7 @@ TEST_CASE("a benefactor without a manager may go at once") {
   pool.start();
   pool.manager->peer.reset();
   bool may_go = false;
-  pool.service->leave([&] { may_go = true; });
+  pool.service->leave([&](bool) { may_go = true; });
   pool.turn_until([&] { return may_go; });
 }
 

@@ -292,6 +292,36 @@ TEST_CASE("who wants to leave hands over what only it has, and may go then") {
   CHECK(pool.broken().empty());
 }
 
+TEST_CASE("who wants to leave hands over what beside it only a silent one has") {
+  Pool pool(2, {"x", "y", "z"});
+  const auto file = pool.client->write("a", kChunk, 7);
+  REQUIRE(file);
+  pool.live(2s);
+  const auto copies = pool.copies_of(*file);
+  REQUIRE(copies.size() == 2);
+  const BenefactorId from = copies[1].benefactor;
+  // The third one does not answer yet.
+  for (auto& each : pool.benefactors) each->hold_back = each->id != from;
+  pool.kill(copies[0].benefactor);
+  TestBenefactor& leaving = pool.of(from);
+  REQUIRE(leaving.call(msg::BenefactorHeartbeat{from, true}));
+  pool.live(2s);
+  const auto early = leaving.call(msg::BenefactorHeartbeat{from, true});
+  REQUIRE(early);
+  CHECK_FALSE(early->may_go);
+  for (auto& each : pool.benefactors) {
+    if (each->peer_lives()) each->let_go();
+  }
+  pool.live(5s);
+  const auto later = leaving.call(msg::BenefactorHeartbeat{from, true});
+  REQUIRE(later);
+  CHECK(later->may_go);
+  CHECK(std::ranges::any_of(pool.copies_of(*file), [&](const Extent& copy) {
+    return copy.benefactor != from && copy.benefactor != copies[0].benefactor;
+  }));
+  CHECK(pool.broken().empty());
+}
+
 TEST_CASE("who is the last may go at once") {
   Pool pool(1, {"x"});
   REQUIRE(pool.client->write("a", kChunk, 7));

@@ -252,6 +252,25 @@ TEST_CASE("what went with a benefactor is made again from the rest of its stripe
   CHECK(pool.broken().empty());
 }
 
+TEST_CASE("a stripe stays while it alone can make a chunk again, however thin it is") {
+  Pool pool("ec(4,1)");
+  pool.write("a", 4, 7);
+  pool.live(3s);
+  // The last two chunks of the other one.
+  const FileId b = pool.write("b", 2, 9, kChunk - 2);
+  REQUIRE(pool.stripe_of(b) != nullptr);
+  REQUIRE(pool.stripe_of(b)->members.size() == 5);
+  pool.of(pool.copies_of(b)[0].benefactor).disconnect();
+  pool.remove("a");
+  pool.live(16s);
+  CHECK(pool.service->copies().figures().rebuilt == 1);
+  CHECK(pool.service->copies().figures().lost_chunks == 0);
+  REQUIRE(pool.stripe_of(b) != nullptr);
+  CHECK(pool.stripe_of(b)->data == 2);
+  CHECK(pool.debt() == 0);
+  CHECK(pool.broken().empty());
+}
+
 TEST_CASE("more losses than parity are told as lost, and the rest is protected anew") {
   Pool pool("ec(4,1)");
   const FileId file = pool.write("a", 4, 7);
