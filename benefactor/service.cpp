@@ -314,11 +314,11 @@ rpc::Answer Service::fence_client(const msg::FenceClient& request) {
 
 void Service::fence_links(const std::function<bool(const ClientLink&)>& meant) {
   // Taken out first: closing a link may call on_closed.
-  const auto fenced = std::ranges::stable_partition(
-      links_, [&](const ClientLink& link) { return !link.client || !meant(link); });
-  std::vector<ClientLink> taken(std::make_move_iterator(fenced.begin()),
-                                std::make_move_iterator(fenced.end()));
-  links_.erase(fenced.begin(), fenced.end());
+  const auto stays = [&](const ClientLink& link) { return !link.client || !meant(link); };
+  const auto fenced = std::stable_partition(links_.begin(), links_.end(), stays);
+  std::vector<ClientLink> taken(std::make_move_iterator(fenced),
+                                std::make_move_iterator(links_.end()));
+  links_.erase(fenced, links_.end());
   for (ClientLink& link : taken) fence_link(std::move(link));
 }
 
