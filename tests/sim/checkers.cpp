@@ -247,7 +247,9 @@ std::vector<std::string> check_redundant(Cluster& cluster, FileId file, Version 
       wrong.push_back(fmt::format("redundant: chunk {} has {} of {} copies", slice.chunk,
                                   places(slice.chunk), wanted.copies));
     }
-    if (!wanted.has_parity() || state.chunks().undrained(slice.chunk) == 0) continue;
+    // What is drained needs none; another version's it may be that is not.
+    if (!wanted.has_parity() || committed->drained) continue;
+    if (state.chunks().undrained(slice.chunk) == 0) continue;
     const manager::Stripe* const stripe = state.stripes().of(slice.chunk);
     if (stripe == nullptr || stripe->parity() < wanted.parity) {
       wrong.push_back(fmt::format("redundant: chunk {} is in no stripe", slice.chunk));
