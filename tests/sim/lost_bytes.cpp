@@ -136,6 +136,8 @@ void LostBytes::benefactor_ends(std::size_t index, std::optional<Time> left) {
   // Its places are not safe, unless somebody says so.
   if (!gone || cluster_.manager() == nullptr) return;
   look();
+  // A crash may bring back what this manager's map does not name: of that nobody judges.
+  std::erase_if(safe_, [&](const Extent& place) { return !seen_.contains(place); });
   const Places before = copies_without({});
   const Places after = copies_without(gone);
   state().chunks().for_each([&](manager::ChunkIndex chunk) {
