@@ -42,8 +42,8 @@ def test_all_benefactors_drain_one_image_at_once(pool):
         return len(done) == len(addresses)
 
     wait_until(all_have_a_part, "a part of each")
-    # All have worked since the beginning: one after the other would be done after 1/4, 2/4, 3/4 and all of the time.
-    assert min(done.values()) > max(done.values()) / 2
+    # One after the other they would begin 1.5 s apart, as long as a quarter of the image takes at that rate.
+    assert max(done.values()) - min(done.values()) < 1.5
     pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
     assert (pool.drain / "app.N0.T1").read_bytes() == data
     parts = list(map(drained_bytes, addresses))
