@@ -26,6 +26,7 @@ def write(name, number):
     with open(name, "wb") as file:
         try:
             file.write(image(number))
+            file.flush()
         except OSError as error:
             # After a kill in the middle of a rename (docs/operating.md). A job that is aborted
             # leaves no part; one that goes on and closes the file would.
