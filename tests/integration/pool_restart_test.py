@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import subprocess
-import tempfile
 import time
 
 import pytest
@@ -439,6 +438,10 @@ def test_no_rank_goes_on_before_all_hosts_have_loaded(pool):
     shell = fake_shell(pool)
     local = pool.folder / "local"
     local.mkdir()
+    # Where hosts keep what they need for a moment, with nothing of other tests beside it.
+    temporary = pool.folder / "temporary"
+    temporary.mkdir()
+    pool.environment["TMPDIR"] = str(temporary)
     # A host for each rank, one of them with two; nothing of the pool's state is needed there.
     done = restart_on(pool, shell, "one,late,one", "--to", local)
     when, name = done.stdout.split()
@@ -457,7 +460,7 @@ def test_no_rank_goes_on_before_all_hosts_have_loaded(pool):
     done = restart_on(pool, shell, hosts, "--set", "app.*.T6", "--to", local)
     assert done.stdout.split()[1] == "app.*.T6" and (local / "app.N2.T6").exists()
     # Neither the secret nor a folder with it stays.
-    assert not list(pathlib.Path(tempfile.gettempdir()).glob("tmp.*/pool.json"))
+    assert not list(temporary.iterdir())
     assert not list(pool.mount.glob(".stdchk-restart-*"))
     pool.down()
 
