@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "core/file_time.h"
 #include "core/limits.h"
 #include "fuse/bridge.h"
 
@@ -29,8 +30,6 @@ timespec to_timespec(std::int64_t ns) {
   }
   return {seconds, rest};
 }
-
-std::int64_t to_ns(const timespec& time) { return time.tv_sec * kNsPerSecond + time.tv_nsec; }
 
 mode_t type_bits(FileType type) {
   switch (type) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/file_time.h"
 #include "core/image_name.h"
 #include "core/units.h"
 #include "tools/commands.h"
@@ -82,10 +83,6 @@ Status copy_checked(int fd, client::File& file, Loading& loading, Namer& namer) 
   return copy_unchecked(fd, file, at, loading.said.size_bytes);
 }
 
-std::int64_t in_ns(const struct timespec& time) {
-  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
-}
-
 /// The pool's file whose drained copy this is, as a benefactor has just found it. Nothing: to the
 /// pool it is another file.
 std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loading& loading,
@@ -97,7 +94,7 @@ std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loadi
   const auto there = filesystem.lookup_fresh(loading.folder, loading.name());
   if (!there || there->type != FileType::kRegular || there->drain != DrainState::kDrained ||
       there->size_bytes != loading.said.size_bytes ||
-      std::abs(there->mtime_ns - in_ns(status.st_mtim)) >= kTimeStepNs) {
+      std::abs(there->mtime_ns - to_ns(status.st_mtim)) >= kTimeStepNs) {
     return std::nullopt;
   }
   const auto answer = filesystem.ask(msg::ConfirmDrained{{there->id}});
@@ -114,7 +111,7 @@ bool is_unchanged(const std::string& path, const struct stat& before) {
   struct stat now {};
   return ::stat(path.c_str(), &now) == 0 && now.st_dev == before.st_dev &&
          now.st_ino == before.st_ino && now.st_size == before.st_size &&
-         in_ns(now.st_mtim) == in_ns(before.st_mtim) && in_ns(now.st_ctim) == in_ns(before.st_ctim);
+         to_ns(now.st_mtim) == to_ns(before.st_mtim) && to_ns(now.st_ctim) == to_ns(before.st_ctim);
 }
 
 /// Copies the file and commits it: as what the pool's file `own` is already, or as a new one. It is
