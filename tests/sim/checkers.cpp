@@ -12,20 +12,17 @@
 
 namespace stdchk::sim {
 
-namespace {
-
-const Cluster::Benefactor* find(Cluster& cluster, BenefactorId id) {
+const Cluster::Benefactor* find_benefactor(Cluster& cluster, BenefactorId id) {
   for (const auto& each : cluster.benefactors()) {
     if (each.service->id() == id) return &each;
   }
   return nullptr;
 }
 
-std::string check_chunk(Cluster& cluster, const Chunk& chunk, const Extent& extent) {
-  const auto* const benefactor = find(cluster, extent.benefactor);
-  if (benefactor == nullptr) return {};
-  const ByteSpan arena = benefactor->arena->bytes();
-  const std::string where = fmt::format("extent {} of {}", extent.offset, benefactor->node->name);
+std::string check_chunk(const Cluster::Benefactor& benefactor, const Chunk& chunk,
+                        const Extent& extent) {
+  const ByteSpan arena = benefactor.arena->bytes();
+  const std::string where = fmt::format("extent {} of {}", extent.offset, benefactor.node->name);
   if (extent.offset % limits::kExtentAlignment != 0 ||
       extent.offset + extent_bytes(chunk.length) > arena.size()) {
     return where + " is not within the arena";
@@ -41,6 +38,8 @@ std::string check_chunk(Cluster& cluster, const Chunk& chunk, const Extent& exte
   return {};
 }
 
+namespace {
+
 bool overlap(const Grant& a, const Grant& b) {
   return a.benefactor == b.benefactor && a.offset < b.offset + b.length &&
          b.offset < a.offset + a.length;
@@ -55,8 +54,9 @@ std::vector<std::string> check_committed(Cluster& cluster, const std::set<Extent
   chunks.for_each([&](manager::ChunkIndex index) {
     const Chunk chunk = chunks.get(index);
     for (const Extent& extent : chunk.copies) {
-      if (rotten.count(extent) > 0) continue;
-      auto text = check_chunk(cluster, chunk, extent);
+      const auto* const benefactor = find_benefactor(cluster, extent.benefactor);
+      if (benefactor == nullptr || rotten.count(extent) > 0) continue;
+      auto text = check_chunk(*benefactor, chunk, extent);
       if (!text.empty()) wrong.push_back("M1: " + text);
     }
   });
@@ -92,7 +92,7 @@ unsigned factor(std::size_t data, std::size_t parity, std::size_t row, std::size
 std::optional<ByteSpan> content_of(Cluster& cluster, const Chunk& chunk,
                                    const std::set<Extent>& rotten) {
   for (const Extent& extent : chunk.copies) {
-    const auto* const benefactor = find(cluster, extent.benefactor);
+    const auto* const benefactor = find_benefactor(cluster, extent.benefactor);
     if (benefactor == nullptr || rotten.count(extent) > 0) continue;
     return ByteSpan(benefactor->arena->bytes())
         .subspan(extent.offset + limits::kExtentHeaderBytes, chunk.length);
@@ -236,7 +236,7 @@ std::vector<std::string> check_redundant(Cluster& cluster, FileId file, Version 
     std::set<BenefactorId> out;
     for (const Extent& copy : state.chunks().get(chunk).copies) {
       const bool is_read =
-          find(cluster, copy.benefactor) != nullptr && cluster.manager()->live(copy);
+          find_benefactor(cluster, copy.benefactor) != nullptr && cluster.manager()->live(copy);
       if (!nothing_lost || is_read) out.insert(copy.benefactor);
     }
     return out.size();
@@ -269,7 +269,7 @@ namespace {
 /// Who is cut off does not hear that its link was closed: its benefactor knows.
 bool can_write(Cluster& cluster, PlainClient& client, BenefactorId id) {
   if (!client.node().endpoint.stalled()) return client.reaches(id);
-  const auto* const benefactor = find(cluster, id);
+  const auto* const benefactor = find_benefactor(cluster, id);
   return benefactor != nullptr && benefactor->service->is_attached(client.id());
 }
 

@@ -9,6 +9,13 @@
 
 namespace stdchk::sim {
 
+/// Null: it has died.
+const Cluster::Benefactor* find_benefactor(Cluster& cluster, BenefactorId id);
+
+/// Why what lies at that place of the arena is not the chunk; empty: it is.
+std::string check_chunk(const Cluster::Benefactor& benefactor, const Chunk& chunk,
+                        const Extent& extent);
+
 /// Rule M1: every chunk of every committed map lies within the arena of its benefactor, and what is
 /// there is that chunk. Benefactors that have died are left out. Answers what is wrong.
 /// `rotten`: what a test has changed and nobody has found yet.

@@ -9,6 +9,7 @@
 #include "core/extent_header.h"
 #include "core/limits.h"
 #include "core/naming.h"
+#include "tests/sim/checkers.h"
 
 namespace stdchk::sim {
 namespace {
@@ -22,18 +23,8 @@ constexpr std::uint64_t kReservePercent = 25;
 
 bool LostBytes::is_good(const Chunk& chunk, const Extent& extent, BenefactorId gone) const {
   if (extent.benefactor == gone) return false;
-  for (const auto& each : cluster_.benefactors()) {
-    if (each.service->id() != extent.benefactor) continue;
-    const ByteSpan arena = each.arena->bytes();
-    if (extent.offset + extent_bytes(chunk.length) > arena.size()) return false;
-    const auto header =
-        decode_extent_header(arena.subspan(extent.offset, limits::kExtentHeaderBytes));
-    return header.has_value() && header->length == chunk.length && header->crc == chunk.crc &&
-           header->name == chunk.name &&
-           crc32c(0, arena.subspan(extent.offset + limits::kExtentHeaderBytes, chunk.length)) ==
-               chunk.crc;
-  }
-  return false;
+  const auto* const benefactor = find_benefactor(cluster_, extent.benefactor);
+  return benefactor != nullptr && check_chunk(*benefactor, chunk, extent).empty();
 }
 
 bool LostBytes::is_durable(const Extent& extent) const {
@@ -124,10 +115,7 @@ void LostBytes::note_places(manager::ChunkIndex chunk, bool safe, BenefactorId g
 /// A copy elsewhere has changed, and nobody has looked at it since.
 bool LostBytes::has_unknown_loss(manager::ChunkIndex chunk, BenefactorId gone) const {
   return std::ranges::any_of(state().chunks().get(chunk).copies, [&](const Extent& copy) {
-    return copy.benefactor != gone &&
-           std::ranges::any_of(cluster_.benefactors(), [&](const auto& each) {
-             return each.service->id() == copy.benefactor;
-           });
+    return copy.benefactor != gone && find_benefactor(cluster_, copy.benefactor) != nullptr;
   });
 }
 
