@@ -1,6 +1,7 @@
 #include "fuse/guard.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -170,15 +171,18 @@ int guard(const GuardOptions& options, const std::function<int(const Pulse&)>& s
     const auto began = Timer::now();
     Ward ward(pid, pulse[0], signals, options);
     const int status = ward.watch();
-    if (WIFEXITED(status)) {
+    const bool was_cut = status == 0 && !ward.was_told_to_end() && is_dead(options.mountpoint);
+    if (WIFEXITED(status) && !was_cut) {
       // What an earlier one has left when this one could not take its place.
       unmount_dead(options.mountpoint);
       return WEXITSTATUS(status);
     }
     soon_ends = Timer::now() - began < kSoon ? soon_ends + 1 : 0;
     const bool ends = ward.was_told_to_end() || soon_ends >= kSoonEndsMax;
-    log::error("The process {} that served {} was ended by signal {}{}", pid, options.mountpoint,
-               WTERMSIG(status), ends ? "." : "; another one takes its place.");
+    log::error("The process {} that served {} {}{}", pid, options.mountpoint,
+               was_cut ? "was cut off by the kernel"
+                       : fmt::format("was ended by signal {}", WTERMSIG(status)),
+               ends ? "." : "; another one takes its place.");
     if (!ends) continue;
     unmount_dead(options.mountpoint);
     return EXIT_FAILURE;

@@ -30,7 +30,8 @@ struct GuardOptions {
 /// and is killed here. Its death closes /dev/fuse: the kernel ends all that waits for the mount
 /// with an error, so nothing sleeps uninterruptibly because of a stopped process. Where a thread of
 /// it cannot die, because the kernel has it wait for one of those calls, the connection is ended
-/// here. The new one takes the place of the dead mount. Ends as the child does when it ends by
+/// here. Likewise when the kernel, or somebody by it, has ended the connection and the mount stays.
+/// The new one takes the place of the dead mount. Ends as the child does when it ends by
 /// itself, or because this process was told to (SIGTERM, SIGINT, SIGHUP are passed on). When this
 /// process is killed the child ends as by SIGTERM: no dead mount stays behind.
 ///

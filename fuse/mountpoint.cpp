@@ -62,12 +62,14 @@ bool is_empty(const std::string& path) {
 
 }  // namespace
 
-bool unmount_dead(const std::string& path) {
+bool is_dead(const std::string& path) {
   // The kernel may answer stat for a dead mount from its cache for a while, but not this.
   struct statvfs space {};
-  if (statvfs(path.c_str(), &space) == 0 || (errno != ENOTCONN && errno != ECONNABORTED)) {
-    return true;
-  }
+  return statvfs(path.c_str(), &space) != 0 && (errno == ENOTCONN || errno == ECONNABORTED);
+}
+
+bool unmount_dead(const std::string& path) {
+  if (!is_dead(path)) return true;
   log::warning("{} is a dead mount, left by a process that is gone; it is unmounted.", path);
   return unmount(path);
 }

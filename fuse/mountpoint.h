@@ -9,6 +9,9 @@ namespace stdchk::mount {
 /// Answers with a sentence that says what is wrong and what to do, or nothing when all is well.
 std::optional<std::string> prepare_mountpoint(const std::string& path);
 
+/// Whoever served `path` is gone, or was cut off by the kernel, and the mount has stayed.
+bool is_dead(const std::string& path);
+
 /// Unmounts what a process that is gone has left at `path`; true: nothing dead is there any more.
 bool unmount_dead(const std::string& path);
 

@@ -133,6 +133,26 @@ Finding open_files() {
           limit.rlim_max < 4096 ? "large pools need more: ulimit -n" : ""};
 }
 
+/// The kernel's own bound for an answer from whoever serves a mount, by which it ends the
+/// connection (admin-guide/sysctl/fs.rst of Linux, since 6.15).
+Finding request_timeout() {
+  const std::string seconds = first_line("/proc/sys/fs/fuse/default_request_timeout");
+  if (seconds.empty()) {
+    return {Kind::kGood, "FUSE requests", "this kernel has no bound of its own for them", ""};
+  }
+  if (seconds == "0") {
+    return {Kind::kNote, "FUSE requests", "the kernel waits for any mount without end",
+            "the guard of stdchk-mount bounds them; where that may be stopped, too, as root: "
+            "sysctl fs.fuse.default_request_timeout=300"};
+  }
+  const bool is_short = std::strtoull(seconds.c_str(), nullptr, 10) < 60;
+  return {is_short ? Kind::kNote : Kind::kGood, "FUSE requests",
+          fmt::format("the kernel ends a mount that does not answer for {} s", seconds),
+          is_short ? "a close over a slow network may take longer, as root: "
+                     "sysctl fs.fuse.default_request_timeout=300"
+                   : ""};
+}
+
 Finding programs(const std::string& invoked_as) {
   for (const char* name : {"stdchk-manager", "stdchk-benefactor", "stdchk-mount"}) {
     if (auto found = find_program(name, invoked_as); !found) {
@@ -145,7 +165,7 @@ Finding programs(const std::string& invoked_as) {
 }  // namespace
 
 std::vector<Finding> examine_machine(const std::string& invoked_as) {
-  return {programs(invoked_as), fuse_device(),   fuse_helper(), memory(),
+  return {programs(invoked_as), fuse_device(),   fuse_helper(), request_timeout(), memory(),
           huge_pages(),         locked_memory(), open_files()};
 }
 

@@ -1,5 +1,6 @@
 """A mount whose process is killed or stopped comes back by itself, and keeps nobody waiting."""
 
+import json
 import os
 import pathlib
 import signal
@@ -11,6 +12,7 @@ import pytest
 from processes import children_of, is_running, run, wait_until
 
 MIB = 1 << 20
+REQUEST_TIMEOUT = pathlib.Path("/proc/sys/fs/fuse/default_request_timeout")
 
 
 def child_of(guard):
@@ -78,6 +80,33 @@ def test_who_waits_for_a_stopped_mount_gets_an_error_in_time(pool):
     assert not is_running(stopped)
     pool.down()
     assert not os.path.ismount(pool.mount)
+
+
+@pytest.mark.skipif(not os.access(REQUEST_TIMEOUT, os.W_OK), reason=f"{REQUEST_TIMEOUT} cannot be written")
+def test_who_waits_for_a_stopped_mount_and_its_stopped_guard_is_let_go_by_the_kernel(pool):
+    pool.up(benefactors=2, drain=False)
+    content = write_image(pool)
+    before = REQUEST_TIMEOUT.read_text()
+    REQUEST_TIMEOUT.write_text("30")
+    try:
+        point = pool.mount_by_hand("bounded")
+        (finding,) = [each for each in json.loads(pool.stdchk("doctor", "--json", check=False).stdout)
+                      if each["what"] == "FUSE requests"]
+    finally:
+        REQUEST_TIMEOUT.write_text(before)
+    assert finding["state"] == "note" and "30 s" in finding["found"]
+    guard = pool.hand_processes[-1].pid
+    for pid in (guard, served_by := child_of(guard)):
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(served_by) == "T", "the stop")
+    began = time.monotonic()
+    waiting = subprocess.Popen(["stat", point / "nothing"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    assert waiting.wait(60) != 0
+    assert 20 < time.monotonic() - began < 55
+    for pid in (guard, served_by):
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: answers(point / "app.N0.T1", content), "the mount", seconds=30)
+    pool.down()
 
 
 def test_a_stopped_mount_is_taken_down(pool):
