@@ -62,6 +62,16 @@ std::string wrong_with(const State& state, const VersionData& version) {
   return beyond ? "a slice goes beyond its end" : "";
 }
 
+/// A drained file that is changed in part keeps what memory does not have in the drain directory.
+std::string wrong_places(const State& state, const File& file) {
+  const auto in_memory = [&](const PackedSlice& slice) {
+    return !state.chunks().exists(slice.chunk) || state.chunks().has_copies(slice.chunk);
+  };
+  if (!file.parent || file.newest.drained || file.in_drain) return {};
+  const bool whole = std::ranges::all_of(file.newest.slices, in_memory);
+  return whole ? "" : "a chunk of it has no place, and the drain directory does not have it";
+}
+
 /// What is wrong with a file's place in the tree; empty: nothing.
 std::string wrong_place(const State& state, const File& file) {
   if (file.id == kRootFile) return {};
@@ -126,7 +136,7 @@ void Audit::check_files() {
   state.for_each_file([&](const File& file) {
     ++files_;
     std::vector<std::string> wrong{wrong_place(state, file), wrong_lists(state, file),
-                                   wrong_with(state, file.newest)};
+                                   wrong_with(state, file.newest), wrong_places(state, file)};
     if (file.type == FileType::kDirectory) wrong.push_back(wrong_children(state, file));
     for (const auto& [number, older] : file.older) {
       wrong.push_back(wrong_with(state, older));

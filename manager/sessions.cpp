@@ -31,6 +31,13 @@ std::uint64_t Rewriters::opened(const Set& set, std::uint64_t begun) const {
   return image == found->second.end() ? 0 : image->second;
 }
 
+RecentReplies::~RecentReplies() {
+  const rpc::Failure failure{Error{Code::kFenced, 0, "manager.repeat"}, {}, {}};
+  for (auto& [call_id, entry] : entries_) {
+    for (rpc::Responder& respond : entry.waiting) respond(tl::unexpected(failure));
+  }
+}
+
 RecentReplies::Seen RecentReplies::begin(std::uint64_t call_id, rpc::Responder& respond) {
   const auto found = entries_.find(call_id);
   if (found != entries_.end()) {

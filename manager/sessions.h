@@ -89,6 +89,12 @@ class RecentReplies {
  public:
   static constexpr std::size_t kReplies = 64;
   enum class Seen { kNew, kRunning, kAnswered };
+  RecentReplies() = default;
+  RecentReplies(const RecentReplies&) = delete;
+  RecentReplies& operator=(const RecentReplies&) = delete;
+  /// Its client has ended: repeats that wait are answered kFenced. What they repeat may yet be
+  /// done.
+  ~RecentReplies();
   /// kRunning keeps the responder, kAnswered has called it, kNew leaves it.
   Seen begin(std::uint64_t call_id, rpc::Responder& respond);
   /// Calls the responders of repeats that came in the meantime.

@@ -463,6 +463,27 @@ TEST_CASE("a repeated request is answered and not done again") {
   CHECK(client.call(request).error().code == Code::kExists);
 }
 
+TEST_CASE("a repeat that waits is told when its client has ended") {
+  World world;
+  world.start();
+  TestClient client(world, "client");
+  const msg::MakeDirectory request{client.id, kRootFile, "d", 0755};
+  const std::uint64_t id = rpc::next_call_id();
+  world.journal.set_automatic(false);
+  client.peer().call_as(id, request, limits::kCallDeadline, [](const rpc::Answer&) {});
+  world.turn();
+  client.disconnect();
+  client.connect();
+  client.register_now();
+  std::optional<rpc::Answer> answer;
+  client.peer().call_as(id, request, 4 * limits::kLease,
+                        [&](rpc::Answer got) { answer = std::move(got); });
+  world.pass(2 * limits::kLease);
+  REQUIRE(answer);
+  REQUIRE_FALSE(answer->has_value());
+  CHECK(answer->error().error.code == Code::kFenced);
+}
+
 TEST_CASE("a map in parts commits as one, a repeated part is known") {
   World world;
   world.start();
