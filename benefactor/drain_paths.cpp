@@ -114,6 +114,10 @@ Outcome<Place> find_place(const Descriptor& root, const std::string& path, Missi
   for (std::size_t i = 0; i + 1 < parts->size(); ++i) {
     auto next = enter(folder, (*parts)[i], missing, path);
     if (!next) return problem(next.error());
+    if (missing == Missing::kIsMade) {
+      // Who has made a folder that is there may not have synced its name yet.
+      if (auto synced = sync_folder(folder, path); !synced) return problem(synced.error());
+    }
     folder = std::move(*next);
   }
   return Place{std::move(folder), parts->back(), path};

@@ -40,7 +40,7 @@ Outcome<std::vector<std::string>> split_path(const std::string& path);
 
 enum class Missing : std::uint8_t {
   kFails,   ///< a missing folder is kDrainFailed with ENOENT
-  kIsMade,  ///< and each is durable before the next is made
+  kIsMade,  ///< and each folder on the way, whoever has made it, is durable before the next one
 };
 
 /// A Place is a name in an open folder.

@@ -1,19 +1,15 @@
 #include "benefactor/kernel_text.h"
 
-#include <cerrno>
-#include <cstdlib>
+#include <charconv>
 #include <fstream>
 
 namespace stdchk::benefactor {
 namespace {
 
 std::optional<std::uint64_t> to_number(std::string_view text) {
-  const std::string copy(text);
-  char* end = nullptr;
-  errno = 0;
-  const std::uint64_t number = std::strtoull(copy.c_str(), &end, 10);
-  if (end == copy.c_str() || errno != 0) return std::nullopt;
-  return number;
+  std::uint64_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  return read.ec == std::errc() ? std::optional(number) : std::nullopt;
 }
 
 /// The first line that starts with `start`.

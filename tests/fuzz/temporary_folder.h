@@ -43,4 +43,10 @@ class TemporaryFolder {
   std::string path_;
 };
 
+/// The one of this process, until it ends.
+inline const TemporaryFolder& folder() {
+  static const TemporaryFolder one;
+  return one;
+}
+
 }  // namespace stdchk::fuzz

@@ -28,11 +28,6 @@ using namespace stdchk;
 
 namespace {
 
-const fuzz::TemporaryFolder& folder() {
-  static const fuzz::TemporaryFolder one;
-  return one;
-}
-
 void check_policy(const std::string& text) {
   const auto policy = parse_policy(text);
   if (!policy) return;
@@ -54,7 +49,7 @@ void check_topology(const std::string& text) {
 }
 
 void check_hosts(const std::string& text) {
-  const auto hosts = tools::read_hosts(folder().write("hosts", text), 1, 2);
+  const auto hosts = tools::read_hosts(fuzz::folder().write("hosts", text), 1, 2);
   if (!hosts) return;
   std::string written;
   for (const tools::Host& host : *hosts) {
@@ -66,7 +61,7 @@ void check_hosts(const std::string& text) {
     written += " memory=" + std::to_string(host.memory_bytes) +
                " benefactors=" + std::to_string(host.benefactors) + "\n";
   }
-  const auto again = tools::read_hosts(folder().write("hosts", written), 1, 2);
+  const auto again = tools::read_hosts(fuzz::folder().write("hosts", written), 1, 2);
   STDCHK_ASSERT(again.has_value() && again->size() == hosts->size());
   for (std::size_t i = 0; i < hosts->size(); ++i) {
     const tools::Host& one = (*hosts)[i];
@@ -143,7 +138,7 @@ void check_options(const std::string& text) {
   options.flag("--flag", flag, "There or not.");
   OptionsSources sources;
   sources.environment = [](const std::string&) { return std::optional<std::string>(); };
-  sources.config_files = {folder().write("stdchk.toml", text)};
+  sources.config_files = {fuzz::folder().write("stdchk.toml", text)};
   const OptionsOutcome outcome = options.parse({}, sources);
   STDCHK_ASSERT(outcome.run != !outcome.message.empty());
   STDCHK_ASSERT(outcome.run || outcome.exit_status == 2);
@@ -155,7 +150,7 @@ void check_options(const std::string& text) {
 }
 
 void check_secret(const std::string& text) {
-  const std::string path = folder().write("secret", text);
+  const std::string path = fuzz::folder().write("secret", text);
   ::chmod(path.c_str(), 0600);
   const auto secret = read_secret_file(path);
   STDCHK_ASSERT(secret.has_value() || !secret.error().empty());

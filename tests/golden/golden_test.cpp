@@ -122,7 +122,7 @@ TEST_CASE("the checksum of a record in journal.db and a metadata log have the do
   CHECK(fmt::format("{:08x}", crc) == lines.at("record_crc"));
   std::string log;
   manager::begin_log(log);
-  for (const std::size_t index : {0, 3}) {
+  for (const std::size_t index : {0U, 3U}) {
     REQUIRE(manager::append_record(commands[index], log).has_value());
   }
   CHECK(is_golden("log", std::as_bytes(std::span(log)), lines.at("log")));

@@ -193,6 +193,24 @@ def test_what_is_safe_needs_no_syncs_but_the_benefactors_own(pool, storage):
     check_drained(pool, expected, gone)
 
 
+@pytest.mark.parametrize("storage", [("--nodes",)], ids=["nodes"], indirect=True)
+def test_a_file_in_a_folder_that_its_maker_has_not_synced_is_safe(pool, storage):
+    up_with_drain(pool, storage)
+    drain = ("drain", "--wait", "--no-manifest", pool.mount)
+    (pool.mount / "run" / "deep").mkdir(parents=True)
+    pool.stdchk(*drain)
+    # As another node leaves it that loses its power now.
+    (pool.drain / "run" / "deep").rmdir()
+    (pool.drain / "run").rmdir()
+    (pool.drain / "run" / "deep").mkdir(parents=True)
+    expected = write_random(pool.mount / "run" / "deep", ["file"], MIB)
+    pool.stdchk(*drain)
+    assert pool.stdchk("safe", pool.mount, check=False).returncode == 0
+    kill_all(pool)
+    storage.forget()
+    assert all_read_back(pool.drain / "run" / "deep", expected)
+
+
 @pytest.mark.parametrize("storage", ignored_syncs("--nodes"), indirect=True)
 def test_what_is_drained_and_not_synced_is_lost(pool, storage):
     """That is: the test above can fail."""

@@ -124,7 +124,8 @@ TEST_CASE("a sealed chunk is opened by who has the key, and by nobody else") {
       CHECK(naming_of(sealed.name) ==
             (by_content ? ChunkNaming::kSealedByContent : ChunkNaming::kSealedAtRandom));
       CHECK(follows_from_content(sealed.name) == by_content);
-      CHECK(sealed.bytes != plain);
+      // Where the name is drawn, one byte may be its own, by chance.
+      if (by_content || length >= 15) CHECK(sealed.bytes != plain);
       CHECK(opens(same, sealed.name, sealed.bytes, plain));
       CHECK_FALSE(opens(other, sealed.name, sealed.bytes, plain));
     }

@@ -1,0 +1,49 @@
+// Feeds any bytes to who reads the text files of /proc and of control groups: the first byte
+// chooses which. A number that is read stands there, and a program's name hides nothing of its
+// state.
+
+#include <string>
+
+#include "benefactor/kernel_text.h"
+#include "core/assert.h"
+#include "fuse/caller.h"
+#include "tests/fuzz/choices.h"
+#include "tests/fuzz/temporary_folder.h"
+
+using namespace stdchk;
+
+namespace {
+
+void check_numbers(const std::string& text) {
+  const std::string path = fuzz::folder().write("numbers", text);
+  for (const auto& number : {benefactor::keyed_number(path, "MemAvailable:"),
+                             benefactor::whole_file_number(path), benefactor::stalled_us(path)}) {
+    STDCHK_ASSERT(!number || text.find(std::to_string(*number)) != std::string::npos);
+  }
+}
+
+/// Whatever a program is called, it is seen how it ends.
+void check_caller(const std::string& text) {
+  using mount::CallerState;
+  (void)mount::parse_process_stat(text);
+  for (const bool killed : {false, true}) {
+    std::string line = "12 (" + text + ")";
+    for (int field = 3; field <= 52; ++field) {
+      line += field == 9 ? " 4" : field == 52 && killed ? " 9" : " 0";
+    }
+    const CallerState wanted = killed ? CallerState::kKilled : CallerState::kRunning;
+    STDCHK_ASSERT(mount::parse_process_stat(line) == wanted);
+    STDCHK_ASSERT(mount::parse_process_stat(line + "\n") == wanted);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using Check = void (*)(const std::string&);
+  static constexpr Check kChecks[] = {check_numbers, check_caller};
+  fuzz::Choices choices({reinterpret_cast<const std::byte*>(data), size});
+  const Check check = kChecks[choices.below(std::size(kChecks))];
+  check(fuzz::text_of(choices.rest()));
+  return 0;
+}
