@@ -313,7 +313,7 @@ std::string job_state_directory(const std::string& job_id) {
 
 std::string job_mount(const std::string& job_id) { return "/tmp/stdchk." + job_id; }
 
-Outcome<PoolRecord> start_in_job(const UpOptions& options) {
+Outcome<PoolRecord> start_in_job(UpOptions& options) {
   auto job = current_job(split_words(options.remote_shell));
   if (!job) return problem(job.error());
   auto program = own_program(options.invoked_as);
@@ -323,8 +323,8 @@ Outcome<PoolRecord> start_in_job(const UpOptions& options) {
     return problem("--benefactor-nodes {} are more than the {} nodes of the job",
                    options.benefactor_nodes, count);
   }
-  const std::size_t lending = options.benefactor_nodes == 0 ? count : options.benefactor_nodes;
-  const std::vector<std::string> lenders(job->nodes.end() - static_cast<std::ptrdiff_t>(lending),
+  if (options.benefactor_nodes == 0) options.benefactor_nodes = static_cast<std::uint32_t>(count);
+  const std::vector<std::string> lenders(job->nodes.end() - options.benefactor_nodes,
                                          job->nodes.end());
   const std::string meeting = absolute_path(options.exchange.empty() ? "." : options.exchange);
   const std::string exchange = meeting + "/.stdchk-job-" + job->id;

@@ -33,8 +33,9 @@ std::string job_state_directory(const std::string& job_id);
 std::string job_mount(const std::string& job_id);
 
 /// Starts the pool's part on each node of the job through the batch system's own launcher, and
-/// returns when all mounts are usable. After a failure nothing of it runs any more.
-Outcome<PoolRecord> start_in_job(const UpOptions& options);
+/// returns when all mounts are usable. After a failure nothing of it runs any more. How many nodes
+/// lend is in `benefactor_nodes` afterwards.
+Outcome<PoolRecord> start_in_job(UpOptions& options);
 
 /// What the shell of a job script evaluates to have the pool taken down when the script ends,
 /// drained first, and as that of a job that has ended well when the script's exit status is 0;

@@ -34,7 +34,7 @@ int complain(const std::string& text) {
 
 namespace {
 
-int run_up(const UpOptions& up) {
+int run_up(UpOptions& up) {
   auto pool = up.job ? start_in_job(up) : start_pool(up);
   if (!pool) {
     if (up.export_mount) fmt::print("false\n");  // what the shell evaluates fails, too

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -29,7 +30,9 @@ namespace fs = std::filesystem;
 
 constexpr auto kEndPatience = 2s;
 
-volatile sig_atomic_t end_signal_came = 0;
+/// Set by a signal's handler, read by any thread.
+std::atomic<bool> end_signal_came = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
 
 struct ProcessState {
   char state = 'X';
@@ -302,11 +305,11 @@ std::string boot_id() {
 
 void notice_end_signals() {
   struct sigaction action {};
-  action.sa_handler = [](int) { end_signal_came = 1; };
+  action.sa_handler = [](int) { end_signal_came = true; };
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaction(signal, &action, nullptr);
 }
 
-bool asked_to_end() { return end_signal_came != 0; }
+bool asked_to_end() { return end_signal_came; }
 
 void sleep_for(Duration duration) { std::this_thread::sleep_for(duration); }
 

@@ -622,10 +622,13 @@ Outcome<PoolRecord> start_pool(UpOptions options) {
 }
 
 std::string describe_pool(const PoolRecord& pool, const UpOptions& options) {
-  const auto benefactors = std::ranges::count(pool.members, "benefactor", &Member::role);
-  std::string text =
-      fmt::format("The pool is up at {}{}: {} benefactors", pool.mount,
-                  options.no_mount ? ", which is its name and no mount" : "", benefactors);
+  // In a job the record is of this node's part alone.
+  const auto benefactors =
+      options.job ? std::int64_t{options.benefactor_nodes} * std::max(options.benefactors, 1U)
+                  : std::ranges::count(pool.members, "benefactor", &Member::role);
+  std::string text = fmt::format("The pool is up at {}{}: {} benefactor{}", pool.mount,
+                                 options.no_mount ? ", which is its name and no mount" : "",
+                                 benefactors, benefactors == 1 ? "" : "s");
   if (options.hosts_file.empty()) {
     text += fmt::format(" of {}", format_bytes(options.memory_bytes));
   }

@@ -24,6 +24,16 @@ FREEZER = pathlib.Path("/sys/fs/cgroup/freezer")
 needs_freezer = pytest.mark.skipif(not FREEZER.is_dir(), reason=f"there is no {FREEZER}")
 
 
+# A shell's program: which daemons of the pool at $1 show their figures on this node.
+FIGURES = """
+for at in $(stdchk status --prometheus-targets $1 | grep -Eo '[0-9.]+:[0-9]+'); do
+  exec 3<>/dev/tcp/${at%:*}/${at#*:}
+  printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3
+  sed -n "s/^stdchk_build_info{.*program=\\"\\([a-z-]*\\)\\".*/$(hostname) shows \\1/p" <&3
+done
+"""
+
+
 class Cluster:
     """A Slurm cluster, and a folder that all its nodes share."""
 

@@ -6,10 +6,11 @@ import re
 import shutil
 
 import pytest
-from clusters import CLUSTER, Cluster, Pbs, cluster, needed, needs_freezer, nothing_left, result_of
+from clusters import CLUSTER, FIGURES, Cluster, Pbs, cluster, needed, needs_freezer, nothing_left, result_of
 from processes import BIN, ROOT, run, wait_until
 
 MIB = 1 << 20
+NOBODY = 65534
 RANKS, STEPS, EVERY, WAIT_AT = 3, 40, 4, 24
 HEAT = f"{BIN}/heat --cells 24 --steps {STEPS} --every {EVERY}"
 pytestmark = needed
@@ -50,7 +51,7 @@ def test_one_line_is_enough_and_says_where_the_mount_is(cluster):
         """)
     cluster.wait(job)
     text = cluster.output()
-    assert f"The pool is up at /tmp/stdchk.{job}: " in text
+    assert text.count(f"The pool is up at /tmp/stdchk.{job}: 4 benefactors of 64.0 MiB, ") == 2
     assert all(f"{word} {rank}\n" in text for word in ("rank", "again") for rank in range(4))
     assert "refused" in text and "available" in text
     # The job has said that it ended well.
@@ -93,6 +94,96 @@ def test_the_line_in_the_script_takes_the_pool_down_too(cluster):
     cluster.wait(job)
     assert "by itself" in cluster.output() and cluster.output().count(" is down.") == 3
     nothing_left(cluster, cluster.nodes)
+
+
+def test_the_next_job_has_other_nodes_and_another_number_of_ranks(cluster):
+    """It reads the files it likes of what the first has drained, and writes on with its own number of images."""
+    up = (f'eval "$(stdchk up --job --export --memory 64M --drain {cluster.pfs} '
+          '--policy images=$SLURM_NTASKS)" || exit 1')
+    job = cluster.submit("--nodes=2", "--nodelist=n1,n2", "--ntasks-per-node=2", script=f"""
+        {up}
+        mkdir $STDCHK_MOUNT/run
+        for step in 1 2; do
+          srun bash -c 'head -c 300K /dev/urandom >$STDCHK_MOUNT/run/app.N$SLURM_PROCID.T'$step || exit 1
+        done
+        # Of a third there is only a part.
+        head -c 300K /dev/urandom >$STDCHK_MOUNT/run/app.N0.T3
+        sha256sum $STDCHK_MOUNT/run/app.N?.T2 | sed 's|/.*/||' >{cluster.folder}/sums
+        """)
+    cluster.wait(job)
+    assert os.readlink(cluster.pfs / "run" / "latest") == "app.*.T2"
+    nothing_left(cluster, cluster.nodes)
+    job = cluster.submit("--nodes=2", "--nodelist=n3,n4", "--ntasks-per-node=1", script=f"""
+        {up}
+        cd $STDCHK_MOUNT/run || exit 1
+        echo "newest is $(readlink latest)"
+        sha256sum --check {cluster.folder}/sums || exit 1
+        stdchk restart --job --to /tmp . || exit 1
+        srun bash -c 'cd /tmp; for image in app.N?.T2; do cmp $image $STDCHK_MOUNT/run/$image &&
+            echo $image is on $(hostname); done; rm app.N?.T2'
+        srun bash -c 'cat app.N$SLURM_PROCID.T2 app.N$((SLURM_PROCID + 2)).T2 >app.N$SLURM_PROCID.T4' || exit 1
+        for i in $(seq 100); do [ "$(readlink latest)" = 'app.*.T4' ] && break; sleep 0.1; done
+        echo "newest is $(readlink latest)"
+        cd {cluster.folder}
+        """)
+    cluster.wait(job)
+    text = cluster.output()
+    assert text.count("newest is app.*.T2\n") == 1 and text.count("newest is app.*.T4\n") == 1
+    assert [text.count(f"app.N{rank}.T2: OK") for rank in range(4)] == [1] * 4
+    assert sorted(re.findall(r"(app\.N\d\.T2) is on n[34]", text)) == [f"app.N{rank}.T2" for rank in range(4)]
+    run_folder = cluster.pfs / "run"
+    assert os.readlink(run_folder / "latest") == "app.*.T4"
+    for rank in (0, 1):
+        parts = [(run_folder / f"app.N{rank + more}.T2").read_bytes() for more in (0, 2)]
+        assert (run_folder / f"app.N{rank}.T4").read_bytes() == b"".join(parts)
+    assert run(BIN / "stdchk", "verify", run_folder).returncode == 0
+    nothing_left(cluster, cluster.nodes)
+
+
+def test_a_plain_user_starts_a_pool_and_is_told_where_fuse_is_missing(cluster):
+    """No root: the mount is made by fusermount3. The daemons show their figures to Prometheus."""
+    home = cluster.folder / "home"
+    home.mkdir()
+    os.chown(home, NOBODY, NOBODY)
+    (home / "figures").write_text(FIGURES)
+    programs = home / "bin"  # this user may not look into the folder of the build
+    shutil.copytree(BIN, programs, ignore=lambda _, names: [name for name in names if not name.startswith("stdchk")])
+    cluster.as_user = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]
+
+    def job_of(nodes, script):
+        job = cluster.submit("--nodes=2", f"--nodelist={nodes}", "--ntasks-per-node=1", "--output", home / "job.out",
+                             script=f"cd {home}; id -u; PATH={programs}:$PATH\nmount=/tmp/stdchk.$SLURM_JOB_ID\n{script}")
+        cluster.wait(job)
+        return (home / "job.out").read_text()
+
+    cluster.on("n3", "sh", "-ec", "mknod -m 666 /run/absent c 10 250; mount --bind /run/absent /dev/fuse")
+    try:
+        text = job_of("n1,n4", """
+            stdchk up --job --memory 64M --benefactor-nodes 1 --drain kept --metrics 0 || exit 2
+            srun bash -c "echo from \\$SLURM_PROCID >$mount/\\$SLURM_PROCID; stat -c 'is of %u' $mount/\\$SLURM_PROCID"
+            cat $mount/?
+            srun bash figures $mount
+            stdchk down --drain $mount || exit 3
+            """)
+        assert text.startswith(f"{NOBODY}\nThe pool is up at /tmp/stdchk.")
+        assert ": 1 benefactor of 64.0 MiB, drained to " in text  # on the other node
+        assert text.count(f"is of {NOBODY}\n") == 2
+        assert "from 0\nfrom 1\n" in text
+        assert sorted(re.findall("n. shows .*", text)) == [
+            "n1 shows stdchk-manager", "n1 shows stdchk-mount", "n4 shows stdchk-benefactor", "n4 shows stdchk-mount"]
+        assert [(home / "kept" / name).stat().st_uid for name in "01"] == [NOBODY] * 2
+        text = job_of("n1,n3", """
+            stdchk up --job --memory 64M || echo status $?
+            eval "$(stdchk up --job --memory 64M --no-mount --export)" || exit 3
+            stdchk status || exit 4
+            stdchk down $STDCHK_MOUNT
+            """)
+        assert "n3: FUSE device: /dev/fuse is not there" in text and "--no-mount" in text and "status 2" in text
+        nothing_left(cluster, cluster.nodes)
+    finally:
+        cluster.as_user = []
+        cluster.on("n3", "sh", "-c", "umount /dev/fuse; rm /run/absent")
+        shutil.rmtree(home)
 
 
 @pytest.mark.parametrize("proctrack", ["linuxproc", pytest.param("cgroup", marks=needs_freezer)])
@@ -428,6 +519,10 @@ def test_a_pool_of_rented_hosts_comes_from_a_plain_list(cluster):
     cluster.on("n1", "sh", "-c", "echo from n1 >/tmp/pool/file")
     assert cluster.on("n4", "cat", "/tmp/pool/file").stdout == "from n1\n"
     assert cluster.call("run", "cat", "/tmp/pool/file").stdout == "from n1\n"
+    status = json.loads(cluster.call("run", BIN / "stdchk", "status", "--json", "/tmp/pool").stdout)
+    lending = {one["host"]: one for one in status["pool"]["benefactors"]}
+    assert sorted(lending) == ["n1", "n4"] and len(status["pool"]["benefactors"]) == 2
+    assert all(one["state"] == "alive" for one in lending.values())
     cluster.call("run", BIN / "stdchk", "down", "/tmp/pool")
     nothing_left(cluster, ["n1", "n4"])
 

@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from clusters import Cluster, Pbs, cluster, needed, needs_freezer, nothing_left
+from clusters import FIGURES, Cluster, Pbs, cluster, needed, needs_freezer, nothing_left
 from file_systems import TROUBLED
 from processes import BIN, PATIENCE, ROOT, run, wait_until
 
@@ -88,13 +88,18 @@ def test_a_user_without_rights_asks_by_an_option_of_sbatch(cluster):
     refused = cluster.call("run", *cluster.as_user, "sbatch", "--stdchk=mem=64M;reboot", "--wrap", "true",
                            check=False)
     assert refused.returncode != 0 and "is not valid" in refused.stderr
+    (folder / "figures").write_text(FIGURES)
+    cluster.settings.write_text("STDCHK_METRICS=0\n")
     job = cluster.submit(
-        "--nodes=2", "--output", folder / "job.out", "--chdir", folder,
-        "--stdchk=mem=64M,drain=kept,mount=/tmp/mine",
-        script=f"{write('one', 2)}; stat -c %u $STDCHK_MOUNT/one; echo $STDCHK_MOUNT")
+        "--nodes=2", "--nodelist=n1,n2", "--ntasks-per-node=1", "--output", folder / "job.out", "--chdir", folder,
+        "--stdchk=nodes=1,mem=64M,drain=kept,mount=/tmp/mine", script=f"""
+        {write('one', 2)}; stat -c %u $STDCHK_MOUNT/one; echo $STDCHK_MOUNT
+        srun bash {folder}/figures $STDCHK_MOUNT | sort""")
     cluster.wait(job)
     wait_over(cluster, job)
-    assert (folder / "job.out").read_text().split() == [str(NOBODY), "/tmp/mine"]
+    assert (folder / "job.out").read_text().splitlines() == [
+        str(NOBODY), "/tmp/mine", *(f"n1 shows stdchk-{role}" for role in ("manager", "mount")),
+        *(f"n2 shows stdchk-{role}" for role in ("benefactor", "mount"))]
     assert (folder / "kept" / "one").stat().st_size == 2 << 20
     assert (folder / "kept" / "one").stat().st_uid == NOBODY
     nothing_left(cluster, cluster.nodes)
