@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import math
 import os
 import pathlib
 import pty
@@ -721,6 +722,25 @@ def test_advise_works_out_an_interval_and_draws_the_table(pool):
     assert "REPLICAS" in shown and "time without failures" in shown and "stripe width" in shown
     done = pool.stdchk("advise", "--mtbf", "5y", check=False)
     assert done.returncode == 2 and "5y" in done.stderr
+
+
+def test_advise_says_how_many_copies_survive_what_may_fail(pool):
+    """64 nodes of 16 GiB at 4 GiB/s are drained in 256 s, in which more fail than it says with less than 0.1 %."""
+    words = ["advise", "--nodes", "64", "--memory", "16G", "--node-rate", "1G/s", "--pfs-rate", "4G/s",
+             "--table", "64"]
+    for mtbf, hours, copies in (("1825d", 1825 * 24, 1), ("30d", 30 * 24, 2), ("1d", 24, 3), ("6h", 6, None)):
+        mean = 256 * 64 / (hours * 3600)
+        failures, likely = 0, math.exp(-mean)
+        while likely < 0.999:
+            failures += 1
+            likely += math.exp(-mean) * mean ** failures / math.factorial(failures)
+        shown = pool.stdchk(*words, "--mtbf", mtbf).stdout
+        said = re.search(r"^copies +(.*): until a set is drained up to (\d+) nodes may fail", shown, re.MULTILINE)
+        assert said.groups() == (str(copies or "more than 3"), str(failures)), (mtbf, shown)
+        # As the table beside it says, of this pool's own copies: the fewest that are enough.
+        (row,) = re.findall(r"^ +64 .*?   (0 0 0) +\d+ \d+ (\d+) +\d+ \d+ (\d+)$", shown, re.MULTILINE)
+        enough = [number for number, allowed in enumerate((0, int(row[1]), int(row[2])), 1) if allowed >= failures]
+        assert (enough or [None])[0] == copies
 
 
 def test_advise_adds_up_the_time_of_a_run(pool):

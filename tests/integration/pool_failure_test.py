@@ -5,8 +5,12 @@ Every call here has a time limit (conftest.CALL_SECONDS); a hang is a failure.
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
+import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -41,6 +45,18 @@ try:
         print(hashlib.sha256(open(path, "rb").read()).hexdigest())
 except OSError as error:
     print("errno", error.errno)
+"""
+
+# Reads each chunk for itself; prints, as JSON, its hash or the number of the error.
+PART_READER = f"""
+import hashlib, json, os, sys
+file, parts = os.open(sys.argv[1], os.O_RDONLY), []
+for at in range(0, int(sys.argv[2]), {MIB}):
+    try:
+        parts.append(hashlib.sha256(os.pread(file, {MIB}, at)).hexdigest())
+    except OSError as error:
+        parts.append(error.errno)
+print(json.dumps(parts))
 """
 
 
@@ -229,6 +245,49 @@ def test_a_killed_benefactor_loses_nothing_that_was_drained(pool):
         pool.kill("benefactor", index)
     drop_caches()
     assert all_read_back(folder, expected)
+
+
+def test_of_drained_and_undrained_images_a_killed_benefactor_takes_only_the_undrained_chunks_on_it(pool):
+    ranks, size = 3, 5 * MIB + 17
+    pool.up("--stripe-width", "2", "--naming", "off", "--policy", f"images={ranks},drain-every=9", benefactors=3,
+            memory="64M")
+    first = {f"app.N{rank}.T1" for rank in range(ranks)}
+    images = {f"app.N{rank}.T{step}": os.urandom(size) for step in (1, 2, 3) for rank in range(ranks)}
+    for name, content in images.items():
+        (pool.mount / name).write_bytes(content)
+    rows = {}
+
+    def first_set_is_drained():
+        rows.update((row["path"], row) for row in pool.list())
+        return {name for name in images if rows[name]["drain"] == "drained"} == first
+    wait_until(first_set_is_drained, "the drain of the first set")
+    had = {name: {place["benefactor"]: place["bytes"] for place in rows[name]["benefactors"]} for name in images}
+    assert all(sum(places.values()) == size for places in had.values())  # each byte is there once
+
+    def taken(victim, steps):
+        return {name: had[name][victim] for name in images if name[-1] in steps and victim in had[name]}
+    victim = next(one for one in had["app.N0.T2"] if taken(one, "1"))
+    lost = taken(victim, "23")
+    pid = next(one["pid"] for one in pool.status()["pool"]["benefactors"] if one["id"] == victim)
+    assert pid in pool.pids("benefactor")
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(pid), "the end of the benefactor")
+    drop_caches()
+    for name, content in images.items():
+        began = time.monotonic()
+        parts = json.loads(run(sys.executable, "-c", PART_READER, pool.mount / name, size, seconds=45).stdout)
+        assert time.monotonic() - began < 40
+        right = [content[at:at + MIB] for at in range(0, size, MIB)]
+        gone = [each for each, part in zip(right, parts, strict=True) if part == errno.EIO]
+        assert sum(map(len, gone)) == lost.get(name, 0), name
+        assert all(part in (errno.EIO, hashlib.sha256(each).hexdigest()) for each, part in zip(right, parts)), name
+    # Each image that has lost something is named, with what it has lost, and no other one.
+    log = pathlib.Path(pool.record["directory"], "manager.log")
+    told = re.compile(r"image (?:.*/)?(\S+): (\d+) of its (\d+) bytes have no copy any more and were not drained")
+
+    def named():
+        return {name: (int(bytes_lost), int(whole)) for name, bytes_lost, whole in told.findall(log.read_text())}
+    wait_until(lambda: named() == {name: (bytes_lost, size) for name, bytes_lost in lost.items()}, "their names")
 
 
 def test_a_write_goes_on_when_a_benefactor_dies_that_has_nothing_of_the_image(pool):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 from conftest import restart_manager
 from processes import wait_until
@@ -106,6 +107,45 @@ def test_the_drain_directorys_link_never_names_a_set_that_is_being_replaced(pool
         drain(pool)
         assert link_of(pool.drain) is None
     assert watch.looks > 100 and watch.mixed == []
+    pool.down()
+
+
+def images(folder):
+    return sorted(name for name in os.listdir(folder) if name.startswith("app."))
+
+
+def of_sets(*timesteps):
+    return sorted(f"app.N{rank}.T{timestep}" for timestep in timesteps for rank in range(RANKS))
+
+
+def test_old_sets_go_by_themselves_but_not_what_must_be_drained_first_nor_the_last_complete_one(pool):
+    """Nobody writes, asks or cleans up: the manager does it when the time has come."""
+    pool.up("--policy", f"images={RANKS},purge-after=3s,must-be-drained=yes", benefactors=2)
+    for folder in ("kept/app.N1.T2", "free/app.N0.T1"):  # a drained image cannot get this name: it is taken
+        (pool.drain / folder / "in the way").mkdir(parents=True)
+    kept, free = pool.mount / "kept", pool.mount / "free"
+    kept.mkdir()
+    free.mkdir()
+    pool.stdchk("policy", "set", free, "must-be-drained=no")
+    began = time.monotonic()
+    for timestep in (1, 2, 3):
+        write_set(kept, timestep, timestep)
+        if timestep < 3:
+            write_set(free, timestep, timestep)
+    if time.monotonic() - began < 2:  # an idle machine: none is old yet
+        assert images(kept) == of_sets(1, 2, 3) and images(free) == of_sets(1, 2)
+    wait_until(lambda: images(kept) == of_sets(2, 3), "the end of the first set, which is drained")
+    wait_until(lambda: images(free) == of_sets(2), "the end of one that need not be drained")
+    assert link_of(kept) == "app.*.T3" and link_of(free) == "app.*.T2"
+    time.sleep(4)  # all that is left is older than the time
+    assert images(kept) == of_sets(2, 3) and images(free) == of_sets(2)
+    assert (kept / "app.N0.T2").read_bytes() == bytes([2]) * (100 * KIB)
+    (pool.drain / "kept" / "app.N1.T2" / "in the way").rmdir()
+    (pool.drain / "kept" / "app.N1.T2").rmdir()
+    drain(pool)
+    wait_until(lambda: images(kept) == of_sets(3), "the end of the one that is drained now")
+    assert images(pool.drain / "kept") == of_sets(1, 2, 3)
+    assert link_of(kept) == link_of(pool.drain / "kept") == "app.*.T3"
     pool.down()
 
 

@@ -5,6 +5,7 @@ Whatever is killed, all files are as they were before the step or as they are af
 
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -12,13 +13,15 @@ import time
 
 import pytest
 from conftest import drop_caches
-from processes import children_of, run, wait_until
+from processes import children_of, is_running, run, wait_until
 
 SIZE = 6 * (1 << 20) + 17
 IMAGES = ("app.N0.T1", "app.N0.T2")
 FILES = ("old", "new")  # fsync commits what is no image
 STEPS = ("open", "write", "write the rest", "fsync", "close", "rename", "unlink")
 OF_AN_OPEN_FILE = STEPS[:5]
+MIDDLES_SECONDS = (0, 0, 0, 0.0005, 0.001, 0.002, 0.004)  # into the steps of a test, in any order
+STRUCK_LEAST = 3  # of the steps of a test, by a kill before they were over
 STATED_SECONDS = 30  # docs/operating.md: no call waits longer for what does not move
 
 # Takes a step for each line that it gets; says how it went. The file `old` is replaced as careful programs do it.
@@ -108,26 +111,34 @@ class Case:
         wait_until(lambda: read() in states, f"a right state of the folder {folder.name}")
 
 
-def strike(case, step, middle, kill):
-    """Begins the step, and kills before or in the middle of it."""
-    if middle:
+def middles():
+    return dict(zip(STEPS, random.sample(MIDDLES_SECONDS, len(STEPS)), strict=True))
+
+
+def strike(case, step, seconds, pid):
+    """Begins the step, and kills a process so many seconds later, or before it. Whether the step was not over yet."""
+    if seconds is not None:
         case.begin(step)
-        time.sleep(random.uniform(0, 0.004))
-        kill()
-    else:
-        kill()
+        if seconds > 0:
+            time.sleep(seconds)
+    over, _, _ = select.select([case.process.stdout], [], [], 0)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(pid), f"the end of pid {pid}")
+    if seconds is None:
         case.begin(step)
+    return not over
 
 
 @pytest.mark.parametrize("middle", [False, True], ids=["before", "in the middle of"])
 def test_a_writer_goes_on_when_the_manager_is_killed(pool, middle):
-    pool.up(benefactors=2)
+    pool.up(benefactors=2, memory="96M")
     seen = pool.mount_by_hand("seen")
+    moments, struck = middles() if middle else {}, 0
     for step in STEPS:
         case = Case(pool, pool.mount, step)
         for each in STEPS[:STEPS.index(step)]:
             assert case.take(each) == "ok"
-        strike(case, step, middle, lambda: pool.kill("manager"))
+        struck += strike(case, step, moments.get(step), pool.pids("manager")[0])
         pool.stdchk("recover", pool.mount)
         began = time.monotonic()
         answer = case.result(step)
@@ -144,6 +155,7 @@ def test_a_writer_goes_on_when_the_manager_is_killed(pool, middle):
         assert answer == "ok" or middle
         case.end()
         case.holds_one_of(states[:1] if answer == "ok" else states, seen / step)
+    assert struck >= STRUCK_LEAST
     pool.stdchk("check", pool.mount)
     pool.down("--drain")
     assert (pool.drain / "unlink" / IMAGES[0]).read_bytes() == case.content
@@ -151,7 +163,8 @@ def test_a_writer_goes_on_when_the_manager_is_killed(pool, middle):
 
 @pytest.mark.parametrize("middle", [False, True], ids=["before", "in the middle of"])
 def test_what_is_committed_stays_when_a_mount_is_killed(pool, middle):
-    pool.up(benefactors=2)
+    pool.up(benefactors=2, memory="96M")
+    moments, struck = middles() if middle else {}, 0
     for step in STEPS:
         mount = pool.mount_by_hand(f"killed-{step.replace(' ', '-')}")
         guard = pool.hand_processes[-1].pid
@@ -160,7 +173,7 @@ def test_what_is_committed_stays_when_a_mount_is_killed(pool, middle):
         for each in STEPS[:STEPS.index(step)]:
             assert case.take(each) == "ok"
         before = case.now
-        strike(case, step, middle, lambda pid=killed: os.kill(pid, signal.SIGKILL))
+        struck += strike(case, step, moments.get(step), killed)
         answer = case.result(step)
         case.end()
         if answer == "ok":
@@ -170,6 +183,7 @@ def test_what_is_committed_stays_when_a_mount_is_killed(pool, middle):
         wait_until(lambda: killed not in children_of(guard) and os.path.ismount(mount), "the mount's return")
         case.holds_one_of([case.now, case.after[step]], mount / step)
         run("umount", mount)
+    assert struck >= STRUCK_LEAST
     pool.stdchk("check", pool.mount)
     pool.down()
 
@@ -177,16 +191,18 @@ def test_what_is_committed_stays_when_a_mount_is_killed(pool, middle):
 @pytest.mark.parametrize("files", [IMAGES, FILES], ids=["images", "files"])
 @pytest.mark.parametrize("middle", [False, True], ids=["before", "in the middle of"])
 def test_what_is_committed_stays_when_a_writer_is_killed(pool, middle, files):
-    pool.up(benefactors=2)
+    pool.up(benefactors=2, memory="96M")
     seen = pool.mount_by_hand("seen")
+    moments, struck = middles() if middle else {}, 0
     for step in STEPS:
         case = Case(pool, pool.mount, step, files)
         for each in STEPS[:STEPS.index(step)]:
             assert case.take(each) == "ok"
         before = case.now
         if middle:
-            strike(case, step, middle, case.process.kill)
+            struck += strike(case, step, moments[step], case.process.pid)
         case.end()
         case.holds_one_of([before, case.after[step]] if middle else [before], seen / step)
+    assert struck >= STRUCK_LEAST or not middle
     pool.stdchk("check", pool.mount)
     pool.down()

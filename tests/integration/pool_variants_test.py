@@ -1,15 +1,17 @@
 """The same small work over pools that are set up in different ways: chunk sizes, naming, transports,
 kinds of memory, and an ordinary user's pool."""
 
+import errno
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 
 import pytest
 from conftest import drop_caches
-from processes import BIN, run, wait_until
+from processes import BIN, PATIENCE, run, wait_until
 
 MIB = 1 << 20
 
@@ -23,6 +25,7 @@ VARIANTS = {
     "shared memory, memfd, not named": ["--transport", "shm", "--backing", "memfd", "--naming", "off"],
     "a small window": ["--window", "4M"],
     "disk": ["--disk", "DISK"],
+    "stored is what its benefactor has summed": ["--policy", "proof=checksum"],
 }
 
 # Overwrites parts of a file that is open, and tells what it holds in the end.
@@ -93,6 +96,39 @@ def test_huge_pages_that_are_reserved_are_lent(pool, source):
         pool.down()
     finally:
         reserved.write_text(str(before))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root reserves huge pages")
+def test_a_ramdisk_of_huge_pages_is_lent(pool, source):
+    reserved = pathlib.Path("/proc/sys/vm/nr_hugepages")
+    before = int(reserved.read_text())
+    pages = pool.folder / "pages"
+    pages.mkdir()
+    reserved.write_text(str(before + 128))
+    try:
+        if int(reserved.read_text()) < before + 128:
+            pytest.skip("this machine has no 256 MiB of huge pages left")
+        run("mount", "-t", "hugetlbfs", "-o", "pagesize=2M", "none", pages)
+        pool.up("--backing", pages, benefactors=2, memory="96M")
+        for index in (0, 1):
+            log = pathlib.Path(pool.record["directory"], f"benefactor.{index}.log").read_text()
+            assert f"(hugetlbfs {pages}), 94.0 MiB of it on huge pages" in log
+        write_and_compare(pool.mount, source)
+        pool.down()
+    finally:
+        run("umount", "--lazy", pages, check=False)  # of a pool that failed
+        reserved.write_text(str(before))
+
+
+def test_a_benefactor_that_is_full_takes_no_more_than_it_lends_and_32_mib_of_its_own(pool):
+    pool.up("--chunk-size", "64K", benefactors=2, memory="64M", drain=False)
+    with pytest.raises(OSError) as full, open(pool.mount / "app.N0.T1", "wb", buffering=0) as file:
+        while True:
+            file.write(os.urandom(MIB))
+    assert full.value.errno == errno.ENOSPC
+    for pid in pool.pids("benefactor"):
+        most = re.search(r"VmHWM:\s*(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())
+        assert 63 * MIB <= int(most[1]) * 1024 < (64 + 32 * PATIENCE) * MIB
 
 
 # In a mount namespace with a /dev/fuse that everybody may open, as on desktops: the rest as that user.

@@ -41,6 +41,7 @@ def similarity(images, *names):
     assert len(lines) == len(answer["techniques"]) == 3 + 4 * 25 + 3
     for line in lines.values():
         assert line["chunk_bytes_min"] <= line["chunk_bytes_mean"] <= line["chunk_bytes_max"]
+        assert (line["megabytes_per_s"] > 0) == (line["image_bytes"] > 0)
     return answer["recommended"]["chunking"], lines
 
 
