@@ -275,11 +275,22 @@ DownReport stop_part(const std::string& job_id) {
   return {};
 }
 
-/// Until a signal comes, or nothing of the part runs any more.
+/// Until a signal comes, or nothing of the part runs any more. What is printed comes into the
+/// launch log.
 void supervise(const PoolRecord& record) {
   const auto runs = [](const Member& member) { return is_alive(member); };
   while (!asked_to_end() && std::ranges::any_of(record.members, runs)) sleep_for(100ms);
-  if (asked_to_end()) report(stop_pool(record));
+  if (!asked_to_end()) return;
+  fmt::print("{}: a signal asked the part of the pool on this node to end\n", node_name());
+  report(stop_pool(record));
+}
+
+/// What the parts have said since they were ready: one that has ended early, and why.
+std::vector<std::string> launch_notes(const std::string& job_id) {
+  std::ifstream log(launch_log(job_id));
+  std::vector<std::string> notes;
+  for (std::string line; std::getline(log, line);) notes.push_back("while it ran: " + line);
+  return notes;
 }
 
 }  // namespace
@@ -487,8 +498,11 @@ DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as) {
 
 DownReport stop_node_part(const std::string& job_id) {
   if (!is_plain(job_id)) return {{}, {fmt::format("\"{}\" is no job's number", job_id)}, {}};
+  auto notes = launch_notes(job_id);
   ::unlink(launch_log(job_id).c_str());
-  return stop_part(job_id);
+  DownReport report = stop_part(job_id);
+  report.notes.insert(report.notes.begin(), notes.begin(), notes.end());
+  return report;
 }
 
 }  // namespace stdchk::tools

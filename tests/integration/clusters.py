@@ -92,7 +92,7 @@ class Cluster:
         ends = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT")
         wait_until(lambda: seen.append(self.state(job)) or seen[-1] in ends,
                    f"the end of job {job}: {seen[0]}", seconds)
-        assert seen[-1] == ending, self.output()
+        assert seen[-1] == ending, self.output() + self.logs()
 
     def left_behind(self, node):
         """Processes, mounts, memory and files of pools on one node; of a dead process as long as it hangs."""
@@ -101,10 +101,14 @@ class Cluster:
                 "ls -d /tmp/stdchk-*-jobs/* /tmp/stdchk-*/pool*/pool.json /tmp/stdchk.*; true")
         return self.on(node, "sh", "-c", f"({look}) 2>/dev/null").stdout
 
-    def end(self):
-        print(self.output())
+    def logs(self, lines=30):
+        text = ""
         for log in (self.folder / "cluster" / "log").glob("*"):
-            print(f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-10:], sep="\n")
+            text += "\n".join([f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-lines:], ""])
+        return text
+
+    def end(self):
+        print(self.output(), self.logs(10))
         self.call("down", check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 

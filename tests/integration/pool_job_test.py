@@ -403,6 +403,18 @@ def test_a_cancelled_job_leaves_nothing(cluster):
     nothing_left(cluster, [node for node in cluster.nodes if node != "n2"])
 
 
+def test_a_part_that_ended_early_is_told_with_the_end_of_the_pool(cluster):
+    job = cluster.submit("--nodes=2", "--nodelist=n3,n4", script="""
+        stdchk up --job --mount /tmp/pool --memory 64M || exit 1
+        srun --overlap --nodes=1 --ntasks=1 --nodelist=n4 \\
+            bash -c 'kill $(pgrep -f "stdchk up .*--job-id"); while [ -e /tmp/pool ]; do sleep 0.1; done'
+        stdchk down /tmp/pool
+        """)
+    cluster.wait(job)
+    assert "while it ran: n4: a signal asked the part of the pool on this node to end\n" in cluster.output()
+    nothing_left(cluster, ["n3", "n4"])
+
+
 def test_a_pool_that_does_not_start_says_why_and_leaves_nothing(cluster):
     job = cluster.submit("--nodes=2", script="""
         stdchk up --job --mount /tmp/pool --memory 900T
