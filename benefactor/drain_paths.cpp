@@ -54,12 +54,12 @@ Outcome<bool> make_folder(const Descriptor& parent, const std::string& name,
   return made;
 }
 
+/// A folder that it makes is not durable yet.
 Outcome<Descriptor> enter(const Descriptor& parent, const std::string& name, Missing missing,
                           const std::string& path, mode_t mode = 0755) {
   Descriptor folder(open_folder(parent.get(), name));
   if (!folder && errno == ENOENT && missing == Missing::kIsMade) {
     if (auto made = make_folder(parent, name, path, mode); !made) return problem(made.error());
-    if (auto synced = sync_folder(parent, path); !synced) return problem(synced.error());
     folder = Descriptor(open_folder(parent.get(), name));
   }
   if (!folder) return storage_problem("opening the folder of", path, errno);
@@ -115,7 +115,7 @@ Outcome<Place> find_place(const Descriptor& root, const std::string& path, Missi
     auto next = enter(folder, (*parts)[i], missing, path);
     if (!next) return problem(next.error());
     if (missing == Missing::kIsMade) {
-      // Who has made a folder that is there may not have synced its name yet.
+      // Whoever has made it may not have synced its name yet.
       if (auto synced = sync_folder(folder, path); !synced) return problem(synced.error());
     }
     folder = std::move(*next);

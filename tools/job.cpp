@@ -13,6 +13,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tools/meeting.h"
 #include "tools/members.h"
 #include "tools/undrained.h"
 
@@ -198,26 +199,6 @@ Outcome<std::string> own_program(const std::string& invoked_as) {
   return program;
 }
 
-/// What the nodes have said in the exchange directory.
-struct Answers {
-  std::size_t ready = 0;
-  std::string failures;
-};
-Answers read_answers(const std::string& exchange) {
-  Answers answers;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(exchange, ignored)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("ready.")) ++answers.ready;
-    if (!name.starts_with("failed.")) continue;
-    std::ifstream file(entry.path());
-    std::string text;
-    std::getline(file, text);
-    answers.failures += (answers.failures.empty() ? "" : "; ") + name.substr(7) + ": " + text;
-  }
-  return answers;
-}
-
 /// Waits for the answers of all nodes.
 Outcome<void> wait_for_nodes(const BatchJob& job, const std::string& exchange,
                              const std::vector<ProcessId>& launchers, const std::string& log,
@@ -227,7 +208,7 @@ Outcome<void> wait_for_nodes(const BatchJob& job, const std::string& exchange,
     // Looked at first: what a part says is there before its launcher ends.
     const bool launching = std::ranges::any_of(
         launchers, [](const ProcessId& launcher) { return is_alive(launcher); });
-    const Answers answers = read_answers(exchange);
+    const Answers answers = Meeting(exchange).answers();
     if (!answers.failures.empty()) return problem("{}", answers.failures);
     if (answers.ready == job.nodes.size()) return {};
     if (!launching) {
@@ -240,18 +221,6 @@ Outcome<void> wait_for_nodes(const BatchJob& job, const std::string& exchange,
     }
     sleep_for(20ms);
   }
-}
-
-/// A small file, whole from its first moment.
-Outcome<void> publish(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".new";
-  std::ofstream file(temporary);
-  file << text << "\n";
-  file.close();
-  if (!file || ::rename(temporary.c_str(), path.c_str()) != 0) {
-    return problem("{} cannot be written", path);
-  }
-  return {};
 }
 
 void report(const DownReport& down) {
@@ -407,6 +376,7 @@ std::string end_traps(const PoolRecord& pool, const std::string& invoked_as) {
 int run_node_part(UpOptions options) {
   notice_end_signals();
   const std::string name = node_name();
+  const Meeting meeting(options.exchange);
   options.state = job_state_directory(options.job_id);
   Outcome<PoolRecord> record = problem("");
   if (auto made = make_private(fs::path(options.state).parent_path()); !made) {
@@ -417,10 +387,10 @@ int run_node_part(UpOptions options) {
   }
   if (!record) {
     fmt::print(stderr, "stdchk: {}: {}\n", name, record.error().text);
-    (void)publish(options.exchange + "/failed." + name, record.error().text);
+    (void)meeting.tell_failure(name, record.error().text);
     return 2;
   }
-  if (auto told = publish(options.exchange + "/ready." + name, record->mount); !told) {
+  if (auto told = meeting.tell_ready(name); !told) {
     fmt::print(stderr, "stdchk: {}: {}\n", name, told.error().text);
     report(stop_pool(*record));
     return 2;

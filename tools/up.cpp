@@ -30,6 +30,7 @@
 #include "tools/down.h"
 #include "tools/hosts.h"
 #include "tools/job.h"
+#include "tools/meeting.h"
 #include "tools/members.h"
 #include "tools/mounts.h"
 #include "tools/undrained.h"
@@ -149,38 +150,30 @@ class Starter {
       if (!code)
         fs::copy_file(record_.directory + "/" + name, options_.exchange + "/" + name, code);
     }
-    const std::string address = options_.exchange + "/address";
-    std::ofstream(address + ".new") << record_.manager_address << "\n";
-    if (code || ::rename((address + ".new").c_str(), address.c_str()) != 0) {
-      return problem("{} cannot be written; it must be a folder that all nodes of the job share",
-                     options_.exchange);
-    }
-    return {};
+    if (code) return problem("{} cannot be written: {}", options_.exchange, code.message());
+    return Meeting(options_.exchange).tell_manager(record_.manager_address);
   }
 
   Outcome<void> join_job() {
-    const std::string address = options_.exchange + "/address";
+    const Meeting meeting(options_.exchange);
     const std::string first = options_.nodes.substr(0, options_.nodes.find(','));
-    const std::string failure = options_.exchange + "/failed." + first;
     const auto until = std::chrono::steady_clock::now() + kJoinPatience;
-    while (::access(address.c_str(), R_OK) != 0) {
-      if (::access(failure.c_str(), F_OK) == 0) return problem("{} has no manager", first);
+    std::optional<std::string> manager;
+    while (!(manager = meeting.manager())) {
+      if (meeting.has_failed(first)) return problem("{} has no manager", first);
       if (std::chrono::steady_clock::now() > until) {
         return problem("the first node of the job did not tell where the manager is, in {}",
-                       address);
+                       options_.exchange);
       }
       sleep_for(20ms);
     }
-    std::ifstream file(address);
-    std::getline(file, record_.manager_address);
+    record_.manager_address = *manager;
     std::error_code code;
     fs::copy_file(options_.exchange + "/secret", record_.secret_file(), code);
     if (!code && options_.encrypt) {
       fs::copy_file(options_.exchange + "/key", record_.key_file(), code);
     }
-    if (code || record_.manager_address.empty()) {
-      return problem("{} cannot be read: {}", options_.exchange, code.message());
-    }
+    if (code) return problem("{} cannot be read: {}", options_.exchange, code.message());
     return save(record_);
   }
 

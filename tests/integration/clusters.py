@@ -104,6 +104,8 @@ class Cluster:
     def logs(self, lines=30):
         text = ""
         for log in (self.folder / "cluster" / "log").glob("*"):
+            if log.suffix == ".first" and log.with_suffix("").exists():
+                continue  # what the daemon of a node says twice
             text += "\n".join([f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-lines:], ""])
         return text
 
