@@ -204,7 +204,9 @@ void Service::choose_stripe(SessionRecord& session, const Wanted& wanted) {
 /// too small only where there are no others.
 std::vector<PlaceSet> Service::choose_sets(std::uint32_t places, const Candidates& candidates,
                                            const Wanted& wanted) {
-  const std::size_t most = (config_.pool.stripe_width + places - 1) / places;
+  const std::size_t width = config_.pool.stripe_width;
+  // Where all are used anyway each is the first one of a set.
+  const std::size_t most = candidates.size() <= width ? width : (width + places - 1) / places;
   std::map<BenefactorId, std::size_t> uses;
   std::set<BenefactorId> firsts;
   std::vector<PlaceSet> whole;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/extent_header.h"
 #include "core/limits.h"
 #include "tests/support/catch.h"
 
