@@ -206,7 +206,8 @@ std::vector<PlaceSet> Service::choose_sets(std::uint32_t places, const Candidate
                                            const Wanted& wanted) {
   const std::size_t width = config_.pool.stripe_width;
   // Where all are used anyway each is the first one of a set.
-  const std::size_t most = candidates.size() <= width ? width : (width + places - 1) / places;
+  const bool all_first = candidates.size() <= width;
+  const std::size_t most = all_first ? width : (width + places - 1) / places;
   std::map<BenefactorId, std::size_t> uses;
   std::set<BenefactorId> firsts;
   std::vector<PlaceSet> whole;
@@ -224,7 +225,8 @@ std::vector<PlaceSet> Service::choose_sets(std::uint32_t places, const Candidate
       small.push_back(std::move(set));
       continue;
     }
-    for (const BenefactorId id : set.members) ++uses[id];
+    for (const BenefactorId id : further) ++uses[id];
+    uses[*first] += all_first ? 0 : 1;
     whole.push_back(std::move(set));
   }
   return whole.empty() ? small : whole;
