@@ -534,7 +534,7 @@ struct Place {
   std::uint32_t unit_bytes = 0;     ///< the extent that each grant must have room for, at least
   /// The grants are for further places of chunks that are on these already, and are answered at
   /// once; none: for chunks that are nowhere yet.
-  std::vector<BenefactorId> beside;
+  std::vector<BenefactorId> beside{};
   struct Existing {
     std::uint32_t index = 0;  ///< into `chunks` of the request
     Chunk chunk;
