@@ -70,6 +70,7 @@ BlockingFilesystem::BlockingFilesystem(const Options& options, Clock& clock, Par
   config.content_cuts = options.content_cuts;
   config.chunk_bytes = options.chunk_bytes;
   config.copies = options.copies;
+  config.waits_for_copies = options.close_mode == CloseMode::kRedundant;
   config.key = options.key;
   config.encrypts = options.encrypts;
   engine_ = std::make_unique<Engine>(*reactor_, *parts_.control, std::move(data), *executor_,

@@ -282,6 +282,7 @@ std::shared_ptr<Engine::Opening> Engine::open_session(msg::OpenSession request) 
   auto opening = std::make_shared<Opening>();
   request.client = client_;
   request.copies = config_.copies;
+  request.waits_for_copies = config_.waits_for_copies;
   auto naming = series_of(request);
   // An image will be large; of another new file one chunk is expected; others get space when
   // needed.
@@ -440,7 +441,11 @@ void Engine::pump() {
     transfers.swap(transfers_);
     executor_work.swap(executor_work_);
   }
-  for (const OutChunkPtr& chunk : work.write) peers_.submit(*chunk);
+  for (auto& write : work.write) {
+    ChunkWrite& one = *write;
+    one.self = std::move(write);
+    peers_.submit(one);
+  }
   for (OutChunkPtr& chunk : work.checksum) {
     Lock lock(shared_.mutex);
     finish_checksum(lock, std::move(chunk));

@@ -56,9 +56,10 @@ class Engine final : private SessionHost, private ManagerListener {
     std::optional<bool> content_cuts;  ///< unset: the pool's
     std::uint32_t chunk_bytes = 0;     ///< 0: the pool's
     std::uint64_t naming_judged_bytes = SeriesNaming::kJudgedBytes;
-    std::uint32_t copies = 0;   ///< of each chunk; 0: as the folder or the pool says
-    std::optional<Secret> key;  ///< opens encrypted chunks
-    bool encrypts = false;      ///< what is written; needs the key
+    std::uint32_t copies = 0;       ///< of each chunk; 0: as the folder or the pool says
+    bool waits_for_copies = false;  ///< closes do, whatever the folder says
+    std::optional<Secret> key;      ///< opens encrypted chunks
+    bool encrypts = false;          ///< what is written; needs the key
   };
   Engine(Reactor& reactor, transport::Endpoint& control, std::vector<transport::Endpoint*> data,
          Executor& executor, Config config);

@@ -66,6 +66,7 @@ struct SessionFigures {
   std::uint64_t bytes_sent = 0;      ///< to benefactors, headers included
   std::uint64_t bytes_existing = 0;  ///< answered as existing, not sent
   std::uint64_t bytes_named = 0;     ///< that got a name
+  std::uint64_t bytes_short = 0;     ///< stored in fewer places than they should be written to
   std::uint64_t manager_calls = 0;
   Duration open_to_stored{};  ///< the last byte was proven stored
   Duration open_to_close{};   ///< the close returned

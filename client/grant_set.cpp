@@ -4,11 +4,12 @@
 
 namespace stdchk::client {
 
-GrantSet::Target& GrantSet::target(BenefactorId benefactor) {
+GrantSet::Target& GrantSet::target(const Grant& grant) {
+  const BenefactorId first = grant.first ? grant.first : grant.benefactor;
   for (Target& target : targets_) {
-    if (target.benefactor == benefactor) return target;
+    if (target.benefactor == grant.benefactor && target.first == first) return target;
   }
-  targets_.push_back(Target{benefactor, {}, {}});
+  targets_.push_back(Target{grant.benefactor, first, {}, {}});
   return targets_.back();
 }
 
@@ -32,9 +33,10 @@ void GrantSet::insert(Target& target, Free free) {
 
 void GrantSet::add(const std::vector<Grant>& grants) {
   for (const Grant& grant : grants) {
-    Target& to = target(grant.benefactor);
+    Target& to = target(grant);
     insert(to, Free{grant.offset, grant.length, grant.id});
     to.grants.push_back(Held{grant, false});
+    domains_[grant.benefactor] = grant.domain;
     granted_bytes_ += grant.length;
     free_bytes_ += grant.length;
   }
@@ -44,46 +46,114 @@ std::optional<Extent> GrantSet::carve(std::uint64_t bytes, const std::set<Benefa
   for (std::size_t tried = 0; tried < targets_.size(); ++tried) {
     Target& target = targets_[next_ % targets_.size()];
     next_ = (next_ + 1) % targets_.size();
-    if (avoid.contains(target.benefactor)) continue;
-    auto fit = std::find_if(target.free.begin(), target.free.end(),
-                            [bytes](const Free& free) { return free.length >= bytes; });
-    if (fit == target.free.end()) continue;
-    const Extent extent{target.benefactor, fit->offset};
-    for (Held& held : target.grants) held.touched |= held.grant.id == fit->grant;
-    fit->offset += bytes;
-    fit->length -= bytes;
-    if (fit->length == 0) target.free.erase(fit);
-    free_bytes_ -= bytes;
-    return extent;
+    if (fits(target, bytes, avoid)) return take(target, bytes);
   }
   return std::nullopt;
 }
 
-void GrantSet::give_back(const Extent& extent, std::uint64_t bytes) {
-  Target& to = target(extent.benefactor);
-  for (const Held& held : to.grants) {
-    if (extent.offset < held.grant.offset ||
-        extent.offset >= held.grant.offset + held.grant.length) {
-      continue;
+std::vector<Extent> GrantSet::carve(std::uint64_t bytes, const std::set<BenefactorId>& avoid,
+                                    std::size_t count, const std::vector<Extent>& held) {
+  std::vector<Extent> carved;
+  const Places places = find(bytes, avoid, count, held);
+  for (const std::size_t at : places.targets) carved.push_back(take(targets_[at], bytes));
+  next_ = places.next;
+  if (!carved.empty() || !held.empty()) return carved;
+  // Its first one is full, or to be avoided: what is left of the others is for one place each.
+  if (const auto one = carve(bytes, avoid)) carved.push_back(*one);
+  return carved;
+}
+
+bool GrantSet::has_places(std::uint64_t bytes, const std::set<BenefactorId>& avoid,
+                          std::size_t count, const std::vector<Extent>& held) const {
+  return find(bytes, avoid, count, held).targets.size() == count;
+}
+
+bool GrantSet::fits(const Target& target, std::uint64_t bytes,
+                    const std::set<BenefactorId>& avoid) const {
+  return !avoid.contains(target.benefactor) &&
+         std::ranges::any_of(target.free,
+                             [bytes](const Free& free) { return free.length >= bytes; });
+}
+
+/// The most that can be had together, and the next ones in turn.
+GrantSet::Places GrantSet::find(std::uint64_t bytes, const std::set<BenefactorId>& avoid,
+                                std::size_t count, const std::vector<Extent>& held) const {
+  if (!held.empty()) {
+    return {find_beside(held.front().benefactor, bytes, avoid, count, held), next_};
+  }
+  Places best{{}, next_};
+  for (std::size_t i = 0; i < targets_.size() && best.targets.size() < count; ++i) {
+    const std::size_t at = (next_ + i) % targets_.size();
+    const Target& start = targets_[at];
+    if (start.benefactor != start.first || !fits(start, bytes, avoid)) continue;
+    std::vector<std::size_t> found =
+        find_beside(start.first, bytes, avoid, count - 1, {{start.benefactor, 0}});
+    found.insert(found.begin(), at);
+    if (found.size() > best.targets.size()) best = {std::move(found), (at + 1) % targets_.size()};
+  }
+  return best;
+}
+
+/// Among those that go with the first one, in other domains than what is held.
+std::vector<std::size_t> GrantSet::find_beside(BenefactorId first, std::uint64_t bytes,
+                                               const std::set<BenefactorId>& avoid,
+                                               std::size_t count,
+                                               const std::vector<Extent>& held) const {
+  std::set<std::uint64_t> taken;
+  for (const Extent& extent : held) {
+    if (const auto at = domains_.find(extent.benefactor); at != domains_.end()) {
+      taken.insert(at->second);
     }
-    insert(to, Free{extent.offset, bytes, held.grant.id});
-    free_bytes_ += bytes;
-    return;
+  }
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < targets_.size() && found.size() < count; ++i) {
+    const std::size_t at = (next_ + i) % targets_.size();
+    const Target& target = targets_[at];
+    if (target.first != first || target.benefactor == first) continue;
+    if (!fits(target, bytes, avoid)) continue;
+    if (taken.insert(domains_.at(target.benefactor)).second) found.push_back(at);
+  }
+  return found;
+}
+
+Extent GrantSet::take(Target& target, std::uint64_t bytes) {
+  const auto fit =
+      std::ranges::find_if(target.free, [bytes](const Free& free) { return free.length >= bytes; });
+  const Extent extent{target.benefactor, fit->offset};
+  for (Held& held : target.grants) held.touched |= held.grant.id == fit->grant;
+  fit->offset += bytes;
+  fit->length -= bytes;
+  if (fit->length == 0) target.free.erase(fit);
+  free_bytes_ -= bytes;
+  return extent;
+}
+
+void GrantSet::give_back(const Extent& extent, std::uint64_t bytes) {
+  for (Target& to : targets_) {
+    if (to.benefactor != extent.benefactor) continue;
+    for (const Held& held : to.grants) {
+      if (extent.offset < held.grant.offset ||
+          extent.offset >= held.grant.offset + held.grant.length) {
+        continue;
+      }
+      insert(to, Free{extent.offset, bytes, held.grant.id});
+      free_bytes_ += bytes;
+      return;
+    }
   }
   // The benefactor was dropped meanwhile: its space is not carved again.
 }
 
 std::vector<GrantId> GrantSet::drop(BenefactorId benefactor) {
   std::vector<GrantId> unused;
-  for (auto it = targets_.begin(); it != targets_.end(); ++it) {
-    if (it->benefactor != benefactor) continue;
-    for (const Held& held : it->grants) {
+  for (const Target& target : targets_) {
+    if (target.benefactor != benefactor) continue;
+    for (const Held& held : target.grants) {
       if (!held.touched) unused.push_back(held.grant.id);
     }
-    for (const Free& free : it->free) free_bytes_ -= free.length;
-    targets_.erase(it);
-    break;
+    for (const Free& free : target.free) free_bytes_ -= free.length;
   }
+  std::erase_if(targets_, [&](const Target& target) { return target.benefactor == benefactor; });
   return unused;
 }
 

@@ -52,6 +52,8 @@ Session::Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSe
       file_(opened.attributes.id),
       opened_after_(opened.opened),
       waits_for_copies_(opened.policy.commit() == CommitLevel::kRedundant),
+      client_waits_(request.waits_for_copies),
+      places_(std::clamp<std::uint32_t>(opened.places, 1, limits::kCopiesMax)),
       parent_(request.parent),
       name_(request.name),
       copies_(request.copies),
@@ -426,7 +428,9 @@ void Session::dead(OutChunk& chunk) {
   if (chunk.step != OutChunk::Step::kStored) return;
   chunk.step = OutChunk::Step::kDropped;
   if (chunk.ours) {
-    grants_.give_back(chunk.chunk.copies.front(), extent_bytes(chunk.chunk.length));
+    for (const Extent& copy : chunk.chunk.copies) {
+      grants_.give_back(copy, extent_bytes(chunk.chunk.length));
+    }
     chunk.ours = false;
   }
 }

@@ -35,11 +35,11 @@ class Session;
 /// | hashing  | slot         | CRC, and name if wanted, known -> asking, carving, stored|
 /// | asking   | slot         | sent in a Place batch -> asked                           |
 /// | asked    | slot         | answered: existing -> stored, else -> carving            |
-/// | carving  | slot         | an extent was carved -> writing                          |
-/// | writing  | slot         | delivered -> stored; failed -> carving, elsewhere        |
-/// | stored   | the extent   |                                                          |
+/// | carving  | slot         | extents were carved -> writing                           |
+/// | writing  | slot         | delivered to all -> stored; failed -> carving, elsewhere |
+/// | stored   | the extents  |                                                          |
 /// | dropped  | nowhere      | nothing refers to it, or the session has failed          |
-struct OutChunk final : Transfer, std::enable_shared_from_this<OutChunk> {
+struct OutChunk final {
   enum class Step : std::uint8_t {
     kHashing,
     kAsking,
@@ -50,18 +50,18 @@ struct OutChunk final : Transfer, std::enable_shared_from_this<OutChunk> {
     kDropped
   };
   std::shared_ptr<Session> session;  ///< while in the pipeline
-  std::shared_ptr<OutChunk> self;    ///< while the transport has it
-  Chunk chunk;
+  Chunk chunk;                       ///< its copies: also those that are being written
   std::uint64_t file_offset = 0;
   std::uint64_t live_bytes = 0;  ///< of the overlay that refer to it
   Segments segments;             ///< where its bytes are, while they are in the window
   std::uint32_t order = 0;       ///< among the chunks of its first slot: the place of its header
   std::uint32_t failures = 0;
+  std::uint32_t writing = 0;  ///< writes under way
   Step step = Step::kHashing;
   std::uint32_t plain_crc = 0;  ///< of the bytes as they were written
   bool has_crc = false;         ///< that one, and `chunk.crc` until it is sealed
   bool sealed = false;          ///< or about to be: nobody reads its bytes from the window
-  bool ours = false;            ///< its extent was carved by this session and is not committed
+  bool ours = false;            ///< its extents were carved by this session and is not committed
   bool sought = false;          ///< the manager was asked where it is now
   std::uint32_t searches = 0;   ///< in a row, without its bytes having been read
 
@@ -70,15 +70,21 @@ struct OutChunk final : Transfer, std::enable_shared_from_this<OutChunk> {
   /// Where the byte at `offset` is, and those behind it.
   Segment from(std::uint32_t offset) const;
 
- protected:
-  void finished(Status status) override;
-
  private:
   static ByteSpan piece(const Segment& segment) {
     return segment.slot == nullptr ? ByteSpan() : segment.bytes();
   }
 };
 using OutChunkPtr = std::shared_ptr<OutChunk>;
+
+/// A ChunkWrite is the writing of a chunk to one of its places.
+struct ChunkWrite final : Transfer {
+  OutChunkPtr chunk;
+  std::unique_ptr<ChunkWrite> self;  ///< while the transport has it
+
+ protected:
+  void finished(Status status) override;
+};
 
 /// What a session wants done outside the lock.
 struct Work {
@@ -89,7 +95,7 @@ struct Work {
   std::vector<Search> search;
   std::vector<std::vector<OutChunkPtr>> hash;  ///< each group by one thread
   std::vector<OutChunkPtr> checksum;           ///< by the reactor's thread
-  std::vector<OutChunkPtr> write;
+  std::vector<std::unique_ptr<ChunkWrite>> write;
   struct Call {
     msg::Request request;
     std::function<void(rpc::Answer)> done;
@@ -151,6 +157,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   void let_go();
   /// Its folder asks that a close waits for all copies.
   bool waits_for_copies() const { return waits_for_copies_; }
+  /// That each chunk is written to, if it can be.
+  std::uint32_t places() const { return places_; }
   SessionFigures figures() const { return figures_; }
   /// For the thread that looks for boundaries.
   const BoundaryFinder& boundaries() const { return boundaries_; }
@@ -212,7 +220,7 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   // ---- reactor's thread, lock held
   void plan(Work& work);
-  void written(OutChunk& chunk, Status status);
+  void written(const ChunkWrite& write, const Status& status);
   void benefactor_gone(BenefactorId benefactor);
   /// The manager has ended it.
   void fenced();
@@ -265,6 +273,11 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool find_known(const OutChunkPtr& chunk);
   void alias(const OutChunkPtr& chunk, const OutChunkPtr& target);
   void stored(OutChunk& chunk, SlotState from);
+  void give_up(OutChunk& chunk);
+  bool waits_for_places(const OutChunk& chunk);
+  bool can_do_with_fewer() const;
+  void write(const OutChunkPtr& chunk, const std::vector<Extent>& places, Work& work);
+  void avoid(const ChunkWrite& write, const Error& why);
   void drop(OutChunk& chunk, SlotState from);
   void finish_chunk();
   void fail_with(Error why);
@@ -279,6 +292,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   void plan_return(Work& work);
   void plan_commit(Work& work);
   void plan_end(Work& work);
+  std::vector<BenefactorId> beside() const;
+  std::uint64_t needed_bytes(const std::vector<BenefactorId>& beside) const;
   std::uint64_t wanted_bytes(bool asking) const;
   void send_place(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t want);
   void on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want, std::uint64_t life,
@@ -290,6 +305,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void build_resume();
   void on_resumed(std::uint64_t life, const rpc::Answer& answer);
   bool asks_again(std::uint64_t life, const rpc::Answer& answer);
+  std::size_t page_chunks_max() const;
   void build_commit();
   void send_commit_part(Work& work);
   void on_committed_part(std::uint64_t life, rpc::Answer answer);
@@ -309,7 +325,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   const FileId file_;
   const std::uint64_t opened_after_;  ///< that many commits of the pool
   const bool waits_for_copies_;
-  const FileId parent_;  ///< that it was made in, if it was
+  const bool client_waits_;     ///< so its client has asked
+  const std::uint32_t places_;  ///< that each chunk is written to
+  const FileId parent_;         ///< that it was made in, if it was
   const std::string name_;
   const std::uint32_t copies_;  ///< that its client asks for
   Attributes attributes_;
@@ -369,6 +387,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   Time idle_check_at_{};  ///< none: no check is due
   std::vector<Extent> abandoned_;
   bool want_in_flight_ = false;
+  Time short_of_places_{};        ///< since when there is no space for all of them; none: there is
+  bool asks_for_places_ = false;  ///< the call under way does, because of that
+  bool fewer_places_ = false;     ///< it was asked for in vain: what there is must do
   bool shortage_ = false;
   std::uint32_t no_space_ = 0;
   Time no_space_since_{};

@@ -89,6 +89,11 @@ void Session::plan_commit(Work& work) {
   send_commit_part(work);
 }
 
+/// Chunks of a message, so that their places do not make it too long.
+std::size_t Session::page_chunks_max() const {
+  return limits::kMapPageSlicesMax / ((places_ + 3) / 4);
+}
+
 /// The written ranges as messages, none of them too long.
 void Session::build_commit() {
   parts_.clear();
@@ -99,7 +104,7 @@ void Session::build_commit() {
     STDCHK_ASSERT(entry.piece.chunk != nullptr);
     const OutChunk& chunk = *entry.piece.chunk;
     STDCHK_ASSERT(chunk.step == OutChunk::Step::kStored);  // rule M1
-    if (parts_.back().written.slices.size() >= limits::kMapPageSlicesMax) {
+    if (parts_.back().written.slices.size() >= page_chunks_max()) {
       parts_.emplace_back();
       numbers.clear();
     }

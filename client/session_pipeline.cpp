@@ -25,6 +25,7 @@ constexpr Duration kBatchWait = 20ms;
 /// How long bytes wait for those in front of them, of which nothing has come.
 constexpr Duration kHoleWait = 50ms;
 constexpr Duration kHeldBack = 20ms;       ///< how long writers do, when many wait already
+constexpr Duration kPlacesWait = 500ms;    ///< how long space in more domains is waited for
 constexpr Duration kNoSpaceWait = 50ms;    ///< between two attempts, if the manager names none
 constexpr Duration kNoSpacePatience = 5s;  ///< how long a full pool is waited for
 constexpr Duration kNoSpaceGrace = 500ms;  ///< others may give back what they do not use
@@ -159,6 +160,9 @@ void Session::found(const OutChunk& chunk) {
 
 void Session::stored(OutChunk& chunk, SlotState from) {
   chunk.step = Step::kStored;
+  if (chunk.ours && chunk.chunk.copies.size() < places_) {
+    figures_.bytes_short += chunk.chunk.length;
+  }
   move(std::exchange(chunk.segments, {}), from, SlotState::kStored);
   figures_.open_to_stored = host_.clock().now() - opened_;
   if (chunk.live_bytes == 0) dead(chunk);
@@ -344,55 +348,120 @@ void Session::plan_writes(Work& work) {
   const bool waits = !error_.has_value() && host_.clock().now() < writes_not_before_;
   while (!to_carve_.empty() && !waits) {
     OutChunkPtr chunk = to_carve_.front();
+    auto& copies = chunk->chunk.copies;
     if (error_.has_value() || chunk->live_bytes == 0) {
       to_carve_.pop_front();
-      drop(*chunk, SlotState::kPlacing);
+      give_up(*chunk);
       continue;
     }
-    const auto extent = grants_.carve(extent_bytes(chunk->chunk.length), avoid_);
-    if (!extent.has_value()) return;
+    if (waits_for_places(*chunk)) return;
+    const auto extents =
+        grants_.carve(extent_bytes(chunk->chunk.length), avoid_, places_ - copies.size(), copies);
+    if (extents.empty() && copies.empty()) return;
     to_carve_.pop_front();
+    if (extents.empty()) {
+      stored(*chunk, SlotState::kPlacing);
+      continue;
+    }
     no_space_ = 0;
     grants_used_ = host_.clock().now();
-    chunk->chunk.copies = {*extent};
-    chunk->ours = true;
-    chunk->step = Step::kWriting;
-    chunk->self = chunk;
-    move(chunk->segments, SlotState::kPlacing, SlotState::kWriting);
-    const ExtentHeader header{
-        chunk->chunk.name, chunk->chunk.length, chunk->chunk.crc, file_,
-        static_cast<std::uint32_t>(chunk->file_offset / host_.window().chunk_bytes())};
-    chunk->is_write = true;
-    chunk->at = *extent;
-    chunk->memory = &host_.window_memory();
-    const auto& [first, second] = chunk->segments;
-    std::byte* const data = first.slot->data + first.offset;
-    MutableByteSpan more;
-    if (second.slot != nullptr) more = {second.slot->data + second.offset, second.length};
-    if (first.offset == 0) {
-      // The header lies in front of the data: one piece.
-      std::byte* const head = data - limits::kExtentHeaderBytes;
-      encode_extent_header(header, head);
-      chunk->pieces = {MutableByteSpan(head, limits::kExtentHeaderBytes + first.length), more, {}};
-    } else {
-      std::byte* const head =
-          first.slot->data - (chunk->order + 2) * std::size_t{limits::kExtentHeaderBytes};
-      encode_extent_header(header, head);
-      chunk->pieces = {MutableByteSpan(head, limits::kExtentHeaderBytes),
-                       MutableByteSpan(data, first.length), more};
-    }
+    copies.insert(copies.end(), extents.begin(), extents.end());
+    write(chunk, extents, work);
+  }
+}
+
+/// Nobody needs what has not been written of it.
+void Session::give_up(OutChunk& chunk) {
+  if (chunk.chunk.copies.empty()) return drop(chunk, SlotState::kPlacing);
+  stored(chunk, SlotState::kPlacing);
+}
+
+/// There is no space for all places that the chunk should have, and the manager may yet grant some:
+/// it is asked once, and not for long.
+bool Session::waits_for_places(const OutChunk& chunk) {
+  if (places_ == 1) return false;
+  const auto& copies = chunk.chunk.copies;
+  const std::uint64_t bytes = extent_bytes(chunk.chunk.length);
+  if (grants_.has_places(bytes, avoid_, places_ - copies.size(), copies)) {
+    fewer_places_ = false;
+    short_of_places_ = {};
+    return false;
+  }
+  if (fewer_places_) return false;
+  const Time now = host_.clock().now();
+  if (short_of_places_ == Time{}) {
+    short_of_places_ = now;
+    host_.kick_after(*this, kPlacesWait);
+  }
+  fewer_places_ = now - short_of_places_ >= kPlacesWait;
+  return !fewer_places_;
+}
+
+/// To these places, all from the same bytes.
+void Session::write(const OutChunkPtr& chunk, const std::vector<Extent>& places, Work& work) {
+  chunk->ours = true;
+  chunk->step = Step::kWriting;
+  chunk->writing = static_cast<std::uint32_t>(places.size());
+  move(chunk->segments, SlotState::kPlacing, SlotState::kWriting);
+  const ExtentHeader header{
+      chunk->chunk.name, chunk->chunk.length, chunk->chunk.crc, file_,
+      static_cast<std::uint32_t>(chunk->file_offset / host_.window().chunk_bytes())};
+  const auto& [first, second] = chunk->segments;
+  std::byte* const data = first.slot->data + first.offset;
+  MutableByteSpan more;
+  if (second.slot != nullptr) more = {second.slot->data + second.offset, second.length};
+  std::array<MutableByteSpan, transport::kPiecesMax> pieces;
+  if (first.offset == 0) {
+    // The header lies in front of the data: one piece.
+    std::byte* const head = data - limits::kExtentHeaderBytes;
+    encode_extent_header(header, head);
+    pieces = {MutableByteSpan(head, limits::kExtentHeaderBytes + first.length), more, {}};
+  } else {
+    std::byte* const head =
+        first.slot->data - (chunk->order + 2) * std::size_t{limits::kExtentHeaderBytes};
+    encode_extent_header(header, head);
+    pieces = {MutableByteSpan(head, limits::kExtentHeaderBytes),
+              MutableByteSpan(data, first.length), more};
+  }
+  for (const Extent& place : places) {
+    auto one = std::make_unique<ChunkWrite>();
+    one->chunk = chunk;
+    one->is_write = true;
+    one->at = place;
+    one->memory = &host_.window_memory();
+    one->pieces = pieces;
     figures_.bytes_sent += limits::kExtentHeaderBytes + chunk->chunk.length;
     ++in_transport_;
-    work.write.push_back(std::move(chunk));
+    work.write.push_back(std::move(one));
   }
+}
+
+/// What the first chunk that waits is on already: with it others that need places beside these.
+std::vector<BenefactorId> Session::beside() const {
+  std::vector<BenefactorId> out;
+  if (to_carve_.empty()) return out;
+  for (const Extent& copy : to_carve_.front()->chunk.copies) out.push_back(copy.benefactor);
+  return out;
+}
+
+/// For these, or all if there are none.
+std::uint64_t Session::needed_bytes(const std::vector<BenefactorId>& beside) const {
+  std::uint64_t need = 0;
+  for (const OutChunkPtr& chunk : to_carve_) {
+    const auto& copies = chunk->chunk.copies;
+    if (!beside.empty() && !std::ranges::equal(copies, beside, {}, &Extent::benefactor)) continue;
+    need += (places_ - copies.size()) * extent_bytes(chunk->chunk.length);
+  }
+  return need;
 }
 
 /// What to ask for; 0: enough is there.
 std::uint64_t Session::wanted_bytes(bool asking) const {
-  std::uint64_t need = 0;
-  for (const OutChunkPtr& chunk : to_carve_) need += extent_bytes(chunk->chunk.length);
+  const auto held = beside();
+  const std::uint64_t need = needed_bytes(held);
+  if (!held.empty()) return need;
   const std::uint64_t chunk = extent_bytes(host_.window().chunk_bytes());
-  const std::uint64_t window = host_.window().slot_count() * chunk;
+  const std::uint64_t window = host_.window().slot_count() * chunk * places_;
   const std::uint64_t low = std::min(window, grants_.granted_bytes() / 2) / chunk;
   const bool is_low = grants_.room_for(chunk, avoid_, low) < low;
   if (need == 0 && !is_low && !(asking && grants_.granted_bytes() == 0)) return 0;
@@ -440,12 +509,16 @@ void Session::send_place(Work& work, std::vector<OutChunkPtr> batch, std::uint64
   place.unit_bytes = static_cast<std::uint32_t>(
       extent_bytes(waiting == nullptr ? host_.window().chunk_bytes() : waiting->chunk.length));
   place.avoid.assign(avoid_.begin(), avoid_.end());
+  if (want > 0) place.beside = beside();
   place.returned.swap(returned_);
   for (const OutChunkPtr& chunk : batch) {
     place.chunks.push_back({chunk->chunk.name, chunk->chunk.length});
   }
   if (!batch.empty()) ++places_in_flight_;
-  if (want > 0) want_in_flight_ = true;
+  if (want > 0) {
+    want_in_flight_ = true;
+    asks_for_places_ = short_of_places_ != Time{};
+  }
   ++calls_in_flight_;
   ++figures_.manager_calls;
   work.calls.push_back({std::move(place), [self = shared_from_this(), batch = std::move(batch),
@@ -460,7 +533,10 @@ void Session::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t wan
                         std::uint64_t life, rpc::Answer answer) {
   --calls_in_flight_;
   if (!batch.empty()) --places_in_flight_;
-  if (want > 0) want_in_flight_ = false;
+  if (want > 0) {
+    want_in_flight_ = false;
+    fewer_places_ = fewer_places_ || asks_for_places_;
+  }
   host_.kick(*this);
   host_.shared().changed.notify_all();
   auto* reply = answer.has_value() ? std::get_if<msg::Place::Reply>(&*answer) : nullptr;
@@ -515,6 +591,7 @@ void Session::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t wan
 /// failed are tried again, then the session waits as long as the manager advises; then it fails.
 void Session::on_no_space(const rpc::Failure& failure, std::uint64_t) {
   const Time now = host_.clock().now();
+  if (fewer_places_ && can_do_with_fewer()) return;
   shortage_ = true;
   give_up_similar();
   if (no_space_++ == 0) {
@@ -536,41 +613,60 @@ void Session::on_no_space(const rpc::Failure& failure, std::uint64_t) {
   host_.kick_after(*this, wait);
 }
 
-void OutChunk::finished(Status status) {
-  // Keeps both alive while they are changed.
-  const SessionPtr owner = session;
-  const OutChunkPtr keep = std::move(self);
+/// What waits first need not wait for more places.
+bool Session::can_do_with_fewer() const {
+  if (to_carve_.empty()) return false;
+  const Chunk& chunk = to_carve_.front()->chunk;
+  return !chunk.copies.empty() || grants_.room_for(extent_bytes(chunk.length), avoid_, 1) > 0;
+}
+
+void ChunkWrite::finished(Status status) {
+  // Keeps all alive while they are changed.
+  const SessionPtr owner = chunk->session;
+  const std::unique_ptr<ChunkWrite> keep = std::move(self);
   const Lock lock(owner->shared().mutex);
   owner->written(*this, status);
 }
 
-void Session::written(OutChunk& chunk, Status status) {
+void Session::written(const ChunkWrite& write, const Status& status) {
   --in_transport_;
   host_.kick(*this);
-  if (!follows_from_content(chunk.chunk.name)) moves_itself_ = chunk.moved_here;
-  if (status.has_value()) return stored(chunk, SlotState::kWriting);
-  // The write may still land: nothing else goes there before a fence.
-  const Extent extent = chunk.chunk.copies.front();
-  abandoned_.push_back(extent);
-  chunk.chunk.copies.clear();
-  chunk.ours = false;
-  if (!chunk.has_other_rail && avoid_.insert(extent.benefactor).second) {
-    log::warning("file {}: benefactor {} is avoided from now on: {}", file_.value,
-                 extent.benefactor.value, describe(status.error()));
-    const auto unused = grants_.drop(extent.benefactor);
-    returned_.insert(returned_.end(), unused.begin(), unused.end());
+  OutChunk& chunk = *write.chunk;
+  std::vector<Extent>& copies = chunk.chunk.copies;
+  if (!follows_from_content(chunk.chunk.name)) moves_itself_ = write.moved_here;
+  if (!status.has_value()) {
+    // The write may still land: nothing else goes there before a fence.
+    abandoned_.push_back(write.at);
+    std::erase(copies, write.at);
+    ++chunk.failures;
+    avoid(write, status.error());
   }
-  if (++chunk.failures > kFailuresMax) fail_with(status.error());
+  if (--chunk.writing > 0) return;  // the last one goes on
+  // One that fails everywhere else is where it is.
+  const bool enough = copies.size() == places_ || chunk.failures > kFailuresAtOnce ||
+                      error_.has_value() || chunk.live_bytes == 0;
+  if (!copies.empty() && enough) return stored(chunk, SlotState::kWriting);
+  if (!status.has_value() && chunk.failures > kFailuresMax) fail_with(status.error());
   if (error_.has_value() || chunk.live_bytes == 0) return drop(chunk, SlotState::kWriting);
   move(chunk.segments, SlotState::kWriting, SlotState::kPlacing);
   chunk.step = Step::kCarving;
-  to_carve_.push_front(chunk.shared_from_this());
+  to_carve_.push_front(write.chunk);
   if (chunk.failures <= kFailuresAtOnce) return;
   // Each attempt may fail in no time: it must not be the last before anyone is back.
   const Duration wait = std::min<Duration>(
       kRetryLast, kRetryFirst * (1U << std::min(chunk.failures - kFailuresAtOnce, 5U)));
   writes_not_before_ = host_.clock().now() + wait;
   host_.kick_after(*this, wait);
+}
+
+/// The benefactor, after that write to it has failed, where no other way leads to it.
+void Session::avoid(const ChunkWrite& write, const Error& why) {
+  const BenefactorId benefactor = write.at.benefactor;
+  if (write.has_other_rail || !avoid_.insert(benefactor).second) return;
+  log::warning("file {}: benefactor {} is avoided from now on: {}", file_.value, benefactor.value,
+               describe(why));
+  const auto unused = grants_.drop(benefactor);
+  returned_.insert(returned_.end(), unused.begin(), unused.end());
 }
 
 void Session::benefactor_gone(BenefactorId benefactor) {
@@ -582,8 +678,10 @@ void Session::benefactor_gone(BenefactorId benefactor) {
   if (resume_ != Resume::kNone) return;
   for (const auto& [offset, entry] : overlay_.entries()) {
     const OutChunkPtr& chunk = entry.piece.chunk;
-    if (chunk == nullptr || chunk->step != Step::kStored || !chunk->ours) continue;
-    if (chunk->chunk.copies.front().benefactor == benefactor) {
+    if (chunk == nullptr || !chunk->ours) continue;
+    auto& copies = chunk->chunk.copies;
+    std::erase_if(copies, [&](const Extent& copy) { return copy.benefactor == benefactor; });
+    if (copies.empty() && chunk->step == Step::kStored) {
       return fail_with(Error{Code::kDataLost, 0, "client.session: a benefactor ended"});
     }
   }

@@ -22,6 +22,8 @@ void Session::manager_changed() {
   similar_.reset();
   given_up_.reset();
   shortage_ = false;
+  fewer_places_ = false;
+  short_of_places_ = {};
   no_space_ = 0;
   grants_not_before_ = {};
   if (commit_ == CommitStep::kSending) {
@@ -51,6 +53,8 @@ void Session::plan_resume(Work& work) {
 }
 
 void Session::build_resume() {
+  // What is in some of its places is not told of: it goes to all of them again.
+  for (const OutChunkPtr& chunk : to_carve_) chunk->chunk.copies.clear();
   msg::ResumeSession whole;
   // Another manager that comes before the answer must not do it, too: it will be asked anew.
   whole.client = host_.client();
@@ -67,6 +71,7 @@ void Session::build_resume() {
   whole.copies = copies_;
   whole.truncated = attributes_.version != 0 && cut_ == 0;
   whole.opened = opened_after_;
+  whole.waits_for_copies = client_waits_;
   resume_parts_.assign(1, whole);
   std::unordered_set<const OutChunk*> told;
   for (const auto& [offset, entry] : overlay_.entries()) {
@@ -75,8 +80,7 @@ void Session::build_resume() {
       continue;
     }
     const msg::ResumeSession& last = resume_parts_.back();
-    if (last.stored.size() == limits::kMapPageSlicesMax ||
-        last.held.size() == limits::kPlaceBatchMax) {
+    if (last.stored.size() == page_chunks_max() || last.held.size() == limits::kPlaceBatchMax) {
       resume_parts_.push_back(whole);
     }
     msg::ResumeSession& part = resume_parts_.back();

@@ -84,6 +84,8 @@ struct Grant {
   BenefactorId benefactor;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
+  BenefactorId first{};      ///< for places of chunks that have their first one there; none: of any
+  std::uint64_t domain = 0;  ///< equal numbers in one session: benefactors that may fail together
   bool operator==(const Grant&) const = default;
 };
 

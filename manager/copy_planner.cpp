@@ -382,6 +382,30 @@ bool CopyPlanner::is_free(BenefactorId id, Rank rank) const {
 /// `now_only`: only one that may be asked for more now.
 std::optional<BenefactorId> CopyPlanner::choose_target(const View& view, std::uint64_t bytes,
                                                        Rank rank, bool now_only) {
+  std::optional<BenefactorId> target;
+  for (const BenefactorId id : takers(view, bytes, rank)) {
+    if (now_only && !is_free(id, rank)) continue;
+    if (!target || load_[id] < load_[*target]) target = id;
+  }
+  return target;
+}
+
+std::vector<BenefactorId> CopyPlanner::takers_beside(const std::vector<BenefactorId>& held,
+                                                     std::uint32_t wanted, std::uint64_t bytes,
+                                                     const std::vector<BenefactorId>& left_out) {
+  View view;
+  for (const BenefactorId id : held) {
+    if (service_.benefactors().count(id) == 0) return {};
+    view.good.push_back({id, 0});
+  }
+  if (held.empty()) return {};
+  view.level = service_.domains().level_for(wanted);
+  view.left_out = left_out;
+  return takers(view, bytes, 0);
+}
+
+/// Those that may get a copy.
+std::vector<BenefactorId> CopyPlanner::takers(const View& view, std::uint64_t bytes, Rank rank) {
   const FailureDomains& domains = service_.domains();
   // Where there are not enough domains for all copies, these are in all that there are.
   for (std::size_t i = 0; i < view.level && view.avoided.empty(); ++i) {
@@ -389,27 +413,27 @@ std::optional<BenefactorId> CopyPlanner::choose_target(const View& view, std::ui
     std::set<FailureDomains::Domain> taken;
     for (const Extent& copy : view.good) taken.insert(domains.domain(copy.benefactor, level));
     if (taken.empty() || taken.size() >= domains.count(level)) continue;
-    const Choice choice = choose_target(view, level, bytes, rank, now_only);
-    if (choice.possible) return choice.target;
+    auto found = takers(view, level, bytes, rank);
+    if (!found.empty()) return found;
   }
-  return choose_target(view, view.level, bytes, rank, now_only).target;
+  return takers(view, view.level, bytes, rank);
 }
 
 /// In a domain of that level which has none of it.
-CopyPlanner::Choice CopyPlanner::choose_target(const View& view, FailureDomains::Level level,
-                                               std::uint64_t bytes, Rank rank, bool now_only) {
+std::vector<BenefactorId> CopyPlanner::takers(const View& view, FailureDomains::Level level,
+                                              std::uint64_t bytes, Rank rank) {
   const FailureDomains& domains = service_.domains();
   const Extent& primary = view.good.empty() ? view.bad.back() : view.good.front();
   std::set<FailureDomains::Domain> never = view.avoided;
   if (!view.good.empty()) never.insert(domains.domain(primary.benefactor, level));
   std::set<FailureDomains::Domain> taken = never;
   for (const Extent& copy : view.good) taken.insert(domains.domain(copy.benefactor, level));
-  Choice choice;
+  std::vector<BenefactorId> found;
+  const auto can = [&](BenefactorId id) {
+    return std::ranges::count(view.left_out, id) == 0 && can_take(id, bytes, rank);
+  };
   const auto consider = [&](BenefactorId id) {
-    if (!can_take(id, bytes, rank) || taken.count(domains.domain(id, level)) > 0) return;
-    choice.possible = true;
-    if (now_only && !is_free(id, rank)) return;
-    if (!choice.target || load_[id] < load_[*choice.target]) choice.target = id;
+    if (can(id) && taken.count(domains.domain(id, level)) == 0) found.push_back(id);
   };
   // The place of a wrong copy is next to its good ones already.
   for (const Extent& copy : view.bad) {
@@ -423,13 +447,13 @@ CopyPlanner::Choice CopyPlanner::choose_target(const View& view, FailureDomains:
   // The same few whichever of them have a copy already.
   std::size_t considered = 0;
   for (const BenefactorId id : others) {
-    if (considered >= kCopyScatter && choice.possible) break;
+    if (considered >= kCopyScatter && !found.empty()) break;
     if (never.count(domains.domain(id, level)) > 0) continue;
-    if (!contains(view.good, id) && !can_take(id, bytes, rank)) continue;
+    if (!contains(view.good, id) && !can(id)) continue;
     ++considered;
     consider(id);
   }
-  return choice;
+  return found;
 }
 
 // ---- making them ------------------------------------------------------------------------------

@@ -84,6 +84,11 @@ class CopyPlanner {
   /// A chunk that is not drained has fewer copies than it should have. Cheap on average: what was
   /// drained since it was looked at last is looked at once.
   bool owes_undrained();
+  /// Where one of `wanted` copies may go, of a chunk that is on `held`: the same few benefactors
+  /// for all that has its first copy on the same one. None of `left_out`.
+  std::vector<BenefactorId> takers_beside(const std::vector<BenefactorId>& held,
+                                          std::uint32_t wanted, std::uint64_t bytes,
+                                          const std::vector<BenefactorId>& left_out);
   Figures figures() const;
   std::uint64_t repaired() const { return made_.repaired; }
   /// Calls `visit(benefactor, range)` for the space that copies are being made in.
@@ -126,10 +131,7 @@ class CopyPlanner {
     std::uint32_t wanted = 0;
     FailureDomains::Level level = FailureDomains::kBenefactor;  ///< where copies are apart
     std::set<FailureDomains::Domain> avoided;  ///< those of the stripe's other blocks
-  };
-  struct Choice {
-    std::optional<BenefactorId> target;
-    bool possible = false;  ///< there is one, which may have too much to do now
+    std::vector<BenefactorId> left_out;        ///< these get nothing
   };
   struct Item {
     ChunkIndex chunk = kNoChunk;
@@ -163,8 +165,9 @@ class CopyPlanner {
   bool place(ChunkIndex chunk, Rank rank, Batches& batches);
   std::optional<BenefactorId> choose_target(const View& view, std::uint64_t bytes, Rank rank,
                                             bool now_only);
-  Choice choose_target(const View& view, FailureDomains::Level level, std::uint64_t bytes,
-                       Rank rank, bool now_only);
+  std::vector<BenefactorId> takers(const View& view, std::uint64_t bytes, Rank rank);
+  std::vector<BenefactorId> takers(const View& view, FailureDomains::Level level,
+                                   std::uint64_t bytes, Rank rank);
   const std::vector<BenefactorId>& neighbours(BenefactorId primary);
   std::vector<BenefactorId> near(FailureDomains::Domain domain, FailureDomains::Level level) const;
   std::optional<msg::BuildStripe> build_of(ChunkIndex chunk) const;

@@ -24,25 +24,37 @@ void ExtentChecks::start(Extents extents, Time deadline, Done done) {
 }
 
 void ExtentChecks::run() {
-  std::vector<std::pair<std::uint64_t, Status>> ended;
+  std::vector<std::uint64_t> ended;
   for (auto& [number, check] : checks_) {
-    if (const auto status = end_of(check)) {
-      ended.emplace_back(number, *status);
+    if (has_ended(check)) {
+      ended.push_back(number);
     } else {
       send(number, check);
     }
   }
-  for (const auto& [number, status] : ended) finish(number, status);
+  for (const std::uint64_t number : ended) {
+    const auto check = checks_.extract(number);
+    if (!check.empty()) check.mapped().done(check.mapped().missing);
+  }
 }
 
-std::optional<Status> ExtentChecks::end_of(const Check& check) const {
-  // Also of those that were looked at before others: all are there when it ends.
-  const auto gone = [this](const auto& each) { return service_.is_gone(each.first); };
-  if (std::ranges::any_of(check.extents, gone)) return fail(Code::kDataLost, "manager.check");
-  const auto looked_at = [](const auto& each) { return each.second.empty(); };
-  if (std::ranges::all_of(check.extents, looked_at)) return Status{};
-  if (service_.now() >= check.deadline) return fail(Code::kDeadline, "manager.check");
-  return std::nullopt;
+bool ExtentChecks::has_ended(Check& check) const {
+  const bool late = service_.now() >= check.deadline;
+  bool all = true;
+  for (const auto& [benefactor, extents] : check.extents) {
+    // Also of those that were looked at before others: all are there when it ends.
+    const bool gone = service_.is_gone(benefactor);
+    if (extents.empty() && !gone) continue;
+    if (!gone && !late) {
+      all = false;
+      continue;
+    }
+    check.missing.benefactors.insert(benefactor);
+    if (gone || !check.missing.why) {
+      check.missing.why = Error{gone ? Code::kDataLost : Code::kDeadline, 0, "manager.check"};
+    }
+  }
+  return all;
 }
 
 void ExtentChecks::send(std::uint64_t number, Check& check) {
@@ -75,15 +87,14 @@ void ExtentChecks::answered(std::uint64_t number, BenefactorId benefactor,
   const std::size_t looked_at = std::exchange(check.in_flight[benefactor], 0);
   const auto* reply = answer ? std::get_if<msg::CheckExtents::Reply>(&*answer) : nullptr;
   if (reply == nullptr) return;  // asked again in the next turn
-  if (!reply->corrupt.empty()) return finish(number, fail(Code::kDataLost, "manager.check"));
   auto& extents = check.extents.at(benefactor);
+  for (const std::uint32_t index : reply->corrupt) {
+    if (index >= looked_at) continue;
+    check.missing.extents.insert({benefactor, extents[index].offset});
+    check.missing.why = Error{Code::kDataLost, 0, "manager.check"};
+  }
   extents.erase(extents.begin(), extents.begin() + static_cast<std::ptrdiff_t>(looked_at));
   run();
-}
-
-void ExtentChecks::finish(std::uint64_t number, Status status) {
-  const auto check = checks_.extract(number);
-  if (!check.empty()) check.mapped().done(std::move(status));
 }
 
 }  // namespace stdchk::manager

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "core/messages/messages.h"
 #include "core/result.h"
@@ -22,11 +23,22 @@ class Service;
 class ExtentChecks {
  public:
   using Extents = std::map<BenefactorId, std::deque<msg::CheckExtents::Checked>>;
-  using Done = std::function<void(Status)>;
+  /// What was not found.
+  struct Missing {
+    std::set<BenefactorId> benefactors;  ///< all that was asked for of these
+    std::set<Extent> extents;
+    /// kDataLost: one is not there or its benefactor is gone; kDeadline: not all were looked at by
+    /// then. Nothing: all are there.
+    std::optional<Error> why;
+    bool contains(const Extent& extent) const {
+      return benefactors.contains(extent.benefactor) || extents.contains(extent);
+    }
+  };
+  using Done = std::function<void(const Missing&)>;
 
   explicit ExtentChecks(Service& service) : service_(service) {}
-  /// `done` is called once: kDataLost when a chunk is not there or its benefactor is gone,
-  /// kDeadline when not all were looked at by then. Not within this call.
+  /// `done` is called once, when each was looked at or its benefactor is gone, or at the deadline.
+  /// Not within this call.
   void start(Extents extents, Time deadline, Done done);
   /// Goes on; each turn of the manager's clock, and when a benefactor is there.
   void run();
@@ -37,12 +49,11 @@ class ExtentChecks {
     std::map<BenefactorId, std::size_t> in_flight;
     Time deadline{};
     Done done;
+    Missing missing{};
   };
-  /// What ends the check now; nothing: it goes on.
-  std::optional<Status> end_of(const Check& check) const;
+  bool has_ended(Check& check) const;
   void send(std::uint64_t number, Check& check);
   void answered(std::uint64_t number, BenefactorId benefactor, const rpc::Answer& answer);
-  void finish(std::uint64_t number, Status status);
 
   Service& service_;
   std::uint64_t made_ = 0;

@@ -335,14 +335,29 @@ class Service final : public transport::AcceptHandler {
   void find_similar(const File& file, SessionRecord& session);
   void note_rewriter(SessionRecord& session, const File& file);
   std::uint32_t copies_of(const File& file, std::uint32_t asked) const;
+  std::uint32_t places_of(const File& file, std::uint32_t copies, bool waits) const;
   SessionRecord* session_of(const ClientRecord& client, SessionId id, const Call& call);
   void end_session(SessionId id, bool clean);
   void place_when_possible(ClientId client, SessionId id, msg::Place request, const Call& call);
-  void choose_stripe(SessionRecord& session, const std::vector<BenefactorId>& avoid);
+  struct Wanted {
+    std::uint64_t bytes = 0;
+    std::uint64_t unit_bytes = 0;
+    std::vector<BenefactorId> avoid{};
+    std::vector<BenefactorId> beside{};
+  };
+  using Candidates = std::vector<std::pair<std::uint64_t, BenefactorId>>;  ///< and its free bytes
+  void choose_stripe(SessionRecord& session, const Wanted& wanted);
+  Candidates candidates_without(const std::vector<BenefactorId>& avoid) const;
+  std::vector<PlaceSet> choose_sets(std::uint32_t places, const Candidates& candidates,
+                                    const Wanted& wanted);
+  std::vector<BenefactorId> further_places(std::vector<BenefactorId> held, std::uint32_t places,
+                                           const Wanted& wanted,
+                                           const std::map<BenefactorId, std::size_t>& uses);
+  void grant_set(SessionRecord& session, const PlaceSet& set, std::uint64_t want_bytes,
+                 std::uint64_t unit, std::vector<Grant>& out);
   std::uint64_t fair_share(const SessionRecord& session) const;
   std::size_t writers_beside(const SessionRecord& session) const;
-  std::vector<Grant> grants(SessionRecord& session, std::uint64_t want_bytes,
-                            std::uint64_t unit_bytes, const std::vector<BenefactorId>& avoid);
+  std::vector<Grant> grants(SessionRecord& session, const Wanted& wanted);
   std::uint64_t unit_of(std::uint64_t unit_bytes) const;
   void give_back(SessionRecord& session, GrantId grant, bool clean);
   void retry_waiting();
@@ -354,6 +369,9 @@ class Service final : public transport::AcceptHandler {
   Status resolve_chunk(SessionRecord& session, Chunk& chunk,
                        const std::map<Extent, std::uint32_t>& of_file, Carved& carved);
   std::uint32_t conflicts(const SessionRecord& session, const ChunkMap& written) const;
+  void drop_missing(SessionRecord& session, std::vector<Extent>& copies) const;
+  static bool note_missing(SessionRecord& session, const std::vector<std::vector<Extent>>& places,
+                           const ExtentChecks::Missing& missing);
   bool is_in_doubt(SessionRecord& session);
   void prove(ClientId client, SessionRecord& session, const msg::Commit& request, const Call& call);
   void retry_commits();
@@ -372,13 +390,15 @@ class Service final : public transport::AcceptHandler {
     std::uint64_t committed = 0;        ///< those of them that are in the newest version
     std::uint32_t next_part = 0;
     ExtentChecks::Extents to_check;
+    std::vector<std::vector<Extent>> places;  ///< the same, by chunk
   };
   Result<const File*> file_to_resume(const ClientRecord& client, const msg::ResumeSession& request);
   Status begin_resume(ClientRecord& client, const msg::ResumeSession& request);
   void note_late_rewriter(const SessionRecord& session);
   bool adds_to_whole(FileId folder, std::string_view name) const;
   Status adopt(SessionRecord& session, Resumption& resumption, const msg::ResumeSession& request);
-  void resumed(SessionId id, bool committed, const Status& status, const Call& call);
+  void resumed(SessionId id, bool committed, const std::vector<std::vector<Extent>>& places,
+               const ExtentChecks::Missing& missing, const Call& call);
 
   // service_totals.cpp
   void look_at_totals();

@@ -50,6 +50,30 @@ ChangeCopies copies_changed(const ChunkTable& chunks, const ChunkMap& map) {
 
 }  // namespace
 
+/// Takes out places where what the session has stored is not any more, unless it is nowhere else.
+void Service::drop_missing(SessionRecord& session, std::vector<Extent>& copies) const {
+  const auto is_missing = [&](const Extent& copy) {
+    return !live(copy) || session.missing.contains(copy);
+  };
+  if (std::ranges::all_of(copies, is_missing)) return;
+  for (const Extent& copy : copies) {
+    if (is_missing(copy)) session.missing.insert(copy);
+  }
+  std::erase_if(copies, is_missing);
+}
+
+/// False: a chunk was found at none of its places.
+bool Service::note_missing(SessionRecord& session, const std::vector<std::vector<Extent>>& places,
+                           const ExtentChecks::Missing& missing) {
+  if (!missing.why) return true;
+  for (const auto& copies : places) {
+    const auto is_missing = [&](const Extent& copy) { return missing.contains(copy); };
+    if (std::ranges::all_of(copies, is_missing)) return false;
+    std::ranges::copy_if(copies, std::inserter(session.missing, session.missing.end()), is_missing);
+  }
+  return true;
+}
+
 /// Rule M1: the chunk lies in a grant of this session, or the pool has it. Named chunks that the
 /// pool has, as many clients may have written them by now, take the pool's copies; where nobody
 /// answers for these, the session's own come first.
@@ -58,6 +82,7 @@ Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk,
   if (chunk.length == 0 || chunk.length > limits::kChunkBytesMax || chunk.copies.empty()) {
     return fail(Code::kInvalidArgument, "commit");
   }
+  drop_missing(session, chunk.copies);
   const std::uint64_t bytes = extent_bytes(chunk.length);
   std::vector<Extent> silent;
   if (chunk.name.is_named()) {
@@ -78,7 +103,7 @@ Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk,
     return had->second == chunk.length ? Status{} : fail(Code::kInvalidArgument, "commit");
   }
   for (const Extent& copy : chunk.copies) {
-    if (!live(copy)) return fail(Code::kDataLost, "commit");
+    if (!live(copy) || session.missing.contains(copy)) return fail(Code::kDataLost, "commit");
     GrantRecord* in = grant_of(session, copy, bytes);
     if (in == nullptr || copy.offset % limits::kExtentAlignment != 0 ||
         in->overlaps_used(copy.offset, bytes)) {
@@ -219,9 +244,9 @@ void Service::serve(ClientRecord& client, msg::Commit& request, const Call& call
 bool Service::is_in_doubt(SessionRecord& session) {
   return std::ranges::any_of(session.parts.chunks, [&](const Chunk& chunk) {
     if (chunk.copies.empty() || chunk.length > limits::kChunkBytesMax) return false;
-    const Extent& copy = chunk.copies.front();
-    return !at_hand(chunk.copies) && live(copy) &&
-           grant_of(session, copy, extent_bytes(chunk.length)) != nullptr;
+    return !at_hand(chunk.copies) && std::ranges::any_of(chunk.copies, [&](const Extent& copy) {
+      return live(copy) && grant_of(session, copy, extent_bytes(chunk.length)) != nullptr;
+    });
   });
 }
 
@@ -244,25 +269,32 @@ void Service::retry_commits() {
 void Service::prove(ClientId client, SessionRecord& session, const msg::Commit& request,
                     const Call& call) {
   ExtentChecks::Extents extents;
-  for (const Chunk& chunk : session.parts.chunks) {
+  std::vector<std::vector<Extent>> places;
+  for (Chunk& chunk : session.parts.chunks) {
     if (chunk.copies.empty() || chunk.length > limits::kChunkBytesMax) continue;
-    const Extent& copy = chunk.copies.front();
-    if (grant_of(session, copy, extent_bytes(chunk.length)) == nullptr) continue;
-    extents[copy.benefactor].push_back({copy.offset, chunk.length, chunk.crc, chunk.name});
+    drop_missing(session, chunk.copies);
+    std::vector<Extent> own;
+    for (const Extent& copy : chunk.copies) {
+      if (grant_of(session, copy, extent_bytes(chunk.length)) == nullptr) continue;
+      extents[copy.benefactor].push_back({copy.offset, chunk.length, chunk.crc, chunk.name});
+      own.push_back(copy);
+    }
+    if (!own.empty()) places.push_back(std::move(own));
   }
   checks_->start(std::move(extents), call.deadline() - limits::kHeartbeatInterval,
-                 [this, client, request, call](const Status& status) {
+                 [this, client, request, call,
+                  places = std::move(places)](const ExtentChecks::Missing& missing) {
                    const auto writer = clients_.find(client);
                    const auto found = sessions_.find(request.session);
                    if (writer == clients_.end() || found == sessions_.end()) {
                      return call.fail(Code::kFenced, "commit");
                    }
                    SessionRecord& proven = found->second;
-                   proven.proven = status.has_value();
+                   proven.proven = note_missing(proven, places, missing);
                    if (proven.proven) return commit_last(writer->second, proven, request, call);
                    proven.parts = {};
                    proven.next_part = 0;
-                   call.fail(status.error(), "A chunk was not found where it was stored.");
+                   call.fail(*missing.why, "A chunk was not found where it was stored.");
                  });
 }
 

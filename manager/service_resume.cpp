@@ -12,12 +12,13 @@ namespace {
 
 constexpr int kEpochShift = 40;
 
-/// Each in one extent of an arena that the manager knows of: ranges that touch become one.
+/// In extents of arenas that the manager knows of: ranges that touch become one.
 std::map<BenefactorId, std::vector<Range>> ranges_of(const std::vector<Chunk>& stored) {
   std::map<BenefactorId, std::vector<Range>> out;
   for (const Chunk& chunk : stored) {
-    const Extent& at = chunk.copies.front();
-    out[at.benefactor].push_back({at.offset, extent_bytes(chunk.length)});
+    for (const Extent& at : chunk.copies) {
+      out[at.benefactor].push_back({at.offset, extent_bytes(chunk.length)});
+    }
   }
   for (auto& [benefactor, ranges] : out) {
     std::ranges::sort(ranges, {}, &Range::offset);
@@ -35,8 +36,10 @@ std::map<BenefactorId, std::vector<Range>> ranges_of(const std::vector<Chunk>& s
 }
 
 bool is_sound(const Chunk& chunk) {
-  return chunk.length > 0 && chunk.length <= limits::kChunkBytesMax && chunk.copies.size() == 1 &&
-         chunk.copies.front().offset % limits::kExtentAlignment == 0;
+  return chunk.length > 0 && chunk.length <= limits::kChunkBytesMax && !chunk.copies.empty() &&
+         std::ranges::all_of(chunk.copies, [](const Extent& copy) {
+           return copy.offset % limits::kExtentAlignment == 0;
+         });
 }
 
 bool is_same(const Chunk& one, const Chunk& other) {
@@ -94,6 +97,7 @@ Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& req
   note_rewriter(session, *file);
   note_late_rewriter(session);
   session.copies = copies_of(*file, request.copies);
+  session.places = places_of(*file, session.copies, request.waits_for_copies);
   session.proof = policy(*file).proof();
   state_.keep(file->id);
   use(file->id, client.id);
@@ -125,6 +129,9 @@ void Service::note_late_rewriter(const SessionRecord& session) {
 Status Service::adopt(SessionRecord& session, Resumption& resumption,
                       const msg::ResumeSession& request) {
   if (!std::ranges::all_of(request.stored, is_sound)) return fail(Code::kInvalidArgument, "resume");
+  // A place whose benefactor has not come back is not needed where there is another one.
+  std::vector<Chunk> stored = request.stored;
+  for (Chunk& chunk : stored) drop_missing(session, chunk.copies);
   for (const auto& wanted : request.held) {
     const ChunkIndex found = state_.chunks().find(wanted.name, wanted.length);
     if (found == kNoChunk || !live(found)) return fail(Code::kStale, "resume");
@@ -132,8 +139,10 @@ Status Service::adopt(SessionRecord& session, Resumption& resumption,
   }
   const auto committed = std::ranges::count_if(request.stored, [&](const Chunk& chunk) {
     // Where this session has stored, another one of the file may have stored since.
-    const auto there = resumption.of_newest.find(chunk.copies.front());
-    return there != resumption.of_newest.end() && is_same(there->second, chunk);
+    return std::ranges::any_of(chunk.copies, [&](const Extent& copy) {
+      const auto there = resumption.of_newest.find(copy);
+      return there != resumption.of_newest.end() && is_same(there->second, chunk);
+    });
   });
   resumption.committed += static_cast<std::uint64_t>(committed);
   resumption.stored += request.stored.size();
@@ -142,19 +151,22 @@ Status Service::adopt(SessionRecord& session, Resumption& resumption,
   if (resumption.committed > 0 || (resumption.ahead && resumption.base > 0)) {
     return fail(Code::kStale, "resume");
   }
-  for (const auto& [benefactor, ranges] : ranges_of(request.stored)) {
+  for (const auto& [benefactor, ranges] : ranges_of(stored)) {
     for (const Range& range : ranges) {
       if (!space_.occupy({benefactor, range.offset}, range.length)) {
         return fail(Code::kStale, "resume");
       }
-      const Grant grant{GrantId{next_id()}, benefactor, range.offset, range.length};
+      const Grant grant{GrantId{next_id()}, benefactor, range.offset, range.length, {}, 0};
       writers_ += session.grants.empty() ? 1 : 0;
       session.grants[grant.id] = GrantRecord{grant, {}, false};
     }
   }
-  for (const Chunk& chunk : request.stored) {
-    const Extent& at = chunk.copies.front();
-    resumption.to_check[at.benefactor].push_back({at.offset, chunk.length, chunk.crc, chunk.name});
+  for (Chunk& chunk : stored) {
+    for (const Extent& at : chunk.copies) {
+      resumption.to_check[at.benefactor].push_back(
+          {at.offset, chunk.length, chunk.crc, chunk.name});
+    }
+    resumption.places.push_back(std::move(chunk.copies));
   }
   return {};
 }
@@ -179,20 +191,21 @@ void Service::serve(ClientRecord& client, const msg::ResumeSession& request, con
   }
   if (!request.last) return call.answer(msg::ResumeSession::Reply{});
   const bool committed = resumption.committed > 0;
-  checks_->start(std::move(resumption.to_check), call.deadline(),
-                 [this, id = request.session, committed, call](const Status& status) {
-                   resumed(id, committed, status, call);
-                 });
+  checks_->start(
+      std::move(resumption.to_check), call.deadline(),
+      [this, id = request.session, committed, call, places = std::move(resumption.places)](
+          const ExtentChecks::Missing& missing) { resumed(id, committed, places, missing, call); });
   resumptions_.erase(found);
 }
 
-void Service::resumed(SessionId id, bool committed, const Status& status, const Call& call) {
+void Service::resumed(SessionId id, bool committed, const std::vector<std::vector<Extent>>& places,
+                      const ExtentChecks::Missing& missing, const Call& call) {
   const auto session = sessions_.find(id);
   if (session == sessions_.end()) return call.fail(Code::kFenced, "resume");
-  if (!status) {
+  if (!note_missing(session->second, places, missing)) {
     end_generation(session->second);
     end_session(id, true);
-    return call.fail(status.error());
+    return call.fail(*missing.why);
   }
   const File& file = *state_.file(session->second.file);
   if (committed && state_.pin(file.id, file.newest.version)) {

@@ -92,6 +92,13 @@ std::uint32_t Service::copies_of(const File& file, std::uint32_t asked) const {
   return redundancy_of(number).value_or(Redundancy{}).number();
 }
 
+/// Whoever waits for all copies anyway writes them at once: then they are there before the commit.
+std::uint32_t Service::places_of(const File& file, std::uint32_t copies, bool waits) const {
+  const Redundancy wanted = redundancy_of(copies).value_or(Redundancy{});
+  const bool at_once = waits || policy(file).commit() == CommitLevel::kRedundant;
+  return at_once && !wanted.has_parity() ? std::max(wanted.copies, 1U) : 1;
+}
+
 void Service::serve(ClientRecord& client, const msg::OpenSession& request, const Call& call) {
   if (request.parent) watchers_.watch(request.parent, client.id, now());
   bool created = false;
@@ -109,6 +116,7 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   session.truncate = request.truncate && file.newest.version > 0;
   session.opened = state_.sequence();
   session.copies = copies_of(file, request.copies);
+  session.places = places_of(file, session.copies, request.waits_for_copies);
   session.proof = policy(file).proof();
   note_rewriter(session, file);
   state_.keep(file.id);
@@ -122,11 +130,13 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   reply.session = id;
   reply.created = created;
   reply.attributes = attributes(file);
-  if (request.want_bytes > 0) reply.grants = grants(session, request.want_bytes, 0, {});
+  // The client does not know yet how many places there are.
+  if (request.want_bytes > 0) reply.grants = grants(session, {request.want_bytes * session.places});
   reply.similar_file = session.similar;
   reply.similar_version = session.similar_version;
   reply.policy = policy(file);
   reply.opened = session.opened;
+  reply.places = session.places;
   call.answer(std::move(reply));
 }
 
@@ -149,10 +159,9 @@ SessionRecord* Service::session_of(const ClientRecord& client, SessionId id, con
 
 // ---- space ------------------------------------------------------------------------------------
 
-/// The stripe_width benefactors with most free space that are not to be avoided; with parity those
-/// that stripes can be made of.
-void Service::choose_stripe(SessionRecord& session, const std::vector<BenefactorId>& avoid) {
-  std::vector<std::pair<std::uint64_t, BenefactorId>> candidates;
+/// The most free first.
+Service::Candidates Service::candidates_without(const std::vector<BenefactorId>& avoid) const {
+  Candidates candidates;
   for (const auto& [id, status] : benefactors_) {
     if (status.info.state != msg::BenefactorState::kAlive || !space_.usable(id)) continue;
     if (status.leaving) continue;
@@ -161,20 +170,96 @@ void Service::choose_stripe(SessionRecord& session, const std::vector<Benefactor
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
+  return candidates;
+}
+
+/// The stripe_width benefactors with most free space that are not to be avoided; with parity those
+/// that stripes can be made of, and for several places of a chunk those that may have copies of
+/// each other's.
+void Service::choose_stripe(SessionRecord& session, const Wanted& wanted) {
   session.stripe.clear();
-  if (const auto wanted = redundancy_of(session.copies); wanted && wanted->has_parity()) {
-    session.stripe = parity_->group_of(*wanted, candidates);
-    if (!session.stripe.empty()) return;
+  if (!wanted.beside.empty()) {
+    auto places = further_places(wanted.beside, session.places, wanted, {});
+    if (!places.empty()) session.stripe.push_back({wanted.beside.front(), std::move(places)});
+    return;
   }
-  if (candidates.size() > config_.pool.stripe_width) candidates.resize(config_.pool.stripe_width);
-  for (const auto& [bytes, id] : candidates) session.stripe.push_back(id);
+  const Candidates candidates = candidates_without(wanted.avoid);
+  if (session.places > 1) {
+    session.stripe = choose_sets(session.places, candidates, wanted);
+    return;
+  }
+  std::vector<BenefactorId> group;
+  if (const auto copies = redundancy_of(session.copies); copies && copies->has_parity()) {
+    group = parity_->group_of(*copies, candidates);
+  }
+  const bool is_of_parity = !group.empty();
+  for (const auto& [bytes, id] : candidates) {
+    if (is_of_parity || group.size() == config_.pool.stripe_width) break;
+    group.push_back(id);
+  }
+  for (const BenefactorId id : group) session.stripe.push_back({id, {id}});
+}
+
+/// Sets of so many that use about stripe_width benefactors, each as often as another. Sets that are
+/// too small only where there are no others.
+std::vector<PlaceSet> Service::choose_sets(std::uint32_t places, const Candidates& candidates,
+                                           const Wanted& wanted) {
+  const std::size_t width = config_.pool.stripe_width;
+  // Where all are used anyway each is the first one of a set.
+  const bool all_first = candidates.size() <= width;
+  const std::size_t most = all_first ? width : (width + places - 1) / places;
+  std::map<BenefactorId, std::size_t> uses;
+  std::set<BenefactorId> firsts;
+  std::vector<PlaceSet> whole;
+  std::vector<PlaceSet> small;
+  while (whole.size() < most && small.size() < most && firsts.size() < candidates.size()) {
+    std::optional<BenefactorId> first;
+    for (const auto& [bytes, id] : candidates) {
+      if (!firsts.contains(id) && (!first || uses[id] < uses[*first])) first = id;
+    }
+    firsts.insert(*first);
+    PlaceSet set{*first, {*first}};
+    const auto further = further_places(set.members, places, wanted, uses);
+    set.members.insert(set.members.end(), further.begin(), further.end());
+    if (set.members.size() < places) {
+      small.push_back(std::move(set));
+      continue;
+    }
+    for (const BenefactorId id : further) ++uses[id];
+    uses[*first] += all_first ? 0 : 1;
+    whole.push_back(std::move(set));
+  }
+  return whole.empty() ? small : whole;
+}
+
+/// Those where the copies of what is on the first one may be: the least used, then the most free.
+std::vector<BenefactorId> Service::further_places(std::vector<BenefactorId> held,
+                                                  std::uint32_t places, const Wanted& wanted,
+                                                  const std::map<BenefactorId, std::size_t>& uses) {
+  std::vector<BenefactorId> out;
+  const auto cost = [&](BenefactorId id) {
+    const auto used = uses.find(id);
+    return std::make_pair(used == uses.end() ? 0 : used->second, ~space_.free_bytes(id));
+  };
+  while (held.size() < places) {
+    const auto takers =
+        copies_->takers_beside(held, places, unit_of(wanted.unit_bytes), wanted.avoid);
+    if (takers.empty()) break;
+    out.push_back(*std::ranges::min_element(takers, {}, cost));
+    held.push_back(out.back());
+  }
+  return out;
 }
 
 /// What one session may take at once: half of the free space, divided among those that write. So
 /// grants ahead of need get smaller as the pool fills, and every writer still gets some.
 std::uint64_t Service::fair_share(const SessionRecord& session) const {
+  std::set<BenefactorId> members;
+  for (const PlaceSet& set : session.stripe) {
+    members.insert(set.members.begin(), set.members.end());
+  }
   std::uint64_t free_bytes = 0;
-  for (const BenefactorId id : session.stripe) free_bytes += space_.free_bytes(id);
+  for (const BenefactorId id : members) free_bytes += space_.free_bytes(id);
   return free_bytes / (2 * (1 + writers_beside(session)));
 }
 
@@ -188,39 +273,54 @@ std::uint64_t Service::unit_of(std::uint64_t unit_bytes) const {
          limits::kExtentAlignment;
 }
 
-std::vector<Grant> Service::grants(SessionRecord& session, std::uint64_t want_bytes,
-                                   std::uint64_t unit_bytes,
-                                   const std::vector<BenefactorId>& avoid) {
+std::vector<Grant> Service::grants(SessionRecord& session, const Wanted& wanted) {
   std::vector<Grant> out;
-  const std::uint64_t unit = unit_of(unit_bytes);
+  const std::uint64_t unit = unit_of(wanted.unit_bytes);
   const std::uint64_t most = limits::kGrantBytesDefault / unit * unit;
-  choose_stripe(session, avoid);
-  want_bytes = std::min(
-      {want_bytes, limits::kGrantsPerReplyMax * most, std::max(unit, fair_share(session))});
+  choose_stripe(session, wanted);
+  std::size_t members = 0;
+  for (const PlaceSet& set : session.stripe) members += set.members.size();
+  if (members == 0) return out;
+  const std::uint64_t want_bytes = std::min({wanted.bytes, limits::kGrantsPerReplyMax * most,
+                                             std::max(unit * session.places, fair_share(session))});
+  // Whole chunks, the same number of each benefactor of the stripe.
+  const std::uint64_t share = (want_bytes + members - 1) / members;
+  const std::uint64_t whole = std::clamp((share + unit - 1) / unit * unit, unit, most);
   std::uint64_t left = want_bytes;
   std::size_t refused = 0;
-  while (left > 0 && refused < session.stripe.size() && out.size() < limits::kGrantsPerReplyMax) {
-    // Whole chunks, the same number of each benefactor of the stripe.
-    const std::uint64_t share = (want_bytes + session.stripe.size() - 1) / session.stripe.size();
-    const std::uint64_t whole = std::clamp((share + unit - 1) / unit * unit, unit, most);
+  while (left > 0 && refused < session.stripe.size() &&
+         out.size() + session.places <= limits::kGrantsPerReplyMax) {
+    const PlaceSet& set = session.stripe[session.next_in_stripe++ % session.stripe.size()];
+    const std::uint64_t each = (left + set.members.size() - 1) / set.members.size();
     const std::uint64_t want =
-        left < unit ? left : std::min(whole, (left + unit - 1) / unit * unit);
-    const BenefactorId benefactor =
-        session.stripe[session.next_in_stripe++ % session.stripe.size()];
-    const auto range = space_.take(benefactor, want, std::min(want, unit));
-    if (!range) {
-      ++refused;
-      continue;
-    }
-    refused = 0;
-    const Grant grant{GrantId{next_id()}, benefactor, range->offset, range->length};
-    writers_ += session.grants.empty() ? 1 : 0;
-    session.grants[grant.id] = GrantRecord{grant, {}, false};
-    out.push_back(grant);
-    left -= std::min(left, range->length);
+        each < unit ? each : std::min(whole, (each + unit - 1) / unit * unit);
+    const std::size_t before = out.size();
+    grant_set(session, set, want, unit, out);
+    refused = out.size() == before ? refused + 1 : 0;
+    for (std::size_t i = before; i < out.size(); ++i) left -= std::min(left, out[i].length);
   }
   if (!out.empty()) granted_last_ = now();
   return out;
+}
+
+/// On each of the set.
+void Service::grant_set(SessionRecord& session, const PlaceSet& set, std::uint64_t want_bytes,
+                        std::uint64_t unit, std::vector<Grant>& out) {
+  const bool together = session.places > 1;
+  const auto level = domains_.level_for(session.places);
+  for (const BenefactorId id : set.members) {
+    const auto range = space_.take(id, want_bytes, std::min(want_bytes, unit));
+    if (!range) continue;
+    const Grant grant{GrantId{next_id()},
+                      id,
+                      range->offset,
+                      range->length,
+                      together ? set.first : BenefactorId{},
+                      together ? domains_.domain(id, level) : 0};
+    writers_ += session.grants.empty() ? 1 : 0;
+    session.grants[grant.id] = GrantRecord{grant, {}, false};
+    out.push_back(grant);
+  }
 }
 
 void Service::serve(ClientRecord& client, const msg::Place& request, const Call& call) {
@@ -237,10 +337,11 @@ void Service::place_when_possible(ClientId, SessionId id, msg::Place request, co
   SessionRecord& session = sessions_.at(id);
   msg::Place::Reply reply;
   if (request.want_bytes > 0) {
-    reply.grants = grants(session, request.want_bytes, request.unit_bytes, request.avoid);
+    reply.grants =
+        grants(session, {request.want_bytes, request.unit_bytes, request.avoid, request.beside});
     if (!reply.grants.empty()) {
       end_shortage(session);
-    } else {
+    } else if (request.beside.empty()) {
       note_shortage(session);
       // Given up, moved or fenced space comes later; until then the request waits.
       if (!make_room(id, request.want_bytes, unit_of(request.unit_bytes)) ||

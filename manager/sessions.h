@@ -62,6 +62,13 @@ class Rewriters {
   std::map<Set, std::multimap<std::uint64_t, std::uint64_t>> sets_;
 };
 
+/// Benefactors that chunks of a session go to together: those that have their first place on
+/// `first`. Without several places of a chunk: each for itself.
+struct PlaceSet {
+  BenefactorId first;
+  std::vector<BenefactorId> members;
+};
+
 struct SessionRecord {
   SessionId id;
   ClientId client;
@@ -70,6 +77,8 @@ struct SessionRecord {
   std::uint64_t opened = 0;  ///< the newest commit at that time
   std::optional<Rewriters::Image> writes_again;
   std::uint32_t copies = 1;  ///< of each chunk
+  std::uint32_t places = 1;  ///< that its client writes each chunk to
+  std::set<Extent> missing;  ///< of these: nothing was found there
   Proof proof = Proof::kCompletion;
   bool proven = false;  ///< the benefactors have found what is to be committed
   Version base = 0;     ///< pinned when not 0
@@ -77,7 +86,7 @@ struct SessionRecord {
   Version similar_version = 0;
   std::map<GrantId, GrantRecord> grants;
   std::set<ChunkIndex> holds;
-  std::vector<BenefactorId> stripe;
+  std::vector<PlaceSet> stripe;
   std::size_t next_in_stripe = 0;
   ChunkMap parts;  ///< of a commit that comes in several
   std::uint32_t next_part = 0;

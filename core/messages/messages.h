@@ -497,9 +497,10 @@ struct OpenSession {
   std::uint32_t mode = 0;
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
-  bool truncate = false;         ///< the first commit starts from an empty file
-  std::uint64_t want_bytes = 0;  ///< grants to send along; 0: none
-  std::uint32_t copies = 0;      ///< the number of a Redundancy; 0: as the folder or the pool says
+  bool truncate = false;          ///< the first commit starts from an empty file
+  std::uint64_t want_bytes = 0;   ///< grants to send along; 0: none
+  std::uint32_t copies = 0;       ///< the number of a Redundancy; 0: as the folder or the pool says
+  bool waits_for_copies = false;  ///< its close does, whatever the folder says
   struct Reply {
     SessionId session;
     bool created = false;
@@ -509,6 +510,8 @@ struct OpenSession {
     Version similar_version = 0;
     Policy policy;             ///< what holds for the file now
     std::uint64_t opened = 0;  ///< the newest commit of the pool: for ResumeSession
+    /// That each chunk is to be written to, in different domains of its grants; 0: one.
+    std::uint32_t places = 0;
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const OpenSession&) const = default;
@@ -529,6 +532,9 @@ struct Place {
   std::vector<BenefactorId> avoid;  ///< a write to these has failed
   std::vector<GrantId> returned;    ///< not used and not known to any write in flight
   std::uint32_t unit_bytes = 0;     ///< the extent that each grant must have room for, at least
+  /// The grants are for further places of chunks that are on these already, and are answered at
+  /// once; none: for chunks that are nowhere yet.
+  std::vector<BenefactorId> beside{};
   struct Existing {
     std::uint32_t index = 0;  ///< into `chunks` of the request
     Chunk chunk;
@@ -591,10 +597,11 @@ struct ResumeSession {
   std::uint32_t copies = 0;  ///< as in OpenSession
   std::uint32_t part = 0;
   bool last = true;
-  std::vector<Chunk> stored;        ///< by this session, each in one extent
+  std::vector<Chunk> stored;        ///< by this session
   std::vector<Place::Wanted> held;  ///< chunks of the pool that it refers to
   bool truncated = false;           ///< its next commit starts from an empty file
   std::uint64_t opened = 0;         ///< as OpenSession was answered
+  bool waits_for_copies = false;    ///< as in OpenSession
   struct Reply {
     bool committed =
         false;  ///< what is stored is the newest version already, which was not answered

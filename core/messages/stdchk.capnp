@@ -246,6 +246,8 @@ struct Grant {
   benefactor @1 :UInt64;
   offset @2 :UInt64;
   length @3 :UInt64;
+  first @4 :UInt64;   # for places of chunks that have their first one there; 0: of any
+  domain @5 :UInt64;  # equal numbers in one session: benefactors that may fail together
 }
 
 struct Secret {
@@ -621,6 +623,7 @@ struct OpenSession {
   truncate @8 :Bool;     # the first commit starts from an empty file
   wantBytes @9 :UInt64;  # grants to send along; 0: none
   copies @10 :UInt32;    # as in Attributes; 0: as the folder or the pool says
+  waitsForCopies @11 :Bool;  # its close does, whatever the folder says
 }
 struct OpenSessionReply {
   session @0 :UInt64;
@@ -631,6 +634,7 @@ struct OpenSessionReply {
   similarVersion @5 :UInt64;
   policy @6 :Policy;  # what holds for the file now
   opened @7 :UInt64;  # the newest commit of the pool: for ResumeSession
+  places @8 :UInt32;  # that each chunk is to be written to, in different domains; 0: one
 }
 
 struct Place {
@@ -641,6 +645,7 @@ struct Place {
   avoid @3 :List(UInt64);     # benefactors that a write has failed on
   returned @4 :List(UInt64);  # grants that are not used, and known to no write in flight
   unitBytes @5 :UInt32;       # the extent that each grant must have room for, at least
+  beside @6 :List(UInt64);    # grants for further places of chunks that are on these; none: for new ones
 }
 struct PlaceWanted {
   name0 @0 :UInt64;
@@ -694,10 +699,11 @@ struct ResumeSession {
   copies @9 :UInt32;       # as in OpenSession
   part @10 :UInt32;
   last @11 :Bool;
-  stored @12 :List(Chunk); # by this session, each in one extent
+  stored @12 :List(Chunk); # by this session
   held @13 :List(PlaceWanted);
   truncated @14 :Bool;     # its next commit starts from an empty file
   opened @15 :UInt64;      # as OpenSession was answered
+  waitsForCopies @16 :Bool; # as in OpenSession
 }
 struct ResumeSessionReply {
   committed @0 :Bool;      # what is stored is the newest version already

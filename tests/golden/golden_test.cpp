@@ -96,6 +96,33 @@ TEST_CASE("a Commit of who does not know of drained versions in memory is of new
   CHECK(std::get<msg::Commit>(request.body).same_as == 0);
 }
 
+TEST_CASE("who does not know of several places asks for one, and grants for one") {
+  const auto lines = read_lines("messages_older.txt");
+  const auto read = [&](const char* name) {
+    const auto message = msg::decode(unhex(lines.at(name)));
+    REQUIRE(message.has_value());
+    return *message;
+  };
+  const auto request = [&](const char* name) {
+    return std::get<msg::RequestEnvelope>(read(name)).body;
+  };
+  const auto reply = [&](const char* name) {
+    return std::get<msg::ReplyEnvelope>(read(name)).body;
+  };
+  CHECK_FALSE(std::get<msg::OpenSession>(request("open_session_before_places")).waits_for_copies);
+  CHECK_FALSE(
+      std::get<msg::ResumeSession>(request("resume_session_before_places")).waits_for_copies);
+  CHECK(std::get<msg::Place>(request("place_before_places")).beside.empty());
+  const auto opened = std::get<msg::OpenSession::Reply>(reply("open_session_reply_before_places"));
+  CHECK(opened.places == 0);
+  const auto placed = std::get<msg::Place::Reply>(reply("place_reply_before_places"));
+  REQUIRE_FALSE(placed.grants.empty());
+  for (const Grant& grant : placed.grants) {
+    CHECK(grant.first == BenefactorId{});
+    CHECK(grant.domain == 0);
+  }
+}
+
 TEST_CASE("each command of the journal has the bytes it always had") {
   const auto lines = read_lines("journal.txt");
   const auto commands = manager::test::one_of_each();

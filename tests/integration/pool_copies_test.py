@@ -4,6 +4,7 @@ import hashlib
 import os
 import pathlib
 import signal
+import subprocess
 import time
 
 import pytest
@@ -108,6 +109,43 @@ def test_a_close_may_wait_for_all_copies(pool):
         failed = True
     assert failed
     assert (pool.mount / "b").read_bytes() == content(2, MIB)
+
+
+def test_a_benefactor_killed_in_mid_write_costs_no_image_whose_close_waits_for_two_copies(pool):
+    pool.up(benefactors=4, memory="256M", drain=False)
+    (pool.mount / "app").mkdir()
+    pool.stdchk("policy", "set", pool.mount / "app", "copies=2", "commit=redundant")
+    data = {name: content(seed, 48 * MIB) for seed, name in enumerate(("app.N0.T1", "plain"))}
+    files = {name: os.open(pool.mount / "app" / name, os.O_CREAT | os.O_WRONLY) for name in data}
+    for at in range(0, 48 * MIB, MIB):
+        if at == 16 * MIB:
+            os.fsync(files["app.N0.T1"])  # what is stored has left the window
+            pool.kill("benefactor", 1)
+        for name, file in files.items():
+            assert os.pwrite(file, data[name][at:at + MIB], at) == MIB
+    start = time.monotonic()
+    for file in files.values():
+        os.close(file)
+    print(f"both closed {time.monotonic() - start:.2f} s after the last byte")
+    drop_caches()
+    fresh = pool.mount_by_hand("fresh")
+    for name, bytes_written in data.items():
+        seen = subprocess.run(["sha256sum", fresh / "app" / name], capture_output=True, text=True, check=True)
+        assert seen.stdout.split()[0] == hashlib.sha256(bytes_written).hexdigest()
+    wait_until(lambda: "gone" in [b["state"] for b in figures(pool)["benefactors"]],
+               "the death is noticed", seconds=30)
+    wait_until(lambda: redundant(pool), "redundancy after the death", seconds=40)
+    assert figures(pool)["lost_chunks"] == 0
+    check_metadata(pool)
+
+
+def test_a_close_that_waits_for_copies_has_written_them_itself(pool):
+    pool.up("--copies", "2", "--close", "redundant", benefactors=3, memory="128M", drain=False)
+    write(pool, "a", 1)
+    assert redundant(pool)
+    assert figures(pool)["copies_made"] == 0
+    assert pool.list()[0]["copies"] == 2
+    check_metadata(pool)
 
 
 def test_mounts_and_folders_ask_for_their_own_number_of_copies(pool):

@@ -27,6 +27,7 @@ class EngineNode final : private EventSource {
     std::uint32_t chunk_bytes = limits::kChunkBytesMin;
     std::uint64_t window_bytes = 512 * limits::kKiB;
     std::uint64_t cache_bytes = limits::kMiB;
+    bool waits_for_copies = false;
   };
 
   EngineNode(Cluster& cluster, const std::string& name, const Limits& of_process,

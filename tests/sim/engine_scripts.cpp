@@ -335,11 +335,25 @@ void WriterScript::committed(const Status& status, bool end, bool early) {
   if (!status.has_value()) {
     ++scene_.tally.commits_failed;
     if (!unlinked_) accept(status.error(), "commit");
+    accept_lost_commit(status.error());
     return leave();
   }
   const bool waits = scene_.redundant || (file_ != nullptr && file_->session()->waits_for_copies());
   if (waits && !early && !unlinked_) return wait_redundant(end);
   return end ? leave() : next();
+}
+
+/// What was written to several places outlives one benefactor. Chunks that were there already may
+/// have had one copy.
+void WriterScript::accept_lost_commit(const Error& why) {
+  if (why.code != Code::kDataLost || file_ == nullptr) return;
+  const Lock lock(node_.engine().shared().mutex);
+  const client::Session& session = *file_->session();
+  const client::SessionFigures figures = session.figures();
+  if (session.places() < 2 || figures.bytes_short > 0 || figures.bytes_existing > 0) return;
+  if (!scene_.one_lost_since(began_)) return;
+  scene_.complain(fmt::format("lost: {} of {} places is not committed after one loss: {}", name_,
+                              session.places(), describe(why)));
 }
 
 /// What a close that waits for copies is at.

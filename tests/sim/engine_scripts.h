@@ -35,6 +35,8 @@ struct Scene {
   std::function<bool(Time)> rotten_since;
   /// Something of that file was lost, or could not be reached, at that time or later.
   std::function<bool(FileId, Time)> lost_since;
+  /// At most one benefactor has ended since then, and nothing else was out of reach.
+  std::function<bool(Time)> one_lost_since;
   bool redundant = false;  ///< processes close as with CloseMode::kRedundant
   Time lost_last{};        ///< when copies were lost, or could be taken for lost
   ScriptTally tally;
@@ -83,6 +85,7 @@ class WriterScript final : public Script, public std::enable_shared_from_this<Wr
   void sync();
   void commit(bool end, bool early);
   void committed(const Status& status, bool end, bool early);
+  void accept_lost_commit(const Error& why);
   void wait_redundant(bool end);
   struct Debt;
   void ask_debt(std::shared_ptr<Debt> debt);

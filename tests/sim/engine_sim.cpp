@@ -198,7 +198,11 @@ Simulation::Simulation(const Settings& settings)
              [this](FileId file, Time time) {
                return lost_.since(file, time) || faults_.troubled_since(time);
              },
-             settings.seed % 5 == 1,
+             [this](Time time) {
+               return faults_.deaths_since(time) <= 1 && !faults_.troubled_beside_deaths(time) &&
+                      !rotten_.since(time);
+             },
+             settings.seed % 5 == 1 || settings.seed % 5 == 3,
              {},
              {}},
       beside_(settings.seed ^ 0xF01D) {
@@ -273,6 +277,7 @@ void Simulation::add_process() {
   of_process.chunk_bytes = limits::kChunkBytesMin << prng_.below(3);
   of_process.window_bytes = swarm_.draw_bytes(2 * of_process.chunk_bytes, 2 * limits::kMiB);
   of_process.cache_bytes = swarm_.draw_bytes(of_process.chunk_bytes, 2 * limits::kMiB);
+  of_process.waits_for_copies = scene_.redundant;
   processes_.push_back(std::make_unique<EngineNode>(
       cluster_, fmt::format("process{}", ++processes_made_), of_process, prng_.next()));
   processes_.back()->executor().set_delays(2ms, 50ms, 50);

@@ -81,7 +81,12 @@ void NodeFaults::end_benefactor(std::size_t index, std::optional<Time> left) {
   lost_.benefactor_ends(index, left);
   cluster_.kill_benefactor(index);
   cluster_.add_benefactor();
-  trouble(cluster_.now());
+  deaths_.push_back(cluster_.now() + kRecovered);
+}
+
+std::size_t NodeFaults::deaths_since(Time time) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(deaths_, [time](Time until) { return until >= time; }));
 }
 
 void NodeFaults::leave(std::size_t index) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <list>
 #include <optional>
@@ -90,7 +91,13 @@ class NodeFaults {
   HeldNodes& held() { return held_; }
   /// A process was not to be reached at that time, or later, or others had not found out yet that
   /// it can be reached again.
-  bool troubled_since(Time time) const { return troubled_ >= time; }
+  bool troubled_since(Time time) const {
+    return troubled_beside_deaths(time) || deaths_since(time) > 0;
+  }
+  /// The same without benefactors that have ended.
+  bool troubled_beside_deaths(Time time) const { return troubled_ >= time; }
+  /// How many of these have ended at that time, or later, or shortly before.
+  std::size_t deaths_since(Time time) const;
 
  private:
   bool lose_manager();
@@ -103,7 +110,8 @@ class NodeFaults {
   Prng& prng_;
   LostBytes& lost_;
   HeldNodes held_;
-  Time troubled_{};
+  Time troubled_{};           ///< until then
+  std::vector<Time> deaths_;  ///< of benefactors: until when others may not have found out
 };
 
 }  // namespace stdchk::sim

@@ -1,6 +1,8 @@
 #include "client/grant_set.h"
 
 #include <map>
+#include <set>
+#include <vector>
 
 #include "tests/support/catch.h"
 
@@ -62,6 +64,69 @@ TEST_CASE("dropping a benefactor tells the grants that were never used") {
   REQUIRE(set.free_bytes() == 100);
   set.give_back(Extent{BenefactorId{1}, 0}, 64);
   REQUIRE(set.free_bytes() == 100);
+}
+
+/// Of benefactor 10 * `domain` + `number`.
+Grant place(std::uint64_t id, std::uint64_t domain, std::uint64_t number, std::uint64_t first,
+            std::uint64_t length = 1000) {
+  return Grant{GrantId{id},         BenefactorId{10 * domain + number},
+               id * 1000,           length,
+               BenefactorId{first}, domain};
+}
+
+std::vector<std::uint64_t> benefactors(const std::vector<Extent>& extents) {
+  std::vector<std::uint64_t> out;
+  for (const Extent& extent : extents) out.push_back(extent.benefactor.value);
+  return out;
+}
+
+using Numbers = std::vector<std::uint64_t>;
+
+TEST_CASE("places of a chunk go together, in different domains, the sets in turn") {
+  GrantSet set;
+  set.add({place(1, 1, 1, 11), place(2, 1, 2, 11), place(3, 2, 1, 11)});
+  set.add({place(4, 3, 1, 31), place(5, 2, 1, 31)});
+  REQUIRE(set.has_places(300, {}, 2, {}));
+  CHECK(benefactors(set.carve(300, {}, 2, {})) == Numbers{11, 21});
+  CHECK(benefactors(set.carve(300, {}, 2, {})) == Numbers{31, 21});
+  CHECK(benefactors(set.carve(300, {}, 2, {})) == Numbers{11, 21});
+  REQUIRE_FALSE(set.has_places(300, {}, 3, {}));
+  CHECK(set.carve(300, {}, 3, {}).size() == 2);
+}
+
+TEST_CASE("further places are beside the first one, and apart from all, also where that has gone") {
+  GrantSet set;
+  set.add({place(1, 1, 1, 11), place(2, 2, 1, 11), place(3, 2, 2, 11), place(4, 3, 1, 11)});
+  set.add({place(5, 4, 1, 41), place(6, 5, 1, 41)});
+  const std::vector<Extent> held = set.carve(300, {BenefactorId{31}}, 2, {});
+  REQUIRE(benefactors(held) == Numbers{11, 21});
+  set.drop(BenefactorId{21});
+  CHECK(benefactors(set.carve(300, {}, 1, held)) == Numbers{31});
+  CHECK(benefactors(set.carve(300, {}, 2, held)) == Numbers{31});
+  CHECK(set.carve(300, {BenefactorId{31}}, 1, held).empty());
+  CHECK_FALSE(set.has_places(300, {BenefactorId{31}}, 1, held));
+}
+
+TEST_CASE("what goes with a benefactor that is avoided is for one place each") {
+  GrantSet set;
+  set.add({place(1, 1, 1, 11), place(2, 2, 1, 11)});
+  const std::set<BenefactorId> avoid = {BenefactorId{11}};
+  CHECK_FALSE(set.has_places(300, avoid, 1, {}));
+  CHECK(benefactors(set.carve(300, avoid, 2, {})) == Numbers{21});
+}
+
+TEST_CASE("space of several sets on one benefactor is given back to its own, and dropped with it") {
+  GrantSet set;
+  set.add({place(1, 1, 1, 11, 300), place(2, 2, 1, 11, 300)});
+  set.add({place(3, 3, 1, 31, 300), place(4, 2, 1, 31, 300)});
+  const auto first = set.carve(300, {}, 2, {});
+  const auto second = set.carve(300, {}, 2, {});
+  REQUIRE(set.free_bytes() == 0);
+  for (const Extent& extent : second) set.give_back(extent, 300);
+  CHECK(set.carve(300, {}, 2, {}) == second);
+  for (const Extent& extent : first) set.give_back(extent, 300);
+  CHECK(set.drop(BenefactorId{21}).empty());
+  CHECK(set.free_bytes() == 300);
 }
 
 }  // namespace

@@ -359,6 +359,43 @@ TEST_CASE("a file whose chunks a benefactor takes along can be written again") {
   CHECK(read_all(*one, "app.N0.T1") == bytes);
 }
 
+TEST_CASE("an image whose close waits for two copies survives a benefactor that dies meanwhile") {
+  const Naming naming = GENERATE(Naming::kOff, Naming::kOn);
+  Pool pool(4, kArena, naming);
+  Options options;
+  options.copies = 2;
+  options.close_mode = CloseMode::kRedundant;
+  auto one = pool.connect(options);
+  const auto bytes = random_bytes(8 * limits::kMiB, 7);
+  auto file = create(*one, "app.N0.T1");
+  REQUIRE(file->write(0, ByteSpan(bytes).first(limits::kMiB)).has_value());
+  REQUIRE(file->sync().has_value());
+  CHECK(file->figures().bytes_sent >= 2 * limits::kMiB);
+  pool.kill(2);
+  REQUIRE(file->write(limits::kMiB, ByteSpan(bytes).subspan(limits::kMiB)).has_value());
+  const Status closed = file->close();
+  INFO((closed.has_value() ? std::string() : describe(closed.error())));
+  REQUIRE(closed.has_value());
+  CHECK(read_all(*one, "app.N0.T1") == bytes);
+  CHECK(read_all(*pool.connect(), "app.N0.T1") == bytes);
+}
+
+TEST_CASE("a client that waits for copies has written them before its commit") {
+  Pool pool(4, kArena, Naming::kOff);
+  Options options;
+  options.copies = 3;
+  options.close_mode = CloseMode::kRedundant;
+  auto one = pool.connect(options);
+  const auto bytes = random_bytes(2 * limits::kMiB, 7);
+  auto file = create(*one, "app.N0.T1");
+  REQUIRE(file->write(0, bytes).has_value());
+  REQUIRE(file->close().has_value());
+  const auto map = one->map(one->lookup_fresh(kRootFile, "app.N0.T1")->id);
+  REQUIRE(map.has_value());
+  for (const Chunk& chunk : map->second.chunks) CHECK(chunk.copies.size() == 3);
+  CHECK(one->stat_pool()->copies_made == 0);
+}
+
 TEST_CASE("a read-only open keeps the version it was opened at") {
   Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/extent_header.h"
 #include "core/limits.h"
 #include "tests/support/catch.h"
 
@@ -39,6 +40,7 @@ struct Host final : SessionHost {
   void promise_broken(const Session&) override {}
 
   Time clock_now() const { return clock_.now(); }
+  void pass(Duration time) { clock_.advance(time); }
 
   std::vector<Time> timers;
 
@@ -101,7 +103,6 @@ struct Interrupted {
     Work next;
     session->plan(next);
     REQUIRE(next.write.size() == 1);
-    next.write[0]->self.reset();
     session->written(*next.write[0], {});
   }
   std::vector<Work::Call> plan() {
@@ -195,15 +196,97 @@ struct OutOfOrder {
     Work work;
     session->plan(work);
     REQUIRE_FALSE(work.write.empty());
-    for (const OutChunkPtr& chunk : work.write) {
-      chunk->self.reset();
-      session->written(*chunk, {});
-    }
+    for (const auto& write : work.write) session->written(*write, {});
   }
 
   Host host;
   std::shared_ptr<Session> session;
   std::vector<ScanPtr> scans;
+};
+
+/// A session that writes each chunk to two places.
+struct TwoPlaces {
+  /// So many domains, with one benefactor each; what goes to the first may go to all others.
+  explicit TwoPlaces(std::uint64_t domains = 3) {
+    msg::OpenSession request;
+    request.parent = kRootFile;
+    request.name = "a.N0.T1";
+    msg::OpenSession::Reply opened;
+    opened.session = SessionId{5};
+    opened.attributes.id = kFile;
+    opened.places = 2;
+    request.waits_for_copies = true;
+    for (std::uint64_t i = 1; i <= domains; ++i) opened.grants.push_back(grant(i, i, 1));
+    session = std::make_shared<Session>(host, request, opened,
+                                        std::make_shared<SeriesNaming>(Naming::kOff));
+  }
+  ~TwoPlaces() {
+    const Lock lock(host.shared().mutex);
+    session->let_go();
+  }
+  static Grant grant(std::uint64_t id, std::uint64_t benefactor, std::uint64_t first) {
+    return {GrantId{id},  BenefactorId{benefactor}, id * limits::kMiB,
+            limits::kMiB, BenefactorId{first},      benefactor};
+  }
+  void write(std::size_t length) {
+    const Lock lock(host.shared().mutex);
+    const auto slot = session->begin_write(0, length);
+    REQUIRE(slot);
+    std::memset((*slot)->data, 1, length);
+    chunk = session->end_write(**slot, 0, length);
+    REQUIRE(chunk != nullptr);
+    session->hashed(chunk);
+  }
+  std::vector<std::unique_ptr<ChunkWrite>> writes() {
+    const Lock lock(host.shared().mutex);
+    Work work;
+    session->plan(work);
+    for (auto& call : work.calls) calls.push_back(std::move(call));
+    return std::move(work.write);
+  }
+  void ended(const ChunkWrite& write, const Status& status) {
+    const Lock lock(host.shared().mutex);
+    session->written(write, status);
+  }
+  void lose(BenefactorId benefactor) {
+    const Lock lock(host.shared().mutex);
+    session->benefactor_gone(benefactor);
+  }
+  /// What it tells another manager that it has stored.
+  std::vector<Chunk> resumes_with() {
+    {
+      const Lock lock(host.shared().mutex);
+      session->manager_changed();
+    }
+    for (auto& call : std::exchange(calls, {})) {
+      call.done(tl::unexpected(rpc::Failure{{Code::kManagerLost, 0, "test"}, {}, {}}));
+    }
+    (void)writes();
+    const auto* request = std::get_if<msg::ResumeSession>(&calls.at(0).request);
+    REQUIRE(request != nullptr);
+    CHECK(request->waits_for_copies);
+    return request->stored;
+  }
+  /// The places of the chunk, as its commit tells them.
+  std::vector<Extent> committed() {
+    {
+      const Lock lock(host.shared().mutex);
+      REQUIRE(session->start_commit(false));
+    }
+    calls.clear();
+    (void)writes();
+    for (const auto& call : calls) {
+      const auto* commit = std::get_if<msg::Commit>(&call.request);
+      if (commit != nullptr) return commit->written.chunks.at(0).copies;
+    }
+    FAIL("no commit");
+    return {};
+  }
+
+  Host host;
+  std::shared_ptr<Session> session;
+  OutChunkPtr chunk;
+  std::vector<Work::Call> calls;
 };
 
 using Parts = std::vector<std::uint64_t>;
@@ -258,6 +341,107 @@ TEST_CASE("what was stored and not committed is lost with its benefactor") {
   (void)pool.plan();
   REQUIRE(pool.commit->done());
   CHECK(pool.commit->status->error().code == Code::kDataLost);
+}
+
+TEST_CASE("a chunk in two places is stored when both are, and one of them may be lost") {
+  TwoPlaces pool;
+  pool.write(kChunk);
+  auto writes = pool.writes();
+  REQUIRE(writes.size() == 2);
+  CHECK(writes[0]->at.benefactor != writes[1]->at.benefactor);
+  pool.ended(*writes[0], {});
+  CHECK(pool.host.window().free_count() == 3);  // the other one still reads from the slot
+  pool.ended(*writes[1], {});
+  CHECK(pool.host.window().free_count() == 4);
+  pool.lose(writes[0]->at.benefactor);
+  CHECK(pool.committed() == std::vector<Extent>{writes[1]->at});
+  pool.lose(writes[1]->at.benefactor);
+  CHECK(pool.session->error()->code == Code::kDataLost);
+}
+
+TEST_CASE("a place that fails is made up for in another domain, from the same slot") {
+  TwoPlaces pool;
+  pool.write(kChunk);
+  auto writes = pool.writes();
+  REQUIRE(writes.size() == 2);
+  REQUIRE(writes[0]->at.benefactor == BenefactorId{1});
+  pool.ended(*writes[0], {});
+  pool.ended(*writes[1], fail(Code::kPeerLost, "test"));
+  CHECK(pool.host.window().free_count() == 3);
+  auto more = pool.writes();
+  REQUIRE(more.size() == 1);
+  CHECK(more[0]->at.benefactor != writes[0]->at.benefactor);
+  CHECK(more[0]->at.benefactor != writes[1]->at.benefactor);
+  pool.ended(*more[0], {});
+  CHECK(pool.committed() == std::vector<Extent>{writes[0]->at, more[0]->at});
+}
+
+TEST_CASE("when its first place fails the manager is asked for one beside the other") {
+  TwoPlaces pool;
+  pool.write(kChunk);
+  auto writes = pool.writes();
+  REQUIRE(writes.size() == 2);
+  pool.ended(*writes[0], fail(Code::kPeerLost, "test"));
+  pool.ended(*writes[1], {});
+  const BenefactorId left = writes[1]->at.benefactor;
+  pool.calls.clear();
+  CHECK(pool.writes().empty());
+  REQUIRE(pool.calls.size() == 1);
+  const auto& asked = std::get<msg::Place>(pool.calls[0].request);
+  CHECK(asked.beside == std::vector<BenefactorId>{left});
+  CHECK(asked.avoid == std::vector<BenefactorId>{BenefactorId{1}});
+  CHECK(asked.want_bytes == extent_bytes(kChunk));
+  std::vector<Extent> places{writes[1]->at};
+  SECTION("which there is") {
+    pool.calls[0].done(msg::Reply{msg::Place::Reply{{}, {pool.grant(7, 4, left.value)}}});
+    auto more = pool.writes();
+    REQUIRE(more.size() == 1);
+    CHECK(more[0]->at.benefactor == BenefactorId{4});
+    pool.ended(*more[0], {});
+    places.push_back(more[0]->at);
+  }
+  SECTION("which there is not") {
+    pool.calls[0].done(msg::Reply{msg::Place::Reply{}});
+    CHECK(pool.writes().empty());
+  }
+  CHECK(pool.host.window().free_count() == 4);
+  CHECK(pool.committed() == places);
+}
+
+TEST_CASE("a chunk is in one place where the manager has no space in another domain") {
+  TwoPlaces pool(1);
+  pool.write(kChunk);
+  CHECK(pool.writes().empty());  // more is asked for first
+  const auto* asked = std::get_if<msg::Place>(&pool.calls.at(0).request);
+  REQUIRE(asked != nullptr);
+  CHECK(asked->want_bytes >= 2 * extent_bytes(kChunk));
+  CHECK(asked->beside.empty());
+  SECTION("it says so") {
+    pool.calls[0].done(msg::Reply{msg::Place::Reply{{}, {pool.grant(4, 1, 1)}}});
+  }
+  SECTION("it takes long to say so") { pool.host.pass(std::chrono::milliseconds(600)); }
+  auto writes = pool.writes();
+  REQUIRE(writes.size() == 1);
+  pool.ended(*writes[0], {});
+  CHECK(pool.committed() == std::vector<Extent>{writes[0]->at});
+}
+
+TEST_CASE("a manager that comes back hears of all places of a chunk") {
+  TwoPlaces pool;
+  pool.write(kChunk);
+  auto writes = pool.writes();
+  REQUIRE(writes.size() == 2);
+  pool.ended(*writes[0], {});
+  SECTION("once both are written") {
+    pool.ended(*writes[1], {});
+    const auto told = pool.resumes_with();
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].copies == std::vector<Extent>{writes[0]->at, writes[1]->at});
+  }
+  SECTION("not of a chunk that lacks one") {
+    pool.ended(*writes[1], fail(Code::kPeerLost, "test"));
+    CHECK(pool.resumes_with().empty());
+  }
 }
 
 TEST_CASE(

@@ -61,6 +61,38 @@ struct HostsPool : World {
     }
     return files;
   }
+  /// The same by a client that writes all copies itself.
+  std::vector<FileId> write_at_once(std::size_t count, std::uint32_t bytes, std::uint32_t copies) {
+    std::vector<FileId> files;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto opened = open_at_once(extent_bytes(bytes));
+      REQUIRE(opened.places == copies);
+      const Grant& first = opened.grants.at(0);
+      REQUIRE(first.first == first.benefactor);
+      auto commit = TestClient::commit_of(opened.session, first, 0, bytes, ++written);
+      for (std::size_t place = 1; place < copies; ++place) {
+        const Grant& other = opened.grants.at(place);
+        CHECK(other.first == first.benefactor);
+        commit.written.chunks[0].copies.push_back({other.benefactor, other.offset});
+      }
+      commit.end = true;
+      REQUIRE(client->call(commit));
+      files.push_back(opened.attributes.id);
+    }
+    return files;
+  }
+  /// Of a file that is made.
+  msg::OpenSession::Reply open_at_once(std::uint64_t want_bytes) {
+    msg::OpenSession open;
+    open.client = client->id;
+    open.parent = kRootFile;
+    open.name = "w" + std::to_string(written + 1);
+    open.want_bytes = want_bytes;
+    open.waits_for_copies = true;
+    const auto opened = client->call(open);
+    REQUIRE(opened);
+    return *opened;
+  }
   ChunkIndex chunk_of(FileId file, std::size_t slice = 0) const {
     return service->state().file(file)->newest.slices.at(slice).chunk;
   }

@@ -276,3 +276,93 @@ TEST_CASE("few sets of benefactors hold all copies of anything, also in racks") 
   // Of the 1280 threes of different racks.
   CHECK(sets.size() <= room.hosts.size() * 6);
 }
+
+TEST_CASE("what a client writes to several places at once is in the sets that copies are in") {
+  constexpr std::size_t kHosts = 20;
+  for (const std::uint32_t copies : {2U, 3U}) {
+    INFO(copies);
+    const Room room(1, 1, kHosts);
+    Pool pool(std::to_string(copies), room.hosts);
+    std::set<std::set<BenefactorId>> sets;
+    std::map<BenefactorId, std::set<BenefactorId>> others;
+    for (int round = 0; round < 10; ++round) {
+      for (const FileId file : pool.write_at_once(60, kChunk, copies)) {
+        const auto holders = pool.holders_of(file);
+        sets.emplace(holders.begin(), holders.end());
+        REQUIRE(sets.rbegin()->size() == copies);
+        others[holders[0]].insert(holders.begin() + 1, holders.end());
+      }
+      pool.live(1s);
+    }
+    std::set<BenefactorId> used;
+    for (const auto& [first, rest] : others) CHECK(rest.size() <= kCopyScatter);
+    for (const auto& set : sets) used.insert(set.begin(), set.end());
+    CHECK(used.size() == kHosts);
+    constexpr std::size_t kPairs = kCopyScatter * (kCopyScatter - 1) / 2;
+    CHECK(sets.size() <= kHosts * (copies == 2 ? kCopyScatter : kPairs));
+    CHECK(pool.service->copies().figures().copies_made == 0);
+    CHECK(pool.broken().empty());
+  }
+}
+
+TEST_CASE("what a client writes to several places at once is in different racks, or hosts of all") {
+  const Room threes(1, 4, 3);
+  Pool racks("3", threes.hosts, threes.topology);
+  racks.check_threes(racks.write_at_once(60, kChunk, 3), kRack, 3);
+  const Room twos(1, 2, 4);
+  Pool hosts("3", twos.hosts, twos.topology);
+  const auto files = hosts.write_at_once(60, kChunk, 3);
+  hosts.check_hosts(files);
+  hosts.check_threes(files, kRack, 2);
+  hosts.live(3s);
+  CHECK(hosts.service->copies().figures().copies_made == 0);
+}
+
+TEST_CASE("each benefactor of a small pool gets as much of what is written to several places") {
+  for (const std::uint32_t copies : {2U, 3U}) {
+    INFO(copies);
+    Pool pool(std::to_string(copies), {"a", "b", "c"});
+    std::map<BenefactorId, std::uint64_t> bytes;
+    for (const Grant& grant : pool.open_at_once(3 * extent_bytes(limits::kMiB)).grants) {
+      bytes[grant.benefactor] += grant.length;
+    }
+    CHECK(bytes.size() == 3);
+    std::set<std::uint64_t> shares;
+    for (const auto& [id, share] : bytes) shares.insert(share);
+    CHECK(shares.size() == 1);
+  }
+}
+
+TEST_CASE("a chunk that lacks a place gets it beside the others, or is told at once of none") {
+  const Room room(1, 1, 8);
+  Pool pool("2", room.hosts);
+  const auto opened = pool.open_at_once(extent_bytes(kChunk));
+  const BenefactorId first = opened.grants.at(0).benefactor;
+  const BenefactorId second = opened.grants.at(1).benefactor;
+  msg::Place place{opened.session, {}, extent_bytes(kChunk), {first}, {}};
+  place.beside = {second};
+  const auto placed = pool.client->call(place);
+  REQUIRE(placed);
+  REQUIRE(placed->grants.size() == 1);
+  CHECK(placed->grants[0].first == second);
+  CHECK(placed->grants[0].benefactor != first);
+  CHECK(placed->grants[0].benefactor != second);
+  for (const auto& each : pool.benefactors) {
+    if (each->id != second) place.avoid.push_back(each->id);
+  }
+  const Time before = pool.clock.now();
+  const auto none = pool.client->call(place);
+  REQUIRE(none);
+  CHECK(none->grants.empty());
+  CHECK(pool.clock.now() == before);
+  place.beside = {BenefactorId{999}};
+  REQUIRE(pool.client->call(place)->grants.empty());
+}
+
+TEST_CASE("a session in a pool that has one host for all copies writes to one place") {
+  Pool pool("2", {"a"});
+  const auto opened = pool.open_at_once(extent_bytes(kChunk));
+  CHECK(opened.places == 2);
+  REQUIRE(opened.grants.size() == 1);
+  CHECK(opened.grants[0].length >= extent_bytes(kChunk));
+}

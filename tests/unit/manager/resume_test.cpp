@@ -1,6 +1,7 @@
 // Sessions that go on with a manager of a later epoch.
 #include <algorithm>
 
+#include "manager/audit.h"
 #include "manager/service.h"
 #include "tests/unit/manager/world.h"
 
@@ -317,4 +318,67 @@ TEST_CASE("what is stored may be told in parts") {
   second.part = 1;
   REQUIRE(pool.client->call(second));
   REQUIRE(pool.client->call(pool.commit(kSecond, 7 + kSecond)));
+}
+
+TEST_CASE("a session goes on with chunks of which one place has come back") {
+  World world;
+  world.config.pool.copies = 2;
+  world.start();
+  TestBenefactor first(world, "b1", 1, kArena, "h1");
+  TestBenefactor second(world, "b2", 2, kArena, "h2");
+  TestClient client(world, "client");
+  msg::OpenSession open;
+  open.client = client.id;
+  open.parent = kRootFile;
+  open.name = "a";
+  open.want_bytes = extent_bytes(kLength);
+  open.waits_for_copies = true;
+  const auto opened = client.call(open);
+  REQUIRE(opened);
+  REQUIRE(opened->grants.size() == 2);
+  auto commit = TestClient::commit_of(opened->session, opened->grants[0], 0, kLength, 7);
+  std::vector<Extent>& copies = commit.written.chunks[0].copies;
+  copies.push_back({opened->grants[1].benefactor, opened->grants[1].offset});
+  TestBenefactor& lost = copies[0].benefactor == first.id ? first : second;
+  TestBenefactor& back = copies[0].benefactor == first.id ? second : first;
+  msg::ResumeSession resume;
+  resume.session = opened->session;
+  resume.file = opened->attributes.id;
+  resume.parent = kRootFile;
+  resume.name = "a";
+  resume.mode = 0644;
+  resume.stored = commit.written.chunks;
+  resume.waits_for_copies = true;
+  const std::vector<Extent> told = copies;
+  world.restart();
+  back.connect();
+  back.register_now();
+  SECTION("the other one does not come back") {}
+  SECTION("in the other one it is not what it was") {
+    lost.connect();
+    lost.register_now();
+    lost.wrong = {told[0].offset};
+  }
+  client.connect();
+  client.id = {};
+  client.register_now();
+  resume.client = client.id;
+  std::optional<rpc::Answer> answer;
+  client.peer().call_as(rpc::next_call_id(), resume, limits::kOperationDeadline,
+                        [&](rpc::Answer got) { answer = std::move(got); });
+  const auto live = [&] {
+    world.pass(1s);
+    for (TestBenefactor* const each : {&first, &second}) {
+      if (each == &back || world.service->at_hand(Extent{each->id, 0})) each->beat();
+    }
+    REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
+  };
+  for (int i = 0; i < 13 && !answer; ++i) live();
+  REQUIRE(answer);
+  REQUIRE(answer->has_value());
+  REQUIRE(client.call(commit));
+  const State& state = world.service->state();
+  const auto chunk = state.file(opened->attributes.id)->newest.slices.at(0).chunk;
+  CHECK(state.chunks().get(chunk).copies == std::vector<Extent>{told[1]});
+  CHECK(Audit(*world.service).reply().broken.empty());
 }
