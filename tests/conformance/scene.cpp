@@ -63,10 +63,18 @@ void Scene::wind_up() {
 }
 
 Contact* Scene::connect() {
+  const std::int64_t heard = remote->ask(Verb::kStats).numbers[0];
   Contact* const made = local->connect(address, 5s);
   if (made == nullptr) return nullptr;
   const bool up = local->run_until([&] { return made->connected + made->closed > 0; }, 6s);
-  return up && made->connected == 1 && made->closed == 0 ? made : nullptr;
+  if (!up || made->connected != 1 || made->closed != 0) return nullptr;
+  return heard_of(*remote, heard + 1) ? made : nullptr;
+}
+
+bool Scene::heard_of(Remote& of, std::int64_t count) {
+  // Elsewhere an access is good from the moment that this end has heard of the link.
+  if (!subject.open_stranger) return true;
+  return local->run_until([&] { return of.ask(Verb::kStats).numbers[0] >= count; }, 6s);
 }
 
 bool Scene::expect(bool condition, const char* text, const char* file, int line) {

@@ -28,6 +28,8 @@ class Scene {
   bool set_up();
   /// One more link to the remote party.
   Contact* connect();
+  /// The remote party `of` has heard of `count` links: it lets the other end reach its memory.
+  bool heard_of(Remote& of, std::int64_t count);
   bool expect(bool condition, const char* text, const char* file, int line);
   void skip(std::string reason) { skipped = std::move(reason); }
   const transport::Capabilities& capabilities() const { return local->capabilities(); }
@@ -65,6 +67,7 @@ const std::vector<Case>& link_cases();
 const std::vector<Case>& transfer_cases();
 const std::vector<Case>& failure_cases();
 const std::vector<Case>& claim_cases();
+const std::vector<Case>& stranger_cases();
 
 }  // namespace stdchk::conformance
 
