@@ -148,8 +148,7 @@ void no_table_is_told(Scene& scene) {
   EXPECT(scene, stranger != nullptr);
   for (const bool greets : {false, true}) {
     Contact* const way_in = come_in(scene, *stranger, greets);
-    EXPECT(scene, way_in != nullptr);
-    EXPECT(scene, way_in->connected == 1);
+    EXPECT(scene, way_in != nullptr && way_in->connected == 1);
     stranger->run_for(300ms);
     Transfer& transfer = scene.transfer();
     const std::array pieces{stranger->piece(0, kBytes)};
