@@ -9,8 +9,8 @@ enum class ConnectionState : std::uint8_t { kConnecting, kAccepting, kConnected,
 /// A ConnectionLink is the user's handle of a Connection, for transports whose connections live on
 /// after their links because completions may still name them.
 ///
-/// Connection: has `state`, `link`, `handler`, send() and transfer(), and its `endpoint`, which has
-/// release() and fence(): the latter cuts the peer off before it returns.
+/// Connection: has `state`, `link`, `handler`, send(), transfer() and grant_access(), and its
+/// `endpoint`, which has release() and fence(): the latter cuts the peer off before it returns.
 template <class Connection>
 class ConnectionLink final : public Link {
  public:
@@ -40,6 +40,7 @@ class ConnectionLink final : public Link {
     connection_.endpoint.fence(connection_);
     return true;
   }
+  void grant_access() override { connection_.grant_access(); }
 
  private:
   Connection& connection_;

@@ -117,7 +117,7 @@ class LinkHandler {
 };
 
 /// A Link is a connection between two processes: ordered messages, and one-sided access to the
-/// regions whose key the peer has told.
+/// regions whose key the peer has told over this link. An access before that may end the link.
 ///
 /// Owns: the connection. Destroying it closes it and finishes its operations with kCancelled.
 /// Threads: the reactor's.
@@ -144,6 +144,9 @@ class Link {
   /// more. The link is closed by the first call; false means ask again later
   /// (FenceKind::kPeerGone).
   virtual bool fence() = 0;
+  /// The peer has proven who it is: it may reach the memory of an endpoint that withholds access.
+  /// Goes ahead of what is sent later.
+  virtual void grant_access() {}
 };
 
 /// An AcceptHandler takes the links that peers open.
@@ -171,6 +174,9 @@ class Endpoint : public EventSource {
                                                 Duration deadline) = 0;
   /// Registers for local use and for remote reads and writes.
   virtual Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) = 0;
+  /// From now on a peer reaches registered memory only after Link::grant_access(), where the fabric
+  /// can keep it out; docs/security.md says what keeps it out elsewhere. Before any link is made.
+  virtual void withhold_access() {}
 };
 
 /// True when `address` is one of this endpoint's kind: the endpoint whose name is "ofi:tcp" reaches

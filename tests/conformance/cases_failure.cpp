@@ -234,6 +234,7 @@ void lose_a_peer_in_the_middle(Scene& scene) {
   Contact* const contact = scene.local->connect(address, 5s);
   EXPECT(scene, contact != nullptr);
   EXPECT(scene, scene.local->run_until([&] { return contact->connected == 1; }, 6s));
+  EXPECT(scene, scene.wait_for_access(*peer, 0, *contact, key));
   fill_pattern(scene.local->memory(), 0);
   const std::array pieces{scene.local->piece(0, kMemoryBytes)};
   for (int i = 0; i < 8; ++i) {

@@ -19,7 +19,8 @@ constexpr int kNotRun = 77;  ///< exit status when the only subject needs a devi
 std::vector<Case> cases_for(const Subject& subject) {
   std::vector<Case> cases;
   if (!subject.must_fail.empty()) return claim_cases();
-  for (const auto* list : {&claim_cases(), &link_cases(), &transfer_cases(), &failure_cases()}) {
+  for (const auto* list :
+       {&claim_cases(), &link_cases(), &transfer_cases(), &failure_cases(), &stranger_cases()}) {
     cases.insert(cases.end(), list->begin(), list->end());
   }
   return cases;

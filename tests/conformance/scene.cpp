@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include "core/limits.h"
 #include "tests/conformance/suite.h"
 
 namespace stdchk::conformance {
@@ -63,10 +64,28 @@ void Scene::wind_up() {
 }
 
 Contact* Scene::connect() {
+  const std::int64_t heard = remote->ask(Verb::kStats).numbers[0];
   Contact* const made = local->connect(address, 5s);
   if (made == nullptr) return nullptr;
   const bool up = local->run_until([&] { return made->connected + made->closed > 0; }, 6s);
-  return up && made->connected == 1 && made->closed == 0 ? made : nullptr;
+  if (!up || made->connected != 1 || made->closed != 0) return nullptr;
+  return wait_for_access(*remote, heard, *made, key) ? made : nullptr;
+}
+
+bool Scene::wait_for_access(Remote& of, std::int64_t heard_before, Contact& over,
+                            const transport::RemoteKey& its_key) {
+  // Elsewhere an access is good from the moment that this end has heard of the link.
+  if (!subject.open_stranger) return true;
+  const auto heard = [&] { return of.ask(Verb::kStats).numbers[0] > heard_before; };
+  if (!local->run_until(heard, 6s)) return false;
+  if (!subject.in_parts) return true;
+  // A table of keys may still be on its way.
+  Transfer probe;
+  const std::array pieces{local->piece(0, 1)};
+  const auto started = [&] { return local->read(over, pieces, its_key, 0, probe).has_value(); };
+  const bool known = local->run_until(started, 6s);
+  local->run_until([&] { return !probe.in_flight(); }, limits::kRmaDeadline + 1s);
+  return known && probe.succeeded();
 }
 
 bool Scene::expect(bool condition, const char* text, const char* file, int line) {

@@ -64,16 +64,39 @@ Subject secure_mem() {
             STDCHK_ASSIGN(auto inner, open_mem(clock));
             return std::make_unique<transport::secure::SecureEndpoint>(std::move(inner), clock,
                                                                        kMember);
-          }};
+          },
+          .open_stranger = open_mem};
+}
+
+Result<std::unique_ptr<transport::Endpoint>> open_verbs(Clock& clock) {
+  return transport::open_endpoint("verbs", {.clock = &clock});
+}
+
+Subject secure_verbs() {
+  Subject subject = secure("verbs", true);
+  subject.open_stranger = open_verbs;
+  return subject;
 }
 
 /// Every region longer than 2 MiB is registered in parts.
+Result<std::unique_ptr<transport::Endpoint>> open_verbs_in_parts(Clock& clock) {
+  return transport::verbs::open_verbs(clock, "127.0.0.1", 0, 2 * limits::kMiB);
+}
+
 Subject verbs_in_parts() {
-  return {.name = "verbs-parts",
-          .open =
-              [](Clock& clock) {
-                return transport::verbs::open_verbs(clock, "127.0.0.1", 0, 2 * limits::kMiB);
-              },
+  return {
+      .name = "verbs-parts", .open = open_verbs_in_parts, .processes = true, .needs_device = true};
+}
+
+Subject secure_verbs_in_parts() {
+  return {.name = "secure-verbs-parts",
+          .open = [](Clock& clock) -> Result<std::unique_ptr<transport::Endpoint>> {
+            STDCHK_ASSIGN(auto inner, open_verbs_in_parts(clock));
+            return std::make_unique<transport::secure::SecureEndpoint>(std::move(inner), clock,
+                                                                       kMember);
+          },
+          .open_stranger = open_verbs,
+          .in_parts = true,
           .processes = true,
           .needs_device = true};
 }
@@ -106,8 +129,9 @@ const std::vector<Subject>& subjects() {
       secure_mem(),
       secure("ofi:tcp"),
       secure("shm"),
-      secure("verbs", true),
+      secure_verbs(),
       verbs_in_parts(),
+      secure_verbs_in_parts(),
       // A new transport is one more entry here.
       cheat("cheat", false, {kProgress, kOneSided}),
       cheat("cheat-with-progress", true, {kOneSided}),

@@ -14,6 +14,10 @@ struct Subject {
   std::string name;
   /// Makes an endpoint. Called in the thread, or process, that will poll it.
   std::function<Result<std::unique_ptr<transport::Endpoint>>(Clock&)> open;
+  /// Of a subject that keeps the memory of its endpoints from who is no member: an endpoint of the
+  /// same transport that is none.
+  std::function<Result<std::unique_ptr<transport::Endpoint>>(Clock&)> open_stranger;
+  bool in_parts = false;  ///< a party's memory is registered in parts
   /// Parties may be in different processes. Otherwise they are two threads of one.
   bool processes = false;
   /// Hosts without a certain device have no such transport. Said, and not taken for a success.

@@ -28,6 +28,10 @@ class Scene {
   bool set_up();
   /// One more link to the remote party.
   Contact* connect();
+  /// Waits until `of`, which has heard of as many links before, lets this one reach its memory.
+  /// Only the suite must: others learn a key by a message that comes behind that.
+  bool wait_for_access(Remote& of, std::int64_t heard_before, Contact& over,
+                       const transport::RemoteKey& its_key);
   bool expect(bool condition, const char* text, const char* file, int line);
   void skip(std::string reason) { skipped = std::move(reason); }
   const transport::Capabilities& capabilities() const { return local->capabilities(); }
@@ -65,6 +69,7 @@ const std::vector<Case>& link_cases();
 const std::vector<Case>& transfer_cases();
 const std::vector<Case>& failure_cases();
 const std::vector<Case>& claim_cases();
+const std::vector<Case>& stranger_cases();
 
 }  // namespace stdchk::conformance
 

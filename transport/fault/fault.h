@@ -92,6 +92,7 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
                                         Duration deadline) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
+  void withhold_access() override { inner_->withhold_access(); }
   bool poll() override;
   int fd() const override { return inner_->fd(); }
   bool may_sleep() override;

@@ -30,6 +30,9 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   Status start(bool write, std::span<const LocalPiece> pieces, const RemoteKey& key,
                std::uint64_t offset, Operation& operation);
   bool fence();
+  void grant_access() {
+    if (inner_ != nullptr) inner_->grant_access();
+  }
   void destroy();
   /// Loses the link; the handler hears of it from a later poll().
   void drop(Code code);
@@ -134,6 +137,7 @@ class FaultLink final : public Link {
     return core_->start(false, pieces, from, offset, operation);
   }
   bool fence() override { return core_->fence(); }
+  void grant_access() override { core_->grant_access(); }
 
  private:
   const std::shared_ptr<FaultCore> core_;

@@ -180,6 +180,11 @@ void MemEndpoint::forget_destroyed() {
   std::erase_if(links_, [](const auto& link) { return link->destroyed(); });
 }
 
+void MemEndpoint::withhold_access() {
+  const std::lock_guard lock(fabric_->mutex);
+  port_->withholds_access = true;
+}
+
 bool MemEndpoint::poll() {
   {
     const std::lock_guard lock(fabric_->mutex);

@@ -24,6 +24,7 @@ class MemEndpoint final : public Endpoint {
   Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
                                         Duration deadline) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
+  void withhold_access() override;
 
   bool poll() override;
   int fd() const override { return port_->event_fd; }

@@ -94,6 +94,11 @@ bool LinkCore::fence() {
   return true;
 }
 
+void LinkCore::grant_access() {
+  const std::lock_guard lock(endpoint_.fabric().mutex);
+  mine().grants_access = true;
+}
+
 void LinkCore::destroy() {
   // Operations that complete() starts from here on are refused, as the wire is closed.
   link_ = nullptr;
@@ -120,6 +125,9 @@ Status LinkCore::transfer(const Pending& pending) {
   const std::lock_guard lock(endpoint_.fabric().mutex);
   if (wire_->state != WireState::kConnected || other().fenced) {
     return fail(Code::kPeerLost, "mem.rma");
+  }
+  if (other().port->withholds_access && !other().grants_access) {
+    return fail(Code::kPermission, "mem.rma");
   }
   const auto& regions = other().port->regions;
   const auto found = regions.find(pending.key.key);

@@ -25,6 +25,7 @@ class LinkCore : public std::enable_shared_from_this<LinkCore> {
   Status start(bool write, std::span<const LocalPiece> pieces, const RemoteKey& key,
                std::uint64_t offset, Operation& operation);
   bool fence();
+  void grant_access();
   /// The Link is being destroyed.
   void destroy();
 
@@ -90,6 +91,7 @@ class MemLink final : public Link {
     return core_->start(false, pieces, from, offset, operation);
   }
   bool fence() override { return core_->fence(); }
+  void grant_access() override { core_->grant_access(); }
 
  private:
   const std::shared_ptr<LinkCore> core_;

@@ -26,7 +26,8 @@ struct Wire {
   struct Side {
     std::shared_ptr<Port> port;
     std::deque<std::vector<std::byte>> inbox;
-    bool fenced = false;  ///< the other side's operations must not touch this side's memory
+    bool fenced = false;         ///< the other side's operations must not touch this side's memory
+    bool grants_access = false;  ///< they may, where the port withholds it
   };
   std::array<Side, 2> sides;
   WireState state = WireState::kConnecting;
@@ -49,6 +50,7 @@ struct Port {
   int event_fd = -1;
   bool signalled = false;
   bool listening = false;
+  bool withholds_access = false;
   std::deque<std::shared_ptr<Wire>> backlog;
   std::map<std::uint64_t, MutableByteSpan> regions;  ///< by key
 };

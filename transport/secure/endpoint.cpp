@@ -24,6 +24,7 @@ SecureEndpoint::SecureEndpoint(std::unique_ptr<Endpoint> inner, const Clock& clo
       identity_(identity),
       capabilities_(inner_->capabilities()) {
   capabilities_.message_bytes_max -= Sealer::kTagBytes;
+  inner_->withhold_access();
 }
 
 SecureEndpoint::~SecureEndpoint() {

@@ -98,6 +98,7 @@ void SecureLink::greet(ByteSpan message) {
   out_.set_key(keys.outgoing);
   in_.set_key(keys.incoming);
   state_ = State::kOpen;
+  inner_->grant_access();
   endpoint_.hand_over(*this);
 }
 

@@ -17,7 +17,6 @@ constexpr std::size_t kUnprovenMax = 512 * limits::kKiB;  ///< then a write's en
 constexpr std::size_t kKeptForMessages = 2 * kBuffersPerLink;
 constexpr std::size_t kMessagesMax = 128;
 constexpr std::size_t kMessageBytesMax = 4 * limits::kMiB;
-constexpr std::uint32_t kInlineWanted = 220;
 
 }  // namespace
 
@@ -26,31 +25,14 @@ Connection::Connection(VerbsEndpoint& of, std::uint32_t its_number)
       number(its_number),
       queue(of.device().send_depth()),
       assembler_(of.capabilities().message_bytes_max) {
-  reads_as_target = of.device().reads_as_target();
-  reads_as_initiator = of.device().reads_as_initiator();
+  reads = {of.device().reads_as_target(), of.device().reads_as_initiator()};
 }
 
 Status Connection::start() {
   Device& device = endpoint.device();
   STDCHK_ASSIGN(send_cq, device.add_link());
-  ibv_qp_init_attr attributes{};
-  int result = -1;
-  for (const std::uint32_t inline_bytes : {kInlineWanted, std::uint32_t{0}}) {
-    attributes = {};
-    attributes.qp_type = IBV_QPT_RC;
-    attributes.send_cq = send_cq;
-    attributes.recv_cq = &device.receive_queue();
-    attributes.srq = &device.srq();
-    attributes.cap.max_send_wr = static_cast<std::uint32_t>(device.send_depth());
-    attributes.cap.max_send_sge = kPiecesMax;
-    attributes.cap.max_inline_data = inline_bytes;
-    attributes.sq_sig_all = 0;
-    result = ::rdma_create_qp(id, &device.pd(), &attributes);
-    if (result == 0) break;
-  }
-  if (result != 0) return fail(Code::kSystem, "verbs.link rdma_create_qp", errno);
-  queue_pair_number = id->qp->qp_num;
-  inline_bytes_ = attributes.cap.max_inline_data;
+  STDCHK_TRY(queue_pair.make(device, *send_cq, endpoint.withholds_access()));
+  queue_pair_number = queue_pair.number();
   credits_ = kCredits;
   return {};
 }
@@ -59,10 +41,12 @@ rdma_conn_param Connection::parameters(const Greeting& greeting) const {
   rdma_conn_param parameters{};
   parameters.private_data = &greeting;
   parameters.private_data_len = sizeof(greeting);
-  parameters.responder_resources = reads_as_target;
-  parameters.initiator_depth = reads_as_initiator;
+  parameters.responder_resources = reads.as_target;
+  parameters.initiator_depth = reads.as_initiator;
   parameters.retry_count = 7;
   parameters.rnr_retry_count = 7;
+  parameters.srq = 1;
+  parameters.qp_num = queue_pair_number;
   return parameters;
 }
 
@@ -88,7 +72,7 @@ void Connection::add_part(bool is_write, const Part& part, std::uint64_t base, s
   request.work.wr.rdma.rkey = key;
   unproven_bytes_ += part.bytes;
   if (is_write) {
-    if (part.bytes <= inline_bytes_) request.work.send_flags |= IBV_SEND_INLINE;
+    if (part.bytes <= queue_pair.inline_bytes()) request.work.send_flags |= IBV_SEND_INLINE;
     proof_key_ = key;
     proof_address_ = base + part.offset;
     if (unproven_bytes_ >= kUnprovenMax) add_proof();
@@ -174,7 +158,7 @@ Status Connection::flush() {
     chain_[i].work.next = i + 1 < chain_.size() ? &chain_[i + 1].work : nullptr;
   }
   ibv_send_wr* bad = nullptr;
-  const int result = ::ibv_post_send(id->qp, &chain_.front().work, &bad);
+  const int result = ::ibv_post_send(queue_pair.get(), &chain_.front().work, &bad);
   posted_ += chain_.size();
   chain_.clear();
   if (result != 0) return fail(Code::kPeerLost, "verbs.link ibv_post_send", result);
@@ -204,6 +188,15 @@ Status Connection::send(ByteSpan message) {
   return {};
 }
 
+void Connection::grant_access() {
+  if (state != State::kConnected || has_access) return;
+  has_access = true;
+  if (const Status status = queue_pair.grant_access(); !status.has_value()) {
+    return endpoint.fail_later(*this, status.error().code, status.error().where);
+  }
+  endpoint.tell_tables(*this);
+}
+
 void Connection::tell_table(const RegionTable& table) {
   waiting_.push_back({encode(table), FragmentKind::kRegionTable});
   waiting_bytes_ += waiting_.back().bytes.size();
@@ -226,7 +219,7 @@ Status Connection::add_fragment(ByteSpan content, std::uint32_t message_bytes, F
                        .length = static_cast<std::uint32_t>(bytes),
                        .lkey = buffer->lkey};
   request.work.num_sge = 1;
-  if (bytes <= inline_bytes_) request.work.send_flags |= IBV_SEND_INLINE;
+  if (bytes <= queue_pair.inline_bytes()) request.work.send_flags |= IBV_SEND_INLINE;
   return {};
 }
 
@@ -305,6 +298,8 @@ void Connection::on_received(const ibv_wc& completion, const Buffer& buffer) {
 
 Status Connection::on_content(const FragmentHeader& header, ByteSpan content) {
   if (header.kind == FragmentKind::kRegionTable) {
+    // Who has proven itself later has nothing to tell before.
+    if (endpoint.withholds_access() && !has_access) return fail(Code::kMalformed, "verbs.table");
     STDCHK_ASSIGN(RegionTable table, decode_region_table(content));
     const std::uint32_t its_number = table.number;
     tables_[its_number] = std::move(table);
@@ -327,12 +322,10 @@ void Connection::deliver(ByteSpan message) {
 void Connection::close_fabric() {
   if (id == nullptr) return;
   bool tells_peer = false;
-  if (id->qp != nullptr) {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_ERR;
-    ::ibv_modify_qp(id->qp, &attributes, IBV_QP_STATE);
+  if (queue_pair.get() != nullptr) {
+    queue_pair.stop();
     tells_peer = ::rdma_disconnect(id) == 0 && !peer_has_closed;
-    ::rdma_destroy_qp(id);
+    queue_pair.destroy();
   }
   if (tells_peer) {
     endpoint.linger(*id);

@@ -12,6 +12,7 @@
 #include "transport/transport.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/fragment.h"
+#include "transport/verbs/queue_pair.h"
 #include "transport/verbs/send_queue.h"
 #include "transport/verbs/split.h"
 
@@ -38,7 +39,8 @@ struct Connection {
   bool has_tables() const { return tables_.size() >= tables_expected; }
   Status transfer(bool is_write, std::span<const LocalPiece> pieces, const RemoteKey& key,
                   std::uint64_t offset, Operation& operation);
-  /// Makes the queue pair of `id`.
+  void grant_access();
+  /// Makes the queue pair.
   Status start();
   rdma_conn_param parameters(const Greeting& greeting) const;
   void on_sent(const ibv_wc& completion);
@@ -55,6 +57,8 @@ struct Connection {
   const std::uint32_t number;  ///< never used again: what completes late finds nobody
   rdma_cm_id* id = nullptr;
   ibv_cq* send_cq = nullptr;
+  QueuePair queue_pair;
+  QueuePair::Reads reads;
   std::uint32_t queue_pair_number = 0;
   State state = State::kConnecting;
   Link* link = nullptr;
@@ -65,10 +69,9 @@ struct Connection {
   bool waits_for_flush = false;
   bool is_accepted = false;
   bool announced = false;             ///< to the user: it is up, and the peer's tables are there
+  bool has_access = false;            ///< the peer, to the memory of this endpoint
   std::uint32_t tables_expected = 0;  ///< of the peer
   bool peer_has_closed = false;
-  std::uint8_t reads_as_target = 0;
-  std::uint8_t reads_as_initiator = 0;
 
  private:
   struct Request {
@@ -99,7 +102,6 @@ struct Connection {
   std::size_t unproven_bytes_ = 0;
   std::uint32_t proof_key_ = 0;
   std::uint64_t proof_address_ = 0;
-  std::size_t inline_bytes_ = 0;
   std::deque<Waiting> waiting_;
   std::size_t waiting_bytes_ = 0;
   std::uint16_t credits_ = 0;  ///< fragments that the peer has room for

@@ -50,6 +50,7 @@ Status Device::measure(std::uint8_t port_number) {
   ibv_port_attr port{};
   if (::ibv_query_port(&context_, port_number, &port) != 0)
     return fail_errno("verbs.open ibv_query_port");
+  is_infiniband_ = port.link_layer == IBV_LINK_LAYER_INFINIBAND;
   region_part_bytes_ = std::min<std::uint64_t>(
       region_part_bytes_, device.max_mr_size / kRegionAlignment * kRegionAlignment);
   queue_entries_ = std::min(static_cast<std::size_t>(device.max_cqe), kQueueEntriesMax);

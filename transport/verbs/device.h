@@ -51,6 +51,7 @@ class Device {
   ibv_srq& srq() { return *srq_; }
   ibv_cq& receive_queue() { return *receive_queue_; }
   bool is_iwarp() const { return context_.device->transport_type == IBV_TRANSPORT_IWARP; }
+  bool is_infiniband() const { return is_infiniband_; }   ///< and not Ethernet below
   std::size_t send_depth() const { return send_depth_; }  ///< of each link
   std::size_t part_bytes() const { return part_bytes_; }  ///< of one work request
   std::size_t read_pieces() const { return read_pieces_; }
@@ -112,6 +113,7 @@ class Device {
   std::size_t read_pieces_ = 0;
   std::uint8_t reads_as_target_ = 0;
   std::uint8_t reads_as_initiator_ = 0;
+  bool is_infiniband_ = false;
   std::size_t links_ = 0;
   std::atomic<bool> lost_receives_{false};
   std::atomic<bool> failed_{false};

@@ -202,7 +202,8 @@ Result<std::unique_ptr<MemoryRegion>> VerbsEndpoint::register_memory(MutableByte
   if (region->in_parts()) {
     regions_in_parts_.push_back(region.get());
     for (const auto& [key, connection] : connections_) {
-      if (connection->state == State::kConnected) connection->tell_table(region->table());
+      const bool knows_others = connection->state == State::kConnected && connection->has_access;
+      if (knows_others) connection->tell_table(region->table());
     }
   }
   return region;
@@ -358,8 +359,9 @@ bool VerbsEndpoint::read_connection_events() {
     // Copied, because an id cannot be destroyed while one of its events is held.
     const rdma_cm_event copy = *event;
     const auto* const data = static_cast<const std::byte*>(copy.param.conn.private_data);
-    const bool has_data =
-        copy.event == RDMA_CM_EVENT_CONNECT_REQUEST || copy.event == RDMA_CM_EVENT_ESTABLISHED;
+    const bool has_data = copy.event == RDMA_CM_EVENT_CONNECT_REQUEST ||
+                          copy.event == RDMA_CM_EVENT_CONNECT_RESPONSE ||
+                          copy.event == RDMA_CM_EVENT_ESTABLISHED;
     std::vector<std::byte> private_data;
     if (has_data && data != nullptr) {
       private_data.assign(data, data + copy.param.conn.private_data_len);
@@ -389,13 +391,20 @@ void VerbsEndpoint::on_event(const rdma_cm_event& event, ByteSpan private_data) 
         fail_later(*connection, status.error().code, status.error().where);
       }
       return;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      if (const Status status = on_response(*connection, private_data); !status.has_value()) {
+        ::rdma_reject(connection->id, nullptr, 0);
+        connection->peer_has_closed = true;  // there is nobody to be told its end
+        return fail_later(*connection, status.error().code, status.error().where);
+      }
+      return on_up(*connection);
     case RDMA_CM_EVENT_ESTABLISHED:
+      // Of who has accepted; over iWARP of both.
       if (connection->state == State::kConnecting) {
-        const auto peer = greeting_of(private_data);
-        if (!peer.has_value()) {
-          return fail_later(*connection, Code::kRefused, "verbs.connect: another version");
+        const Status status = take_greeting(*connection, private_data);
+        if (!status.has_value()) {
+          return fail_later(*connection, status.error().code, status.error().where);
         }
-        connection->tables_expected = peer->tables;
       }
       return on_up(*connection);
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
@@ -417,8 +426,22 @@ void VerbsEndpoint::on_event(const rdma_cm_event& event, ByteSpan private_data) 
 
 Greeting VerbsEndpoint::greeting() const {
   Greeting mine;
-  mine.tables = static_cast<std::uint32_t>(regions_in_parts_.size());
+  if (!withholds_access_) mine.tables = static_cast<std::uint32_t>(regions_in_parts_.size());
   return mine;
+}
+
+Status VerbsEndpoint::take_greeting(Connection& connection, ByteSpan private_data) {
+  const auto peer = greeting_of(private_data);
+  if (!peer.has_value()) return fail(Code::kRefused, "verbs.connect: another version");
+  connection.tables_expected = peer->tables;
+  return {};
+}
+
+Status VerbsEndpoint::on_response(Connection& connection, ByteSpan private_data) {
+  STDCHK_TRY(take_greeting(connection, private_data));
+  STDCHK_TRY(connection.queue_pair.take_answer(*connection.id));
+  if (::rdma_establish(connection.id) == 0) return {};
+  return fail(Code::kPeerLost, "verbs.connect rdma_establish", errno);
 }
 
 Status VerbsEndpoint::on_resolved(Connection& connection, rdma_cm_event_type event) {
@@ -435,6 +458,7 @@ Status VerbsEndpoint::on_resolved(Connection& connection, rdma_cm_event_type eve
   STDCHK_TRY(connection.start());
   armed_ = false;  // it may have a completion queue that is new
   by_queue_pair_[connection.queue_pair_number] = &connection;
+  STDCHK_TRY(connection.queue_pair.prepare_request(*connection.id));
   const Greeting mine = greeting();
   rdma_conn_param parameters = connection.parameters(mine);
   if (::rdma_connect(connection.id, &parameters) == 0) return {};
@@ -470,11 +494,13 @@ void VerbsEndpoint::on_request(const rdma_cm_event& event, ByteSpan private_data
 
 Status VerbsEndpoint::accept(Connection& connection, const rdma_cm_event& event) {
   const rdma_conn_param& asked = event.param.conn;
-  connection.reads_as_target = std::min(connection.reads_as_target, asked.responder_resources);
-  connection.reads_as_initiator = std::min(connection.reads_as_initiator, asked.initiator_depth);
+  QueuePair::Reads& reads = connection.reads;
+  reads.as_target = std::min(reads.as_target, asked.responder_resources);
+  reads.as_initiator = std::min(reads.as_initiator, asked.initiator_depth);
   STDCHK_TRY(connection.start());
   armed_ = false;
   by_queue_pair_[connection.queue_pair_number] = &connection;
+  STDCHK_TRY(connection.queue_pair.prepare_answer(*connection.id, reads));
   const Greeting mine = greeting();
   rdma_conn_param parameters = connection.parameters(mine);
   if (::rdma_accept(connection.id, &parameters) != 0) {
@@ -487,9 +513,12 @@ void VerbsEndpoint::on_up(Connection& connection) {
   const State before = connection.state;
   if (before != State::kConnecting && before != State::kAccepting) return;
   connection.state = State::kConnected;
-  // Before anything that the user sends: a key is of no use without its table.
-  for (const VerbsRegion* const each : regions_in_parts_) connection.tell_table(each->table());
+  if (!withholds_access_) connection.grant_access();
   announce(connection);
+}
+
+void VerbsEndpoint::tell_tables(Connection& connection) {
+  for (const VerbsRegion* const each : regions_in_parts_) connection.tell_table(each->table());
 }
 
 void VerbsEndpoint::announce(Connection& connection) {

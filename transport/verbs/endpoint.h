@@ -29,6 +29,7 @@ class VerbsEndpoint final : public Endpoint {
   Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
                                         Duration deadline) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
+  void withhold_access() override { withholds_access_ = true; }
 
   bool poll() override;
   int fd() const override { return epoll_fd_; }
@@ -39,6 +40,9 @@ class VerbsEndpoint final : public Endpoint {
   Clock& clock() { return clock_; }
   Device& device() { return *device_; }
   const Buffer& scratch() const { return *scratch_; }  ///< where proofs are read to
+  bool withholds_access() const { return withholds_access_; }
+  /// Before anything that the user sends later: a key is of no use without its table.
+  void tell_tables(Connection& connection);
   /// Tells the user of a connection that can be used from now on.
   void announce(Connection& connection);
   void forget(const VerbsRegion& region) { std::erase(regions_in_parts_, &region); }
@@ -62,6 +66,8 @@ class VerbsEndpoint final : public Endpoint {
   void on_request(const rdma_cm_event& event, ByteSpan private_data);
   Status accept(Connection& connection, const rdma_cm_event& event);
   Greeting greeting() const;
+  Status on_response(Connection& connection, ByteSpan private_data);
+  Status take_greeting(Connection& connection, ByteSpan private_data);
   Status on_resolved(Connection& connection, rdma_cm_event_type event);
   void on_up(Connection& connection);
   void read_device_events();
@@ -77,6 +83,7 @@ class VerbsEndpoint final : public Endpoint {
 
   Clock& clock_;
   const std::uint64_t region_part_bytes_;
+  bool withholds_access_ = false;
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* holder_ = nullptr;  ///< keeps the device open
   rdma_cm_id* listener_ = nullptr;

@@ -22,10 +22,12 @@ inline constexpr std::uint16_t kBuffersPerLink = kCredits + 2;
 /// A Greeting is the private data of a connection request and of its answer.
 struct Greeting {
   std::uint32_t magic = 0x6B685453;
-  std::uint16_t version = 2;
+  std::uint16_t version = 3;
   std::uint16_t credits = kCredits;
   std::uint32_t fragment_bytes = kFragmentBytes;
-  std::uint32_t tables = 0;  ///< region tables that come first; each side has its own number
+  /// Region tables that come first; each side has its own number. None where the peer must prove
+  /// itself before it is told any.
+  std::uint32_t tables = 0;
   bool operator==(const Greeting&) const = default;
 };
 /// The peer's, when it is of this version. `bytes` may have padding behind.
