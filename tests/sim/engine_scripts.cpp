@@ -335,7 +335,7 @@ void WriterScript::committed(const Status& status, bool end, bool early) {
   if (!status.has_value()) {
     ++scene_.tally.commits_failed;
     if (!unlinked_) accept(status.error(), "commit");
-    accept_lost_commit(status.error());
+    accept_loss(status.error());
     return leave();
   }
   const bool waits = scene_.redundant || (file_ != nullptr && file_->session()->waits_for_copies());
@@ -345,14 +345,14 @@ void WriterScript::committed(const Status& status, bool end, bool early) {
 
 /// What was written to several places outlives one benefactor. Chunks that were there already may
 /// have had one copy.
-void WriterScript::accept_lost_commit(const Error& why) {
+void WriterScript::accept_loss(const Error& why) {
   if (why.code != Code::kDataLost || file_ == nullptr) return;
   const Lock lock(node_.engine().shared().mutex);
   const client::Session& session = *file_->session();
   const client::SessionFigures figures = session.figures();
   if (session.places() < 2 || figures.bytes_short > 0 || figures.bytes_existing > 0) return;
   if (!scene_.one_lost_since(began_)) return;
-  scene_.complain(fmt::format("lost: {} of {} places is not committed after one loss: {}", name_,
+  scene_.complain(fmt::format("lost: {} of {} places has failed after one loss: {}", name_,
                               session.places(), describe(why)));
 }
 
@@ -509,6 +509,7 @@ void WriterScript::remove() {
 /// What the application had written is not known to be there: it gives up.
 void WriterScript::fail_with(const Error& why, const char* what) {
   accept(why, what);
+  accept_loss(why);
   abort();
 }
 

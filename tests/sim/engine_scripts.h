@@ -85,7 +85,7 @@ class WriterScript final : public Script, public std::enable_shared_from_this<Wr
   void sync();
   void commit(bool end, bool early);
   void committed(const Status& status, bool end, bool early);
-  void accept_lost_commit(const Error& why);
+  void accept_loss(const Error& why);
   void wait_redundant(bool end);
   struct Debt;
   void ask_debt(std::shared_ptr<Debt> debt);

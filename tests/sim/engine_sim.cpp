@@ -199,7 +199,7 @@ Simulation::Simulation(const Settings& settings)
                return lost_.since(file, time) || faults_.troubled_since(time);
              },
              [this](Time time) {
-               return faults_.deaths_since(time) <= 1 && !faults_.troubled_beside_deaths(time) &&
+               return faults_.deaths_since(time) <= 1 && !faults_.hidden_since(time) &&
                       !rotten_.since(time);
              },
              settings.seed % 5 == 1 || settings.seed % 5 == 3,

@@ -51,6 +51,7 @@ void NodeFaults::hold(Event event, Node& node) {
   const Time until = cluster_.now() + draw_time(cut ? kCutMax : kStopMax);
   if (!held_.hold(node, until, cut)) return;
   trouble(until);
+  if (event != Event::kStopClient && event != Event::kCutClient) hidden_ = troubled_;
   swarm_.happened(event);
 }
 
@@ -109,6 +110,7 @@ bool NodeFaults::lose_manager_disk() {
   swarm_.happened(Event::kLoseManagerDisk);
   const bool rebuilt = cluster_.rebuild_manager();
   trouble(cluster_.now());
+  hidden_ = troubled_;
   return rebuilt;
 }
 
@@ -127,6 +129,7 @@ bool NodeFaults::lose_manager() {
   const bool taken =
       cluster_.run_until([&] { return cluster_.manager() != nullptr; }, kTakeOverMax);
   trouble(cluster_.now());
+  hidden_ = troubled_;
   return taken;
 }
 
@@ -147,6 +150,7 @@ void NodeFaults::part_manager(const std::vector<Node*>& clients) {
   for (Node* const each : parted) any |= held_.hold(*each, until, true, from);
   if (!any) return;
   trouble(until);
+  hidden_ = troubled_;
   swarm_.happened(Event::kPartManager);
 }
 

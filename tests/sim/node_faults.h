@@ -91,12 +91,11 @@ class NodeFaults {
   HeldNodes& held() { return held_; }
   /// A process was not to be reached at that time, or later, or others had not found out yet that
   /// it can be reached again.
-  bool troubled_since(Time time) const {
-    return troubled_beside_deaths(time) || deaths_since(time) > 0;
-  }
-  /// The same without benefactors that have ended.
-  bool troubled_beside_deaths(Time time) const { return troubled_ >= time; }
-  /// How many of these have ended at that time, or later, or shortly before.
+  bool troubled_since(Time time) const { return troubled_ >= time || deaths_since(time) > 0; }
+  /// A benefactor that lives was not to be reached by the manager then, or later, or shortly
+  /// before.
+  bool hidden_since(Time time) const { return hidden_ >= time; }
+  /// How many benefactors have ended at that time, or later, or shortly before.
   std::size_t deaths_since(Time time) const;
 
  private:
@@ -110,7 +109,8 @@ class NodeFaults {
   Prng& prng_;
   LostBytes& lost_;
   HeldNodes held_;
-  Time troubled_{};           ///< until then
+  Time troubled_{};  ///< until then
+  Time hidden_{};
   std::vector<Time> deaths_;  ///< of benefactors: until when others may not have found out
 };
 
