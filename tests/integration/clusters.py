@@ -52,8 +52,11 @@ class Cluster:
         self.settings.write_text("")
         for name in ("prolog", "epilog", "task-prolog"):
             program = self.folder / name
-            program.write_text(f"#!/bin/bash\nset -a; STDCHK_BIN={BIN}; source {self.settings}\n"
-                               f"exec {ROOT}/scripts/slurm/{name}\n")
+            if name == "task-prolog":  # run as the job's user, who may not look into this project's folder
+                shutil.copy(ROOT / "scripts" / "slurm" / name, program)
+            else:
+                program.write_text(f"#!/bin/bash\nset -a; STDCHK_BIN={BIN}; source {self.settings}\n"
+                                   f"exec {ROOT}/scripts/slurm/{name}\n")
             program.chmod(0o755)
             self.environment[f"STDCHK_{name.replace('-', '_').upper()}"] = str(program)
         plugin = (BIN / "stdchk").resolve().parent / "stdchk_spank.so"
