@@ -52,7 +52,7 @@ class Cluster:
         self.settings.write_text("")
         for name in ("prolog", "epilog", "task-prolog"):
             program = self.folder / name
-            if name == "task-prolog":  # run as the job's user, who may not look into this project's folder
+            if name == "task-prolog":  # run as the job's user, who may not be able to look into this project's folder
                 shutil.copy(ROOT / "scripts" / "slurm" / name, program)
             else:
                 program.write_text(f"#!/bin/bash\nset -a; STDCHK_BIN={BIN}; source {self.settings}\n"
@@ -61,7 +61,7 @@ class Cluster:
             self.environment[f"STDCHK_{name.replace('-', '_').upper()}"] = str(program)
         plugin = (BIN / "stdchk").resolve().parent / "stdchk_spank.so"
         if plugin.exists():
-            self.environment["STDCHK_SPANK"] = str(plugin)
+            self.environment["STDCHK_SPANK"] = str(shutil.copy(plugin, self.folder))
         self.as_user = []  # words in front of a command that submits a job
         self.nodes = [f"n{i + 1}" for i in range(nodes)]
         self.call("up", nodes, seconds=90)

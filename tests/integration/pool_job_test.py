@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from clusters import CLUSTER, FIGURES, Cluster, Pbs, cluster, needed, needs_freezer, nothing_left, result_of
-from processes import BIN, ROOT, run, wait_until
+from processes import BIN, ROOT, programs_for_all, run, wait_until
 
 MIB = 1 << 20
 NOBODY = 65534
@@ -146,8 +146,7 @@ def test_a_plain_user_starts_a_pool_and_is_told_where_fuse_is_missing(cluster):
     home.mkdir()
     os.chown(home, NOBODY, NOBODY)
     (home / "figures").write_text(FIGURES)
-    programs = home / "bin"  # this user may not look into the folder of the build
-    shutil.copytree(BIN, programs, ignore=lambda _, names: [name for name in names if not name.startswith("stdchk")])
+    programs = programs_for_all(home / "bin")
     cluster.as_user = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]
 
     def job_of(nodes, script):

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from conftest import drop_caches
-from processes import BIN, PATIENCE, run, wait_until
+from processes import PATIENCE, programs_for_all, run, wait_until
 
 MIB = 1 << 20
 
@@ -155,8 +155,9 @@ def test_an_ordinary_user_has_a_pool_of_his_own(pool, source):
         os.chown(path, 65534, 65534)
     own = pool.folder / "bytes"  # the other is in a directory of root's
     own.write_bytes(source.read_bytes())
+    programs = programs_for_all(pool.folder / "bin")
     done = run("unshare", "--mount", "sh", "-c", AS_USER, "sh", pool.folder, OWN_POOL, "sh", pool.mount, pool.drain,
-               own, env=dict(pool.environment, PATH=f"{BIN}:{os.environ['PATH']}"))
+               own, env=dict(pool.environment, PATH=f"{programs}:{os.environ['PATH']}"))
     assert "good as 65534" in done.stdout
     assert os.stat(pool.drain / "app.N0.T1").st_uid == 65534
 
