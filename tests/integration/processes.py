@@ -34,12 +34,12 @@ def wait_until(condition, what, seconds=20.0):
         time.sleep(0.05)
 
 
-@contextlib.contextmanager
 def programs_for_all(folder):
     """The programs in a folder of their own: another user may not be able to look into that of the build."""
     return shutil.copytree(BIN, folder, ignore=lambda _, names: [one for one in names if not one.startswith("stdchk")])
 
 
+@contextlib.contextmanager
 def stopped(*pids):
     """These processes run nothing meanwhile."""
     for pid in pids:
