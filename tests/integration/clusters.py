@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from processes import BIN, ROOT, run, wait_until
+from processes import BIN, ROOT, programs_for_all, run, wait_until
 
 CLUSTER = ROOT / "scripts" / "slurm-cluster"
 missing = [what for what in ("slurmctld", "slurmd", "munged", "ip") if shutil.which(what) is None]
@@ -47,15 +47,16 @@ class Cluster:
         self.environment.update(
             STDCHK_CLUSTER=str(self.folder / "cluster"), STDCHK_BIN=str(BIN), STDCHK_PROCTRACK=proctrack,
             PATH=f"{BIN}:{os.environ['PATH']}")
-        # As a site would install them: Slurm gives them no environment.
+        # As a site would install them, for all users: Slurm gives them no environment.
+        programs_for_all(self.folder / "bin")
         self.settings = self.folder / "settings"
         self.settings.write_text("")
         for name in ("prolog", "epilog", "task-prolog"):
             program = self.folder / name
-            if name == "task-prolog":  # run as the job's user, who may not be able to look into this project's folder
+            if name == "task-prolog":  # the job's user runs it
                 shutil.copy(ROOT / "scripts" / "slurm" / name, program)
             else:
-                program.write_text(f"#!/bin/bash\nset -a; STDCHK_BIN={BIN}; source {self.settings}\n"
+                program.write_text(f"#!/bin/bash\nset -a; STDCHK_BIN={self.folder}/bin; source {self.settings}\n"
                                    f"exec {ROOT}/scripts/slurm/{name}\n")
             program.chmod(0o755)
             self.environment[f"STDCHK_{name.replace('-', '_').upper()}"] = str(program)
