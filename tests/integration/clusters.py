@@ -49,15 +49,13 @@ class Cluster:
             PATH=f"{BIN}:{os.environ['PATH']}")
         # As a site would install them, for all users: Slurm gives them no environment.
         programs_for_all(self.folder / "bin")
+        shutil.copytree(ROOT / "scripts", self.folder / "scripts")
         self.settings = self.folder / "settings"
         self.settings.write_text("")
         for name in ("prolog", "epilog", "task-prolog"):
             program = self.folder / name
-            if name == "task-prolog":  # the job's user runs it
-                shutil.copy(ROOT / "scripts" / "slurm" / name, program)
-            else:
-                program.write_text(f"#!/bin/bash\nset -a; STDCHK_BIN={self.folder}/bin; source {self.settings}\n"
-                                   f"exec {ROOT}/scripts/slurm/{name}\n")
+            program.write_text(f"#!/bin/bash\nset -a; STDCHK_BIN={self.folder}/bin; source {self.settings}\n"
+                               f"exec {self.folder}/scripts/slurm/{name}\n")
             program.chmod(0o755)
             self.environment[f"STDCHK_{name.replace('-', '_').upper()}"] = str(program)
         plugin = (BIN / "stdchk").resolve().parent / "stdchk_spank.so"
