@@ -46,7 +46,7 @@ class Cluster:
                             if not k.startswith(("STDCHK_", "SLURM_", "XDG_"))}
         self.environment.update(
             STDCHK_CLUSTER=str(self.folder / "cluster"), STDCHK_BIN=str(BIN), STDCHK_PROCTRACK=proctrack,
-            PATH=f"{BIN}:{os.environ['PATH']}")
+            PATH=f"{self.folder}/bin:{BIN}:{os.environ['PATH']}")
         # As a site would install them, for all users: Slurm gives them no environment.
         programs_for_all(self.folder / "bin")
         shutil.copytree(ROOT / "scripts", self.folder / "scripts")

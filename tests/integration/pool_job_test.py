@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from clusters import CLUSTER, FIGURES, Cluster, Pbs, cluster, needed, needs_freezer, nothing_left, result_of
-from processes import BIN, ROOT, programs_for_all, run, wait_until
+from processes import BIN, ROOT, run, wait_until
 
 MIB = 1 << 20
 NOBODY = 65534
@@ -146,12 +146,11 @@ def test_a_plain_user_starts_a_pool_and_is_told_where_fuse_is_missing(cluster):
     home.mkdir()
     os.chown(home, NOBODY, NOBODY)
     (home / "figures").write_text(FIGURES)
-    programs = programs_for_all(home / "bin")
     cluster.as_user = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]
 
     def job_of(nodes, script):
         job = cluster.submit("--nodes=2", f"--nodelist={nodes}", "--ntasks-per-node=1", "--output", home / "job.out",
-                             script=f"cd {home}; id -u; PATH={programs}:$PATH\nmount=/tmp/stdchk.$SLURM_JOB_ID\n{script}")
+                             script=f"cd {home}; id -u\nmount=/tmp/stdchk.$SLURM_JOB_ID\n{script}")
         cluster.wait(job)
         return (home / "job.out").read_text()
 
