@@ -76,6 +76,7 @@ Grant place(std::uint64_t id, std::uint64_t domain, std::uint64_t number, std::u
 
 std::vector<std::uint64_t> benefactors(const std::vector<Extent>& extents) {
   std::vector<std::uint64_t> out;
+  out.reserve(extents.size());
   for (const Extent& extent : extents) out.push_back(extent.benefactor.value);
   return out;
 }
