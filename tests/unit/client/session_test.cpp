@@ -54,22 +54,32 @@ struct Host final : SessionHost {
   msg::WriterTotals totals_;
 };
 
+/// A new file, as a session is told of it when it opens it.
+struct NewFile {
+  NewFile() {
+    request.parent = kRootFile;
+    request.name = "a.N0.T1";
+    opened.session = SessionId{5};
+    opened.attributes.id = kFile;
+    opened.grants = {Grant{GrantId{9}, kBenefactor, 0, limits::kMiB}};
+  }
+  std::shared_ptr<Session> open(SessionHost& host, Naming naming) const {
+    return std::make_shared<Session>(host, request, opened, std::make_shared<SeriesNaming>(naming));
+  }
+
+  msg::OpenSession request;
+  msg::OpenSession::Reply opened;
+};
+
 /// A session of a new file whose bytes are stored, and whose commit is on its way when another
 /// manager comes.
 struct Interrupted {
   explicit Interrupted(Version base = 0, bool truncate = false) {
-    msg::OpenSession request;
-    request.parent = kRootFile;
-    request.name = "a.N0.T1";
-    request.truncate = truncate;
-    msg::OpenSession::Reply opened;
-    opened.session = SessionId{5};
-    opened.opened = 41;
-    opened.attributes.id = kFile;
-    opened.attributes.version = base;
-    opened.grants = {Grant{GrantId{9}, kBenefactor, 0, limits::kMiB}};
-    session = std::make_shared<Session>(host, request, opened,
-                                        std::make_shared<SeriesNaming>(Naming::kOff));
+    NewFile file;
+    file.request.truncate = truncate;
+    file.opened.opened = 41;
+    file.opened.attributes.version = base;
+    session = file.open(host, Naming::kOff);
     {
       const Lock lock(host.shared().mutex);
       std::size_t length = 1000;
@@ -135,15 +145,7 @@ struct Interrupted {
 /// A session that cuts by content, whose parts of the file come in any order.
 struct OutOfOrder {
   explicit OutOfOrder(std::size_t slots = 16) : host(slots, true) {
-    msg::OpenSession request;
-    request.parent = kRootFile;
-    request.name = "a.N0.T1";
-    msg::OpenSession::Reply opened;
-    opened.session = SessionId{5};
-    opened.attributes.id = kFile;
-    opened.grants = {Grant{GrantId{9}, kBenefactor, 0, limits::kMiB}};
-    session = std::make_shared<Session>(host, request, opened,
-                                        std::make_shared<SeriesNaming>(Naming::kOn));
+    session = NewFile().open(host, Naming::kOn);
   }
   ~OutOfOrder() {
     const Lock lock(host.shared().mutex);
@@ -208,17 +210,12 @@ struct OutOfOrder {
 struct TwoPlaces {
   /// So many domains, with one benefactor each; what goes to the first may go to all others.
   explicit TwoPlaces(std::uint64_t domains = 3) {
-    msg::OpenSession request;
-    request.parent = kRootFile;
-    request.name = "a.N0.T1";
-    msg::OpenSession::Reply opened;
-    opened.session = SessionId{5};
-    opened.attributes.id = kFile;
-    opened.places = 2;
-    request.waits_for_copies = true;
-    for (std::uint64_t i = 1; i <= domains; ++i) opened.grants.push_back(grant(i, i, 1));
-    session = std::make_shared<Session>(host, request, opened,
-                                        std::make_shared<SeriesNaming>(Naming::kOff));
+    NewFile file;
+    file.request.waits_for_copies = true;
+    file.opened.places = 2;
+    file.opened.grants.clear();
+    for (std::uint64_t i = 1; i <= domains; ++i) file.opened.grants.push_back(grant(i, i, 1));
+    session = file.open(host, Naming::kOff);
   }
   ~TwoPlaces() {
     const Lock lock(host.shared().mutex);

@@ -227,54 +227,63 @@ TEST_CASE(
   CHECK(longest == 5);
 }
 
+/// Which benefactors have chunks together.
+struct Copysets {
+  /// `holders`: of one chunk, its first place first.
+  void add(const std::vector<BenefactorId>& holders, std::size_t copies) {
+    const auto made = sets.emplace(holders.begin(), holders.end()).first;
+    REQUIRE(holders.size() == copies);
+    REQUIRE(made->size() == copies);
+    others[holders[0]].insert(holders.begin() + 1, holders.end());
+  }
+
+  std::set<std::set<BenefactorId>> sets;
+  std::map<BenefactorId, std::set<BenefactorId>> others;  ///< by the first place
+};
+
 TEST_CASE("few sets of benefactors hold all copies of anything") {
   constexpr std::size_t kHosts = 20;
   for (const std::size_t copies : {2U, 3U}) {
     INFO(copies);
     const Room room(1, 1, kHosts);
     Pool pool(std::to_string(copies), room.hosts);
-    std::set<std::set<BenefactorId>> sets;
-    std::map<BenefactorId, std::set<BenefactorId>> others;
+    Copysets found;
     for (int round = 0; round < 10; ++round) {
       const auto files = pool.write(60);
       pool.live(2s);
       for (const FileId file : files) {
-        const auto holders = pool.holders_of(file);
-        REQUIRE(holders.size() == copies);
-        sets.emplace(holders.begin(), holders.end());
-        others[holders[0]].insert(holders.begin() + 1, holders.end());
+        found.add(pool.holders_of(file), copies);
       }
     }
     // Those of one benefactor are among few others: of 190 pairs and 1140 threes of all.
-    for (const auto& [first, rest] : others) {
+    for (const auto& [first, rest] : found.others) {
       for (const BenefactorId other : rest) {
-        const auto before = std::ranges::count_if(others, [&, primary = first](const auto& entry) {
-          return entry.first != primary && takes_copies_before(primary, entry.first, other);
-        });
+        const auto before =
+            std::ranges::count_if(found.others, [&, primary = first](const auto& entry) {
+              return entry.first != primary && takes_copies_before(primary, entry.first, other);
+            });
         CHECK(before < static_cast<std::ptrdiff_t>(kCopyScatter));
       }
     }
-    CHECK(others.size() == kHosts);
+    CHECK(found.others.size() == kHosts);
     constexpr std::size_t kPairs = kCopyScatter * (kCopyScatter - 1) / 2;
-    CHECK(sets.size() <= kHosts * (copies == 2 ? kCopyScatter : kPairs));
+    CHECK(found.sets.size() <= kHosts * (copies == 2 ? kCopyScatter : kPairs));
   }
 }
 
 TEST_CASE("few sets of benefactors hold all copies of anything, also in racks") {
   const Room room(1, 6, 4);
   Pool pool("3", room.hosts, room.topology);
-  std::set<std::set<BenefactorId>> sets;
+  Copysets found;
   for (int round = 0; round < 10; ++round) {
     const auto files = pool.write(60);
     pool.live(2s);
     for (const FileId file : files) {
-      const auto holders = pool.holders_of(file);
-      REQUIRE(holders.size() == 3);
-      sets.emplace(holders.begin(), holders.end());
+      found.add(pool.holders_of(file), 3);
     }
   }
   // Of the 1280 threes of different racks.
-  CHECK(sets.size() <= room.hosts.size() * 6);
+  CHECK(found.sets.size() <= room.hosts.size() * 6);
 }
 
 TEST_CASE("what a client writes to several places at once is in the sets that copies are in") {
@@ -283,23 +292,19 @@ TEST_CASE("what a client writes to several places at once is in the sets that co
     INFO(copies);
     const Room room(1, 1, kHosts);
     Pool pool(std::to_string(copies), room.hosts);
-    std::set<std::set<BenefactorId>> sets;
-    std::map<BenefactorId, std::set<BenefactorId>> others;
+    Copysets found;
     for (int round = 0; round < 10; ++round) {
       for (const FileId file : pool.write_at_once(60, kChunk, copies)) {
-        const auto holders = pool.holders_of(file);
-        sets.emplace(holders.begin(), holders.end());
-        REQUIRE(sets.rbegin()->size() == copies);
-        others[holders[0]].insert(holders.begin() + 1, holders.end());
+        found.add(pool.holders_of(file), copies);
       }
       pool.live(1s);
     }
     std::set<BenefactorId> used;
-    for (const auto& [first, rest] : others) CHECK(rest.size() <= kCopyScatter);
-    for (const auto& set : sets) used.insert(set.begin(), set.end());
+    for (const auto& [first, rest] : found.others) CHECK(rest.size() <= kCopyScatter);
+    for (const auto& set : found.sets) used.insert(set.begin(), set.end());
     CHECK(used.size() == kHosts);
     constexpr std::size_t kPairs = kCopyScatter * (kCopyScatter - 1) / 2;
-    CHECK(sets.size() <= kHosts * (copies == 2 ? kCopyScatter : kPairs));
+    CHECK(found.sets.size() <= kHosts * (copies == 2 ? kCopyScatter : kPairs));
     CHECK(pool.service->copies().figures().copies_made == 0);
     CHECK(pool.broken().empty());
   }
