@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from clusters import CLUSTER, FIGURES, Cluster, Pbs, cluster, needed, needs_freezer, nothing_left, result_of
-from processes import BIN, ROOT, run, wait_until
+from processes import BIN, ROOT, leads_to, run, wait_until
 
 MIB = 1 << 20
 NOBODY = 65534
@@ -261,7 +261,7 @@ def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbe
         stdchk down --drain --timeout 60 /tmp/pool
         """)
     newest = f"heat.*.T{WAIT_AT - EVERY}"
-    wait_until(lambda: latest.is_symlink() and os.readlink(latest) == newest, "five drained sets", 60)
+    wait_until(lambda: leads_to(latest, newest), "five drained sets", 60)
     cluster.call("kill", "n2")
     wait_until(lambda: "restart step=" in cluster.output(), "the restart after the loss of n2", 90)
     cluster.wait(job)

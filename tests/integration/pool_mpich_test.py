@@ -1,11 +1,10 @@
 """Programs of another MPI than the one that the project was built with: MPICH, beside Open MPI."""
 
-import os
 import re
 import shutil
 
 import pytest
-from processes import BIN, ROOT, run, wait_until
+from processes import BIN, ROOT, leads_to, run, wait_until
 
 MPICXX, MPIRUN = shutil.which("mpicxx.mpich"), shutil.which("mpirun.mpich")
 pytestmark = pytest.mark.skipif(not (MPICXX and MPIRUN), reason="mpich and libmpich-dev are not installed")
@@ -34,7 +33,7 @@ def ranks(pool, *words, check=True):
 def wait_latest(folder, name):
     """The manager moves the link after the last close() has returned."""
     link = folder / "latest"
-    wait_until(lambda: link.is_symlink() and os.readlink(link) == name, f"the link to {name}")
+    wait_until(lambda: leads_to(link, name), f"the link to {name}")
 
 
 def result_of(text):

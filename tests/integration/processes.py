@@ -34,6 +34,14 @@ def wait_until(condition, what, seconds=20.0):
         time.sleep(0.05)
 
 
+def leads_to(link, target):
+    """Whether there is such a link now; for what is waited for."""
+    try:
+        return os.readlink(link) == target
+    except FileNotFoundError:
+        return False
+
+
 def programs_for_all(folder):
     """The programs in a folder of their own: another user may not be able to look into that of the build."""
     return shutil.copytree(BIN, folder, ignore=lambda _, names: [one for one in names if not one.startswith("stdchk")])
