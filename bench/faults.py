@@ -20,7 +20,7 @@ from report import Aim, Failure, Series
 from verifying import Creator, Writer, lost
 
 BENEFACTORS = 4
-MANAGER_ADDRESS = f"{links.NET}.1"
+MANAGER_ADDRESS, CLIENT_ADDRESS = f"{links.NET}.1", f"{links.NET}.2"
 WATCHDOG = 5  # seconds, of a mount that is stopped
 FLIP_EVERY = 256 << 10  # one bit of so many bytes
 OPEN = "faults that met an open image, of all"
@@ -107,10 +107,15 @@ def small_disk(folder, size):
         run("umount", "--lazy", folder)
 
 
-class Pool:
-    """A pool of 4 benefactors with two copies of each chunk, whose close() waits for both."""
+COPIES_FIRST = "--copies", "2", "--close", "redundant"
+COPIES_LATER = "--copies", "2", "--close", "stored"
+PARITY_FIRST = "--copies", "ec(2,1)", "--close", "redundant"
 
-    def __init__(self, place, *options, here=(), elsewhere=(), network=None):
+
+class Pool:
+    """A pool of 4 benefactors, unless said otherwise with two copies of each chunk, whose close() waits for both."""
+
+    def __init__(self, place, *options, policy=COPIES_FIRST, here=(), elsewhere=(), network=None):
         """`here`: words in front of a command that runs on the manager's host; `elsewhere`: on another one, which has the
         mount then, and where the pool is asked from."""
         self.bin, self.folder, self.memory, self.network = place.bin, place.folder, place.memory, network
@@ -120,7 +125,7 @@ class Pool:
         self.mount.mkdir(parents=True)
         self.state.parent.mkdir(exist_ok=True)
         self.added = []
-        self.stdchk("up", "--mount", self.mount, "--state", self.state, "--copies", 2, "--close", "redundant",
+        self.stdchk("up", "--mount", self.mount, "--state", self.state, *policy,
                     *(["--no-mount"] if elsewhere else []), *options)
         if elsewhere:
             self.here = list(elsewhere)
@@ -253,9 +258,17 @@ class Place:
 
 
 @contextlib.contextmanager
-def local_pool(place):
-    with opened(Pool(place, *place.local)) as pool:
+def local_pool(place, policy=COPIES_FIRST):
+    with opened(Pool(place, *place.local, policy=policy)) as pool:
         yield pool
+
+
+def pool_with_copies_later(place):
+    return local_pool(place, COPIES_LATER)
+
+
+def pool_with_parity(place):
+    return local_pool(place, PARITY_FIRST)
 
 
 @contextlib.contextmanager
@@ -346,6 +359,18 @@ class Trial:
         self.writer.hold()
         if self.chance.random() < 0.8:
             time.sleep(self.chance.uniform(0, self.writer.wait_begun()))
+        self.note_strike()
+
+    def strike_redundant(self):
+        """As strike(), in the middle of an image, when all that were closed have what the policy promises."""
+        self.writer.rest()
+        self.pool.wait_whole()
+        self.writer.hold()
+        self.writer.go()
+        time.sleep(self.chance.uniform(0, self.writer.wait_begun()))
+        self.note_strike()
+
+    def note_strike(self):
         self.met_open = self.writer.open_since is not None
         self.struck = time.monotonic()
 
@@ -402,8 +427,16 @@ def a_benefactor(pool, trial):
 
 
 def benefactor_killed(pool, trial):
+    lose_benefactor(pool, trial, trial.strike)
+
+
+def benefactor_killed_redundant(pool, trial):
+    lose_benefactor(pool, trial, trial.strike_redundant)
+
+
+def lose_benefactor(pool, trial, strike):
     victim = a_benefactor(pool, trial)
-    trial.strike()
+    strike()
     kill(victim["pid"])
     trial.pause(2)
     pool.add_benefactor()
@@ -438,6 +471,13 @@ def host_cut_off(pool, trial):
         trial.pause(2)
     if process_state(victim["pid"]) == "X":
         raise Failure("the benefactor that was cut off has ended")
+
+
+def client_cut_off(pool, trial):
+    trial.strike()
+    with pool.network.cut_off(CLIENT_ADDRESS):
+        time.sleep(5)
+        trial.pause(10)
 
 
 def flip_bits(pid, chance):
@@ -632,11 +672,16 @@ class Fault:
 
 
 FAULTS = (
-    Fault("benefactor killed, another started", benefactor_killed, GONE),
-    Fault("benefactor told to leave, another started", benefactor_told_to_leave, GONE),
-    Fault("benefactor stopped until it is gone, woken", benefactor_stopped, GONE),
-    Fault("benefactor's host cut off, back", host_cut_off, GONE, pool_of_hosts),
+    Fault("benefactor killed, another started", benefactor_killed, GONE, goes_on=True),
+    Fault("benefactor told to leave, another started", benefactor_told_to_leave, GONE, goes_on=True),
+    Fault("benefactor stopped until it is gone, woken", benefactor_stopped, GONE, goes_on=True),
+    Fault("benefactor's host cut off, back", host_cut_off, GONE, pool_of_hosts, goes_on=True),
     Fault("bits flipped in a benefactor's memory", bits_flipped, STUCK),
+    Fault("ec(2,1): benefactor killed, another started", benefactor_killed, GONE, pool_with_parity),
+    Fault("ec(2,1): bits flipped in a benefactor's memory", bits_flipped, STUCK, pool_with_parity),
+    Fault("copies after close: benefactor killed, another started", benefactor_killed_redundant, GONE,
+          pool_with_copies_later),
+    Fault("writer's host cut off, back", client_cut_off, STUCK, pool_with_manager_apart, once=True),
     Fault("manager killed, restarted", manager_killed, NO_MANAGER, goes_on=True),
     Fault("manager stopped, woken", manager_stopped, NO_MANAGER, goes_on=True),
     Fault("manager and a benefactor killed, both restarted", manager_and_benefactor_killed, NO_MANAGER),

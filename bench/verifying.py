@@ -35,6 +35,7 @@ class Writer:
         self.last_seconds = 0.0  # that the last image took
         self.failures = []  # {name, call, errno}; the image is begun again
         self.closed = self.written_bytes = 0
+        self.rests = False
         self.longest = {"seconds": 0.0, "call": ""}
         self.process = subprocess.Popen([sys.executable, __file__, "write", str(folder), str(largest_mib)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -64,6 +65,9 @@ class Writer:
     def removes(self, name):
         del self.committed[name]
 
+    def resting(self):
+        self.rests = True
+
     def took(self, **longest):
         self.longest = longest
 
@@ -85,6 +89,17 @@ class Writer:
     def hold(self):
         """What is there now, and the next two images, stay to the end."""
         self.tell("hold")
+
+    def rest(self, seconds=90):
+        """Returns when nothing is open; the next image is begun when go() has been said."""
+        with self.lock:
+            self.rests = False
+            self.tell("rest")
+            if not self.lock.wait_for(lambda: self.rests, seconds):
+                raise Failure(f"the writer does not rest after {seconds} s")
+
+    def go(self):
+        self.tell("go")
 
     def tell(self, word):
         self.process.stdin.write(f"{word}\n")
@@ -181,9 +196,11 @@ class Saver:
                 tell("took", call=call, seconds=took)
 
     def listen(self):
-        """Without waiting."""
+        """Without waiting, unless it is told to rest."""
         words = ""
-        while not self.ends and select.select([0], [], [], 0)[0]:
+        while not self.ends and (words.endswith("rest\n") or select.select([0], [], [], 0)[0]):
+            if words.endswith("rest\n"):
+                tell("resting")
             more = os.read(0, 4096).decode()
             words += more
             self.ends = not more
