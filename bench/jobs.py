@@ -22,6 +22,7 @@ NODES = (4, 16, 64)
 LEFT_MIB = (0, 64, 256)
 RANKS = (4, 16, 64)
 READERS = 8
+RESTART_NODES, RANK_MIB = 4, 64
 POOL_IMAGES = 28  # that the memory has room for under an application that is slowed down
 MEASURED_IMAGES = 8
 MIB = 1 << 20
@@ -55,7 +56,8 @@ FIGURES = ([f"{nodes} nodes: {what}" for nodes in NODES
             for what in ("`up --job`", "the prolog makes the job's start later by", "`down`")]
            + [f"epilog, {mib} MiB written last, *" for mib in LEFT_MIB]
            + [f"{fill.name}: {BEGAN_ABOVE}" for fill in FILLS]
-           + [f"restart of {READERS} ranks, *, from {where}" for where in ("memory", "the drained set")]
+           + [f"restart of {ranks}, *, from {where}" for ranks in (f"{READERS} ranks", f"{RESTART_NODES} nodes")
+              for where in ("memory", "the drained set")]
            + ["`stage-in` of *"])
 
 
@@ -393,6 +395,30 @@ def restart(report, bin_dir, scratch, rounds, size_mib, ranks=READERS):
     report.add(f"`stage-in` of {size_mib} MiB", Series(found["stage-in"], "s"))
 
 
+def restart_of_nodes(report, bin_dir, rounds):
+    """Each rank loads on its own node: in the job that has written, and in the next one with a new pool."""
+    up = f"stdchk up --job --memory {2 * RANK_MIB}M --mount /tmp/pool --drain drained --policy images={RESTART_NODES} >/dev/null || exit 1"
+    load = "echo loaded $(stdchk restart-test --job --json /tmp/pool)"
+    found = {"memory": [], "the drained set": []}
+    with cluster(RESTART_NODES, bin_dir) as slurm:
+        for _ in range(rounds):
+            shutil.rmtree(slurm.folder / "drained", ignore_errors=True)
+            for where, before in (("memory", f"srun bash -c 'head -c {RANK_MIB}M /dev/urandom >/tmp/pool/app.N$SLURM_PROCID.T1'"),
+                                  ("the drained set", "")):
+                drop_caches()
+                text, _ = slurm.job(RESTART_NODES, f"""
+                    {up}
+                    {before}
+                    {load}
+                    stdchk down --drain /tmp/pool >/dev/null || exit 1""", "--ntasks-per-node=1")
+                timed = json.loads(re.search(r"^loaded (.*)$", text, re.MULTILINE).group(1))
+                if (timed["nodes"], timed["bytes"]) != (RESTART_NODES, RESTART_NODES * RANK_MIB * MIB):
+                    raise Failure(f"not all nodes have loaded their image: {text}")
+                found[where].append(timed["seconds"])
+    for where, seconds in found.items():
+        report.add(f"restart of {RESTART_NODES} nodes, {RESTART_NODES * RANK_MIB} MiB, from {where}", Series(seconds, "s"))
+
+
 def measure(report, bin_dir, scratch, rounds, cluster_rounds, size_mib):
     """Needs what `missing` names."""
     up_and_down(report, bin_dir, cluster_rounds)
@@ -403,3 +429,4 @@ def measure(report, bin_dir, scratch, rounds, cluster_rounds, size_mib):
         report.add("write and drain", *drain_rate(bin_dir, scratch, target, rounds, 2 * size_mib))
         slowdown(report, bin_dir, scratch, target, rounds, image_mib(size_mib))
     restart(report, bin_dir, scratch, rounds, size_mib)
+    restart_of_nodes(report, bin_dir, cluster_rounds)
