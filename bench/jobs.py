@@ -398,7 +398,7 @@ def restart(report, bin_dir, scratch, rounds, size_mib, ranks=READERS):
 def restart_of_nodes(report, bin_dir, rounds):
     """Each rank loads on its own node: in the job that has written, and in the next one with a new pool."""
     up = f"stdchk up --job --memory {2 * RANK_MIB}M --mount /tmp/pool --drain drained --policy images={RESTART_NODES} >/dev/null || exit 1"
-    load = "echo loaded $(stdchk restart-test --job --json /tmp/pool)"
+    load = "loaded=$(stdchk restart-test --job --json /tmp/pool) || exit 1; echo loaded $loaded"
     found = {"memory": [], "the drained set": []}
     with cluster(RESTART_NODES, bin_dir) as slurm:
         for _ in range(rounds):
