@@ -34,6 +34,9 @@ class BufferOwner final : public WindowBufferOwner {
   Engine& engine_;
 };
 
+/// A parallel file system answers many at once.
+constexpr std::size_t kFileThreads = 16;
+
 std::string this_host() {
   char name[256] = {};
   ::gethostname(name, sizeof(name) - 1);
@@ -57,6 +60,7 @@ BlockingFilesystem::BlockingFilesystem(const Options& options, Clock& clock, Par
   }
   if (parts_.control_only != nullptr) reactor_->add(*parts_.control_only);
   executor_ = std::make_unique<ThreadExecutor>("stdchk-hash", hash_thread_count(options));
+  files_ = std::make_unique<LazyExecutor>(nullptr, "stdchk-files", kFileThreads);
   Engine::Config config;
   config.manager_address = options.manager_address;
   config.secret = options.secret;
@@ -74,7 +78,7 @@ BlockingFilesystem::BlockingFilesystem(const Options& options, Clock& clock, Par
   config.key = options.key;
   config.encrypts = options.encrypts;
   engine_ = std::make_unique<Engine>(*reactor_, *parts_.control, std::move(data), *executor_,
-                                     std::move(config));
+                                     *files_, std::move(config));
   buffer_owner_ = std::make_shared<BufferOwner>(*engine_);
 }
 
@@ -117,6 +121,7 @@ BlockingFilesystem::~BlockingFilesystem() {
   });
   thread_.join();
   executor_.reset();
+  files_.reset();
   engine_.reset();
   for (const auto& endpoint : parts_.endpoints) reactor_->remove(*endpoint);
   if (parts_.control_only != nullptr) reactor_->remove(*parts_.control_only);

@@ -20,10 +20,12 @@ constexpr std::size_t kSeriesMax = 65536;  ///< at more, all that was learned is
 }  // namespace
 
 Engine::Engine(Reactor& reactor, transport::Endpoint& control,
-               std::vector<transport::Endpoint*> data, Executor& executor, Config config)
+               std::vector<transport::Endpoint*> data, Executor& executor, Executor& files,
+               Config config)
     : reactor_(reactor),
       data_(std::move(data)),
       executor_(executor),
+      files_(files),
       config_(std::move(config)),
       metadata_(reactor.clock()),
       maps_(
@@ -52,6 +54,7 @@ Engine::~Engine() {
   for (const auto& [file, session] : sessions_) session->let_go();
   sessions_.clear();
   executor_work_.clear();
+  file_work_.clear();
   reader_.reset();
 }
 
@@ -172,6 +175,10 @@ Status Engine::make_buffers() {
     executor_work_.push_back(std::move(work));
     wake();
   };
+  const auto read_later = [this](std::function<void()> work) {
+    file_work_.push_back(std::move(work));
+    wake();
+  };
   StripeReader::Host stripes{shared_,
                              data,
                              [this] { return client_; },
@@ -181,7 +188,7 @@ Status Engine::make_buffers() {
                              submit,
                              run_later};
   reader_ = std::make_unique<Reader>(
-      Reader::Host{shared_, maps_, executor_, submit, run_later, pool_.drain_directory,
+      Reader::Host{shared_, maps_, submit, run_later, read_later, pool_.drain_directory,
                    sealer_.has_value() ? &*sealer_ : nullptr},
       std::move(stripes), std::move(cache_memory), chunk);
   return {};
@@ -430,6 +437,7 @@ void Engine::pump() {
   std::vector<Work::Call> calls;
   std::vector<Transfer*> transfers;
   std::vector<std::function<void()>> executor_work;
+  std::vector<std::function<void()>> file_work;
   {
     const Lock lock(shared_.mutex);
     woken_ = false;
@@ -440,6 +448,7 @@ void Engine::pump() {
     calls.swap(outbox_);
     transfers.swap(transfers_);
     executor_work.swap(executor_work_);
+    file_work.swap(file_work_);
   }
   for (auto& write : work.write) {
     ChunkWrite& one = *write;
@@ -469,6 +478,7 @@ void Engine::pump() {
   for (Work::Search& search : work.search) search_later(std::move(search));
   for (auto& chunks : work.hash) hash_later(std::move(chunks));
   for (auto& one : executor_work) executor_.run(std::move(one));
+  for (auto& one : file_work) files_.run(std::move(one));
 }
 
 /// What this thread moves itself is looked at, by who wants it, before the next is moved.

@@ -39,7 +39,8 @@ namespace stdchk::client {
 /// the reactor instead.
 ///
 /// Owns: the link to the manager, links to benefactors, window, cache, sessions. Not the reactor,
-///   the endpoints (which the caller adds to the reactor) and the executor.
+///   the endpoints (which the caller adds to the reactor) and the executors: `files` reads what was
+///   drained, which may take long or hang and must not hold up what the other one computes.
 /// Threads: as said at each function.
 class Engine final : private SessionHost, private ManagerListener {
  public:
@@ -62,7 +63,7 @@ class Engine final : private SessionHost, private ManagerListener {
     bool encrypts = false;          ///< what is written; needs the key
   };
   Engine(Reactor& reactor, transport::Endpoint& control, std::vector<transport::Endpoint*> data,
-         Executor& executor, Config config);
+         Executor& executor, Executor& files, Config config);
   ~Engine() override;
 
   // ---- reactor's thread, without the lock
@@ -173,6 +174,7 @@ class Engine final : private SessionHost, private ManagerListener {
   Reactor& reactor_;
   const std::vector<transport::Endpoint*> data_;
   Executor& executor_;
+  Executor& files_;
   const Config config_;
   Shared shared_;
   CompletionPtr ready_ = std::make_shared<Completion>();
@@ -206,6 +208,7 @@ class Engine final : private SessionHost, private ManagerListener {
   std::vector<Work::Call> outbox_;
   std::vector<Transfer*> transfers_;
   std::vector<std::function<void()>> executor_work_;
+  std::vector<std::function<void()>> file_work_;
   std::vector<std::unique_ptr<Namer>> namers_;  ///< idle ones
   const ContentTagger tagger_;
   NameCache names_;

@@ -8,6 +8,10 @@
 namespace stdchk::client {
 namespace {
 
+Unit unit_of(PackedMap::Entry slice, const VersionMapPtr& map) {
+  return {std::move(slice.chunk), slice.file_offset, slice.length, slice.chunk_offset, map, {}};
+}
+
 tl::unexpected<Error> would_block() { return fail(Code::kWouldBlock, "client.file"); }
 
 }  // namespace
@@ -141,11 +145,11 @@ Result<OpenFile::Run> OpenFile::locate_base(const VersionMapPtr& map, std::uint6
     run.length = std::min(length, slice.file_offset - offset);
     return run;
   }
-  const std::uint64_t within = offset - slice.file_offset;
-  run.length = std::min<std::uint64_t>(length, slice.length - within);
+  run.unit = engine_.reader().part_at(unit_of(std::move(slice), map), offset);
+  const std::uint64_t within = offset - run.unit.file_offset;
+  run.length = std::min<std::uint64_t>(length, run.unit.slice_length - within);
   run.in_chunk = true;
-  run.chunk_offset = slice.chunk_offset + static_cast<std::uint32_t>(within);
-  run.unit = Unit{std::move(slice.chunk), slice.file_offset, slice.length, slice.chunk_offset, map};
+  run.chunk_offset = run.unit.slice_chunk_offset + static_cast<std::uint32_t>(within);
   return run;
 }
 
@@ -182,9 +186,14 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   for (; at < std::min(map->map.slice_count(), last + 1); ++at) {
     PackedMap::Entry slice = map->map.slice(at);
     if (slice.file_offset >= until || slice.file_offset >= limit) break;
-    ahead_until_ = slice.file_offset + slice.length;
-    reader.prefetch(
-        Unit{std::move(slice.chunk), slice.file_offset, slice.length, slice.chunk_offset, map});
+    const std::uint64_t end = slice.file_offset + slice.length;
+    const Unit whole = unit_of(std::move(slice), map);
+    ahead_until_ = std::max(from, whole.file_offset);
+    while (ahead_until_ < std::min({end, until, limit})) {
+      const Unit part = reader.part_at(whole, ahead_until_);
+      reader.prefetch(part);
+      ahead_until_ = part.file_offset + part.slice_length;
+    }
   }
 }
 

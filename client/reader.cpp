@@ -29,6 +29,10 @@ constexpr Error kDrainedWrong{Code::kCorrupt, 0,
 
 bool has_crc(const Chunk& chunk) { return chunk.crc != 0 || chunk.name.is_named(); }
 
+bool is_in_file_only(const Unit& unit) {
+  return unit.map != nullptr && unit.chunk.copies.empty() && !is_sealed(unit.chunk.name);
+}
+
 /// Reads exactly [offset, + size) of a file.
 Status read_file(int fd, std::uint64_t offset, MutableByteSpan out) {
   std::size_t done = 0;
@@ -42,6 +46,39 @@ Status read_file(int fd, std::uint64_t offset, MutableByteSpan out) {
   }
   if (done < out.size()) return fail(Code::kCorrupt, "client.drained file is short");
   return {};
+}
+
+/// What its parts must be, by all of it, read through `room`.
+Result<std::vector<std::uint32_t>> part_crcs(int fd, const DrainedChunk& chunk,
+                                             MutableByteSpan room) {
+  std::vector<std::uint32_t> parts;
+  std::uint32_t all = 0;
+  for (std::uint32_t at = 0; at < chunk.length;) {
+    const auto length = static_cast<std::uint32_t>(
+        std::min<std::size_t>(limits::kDrainedPartBytes, chunk.length - at));
+    const MutableByteSpan part = room.first(length);
+    STDCHK_TRY(read_file(fd, chunk.offset + at, part));
+    parts.push_back(crc32c(0, part));
+    all = crc32c(all, part);
+    at += length;
+  }
+  if (all != chunk.crc) return fail(Code::kCorrupt, "client.drained file");
+  return parts;
+}
+
+/// Reads a part into `out`; kCorrupt: it is not what was drained.
+Status read_part(int fd, DrainedChunk& chunk, std::uint64_t offset, MutableByteSpan out) {
+  {
+    const std::lock_guard lock(chunk.mutex);
+    if (chunk.part_crcs.empty()) {
+      std::vector<std::byte> room(limits::kDrainedPartBytes);
+      STDCHK_ASSIGN(chunk.part_crcs, part_crcs(fd, chunk, room));
+    }
+  }
+  STDCHK_TRY(read_file(fd, offset, out));
+  const std::size_t number = (offset - chunk.offset) / limits::kDrainedPartBytes;
+  if (crc32c(0, out) == chunk.part_crcs[number]) return {};
+  return fail(Code::kCorrupt, "client.drained file");
 }
 
 }  // namespace
@@ -90,6 +127,24 @@ CacheKey Reader::key_of(const Unit& unit) const {
   }
   return {unit.map->file.value | kDrainedPlace, unit.file_offset, unit.map->version,
           unit.chunk.length, unit.chunk.crc};
+}
+
+Unit Reader::part_at(Unit unit, std::uint64_t file_offset) const {
+  constexpr std::uint32_t kPart = limits::kDrainedPartBytes;
+  if (!is_in_file_only(unit) || unit.slice_length <= kPart) return unit;
+  if (unit.slice_length == unit.chunk.length && has_crc(unit.chunk)) {
+    std::shared_ptr<DrainedChunk>& whole = unit.map->in_parts[unit.file_offset];
+    if (whole == nullptr || whole->length != unit.chunk.length || whole->crc != unit.chunk.crc) {
+      whole = std::make_shared<DrainedChunk>(unit.file_offset, unit.chunk.length, unit.chunk.crc);
+    }
+    unit.part_of = whole;
+  }
+  const auto within = static_cast<std::uint32_t>(file_offset - unit.file_offset) / kPart * kPart;
+  unit.file_offset += within;
+  unit.slice_length = std::min(kPart, unit.slice_length - within);
+  unit.slice_chunk_offset = 0;
+  unit.chunk = Chunk{{}, unit.slice_length, 0, {}};
+  return unit;
 }
 
 void Reader::start(const Unit& unit, bool ahead) {
@@ -184,7 +239,7 @@ void Reader::make_from_stripe(Fetch& fetch) {
 /// The file is read when the manager has said once more where it is.
 void Reader::open_drained(Fetch& fetch) {
   const VersionMapPtr& map = fetch.unit.map;
-  host_.run_later([this, &fetch, path = map->drained_path, state = map->attributes.drain] {
+  host_.read_later([this, &fetch, path = map->drained_path, state = map->attributes.drain] {
     const std::string full = host_.drain_directory + "/" + path;
     auto opened =
         std::make_shared<DrainedFile>(::open(full.c_str(), O_RDONLY | O_CLOEXEC), path, state);
@@ -204,12 +259,14 @@ void Reader::read_drained(Fetch& fetch) {
   entry.valid_from = fetch.unit.slice_chunk_offset;
   entry.valid_to = fetch.unit.slice_chunk_offset + fetch.unit.slice_length;
   const MutableByteSpan out(entry.data + entry.valid_from, fetch.unit.slice_length);
-  host_.run_later(
-      [this, &fetch, file = fetch.unit.map->drained, offset = fetch.unit.file_offset, out] {
-        Status status = read_file(file->fd, offset, out);
-        const Lock lock(host_.shared.mutex);
-        done(fetch, std::move(status));
-      });
+  host_.read_later([this, &fetch, file = fetch.unit.map->drained, of = fetch.unit.part_of,
+                    offset = fetch.unit.file_offset, out] {
+    Status status =
+        of == nullptr ? read_file(file->fd, offset, out) : read_part(file->fd, *of, offset, out);
+    const Lock lock(host_.shared.mutex);
+    if (of != nullptr && !status && status.error().code == Code::kCorrupt) note_wrong(fetch);
+    done(fetch, std::move(status));
+  });
 }
 
 void Reader::done(Fetch& fetch, Status status) {
@@ -250,6 +307,13 @@ void Reader::check(Lock& lock, CachedChunk& entry) {
   settle(fetch, std::move(good));
 }
 
+/// Of the drained file.
+void Reader::note_wrong(Fetch& fetch) {
+  fetch.drained_wrong = true;
+  log::warning("{}/{}: {} bytes at {} are not what was drained", host_.drain_directory,
+               fetch.unit.map->drained_path, fetch.unit.chunk.length, fetch.unit.file_offset);
+}
+
 /// Its bytes were checked, by who has a pin of it.
 void Reader::settle(Fetch& fetch, Status good) {
   CachedChunk& entry = *fetch.entry;
@@ -257,9 +321,7 @@ void Reader::settle(Fetch& fetch, Status good) {
   if (!good.has_value()) {
     fetch.why = good.error();
     if (fetch.from_drain) {
-      fetch.drained_wrong = true;
-      log::warning("{}/{}: {} bytes at {} are not what was drained", host_.drain_directory,
-                   fetch.unit.map->drained_path, fetch.unit.chunk.length, fetch.unit.file_offset);
+      note_wrong(fetch);
     } else {
       log::warning("benefactor {}: bytes at {} are not what they should be: {}",
                    fetch.at.benefactor.value, fetch.at.offset, describe(good.error()));

@@ -12,7 +12,6 @@
 #include "client/shared.h"
 #include "client/stripe_reader.h"
 #include "client/version_map.h"
-#include "core/executor.h"
 #include "core/sealed_chunk.h"
 
 namespace stdchk::client {
@@ -23,7 +22,8 @@ struct Unit {
   std::uint64_t file_offset = 0;  ///< of the slice, for the drained file
   std::uint32_t slice_length = 0;
   std::uint32_t slice_chunk_offset = 0;
-  VersionMapPtr map;  ///< nullptr: a session's own chunk
+  VersionMapPtr map;                      ///< nullptr: a session's own chunk
+  std::shared_ptr<DrainedChunk> part_of;  ///< a part of that one, which has the checksum
 };
 
 /// A Reader brings chunks into the cache, checked: from a benefactor by one one-sided read, then
@@ -39,9 +39,9 @@ class Reader {
   struct Host {
     Shared& shared;
     MapStore& maps;
-    Executor& executor;                     ///< for reads of the drained file
     std::function<void(Transfer&)> submit;  ///< lock held; soon, on the reactor's thread
-    std::function<void(std::function<void()>)> run_later;  ///< lock held; executor work, soon
+    std::function<void(std::function<void()>)> run_later;   ///< lock held; executor work, soon
+    std::function<void(std::function<void()>)> read_later;  ///< lock held; what a disk may hold up
     std::string drain_directory;
     const ChunkSealer* sealer = nullptr;  ///< none: sealed chunks cannot be opened
   };
@@ -54,6 +54,9 @@ class Reader {
   Result<CachedChunk*> get(Lock& lock, const Unit& unit);
   /// `bytes` of the chunk were used.
   void give_back(CachedChunk& chunk, std::size_t bytes);
+  /// What is fetched together with the byte at `file_offset` of the unit: the unit, or a part of it
+  /// when it is long and in the drained file only. Lock held.
+  Unit part_at(Unit unit, std::uint64_t file_offset) const;
   /// Starts to bring the unit, if there is room for it. Lock held.
   void prefetch(const Unit& unit);
   /// Chunks that were given, that were fetched because a reader wanted them, and ahead of one.
@@ -78,6 +81,7 @@ class Reader {
   void done(Fetch& fetch, Status status);
   void check_ahead(const CacheKey& key);
   void check(Lock& lock, CachedChunk& entry);
+  void note_wrong(Fetch& fetch);
   void settle(Fetch& fetch, Status good);
   Status make_plain(const Chunk& chunk, MutableByteSpan bytes) const;
   bool can_open(const Chunk& chunk) const {

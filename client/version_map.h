@@ -32,6 +32,21 @@ struct DrainedFile {
   bool right = false;
 };
 
+/// A DrainedChunk is a chunk that is nowhere but in the drained file, and is read from there in
+/// parts: a cache has no room for whole long chunks of many readers. Its checksum is of all of it,
+/// so it is read through once, by the first who wants a part; that gives one of each part.
+///
+/// Threads: any.
+struct DrainedChunk {
+  DrainedChunk(std::uint64_t file_offset, std::uint32_t chunk_length, std::uint32_t chunk_crc)
+      : offset(file_offset), length(chunk_length), crc(chunk_crc) {}
+  const std::uint64_t offset;
+  const std::uint32_t length;
+  const std::uint32_t crc;
+  std::mutex mutex;                      ///< held while it is read through
+  std::vector<std::uint32_t> part_crcs;  ///< guarded by it until it is set, which is once
+};
+
 /// A VersionMap is the chunk map of one version of a file, fetched page by page, and pinned: its
 /// chunks stay while this object lives.
 ///
@@ -46,6 +61,7 @@ struct VersionMap {
   Attributes attributes;
   std::string drained_path;
   std::shared_ptr<DrainedFile> drained;
+  std::map<std::uint64_t, std::shared_ptr<DrainedChunk>> in_parts;  ///< by their place in the file
   PackedMap map;
   std::uint32_t reloads = 0;  ///< how often in a row the map was fetched anew and that did not help
 

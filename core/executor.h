@@ -59,22 +59,24 @@ class ThreadExecutor final : public Executor {
   std::vector<std::thread> threads_;
 };
 
-/// A LazyExecutor is the executor that it is given or, without one, a thread of its own that is
+/// A LazyExecutor is the executor that it is given or, without one, threads of its own that are
 /// started with the first work.
 ///
 /// Threads: one at a time.
 class LazyExecutor final : public Executor {
  public:
-  LazyExecutor(Executor* given, const char* name) : given_(given), name_(name) {}
+  LazyExecutor(Executor* given, const char* name, std::size_t threads = 1)
+      : given_(given), name_(name), threads_(threads) {}
   void run(std::function<void()> work) override {
     if (given_ != nullptr) return given_->run(std::move(work));
-    if (!own_.has_value()) own_.emplace(name_, 1);
+    if (!own_.has_value()) own_.emplace(name_, threads_);
     own_->run(std::move(work));
   }
 
  private:
   Executor* const given_;
   const char* const name_;
+  const std::size_t threads_;
   std::optional<ThreadExecutor> own_;
 };
 

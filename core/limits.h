@@ -48,6 +48,7 @@ inline constexpr std::size_t kStripeMembersMax = kStripeDataMax + kStripeParityM
 inline constexpr std::size_t kSetsMax = 512;                  ///< in one answer
 inline constexpr std::size_t kPolicySettingsMax = 64;         ///< of one folder
 inline constexpr std::size_t kDrainedSetsMax = 16;            ///< that one folder remembers
+inline constexpr std::uint32_t kDrainedPartBytes = kMiB;      ///< read at once of a long chunk
 inline constexpr std::size_t kDrainChecksMax = 48;            ///< files looked up at once
 inline constexpr std::size_t kListItemsMax = 4096;            ///< in any other list of a message
 inline constexpr std::size_t kPeerQueueBytesMax = 32 * kMiB;  ///< waiting to be sent on one link

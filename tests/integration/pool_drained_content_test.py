@@ -1,9 +1,11 @@
 """Images that are in the drain directory alone: what is read of them is what was drained, or an error."""
 
+import concurrent.futures
 import errno
 import json
 import os
 import pathlib
+import subprocess
 
 import pytest
 from conftest import drop_caches, write_random
@@ -131,4 +133,28 @@ def test_files_that_the_manifest_does_not_know_are_read_as_they_are(pool):
     pool.up(benefactors=1, memory="64M")
     for name in expected:
         assert (pool.mount / name).read_bytes() == (pool.drain / name).read_bytes()
+    pool.down()
+
+
+def read_bytes(pool):
+    """What the mount's processes have read, of files and of all else."""
+    pids = pool.pids("mount")
+    pids += [int(each) for pid in pids for each in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    said = "".join(pathlib.Path(f"/proc/{pid}/io").read_text() for pid in pids)
+    return sum(int(line.split()[1]) for line in said.splitlines() if line.startswith("rchar:"))
+
+
+def test_many_readers_of_drained_images_read_each_byte_about_twice(pool):
+    """Once to compare, once to give: whole pieces of all of them have no room in the cache."""
+    pool.up(benefactors=1, memory="256M")
+    expected = write_random(pool.mount, [f"app.N{rank}.T1" for rank in range(6)], 32 * MIB + 7)
+    pool.down("--drain")
+    pool.up(benefactors=1, memory="64M")
+    drop_caches()
+    before = read_bytes(pool)
+    readers = [subprocess.Popen(["cmp", pool.mount / name, "-"], stdin=subprocess.PIPE) for name in expected]
+    with concurrent.futures.ThreadPoolExecutor(len(readers)) as threads:
+        list(threads.map(lambda reader, content: reader.communicate(content), readers, expected.values()))
+    assert [reader.returncode for reader in readers] == [0] * len(readers)
+    assert read_bytes(pool) - before < 3 * sum(map(len, expected.values()))
     pool.down()
