@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -22,6 +23,11 @@ class MemoryJournal final : public Journal {
   /// A power cut: what was not synced is gone. Its callbacks are not made; who answers requests in
   /// them must be gone before they are, or it would say that they were dropped.
   std::vector<Durable> drop_unsynced();
+  /// A damaged disk: the newest commands are gone, though they were durable. Not while it is
+  /// loaded.
+  void lose_end(std::size_t commands) {
+    durable_.resize(durable_.size() - std::min(commands, durable_.size()));
+  }
   std::size_t unsynced() const { return unsynced_.size(); }
   std::size_t durable_count() const { return durable_.size(); }
 

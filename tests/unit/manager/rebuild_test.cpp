@@ -430,7 +430,7 @@ TEST_CASE("M8: a restarted manager lets clients in when a benefactor keeps the m
     CHECK(answer);
   }
   SECTION("or when none has come for too long") {
-    world.pass(1200ms);
+    world.pass(1700ms);
     CHECK(keepers(world) == 0);
     CHECK(answer);
   }
