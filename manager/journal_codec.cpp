@@ -505,7 +505,7 @@ RestoreCounters read(wire::RestoreCounters::Reader from) {
                      {from.getImages(), from.getWrittenBytes(), from.getStoredBytes(),
                       from.getDrainedImages(), from.getDrainedBytes()}};
   for (const auto each : from.getEpochs()) {
-    to.epochs.push_back({{each.getEpoch()}, each.getRecords()});
+    to.epochs.push_back({{each.getEpoch()}, read_sequence(each.getRecords())});
   }
   return to;
 }
