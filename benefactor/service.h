@@ -98,6 +98,8 @@ class Service final : public rpc::PeerHandler {
   bool registered() const { return registered_; }
   BenefactorId id() const { return id_; }
   Epoch epoch() const { return epoch_; }
+  /// Of that epoch, the newest record that it knows to have been answered.
+  std::uint64_t newest_sequence() const { return newest_sequence_; }
   std::vector<std::string> addresses() const;
   std::size_t attached_count() const;
   /// That client can still write.

@@ -19,6 +19,13 @@ namespace stdchk::manager {
 
 using Xattrs = std::vector<std::pair<std::string, std::string>>;
 
+/// Epochs of one line of managers are in one block of so many: a rebuilt manager begins the next
+/// block, so that the one before it never has the same epoch, however often it is restarted.
+inline constexpr std::uint64_t kEpochBlock = 256;
+constexpr bool same_block(Epoch one, Epoch other) {
+  return one.value / kEpochBlock == other.value / kEpochBlock;
+}
+
 /// One life of the manager begins.
 struct BeginEpoch {
   Epoch epoch;
@@ -289,12 +296,21 @@ struct History {
   bool operator==(const History&) const = default;
 };
 
-/// The rest of a snapshot.
+/// How many commands there were of an epoch. What a new pool finds in its drain directory comes
+/// before its first epoch, and counts with that.
+struct EpochRecords {
+  Epoch epoch;
+  std::uint64_t records = 0;
+  bool operator==(const EpochRecords&) const = default;
+};
+
+/// The end of a snapshot. In one of before there were `epochs` it comes first.
 struct RestoreCounters {
   Epoch epoch;
   std::uint64_t sequence = 0;
   std::uint64_t mirror_sequence = 0;
   History history{};
+  std::vector<EpochRecords> epochs{};  ///< those of the block
   bool operator==(const RestoreCounters&) const = default;
 };
 

@@ -213,6 +213,11 @@ struct RestoreFile {
   drainedSets @25 :List(DrainedSet);
 }
 
+struct EpochRecords {
+  epoch @0 :UInt64;
+  records @1 :UInt64;
+}
+
 struct RestoreCounters {
   epoch @0 :UInt64;
   sequence @1 :UInt64;
@@ -222,6 +227,7 @@ struct RestoreCounters {
   storedBytes @5 :UInt64;
   drainedImages @6 :UInt64;
   drainedBytes @7 :UInt64;
+  epochs @8 :List(EpochRecords);  # of the block of epochs: how many records each had
 }
 
 struct RestoreMirror {

@@ -478,6 +478,11 @@ void write(wire::Command::Builder to, const RestoreCounters& from) {
   out.setStoredBytes(from.history.stored_bytes);
   out.setDrainedImages(from.history.drained_images);
   out.setDrainedBytes(from.history.drained_bytes);
+  auto epochs = out.initEpochs(static_cast<unsigned>(from.epochs.size()));
+  for (unsigned i = 0; i < epochs.size(); ++i) {
+    epochs[i].setEpoch(from.epochs[i].epoch.value);
+    epochs[i].setRecords(from.epochs[i].records);
+  }
 }
 
 void write(wire::Command::Builder to, const RestoreMirror& from) {
@@ -494,11 +499,15 @@ void write(wire::Command::Builder to, const RestoreMirror& from) {
   out.setMtimeNs(from.change.mtime_ns);
 }
 RestoreCounters read(wire::RestoreCounters::Reader from) {
-  return {{from.getEpoch()},
-          read_sequence(from.getSequence()),
-          read_sequence(from.getMirrorSequence()),
-          {from.getImages(), from.getWrittenBytes(), from.getStoredBytes(), from.getDrainedImages(),
-           from.getDrainedBytes()}};
+  RestoreCounters to{{from.getEpoch()},
+                     read_sequence(from.getSequence()),
+                     read_sequence(from.getMirrorSequence()),
+                     {from.getImages(), from.getWrittenBytes(), from.getStoredBytes(),
+                      from.getDrainedImages(), from.getDrainedBytes()}};
+  for (const auto each : from.getEpochs()) {
+    to.epochs.push_back({{each.getEpoch()}, read_sequence(each.getRecords())});
+  }
+  return to;
 }
 
 RestoreMirror read(wire::RestoreMirror::Reader from) {

@@ -28,8 +28,6 @@
 namespace stdchk::manager {
 namespace {
 
-/// Less than a hundredth of one core, and 100 GiB in less than an hour.
-
 struct Flags {
   std::string state;
   std::string secret_file;
@@ -307,6 +305,11 @@ int run(Flags flags) {
     later = epoch;
     reactor.stop();
   };
+  std::string damage;
+  config.on_damaged = [&](const std::string& how) {
+    damage = how;
+    reactor.stop();
+  };
   reactor.add(**endpoint);
   Door door;
   const auto listen_now = [&]() -> tl::expected<void, std::string> {
@@ -385,7 +388,7 @@ int run(Flags flags) {
         awaited, standby_file);
   }
   reactor.run();
-  if (journalled && !later) log::info("ends");
+  if (journalled && !later && damage.empty()) log::info("ends");
   const Epoch own = service.state().epoch();
   service.stop();
   standby.reset();
@@ -398,6 +401,7 @@ int run(Flags flags) {
         "--rebuild",
         later.value, own.value));
   }
+  if (!damage.empty()) return fail_with(damaged(flags.state, damage));
   if (journalled) return EXIT_SUCCESS;
   return fail_with(fmt::format(
       "the journal in {} cannot be written, so the manager ends; what was committed is in it: {}",

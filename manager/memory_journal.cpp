@@ -44,6 +44,7 @@ void MemoryJournal::sync() {
   for (Unsynced& one : synced) {
     if (one.is_snapshot) {
       durable_ = std::move(one.snapshot);
+      snapshot_size_ = durable_.size();
     } else {
       durable_.push_back(std::move(one.command));
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -22,6 +23,13 @@ class MemoryJournal final : public Journal {
   /// A power cut: what was not synced is gone. Its callbacks are not made; who answers requests in
   /// them must be gone before they are, or it would say that they were dropped.
   std::vector<Durable> drop_unsynced();
+  /// A damaged disk: the newest commands are gone, though they were durable. Not while it is
+  /// loaded.
+  void lose_end(std::size_t commands) {
+    durable_.resize(durable_.size() - std::min(commands, durable_.size()));
+  }
+  /// Durable ones since the newest snapshot, which is one piece.
+  std::size_t after_snapshot() const { return durable_.size() - snapshot_size_; }
   std::size_t unsynced() const { return unsynced_.size(); }
   std::size_t durable_count() const { return durable_.size(); }
 
@@ -47,6 +55,7 @@ class MemoryJournal final : public Journal {
   std::size_t snapshot_every_ = 10000;
   std::size_t since_snapshot_ = 0;
   std::vector<Command> durable_;
+  std::size_t snapshot_size_ = 0;  ///< so many of them are of the newest snapshot
   std::deque<Unsynced> unsynced_;
 };
 

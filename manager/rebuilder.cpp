@@ -307,7 +307,10 @@ Status Rebuilder::write() {
             static_cast<std::size_t>(
                 std::count_if(visitors_.begin(), visitors_.end(),
                               [](const auto& each) { return each.second->registration; })),
-            source_->rank() >= newest_};
+            source_->rank() >= newest_ && std::ranges::none_of(visitors_, [&](const auto& each) {
+              const auto& there = each.second->registration;
+              return there && state.lacks(there->newest_epoch, there->newest_sequence);
+            })};
   const Epoch newest = std::max({newest_epoch_, state.epoch(), found_.epoch});
   const BeginEpoch before_first{{std::max(next_block(newest), promise_).value - 1}};
   commands.emplace_back(before_first);

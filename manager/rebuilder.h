@@ -11,15 +11,12 @@
 
 #include "core/messages/messages.h"
 #include "core/reactor.h"
+#include "manager/command.h"
 #include "manager/journal.h"
 #include "transport/rpc.h"
 #include "transport/transport.h"
 
 namespace stdchk::manager {
-
-/// Epochs of one line of managers are in one block of so many: a rebuilt manager begins the next
-/// block, so that the one before it never has the same epoch, however often it is restarted.
-inline constexpr std::uint64_t kEpochBlock = 256;
 
 /// A Rebuilder writes the journal of a pool whose manager's disk is gone: it waits for the pool's
 /// benefactors, takes the newest whole metadata log that one of them has, and makes it durable in

@@ -28,8 +28,11 @@ constexpr Duration kStuckAfter = limits::kManagerDeadline - limits::kLease;
 /// As long as a client that was not told needs to hear of a new manager: its heartbeat finds the
 /// old one gone, and it tries again within a second.
 constexpr Duration kResumeGrace = 3s;
-/// Longer than the back-off of a benefactor, and the time that a snapshot takes.
-constexpr Duration kKeepersGrace = 2s;
+/// Longer than the back-off of a benefactor.
+constexpr Duration kRollCall = 2s;
+/// And the time that a snapshot takes; clients do not wait longer for an answer.
+constexpr Duration kKeepersGrace = kRollCall + 500ms;
+static_assert(kKeepersGrace < limits::kConnectDeadline);
 
 }  // namespace
 
@@ -84,6 +87,9 @@ Status Service::start() {
     return {};
   }));
   started_ = true;
+  const Epoch next{state_.epoch().value + 1};
+  // A rebuilt journal is not compared with what was before.
+  const bool compares = same_block(next, state_.epoch());
   if (!state_.mirror_queue().empty()) mirror_newest_ = state_.mirror_queue().rbegin()->first;
   state_.take_freed();
   state_.take_thinned();
@@ -95,10 +101,12 @@ Status Service::start() {
     status.info.arena_bytes = record.arena_bytes;
     status.info.state = msg::BenefactorState::kSilent;
     status.last_heard = now();
+    if (compares) awaited_.insert(id);
   }
   if (!state_.benefactors().empty()) {
     resume_until_ = now() + kResumeGrace;
     keepers_until_ = now() + kKeepersGrace;
+    if (compares) roll_call_until_ = now() + kRollCall;
   }
   Status occupied;
   state_.chunks().for_each([&](ChunkIndex index) {
@@ -111,7 +119,7 @@ Status Service::start() {
   STDCHK_TRY(occupied);
   // The epoch comes last: a take-over that a crash has cut is done again, with the same numbers.
   STDCHK_TRY(drain_->start(state_.epoch().value == 0));
-  execute(BeginEpoch{Epoch{state_.epoch().value + 1}}, [this](const Result<Outcome>& outcome) {
+  execute(BeginEpoch{next}, [this](const Result<Outcome>& outcome) {
     if (!outcome) return;
     epoch_durable_ = true;
     auto waiting = std::move(at_epoch_);
@@ -129,6 +137,7 @@ void Service::on_accept(std::unique_ptr<transport::Link> link) {
 }
 
 void Service::tick() {
+  if (calls_roll() && now() >= roll_call_until_) end_roll_call();
   check_leases();
   run_fences();
   end_grace();

@@ -59,6 +59,8 @@ struct Config {
   std::function<bool(const std::string& address)> remember_standby;
   std::function<void(const Error&)> on_journal_failure;  ///< once; the process should end
   std::function<void(Epoch)> on_superseded;  ///< a later manager has that epoch: the same
+  /// The journal has lost its end, in words: the same.
+  std::function<void(const std::string&)> on_damaged;
 };
 
 /// A benefactor as the manager sees it now.
@@ -116,8 +118,8 @@ class Call {
 ///
 /// Owns: the state, soft state, and the links that peers opened. Not the journal.
 /// Threads: the reactor's.
-/// Errors: after a failure of the journal, and when a later manager has taken over, every change is
-/// answered kReadOnly; the process should end.
+/// Errors: after a failure of the journal, when that turns out to have lost its end, and when a
+/// later manager has taken over, every change is answered kReadOnly; the process should end.
 class Service final : public transport::AcceptHandler {
  public:
   Service(Reactor& reactor, Journal& journal, Config config);
@@ -272,7 +274,16 @@ class Service final : public transport::AcceptHandler {
                        const Call& call);
   void register_benefactor(Connection& connection, const msg::RegisterBenefactor& request,
                            const Call& call);
-  bool superseded(Epoch newest, const Call& call);
+  struct Known {
+    Epoch epoch;
+    std::uint64_t sequence = 0;  ///< of a record of that epoch that was answered; 0: none
+    bool told = false;           ///< it has spoken with this manager
+  };
+  bool outdated(const Known& known, const Call& call);
+  std::string damage(const Known& known) const;
+  bool calls_roll() const { return roll_call_until_ != Time{}; }
+  void end_roll_call();
+  BenefactorId benefactor_of(const msg::RegisterBenefactor& request) const;
   void follow(const msg::FollowManager& request, const Call& call);
   void admit_benefactor(Connection& connection, BenefactorId id,
                         const msg::RegisterBenefactor& request, const Call& call);
@@ -418,11 +429,17 @@ class Service final : public transport::AcceptHandler {
   TimerId ticker_;
   bool started_ = false;
   bool journal_failed_ = false;
+  std::string outdated_;  ///< why it must change nothing any more; empty: it may
   std::optional<Time> standby_heard_;
   /// Numbers made of an epoch that a crash forgets would be made again: until it is durable nobody
   /// is registered.
   bool epoch_durable_ = false;
   std::vector<std::function<void()>> at_epoch_;
+  /// Until then, or until all that the journal knows have come, benefactors are not answered: when
+  /// one knows of a record that the journal has lost, the others' logs are still as they were.
+  Time roll_call_until_{};
+  std::set<BenefactorId> awaited_;
+  std::vector<std::function<void()>> at_roll_call_;
   /// Until then clients wait for benefactors to keep the metadata again: what they are answered
   /// must outlive this disk.
   Time keepers_until_{};

@@ -1,6 +1,9 @@
 // Who is in the pool: registration, leases, fences, and telling clients of changes.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "core/limits.h"
 #include "core/log.h"
@@ -28,7 +31,8 @@ void Service::register_client(Connection& connection, const msg::RegisterClient&
     return call.fail(Code::kRefused, "register client");
   }
   if (connection.benefactor) return call.fail(Code::kInvalidArgument, "register client");
-  if (superseded(request.newest_epoch, call)) return;
+  const std::uint64_t last_given = (state_.epoch().value << 40) | last_id_;
+  if (outdated({request.newest_epoch, 0, request.resume.value <= last_given}, call)) return;
   auto resumed = clients_.find(request.resume);
   // Who asks twice on one link is one client.
   if (resumed == clients_.end()) resumed = clients_.find(connection.client);
@@ -65,15 +69,24 @@ void Service::register_benefactor(Connection& connection, const msg::RegisterBen
   if (request.arena_bytes == 0 || too_large || request.addresses.empty() || connection.client) {
     return call.fail(Code::kInvalidArgument, "register benefactor");
   }
-  if (superseded(request.newest_epoch, call)) return;
-  BenefactorId newest;
-  for (const auto& [id, record] : state_.benefactors()) {
-    newest = id;
-    if (record.life_high != request.life_high || record.life_low != request.life_low) continue;
-    if (record.arena_bytes != request.arena_bytes) {
+  const BenefactorId known = benefactor_of(request);
+  const auto status = benefactors_.find(known);
+  const bool told = status != benefactors_.end() && !status->second.info.addresses.empty();
+  if (outdated({request.newest_epoch, request.newest_sequence, told}, call)) return;
+  if (calls_roll()) {
+    awaited_.erase(known);
+    at_roll_call_.push_back([this, number = connection.number(), request, call] {
+      const auto found = connections_.find(number);
+      if (found != connections_.end()) register_benefactor(*found->second, request, call);
+    });
+    if (awaited_.empty()) end_roll_call();
+    return;
+  }
+  if (known) {
+    if (state_.benefactors().at(known).arena_bytes != request.arena_bytes) {
       return call.fail(Code::kInvalidArgument, "register benefactor");
     }
-    return admit_benefactor(connection, id, request, call);
+    return admit_benefactor(connection, known, request, call);
   }
   // One that no client is told of must not be written to.
   const auto there = std::ranges::count_if(
@@ -83,7 +96,8 @@ void Service::register_benefactor(Connection& connection, const msg::RegisterBen
                      "The pool has " + std::to_string(there) +
                          " benefactors, and more are not supported; let each lend more memory.");
   }
-  const BenefactorId id{newest.value + 1};
+  const auto& all = state_.benefactors();
+  const BenefactorId id{all.empty() ? 1 : all.rbegin()->first.value + 1};
   // Not usable before clients of a life that the journal does not know are fenced.
   space_.add(id, request.arena_bytes, false);
   execute(AddBenefactor{id, request.life_high, request.life_low, request.arena_bytes,
@@ -96,19 +110,58 @@ void Service::register_benefactor(Connection& connection, const msg::RegisterBen
           });
 }
 
-/// True: a manager with a later epoch has the pool, and this one must change nothing any more.
-bool Service::superseded(Epoch newest, const Call& call) {
-  if (newest <= state_.epoch()) return false;
-  const bool first = !journal_failed_;
-  journal_failed_ = true;
-  call.fail(Code::kBusy, "manager.epoch", "Another manager has taken the pool over.");
-  if (first && config_.on_superseded) config_.on_superseded(newest);
+/// None: one that the journal does not know.
+BenefactorId Service::benefactor_of(const msg::RegisterBenefactor& request) const {
+  for (const auto& [id, record] : state_.benefactors()) {
+    if (record.life_high == request.life_high && record.life_low == request.life_low) return id;
+  }
+  return {};
+}
+
+/// True: a later manager has the pool, or this one's journal has lost its end, and it must change
+/// nothing any more.
+bool Service::outdated(const Known& known, const Call& call) {
+  if (!outdated_.empty()) {
+    call.fail(Code::kBusy, "manager.epoch", outdated_);
+    return true;
+  }
+  const bool superseded = known.epoch > state_.epoch() && !same_block(known.epoch, state_.epoch());
+  const std::string lost = superseded ? std::string() : damage(known);
+  if (!superseded && lost.empty()) return false;
+  outdated_ = superseded ? "Another manager has taken the pool over."
+                         : "The journal of the manager is damaged.";
+  call.fail(Code::kBusy, "manager.epoch", outdated_);
+  if (std::exchange(journal_failed_, true)) return true;
+  if (superseded && config_.on_superseded) config_.on_superseded(known.epoch);
+  if (!superseded && config_.on_damaged) config_.on_damaged(lost);
   return true;
+}
+
+/// What somebody was told is in the journal, but for the end that it has lost: in words. Who is
+/// told of an epoch is told after the journal has it.
+std::string Service::damage(const Known& known) const {
+  const Epoch own = state_.epoch();
+  if (known.epoch > own || (known.epoch == own && !known.told)) {
+    return fmt::format("its end is missing; epoch {} had begun, and it had no record of that",
+                       known.epoch.value);
+  }
+  if (!state_.lacks(known.epoch, known.sequence)) return {};
+  return fmt::format("its end is missing; record {} of epoch {} was answered", known.sequence,
+                     known.epoch.value);
+}
+
+void Service::end_roll_call() {
+  roll_call_until_ = {};
+  awaited_.clear();
+  const auto waiting = std::exchange(at_roll_call_, {});
+  for (const auto& call : waiting) call();
 }
 
 void Service::follow(const msg::FollowManager& request, const Call& call) {
   if (!(request.secret == config_.secret)) return call.fail(Code::kRefused, "follow");
-  if (superseded(request.newest_epoch, call)) return;
+  // It knows the epoch from this manager, or from one whose journal that was.
+  const bool told = request.newest_epoch < state_.epoch() || standby_heard_;
+  if (outdated({request.newest_epoch, 0, told}, call)) return;
   // What does not work any more is not followed: the standby takes over.
   if (journal_failed_) return call.fail(Code::kReadOnly, "follow");
   if (request.address.empty()) return call.fail(Code::kInvalidArgument, "follow");

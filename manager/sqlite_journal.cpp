@@ -124,8 +124,11 @@ Status SqliteJournal::upgrade() {
   }
   const char* const sql = upgrade_from(format);
   if (sql == nullptr) return fail(Code::kUnsupported, "journal.format");
-  sqlite3_create_function(database_, "record_crc", 2, SQLITE_UTF8 | SQLITE_DETERMINISTIC, nullptr,
-                          crc_function, nullptr, nullptr);
+  constexpr int kWhat = SQLITE_UTF8 | SQLITE_DETERMINISTIC;
+  if (sqlite3_create_function(database_, "record_crc", 2, kWhat, nullptr, crc_function, nullptr,
+                              nullptr) != SQLITE_OK) {
+    return fail(code_of(database_), "journal.format", errno_of(database_));
+  }
   return execute(sql);
 }
 

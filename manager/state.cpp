@@ -29,7 +29,11 @@ Status check_name(std::string_view name) {
 State::State() { add_file(kRootFile, FileType::kDirectory, 0777, 0, 0, 0).parent = kRootFile; }
 
 Result<Outcome> State::apply(const Command& command) {
-  return std::visit([this](const auto& one) { return run(one); }, command);
+  const auto outcome = std::visit([this](const auto& one) { return run(one); }, command);
+  if (outcome && !std::holds_alternative<RestoreCounters>(command)) {
+    if (const auto count = records_.find(epoch_); count != records_.end()) ++count->second;
+  }
+  return outcome;
 }
 
 std::vector<FreedExtent> State::take_freed() {
@@ -305,7 +309,10 @@ void State::set_newest(File& file, VersionData next) {
 }
 
 Result<Outcome> State::run(const BeginEpoch& command) {
+  const std::uint64_t before = epoch_ ? 0 : records_[epoch_];
+  if (!same_block(epoch_, command.epoch)) records_.clear();
   epoch_ = command.epoch;
+  records_[epoch_] = before;
   return Outcome{};
 }
 

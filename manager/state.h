@@ -161,6 +161,8 @@ class State {
   const std::set<std::pair<std::uint64_t, FileId>>& evictable() const { return evictable_; }
   const std::map<std::uint64_t, msg::MirrorChange>& mirror_queue() const { return mirror_queue_; }
   Epoch epoch() const { return epoch_; }
+  /// It is known that the epoch, up to that of now, had fewer commands here.
+  bool lacks(Epoch epoch, std::uint64_t sequence) const;
   std::uint64_t file_count() const { return files_.size(); }
   std::uint64_t logical_bytes() const { return logical_bytes_; }
   const History& history() const { return history_; }
@@ -275,6 +277,7 @@ class State {
   std::set<std::pair<std::uint64_t, FileId>> evictable_;
   std::map<std::uint64_t, msg::MirrorChange> mirror_queue_;
   Epoch epoch_;
+  std::map<Epoch, std::uint64_t> records_{{Epoch{}, 0}};  ///< commands of each in its block
   std::uint64_t sequence_ = 0;
   std::uint64_t mirror_sequence_ = 0;
   std::uint64_t logical_bytes_ = 0;

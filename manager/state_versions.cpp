@@ -438,6 +438,8 @@ Result<Outcome> State::run(const RestoreCounters& command) {
   sequence_ = std::max(sequence_, command.sequence);
   mirror_sequence_ = std::max(mirror_sequence_, command.mirror_sequence);
   history_ = command.history;
+  records_.clear();
+  for (const EpochRecords& each : command.epochs) records_[each.epoch] = each.records;
   return Outcome{};
 }
 
@@ -491,7 +493,6 @@ Result<Outcome> State::run(const RestoreFile& command) {
 }
 
 void State::snapshot(const std::function<void(Command)>& emit) const {
-  emit(RestoreCounters{epoch_, sequence_, mirror_sequence_, history_});
   for (const auto& [id, record] : benefactors_) {
     emit(
         AddBenefactor{id, record.life_high, record.life_low, record.arena_bytes, record.host_name});
@@ -531,6 +532,14 @@ void State::snapshot(const std::function<void(Command)>& emit) const {
   });
   if (!stripes.stripes.empty()) emit(std::move(stripes));
   for (const auto& [sequence, change] : mirror_queue_) emit(RestoreMirror{sequence, change});
+  RestoreCounters counters{epoch_, sequence_, mirror_sequence_, history_};
+  for (const auto& [epoch, records] : records_) counters.epochs.push_back({epoch, records});
+  emit(std::move(counters));
+}
+
+bool State::lacks(Epoch epoch, std::uint64_t sequence) const {
+  const auto count = records_.find(epoch);
+  return count != records_.end() && sequence > count->second;
 }
 
 }  // namespace stdchk::manager

@@ -2,7 +2,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tools/commands.h"
 #include "tools/connection.h"
@@ -16,6 +18,8 @@ using namespace std::chrono_literals;
 
 /// A rebuild waits a minute for benefactors, and their logs take time to read.
 constexpr auto kUsableAgain = 120s;
+/// Longer than the back-off of a benefactor.
+constexpr auto kBenefactorsBack = 3s;
 
 /// "10.0.0.1:7471" of "ofi:tcp:10.0.0.1:7471".
 std::string host_and_port(const std::string& address) {
@@ -33,6 +37,16 @@ Outcome<std::string> end_old(const PoolRecord& pool, const Member& manager) {
                    manager.process.pid);
   }
   return std::string("did not answer and was ended");
+}
+
+/// Only benefactors know whether a journal has lost its end, and the manager that hears of it ends.
+Outcome<void> outlive_benefactors(const Member& manager) {
+  const auto until = std::chrono::steady_clock::now() + kBenefactorsBack;
+  while (std::chrono::steady_clock::now() < until) {
+    if (!is_alive(manager)) return problem("the manager ended: {}", last_words(manager.log));
+    std::this_thread::sleep_for(100ms);
+  }
+  return {};
 }
 
 struct Recovered {
@@ -77,6 +91,9 @@ Outcome<Recovered> recover(PoolRecord& pool) {
   if (auto ready = wait_ready(job, *member, kUsableAgain); !ready) return problem(ready.error());
   *manager = *member;
   if (auto saved = save(pool); !saved) return problem(saved.error());
+  if (journal) {
+    if (auto there = outlive_benefactors(*member); !there) return problem(there.error());
+  }
   return Recovered{*old, !journal, member->process.pid};
 }
 

@@ -179,6 +179,14 @@ TEST_CASE("a snapshot of before there were report cards counts from nothing") {
   CHECK(std::get<manager::RestoreCounters>(*read) == manager::RestoreCounters{{3}, 4, 5});
 }
 
+TEST_CASE("a snapshot of before the records of epochs were counted knows of none") {
+  const auto lines = read_lines("journal_older.txt");
+  const auto read = manager::decode_command(unhex(lines.at("counters_before_epochs")));
+  REQUIRE(read.has_value());
+  CHECK(std::get<manager::RestoreCounters>(*read) ==
+        manager::RestoreCounters{{3}, 4, 5, {6, 7, 8, 9, 10}});
+}
+
 TEST_CASE("in a journal of before there were generations of sets each image counts") {
   const auto lines = read_lines("journal_older.txt");
   const auto commit = manager::decode_command(unhex(lines.at("commit_before_generations")));

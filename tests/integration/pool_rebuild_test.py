@@ -9,7 +9,9 @@ import socket
 import sqlite3
 import subprocess
 import threading
+import time
 
+import pytest
 from conftest import all_read_back, drop_caches, write_random
 from processes import BIN, is_running, wait_until
 
@@ -99,11 +101,80 @@ def test_a_journal_that_is_damaged_starts_no_manager_and_the_pool_is_rebuilt_wit
     assert refused.returncode != 0
     why = r"journal\.db is damaged: record \d+ does not match its checksum.*--rebuild"
     assert re.search(why, refused.stderr)
-    for part in state.glob("journal.db*"):
-        part.rename(pool.mount.parent / f"damaged.{part.name}")
+    move_away(state, pool.mount.parent)
     assert "rebuilt from what the benefactors keep" in pool.stdchk("recover", pool.mount).stdout
     drop_caches()
     wait_until(lambda: all_read_back(pool.mount / "app", expected), "the images", seconds=60)
+
+
+def move_away(state, folder):
+    for part in state.glob("journal.db*"):
+        part.rename(folder / f"damaged.{part.name}")
+
+
+WAL_HEADER_BYTES = 32
+FRAME_HEADER_BYTES = 24
+
+
+def transactions(wal):
+    """Where the frames of each transaction begin in the bytes of a journal.db-wal: pairs of first and last."""
+    page = int.from_bytes(wal[8:12], "big")
+    frames = range(WAL_HEADER_BYTES, len(wal) - page, FRAME_HEADER_BYTES + page)
+    valid = [at for at in frames if wal[at + 8 : at + 16] == wal[16:24]]
+    first, found = None, []
+    for at in valid:
+        first = at if first is None else first
+        if int.from_bytes(wal[at + 4 : at + 8], "big") != 0:  # it ends one
+            found.append((first, at))
+            first = None
+    return found
+
+
+def damage(path, how):
+    if how == "none":
+        return path.unlink()
+    content = bytearray(path.read_bytes())
+    found = transactions(content)
+    assert len(found) > 8
+    first, last = found[{"first": 0, "middle": len(found) // 2, "last": -1}[how]]
+    content[(first if how == "first" else last) + FRAME_HEADER_BYTES + 100] ^= 1
+    path.write_bytes(content)
+    return None
+
+
+@pytest.mark.parametrize("how", ["first", "middle", "last", "none"])
+def test_a_journal_that_has_lost_its_end_starts_no_manager_and_the_pool_is_rebuilt_without_it(pool, how):
+    pool.up(memory="64M", drain=False)
+    wait_until(lambda: metadata_copies(pool) == 3, "three copies of the metadata")
+    expected = write_files(pool.mount / "app")
+    time.sleep(1.5)  # a heartbeat of each benefactor
+    pool.kill("manager")
+    state = pathlib.Path(pool.record["directory"], "manager")
+    damage(state / "journal.db-wal", how)
+
+    for _ in range(2):
+        refused = pool.stdchk("recover", pool.mount, check=False)
+        assert refused.returncode != 0
+        assert re.search(r"journal\.db is damaged: its end is missing.*--rebuild", refused.stderr), refused.stderr
+    move_away(state, pool.mount.parent)
+    assert "rebuilt from what the benefactors keep" in pool.stdchk("recover", pool.mount).stdout
+    drop_caches()
+    wait_until(lambda: all_read_back(pool.mount / "app", expected), "the images", seconds=60)
+    assert "is lost" not in pathlib.Path(pool.record["directory"], "manager.log").read_text()
+    pool.stdchk("check", pool.mount)
+
+
+def test_a_manager_that_is_killed_again_and_again_has_no_damaged_journal(pool):
+    pool.up(memory="64M", drain=False)
+    folder = pool.mount / "app"
+    expected = write_files(folder)
+    for i in range(6):
+        (folder / f"named{i}").mkdir()
+        pool.kill("manager")
+        assert "from its journal" in pool.stdchk("recover", pool.mount).stdout
+    drop_caches()
+    wait_until(lambda: all_read_back(folder, expected), "the images", seconds=60)
+    assert len(list(folder.glob("named*"))) == 6
 
 
 class Door:

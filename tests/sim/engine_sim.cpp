@@ -409,6 +409,12 @@ void Simulation::make(Event event) {
       if (!rotten_.logs_do()) return;
       if (!faults_.lose_manager_disk()) complain("M8: no manager could be rebuilt");
       return;
+    case Event::kDamageJournal:
+      if (!rotten_.logs_do()) return;
+      set_plans(false);
+      if (!faults_.damage_journal())
+        complain("M8: a journal without its end was used, or could not be rebuilt");
+      return set_plans(true);
     case Event::kFlip:
       if (rotten_.flip()) swarm_.happened(event);
       return;

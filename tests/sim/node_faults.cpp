@@ -101,17 +101,42 @@ void NodeFaults::leave(std::size_t index) {
   swarm_.happened(Event::kLeave);
 }
 
-bool NodeFaults::lose_manager_disk() {
+/// All benefactors, and one that keeps the metadata.
+bool NodeFaults::all_at_hand() const {
   for (const auto& each : cluster_.benefactors()) {
-    if (held_.holds(*each.node)) return true;
+    if (held_.holds(*each.node)) return false;
   }
-  if (cluster_.manager()->log_keepers().count() == 0) return true;
+  return cluster_.manager()->log_keepers().count() > 0;
+}
+
+bool NodeFaults::lose_manager_disk() {
+  if (!all_at_hand()) return true;
   if (cluster_.may_stand_by()) return lose_manager();
   swarm_.happened(Event::kLoseManagerDisk);
   const bool rebuilt = cluster_.rebuild_manager();
   trouble(cluster_.now());
   hidden_ = troubled_;
   return rebuilt;
+}
+
+bool NodeFaults::damage_journal() {
+  if (cluster_.may_stand_by() || !all_at_hand()) return true;
+  std::uint64_t known = 0;
+  for (const auto& each : cluster_.benefactors()) {
+    if (each.service->epoch() != cluster_.manager()->state().epoch()) continue;
+    known = std::max(known, each.service->newest_sequence());
+  }
+  // What is not durable is gone anyway; one of that may be a snapshot.
+  const std::uint64_t durable = cluster_.manager()->appended() - cluster_.unsynced() + 1;
+  if (known == 0) return true;
+  const std::uint64_t lost = durable - known + 1 + prng_.below(std::min<std::uint64_t>(known, 20));
+  if (lost > cluster_.journal().after_snapshot()) return true;
+  swarm_.happened(Event::kDamageJournal);
+  cluster_.restart_manager_without(lost);
+  trouble(cluster_.now());
+  hidden_ = troubled_;
+  if (!cluster_.run_until([&] { return cluster_.manager_is_damaged(); }, kRecovered)) return false;
+  return cluster_.rebuild_manager();
 }
 
 bool NodeFaults::lose_manager() {

@@ -76,6 +76,10 @@ class NodeFaults {
   /// there may be a standby, only while that follows; it takes over. False: there is no manager
   /// afterwards.
   bool lose_manager_disk();
+  /// The manager is restarted without the end of its journal, of which a benefactor knows, and then
+  /// rebuilt. Only where there can be no standby, and as above; nothing else may go wrong
+  /// meanwhile. False: nobody found out, or there is no manager afterwards.
+  bool damage_journal();
   /// From its standby, from all benefactors or some, and from some of these.
   void part_manager(const std::vector<Node*>& clients);
   /// One of the kinds that are about standbys, when it can be.
@@ -99,6 +103,7 @@ class NodeFaults {
   std::size_t deaths_since(Time time) const;
 
  private:
+  bool all_at_hand() const;
   bool lose_manager();
   void end_benefactor(std::size_t index, std::optional<Time> left);
   void trouble(Time until);

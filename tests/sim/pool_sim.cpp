@@ -6,7 +6,8 @@
 //               gone. A client, a benefactor or the manager is stopped for up to 25 s, longer than
 //               a lease, and goes on with its old state as if nothing had happened. The manager
 //               dies and starts again from its journal; what was not durable is gone. Or the
-//               journal is gone, too, and it is rebuilt from the benefactors.
+//               journal is gone, too, and it is rebuilt from the benefactors; or its end alone, of
+//               which a benefactor knows, and the manager must find that out.
 //   Links       Any link is lost at any moment, with what is on its way: a request that was not
 //               received, or the answer to one that was, which comes again. All links of a process
 //               are lost. A process is cut off for up to 12 s: nothing comes or goes, and nobody is
@@ -523,6 +524,12 @@ void Simulation::make(Event event) {
       if (!rotten_.logs_do()) return;
       if (!faults_.lose_manager_disk()) complain({"M8: no manager could be rebuilt"});
       return;
+    case Event::kDamageJournal:
+      if (!rotten_.logs_do()) return;
+      set_plans(false);
+      if (!faults_.damage_journal())
+        complain({"M8: a journal without its end was used, or could not be rebuilt"});
+      return set_plans(true);
     case Event::kStopClient:
       return stop_client();
     case Event::kCutClient:

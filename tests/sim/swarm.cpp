@@ -23,6 +23,7 @@ constexpr std::array<Kind, kEvents> kKinds{{
     {"leaving benefactors", 3000},
     {"restarted managers", 5000},
     {"lost manager disks", 5000},
+    {"damaged journals", 4000},
     {"stopped clients", 25000},
     {"stopped benefactors", 6000},
     {"stopped managers", 4000},

@@ -16,6 +16,7 @@ enum class Event : std::uint8_t {
   kLeave,  ///< a benefactor wants to end
   kRestartManager,
   kLoseManagerDisk,
+  kDamageJournal,  ///< its end is gone when the manager is started again
   kStopClient,
   kStopBenefactor,
   kStopManager,

@@ -56,6 +56,7 @@ ManagerNode::ManagerNode(std::unique_ptr<Node> node, ManagerDisk& disk, manager:
     superseded_ = epoch;
     node_->stopped = true;
   };
+  config_.on_damaged = [this](const std::string&) { node_->stopped = damaged_ = true; };
 }
 
 ManagerNode::~ManagerNode() {
@@ -188,6 +189,13 @@ void Cluster::kill_manager(bool keep_disk) {
 void Cluster::restart_manager() {
   ManagerPlace& place = *manager_place();
   end_process(place);
+  start_process(place).serve();
+}
+
+void Cluster::restart_manager_without(std::size_t commands) {
+  ManagerPlace& place = *manager_place();
+  end_process(place);
+  place.disk.journal.lose_end(commands);
   start_process(place).serve();
 }
 

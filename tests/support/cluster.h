@@ -90,6 +90,8 @@ class ManagerNode final : private transport::AcceptHandler {
   bool failed() const { return failed_; }
   /// Of the manager that has the pool now: this one runs nothing any more. None: it has not heard.
   Epoch superseded() const { return superseded_; }
+  /// Its journal has lost its end: it runs nothing any more.
+  bool damaged() const { return damaged_; }
 
  private:
   void on_accept(std::unique_ptr<transport::Link> link) override;
@@ -102,6 +104,7 @@ class ManagerNode final : private transport::AcceptHandler {
   manager::Config config_;
   bool failed_ = false;
   Epoch superseded_;
+  bool damaged_ = false;
   std::unique_ptr<manager::Rebuilder> rebuilder_;
   std::unique_ptr<manager::Standby> standby_;
   std::unique_ptr<manager::Service> service_;
@@ -160,6 +163,9 @@ class Cluster {
   void kill_manager(bool keep_disk = true);
   /// Killed, and started again where it was.
   void restart_manager();
+  /// The same, and the end of what was durable is gone.
+  void restart_manager_without(std::size_t commands);
+  bool manager_is_damaged() { return manager_place()->process->damaged(); }
   /// As by the loss of its node: the journal is gone, too, and another manager is rebuilt from the
   /// benefactors. False: it could not be.
   bool rebuild_manager();

@@ -144,8 +144,10 @@ TEST_CASE("a number of a commit that no pool reaches is corrupt") {
   RestoreFile file;
   file.attributes.type = FileType::kRegular;
   file.sequence = kTooLarge;
-  const Command all[] = {file, RestoreCounters{{1}, kTooLarge, 0, {}},
+  const Command all[] = {file,
+                         RestoreCounters{{1}, kTooLarge, 0, {}},
                          RestoreCounters{{1}, 0, kTooLarge, {}},
+                         RestoreCounters{{1}, 0, 0, {}, {{{1}, kTooLarge}}},
                          BeginGeneration{kRootFile, "a", 0, kTooLarge, {}},
                          BeginGeneration{kRootFile, "a", 0, 0, {{1, 0, kTooLarge}}}};
   std::vector<std::byte> bytes;

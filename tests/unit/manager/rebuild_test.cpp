@@ -330,6 +330,32 @@ TEST_CASE(
   CHECK(whole->complete);
 }
 
+TEST_CASE("a log of a manager whose journal had lost its end is taken, and what it lacks is said") {
+  World world;
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena), two(world, "b2", 2, kArena);
+  keep_logs(world, {&one, &two});
+  {
+    TestClient client(world, "client");
+    REQUIRE(client.write("a", 1000, 7));
+  }
+  one.beat();
+  world.stop();
+  world.journal.lose_end(1);
+  come_back(world, {&two});
+  pass(world, {&two}, 1s);
+  REQUIRE(two.log->epoch() == Epoch{2});
+  lose_manager_and_disk(world);
+  const auto found = rebuild(world, {&one, &two});
+  REQUIRE(found);
+  CHECK(found->epoch == Epoch{2});
+  CHECK_FALSE(found->complete);
+  std::vector<std::string> damage;
+  world.config.on_damaged = [&](const std::string& how) { damage.push_back(how); };
+  come_back(world, {&one, &two});
+  CHECK(damage.empty());
+}
+
 TEST_CASE("a manager that is told of a later epoch changes nothing more and ends") {
   World world;
   std::vector<Epoch> later;
@@ -430,7 +456,7 @@ TEST_CASE("M8: a restarted manager lets clients in when a benefactor keeps the m
     CHECK(answer);
   }
   SECTION("or when none has come for too long") {
-    world.pass(1200ms);
+    world.pass(1700ms);
     CHECK(keepers(world) == 0);
     CHECK(answer);
   }

@@ -705,6 +705,7 @@ TEST_CASE(
   Actor late(world, "late");
   msg::RegisterBenefactor request = all.back()->request();
   request.life_low = 501;
+  request.newest_epoch = {};
   const auto refused = late.call(request);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == Code::kRefused);

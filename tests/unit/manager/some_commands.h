@@ -66,7 +66,7 @@ inline std::vector<Command> one_of_each() {
           Mirrored{4},
           MoveChunks{{1}, {{64, 128}, {256, 0}}},
           restore,
-          RestoreCounters{{3}, 4, 5, {6, 7, 8, 9, 10}},
+          RestoreCounters{{3}, 4, 5, {6, 7, 8, 9, 10}, {{{2}, 11}, {{3}, 12}}},
           RestoreMirror{6, change},
           SetPolicy{{20}, {{{PolicyKey::kPurgeAfter, 60}, {PolicyKey::kKeep, kPolicyInherit}}}, 12},
           SetLatest{{20}, {30}, "a.*.T1", {"a.*.T0", 12}, 13},
