@@ -149,7 +149,9 @@ std::vector<GrantId> GrantSet::drop(BenefactorId benefactor) {
   for (const Target& target : targets_) {
     if (target.benefactor != benefactor) continue;
     for (const Held& held : target.grants) {
-      if (!held.touched) unused.push_back(held.grant.id);
+      if (held.touched) continue;
+      unused.push_back(held.grant.id);
+      granted_bytes_ -= held.grant.length;
     }
     for (const Free& free : target.free) free_bytes_ -= free.length;
   }

@@ -31,6 +31,8 @@ class GrantSet {
   /// Takes out the grants of which nothing had been carved; their ids.
   std::vector<GrantId> drop_untouched();
 
+  /// Of all grants but those that were dropped before anything was carved of them: what a session
+  /// asks for next grows with that.
   std::uint64_t granted_bytes() const { return granted_bytes_; }
   /// Not carved; parts smaller than a chunk included.
   std::uint64_t free_bytes() const { return free_bytes_; }

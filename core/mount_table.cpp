@@ -24,8 +24,8 @@ std::string unescape(const std::string& text) {
 
 }  // namespace
 
-std::optional<MountEntry> find_mount(const std::string& directory) {
-  std::ifstream file("/proc/self/mountinfo");
+std::optional<MountEntry> find_mount(const std::string& directory, const std::string& table) {
+  std::ifstream file(table);
   std::optional<MountEntry> found;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);

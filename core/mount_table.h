@@ -13,8 +13,9 @@ struct MountEntry {
   std::string source;
 };
 
-/// What is mounted at a directory, the last when there are several; nothing: nothing is. The mount
-/// itself is not asked, so one that hangs keeps nobody waiting. Threads: any.
-std::optional<MountEntry> find_mount(const std::string& directory);
+/// What `table` says is mounted at a directory, the last when there are several; nothing: nothing
+/// is. The mount itself is not asked, so one that hangs keeps nobody waiting. Threads: any.
+std::optional<MountEntry> find_mount(const std::string& directory,
+                                     const std::string& table = "/proc/self/mountinfo");
 
 }  // namespace stdchk

@@ -221,6 +221,37 @@ Outcome<void> wait_ready(const Job& job, Member& member, Duration longest) {
   return {};
 }
 
+StartReport read_start_report(const std::string& text, const std::vector<Job>& jobs) {
+  StartReport report;
+  std::map<std::string, std::string> metrics;  ///< by name
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string what;
+    std::string name;
+    words >> what;
+    if (what == "boot") words >> report.boot;
+    if (what == "ready") report.ready = true;
+    if (what == "failed" && line.size() > 7) report.failure = line.substr(7);
+    if (what == "metrics") words >> name >> metrics[name];
+    if (what != "started") continue;
+    Member member;
+    words >> name >> member.process.pid >> member.process.start_ticks;
+    const auto job = std::ranges::find(jobs, name, &Job::name);
+    // No process of others, or group of them, is ever taken for one of these.
+    if (job == jobs.end() || member.process.pid <= 1) continue;
+    member.role = job->role;
+    member.mount = job->mount;
+    member.log = name + ".log";
+    report.started.push_back(std::move(member));
+  }
+  for (Member& member : report.started) {
+    member.boot_id = report.boot;
+    member.metrics = metrics[std::filesystem::path(member.log).stem()];
+  }
+  return report;
+}
+
 Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const std::string& host,
                            const std::string& directory, const PrivateFiles& files,
                            const std::vector<Job>& jobs, Duration longest,
@@ -228,45 +259,21 @@ Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const s
   auto done = run_command(remote_command(remote_shell, host),
                           start_script(directory, files, jobs, longest), longest + 30s);
   if (!done) return problem("{}: {}", host, done.error().text);
-  std::istringstream lines(done->out);
-  std::string boot;
-  std::ptrdiff_t started = 0;
-  std::string failure;
-  std::map<std::string, std::string> metrics;  ///< by name
-  bool ready = false;
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string what;
-    std::string name;
-    words >> what;
-    if (what == "boot") words >> boot;
-    if (what == "ready") ready = true;
-    if (what == "failed") failure = line.substr(7);
-    if (what == "metrics") words >> name >> metrics[name];
-    if (what != "started") continue;
-    Member member;
-    words >> name >> member.process.pid >> member.process.start_ticks;
-    for (const auto& job : jobs) {
-      if (job.name != name) continue;
-      member.role = job.role;
-      member.mount = job.mount;
-    }
+  StartReport report = read_start_report(done->out, jobs);
+  for (Member& member : report.started) {
     member.host = host;
-    member.boot_id = boot;
     member.directory = directory;
-    member.log = fmt::format("{}/{}.log", directory, name);
+    member.log = fmt::format("{}/{}", directory, member.log);
     members.push_back(std::move(member));
-    ++started;
   }
-  for (auto member = members.end() - started; member != members.end(); ++member) {
-    member->metrics = metrics[std::filesystem::path(member->log).stem()];
+  if (report.ready) return {};
+  if (!report.failure.empty()) {
+    return problem("on {}: {} (logs there: {})", host, report.failure, directory);
   }
-  if (ready) return {};
-  if (!failure.empty()) return problem("on {}: {} (logs there: {})", host, failure, directory);
   std::string why = done->err.substr(0, done->err.find_last_not_of(" \r\n") + 1);
   if (why.empty()) why = fmt::format("exit status {}", done->status);
   // The remote shell itself has failed: it has run nothing.
-  if (boot.empty()) {
+  if (report.boot.empty()) {
     std::string command;
     for (const std::string& word : remote_shell) command += word + " ";
     why += fmt::format("; this must work without a question: {}{} true", command, host);

@@ -32,6 +32,15 @@ Outcome<Member> start_local(const Job& job, const std::string& directory);
 /// daemon's own last words.
 Outcome<void> wait_ready(const Job& job, Member& member, Duration longest);
 
+/// A StartReport is what the script says that starts jobs on another host.
+struct StartReport {
+  std::string boot;             ///< empty: the script did not run
+  std::vector<Member> started;  ///< without host and directory; the log is in that
+  std::string failure;          ///< why one of them is not usable
+  bool ready = false;           ///< all are
+};
+StartReport read_start_report(const std::string& text, const std::vector<Job>& jobs);
+
 /// Starts jobs on another host through the remote shell and waits until all are usable. What was
 /// started is added to `members` also when this fails.
 Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const std::string& host,

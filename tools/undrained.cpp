@@ -6,7 +6,6 @@
 #include <fstream>
 #include <functional>
 #include <map>
-#include <sstream>
 #include <tuple>
 
 #include "core/image_name.h"
@@ -102,42 +101,6 @@ Outcome<Undrained> find_undrained(client::Filesystem& filesystem) {
   undrained.when = now_text();
   for (auto& [key, entry] : found) {
     if (entry.missing > 0) undrained.entries.push_back(std::move(entry));
-  }
-  return undrained;
-}
-
-Outcome<void> save_undrained(const Undrained& undrained, const std::string& path) {
-  std::error_code code;
-  if (undrained.entries.empty()) {
-    fs::remove(path, code);
-    return {};
-  }
-  const std::string temporary = path + ".new";
-  std::ofstream file(temporary, std::ios::trunc);
-  file << "# In the pool and not drained: files, of how many of the set, name\n"
-       << undrained.when << "\n";
-  for (const auto& entry : undrained.entries) {
-    file << entry.missing << " " << entry.files << " " << entry.path << "\n";
-  }
-  file.close();
-  if (file) fs::rename(temporary, path, code);
-  if (!file || code) return problem("{} cannot be written", path);
-  return {};
-}
-
-Undrained load_undrained(const std::string& path) {
-  Undrained undrained;
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  std::getline(file, undrained.when);
-  while (std::getline(file, line)) {
-    std::istringstream words(line);
-    Undrained::Entry entry;
-    if (words >> entry.missing >> entry.files && words.get() == ' ' &&
-        std::getline(words, entry.path)) {
-      undrained.entries.push_back(std::move(entry));
-    }
   }
   return undrained;
 }

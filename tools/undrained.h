@@ -1,33 +1,16 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "client/filesystem.h"
 #include "tools/pool_record.h"
+#include "tools/undrained_file.h"
 
 namespace stdchk::tools {
 
-/// What a pool has that is not in the drain directory, as a file keeps it for when the pool is lost
-/// with its job.
-struct Undrained {
-  struct Entry {
-    std::string path;           ///< of a file, or of a set as FOLDER/A.*.Tj
-    std::uint64_t missing = 0;  ///< files that are not drained
-    std::uint64_t files = 0;    ///< of the set that the pool has
-  };
-  std::string when;            ///< time, for people
-  std::vector<Entry> entries;  ///< newer sets of an application before older ones
-};
-
 /// Asks the pool for all that is committed and not drained.
 Outcome<Undrained> find_undrained(client::Filesystem& filesystem);
-
-/// Replaces the file as a whole; removes it when nothing is undrained.
-Outcome<void> save_undrained(const Undrained& undrained, const std::string& path);
-/// Without entries when there is no such file.
-Undrained load_undrained(const std::string& path);
 
 /// A line for each entry, and one for the rest of very many.
 std::vector<std::string> undrained_lines(const Undrained& undrained);

@@ -8,20 +8,25 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "benefactor/drain_paths.h"
 #include "core/assert.h"
 #include "core/image_name.h"
 #include "core/limits.h"
+#include "core/mount_table.h"
 #include "core/options.h"
 #include "core/policy.h"
 #include "core/pool_files.h"
 #include "core/redundancy.h"
 #include "core/topology.h"
 #include "core/units.h"
+#include "metrics/listen_address.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/temporary_folder.h"
 #include "tools/hosts.h"
+#include "tools/members.h"
+#include "tools/undrained_file.h"
 #include "transport/socket_address.h"
 
 using namespace stdchk;
@@ -169,13 +174,69 @@ void check_path(const std::string& text) {
   STDCHK_ASSERT(joined == text && (*parts)[0] != msg::kTemporaryFolder);
 }
 
+void check_undrained(const std::string& text) {
+  const tools::Undrained one = tools::load_undrained(fuzz::folder().write("undrained", text));
+  for (const tools::Undrained::Entry& entry : one.entries) {
+    STDCHK_ASSERT(entry.missing <= entry.files && !entry.path.empty());
+  }
+  const std::string written = fuzz::folder().path() + "/undrained.again";
+  STDCHK_ASSERT(tools::save_undrained(one, written).has_value());
+  const tools::Undrained again = tools::load_undrained(written);
+  STDCHK_ASSERT(again.entries == one.entries);
+  STDCHK_ASSERT(one.entries.empty() || again.when == one.when);
+}
+
+/// What another host says of the processes that were started there.
+void check_start_report(const std::string& text) {
+  std::vector<tools::Job> jobs(2);
+  jobs[0].name = "benefactor.0";
+  jobs[0].role = "benefactor";
+  jobs[1].name = "mount.0";
+  jobs[1].role = "mount";
+  const tools::StartReport report = tools::read_start_report(text, jobs);
+  for (const tools::Member& member : report.started) {
+    STDCHK_ASSERT(member.process.pid > 1 && member.boot_id == report.boot);
+    STDCHK_ASSERT(member.log == "benefactor.0.log" || member.log == "mount.0.log");
+    STDCHK_ASSERT(member.role == member.log.substr(0, member.role.size()));
+  }
+  STDCHK_ASSERT(!tools::last_words(fuzz::folder().write("log", text)).empty() || !text.empty());
+}
+
+/// Any table; and the directory is found in one that the kernel would write.
+void check_mounts(const std::string& text) {
+  (void)find_mount("/mnt/pool", fuzz::folder().write("mounts", text));
+  const std::string directory = text.substr(0, text.find('\0'));
+  std::string point;
+  for (const char one : directory) {
+    const bool blank =
+        one == '\v' || one == '\f' || one == '\r';  // the kernel leaves them, and a word ends there
+    if (blank) return;
+    const std::size_t special = std::string(" \t\n\\").find(one);
+    static constexpr const char* kWritten[] = {"\\040", "\\011", "\\012", "\\134"};
+    point += special == std::string::npos ? std::string(1, one) : kWritten[special];
+  }
+  if (point.empty()) return;
+  const auto found = find_mount(
+      directory, fuzz::folder().write("mounts", "1 2 0:77 / " + point + " rw shared:1 - fuse a\n"));
+  STDCHK_ASSERT(found && found->minor == 77 && found->type == "fuse" && found->source == "a");
+}
+
+void check_listen_address(const std::string& text) {
+  const auto address = metrics::ListenAddress::parse(text);
+  STDCHK_ASSERT(address.has_value() || !address.error().empty());
+  if (!address) return;
+  const auto again = metrics::ListenAddress::parse(address->text());
+  STDCHK_ASSERT(again && again->host == address->host && again->port == address->port);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using Check = void (*)(const std::string&);
-  static constexpr Check kChecks[] = {check_policy, check_topology, check_hosts,   check_redundancy,
-                                      check_units,  check_image,    check_address, check_options,
-                                      check_secret, check_path};
+  static constexpr Check kChecks[] = {
+      check_policy,    check_topology,     check_hosts,   check_redundancy,    check_units,
+      check_image,     check_address,      check_options, check_secret,        check_path,
+      check_undrained, check_start_report, check_mounts,  check_listen_address};
   fuzz::Choices choices({reinterpret_cast<const std::byte*>(data), size});
   const Check check = kChecks[choices.below(std::size(kChecks))];
   check(fuzz::text_of(choices.rest()));

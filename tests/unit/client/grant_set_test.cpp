@@ -62,6 +62,7 @@ TEST_CASE("dropping a benefactor tells the grants that were never used") {
   REQUIRE(set.carve(64, {}).has_value());
   REQUIRE(set.drop(BenefactorId{1}) == std::vector<GrantId>{GrantId{2}});
   REQUIRE(set.free_bytes() == 100);
+  REQUIRE(set.granted_bytes() == 400 + 100);
   set.give_back(Extent{BenefactorId{1}, 0}, 64);
   REQUIRE(set.free_bytes() == 100);
 }
