@@ -175,7 +175,6 @@ Result<std::vector<msg::DirectoryEntry>> BlockingFilesystem::read_directory(File
 }
 
 Result<Attributes> BlockingFilesystem::set_attributes(const msg::SetAttributes& change) {
-  engine_->pending_changed(change.file);
   STDCHK_ASSIGN(const auto reply, ask_for(change));
   {
     const Lock lock(engine_->shared().mutex);
@@ -213,7 +212,6 @@ Result<std::string> BlockingFilesystem::read_symlink(FileId file) {
 
 Status BlockingFilesystem::remove(FileId parent, std::string_view name, bool directory) {
   STDCHK_TRY(check_name(name));
-  engine_->pending_changed(parent, name);
   auto reply = ask_for(msg::Remove{{}, parent, std::string(name), directory});
   if (!reply.has_value() || !reply->directory.id) {
     forget(parent, name, reply.has_value() ? reply->file : FileId{});
@@ -230,8 +228,6 @@ Status BlockingFilesystem::remove(FileId parent, std::string_view name, bool dir
 Status BlockingFilesystem::rename(const msg::Rename& change) {
   STDCHK_TRY(check_name(change.from_name));
   STDCHK_TRY(check_name(change.to_name));
-  engine_->pending_changed(change.from_parent, change.from_name);
-  engine_->pending_changed(change.to_parent, change.to_name);
   auto reply = ask_for(change);
   forget(change.from_parent, change.from_name, FileId{});
   forget(change.to_parent, change.to_name, reply.has_value() ? reply->replaced : FileId{});
@@ -240,7 +236,6 @@ Status BlockingFilesystem::rename(const msg::Rename& change) {
 }
 
 Status BlockingFilesystem::set_xattr(const msg::SetXattr& change) {
-  engine_->pending_changed(change.file);
   auto reply = ask_for(change);
   if (!reply.has_value()) return fail(reply.error());
   const Lock lock(engine_->shared().mutex);

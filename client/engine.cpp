@@ -266,18 +266,6 @@ SessionPtr Engine::session(FileId file) const {
   return found == sessions_.end() ? nullptr : found->second;
 }
 
-void Engine::pending_changed(FileId parent, std::string_view name) {
-  const Lock lock(shared_.mutex);
-  for (const auto& [file, each] : sessions_) {
-    if (each->is_pending_as(parent, name)) each->pending_changed();
-  }
-}
-
-void Engine::pending_changed(FileId file) {
-  const Lock lock(shared_.mutex);
-  if (const SessionPtr changed = session(file); changed != nullptr) changed->pending_changed();
-}
-
 std::shared_ptr<Engine::Opening> Engine::open_session(msg::OpenSession request) {
   auto opening = std::make_shared<Opening>();
   request.client = client_;
@@ -402,7 +390,7 @@ std::optional<Error> Engine::take_lost(FileId file) {
 // ---- work for the reactor ---------------------------------------------------------------------
 
 void Engine::call(msg::Request request, std::function<void(rpc::Answer)> done) {
-  outbox_.push_back({std::move(request), std::move(done)});
+  outbox_.push_back({std::move(request), std::move(done), {}});
   wake();
 }
 
@@ -438,6 +426,7 @@ void Engine::pump() {
     kicked.swap(kicked_);
     for (const SessionPtr& session : kicked) session->plan(work);
     calls.swap(outbox_);
+    for (Work::Call& one : calls) follow_pending(one);
     transfers.swap(transfers_);
     executor_work.swap(executor_work_);
   }
@@ -458,8 +447,9 @@ void Engine::pump() {
     const bool close = std::holds_alternative<msg::CloseSession>(one.request);
     const bool waits = close || !manager_.silent();
     manager_.call(std::move(one.request), waits ? limits::kManagerDeadline : Duration::zero(),
-                  std::move(one.done));
+                  std::move(one.done), std::move(one.may_go));
   }
+  manager_.send_held();
   for (Work::Call& one : work.calls) {
     // A writer asks for space again by itself.
     const bool place = std::holds_alternative<msg::Place>(one.request);

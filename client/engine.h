@@ -104,14 +104,11 @@ class Engine final : private SessionHost, private ManagerListener {
     events_ = std::make_shared<CacheEvents>(std::move(events));
   }
 
-  /// Sends a request; `done` runs on the reactor's thread without the lock.
+  /// Sends a request; `done` runs on the reactor's thread without the lock. What is asked of a file
+  /// without a version waits until a manager that has come back knows that file.
   void call(msg::Request request, std::function<void(rpc::Answer)> done);
   /// The session that writes `file` in this process; nullptr: none. It may be ending.
   SessionPtr session(FileId file) const;
-  /// What is asked of the manager for a name, or a file, is not known to one that comes back, where
-  /// the file has no version.
-  void pending_changed(FileId parent, std::string_view name);
-  void pending_changed(FileId file);
   struct Opening {
     std::optional<Status> status;
     SessionPtr session;  ///< with one opener more
@@ -159,6 +156,10 @@ class Engine final : private SessionHost, private ManagerListener {
   void close_unused(SessionId session);
   void on_opened(Opening& opening, const msg::OpenSession& request,
                  std::shared_ptr<SeriesNaming> naming, rpc::Answer answer);
+  SessionPtr pending(FileId parent, std::string_view name) const;
+  SessionPtr pending_of(const msg::Request& request) const;
+  void follow_pending(Work::Call& call);
+  void note_pending(const msg::Request& request, const msg::Reply& reply);
   void wake();
   void pump();
   void start_reads(const std::vector<Transfer*>& transfers);

@@ -190,18 +190,33 @@ void ManagerClient::register_anew(Error why) {
   connect_later(why);
 }
 
-void ManagerClient::call(msg::Request request, Duration deadline, Callback done) {
+void ManagerClient::call(msg::Request request, Duration deadline, Callback done,
+                         std::function<bool()> may_go) {
   const std::uint64_t id = rpc::next_call_id();
   Call& call = calls_[id];
   call.request = std::move(request);
   call.deadline = reactor_.clock().now() + deadline;
   call.done = std::move(done);
+  call.may_go = std::move(may_go);
   call.timer = reactor_.schedule_at(
       call.deadline, [this, id] { finish(id, failure(Code::kManagerLost, "client.manager")); });
   if (registered_) send(id, call);
 }
 
+void ManagerClient::send_held() {
+  if (!registered_) return;
+  for (const std::uint64_t id : std::exchange(held_, {})) {
+    const auto call = calls_.find(id);
+    if (call != calls_.end() && !call->second.sent) send(id, call->second);
+  }
+}
+
 void ManagerClient::send(std::uint64_t id, Call& call) {
+  if (call.may_go && !call.may_go()) {
+    call.sent_before = false;
+    held_.insert(id);
+    return;
+  }
   call.sent = true;
   const bool only_asks = ask_as(client_, std::exchange(call.sent_before, true), call.request);
   const Duration left = std::max(call.deadline - reactor_.clock().now(), Duration(1ms));

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "core/manager_addresses.h"
@@ -50,8 +51,12 @@ class ManagerClient final : public rpc::PeerHandler {
   void start();
   /// Says goodbye and sends nothing more; calls that wait end with kCancelled.
   void stop();
-  /// `deadline` from now.
-  void call(msg::Request request, Duration deadline, Callback done);
+  /// `deadline` from now. One with `may_go` is sent, again too, only when that answers true: until
+  /// then nothing of it has been done that the manager of now knows of.
+  void call(msg::Request request, Duration deadline, Callback done,
+            std::function<bool()> may_go = {});
+  /// Looks again at those that may not go.
+  void send_held();
   ClientId client() const { return client_; }
   Epoch epoch() const { return epoch_; }
   bool registered() const { return registered_; }
@@ -75,6 +80,7 @@ class ManagerClient final : public rpc::PeerHandler {
     Time deadline{};
     Callback done;
     TimerId timer;
+    std::function<bool()> may_go;
     bool sent = false;         ///< over the link of now
     bool sent_before = false;  ///< over any link
   };
@@ -94,6 +100,7 @@ class ManagerClient final : public rpc::PeerHandler {
   ManagerAddresses managers_;
   std::unique_ptr<rpc::Peer> peer_;
   std::map<std::uint64_t, Call> calls_;
+  std::set<std::uint64_t> held_;  ///< of these, may not go
   ClientId client_;
   ClientId first_;  ///< the number that it had first
   Epoch epoch_;

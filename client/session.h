@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -99,6 +100,7 @@ struct Work {
   struct Call {
     msg::Request request;
     std::function<void(rpc::Answer)> done;
+    std::function<bool()> may_go{};  ///< as ManagerClient::call has it
   };
   std::vector<Call> calls;
 };
@@ -227,12 +229,20 @@ class Session final : public std::enable_shared_from_this<Session> {
   /// One of another epoch has come, which knows nothing of it: it is told what is stored, and what
   /// was under way begins again.
   void manager_changed();
-  /// The file has no version, and now a name or attributes that a manager which comes back does not
-  /// know.
-  void pending_changed() { can_resume_ = can_resume_ && attributes_.version > 0; }
+
+  // ---- a file without a version: a manager that comes back knows of it what its clients tell
+  bool is_pending() const { return attributes_.version == 0; }
   bool is_pending_as(FileId parent, std::string_view name) const {
-    return attributes_.version == 0 && parent_ == parent && name_ == name;
+    return is_pending() && parent_ == parent && name_ == name;
   }
+  /// Another manager has come, and does not know it yet.
+  bool is_unknown() const { return resume_ != Resume::kNone && !error_.has_value(); }
+  /// What the manager has changed; no `parent`: it has no name any more.
+  void pending_renamed(FileId parent, std::string_view name);
+  void pending_changed(const msg::SetAttributes& change);
+  void pending_changed(const msg::SetXattr& change);
+  /// Nobody knows whether the manager has changed something.
+  void pending_unsure() { can_resume_ = can_resume_ && !is_pending(); }
 
   std::uint32_t openers = 0;  ///< Files that write through it
 
@@ -327,8 +337,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   const bool waits_for_copies_;
   const bool client_waits_;     ///< so its client has asked
   const std::uint32_t places_;  ///< that each chunk is written to
-  const FileId parent_;         ///< that it was made in, if it was
-  const std::string name_;
+  FileId parent_;               ///< that it was made in, if it was; of a pending file: of now
+  std::string name_;
   const std::uint32_t copies_;  ///< that its client asks for
   Attributes attributes_;
   State state_ = State::kOpen;
@@ -414,6 +424,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   enum class Resume : std::uint8_t { kNone, kWaits, kSending };
   Resume resume_ = Resume::kNone;
   bool can_resume_ = true;
+  bool renamed_ = false;                       ///< while it was pending
+  bool changed_ = false;                       ///< its attributes, while it was pending
+  std::map<std::string, std::string> xattrs_;  ///< set while it was pending
   std::uint64_t life_ = 0;  ///< how many managers came after the one that it was opened with
   Time lost_since_{};       ///< calls are not answered; none: they are
   std::vector<msg::ResumeSession> resume_parts_;

@@ -60,12 +60,16 @@ void Session::build_resume() {
   whole.client = host_.client();
   whole.session = id_;
   whole.file = file_;
-  if (attributes_.version == 0) {
+  if (is_pending()) {
     whole.parent = parent_;
     whole.name = name_;
     whole.mode = attributes_.mode;
     whole.uid = attributes_.uid;
     whole.gid = attributes_.gid;
+    whole.renamed = renamed_;
+    whole.changed = changed_;
+    whole.atime_ns = attributes_.atime_ns;
+    whole.mtime_ns = attributes_.mtime_ns;
   }
   whole.base = attributes_.version;
   whole.copies = copies_;
@@ -73,6 +77,11 @@ void Session::build_resume() {
   whole.opened = opened_after_;
   whole.waits_for_copies = client_waits_;
   resume_parts_.assign(1, whole);
+  if (is_pending() && !xattrs_.empty()) {
+    // They may take much of a message.
+    resume_parts_.front().xattrs.assign(xattrs_.begin(), xattrs_.end());
+    resume_parts_.push_back(whole);
+  }
   std::unordered_set<const OutChunk*> told;
   for (const auto& [offset, entry] : overlay_.entries()) {
     const OutChunk* const chunk = entry.piece.chunk.get();
@@ -119,6 +128,36 @@ void Session::on_resumed(std::uint64_t life, const rpc::Answer& answer) {
   writes_not_before_ = {};
   host_.shared().changed.notify_all();
   if (reply->committed) on_committed({reply->attributes, 0, {}});
+}
+
+void Session::pending_renamed(FileId parent, std::string_view name) {
+  if (!is_pending()) return;
+  parent_ = parent;
+  name_ = name;
+  renamed_ = true;
+}
+
+void Session::pending_changed(const msg::SetAttributes& change) {
+  if (!is_pending()) return;
+  const auto has = [&](msg::SetMask bit) {
+    return (change.mask & static_cast<std::uint32_t>(bit)) != 0;
+  };
+  if (has(msg::SetMask::kMode)) attributes_.mode = change.mode & 07777;
+  if (has(msg::SetMask::kUid)) attributes_.uid = change.uid;
+  if (has(msg::SetMask::kGid)) attributes_.gid = change.gid;
+  if (has(msg::SetMask::kAtime)) attributes_.atime_ns = change.atime_ns;
+  if (has(msg::SetMask::kMtime)) attributes_.mtime_ns = change.mtime_ns;
+  changed_ = true;
+}
+
+void Session::pending_changed(const msg::SetXattr& change) {
+  if (!is_pending()) return;
+  if (change.remove) {
+    xattrs_.erase(change.name);
+  } else {
+    xattrs_[change.name] = change.value;
+  }
+  changed_ = true;
 }
 
 /// The call was one of before, or the manager is waited for.

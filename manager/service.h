@@ -392,6 +392,9 @@ class Service final : public transport::AcceptHandler {
     ExtentChecks::Extents to_check;
     std::vector<std::vector<Extent>> places;  ///< the same, by chunk
   };
+  Status check_resumed_name(const msg::ResumeSession& request) const;
+  Status remake_pending(const ClientRecord& client, const msg::ResumeSession& request);
+  Status take_attributes(const msg::ResumeSession& request);
   Result<const File*> file_to_resume(const ClientRecord& client, const msg::ResumeSession& request);
   Status begin_resume(ClientRecord& client, const msg::ResumeSession& request);
   void note_late_rewriter(const SessionRecord& session);

@@ -48,24 +48,78 @@ bool is_same(const Chunk& one, const Chunk& other) {
 
 }  // namespace
 
-/// The file, as it was for this session: one that had no version has its name again.
+/// kStale: who has made one of that name meanwhile did not see this one. What was renamed replaces
+/// a file, as ever.
+Status Service::check_resumed_name(const msg::ResumeSession& request) const {
+  STDCHK_ASSIGN(const File* directory, state_.directory(request.parent));
+  const auto other = directory->pending_children.find(request.name);
+  if (other != directory->pending_children.end() && other->second != request.file) {
+    return fail(Code::kStale, "resume");
+  }
+  const auto there = directory->children.find(request.name);
+  if (there == directory->children.end()) return {};
+  const bool replaces = request.renamed && state_.file(there->second)->type != FileType::kDirectory;
+  return replaces ? Status{} : fail(Code::kStale, "resume");
+}
+
+/// One that had no version is made again, with what its clients have made of it.
+Status Service::remake_pending(const ClientRecord& client, const msg::ResumeSession& request) {
+  const bool unnamed = request.renamed && !request.parent;
+  const File* const file = state_.file(request.file);
+  if (file == nullptr) {
+    const std::int64_t wall = reactor_.clock().wall_ns();
+    const NewName name{
+        request.parent, request.name, request.mode, request.uid, request.gid, wall, {}};
+    if (unnamed) {
+      state_.make_unnamed(request.file, name, wall);
+      return {};
+    }
+    STDCHK_TRY(check_resumed_name(request));
+    STDCHK_TRY(state_.make_pending(request.file, name, client.id, wall));
+    return {};
+  }
+  if (unnamed) state_.drop_pending_name(file->id);
+  if (!file->pending) return {};
+  state_.join_pending(file->id, client.id);
+  if (!request.renamed) return {};
+  STDCHK_TRY(check_resumed_name(request));
+  return state_.rename_pending(file->id, request.parent, request.name);
+}
+
+/// What its client has changed while it had no version.
+Status Service::take_attributes(const msg::ResumeSession& request) {
+  const File* const file = state_.file(request.file);
+  if (!request.changed || file->parent || file->newest.version > 0) return {};
+  constexpr std::uint32_t kAll = static_cast<std::uint32_t>(msg::SetMask::kMode) |
+                                 static_cast<std::uint32_t>(msg::SetMask::kUid) |
+                                 static_cast<std::uint32_t>(msg::SetMask::kGid) |
+                                 static_cast<std::uint32_t>(msg::SetMask::kAtime) |
+                                 static_cast<std::uint32_t>(msg::SetMask::kMtime);
+  const std::int64_t wall = reactor_.clock().wall_ns();
+  const msg::SetAttributes attributes{request.client,   request.file,    kAll,
+                                      request.mode,     request.uid,     request.gid,
+                                      request.atime_ns, request.mtime_ns};
+  STDCHK_TRY(state_.apply(ChangeAttributes{attributes, wall, false}));
+  for (const auto& [name, value] : request.xattrs) {
+    const msg::SetXattr xattr{request.client, request.file, name, value};
+    STDCHK_TRY(state_.apply(ChangeXattr{xattr, wall}));
+  }
+  return {};
+}
+
+/// The file, as it was for this session.
 Result<const File*> Service::file_to_resume(const ClientRecord& client,
                                             const msg::ResumeSession& request) {
-  const File* file = state_.file(request.file);
-  if (file != nullptr) {
-    if (file->type != FileType::kRegular) return fail(Code::kInvalidArgument, "resume");
-    if (file->pending) state_.join_pending(file->id, client.id);
-    return file;
+  const File* const file = state_.file(request.file);
+  if (file != nullptr && file->type != FileType::kRegular) {
+    return fail(Code::kInvalidArgument, "resume");
   }
-  if (!request.parent) return fail(Code::kStale, "resume");
-  STDCHK_ASSIGN(const File* directory, state_.directory(request.parent));
-  // Who has made one of that name meanwhile did not see this one.
-  if (directory->children.count(request.name) > 0) return fail(Code::kStale, "resume");
-  const std::int64_t wall = reactor_.clock().wall_ns();
-  return state_.make_pending(
-      request.file,
-      NewName{request.parent, request.name, request.mode, request.uid, request.gid, wall, {}},
-      client.id, wall);
+  const bool had_version = request.base > 0 || (!request.parent && !request.renamed);
+  if (file == nullptr && had_version) return fail(Code::kStale, "resume");
+  if (file == nullptr || (!file->parent && file->newest.version == 0)) {
+    STDCHK_TRY(remake_pending(client, request));
+  }
+  return state_.file(request.file);
 }
 
 Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& request) {
@@ -128,6 +182,7 @@ void Service::note_late_rewriter(const SessionRecord& session) {
 /// What is stored is taken out of the free space, and what is referred to is held.
 Status Service::adopt(SessionRecord& session, Resumption& resumption,
                       const msg::ResumeSession& request) {
+  if (request.part == 0) STDCHK_TRY(take_attributes(request));
   if (!std::ranges::all_of(request.stored, is_sound)) return fail(Code::kInvalidArgument, "resume");
   // A place whose benefactor has not come back is not needed where there is another one.
   std::vector<Chunk> stored = request.stored;

@@ -331,6 +331,10 @@ Result<const File*> State::make_pending(FileId id, const NewName& name, ClientId
   return &made;
 }
 
+void State::make_unnamed(FileId id, const NewName& name, std::int64_t now_ns) {
+  add_file(id, FileType::kRegular, name.mode, name.uid, name.gid, now_ns);
+}
+
 void State::join_pending(FileId id, ClientId viewer) {
   File* joined = find(id);
   if (joined == nullptr || !joined->pending) return;

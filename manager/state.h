@@ -176,6 +176,8 @@ class State {
   // Soft: not journalled.
   Result<const File*> make_pending(FileId id, const NewName& name, ClientId viewer,
                                    std::int64_t now_ns);
+  /// One that has lost its name already.
+  void make_unnamed(FileId id, const NewName& name, std::int64_t now_ns);
   void join_pending(FileId id, ClientId viewer);
   void leave_pending(FileId id, ClientId viewer);
   Status rename_pending(FileId id, FileId to_parent, std::string_view to_name);

@@ -588,7 +588,7 @@ struct ResumeSession {
   ClientId client;
   SessionId session;
   FileId file;
-  FileId parent;  ///< the name of a file that had no version; none: it had one
+  FileId parent;  ///< the name of a file that had no version; none: it had one, or `renamed`
   std::string name;
   std::uint32_t mode = 0;
   std::uint32_t uid = 0;
@@ -602,6 +602,13 @@ struct ResumeSession {
   bool truncated = false;           ///< its next commit starts from an empty file
   std::uint64_t opened = 0;         ///< as OpenSession was answered
   bool waits_for_copies = false;    ///< as in OpenSession
+  // Of a file that had no version, what this client has changed: it holds whatever another client
+  // says that has come before. In the first part.
+  bool renamed = false;  ///< the name; no parent: it has none any more
+  bool changed = false;  ///< attributes: mode, uid and gid, and these
+  std::int64_t atime_ns = 0;
+  std::int64_t mtime_ns = 0;
+  std::vector<std::pair<std::string, std::string>> xattrs;
   struct Reply {
     bool committed =
         false;  ///< what is stored is the newest version already, which was not answered

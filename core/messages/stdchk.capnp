@@ -704,6 +704,12 @@ struct ResumeSession {
   truncated @14 :Bool;     # its next commit starts from an empty file
   opened @15 :UInt64;      # as OpenSession was answered
   waitsForCopies @16 :Bool; # as in OpenSession
+  # Of a file that had no version, what this client has changed: who has come before does not know.
+  renamed @17 :Bool;       # the name; parent 0: it has none any more
+  changed @18 :Bool;       # attributes: mode, uid and gid, and these
+  atimeNs @19 :Int64;
+  mtimeNs @20 :Int64;
+  xattrs @21 :List(Xattr);
 }
 struct ResumeSessionReply {
   committed @0 :Bool;      # what is stored is the newest version already

@@ -123,6 +123,17 @@ TEST_CASE("who does not know of several places asks for one, and grants for one"
   }
 }
 
+TEST_CASE("who goes on with a session, and does not know of changes of a new file, has made none") {
+  const auto read =
+      msg::decode(unhex(read_lines("messages_older.txt").at("resume_session_before_changes")));
+  REQUIRE(read.has_value());
+  const auto& request = std::get<msg::ResumeSession>(std::get<msg::RequestEnvelope>(*read).body);
+  CHECK(request.parent);
+  CHECK_FALSE(request.renamed);
+  CHECK_FALSE(request.changed);
+  CHECK(request.xattrs.empty());
+}
+
 TEST_CASE("each command of the journal has the bytes it always had") {
   const auto lines = read_lines("journal.txt");
   const auto commands = manager::test::one_of_each();

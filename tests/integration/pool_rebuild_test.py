@@ -8,6 +8,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import threading
 
 from conftest import all_read_back, drop_caches, write_random
@@ -63,6 +64,67 @@ def test_a_pool_whose_manager_lost_its_disk_is_rebuilt_from_its_benefactors(pool
     drop_caches()
     wait_until(lambda: all_read_back(folder, expected), "the images", seconds=60)
     pool.down()
+
+
+# A process of its own: who starts another one closes what it has open, and that commits.
+NEW_FILES = """
+import os, sys
+half = os.urandom(3 << 20)
+names = ("renamed.part", "owned", "times", "attribute", "gone", "replaced.part")
+files = {name: os.open(name, os.O_RDWR | os.O_CREAT, 0o644) for name in names}
+for file in files.values():
+    os.write(file, half)
+os.rename("renamed.part", "renamed")
+os.rename("replaced.part", "replaced")
+os.fchmod(files["owned"], 0o640)
+if os.getuid() == 0:
+    os.fchown(files["owned"], 7, 8)
+os.utime(files["times"], ns=(1_000_000_000, 2_000_000_000))
+os.setxattr(files["attribute"], "user.note", b"kept")
+os.unlink("gone")
+print("paused", flush=True)
+sys.stdin.readline()
+os.rename("owned", "owner")
+for name in set(names) - {"times"}:
+    os.write(files[name], half)
+assert os.pread(files["gone"], 2 * len(half), 0) == 2 * half
+for file in files.values():
+    os.close(file)
+for name in ("attribute", "owner", "renamed", "replaced"):
+    with open(name, "rb") as file:
+        assert file.read() == 2 * half, name
+with open("times", "rb") as file:
+    assert file.read() == half
+"""
+
+
+def test_new_files_stay_what_was_made_of_them_when_the_manager_is_killed(pool):
+    pool.up(memory="64M", drain=False)
+    folder = pool.mount / "new"
+    folder.mkdir()
+    (folder / "replaced").write_bytes(b"old")
+    writer = subprocess.Popen([sys.executable, "-c", NEW_FILES], cwd=folder, text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert writer.stdout.readline() == "paused\n"
+        pool.kill("manager")
+        assert "from its journal" in pool.stdchk("recover", pool.mount).stdout
+        writer.communicate("\n", timeout=60)
+        assert writer.returncode == 0
+    finally:
+        writer.kill()
+        writer.wait(10)
+
+    drop_caches()
+    assert sorted(os.listdir(folder)) == ["attribute", "owner", "renamed", "replaced", "times"]
+    for path in folder.iterdir():
+        assert path.stat().st_size == (3 if path.name == "times" else 6) * MIB, path
+    assert (folder / "times").stat().st_mtime_ns == 2_000_000_000
+    owner = (folder / "owner").stat()
+    assert owner.st_mode & 0o7777 == 0o640
+    assert os.getuid() != 0 or (owner.st_uid, owner.st_gid) == (7, 8)
+    assert os.getxattr(folder / "attribute", "user.note") == b"kept"
+    pool.stdchk("check", pool.mount)
 
 
 def test_the_metadata_of_a_pool_full_of_small_chunks_is_kept(pool):

@@ -188,6 +188,34 @@ TEST_CASE("a change that nobody was sent is asked for under the next number, ano
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{sent ? 100U : 200U}});
 }
 
+TEST_CASE("what must wait for something else is sent after that, to the manager of then, once") {
+  Scene scene;
+  bool may_go = true;
+  int answers = 0;
+  scene.manager.mute = true;
+  scene.client->call(
+      msg::Remove{ClientId{100}, kRootFile, "a", false}, std::chrono::seconds(20),
+      [&](const rpc::Answer& answer) { answers += answer.has_value() ? 1 : 0; },
+      [&] { return may_go; });
+  scene.pass(1);
+  CHECK(scene.manager.held.size() == 1);
+  may_go = false;
+  scene.manager.mute = false;
+  scene.manager.epoch = Epoch{257};
+  scene.manager.number = ClientId{200};
+  scene.manager.peer.reset();
+  scene.pass(20);
+  scene.client->send_held();
+  scene.pass(1);
+  CHECK(scene.manager.asked_as.empty());
+  may_go = true;
+  scene.client->send_held();
+  scene.client->send_held();
+  scene.pass(1);
+  CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{200}});
+  CHECK(answers == 1);
+}
+
 TEST_CASE("a session that was to go on with one manager does not go on with the next by itself") {
   Scene scene;
   scene.manager.epoch = Epoch{257};

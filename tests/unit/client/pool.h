@@ -79,6 +79,12 @@ class Pool {
       start_manager();
     });
   }
+  /// The same, with a while between.
+  void restart_manager(const std::function<void()>& meanwhile) {
+    on_reactor([this] { stop_manager(); });
+    meanwhile();
+    on_reactor([this] { start_manager(); });
+  }
 
   std::unique_ptr<Filesystem> connect(Options options = {}, Clock* own = nullptr) {
     BlockingFilesystem::Parts parts;

@@ -71,19 +71,107 @@ TEST_CASE("writing goes on with a manager that was restarted") {
   auto file = create(*one, "app.N0.T2");
   REQUIRE(file->write(0, ByteSpan(bytes).first(half)).has_value());
   REQUIRE(file->sync().has_value());
-  auto other = create(*one, "renamed.part");
-  REQUIRE(other->write(0, ByteSpan(bytes).first(1000)).has_value());
-  const msg::Rename rename{{}, kRootFile, "renamed.part", kRootFile, "renamed"};
-  REQUIRE(one->rename(rename).has_value());
   pool.restart_manager();
   REQUIRE(file->write(half, ByteSpan(bytes).subspan(half)).has_value());
   REQUIRE(file->close().has_value());
   REQUIRE(read_all(*one, "app.N0.T2") == bytes);
   auto two = pool.connect();
   REQUIRE(read_all(*two, "app.N0.T2") == bytes);
-  // The manager that has come back does not know the new name: it is not committed under the old.
-  REQUIRE_FALSE(other->close().has_value());
-  REQUIRE(two->lookup_fresh(kRootFile, "renamed.part").error().code == Code::kNotFound);
+}
+
+msg::SetAttributes owner_of(FileId file) {
+  msg::SetAttributes change;
+  change.file = file;
+  change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode) |
+                static_cast<std::uint32_t>(msg::SetMask::kUid) |
+                static_cast<std::uint32_t>(msg::SetMask::kGid) |
+                static_cast<std::uint32_t>(msg::SetMask::kAtime);
+  change.mode = 0640;
+  change.uid = 7;
+  change.gid = 8;
+  change.atime_ns = 1000;
+  return change;
+}
+
+TEST_CASE("a new file has its name and attributes after a restart, whenever it was given them") {
+  Pool pool(2, kArena, Naming::kOff);
+  auto one = pool.connect();
+  const auto bytes = random_bytes(100000, 6);
+  auto old = create(*one, "renamed");
+  REQUIRE(old->write(0, ByteSpan(bytes).first(5)).has_value());
+  REQUIRE(old->close().has_value());
+  auto file = create(*one, "renamed.part");
+  REQUIRE(file->write(0, ByteSpan(bytes).first(1000)).has_value());
+  REQUIRE(file->attributes().version == 0);
+  const FileId id = file->attributes().id;
+  const msg::Rename rename{{}, kRootFile, "renamed.part", kRootFile, "renamed"};
+  const auto change = [&] {
+    CHECK(one->rename(rename).has_value());
+    const auto changed = one->set_attributes(owner_of(id));
+    CHECK(changed.has_value());
+    CHECK(one->set_xattr(msg::SetXattr{{}, id, "user.k", "v"}).has_value());
+  };
+  SECTION("before") {
+    change();
+    pool.restart_manager();
+    pool.restart_manager();
+  }
+  SECTION("while there is no manager") {
+    std::future<void> done;
+    pool.restart_manager([&] {
+      done = std::async(std::launch::async, change);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    });
+    done.get();
+    pool.restart_manager();
+  }
+  SECTION("before the manager knows it again") {
+    pool.restart_manager();
+    change();
+    pool.restart_manager();
+  }
+  REQUIRE(file->write(1000, ByteSpan(bytes).subspan(1000)).has_value());
+  REQUIRE(file->close().has_value());
+  auto two = pool.connect();
+  CHECK(read_all(*two, "renamed") == bytes);
+  CHECK(two->lookup_fresh(kRootFile, "renamed.part").error().code == Code::kNotFound);
+  const auto now = two->lookup_fresh(kRootFile, "renamed");
+  REQUIRE(now.has_value());
+  CHECK(now->id == id);
+  CHECK(now->mode == 0640);
+  CHECK(now->uid == 7);
+  CHECK(now->gid == 8);
+  CHECK(now->atime_ns == 1000);
+  const auto xattrs = two->xattrs(id);
+  REQUIRE(xattrs.has_value());
+  CHECK(*xattrs == std::vector<std::pair<std::string, std::string>>{{"user.k", "v"}});
+}
+
+TEST_CASE("a new file that was removed, or replaced, has no name after a restart") {
+  Pool pool(2, kArena, Naming::kOff);
+  auto one = pool.connect();
+  const auto bytes = random_bytes(1000, 7);
+  auto file = create(*one, "gone");
+  REQUIRE(file->write(0, bytes).has_value());
+  const bool replaced = GENERATE(false, true);
+  std::unique_ptr<File> other;
+  if (replaced) {
+    other = create(*one, "other");
+    REQUIRE(other->write(0, ByteSpan(bytes).first(10)).has_value());
+    REQUIRE(one->rename({{}, kRootFile, "other", kRootFile, "gone"}).has_value());
+  } else {
+    REQUIRE(one->remove(kRootFile, "gone", false).has_value());
+  }
+  pool.restart_manager();
+  std::vector<std::byte> out(bytes.size());
+  REQUIRE(file->read(0, out).has_value());
+  CHECK(out == bytes);
+  REQUIRE(file->close().has_value());
+  auto two = pool.connect();
+  CHECK(two->lookup_fresh(kRootFile, "gone").error().code == Code::kNotFound);
+  if (!replaced) return;
+  REQUIRE(other->close().has_value());
+  CHECK(read_all(*two, "gone").size() == 10);
 }
 
 TEST_CASE(

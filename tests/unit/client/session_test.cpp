@@ -330,6 +330,60 @@ TEST_CASE("a session that goes on says whether it replaces all, and when it was 
   CHECK_FALSE(asked(0, true));  // there is nothing to replace
 }
 
+TEST_CASE("a session tells another manager what has become of a new file") {
+  Interrupted pool;
+  {
+    const Lock lock(pool.host.shared().mutex);
+    CHECK(pool.session->is_unknown());
+    CHECK(pool.session->is_pending_as(kRootFile, "a.N0.T1"));
+    pool.session->pending_renamed(FileId{3}, "b");
+    CHECK(pool.session->is_pending_as(FileId{3}, "b"));
+    msg::SetAttributes change;
+    change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode) |
+                  static_cast<std::uint32_t>(msg::SetMask::kMtime);
+    change.mode = 0600;
+    change.uid = 9;  // not asked for
+    change.mtime_ns = 2000;
+    pool.session->pending_changed(change);
+    pool.session->pending_changed(msg::SetXattr{{}, kFile, "user.a", "1"});
+    pool.session->pending_changed(msg::SetXattr{{}, kFile, "user.b", "2"});
+    pool.session->pending_changed(msg::SetXattr{{}, kFile, "user.a", {}, {}, true});
+  }
+  pool.sent[0].done(tl::unexpected(rpc::Failure{{Code::kFenced, 0, "test"}, {}, {}}));
+  auto calls = pool.plan();
+  REQUIRE(calls.size() == 1);
+  const auto first = std::get<msg::ResumeSession>(calls[0].request);
+  CHECK(first.renamed);
+  CHECK(first.changed);
+  CHECK(first.parent == FileId{3});
+  CHECK(first.name == "b");
+  CHECK(first.mode == 0600);
+  CHECK(first.uid == 0);
+  CHECK(first.mtime_ns == 2000);
+  CHECK(first.xattrs == std::vector<std::pair<std::string, std::string>>{{"user.b", "2"}});
+  CHECK_FALSE(first.last);
+  CHECK(first.stored.empty());
+  calls[0].done(msg::Reply{resumed(false)});
+  calls = pool.plan();
+  REQUIRE(calls.size() == 1);
+  const auto second = std::get<msg::ResumeSession>(calls[0].request);
+  CHECK(second.xattrs.empty());
+  CHECK(second.stored.size() == 1);
+  CHECK(second.last);
+  calls[0].done(msg::Reply{resumed(false)});
+  const Lock lock(pool.host.shared().mutex);
+  CHECK_FALSE(pool.session->is_unknown());
+}
+
+TEST_CASE("a new file does not go on when nobody knows whether it was changed") {
+  Interrupted pool;
+  const Lock lock(pool.host.shared().mutex);
+  pool.session->pending_unsure();
+  pool.session->manager_changed();
+  REQUIRE(pool.session->error());
+  CHECK(pool.session->error()->code == Code::kFenced);
+}
+
 TEST_CASE("what was stored and not committed is lost with its benefactor") {
   Interrupted pool;
   pool.resume().done(msg::Reply{resumed(false)});

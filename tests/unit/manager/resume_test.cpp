@@ -262,6 +262,133 @@ TEST_CASE("two clients go on with the file that both have made") {
   CHECK(other.lookup("a")->version == 1);
 }
 
+namespace {
+
+/// Two clients that write the same new file, after a restart.
+struct Shared : Interrupted {
+  Shared() : other(world, "other") {
+    const auto joined = other.create("a", 4096);
+    REQUIRE(joined);
+    REQUIRE(joined->attributes.id == file);
+    other_session = joined->session;
+    restart();
+    other.connect();
+    other.id = {};
+    other.register_now();
+  }
+  /// The one that has changed nothing.
+  void other_resumes() {
+    auto request = resume({});
+    request.client = other.id;
+    request.session = other_session;
+    REQUIRE(other.call(request));
+  }
+  TestClient other;
+  SessionId other_session;
+};
+
+}  // namespace
+
+TEST_CASE("a new file comes back as it was renamed and changed, whoever comes first") {
+  Shared pool;
+  const bool first = GENERATE(true, false);
+  if (!first) pool.other_resumes();
+  auto request = pool.resume({kFirst});
+  request.renamed = request.changed = true;
+  request.name = "b";
+  request.mode = 0600;
+  request.uid = 7;
+  request.gid = 8;
+  request.atime_ns = 1000;
+  request.mtime_ns = 2000;
+  request.xattrs = {{"user.k", "v"}};
+  const auto resumed = pool.client->call(request);
+  REQUIRE(resumed);
+  if (first) pool.other_resumes();
+  CHECK(pool.client->lookup("a").error().code == Code::kNotFound);
+  const auto there = pool.client->lookup("b");
+  REQUIRE(there);
+  CHECK(there->id == pool.file);
+  CHECK(there->mode == 0600);
+  CHECK(there->uid == 7);
+  CHECK(there->gid == 8);
+  CHECK(there->atime_ns == 1000);
+  CHECK(there->mtime_ns == 2000);
+  REQUIRE(pool.client->call(pool.commit()));
+  TestClient third(pool.world, "third");
+  CHECK(third.lookup("b")->mode == 0600);
+  CHECK(third.lookup("a").error().code == Code::kNotFound);
+  CHECK(third.call(msg::GetXattrs{pool.file})->attributes == request.xattrs);
+}
+
+TEST_CASE("who has opened a new file by its number goes on with it when another knows its name") {
+  Shared pool;
+  auto request = pool.resume({});
+  request.parent = {};
+  request.name = {};
+  CHECK(pool.refused(request) == Code::kStale);
+  pool.other_resumes();
+  REQUIRE(pool.client->call(request));
+  CHECK(pool.client->lookup("a")->id == pool.file);
+}
+
+TEST_CASE("a new file that was removed gets no name again, whoever comes first") {
+  Shared pool;
+  const bool first = GENERATE(true, false);
+  if (!first) pool.other_resumes();
+  auto request = pool.resume({kFirst});
+  request.renamed = true;
+  request.parent = {};
+  request.name = {};
+  const auto resumed = pool.client->call(request);
+  REQUIRE(resumed);
+  CHECK(resumed->attributes.link_count == 0);
+  if (first) pool.other_resumes();
+  const auto committed = pool.client->call(pool.commit());
+  REQUIRE(committed);
+  CHECK(committed->attributes.version == 1);
+  for (TestClient* const each : {&*pool.client, &pool.other}) {
+    CHECK(each->lookup("a").error().code == Code::kNotFound);
+  }
+  for (auto* const each : {&*pool.client, &pool.other}) {
+    const SessionId session = each == &pool.other ? pool.other_session : pool.session;
+    REQUIRE(each->call(msg::CloseSession{session, false, 0, false}));
+  }
+  pool.world.pass(1s);
+  CHECK(pool.world.service->state().file(pool.file) == nullptr);
+  CHECK(pool.world.service->space().free_bytes(pool.benefactor->id) == kArena);
+}
+
+TEST_CASE("a new file that was renamed onto another still replaces it") {
+  Interrupted pool;
+  TestClient other(pool.world, "other");
+  REQUIRE(other.write("b", kLength, 0));
+  REQUIRE(pool.client->call(msg::MakeDirectory{pool.client->id, kRootFile, "d", 0755, 0, 0}));
+  pool.restart();
+  auto request = pool.resume({kFirst});
+  request.name = "b";
+  CHECK(pool.refused(request) == Code::kStale);  // made by another, under that name
+  request.renamed = true;
+  request.name = "d";
+  CHECK(pool.refused(request) == Code::kStale);
+  request.name = "b";
+  REQUIRE(pool.client->call(request));
+  REQUIRE(pool.client->call(pool.commit()));
+  CHECK(pool.client->lookup("b")->id == pool.file);
+}
+
+TEST_CASE("attributes that are too large leave nothing of a file behind") {
+  Interrupted pool;
+  pool.restart();
+  auto request = pool.resume({kFirst});
+  request.changed = true;
+  request.xattrs = {{"user.a", std::string(limits::kXattrBytesMax - 100, 'a')},
+                    {"user.b", std::string(200, 'b')}};
+  CHECK(pool.refused(request) == Code::kNoSpace);
+  CHECK(pool.world.service->state().file(pool.file) == nullptr);
+  REQUIRE(pool.client->call(pool.resume({kFirst})));
+}
+
 TEST_CASE("chunks of the pool that a session refers to must be there") {
   Interrupted pool;
   auto commit = pool.commit();
