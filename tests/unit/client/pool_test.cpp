@@ -96,7 +96,7 @@ msg::SetAttributes owner_of(FileId file) {
 TEST_CASE("a new file has its name and attributes after a restart, whenever it was given them") {
   Pool pool(2, kArena, Naming::kOff);
   auto one = pool.connect();
-  const auto bytes = random_bytes(limits::kMiB, 6);
+  const auto bytes = random_bytes(100000, 6);
   auto old = create(*one, "renamed");
   REQUIRE(old->write(0, ByteSpan(bytes).first(5)).has_value());
   REQUIRE(old->close().has_value());
