@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace stdchk::client {
 
@@ -17,14 +18,14 @@ MapStore::MapStore(Shared& shared, std::function<ClientId()> client, Call call,
 }
 
 VersionMapPtr MapStore::open(FileId file, Version version) {
-  VersionMapPtr map(new VersionMap, [released = released_, life = life_](VersionMap* dying) {
+  VersionMapPtr map(new VersionMap, [released = released_](VersionMap* dying) {
     const std::unique_ptr<VersionMap> owned(dying);
-    if (!owned->resolved) return;
+    if (owned->pinned_in == 0) return;
     bool first = false;
     {
       const std::lock_guard lock(released->mutex);
       first = released->pins.empty();
-      released->pins.push_back({{owned->file, owned->version}, life});
+      released->pins.push_back({{owned->file, owned->version}, owned->pinned_in});
     }
     if (first) released->collect_soon();
   });
@@ -78,8 +79,9 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
   if (!map->resolved) {
     map->resolved = true;
     map->version = reply->attributes.version;
-    ++pins_[{map->file, map->version}];
   }
+  // With each page the manager pins what it does not pin yet: one that has come back does so anew.
+  if (std::exchange(map->pinned_in, life_) != life_) ++pins_[{map->file, map->version}];
   map->attributes = reply->attributes;
   map->drained_path = std::move(reply->drained_path);
   if (map->drained != nullptr &&

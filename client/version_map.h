@@ -58,6 +58,7 @@ struct VersionMap {
   bool complete = false;   ///< all pages are there
   bool in_flight = false;  ///< a page was asked for
   std::optional<Error> error;
+  std::uint64_t pinned_in = 0;  ///< by the manager of which life of the pins; 0: none
   Attributes attributes;
   std::string drained_path;
   std::shared_ptr<DrainedFile> drained;
@@ -120,7 +121,7 @@ class MapStore {
   std::shared_ptr<Released> released_ = std::make_shared<Released>();
   std::map<Key, std::uint32_t> pins_;        ///< maps that hold the version
   std::map<FileId, std::uint32_t> loading_;  ///< pages on their way: an unpin has to wait for them
-  std::uint64_t life_ = 0;                   ///< of the pins
+  std::uint64_t life_ = 1;                   ///< of the pins
 };
 
 }  // namespace stdchk::client

@@ -390,7 +390,7 @@ void SeriesScript::check_settled() const {
     if (set.images < kImages || set.stale > 0) continue;
     newest = set.timestep;
     if (must_count(set)) {
-      complete += set.pinned ? 0 : 1;
+      complete += set.pinned || set.in_use ? 0 : 1;  // by the drain, still
       linked.clear();
     }
     linked.insert(set_name(kApplication, set.timestep));
