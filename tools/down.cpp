@@ -11,6 +11,7 @@
 #include "tools/job.h"
 #include "tools/members.h"
 #include "tools/mounts.h"
+#include "tools/undrained.h"
 
 namespace stdchk::tools {
 namespace {
@@ -43,29 +44,40 @@ void unmount_pool(const std::string& mount, DownReport& report) {
                   mount, users.empty() ? "" : " by " + users));
 }
 
-/// What the pool has done, while its manager can still tell; added to the file of the record, too.
-void take_card(const PoolRecord& pool, DownReport& report) {
-  const auto tells = [](const Member& member) {
-    return member.role == "manager" && member.host.empty() && is_alive(member);
-  };
+/// Whether the manager has told what the pool has done.
+bool ask_for_card(const PoolRecord& pool, DownReport& report) {
   std::error_code code;
   const fs::path own = fs::read_symlink("/proc/self/exe", code);
-  if (code || pool.manager_address.empty() || std::ranges::none_of(pool.members, tells)) return;
+  if (code) return false;
   // A process of its own can be ended when the manager does not answer.
   const auto done =
       run_command({own, "report", "--at-end", "--pool", pool.directory}, "", kCardPatience);
-  if (!done || done->status != 0) {
-    std::string why = done ? done->err : "the manager did not tell its figures in time";
-    while (why.ends_with('\n')) why.pop_back();
-    report.notes.push_back("There is no report card: " + why);
-    return;
+  if (done && done->status == 0) {
+    report.card = done->out;
+    return true;
   }
-  report.card = done->out;
+  std::string why = done ? done->err : "the manager did not tell its figures in time";
+  while (why.ends_with('\n')) why.pop_back();
+  report.notes.push_back("There is no report card: " + why);
+  return false;
+}
+
+/// What the pool has done, while its manager can still tell, otherwise what is known to be lost
+/// with it; added to the file of the record, too.
+void take_card(const PoolRecord& pool, DownReport& report) {
+  const auto manages = [](const Member& member) {
+    return member.role == "manager" && member.host.empty();
+  };
+  const auto tells = [&](const Member& member) { return manages(member) && is_alive(member); };
+  if (pool.manager_address.empty() || std::ranges::none_of(pool.members, manages)) return;
+  if (std::ranges::none_of(pool.members, tells) || !ask_for_card(pool, report)) {
+    const std::string lost = losses(pool.undrained, pool.drain);
+    if (!lost.empty()) report.card = "The pool at " + pool.mount + " lost its manager. " + lost;
+  }
   if (pool.report.empty() || report.card.empty()) return;
   std::ofstream file(pool.report, std::ios::app);
   file << report.card << std::flush;
-  if (!file)
-    report.notes.push_back(pool.report + " cannot be written: the report card is here only");
+  if (!file) report.notes.push_back(pool.report + " cannot be written: what follows is here only");
 }
 
 /// The logs stay when something went wrong; everything else of the directory goes.

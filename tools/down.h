@@ -13,7 +13,9 @@ struct DownReport {
   std::vector<std::string> notes;     ///< worth knowing: crashes, a lazy unmount
   std::vector<std::string> troubles;  ///< what is left for a person to do
   std::string logs;  ///< where the logs of crashed processes are kept; may be empty
-  std::string card;  ///< the report card; empty: the pool was not used, or its manager is not here
+  std::string card;  ///< the report card, or what is lost with the manager; empty: the pool was not
+                     ///< used, nothing is known to be lost, or its manager is not here
+  bool told_losses = false;  ///< of a job's pool: the node with the manager has told what is lost
 };
 
 /// Unmounts, takes the report card, ends exactly the processes of the record, and removes the state

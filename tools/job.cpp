@@ -359,14 +359,18 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
 std::string end_traps(const PoolRecord& pool, const std::string& invoked_as) {
   const auto program = own_program(invoked_as);
   if (!program || pool.directory.empty()) return {};
-  // A pool that was taken down before needs nothing. The trap of another pool is replaced. A script
-  // that ends with 0 has ended well; without a drain directory nothing outlives it anyway.
-  const std::string down = fmt::format(
-      "{}[ ! -e {} ] || {} down {}{}",
-      pool.drain.empty() ? "" : "[ $? = 0 ] && stdchk_success=--success || stdchk_success=; ",
-      shell_word(pool.path()), shell_word(*program),
-      pool.drain.empty() ? "" : "$stdchk_success --drain --timeout ${stdchk_drain_seconds:-0} ",
-      shell_word(pool.mount));
+  // A pool that was taken down before needs nothing. The trap of another pool is replaced. Without
+  // a drain directory nothing outlives the script anyway.
+  std::string down =
+      fmt::format("[ ! -e {} ] || {} down ", shell_word(pool.path()), shell_word(*program));
+  if (!pool.drain.empty()) {
+    // A script that ends with 0 has ended well, if what it has left is drained.
+    down = "[ $? = 0 ] && stdchk_success=--success || stdchk_success=; " + down +
+           "$stdchk_success --drain --timeout ${stdchk_drain_seconds:-0} " +
+           shell_word(pool.mount) + " || [ -z \"$stdchk_success\" ] || exit 1";
+  } else {
+    down += shell_word(pool.mount);
+  }
   const std::string term = fmt::format("stdchk_drain_seconds={}; exit 143", kTermDrainSeconds);
   return fmt::format(
       "case $(trap -p EXIT 2>/dev/null) in ''|*/pool.json*) trap {} EXIT; trap {} TERM;; esac\n",
@@ -453,6 +457,7 @@ DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as) {
   for (std::size_t i = 1; i < job.nodes.size(); ++i) threads.emplace_back(stop, i);
   for (auto& thread : threads) thread.join();
   stop(0);
+  all.told_losses = failures[0].empty();
   for (std::size_t i = 0; i < job.nodes.size(); ++i) {
     std::istringstream lines(notes[i]);
     for (std::string line; std::getline(lines, line);) all.notes.push_back(line);

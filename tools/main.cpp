@@ -23,6 +23,7 @@
 #include "tools/mounts.h"
 #include "tools/process.h"
 #include "tools/show.h"
+#include "tools/undrained.h"
 #include "tools/up.h"
 
 namespace stdchk::tools {
@@ -109,9 +110,12 @@ int run_down(const DownOptions& down, const std::string& invoked_as) {
   const std::string what = "The pool at " + pool->mount;
   if (!pool->job_id.empty()) {
     if (auto job = current_job(pool->remote_shell); job && job->id == pool->job_id) {
-      const DownReport report = stop_in_job(*job, invoked_as);
-      // The card has just told what is lost.
-      if (!pool->undrained.empty()) ::unlink(pool->undrained.c_str());
+      DownReport report = stop_in_job(*job, invoked_as);
+      if (report.told_losses) {
+        if (!pool->undrained.empty()) ::unlink(pool->undrained.c_str());
+      } else {
+        report.card += take_losses(pool->undrained, pool->drain);
+      }
       return finish_down(report, what);
     }
     fmt::print("This is the part of job {} on this node; the others end it with the job.\n",

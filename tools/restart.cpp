@@ -54,9 +54,16 @@ Outcome<void> find_place(RestartOptions& options) {
     }
   }
   if (options.run.empty()) {
-    options.run = environment({"PMIX_NAMESPACE", "SLURM_JOB_ID", "PBS_JOBID"});
-    const std::string step = environment({"SLURM_STEP_ID"});
-    if (!step.empty()) options.run += "." + step;
+    // Ranks that mpirun starts share its namespace, and not always the number of a step.
+    options.run = environment({"PMIX_NAMESPACE"});
+    if (options.run.empty()) {
+      options.run = environment({"SLURM_JOB_ID", "PBS_JOBID"});
+      const std::string step = environment({"SLURM_STEP_ID"});
+      if (!step.empty()) options.run += "." + step;
+    }
+    // A job that is requeued has the numbers again that it had before.
+    const std::string again = environment({"SLURM_RESTART_COUNT"});
+    if (!options.run.empty() && !again.empty()) options.run += ".again" + again;
   }
   if (options.run.empty())
     return problem("--run is needed: a name that all ranks of this start share");
@@ -183,7 +190,11 @@ Outcome<void> load_image(client::Filesystem& filesystem, const SetImage& image,
       at += *count;
     }
   }
-  if (fd >= 0) ::close(fd);
+  // NFS tells only now that there is no room. No fsync: the program reads what it finds in memory,
+  // and the pool has the image still when the node loses it.
+  if (fd >= 0 && ::close(fd) != 0 && done) {
+    done = problem("{} cannot be written: {}", path, std::strerror(errno));
+  }
   return done;
 }
 

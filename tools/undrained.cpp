@@ -1,7 +1,6 @@
 #include "tools/undrained.h"
 
 #include <algorithm>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -11,6 +10,7 @@
 #include "core/image_name.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
+#include "tools/drained_since.h"
 #include "tools/manifest_writer.h"
 
 namespace stdchk::tools {
@@ -26,15 +26,6 @@ constexpr std::size_t kShownMax = 20;
 /// Folder, application and timestep of a set; folder and name of another file.
 using Key = std::tuple<std::string, std::string, std::uint64_t>;
 
-std::string now_text() {
-  const std::time_t now = std::time(nullptr);
-  char text[32];
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
-  return text;
-}
-
 /// An entry is one line of the file.
 std::string one_line(std::string path) {
   std::ranges::replace(path, '\n', '?');
@@ -43,17 +34,6 @@ std::string one_line(std::string path) {
 
 std::string parent_of(const std::string& path) { return fs::path(path).parent_path(); }
 std::string name_of(const std::string& path) { return fs::path(path).filename(); }
-
-/// How many images of the set are in the folder of the drain directory.
-std::uint64_t drained_images(const std::string& folder, const ImageName& set) {
-  std::uint64_t count = 0;
-  std::error_code code;
-  for (const auto& file : fs::directory_iterator(folder, code)) {
-    const auto image = parse_image_name(file.path().filename().string());
-    if (image && image->application == set.application && image->timestep == set.timestep) ++count;
-  }
-  return count;
-}
 
 /// Differs when something was written, drained or removed.
 auto state_of(const msg::StatPool::Reply& pool) {
@@ -77,6 +57,8 @@ Outcome<void> look(client::Filesystem& filesystem, const std::string& path,
 }  // namespace
 
 Outcome<Undrained> find_undrained(client::Filesystem& filesystem) {
+  Undrained undrained;
+  undrained.when = text_of_now();  // what is drained while all names are walked may be missing, too
   auto root = filesystem.attributes(kRootFile);
   if (!root) return failed("/", root.error());
   std::map<Key, Undrained::Entry, std::greater<>> found;
@@ -97,8 +79,6 @@ Outcome<Undrained> find_undrained(client::Filesystem& filesystem) {
     return true;
   });
   if (!walked) return problem(walked.error());
-  Undrained undrained;
-  undrained.when = now_text();
   for (auto& [key, entry] : found) {
     if (entry.missing > 0) undrained.entries.push_back(std::move(entry));
   }
@@ -122,19 +102,25 @@ std::vector<std::string> undrained_lines(const Undrained& undrained) {
 void leave_out_drained(Undrained& undrained, const std::string& drain) {
   std::erase_if(undrained.entries, [&](const Undrained::Entry& entry) {
     const auto set = parse_set_name(name_of(entry.path));
-    return set && drained_images(drain + "/" + parent_of(entry.path), *set) >= entry.files;
+    return set && drained_since(drain + "/" + parent_of(entry.path), *set, undrained.when) >=
+                      entry.missing;
   });
 }
 
-std::string take_losses(const std::string& path, const std::string& drain) {
+std::string losses(const std::string& path, const std::string& drain) {
   Undrained lost = load_undrained(path);
   if (!drain.empty()) leave_out_drained(lost, drain);
-  std::error_code code;
-  fs::remove(path, code);
   if (lost.entries.empty()) return {};
   std::string text =
       fmt::format("What was not drained is lost with it. At {} this was:\n", lost.when);
   for (const std::string& line : undrained_lines(lost)) text += "  lost        " + line + "\n";
+  return text;
+}
+
+std::string take_losses(const std::string& path, const std::string& drain) {
+  std::string text = losses(path, drain);
+  std::error_code code;
+  fs::remove(path, code);
   return text;
 }
 

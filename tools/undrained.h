@@ -18,7 +18,9 @@ std::vector<std::string> undrained_lines(const Undrained& undrained);
 void leave_out_drained(Undrained& undrained, const std::string& drain);
 
 /// What went with a pool that was lost, as its file says it, for people; empty: nothing that is
-/// known. Takes out what `drain` has whole, when that is not empty, and removes the file.
+/// known. Without what `drain` has whole, when that is not empty.
+std::string losses(const std::string& path, const std::string& drain);
+/// The same, and removes the file: nobody else tells it.
 std::string take_losses(const std::string& path, const std::string& drain);
 
 /// Says on standard error, and in the file `report`, what an earlier run of a job has lost so.

@@ -17,7 +17,7 @@ struct Undrained {
     std::uint64_t files = 0;    ///< of the set that the pool has
     bool operator==(const Entry&) const = default;
   };
-  std::string when;            ///< time, for people
+  std::string when;            ///< text_of_now() of the look
   std::vector<Entry> entries;  ///< newer sets of an application before older ones
 };
 

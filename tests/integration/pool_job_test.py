@@ -184,6 +184,22 @@ def test_a_plain_user_starts_a_pool_and_is_told_where_fuse_is_missing(cluster):
         shutil.rmtree(home)
 
 
+def test_ranks_that_mpirun_starts_on_two_nodes_meet(cluster):
+    """The one beside mpirun is in no step of the job, the other in that of the daemon that has started it."""
+    job = cluster.submit("--nodes=2", "--nodelist=n3,n4", "--ntasks-per-node=1", script="""
+        mount=/tmp/stdchk.$SLURM_JOB_ID
+        stdchk up --job --memory 64M --policy images=2 || exit 1
+        srun bash -c "head -c 1M /dev/urandom >$mount/app.N\\$SLURM_PROCID.T1"
+        mpirun --allow-run-as-root -n 2 stdchk restart --timeout 20 $mount -- \\
+            sh -c 'echo $(hostname) has $STDCHK_RESTART_SET in step ${SLURM_STEP_ID:-none}' || exit 1
+        stdchk down $mount
+        """)
+    cluster.wait(job)
+    found = re.findall(r"(n\d) has app\.\*\.T1 in step (\w+)", cluster.output())
+    assert sorted(node for node, _ in found) == ["n3", "n4"] and len({step for _, step in found}) == 2
+    nothing_left(cluster, ["n3", "n4"])
+
+
 @pytest.mark.parametrize("proctrack", ["linuxproc", pytest.param("cgroup", marks=needs_freezer)])
 def test_a_restart_is_timed_on_all_nodes(cluster, proctrack):
     own = Cluster(3, proctrack) if proctrack != "linuxproc" else None
@@ -293,6 +309,8 @@ def test_what_went_with_the_node_of_the_manager_is_told_by_the_next_run():
             [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || exec stdchk down --drain $mount
             {MAKE_UNDRAINED.format(mount='$mount')}
             stdchk drain --wait $mount/kept/app.N0.T1
+            # Of the other one the drain directory has an older version.
+            cp {cluster.pfs}/kept/app.N0.T1 {cluster.pfs}/kept/app.N0.T2
             echo is drained; sleep 100
             """)
         kept = cluster.folder / f"stdchk-{job}.undrained"
@@ -305,7 +323,6 @@ def test_what_went_with_the_node_of_the_manager_is_told_by_the_next_run():
         text = cluster.output()
         assert text.count("  lost  ") == 1 and LOST in text
         assert (cluster.pfs / "kept" / "app.N0.T1").exists()
-        assert not (cluster.pfs / "kept" / "app.N0.T2").exists()
         assert not list(cluster.folder.glob("*.undrained*"))
         nothing_left(cluster, ["n2", "n3"])
     finally:
@@ -385,16 +402,42 @@ def test_a_lost_benefactor_costs_nothing_that_has_its_copies(undisturbed):
         cluster.end()
 
 
+def test_a_manager_that_died_is_no_good_end_and_what_went_with_it_is_told(cluster):
+    """By `down`, and at the end of a script that knows nothing of it and ends well."""
+    lose = f"""
+        {MAKE_UNDRAINED.format(mount='$mount')}
+        stdchk drain --wait $mount/kept/app.N0.T1
+        until grep -sq 'app[.][*][.]T2' stdchk-$SLURM_JOB_ID.undrained; do sleep 0.1; done
+        pkill -KILL -x stdchk-manager
+        """
+    up = f"--job --memory 64M --drain {cluster.pfs}"
+    ends = {}
+    for how, ending in (("down", "COMPLETED"), ("end", "FAILED")):
+        script = {"down": f"stdchk up {up} || exit 1; mount=/tmp/stdchk.$SLURM_JOB_ID\n{lose}\nstdchk down",
+                  "end": f'eval "$(stdchk up --export {up})" || exit 1; mount=$STDCHK_MOUNT\n{lose}\nexit 0'}[how]
+        job = cluster.submit("--nodes=2", "--nodelist=n3,n4", script=script)
+        cluster.wait(job, ending=ending)
+        nothing_left(cluster, ["n3", "n4"])
+        ends[how] = (cluster.folder / f"stdchk-{job}.out").read_text()
+        assert ends[how].count("  lost  ") == 1 and LOST in ends[how]
+        shutil.rmtree(cluster.pfs / "kept")
+    assert "the pool stays up: " in cluster.output()
+    # Who says `down` is told, and nobody after that; a job that has just ended may be requeued.
+    assert cluster.output().count(LOST) == 1
+    assert [path.name for path in cluster.folder.glob("*.undrained*")] == [f"stdchk-{job}.undrained"]
+    (cluster.folder / f"stdchk-{job}.undrained").unlink()
+
+
 def test_a_cancelled_job_leaves_nothing(cluster):
     for rank in (0, 1):  # drained after the earlier run had noted what was not
         (cluster.pfs / f"app.N{rank}.T1").write_bytes(b"image")
     job = cluster.submit("--nodes=2", script=f"""
-        printf '%s\n' '# comment' '2026-01-02 03:04:05' '1 2 app.*.T1' '2 2 app.*.T2' >stdchk-$SLURM_JOB_ID.undrained
+        printf '%s\n' '# comment' '2026-01-02 03:04:05 +0100' '1 2 app.*.T1' '2 2 app.*.T2' >stdchk-$SLURM_JOB_ID.undrained
         stdchk up --job --mount /tmp/pool --memory 64M --drain {cluster.pfs} || exit 1
         echo is up; sleep 100
         """)
     wait_until(lambda: "is up" in cluster.output(), "the pool", 60)
-    assert "At 2026-01-02 03:04:05 this was:\n  lost        app.*.T2: 2 of 2 images\n" in cluster.output()
+    assert "At 2026-01-02 03:04:05 +0100 this was:\n  lost        app.*.T2: 2 of 2 images\n" in cluster.output()
     assert "app.*.T1" not in cluster.output()
     cluster.call("run", "scancel", job)
     wait_until(lambda: cluster.state(job) == "CANCELLED", "the end", 30)

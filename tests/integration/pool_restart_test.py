@@ -9,6 +9,7 @@ import time
 
 import pytest
 from conftest import Pool, restart_manager
+from file_systems import troubled
 from processes import BIN, is_running, leads_to, run, wait_until
 
 MIB = 1 << 20
@@ -296,6 +297,47 @@ def test_no_rank_goes_on_before_all_have_their_images(pool):
     assert not list(pool.mount.glob(".stdchk-restart-*"))
     assert restarted_by(pool, 2) == ["app.*.T7"] * 2
     pool.down()
+
+
+def test_ranks_of_a_requeued_job_do_not_meet_those_of_the_run_before(pool):
+    """In a pool that outlives it. Its numbers, and those of its steps, are the same again."""
+    pool.up("--policy", "images=2", benefactors=1, memory="64M", drain=False)
+    write_set(pool.mount, 7, ranks=2)
+    for rank in (0, 1):
+        (pool.mount / ".stdchk-restart-77.0" / f"{rank}@app.*.T7").mkdir(parents=True)
+
+    def start(rank):
+        return subprocess.Popen(
+            [BIN / "stdchk", "restart", "--timeout", "20", pool.mount, "--", "date", "+%s.%N"],
+            env=pool.environment | {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_RESTART_COUNT": "1",
+                                    "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2"},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    ranks = [start(0)]
+    time.sleep(1)
+    late = time.time()
+    ranks.append(start(1))
+    for out, err in [rank.communicate(timeout=60) for rank in ranks]:
+        assert err.count("rank") <= 2 and float(out) > late, err
+    pool.down()
+
+
+def test_what_storage_refuses_at_close_is_not_loaded(pool):
+    """As NFS does, which may tell no earlier that there is no room."""
+    pool.up("--policy", "images=1", benefactors=1, memory="64M", drain=False)
+    (pool.mount / "app.N0.T1").write_bytes(b"FULL" * MIB)
+    with troubled(pool.folder) as storage:
+        storage.rules("flush FULL")
+        assert "app.N0.T1 cannot be written: No space left" in restart_alone(pool, storage.point, 2).stderr
+        storage.rules()
+        restart_alone(pool, storage.point, 0)
+    pool.down()
+
+
+def restart_alone(pool, to, status):
+    done = pool.stdchk("restart", "--rank", 0, "--ranks", 1, "--run", f"to-{status}", "--to", to, pool.mount, check=False)
+    assert done.returncode == status, done.stderr
+    return done
 
 
 def test_one_rank_that_cannot_load_stops_all(pool):

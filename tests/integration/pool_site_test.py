@@ -198,6 +198,27 @@ def test_the_papers_own_form_of_a_pbs_job(cluster):
         run("rm", "-rf", cluster.folder / "checkpoints", pbs.folder)
 
 
+@pytest.mark.parametrize("trouble", ["rm -r {drain}; : >{drain}", "pkill -KILL 'stdchk-(guard|mount)'"])
+def test_the_papers_own_form_fails_with_its_drain(cluster, trouble):
+    """The drain directory is none any more; or nobody can say what is drained, because the mount has died."""
+    pbs = Pbs(cluster, cluster.nodes)
+    drain = cluster.folder / "checkpoints"
+    program = cluster.folder / "program"
+    program.write_text("#!/bin/sh\nmkdir -p $2; head -c 1M /dev/urandom >$2/app.N$OMPI_COMM_WORLD_RANK.T1 || exit 1\n"
+                       f"[ $OMPI_COMM_WORLD_RANK != 0 ] || {{ {trouble.format(drain=drain)}; }}\n")
+    program.chmod(0o755)
+    try:
+        done = pbs.run(f"""
+            export PBS_O_WORKDIR={cluster.folder} BENEFACTORS=2 MEMORY=128M STDCHK_BIN={BIN} DRAIN_SECONDS=3
+            {ROOT}/scripts/pbs/by-hand {program}""")
+        assert done.returncode == 1 and "not all is drained" in done.stderr, done.stdout + done.stderr
+        cluster.on("n4", "sh", "-c", "umount -l /tmp/pool.7.server; rmdir /tmp/pool.7.server", check=False)
+        nothing_left(cluster, cluster.nodes)
+    finally:
+        pbs.end()
+        run("rm", "-rf", drain, pbs.folder)
+
+
 class PbsHooks:
     """Stands in for what PBS's hooks and scripts need of it: the module `pbs` of its Python, `qstat -f`, and a mom that
     runs a prologue or an epilogue with the arguments of OpenPBS or Torque, as root, with hardly any environment."""

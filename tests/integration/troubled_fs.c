@@ -9,6 +9,7 @@
 //   sync           nor does an fsync or fdatasync of a file
 //   fsync BYTES    nor does an fsync of a file that begins with BYTES
 //   read BYTES     nor does a read of what begins with BYTES; it has what is there in the end
+//   flush BYTES    a close of a file that begins with BYTES finds no room for it
 // What does not return is told of in CONTROL.held, once: the kind of the rule and the inode.
 // Runs in the foreground until it is unmounted or killed.
 
@@ -171,6 +172,16 @@ static int on_write(const char* path, const char* bytes, size_t count, off_t at,
   return result(pwrite((int)file->fh, bytes, count, at));
 }
 
+static int on_flush(const char* path, struct fuse_file_info* file) {
+  (void)path;
+  char start[64], line[256];
+  snprintf(line, sizeof line, "/proc/self/fd/%d", (int)file->fh);
+  const int fd = open(line, O_RDONLY | O_CLOEXEC);  // the file may be open for writing only
+  const ssize_t count = fd < 0 ? -1 : pread(fd, start, sizeof start, 0);
+  if (fd >= 0) close(fd);
+  return count > 0 && rule("flush", start, (size_t)count, line, sizeof line) != NULL ? -ENOSPC : 0;
+}
+
 static int on_release(const char* path, struct fuse_file_info* file) {
   (void)path;
   return result(close((int)file->fh));
@@ -230,6 +241,7 @@ static const struct fuse_operations operations = {
     .create = on_create,
     .read = on_read,
     .write = on_write,
+    .flush = on_flush,
     .release = on_release,
     .fsync = on_fsync,
     .lseek = on_lseek,
