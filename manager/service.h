@@ -287,6 +287,7 @@ class Service final : public transport::AcceptHandler {
   void follow(const msg::FollowManager& request, const Call& call);
   void admit_benefactor(Connection& connection, BenefactorId id,
                         const msg::RegisterBenefactor& request, const Call& call);
+  void let_go(BenefactorId id, const Call& call);
   void closed(Connection& connection);
   void end_client(ClientId id, bool clean);
   void check_leases();

@@ -207,6 +207,18 @@ void Service::admit_benefactor(Connection& connection, BenefactorId id,
   benefactors_changed();
 }
 
+/// The copies that make up for it are durable first, and no other manager has taken over that does
+/// not know of them. Where that takes long it is asked for again.
+void Service::let_go(BenefactorId id, const Call& call) {
+  const auto answer = [this, call, alive = std::weak_ptr<int>(alive_)](bool may_go) {
+    if (!alive.expired()) call.answer(msg::BenefactorHeartbeat::Reply{may_go, durable_});
+  };
+  execute(ChangeCopies{}, [this, id, answer](const Result<Outcome>& outcome) {
+    answer(outcome.has_value() && copies_->may_go(id));
+  });
+  reactor_.schedule_after(limits::kHeartbeatInterval, [answer] { answer(false); });
+}
+
 void Service::closed(Connection& connection) {
   const auto client = clients_.find(connection.client);
   if (client != clients_.end() && client->second.peer == &connection.peer()) {

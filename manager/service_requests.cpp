@@ -81,8 +81,8 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
       status.leaving = true;
       benefactors_changed();
     }
-    call.answer(
-        msg::BenefactorHeartbeat::Reply{status.leaving && copies_->may_go(found->first), durable_});
+    if (status.leaving && copies_->may_go(found->first)) return let_go(found->first, call);
+    call.answer(msg::BenefactorHeartbeat::Reply{false, durable_});
   } else if constexpr (kForManager<M>) {
     const auto client = clients_.find(connection.client);
     if (!connection.client || client == clients_.end()) {

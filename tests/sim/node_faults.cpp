@@ -51,11 +51,16 @@ void NodeFaults::hold(Event event, Node& node) {
   const Time until = cluster_.now() + draw_time(cut ? kCutMax : kStopMax);
   if (!held_.hold(node, until, cut)) return;
   trouble(until);
-  if (event != Event::kStopClient && event != Event::kCutClient) hidden_ = troubled_;
+  if (event != Event::kStopClient && event != Event::kCutClient) hide(until);
   swarm_.happened(event);
 }
 
 void NodeFaults::trouble(Time until) { troubled_ = std::max(troubled_, until + kRecovered); }
+
+void NodeFaults::hide(Time until) {
+  trouble(until);
+  hidden_ = std::max(hidden_, until + kRecovered);
+}
 
 Duration NodeFaults::draw_time(Duration most) {
   return Duration(
@@ -114,8 +119,7 @@ bool NodeFaults::lose_manager_disk() {
   if (cluster_.may_stand_by()) return lose_manager();
   swarm_.happened(Event::kLoseManagerDisk);
   const bool rebuilt = cluster_.rebuild_manager();
-  trouble(cluster_.now());
-  hidden_ = troubled_;
+  hide(cluster_.now());
   return rebuilt;
 }
 
@@ -153,8 +157,7 @@ bool NodeFaults::lose_manager() {
   cluster_.kill_manager(prng_.chance(1, 2));
   const bool taken =
       cluster_.run_until([&] { return cluster_.manager() != nullptr; }, kTakeOverMax);
-  trouble(cluster_.now());
-  hidden_ = troubled_;
+  hide(cluster_.now());
   return taken;
 }
 
@@ -174,8 +177,7 @@ void NodeFaults::part_manager(const std::vector<Node*>& clients) {
   bool any = false;
   for (Node* const each : parted) any |= held_.hold(*each, until, true, from);
   if (!any) return;
-  trouble(until);
-  hidden_ = troubled_;
+  hide(until);
   swarm_.happened(Event::kPartManager);
 }
 

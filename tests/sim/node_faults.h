@@ -107,6 +107,7 @@ class NodeFaults {
   bool lose_manager();
   void end_benefactor(std::size_t index, std::optional<Time> left);
   void trouble(Time until);
+  void hide(Time until);
   Duration draw_time(Duration most);
 
   Cluster& cluster_;

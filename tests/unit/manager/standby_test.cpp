@@ -298,6 +298,26 @@ TEST_CASE("what a manager has not answered when most keepers left it, it never a
   CHECK_FALSE(late);
 }
 
+TEST_CASE("a manager that most keepers have left lets no benefactor go") {
+  Scene scene;
+  StandbyHost host(scene);
+  TestBenefactor& leaving = *scene.keepers[0];
+  host.to_manager.stall(true);
+  scene.live(kSilence + 1s, {0, 1, 2});
+  scene.go_to_standby(1);
+  scene.go_to_standby(2);
+  // The other manager may know of nothing that this one has had copied.
+  for (int i = 0; i < 3; ++i) {
+    std::optional<rpc::Answer> answer;
+    leaving.peer().call(msg::BenefactorHeartbeat{leaving.id, true}, limits::kCallDeadline,
+                        [&](rpc::Answer got) { answer = std::move(got); });
+    scene.pass(limits::kHeartbeatInterval + 100ms);
+    REQUIRE(answer);
+    REQUIRE(*answer);
+    CHECK_FALSE(std::get<msg::BenefactorHeartbeat::Reply>(**answer).may_go);
+  }
+}
+
 TEST_CASE("a manager with a standby goes on when a keeper is lost, and the standby knows of it") {
   Scene scene;
   StandbyHost host(scene);
