@@ -14,7 +14,7 @@ Outcome<Undrained> find_undrained(client::Filesystem& filesystem);
 
 /// A line for each entry, and one for the rest of very many.
 std::vector<std::string> undrained_lines(const Undrained& undrained);
-/// Takes out what was drained after the file was written: sets that the drain directory has whole.
+/// Takes out what was drained after the file was written: sets of which all came that was missing.
 void leave_out_drained(Undrained& undrained, const std::string& drain);
 
 /// What went with a pool that was lost, as its file says it, for people; empty: nothing that is

@@ -75,6 +75,9 @@ class Cluster:
     def submit(self, *options, script):
         path = self.folder / "job.sh"
         path.write_text(f"#!/bin/bash\ncd {self.folder}\n{script}\n")
+        return self.submit_file(path, *options)
+
+    def submit_file(self, path, *options):
         done = self.call("run", *self.as_user, "sbatch", "--parsable", "--open-mode=append", "--chdir",
                          self.folder, "--output", self.folder / "job.out", *options, path)
         return done.stdout.strip()
@@ -165,7 +168,7 @@ while [[ $1 == --mca ]]; do shift 3; done
 rank=0
 while read -r node; do
   place=$(grep -nx -m 1 "$node" "$PBS_NODEFILE")
-  pbsdsh -n $((${place%%:*} - 1)) -- env OMPI_COMM_WORLD_RANK=$rank "$@" &
+  pbsdsh -n $((${place%%:*} - 1)) -- env --chdir="$PWD" OMPI_COMM_WORLD_RANK=$rank "$@" &
   rank=$((rank + 1))
 done <"$hosts" >"$PBS_STAND_IN/failed"
 wait

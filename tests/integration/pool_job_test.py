@@ -262,31 +262,50 @@ def time_a_restart(cluster):
     nothing_left(cluster, ["n1", "n2", "n3"])
 
 
+def script_of_the_project(cluster, name):
+    """As it is, but for the memory that the nodes lend."""
+    text = (ROOT / "scripts" / name).read_text()
+    assert text.count("--memory 25G") == 1
+    path = cluster.folder / "job.sh"
+    path.write_text(text.replace("--memory 25G", "--memory 64M"))
+    return path
+
+
+def program_of_the_project(cluster, script):
+    """What those scripts start as ./heat."""
+    path = cluster.folder / "heat"
+    path.write_text(f"#!/bin/bash\n{script}\n")
+    path.chmod(0o755)
+
+
 def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbed):
-    latest = cluster.pfs / "heat" / "latest"
-    job = cluster.submit(
-        "--nodes=3", "--ntasks-per-node=1", "--requeue", script=f"""
-        stdchk up --job --mount /tmp/pool --memory 64M --drain {cluster.pfs} \\
-            --policy images=3,keep=2,must-be-drained=yes || exit 1
-        echo newest is $(readlink /tmp/pool/heat/latest)
-        [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] && {{ {MAKE_UNDRAINED.format(mount='/tmp/pool')} }}
-        wait_step=''
-        [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] && wait_step='--wait-step {WAIT_AT}'
-        srun {HEAT} --directory /tmp/pool/heat $wait_step || exit 1
-        stdchk set list /tmp/pool/heat
-        stdchk down --drain --timeout 60 /tmp/pool
-        """)
+    """The job is scripts/slurm/job, which has one line of stdchk's."""
+    program_of_the_project(cluster, f"""
+        echo newest is $(readlink $STDCHK_MOUNT/heat/latest)
+        if [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then
+          wait_step='--wait-step {WAIT_AT}'
+          if [ $SLURM_PROCID = 0 ]; then {MAKE_UNDRAINED.format(mount='$STDCHK_MOUNT')} fi
+        fi
+        exec {HEAT} "$@" $wait_step""")
+    drain = cluster.folder / "scratch" / "checkpoints"
+    latest = drain / "heat" / "latest"
+    cluster.as_user = ["env", f"SCRATCH={drain.parent}"]
+    try:
+        job = cluster.submit_file(script_of_the_project(cluster, "slurm/job"), "--nodes=3", "--ntasks-per-node=1")
+    finally:
+        cluster.as_user = []
     newest = f"heat.*.T{WAIT_AT - EVERY}"
     wait_until(lambda: leads_to(latest, newest), "five drained sets", 60)
     cluster.call("kill", "n2")
     wait_until(lambda: "restart step=" in cluster.output(), "the restart after the loss of n2", 90)
     cluster.wait(job)
     text = cluster.output()
-    assert f"newest is {newest}" in text
+    assert text.count(f"newest is {newest}") == RANKS
     assert f"restart step={WAIT_AT - EVERY}" in text
     assert result_of(text) == undisturbed
     assert os.readlink(latest) == f"heat.*.T{STEPS}"
-    assert "Report card of the pool at /tmp/pool, since " in text
+    assert run(BIN / "stdchk", "verify", drain).returncode == 0
+    assert f"Report card of the pool at /tmp/stdchk.{job}, since " in text
     kept = (cluster.folder / f"stdchk-{job}.out").read_text()
     images = (STEPS - (WAIT_AT - EVERY)) // EVERY * RANKS
     assert f"  images      {images}\n" in text and f"  images      {images}\n" in kept
@@ -298,6 +317,7 @@ def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbe
     nothing_left(cluster, ["n1", "n3", "n4"])
     assert not list(cluster.folder.glob(".stdchk-job-*"))
     assert cluster.on("n2", "true", check=False).stderr == "slurm-cluster: n2 has ended\n"
+    shutil.rmtree(drain.parent)
 
 
 def test_what_went_with_the_node_of_the_manager_is_told_by_the_next_run():
@@ -530,6 +550,27 @@ def test_a_pbs_job_brings_its_pool_up_and_down(cluster):
         shutil.rmtree(pbs.folder)
 
 
+def test_the_script_for_pbs_drains_at_its_end(cluster):
+    nodes = [node for node in cluster.nodes if node != "n2"]
+    program_of_the_project(cluster, """
+        mkdir -p $2 && head -c 1M /dev/urandom >$2/app.N$OMPI_COMM_WORLD_RANK.T1""")
+    pbs = Pbs(cluster, nodes)
+    drain = cluster.folder / "checkpoints"
+    try:
+        done = pbs.run(f"PBS_O_WORKDIR={cluster.folder} bash {script_of_the_project(cluster, 'pbs/job')}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        card = cluster.folder / "stdchk-7.server.out"
+        assert "  drained     6 images, 6.0 MiB\n" in card.read_text()
+        card.unlink()
+        assert [(drain / "heat" / f"app.N{rank}.T1").stat().st_size for rank in range(6)] == [MIB] * 6
+        assert os.readlink(drain / "heat" / "latest") == "app.*.T1"
+        nothing_left(cluster, nodes)
+    finally:
+        pbs.end()
+        shutil.rmtree(pbs.folder)
+        shutil.rmtree(drain, ignore_errors=True)
+
+
 def test_where_pbs_has_no_launcher_the_nodes_are_reached_by_the_remote_shell(cluster):
     nodes = [node for node in cluster.nodes if node != "n2"]
     pbs = Pbs(cluster, nodes, pbsdsh="tm/pbsdsh")
@@ -555,12 +596,46 @@ def test_where_pbs_has_no_launcher_the_nodes_are_reached_by_the_remote_shell(clu
         shutil.rmtree(pbs.folder)
 
 
-def test_a_pool_of_rented_hosts_comes_from_a_plain_list(cluster):
-    """The head is the rented machine that one logs in to, the nodes are the others."""
-    shell = cluster.folder / "shell"  # in place of ssh
+def shell_to_nodes(cluster):
+    """In place of ssh, from the head."""
+    shell = cluster.folder / "shell"
     shell.write_text(f"#!/bin/bash\n[[ -e $STDCHK_CLUSTER/nodes/$1 ]] || exit 255\n"
                      f"exec {CLUSTER} _inside $1 ${{@:2}}\n")
     shell.chmod(0o755)
+    return shell
+
+
+def test_a_pool_that_outlives_a_job_restarts_the_next_one_from_memory(cluster):
+    """It has no drain directory, and the next job another number of ranks."""
+    hosts = cluster.folder / "hosts"
+    hosts.write_text("n1\nn3\nn4\n")
+    cluster.call("run", BIN / "stdchk", "up", "--hosts", hosts, "--mount-on-hosts", "--rsh", shell_to_nodes(cluster),
+                 "--listen", "head", "--benefactors", "1", "--memory", "64M", "--policy", "images=3", "--mount", "/tmp/pool",
+                 "--state", cluster.folder / "state")
+    job = cluster.submit("--nodes=3", "--nodelist=n1,n3,n4", "--ntasks-per-node=1", script="""
+        mkdir /tmp/pool/run
+        srun bash -c 'head -c 1M /dev/urandom >/tmp/pool/run/app.N$SLURM_PROCID.T1' || exit 1
+        sha256sum /tmp/pool/run/app.N?.T1 | sed 's|/.*/||' >sums
+        """)
+    cluster.wait(job)
+    job = cluster.submit("--nodes=2", "--nodelist=n3,n4", "--ntasks-per-node=1", script="""
+        export STDCHK_POOL=$PWD/state
+        srun stdchk restart --to /tmp /tmp/pool/run -- \\
+            bash -c 'cd /tmp && echo rank $SLURM_PROCID has "$STDCHK_RESTART_SET" && cat app.N?.T1 | wc -c' || exit 1
+        srun bash -c 'cd /tmp && sha256sum app.N?.T1; rm app.N?.T1' | sort -k 2 | diff - sums && echo equal
+        """)
+    cluster.wait(job)
+    text = cluster.output()
+    assert sorted(re.findall(r"rank \d has app\.\*\.T1", text)) == [f"rank {rank} has app.*.T1" for rank in (0, 1)]
+    assert "3 images loaded by 2 ranks" in text and "equal\n" in text
+    assert sorted(re.findall(r"^\d+$", text, re.MULTILINE)) == [str(MIB), str(2 * MIB)]
+    cluster.call("run", BIN / "stdchk", "down", "/tmp/pool")
+    nothing_left(cluster, ["n1", "n3", "n4"])
+
+
+def test_a_pool_of_rented_hosts_comes_from_a_plain_list(cluster):
+    """The head is the rented machine that one logs in to, the nodes are the others."""
+    shell = shell_to_nodes(cluster)
     hosts = cluster.folder / "hosts"
     up = ["run", "env", f"STDCHK_RSH={shell}", "STDCHK_LISTEN=head", ROOT / "scripts" / "cloud" / "up",
           hosts, "/tmp/pool", "--memory", "64M"]

@@ -566,6 +566,44 @@ def test_the_loss_of_the_node_with_the_manager_is_told_by_another():
         cluster.end()
 
 
+@pytest.mark.parametrize("lost", ["n1", "n2"])
+def test_a_job_that_is_requeued_finds_what_the_pool_of_its_first_run_has_drained(lost):
+    """With the node of the manager, or that of the memory."""
+    cluster = Cluster(3)
+    try:
+        job = cluster.submit(
+            "--nodes=2", "--ntasks-per-node=1", "--requeue", "--comment", "stdchk=nodes=1,mem=64M,drain=pfs,images=2",
+            script=f"""
+            echo run ${{SLURM_RESTART_COUNT:-0}} finds $(readlink $STDCHK_MOUNT/latest).
+            sed -n '2s/.*-site-/nodes have met in /p' /tmp/stdchk-$UID-jobs/$SLURM_JOB_ID.site
+            cd $STDCHK_MOUNT || exit 1
+            if [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then
+              srun bash -c '{write('app.N$SLURM_PROCID.T1', 2)}'
+              sha256sum app.N?.T1 >{cluster.folder}/sums; stdchk drain --wait .
+              echo is drained; sleep 100
+            fi
+            sha256sum --check {cluster.folder}/sums || exit 1
+            srun bash -c '{write('app.N$SLURM_PROCID.T2', 2)}'
+            """)
+        wait_until(lambda: "is drained" in cluster.output(), "the first run", 60)
+        cluster.call("kill", lost)
+        wait_until(lambda: "run 1 finds" in cluster.output(), "the next run", 150)
+        cluster.wait(job)
+        wait_over(cluster, job)
+        text = cluster.output()
+        assert "run 0 finds .\n" in text and "run 1 finds app.*.T1.\n" in text
+        # What the first run has left there, had its nodes died with it, would mislead those of the next one.
+        assert [f"nodes have met in {job}.{run}\n" in text for run in (0, 1)] == [True, True]
+        assert [text.count(f"app.N{rank}.T1: OK") for rank in (0, 1)] == [1, 1]
+        assert drained(cluster) == [f"app.N{rank}.T{step}" for rank in (0, 1) for step in (1, 2)]
+        assert os.readlink(cluster.pfs / "latest") == "app.*.T2"
+        assert "are lost" not in told(cluster, job) and "lost   " not in told(cluster, job)
+        nothing_left(cluster, [node for node in cluster.nodes if node != lost])
+        assert not list(cluster.folder.glob(".stdchk-*"))
+    finally:
+        cluster.end()
+
+
 def test_a_lost_node_costs_what_only_it_had_and_the_others_are_clean(cluster):
     """The last test of this cluster: the node does not come back."""
     job = cluster.submit(
