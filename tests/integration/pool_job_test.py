@@ -427,7 +427,8 @@ def test_a_manager_that_died_is_no_good_end_and_what_went_with_it_is_told(cluste
     lose = f"""
         {MAKE_UNDRAINED.format(mount='$mount')}
         stdchk drain --wait $mount/kept/app.N0.T1
-        until grep -sq 'app[.][*][.]T2' stdchk-$SLURM_JOB_ID.undrained; do sleep 0.1; done
+        list=stdchk-$SLURM_JOB_ID.undrained
+        until grep -sq 'app[.][*][.]T2' $list && ! grep -q 'app[.][*][.]T1' $list; do sleep 0.1; done
         pkill -KILL -x stdchk-manager
         """
     up = f"--job --memory 64M --drain {cluster.pfs}"
