@@ -42,7 +42,6 @@ constexpr std::uint64_t kYieldBytesPerSecond = 8 * limits::kMiB;
 constexpr Duration kWritesFor = 10s;    ///< who writes asks for space again before
 constexpr Duration kAskedFor = 1s;      ///< who waits asks again before
 constexpr Duration kPaceHolds = 300ms;  ///< longer than from one turn to the next
-constexpr std::uint64_t kQueueNumbers = (std::uint64_t{1} << 40) - 1;
 
 bool same_or_below(const std::string& path, const std::string& directory) {
   return path.compare(0, directory.size(), directory) == 0 &&
@@ -76,9 +75,10 @@ Status DrainPlanner::start(bool fresh) {
   if (!fresh) {
     names_from_ = service_.now() + limits::kOperationDeadline;
     // What an earlier manager has not dropped. The epoch is the next one.
-    const auto& queue = service_.state().mirror_queue();
-    const std::uint64_t below = queue.empty() ? kQueueNumbers : queue.begin()->first;
-    garbage_[{FileId{}, ((service_.state().epoch().value + 1) << 40) | below}] = names_from_;
+    const State& state = service_.state();
+    const auto& queue = state.mirror_queue();
+    const std::uint64_t below = queue.empty() ? state.mirror_newest() + 1 : queue.begin()->first;
+    garbage_[{FileId{}, ((state.epoch().value + 1) << 40) | below}] = names_from_;
     return {};
   }
   return import_drained(service_.config().pool.drain_directory, [this](Command command) {

@@ -160,6 +160,8 @@ class State {
   const std::set<std::pair<std::uint64_t, FileId>>& undrained() const { return undrained_; }
   const std::set<std::pair<std::uint64_t, FileId>>& evictable() const { return evictable_; }
   const std::map<std::uint64_t, msg::MirrorChange>& mirror_queue() const { return mirror_queue_; }
+  /// The number of the newest change, which may have left the queue.
+  std::uint64_t mirror_newest() const { return mirror_sequence_; }
   Epoch epoch() const { return epoch_; }
   /// It is known that the epoch, up to that of now, had fewer commands here.
   bool lacks(Epoch epoch, std::uint64_t sequence) const;

@@ -582,6 +582,31 @@ TEST_CASE("a restarted manager changes no name before the benefactors of the one
   CHECK(world.service->state().mirror_queue().empty());
 }
 
+TEST_CASE(
+    "what a restarted manager drops of the one before is not what an exchange of names uses") {
+  World world("/drain");
+  world.start();
+  {
+    TestBenefactor one(world, "b1", 1, kArena);
+    TestClient client(world, "client");
+    REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "d", 0755}));
+    REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "e", 0755}));
+    run(world, 2s, {&one}, &client);
+    REQUIRE(world.service->state().mirror_queue().empty());
+  }
+  world.restart();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  REQUIRE(client.call(msg::Rename{client.id, kRootFile, "d", kRootFile, "e", false, true}));
+  run(world, 2s, {&one}, &client);
+  const auto dropped = changes(one, msg::MirrorKind::kDropTemporary);
+  const auto renamed = changes(one, msg::MirrorKind::kRename);
+  REQUIRE(dropped.size() == 1);
+  REQUIRE(renamed.size() == 3);
+  constexpr std::uint64_t kOfQueue = (std::uint64_t{1} << 40) - 1;
+  CHECK((dropped[0].number & kOfQueue) <= renamed[0].number);
+}
+
 TEST_CASE("the drain of all benefactors together keeps to its rate") {
   World world("/drain");
   world.config.drain_total_bytes_per_s = limits::kMiB;
