@@ -72,8 +72,8 @@ struct Writer {
     REQUIRE(wait([&](Lock&) -> Status {
       return opening->status ? *opening->status : fail(Code::kWouldBlock, "test");
     }));
-    file = std::make_shared<client::OpenFile>(process->engine(), std::exchange(opening->session, {}),
-                                              true, false);
+    file = std::make_shared<client::OpenFile>(process->engine(),
+                                              std::exchange(opening->session, {}), true, false);
     REQUIRE(file->session()->places() == 2);
   }
   /// As many more bytes, which no other write has.
@@ -83,12 +83,10 @@ struct Writer {
       bytes.push_back(static_cast<std::byte>(prng.next() >> 56));
     }
     std::size_t done = 0;
-    REQUIRE(wait([&](Lock& lock) {
-      return file->write(lock, from, ByteSpan(bytes).subspan(from), done);
-    }));
-    REQUIRE(wait_for([&](Lock&) -> Result<client::CompletionPtr> {
-      return file->session()->start_sync();
-    }));
+    REQUIRE(wait(
+        [&](Lock& lock) { return file->write(lock, from, ByteSpan(bytes).subspan(from), done); }));
+    REQUIRE(wait_for(
+        [&](Lock&) -> Result<client::CompletionPtr> { return file->session()->start_sync(); }));
   }
   /// The one that has the first place of the first chunk.
   void kill_one() {
@@ -149,7 +147,8 @@ struct Writer {
 
 }  // namespace
 
-TEST_CASE("a file that is written on after one benefactor was lost is closed, whole, with all copies") {
+TEST_CASE(
+    "a file that is written on after one benefactor was lost is closed, whole, with all copies") {
   const bool replaced = GENERATE(false, true);
   Writer writer;
   writer.write(300000);
