@@ -75,6 +75,9 @@ void Service::stop() {
   if (!alive_) return;
   alive_.reset();
   reactor_.cancel(ticker_);
+  // Clients first: with a benefactor's link goes what they wait for there, and they would be told
+  // that it was dropped.
+  std::erase_if(connections_, [](const auto& each) { return !each.second->benefactor; });
   connections_.clear();
   ended_.clear();
   if (started_) journal_.stop();

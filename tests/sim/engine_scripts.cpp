@@ -96,7 +96,7 @@ void WriterScript::start() {
 
 void WriterScript::opened(Status status) {
   entry().opening.erase(node_.node().name);
-  steps_ = static_cast<int>(1 + scene_.prng.below(12));
+  steps_ = static_cast<int>(1 + scene_.prng.below(scene_.long_writers ? 100 : 12));
   if (!status.has_value()) {
     accept(status.error(), "open");
     return finish();
@@ -120,6 +120,11 @@ void WriterScript::next() {
     if (way == 0) return abort();
     return commit(true, way < 3);
   }
+  // What is stored, and not committed, is what can be lost.
+  if (scene_.long_writers && scene_.prng.chance(2, 3)) {
+    const auto way = scene_.prng.below(3);
+    return way == 0 ? write() : way == 1 ? sync() : pause(6s);
+  }
   switch (scene_.prng.below(24)) {
     case 0:
     case 1:
@@ -141,8 +146,7 @@ void WriterScript::next() {
     case 11:
     case 12:
     case 13:
-      return node_.sleep(Duration(1ms) * scene_.prng.below(4000),
-                         [self = shared_from_this()] { self->next(); });
+      return pause(4s);
     case 14:
     case 15:
       return exact() ? append() : write();
@@ -151,9 +155,15 @@ void WriterScript::next() {
   }
 }
 
+void WriterScript::pause(std::chrono::milliseconds most) {
+  node_.sleep(Duration(1ms) * scene_.prng.below(static_cast<std::uint64_t>(most.count())),
+              [self = shared_from_this()] { self->next(); });
+}
+
 std::vector<std::byte> WriterScript::make_bytes(std::size_t length) {
   // Few patterns, so that equal chunks are often there already.
-  Prng bytes(1 + scene_.prng.below(scene_.prng.chance(1, 3) ? 6 : 1000000));
+  const std::uint64_t patterns = scene_.prng.chance(1, 3) ? 6 : 1000000;
+  Prng bytes(scene_.long_writers ? scene_.prng.next() : 1 + scene_.prng.below(patterns));
   std::vector<std::byte> out(length);
   for (std::size_t i = 0; i < length; i += 8) {
     const std::uint64_t word = bytes.next();

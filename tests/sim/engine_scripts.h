@@ -38,7 +38,9 @@ struct Scene {
   /// At most one benefactor has ended since then, and nothing else was out of reach.
   std::function<bool(Time)> one_lost_since;
   bool redundant = false;  ///< processes close as with CloseMode::kRedundant
-  Time lost_last{};        ///< when copies were lost, or could be taken for lost
+  /// Sessions outlast the loss of a benefactor, and no two chunks are equal.
+  bool long_writers = false;
+  Time lost_last{};  ///< when copies were lost, or could be taken for lost
   ScriptTally tally;
 };
 
@@ -78,6 +80,7 @@ class WriterScript final : public Script, public std::enable_shared_from_this<Wr
  private:
   void opened(Status status);
   void next();
+  void pause(std::chrono::milliseconds most);
   void write();
   void append();
   void truncate();

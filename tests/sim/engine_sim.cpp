@@ -75,6 +75,10 @@ constexpr std::size_t kNames = 8;
 constexpr std::size_t kScriptsMax = 7;
 constexpr std::size_t kFolders = 2;
 constexpr std::size_t kEarlierFiles = 3;
+/// Of pools with long writers: all that they write has room in two places.
+constexpr std::uint64_t kLongArena = 8 * limits::kMiB;
+/// So long after one benefactor has died, and all have found out, the next one may.
+constexpr Duration kLongApart = 30s;
 /// So long a benefactor can be silent, and is taken for lost meanwhile.
 constexpr Duration kHeldMax = 25s;
 
@@ -109,6 +113,9 @@ class Simulation {
   static SeriesOptions series_options(std::uint64_t seed) {
     return {1 + seed % 2, seed % 5 == 0 ? 30U : 0U, seed % 3 == 1, seed % 4 == 2 ? 2U : 1U};
   }
+  /// In such a seed nothing but deaths keeps a benefactor from being reached, and each chunk has
+  /// two places: a writer must outlive one death.
+  static bool has_long_writers(std::uint64_t seed) { return seed % 6 == 5; }
   void leave_files_of_earlier_pool();
   void ask_for_copies();
   void start_beside();
@@ -176,6 +183,11 @@ Cluster::Options Simulation::options(const Settings& settings, Swarm& swarm) {
   options.pool.copies = kRedundancies[settings.seed % std::size(kRedundancies)].number();
   options.hosts = 1 + settings.seed % 4;
   options.pool.drain_directory = settings.directory;
+  if (has_long_writers(settings.seed)) {
+    options.arena_bytes = kLongArena;
+    options.pool.copies = Redundancy{2, 0, 0}.number();
+    options.hosts = kBenefactors + 1;
+  }
   return options;
 }
 
@@ -202,7 +214,8 @@ Simulation::Simulation(const Settings& settings)
                return faults_.deaths_since(time) <= 1 && !faults_.hidden_since(time) &&
                       !rotten_.since(time);
              },
-             settings.seed % 5 == 1 || settings.seed % 5 == 3,
+             settings.seed % 5 == 1 || settings.seed % 5 == 3 || has_long_writers(settings.seed),
+             has_long_writers(settings.seed),
              {},
              {}},
       beside_(settings.seed ^ 0xF01D) {
@@ -357,10 +370,36 @@ void Simulation::release_due(bool all) {
   if (all || full_until_ <= now()) cluster_.set_storage_full(false);
 }
 
+/// A benefactor cannot be reached although it lives, or is not known, or what it has is wrong; or
+/// it ends, which long writers see one after the other.
+bool disturbs_long_writers(Event event) {
+  switch (event) {
+    case Event::kKillBenefactor:
+    case Event::kLeave:
+    case Event::kLoseManagerDisk:
+    case Event::kStopBenefactor:
+    case Event::kStopManager:
+    case Event::kCutBenefactor:
+    case Event::kCutManager:
+    case Event::kFlip:
+    case Event::kPartManager:
+    case Event::kStopStandby:
+    case Event::kCutStandby:
+      return true;
+    default:
+      return false;
+  }
+}
+
 void Simulation::inject() {
   for (std::size_t i = 0; i < kEvents; ++i) {
     const auto event = static_cast<Event>(i);
+    if (has_long_writers(settings_.seed) && disturbs_long_writers(event)) continue;
     if (swarm_.happens(event)) make(event);
+  }
+  if (!settings_.faults || !has_long_writers(settings_.seed)) return;
+  if (faults_.deaths_since(now() - kLongApart) == 0 && prng_.chance(1, 20)) {
+    make(Event::kKillBenefactor);
   }
 }
 

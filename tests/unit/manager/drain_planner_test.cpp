@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tests/unit/manager/world.h"
+#include "transport/fault/fault.h"
 
 namespace {
 
@@ -605,6 +606,39 @@ TEST_CASE(
   REQUIRE(renamed.size() == 3);
   constexpr std::uint64_t kOfQueue = (std::uint64_t{1} << 40) - 1;
   CHECK((dropped[0].number & kOfQueue) <= renamed[0].number);
+}
+
+TEST_CASE(
+    "who waits for a benefactor when the manager ends is told nothing but the end of the link") {
+  World world("/drain");
+  world.start();
+  transport::fault::FaultEndpoint door(world.fabric.make_endpoint("door", world.clock), world.clock,
+                                       1);
+  world.reactor.add(door);
+  REQUIRE(door.listen(*world.service));
+  TestClient client(world, "client");
+  client.connect("mem:door");
+  client.register_now();
+  TestBenefactor one(world, "b1", 1, kArena);
+  const auto file = client.write("a", 1000, 7);
+  REQUIRE(file);
+  run(world, 2s, {&one}, &client);
+  one.hold_back = true;
+  std::optional<rpc::Answer> answer;
+  client.peer().call(msg::ConfirmDrained{{*file}}, limits::kCallDeadline,
+                     [&](rpc::Answer got) { answer = std::move(got); });
+  world.turn();
+  REQUIRE(one.held.size() == 1);
+  // What is sent is counted as late.
+  door.plan().delay_ppm = 1000000;
+  door.plan().delay_max = 1s;
+  world.stop();
+  CHECK(door.counts().delayed == 0);
+  world.turn();
+  REQUIRE(answer);
+  REQUIRE_FALSE(*answer);
+  CHECK(answer->error().error.code == Code::kPeerLost);
+  world.reactor.remove(door);
 }
 
 TEST_CASE("the drain of all benefactors together keeps to its rate") {
