@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::uint64_t kSizeMax = 500000;
 constexpr std::uint64_t kBlock = 40000;  ///< of files that two write
-constexpr Duration kNoticed = 20s;       ///< until the manager knows that a benefactor is lost
 
 /// The change may have happened, or may still happen.
 bool is_maybe(Code code) {

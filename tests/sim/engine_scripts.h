@@ -15,6 +15,9 @@ namespace stdchk::sim {
 /// After a lost answer a request can be on its way that long.
 inline constexpr Duration kSettle = std::chrono::seconds(45);
 
+/// Until the manager knows that a benefactor is lost: one that has come back hears anew.
+inline constexpr Duration kNoticed = std::chrono::seconds(20);
+
 struct ScriptTally {
   std::uint64_t opens = 0, writes = 0, reads = 0, truncates = 0, syncs = 0, commits = 0,
                 commits_failed = 0, aborts = 0, renames = 0, unlinks = 0, loads = 0,

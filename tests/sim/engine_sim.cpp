@@ -133,6 +133,7 @@ class Simulation {
   void inject();
   void make(Event event);
   void lose_benefactor(Event event, std::size_t index);
+  void hear_anew();
   void jump_clock();
   void fill_storage();
   void set_plans(bool on);
@@ -376,6 +377,7 @@ bool disturbs_long_writers(Event event) {
   switch (event) {
     case Event::kKillBenefactor:
     case Event::kLeave:
+    case Event::kDamageJournal:
     case Event::kLoseManagerDisk:
     case Event::kStopBenefactor:
     case Event::kStopManager:
@@ -419,6 +421,7 @@ void Simulation::make(Event event) {
     case Event::kLeave:
       return lose_benefactor(event, which);
     case Event::kRestartManager:
+      hear_anew();
       return faults_.restart_manager();
     case Event::kStopClient:
       // In the middle of something.
@@ -447,12 +450,13 @@ void Simulation::make(Event event) {
     case Event::kLoseManagerDisk:
       if (!rotten_.logs_do()) return;
       if (!faults_.lose_manager_disk()) complain("M8: no manager could be rebuilt");
-      return;
+      return hear_anew();
     case Event::kDamageJournal:
       if (!rotten_.logs_do()) return;
       set_plans(false);
       if (!faults_.damage_journal())
         complain("M8: a journal without its end was used, or could not be rebuilt");
+      hear_anew();
       return set_plans(true);
     case Event::kFlip:
       if (rotten_.flip()) swarm_.happened(event);
@@ -468,6 +472,13 @@ void Simulation::make(Event event) {
     case Event::kCutStandby:
     case Event::kStartOldManager:
       return faults_.trouble_standby(event);
+  }
+}
+
+/// Another manager: a benefactor that has just been lost counts for as long again.
+void Simulation::hear_anew() {
+  if (scene_.lost_last + 3 * kNoticed > now()) {
+    scene_.lost_last = std::max(scene_.lost_last, now());
   }
 }
 
