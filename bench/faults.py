@@ -362,12 +362,10 @@ class Trial:
         self.note_strike()
 
     def strike_redundant(self):
-        """As strike(), in the middle of an image, when all that were closed have what the policy promises."""
+        """As strike(), when all images have what the policy promises; no other is begun before the writer is told to go on."""
+        self.writer.hold()
         self.writer.rest()
         self.pool.wait_whole()
-        self.writer.hold()
-        self.writer.go()
-        time.sleep(self.chance.uniform(0, self.writer.wait_begun()))
         self.note_strike()
 
     def note_strike(self):
@@ -427,17 +425,21 @@ def a_benefactor(pool, trial):
 
 
 def benefactor_killed(pool, trial):
-    lose_benefactor(pool, trial, trial.strike)
+    victim = a_benefactor(pool, trial)
+    trial.strike()
+    kill(victim["pid"])
+    benefactor_lost(pool, trial, victim)
 
 
 def benefactor_killed_redundant(pool, trial):
-    lose_benefactor(pool, trial, trial.strike_redundant)
-
-
-def lose_benefactor(pool, trial, strike):
     victim = a_benefactor(pool, trial)
-    strike()
+    trial.strike_redundant()
     kill(victim["pid"])
+    trial.writer.go()
+    benefactor_lost(pool, trial, victim)
+
+
+def benefactor_lost(pool, trial, victim):
     trial.pause(2)
     pool.add_benefactor()
     wait_gone(pool, victim)
