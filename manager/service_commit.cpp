@@ -376,7 +376,7 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
     // The journal never hears of this version, but must know where other files' chunks are.
     ChangeCopies changed = copies_changed(state_.chunks(), command.written);
     if (!changed.changes.empty()) execute(std::move(changed), [](const Result<Outcome>&) {});
-    if (const auto outcome = state_.apply(command); !outcome) done(outcome);
+    if (const auto outcome = state_.apply_unjournalled(command); !outcome) done(outcome);
   }
   const File& file = *state_.file(id);
   if (file.newest.version == before) return undo();

@@ -68,7 +68,7 @@ void Service::serve(ClientRecord& client, const msg::SetAttributes& request, con
   ChangeAttributes command{request, reactor_.clock().wall_ns(), has_drain()};
   if (!file->parent) {
     // Pending or removed: nothing that a restarted manager would know of.
-    const auto outcome = state_.apply(command);
+    const auto outcome = state_.apply_unjournalled(command);
     if (!outcome) return call.fail(outcome.error());
     return call.answer(msg::SetAttributes::Reply{attributes(*state_.file(request.file))});
   }
@@ -189,7 +189,7 @@ void Service::serve(ClientRecord& client, const msg::SetXattr& request, const Ca
   if (file == nullptr) return call.fail(Code::kStale, "setxattr");
   ChangeXattr command{request, reactor_.clock().wall_ns()};
   if (!file->parent) {
-    const auto outcome = state_.apply(command);
+    const auto outcome = state_.apply_unjournalled(command);
     if (!outcome) return call.fail(outcome.error());
     return call.answer(msg::SetXattr::Reply{});
   }

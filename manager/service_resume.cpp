@@ -99,10 +99,10 @@ Status Service::take_attributes(const msg::ResumeSession& request) {
   const msg::SetAttributes attributes{request.client,   request.file,    kAll,
                                       request.mode,     request.uid,     request.gid,
                                       request.atime_ns, request.mtime_ns};
-  STDCHK_TRY(state_.apply(ChangeAttributes{attributes, wall, false}));
+  STDCHK_TRY(state_.apply_unjournalled(ChangeAttributes{attributes, wall, false}));
   for (const auto& [name, value] : request.xattrs) {
     const msg::SetXattr xattr{request.client, request.file, name, value};
-    STDCHK_TRY(state_.apply(ChangeXattr{xattr, wall}));
+    STDCHK_TRY(state_.apply_unjournalled(ChangeXattr{xattr, wall}));
   }
   return {};
 }

@@ -29,11 +29,15 @@ Status check_name(std::string_view name) {
 State::State() { add_file(kRootFile, FileType::kDirectory, 0777, 0, 0, 0).parent = kRootFile; }
 
 Result<Outcome> State::apply(const Command& command) {
-  const auto outcome = std::visit([this](const auto& one) { return run(one); }, command);
+  const auto outcome = apply_unjournalled(command);
   if (outcome && !std::holds_alternative<RestoreCounters>(command)) {
     if (const auto count = records_.find(epoch_); count != records_.end()) ++count->second;
   }
   return outcome;
+}
+
+Result<Outcome> State::apply_unjournalled(const Command& command) {
+  return std::visit([this](const auto& one) { return run(one); }, command);
 }
 
 std::vector<FreedExtent> State::take_freed() {

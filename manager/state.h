@@ -111,6 +111,8 @@ class State {
   State();
 
   Result<Outcome> apply(const Command& command);
+  /// What the journal does not get: of files without a name. It is not counted.
+  Result<Outcome> apply_unjournalled(const Command& command);
   /// Extents that nothing refers to since the last call.
   std::vector<FreedExtent> take_freed();
   /// Data chunks of stripes that nothing but the stripe refers to since the last call.
