@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/crc_joined.h"
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/naming.h"
@@ -59,7 +60,7 @@ Result<std::vector<std::uint32_t>> part_crcs(int fd, const DrainedChunk& chunk,
     const MutableByteSpan part = room.first(length);
     STDCHK_TRY(read_file(fd, chunk.offset + at, part));
     parts.push_back(crc32c(0, part));
-    all = crc32c(all, part);
+    all = crc32c_joined(all, parts.back(), length);
     at += length;
   }
   if (all != chunk.crc) return fail(Code::kCorrupt, "client.drained file");
