@@ -128,6 +128,7 @@ Status Service::start() {
     auto waiting = std::move(at_epoch_);
     for (const auto& call : waiting) call();
   });
+  ticked_ = now();
   ticker_ = reactor_.schedule_after(kTick, [this] { tick(); });
   log::info("epoch {} with {} files and {} chunks", state_.epoch().value, state_.file_count() - 1,
             state_.chunks().chunk_count());
@@ -141,6 +142,7 @@ void Service::on_accept(std::unique_ptr<transport::Link> link) {
 
 void Service::tick() {
   if (calls_roll() && now() >= roll_call_until_) end_roll_call();
+  excuse_own_pause();
   check_leases();
   run_fences();
   end_grace();
@@ -162,6 +164,19 @@ void Service::tick() {
   look_at_durable();
   if (journal_.wants_snapshot()) take_snapshot();
   ticker_ = reactor_.schedule_after(kTick, [this] { tick(); });
+}
+
+/// While this process was stopped, or starved, nobody could be heard: that was not their silence.
+void Service::excuse_own_pause() {
+  const Time before = std::exchange(ticked_, now());
+  const Duration pause = now() - before - kTick;
+  if (pause < limits::kHeartbeatInterval) return;
+  log::warning("this manager did not run for {} ms", pause / 1ms);
+  const auto excuse = [&](auto& peer) {
+    peer.last_heard = std::min(peer.last_heard + pause, now());
+  };
+  for (auto& [id, client] : clients_) excuse(client);
+  for (auto& [id, status] : benefactors_) excuse(status);
 }
 
 /// By ticks: time in which this process was stopped does not count.

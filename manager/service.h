@@ -290,6 +290,7 @@ class Service final : public transport::AcceptHandler {
   void let_go(BenefactorId id, const Call& call);
   void closed(Connection& connection);
   void end_client(ClientId id, bool clean);
+  void excuse_own_pause();
   void check_leases();
   void fence(BenefactorId benefactor, ClientId client, bool and_older);
   void run_fences();
@@ -452,6 +453,7 @@ class Service final : public transport::AcceptHandler {
   std::uint64_t appended_ = 0;
   std::uint64_t durable_ = 0;
   std::uint64_t durable_before_ = 0;  ///< in the last tick
+  Time ticked_{};                     ///< the last tick
   unsigned stuck_ticks_ = 0;          ///< in a row in which what waits has not become durable
   std::deque<std::pair<std::uint64_t, std::function<void()>>> at_durable_;
   std::uint64_t mirror_newest_ = 0;

@@ -404,6 +404,28 @@ TEST_CASE("a restarted manager tells of benefactors that it expects back, for tw
   CHECK(std::ranges::any_of(client.notices, &msg::Invalidate::benefactors_changed));
 }
 
+TEST_CASE("the time in which a manager was stopped is nobody's silence") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  const auto open = client.create("a", 4096);
+  REQUIRE(open);
+  const auto state = [&] {
+    const auto reply = client.call(msg::ListBenefactors{});
+    return reply ? reply->benefactors.at(0).state : msg::BenefactorState::kGone;
+  };
+  world.clock.advance(10 * limits::kLease);
+  world.turn();
+  CHECK(state() == msg::BenefactorState::kAlive);
+  CHECK(client.call(TestClient::commit_of(open->session, open->grants[0], 0, 1000, 7)).has_value());
+  // From then on silence counts as ever, also when somebody was heard just before the first tick.
+  world.pass(limits::kLease + 1s);
+  CHECK(client.call(msg::StatPool{}).error().code == Code::kFenced);
+  client.register_now();
+  CHECK(state() == msg::BenefactorState::kSilent);
+}
+
 TEST_CASE("a registration that had to wait is not done over a link that came after its own") {
   World world;
   world.start();
