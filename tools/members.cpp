@@ -178,6 +178,25 @@ void end_local(const std::vector<const Member*>& members, Duration grace, Ended&
   }
 }
 
+struct LogLine {
+  std::string level;  ///< empty: it is not a line of ours
+  std::string text;
+};
+
+/// "time level program: text".
+LogLine split(const std::string& line) {
+  std::istringstream words(line);
+  std::string time;
+  LogLine out;
+  std::string program;
+  if (words >> time >> out.level >> program && time.size() > 20 && program.ends_with(":")) {
+    std::getline(words, out.text);
+    out.text.erase(0, 1);
+    return out;
+  }
+  return {{}, line};
+}
+
 }  // namespace
 
 void Job::change(std::string_view flag, const std::string& value) {
@@ -301,18 +320,18 @@ std::string last_words(const std::string& log) {
   for (std::string line; std::getline(file, line);) {
     if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
   }
-  if (last.empty()) return "it said nothing";
-  // "time level program: text": the text is what matters here.
-  std::istringstream words(last);
-  std::string time;
-  std::string level;
-  std::string program;
-  if (words >> time >> level >> program && time.size() > 20 && program.ends_with(":")) {
-    std::string text;
-    std::getline(words, text);
-    return text.substr(std::min<std::size_t>(1, text.size()));
+  return last.empty() ? "it said nothing" : split(last).text;
+}
+
+std::vector<std::string> warnings(const std::string& log, std::uintmax_t from) {
+  std::ifstream file(log);
+  file.seekg(static_cast<std::streamoff>(from));
+  std::vector<std::string> out;
+  for (std::string line; std::getline(file, line);) {
+    const LogLine said = split(line);
+    if (said.level == "warning" || said.level == "error") out.push_back(said.text);
   }
-  return last;
+  return out;
 }
 
 }  // namespace stdchk::tools

@@ -60,5 +60,7 @@ void end_members(const PoolRecord& pool, const std::string& role, Duration grace
 
 /// The last line of a log that says something, without time and level.
 std::string last_words(const std::string& log);
+/// What its warnings and errors from that byte on say.
+std::vector<std::string> warnings(const std::string& log, std::uintmax_t from);
 
 }  // namespace stdchk::tools

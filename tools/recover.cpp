@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -53,6 +54,7 @@ struct Recovered {
   std::string old;  ///< what became of the one before
   bool rebuilt = false;
   pid_t pid = 0;
+  std::vector<std::string> warnings;  ///< of the new one until it served
 };
 
 Outcome<Recovered> recover(PoolRecord& pool) {
@@ -84,6 +86,8 @@ Outcome<Recovered> recover(PoolRecord& pool) {
   const std::string old_address = pool.manager_address.substr(0, pool.manager_address.find(','));
   job.change("--listen", host_and_port(old_address));
   if (!journal) job.arguments.emplace_back("--rebuild");
+  std::error_code none;
+  const auto said = std::filesystem::file_size(manager->log, none);
   auto member = start_local(job, pool.directory);
   if (!member) return problem(member.error());
   *manager = *member;
@@ -94,7 +98,7 @@ Outcome<Recovered> recover(PoolRecord& pool) {
   if (journal) {
     if (auto there = outlive_benefactors(*member); !there) return problem(there.error());
   }
-  return Recovered{*old, !journal, member->process.pid};
+  return Recovered{*old, !journal, member->process.pid, warnings(member->log, none ? 0 : said)};
 }
 
 }  // namespace
@@ -105,10 +109,11 @@ int run_recover(const RecoverOptions& options) {
   auto done = recover(*pool);
   if (!done) return complain("nothing was recovered: " + done.error().text);
   if (options.json) {
-    print({{"pid", done->pid}, {"rebuilt", done->rebuilt}});
+    print({{"pid", done->pid}, {"rebuilt", done->rebuilt}, {"warnings", done->warnings}});
   } else {
     fmt::print("the manager {}; it runs again, {}\n", done->old,
                done->rebuilt ? "rebuilt from what the benefactors keep" : "from its journal");
+    for (const std::string& warning : done->warnings) fmt::print("  {}\n", warning);
   }
   return kExitGood;
 }

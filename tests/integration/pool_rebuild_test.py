@@ -31,6 +31,14 @@ def writes(path):
         return False
 
 
+def lists(folder):
+    """None: the mount has not found the manager yet."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return None
+
+
 def metadata_copies(pool):
     return pool.status()["pool"]["log_copies"]
 
@@ -66,6 +74,34 @@ def test_a_pool_whose_manager_lost_its_disk_is_rebuilt_from_its_benefactors(pool
     drop_caches()
     wait_until(lambda: all_read_back(folder, expected), "the images", seconds=60)
     pool.down()
+
+
+def test_a_rebuild_that_lacks_what_was_answered_says_so(pool):
+    pool.up(benefactors=3, memory="64M", drain=False)
+    record = pool.record
+    with open(pool.folder / "witness.log", "wb") as log:  # it knows of records, and keeps none
+        pool.hand_processes.append(subprocess.Popen(
+            [BIN / "stdchk-benefactor", "--manager", record["manager_address"], "--secret-file",
+             record["secret_file"], "--memory", "16M", "--log-memory", "1", "--ready-file",
+             pool.folder / "witness.ready"], stdout=log, stderr=log, env=pool.environment))
+    wait_until(lambda: metadata_copies(pool) == 3, "three copies of the metadata")
+    behind, *others = pool.pids("benefactor")
+    os.kill(behind, signal.SIGSTOP)
+    try:
+        (pool.mount / "sent").mkdir()  # it has that, when it goes on
+        wait_until(lambda: metadata_copies(pool) == 2, "the end of a copy that is not kept up")
+        (pool.mount / "later").mkdir()
+        time.sleep(1.5)  # a heartbeat of the witness
+        pool.kill("manager")
+        for pid in others:
+            os.kill(pid, signal.SIGKILL)
+    finally:
+        os.kill(behind, signal.SIGCONT)
+    shutil.rmtree(os.path.join(record["directory"], "manager"))
+
+    told = pool.stdchk("recover", pool.mount, seconds=120)
+    assert "that none of those who came has: what these did is lost" in told.stdout
+    wait_until(lambda: lists(pool.mount) == ["sent"], "what is there")
 
 
 # A process of its own: who starts another one closes what it has open, and that commits.
