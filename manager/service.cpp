@@ -141,8 +141,8 @@ void Service::on_accept(std::unique_ptr<transport::Link> link) {
 }
 
 void Service::tick() {
-  if (calls_roll() && now() >= roll_call_until_) end_roll_call();
   excuse_own_pause();
+  if (calls_roll() && now() >= roll_call_until_) end_roll_call();
   check_leases();
   run_fences();
   end_grace();
@@ -166,7 +166,8 @@ void Service::tick() {
   ticker_ = reactor_.schedule_after(kTick, [this] { tick(); });
 }
 
-/// While this process was stopped, or starved, nobody could be heard: that was not their silence.
+/// While this process was stopped, or starved, nobody could be heard: that was not their silence,
+/// nor the time that they have to come back.
 void Service::excuse_own_pause() {
   const Time before = std::exchange(ticked_, now());
   const Duration pause = now() - before - kTick;
@@ -177,6 +178,9 @@ void Service::excuse_own_pause() {
   };
   for (auto& [id, client] : clients_) excuse(client);
   for (auto& [id, status] : benefactors_) excuse(status);
+  for (Time* const until : {&resume_until_, &keepers_until_, &roll_call_until_}) {
+    if (*until > before) *until += pause;
+  }
 }
 
 /// By ticks: time in which this process was stopped does not count.

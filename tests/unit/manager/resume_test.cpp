@@ -112,6 +112,11 @@ TEST_CASE("what was stored before a restart is granted to nobody while its clien
   Interrupted pool;
   pool.restart();
   pool.world.pass(1s);
+  SECTION("at once") {}
+  SECTION("the new manager is stopped meanwhile, for longer than it waits") {
+    pool.world.clock.advance(10 * limits::kLease);
+    pool.world.pass(1s);
+  }
   auto& space = pool.world.service->space();
   CHECK_FALSE(space.take(pool.benefactor->id, 64, 64));
   REQUIRE(pool.client->call(pool.resume({kFirst, kSecond})));
