@@ -20,6 +20,7 @@ constexpr std::size_t kRemovedMax = 1000;
 constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 constexpr std::int64_t kBusyRetryNs = kNsPerSecond;
 constexpr std::int64_t kOwingRetryNs = kNsPerSecond;
+constexpr Duration kLookAgainMax = std::chrono::minutes(1);  // the wall clock may be set meanwhile
 
 std::string name_of(const ImageSet& set) { return set_name(set.application, set.timestep); }
 
@@ -174,9 +175,8 @@ void SetKeeper::run() {
     }
   }
   if (!owing_.empty() && service_.copies().owes_nothing()) changed_.merge(std::set(owing_));
-  const std::int64_t now_ns = service_.reactor().clock().wall_ns();
-  std::erase_if(due_ns_, [&](const auto& due) {
-    if (due.second > now_ns) return false;
+  std::erase_if(due_, [&](const auto& due) {
+    if (due.second > service_.now()) return false;
     changed_.insert(due.first);
     return true;
   });
@@ -218,7 +218,7 @@ std::size_t SetKeeper::look_at(const File& folder) {
   note_whole(folder, sets, policy);
   const std::int64_t now_ns = service_.reactor().clock().wall_ns();
   if (waits(folder, sets, policy)) {
-    due_ns_[folder.id] = now_ns + kBusyRetryNs;
+    due_[folder.id] = service_.now() + std::chrono::nanoseconds(kBusyRetryNs);
     return folder.children.size() + 1;
   }
   SetsPlan plan = plan_sets(sets, policy, now_ns);
@@ -226,7 +226,10 @@ std::size_t SetKeeper::look_at(const File& folder) {
     owing_.insert(folder.id);
     plan.next_ns = std::min(plan.next_ns.value_or(now_ns + kOwingRetryNs), now_ns + kOwingRetryNs);
   }
-  if (plan.next_ns) due_ns_[folder.id] = *plan.next_ns;
+  if (plan.next_ns) {
+    const Duration wait = std::chrono::nanoseconds(*plan.next_ns - now_ns);
+    due_[folder.id] = service_.now() + std::min(wait, kLookAgainMax);
+  }
   const std::size_t entries = folder.children.size() + 1;
   execute(folder, plan);
   return entries;

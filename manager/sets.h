@@ -120,12 +120,12 @@ class SetKeeper {
 
   Service& service_;
   std::set<FileId> changed_;
-  std::map<FileId, std::int64_t> due_ns_;  ///< wall time
-  std::map<FileId, SetsLooked> looked_;    ///< of folders that ask for copies first
-  std::set<FileId> owing_;                 ///< of these, with a set that owes something
-  std::map<FileId, Every> every_;          ///< by folder
-  std::set<FileId> wanted_;                ///< images left out that are drained after all
-  std::size_t removed_ = 0;                ///< in this turn
+  std::map<FileId, Time> due_;  ///< when to look again; not wall time, which may be set back
+  std::map<FileId, SetsLooked> looked_;  ///< of folders that ask for copies first
+  std::set<FileId> owing_;               ///< of these, with a set that owes something
+  std::map<FileId, Every> every_;        ///< by folder
+  std::set<FileId> wanted_;              ///< images left out that are drained after all
+  std::size_t removed_ = 0;              ///< in this turn
   bool all_ = true;
 };
 

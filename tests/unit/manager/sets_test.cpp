@@ -196,6 +196,28 @@ TEST_CASE("the manager keeps n complete sets and moves the link, also after a re
   CHECK(latest(client) == "a.*.T5");
 }
 
+TEST_CASE("the link moves, and old sets go, also when the manager's time of day is set back") {
+  World world;
+  world.start();
+  {
+    TestBenefactor benefactor(world, "b1", 1, kArena);
+    TestClient client(world, "client");
+    REQUIRE(client.call(msg::SetPolicy{client.id, kRootFile, policy_of("images=2 keep=1")}));
+    write_set(client, 1, 2);
+    world.pass(1s);
+    write_set(client, 2, 2);
+  }
+  world.restart();
+  TestBenefactor benefactor(world, "b2", 2, kArena);
+  TestClient client(world, "again");
+  world.pass(500ms);
+  CHECK(latest(client) == "a.*.T1");  // clients of before might write one again
+  world.manager_clock.jump(-1h);
+  world.pass(4s);
+  CHECK(latest(client) == "a.*.T2");
+  CHECK(steps_of(client) == Steps{2});
+}
+
 TEST_CASE("a pinned set and one that is read stay while they are") {
   World world;
   world.start();

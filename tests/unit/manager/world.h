@@ -17,6 +17,7 @@
 #include "manager/memory_journal.h"
 #include "manager/service.h"
 #include "tests/support/catch.h"
+#include "tests/support/node_clock.h"
 #include "transport/mem/mem.h"
 #include "transport/rpc.h"
 
@@ -62,7 +63,8 @@ struct World {
   }
 
   ManualClock clock;
-  Reactor reactor{clock};
+  sim::NodeClock manager_clock{clock, 0, Duration::zero()};  ///< its time of day can be set
+  Reactor reactor{manager_clock};
   transport::mem::Fabric fabric;
   MemoryJournal journal;
   Config config;
