@@ -246,7 +246,7 @@ void Bridge::init(fuse_conn_info* connection) {
 
 void Bridge::expire_entry(fuse_ino_t parent, const std::string& name) {
   if (name.empty()) return;
-  notifier_.post([parent, name, expire = can_expire_](fuse_session* session) {
+  notifier_.post([parent, name, expire = can_expire_.load()](fuse_session* session) {
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 15)
     if (expire) {
       fuse_lowlevel_notify_expire_entry(session, parent, name.c_str(), name.size());

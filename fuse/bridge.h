@@ -175,8 +175,9 @@ class Bridge {
   CacheModes read_modes_;
   InitExchange exchange_;
   Notifier notifier_;
-  bool can_expire_ = false;          ///< the kernel takes "look again" instead of "drop"
-  bool kernel_drops_pages_ = false;  ///< at direct writes, as kernels from 6.6 on do
+  // Set by init(), before which the notifier may be at work.
+  std::atomic<bool> can_expire_{false};          ///< the kernel takes "look again", not only "drop"
+  std::atomic<bool> kernel_drops_pages_{false};  ///< at direct writes, as kernels from 6.6 on do
 
   std::mutex handles_mutex_;
   std::unordered_map<Handle*, std::unique_ptr<Handle>> handles_;
