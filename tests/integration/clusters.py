@@ -63,7 +63,11 @@ class Cluster:
             self.environment["STDCHK_SPANK"] = str(shutil.copy(plugin, self.folder))
         self.as_user = []  # words in front of a command that submits a job
         self.nodes = [f"n{i + 1}" for i in range(nodes)]
-        self.call("up", nodes, seconds=90)
+        try:
+            self.call("up", nodes, seconds=90)
+        except AssertionError:
+            self.call("down", check=False)
+            raise
 
     def call(self, *words, check=True, seconds=60):
         return run(CLUSTER, *words, check=check, seconds=seconds, env=self.environment,
