@@ -173,6 +173,10 @@ class Pool:
         said = self.stdchk("status", "--json", self.mount, check=False)
         return json.loads(said[:said.rindex("}") + 1]).get("pool") if "{" in said else None
 
+    def count(self, figure):
+        """0 when no manager answers."""
+        return (self.figures() or {figure: 0})[figure]
+
     def benefactors(self, state):
         return [each for each in (self.figures() or {"benefactors": []})["benefactors"] if each["state"] == state]
 
@@ -199,7 +203,7 @@ class Pool:
 
     def undrained(self):
         """Files; 0 when no manager answers."""
-        return (self.figures() or {"drain_pending_files": 0})["drain_pending_files"]
+        return self.count("drain_pending_files")
 
     def add_benefactor(self):
         self.start("stdchk-benefactor", f"added.{len(self.added)}", "--memory", self.memory)
@@ -556,7 +560,7 @@ def manager_lost_its_disk(pool, trial):
 
 def taken_over(pool, trial, creator):
     took = creator.answered() - trial.struck
-    wait_until(lambda: (pool.figures() or {"epoch": 0})["epoch"] >= 256, "the standby's epoch")
+    wait_until(lambda: pool.count("epoch") >= 256, "the standby's epoch")
     return took
 
 
@@ -614,7 +618,7 @@ def mount_stopped(pool, trial):
 
 def drain_full(pool, trial):
     trial.strike()
-    wait_until(lambda: (pool.figures() or {"drain_failed_files": 0})["drain_failed_files"] > 0, "a full drain directory")
+    wait_until(lambda: pool.count("drain_failed_files") > 0, "a full drain directory")
     time.sleep(1)
     trial.pause(2)
     if pool.undrained() == 0:

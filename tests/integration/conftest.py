@@ -104,20 +104,29 @@ class Pool:
         """A mount of the pool of any manager; `prefix` is a command that runs the daemon."""
         point = self.folder / name
         point.mkdir(exist_ok=True)
+        self.hand_mounts.append(point)
+        self.start_by_hand("stdchk-mount", name, manager, secret_file, *arguments, point, prefix=prefix)
+        return point
+
+    def benefactor_by_hand(self, name, *arguments, prefix=(), enter=None):
+        """The process of a benefactor beside those of `stdchk up`; `enter` is called in it before the daemon runs."""
+        record = self.record
+        return self.start_by_hand("stdchk-benefactor", name, record["manager_address"], record["secret_file"],
+                                  *arguments, prefix=prefix, enter=enter)
+
+    def start_by_hand(self, program, name, manager, secret_file, *arguments, prefix=(), enter=None):
         ready = self.folder / f"{name}.ready"
         ready.unlink(missing_ok=True)
-        log = open(self.folder / f"{name}.log", "ab")
-        process = subprocess.Popen(
-            [*prefix, BIN / "stdchk-mount", "--manager", manager, "--secret-file", secret_file,
-             "--ready-file", ready, *arguments, point],
-            stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment,
-        )
-        log.close()
-        self.hand_mounts.append(point)
+        said = self.folder / f"{name}.log"
+        with open(said, "ab") as log:
+            process = subprocess.Popen(
+                [*prefix, BIN / program, "--manager", manager, "--secret-file", secret_file, "--ready-file", ready,
+                 *arguments],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment, preexec_fn=enter)
         self.hand_processes.append(process)
-        wait_until(lambda: ready.exists() or process.poll() is not None, "the mount")
-        assert process.poll() is None, (self.folder / f"{name}.log").read_text()
-        return point
+        wait_until(lambda: ready.exists() or process.poll() is not None, program)
+        assert process.poll() is None, said.read_text()
+        return process
 
     def print_logs(self):
         """What the daemons said last, for the report of a test that has failed."""

@@ -2,12 +2,11 @@
 
 import errno
 import os
-import subprocess
 import time
 
 import pytest
 from conftest import drop_caches
-from processes import BIN, stopped, wait_until
+from processes import stopped, wait_until
 
 MIB = 1 << 20
 SILENT_SECONDS = 5  # docs/operating.md: who is silent for so long gets nothing new
@@ -87,14 +86,8 @@ def test_what_a_stopped_benefactor_has_is_read_in_time(pool, transport, copies):
 
 def test_a_benefactor_started_by_hand_joins_and_gets_chunks(pool):
     pool.up("--naming", "off", benefactors=1, memory="64M", drain=False)
-    record = pool.record
     (first,) = pool.pids("benefactor")
-    with open(pool.folder / "late.log", "wb") as log:
-        late = subprocess.Popen(
-            [BIN / "stdchk-benefactor", "--manager", record["manager_address"], "--secret-file",
-             record["secret_file"], "--memory", "64M", "--ready-file", pool.folder / "late.ready"],
-            stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=pool.environment)
-    pool.hand_processes.append(late)
+    late = pool.benefactor_by_hand("late", "--memory", "64M")
     wait_until(lambda: states(pool) == {first: "alive", late.pid: "alive"}, "the new benefactor")
     assert os.statvfs(pool.mount).f_bavail * os.statvfs(pool.mount).f_frsize > 100 * MIB
     images = write_images(pool, 1, count=5, size=16 * MIB)  # more than either has

@@ -11,7 +11,7 @@ import time
 
 import pytest
 from conftest import drop_caches, write_random
-from processes import BIN, ROOT, run, wait_until
+from processes import ROOT, run, wait_until
 
 MIB = 1024 * 1024
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
@@ -78,17 +78,8 @@ class Lender:
     """A benefactor that a person has started by hand, beside those of `stdchk up`."""
 
     def __init__(self, pool, name, *arguments, enter=None, prefix=()):
-        record = pool.record
         self.log = pool.folder / f"{name}.log"
-        ready = pool.folder / f"{name}.ready"
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [*prefix, BIN / "stdchk-benefactor", "--manager", record["manager_address"],
-                 "--secret-file", record["secret_file"], "--ready-file", ready, *arguments],
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=pool.environment, preexec_fn=enter)
-        pool.hand_processes.append(self.process)
-        wait_until(lambda: ready.exists() or not self.runs(), "the benefactor")
-        assert self.runs(), self.text()
+        self.process = pool.benefactor_by_hand(name, *arguments, enter=enter, prefix=prefix)
 
     def runs(self):
         return self.process.poll() is None

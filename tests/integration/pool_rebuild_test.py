@@ -78,12 +78,7 @@ def test_a_pool_whose_manager_lost_its_disk_is_rebuilt_from_its_benefactors(pool
 
 def test_a_rebuild_that_lacks_what_was_answered_says_so(pool):
     pool.up(benefactors=3, memory="64M", drain=False)
-    record = pool.record
-    with open(pool.folder / "witness.log", "wb") as log:  # it knows of records, and keeps none
-        pool.hand_processes.append(subprocess.Popen(
-            [BIN / "stdchk-benefactor", "--manager", record["manager_address"], "--secret-file",
-             record["secret_file"], "--memory", "16M", "--log-memory", "1", "--ready-file",
-             pool.folder / "witness.ready"], stdout=log, stderr=log, env=pool.environment))
+    pool.benefactor_by_hand("witness", "--memory", "16M", "--log-memory", "1")  # it knows of records, and keeps none
     wait_until(lambda: metadata_copies(pool) == 3, "three copies of the metadata")
     behind, *others = pool.pids("benefactor")
     os.kill(behind, signal.SIGSTOP)
@@ -97,7 +92,7 @@ def test_a_rebuild_that_lacks_what_was_answered_says_so(pool):
             os.kill(pid, signal.SIGKILL)
     finally:
         os.kill(behind, signal.SIGCONT)
-    shutil.rmtree(os.path.join(record["directory"], "manager"))
+    shutil.rmtree(os.path.join(pool.record["directory"], "manager"))
 
     told = pool.stdchk("recover", pool.mount, seconds=120)
     assert "that none of those who came has: what these did is lost" in told.stdout
