@@ -334,7 +334,10 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
   request.mode = owner.mode;
   request.uid = owner.uid;
   request.gid = owner.gid;
-  return open_session(std::move(request), flags);
+  auto file = open_session(std::move(request), flags);
+  // Another's, of which this client may have known that it is not there.
+  if (!file.has_value() && file.error().code == Code::kExists) forget(parent, name, FileId{});
+  return file;
 }
 
 // ---- borrowed buffers -------------------------------------------------------------------------

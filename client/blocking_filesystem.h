@@ -93,6 +93,8 @@ class BlockingFilesystem final : public Filesystem {
   void note_name(FileId file, std::string_view name);
   void remember(FileId parent, std::string_view name, const Attributes& attributes);
   void forget(FileId parent, std::string_view name, FileId file);
+  template <class Reply>
+  Result<Attributes> made(FileId parent, std::string_view name, const Result<Reply>& reply);
   Attributes seen(Attributes attributes);
   void look_ahead(FileId directory, std::string_view after);
 

@@ -183,26 +183,30 @@ Result<Attributes> BlockingFilesystem::set_attributes(const msg::SetAttributes& 
   return seen(reply.attributes);
 }
 
+/// Where that name is another's, it is not known any more as one that is not there.
+template <class Reply>
+Result<Attributes> BlockingFilesystem::made(FileId parent, std::string_view name,
+                                            const Result<Reply>& reply) {
+  forget(parent, name, FileId{});
+  if (!reply.has_value()) return fail(reply.error());
+  remember(parent, name, reply->attributes);
+  return reply->attributes;
+}
+
 Result<Attributes> BlockingFilesystem::make_directory(FileId parent, std::string_view name,
                                                       Owner owner) {
   STDCHK_TRY(check_name(name));
-  STDCHK_ASSIGN(
-      const auto reply,
+  return made(
+      parent, name,
       ask_for(msg::MakeDirectory{{}, parent, std::string(name), owner.mode, owner.uid, owner.gid}));
-  forget(parent, name, FileId{});
-  remember(parent, name, reply.attributes);
-  return reply.attributes;
 }
 
 Result<Attributes> BlockingFilesystem::make_symlink(FileId parent, std::string_view name,
                                                     std::string_view target, Owner owner) {
   STDCHK_TRY(check_name(name));
-  STDCHK_ASSIGN(const auto reply,
-                ask_for(msg::MakeSymlink{
-                    {}, parent, std::string(name), std::string(target), owner.uid, owner.gid}));
-  forget(parent, name, FileId{});
-  remember(parent, name, reply.attributes);
-  return reply.attributes;
+  return made(parent, name,
+              ask_for(msg::MakeSymlink{
+                  {}, parent, std::string(name), std::string(target), owner.uid, owner.gid}));
 }
 
 Result<std::string> BlockingFilesystem::read_symlink(FileId file) {

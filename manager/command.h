@@ -26,6 +26,14 @@ constexpr bool same_block(Epoch one, Epoch other) {
   return one.value / kEpochBlock == other.value / kEpochBlock;
 }
 
+/// The call by which a client has asked for a change: its completion record. Without a client:
+/// nobody has.
+struct Caller {
+  ClientId client;
+  std::uint64_t call = 0;
+  bool operator==(const Caller&) const = default;
+};
+
 /// One life of the manager begins.
 struct BeginEpoch {
   Epoch epoch;
@@ -88,6 +96,7 @@ struct AddDirectory {
   std::uint32_t gid = 0;
   std::int64_t now_ns = 0;
   bool mirror = false;  ///< here and below: repeat the change in the drain directory
+  Caller caller{};
   bool operator==(const AddDirectory&) const = default;
 };
 
@@ -100,6 +109,7 @@ struct AddSymlink {
   std::uint32_t gid = 0;
   std::int64_t now_ns = 0;
   bool mirror = false;
+  Caller caller{};
   bool operator==(const AddSymlink&) const = default;
 };
 
@@ -109,6 +119,7 @@ struct RemoveName {
   bool directory = false;
   std::int64_t now_ns = 0;
   bool mirror = false;
+  Caller caller{};
   bool operator==(const RemoveName&) const = default;
 };
 
@@ -121,6 +132,7 @@ struct RenameName {
   bool exchange = false;
   std::int64_t now_ns = 0;
   bool mirror = false;
+  Caller caller{};
   bool operator==(const RenameName&) const = default;
 };
 
@@ -128,12 +140,14 @@ struct ChangeAttributes {
   msg::SetAttributes change;
   std::int64_t now_ns = 0;
   bool mirror = false;
+  Caller caller{};
   bool operator==(const ChangeAttributes&) const = default;
 };
 
 struct ChangeXattr {
   msg::SetXattr change;
   std::int64_t now_ns = 0;
+  Caller caller{};
   bool operator==(const ChangeXattr&) const = default;
 };
 
@@ -142,6 +156,7 @@ struct SetPolicy {
   FileId directory;
   Policy changes;
   std::int64_t now_ns = 0;
+  Caller caller{};
   bool operator==(const SetPolicy&) const = default;
 };
 
@@ -320,12 +335,21 @@ struct RestoreMirror {
   bool operator==(const RestoreMirror&) const = default;
 };
 
+/// Of a snapshot: those calls of a client were done, and of the ones up to `forgotten` nothing is
+/// known. Without calls: of clients up to this one nothing is known.
+struct RestoreCalls {
+  ClientId client;
+  std::uint64_t forgotten = 0;
+  std::vector<std::uint64_t> calls;
+  bool operator==(const RestoreCalls&) const = default;
+};
+
 /// The order is the journal's: new ones go to the end.
 using AnyCommand =
     std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink, RemoveName,
                  RenameName, ChangeAttributes, ChangeXattr, DrainStarted, Drained, Evict, Mirrored,
                  MoveChunks, RestoreFile, RestoreCounters, RestoreMirror, SetPolicy, SetLatest,
-                 ChangeCopies, MakeStripes, BeginGeneration, DrainLost>;
+                 ChangeCopies, MakeStripes, BeginGeneration, DrainLost, RestoreCalls>;
 using Command = OneOf<AnyCommand>;
 
 }  // namespace stdchk::manager

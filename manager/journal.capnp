@@ -44,6 +44,11 @@ struct NewName {
   xattrs @6 :List(Xattr);
 }
 
+struct Caller {
+  client @0 :UInt64;
+  call @1 :UInt64;
+}
+
 struct AddBenefactor {
   id @0 :UInt64;
   lifeHigh @1 :UInt64;
@@ -80,6 +85,7 @@ struct AddName {  # a directory or a symbolic link
   gid @6 :UInt32;
   nowNs @7 :Int64;
   mirror @8 :Bool;
+  caller @9 :Caller;  # here and below: absent: no client has asked for it
 }
 
 struct RemoveName {
@@ -88,6 +94,7 @@ struct RemoveName {
   directory @2 :Bool;
   nowNs @3 :Int64;
   mirror @4 :Bool;
+  caller @5 :Caller;
 }
 
 struct RenameName {
@@ -99,6 +106,7 @@ struct RenameName {
   exchange @5 :Bool;
   nowNs @6 :Int64;
   mirror @7 :Bool;
+  caller @8 :Caller;
 }
 
 struct ChangeAttributes {
@@ -111,6 +119,7 @@ struct ChangeAttributes {
   mtimeNs @6 :Int64;
   nowNs @7 :Int64;
   mirror @8 :Bool;
+  caller @9 :Caller;
 }
 
 struct ChangeXattr {
@@ -120,6 +129,7 @@ struct ChangeXattr {
   mode @3 :UInt8;
   remove @4 :Bool;
   nowNs @5 :Int64;
+  caller @6 :Caller;
 }
 
 struct PolicySetting {
@@ -131,6 +141,7 @@ struct SetPolicy {
   directory @0 :UInt64;
   changes @1 :List(PolicySetting);
   nowNs @2 :Int64;
+  caller @3 :Caller;
 }
 
 struct DrainedSet {
@@ -258,6 +269,12 @@ struct BeginGeneration {
   sets @4 :List(SetBegun);
 }
 
+struct RestoreCalls {
+  client @0 :UInt64;
+  forgotten @1 :UInt64;
+  calls @2 :List(UInt64);
+}
+
 struct Command {
   union {
     beginEpoch @0 :UInt64;
@@ -283,5 +300,6 @@ struct Command {
     makeStripes @20 :MakeStripes;
     beginGeneration @21 :BeginGeneration;
     drainLost @22 :FileVersion;
+    restoreCalls @23 :RestoreCalls;
   }
 }

@@ -55,6 +55,18 @@ Extent read(wire::Extent::Reader from) {
   return to;
 }
 
+template <class Builder, class Command>
+void write_caller(Builder to, const Command& from) {
+  if (!from.caller.client) return;
+  auto out = to.initCaller();
+  out.setClient(from.caller.client.value);
+  out.setCall(from.caller.call);
+}
+template <class Reader>
+Caller read_caller(Reader from) {
+  return {{from.getCaller().getClient()}, from.getCaller().getCall()};
+}
+
 void write(capnp::List<wire::Chunk>::Builder to, const std::vector<Chunk>& from) {
   for (unsigned i = 0; i < to.size(); ++i) {
     const Chunk& chunk = from[i];
@@ -219,10 +231,11 @@ void write(wire::Command::Builder to, const AddDirectory& from) {
   out.setGid(from.gid);
   out.setNowNs(from.now_ns);
   out.setMirror(from.mirror);
+  write_caller(out, from);
 }
 AddDirectory read_directory(wire::AddName::Reader from) {
-  return {{from.getId()}, {from.getParent()}, text(from.getName()), from.getMode(),
-          from.getUid(),  from.getGid(),      from.getNowNs(),      from.getMirror()};
+  return {{from.getId()}, {from.getParent()}, text(from.getName()), from.getMode(),   from.getUid(),
+          from.getGid(),  from.getNowNs(),    from.getMirror(),     read_caller(from)};
 }
 
 void write(wire::Command::Builder to, const AddSymlink& from) {
@@ -235,10 +248,12 @@ void write(wire::Command::Builder to, const AddSymlink& from) {
   out.setGid(from.gid);
   out.setNowNs(from.now_ns);
   out.setMirror(from.mirror);
+  write_caller(out, from);
 }
 AddSymlink read_symlink(wire::AddName::Reader from) {
-  return {{from.getId()}, {from.getParent()}, text(from.getName()), text(from.getTarget()),
-          from.getUid(),  from.getGid(),      from.getNowNs(),      from.getMirror()};
+  return {{from.getId()},         {from.getParent()}, text(from.getName()),
+          text(from.getTarget()), from.getUid(),      from.getGid(),
+          from.getNowNs(),        from.getMirror(),   read_caller(from)};
 }
 
 void write(wire::Command::Builder to, const RemoveName& from) {
@@ -248,13 +263,11 @@ void write(wire::Command::Builder to, const RemoveName& from) {
   out.setDirectory(from.directory);
   out.setNowNs(from.now_ns);
   out.setMirror(from.mirror);
+  write_caller(out, from);
 }
 RemoveName read(wire::RemoveName::Reader from) {
-  return {{from.getParent()},
-          text(from.getName()),
-          from.getDirectory(),
-          from.getNowNs(),
-          from.getMirror()};
+  return {{from.getParent()}, text(from.getName()), from.getDirectory(),
+          from.getNowNs(),    from.getMirror(),     read_caller(from)};
 }
 
 void write(wire::Command::Builder to, const RenameName& from) {
@@ -267,11 +280,12 @@ void write(wire::Command::Builder to, const RenameName& from) {
   out.setExchange(from.exchange);
   out.setNowNs(from.now_ns);
   out.setMirror(from.mirror);
+  write_caller(out, from);
 }
 RenameName read(wire::RenameName::Reader from) {
   return {{from.getFromParent()}, text(from.getFromName()), {from.getToParent()},
           text(from.getToName()), from.getNoReplace(),      from.getExchange(),
-          from.getNowNs(),        from.getMirror()};
+          from.getNowNs(),        from.getMirror(),         read_caller(from)};
 }
 
 void write(wire::Command::Builder to, const ChangeAttributes& from) {
@@ -285,6 +299,7 @@ void write(wire::Command::Builder to, const ChangeAttributes& from) {
   out.setMtimeNs(from.change.mtime_ns);
   out.setNowNs(from.now_ns);
   out.setMirror(from.mirror);
+  write_caller(out, from);
 }
 ChangeAttributes read(wire::ChangeAttributes::Reader from) {
   ChangeAttributes to;
@@ -298,6 +313,7 @@ ChangeAttributes read(wire::ChangeAttributes::Reader from) {
                from.getMtimeNs()};
   to.now_ns = from.getNowNs();
   to.mirror = from.getMirror();
+  to.caller = read_caller(from);
   return to;
 }
 
@@ -309,6 +325,7 @@ void write(wire::Command::Builder to, const ChangeXattr& from) {
   out.setMode(static_cast<std::uint8_t>(from.change.mode));
   out.setRemove(from.change.remove);
   out.setNowNs(from.now_ns);
+  write_caller(out, from);
 }
 ChangeXattr read(wire::ChangeXattr::Reader from) {
   if (from.getMode() > static_cast<std::uint8_t>(msg::XattrMode::kReplace)) corrupt();
@@ -320,6 +337,7 @@ ChangeXattr read(wire::ChangeXattr::Reader from) {
                static_cast<msg::XattrMode>(from.getMode()),
                from.getRemove()};
   to.now_ns = from.getNowNs();
+  to.caller = read_caller(from);
   return to;
 }
 
@@ -328,9 +346,10 @@ void write(wire::Command::Builder to, const SetPolicy& from) {
   out.setDirectory(from.directory.value);
   write(out.initChanges(size_of(from.changes.settings.size())), from.changes);
   out.setNowNs(from.now_ns);
+  write_caller(out, from);
 }
 SetPolicy read(wire::SetPolicy::Reader from) {
-  return {{from.getDirectory()}, read(from.getChanges()), from.getNowNs()};
+  return {{from.getDirectory()}, read(from.getChanges()), from.getNowNs(), read_caller(from)};
 }
 
 void write(wire::Command::Builder to, const SetLatest& from) {
@@ -596,6 +615,19 @@ BeginGeneration read(wire::BeginGeneration::Reader from) {
   return to;
 }
 
+void write(wire::Command::Builder to, const RestoreCalls& from) {
+  auto out = to.initRestoreCalls();
+  out.setClient(from.client.value);
+  out.setForgotten(from.forgotten);
+  auto calls = out.initCalls(size_of(from.calls.size()));
+  for (unsigned i = 0; i < calls.size(); ++i) calls.set(i, from.calls[i]);
+}
+RestoreCalls read(wire::RestoreCalls::Reader from) {
+  RestoreCalls to{{from.getClient()}, from.getForgotten(), {}};
+  for (const std::uint64_t call : from.getCalls()) to.calls.push_back(call);
+  return to;
+}
+
 Command read(wire::Command::Reader from) {
   switch (from.which()) {
     case wire::Command::BEGIN_EPOCH:
@@ -644,6 +676,8 @@ Command read(wire::Command::Reader from) {
       return read(from.getBeginGeneration());
     case wire::Command::DRAIN_LOST:
       return DrainLost{{from.getDrainLost().getFile()}, from.getDrainLost().getVersion()};
+    case wire::Command::RESTORE_CALLS:
+      return read(from.getRestoreCalls());
   }
   corrupt();
 }
@@ -719,5 +753,6 @@ template OneOf<manager::AnyCommand>::OneOf(manager::ChangeCopies);
 template OneOf<manager::AnyCommand>::OneOf(manager::MakeStripes);
 template OneOf<manager::AnyCommand>::OneOf(manager::BeginGeneration);
 template OneOf<manager::AnyCommand>::OneOf(manager::DrainLost);
+template OneOf<manager::AnyCommand>::OneOf(manager::RestoreCalls);
 
 }  // namespace stdchk

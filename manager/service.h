@@ -207,6 +207,7 @@ class Service final : public transport::AcceptHandler {
   std::optional<BenefactorId> some_benefactor();
   /// A number that was never used: the epoch is in its upper bits.
   std::uint64_t next_id() { return (state_.epoch().value << 40) | ++last_id_; }
+  static Epoch epoch_of(ClientId client) { return Epoch{client.value >> 40}; }
   /// True when the command that made this change of the mirror queue survives a crash.
   bool mirror_is_durable(std::uint64_t change);
   rpc::Peer* peer_of(BenefactorId benefactor);
@@ -268,6 +269,10 @@ class Service final : public transport::AcceptHandler {
              rpc::Responder respond);
   template <class M>
   void handle(Connection& connection, M& request, const Call& call);
+  template <class M>
+  void serve_again(ClientRecord& client, const M& request, const Call& call);
+  template <class M>
+  rpc::Answer answer_again(const M& request) const;
 
   // service_members.cpp
   void register_client(Connection& connection, const msg::RegisterClient& request,

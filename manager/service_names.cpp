@@ -73,6 +73,7 @@ void Service::serve(ClientRecord& client, const msg::SetAttributes& request, con
     return call.answer(msg::SetAttributes::Reply{attributes(*state_.file(request.file))});
   }
   const ClientId id = client.id;
+  command.caller = {request.client, call.id()};
   change(std::move(command), call, [this, file = request.file](const Outcome&) -> rpc::Answer {
     const File* now_at = state_.file(file);
     if (now_at == nullptr) {
@@ -85,8 +86,15 @@ void Service::serve(ClientRecord& client, const msg::SetAttributes& request, con
 
 void Service::serve(ClientRecord& client, const msg::MakeDirectory& request, const Call& call) {
   const FileId id{next_id()};
-  change(AddDirectory{id, request.parent, request.name, request.mode, request.uid, request.gid,
-                      reactor_.clock().wall_ns(), has_drain()},
+  change(AddDirectory{id,
+                      request.parent,
+                      request.name,
+                      request.mode,
+                      request.uid,
+                      request.gid,
+                      reactor_.clock().wall_ns(),
+                      has_drain(),
+                      {request.client, call.id()}},
          call, [this](const Outcome& outcome) -> rpc::Answer {
            const File* made = state_.file(outcome.file);
            return msg::MakeDirectory::Reply{made == nullptr ? Attributes{} : attributes(*made)};
@@ -96,8 +104,15 @@ void Service::serve(ClientRecord& client, const msg::MakeDirectory& request, con
 
 void Service::serve(ClientRecord& client, const msg::MakeSymlink& request, const Call& call) {
   const FileId id{next_id()};
-  change(AddSymlink{id, request.parent, request.name, request.target, request.uid, request.gid,
-                    reactor_.clock().wall_ns(), has_drain()},
+  change(AddSymlink{id,
+                    request.parent,
+                    request.name,
+                    request.target,
+                    request.uid,
+                    request.gid,
+                    reactor_.clock().wall_ns(),
+                    has_drain(),
+                    {request.client, call.id()}},
          call, [this](const Outcome& outcome) -> rpc::Answer {
            const File* made = state_.file(outcome.file);
            return msg::MakeSymlink::Reply{made == nullptr ? Attributes{} : attributes(*made)};
@@ -128,8 +143,12 @@ void Service::serve(ClientRecord& client, const msg::Remove& request, const Call
   }
   file_changed(id, client.id);
   entry_changed(request.parent, request.name, client.id);
-  change(RemoveName{request.parent, request.name, request.directory, reactor_.clock().wall_ns(),
-                    has_drain()},
+  change(RemoveName{request.parent,
+                    request.name,
+                    request.directory,
+                    reactor_.clock().wall_ns(),
+                    has_drain(),
+                    {request.client, call.id()}},
          call, [this, id, parent = request.parent](const Outcome&) -> rpc::Answer {
            return msg::Remove::Reply{id, attributes_of(parent)};
          });
@@ -166,8 +185,15 @@ void Service::serve(ClientRecord& client, const msg::Rename& request, const Call
     return call.answer(msg::Rename::Reply{replaced});
   }
   const bool adds = adds_to_whole(request.to_parent, request.to_name);
-  change(RenameName{request.from_parent, request.from_name, request.to_parent, request.to_name,
-                    request.no_replace, request.exchange, reactor_.clock().wall_ns(), has_drain()},
+  change(RenameName{request.from_parent,
+                    request.from_name,
+                    request.to_parent,
+                    request.to_name,
+                    request.no_replace,
+                    request.exchange,
+                    reactor_.clock().wall_ns(),
+                    has_drain(),
+                    {request.client, call.id()}},
          call, [](const Outcome& outcome) -> rpc::Answer {
            return msg::Rename::Reply{outcome.replaced};
          });
@@ -194,6 +220,7 @@ void Service::serve(ClientRecord& client, const msg::SetXattr& request, const Ca
     return call.answer(msg::SetXattr::Reply{});
   }
   file_changed(request.file, client.id);
+  command.caller = {request.client, call.id()};
   change(std::move(command), call,
          [](const Outcome&) -> rpc::Answer { return msg::SetXattr::Reply{}; });
 }
@@ -219,8 +246,11 @@ void Service::serve(ClientRecord& client, const msg::SetPolicy& request, const C
   file_changed(request.directory, client.id);
   sets_->run();  // what is whole by the policy of before stays so
   sets_->look_at_all();
-  change(SetPolicy{request.directory, request.changes, reactor_.clock().wall_ns()}, call,
-         [](const Outcome&) -> rpc::Answer { return msg::SetPolicy::Reply{}; });
+  change(SetPolicy{request.directory,
+                   request.changes,
+                   reactor_.clock().wall_ns(),
+                   {request.client, call.id()}},
+         call, [](const Outcome&) -> rpc::Answer { return msg::SetPolicy::Reply{}; });
 }
 
 void Service::serve(ClientRecord&, const msg::ListSets& request, const Call& call) {

@@ -49,6 +49,38 @@ void Service::serve(Connection& connection, msg::RequestEnvelope envelope, Time 
   std::visit([&](auto& request) { handle(connection, request, call); }, envelope.body);
 }
 
+/// What was asked of an earlier manager, which has not answered.
+template <class M>
+void Service::serve_again(ClientRecord& client, const M& request, const Call& call) {
+  switch (state_.done_calls().find({request.client, call.id()})) {
+    case DoneCalls::Found::kNotDone:
+      return serve(client, request, call);
+    case DoneCalls::Found::kForgotten:
+      return call.fail(Code::kFenced, M::kName);
+    case DoneCalls::Found::kDone:
+      return when_durable([this, request, call] { call.answer(answer_again(request)); });
+  }
+}
+
+/// It was done; others may have changed the same since then.
+template <class M>
+rpc::Answer Service::answer_again(const M& request) const {
+  if constexpr (requires(typename M::Reply reply) { reply.attributes; }) {
+    const File* changed = nullptr;
+    if constexpr (requires { request.parent; }) {
+      changed = state_.lookup(request.parent, request.name, {}).value_or(nullptr);
+    } else {
+      changed = state_.file(request.file);
+    }
+    if (changed == nullptr) {
+      return tl::unexpected(rpc::Failure{{Code::kStale, 0, M::kName}, {}, {}});
+    }
+    return typename M::Reply{attributes(*changed)};
+  } else {
+    return typename M::Reply{};
+  }
+}
+
 template <class M>
 void Service::handle(Connection& connection, M& request, const Call& call) {
   if constexpr (std::is_same_v<M, msg::RegisterClient> ||
@@ -92,10 +124,13 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
     if constexpr (NamesClient<M>) {
       if (request.client != connection.client) {
         // Who it was earlier has ended, and all that was its own. What it asked for then may have
-        // been done.
+        // been done; of changes of names by an earlier manager it is known.
         const bool before = request.client && request.client < connection.client &&
                             clients_.count(request.client) == 0;
-        return call.fail(before ? Code::kFenced : Code::kRefused, M::kName);
+        if (!before) return call.fail(Code::kRefused, M::kName);
+        if (!kChangesNames<M> || epoch_of(request.client) == state_.epoch()) {
+          return call.fail(Code::kFenced, M::kName);
+        }
       }
     }
     client->second.last_heard = now();
@@ -106,6 +141,11 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
       // Those of sessions wait: no other call does for them.
       if (kChangesNames<M> && is_stuck()) {
         return remembered.fail(Code::kManagerLost, "manager.durable");
+      }
+      if constexpr (kChangesNames<M>) {
+        if (request.client != connection.client) {
+          return serve_again(client->second, request, remembered);
+        }
       }
       serve(client->second, request, remembered);
     } else {

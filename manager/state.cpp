@@ -30,9 +30,15 @@ State::State() { add_file(kRootFile, FileType::kDirectory, 0777, 0, 0, 0).parent
 
 Result<Outcome> State::apply(const Command& command) {
   const auto outcome = apply_unjournalled(command);
-  if (outcome && !std::holds_alternative<RestoreCounters>(command)) {
+  if (!outcome) return outcome;
+  if (!std::holds_alternative<RestoreCounters>(command)) {
     if (const auto count = records_.find(epoch_); count != records_.end()) ++count->second;
   }
+  std::visit(
+      [this]<class C>(const C& one) {
+        if constexpr (requires { one.caller; }) done_calls_.add(one.caller);
+      },
+      command);
   return outcome;
 }
 

@@ -16,6 +16,7 @@
 #include "core/types.h"
 #include "manager/chunk_table.h"
 #include "manager/command.h"
+#include "manager/done_calls.h"
 #include "manager/set_generations.h"
 #include "manager/slices.h"
 #include "manager/stripe_table.h"
@@ -173,6 +174,7 @@ class State {
   /// The newest commit.
   std::uint64_t sequence() const { return sequence_; }
   const SetGenerations& set_generations() const { return set_generations_; }
+  const DoneCalls& done_calls() const { return done_calls_; }
   /// Of undrained(), how many have bytes and were asked to have one copy of them, and how many more
   /// than that.
   std::uint64_t undrained_single() const { return undrained_single_; }
@@ -225,6 +227,7 @@ class State {
   Result<Outcome> run(const SetPolicy& command);
   Result<Outcome> run(const SetLatest& command);
   Result<Outcome> run(const BeginGeneration& command);
+  Result<Outcome> run(const RestoreCalls& command);
 
   File* find(FileId id);
   Result<File*> find_directory(FileId id);
@@ -291,6 +294,7 @@ class State {
   std::uint64_t undrained_redundant_ = 0;
   History history_;
   SetGenerations set_generations_;
+  DoneCalls done_calls_;
 };
 
 /// kInvalidArgument or kNameTooLong unless `name` can be a directory entry.

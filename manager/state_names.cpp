@@ -375,6 +375,11 @@ Result<Outcome> State::run(const BeginGeneration& command) {
   return Outcome{};
 }
 
+Result<Outcome> State::run(const RestoreCalls& command) {
+  done_calls_.restore(command);
+  return Outcome{};
+}
+
 Result<Outcome> State::run(const Mirrored& command) {
   mirror_queue_.erase(command.sequence);
   return Outcome{};

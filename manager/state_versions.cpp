@@ -532,6 +532,7 @@ void State::snapshot(const std::function<void(Command)>& emit) const {
   });
   if (!stripes.stripes.empty()) emit(std::move(stripes));
   for (const auto& [sequence, change] : mirror_queue_) emit(RestoreMirror{sequence, change});
+  done_calls_.snapshot(emit);
   RestoreCounters counters{epoch_, sequence_, mirror_sequence_, history_};
   for (const auto& [epoch, records] : records_) counters.epochs.push_back({epoch, records});
   emit(std::move(counters));

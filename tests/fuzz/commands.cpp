@@ -69,6 +69,8 @@ Policy policy(Choices& choices) {
 }
 std::int64_t time(Choices& choices) { return static_cast<std::int64_t>(number(choices, 100)); }
 
+Caller caller(Choices& choices) { return {{number(choices, 3)}, number(choices, 9)}; }
+
 CommitVersion commit(Choices& choices) {
   CommitVersion made;
   made.file = file(choices);
@@ -125,8 +127,8 @@ ChangeCopies change_copies(Choices& choices) {
 }  // namespace
 
 Command make_command(Choices& choices) {
-  static_assert(std::variant_size_v<AnyCommand> == 23);
-  switch (choices.below(25)) {
+  static_assert(std::variant_size_v<AnyCommand> == 24);
+  switch (choices.below(26)) {
     case 0:
       return BeginEpoch{{number(choices, 4)}};
     case 1:
@@ -136,8 +138,8 @@ Command make_command(Choices& choices) {
     case 4:
       return commit(choices);
     case 5:
-      return AddDirectory{file(choices), file(choices), name(choices), 0755, 1, 2,
-                          time(choices), choices.flag()};
+      return AddDirectory{file(choices), file(choices),  name(choices),  0755, 1, 2,
+                          time(choices), choices.flag(), caller(choices)};
     case 6:
       return AddSymlink{file(choices), file(choices), name(choices), name(choices), 1, 2,
                         time(choices), choices.flag()};
@@ -223,6 +225,12 @@ Command make_command(Choices& choices) {
     }
     case 23:
       return DrainLost{file(choices), number(choices, 4)};
+    case 24: {
+      const Caller by = caller(choices);
+      RestoreCalls made{by.client, number(choices, 4), {}};
+      for (unsigned i = choices.below(4); i > 0; --i) made.calls.push_back(number(choices, 9));
+      return made;
+    }
     default:
       return restore(choices);
   }

@@ -58,6 +58,19 @@ bool is_golden(const std::string& name, ByteSpan bytes, const std::string& wante
 
 std::string kind_name(std::size_t kind) { return "kind" + std::to_string(kind); }
 
+/// One command of each kind, asked for by nobody.
+std::vector<manager::Command> before_callers() {
+  std::vector<manager::Command> commands = manager::test::one_of_each();
+  for (manager::Command& command : commands) {
+    std::visit(
+        []<class C>(C& one) {
+          if constexpr (requires { one.caller; }) one.caller = {};
+        },
+        command);
+  }
+  return commands;
+}
+
 }  // namespace
 
 TEST_CASE("the extent header's bytes are the documented ones") {
@@ -171,7 +184,7 @@ TEST_CASE("a metadata log of before there were checksums is read") {
   const auto read =
       manager::decode_log({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   REQUIRE(read.has_value());
-  const auto commands = manager::test::one_of_each();
+  const auto commands = before_callers();
   CHECK(*read == std::vector<manager::Command>{commands[0], commands[3]});
 }
 
@@ -247,4 +260,19 @@ TEST_CASE("a journal of before there were drained sets says what the link there 
   const auto& latest = std::get<manager::SetLatest>(*read);
   CHECK(latest.drained == manager::DrainedSet{"a.*.T0", 0});
   CHECK(latest.target == "a.*.T1");
+}
+
+TEST_CASE("in a journal of before callers were told nobody has asked for a change") {
+  const auto lines = read_lines("journal_older.txt");
+  const std::vector<manager::Command> commands = before_callers();
+  int read_so_far = 0;
+  for (std::size_t kind = 0; kind < commands.size(); ++kind) {
+    const auto line = lines.find("command" + std::to_string(kind) + "_before_callers");
+    if (line == lines.end()) continue;
+    ++read_so_far;
+    const auto read = manager::decode_command(unhex(line->second));
+    REQUIRE(read.has_value());
+    CHECK(*read == commands[kind]);
+  }
+  CHECK(read_so_far == 7);
 }

@@ -941,6 +941,35 @@ TEST_CASE("names, attributes and directories are right through the cache") {
   REQUIRE(one->read_directory(kRootFile)->empty());
 }
 
+TEST_CASE("who is told that a name is taken finds it at once") {
+  Pool pool(1, kArena, Naming::kOn);
+  const auto one = pool.connect();
+  const auto two = pool.connect();
+  for (int i = 0; i < 50; ++i) {
+    const std::string name = std::to_string(i);
+    REQUIRE(two->lookup(kRootFile, name).error().code == Code::kNotFound);
+    std::atomic<int> asked{0};
+    std::future<Result<Attributes>> first;
+    std::future<Result<Attributes>> second;
+    // Both reach the manager in one turn: the answers come before the notice.
+    pool.on_reactor([&] {
+      first = std::async(std::launch::async, [&] {
+        ++asked;
+        return one->make_directory(kRootFile, name, {0755, 0, 0});
+      });
+      while (asked < 1) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      second = std::async(std::launch::async, [&] {
+        auto made = two->make_directory(kRootFile, name, {0755, 0, 0});
+        return made.has_value() ? made : two->lookup(kRootFile, name);
+      });
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    });
+    CHECK(first.get().has_value());
+    CHECK(second.get().has_value());
+  }
+}
+
 TEST_CASE("for a lease directories and attributes are known, and what others change is told") {
   Pool pool(1, kArena, Naming::kOn);
   StoppableClock clock;

@@ -506,6 +506,144 @@ TEST_CASE("a repeat that waits is told when its client has ended") {
   CHECK(answer->error().error.code == Code::kFenced);
 }
 
+namespace {
+
+/// Asks again by the number of before, as a client does that was not answered.
+struct Repeats {
+  World& world;
+  TestClient client{world, "client"};
+  ClientId before = client.id;
+
+  void restart() {
+    world.restart();
+    client.connect();
+    client.register_now();
+    REQUIRE(client.id != before);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a change that a manager has made is not made again by the next one") {
+  World world;
+  world.start();
+  Repeats repeats{world};
+  TestClient& client = repeats.client;
+  const msg::MakeDirectory make{client.id, kRootFile, "d", 0755};
+  const msg::MakeSymlink link{client.id, kRootFile, "l", "d"};
+  const auto made = client.call(make, 1);
+  const auto linked = client.call(link, 2);
+  REQUIRE(made);
+  REQUIRE(linked);
+  const FileId made_id = made->attributes.id;
+  msg::SetAttributes change;
+  change.client = client.id;
+  change.file = made_id;
+  change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode);
+  change.mode = 0700;
+  msg::SetXattr xattr{client.id, made_id, "user.a", "b", msg::XattrMode::kCreate, false};
+  const msg::Rename rename{client.id, kRootFile, "l", kRootFile, "m", true, false};
+  const msg::Remove remove{client.id, kRootFile, "x", true};
+  const msg::SetPolicy policy{client.id, made_id, {{{PolicyKey::kKeep, 2}}}};
+  REQUIRE(client.call(change, 3));
+  REQUIRE(client.call(xattr, 4));
+  REQUIRE(client.call(rename, 5));
+  REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "x", 0755}));
+  REQUIRE(client.call(remove, 6));
+  REQUIRE(client.call(policy, 7));
+  const bool from_snapshot = GENERATE(false, true);
+  if (from_snapshot) {
+    world.journal.set_snapshot_every(1);
+    REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "more", 0755}));
+  }
+  repeats.restart();
+
+  // Others have gone on.
+  TestClient other(world, "other");
+  REQUIRE(other.call(msg::MakeDirectory{other.id, kRootFile, "x", 0755}));
+  REQUIRE(other.call(msg::MakeSymlink{other.id, kRootFile, "l", "new"}));
+  change.mode = 0600;
+  change.client = other.id;
+  REQUIRE(other.call(change));
+  change.mode = 0700;
+  change.client = repeats.before;
+
+  CHECK(client.call(make, 1).value().attributes.id == made_id);
+  CHECK(client.call(link, 2).value().attributes.type == FileType::kSymlink);
+  CHECK(client.call(change, 3).value().attributes.mode == 0600);
+  CHECK(client.call(xattr, 4));
+  CHECK(client.call(rename, 5));
+  CHECK(client.call(remove, 6));
+  CHECK(client.call(policy, 7));
+  CHECK(client.lookup("x"));
+  CHECK(client.lookup("l"));
+  CHECK(client.lookup("m"));
+  // What it changed has gone.
+  REQUIRE(other.call(msg::Remove{other.id, kRootFile, "d", true}));
+  world.stop();
+  world.start();
+  client.connect();
+  client.register_now();
+  CHECK(client.call(change, 3).error().code == Code::kStale);
+  CHECK(client.call(make, 1).error().code == Code::kStale);
+}
+
+TEST_CASE("a change that a manager has not made is made by the next one, once") {
+  World world;
+  world.start();
+  Repeats repeats{world};
+  TestClient& client = repeats.client;
+  const msg::MakeDirectory make{client.id, kRootFile, "d", 0755};
+  world.journal.set_automatic(false);
+  bool answered = false;
+  client.peer().call_as(1, make, limits::kCallDeadline,
+                        [&](const rpc::Answer& answer) { answered = answer.has_value(); });
+  world.turn();
+  CHECK_FALSE(answered);
+  world.stop();
+  world.journal.drop_unsynced();
+  world.journal.set_automatic(true);
+  world.start();
+  client.connect();
+  client.register_now();
+  CHECK(client.lookup("d").error().code == Code::kNotFound);
+  const auto made = client.call(make, 1);
+  REQUIRE(made);
+  CHECK(client.call(make, 1).value().attributes.id == made->attributes.id);
+  repeats.restart();
+  CHECK(client.call(make, 1).value().attributes.id == made->attributes.id);
+}
+
+TEST_CASE("a change of which a manager cannot know any more whether it was made is not made") {
+  World world;
+  world.start();
+  Repeats repeats{world};
+  TestClient& client = repeats.client;
+  const auto make = [&](std::uint64_t call) {
+    return client.call(
+        msg::MakeDirectory{repeats.before, kRootFile, "d" + std::to_string(call), 0755}, call);
+  };
+  for (std::uint64_t call = 2; call < 3 + DoneCalls::kCallsMax; ++call) REQUIRE(make(call));
+  repeats.restart();
+  CHECK(make(1).error().code == Code::kFenced);
+  CHECK(make(2).error().code == Code::kFenced);
+  CHECK(make(3).has_value());
+}
+
+TEST_CASE("what a client asked for before its lease ran out is not done when it is back") {
+  World world;
+  world.start();
+  TestClient client(world, "client");
+  const ClientId before = client.id;
+  const msg::MakeDirectory make{before, kRootFile, "d", 0755};
+  client.disconnect();
+  world.pass(2 * limits::kLease);
+  client.connect();
+  client.register_now();
+  REQUIRE(client.id != before);
+  CHECK(client.call(make, 1).error().code == Code::kFenced);
+}
+
 TEST_CASE("a map in parts commits as one, a repeated part is known") {
   World world;
   world.start();

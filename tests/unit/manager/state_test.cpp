@@ -193,7 +193,7 @@ TEST_CASE("a restored snapshot is the same state, and so is the replayed journal
   run(AddSymlink{{22}, kRootFile, "s", "d/a", 0, 0, 9, true});
   run(DrainStarted{{10}});
   run(Drained{{10}, 2});
-  run(RenameName{{20}, "a", kRootFile, "b", false, false, 10, true});
+  run(RenameName{{20}, "a", kRootFile, "b", false, false, 10, true, {{40}, 5}});
   msg::SetXattr xattr;
   xattr.file = {10};
   xattr.name = "user.k";

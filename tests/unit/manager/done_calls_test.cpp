@@ -1,0 +1,64 @@
+#include "manager/done_calls.h"
+
+#include "tests/support/catch.h"
+
+using namespace stdchk;
+using namespace stdchk::manager;
+
+namespace {
+
+using Found = DoneCalls::Found;
+
+/// The same, from its snapshot.
+DoneCalls restored(const DoneCalls& from) {
+  DoneCalls to;
+  from.snapshot([&](const Command& command) { to.restore(std::get<RestoreCalls>(command)); });
+  return to;
+}
+
+}  // namespace
+
+TEST_CASE("a client's last calls are known, and of earlier ones it is known that they are not") {
+  DoneCalls calls;
+  calls.add({});
+  CHECK(calls.find({{1}, 5}) == Found::kNotDone);
+  calls.add({{1}, 10});
+  calls.add({{1}, 8});
+  calls.add({{1}, 10});
+  CHECK(calls.find({{1}, 8}) == Found::kDone);
+  CHECK(calls.find({{1}, 9}) == Found::kNotDone);
+  CHECK(calls.find({{1}, 10}) == Found::kDone);
+  CHECK(calls.find({{2}, 10}) == Found::kNotDone);
+  for (std::uint64_t i = 0; i < DoneCalls::kCallsMax - 1; ++i) calls.add({{1}, 20 + i});
+  for (const DoneCalls& each : {calls, restored(calls)}) {
+    CHECK(each.find({{1}, 7}) == Found::kForgotten);
+    CHECK(each.find({{1}, 8}) == Found::kForgotten);
+    CHECK(each.find({{1}, 9}) == Found::kNotDone);
+    CHECK(each.find({{1}, 10}) == Found::kDone);
+    CHECK(each.find({{1}, 20 + DoneCalls::kCallsMax}) == Found::kNotDone);
+  }
+}
+
+TEST_CASE("of the oldest clients, where there are too many, nothing is known") {
+  DoneCalls calls;
+  for (std::uint64_t i = 0; i <= DoneCalls::kClientsMax; ++i) calls.add({{10 + i}, 5});
+  for (const DoneCalls& each : {calls, restored(calls)}) {
+    CHECK(each.find({{9}, 1}) == Found::kForgotten);
+    CHECK(each.find({{10}, 5}) == Found::kForgotten);
+    CHECK(each.find({{11}, 5}) == Found::kDone);
+    CHECK(each.find({{11 + DoneCalls::kClientsMax}, 5}) == Found::kNotDone);
+  }
+}
+
+TEST_CASE("a client that was forgotten is known from its next call on") {
+  DoneCalls calls;
+  calls.restore({{20}, 0, {}});
+  calls.add({{10}, 5});
+  for (const DoneCalls& each : {calls, restored(calls)}) {
+    CHECK(each.find({{10}, 4}) == Found::kForgotten);
+    CHECK(each.find({{10}, 5}) == Found::kDone);
+    CHECK(each.find({{10}, 6}) == Found::kNotDone);
+    CHECK(each.find({{11}, 6}) == Found::kForgotten);
+    CHECK(each.find({{21}, 6}) == Found::kNotDone);
+  }
+}
