@@ -450,6 +450,9 @@ class Service final : public transport::AcceptHandler {
   Time roll_call_until_{};
   std::set<BenefactorId> awaited_;
   std::vector<std::function<void()>> at_roll_call_;
+  /// Benefactors that the journal does not have yet, and what admits them: asked again, it is by
+  /// another link.
+  std::map<BenefactorId, std::vector<std::function<void(BenefactorId)>>> joining_;
   /// Until then clients wait for benefactors to keep the metadata again: what they are answered
   /// must outlive this disk.
   Time keepers_until_{};

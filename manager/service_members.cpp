@@ -82,9 +82,18 @@ void Service::register_benefactor(Connection& connection, const msg::RegisterBen
     if (awaited_.empty()) end_roll_call();
     return;
   }
+  const auto admit = [this, number = connection.number(), request, call](BenefactorId id) {
+    // The link may have gone while the journal was written.
+    const auto found = connections_.find(number);
+    if (found != connections_.end()) admit_benefactor(*found->second, id, request, call);
+  };
   if (known) {
     if (state_.benefactors().at(known).arena_bytes != request.arena_bytes) {
       return call.fail(Code::kInvalidArgument, "register benefactor");
+    }
+    // The next manager may not know of it, and give its number to another one.
+    if (const auto joining = joining_.find(known); joining != joining_.end()) {
+      return joining->second.push_back(admit);
     }
     return admit_benefactor(connection, known, request, call);
   }
@@ -100,13 +109,13 @@ void Service::register_benefactor(Connection& connection, const msg::RegisterBen
   const BenefactorId id{all.empty() ? 1 : all.rbegin()->first.value + 1};
   // Not usable before clients of a life that the journal does not know are fenced.
   space_.add(id, request.arena_bytes, false);
+  joining_[id].push_back(admit);
   execute(AddBenefactor{id, request.life_high, request.life_low, request.arena_bytes,
                         request.host_name},
-          [this, number = connection.number(), id, request, call](const Result<Outcome>& outcome) {
+          [this, id, call](const Result<Outcome>& outcome) {
+            const auto joining = joining_.extract(id);
             if (!outcome) return call.fail(outcome.error());
-            // The link may have gone while the journal was written.
-            const auto found = connections_.find(number);
-            if (found != connections_.end()) admit_benefactor(*found->second, id, request, call);
+            for (const auto& each : joining.mapped()) each(id);
           });
 }
 

@@ -41,7 +41,7 @@ constexpr std::array<Kind, kEvents> kKinds{{
     {"killed standbys", 3000},
     {"stopped standbys", 4000},
     {"cut standbys", 4000},
-    {"old managers started again", 60000},
+    {"old managers started again", 120000},
 }};
 constexpr double kSpread = 4;
 constexpr Duration kJumpMax = 6h;

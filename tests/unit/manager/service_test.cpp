@@ -90,6 +90,37 @@ TEST_CASE("what was answered survives a power cut; what was not may be gone, the
   CHECK(client.lookup("cut").error().code == Code::kNotFound);
 }
 
+TEST_CASE("a benefactor that asks again gets no number before the journal has it") {
+  World world;
+  world.start();
+  world.journal.set_automatic(false);
+  Actor actor(world, "b1");
+  msg::RegisterBenefactor request;
+  request.secret = kSecret;
+  request.life_low = 1;
+  request.addresses = {"mem:b1"};
+  request.arena_bytes = kArena;
+  int answered = 0;
+  const auto ask = [&] {
+    actor.disconnect();
+    actor.connect();
+    actor.peer().call(request, limits::kCallDeadline,
+                      [&](const rpc::Answer& answer) { answered += answer ? 1 : 0; });
+    world.turn();
+  };
+  ask();
+  ask();
+  ask();
+  CHECK(answered == 0);
+  CHECK(world.service->benefactors().empty());
+  world.journal.sync();
+  world.turn();
+  CHECK(answered == 1);
+  CHECK(world.service->benefactors().size() == 1);
+  ask();
+  CHECK(answered == 2);
+}
+
 TEST_CASE("M1: a commit names only what lies in the session's grants or what the pool has") {
   World world;
   world.start();
