@@ -47,7 +47,8 @@ class LogKeepers {
   void when_kept(std::uint64_t sequence, std::function<void()> done);
   /// Finds keepers, and begins logs anew that have grown long.
   void run();
-  /// Those that count.
+  /// Those that count, and how many they are.
+  std::set<BenefactorId> counting() const;
   std::uint32_t count() const;
   /// One may count soon: its log begins, or a benefactor has not come back yet.
   bool may_begin() const;
@@ -74,7 +75,6 @@ class LogKeepers {
     std::set<BenefactorId> ids;
   };
 
-  std::set<BenefactorId> counting() const;
   bool agreed(std::uint64_t sequence) const;
   /// With a snapshot, which several may share.
   void start(BenefactorId id, const std::vector<Piece>& pieces);

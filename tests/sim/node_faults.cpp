@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "manager/log_keepers.h"
+#include "tests/sim/checkers.h"
 
 namespace stdchk::sim {
 namespace {
@@ -106,12 +107,14 @@ void NodeFaults::leave(std::size_t index) {
   swarm_.happened(Event::kLeave);
 }
 
-/// All benefactors, and one that keeps the metadata.
+/// All benefactors, and one that keeps the metadata, which the manager may not know to be dead.
 bool NodeFaults::all_at_hand() const {
   for (const auto& each : cluster_.benefactors()) {
     if (held_.holds(*each.node)) return false;
   }
-  return cluster_.manager()->log_keepers().count() > 0;
+  return std::ranges::any_of(
+      cluster_.manager()->log_keepers().counting(),
+      [this](BenefactorId id) { return find_benefactor(cluster_, id) != nullptr; });
 }
 
 bool NodeFaults::lose_manager_disk() {

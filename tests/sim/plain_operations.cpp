@@ -266,6 +266,23 @@ void LoadOperation::on_map(rpc::Answer answer) {
   read_next();
 }
 
+/// Copies are where the manager says now, which may be elsewhere than before.
+void LoadOperation::look_again(Status why) {
+  slices_seen_ -= page_.slices.size();
+  copy_ = 0;
+  msg::GetMap request;
+  request.client = client_.id();
+  request.file = file_;
+  request.version = version_;
+  request.first_slice = slices_seen_;
+  client_.call(request, end_, [self = shared_from_this(), why](rpc::Answer answer) {
+    if (!answer.has_value()) return self->finish(fail(answer.error().error));
+    const auto& page = std::get<msg::GetMap::Reply>(*answer).page;
+    if (page == self->page_) return self->finish(fail(why.error()));
+    self->on_map(std::move(answer));
+  });
+}
+
 void LoadOperation::read_next() {
   if (next_ == page_.slices.size()) {
     if (slices_seen_ < slice_count_) return ask_map();
@@ -291,7 +308,7 @@ void LoadOperation::on_chunk(Status status) {
     ++copy_;
     return read_next();
   }
-  if (!status.has_value()) return finish(fail(status.error()));
+  if (!status.has_value()) return look_again(std::move(status));
   copy_ = 0;
   if (slice.file_offset + slice.length > bytes_.size() ||
       slice.chunk_offset + slice.length > chunk.length) {

@@ -74,6 +74,7 @@ struct LoadOperation final : std::enable_shared_from_this<LoadOperation> {
  private:
   void ask_map();
   void on_map(rpc::Answer answer);
+  void look_again(Status why);
   void read_next();
   void on_chunk(Status status);
   void finish(Result<std::vector<std::byte>> result);
