@@ -286,7 +286,7 @@ bool SeriesScript::may_be_gone(std::uint64_t timestep) const {
   return (options_.keep > 0 && newer >= options_.keep) || (options_.purge_after_s > 0 && newer > 0);
 }
 
-/// The newest one, which cannot be gone.
+/// The newest one, unless it may be gone: one of too few images goes by its age.
 void SeriesScript::pin() {
   const auto pinned = std::ranges::count_if(timesteps_, &Timestep::pinned);
   const bool is_newest = !timesteps_.empty() && timesteps_[current_].complete();
@@ -298,7 +298,7 @@ void SeriesScript::pin() {
   request.name = std::string(manager::kXattrPin) + set_name(kApplication, index + 1);
   request.value = "1";
   client_->ask(request, while_running<rpc::Answer>([this, index](const rpc::Answer& answer) {
-                 timesteps_[index].pinned = answer.has_value();
+                 timesteps_[index].pinned = answer.has_value() && !may_be_gone(index + 1);
                  end(11);
                }));
 }
