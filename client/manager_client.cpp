@@ -155,6 +155,7 @@ void ManagerClient::on_register(rpc::Answer answer) {
   answered_last_ = reactor_.clock().now();
   heartbeat_ = reactor_.schedule_after(limits::kHeartbeatInterval, [this] { heartbeat(); });
   listener_.on_registered(*reply, same);
+  if (!same) forget_given_up();
   for (auto& [id, call] : calls_) {
     if (!call.sent) send(id, call);
   }
@@ -198,8 +199,7 @@ void ManagerClient::call(msg::Request request, Duration deadline, Callback done,
   call.deadline = reactor_.clock().now() + deadline;
   call.done = std::move(done);
   call.may_go = std::move(may_go);
-  call.timer = reactor_.schedule_at(
-      call.deadline, [this, id] { finish(id, failure(Code::kManagerLost, "client.manager")); });
+  call.timer = reactor_.schedule_at(call.deadline, [this, id] { give_up(id); });
   if (registered_) send(id, call);
 }
 
@@ -219,7 +219,9 @@ void ManagerClient::send(std::uint64_t id, Call& call) {
   }
   call.sent = true;
   const bool only_asks = ask_as(client_, std::exchange(call.sent_before, true), call.request);
-  const Duration left = std::max(call.deadline - reactor_.clock().now(), Duration(1ms));
+  const Duration left = call.given_up
+                            ? limits::kManagerDeadline
+                            : std::max(call.deadline - reactor_.clock().now(), Duration(1ms));
   peer_->call_as(id, call.request, left, [=, this, attempt = attempt_](rpc::Answer answer) {
     if (attempt != attempt_) return;
     if (!answer.has_value()) {
@@ -227,10 +229,41 @@ void ManagerClient::send(std::uint64_t id, Call& call) {
       // Sent again when the link is up again, or ended by its timer.
       if (code == Code::kPeerLost) return;
       if (code == Code::kFenced && only_asks) return register_anew(answer.error().error);
-      if (code == Code::kDeadline) answer = failure(Code::kManagerLost, "client.manager");
+      if (code == Code::kDeadline) {
+        give_up(id);
+        const auto late = calls_.find(id);
+        if (late != calls_.end() && registered_) send(id, late->second);
+        return;
+      }
     }
     finish(id, std::move(answer));
   });
+}
+
+/// Its caller is told that the manager has not answered. A session that is opened all the same
+/// would be there, and an empty file that this client sees, for as long as the client is.
+void ManagerClient::give_up(std::uint64_t id) {
+  const auto found = calls_.find(id);
+  if (found == calls_.end() || found->second.given_up) return;
+  Call& call = found->second;
+  const bool may_open = call.sent_before && std::holds_alternative<msg::OpenSession>(call.request);
+  if (!may_open) return finish(id, failure(Code::kManagerLost, "client.manager"));
+  call.given_up = true;
+  call.may_go = nullptr;
+  reactor_.cancel(call.timer);
+  const Callback done = std::exchange(call.done, [this](const rpc::Answer& answer) {
+    if (!answer.has_value()) return;
+    const auto* late = std::get_if<msg::OpenSession::Reply>(&*answer);
+    if (late == nullptr) return;
+    this->call(msg::CloseSession{late->session, false, 0, false}, limits::kManagerDeadline,
+               [](const rpc::Answer&) {});
+  });
+  done(failure(Code::kManagerLost, "client.manager"));
+}
+
+/// Their sessions have ended with what this client was before.
+void ManagerClient::forget_given_up() {
+  std::erase_if(calls_, [](const auto& call) { return call.second.given_up; });
 }
 
 void ManagerClient::finish(std::uint64_t id, rpc::Answer answer) {

@@ -35,7 +35,8 @@ class ManagerListener {
 /// Threads: the reactor's.
 /// Errors: each call is answered once and before its deadline. Calls in flight when the link is
 /// lost
-///   are sent again under the same id; kManagerLost when the manager did not answer in time.
+///   are sent again under the same id; kManagerLost when the manager did not answer in time. An open
+///   may be done after that: it is asked for until it is answered, and closed.
 class ManagerClient final : public rpc::PeerHandler {
  public:
   struct Config {
@@ -83,12 +84,15 @@ class ManagerClient final : public rpc::PeerHandler {
     std::function<bool()> may_go;
     bool sent = false;         ///< over the link of now
     bool sent_before = false;  ///< over any link
+    bool given_up = false;     ///< an open that its caller does not wait for any more
   };
   void connect();
   void connect_later(Error why);
   void on_register(rpc::Answer answer);
   void send(std::uint64_t id, Call& call);
   void finish(std::uint64_t id, rpc::Answer answer);
+  void give_up(std::uint64_t id);
+  void forget_given_up();
   void heartbeat();
   void register_anew(Error why);
   msg::WriterTotals totals() const;
