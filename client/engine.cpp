@@ -30,8 +30,8 @@ Engine::Engine(Reactor& reactor, transport::Endpoint& control,
       metadata_(reactor.clock()),
       maps_(
           shared_, [this] { return client_; },
-          [this](msg::Request request, std::function<void(rpc::Answer)> done) {
-            call(std::move(request), std::move(done));
+          [this](msg::Request request, MapStore::Callback done, MapStore::Callback late) {
+            call(std::move(request), std::move(done), std::move(late));
           },
           [this] { (void)reactor_.post([this] { pump(); }); }),
       peers_(reactor, data_, Peers::Config{config_.secret, config_.host_token}),
@@ -287,17 +287,21 @@ std::shared_ptr<Engine::Opening> Engine::open_session(msg::OpenSession request) 
   } else if (!request.file || request.truncate) {
     request.want_bytes = extent_bytes(window_->chunk_bytes());
   }
-  call(request, [this, wanted = std::weak_ptr(opening), request, naming](rpc::Answer answer) {
-    const Lock lock(shared_.mutex);
-    if (const auto awaited = wanted.lock()) {
-      on_opened(*awaited, request, naming, std::move(answer));
-    } else if (answer.has_value()) {
-      // Who asked has given up: nobody would ever end that session.
-      const auto* late = std::get_if<msg::OpenSession::Reply>(&*answer);
-      if (late != nullptr) close_unused(late->session);
-    }
-    shared_.changed.notify_all();
-  });
+  call(
+      request,
+      [this, wanted = std::weak_ptr(opening), request, naming](rpc::Answer answer) {
+        const Lock lock(shared_.mutex);
+        if (const auto awaited = wanted.lock()) {
+          on_opened(*awaited, request, naming, std::move(answer));
+        } else {
+          opened_late(answer);
+        }
+        shared_.changed.notify_all();
+      },
+      [this](const rpc::Answer& answer) {
+        const Lock lock(shared_.mutex);
+        opened_late(answer);
+      });
   return opening;
 }
 
@@ -316,6 +320,14 @@ std::shared_ptr<SeriesNaming> Engine::series_of(const msg::OpenSession& request)
     series = std::make_shared<SeriesNaming>(mode, config_.naming_judged_bytes);
   }
   return series;
+}
+
+/// Who asked has given up: nobody would ever end that session, and its empty file would stay.
+void Engine::opened_late(const rpc::Answer& answer) {
+  if (!answer.has_value()) return;
+  if (const auto* reply = std::get_if<msg::OpenSession::Reply>(&*answer)) {
+    close_unused(reply->session);
+  }
 }
 
 void Engine::close_unused(SessionId session) {
@@ -396,8 +408,9 @@ std::optional<Error> Engine::take_lost(FileId file) {
 
 // ---- work for the reactor ---------------------------------------------------------------------
 
-void Engine::call(msg::Request request, std::function<void(rpc::Answer)> done) {
-  outbox_.push_back({std::move(request), std::move(done), {}});
+void Engine::call(msg::Request request, std::function<void(rpc::Answer)> done,
+                  std::function<void(rpc::Answer)> late) {
+  outbox_.push_back({std::move(request), std::move(done), {}, std::move(late)});
   wake();
 }
 
@@ -456,7 +469,7 @@ void Engine::pump() {
     const bool close = std::holds_alternative<msg::CloseSession>(one.request);
     const bool waits = close || !manager_.silent();
     manager_.call(std::move(one.request), waits ? limits::kManagerDeadline : Duration::zero(),
-                  std::move(one.done), std::move(one.may_go));
+                  std::move(one.done), std::move(one.may_go), std::move(one.late));
   }
   manager_.send_held();
   for (Work::Call& one : work.calls) {

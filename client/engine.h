@@ -106,8 +106,10 @@ class Engine final : private SessionHost, private ManagerListener {
   }
 
   /// Sends a request; `done` runs on the reactor's thread without the lock. What is asked of a file
-  /// without a version waits until a manager that has come back knows that file.
-  void call(msg::Request request, std::function<void(rpc::Answer)> done);
+  /// without a version waits until a manager that has come back knows that file. `late` is as
+  /// ManagerClient::call has it.
+  void call(msg::Request request, std::function<void(rpc::Answer)> done,
+            std::function<void(rpc::Answer)> late = {});
   /// The session that writes `file` in this process; nullptr: none. It may be ending.
   SessionPtr session(FileId file) const;
   struct Opening {
@@ -154,6 +156,7 @@ class Engine final : private SessionHost, private ManagerListener {
   Status make_buffers();
   void ask_benefactors();
   void on_benefactors(const std::vector<msg::BenefactorInfo>& benefactors);
+  void opened_late(const rpc::Answer& answer);
   void close_unused(SessionId session);
   void on_opened(Opening& opening, const msg::OpenSession& request,
                  std::shared_ptr<SeriesNaming> naming, rpc::Answer answer);

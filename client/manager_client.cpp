@@ -192,13 +192,14 @@ void ManagerClient::register_anew(Error why) {
 }
 
 void ManagerClient::call(msg::Request request, Duration deadline, Callback done,
-                         std::function<bool()> may_go) {
+                         std::function<bool()> may_go, Callback late) {
   const std::uint64_t id = rpc::next_call_id();
   Call& call = calls_[id];
   call.request = std::move(request);
   call.deadline = reactor_.clock().now() + deadline;
   call.done = std::move(done);
   call.may_go = std::move(may_go);
+  call.late = std::move(late);
   call.timer = reactor_.schedule_at(call.deadline, [this, id] { give_up(id); });
   if (registered_) send(id, call);
 }
@@ -240,28 +241,21 @@ void ManagerClient::send(std::uint64_t id, Call& call) {
   });
 }
 
-/// Its caller is told that the manager has not answered. A session that is opened all the same
-/// would be there, and an empty file that this client sees, for as long as the client is.
 void ManagerClient::give_up(std::uint64_t id) {
   const auto found = calls_.find(id);
   if (found == calls_.end() || found->second.given_up) return;
   Call& call = found->second;
-  const bool may_open = call.sent_before && std::holds_alternative<msg::OpenSession>(call.request);
-  if (!may_open) return finish(id, failure(Code::kManagerLost, "client.manager"));
+  if (!call.sent_before || !call.late) {
+    return finish(id, failure(Code::kManagerLost, "client.manager"));
+  }
   call.given_up = true;
   call.may_go = nullptr;
   reactor_.cancel(call.timer);
-  const Callback done = std::exchange(call.done, [this](const rpc::Answer& answer) {
-    if (!answer.has_value()) return;
-    const auto* late = std::get_if<msg::OpenSession::Reply>(&*answer);
-    if (late == nullptr) return;
-    this->call(msg::CloseSession{late->session, false, 0, false}, limits::kManagerDeadline,
-               [](const rpc::Answer&) {});
-  });
+  const Callback done = std::exchange(call.done, std::move(call.late));
   done(failure(Code::kManagerLost, "client.manager"));
 }
 
-/// Their sessions have ended with what this client was before.
+/// What they have left at the manager has ended with what this client was before.
 void ManagerClient::forget_given_up() {
   std::erase_if(calls_, [](const auto& call) { return call.second.given_up; });
 }

@@ -35,8 +35,7 @@ class ManagerListener {
 /// Threads: the reactor's.
 /// Errors: each call is answered once and before its deadline. Calls in flight when the link is
 /// lost
-///   are sent again under the same id; kManagerLost when the manager did not answer in time. An open
-///   may be done after that: it is asked for until it is answered, and closed.
+///   are sent again under the same id; kManagerLost when the manager did not answer in time.
 class ManagerClient final : public rpc::PeerHandler {
  public:
   struct Config {
@@ -53,9 +52,11 @@ class ManagerClient final : public rpc::PeerHandler {
   /// Says goodbye and sends nothing more; calls that wait end with kCancelled.
   void stop();
   /// `deadline` from now. One with `may_go` is sent, again too, only when that answers true: until
-  /// then nothing of it has been done that the manager of now knows of.
+  /// then nothing of it has been done that the manager of now knows of. One with `late` may be done
+  /// after its caller was told kManagerLost: it is asked for until that answer is here, for `late`,
+  /// or the manager has forgotten this client.
   void call(msg::Request request, Duration deadline, Callback done,
-            std::function<bool()> may_go = {});
+            std::function<bool()> may_go = {}, Callback late = {});
   /// Looks again at those that may not go.
   void send_held();
   ClientId client() const { return client_; }
@@ -82,9 +83,10 @@ class ManagerClient final : public rpc::PeerHandler {
     Callback done;
     TimerId timer;
     std::function<bool()> may_go;
+    Callback late;
     bool sent = false;         ///< over the link of now
     bool sent_before = false;  ///< over any link
-    bool given_up = false;     ///< an open that its caller does not wait for any more
+    bool given_up = false;     ///< `done` was called, with kManagerLost
   };
   void connect();
   void connect_later(Error why);

@@ -100,7 +100,8 @@ struct Work {
   struct Call {
     msg::Request request;
     std::function<void(rpc::Answer)> done;
-    std::function<bool()> may_go{};  ///< as ManagerClient::call has it
+    std::function<bool()> may_go{};  ///< as ManagerClient::call has them
+    std::function<void(rpc::Answer)> late{};
   };
   std::vector<Call> calls;
 };

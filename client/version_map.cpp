@@ -47,7 +47,8 @@ void MapStore::load_next(const VersionMapPtr& map) {
         on_page(map, first, drained, std::move(answer));
         map.reset();
         shared_.changed.notify_all();
-      });
+      },
+      [this, file = map->file](const rpc::Answer& answer) { on_late_page(file, answer); });
 }
 
 void MapStore::reload(const VersionMapPtr& map) {
@@ -58,7 +59,7 @@ void MapStore::reload(const VersionMapPtr& map) {
 }
 
 void MapStore::report_wrong(const VersionMap& map, const Extent& copy) {
-  call_(msg::ReportWrongCopy{client_(), map.file, map.version, copy}, [](rpc::Answer) {});
+  call_(msg::ReportWrongCopy{client_(), map.file, map.version, copy}, [](rpc::Answer) {}, {});
 }
 
 void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
@@ -98,6 +99,15 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
   unpin_unused(map->file);
 }
 
+/// The manager has pinned what nobody waits for any more, unless others hold it.
+void MapStore::on_late_page(FileId file, const rpc::Answer& answer) {
+  const Lock lock(shared_.mutex);
+  const auto* reply = answer ? std::get_if<msg::GetMap::Reply>(&*answer) : nullptr;
+  if (reply == nullptr) return;
+  pins_.try_emplace({file, reply->attributes.version}, 0);
+  unpin_unused(file);
+}
+
 void MapStore::collect() {
   std::vector<Released::Pin> gone;
   {
@@ -120,7 +130,7 @@ void MapStore::unpin_unused(FileId file) {
       ++pin;
       continue;
     }
-    call_(msg::Unpin{client_(), file, pin->first.second}, [](rpc::Answer) {});
+    call_(msg::Unpin{client_(), file, pin->first.second}, [](rpc::Answer) {}, {});
     pin = pins_.erase(pin);
   }
 }

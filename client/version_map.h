@@ -78,9 +78,11 @@ using VersionMapPtr = std::shared_ptr<VersionMap>;
 /// Threads: any, with the engine's lock held.
 class MapStore {
  public:
-  using Call = std::function<void(msg::Request, std::function<void(rpc::Answer)>)>;
-  /// `call` sends a request to the manager; its callback runs on the reactor's thread, without the
-  /// lock. `collect_soon` has collect() called; it comes on any thread, with or without the lock.
+  using Callback = std::function<void(rpc::Answer)>;
+  using Call = std::function<void(msg::Request, Callback, Callback)>;
+  /// `call` sends a request to the manager; its callbacks run on the reactor's thread, without the
+  /// lock, the second one as ManagerClient::call has it. `collect_soon` has collect() called; it
+  /// comes on any thread, with or without the lock.
   MapStore(Shared& shared, std::function<ClientId()> client, Call call,
            std::function<void()> collect_soon);
 
@@ -113,6 +115,7 @@ class MapStore {
   };
   void on_page(const VersionMapPtr& map, std::uint64_t first,
                const std::shared_ptr<DrainedFile>& drained, rpc::Answer answer);
+  void on_late_page(FileId file, const rpc::Answer& answer);
   void unpin_unused(FileId file);
 
   Shared& shared_;

@@ -50,7 +50,7 @@ struct Host final : SessionHost {
   Window window_;
   const bool by_content_;
   ManualClock clock_;
-  MapStore maps_{shared_, [] { return ClientId{3}; }, [](const auto&, const auto&) {}, [] {}};
+  MapStore maps_{shared_, [] { return ClientId{3}; }, [](const auto&...) {}, [] {}};
   msg::WriterTotals totals_;
 };
 

@@ -17,18 +17,19 @@ constexpr FileId kFile{7};
 struct Scene {
   struct Call {
     msg::Request request;
-    std::function<void(rpc::Answer)> done;
+    MapStore::Callback done;
+    MapStore::Callback late;
   };
   Shared shared;
   std::vector<Call> calls;
   MapStore maps{shared, [] { return ClientId{3}; },
-                [this](msg::Request request, std::function<void(rpc::Answer)> done) {
-                  calls.push_back({std::move(request), std::move(done)});
+                [this](msg::Request request, MapStore::Callback done, MapStore::Callback late) {
+                  calls.push_back({std::move(request), std::move(done), std::move(late)});
                 },
                 [] {}};
 
   /// The oldest request for a page is answered with one chunk of `count`.
-  void answer(std::uint32_t count) {
+  void answer(std::uint32_t count, bool late = false) {
     Call call = std::move(calls.front());
     calls.erase(calls.begin());
     const auto& asked = std::get<msg::GetMap>(call.request);
@@ -38,7 +39,8 @@ struct Scene {
     reply.slice_count = count;
     reply.page.slices = {{asked.first_slice * 100, 100, 0, 0}};
     reply.page.chunks = {{{}, 100, 1, {{BenefactorId{1}, asked.first_slice * 256}}}};
-    call.done(std::move(reply));
+    if (late) call.done(tl::unexpected(rpc::Failure{{Code::kManagerLost, 0, "test"}, {}, {}}));
+    (late ? call.late : call.done)(std::move(reply));
   }
   std::size_t unpins() {
     maps.collect();
@@ -64,6 +66,26 @@ TEST_CASE("a pin that a manager which has come back gave with a later page goes 
   SECTION("it is asked for nothing") {
     map.reset();
     CHECK(scene.unpins() == 0);
+  }
+}
+
+TEST_CASE("a pin that is given when nobody waits for the map any more goes at once") {
+  Scene scene;
+  VersionMapPtr late = scene.maps.open(kFile);
+  SECTION("nobody else reads the file") {
+    scene.answer(1, true);
+    CHECK(late->error.has_value());
+    CHECK(scene.unpins() == 1);
+  }
+  SECTION("another one reads it") {
+    VersionMapPtr other = scene.maps.open(kFile);
+    std::swap(scene.calls[0], scene.calls[1]);
+    scene.answer(1);
+    REQUIRE(other->complete);
+    scene.answer(1, true);
+    CHECK(scene.unpins() == 0);
+    other.reset();
+    CHECK(scene.unpins() == 1);
   }
 }
 
