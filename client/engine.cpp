@@ -415,7 +415,7 @@ void Engine::call(msg::Request request, std::function<void(rpc::Answer)> done,
 }
 
 void Engine::kick(Session& session) {
-  kicked_.insert(session.shared_from_this());
+  if (!std::exchange(session.kicked, true)) kicked_.push_back(session.shared_from_this());
   wake();
 }
 
@@ -443,9 +443,10 @@ void Engine::pump() {
     const Lock lock(shared_.mutex);
     woken_ = false;
     maps_.collect();
-    std::set<SessionPtr> kicked;
-    kicked.swap(kicked_);
-    for (const SessionPtr& session : kicked) session->plan(work);
+    for (const SessionPtr& session : std::exchange(kicked_, {})) {
+      session->kicked = false;
+      session->plan(work);
+    }
     calls.swap(outbox_);
     for (Work::Call& one : calls) follow_pending(one);
     transfers.swap(transfers_);

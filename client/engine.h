@@ -208,7 +208,7 @@ class Engine final : private SessionHost, private ManagerListener {
 
   // What the reactor is asked to do. `woken_`: pump() is posted.
   bool woken_ = false;
-  std::set<SessionPtr> kicked_;
+  std::vector<SessionPtr> kicked_;
   std::vector<Work::Call> outbox_;
   std::vector<Transfer*> transfers_;
   std::vector<std::function<void()>> executor_work_;

@@ -19,6 +19,12 @@ rpc::Answer failure(Code code, const char* where) {
   return tl::unexpected(rpc::Failure{Error{code, 0, where}, {}, {}});
 }
 
+/// It ends something that would stay as long as this client.
+bool must_arrive(const msg::Request& request) {
+  return std::holds_alternative<msg::CloseSession>(request) ||
+         std::holds_alternative<msg::Unpin>(request);
+}
+
 template <class M, class... Of>
 constexpr bool kIsOneOf = (std::is_same_v<M, Of> || ...);
 
@@ -214,7 +220,6 @@ void ManagerClient::send_held() {
 
 void ManagerClient::send(std::uint64_t id, Call& call) {
   if (call.may_go && !call.may_go()) {
-    call.sent_before = false;
     held_.insert(id);
     return;
   }
@@ -245,12 +250,13 @@ void ManagerClient::give_up(std::uint64_t id) {
   const auto found = calls_.find(id);
   if (found == calls_.end() || found->second.given_up) return;
   Call& call = found->second;
-  if (!call.sent_before || !call.late) {
+  if (!must_arrive(call.request) && !(call.sent_before && call.late)) {
     return finish(id, failure(Code::kManagerLost, "client.manager"));
   }
   call.given_up = true;
   call.may_go = nullptr;
   reactor_.cancel(call.timer);
+  if (!call.late) call.late = [](const rpc::Answer&) {};
   const Callback done = std::exchange(call.done, std::move(call.late));
   done(failure(Code::kManagerLost, "client.manager"));
 }

@@ -35,7 +35,8 @@ class ManagerListener {
 /// Threads: the reactor's.
 /// Errors: each call is answered once and before its deadline. Calls in flight when the link is
 /// lost
-///   are sent again under the same id; kManagerLost when the manager did not answer in time.
+///   are sent again under the same id; kManagerLost when the manager did not answer in time, and
+///   what `late` is told comes after that.
 class ManagerClient final : public rpc::PeerHandler {
  public:
   struct Config {
@@ -51,10 +52,10 @@ class ManagerClient final : public rpc::PeerHandler {
   void start();
   /// Says goodbye and sends nothing more; calls that wait end with kCancelled.
   void stop();
-  /// `deadline` from now. One with `may_go` is sent, again too, only when that answers true: until
-  /// then nothing of it has been done that the manager of now knows of. One with `late` may be done
-  /// after its caller was told kManagerLost: it is asked for until that answer is here, for `late`,
-  /// or the manager has forgotten this client.
+  /// `deadline` from now. One with `may_go` is sent, again too, only when that answers true. One
+  /// with `late` may be done after its caller was told kManagerLost: it is asked for until that
+  /// answer is here, for `late`, or the manager has forgotten this client. So are closes and
+  /// unpins.
   void call(msg::Request request, Duration deadline, Callback done,
             std::function<bool()> may_go = {}, Callback late = {});
   /// Looks again at those that may not go.

@@ -246,6 +246,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void pending_unsure() { can_resume_ = can_resume_ && !is_pending(); }
 
   std::uint32_t openers = 0;  ///< Files that write through it
+  bool kicked = false;        ///< the host is about to call plan()
 
  private:
   enum class State { kOpen, kEnding, kEnded };

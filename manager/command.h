@@ -336,7 +336,8 @@ struct RestoreMirror {
 };
 
 /// Of a snapshot: those calls of a client were done, and of the ones up to `forgotten` nothing is
-/// known. Without calls: of clients up to this one nothing is known.
+/// known. Without calls, after all others: so it is with calls up to `forgotten` of clients up to
+/// this one that were not named.
 struct RestoreCalls {
   ClientId client;
   std::uint64_t forgotten = 0;

@@ -8,24 +8,32 @@ void DoneCalls::add(const Caller& caller) {
   if (!caller.client) return;
   const auto [entry, is_new] = clients_.try_emplace(caller.client);
   Calls& calls = entry->second;
-  // One that was forgotten, and is heard of again: of its earlier calls nothing is known.
-  if (is_new && caller.client <= forgotten_ && caller.call > 0) calls.forgotten = caller.call - 1;
+  if (is_new && caller.client <= forgotten_client_) calls.forgotten = forgotten_call_;
+  calls.used = ++used_;
   const auto at = std::ranges::lower_bound(calls.done, caller.call);
   if (at == calls.done.end() || *at != caller.call) calls.done.insert(at, caller.call);
   if (calls.done.size() > kCallsMax) {
     calls.forgotten = std::max(calls.forgotten, calls.done.front());
     calls.done.erase(calls.done.begin());
   }
-  if (clients_.size() > kClientsMax) {
-    forgotten_ = std::max(forgotten_, clients_.begin()->first);
-    clients_.erase(clients_.begin());
-  }
+  if (clients_.size() > kClientsMax) forget_one();
+}
+
+/// The one that has changed nothing for longest.
+void DoneCalls::forget_one() {
+  const auto oldest =
+      std::ranges::min_element(clients_, {}, [](const auto& client) { return client.second.used; });
+  const Calls& calls = oldest->second;
+  forgotten_client_ = std::max(forgotten_client_, oldest->first);
+  forgotten_call_ = std::max({forgotten_call_, calls.forgotten, calls.done.back()});
+  clients_.erase(oldest);
 }
 
 DoneCalls::Found DoneCalls::find(const Caller& caller) const {
   const auto entry = clients_.find(caller.client);
   if (entry == clients_.end()) {
-    return caller.client <= forgotten_ ? Found::kForgotten : Found::kNotDone;
+    const bool forgotten = caller.client <= forgotten_client_ && caller.call <= forgotten_call_;
+    return forgotten ? Found::kForgotten : Found::kNotDone;
   }
   const Calls& calls = entry->second;
   if (std::ranges::binary_search(calls.done, caller.call)) return Found::kDone;
@@ -34,7 +42,8 @@ DoneCalls::Found DoneCalls::find(const Caller& caller) const {
 
 void DoneCalls::restore(const RestoreCalls& command) {
   if (command.calls.empty()) {
-    forgotten_ = std::max(forgotten_, command.client);
+    forgotten_client_ = std::max(forgotten_client_, command.client);
+    forgotten_call_ = std::max(forgotten_call_, command.forgotten);
     return;
   }
   for (const std::uint64_t call : command.calls) add({command.client, call});
@@ -44,10 +53,13 @@ void DoneCalls::restore(const RestoreCalls& command) {
 }
 
 void DoneCalls::snapshot(const std::function<void(Command)>& emit) const {
-  if (forgotten_) emit(RestoreCalls{forgotten_, 0, {}});
-  for (const auto& [client, calls] : clients_) {
+  std::map<std::uint64_t, ClientId> order;
+  for (const auto& [client, calls] : clients_) order.emplace(calls.used, client);
+  for (const auto& [used, client] : order) {
+    const Calls& calls = clients_.at(client);
     emit(RestoreCalls{client, calls.forgotten, calls.done});
   }
+  if (forgotten_client_) emit(RestoreCalls{forgotten_client_, forgotten_call_, {}});
 }
 
 }  // namespace stdchk::manager

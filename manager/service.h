@@ -272,7 +272,10 @@ class Service final : public transport::AcceptHandler {
   template <class M>
   void serve_again(ClientRecord& client, const M& request, const Call& call);
   template <class M>
-  rpc::Answer answer_again(const M& request) const;
+  rpc::Answer answer_again(ClientRecord& client, const M& request);
+  template <class M>
+  rpc::Answer attributes_again(const File* file) const;
+  FileId drop_resumed(ClientRecord& client, const msg::Remove& request);
 
   // service_members.cpp
   void register_client(Connection& connection, const msg::RegisterClient& request,
@@ -452,7 +455,7 @@ class Service final : public transport::AcceptHandler {
   std::vector<std::function<void()>> at_roll_call_;
   /// Benefactors that the journal does not have yet, and what admits them: asked again, it is by
   /// another link.
-  std::map<BenefactorId, std::vector<std::function<void(BenefactorId)>>> joining_;
+  std::map<BenefactorId, std::vector<std::function<void(const Result<BenefactorId>&)>>> joining_;
   /// Until then clients wait for benefactors to keep the metadata again: what they are answered
   /// must outlive this disk.
   Time keepers_until_{};

@@ -82,10 +82,12 @@ void Service::register_benefactor(Connection& connection, const msg::RegisterBen
     if (awaited_.empty()) end_roll_call();
     return;
   }
-  const auto admit = [this, number = connection.number(), request, call](BenefactorId id) {
+  const auto admit = [this, number = connection.number(), request,
+                      call](const Result<BenefactorId>& id) {
+    if (!id) return call.fail(id.error());
     // The link may have gone while the journal was written.
     const auto found = connections_.find(number);
-    if (found != connections_.end()) admit_benefactor(*found->second, id, request, call);
+    if (found != connections_.end()) admit_benefactor(*found->second, *id, request, call);
   };
   if (known) {
     if (state_.benefactors().at(known).arena_bytes != request.arena_bytes) {
@@ -112,10 +114,11 @@ void Service::register_benefactor(Connection& connection, const msg::RegisterBen
   joining_[id].push_back(admit);
   execute(AddBenefactor{id, request.life_high, request.life_low, request.arena_bytes,
                         request.host_name},
-          [this, id, call](const Result<Outcome>& outcome) {
-            const auto joining = joining_.extract(id);
-            if (!outcome) return call.fail(outcome.error());
-            for (const auto& each : joining.mapped()) each(id);
+          [this, id](const Result<Outcome>& outcome) {
+            const auto waiting = std::exchange(joining_.at(id), {});
+            if (outcome) joining_.erase(id);  // otherwise nobody gets that number any more
+            const auto joined = outcome.map([id](const Outcome&) { return id; });
+            for (const auto& each : waiting) each(joined);
           });
 }
 

@@ -58,27 +58,45 @@ void Service::serve_again(ClientRecord& client, const M& request, const Call& ca
     case DoneCalls::Found::kForgotten:
       return call.fail(Code::kFenced, M::kName);
     case DoneCalls::Found::kDone:
-      return when_durable([this, request, call] { call.answer(answer_again(request)); });
+      return when_durable([call, answer = answer_again(client, request)] { call.answer(answer); });
   }
 }
 
 /// It was done; others may have changed the same since then.
 template <class M>
-rpc::Answer Service::answer_again(const M& request) const {
-  if constexpr (requires(typename M::Reply reply) { reply.attributes; }) {
-    const File* changed = nullptr;
-    if constexpr (requires { request.parent; }) {
-      changed = state_.lookup(request.parent, request.name, {}).value_or(nullptr);
-    } else {
-      changed = state_.file(request.file);
-    }
-    if (changed == nullptr) {
-      return tl::unexpected(rpc::Failure{{Code::kStale, 0, M::kName}, {}, {}});
-    }
-    return typename M::Reply{attributes(*changed)};
+rpc::Answer Service::answer_again(ClientRecord& client, const M& request) {
+  if constexpr (std::is_same_v<M, msg::SetAttributes>) {
+    return attributes_again<M>(state_.file(request.file));
+  } else if constexpr (std::is_same_v<M, msg::MakeDirectory> ||
+                       std::is_same_v<M, msg::MakeSymlink>) {
+    constexpr bool kDirectory = std::is_same_v<M, msg::MakeDirectory>;
+    const FileType type = kDirectory ? FileType::kDirectory : FileType::kSymlink;
+    const File* made = state_.lookup(request.parent, request.name, {}).value_or(nullptr);
+    return attributes_again<M>(made != nullptr && made->type == type ? made : nullptr);
+  } else if constexpr (std::is_same_v<M, msg::Remove>) {
+    return msg::Remove::Reply{drop_resumed(client, request), {}};
   } else {
     return typename M::Reply{};
   }
+}
+
+template <class M>
+rpc::Answer Service::attributes_again(const File* file) const {
+  if (file == nullptr) {
+    return tl::unexpected(rpc::Failure{{Code::kStale, 0, M::kName}, {}, {}});
+  }
+  return typename M::Reply{attributes(*file)};
+}
+
+/// A pending file that covered the one that was removed went with it. Its client was not told, and
+/// has brought it back.
+FileId Service::drop_resumed(ClientRecord& client, const msg::Remove& request) {
+  const File* file = state_.lookup(request.parent, request.name, client.id).value_or(nullptr);
+  if (file == nullptr || file->parent) return {};
+  const FileId id = file->id;
+  state_.drop_pending_name(id);
+  file_changed(id, client.id);
+  return id;
 }
 
 template <class M>

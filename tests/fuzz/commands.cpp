@@ -141,19 +141,21 @@ Command make_command(Choices& choices) {
       return AddDirectory{file(choices), file(choices),  name(choices),  0755, 1, 2,
                           time(choices), choices.flag(), caller(choices)};
     case 6:
-      return AddSymlink{file(choices), file(choices), name(choices), name(choices), 1, 2,
-                        time(choices), choices.flag()};
+      return AddSymlink{file(choices), file(choices),  name(choices),  name(choices), 1, 2,
+                        time(choices), choices.flag(), caller(choices)};
     case 7:
-      return RemoveName{file(choices), name(choices), choices.flag(), time(choices),
-                        choices.flag()};
+      return RemoveName{file(choices), name(choices),  choices.flag(),
+                        time(choices), choices.flag(), caller(choices)};
     case 8:
-      return RenameName{file(choices),  name(choices),  file(choices), name(choices),
-                        choices.flag(), choices.flag(), time(choices), choices.flag()};
+      return RenameName{file(choices), name(choices),  file(choices),
+                        name(choices), choices.flag(), choices.flag(),
+                        time(choices), choices.flag(), caller(choices)};
     case 9: {
       ChangeAttributes made;
       made.change.file = file(choices);
       made.change.mask = choices.byte();
       made.mirror = choices.flag();
+      made.caller = caller(choices);
       return made;
     }
     case 10: {
@@ -163,6 +165,7 @@ Command make_command(Choices& choices) {
       made.change.value = name(choices);
       made.change.mode = static_cast<msg::XattrMode>(choices.below(3));
       made.change.remove = choices.flag();
+      made.caller = caller(choices);
       return made;
     }
     case 11:
@@ -198,7 +201,7 @@ Command make_command(Choices& choices) {
       return made;
     }
     case 18:
-      return SetPolicy{file(choices), policy(choices), time(choices)};
+      return SetPolicy{file(choices), policy(choices), time(choices), caller(choices)};
     case 19:
       return SetLatest{file(choices),
                        file(choices),

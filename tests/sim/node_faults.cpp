@@ -112,9 +112,9 @@ bool NodeFaults::all_at_hand() const {
   for (const auto& each : cluster_.benefactors()) {
     if (held_.holds(*each.node)) return false;
   }
-  return std::ranges::any_of(
-      cluster_.manager()->log_keepers().counting(),
-      [this](BenefactorId id) { return find_benefactor(cluster_, id) != nullptr; });
+  return std::ranges::any_of(cluster_.manager()->log_keepers().counting(), [this](BenefactorId id) {
+    return find_benefactor(cluster_, id) != nullptr;
+  });
 }
 
 bool NodeFaults::lose_manager_disk() {

@@ -155,7 +155,8 @@ void PlainClient::send(std::uint64_t number, ClientId as, msg::Request request, 
     return;
   }
   // Under another client number the request would not be known as a repeat, but for those.
-  if (id_ != as && !changes_names(request)) return done(tl::make_unexpected(rpc::Failure{{Code::kFenced, 0, "sim"}, {}}));
+  if (id_ != as && !changes_names(request))
+    return done(tl::make_unexpected(rpc::Failure{{Code::kFenced, 0, "sim"}, {}}));
   auto again = [this, number, request, end, done, as](rpc::Answer answer) mutable {
     const bool lost = !answer.has_value() && answer.error().error.code == Code::kPeerLost;
     if (!lost) return done(std::move(answer));

@@ -30,6 +30,10 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
     if (const auto* open = std::get_if<msg::OpenSession>(&request.body)) {
       return answer_own(*open, std::move(respond));
     }
+    if (const auto* close = std::get_if<msg::CloseSession>(&request.body)) {
+      closed.push_back(close->session);
+      return respond(msg::Reply(msg::CloseSession::Reply{}));
+    }
     if (const auto* remove = std::get_if<msg::Remove>(&request.body)) {
       asked_as.push_back(remove->client);
       return respond(msg::Reply(msg::Remove::Reply{}));
@@ -56,6 +60,7 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   ClientId number{100};
   std::vector<Epoch> told;
   std::vector<ClientId> asked_as;
+  std::vector<SessionId> closed;
 };
 
 struct Listener : ManagerListener {
@@ -234,7 +239,7 @@ TEST_CASE("a change that nobody was sent is asked for under the next number, ano
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{sent ? 100U : 200U}});
 }
 
-TEST_CASE("what must wait for something else is sent after that, to the manager of then, once") {
+TEST_CASE("what must wait for something else is sent after that, as what it was, once") {
   Scene scene;
   bool may_go = true;
   int answers = 0;
@@ -258,7 +263,28 @@ TEST_CASE("what must wait for something else is sent after that, to the manager 
   scene.client->send_held();
   scene.client->send_held();
   scene.pass(1);
-  CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{200}});
+  CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{100}});
+  CHECK(answers == 1);
+}
+
+TEST_CASE("what ends something at the manager arrives, however late") {
+  Scene scene;
+  scene.manager.mute = true;
+  const bool sent = GENERATE(false, true);
+  if (!sent) {
+    scene.manager.peer.reset();
+    scene.pass(20);
+    CHECK_FALSE(scene.client->registered());
+  }
+  int answers = 0;
+  scene.client->call(msg::CloseSession{SessionId{7}}, std::chrono::seconds(2),
+                     [&](const rpc::Answer&) { ++answers; });
+  scene.pass(25);
+  CHECK(answers == 1);
+  scene.manager.mute = false;
+  scene.manager.peer.reset();
+  scene.pass(20);
+  CHECK(scene.manager.closed == std::vector{SessionId{7}});
   CHECK(answers == 1);
 }
 

@@ -86,6 +86,20 @@ class Pool {
     on_reactor([this] { start_manager(); });
   }
 
+  /// What `ask` has a thread ask for is made durable, and not answered.
+  void restart_manager_before_answer(const std::function<void()>& ask) {
+    on_reactor([this] { journal_.set_sync_delay(std::chrono::hours(1)); });
+    ask();
+    for (bool made = false; !made;) {
+      on_reactor([&] { made = journal_.unsynced() > 0; });
+    }
+    on_reactor([this] {
+      journal_.set_sync_delay({});
+      stop_manager();
+      start_manager();
+    });
+  }
+
   std::unique_ptr<Filesystem> connect(Options options = {}, Clock* own = nullptr) {
     BlockingFilesystem::Parts parts;
     if (first_endpoint_without_memory) {

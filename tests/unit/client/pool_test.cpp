@@ -172,6 +172,45 @@ TEST_CASE("a new file that was removed, or replaced, has no name after a restart
   CHECK(read_all(*two, "gone").size() == 10);
 }
 
+TEST_CASE("a change of names that a manager made before it ended is answered by the next one") {
+  Pool pool(2, kArena, Naming::kOff);
+  auto one = pool.connect();
+  const auto bytes = random_bytes(1000, 8);
+  auto old = create(*one, "old");
+  REQUIRE(old->write(0, bytes).has_value());
+  REQUIRE(old->close().has_value());
+  auto file = create(*one, "new");
+  REQUIRE(file->write(0, ByteSpan(bytes).first(10)).has_value());
+  std::future<Status> changed;
+  const auto change = [&](const std::function<Status()>& how) {
+    pool.restart_manager_before_answer(
+        [&] { changed = std::async(std::launch::async, [how] { return how(); }); });
+    return changed.get().has_value();
+  };
+  SECTION("a folder is made") {
+    CHECK(change([&]() -> Status {
+      STDCHK_TRY(one->make_directory(kRootFile, "folder", {0755, 0, 0}));
+      return {};
+    }));
+    CHECK(file->close().has_value());
+    CHECK(one->lookup_fresh(kRootFile, "folder").has_value());
+  }
+  SECTION("a file takes the name of one that has no version yet") {
+    CHECK(change([&] { return one->rename({{}, kRootFile, "old", kRootFile, "new"}); }));
+    (void)file->close();
+    CHECK(one->lookup_fresh(kRootFile, "old").error().code == Code::kNotFound);
+    CHECK(read_all(*one, "new") == bytes);
+  }
+  SECTION("a file goes that one without a version covers") {
+    REQUIRE(one->rename({{}, kRootFile, "new", kRootFile, "old"}).has_value());
+    CHECK(change([&] { return one->remove(kRootFile, "old", false); }));
+    CHECK(file->close().has_value());
+    auto two = pool.connect();
+    CHECK(two->lookup_fresh(kRootFile, "old").error().code == Code::kNotFound);
+    CHECK(two->lookup_fresh(kRootFile, "new").error().code == Code::kNotFound);
+  }
+}
+
 TEST_CASE(
     "writes at random offsets, truncates and reads agree with a model, before and after commits") {
   const auto [naming, content_cuts] =
@@ -947,26 +986,22 @@ TEST_CASE("who is told that a name is taken finds it at once") {
   const auto two = pool.connect();
   for (int i = 0; i < 50; ++i) {
     const std::string name = std::to_string(i);
+    const auto make_or_find = [&name](Filesystem& filesystem) {
+      return filesystem.make_directory(kRootFile, name, {0755, 0, 0}).has_value() ||
+             filesystem.lookup(kRootFile, name).has_value();
+    };
+    REQUIRE(one->lookup(kRootFile, name).error().code == Code::kNotFound);
     REQUIRE(two->lookup(kRootFile, name).error().code == Code::kNotFound);
-    std::atomic<int> asked{0};
-    std::future<Result<Attributes>> first;
-    std::future<Result<Attributes>> second;
-    // Both reach the manager in one turn: the answers come before the notice.
+    std::future<bool> first;
+    std::future<bool> second;
+    // Both should reach the manager in one turn: then the answers come before the notice.
     pool.on_reactor([&] {
-      first = std::async(std::launch::async, [&] {
-        ++asked;
-        return one->make_directory(kRootFile, name, {0755, 0, 0});
-      });
-      while (asked < 1) std::this_thread::yield();
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      second = std::async(std::launch::async, [&] {
-        auto made = two->make_directory(kRootFile, name, {0755, 0, 0});
-        return made.has_value() ? made : two->lookup(kRootFile, name);
-      });
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      first = std::async(std::launch::async, [&] { return make_or_find(*one); });
+      second = std::async(std::launch::async, [&] { return make_or_find(*two); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
     });
-    CHECK(first.get().has_value());
-    CHECK(second.get().has_value());
+    CHECK(first.get());
+    CHECK(second.get());
   }
 }
 

@@ -39,26 +39,41 @@ TEST_CASE("a client's last calls are known, and of earlier ones it is known that
   }
 }
 
-TEST_CASE("of the oldest clients, where there are too many, nothing is known") {
+TEST_CASE(
+    "of clients that have changed nothing for long, where there are too many, nothing is known") {
   DoneCalls calls;
-  for (std::uint64_t i = 0; i <= DoneCalls::kClientsMax; ++i) calls.add({{10 + i}, 5});
+  const std::uint64_t last = DoneCalls::kClientsMax;
+  for (std::uint64_t i = 0; i <= last; ++i) {
+    calls.add({{10 + i}, 5});
+    calls.add({{10}, 100 + i});  // a busy one stays
+  }
   for (const DoneCalls& each : {calls, restored(calls)}) {
-    CHECK(each.find({{9}, 1}) == Found::kForgotten);
-    CHECK(each.find({{10}, 5}) == Found::kForgotten);
-    CHECK(each.find({{11}, 5}) == Found::kDone);
-    CHECK(each.find({{11 + DoneCalls::kClientsMax}, 5}) == Found::kNotDone);
+    CHECK(each.find({{10}, 100 + last}) == Found::kDone);
+    CHECK(each.find({{11}, 5}) == Found::kForgotten);
+    CHECK(each.find({{11}, 6}) == Found::kNotDone);  // of those that are forgotten 5 is the last
+    CHECK(each.find({{9}, 5}) == Found::kForgotten);
+    CHECK(each.find({{12}, 5}) == Found::kDone);
+    CHECK(each.find({{11 + last}, 5}) == Found::kNotDone);
+  }
+  // The one that goes next is the same from a snapshot.
+  DoneCalls copy = restored(calls);
+  for (DoneCalls* each : {&calls, &copy}) {
+    each->add({{11 + last}, 5});
+    CHECK(each->find({{12}, 5}) == Found::kForgotten);
+    CHECK(each->find({{13}, 5}) == Found::kDone);
   }
 }
 
-TEST_CASE("a client that was forgotten is known from its next call on") {
+TEST_CASE("of a client that was forgotten the calls of before stay so") {
   DoneCalls calls;
-  calls.restore({{20}, 0, {}});
+  calls.restore({{20}, 7, {}});
   calls.add({{10}, 5});
   for (const DoneCalls& each : {calls, restored(calls)}) {
     CHECK(each.find({{10}, 4}) == Found::kForgotten);
     CHECK(each.find({{10}, 5}) == Found::kDone);
-    CHECK(each.find({{10}, 6}) == Found::kNotDone);
-    CHECK(each.find({{11}, 6}) == Found::kForgotten);
+    CHECK(each.find({{10}, 7}) == Found::kForgotten);
+    CHECK(each.find({{10}, 8}) == Found::kNotDone);
+    CHECK(each.find({{11}, 7}) == Found::kForgotten);
     CHECK(each.find({{21}, 6}) == Found::kNotDone);
   }
 }

@@ -586,6 +586,9 @@ TEST_CASE("a change that a manager has made is not made again by the next one") 
   if (from_snapshot) {
     world.journal.set_snapshot_every(1);
     REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "more", 0755}));
+    world.pass(1s);
+    REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "and more", 0755}));
+    REQUIRE(world.journal.after_snapshot() == 1);
   }
   repeats.restart();
 
@@ -609,8 +612,9 @@ TEST_CASE("a change that a manager has made is not made again by the next one") 
   CHECK(client.lookup("x"));
   CHECK(client.lookup("l"));
   CHECK(client.lookup("m"));
-  // What it changed has gone.
+  // What it changed has gone, and another has its name.
   REQUIRE(other.call(msg::Remove{other.id, kRootFile, "d", true}));
+  REQUIRE(other.call(msg::MakeSymlink{other.id, kRootFile, "d", "x"}));
   world.stop();
   world.start();
   client.connect();
@@ -643,6 +647,35 @@ TEST_CASE("a change that a manager has not made is made by the next one, once") 
   CHECK(client.call(make, 1).value().attributes.id == made->attributes.id);
   repeats.restart();
   CHECK(client.call(make, 1).value().attributes.id == made->attributes.id);
+}
+
+TEST_CASE("a change that a manager has made and not kept yet is not answered before that") {
+  World world;
+  world.start();
+  Repeats repeats{world};
+  TestClient& client = repeats.client;
+  const msg::MakeDirectory make{client.id, kRootFile, "d", 0755};
+  repeats.restart();
+  world.journal.set_automatic(false);
+  int answered = 0;
+  const auto ask = [&] {
+    client.peer().call_as(1, make, limits::kManagerDeadline,
+                          [&](const rpc::Answer& answer) { answered += answer ? 1 : 0; });
+    world.turn();
+  };
+  ask();
+  // Nobody keeps the answers of a client that has ended.
+  const ClientId second = client.id;
+  client.disconnect();
+  world.pass(limits::kLease + 1s);
+  client.connect();
+  client.register_now();
+  REQUIRE(client.id != second);
+  ask();
+  CHECK(answered == 0);
+  world.journal.sync();
+  world.turn();
+  CHECK(answered == 1);
 }
 
 TEST_CASE("a change of which a manager cannot know any more whether it was made is not made") {
