@@ -43,7 +43,7 @@ void SetGenerations::write(FileId folder, const ImageName& image, const Write& w
     return content > begun && content <= write.opened;
   };
   const std::uint64_t ended = std::max(series.ended, set.ended);
-  if (ends(write.later, series.begun)) series.begun = write.opened;
+  if (ends(write.later, std::max(series.begun, series.ended))) series.begun = write.opened;
   set.begun = std::max({set.begun, series.begun, ended});
   if (write.replacing > set.begun) set.begun = series.begun = write.replacing;
   if (ends(write.replaced, set.begun)) set.begun = series.begun = write.opened;

@@ -1382,3 +1382,17 @@ TEST_CASE("of an earlier pool's sets that no link names none is whole, whatever 
   runs.write(1, 1);
   CHECK(runs.link() == "a.*.T1");
 }
+
+TEST_CASE("what an earlier pool has of later timesteps keeps no set from being whole") {
+  const DrainedBefore before;
+  before.put_all(1, 200s);
+  before.put(1, 2, 100s);
+  if (GENERATE(false, true)) before.put_link("a.*.T1");
+  Runs runs("images=3", before.root);
+  // The first rank has nothing of the second timestep, the next one has.
+  runs.write_all(1);
+  CHECK(runs.complete(1));
+  CHECK(runs.link() == "a.*.T1");
+  runs.write_all(2);
+  CHECK(runs.link() == "a.*.T2");
+}
