@@ -289,7 +289,7 @@ rpc::Answer Service::attach(rpc::Peer& peer, const msg::Attach& request) {
     return refuse(Code::kRefused, kWhere, "Another client is attached through this link.");
   }
   link->client = request.client;
-  const transport::RemoteKey key = link->listener->region->remote_key();
+  const transport::RemoteKey key = peer.link().share(*link->listener->region);
   return msg::Reply(msg::Attach::Reply{key.key, key.base, key.length});
 }
 

@@ -88,9 +88,12 @@ Peer::Peer(Reactor& reactor, std::unique_ptr<transport::Link> link, PeerHandler&
 
 Result<std::unique_ptr<Peer>> Peer::connect(Reactor& reactor, transport::Endpoint& endpoint,
                                             std::string_view address, PeerHandler& handler,
-                                            Duration deadline) {
+                                            Duration deadline,
+                                            const transport::secure::Ticket* ticket) {
   std::unique_ptr<Peer> peer(new Peer(reactor, handler));
-  STDCHK_ASSIGN(peer->link_, endpoint.connect(address, *peer, deadline));
+  STDCHK_ASSIGN(peer->link_, ticket == nullptr
+                                 ? endpoint.connect(address, *peer, deadline)
+                                 : endpoint.connect_to(*ticket, address, *peer, deadline));
   return peer;
 }
 

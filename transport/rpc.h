@@ -76,10 +76,12 @@ class Peer final : public transport::LinkHandler {
 
   /// Takes a link that on_accept gave.
   Peer(Reactor& reactor, std::unique_ptr<transport::Link> link, PeerHandler& handler);
-  /// Starts a connection; on_connected or on_closed follows.
+  /// Starts a connection to the pool's manager; on_connected or on_closed follows. With a ticket:
+  /// to the member that it names.
   static Result<std::unique_ptr<Peer>> connect(Reactor& reactor, transport::Endpoint& endpoint,
                                                std::string_view address, PeerHandler& handler,
-                                               Duration deadline);
+                                               Duration deadline,
+                                               const transport::secure::Ticket* ticket = nullptr);
   ~Peer() override;
 
   void call(msg::Request request, Duration deadline, Callback done);

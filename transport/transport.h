@@ -11,6 +11,7 @@
 #include "core/reactor.h"
 #include "core/result.h"
 #include "core/types.h"
+#include "transport/secure/keyring.h"
 
 /// Moving bytes between processes. See transport/README.md for the rules that every transport keeps
 /// and docs/architecture.md for why they are these.
@@ -144,6 +145,13 @@ class Link {
   /// more. The link is closed by the first call; false means ask again later
   /// (FenceKind::kPeerGone).
   virtual bool fence() = 0;
+  /// Who has proven itself at the other end. Null: nobody has, because the endpoint was opened
+  /// without a keyring. Valid as long as the link.
+  virtual const secure::PeerIdentity* peer() const { return nullptr; }
+  /// The key by which this link's peer reaches `region`, which is of the link's endpoint. Where
+  /// the transport can, the key is valid on this link only and ends with it. Ask once for each
+  /// region, and only when the peer may have all of it.
+  virtual RemoteKey share(const MemoryRegion& region) { return region.remote_key(); }
   /// The peer has proven who it is: it may reach the memory of an endpoint that withholds access.
   /// Goes ahead of what is sent later.
   virtual void grant_access() {}
@@ -169,9 +177,17 @@ class Endpoint : public EventSource {
   virtual std::string address() const = 0;
   /// Takes links from now on.
   virtual Status listen(AcceptHandler& handler) = 0;
-  /// Starts a connection; on_connected or on_closed follows within `deadline`.
+  /// Starts a connection to the pool's manager; on_connected or on_closed follows within
+  /// `deadline`.
   virtual Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
                                                 Duration deadline) = 0;
+  /// The same to another member than the manager. An endpoint without a keyring proves nothing to
+  /// anybody, and takes no notice of the ticket.
+  virtual Result<std::unique_ptr<Link>> connect_to(const secure::Ticket& /*peer*/,
+                                                   std::string_view address, LinkHandler& handler,
+                                                   Duration deadline) {
+    return connect(address, handler, deadline);
+  }
   /// Registers for local use and for remote reads and writes.
   virtual Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) = 0;
   /// From now on a peer reaches registered memory only after Link::grant_access(), where the fabric

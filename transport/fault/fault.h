@@ -91,6 +91,8 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   Status listen(AcceptHandler& handler) override;
   Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
                                         Duration deadline) override;
+  Result<std::unique_ptr<Link>> connect_to(const secure::Ticket& peer, std::string_view address,
+                                           LinkHandler& handler, Duration deadline) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
   void withhold_access() override { inner_->withhold_access(); }
   bool poll() override;
@@ -117,6 +119,9 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   friend class FaultCore;
   void on_accept(std::unique_ptr<Link> link) override;
   bool hand_over();
+
+  Result<std::unique_ptr<Link>> open(const secure::Ticket* peer, std::string_view address,
+                                     LinkHandler& handler, Duration deadline);
 
   std::unique_ptr<Endpoint> inner_;
   Clock& clock_;

@@ -30,6 +30,10 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   Status start(bool write, std::span<const LocalPiece> pieces, const RemoteKey& key,
                std::uint64_t offset, Operation& operation);
   bool fence();
+  const secure::PeerIdentity* peer() const { return inner_ == nullptr ? nullptr : inner_->peer(); }
+  RemoteKey share(const MemoryRegion& region) {
+    return inner_ == nullptr ? RemoteKey{} : inner_->share(region);
+  }
   void grant_access() {
     if (inner_ != nullptr) inner_->grant_access();
   }
@@ -137,6 +141,8 @@ class FaultLink final : public Link {
     return core_->start(false, pieces, from, offset, operation);
   }
   bool fence() override { return core_->fence(); }
+  const secure::PeerIdentity* peer() const override { return core_->peer(); }
+  RemoteKey share(const MemoryRegion& region) override { return core_->share(region); }
   void grant_access() override { core_->grant_access(); }
 
  private:

@@ -8,11 +8,9 @@
 #include "core/result.h"
 #include "core/secret.h"
 #include "core/types.h"
+#include "transport/secure/keyring.h"
 
 namespace stdchk::transport::secure {
-
-/// What a process is in its pool. Numbers on the wire.
-enum class Role : std::uint8_t { kClient = 1, kBenefactor = 2, kManager = 3 };
 
 /// Of the messages behind the handshake, and of the handshake itself. Another one is refused.
 inline constexpr std::uint16_t kProtocolVersion = 1;

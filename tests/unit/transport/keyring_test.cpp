@@ -1,0 +1,110 @@
+#include "transport/secure/keyring.h"
+
+#include "tests/support/catch.h"
+
+namespace stdchk::transport::secure {
+namespace {
+
+Secret secret_of(int seed) {
+  Secret secret;
+  secret.bytes.fill(static_cast<std::byte>(seed));
+  return secret;
+}
+
+Member member_of(Role role, int seed) {
+  Member member{role, {}};
+  member.id.fill(static_cast<std::byte>(seed));
+  return member;
+}
+
+const Member kClientA = member_of(Role::kClient, 1);
+const Member kClientB = member_of(Role::kClient, 2);
+const Member kLender = member_of(Role::kBenefactor, 3);
+const Member kOtherLender = member_of(Role::kBenefactor, 4);
+
+/// A pool's manager, and what members have who were given a key of their own.
+struct Pool {
+  Keyring manager = Keyring::of_root(secret_of(7), member_of(Role::kManager, 9));
+  Keyring member(const Member& who) const { return Keyring::of_member(manager.key_of(who)); }
+};
+
+}  // namespace
+
+TEST_CASE("a link's name survives its encoding, and nothing else is one") {
+  const LinkName name{kClientA, kLender, 0x0102030405060708};
+  const LinkName::Bytes bytes = name.encode();
+  CHECK(LinkName::decode(bytes) == name);
+  CHECK_FALSE(LinkName::decode(ByteSpan(bytes).first(LinkName::kBytes - 1)));
+  for (const std::size_t at : {0U, 1U, 2U, 7U}) {
+    LinkName::Bytes wrong = bytes;
+    wrong[at] = std::byte{0x77};
+    CHECK_FALSE(LinkName::decode(wrong));
+  }
+}
+
+TEST_CASE("member and manager find the same key, and no two members have one") {
+  const Pool pool;
+  const Credential key = pool.member(kClientA).to_manager();
+  REQUIRE(pool.manager.accept(key.name));
+  CHECK(*pool.manager.accept(key.name) == key.key);
+  CHECK_FALSE(pool.member(kClientB).to_manager().key == key.key);
+  // Who knows the root secret can be that member.
+  CHECK(Keyring::of_root(secret_of(7), kClientA).to_manager().key == key.key);
+}
+
+TEST_CASE("a ticket opens a link to the member that it names") {
+  const Pool pool;
+  const Ticket ticket = pool.manager.ticket(kClientA, kLender, 5);
+  const Credential key = pool.member(kClientA).by(ticket);
+  const auto found = pool.member(kLender).accept(key.name);
+  REQUIRE(found);
+  CHECK(*found == key.key);
+  CHECK_FALSE(pool.member(kOtherLender).accept(key.name));
+  CHECK_FALSE(pool.manager.accept(key.name));
+}
+
+TEST_CASE("a stolen ticket is of no use to another member, role or epoch") {
+  const Pool pool;
+  const Ticket ticket = pool.manager.ticket(kClientA, kLender, 5);
+  const Keyring lender = pool.member(kLender);
+  const auto other = lender.accept(pool.member(kClientB).by(ticket).name);
+  REQUIRE(other);
+  CHECK_FALSE(*other == ticket.key);
+  const auto as_lender = lender.accept({member_of(Role::kBenefactor, 1), kLender, 5});
+  REQUIRE(as_lender);
+  CHECK_FALSE(*as_lender == ticket.key);
+  const auto later = lender.accept({kClientA, kLender, 6});
+  REQUIRE(later);
+  CHECK_FALSE(*later == ticket.key);
+}
+
+TEST_CASE("a link is never accepted from oneself, nor between roles that have nothing to say") {
+  const Pool pool;
+  const Keyring lender = pool.member(kLender);
+  CHECK_FALSE(lender.accept({kLender, kLender, 5}));
+  CHECK_FALSE(lender.accept({member_of(Role::kManager, 9), kLender, 5}));
+  CHECK_FALSE(lender.accept({kClientA, kAnyManager, 0}));
+  CHECK_FALSE(pool.member(kClientA).accept({kClientB, kClientA, 5}));
+  CHECK_FALSE(pool.manager.accept({pool.manager.self(), kAnyManager, 0}));
+}
+
+TEST_CASE("tickets of an epoch that has been left are refused") {
+  const Pool pool;
+  Keyring lender = pool.member(kLender);
+  CHECK_FALSE(lender.accept({kClientA, kLender, 0}));
+  lender.refuse_before(6);
+  CHECK_FALSE(lender.accept({kClientA, kLender, 5}));
+  CHECK(lender.accept({kClientA, kLender, 6}));
+  lender.refuse_before(2);
+  CHECK(lender.oldest_epoch() == 6);
+}
+
+TEST_CASE("a member cannot make the key by which another one proves itself to the manager") {
+  const Pool pool;
+  const LinkName name{kClientA, kAnyManager, 0};
+  // What a lender has: its own key, and names. It has no root secret, so it accepts for no manager.
+  const Keyring posing = Keyring::of_member({member_of(Role::kManager, 5), secret_of(1)});
+  CHECK_FALSE(posing.accept(name));
+}
+
+}  // namespace stdchk::transport::secure

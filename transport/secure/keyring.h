@@ -1,0 +1,123 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "core/result.h"
+#include "core/secret.h"
+#include "core/types.h"
+
+/// Who the members of a pool are, and which key a link between two of them has.
+///
+/// | key              | made of                                   | known to |
+/// |------------------|-------------------------------------------|---------------------------------|
+/// | root secret      | random bytes                              | manager, standby, pool's owner
+/// | | member key       | root secret, member                       | these, and that member | |
+/// link key         | accepting member's key, both ends, epoch  | these, and both members         |
+/// | key to manager   | connecting member's key, both ends        | manager, and that member |
+///
+/// Every key is an HKDF expansion of the key above it (core/secret.h). So a member that is broken
+/// into can pose as itself only: it has no key to another member's links, and none to the
+/// manager's. The manager makes link keys and hands them to the connecting member (Ticket); the
+/// accepting member computes the same key by itself. Reflection (RFC 9257, section 4) fails,
+/// because the two ends of a link have different names and the name of the accepting end is part of
+/// the key.
+namespace stdchk::transport::secure {
+
+/// A Role says what a member may do. Numbers on the wire.
+enum class Role : std::uint8_t { kClient = 1, kBenefactor = 2, kManager = 3 };
+
+/// A Member is one process, or all processes that were started with one member's key.
+struct Member {
+  using Id = std::array<std::byte, 16>;
+  Role role = Role::kClient;
+  Id id{};  ///< random; zero: any manager of the pool
+  auto operator<=>(const Member&) const = default;
+};
+/// A member with a random id.
+Member new_member(Role role);
+/// Every manager of a pool has this name, because a standby takes the manager's place.
+inline constexpr Member kAnyManager{Role::kManager, {}};
+
+/// A LinkName names a key without telling it: the connecting end sends it in clear.
+struct LinkName {
+  static constexpr std::size_t kBytes = 48;
+  using Bytes = std::array<std::byte, kBytes>;
+  Member from;              ///< the connecting end
+  Member to = kAnyManager;  ///< the accepting end
+  std::uint64_t epoch = 0;  ///< of the manager that made the key; 0: a link to the manager
+  auto operator<=>(const LinkName&) const = default;
+
+  /// from: role (1), to: role (1), zero (6), epoch (8, low byte first), from: id (16), to: id (16).
+  Bytes encode() const;
+  /// Nothing: another length, a role that does not exist, or bytes that must be zero and are not.
+  static std::optional<LinkName> decode(ByteSpan bytes);
+};
+
+/// A Ticket lets one member open links to another one.
+struct Ticket {
+  Member to;
+  std::uint64_t epoch = 0;
+  Secret key;
+};
+
+/// A Credential is the name that a connecting end sends, and the key that it proves to have.
+struct Credential {
+  LinkName name;
+  Secret key;
+};
+
+/// A MemberKey is what a member's key file holds.
+struct MemberKey {
+  Member member;
+  Secret key;
+};
+
+/// A Keyring holds what one process proves itself by, and finds the keys of those who connect.
+///
+/// Threads: none of its own; the reactor's of its endpoint.
+/// Errors: a key that is not found is no key: the peer is refused.
+class Keyring {
+ public:
+  /// Of a process that knows the pool's root secret: it can be any member.
+  static Keyring of_root(const Secret& root, const Member& self);
+  /// Of a process that was given a key of its own.
+  static Keyring of_member(const MemberKey& own);
+
+  const Member& self() const { return own_.member; }
+  bool has_root() const { return root_.has_value(); }
+
+  /// For a link to the manager, whichever process that is now.
+  Credential to_manager() const;
+  Credential by(const Ticket& ticket) const;
+  /// The key of a link that a peer opens to this process. Nothing: the name is not addressed to
+  /// this process, names this process as the connecting end, joins two roles that have nothing to
+  /// say to each other, or is of an epoch before oldest_epoch().
+  std::optional<Secret> accept(const LinkName& name) const;
+
+  /// Tickets of earlier epochs are refused from now on. Never goes back.
+  void refuse_before(std::uint64_t epoch);
+  std::uint64_t oldest_epoch() const { return oldest_epoch_; }
+
+  // Of a process with the root secret only:
+  MemberKey key_of(const Member& member) const;
+  Ticket ticket(const Member& from, const Member& to, std::uint64_t epoch) const;
+
+ private:
+  Keyring(std::optional<Secret> root, const MemberKey& own) : root_(root), own_(own) {}
+
+  std::optional<Secret> root_;
+  MemberKey own_;
+  std::uint64_t oldest_epoch_ = 0;
+};
+
+/// A PeerIdentity is who has proven itself at the other end of a link.
+struct PeerIdentity {
+  Member member;
+  std::uint64_t epoch = 0;  ///< of the ticket; 0 on a link to the manager
+};
+
+}  // namespace stdchk::transport::secure
