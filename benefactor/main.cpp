@@ -21,6 +21,7 @@
 #include "benefactor/metrics.h"
 #include "benefactor/service.h"
 #include "core/clock.h"
+#include "core/confinement.h"
 #include "core/daemon.h"
 #include "core/limits.h"
 #include "core/log.h"
@@ -51,6 +52,7 @@ struct Flags {
   PressureLimits pressure_limits;
   std::uint32_t oom_score = 800;
   std::string kernel_files = "/";
+  bool unconfined = false;
   metrics::Flags metrics;
   log::Level log_level = log::Level::kInfo;
 };
@@ -94,6 +96,7 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                 "(oom_score_adj)");
   options.text("--kernel-files", flags.kernel_files, "DIR",
                "where proc and sys/fs/cgroup of the host are, for what is watched");
+  options.flag("--unconfined", flags.unconfined, kUnconfinedHelp);
   metrics::describe(options, flags.metrics);
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
@@ -202,6 +205,11 @@ std::unique_ptr<MemoryWatch> watch_memory(const Flags& flags, Reactor& reactor, 
 }
 
 int run(const Flags& flags) {
+  // Lustre's `lfs` lays out drained files.
+  if (const Status confined = flags.unconfined ? Status() : confine({.programs = true});
+      !confined) {
+    return fail_with(describe(confined.error()));
+  }
   SystemClock clock;
   Reactor reactor(clock);
   const std::atomic<bool>& ending = end_on_signals(reactor);

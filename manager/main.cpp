@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/clock.h"
+#include "core/confinement.h"
 #include "core/daemon.h"
 #include "core/durable.h"
 #include "core/limits.h"
@@ -50,6 +51,7 @@ struct Flags {
   bool rebuild = false;
   std::string standby;
   std::uint32_t takeover_after = 5;
+  bool unconfined = false;
   metrics::Flags metrics;
   log::Level log_level = log::Level::kInfo;
 };
@@ -97,6 +99,7 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "follow the manager there, and take over when it is lost");
   options.count("--takeover-after", flags.takeover_after, 1, 3600,
                 "seconds of the manager's silence after which a standby takes it for lost");
+  options.flag("--unconfined", flags.unconfined, kUnconfinedHelp);
   metrics::describe(options, flags.metrics);
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
@@ -225,6 +228,9 @@ tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
 }
 
 int run(Flags flags) {
+  if (const Status confined = flags.unconfined ? Status() : confine({}); !confined) {
+    return fail_with(describe(confined.error()));
+  }
   SystemClock clock;
   Reactor reactor(clock);
   end_on_signals(reactor);

@@ -5,7 +5,7 @@
 build_packages=(
   g++ meson ninja-build pkg-config capnproto
   libcapnp-dev libcli11-dev libexpected-dev libfabric-dev libfmt-dev libfuse3-dev libisal-dev libmicrohttpd-dev
-  libipsec-mb-dev libsqlite3-dev libssl-dev libtomlplusplus-dev nlohmann-json3-dev catch2
+  libipsec-mb-dev libseccomp-dev libsqlite3-dev libssl-dev libtomlplusplus-dev nlohmann-json3-dev catch2
   libibverbs-dev librdmacm-dev
 )
 run_packages=(fuse3)

@@ -1,0 +1,67 @@
+#include "core/confinement.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <functional>
+
+#include "tests/support/catch.h"
+
+namespace stdchk {
+namespace {
+
+/// True when `check` holds in a child that has confined itself.
+bool holds_confined(const Needs& needs, const std::function<bool()>& check) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(confine(needs).has_value() && check() ? 0 : 1);
+  int status = -1;
+  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+bool refused(long result) { return result == -1 && errno == EPERM; }
+
+bool starts_a_program() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execl("/bin/true", "true", nullptr);
+    ::_exit(1);
+  }
+  int status = -1;
+  return ::waitpid(child, &status, 0) == child && status == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a confined process cannot trace, change name spaces, or open raw sockets") {
+  if (!filters_system_calls()) {
+    WARN("this build filters no system calls");
+    return;
+  }
+  CHECK(holds_confined({}, [] { return refused(::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr)); }));
+  CHECK(holds_confined({}, [] { return refused(::unshare(CLONE_NEWUSER)); }));
+  CHECK(holds_confined({}, [] { return refused(::socket(AF_PACKET, SOCK_RAW, 0)); }));
+}
+
+TEST_CASE("a confined process starts a program only when it has said that it needs to") {
+  if (!filters_system_calls()) {
+    WARN("this build filters no system calls");
+    return;
+  }
+  CHECK(holds_confined({}, [] { return !starts_a_program(); }));
+  CHECK(holds_confined({.programs = true}, [] { return starts_a_program(); }));
+}
+
+TEST_CASE("a confined process can do its work, and gains no rights") {
+  CHECK(holds_confined({}, [] {
+    const int tcp = ::socket(AF_INET, SOCK_STREAM, 0);
+    const int local = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    return tcp >= 0 && local >= 0 && ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
+  }));
+}
+
+}  // namespace stdchk
