@@ -12,6 +12,7 @@
 #include "core/units.h"
 #include "transport/ofi/ofi.h"
 #include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
 #include "transport/verbs/verbs.h"
 
 namespace stdchk::transport {
@@ -21,6 +22,9 @@ namespace {
 constexpr const char* kNoActivePort =
     "transport.open: no verbs device has an active port and an address; `rdma link` lists the "
     "devices";
+constexpr const char* kNoFabricTcp =
+    "transport.open: ofi:tcp is not offered any more, because libfabric's tcp provider lets "
+    "strangers reach memory before they have proven anything; use tcp";
 
 std::string namespace_name(const char* path) {
   std::array<char, 64> text{};
@@ -29,11 +33,18 @@ std::string namespace_name(const char* path) {
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-/// "ofi:tcp" of "ofi:tcp:10.0.0.1:7471".
+/// "tcp" of "tcp:10.0.0.1:7471", "ofi:verbs" of "ofi:verbs:10.0.0.1:7471".
 std::string_view kind_of(std::string_view address) {
   const auto first = address.find(':');
   if (first == std::string_view::npos) return {};
-  return address.substr(0, address.find(':', first + 1));
+  const bool has_provider = address.starts_with("ofi:");
+  return address.substr(0, has_provider ? address.find(':', first + 1) : first);
+}
+
+/// Until keyrings are what daemons have: one made of the pool's secret, for a member of that role.
+std::shared_ptr<const secure::Keyring> keyring_of(const secure::Identity& identity) {
+  return std::make_shared<const secure::Keyring>(
+      secure::Keyring::of_root(identity.secret, secure::new_member(identity.role)));
 }
 
 std::vector<std::string> hosts_of(const EndpointOptions& options) {
@@ -63,9 +74,12 @@ std::vector<std::string> verbs_hosts(const EndpointOptions& options) {
 
 Result<std::unique_ptr<Endpoint>> open_bare(std::string_view kind, const EndpointOptions& options) {
   if (options.clock == nullptr) return fail(Code::kInvalidArgument, "transport.open");
-  if (kind == "ofi:tcp") {
-    return ofi::open_ofi(kind, *options.clock, options.listen_host, options.listen_port);
+  if (kind == "tcp") {
+    if (!options.identity) return fail(Code::kInvalidArgument, "transport.open: tcp needs a key");
+    return tcp::open_tcp(*options.clock, options.listen_host, options.listen_port,
+                         keyring_of(*options.identity));
   }
+  if (kind == "ofi:tcp") return fail(Code::kUnsupported, kNoFabricTcp);
   if (kind == "ofi:verbs") {
     const auto hosts = verbs_hosts(options);
     if (hosts.empty()) {
@@ -108,19 +122,20 @@ Status open_kind(const std::string& kind, bool automatic, const EndpointOptions&
 Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
                                                 const EndpointOptions& options) {
   STDCHK_ASSIGN(auto endpoint, open_bare(kind, options));
-  if (!options.identity) return endpoint;
+  // TCP proves for itself who is at the other end.
+  if (!options.identity || kind == "tcp") return endpoint;
   return std::unique_ptr<Endpoint>(std::make_unique<secure::SecureEndpoint>(
       std::move(endpoint), *options.clock, *options.identity));
 }
 
-std::vector<std::string> choices() { return {"auto", "ofi:tcp", "ofi:verbs", "shm", "verbs"}; }
+std::vector<std::string> choices() { return {"auto", "tcp", "shm", "verbs", "ofi:verbs"}; }
 
 Result<Endpoints> open_endpoints(std::string_view choice, std::string_view control,
                                  const EndpointOptions& options) {
   Endpoints endpoints;
   const std::string_view control_kind = kind_of(control);
   const bool automatic = choice == "auto";
-  std::vector<std::string> kinds{"verbs", "ofi:tcp", "shm"};
+  std::vector<std::string> kinds{"verbs", "tcp", "shm"};
   if (!automatic) kinds = {std::string(choice)};
   for (const std::string& kind : kinds) {
     const Status opened = open_kind(kind, automatic, options, endpoints.data);
@@ -151,6 +166,7 @@ std::string host_token() {
 }
 
 std::string provider_version(std::string_view kind) {
+  if (kind == "tcp") return tcp::library_version();
   if (kind == "verbs") return verbs::library_version();
   return kind.starts_with("ofi:") ? ofi::provider_version(kind) : "";
 }

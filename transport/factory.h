@@ -20,19 +20,20 @@ struct EndpointOptions {
   /// Of open_endpoints(): one or more, with commas between them, each a rail of its own.
   std::string listen_host = "127.0.0.1";
   std::uint16_t listen_port = 0;  ///< 0: any free one
-  /// None: anyone may connect, and be connected to. Only for measuring a transport by itself.
+  /// None: anyone may connect, and be connected to. Only for measuring a transport by itself, and
+  /// not for "tcp".
   std::optional<secure::Identity> identity;
   // Of open_endpoints() only:
   bool serves = false;             ///< others connect to this process
   std::uint64_t pinned_bytes = 0;  ///< that will be registered, where that pins them
 };
 
-/// Opens an endpoint of a kind: "ofi:tcp", "ofi:verbs", "verbs" or "shm". Other names:
-/// kInvalidArgument.
+/// Opens an endpoint of a kind: "tcp", "ofi:verbs", "verbs" or "shm". Other names:
+/// kInvalidArgument; "ofi:tcp": kUnsupported.
 Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
                                                 const EndpointOptions& options);
 
-/// What a person may choose: "auto", which is verbs, ofi:tcp and shm where they work, and then the
+/// What a person may choose: "auto", which is verbs, tcp and shm where they work, and then the
 /// kinds.
 std::vector<std::string> choices();
 
@@ -57,7 +58,7 @@ std::string host_token();
 /// All ports of verbs devices here.
 std::vector<verbs::Port> rdma_ports();
 
-/// What moves the bytes of a kind, for example "libfabric 1.17, provider tcp 117.0". Empty: only
+/// What moves the bytes of a kind, for example "libfabric 1.17, provider verbs 117.0". Empty: only
 /// the kernel, or what is needed is absent.
 std::string provider_version(std::string_view kind);
 

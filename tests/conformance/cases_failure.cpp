@@ -23,7 +23,7 @@ void start_some(Scene& scene, int count) {
   const std::array pieces{scene.local->piece(0, 65536)};
   for (int i = 0; i < count; ++i) {
     Transfer& transfer = scene.transfer();
-    if (!scene.local->write(*scene.contact, pieces, scene.key, 0, transfer).has_value()) {
+    if (!scene.local->write(*scene.contact, pieces, scene.contact->key, 0, transfer).has_value()) {
       scene.transfers.pop_back();
       return;
     }
@@ -87,7 +87,7 @@ void peer_is_stopped(Scene& scene) {
   start_some(scene, 8);
   const std::array pieces{scene.local->piece(65536, 65536)};
   Transfer& read = scene.transfer();
-  if (!scene.local->read(*scene.contact, pieces, scene.key, 0, read).has_value()) {
+  if (!scene.local->read(*scene.contact, pieces, scene.contact->key, 0, read).has_value()) {
     scene.transfers.pop_back();
   }
   EXPECT(scene, !scene.transfers.empty());
@@ -110,7 +110,7 @@ void link_destroyed(Scene& scene) {
     const std::size_t first = scene.transfers.size();
     for (int i = 0; i < 32; ++i) {
       Transfer& transfer = scene.transfer();
-      if (!scene.local->write(*contact, pieces, scene.key, 0, transfer).has_value()) break;
+      if (!scene.local->write(*contact, pieces, contact->key, 0, transfer).has_value()) break;
       if (i == 16) scene.local->reactor().run_once(0ns);
     }
     contact->link.reset();
@@ -149,8 +149,8 @@ Contact* attacked(Scene& scene) {
   return connected ? victim : nullptr;
 }
 
-void start_writes(Scene& scene) {
-  const transport::RemoteKey key = scene.local->region().remote_key();
+void start_writes(Scene& scene, Contact& victim) {
+  const transport::RemoteKey key = victim.link->share(scene.local->region());
   scene.remote->ask(Verb::kWrite, {32, 65536, key.key, key.base, key.length});
 }
 
@@ -172,7 +172,7 @@ void late_write(Scene& scene) {
     Contact* const victim = attacked(scene);
     EXPECT(scene, victim != nullptr);
     fill_pattern(scene.local->memory(), 0);
-    start_writes(scene);
+    start_writes(scene, *victim);
     EXPECT(scene, scene.local->run_until([&] { return written(scene); }, 5s));
     if (scene.process) scene.remote->signal(SIGSTOP);
     if (!scene.process && round % 2 == 0) scene.remote->ask(Verb::kPause);
@@ -205,7 +205,7 @@ void fence_waits_for_end(Scene& scene) {
   Contact* const victim = attacked(scene);
   EXPECT(scene, victim != nullptr);
   fill_pattern(scene.local->memory(), 0);
-  start_writes(scene);
+  start_writes(scene, *victim);
   EXPECT(scene, scene.local->run_until([&] { return written(scene); }, 5s));
   scene.remote->signal(SIGSTOP);
   EXPECT(scene, !victim->link->fence());
@@ -229,17 +229,16 @@ void lose_a_peer_in_the_middle(Scene& scene) {
   const auto peer = Remote::start(scene.subject, scene.process);
   EXPECT(scene, peer != nullptr);
   const std::string address = peer->listen();
-  const transport::RemoteKey key = peer->key();
   peer->ask(Verb::kFill, {0, kMemoryBytes, 77});
   Contact* const contact = scene.local->connect(address, 5s);
   EXPECT(scene, contact != nullptr);
   EXPECT(scene, scene.local->run_until([&] { return contact->connected == 1; }, 6s));
-  EXPECT(scene, scene.wait_for_access(*peer, 0, *contact, key));
+  EXPECT(scene, scene.get_access(*peer, 0, *contact));
   fill_pattern(scene.local->memory(), 0);
   const std::array pieces{scene.local->piece(0, kMemoryBytes)};
   for (int i = 0; i < 8; ++i) {
     Transfer& transfer = scene.transfer();
-    if (scene.local->read(*contact, pieces, key, 0, transfer).has_value()) continue;
+    if (scene.local->read(*contact, pieces, contact->key, 0, transfer).has_value()) continue;
     scene.transfers.pop_back();
     break;
   }

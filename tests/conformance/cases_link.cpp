@@ -19,7 +19,7 @@ std::vector<std::byte> make_message(std::uint64_t seed, std::size_t length) {
 void comes_up(Scene& scene) {
   EXPECT(scene, scene.contact->link->connected());
   EXPECT(scene, scene.contact->connected == 1);
-  EXPECT(scene, scene.key.length == kMemoryBytes);
+  EXPECT(scene, scene.contact->key.length == kMemoryBytes);
   EXPECT(scene, scene.capabilities().message_bytes_max >= limits::kMessageBytesMax);
   EXPECT(scene, scene.capabilities().rma_bytes_max >= limits::kChunkBytesMax);
   EXPECT(scene, scene.local->run_until(
@@ -54,7 +54,7 @@ void nobody_polls(Scene& scene) {
 }
 
 void not_an_address(Scene& scene) {
-  for (const char* text : {"", "no such thing", "mem", ":", "ofi:tcp:"}) {
+  for (const char* text : {"", "no such thing", "mem", ":", "tcp:", "tcp:1.2.3.4", "ofi:tcp:"}) {
     Contact* const contact = scene.local->connect(text, 1s);
     if (contact == nullptr) continue;
     EXPECT(scene, scene.local->run_until([&] { return contact->closed == 1; }, 2s));
@@ -162,7 +162,7 @@ void close_is_heard(Scene& scene) {
   EXPECT(scene, !sent.has_value() && sent.error().code == Code::kPeerLost);
   Transfer& transfer = scene.transfer();
   const std::array pieces{scene.local->piece(0, 8)};
-  const Status status = scene.local->write(*other, pieces, scene.key, 0, transfer);
+  const Status status = scene.local->write(*other, pieces, other->key, 0, transfer);
   EXPECT(scene, !status.has_value() && status.error().code == Code::kPeerLost);
   EXPECT(scene, !transfer.in_flight());
   EXPECT(scene, scene.connect() != nullptr);  // both sides live on

@@ -110,7 +110,7 @@ void key_is_not_enough(Scene& scene) {
     for (const bool writes : {false, true}) {
       Contact* const way_in = come_in(scene, *stranger, greets);
       EXPECT(scene, way_in != nullptr);
-      expect_kept_out(scene, *stranger, *way_in, writes, scene.key);
+      expect_kept_out(scene, *stranger, *way_in, writes, scene.contact->key);
       expect_ours_unchanged(scene);
       EXPECT(scene, scene.failures.empty());
     }
@@ -152,7 +152,7 @@ void no_table_is_told(Scene& scene) {
     stranger->run_for(300ms);
     Transfer& transfer = scene.transfer();
     const std::array pieces{stranger->piece(0, kBytes)};
-    const Status started = stranger->read(*way_in, pieces, scene.key, 0, transfer);
+    const Status started = stranger->read(*way_in, pieces, scene.contact->key, 0, transfer);
     EXPECT(scene, !started.has_value());
     EXPECT(scene, started.error().code == Code::kInvalidArgument);
   }

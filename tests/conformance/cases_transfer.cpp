@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "core/limits.h"
 #include "tests/conformance/suite.h"
@@ -129,7 +130,7 @@ void full_operation_queue(Scene& scene) {
   Status status;
   for (int i = 0; i < 5000; ++i) {
     Transfer& transfer = scene.transfer();
-    status = scene.local->write(*scene.contact, pieces, scene.key, 0, transfer);
+    status = scene.local->write(*scene.contact, pieces, scene.contact->key, 0, transfer);
     if (!status.has_value()) break;
   }
   EXPECT(scene, !status.has_value());
@@ -148,10 +149,12 @@ void full_operation_queue(Scene& scene) {
 }
 
 /// A transfer that must fail and change nothing, on a link of its own.
-bool must_fail(Scene& scene, bool write, const transport::RemoteKey& key, std::uint64_t offset,
-               std::size_t length) {
+bool must_fail(Scene& scene, bool write, std::uint64_t offset, std::size_t length,
+               const std::function<void(transport::RemoteKey&)>& change = {}) {
   Contact* const contact = scene.connect();
   if (contact == nullptr) return false;
+  transport::RemoteKey key = contact->key;
+  if (change) change(key);
   Transfer& transfer = scene.transfer();
   fill_pattern(scene.local->memory(), 31);
   const std::array pieces{scene.local->piece(0, length)};
@@ -167,33 +170,52 @@ bool must_fail(Scene& scene, bool write, const transport::RemoteKey& key, std::u
 
 void bounds(Scene& scene) {
   scene.remote->ask(Verb::kFill, {0, kMemoryBytes, 30});
-  transport::RemoteKey larger = scene.key;
-  larger.length += 1 << 20;  // what a client with wrong data, or ill will, would do
+  // What a client with wrong data, or ill will, would do.
+  const auto larger = [](transport::RemoteKey& key) { key.length += 1 << 20; };
   for (const bool write : {true, false}) {
-    EXPECT(scene, must_fail(scene, write, scene.key, kMemoryBytes - 99, 100));
-    EXPECT(scene, must_fail(scene, write, scene.key, kMemoryBytes, 1));
-    EXPECT(scene, must_fail(scene, write, scene.key, ~std::uint64_t{0} - 50, 100));
-    EXPECT(scene, must_fail(scene, write, larger, kMemoryBytes - 99, 100));
-    EXPECT(scene, must_fail(scene, write, larger, kMemoryBytes + 4096, 100));
+    EXPECT(scene, must_fail(scene, write, kMemoryBytes - 99, 100));
+    EXPECT(scene, must_fail(scene, write, kMemoryBytes, 1));
+    EXPECT(scene, must_fail(scene, write, ~std::uint64_t{0} - 50, 100));
+    EXPECT(scene, must_fail(scene, write, kMemoryBytes - 99, 100, larger));
+    EXPECT(scene, must_fail(scene, write, kMemoryBytes + 4096, 100, larger));
   }
 }
 
 void bad_key(Scene& scene) {
   scene.remote->ask(Verb::kFill, {0, kMemoryBytes, 30});
   for (const std::uint64_t change : {std::uint64_t{1}, std::uint64_t{0xFFFF}, ~std::uint64_t{0}}) {
-    transport::RemoteKey key = scene.key;
-    key.key ^= change;
-    EXPECT(scene, must_fail(scene, true, key, 0, 100));
-    EXPECT(scene, must_fail(scene, false, key, 0, 100));
+    const auto wrong = [change](transport::RemoteKey& key) { key.key ^= change; };
+    EXPECT(scene, must_fail(scene, true, 0, 100, wrong));
+    EXPECT(scene, must_fail(scene, false, 0, 100, wrong));
   }
+}
+
+void key_of_another_link(Scene& scene) {
+  Contact* const other = scene.connect();
+  EXPECT(scene, other != nullptr);
+  const transport::RemoteKey theirs = other->key;
+  if (theirs == scene.contact->key) return scene.skip("a key is good on every link");
+  scene.remote->ask(Verb::kFill, {0, kMemoryBytes, 30});
+  for (const bool write : {true, false}) {
+    EXPECT(scene,
+           must_fail(scene, write, 0, 100, [&](transport::RemoteKey& key) { key = theirs; }));
+  }
+  // The link that the key is of has not suffered.
+  Transfer& transfer = scene.transfer();
+  const std::array pieces{scene.local->piece(0, 100)};
+  EXPECT(scene, scene.start_read(*other, pieces, 0, transfer));
+  EXPECT(scene, finished(scene, transfer) && transfer.succeeded());
 }
 
 void bad_pieces(Scene& scene) {
   Transfer& transfer = scene.transfer();
   const auto piece = scene.local->piece(0, 8);
   const std::vector too_many(transport::kPiecesMax + 1, piece);
-  EXPECT(scene, !scene.local->write(*scene.contact, too_many, scene.key, 0, transfer).has_value());
-  EXPECT(scene, !scene.local->write(*scene.contact, {}, scene.key, 0, transfer).has_value());
+  EXPECT(
+      scene,
+      !scene.local->write(*scene.contact, too_many, scene.contact->key, 0, transfer).has_value());
+  EXPECT(scene,
+         !scene.local->write(*scene.contact, {}, scene.contact->key, 0, transfer).has_value());
   EXPECT(scene, !transfer.in_flight());
 }
 
@@ -241,6 +263,7 @@ const std::vector<Case>& transfer_cases() {
       {"a full operation queue would block, and loses nothing", full_operation_queue},
       {"access outside a region fails and changes nothing", bounds},
       {"access with a wrong key fails and changes nothing", bad_key},
+      {"a key of one link is of no use on another", key_of_another_link},
       {"an operation without sensible pieces is not started", bad_pieces},
       {"the target sees a completed write at once", seen_at_once},
   };

@@ -79,6 +79,11 @@ void Party::on_accept(std::unique_ptr<transport::Link> link) {
   if (when_accepted) when_accepted(*contacts_.back());
 }
 
+transport::RemoteKey Party::share_with_newest() {
+  if (contacts_.empty() || contacts_.back()->link == nullptr) return {};
+  return contacts_.back()->link->share(*region_);
+}
+
 Contact* Party::connect(const std::string& address, Duration deadline) {
   auto contact = std::make_unique<Contact>();
   auto link = endpoint_->connect(address, *contact, deadline);

@@ -43,6 +43,7 @@ struct Contact final : transport::LinkHandler {
   void on_closed(transport::Link& link, Error why) override;
 
   std::unique_ptr<transport::Link> link;
+  transport::RemoteKey key;  ///< of the peer's memory, on this link
   int connected = 0;
   int closed = 0;
   bool called_after_close = false;
@@ -76,6 +77,8 @@ class Party final : transport::AcceptHandler {
   /// Links accepted so far.
   std::size_t accepted() const { return accepted_; }
   std::function<void(Contact&)> when_accepted;
+  /// The key of the memory on the newest link.
+  transport::RemoteKey share_with_newest();
 
   transport::LocalPiece piece(std::size_t offset, std::size_t length);
   Status write(Contact& contact, std::span<const transport::LocalPiece> pieces,

@@ -166,7 +166,7 @@ Answer Servant::obey(const Command& command) {
       set_text(answer.text, party_.endpoint().address());
       break;
     case Verb::kKey: {
-      const transport::RemoteKey key = party_.region().remote_key();
+      const transport::RemoteKey key = party_.share_with_newest();
       out = {static_cast<std::int64_t>(key.key), static_cast<std::int64_t>(key.base),
              static_cast<std::int64_t>(key.length), 0};
       break;

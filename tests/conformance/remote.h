@@ -13,9 +13,9 @@ namespace stdchk::conformance {
 
 /// What a remote party can be told to do. Arguments are numbers a, b, c, ... and one text.
 enum class Verb : std::uint32_t {
-  kListen,    ///< text: the address
-  kKey,       ///< key, base, length of its memory
-  kFill,      ///< memory[a, a + b) becomes pattern c
+  kListen,  ///< text: the address
+  kKey,   ///< key, base, length of its memory, for the peer of the newest link that it has accepted
+  kFill,  ///< memory[a, a + b) becomes pattern c
   kMismatch,  ///< first index in memory[a, a + b) that is not pattern c's; -1
   kPause,     ///< no poll() until kResume; commands are still obeyed
   kResume,
@@ -79,6 +79,7 @@ class Remote {
   bool alive() const { return alive_; }
 
   std::string listen();
+  /// Of the newest link. Nothing may connect to the party in between.
   transport::RemoteKey key();
   /// Process only.
   void signal(int number);

@@ -34,7 +34,6 @@ bool Scene::set_up() {
   }
   local = std::move(*party);
   address = remote->listen();
-  key = remote->key();
   contact = connect();
   return expect(contact != nullptr, "the link comes up", __FILE__, __LINE__);
 }
@@ -69,20 +68,18 @@ Contact* Scene::connect() {
   if (made == nullptr) return nullptr;
   const bool up = local->run_until([&] { return made->connected + made->closed > 0; }, 6s);
   if (!up || made->connected != 1 || made->closed != 0) return nullptr;
-  return wait_for_access(*remote, heard, *made, key) ? made : nullptr;
+  return get_access(*remote, heard, *made) ? made : nullptr;
 }
 
-bool Scene::wait_for_access(Remote& of, std::int64_t heard_before, Contact& over,
-                            const transport::RemoteKey& its_key) {
-  // Elsewhere an access is good from the moment that this end has heard of the link.
-  if (!subject.open_stranger) return true;
+bool Scene::get_access(Remote& of, std::int64_t heard_before, Contact& over) {
   const auto heard = [&] { return of.ask(Verb::kStats).numbers[0] > heard_before; };
   if (!local->run_until(heard, 6s)) return false;
+  over.key = of.key();
   if (!subject.in_parts) return true;
   // A table of keys may still be on its way.
   Transfer probe;
   const std::array pieces{local->piece(0, 1)};
-  const auto started = [&] { return local->read(over, pieces, its_key, 0, probe).has_value(); };
+  const auto started = [&] { return local->read(over, pieces, over.key, 0, probe).has_value(); };
   const bool known = local->run_until(started, 6s);
   local->run_until([&] { return !probe.in_flight(); }, limits::kRmaDeadline + 1s);
   return known && probe.succeeded();
@@ -96,13 +93,13 @@ bool Scene::expect(bool condition, const char* text, const char* file, int line)
 bool Scene::start_write(Contact& to, std::span<const transport::LocalPiece> pieces,
                         std::uint64_t offset, Transfer& transfer) {
   return start_with_patience(*local,
-                             [&] { return local->write(to, pieces, key, offset, transfer); });
+                             [&] { return local->write(to, pieces, to.key, offset, transfer); });
 }
 
 bool Scene::start_read(Contact& from, std::span<const transport::LocalPiece> pieces,
                        std::uint64_t offset, Transfer& transfer) {
   return start_with_patience(*local,
-                             [&] { return local->read(from, pieces, key, offset, transfer); });
+                             [&] { return local->read(from, pieces, from.key, offset, transfer); });
 }
 
 bool Scene::send(Contact& to, ByteSpan message) {

@@ -9,6 +9,7 @@
 #include "transport/factory.h"
 #include "transport/fault/fault.h"
 #include "transport/mem/mem.h"
+#include "transport/tcp/tcp.h"
 
 namespace stdchk::conformance {
 
@@ -46,6 +47,21 @@ Subject fabric(const char* kind, bool needs_device = false) {
 }
 
 constexpr transport::secure::Identity kMember{{}, transport::secure::Role::kBenefactor};
+
+/// Proves for itself who is at the other end.
+Subject tcp(const char* name, const transport::tcp::Settings& settings = {}) {
+  return {.name = name,
+          .open =
+              [settings](Clock& clock) {
+                return transport::tcp::open_tcp(
+                    clock, "127.0.0.1", 0,
+                    std::make_shared<const transport::secure::Keyring>(
+                        transport::secure::Keyring::of_root(
+                            kMember.secret, transport::secure::new_member(kMember.role))),
+                    settings);
+              },
+          .processes = true};
+}
 
 /// The same rules hold behind the handshake.
 Subject secure(const char* kind, bool needs_device = false) {
@@ -122,12 +138,12 @@ const std::vector<Subject>& subjects() {
       mem(),
       fault("fault", 0),
       fault("fault-delays", 50000),
-      fabric("ofi:tcp"),
+      tcp("tcp"),
       fabric("shm"),
       fabric("verbs", true),
       fabric("ofi:verbs", true),
       secure_mem(),
-      secure("ofi:tcp"),
+      tcp("tcp-short-keys", {.records_max = 10}),
       secure("shm"),
       secure_verbs(),
       verbs_in_parts(),

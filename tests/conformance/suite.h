@@ -28,10 +28,10 @@ class Scene {
   bool set_up();
   /// One more link to the remote party.
   Contact* connect();
-  /// Waits until `of`, which has heard of as many links before, lets this one reach its memory.
-  /// Only the suite must: others learn a key by a message that comes behind that.
-  bool wait_for_access(Remote& of, std::int64_t heard_before, Contact& over,
-                       const transport::RemoteKey& its_key);
+  /// Waits until `of`, which has heard of as many links before, lets this one reach its memory, and
+  /// asks it for the key. Only the suite must: others learn a key by a message that comes behind
+  /// that.
+  bool get_access(Remote& of, std::int64_t heard_before, Contact& over);
   bool expect(bool condition, const char* text, const char* file, int line);
   void skip(std::string reason) { skipped = std::move(reason); }
   const transport::Capabilities& capabilities() const { return local->capabilities(); }
@@ -53,7 +53,6 @@ class Scene {
   std::unique_ptr<Remote> remote;
   std::unique_ptr<Party> local;  ///< ends before the remote party
   Contact* contact = nullptr;
-  transport::RemoteKey key;
   std::string address;
   std::vector<std::string> failures;
   std::string skipped;

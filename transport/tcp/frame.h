@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "core/limits.h"
+#include "core/types.h"
+
+/// What travels inside TLS: frames, each of a header of fixed size and the content that the header
+/// tells the length of.
+namespace stdchk::transport::tcp {
+
+inline constexpr std::size_t kTransfersMax = 128;  ///< of one end, in flight on a link
+inline constexpr std::size_t kTransferBytesMax = limits::kGiB;
+
+/// Numbers on the wire.
+enum class FrameType : std::uint8_t {
+  kHello = 1,     ///< the first frame of each end. id: kProtocolVersion
+  kMessage = 2,   ///< content: the message
+  kWrite = 3,     ///< content goes to `offset` in the region of `key`
+  kWritten = 4,   ///< all frames of write `id` are in memory
+  kRead = 5,      ///< asks for `length` bytes at `offset` in the region of `key`; no content
+  kReadData = 6,  ///< content: the bytes of read `id` from its byte `offset` on
+};
+
+/// A FrameHeader says what follows. On the wire: type (1), last (1), zero (2), length (4), id (8),
+/// key (8), offset (8), all with the low byte first.
+struct FrameHeader {
+  static constexpr std::size_t kBytes = 32;
+  /// So that a frame is 16 full TLS records.
+  static constexpr std::size_t kContentBytesMax = 256 * limits::kKiB - kBytes;
+  using Bytes = std::array<std::byte, kBytes>;
+
+  FrameType type = FrameType::kHello;
+  bool last = false;  ///< of a write: no more frames of it follow
+  std::uint32_t length = 0;
+  std::uint64_t id = 0;
+  std::uint64_t key = 0;
+  std::uint64_t offset = 0;
+  bool operator==(const FrameHeader&) const = default;
+
+  Bytes encode() const;
+  /// Nothing: a type that does not exist, a field that its type has no use for and that is not
+  /// zero, or a length that its type does not allow.
+  static std::optional<FrameHeader> decode(std::span<const std::byte, kBytes> bytes);
+  /// How many bytes of content follow.
+  std::size_t content_bytes() const;
+};
+
+}  // namespace stdchk::transport::tcp

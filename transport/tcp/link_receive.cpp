@@ -1,0 +1,175 @@
+#include <utility>
+
+#include "core/assert.h"
+#include "transport/secure/handshake.h"
+#include "transport/tcp/endpoint.h"
+#include "transport/tcp/link.h"
+
+namespace stdchk::transport::tcp {
+namespace {
+
+/// Of one link, before others have their turn.
+constexpr std::size_t kReceiveBytesPerTurn = 2 * limits::kMiB;
+/// Memory for messages that is kept for the next one.
+constexpr std::size_t kKeptBytes = 16 * limits::kKiB;
+
+constexpr Error kWrongVersion{Code::kRefused, 0,
+                              "handshake: the protocol's versions differ; use one version of "
+                              "stdchk on all hosts"};
+
+}  // namespace
+
+bool TcpLink::receive() {
+  for (std::size_t bytes = 0; bytes < kReceiveBytesPerTurn;) {
+    const bool in_header = header_got_ < header_.size();
+    const TlsSession::Got got =
+        tls_->read(in_header ? MutableByteSpan(header_).subspan(header_got_) : content_.front());
+    if (got.io == TlsSession::Io::kBlocked) return false;
+    if (got.io == TlsSession::Io::kLost) {
+      endpoint_.end(*this, {Code::kPeerLost, 0, "tcp.link"});
+      return false;
+    }
+    bytes += got.bytes;
+    if (in_header) {
+      header_got_ += got.bytes;
+      if (header_got_ < header_.size()) continue;
+      if (!on_header()) return false;
+    } else {
+      content_.drop(got.bytes);
+    }
+    if (content_.left() == 0 && !on_content()) return false;
+  }
+  return true;
+}
+
+/// What an honest peer never sends ends the link, and has changed nothing.
+bool TcpLink::refuse_frame() {
+  endpoint_.end(*this, {Code::kMalformed, 0, "tcp.frame"});
+  return false;
+}
+
+/// Says where the content of the frame goes. False: the link has ended.
+bool TcpLink::on_header() {
+  const auto header = FrameHeader::decode(header_);
+  if (!header || (header->type == FrameType::kHello) != (state_ == State::kGreeting)) {
+    return refuse_frame();
+  }
+  in_ = *header;
+  switch (in_.type) {
+    case FrameType::kHello:
+      return true;
+    case FrameType::kMessage:
+      message_.resize(in_.length);
+      content_ = Pieces(MutableByteSpan(message_));
+      return true;
+    case FrameType::kWrite:
+      return on_write(in_);
+    case FrameType::kWritten:
+      return on_written(in_);
+    case FrameType::kRead:
+      return on_read(in_);
+    case FrameType::kReadData:
+      return on_read_data(in_);
+  }
+  return refuse_frame();
+}
+
+/// The memory that the peer reaches for. Empty: it must not.
+Pieces TcpLink::region_part(const FrameHeader& header, const TcpRegion*& region) {
+  const auto found = shared_.find(header.key);
+  if (found == shared_.end()) return {};
+  const MutableByteSpan memory = found->second->bytes();
+  if (header.offset > memory.size() || header.length > memory.size() - header.offset) return {};
+  region = found->second;
+  return Pieces(memory.subspan(header.offset, header.length));
+}
+
+bool TcpLink::on_write(const FrameHeader& header) {
+  // Nobody has more writes in flight than that: this is one that does not wait for their ends.
+  if (header.last && answers_ >= kTransfersMax) return refuse_frame();
+  content_ = region_part(header, in_region_);
+  return content_.left() > 0 || refuse_frame();
+}
+
+bool TcpLink::on_written(const FrameHeader& header) {
+  const Transfer* const transfer = find_transfer(header.id, true);
+  return (transfer != nullptr && transfer->sent) || refuse_frame();
+}
+
+bool TcpLink::on_read(const FrameHeader& header) {
+  const TcpRegion* region = nullptr;
+  const Pieces pieces = region_part(header, region);
+  if (answers_ >= kTransfersMax || pieces.left() == 0) return refuse_frame();
+  ++answers_;
+  contents_.push_back({.next = {.type = FrameType::kReadData, .id = header.id},
+                       .pieces = pieces,
+                       .region = region});
+  endpoint_.mark_ready(*this);
+  return true;
+}
+
+bool TcpLink::on_read_data(const FrameHeader& header) {
+  Transfer* const transfer = find_transfer(header.id, false);
+  if (transfer == nullptr || header.offset != transfer->received ||
+      header.length > transfer->pieces.left()) {
+    return refuse_frame();
+  }
+  content_ = transfer->pieces.take(header.length);
+  transfer->received += header.length;
+  return true;
+}
+
+/// All of a frame is here. False: the link has ended, or was destroyed.
+bool TcpLink::on_content() {
+  header_got_ = 0;
+  const std::weak_ptr<const char> life = life_;
+  switch (in_.type) {
+    case FrameType::kHello:
+      return on_hello();
+    case FrameType::kMessage: {
+      if (handler_ == nullptr) return refuse_frame();
+      std::vector<std::byte> message = std::exchange(message_, {});  // outlives the link
+      handler_->on_message(*this, message);
+      if (life.expired()) return false;
+      if (message.capacity() <= kKeptBytes) message_ = std::move(message);
+      break;
+    }
+    case FrameType::kWrite:
+      in_region_ = nullptr;
+      moved_ = endpoint_.clock().now();
+      if (!in_.last) break;
+      ++answers_;
+      notes_.push_back({.type = FrameType::kWritten, .id = in_.id});
+      endpoint_.mark_ready(*this);
+      break;
+    case FrameType::kWritten: {
+      moved_ = endpoint_.clock().now();
+      finish(*find_transfer(in_.id, true), {});
+      if (life.expired()) return false;
+      break;
+    }
+    case FrameType::kRead:
+      break;
+    case FrameType::kReadData: {
+      Transfer& transfer = *find_transfer(in_.id, false);
+      moved_ = endpoint_.clock().now();
+      if (transfer.pieces.left() > 0) break;
+      finish(transfer, {});
+      if (life.expired()) return false;
+      break;
+    }
+  }
+  return state_ == State::kOpen;
+}
+
+bool TcpLink::on_hello() {
+  if (in_.id != secure::kProtocolVersion) {
+    endpoint_.end(*this, kWrongVersion);
+    return false;
+  }
+  const std::weak_ptr<const char> life = life_;
+  endpoint_.on_greeted(*this);
+  return !life.expired() && state_ == State::kOpen;
+}
+
+}  // namespace stdchk::transport::tcp
