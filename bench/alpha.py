@@ -112,7 +112,7 @@ def pool(bin_dir, folder, net, memory, *options):
     hosts, shell = net.write_hosts(memory)
     here, state, name = net.prefix(net.client), folder / "state", folder / "pool"
     run(*here, bin_dir / "stdchk", "up", "--no-mount", "--mount", name, "--state", state, "--hosts", hosts, "--rsh", shell,
-        "--listen", f"{links.NET}.1", "--transport", "ofi:tcp", "--stripe-width", HOSTS, "--naming", "off",
+        "--listen", f"{links.NET}.1", "--transport", "tcp", "--stripe-width", HOSTS, "--naming", "off",
         "--metrics", f"0.0.0.0:{METRICS[1]}", *options)
     try:
         record = json.loads((state / "pool.json").read_text())
@@ -132,7 +132,7 @@ def mounting(bin_dir, prefix, record, mount):
     with open(mount.with_suffix(".log"), "wb") as said:
         daemon = subprocess.Popen(
             [*prefix, bin_dir / "stdchk-mount", "--manager", record["manager_address"], "--secret-file", record["secret_file"],
-             "--transport", "ofi:tcp", "--log-level", "error", "--ready-file", mount.with_suffix(".ready"), mount],
+             "--transport", "tcp", "--log-level", "error", "--ready-file", mount.with_suffix(".ready"), mount],
             stdout=said, stderr=said)
     try:
         yield daemon

@@ -263,7 +263,7 @@ int main(int argc, char** argv) {
   bench::Settings settings;
   Options options("client-bench", "Measures the client library beside a raw loop.");
   options.argument("STATE", settings.state, "state directory of a pool that runs here").required();
-  options.choice("--transport", settings.transport, {"ofi:tcp", "shm"}, "how bytes move");
+  options.choice("--transport", settings.transport, {"tcp", "shm"}, "how bytes move");
   options.size("--size", settings.image_bytes, limits::kMiB, limits::kGiB * 1024, "of the image");
   options.size("--window", settings.window_bytes, 4 * limits::kMiB, 64 * limits::kGiB, "to use");
   options.count("--rounds", settings.rounds, 1, 1000, "that count; one more goes before them");

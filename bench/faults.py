@@ -287,7 +287,7 @@ def pool_of_hosts(place):
     place.folder.mkdir()
     with links.network(place.folder, "10gbit", ["10gbit"] * BENEFACTORS) as net:
         hosts, shell = net.write_hosts(place.memory)
-        with opened(Pool(place, "--hosts", hosts, "--rsh", shell, "--listen", MANAGER_ADDRESS, "--transport", "ofi:tcp",
+        with opened(Pool(place, "--hosts", hosts, "--rsh", shell, "--listen", MANAGER_ADDRESS, "--transport", "tcp",
                          here=net.prefix(net.client), network=net)) as pool:
             yield pool
 
@@ -299,7 +299,7 @@ def pool_with_manager_apart(place):
     with links.network(place.folder, "10gbit", ["10gbit"] * BENEFACTORS) as net:
         hosts, shell = net.write_hosts(place.memory)
         elsewhere = "nsenter", f"--net={net.add_clients(2, '10gbit')[1]}"
-        with opened(Pool(place, "--hosts", hosts, "--rsh", shell, "--listen", MANAGER_ADDRESS, "--transport", "ofi:tcp",
+        with opened(Pool(place, "--hosts", hosts, "--rsh", shell, "--listen", MANAGER_ADDRESS, "--transport", "tcp",
                          "--standby", here=net.prefix(net.client), elsewhere=elsewhere, network=net)) as pool:
             pool.wait_followed()
             yield pool

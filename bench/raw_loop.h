@@ -32,9 +32,9 @@ struct RawShape {
 /// others. Errors: ends the program.
 class RawLoop {
  public:
-  /// "shm": process_vm_writev(2). "ofi:tcp": fi_writemsg of libfabric's tcp provider with
-  /// FI_DELIVERY_COMPLETE. "stream": send(2) on a TCP connection for each target. "verbs":
-  /// ibv_post_send(3); a chunk is done when the target's device has acknowledged it.
+  /// "shm": process_vm_writev(2). "tcp" and "stream": send(2) on a TCP connection for each target,
+  /// and one answer at the end. "verbs": ibv_post_send(3); a chunk is done when the target's device
+  /// has acknowledged it.
   static std::unique_ptr<RawLoop> start(const std::string& kind, const RawShape& shape);
   virtual ~RawLoop();
   RawLoop(const RawLoop&) = delete;

@@ -97,7 +97,7 @@ Outcome<void> check_memlock(std::uint64_t bytes, std::uint64_t limit, bool privi
                  fmt::format("The transport must lock {} in memory, but this process may lock only "
                              "{}; raise the limit (ulimit -l unlimited, LimitMEMLOCK=infinity for "
                              "a service, memlock in /etc/security/limits.conf) or use --transport "
-                             "ofi:tcp.",
+                             "tcp.",
                              format_bytes(bytes), format_bytes(limit)));
 }
 

@@ -80,7 +80,7 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   options.text("--listen", flags.listen, "HOST[,HOST...]",
                "addresses that clients reach this host by, each a rail");
   options.choice("--transport", flags.transport, transport::choices(),
-                 "how clients reach the memory");
+                 "how clients reach the memory", transport::former_choices());
   options.count(
       "--leave-time", flags.leave_seconds, 0, 3600,
       "seconds in which what only this one has is copied elsewhere when it is told to end");

@@ -24,7 +24,7 @@ typedef struct stdchk_file stdchk_file;
 
 struct stdchk_options {
   size_t size;             /* sizeof(struct stdchk_options), so that later fields can be told */
-  const char* manager;     /* "ofi:tcp:HOST:PORT", or the path of a file that holds it; NULL:
+  const char* manager;     /* "tcp:HOST:PORT", or the path of a file that holds it; NULL:
                               $STDCHK_MANAGER */
   const char* secret_file; /* 32 hexadecimal digits; NULL: $STDCHK_SECRET_FILE */
   const char* transport;   /* NULL: "auto" */

@@ -135,11 +135,14 @@ Options::Description Options::text(const std::string& flag, std::string& value,
 }
 
 Options::Description Options::choice(const std::string& flag, std::string& value,
-                                     std::vector<std::string> allowed, const std::string& help) {
+                                     std::vector<std::string> allowed, const std::string& help,
+                                     Former former) {
   std::string names = one_of(allowed);
   return add(Kind::kValue, flag, "NAME", help + " (" + names + ")", value,
-             [&value, allowed = std::move(allowed),
+             [&value, allowed = std::move(allowed), former = std::move(former),
               names](const std::string& text) -> std::optional<std::string> {
+               const auto gone = std::ranges::find(former, text, &Former::value_type::first);
+               if (gone != former.end()) return names + "; " + gone->second;
                if (std::ranges::find(allowed, text) == allowed.end()) return names;
                value = text;
                return std::nullopt;

@@ -71,9 +71,11 @@ class Options {
   /// --help.
   Description text(const std::string& flag, std::string& value, const std::string& value_name,
                    const std::string& help);
-  /// One of `allowed`.
+  /// One of `allowed`. `former` are values that an earlier version took, each with the reason why
+  /// it is refused.
+  using Former = std::vector<std::pair<std::string, std::string>>;
   Description choice(const std::string& flag, std::string& value, std::vector<std::string> allowed,
-                     const std::string& help);
+                     const std::string& help, Former former = {});
   /// A number of bytes as core/units.h reads it, from `min` to `max`.
   Description size(const std::string& flag, std::uint64_t& value, std::uint64_t min,
                    std::uint64_t max, const std::string& help);

@@ -77,7 +77,7 @@ void describe_options(Options& options, Settings& settings) {
       "and not named; default: the pool's");
   options.chunk_size("--chunk-size", settings.chunk_bytes, "bytes of a chunk; default: the pool's");
   options.choice("--transport", settings.transport, transport::choices(),
-                 "how bytes travel to the benefactors");
+                 "how bytes travel to the benefactors", transport::former_choices());
   options.flag("--allow-other", settings.allow_other, "let other users use the mount");
   options.on_off("--writeback", settings.writeback,
                  "let the kernel collect small writes that go through its page cache");

@@ -132,7 +132,7 @@ Result<std::unique_ptr<transport::Endpoint>> open_to_manager(Clock& clock,
   transport::EndpointOptions options;
   options.clock = &clock;
   options.identity = transport::secure::identity_of(secret, transport::secure::Role::kClient);
-  return transport::open_endpoint("ofi:tcp", options);
+  return transport::open_endpoint("tcp", options);
 }
 
 /// As write_file_at_once(), and it outlives the node.
@@ -262,7 +262,7 @@ int run(Flags flags) {
     return fail_with(fmt::format("the state directory {} cannot be used: {} ({})", flags.state, why,
                                  describe(journal.error())));
   }
-  auto endpoint = transport::open_endpoint("ofi:tcp", listen);
+  auto endpoint = transport::open_endpoint("tcp", listen);
   if (!endpoint) {
     return fail_with(
         fmt::format("cannot listen on {}: {}", flags.listen, describe(endpoint.error())));

@@ -58,7 +58,8 @@ void describe(Options& options, UpOptions& up) {
   options.flag("--mount-on-hosts", up.mount_on_hosts, "mount the pool there too");
   options.text("--listen", up.listen, "HOST[,HOST...]",
                "addresses that the daemons here listen on; the manager on the first");
-  options.choice("--transport", up.transport, transport::choices(), "how bytes move");
+  options.choice("--transport", up.transport, transport::choices(), "how bytes move",
+                 transport::former_choices());
   options.chunk_size("--chunk-size", up.chunk_bytes, "size of the chunks that images are cut into");
   options.count("--stripe-width", up.stripe_width, 0, 1024,
                 "benefactors that one image is spread over; 0 is the manager's default");

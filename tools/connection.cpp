@@ -24,7 +24,7 @@ Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool,
   }
   options.role = "tool";
   // Only the manager is asked: no device is opened for that.
-  options.transport = pool.transport == "auto" ? "ofi:tcp" : pool.transport;
+  options.transport = pool.transport == "auto" ? "tcp" : pool.transport;
   options.window_bytes = window_bytes;
   auto filesystem = client::Filesystem::connect(options);
   if (!filesystem) {

@@ -49,7 +49,10 @@ Finding port_finding(const transport::verbs::Port& port) {
 /// Empty: it works.
 std::string trouble_of(const std::string& kind) {
   SystemClock clock;
-  auto endpoint = transport::open_endpoint(kind, {.clock = &clock});
+  transport::EndpointOptions options{.clock = &clock};
+  options.identity.emplace();  // of no pool
+  fill_random(options.identity->secret.bytes);
+  auto endpoint = transport::open_endpoint(kind, options);
   if (!endpoint) return describe(endpoint.error());
   if (!kind.ends_with("verbs")) return "";
   const Status lockable = transport::verbs::check_lockable(kClientBytes);
@@ -65,7 +68,7 @@ Finding transport_finding(const std::string& kind, const std::string& trouble, b
   finding.figures = Json{{"works", trouble.empty()}, {"provider", version}};
   if (trouble.empty()) return finding;
   finding.kind = needed ? Kind::kBad : Kind::kNote;
-  if (kind == "ofi:tcp") finding.remedy = "fi_info lists what libfabric finds";
+  if (kind == "tcp") finding.remedy = "`openssl ciphers -s -tls1_3` lists what OpenSSL offers";
   if (kind.ends_with("verbs")) finding.remedy = "ibv_devices and rdma link list the devices";
   return finding;
 }
@@ -74,11 +77,9 @@ Finding transport_finding(const std::string& kind, const std::string& trouble, b
 Finding choice_finding(const std::string& shm_trouble, const std::string& verbs_trouble) {
   Finding finding;
   finding.what = "transport auto";
-  const char* const near = shm_trouble.empty()     ? "shm"
-                           : verbs_trouble.empty() ? "verbs"
-                                                   : "ofi:tcp";
-  const char* const far = verbs_trouble.empty() ? "verbs" : "ofi:tcp";
-  const char* const why = verbs_trouble.empty() ? "a device has an active port; ofi:tcp to hosts "
+  const char* const near = shm_trouble.empty() ? "shm" : verbs_trouble.empty() ? "verbs" : "tcp";
+  const char* const far = verbs_trouble.empty() ? "verbs" : "tcp";
+  const char* const why = verbs_trouble.empty() ? "a device has an active port; tcp to hosts "
                                                   "that it does not reach"
                                                 : "verbs does not work here";
   finding.found =
@@ -154,7 +155,7 @@ std::vector<Finding> examine_network() {
   findings.push_back(transport_finding("shm", shm, false));
   findings.push_back(transport_finding("verbs", verbs, false));
   findings.push_back(transport_finding("ofi:verbs", trouble_of("ofi:verbs"), false));
-  findings.push_back(transport_finding("ofi:tcp", trouble_of("ofi:tcp"), true));
+  findings.push_back(transport_finding("tcp", trouble_of("tcp"), true));
   findings.push_back(choice_finding(shm, verbs));
   return findings;
 }

@@ -22,11 +22,10 @@ constexpr auto kUsableAgain = 120s;
 /// Longer than the back-off of a benefactor.
 constexpr auto kBenefactorsBack = 3s;
 
-/// "10.0.0.1:7471" of "ofi:tcp:10.0.0.1:7471".
+/// "10.0.0.1:7471" of "tcp:10.0.0.1:7471".
 std::string host_and_port(const std::string& address) {
-  const auto port = address.rfind(':');
-  const auto host = port == std::string::npos ? port : address.rfind(':', port - 1);
-  return host == std::string::npos ? address : address.substr(host + 1);
+  constexpr std::string_view kKind = "tcp:";
+  return address.starts_with(kKind) ? address.substr(kKind.size()) : address;
 }
 
 /// One that does not answer is ended: two must not have the same address.

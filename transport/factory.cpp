@@ -23,8 +23,8 @@ constexpr const char* kNoActivePort =
     "transport.open: no verbs device has an active port and an address; `rdma link` lists the "
     "devices";
 constexpr const char* kNoFabricTcp =
-    "transport.open: ofi:tcp is not offered any more, because libfabric's tcp provider lets "
-    "strangers reach memory before they have proven anything; use tcp";
+    "ofi:tcp is not offered any more, because libfabric's tcp provider lets strangers reach memory "
+    "before they have proven anything: use tcp";
 
 std::string namespace_name(const char* path) {
   std::array<char, 64> text{};
@@ -129,6 +129,10 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
 }
 
 std::vector<std::string> choices() { return {"auto", "tcp", "shm", "verbs", "ofi:verbs"}; }
+
+std::vector<std::pair<std::string, std::string>> former_choices() {
+  return {{"ofi:tcp", kNoFabricTcp}};
+}
 
 Result<Endpoints> open_endpoints(std::string_view choice, std::string_view control,
                                  const EndpointOptions& options) {

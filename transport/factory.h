@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -36,6 +37,8 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
 /// What a person may choose: "auto", which is verbs, tcp and shm where they work, and then the
 /// kinds.
 std::vector<std::string> choices();
+/// What earlier versions offered, and why it is refused.
+std::vector<std::pair<std::string, std::string>> former_choices();
 
 /// Endpoints is what one process moves bytes by.
 struct Endpoints {

@@ -7,7 +7,7 @@
 
 #include "core/result.h"
 
-/// Addresses of transports that are reached by an IP address and a port: "ofi:tcp:10.0.0.1:7471".
+/// Addresses of transports that are reached by an IP address and a port: "tcp:10.0.0.1:7471".
 namespace stdchk::transport {
 
 /// `text` is `prefix`, a numeric address (IPv6 in brackets), a colon, a port. Never asks a name

@@ -32,7 +32,7 @@ enum class FenceKind : std::uint8_t {
 
 /// What a transport promises. Stated by the transport, measured by the conformance suite.
 struct Capabilities {
-  std::string_view name;  ///< "mem", "ofi:tcp", "ofi:verbs", "shm", "verbs"
+  std::string_view name;  ///< "mem", "tcp", "ofi:verbs", "shm", "verbs"
   WriteProof write_proof = WriteProof::kNone;
   FenceKind fence = FenceKind::kImmediate;
   bool one_sided = false;             ///< data moves without a receive by the target's program
@@ -173,7 +173,7 @@ class AcceptHandler {
 class Endpoint : public EventSource {
  public:
   virtual const Capabilities& capabilities() const = 0;
-  /// What a peer gives to connect(), for example "ofi:tcp:10.0.0.1:7471". Empty before listen().
+  /// What a peer gives to connect(), for example "tcp:10.0.0.1:7471". Empty before listen().
   virtual std::string address() const = 0;
   /// Takes links from now on.
   virtual Status listen(AcceptHandler& handler) = 0;
@@ -195,8 +195,8 @@ class Endpoint : public EventSource {
   virtual void withhold_access() {}
 };
 
-/// True when `address` is one of this endpoint's kind: the endpoint whose name is "ofi:tcp" reaches
-/// "ofi:tcp:host:port".
+/// True when `address` is one of this endpoint's kind: the endpoint whose name is "tcp" reaches
+/// "tcp:host:port".
 inline bool reaches(const Endpoint& endpoint, std::string_view address) {
   const std::string_view name = endpoint.capabilities().name;
   return address.size() > name.size() && address.starts_with(name) && address[name.size()] == ':';

@@ -112,12 +112,12 @@ void check_image(const std::string& text) {
 }
 
 void check_address(const std::string& text) {
-  const auto address = transport::parse_address("ofi:tcp:", text);
+  const auto address = transport::parse_address("tcp:", text);
   if (!address) return;
-  const std::string written = transport::address_text("ofi:tcp:", *address);
-  const auto again = transport::parse_address("ofi:tcp:", written);
+  const std::string written = transport::address_text("tcp:", *address);
+  const auto again = transport::parse_address("tcp:", written);
   STDCHK_ASSERT(again.has_value());
-  STDCHK_ASSERT(transport::address_text("ofi:tcp:", *again) == written);
+  STDCHK_ASSERT(transport::address_text("tcp:", *again) == written);
   STDCHK_ASSERT(transport::address_bytes(*again) == transport::address_bytes(*address));
 }
 

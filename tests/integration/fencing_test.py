@@ -1,5 +1,5 @@
 """Rule M3 with real client processes: a writer is stopped in the middle of its window, or loses its network; it loses
-its lease, and is there again when its space belongs to another. STDCHK_TEST_TRANSPORTS names the transports (default: shm ofi:tcp)."""
+its lease, and is there again when its space belongs to another. STDCHK_TEST_TRANSPORTS names the transports (default: shm tcp)."""
 
 import os
 import signal
@@ -78,7 +78,7 @@ def kept_until_it_cannot_write(pool, transport):
     assert names(pool) == {"app.N0.T2", "app.N0.T3"}
 
 
-@pytest.mark.parametrize("transport", os.environ.get("STDCHK_TEST_TRANSPORTS", "shm ofi:tcp").split())
+@pytest.mark.parametrize("transport", os.environ.get("STDCHK_TEST_TRANSPORTS", "shm tcp").split())
 def test_a_writer_that_wakes_up_changes_nothing_in_space_of_another(pool, transport):
     # What each transport does is in docs/transports.md.
     way = kept_until_it_cannot_write if transport == "shm" else cut_off_at_once
@@ -88,9 +88,9 @@ def test_a_writer_that_wakes_up_changes_nothing_in_space_of_another(pool, transp
 def test_bytes_that_a_lost_network_held_back_change_nothing_in_space_of_another(neighbour, pool):
     # Lost bytes are sent again each second, so that they come when the network is back. Older kernels wait longer.
     neighbour.run("sysctl", "-w", "net.ipv4.tcp_rto_max_ms=1000", check=False)
-    pool.up("--naming", "off", "--transport", "ofi:tcp", "--listen", neighbour.near, benefactors=1, memory="64M",
+    pool.up("--naming", "off", "--transport", "tcp", "--listen", neighbour.near, benefactors=1, memory="64M",
             drain=False)
-    here, there = Writers(pool, "ofi:tcp"), Writers(pool, "ofi:tcp", neighbour.prefix)
+    here, there = Writers(pool, "tcp"), Writers(pool, "tcp", neighbour.prefix)
     empty_bytes = benefactor(pool)["free_bytes"]
     with there.paused("app.N0.T1", 1, 70, 20) as first:
         neighbour.set_link("down")

@@ -62,7 +62,8 @@ def test_a_second_up_at_the_same_mount_is_refused(pool):
     (["--memory", "3.5XB"], ["--memory", "3.5XB", "allowed"]),
     (["--chunk-size", "3M"], ["--chunk-size", "power of two"]),
     (["--benefactors", "0"], ["--benefactors", "from 1"]),
-    (["--transport", "pigeon"], ["--transport", "ofi:tcp"]),
+    (["--transport", "pigeon"], ["--transport", "tcp"]),
+    (["--transport", "ofi:tcp"], ["--transport", "strangers", "use tcp"]),
     (["--memory", "900T"], ["PiB", "available", "--memory"]),
     (["--hosts", "/nonexistent"], ["--hosts", "/nonexistent"]),
     (["--no-such-flag"], ["--no-such-flag", "--help"]),
@@ -410,7 +411,7 @@ def test_a_full_pool_is_enospc_at_write_and_room_comes_back(pool):
 
 
 def test_an_early_close_returns_before_the_image_is_stored(pool):
-    pool.up("--close", "early", "--transport", "ofi:tcp", benefactors=2)
+    pool.up("--close", "early", "--transport", "tcp", benefactors=2)
     other = pool.mount_by_hand("other")
     (pool.mount / "app.N0.T1").write_bytes(os.urandom(8 * MIB))  # brings the links up
     wait_until((other / "app.N0.T1").exists, "the first image")
@@ -855,9 +856,9 @@ def test_doctor_and_version(pool):
     findings = json.loads(pool.stdchk("doctor", "--json", check=False).stdout)
     states = {finding["what"]: finding["state"] for finding in findings}
     assert states["FUSE device"] == "good"
-    assert states["transport ofi:tcp"] == "good"
-    (provider,) = [finding["figures"]["provider"] for finding in findings if finding["what"] == "transport ofi:tcp"]
-    assert re.fullmatch(r"libfabric \d+\.\d+, provider tcp \d+\.\d+", provider)
+    assert states["transport tcp"] == "good"
+    (provider,) = [finding["figures"]["provider"] for finding in findings if finding["what"] == "transport tcp"]
+    assert re.fullmatch(r"OpenSSL 3\.\d+\.\d+", provider)
     assert states["transport auto"] == "good"
     assert states["pool"] == "note"  # there is none to measure
     assert pool.stdchk("doctor", "--pool", pool.folder, check=False).returncode == 2
@@ -870,7 +871,7 @@ def benefactors_examined(pool):
     return [finding for finding in findings if finding["what"].startswith("benefactor ")]
 
 
-@pytest.mark.parametrize("transport", ["auto", "ofi:tcp"])
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
 def test_doctor_measures_writes_to_every_benefactor_and_leaves_nothing(pool, transport):
     pool.up("--transport", transport, benefactors=2, memory="64M")
     free_bytes = [one["free_bytes"] for one in pool.status()["pool"]["benefactors"]]
@@ -878,7 +879,7 @@ def test_doctor_measures_writes_to_every_benefactor_and_leaves_nothing(pool, tra
     assert [finding["state"] for finding in found] == ["good", "good"]
     for figures in (finding["figures"] for finding in found):
         used = [rail["transport"] for rail in figures["rails"] if rail["used"]]
-        assert used == ["shm" if transport == "auto" else "ofi:tcp"]
+        assert used == ["shm" if transport == "auto" else "tcp"]
         assert figures["write_bytes_per_s"] > 1e6
         assert 0 < figures["write_4k_us_median"] <= figures["write_4k_us_p99"]
     assert [one["free_bytes"] for one in pool.status()["pool"]["benefactors"]] == free_bytes

@@ -89,7 +89,7 @@ def test_a_writer_is_told_when_what_a_benefactor_has_of_its_image_does_not_come_
 
 
 def test_a_program_whose_link_goes_down_is_told_in_time_and_what_to_look_at(hosts, pool):
-    there = Writers(pool, "ofi:tcp", hosts.prefix)
+    there = Writers(pool, "tcp", hosts.prefix)
     with there.paused("app.N0.T1", 1, 64, 16) as writer:
         hosts.set_link("down")
         go_on(writer)

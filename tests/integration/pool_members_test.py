@@ -36,7 +36,7 @@ def assert_equal(pool, images):
         assert (pool.mount / name).read_bytes() == content
 
 
-@pytest.mark.parametrize("transport", ["shm", "ofi:tcp"])
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_a_benefactor_that_is_stopped_gets_nothing_new_until_it_goes_on(pool, transport):
     pool.up("--transport", transport, "--naming", "off", benefactors=3, drain=False)
     before = write_images(pool, 1)
@@ -55,7 +55,7 @@ def test_a_benefactor_that_is_stopped_gets_nothing_new_until_it_goes_on(pool, tr
     assert_equal(pool, before | meanwhile | after)
 
 
-@pytest.mark.parametrize("transport", ["shm", "ofi:tcp"])
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize("copies", ["1", "2", "ec(2,1)"])
 def test_what_a_stopped_benefactor_has_is_read_in_time(pool, transport, copies):
     """From another copy or by parity; where there is neither it is EIO, until the benefactor goes on. The memory of a stopped

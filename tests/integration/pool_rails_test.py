@@ -65,7 +65,7 @@ def last_line(process, seconds):
 
 
 def test_two_networks_carry_the_bytes_by_what_each_can_and_one_that_fails_is_parked(pool, networks):
-    writers = Writers(pool, "ofi:tcp", networks.here.prefix)
+    writers = Writers(pool, "tcp", networks.here.prefix)
     before = [networks.sent_bytes(name) for name, _, _ in LINKS]
     rates = []
     # The processors may be another's for a while; what was reached once can be reached.

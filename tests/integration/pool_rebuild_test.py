@@ -275,7 +275,7 @@ class Door:
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"ofi:tcp:127.0.0.1:{self.listener.getsockname()[1]}"
+        self.address = f"tcp:127.0.0.1:{self.listener.getsockname()[1]}"
         self.target = None
         self.links = []
         threading.Thread(target=self.serve, daemon=True).start()
@@ -358,7 +358,7 @@ def test_a_stopped_manager_that_wakes_up_does_no_harm_and_ends(pool):
         old.send_signal(signal.SIGSTOP)
         new, address = start_manager("new", "--rebuild", "--listen", "127.0.0.1")
         # Its address file comes when it is rebuilt; where it waits for benefactors is in its log.
-        waits = re.compile(r"waits at ofi:tcp:127.0.0.1:(\d+) ")
+        waits = re.compile(r"waits at tcp:127.0.0.1:(\d+) ")
         wait_until(lambda: waits.search((pool.folder / "new.log").read_text()), "the new manager")
         door.target = int(waits.search((pool.folder / "new.log").read_text()).group(1))
         assert port(address) == door.target

@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 
 def address_of(pool):
-    host, _, port = pool.record["manager_address"].removeprefix("ofi:tcp:").rpartition(":")
+    host, _, port = pool.record["manager_address"].removeprefix("tcp:").rpartition(":")
     return host, int(port)
 
 
@@ -20,7 +20,7 @@ def benefactor_addresses(pool):
     found = []
     for path in pathlib.Path(pool.record["directory"]).glob("benefactor.*.ready"):
         text = path.read_text()
-        found += [part.split('"')[0] for part in text.split('ofi:tcp:')[1:]]
+        found += [part.split('"')[0] for part in text.split('tcp:')[1:]]
     return [(host, int(port)) for host, _, port in (one.rpartition(":") for one in found)]
 
 
@@ -74,9 +74,9 @@ def test_a_bad_secret_file_is_one_sentence_with_the_remedy(pool, text, mode, wor
         write_secret(path, text, mode)
     for program, arguments in (
             ("stdchk-manager", ["--state", pool.folder / "s", "--address-file", pool.folder / "a"]),
-            ("stdchk-benefactor", ["--manager", "ofi:tcp:127.0.0.1:1", "--ready-file",
+            ("stdchk-benefactor", ["--manager", "tcp:127.0.0.1:1", "--ready-file",
                                    pool.folder / "r", "--memory", "64M"]),
-            ("stdchk-mount", ["--manager", "ofi:tcp:127.0.0.1:1", "--ready-file",
+            ("stdchk-mount", ["--manager", "tcp:127.0.0.1:1", "--ready-file",
                               pool.folder / "r", pool.folder])):
         done = run(BIN / program, *arguments, "--secret-file", path, check=False, seconds=20)
         assert done.returncode == 1

@@ -20,8 +20,8 @@ VARIANTS = {
     "the shortest chunks, not named": ["--chunk-size", "64K", "--naming", "off"],
     "chunks by content": ["--chunking", "content"],
     "short chunks by content, TCP, a small window":
-        ["--chunking", "content", "--chunk-size", "64K", "--transport", "ofi:tcp", "--window", "4M"],
-    "TCP, closed early": ["--transport", "ofi:tcp", "--close", "early"],
+        ["--chunking", "content", "--chunk-size", "64K", "--transport", "tcp", "--window", "4M"],
+    "TCP, closed early": ["--transport", "tcp", "--close", "early"],
     "shared memory, memfd, not named": ["--transport", "shm", "--backing", "memfd", "--naming", "off"],
     "a small window": ["--window", "4M"],
     "disk": ["--disk", "DISK"],

@@ -97,7 +97,9 @@ Result<std::unique_ptr<Endpoint>> open_tcp(Clock& clock, const std::string& host
   return endpoint;
 }
 
-std::string library_version() { return OpenSSL_version(OPENSSL_FULL_VERSION_STRING); }
+std::string library_version() {
+  return std::string("OpenSSL ") + OpenSSL_version(OPENSSL_VERSION_STRING);
+}
 
 Result<std::unique_ptr<TcpEndpoint>> TcpEndpoint::create(
     Clock& clock, const std::string& host, std::uint16_t port,

@@ -132,7 +132,7 @@ Result<RegisteredParts> Device::register_memory(MutableByteSpan memory) {
   if (count > kRegionPartsMax) {
     return fail(Code::kTooLarge,
                 "verbs.register: too many times the device's max_mr_size (ibv_devinfo -v); lend "
-                "less memory per benefactor and start more of them, or use ofi:tcp");
+                "less memory per benefactor and start more of them, or use tcp");
   }
   RegisteredParts parts{std::vector<ibv_mr*>(count), region_part_bytes_};
   std::atomic<std::size_t> next{0};

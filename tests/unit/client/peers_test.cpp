@@ -45,13 +45,13 @@ std::vector<std::string> addresses_tried(const std::string& benefactors_host) {
   std::vector<std::string> tried;
   SystemClock clock;
   Reactor reactor(clock);
-  ClosedEndpoint fabric("ofi:tcp", false, tried);
+  ClosedEndpoint fabric("tcp", false, tried);
   ClosedEndpoint memory("shm", true, tried);
   Peers peers(reactor, {&fabric, &memory}, Peers::Config{{1, 2}, "this host"});
   msg::BenefactorInfo info;
   info.id = BenefactorId{7};
   info.host_token = benefactors_host;
-  info.addresses = {"ofi:tcp:127.0.0.1:1", "shm:name"};
+  info.addresses = {"tcp:127.0.0.1:1", "shm:name"};
   peers.update({info});
   OneTransfer transfer;
   transfer.at.benefactor = info.id;
@@ -64,15 +64,15 @@ std::vector<std::string> addresses_tried(const std::string& benefactors_host) {
 TEST_CASE(
     "a benefactor of this host is reached by shared memory first, another one by the fabric") {
   REQUIRE(addresses_tried("this host") ==
-          std::vector<std::string>{"shm:name", "ofi:tcp:127.0.0.1:1"});
-  REQUIRE(addresses_tried("another host") == std::vector<std::string>{"ofi:tcp:127.0.0.1:1"});
+          std::vector<std::string>{"shm:name", "tcp:127.0.0.1:1"});
+  REQUIRE(addresses_tried("another host") == std::vector<std::string>{"tcp:127.0.0.1:1"});
 }
 
 TEST_CASE("a patient transfer waits for a benefactor that is expected back, until that is over") {
   std::vector<std::string> tried;
   SystemClock clock;
   Reactor reactor(clock);
-  ClosedEndpoint fabric("ofi:tcp", false, tried);
+  ClosedEndpoint fabric("tcp", false, tried);
   Peers peers(reactor, {&fabric}, Peers::Config{{1, 2}, "this host"});
   const auto turn = [&] {
     for (int i = 0; i < 100; ++i) reactor.run_once(Duration::zero());
@@ -92,7 +92,7 @@ TEST_CASE("a patient transfer waits for a benefactor that is expected back, unti
   CHECK_FALSE(patient.ended);
   const bool comes = GENERATE(false, true);
   if (comes) {
-    expected.addresses = {"ofi:tcp:127.0.0.1:1"};
+    expected.addresses = {"tcp:127.0.0.1:1"};
     peers.update({expected});
   } else {
     peers.update({});

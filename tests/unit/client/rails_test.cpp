@@ -40,9 +40,9 @@ class Target final : public transport::AcceptHandler, public rpc::PeerHandler {
   void on_accept(std::unique_ptr<transport::Link> link) override {
     peers_.push_back(std::make_unique<rpc::Peer>(reactor_, std::move(link), *this));
   }
-  void on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Responder respond) override {
+  void on_request(rpc::Peer& peer, msg::RequestEnvelope, Time, rpc::Responder respond) override {
     ++attached;
-    const transport::RemoteKey key = region_->remote_key();
+    const transport::RemoteKey key = peer.link().share(*region_);
     respond(msg::Reply(msg::Attach::Reply{key.key, key.base, key.length}));
   }
   void on_closed(rpc::Peer&, Error) override {}

@@ -47,7 +47,7 @@ struct Program {
 
   Program() {
     options.text("--state", state, "DIR", "where the state is kept");
-    options.choice("--transport", transport, {"auto", "ofi:tcp", "shm"}, "how bytes move");
+    options.choice("--transport", transport, {"auto", "tcp", "shm"}, "how bytes move");
     options.size("--memory", memory, limits::kMiB, limits::kGiB, "memory to lend");
     options.chunk_size("--chunk-size", chunk_bytes, "size of chunks");
     options.rate("--drain-rate", rate, "bytes a second");
@@ -78,12 +78,12 @@ TEST_CASE("Options keep their defaults when nothing is given") {
 TEST_CASE("The command line sets every kind of option") {
   Program program;
   REQUIRE(program
-              .parse({"--state", "/s", "--transport=ofi:tcp", "--memory", "64M", "--chunk-size",
+              .parse({"--state", "/s", "--transport=tcp", "--memory", "64M", "--chunk-size",
                       "4M", "--drain-rate", "10M/s", "--stripe-width", "8", "--naming", "off",
                       "--early", "on", "--allow-other", "/mnt"})
               .run);
   CHECK(program.state == "/s");
-  CHECK(program.transport == "ofi:tcp");
+  CHECK(program.transport == "tcp");
   CHECK(program.memory == 64 * limits::kMiB);
   CHECK(program.chunk_bytes == 4 * limits::kMiB);
   CHECK(program.rate == 10 * limits::kMiB);

@@ -127,7 +127,7 @@ TEST_CASE("connecting to nobody is refused") {
   pair.a->poll();
   REQUIRE(lost.closed == 1);
   REQUIRE(lost.code == Code::kPeerLost);
-  REQUIRE(pair.a->connect("ofi:tcp:1.2.3.4:5", lost, 2s).error().code == Code::kInvalidArgument);
+  REQUIRE(pair.a->connect("tcp:1.2.3.4:5", lost, 2s).error().code == Code::kInvalidArgument);
 }
 
 }  // namespace

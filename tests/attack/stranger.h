@@ -1,0 +1,62 @@
+#pragma once
+
+#include <openssl/ssl.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/types.h"
+#include "transport/secure/keyring.h"
+
+/// What somebody without our code does to a port.
+namespace stdchk::attack {
+
+/// Connects to "tcp:127.0.0.1:PORT". Ends the test when it cannot.
+int connect_to(const std::string& address);
+/// Sends all of it; stops without a word when the other end has closed.
+void say(int socket, ByteSpan bytes);
+/// True: the other end closes within `seconds`. What it says before is read and counted.
+bool is_closed_within(int socket, double seconds, std::size_t* said = nullptr);
+
+/// What a stranger offers or accepts in TLS.
+struct TlsOffer {
+  std::vector<std::byte> identity;  ///< of the pre-shared key; empty: none is offered
+  Secret psk{};
+  std::string groups = "X25519";
+  int version = TLS1_3_VERSION;
+  bool without_dhe = false;       ///< key exchange by the pre-shared key alone
+  bool with_certificate = false;  ///< of its own making
+};
+
+/// How a handshake ended for the stranger.
+struct TlsEnd {
+  bool done = false;     ///< it thinks that it is through
+  bool resumed = false;  ///< by the pre-shared key
+  std::string error;
+};
+
+/// Runs a handshake as a client (or as a server) on the socket, waiting at most 5 s. `after` is
+/// called when it is done, with a session that can read and write.
+TlsEnd handshake(int socket, bool as_client, const TlsOffer& offer,
+                 const std::function<void(SSL*)>& after = {});
+
+/// A Listener is a stranger's port: `serve` runs in a thread for the first connection.
+class Listener {
+ public:
+  explicit Listener(std::function<void(int)> serve);
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  std::string address() const;
+
+ private:
+  int socket_;
+  std::function<void(int)> serve_;
+  std::thread thread_;
+};
+
+}  // namespace stdchk::attack
