@@ -11,6 +11,7 @@
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 
 #include "core/assert.h"
@@ -107,6 +108,7 @@ bool is_closed_within(int socket, double seconds, std::size_t* said) {
 
 TlsEnd handshake(int socket, bool as_client, const TlsOffer& offer,
                  const std::function<void(SSL*)>& after) {
+  std::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to a socket as to a file
   const timeval patience{kPatienceSeconds, 0};
   ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   SSL_CTX* const context = SSL_CTX_new(TLS_method());
