@@ -85,7 +85,7 @@ Result<std::unique_ptr<Endpoint>> open_bare(std::string_view kind, const Endpoin
     if (hosts.empty()) {
       return fail(Code::kUnsupported, kNoActivePort);
     }
-    return ofi::open_ofi(kind, *options.clock, hosts.front(), options.listen_port);
+    return ofi::open_ofi(*options.clock, hosts.front(), options.listen_port);
   }
   if (kind == "verbs") {
     return verbs::open_verbs(*options.clock, options.listen_host, options.listen_port);
@@ -172,7 +172,7 @@ std::string host_token() {
 std::string provider_version(std::string_view kind) {
   if (kind == "tcp") return tcp::library_version();
   if (kind == "verbs") return verbs::library_version();
-  return kind.starts_with("ofi:") ? ofi::provider_version(kind) : "";
+  return kind == "ofi:verbs" ? ofi::provider_version() : "";
 }
 
 }  // namespace stdchk::transport

@@ -16,6 +16,7 @@ using verbs::Part;
 
 namespace {
 
+constexpr std::size_t kSendsPostedMax = 8;  // of a link: what the peer has receives for
 constexpr std::size_t kSendBytesMax = 4 * limits::kMiB;
 constexpr std::size_t kSmallest = 4 * limits::kKiB;  // of a buffer
 constexpr std::size_t kKeptMax = 16 * limits::kKiB;  // of one that waits to be used again
@@ -69,7 +70,7 @@ Status Connection::send(ByteSpan message) {
   }
   if (!message.empty()) std::memcpy(work.buffer.data(), message.data(), message.size());
   work.bytes = message.size();
-  if (sends - waiting_sends.size() >= endpoint.provider().sends_posted_max) {
+  if (sends - waiting_sends.size() >= kSendsPostedMax) {
     waiting_sends.push_back(&work);
   } else {
     STDCHK_TRY(post_send(work));
@@ -91,8 +92,7 @@ Status Connection::transfer(bool write, std::span<const LocalPiece> pieces, cons
   STDCHK_ASSIGN([[maybe_unused]] const std::size_t bytes,
                 transfer_bytes(pieces, key, offset, endpoint.capabilities().rma_bytes_max));
   verbs::split(pieces, offset, {.bytes = endpoint.request_bytes_max()}, parts_);
-  const std::size_t wanted =
-      parts_.size() + (write && !endpoint.provider().proves_delivery ? 1 : 0);
+  const std::size_t wanted = parts_.size() + (write ? 1 : 0);
   if (state != State::kConnected) return fail(Code::kPeerLost, "ofi.rma");
   if (transfers >= kTransfersMax || requests + wanted > kRequestsMax) {
     return fail(Code::kWouldBlock, "ofi.rma");
@@ -116,8 +116,8 @@ Status Connection::transfer(bool write, std::span<const LocalPiece> pieces, cons
   return {};
 }
 
-/// The parts, and what proves that they are at the target: the provider, or a read of one byte that
-/// goes behind them. Once a request has begun the transfer ends as such, if need be with its link:
+/// The parts, and behind those of a write a read of one byte, which proves that they are at the
+/// target. Once a request has begun the transfer ends as such, if need be with its link:
 /// there is room for all that a link may have in flight, so then the endpoint is dead.
 Status Connection::start_requests(bool write, const RemoteKey& key, Work& work) {
   const auto failed = [this](bool is_first, ssize_t result) -> Status {
@@ -153,8 +153,7 @@ ssize_t Connection::start_part(bool write, const Part& part, const RemoteKey& ke
                            .context = &work,
                            .data = 0};
   if (!write) return fi_readmsg(ep, &message, FI_COMPLETION);
-  const bool proves = endpoint.provider().proves_delivery;
-  return fi_writemsg(ep, &message, FI_COMPLETION | (proves ? FI_DELIVERY_COMPLETE : 0));
+  return fi_writemsg(ep, &message, FI_COMPLETION);
 }
 
 void Connection::retire(Work& work) {

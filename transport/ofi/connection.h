@@ -67,7 +67,7 @@ struct Connection {
 
   OfiEndpoint& endpoint;
   fid_ep* ep = nullptr;
-  fid_cq* transmit = nullptr;  ///< where it has a queue of its own; others use the endpoint's
+  fid_cq* transmit = nullptr;  ///< a queue of its own
   State state = State::kConnecting;
   Link* link = nullptr;
   LinkHandler* handler = nullptr;

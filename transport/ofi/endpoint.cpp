@@ -41,23 +41,12 @@ struct HintsDeleter {
   void operator()(fi_info* info) const { fi_freeinfo(info); }
 };
 
-/// libfabric 1 has a second TCP provider, `net`, whose fi_trywait does not reset the completion
-/// queue's wait descriptor: after the first completion a thread that sleeps on it spins. libfabric
-/// 2 has mended that and calls it `tcp`.
-constexpr Provider kTcp{.kind = "ofi:tcp",
-                        .prefix = "ofi:tcp:",
-                        .names = {"tcp", "net"},
-                        .receives = 4,
-                        .sends_posted_max = kSendsMax,
-                        .proves_delivery = true};
-constexpr Provider kVerbs{.kind = "ofi:verbs",
-                          .prefix = "ofi:verbs:",
-                          .names = {"verbs"},
-                          .receives = 8,
-                          .sends_posted_max = 8,
-                          .uses_device = true};
-
-const Provider& provider_of(std::string_view kind) { return kind == kVerbs.kind ? kVerbs : kTcp; }
+constexpr std::string_view kKind = "ofi:verbs";
+constexpr std::string_view kPrefix = "ofi:verbs:";
+constexpr std::string_view kProvider = "verbs";
+/// That wait on each link. The provider has no more sends than the peer has receives; another one
+/// would find none, and be sent again.
+constexpr std::size_t kReceives = 8;
 
 /// Others of the same provider cannot be used: over iWARP a message that comes before a receive
 /// ends the connection, and libfabric's verbs has no flow control that prevents it.
@@ -83,16 +72,13 @@ Status OfiEndpoint::open(const std::string& host, std::uint16_t port) {
   const std::unique_ptr<fi_info, HintsDeleter> hints(fi_allocinfo());
   if (hints == nullptr) return fail(Code::kNoMemory, "ofi.open");
   hints->caps = FI_MSG | FI_RMA;
-  // Two completions of a write that is proven by a read share a context.
-  hints->mode = provider_.proves_delivery ? FI_CONTEXT | FI_CONTEXT2 : FI_RX_CQ_DATA;
+  // Two completions of a write, which a read proves, share a context.
+  hints->mode = FI_RX_CQ_DATA;
   hints->ep_attr->type = FI_EP_MSG;
-  hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_LOCAL;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
-  if (provider_.uses_device) {
-    hints->domain_attr->mr_mode |= FI_MR_LOCAL;
-    hints->tx_attr->size = kOwnQueueEntries;
-    hints->rx_attr->size = provider_.receives;
-  }
+  hints->tx_attr->size = kOwnQueueEntries;
+  hints->rx_attr->size = kReceives;
   const std::string service = std::to_string(port);
   fi_info* all = nullptr;
   const int result =
@@ -105,23 +91,16 @@ Status OfiEndpoint::open(const std::string& host, std::uint16_t port) {
     return fail(Code::kUnsupported, "ofi.open: libfabric has no provider of that kind that fits");
   }
   // A connection that is made here takes any free port, not the listener's.
-  if (provider_.uses_device) {
-    take_any_port(*out_info_);
-  } else {
-    std::free(out_info_->src_addr);
-    out_info_->src_addr = nullptr;
-    out_info_->src_addrlen = 0;
-  }
-  capabilities_ = {
-      .name = provider_.kind,
-      .write_proof = WriteProof::kDelivered,
-      .fence = FenceKind::kImmediate,
-      .one_sided = true,
-      // tcp: for every byte; verbs: for messages, and writes wait behind one that was not taken.
-      .target_must_progress = true,
-      .same_host_only = false,
-      .message_bytes_max = kMessageBytesMax,
-      .rma_bytes_max = limits::kGiB};
+  take_any_port(*out_info_);
+  capabilities_ = {.name = kKind,
+                   .write_proof = WriteProof::kDelivered,
+                   .fence = FenceKind::kImmediate,
+                   .one_sided = true,
+                   // For messages, and writes wait behind one that was not taken.
+                   .target_must_progress = true,
+                   .same_host_only = false,
+                   .message_bytes_max = kMessageBytesMax,
+                   .rma_bytes_max = limits::kGiB};
   // No more parts than there is room for.
   if (request_bytes_max() < limits::kGiB / kPartsMax) {
     capabilities_.rma_bytes_max = request_bytes_max() * kPartsMax;
@@ -131,10 +110,8 @@ Status OfiEndpoint::open(const std::string& host, std::uint16_t port) {
 
 /// A copy of the best; null: there is none.
 fi_info* OfiEndpoint::choose(const fi_info* all) const {
-  for (const std::string_view name : provider_.names) {
-    for (const fi_info* each = all; each != nullptr; each = each->next) {
-      if (name == each->fabric_attr->prov_name && is_fit(*each)) return fi_dupinfo(each);
-    }
+  for (const fi_info* each = all; each != nullptr; each = each->next) {
+    if (kProvider == each->fabric_attr->prov_name && is_fit(*each)) return fi_dupinfo(each);
   }
   return nullptr;
 }
@@ -151,9 +128,7 @@ Status OfiEndpoint::open_queues() {
   if (epoll_fd_ < 0) return fail_errno("ofi.open epoll");
   STDCHK_ASSIGN(events_fd_, wake_by(eq_->fid));
   STDCHK_ASSIGN(cq_, open_completion_queue(kSharedQueueEntries));
-  if (!provider_.proves_delivery) {
-    STDCHK_ASSIGN(scratch_, make_buffer(1));
-  }
+  STDCHK_ASSIGN(scratch_, make_buffer(1));
   return {};
 }
 
@@ -221,7 +196,7 @@ Status OfiEndpoint::listen(AcceptHandler& handler) {
     return fail_fabric("ofi.listen", result);
   }
   accept_handler_ = &handler;
-  address_ = address_text(provider_.prefix, name);
+  address_ = address_text(kPrefix, name);
   return {};
 }
 
@@ -237,18 +212,14 @@ Status OfiEndpoint::start_endpoint(Connection& connection, fi_info& info) {
   int result = fi_endpoint(domain_, &info, &connection.ep, nullptr);
   if (result != 0) return fail_fabric("ofi.endpoint", result);
   by_fid_[&connection.ep->fid] = &connection;
-  fid_cq* transmit = cq_;
-  if (connection.state == State::kConnecting || !provider_.proves_delivery) {
-    STDCHK_ASSIGN(transmit, open_completion_queue(kOwnQueueEntries));
-    connection.transmit = transmit;
-    with_own_queue_.push_back(&connection);
-  }
+  STDCHK_ASSIGN(connection.transmit, open_completion_queue(kOwnQueueEntries));
+  with_own_queue_.push_back(&connection);
   result = fi_ep_bind(connection.ep, &eq_->fid, 0);
-  if (result == 0) result = fi_ep_bind(connection.ep, &transmit->fid, FI_TRANSMIT);
+  if (result == 0) result = fi_ep_bind(connection.ep, &connection.transmit->fid, FI_TRANSMIT);
   if (result == 0) result = fi_ep_bind(connection.ep, &cq_->fid, FI_RECV);
   if (result == 0) result = fi_enable(connection.ep);
   if (result != 0) return fail_fabric("ofi.endpoint", result);
-  for (std::size_t i = 0; i < provider_.receives; ++i) {
+  for (std::size_t i = 0; i < kReceives; ++i) {
     auto work = std::make_unique<Work>();
     work->connection = &connection;
     work->kind = Work::Kind::kReceive;
@@ -261,7 +232,7 @@ Status OfiEndpoint::start_endpoint(Connection& connection, fi_info& info) {
 
 Result<std::unique_ptr<Link>> OfiEndpoint::connect(std::string_view address, LinkHandler& handler,
                                                    Duration deadline) {
-  STDCHK_ASSIGN(const sockaddr_storage target, parse_address(provider_.prefix, address));
+  STDCHK_ASSIGN(const sockaddr_storage target, parse_address(kPrefix, address));
   fi_info* const info = fi_dupinfo(out_info_);
   if (info == nullptr) return fail(Code::kNoMemory, "ofi.connect");
   std::free(info->dest_addr);
@@ -561,15 +532,14 @@ Duration OfiEndpoint::sleep_max() const {
   return busy_ > 0 ? kCheckInterval : Duration::max();
 }
 
-Result<std::unique_ptr<Endpoint>> open_ofi(std::string_view kind, Clock& clock,
-                                           const std::string& host, std::uint16_t port) {
-  auto endpoint = std::make_unique<OfiEndpoint>(provider_of(kind), clock);
+Result<std::unique_ptr<Endpoint>> open_ofi(Clock& clock, const std::string& host,
+                                           std::uint16_t port) {
+  auto endpoint = std::make_unique<OfiEndpoint>(clock);
   STDCHK_TRY(endpoint->open(host, port));
   return endpoint;
 }
 
-std::string provider_version(std::string_view kind) {
-  const Provider& provider = provider_of(kind);
+std::string provider_version() {
   const auto text = [](std::uint32_t version) {
     return fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version));
   };
@@ -579,7 +549,7 @@ std::string provider_version(std::string_view kind) {
     return found;
   }
   for (const fi_info* each = all; each != nullptr; each = each->next) {
-    if (provider.names.front() != each->fabric_attr->prov_name) continue;
+    if (kProvider != each->fabric_attr->prov_name) continue;
     found += fmt::format(", provider {} {}", each->fabric_attr->prov_name,
                          text(each->fabric_attr->prov_version));
     break;

@@ -14,33 +14,18 @@
 
 namespace stdchk::transport::ofi {
 
-/// What differs between libfabric's providers.
-struct Provider {
-  std::string_view kind;                  ///< "ofi:tcp"
-  std::string_view prefix;                ///< of its addresses
-  std::array<std::string_view, 2> names;  ///< libfabric's, the better first
-  std::size_t receives = 0;               ///< that wait on each link
-  std::size_t sends_posted_max =
-      0;                     ///< the provider has; more would find no receive, and be sent again
-  bool uses_device = false;  ///< with memory of its own to know, and an address that names it
-  bool proves_delivery = false;  ///< by FI_DELIVERY_COMPLETE; otherwise a read follows each write
-};
-
-/// An OfiEndpoint is one domain of a provider, with a connected endpoint for each link.
+/// An OfiEndpoint is one domain of libfabric's verbs provider, with a connected endpoint for each
+/// link.
 ///
-/// What is received, and all that connections do which were accepted from a provider that proves
-/// delivery, completes in one queue. Others send and transfer with a queue of their own. So there
-/// is room in it for all that may be in flight; and its pool of work entries goes with it:
-/// libfabric's tcp up to 1.17.0 frees the entry of a read twice when the peer is lost in the
-/// middle of its answer (ofiwg/libfabric pull request 8656), and whoever used the same pool later
-/// would share one entry between two transfers.
+/// What is received completes in one queue. Each connection sends and transfers with a queue of its
+/// own, so there is room in it for all that may be in flight.
 ///
 /// Owns: the fabric, domain, completion and event queues, and all Connections.
 /// Threads: the reactor's. With FI_WAIT_FD the providers start none.
 /// Errors: a provider that misses what is needed is refused by open().
 class OfiEndpoint final : public Endpoint {
  public:
-  OfiEndpoint(const Provider& provider, Clock& clock) : provider_(provider), clock_(clock) {}
+  explicit OfiEndpoint(Clock& clock) : clock_(clock) {}
   ~OfiEndpoint() override;
   Status open(const std::string& host, std::uint16_t port);
 
@@ -57,7 +42,6 @@ class OfiEndpoint final : public Endpoint {
   Duration sleep_max() const override;
 
   // For Connection and OfiLink.
-  const Provider& provider() const { return provider_; }
   Clock& clock() { return clock_; }
   /// For messages, registered where the provider wants it.
   Result<MessageBuffer> make_buffer(std::size_t bytes);
@@ -92,7 +76,6 @@ class OfiEndpoint final : public Endpoint {
   bool check_deadlines();
   void bury(Connection& connection);
 
-  const Provider& provider_;
   Clock& clock_;
   fi_info* info_ = nullptr;      ///< of the listener
   fi_info* out_info_ = nullptr;  ///< of connections that are made here

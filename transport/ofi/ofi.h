@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "core/clock.h"
 #include "core/result.h"
@@ -11,12 +10,12 @@
 
 namespace stdchk::transport::ofi {
 
-/// Opens an endpoint over libfabric: "ofi:tcp", or "ofi:verbs", whose `host` must be an address of
-/// a device. `port` 0: any free one, from listen() on.
-Result<std::unique_ptr<Endpoint>> open_ofi(std::string_view kind, Clock& clock,
-                                           const std::string& host, std::uint16_t port);
+/// Opens an endpoint over libfabric's verbs provider. `host` must be an address of a device; `port`
+/// 0: any free one, from listen() on.
+Result<std::unique_ptr<Endpoint>> open_ofi(Clock& clock, const std::string& host,
+                                           std::uint16_t port);
 
-/// Of libfabric and of its provider: "libfabric 1.17, provider tcp 117.0".
-std::string provider_version(std::string_view kind);
+/// Of libfabric and of its provider: "libfabric 1.17, provider verbs 117.0".
+std::string provider_version();
 
 }  // namespace stdchk::transport::ofi
