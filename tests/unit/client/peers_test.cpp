@@ -63,8 +63,7 @@ std::vector<std::string> addresses_tried(const std::string& benefactors_host) {
 
 TEST_CASE(
     "a benefactor of this host is reached by shared memory first, another one by the fabric") {
-  REQUIRE(addresses_tried("this host") ==
-          std::vector<std::string>{"shm:name", "tcp:127.0.0.1:1"});
+  REQUIRE(addresses_tried("this host") == std::vector<std::string>{"shm:name", "tcp:127.0.0.1:1"});
   REQUIRE(addresses_tried("another host") == std::vector<std::string>{"tcp:127.0.0.1:1"});
 }
 

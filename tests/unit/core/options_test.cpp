@@ -78,9 +78,9 @@ TEST_CASE("Options keep their defaults when nothing is given") {
 TEST_CASE("The command line sets every kind of option") {
   Program program;
   REQUIRE(program
-              .parse({"--state", "/s", "--transport=tcp", "--memory", "64M", "--chunk-size",
-                      "4M", "--drain-rate", "10M/s", "--stripe-width", "8", "--naming", "off",
-                      "--early", "on", "--allow-other", "/mnt"})
+              .parse({"--state", "/s", "--transport=tcp", "--memory", "64M", "--chunk-size", "4M",
+                      "--drain-rate", "10M/s", "--stripe-width", "8", "--naming", "off", "--early",
+                      "on", "--allow-other", "/mnt"})
               .run);
   CHECK(program.state == "/s");
   CHECK(program.transport == "tcp");
