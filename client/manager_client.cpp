@@ -1,7 +1,6 @@
 #include "client/manager_client.h"
 
 #include <algorithm>
-#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -25,24 +24,17 @@ bool must_arrive(const msg::Request& request) {
          std::holds_alternative<msg::Unpin>(request);
 }
 
-template <class M, class... Of>
-constexpr bool kIsOneOf = (std::is_same_v<M, Of> || ...);
-
-/// What only asks is asked under the number of now, whenever it was made, and so is an open: of one
-/// that was done for a client that has ended nothing is left. So is a change of names or attributes
-/// that nobody has been sent yet. False: it is a change.
+/// Puts the client's number of now into what may be asked again, whenever it was made, and into a
+/// change of names that nobody has been sent yet. Answers whether it may be asked again.
 bool ask_as(ClientId client, bool sent_before, msg::Request& request) {
   return std::visit(
       [&]<class M>(M& one) {
-        constexpr bool kAsks =
-            kIsOneOf<M, msg::Lookup, msg::GetAttributes, msg::ReadDirectory, msg::OpenSession>;
-        constexpr bool kChanges =
-            kIsOneOf<M, msg::SetAttributes, msg::MakeDirectory, msg::MakeSymlink, msg::Remove,
-                     msg::Rename, msg::SetXattr, msg::SetPolicy>;
-        if constexpr (kAsks || kChanges) {
-          if (kAsks || !sent_before) one.client = client;
+        constexpr bool kAgain = msg::may_ask_again(M::kKind);
+        constexpr bool kChangesNames = M::kKind == msg::RequestKind::kChangesNames;
+        if constexpr (requires { one.client; }) {
+          if (kAgain || (kChangesNames && !sent_before)) one.client = client;
         }
-        return kAsks;
+        return kAgain;
       },
       request);
 }
@@ -224,7 +216,7 @@ void ManagerClient::send(std::uint64_t id, Call& call) {
     return;
   }
   call.sent = true;
-  const bool only_asks = ask_as(client_, std::exchange(call.sent_before, true), call.request);
+  const bool ask_again = ask_as(client_, std::exchange(call.sent_before, true), call.request);
   const Duration left = call.given_up
                             ? limits::kManagerDeadline
                             : std::max(call.deadline - reactor_.clock().now(), Duration(1ms));
@@ -234,7 +226,7 @@ void ManagerClient::send(std::uint64_t id, Call& call) {
       const Code code = answer.error().error.code;
       // Sent again when the link is up again, or ended by its timer.
       if (code == Code::kPeerLost) return;
-      if (code == Code::kFenced && only_asks) return register_anew(answer.error().error);
+      if (code == Code::kFenced && ask_again) return register_anew(answer.error().error);
       if (code == Code::kDeadline) {
         give_up(id);
         const auto late = calls_.find(id);

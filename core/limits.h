@@ -30,7 +30,10 @@ inline constexpr std::size_t kMapPageSlicesMax = 1536;  ///< slices, and chunks,
 inline constexpr std::size_t kLogPieceBytesMax = 128 * kKiB;
 inline constexpr std::size_t kLogCopies = 3;  ///< benefactors that keep the metadata log
 inline constexpr std::uint64_t kScrubRateDefault = 32 * kMiB;  ///< a second, of each benefactor
-inline constexpr std::uint64_t kLogShare = 128;     ///< of a benefactor's memory, for that log
+inline constexpr std::uint64_t kLogShare = 128;  ///< of a benefactor's memory, for that log
+/// The log may grow to that part of a benefactor's memory, beside it, and to that much at least.
+inline constexpr std::uint64_t kLogGrowthShare = 2;
+inline constexpr std::uint64_t kLogGrowthBytesMin = 16 * kMiB;
 inline constexpr std::size_t kPlaceBatchMax = 512;  ///< chunks in one place call
 inline constexpr std::size_t kGrantsPerReplyMax = 256;
 inline constexpr std::size_t kDirectoryPageMax = 512;  ///< entries in one readdir reply

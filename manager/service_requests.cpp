@@ -13,31 +13,18 @@ concept NamesClient = requires(M m) {
   { m.client } -> std::convertible_to<ClientId>;
 };
 
-/// Names, attributes, and what a folder asks for.
 template <class M>
-constexpr bool kChangesNames =
-    std::is_same_v<M, msg::SetAttributes> || std::is_same_v<M, msg::MakeDirectory> ||
-    std::is_same_v<M, msg::MakeSymlink> || std::is_same_v<M, msg::Remove> ||
-    std::is_same_v<M, msg::Rename> || std::is_same_v<M, msg::SetXattr> ||
-    std::is_same_v<M, msg::SetPolicy>;
+constexpr bool kChangesNames = M::kKind == msg::RequestKind::kChangesNames;
 
 /// Repeats of these are answered from the client's recent replies. The others can be done again.
 template <class M>
-constexpr bool kChanges =
-    kChangesNames<M> || std::is_same_v<M, msg::OpenSession> || std::is_same_v<M, msg::Commit> ||
-    std::is_same_v<M, msg::ResumeSession> || std::is_same_v<M, msg::CloseSession>;
+constexpr bool kChanges = kChangesNames<M> || M::kKind == msg::RequestKind::kOpens ||
+                          M::kKind == msg::RequestKind::kOfSession;
 
+/// From a client that is registered.
 template <class M>
 constexpr bool kForManager =
-    !std::is_same_v<M, msg::FenceClient> && !std::is_same_v<M, msg::DrainPieces> &&
-    !std::is_same_v<M, msg::DrainFinish> && !std::is_same_v<M, msg::MirrorChange> &&
-    !std::is_same_v<M, msg::MoveExtents> && !std::is_same_v<M, msg::Attach> &&
-    !std::is_same_v<M, msg::CopyExtents> && !std::is_same_v<M, msg::CheckExtents> &&
-    !std::is_same_v<M, msg::BuildStripe> && !std::is_same_v<M, msg::KeepLog> &&
-    !std::is_same_v<M, msg::ReadLog> && !std::is_same_v<M, msg::RegisterClient> &&
-    !std::is_same_v<M, msg::RegisterBenefactor> && !std::is_same_v<M, msg::BenefactorHeartbeat> &&
-    !std::is_same_v<M, msg::ReportExtents> && !std::is_same_v<M, msg::ForgetExtents> &&
-    !std::is_same_v<M, msg::FindDrained> && !std::is_same_v<M, msg::FollowManager>;
+    M::kKind != msg::RequestKind::kOfMember&& M::kKind != msg::RequestKind::kToBenefactor;
 
 }  // namespace
 

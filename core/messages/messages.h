@@ -1,7 +1,9 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -21,6 +23,28 @@ struct Secret {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
   bool operator==(const Secret&) const = default;
+};
+
+/// A RequestKind says whether a request may be sent again, and under which client number.
+/// Each request declares its kind; a request without a kind does not compile.
+enum class RequestKind : std::uint8_t {
+  /// Changes nothing that outlives the client: asked again under the client's number of now.
+  kAsks,
+  /// Starts or looks at something. Done twice it is as done once: asked again like kAsks.
+  kInstructs,
+  /// Opens a session. A session ends with the client number that opened it, so that the request
+  /// is asked again like kAsks.
+  kOpens,
+  /// Changes names, attributes, or what a folder asks for: done once. A later manager knows it by
+  /// the client's number of then and the call (docs/decisions/0032).
+  kChangesNames,
+  /// Changes what a session has: done once, and never under another number than the session's.
+  kOfSession,
+  /// Uses a pin or a session of the client: may be done again, under the same number only.
+  kOfClient,
+  kOfLease,       ///< a client says that it is there, or that it ends
+  kOfMember,      ///< who registers, or is a member that is no client
+  kToBenefactor,  ///< not for a manager
 };
 
 // ---- membership -------------------------------------------------------------------------------
@@ -55,6 +79,7 @@ struct PoolConfig {
 
 struct RegisterClient {
   static constexpr const char* kName = "register client";
+  static constexpr RequestKind kKind = RequestKind::kOfMember;
   Secret secret;
   std::string host_token;
   std::string host_name;
@@ -101,6 +126,7 @@ struct ReaderTotals {
 /// Renews the client's lease and those of all its sessions and pins.
 struct ClientHeartbeat {
   static constexpr const char* kName = "client heartbeat";
+  static constexpr RequestKind kKind = RequestKind::kOfLease;
   ClientId client;
   WriterTotals totals{};
   ReaderTotals reads{};
@@ -114,6 +140,7 @@ struct ClientHeartbeat {
 /// The client ends: its sessions are aborted, its pins released.
 struct GoodbyeClient {
   static constexpr const char* kName = "goodbye";
+  static constexpr RequestKind kKind = RequestKind::kOfLease;
   ClientId client;
   WriterTotals totals{};  ///< the last that is said of it
   ReaderTotals reads{};
@@ -125,6 +152,7 @@ struct GoodbyeClient {
 
 struct ListBenefactors {
   static constexpr const char* kName = "list benefactors";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   struct Reply {
     std::vector<BenefactorInfo> benefactors;
     bool operator==(const Reply&) const = default;
@@ -134,6 +162,7 @@ struct ListBenefactors {
 
 struct RegisterBenefactor {
   static constexpr const char* kName = "register benefactor";
+  static constexpr RequestKind kKind = RequestKind::kOfMember;
   Secret secret;
   std::uint64_t life_high = 0;  ///< 128 random bits made when the arena was: names this life of it
   std::uint64_t life_low = 0;
@@ -161,6 +190,7 @@ struct RegisterBenefactor {
 
 struct BenefactorHeartbeat {
   static constexpr const char* kName = "benefactor heartbeat";
+  static constexpr RequestKind kKind = RequestKind::kOfMember;
   BenefactorId benefactor;
   bool leaving = false;  ///< it wants to end: what only it has is copied elsewhere first
   struct Reply {
@@ -175,6 +205,7 @@ struct BenefactorHeartbeat {
 /// standby; another one is refused then (kExists).
 struct FollowManager {
   static constexpr const char* kName = "follow";
+  static constexpr RequestKind kKind = RequestKind::kOfMember;
   Secret secret;
   std::string address;     ///< where the standby takes links
   Epoch newest_epoch;      ///< the highest that it has heard of, or its own
@@ -193,6 +224,7 @@ struct FollowManager {
 
 struct Lookup {
   static constexpr const char* kName = "lookup";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   ClientId client;
   FileId parent;
   std::string name;
@@ -205,6 +237,7 @@ struct Lookup {
 
 struct GetAttributes {
   static constexpr const char* kName = "getattr";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   ClientId client;
   FileId file;
   struct Reply {
@@ -224,6 +257,7 @@ struct DirectoryEntry {
 /// then on: it is told of changes.
 struct ReadDirectory {
   static constexpr const char* kName = "readdir";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   ClientId client;
   FileId directory;
   std::string after;  ///< empty: from the first
@@ -246,6 +280,7 @@ enum class SetMask : std::uint32_t {
 
 struct SetAttributes {
   static constexpr const char* kName = "setattr";
+  static constexpr RequestKind kKind = RequestKind::kChangesNames;
   ClientId client;
   FileId file;
   std::uint32_t mask = 0;  ///< SetMask bits
@@ -263,6 +298,7 @@ struct SetAttributes {
 
 struct MakeDirectory {
   static constexpr const char* kName = "mkdir";
+  static constexpr RequestKind kKind = RequestKind::kChangesNames;
   ClientId client;
   FileId parent;
   std::string name;
@@ -278,6 +314,7 @@ struct MakeDirectory {
 
 struct MakeSymlink {
   static constexpr const char* kName = "symlink";
+  static constexpr RequestKind kKind = RequestKind::kChangesNames;
   ClientId client;
   FileId parent;
   std::string name;
@@ -293,6 +330,7 @@ struct MakeSymlink {
 
 struct ReadSymlink {
   static constexpr const char* kName = "readlink";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   FileId file;
   struct Reply {
     std::string target;
@@ -305,6 +343,7 @@ struct ReadSymlink {
 /// sessions or pins stays until the last of them ends.
 struct Remove {
   static constexpr const char* kName = "remove";
+  static constexpr RequestKind kKind = RequestKind::kChangesNames;
   ClientId client;
   FileId parent;
   std::string name;
@@ -319,6 +358,7 @@ struct Remove {
 
 struct Rename {
   static constexpr const char* kName = "rename";
+  static constexpr RequestKind kKind = RequestKind::kChangesNames;
   ClientId client;
   FileId from_parent;
   std::string from_name;
@@ -337,6 +377,7 @@ enum class XattrMode : std::uint8_t { kEither = 0, kCreate = 1, kReplace = 2 };
 
 struct SetXattr {
   static constexpr const char* kName = "setxattr";
+  static constexpr RequestKind kKind = RequestKind::kChangesNames;
   ClientId client;
   FileId file;
   std::string name;
@@ -351,6 +392,7 @@ struct SetXattr {
 
 struct GetXattrs {
   static constexpr const char* kName = "getxattr";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   FileId file;
   struct Reply {
     std::vector<std::pair<std::string, std::string>> attributes;
@@ -362,6 +404,7 @@ struct GetXattrs {
 /// What a folder asks for, and what holds for a file.
 struct GetPolicy {
   static constexpr const char* kName = "get policy";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   FileId file;
   struct Reply {
     Policy own;        ///< what the folder itself sets
@@ -374,6 +417,7 @@ struct GetPolicy {
 /// Changes what a folder asks for; a value of kPolicyInherit removes a setting.
 struct SetPolicy {
   static constexpr const char* kName = "set policy";
+  static constexpr RequestKind kKind = RequestKind::kChangesNames;
   ClientId client;
   FileId directory;
   Policy changes;
@@ -386,6 +430,7 @@ struct SetPolicy {
 /// The sets A.*.Tj of a folder, the newest first.
 struct ListSets {
   static constexpr const char* kName = "list sets";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   FileId directory;
   struct Entry {
     std::string application;
@@ -410,6 +455,7 @@ struct ListSets {
 /// Starts a pass over all content, or asks how far it is.
 struct Scrub {
   static constexpr const char* kName = "scrub";
+  static constexpr RequestKind kKind = RequestKind::kInstructs;
   bool start = false;
   struct Reply {
     bool running = false;
@@ -446,6 +492,7 @@ struct PoolTotals {
 
 struct StatPool {
   static constexpr const char* kName = "statfs";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   struct Reply {
     std::uint64_t total_bytes = 0;
     std::uint64_t free_bytes = 0;       ///< not granted, not used
@@ -477,6 +524,15 @@ struct StatPool {
     bool standby_follows = false;  ///< it was heard within kLease
     PoolTotals totals;
     std::uint64_t reader_count = 0;  ///< files that are open for reading, as clients last said
+    std::uint64_t log_bytes = 0;     ///< of the longest metadata log on a benefactor
+    /// Memory that a benefactor needs for its log and the one that takes its place.
+    std::uint64_t log_bytes_needed = 0;
+    std::uint64_t log_bytes_max = 0;    ///< the least that one of these benefactors has for logs
+    std::uint32_t log_full = 0;         ///< benefactors whose memory for it was full
+    std::uint32_t standby_keepers = 0;  ///< by more than half of whom the standby decides
+    std::uint32_t standby_reached = 0;  ///< of them, those whose log is whole
+    std::vector<std::string>
+        log_advice;  ///< what endangers the metadata, and what to do; sentences
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const StatPool&) const = default;
@@ -489,6 +545,7 @@ struct StatPool {
 /// (without `exclusive`) joins the same pending file.
 struct OpenSession {
   static constexpr const char* kName = "open";
+  static constexpr RequestKind kKind = RequestKind::kOpens;
   ClientId client;
   FileId file;    ///< of an existing file; none: create
   FileId parent;  ///< create: the directory
@@ -521,6 +578,7 @@ struct OpenSession {
 /// ends (rule M4).
 struct Place {
   static constexpr const char* kName = "place";
+  static constexpr RequestKind kKind = RequestKind::kOfClient;
   SessionId session;
   struct Wanted {
     ChunkName name;
@@ -553,6 +611,7 @@ struct Place {
 /// Parts carry an index so that a repeated one is known.
 struct Commit {
   static constexpr const char* kName = "commit";
+  static constexpr RequestKind kKind = RequestKind::kOfSession;
   SessionId session;
   std::uint32_t part = 0;
   bool last = true;
@@ -585,6 +644,7 @@ struct Commit {
 /// of that. In parts like Commit's. Comes when no write of the session is under way any more.
 struct ResumeSession {
   static constexpr const char* kName = "resume";
+  static constexpr RequestKind kKind = RequestKind::kOfSession;
   ClientId client;
   SessionId session;
   FileId file;
@@ -622,6 +682,7 @@ struct ResumeSession {
 /// its writes, the grants need a fence.
 struct CloseSession {
   static constexpr const char* kName = "close";
+  static constexpr RequestKind kKind = RequestKind::kOfSession;
   SessionId session;
   bool aborted = false;  ///< list the part under `stdchk ls --aborted`
   std::uint64_t aborted_bytes = 0;
@@ -638,6 +699,7 @@ struct CloseSession {
 /// first page until Unpin, goodbye, or the end of the client's lease.
 struct GetMap {
   static constexpr const char* kName = "get map";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   ClientId client;
   FileId file;
   Version version = 0;  ///< 0: the newest
@@ -657,6 +719,7 @@ struct GetMap {
 /// chunk's own checksum says that what was made is right.
 struct GetStripe {
   static constexpr const char* kName = "get stripe";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   ClientId client;
   Extent at;  ///< a copy of the chunk; `name` and `length` are the chunk's
   ChunkName name;
@@ -679,6 +742,7 @@ struct GetStripe {
 
 struct Unpin {
   static constexpr const char* kName = "unpin";
+  static constexpr RequestKind kKind = RequestKind::kOfClient;
   ClientId client;
   FileId file;
   Version version = 0;
@@ -691,6 +755,7 @@ struct Unpin {
 /// A copy of a chunk of that version did not match when it was read: it is to be checked.
 struct ReportWrongCopy {
   static constexpr const char* kName = "report wrong copy";
+  static constexpr RequestKind kKind = RequestKind::kInstructs;
   ClientId client;
   FileId file;
   Version version = 0;
@@ -706,6 +771,7 @@ struct ReportWrongCopy {
 /// Asks for the drain of all files, or of the files below one: they go to the head of the queue.
 struct DrainNow {
   static constexpr const char* kName = "drain";
+  static constexpr RequestKind kKind = RequestKind::kInstructs;
   FileId below;  ///< kRootFile: everything
   struct Reply {
     std::uint64_t pending_files = 0;
@@ -718,6 +784,7 @@ struct DrainNow {
 
 struct ListAborted {
   static constexpr const char* kName = "list aborted";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   struct Entry {
     std::string path;
     std::uint64_t bytes = 0;
@@ -735,6 +802,7 @@ struct ListAborted {
 /// What copies a version still lacks.
 struct GetDebt {
   static constexpr const char* kName = "get debt";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   FileId file;
   Version version = 0;
   struct Reply {
@@ -750,6 +818,7 @@ struct GetDebt {
 /// in memory, is pending again and is drained anew.
 struct ConfirmDrained {
   static constexpr const char* kName = "confirm drained";
+  static constexpr RequestKind kKind = RequestKind::kInstructs;
   std::vector<FileId> files;  ///< at most limits::kDrainChecksMax
   struct Reply {
     std::vector<std::uint32_t> undrained;  ///< indexes: not drained, or not there any more
@@ -762,6 +831,7 @@ struct ConfirmDrained {
 /// Walks all metadata and counts again what is counted.
 struct CheckMetadata {
   static constexpr const char* kName = "check";
+  static constexpr RequestKind kKind = RequestKind::kAsks;
   struct Reply {
     std::vector<std::string> broken;  ///< a sentence for each broken rule; the first ones
     std::uint64_t broken_count = 0;
@@ -777,6 +847,7 @@ struct CheckMetadata {
 /// which benefactors report their extents and forget those that nothing refers to.
 struct CollectGarbage {
   static constexpr const char* kName = "gc";
+  static constexpr RequestKind kKind = RequestKind::kInstructs;
   bool execute = false;     ///< false: only the plan
   std::uint64_t round = 0;  ///< not 0: begins nothing, and asks for that round
   struct Range {
@@ -819,6 +890,7 @@ struct CollectGarbage {
 /// Rule M3: no write of that client may change the arena after the answer `fenced`.
 struct FenceClient {
   static constexpr const char* kName = "fence client";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   ClientId client;
   bool and_older = false;  ///< all clients with smaller numbers, too (those of earlier epochs)
   struct Reply {
@@ -856,6 +928,7 @@ inline std::string temporary_name(FileId file, std::uint64_t number) {
 /// attempt to drain a file has a number of its own, so that what comes late changes nothing else.
 struct DrainPieces {
   static constexpr const char* kName = "drain pieces";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   FileId file;
   std::uint64_t number = 0;
   std::string base_path;  ///< relative to the drain directory; for pieces with kNoExtent only
@@ -870,6 +943,7 @@ struct DrainPieces {
 /// Gives the temporary file its size, attributes and name (rule M6), replacing what was there.
 struct DrainFinish {
   static constexpr const char* kName = "drain finish";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   FileId file;
   std::uint64_t number = 0;
   std::string path;  ///< relative to the drain directory
@@ -888,6 +962,7 @@ struct DrainFinish {
 /// that size and that time of their last change, where the storage keeps such times.
 struct FindDrained {
   static constexpr const char* kName = "find drained";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   struct Wanted {
     std::string path;  ///< relative to the drain directory
     std::uint64_t size_bytes = 0;
@@ -921,6 +996,7 @@ enum class MirrorKind : std::uint8_t {
 /// Repeats a change of the namespace in the drain directory. What is there already is no error.
 struct MirrorChange {
   static constexpr const char* kName = "mirror change";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   MirrorKind kind = MirrorKind::kRename;
   std::string path;
   /// Rename: the new path; symlink: the target. In a rename an empty path, here or above, is the
@@ -941,6 +1017,7 @@ struct MirrorChange {
 /// Copies extents inside the arena (compaction): checks each against its crc, answers which failed.
 struct MoveExtents {
   static constexpr const char* kName = "move extents";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   struct Move {
     std::uint64_t from_offset = 0;
     std::uint64_t to_offset = 0;
@@ -961,6 +1038,7 @@ struct MoveExtents {
 /// one included, nothing of an earlier request changes the arena any more.
 struct CopyExtents {
   static constexpr const char* kName = "copy extents";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   ClientId client;  ///< the number to attach under
   BenefactorInfo source;
   struct Copy {
@@ -986,6 +1064,7 @@ struct CopyExtents {
 /// request without outputs, nothing of an earlier request changes the arena any more.
 struct BuildStripe {
   static constexpr const char* kName = "build stripe";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   struct Input {
     std::uint32_t number = 0;  ///< of the block in the stripe
     std::uint32_t source = 0;  ///< index into `sources`
@@ -1019,6 +1098,7 @@ struct BuildStripe {
 /// Looks whether these chunks are there, whole (scrub).
 struct CheckExtents {
   static constexpr const char* kName = "check extents";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   struct Checked {
     std::uint64_t offset = 0;
     std::uint32_t length = 0;
@@ -1046,6 +1126,7 @@ struct FoundExtent {
 /// to any more, and what only looks like one in the content of a chunk.
 struct ReportExtents {
   static constexpr const char* kName = "report extents";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
   struct Reply {
@@ -1061,6 +1142,7 @@ struct ReportExtents {
 /// earlier one changes the arena any more.
 struct ForgetExtents {
   static constexpr const char* kName = "forget extents";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   std::vector<FoundExtent> extents;  ///< none: only the answer is wanted
   struct Reply {
     std::uint32_t forgotten = 0;  ///< the others were not there any more
@@ -1075,6 +1157,7 @@ struct ForgetExtents {
 /// `sequence`; until then the log of before does.
 struct KeepLog {
   static constexpr const char* kName = "keep log";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   Epoch epoch;
   bool begins = false;         ///< a new log; what was begun and never became whole is forgotten
   std::uint64_t offset = 0;    ///< of `bytes` in the log
@@ -1089,6 +1172,7 @@ struct KeepLog {
 /// The log that counts, from `offset` on.
 struct ReadLog {
   static constexpr const char* kName = "read log";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   std::uint64_t offset = 0;
   /// Nothing of an earlier epoch is kept from now on; none: asks for no promise.
   Epoch promise{};
@@ -1105,6 +1189,7 @@ struct ReadLog {
 /// The first message on a link to a benefactor. The reply tells the key of the arena.
 struct Attach {
   static constexpr const char* kName = "attach";
+  static constexpr RequestKind kKind = RequestKind::kToBenefactor;
   Secret secret;
   ClientId client;
   BenefactorId benefactor;
@@ -1149,6 +1234,16 @@ using AnyRequest =
 using Request = OneOf<AnyRequest>;
 
 namespace detail {
+template <class M>
+concept Classified = requires {
+  { M::kKind } -> std::convertible_to<RequestKind>;
+};
+template <class V>
+struct AllClassified;
+template <class... R>
+struct AllClassified<std::variant<R...>> : std::bool_constant<(Classified<R> && ...)> {};
+static_assert(AllClassified<AnyRequest>::value, "a request declares its RequestKind as kKind");
+
 template <class V>
 struct RepliesOf;
 template <class... R>
@@ -1156,6 +1251,16 @@ struct RepliesOf<std::variant<R...>> {
   using type = std::variant<typename R::Reply...>;
 };
 }  // namespace detail
+
+/// It may be asked again, by whom it came from and under the number of now, also where it was sent
+/// before.
+constexpr bool may_ask_again(RequestKind kind) {
+  return kind == RequestKind::kAsks || kind == RequestKind::kInstructs ||
+         kind == RequestKind::kOpens;
+}
+inline RequestKind kind_of(const Request& request) {
+  return std::visit([]<class M>(const M&) { return M::kKind; }, request);
+}
 
 /// All replies, at the same index as their request.
 using AnyReply = detail::RepliesOf<AnyRequest>::type;

@@ -606,6 +606,13 @@ struct StatPoolReply {
   standbyFollows @27 :Bool;
   totals @28 :PoolTotals;
   readerCount @29 :UInt64;  # files that are open for reading, as clients last said
+  logBytes @30 :UInt64;        # of the longest metadata log on a benefactor
+  logBytesNeeded @31 :UInt64;  # memory for that log and the one that takes its place
+  logBytesMax @32 :UInt64;     # the least that one of these benefactors has for logs
+  logFull @33 :UInt32;         # benefactors whose memory for it was full
+  standbyKeepers @34 :UInt32;  # by more than half of whom the standby decides
+  standbyReached @35 :UInt32;  # of them, those whose log is whole
+  logAdvice @36 :List(Text);   # what endangers the metadata, and what to do; sentences
 }
 
 # ---- sessions: writing -------------------------------------------------------------------------

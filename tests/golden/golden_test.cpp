@@ -109,6 +109,18 @@ TEST_CASE("a Commit of who does not know of drained versions in memory is of new
   CHECK(std::get<msg::Commit>(request.body).same_as == 0);
 }
 
+TEST_CASE("a manager that does not know of advice on its metadata gives none") {
+  const auto read =
+      msg::decode(unhex(read_lines("messages_older.txt").at("stat_pool_reply_before_advice")));
+  REQUIRE(read.has_value());
+  const auto& envelope = std::get<msg::ReplyEnvelope>(*read);
+  const auto& reply = std::get<msg::StatPool::Reply>(envelope.body);
+  CHECK(reply.reader_count > 0);
+  CHECK(reply.log_advice.empty());
+  CHECK(reply.log_bytes_needed == 0);
+  CHECK(reply.standby_keepers == 0);
+}
+
 TEST_CASE("who does not know of several places asks for one, and grants for one") {
   const auto lines = read_lines("messages_older.txt");
   const auto read = [&](const char* name) {

@@ -128,21 +128,6 @@ void PlainClient::call(msg::Request request, Time end, rpc::Peer::Callback done)
   send(rpc::next_call_id(), id_, std::move(request), end, std::move(done));
 }
 
-namespace {
-
-bool changes_names(const msg::Request& request) {
-  return std::visit(
-      []<class M>(const M&) {
-        return std::is_same_v<M, msg::SetAttributes> || std::is_same_v<M, msg::MakeDirectory> ||
-               std::is_same_v<M, msg::MakeSymlink> || std::is_same_v<M, msg::Remove> ||
-               std::is_same_v<M, msg::Rename> || std::is_same_v<M, msg::SetXattr> ||
-               std::is_same_v<M, msg::SetPolicy>;
-      },
-      request);
-}
-
-}  // namespace
-
 void PlainClient::send(std::uint64_t number, ClientId as, msg::Request request, Time end,
                        rpc::Peer::Callback done) {
   if (now() >= end) return done(tl::make_unexpected(rpc::Failure{{Code::kDeadline, 0, "sim"}, {}}));
@@ -155,7 +140,7 @@ void PlainClient::send(std::uint64_t number, ClientId as, msg::Request request, 
     return;
   }
   // Under another client number the request would not be known as a repeat, but for those.
-  if (id_ != as && !changes_names(request))
+  if (id_ != as && msg::kind_of(request) != msg::RequestKind::kChangesNames)
     return done(tl::make_unexpected(rpc::Failure{{Code::kFenced, 0, "sim"}, {}}));
   auto again = [this, number, request, end, done, as](rpc::Answer answer) mutable {
     const bool lost = !answer.has_value() && answer.error().error.code == Code::kPeerLost;
