@@ -127,6 +127,11 @@ std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const Vi
         stripe == nullptr ? std::pair<std::size_t, std::size_t>{} : blocks_of(*stripe);
     const bool can_be_made = stripe != nullptr && readable >= stripe->data;
     if (!can_be_made && view.sources.empty()) {
+      // Nothing is lost while a silent benefactor may still come back, as all of them do after a
+      // restart of the manager.
+      if (service_.live(chunk) || service_.can_be_made(chunk)) {
+        return static_cast<Rank>(kRankSole + (drained ? 1 : 0));
+      }
       // Parity that is lost with its data is nobody's loss but the data's.
       const bool parity = stripe != nullptr && stripe->number_of(chunk) >= stripe->data;
       return drained || parity ? std::nullopt : std::optional<Rank>(kRankLost);

@@ -112,7 +112,12 @@ void DrainPlanner::run() {
 DrainState DrainPlanner::state_of(FileId file) const {
   if (jobs_.count(file) > 0) return DrainState::kRunning;
   if (service_.set_keeper().skips(*service_.state().file(file))) return DrainState::kNone;
-  return failures_.count(file) > 0 ? DrainState::kFailed : DrainState::kPending;
+  return has_failed(file) ? DrainState::kFailed : DrainState::kPending;
+}
+
+bool DrainPlanner::has_failed(FileId file) const {
+  const auto failure = failures_.find(file);
+  return failure != failures_.end() && !failure->second.waits;
 }
 
 void DrainPlanner::hurry(FileId below) {
@@ -157,7 +162,7 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
     reply.pending_bytes += state.file(id)->newest.stored_bytes;
     const auto job = jobs_.find(id);
     const bool tried_again = job != jobs_.end() && !job->second.hangs;
-    if (failures_.count(id) > 0 && !tried_again) ++reply.failed_files;
+    if (has_failed(id) && !tried_again) ++reply.failed_files;
   }
   // Changes of names count, too: without them the directory is not what the pool shows.
   const std::string path = state.path(*state.file(below));
@@ -265,7 +270,11 @@ bool DrainPlanner::plan(const File& file, Job& job) {
       return usable(at.benefactor) && !service_.copies().is_wrong(at);
     });
     if (copy == chunk.copies.end()) {
+      const bool was_known = failures_.count(job.file) > 0;
       Failure& failure = failures_[job.file];
+      const bool may_return =
+          std::ranges::any_of(chunk.copies, [&](const Extent& at) { return service_.live(at); });
+      failure.waits = may_return && (!was_known || failure.waits);
       failure.attempts = std::max<std::uint32_t>(failure.attempts, 1);
       failure.last = service_.now();
       failure.next = service_.now() + kParked;
@@ -654,6 +663,7 @@ void DrainPlanner::close_job(FileId id) {
     const Duration wait =
         std::min<Duration>(kBackOffLast, kBackOffFirst * (1U << failure.attempts));
     failure.attempts = std::min(failure.attempts + 1, 10U);
+    failure.waits = false;
     failure.hung = job.hangs;
     failure.last = service_.now();
     failure.next = service_.now() + wait;

@@ -95,6 +95,7 @@ class DrainPlanner {
     Time last{};
     Time next{};
     bool hung = false;
+    bool waits = false;  ///< for a benefactor that may come back: nothing has failed
   };
 
   /// Of an attempt that has failed: what the next one goes on with.
@@ -134,6 +135,7 @@ class DrainPlanner {
   void drop_left(bool all);
   void drop_unused_asides();
   bool current(const Job& job) const;
+  bool has_failed(FileId file) const;
   bool blocked_by_mirror(const File& file) const;
   bool waits_for_link(const File& file) const;
   bool is_path_in_use(const msg::MirrorChange& change) const;

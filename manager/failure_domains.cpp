@@ -28,8 +28,11 @@ void FailureDomains::update(const std::map<BenefactorId, BenefactorStatus>& bene
     const Topology::Place place = listed == nullptr ? Topology::Place{} : *listed;
     domains[kSwitch] = domain_of("switch " + place.switch_name);
     domains[kRack] = domain_of("rack " + place.rack);
-    domains[kHost] =
-        domain_of(place.node.empty() ? "host " + status.info.host_token : "node " + place.node);
+    // After a restart it is not known which host a benefactor is on that has not come back. Until
+    // then it counts as on one of its own: otherwise all of them would seem to be on the same.
+    const std::string host = status.info.addresses.empty() ? "host of " + std::to_string(id.value)
+                                                           : "host " + status.info.host_token;
+    domains[kHost] = domain_of(place.node.empty() ? host : "node " + place.node);
     domains[kBenefactor] = domain_of(std::to_string(id.value));
     if (status.info.state != msg::BenefactorState::kAlive || status.leaving) continue;
     for (std::size_t level = 0; level < kLevels; ++level) {

@@ -4,6 +4,7 @@
 
 #include "manager/audit.h"
 #include "manager/copy_planner.h"
+#include "tests/support/captured_log.h"
 #include "tests/unit/manager/hosts_pool.h"
 
 namespace {
@@ -11,6 +12,7 @@ namespace {
 using namespace stdchk;
 using namespace stdchk::manager;
 using namespace stdchk::manager::test;
+using stdchk::test::CapturedLog;
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kArena = 16 * limits::kMiB;
@@ -25,7 +27,9 @@ std::vector<std::string> names_of_hosts(std::size_t count) {
 /// Benefactors on hosts of their own, and images that want parity.
 struct Pool : HostsPool {
   explicit Pool(const std::string& redundancy, std::size_t hosts = 8)
-      : HostsPool(parse_redundancy(redundancy)->number(), names_of_hosts(hosts), kArena) {}
+      : Pool(redundancy, names_of_hosts(hosts)) {}
+  Pool(const std::string& redundancy, const std::vector<std::string>& hosts)
+      : HostsPool(parse_redundancy(redundancy)->number(), hosts, kArena) {}
   /// An image of `count` chunks, one on each grant from `first_grant` on.
   FileId write(const std::string& name, std::size_t count, std::uint64_t first_name,
                std::uint32_t length = kChunk, std::size_t first_grant = 0) {
@@ -435,4 +439,41 @@ TEST_CASE("stripes use few sets of benefactors") {
   // Of 495 sets of four among twelve: one for each group of neighbours, and parts of those for what
   // did not fill a stripe.
   CHECK(sets.size() <= 24);
+}
+
+TEST_CASE(
+    "after a restart nothing is lost before its benefactors may be gone, then it is told once") {
+  Pool pool("ec(2,1)", {"a", "a", "b", "b", "c", "c"});
+  const FileId file = pool.write("image", 2, 7);
+  pool.live(3s);
+  REQUIRE(pool.stripe_of(file) != nullptr);
+  std::set<BenefactorId> members;
+  for (const Extent& place : pool.places_of(*pool.stripe_of(file)))
+    members.insert(place.benefactor);
+  REQUIRE(members.size() == 3);
+  const CapturedLog log;
+  pool.restart();
+  // Those come back first that have nothing of it. Each host has one of them.
+  for (const auto& each : pool.benefactors) {
+    each->disconnect();
+    if (members.count(each->id) > 0) continue;
+    each->connect();
+    each->register_now();
+  }
+  pool.client = std::make_unique<TestClient>(pool, "again");
+  const bool comes_back = GENERATE(true, false);
+  for (int second = 0; second < 6; ++second) {
+    pool.live(1s);
+    CHECK(pool.service->copies().figures().lost_chunks == 0);
+    CHECK_FALSE(pool.service->copies().has_lost(pool.service->state().file(file)->newest));
+    CHECK(log.count("have no copy any more") == 0);
+  }
+  for (const auto& each : pool.benefactors) {
+    if (!comes_back || members.count(each->id) == 0) continue;
+    each->connect();
+    each->register_now();
+  }
+  pool.live(16s);
+  CHECK(pool.service->copies().figures().lost_chunks == (comes_back ? 0 : 2));
+  CHECK(log.count("image image: ") == (comes_back ? 0 : 1));
 }
