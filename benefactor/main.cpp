@@ -43,6 +43,7 @@ struct Flags {
   std::string ready_file;
   std::uint64_t memory = 0;
   std::uint64_t log_memory = 0;
+  std::uint64_t log_memory_max = 0;
   std::string backing = "anonymous";
   std::string disk;
   std::string listen = "127.0.0.1";
@@ -74,6 +75,9 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   options.size("--log-memory", flags.log_memory, 0, std::uint64_t{1} << 40,
                "of that, for the metadata that a manager without a disk is rebuilt from; 0: a "
                "hundred-and-twenty-eighth");
+  options.size("--log-memory-max", flags.log_memory_max, 0, std::uint64_t{1} << 40,
+               "what the metadata may take when it needs more, beside the memory that is lent; 0: "
+               "half as much as that, at least 16 MiB, or --log-memory where that is given");
   options.text("--backing", flags.backing, "KIND",
                "anonymous, memfd, hugetlb, or a directory on a ramdisk");
   options.text("--disk", flags.disk, "DIR", "lend disk space in DIR instead of memory");
@@ -108,6 +112,12 @@ std::uint64_t log_bytes(const Flags& flags) {
   const std::uint64_t wanted =
       flags.log_memory > 0 ? flags.log_memory : flags.memory / limits::kLogShare;
   return std::min(wanted, flags.memory / 2);
+}
+
+std::uint64_t log_bytes_max(const Flags& flags) {
+  if (flags.log_memory_max > 0) return std::max(flags.log_memory_max, log_bytes(flags));
+  if (flags.log_memory > 0) return log_bytes(flags);
+  return std::max(flags.memory / limits::kLogGrowthShare, limits::kLogGrowthBytesMin);
 }
 
 MachineFiles machine_files(const Flags& flags) {
@@ -152,6 +162,12 @@ Config make_config(const Flags& flags, const msg::Secret& secret) {
   config.host_name = name;
   config.pid = ::getpid();
   config.log_bytes = log_bytes(flags);
+  config.log_bytes_max = log_bytes_max(flags);
+  config.log_may_grow = [files = machine_files(flags)](std::uint64_t more_bytes) {
+    const auto there = check_memory(more_bytes, files);
+    if (!there) log::warning("the metadata log cannot grow: {}", there.error().detail);
+    return there.has_value();
+  };
   std::uint64_t random[2];
   STDCHK_ASSERT(::getrandom(random, sizeof(random), 0) == sizeof(random));
   config.life = {random[0], random[1]};

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
+#include "benefactor/log_memory.h"
 #include "core/messages/messages.h"
 #include "core/result.h"
 #include "core/types.h"
@@ -14,40 +14,50 @@ namespace stdchk::benefactor {
 /// rebuilt from it (rule M8; docs/decisions/0015).
 ///
 /// It has two halves: the log that counts, and the one that is being begun, which counts as soon as
-/// it is whole. So there is never a moment without the log that there was.
+/// it is whole. So there is never a moment without the log that there was. Each half grows with
+/// what it must hold, up to half of LogRoom::bytes_max, and a log that counts no more gives back
+/// what it has grown by.
 ///
-/// Owns: its memory, taken at once and touched. Threads: the reactor's.
+/// Owns: its memory. Threads: the reactor's.
 /// Errors: of keep(), below; a refused request changes nothing that counts.
 class MetadataLog {
  public:
-  /// `bytes_max` of memory: a log may have half of it.
-  explicit MetadataLog(std::uint64_t bytes_max);
+  /// A log may have half of it.
+  explicit MetadataLog(const LogRoom& room);
+  /// All of it is taken at once.
+  explicit MetadataLog(std::uint64_t bytes) : MetadataLog(LogRoom{bytes, bytes, {}}) {}
 
   /// kFenced: a manager with a higher epoch writes here, or will. kStale: `offset` is not where the
-  /// log ends. kNoSpace: the log would not fit.
+  /// log ends. kNoSpace: the log would not fit, or there is no memory for it now.
   Status keep(const msg::KeepLog& request);
   /// Nothing of an epoch before that is kept from now on, as if a manager of it wrote here.
   void promise(Epoch epoch) { floor_ = std::max(floor_, epoch); }
   /// kNotFound: there is no whole log. kInvalidArgument: it has no such offset.
   Result<msg::ReadLog::Reply> read(std::uint64_t offset) const;
 
-  std::uint64_t bytes_max() const { return 2 * half_bytes_; }
+  std::uint64_t bytes_max() const { return 2 * half_bytes_max(); }
+  std::uint64_t taken_bytes() const {
+    return halves_[0].memory.taken_bytes() + halves_[1].memory.taken_bytes();
+  }
   /// Of the log that counts; none and 0: there is none.
   std::uint64_t bytes() const { return whole().whole_bytes; }
-  ByteSpan content() const { return ByteSpan(whole().bytes).first(whole().whole_bytes); }
+  ByteSpan content() const { return {whole().memory.data(), whole().whole_bytes}; }
   Epoch epoch() const { return whole().epoch; }
   std::uint64_t sequence() const { return whole().sequence; }
 
  private:
   struct Half {
-    std::vector<std::byte> bytes;   ///< reserved once
+    LogMemory memory;
+    std::uint64_t bytes = 0;        ///< written
     std::uint64_t whole_bytes = 0;  ///< up to the end of the newest record
     Epoch epoch;
     std::uint64_t sequence = 0;
   };
   const Half& whole() const { return halves_[counts_]; }
+  std::uint64_t half_bytes_max() const {
+    return std::min(halves_[0].memory.bytes_max(), halves_[1].memory.bytes_max());
+  }
 
-  std::uint64_t half_bytes_;
   Half halves_[2];
   Epoch floor_;  ///< that was promised
   int counts_ = 0;

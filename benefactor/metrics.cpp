@@ -40,7 +40,9 @@ void collect(const Service& service, metrics::Exposition& to) {
            service.id().value);
   to.gauge("stdchk_benefactor_arena_bytes", "Memory, or disk, that it lends for chunks.",
            service.arena_bytes());
-  to.gauge("stdchk_benefactor_log_bytes_max", "Memory for the manager's metadata.",
+  to.gauge("stdchk_benefactor_log_memory_bytes", "Memory taken for the manager's metadata.",
+           service.metadata_log().taken_bytes());
+  to.gauge("stdchk_benefactor_log_bytes_max", "Memory that the manager's metadata may take.",
            service.metadata_log().bytes_max());
   to.gauge("stdchk_benefactor_log_bytes", "Of it, what the metadata that it keeps takes.",
            service.metadata_log().bytes());

@@ -30,7 +30,7 @@ Service::Service(Reactor& reactor, Config config, Arena& arena, transport::Endpo
       arena_(arena),
       control_(control),
       managers_(config_.manager_address, kBackOffMax),
-      log_(config_.log_bytes),
+      log_(LogRoom{config_.log_bytes, config_.log_bytes_max, config_.log_may_grow}),
       stop_(config_.pause),
       forgetter_(arena.bytes()) {
   for (transport::Endpoint* endpoint : data) {

@@ -1,5 +1,7 @@
 #include "manager/log_keepers.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -7,6 +9,7 @@
 
 #include "core/limits.h"
 #include "core/log.h"
+#include "core/units.h"
 #include "manager/journal_codec.h"
 #include "manager/metadata_log.h"
 #include "manager/service.h"
@@ -17,11 +20,25 @@ namespace {
 using namespace std::chrono_literals;
 constexpr Duration kKeepDeadline = 1s;
 constexpr Duration kPause = 5s;        ///< before one that failed is asked again
-constexpr Duration kSmallPause = 60s;  ///< before others that lend as little are asked
+constexpr Duration kSmallPause = 60s;  ///< before one that was full is asked again
+/// A log that is longer, and twice as long as its snapshot, is begun anew: its benefactor need not
+/// lend so much for it.
+constexpr std::uint64_t kLong = 8 * limits::kMiB;
+constexpr std::uint64_t kSlack = 16;  ///< that part of a log is left to records after a snapshot
 
-/// Of a log: three quarters of what it may have.
-bool is_long(std::uint64_t log_bytes, std::uint64_t bytes_max) {
-  return log_bytes > bytes_max / 8 * 3;
+/// A log may have half of what a benefactor has, because the next one is begun beside it.
+std::uint64_t half(std::uint64_t room_bytes) { return room_bytes / 2; }
+
+/// A snapshot of so many bytes leaves room for records behind it.
+bool fits(std::uint64_t snapshot_bytes, std::uint64_t room_bytes) {
+  return snapshot_bytes + half(room_bytes) / kSlack <= half(room_bytes);
+}
+
+/// It has records that a snapshot would not have, and grows beyond what it should have or may have.
+bool is_long(std::uint64_t log_bytes, std::uint64_t snapshot_bytes, std::uint64_t room_bytes) {
+  const std::uint64_t most = half(room_bytes);
+  if (log_bytes >= 2 * snapshot_bytes) return log_bytes > std::min(most / 4 * 3, kLong);
+  return log_bytes > most / 8 * 7 && log_bytes >= snapshot_bytes + most / kSlack;
 }
 
 }  // namespace
@@ -112,15 +129,18 @@ void LogKeepers::run() {
     if (service_.peer_of(id) == nullptr) gone.push_back(id);
   }
   for (const BenefactorId id : gone) drop(id, Error{Code::kPeerLost, 0, "manager.log"});
+  std::erase_if(full_, [&](const auto& each) {
+    return service_.now() >= each.second.until || service_.is_gone(each.first);
+  });
   add_keepers();
   spread();
+  say_advice();
   const bool any_starting = std::any_of(keepers_.begin(), keepers_.end(),
                                         [](const auto& each) { return each.second.starting; });
   if (any_starting) return;  // one after the other: what was answered is kept meanwhile
   for (const auto& [id, keeper] : keepers_) {
     const auto& status = service_.benefactors().at(id);
-    if (!is_long(keeper.offset, status.log_bytes_max)) continue;
-    if (keeper.offset < 2 * keeper.snapshot_bytes) continue;
+    if (!is_long(keeper.offset, keeper.snapshot_bytes, status.log_bytes_max)) continue;
     return start(id, snapshot());
   }
 }
@@ -128,7 +148,10 @@ void LogKeepers::run() {
 bool LogKeepers::may_keep(BenefactorId id) const {
   const auto& status = service_.benefactors().at(id);
   const auto pause = not_before_.find(id);
-  const bool small = service_.now() < small_until_ && status.log_bytes_max <= small_bytes_;
+  const bool small = std::ranges::any_of(full_, [&](const auto& each) {
+    const Full& full = each.second;
+    return full.by_host() ? each.first == id : status.log_bytes_max <= full.room_bytes;
+  });
   return status.peer != nullptr && status.info.state == msg::BenefactorState::kAlive &&
          !status.leaving && status.log_bytes_max > 0 && !small && keepers_.count(id) == 0 &&
          (pause == not_before_.end() || service_.now() >= pause->second);
@@ -178,7 +201,7 @@ void LogKeepers::spread() {
   }
 }
 
-std::vector<LogKeepers::Piece> LogKeepers::snapshot() const {
+std::vector<LogKeepers::Piece> LogKeepers::snapshot() {
   std::vector<Piece> pieces;
   std::string bytes;
   begin_log(bytes);
@@ -198,6 +221,9 @@ std::vector<LogKeepers::Piece> LogKeepers::snapshot() const {
   if (!framed || pieces.empty()) return {};
   pieces.front().begins = true;
   pieces.back().sequence = service_.appended();
+  snapshot_bytes_ = 0;
+  for (const Piece& piece : pieces) snapshot_bytes_ += piece.bytes->size();
+  snapshot_items_ = items();
   return pieces;
 }
 
@@ -251,32 +277,158 @@ void LogKeepers::answered(BenefactorId id, std::uint64_t sequence, const rpc::An
   keeper.in_flight = false;
   if (!answer) {
     const bool full = answer.error().error.code == Code::kNoSpace;
-    if (full && !keeper.starting && keeper.offset >= 2 * keeper.snapshot_bytes) {
-      return start(id, snapshot());
-    }
+    if (full && !keeper.starting && begin_anew_if_full(id)) return;
     return drop(id, answer.error().error);
   }
   if (sequence != 0 && (keeper.waiting.empty() || !keeper.waiting.front().begins)) {
     keeper.sequence = sequence;
     keeper.counts = true;
     keeper.starting = false;
+    full_.erase(id);
   }
   send(id);
   settle();
   service_.let_clients_in();
 }
 
+/// A log has no room for the next record. False: a snapshot would have none, either.
+bool LogKeepers::begin_anew_if_full(BenefactorId id) {
+  const auto pieces = snapshot();
+  const std::uint64_t room_bytes = service_.benefactors().at(id).log_bytes_max;
+  if (pieces.empty() || !fits(snapshot_bytes_, room_bytes)) return false;
+  // Where memory was short the snapshot must be shorter than what there was memory for.
+  const Keeper& keeper = keepers_.at(id);
+  if (snapshot_bytes_ + half(room_bytes) / kSlack > keeper.offset) return false;
+  start(id, pieces);
+  return true;
+}
+
 void LogKeepers::drop(BenefactorId id, const Error& why) {
-  const bool full = why.code == Code::kNoSpace;
-  log::warning("benefactor {} keeps the metadata log no more: {}", id.value,
-               full ? "what it lends is too small for it" : describe(why));
+  if (why.code == Code::kNoSpace) {
+    const std::uint64_t room_bytes = service_.benefactors().at(id).log_bytes_max;
+    const std::uint64_t needed = 2 * std::max(snapshot_bytes_, keepers_.at(id).offset);
+    const Full full{room_bytes, needed, service_.now() + kSmallPause};
+    full_[id] = full;
+    log::warning("benefactor {} keeps the metadata log no more: it needs {}, and {}", id.value,
+                 format_bytes(needed),
+                 full.by_host() ? "its host has no memory for that"
+                                : "may have " + format_bytes(room_bytes));
+  } else {
+    log::warning("benefactor {} keeps the metadata log no more: {}", id.value, describe(why));
+  }
   keepers_.erase(id);
   not_before_[id] = service_.now() + kPause;
-  if (full) {
-    small_bytes_ = service_.benefactors().at(id).log_bytes_max;
-    small_until_ = service_.now() + kSmallPause;
-  }
   settle_later();
+}
+
+// ---- what a person should know ----------------------------------------------------------------
+
+std::uint64_t LogKeepers::items() const {
+  return service_.state().file_count() + service_.state().chunks().chunk_count();
+}
+
+/// A guess of what a snapshot would take now: by the newest snapshot, and by how many files and
+/// chunks have come since. A snapshot of far fewer of them says too little.
+std::uint64_t LogKeepers::estimated_snapshot_bytes() const {
+  constexpr std::uint64_t kTimesMost = 4;
+  constexpr std::uint64_t kFileBytes = 250;
+  constexpr std::uint64_t kChunkBytes = 120;
+  const std::uint64_t now = items();
+  if (now <= kTimesMost * snapshot_items_) return snapshot_bytes_ * now / snapshot_items_;
+  const State& state = service_.state();
+  return std::max(snapshot_bytes_,
+                  state.file_count() * kFileBytes + state.chunks().chunk_count() * kChunkBytes);
+}
+
+LogKeepers::Figures LogKeepers::figures() const {
+  Figures out;
+  out.needed_bytes = 2 * estimated_snapshot_bytes();
+  const auto note_room = [&](std::uint64_t bytes) {
+    out.room_bytes = out.room_bytes == 0 ? bytes : std::min(out.room_bytes, bytes);
+  };
+  for (const auto& [id, keeper] : keepers_) {
+    out.log_bytes = std::max(out.log_bytes, keeper.offset);
+    note_room(service_.benefactors().at(id).log_bytes_max);
+  }
+  for (const auto& [id, full] : full_) {
+    if (keepers_.count(id) > 0) continue;
+    ++out.full;
+    note_room(full.room_bytes);
+    out.needed_bytes = std::max(out.needed_bytes, full.needed_bytes);
+  }
+  if (voters_.empty()) return out;
+  const auto& voters = voters_.back().ids;
+  const auto known = [](BenefactorId id) { return static_cast<bool>(id); };
+  out.voters = static_cast<std::uint32_t>(std::ranges::count_if(voters, known));
+  const auto now = counting();
+  out.reached = static_cast<std::uint32_t>(
+      std::ranges::count_if(voters, [&](BenefactorId id) { return now.count(id) > 0; }));
+  return out;
+}
+
+std::vector<std::string> LogKeepers::advice() const {
+  std::vector<std::string> out;
+  for (auto& [danger, sentence] : dangers()) out.push_back(sentence);
+  return out;
+}
+
+std::map<LogKeepers::Danger, std::string> LogKeepers::dangers() const {
+  std::map<Danger, std::string> out;
+  // Their logs may be whole again as soon as they are back.
+  const bool settled = service_.benefactors_settled();
+  const bool starting =
+      std::ranges::any_of(keepers_, [](const auto& each) { return each.second.starting; });
+  const Figures figures = this->figures();
+  const bool standby = !service_.config().standby.empty();
+  if (figures.full > 0 && figures.needed_bytes > figures.room_bytes) {
+    out.emplace(Danger::kFull,
+                fmt::format("The metadata needs {} of memory on a benefactor, and {} of them may "
+                            "take only {}: start "
+                            "benefactors with a larger --log-memory, or with more memory.",
+                            format_bytes(figures.needed_bytes), figures.full,
+                            format_bytes(figures.room_bytes)));
+  } else if (figures.full > 0) {
+    out.emplace(
+        Danger::kHostShort,
+        fmt::format(
+            "The metadata needs {} of memory on a benefactor, and the hosts of {} of them are "
+            "short of "
+            "memory: start benefactors on other hosts, or end what else needs memory there.",
+            format_bytes(figures.needed_bytes), figures.full));
+  } else if (figures.room_bytes > 0 && figures.needed_bytes > half(figures.room_bytes)) {
+    out.emplace(
+        Danger::kNearlyFull,
+        fmt::format(
+            "The metadata needs {} of the {} that a benefactor may take for it: before it is full, "
+            "start benefactors with a larger --log-memory, or with more memory, or remove files.",
+            format_bytes(figures.needed_bytes), format_bytes(figures.room_bytes)));
+  }
+  if (!settled || starting) return out;
+  if (standby && count() < limits::kLogCopies) {
+    out.emplace(Danger::kFewKeepers,
+                fmt::format("{} of the {} benefactors that a standby needs keep the metadata: {}",
+                            count(), limits::kLogCopies,
+                            figures.full > 0
+                                ? "the others have no room for it."
+                                : "start another benefactor, on another host if there is one."));
+  }
+  if (standby && 2 * figures.reached <= figures.voters) {
+    out.emplace(Danger::kNoMajority,
+                fmt::format("The standby decides by {} benefactors, and {} of them can be reached: "
+                            "it would not take "
+                            "over, and changes wait, until more than half can.",
+                            figures.voters, figures.reached));
+  }
+  return out;
+}
+
+/// Each danger once, until it has passed.
+void LogKeepers::say_advice() {
+  const auto now = dangers();
+  std::erase_if(said_, [&](Danger danger) { return now.count(danger) == 0; });
+  for (const auto& [danger, sentence] : now) {
+    if (said_.insert(danger).second) log::warning("{}", sentence);
+  }
 }
 
 /// Not at once: what waits may go on with commands of its own, and one may be on its way already.

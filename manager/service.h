@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -157,6 +158,12 @@ class Service final : public transport::AcceptHandler {
   bool live(ChunkIndex chunk) const;
   /// A live one of a benefactor that has not fallen silent.
   bool at_hand(const Extent& extent) const;
+  /// Nobody is waited for: all benefactors are here, or are not expected back.
+  bool benefactors_settled() const {
+    return std::ranges::none_of(benefactors_, [](const auto& each) {
+      return each.second.info.state == msg::BenefactorState::kSilent;
+    });
+  }
   /// It is not known, or was silent for so long that it is not expected back.
   bool is_gone(BenefactorId benefactor) const;
   /// Clients of earlier epochs write nothing there any more.

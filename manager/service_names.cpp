@@ -308,6 +308,14 @@ msg::StatPool::Reply Service::statistics() const {
   reply.scrub = scrubber_->figures();
   reply.log_copies = logs_->count();
   reply.log_copies_wanted = limits::kLogCopies;
+  const LogKeepers::Figures logs = logs_->figures();
+  reply.log_bytes = logs.log_bytes;
+  reply.log_bytes_needed = logs.needed_bytes;
+  reply.log_bytes_max = logs.room_bytes;
+  reply.log_full = logs.full;
+  reply.standby_keepers = logs.voters;
+  reply.standby_reached = logs.reached;
+  reply.log_advice = logs_->advice();
   reply.standby = config_.standby;
   reply.standby_follows = standby_heard_ && now() - *standby_heard_ <= limits::kLease;
   reply.totals = totals();

@@ -20,6 +20,7 @@
 #include "tools/down.h"
 #include "tools/end_of_job.h"
 #include "tools/job.h"
+#include "tools/metadata_health.h"
 #include "tools/mounts.h"
 #include "tools/process.h"
 #include "tools/show.h"
@@ -35,11 +36,19 @@ int complain(const std::string& text) {
 
 namespace {
 
+/// Benefactors that have come keep the metadata by then.
+constexpr Duration kKeptAfter = std::chrono::seconds(3);
+
 int run_up(UpOptions& up) {
   auto pool = up.job ? start_in_job(up) : start_pool(up);
   if (!pool) {
     if (up.export_mount) fmt::print("false\n");  // what the shell evaluates fails, too
     return complain("the pool was not started: " + pool.error().text);
+  }
+  if (up.standby) {
+    for (const std::string& warning : metadata_warnings(*pool, kKeptAfter)) {
+      fmt::print(stderr, "stdchk: {}\n", warning);
+    }
   }
   if (up.export_mount) {
     fmt::print("export STDCHK_MOUNT={}\n", shell_word(pool->mount));
@@ -132,7 +141,11 @@ const char* word(Finding::Kind kind) {
 /// The pool that is meant; one that nobody has named need not be there.
 Outcome<std::vector<Finding>> examine_a_pool(const DoctorOptions& options) {
   auto pool = find_pool(options.pool, options.path);
-  if (pool) return examine_pool(*pool);
+  if (pool) {
+    auto findings = examine_pool(*pool);
+    findings.push_back(examine_metadata(*pool));
+    return findings;
+  }
   const char* const chosen = std::getenv("STDCHK_POOL");
   if (!options.pool.empty() || !options.path.empty() || chosen != nullptr) {
     return problem(pool.error());

@@ -100,6 +100,13 @@ Json to_json(const Answers& answers) {
           {"log_copies_wanted", pool.log_copies_wanted},
           {"standby", pool.standby},
           {"standby_follows", pool.standby_follows},
+          {"log_bytes", pool.log_bytes},
+          {"log_bytes_needed", pool.log_bytes_needed},
+          {"log_bytes_max", pool.log_bytes_max},
+          {"log_full", pool.log_full},
+          {"standby_keepers", pool.standby_keepers},
+          {"standby_reached", pool.standby_reached},
+          {"log_advice", pool.log_advice},
           {"scrub",
            {{"running", pool.scrub.running},
             {"passes", pool.scrub.passes},
@@ -135,6 +142,7 @@ void print_copies(const Answers& answers) {
     fmt::print("standby     at {} {}\n", pool.standby,
                pool.standby_follows ? "follows the manager" : "is silent: nobody would take over");
   }
+  for (const std::string& sentence : pool.log_advice) fmt::print("warning     {}\n", sentence);
   const auto& scrub = pool.scrub;
   fmt::print("scrub       {}, {} passes, {} checked; {} wrong, {} repaired\n",
              scrub.running ? "runs" : "waits", scrub.passes, format_bytes(scrub.checked_bytes),

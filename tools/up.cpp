@@ -337,7 +337,8 @@ class Starter {
                            });
   }
 
-  /// Of a benefactor of that size. 0: its own default is enough for the metadata of a full pool.
+  /// Of a benefactor of that size, taken at the start. 0: its own default is enough for the
+  /// metadata of a pool that is full of large images.
   std::uint64_t log_memory(std::uint64_t memory_bytes) const {
     if (options_.log_memory > 0) return options_.log_memory;
     const std::uint64_t chunk_bytes =
@@ -359,7 +360,14 @@ class Starter {
                      "--transport",   options_.transport};
     add(one.arguments, "--backing", options_.backing);
     add(one.arguments, "--disk", options_.disk.empty() ? "" : options_.disk + "/" + name);
-    add(one.arguments, "--log-memory", std::to_string(log_memory(memory_bytes)));
+    if (const std::uint64_t log_bytes = log_memory(memory_bytes); log_bytes > 0) {
+      // What a user asks for is all that it may have. Otherwise it grows with what it must hold.
+      const bool asked = options_.log_memory > 0;
+      const std::uint64_t most = std::max(memory_bytes / limits::kLogGrowthShare, log_bytes);
+      one.arguments.insert(one.arguments.end(),
+                           {"--log-memory", std::to_string(log_bytes), "--log-memory-max",
+                            std::to_string(asked ? log_bytes : most)});
+    }
     if (!options_.pressure) {
       one.arguments.insert(one.arguments.end(), {"--pressure", "off"});
     }

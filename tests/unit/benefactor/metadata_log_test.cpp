@@ -1,5 +1,7 @@
 #include "benefactor/metadata_log.h"
 
+#include <utility>
+
 #include "core/limits.h"
 #include "tests/support/catch.h"
 
@@ -91,6 +93,37 @@ TEST_CASE("a long metadata log is read in pieces") {
   REQUIRE(second);
   CHECK_FALSE(second->more);
   CHECK(first->bytes + second->bytes == piece + "end");
+}
+
+TEST_CASE("a metadata log grows with what it must hold, and gives that back when it is replaced") {
+  constexpr std::uint64_t kBase = 64 * limits::kKiB;
+  constexpr std::uint64_t kMax = 16 * limits::kMiB;
+  std::uint64_t allowed_bytes = kMax;
+  MetadataLog log({kBase, kMax, [&](std::uint64_t more_bytes) {
+                     const bool may = more_bytes <= allowed_bytes;
+                     if (may) allowed_bytes -= more_bytes;
+                     return may;
+                   }});
+  CHECK(log.bytes_max() == kMax);
+  CHECK(log.taken_bytes() == kBase);
+  const std::string piece(limits::kLogPieceBytesMax, 'a');
+  REQUIRE(log.keep(begin(1, piece, 1)));
+  std::uint64_t offset = piece.size();
+  while (log.keep(more(1, offset, piece, 2))) offset += piece.size();
+  CHECK(offset == kMax / 2);
+  CHECK(log.content().size() == kMax / 2);
+  CHECK(log.keep(more(1, offset, "x", 3)).error().code == Code::kNoSpace);
+  CHECK(log.taken_bytes() >= kMax / 2);
+  CHECK(log.taken_bytes() <= kMax / 2 + kBase);
+  // The host has no memory for the next one beside it: the log of before stays.
+  const std::uint64_t left_bytes = std::exchange(allowed_bytes, 0);
+  CHECK(log.keep(begin(2, piece, 1)).error().code == Code::kNoSpace);
+  CHECK(log.content().size() == kMax / 2);
+  CHECK(log.epoch() == Epoch{1});
+  allowed_bytes = left_bytes;
+  REQUIRE(log.keep(begin(2, piece, 1)));
+  CHECK(content(log) == piece);
+  CHECK(log.taken_bytes() <= 2 * limits::kMiB);
 }
 
 }  // namespace stdchk::benefactor
