@@ -1,5 +1,8 @@
 #include "core/mount_table.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <charconv>
 #include <fstream>
 #include <sstream>
@@ -22,7 +25,26 @@ std::string unescape(const std::string& text) {
   return plain;
 }
 
+constexpr unsigned kUniqueId = 0x4000;  ///< STATX_MNT_ID_UNIQUE, newer than the C library's header
+
+std::uint64_t ask_for_id(int folder, const char* path, int flags) {
+  // Whoever serves a FUSE mount may hang, and is not asked for anything.
+  flags |= AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC;
+  for (const unsigned mask : {kUniqueId, unsigned{STATX_MNT_ID}}) {
+    struct statx facts {};
+    if (::statx(folder, path, flags, mask, &facts) != 0) return 0;
+    if ((facts.stx_mask & mask) != 0) return facts.stx_mnt_id;
+  }
+  return 0;
+}
+
 }  // namespace
+
+std::uint64_t mount_id(const std::string& directory) {
+  return ask_for_id(AT_FDCWD, directory.c_str(), 0);
+}
+
+std::uint64_t mount_id(int directory) { return ask_for_id(directory, "", AT_EMPTY_PATH); }
 
 std::optional<MountEntry> find_mount(const std::string& directory, const std::string& table) {
   std::ifstream file(table);

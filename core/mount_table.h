@@ -18,4 +18,11 @@ struct MountEntry {
 std::optional<MountEntry> find_mount(const std::string& directory,
                                      const std::string& table = "/proc/self/mountinfo");
 
+/// Names the mount that a directory is in, or is the root of: statx(2), without asking the mount.
+/// Since Linux 6.8 no later mount gets the same number; before that a later one may. 0: the kernel
+/// does not say, or there is no such directory.
+std::uint64_t mount_id(const std::string& directory);
+/// The same of an open directory.
+std::uint64_t mount_id(int directory);
+
 }  // namespace stdchk
