@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -25,6 +26,7 @@ std::string unescape(const std::string& text) {
   return plain;
 }
 
+constexpr int kLinksMax = 40;           ///< as the kernel's own, path_resolution(7)
 constexpr unsigned kUniqueId = 0x4000;  ///< STATX_MNT_ID_UNIQUE, newer than the C library's header
 
 std::uint64_t ask_for_id(int folder, const char* path, int flags) {
@@ -39,6 +41,22 @@ std::uint64_t ask_for_id(int folder, const char* path, int flags) {
 }
 
 }  // namespace
+
+std::string real_mount_point(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  fs::path at = fs::absolute(path, code);
+  for (int links = 0; links < kLinksMax; ++links) {
+    at = at.lexically_normal();
+    if (!at.has_filename()) at = at.parent_path();
+    const fs::path above = fs::weakly_canonical(at.parent_path(), code);
+    if (!code && at.has_filename()) at = above / at.filename();
+    const fs::path target = fs::read_symlink(at, code);
+    if (code) break;
+    at = at.parent_path() / target;
+  }
+  return at.string();
+}
 
 std::uint64_t mount_id(const std::string& directory) {
   return ask_for_id(AT_FDCWD, directory.c_str(), 0);

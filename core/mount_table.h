@@ -18,6 +18,10 @@ struct MountEntry {
 std::optional<MountEntry> find_mount(const std::string& directory,
                                      const std::string& table = "/proc/self/mountinfo");
 
+/// The path of a mount directory without links, also when its last part is a link to the directory.
+/// Of the directory itself only its link is read: a mount there is not asked.
+std::string real_mount_point(const std::string& path);
+
 /// Names the mount that a directory is in, or is the root of: statx(2), without asking the mount.
 /// Since Linux 6.8 no later mount gets the same number; before that a later one may. 0: the kernel
 /// does not say, or there is no such directory.

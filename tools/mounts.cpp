@@ -38,7 +38,7 @@ bool keeps_busy(const fs::path& process, const std::string& directory) {
 MountInfo mount_unasked(const std::string& directory) {
   MountInfo found;
   if (const auto entry = find_mount(directory)) {
-    found = {MountState::kAlive, entry->type, entry->source};
+    found = {MountState::kAlive, entry->type, entry->source, mount_id(directory)};
   }
   return found;
 }
@@ -53,7 +53,10 @@ MountInfo mount_at(const std::string& directory) {
   return found;
 }
 
-Outcome<void> unmount(const std::string& directory, bool lazy) {
+Outcome<void> unmount(const std::string& directory, std::uint64_t id, bool lazy) {
+  if (mount_id(directory) != id) {
+    return problem("{} is not the mount any more that is to be unmounted", directory);
+  }
   if (::geteuid() == 0) {
     if (::umount2(directory.c_str(), lazy ? MNT_DETACH : 0) == 0) return {};
     return problem("{} cannot be unmounted: {}", directory, std::strerror(errno));
