@@ -51,7 +51,8 @@ std::string start_script(const std::string& directory, const PrivateFiles& files
   // In /tmp another user may have been faster.
   const std::filesystem::path pools = std::filesystem::path(directory).parent_path().parent_path();
   script += fmt::format(
-      "umask 077\nmkdir -p {0} && [ -O {1} ] && [ ! -L {1} ] && chmod 700 {1} && cd {0} ||\n"
+      "umask 077\nmkdir {1} 2>/dev/null\n"
+      "[ ! -L {1} ] && [ -d {1} ] && [ -O {1} ] && chmod 700 {1} && mkdir -p {0} && cd {0} ||\n"
       "  {{ echo 'failed' {1} 'must be a directory of your own; remove what is there'; exit 1; "
       "}}\n",
       shell_word(directory), shell_word(pools));

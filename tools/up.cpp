@@ -1,6 +1,7 @@
 #include "tools/up.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -570,11 +571,7 @@ class UpLock {
     UpLock lock(fd);
     if (fd < 0) return lock;
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      std::array<char, 1024> who{};
-      const ssize_t length = ::pread(fd, who.data(), who.size(), 0);
-      return problem("another stdchk up is at work for {}: {}", record.mount,
-                     length > 0 ? std::string_view(who.data(), static_cast<std::size_t>(length))
-                                : "it has just begun");
+      return problem("another stdchk up is at work for {}: {}", record.mount, owner_of(fd));
     }
     const std::string self =
         fmt::format("pid {} of {}, state directory {}, since {}", record.starter.pid,
@@ -583,13 +580,33 @@ class UpLock {
     return lock;
   }
   ~UpLock() {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ < 0) return;
+    (void)!::ftruncate(fd_, 0);
+    ::close(fd_);
   }
   UpLock(UpLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   UpLock& operator=(UpLock&&) = delete;
 
  private:
   explicit UpLock(int fd) : fd_(fd) {}
+
+  /// What the owner of the lock has written, which it does right after it got the lock. What a
+  /// killed one has left names a process that is gone.
+  static std::string owner_of(int fd) {
+    constexpr int kLooksMax = 50;
+    for (int look = 0; look < kLooksMax; ++look) {
+      std::array<char, 1024> text{};
+      if (::pread(fd, text.data(), text.size() - 1, 0) > 0) {
+        pid_t pid = 0;
+        std::istringstream words(text.data());
+        words.ignore(4);  // "pid "
+        if (words >> pid && ::kill(pid, 0) == 0) return text.data();
+      }
+      sleep_for(20ms);
+    }
+    return "it has not said who it is";
+  }
+
   int fd_;
 };
 

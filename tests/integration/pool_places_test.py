@@ -1,6 +1,7 @@
 """Where a pool lies: mount directories, state directories and exchange folders, that other users, other sessions and
 killed commands reach, too."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -20,22 +21,48 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
 SMALL = ("--benefactors", 1, "--memory", "64M")
 
 
+def is_mounted(path):
+    """Also for root, whom a user's mount does not let in."""
+    lines = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
+    return any(line.split()[4] == str(path) for line in lines)
+
+
 def as_user(uid):
     return ("setpriv", "--reuid", uid, "--regid", uid, "--clear-groups")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def fuse_for_all():
+    """As distributions have it: every user may open the device."""
+    device = pathlib.Path("/dev/fuse")
+    mode = device.stat().st_mode & 0o777
+    if os.geteuid() == 0:
+        device.chmod(0o666)
+    yield
+    if os.geteuid() == 0:
+        device.chmod(mode)
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """The programs where all users may run them."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="stdchk-programs-"))
+    folder.chmod(0o755)
+    yield programs_for_all(folder / "bin")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture
-def tree():
-    """A folder that all users may enter, with the programs."""
+def tree(programs):
+    """A folder that all users may enter."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stdchk-places-"))
     folder.chmod(0o755)
-    programs_for_all(folder / "bin")
+    (folder / "bin").symlink_to(programs)
     yield folder
     for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
         if line.split()[4].startswith(f"{folder}/"):
             run("umount", "--lazy", line.split()[4], check=False)
-    for pid in processes_of(folder):
-        os.kill(pid, signal.SIGKILL)
+    end_all(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -50,6 +77,14 @@ def processes_of(folder):
         if f"{folder}/".encode() in words and pathlib.Path(words.split(b"\0")[0].decode()).name.startswith("stdchk"):
             found.append(int(path.parent.name))
     return [pid for pid in found if is_running(pid)]
+
+
+def end_all(folder):
+    """By SIGKILL: the mounts that they had stay, and are dead."""
+    for pid in sorted(processes_of(folder), reverse=True):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not processes_of(folder), "the end of all processes")
 
 
 class User:
@@ -90,7 +125,7 @@ def test_a_mount_point_of_another_user_is_refused(tree):
     assert done.returncode == 2
     assert f"the mount point {mount} cannot be used: it belongs to daemon (uid {DAEMON})" in done.stderr
     assert "make it a folder of your own" in done.stderr
-    assert not os.path.ismount(mount) and not list(mount.iterdir()) and not processes_of(tree)
+    assert not is_mounted(mount) and not list(mount.iterdir()) and not processes_of(tree)
     # Nor is one in a folder that its owner can rename.
     inner = mount / "inner"
     inner.mkdir()
@@ -117,7 +152,7 @@ def test_a_mount_daemon_by_hand_refuses_the_same(tree):
     done = run(*as_user(NOBODY), tree / "bin" / "stdchk-mount", "--manager", record["manager_address"], "--secret-file",
                record["secret_file"], "--ready-file", state / "second.ready", theirs, check=False, seconds=20)
     assert done.returncode == 1 and "belongs to daemon" in done.stderr
-    assert not os.path.ismount(theirs)
+    assert not is_mounted(theirs)
     user.stdchk("down", mount)
 
 
@@ -132,9 +167,9 @@ def test_users_cannot_take_each_others_mount_points_below_a_sticky_folder(tree):
     for other in (User(tree, DAEMON), User(tree, 0)):
         done = other.stdchk("up", "--mount", mount, *SMALL, check=False)
         assert done.returncode == 2
-    assert os.path.ismount(mount)
+    assert is_mounted(mount)
     user.stdchk("down", mount)
-    assert not os.path.ismount(mount)
+    assert not is_mounted(mount)
 
 
 @needs_root
@@ -169,7 +204,7 @@ def test_links_that_another_user_planted_lead_nowhere(tree):
                 assert done.returncode == 2 and "must be a directory of your own" in done.stderr
             else:
                 assert done.returncode == 2 and "it is a link" in done.stderr, done.stderr
-            assert not os.path.ismount(mount)
+            assert not is_mounted(mount)
             assert [one.name for one in victim.iterdir()] == ["file"]
         finally:
             guards.write_text(before)
@@ -211,7 +246,7 @@ def test_a_prepared_exchange_folder_is_not_used(tree, plant):
     assert done.returncode == 2
     assert f"the exchange folder {exchange} cannot be used" in done.stderr
     assert (victim / "precious").read_text() == "before"
-    assert not os.path.ismount(mount)
+    assert not is_mounted(mount)
 
 
 @needs_root
@@ -278,9 +313,7 @@ def test_of_two_ups_at_once_from_two_sessions_one_wins_and_the_other_says_who(tr
     for turn in range(4 if leftover else 20):
         if leftover:
             one.stdchk("up", "--mount", mount, *SMALL)
-            for pid in sorted(processes_of(tree), reverse=True):
-                os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: not processes_of(tree), "the end of all processes")
+            end_all(tree)
         both = [user.start("up", "--mount", mount, *SMALL) for user in (one, two)]
         said = [process.communicate(timeout=60 * PATIENCE) for process in both]
         ends = sorted(zip((process.returncode for process in both), said, (one, two)), key=lambda end: end[0])
@@ -288,11 +321,11 @@ def test_of_two_ups_at_once_from_two_sessions_one_wins_and_the_other_says_who(tr
         (_, _, winner), (_, (_, why), _) = ends
         assert "another stdchk up is at work" in why or "another pool has" in why or "up at" in why, why
         assert f"state directory {winner.runtime}" in why and "pid " in why and "since 20" in why, why
-        assert os.path.ismount(mount)
+        assert is_mounted(mount)
         (mount / "file").write_bytes(b"in the pool")
         assert (mount / "file").read_bytes() == b"in the pool"
         winner.stdchk("down", mount)
-        assert not os.path.ismount(mount) and not list(mount.iterdir())
+        assert not is_mounted(mount) and not list(mount.iterdir())
         assert not processes_of(tree)
 
 
@@ -305,7 +338,7 @@ def test_another_session_finds_the_pool_and_does_not_take_it_for_its_own(tree):
     assert f"state directory {one.runtime}" in done.stderr
     assert two.stdchk("status", mount).returncode == 0
     two.stdchk("down", mount)
-    assert not os.path.ismount(mount) and not processes_of(tree)
+    assert not is_mounted(mount) and not processes_of(tree)
 
 
 def test_down_for_an_old_record_leaves_the_mount_of_a_later_pool(tree):
@@ -315,9 +348,7 @@ def test_down_for_an_old_record_leaves_the_mount_of_a_later_pool(tree):
     one.stdchk("up", "--mount", mount, *SMALL)
     (old,) = one.runtime.glob("stdchk/pool*/pool.json")
     kept = {path.name: path.read_bytes() for path in old.parent.iterdir() if path.is_file()}
-    for pid in sorted(processes_of(tree), reverse=True):
-        os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not processes_of(tree), "the end of all processes")
+    end_all(tree)
     two.stdchk("up", "--mount", mount, *SMALL)
     (mount / "file").write_bytes(b"later")
     old.parent.mkdir(exist_ok=True, mode=0o700)
@@ -325,9 +356,9 @@ def test_down_for_an_old_record_leaves_the_mount_of_a_later_pool(tree):
         (old.parent / name).write_bytes(content)
     done = one.stdchk("down", "--pool", old.parent, check=False)
     assert "is the mount of another pool, and stays" in done.stdout
-    assert os.path.ismount(mount) and (mount / "file").read_bytes() == b"later"
+    assert is_mounted(mount) and (mount / "file").read_bytes() == b"later"
     two.stdchk("down", mount)
-    assert not os.path.ismount(mount)
+    assert not is_mounted(mount)
 
 
 def test_a_second_mount_daemon_does_not_get_the_mount_point(pool):
@@ -338,7 +369,7 @@ def test_a_second_mount_daemon_does_not_get_the_mount_point(pool):
         done = run(BIN / "stdchk-mount", "--manager", record["manager_address"], "--secret-file", record["secret_file"],
                    "--ready-file", pool.folder / "third.ready", point, check=False, seconds=20)
         assert done.returncode == 1 and "in use" in done.stderr
-        assert os.path.ismount(point)
+        assert is_mounted(point)
     (pool.mount / "file").write_bytes(b"x")
     assert (second / "file").read_bytes() == b"x"
 
@@ -362,7 +393,7 @@ def test_a_pool_is_found_after_its_state_directory_was_removed(pool, removed):
         shutil.rmtree(state)
     done = pool.down("--drain")
     assert (pool.drain / "app.N0.T1").exists()
-    assert not any(is_running(pid) for pid in pids) and not os.path.ismount(pool.mount)
+    assert not any(is_running(pid) for pid in pids) and not is_mounted(pool.mount)
     assert not state.exists()
 
 
@@ -371,11 +402,11 @@ def test_without_any_memory_of_the_record_down_ends_what_runs(pool):
     pids = [member["pid"] for member in pool.record["members"]]
     second = pool.mount_by_hand("second")  # has the secret of the same directory, and no record
     os.kill(pool.pids("mount")[0], signal.SIGTERM)
-    wait_until(lambda: not os.path.ismount(pool.mount), "the end of the mount")
+    wait_until(lambda: not is_mounted(pool.mount), "the end of the mount")
     shutil.rmtree(pool.runtime / "stdchk")
     done = pool.stdchk("down", second)
     assert "no process keeps its record" in done.stderr
-    assert not any(is_running(pid) for pid in pids) and not os.path.ismount(second)
+    assert not any(is_running(pid) for pid in pids) and not is_mounted(second)
 
 
 def test_a_pool_without_a_mount_is_found_after_its_state_directory_was_removed(pool):
@@ -419,7 +450,7 @@ def test_up_cleans_up_after_an_up_that_was_killed_anywhere(tree, point):
         assert again.returncode == 2 and "a pool is up at" in again.stderr
     else:
         assert again.returncode == 0, again.stderr
-    assert os.path.ismount(mount)
+    assert is_mounted(mount)
     (mount / "file").write_bytes(b"x")
     status = json.loads(user.stdchk("status", "--json", mount).stdout)
     told = {member["pid"] for member in status["members"]}
@@ -427,7 +458,7 @@ def test_up_cleans_up_after_an_up_that_was_killed_anywhere(tree, point):
                pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
     assert set(processes_of(tree)) <= told | guarded, "something runs that nobody knows of"
     user.stdchk("down", mount)
-    assert not os.path.ismount(mount) and not processes_of(tree)
+    assert not is_mounted(mount) and not processes_of(tree)
     assert not list((user.runtime / "stdchk").glob("pool*"))
 
 
@@ -441,7 +472,7 @@ def test_down_cleans_up_after_an_up_that_was_killed(tree, point):
     running.communicate()
     done = user.stdchk("down", mount, check=False)
     assert done.returncode == 0 or "there is no pool" in done.stderr, done.stderr
-    assert not os.path.ismount(mount) and not processes_of(tree)
+    assert not is_mounted(mount) and not processes_of(tree)
 
 
 def test_a_killed_up_leaves_nothing_on_other_hosts(tree):
@@ -482,7 +513,7 @@ def test_a_mount_point_that_is_a_link_is_the_directory_that_it_leads_to(pool):
         pool.stdchk("safe", folder / "x")
     pool.stdchk("status", link)
     pool.stdchk("down", link)
-    assert not os.path.ismount(pool.mount)
+    assert not is_mounted(pool.mount)
 
 
 def has_ipv6():
