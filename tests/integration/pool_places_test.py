@@ -14,7 +14,7 @@ import tempfile
 import time
 
 import pytest
-from processes import BIN, PATIENCE, is_running, programs_for_all, run, wait_until
+from processes import BIN, PATIENCE, ROOT, is_running, programs_for_all, run, wait_until
 
 NOBODY, DAEMON = (pwd.getpwnam(name).pw_uid for name in ("nobody", "daemon"))
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
@@ -247,6 +247,31 @@ def test_a_prepared_exchange_folder_is_not_used(tree, plant):
     assert f"the exchange folder {exchange} cannot be used" in done.stderr
     assert (victim / "precious").read_text() == "before"
     assert not is_mounted(mount)
+
+
+@needs_root
+def test_the_sites_end_of_a_job_believes_nobody_elses_notes(tree):
+    """They say what is removed. A job's number can be foretold, and the folder's name, too."""
+    user = User(tree, NOBODY)
+    home = user.folder("home")
+    (home / "precious").write_text("before")
+    notes = pathlib.Path(f"/tmp/stdchk-{NOBODY}-jobs")
+    aside = notes.with_suffix(".aside")
+    if notes.exists():
+        notes.rename(aside)
+    try:
+        notes.mkdir(mode=0o755)
+        (notes / "stdchk-test-9.site").write_text(f"{home}\n{home}\n/nowhere\n{socket.gethostname()}\n")
+        for path in (notes / "stdchk-test-9.site", notes):
+            os.chown(path, DAEMON, DAEMON)
+        done = run(ROOT / "scripts" / "site", "end", "stdchk-test-9", NOBODY, NOBODY, socket.gethostname(),
+                   env={"PATH": os.environ["PATH"], "STDCHK_BIN": str(tree / "bin"), "STDCHK_END_SECONDS": "15"})
+        assert done.returncode == 0
+        assert (home / "precious").exists()
+    finally:
+        shutil.rmtree(notes)
+        if aside.exists():
+            aside.rename(notes)
 
 
 @needs_root
