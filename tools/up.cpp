@@ -1,8 +1,6 @@
 #include "tools/up.h"
 
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,6 +36,7 @@
 #include "tools/mounts.h"
 #include "tools/running.h"
 #include "tools/undrained.h"
+#include "tools/up_lock.h"
 
 namespace stdchk::tools {
 namespace {
@@ -554,61 +553,6 @@ Outcome<void> check_mount_point(const std::string& mount) {
   if (lock.error().is_held) return held_by(mount, lock.error().text);
   return problem("--mount: {}", lock.error().text);
 }
-
-/// An UpLock keeps other `stdchk up` of this user off a mount while this one works, whatever
-/// runtime folder they have. What it says of its owner is in its file.
-///
-/// Not: what keeps two mounts apart. That is MountLock, which the mount itself has.
-class UpLock {
- public:
-  /// A user's folder that another user has taken before costs only the early answer.
-  static Outcome<UpLock> take(const PoolRecord& record) {
-    const auto folder = OwnFolder::make(user_folder(), kStateRules);
-    if (!folder) return UpLock(-1);
-    const std::string name = fs::path(default_state_directory(record.mount)).filename().string();
-    const int fd = ::openat(folder->fd(), (name + ".lock").c_str(),
-                            O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    UpLock lock(fd);
-    if (fd < 0) return lock;
-    if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      return problem("another stdchk up is at work for {}: {}", record.mount, owner_of(fd));
-    }
-    const std::string self =
-        fmt::format("pid {} of {}, state directory {}, since {}", record.starter.pid,
-                    user_text(::geteuid()), record.directory, record.created);
-    if (::ftruncate(fd, 0) == 0) (void)!::pwrite(fd, self.data(), self.size(), 0);
-    return lock;
-  }
-  ~UpLock() {
-    if (fd_ < 0) return;
-    (void)!::ftruncate(fd_, 0);
-    ::close(fd_);
-  }
-  UpLock(UpLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UpLock& operator=(UpLock&&) = delete;
-
- private:
-  explicit UpLock(int fd) : fd_(fd) {}
-
-  /// What the owner of the lock has written, which it does right after it got the lock. What a
-  /// killed one has left names a process that is gone.
-  static std::string owner_of(int fd) {
-    constexpr int kLooksMax = 50;
-    for (int look = 0; look < kLooksMax; ++look) {
-      std::array<char, 1024> text{};
-      if (::pread(fd, text.data(), text.size() - 1, 0) > 0) {
-        pid_t pid = 0;
-        std::istringstream words(text.data());
-        words.ignore(4);  // "pid "
-        if (words >> pid && ::kill(pid, 0) == 0) return text.data();
-      }
-      sleep_for(20ms);
-    }
-    return "it has not said who it is";
-  }
-
-  int fd_;
-};
 
 }  // namespace
 

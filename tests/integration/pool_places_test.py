@@ -225,7 +225,7 @@ def test_a_prepared_exchange_folder_is_not_used(tree, plant):
     os.chown(victim / "precious", NOBODY, NOBODY)
     planted = tree / "planted"
     planted.mkdir()
-    (planted / "address").write_text("ofi:tcp:127.0.0.1:1\n")
+    (planted / "address").write_text("tcp:127.0.0.1:1\n")
     (planted / "secret").write_text("ab" * 16 + "\n")
     node = socket.gethostname()
     for name in (f"new.ready.{node}", f"ready.{node}", f"new.failed.{node}", f"failed.{node}", "new.address"):
@@ -567,7 +567,7 @@ def test_a_pool_listens_on_an_ipv6_address(pool, listen):
 
 @needs_ipv6
 def test_a_manager_on_an_ipv6_address_is_recovered_there(pool):
-    pool.up("--listen", "::1", "--transport", "ofi:tcp", benefactors=2, memory="64M", drain=False)
+    pool.up("--listen", "::1", "--transport", "tcp", benefactors=2, memory="64M", drain=False)
     (pool.mount / "file").write_bytes(b"before")
     address = pool.record["manager_address"]
     pool.kill("manager")
@@ -583,7 +583,7 @@ def test_hosts_have_ipv6_addresses(pool):
     shell.chmod(0o755)
     hosts.write_text("one address=[::1]\ntwo address=::1\n")
     pool.stdchk("up", "--mount", pool.mount, "--hosts", hosts, "--rsh", shell, *SMALL, "--listen", "[::1]",
-                "--transport", "ofi:tcp")
+                "--transport", "tcp")
     (pool.mount / "file").write_bytes(b"x" * 100000)
     assert (pool.mount / "file").read_bytes() == b"x" * 100000
     pool.down()
