@@ -7,8 +7,8 @@
 
 namespace stdchk {
 
-/// Where a daemon listens, as a person says it: "node1", "10.0.0.1:7471", "::1", "[fd00::5]",
-/// "[fd00::5]:7471". A colon of an IPv6 address without brackets never begins a port.
+/// A HostPort is an address to listen at as a person writes it: "node1", "10.0.0.1:7471", "::1",
+/// "[fd00::5]", "[fd00::5]:7471". A colon of an IPv6 address without brackets never begins a port.
 struct HostPort {
   std::string host;        ///< without brackets, never empty
   std::uint16_t port = 0;  ///< 0: none was said

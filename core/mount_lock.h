@@ -9,9 +9,9 @@
 
 namespace stdchk {
 
-/// A MountLock keeps a mount directory for this process and the children that inherit it: flock(2)
-/// on the directory itself, taken before anything is mounted there. So it does not matter which
-/// runtime folder or state directory a second one has.
+/// A MountLock keeps a mount directory for this process and the children that inherit it. It is a
+/// flock(2) on the directory itself, taken before anything is mounted there. So a second process
+/// meets it whatever its runtime folder and its state directory are.
 ///
 /// Errors: take() says in one sentence what is wrong, and what to do. A file system without flock
 /// gives a MountLock that keeps nobody off.
@@ -24,8 +24,9 @@ class MountLock {
     bool is_held = false;  ///< another process has the lock
   };
 
-  /// `mount` is absolute, without links, and an empty directory of this user. Waits for `patience`
-  /// while another process has the lock, because that may be one that only looks.
+  /// `mount` is absolute, without links, and an empty directory of this user. Waits up to
+  /// `patience` for the lock: a starting `stdchk up` holds it for some milliseconds to test the
+  /// directory.
   static tl::expected<MountLock, Refusal> take(const std::string& mount, Duration patience);
 
  private:
@@ -34,7 +35,7 @@ class MountLock {
   OwnFolder folder_;
 };
 
-/// What a mount directory must be like.
+/// The rules for a mount directory.
 inline constexpr FolderRules kMountRules{
     .what = "the mount point", .is_private = false, .safe_above = true};
 

@@ -30,7 +30,7 @@ constexpr int kLinksMax = 40;           ///< as the kernel's own, path_resolutio
 constexpr unsigned kUniqueId = 0x4000;  ///< STATX_MNT_ID_UNIQUE, newer than the C library's header
 
 std::uint64_t ask_for_id(int folder, const char* path, int flags) {
-  // Whoever serves a FUSE mount may hang, and is not asked for anything.
+  // A FUSE daemon may hang, so the kernel answers from what it knows.
   flags |= AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC;
   for (const unsigned mask : {kUniqueId, unsigned{STATX_MNT_ID}}) {
     struct statx facts {};

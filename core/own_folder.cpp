@@ -69,8 +69,8 @@ bool is_own_group(gid_t group, uid_t user) {
   return true;
 }
 
-/// The owner that files have in a user namespace whose map does not know their real owner.
-/// user_namespaces(7): nobody can tell such owners apart, and the host's root is one of them.
+/// The owner that files show in a user namespace whose map does not have their real owner
+/// (user_namespaces(7)). All such owners look the same, and the host's root is among them.
 std::optional<uid_t> unknown_owner() {
   std::ifstream map("/proc/self/uid_map");
   unsigned long inside = 0, outside = 0, count = 0;
@@ -98,7 +98,7 @@ struct Part {
   struct stat facts {};
 };
 
-/// Why a folder on the way may be led elsewhere by others; empty: it may not.
+/// Names the reason why other users could replace a folder on the way; empty: they cannot.
 std::string distrust_above(const Part& part) {
   if (!is_trusted(part.facts.st_uid)) {
     return fmt::format("{} belongs to {}, who could put something else in its place", part.path,
@@ -252,7 +252,7 @@ bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
 }
 
-/// Where a link of this user or of root leads; nothing when it is another user's, or relative.
+/// The target of a link of this user or of root; nothing for another user's link or a relative one.
 std::optional<std::string> target_of_own_link(const std::string& path) {
   const Descriptor link(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat facts {};

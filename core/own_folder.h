@@ -20,16 +20,16 @@ struct FolderRules {
   const char* what = "the folder";
   /// Others may not even read it. Otherwise they may read, and never write.
   bool is_private = true;
-  /// Nobody but this user and root may be able to put another folder in its place. Without this a
-  /// folder may lie where others of a project can rename it: they can take it away, no more.
+  /// Nobody but this user and root may be able to put another folder in its place. False: it may
+  /// lie in a project's folder, whose other users can rename it but not read or change it.
   bool safe_above = true;
 };
 
-/// An OwnFolder is an open folder that belongs to this user, and in which nobody else can write.
+/// An OwnFolder is an open folder of this user, and no other user can write in it.
 ///
-/// It is reached from "/" step by step without following a link of another user, and looked at
-/// after it was opened. Every call below it is relative to its descriptor and follows no link, so a
-/// name that somebody planted is an error and never leads elsewhere.
+/// open() goes from "/" part by part, follows no link of another user, and checks the folder after
+/// it was opened. Every later call is relative to its descriptor and follows no link. So a link
+/// that another user planted is an error and never leads elsewhere.
 ///
 /// Owns: the descriptor. Threads: any, one at a time.
 /// Errors: open() and make() say in one sentence what is wrong, and what to do.
@@ -38,10 +38,10 @@ class OwnFolder {
  public:
   using Opened = tl::expected<OwnFolder, std::string>;
 
-  /// `path` is absolute. The last part may not be a link.
+  /// `path` is absolute. A link as its last part is refused.
   static Opened open(const std::string& path, const FolderRules& rules);
-  /// Makes what is not there yet: the folder with mode 0700 (0755 when it is not private), those
-  /// above it with 0755. The new names are durable.
+  /// Makes missing folders: the last with mode 0700 (0755 when it is not private), others with
+  /// 0755. The new names are durable.
   static Opened make(const std::string& path, const FolderRules& rules);
 
   ~OwnFolder();
@@ -52,14 +52,14 @@ class OwnFolder {
   int fd() const { return fd_; }
   const std::string& path() const { return path_; }
 
-  /// A regular file of this user or of root that others cannot write, up to `bytes_max`; a longer
-  /// one is kTooLarge, one that is not there kNotFound.
+  /// Reads a regular file of this user or of root that others cannot write. kTooLarge: it has more
+  /// than `bytes_max`. kNotFound: there is no such file.
   Result<std::string> read(const std::string& name, std::size_t bytes_max) const;
-  /// A new file of mode 0600. One that is there already is kExists, also when it is a link.
+  /// Makes a new file of mode 0600. kExists: the name is taken, by a link, for example.
   Status write_new(const std::string& name, std::string_view text) const;
   /// A reader finds the old file or the new one, whole; after a power failure, too.
   Status write_at_once(const std::string& name, std::string_view text) const;
-  /// What is not there is no error.
+  /// Removes a file. A missing file is no error.
   Status remove(const std::string& name) const;
   bool has(const std::string& name) const;
   std::vector<std::string> names() const;
@@ -73,10 +73,9 @@ class OwnFolder {
   std::string path_;
 };
 
-/// Adds to a file of this user, which is made when it is not there. Others may be able to write in
-/// its folder: a link of another user is not followed, and another user's file, or one that is no
-/// regular file, is not written to. A link of this user or of root to an absolute path is followed,
-/// as /dev/stderr is.
+/// Appends to a regular file of this user, and makes a missing one. Other users may write in its
+/// folder: their links are not followed, and their files are not written to. A link of this user or
+/// of root to an absolute path is followed, such as /dev/stderr.
 Status append_to_own_file(const std::string& path, std::string_view text);
 
 /// "alice (uid 1001)", for errors.

@@ -46,7 +46,7 @@ class Mount {
   /// Called once on some thread when the kernel ended the session (fusermount3 -u).
   void on_end(std::function<void()> call);
   const RequestCounts& request_counts() { return bridge_.counts(); }
-  /// Which mount it is; see stdchk::mount_id().
+  /// The kernel's number of this mount; see stdchk::mount_id().
   std::uint64_t mount_id() const { return mount_id_; }
   /// True after the kernel ended the session.
   bool ended() const;

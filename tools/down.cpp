@@ -26,8 +26,8 @@ constexpr auto kGrace = 10s;  ///< between SIGTERM and SIGKILL
 constexpr auto kCardPatience = 10s;
 constexpr auto kUnmountPatience = 3s;  ///< for programs that are just about to leave the mount
 
-/// Whether the mount that is there now was made by this pool's own daemon. Of a daemon that did not
-/// say which mount it had made, only a dead one is taken for its.
+/// Tells whether this pool's own daemon made the mount that is there now. When the daemon told no
+/// number of a mount, only a dead mount counts as its own.
 bool is_own_mount(const PoolRecord& pool, const MountInfo& info) {
   std::uint64_t own = told_mount_id(pool.directory);  // the last: a guard mounts again
   bool lives = false;
@@ -118,7 +118,7 @@ void remove_state(const PoolRecord& pool, bool keep_logs, DownReport& report) {
     }
     report.logs = kept.string();
   }
-  // The record goes last: until then a next `down` or `up` knows what this is.
+  // The record goes last: until then the next `down` or `up` can go on from here.
   for (const auto& entry : fs::directory_iterator(pool.directory, code)) {
     std::error_code ignored;
     if (entry.path().filename() != "pool.json") fs::remove_all(entry.path(), ignored);
@@ -141,7 +141,7 @@ PoolRecord with_unrecorded(PoolRecord pool) {
   return pool;
 }
 
-/// Of one earlier pool; true: there was one, and it is gone.
+/// Cleans up one earlier pool. A Problem: it runs, or is being started.
 Outcome<bool> clean_pool(const PoolRecord& old, std::vector<std::string>& cleaned) {
   const PoolRecord all = with_unrecorded(old);
   const bool lives = std::ranges::any_of(
@@ -176,7 +176,7 @@ Outcome<bool> clean_pool(const PoolRecord& old, std::vector<std::string>& cleane
   return true;
 }
 
-/// What is in a state directory that may be left: its record, or nothing.
+/// Reads the record that an earlier pool has left in a state directory; nothing: there is none.
 Outcome<std::optional<PoolRecord>> left_in(const std::string& directory) {
   std::error_code code;
   const auto kind = fs::symlink_status(directory, code);
@@ -238,7 +238,7 @@ Outcome<std::vector<std::string>> clean_leftovers(const std::vector<std::string>
     if (!*old) continue;
     if (auto done = clean_pool(**old, cleaned); !done) return problem(done.error());
   }
-  // Of another session, which has another runtime folder.
+  // A pool of another session has its state in another runtime folder.
   if (const auto other = find_running(mount); other && other->mount == mount) {
     if (auto done = clean_pool(*other, cleaned); !done) return problem(done.error());
   }

@@ -15,15 +15,15 @@ struct Answers {
   std::string failures;  ///< "NODE: why", with semicolons between them
 };
 
-/// What an exchange folder must be like. It may lie where others of a project can rename it.
+/// The rules for an exchange folder. Other users of a project may be able to rename it.
 inline constexpr FolderRules kExchangeRules{
     .what = "the exchange folder", .is_private = true, .safe_above = false};
 
 /// A Meeting is a folder that all nodes of a job share, in which the parts of its pool, one on each
 /// node, tell what the others wait for. Each word is a file that is whole from its first moment.
 ///
-/// The folder must be this user's own: what another user has put in its place is not read, and
-/// nothing is written there. A word is at most kWordBytesMax long, and its invisible bytes are
+/// The folder must be this user's own: another user's folder in its place is not read, and nothing
+/// is written there. A word is at most kWordBytesMax long, and its invisible bytes are
 /// shown as "?".
 ///
 /// Errors: a folder that cannot be written to, is another user's, or was removed because nobody
@@ -38,9 +38,9 @@ class Meeting {
   Outcome<void> tell_ready(const std::string& node) const;
   Outcome<void> tell_failure(const std::string& node, const std::string& why) const;
 
-  /// A Problem when something is there that is not this user's own folder.
+  /// A Problem: another user's folder, or a link, has the folder's name.
   Outcome<void> check() const;
-  /// A file of one of the daemons, the secret or the key, as it is.
+  /// Passes on a private file of the pool, such as the secret, unchanged.
   Outcome<void> hand_over(const std::string& name, const std::string& text) const;
   Outcome<std::string> take(const std::string& name) const;
 

@@ -51,8 +51,8 @@ Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const s
                            const std::vector<Job>& jobs, Duration longest,
                            std::vector<Member>& members);
 
-/// Which mount the mount daemon of a state directory has made last, as its ready file says; 0: it
-/// does not say. See mount_id().
+/// The mount_id() that the mount daemon of a state directory has told last, in its ready file; 0:
+/// there is none.
 std::uint64_t told_mount_id(const std::string& directory);
 
 /// What happened to the members of a pool that was taken down.

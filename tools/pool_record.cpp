@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 constexpr int kFormat = 1;
 constexpr std::size_t kSecretBytesMax = 4096;
 
-/// Without "." and "..", and without a slash at the end.
+/// Takes "." and ".." out of a path, and a slash from its end.
 std::string absolute_text(const std::string& path) {
   const fs::path full = fs::path(path).lexically_normal();
   return full.has_filename() ? full.string() : full.parent_path().string();
@@ -70,7 +70,7 @@ Json to_json(const PoolRecord& record) {
           {"members", members}};
 }
 
-/// A number that is not one of a process, or too large for one, is -1.
+/// Reads a process number; -1: no process can have this number.
 pid_t pid_of(const Json& json) {
   constexpr std::int64_t kPidMax = 1 << 22;  // PID_MAX_LIMIT of Linux
   const auto number = json.get<std::int64_t>();
@@ -89,7 +89,7 @@ bool is_host(const std::string& host) {
          std::ranges::all_of(host, [](unsigned char c) { return c > ' ' && c != 0x7f; });
 }
 
-/// What is wrong with a record that its program could not have written; empty: nothing.
+/// Names a fault that `stdchk up` never writes into a record; empty: there is none.
 std::string find_fault(const PoolRecord& record) {
   if (!is_whole_path(record.mount)) return "its mount is no absolute path";
   if (!record.drain.empty() && !is_whole_path(record.drain)) return "its drain is no absolute path";
@@ -286,7 +286,7 @@ std::vector<PoolRecord> known_pools() {
 
 namespace {
 
-/// The one whose mount is the nearest above a path.
+/// Finds the pool whose mount is the nearest above a path.
 std::optional<PoolRecord> pool_of(const std::string& path, const std::vector<PoolRecord>& pools) {
   const PoolRecord* best = nullptr;
   for (const auto& pool : pools) {

@@ -13,7 +13,7 @@ namespace stdchk::tools {
 
 class SpareRecord;
 
-/// Of pool.json: more than a pool of all hosts that a pool may have needs.
+/// The largest pool.json: a pool with the most hosts needs less.
 inline constexpr std::size_t kRecordBytesMax = std::size_t{16} << 20;
 
 /// A Member is one process of a pool as `stdchk up` started it.
@@ -73,8 +73,8 @@ struct PoolRecord {
 Outcome<void> save(const PoolRecord& record);
 /// The record of a state directory, or of a link to it. The directory must be this user's own.
 Outcome<PoolRecord> load(const std::string& directory);
-/// Of the text of a pool.json, any bytes: each field that is used as a path, a host or a process is
-/// looked at.
+/// Decodes the text of a pool.json, any bytes. Each field that is used as a path, a host or a
+/// process is checked.
 Outcome<PoolRecord> parse_record(const std::string& directory, const std::string& text);
 
 /// Where its metrics are now, which may change when it is started again; empty: it has none.
@@ -85,7 +85,7 @@ std::string metrics_file(const std::string& directory, const std::string& name);
 /// True when the member runs. Only for members on this host.
 bool is_alive(const Member& member);
 
-/// What a state directory must be like.
+/// The rules for a state directory.
 inline constexpr FolderRules kStateRules{
     .what = "the state directory", .is_private = true, .safe_above = true};
 Outcome<OwnFolder> open_state(const std::string& directory);
@@ -113,7 +113,7 @@ Outcome<PoolRecord> find_pool(const std::string& named, const std::string& path)
 /// which may be a mount that does not answer.
 std::string absolute_path(const std::string& path);
 
-/// The same, and when the last part is a link, where that leads.
+/// The same with the last part resolved, when that is a link.
 std::string absolute_path_of_link(const std::string& path);
 
 /// `path` relative to the pool's mount, without a leading "/"; the mount itself is "".

@@ -39,7 +39,7 @@ struct FoundProcess {
   std::vector<std::string> words;  ///< its command line
 };
 /// All processes of this user whose program's name begins with "stdchk", and that see the same
-/// files. Those of a program that runs with other rights than its user's are left out.
+/// files. A program that runs with other rights than its user's is left out.
 std::vector<FoundProcess> own_processes();
 /// When a process began: "2026-01-31 12:00:00"; empty: it is gone.
 std::string began_text(const ProcessId& process);

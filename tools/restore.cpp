@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Puts a file back that is not there any more.
+/// Writes a file again that was removed.
 bool put_back(const OwnFolder& folder, const std::string& name, const std::string& text) {
   return text.empty() || folder.has(name) || folder.write_new(name, text).has_value();
 }

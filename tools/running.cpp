@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 constexpr const char* kSpareName = "stdchk-record";
 constexpr std::size_t kSpareBytesMax = kRecordBytesMax * 2;
 
-/// What stands behind a flag; empty: it is not there.
+/// The word behind a flag; empty: the flag is missing.
 std::string value_of(const std::vector<std::string>& words, std::string_view flag) {
   const auto found = std::ranges::find(words, flag);
   return found == words.end() || found + 1 == words.end() ? std::string() : *(found + 1);
@@ -119,7 +119,7 @@ std::shared_ptr<SpareRecord> SpareRecord::of(const ProcessId& process) {
   if (fd < 0) return nullptr;
   std::shared_ptr<SpareRecord> spare(new SpareRecord(fd));
   struct stat facts {};
-  // Whoever starts a program of this user with other rights may choose its standard input.
+  // Another user who starts a program with this user's rights chooses its standard input.
   const bool good = ::fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) &&
                     facts.st_uid == ::geteuid() && is_alive(process);
   return good ? spare : nullptr;

@@ -9,8 +9,8 @@
 
 namespace stdchk::tools {
 
-/// What runs of a pool on this host is found by its processes alone, because a state directory may
-/// be removed: by a person, or by what clears /tmp of old files.
+/// A Running is the part of a pool on this host that was found by its processes alone. The state
+/// directory may be gone: a person, or a program that clears /tmp, has removed it.
 struct Running {
   std::string directory;  ///< the state directory that its processes were told
   std::string mount;      ///< empty: no process says
@@ -20,15 +20,15 @@ struct Running {
 
 /// The pools of this user that have processes on this host, also when their directories are gone.
 std::vector<Running> running_pools();
-/// Those of one state directory; none: no members.
+/// The processes of one state directory; no members: none runs.
 Running running_in(const std::string& directory);
 
 /// "pid 7 of alice (uid 1001), state directory /run/user/1001/stdchk/pool-x, since 12:00:00".
 std::string describe(const Running& pool);
 
-/// A SpareRecord is a copy of a pool's record, secret and key in memory that the pool's mount has
-/// as its standard input (without a mount its manager, and then without the key). It outlives the
-/// state directory, and is as private as these processes' own memory.
+/// A SpareRecord is a copy of a pool's record, secret and key in memory. The pool's mount has it as
+/// its standard input; without a mount the manager has it, without the key. It outlives the state
+/// directory, and is as private as these processes' own memory.
 ///
 /// Owns: a memfd_create(2) descriptor.
 class SpareRecord {
@@ -40,7 +40,7 @@ class SpareRecord {
   };
 
   static Outcome<std::shared_ptr<SpareRecord>> make();
-  /// That of a running process; nothing: it has none, or not one that this user made.
+  /// The copy that a running process has; nothing: it has none that this user made.
   static std::shared_ptr<SpareRecord> of(const ProcessId& process);
 
   ~SpareRecord();
@@ -56,10 +56,10 @@ class SpareRecord {
   int fd_;
 };
 
-/// That of any process of the pool on this host; nothing: none has it.
+/// The copy that any process of the pool on this host has; nothing: none has one.
 std::shared_ptr<SpareRecord> spare_of(const PoolRecord& pool);
 
-/// Of text that a spare holds, and text for it. Any bytes: nothing when they are not whole.
+/// Text that a SpareRecord holds. parse_spare() takes any bytes; nothing: the text is damaged.
 std::string spare_text(const SpareRecord::Content& content);
 std::optional<SpareRecord::Content> parse_spare(const std::string& text);
 

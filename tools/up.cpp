@@ -532,7 +532,7 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
   return record;
 }
 
-/// Who has the mount directory, for the one who does not get it.
+/// Names the pool that has the mount directory already.
 Outcome<void> held_by(const std::string& mount, const std::string& otherwise) {
   for (const Running& pool : running_pools()) {
     if (pool.mount != mount) continue;
@@ -543,7 +543,7 @@ Outcome<void> held_by(const std::string& mount, const std::string& otherwise) {
   return problem("{}; stdchk status {} may say which", otherwise, mount);
 }
 
-/// Makes the mount directory when there is none, and looks whether a mount could have it.
+/// Makes a missing mount directory, and tests whether a mount could take it.
 Outcome<void> check_mount_point(const std::string& mount) {
   if (auto made = OwnFolder::make(mount, kMountRules); !made) {
     return problem("--mount: {}", made.error());

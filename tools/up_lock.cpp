@@ -15,8 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What the owner of the lock has written, which it does right after it got the lock. What a killed
-/// owner has left names a process that is gone.
+/// Reads who the owner of the lock is. The owner writes that right after it got the lock, and a
+/// killed owner's text names a process that is gone.
 std::string owner_of(int fd) {
   constexpr int kLooksMax = 50;
   for (int look = 0; look < kLooksMax; ++look) {

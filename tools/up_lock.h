@@ -10,7 +10,7 @@ namespace stdchk::tools {
 /// An UpLock keeps other `stdchk up` of this user off a mount while this one works, whatever
 /// runtime folder they have. Its file in user_folder() says who has it.
 ///
-/// Not: what keeps two mounts apart. That is MountLock, which the mount itself has.
+/// Not: the lock that keeps two mounts apart; the mount itself has a MountLock for that.
 class UpLock {
  public:
   /// A Problem when another `stdchk up` has it. Where another user has taken the name of

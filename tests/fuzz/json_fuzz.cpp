@@ -85,7 +85,7 @@ void check_record(const fuzz::TemporaryFolder& folder, const std::string& text) 
   STDCHK_ASSERT(record->mount.starts_with('/') && !record->remote_shell.empty());
   for (const Member& member : record->members) {
     STDCHK_ASSERT(member.process.pid > 1 && member.directory.starts_with('/'));
-    // It becomes a word of a remote shell's command line.
+    // The host becomes a word of a remote shell's command line.
     STDCHK_ASSERT(!member.host.starts_with('-') && member.host.find(' ') == std::string::npos);
   }
   STDCHK_ASSERT(save(*record).has_value());
