@@ -24,6 +24,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kGrace = 10s;  ///< between SIGTERM and SIGKILL
 constexpr auto kCardPatience = 10s;
+constexpr auto kEndPatience = 2s;      ///< for a killed mount daemon to be gone
 constexpr auto kUnmountPatience = 3s;  ///< for programs that are just about to leave the mount
 
 /// Tells whether this pool's own daemon made the mount that is there now. When the daemon told no
@@ -242,7 +243,14 @@ Outcome<std::vector<std::string>> clean_leftovers(const std::vector<std::string>
   if (const auto other = find_running(mount); other && other->mount == mount) {
     if (auto done = clean_pool(*other, cleaned); !done) return problem(done.error());
   }
-  const MountInfo info = mount_at(mount);
+  MountInfo info = mount_at(mount);
+  // A daemon that was just killed has its mount for some milliseconds more.
+  const auto until = std::chrono::steady_clock::now() + kEndPatience;
+  while (info.state == MountState::kAlive && info.type == "fuse.stdchk" &&
+         std::chrono::steady_clock::now() < until) {
+    sleep_for(50ms);
+    info = mount_at(mount);
+  }
   if (info.state == MountState::kDead) {
     if (auto done = unmount(mount, info.id, true); !done) return problem(done.error());
     cleaned.push_back(

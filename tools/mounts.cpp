@@ -1,7 +1,7 @@
 #include "tools/mounts.h"
 
 #include <sys/mount.h>
-#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -45,9 +45,10 @@ MountInfo mount_unasked(const std::string& directory) {
 
 MountInfo mount_at(const std::string& directory) {
   MountInfo found = mount_unasked(directory);
-  struct stat status;
+  // The kernel may answer stat(2) for a dead mount from its cache for a while, but not this.
+  struct statvfs space {};
   if (found.state == MountState::kAlive && found.type.starts_with("fuse") &&
-      ::stat(directory.c_str(), &status) != 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
+      ::statvfs(directory.c_str(), &space) != 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
     found.state = MountState::kDead;
   }
   return found;
