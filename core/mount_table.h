@@ -18,4 +18,15 @@ struct MountEntry {
 std::optional<MountEntry> find_mount(const std::string& directory,
                                      const std::string& table = "/proc/self/mountinfo");
 
+/// The path of a mount directory without links, also when its last part is a link to the directory.
+/// Reads only the links on the way: a mount at the directory gets no request.
+std::string real_mount_point(const std::string& path);
+
+/// Names the mount that a directory is in, or is the root of: statx(2), without asking the mount.
+/// Since Linux 6.8 no later mount gets the same number. Older kernels use numbers again. 0: the
+/// kernel does not say, or there is no such directory.
+std::uint64_t mount_id(const std::string& directory);
+/// The same of an open directory.
+std::uint64_t mount_id(int directory);
+
 }  // namespace stdchk

@@ -1,8 +1,10 @@
 // stdchk-mount: shows a pool as a directory.
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,11 +14,14 @@
 #include "core/daemon.h"
 #include "core/limits.h"
 #include "core/log.h"
+#include "core/mount_lock.h"
+#include "core/mount_table.h"
 #include "core/options.h"
 #include "core/pool_files.h"
 #include "fuse/guard.h"
 #include "fuse/metrics.h"
 #include "fuse/mount.h"
+#include "fuse/mountpoint.h"
 #include "metrics/daemon.h"
 #include "transport/factory.h"
 
@@ -24,6 +29,8 @@ namespace stdchk::mount {
 namespace {
 
 constexpr int kEndedByKernel = SIGUSR2;
+/// For `stdchk up`, which has the lock for a moment when it looks.
+constexpr auto kLockPatience = std::chrono::seconds(2);
 
 struct Settings {
   std::string manager;
@@ -111,12 +118,11 @@ metrics::Endpoint::Page page_of(client::Filesystem& filesystem, Mount& mounted) 
   };
 }
 
-int run(const Settings& settings, const sigset_t& ends, const Pulse& pulse) {
-  auto secret = read_secret_file(settings.secret_file);
-  if (!secret) return fail_with(secret.error());
+int run(const Settings& settings, const msg::Secret& secret, const sigset_t& ends,
+        const Pulse& pulse) {
   client::Options wanted;
   wanted.manager_address = settings.manager;
-  wanted.secret = *secret;
+  wanted.secret = secret;
   if (!settings.key_file.empty()) {
     const auto key = read_secret_file(settings.key_file);
     if (!key) return fail_with(key.error());
@@ -158,7 +164,8 @@ int run(const Settings& settings, const sigset_t& ends, const Pulse& pulse) {
     log::error("{}", served.error());
     return 1;
   }
-  Status told = write_file_at_once(settings.ready_file, std::to_string(getpid()) + "\n");
+  Status told = write_file_at_once(settings.ready_file,
+                                   fmt::format("{} {}\n", getpid(), (*mounted)->mount_id()));
   if (!told) {
     log::error("The ready file {}: {}", settings.ready_file, describe(told.error()));
     return 1;
@@ -192,6 +199,16 @@ int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   crash_at_once();
   log::start("stdchk-mount", settings.log_level);
-  return mount::guard({settings.mountpoint, settings.watchdog_s},
-                      [&](const mount::Pulse& pulse) { return mount::run(settings, ends, pulse); });
+  // Read once: it may come through a pipe, and the process that serves is started again.
+  const auto secret = read_secret_file(settings.secret_file);
+  if (!secret) return fail_with(secret.error());
+  settings.mountpoint = real_mount_point(settings.mountpoint);
+  if (const auto problem = mount::prepare_mountpoint(settings.mountpoint)) {
+    return fail_with(*problem);
+  }
+  const auto lock = MountLock::take(settings.mountpoint, mount::kLockPatience);
+  if (!lock) return fail_with(lock.error().text);
+  return mount::guard({settings.mountpoint, settings.watchdog_s}, [&](const mount::Pulse& pulse) {
+    return mount::run(settings, *secret, ends, pulse);
+  });
 }

@@ -10,6 +10,7 @@
 
 #include "core/limits.h"
 #include "core/log.h"
+#include "core/mount_table.h"
 #include "fuse/mountpoint.h"
 #include "fuse/receive_buffer.h"
 
@@ -87,6 +88,7 @@ Result<std::unique_ptr<Mount>> Mount::start(client::Filesystem& filesystem, Cloc
     return fail(Code::kSystem, "mount.mount");
   }
   mount->mounted_ = true;
+  mount->mount_id_ = stdchk::mount_id(options.mountpoint);
   mount->hooked_ = InitExchange::install(mount->session_, [](void* user) -> InitExchange& {
     return static_cast<Bridge*>(user)->init_exchange();
   });
@@ -179,7 +181,8 @@ void Mount::stop() {
       thread_ended_.wait_for(lock, 20ms);
     }
   }
-  fuse_session_unmount(session_);
+  // libfuse unmounts what is at that path, and that may be another process's mount by now.
+  if (stdchk::mount_id(options_.mountpoint) == mount_id_) fuse_session_unmount(session_);
   mounted_ = false;
 }
 

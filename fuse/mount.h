@@ -46,6 +46,8 @@ class Mount {
   /// Called once on some thread when the kernel ended the session (fusermount3 -u).
   void on_end(std::function<void()> call);
   const RequestCounts& request_counts() { return bridge_.counts(); }
+  /// The kernel's number of this mount; see stdchk::mount_id().
+  std::uint64_t mount_id() const { return mount_id_; }
   /// True after the kernel ended the session.
   bool ended() const;
   /// Ends serving: unmounts; what waits in the kernel gets an error. Idempotent.
@@ -63,6 +65,7 @@ class Mount {
   Bridge bridge_;
   fuse_session* session_ = nullptr;
   bool mounted_ = false;
+  std::uint64_t mount_id_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable thread_ended_;

@@ -69,7 +69,10 @@ bool is_dead(const std::string& path) {
 }
 
 bool unmount_dead(const std::string& path) {
+  const std::uint64_t dead = mount_id(path);
   if (!is_dead(path)) return true;
+  // Another process of this user may have taken the dead mount away, and mounted there, by now.
+  if (mount_id(path) != dead) return true;
   log::warning("{} is a dead mount, left by a process that is gone; it is unmounted.", path);
   return unmount(path);
 }

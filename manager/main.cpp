@@ -13,6 +13,7 @@
 #include "core/confinement.h"
 #include "core/daemon.h"
 #include "core/durable.h"
+#include "core/host_port.h"
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/options.h"
@@ -105,15 +106,12 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   return options.parse_or_exit(argc, argv);
 }
 
-/// "10.0.0.1:7471" or "10.0.0.1".
 bool split_listen(const std::string& text, transport::EndpointOptions& options) {
-  const auto colon = text.rfind(':');
-  options.listen_host = text.substr(0, colon);
-  if (options.listen_host.empty()) return false;
-  if (colon == std::string::npos) return true;
-  const char* const end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data() + colon + 1, end, options.listen_port);
-  return parsed.ec == std::errc() && parsed.ptr == end;
+  const auto address = parse_host_port(text);
+  if (!address) return false;
+  options.listen_host = address->host;
+  options.listen_port = address->port;
+  return true;
 }
 
 /// Absolute: benefactors and clients have other working directories.
@@ -240,7 +238,8 @@ int run(Flags flags) {
   listen.clock = &clock;
   listen.identity = transport::secure::identity_of(*secret, transport::secure::Role::kManager);
   if (!split_listen(flags.listen, listen)) {
-    return fail_with(fmt::format("--listen {} is not HOST or HOST:PORT", flags.listen));
+    return fail_with(
+        fmt::format("--listen {} is not HOST, HOST:PORT or [IPV6]:PORT", flags.listen));
   }
   if (const Status made = prepare_drain(flags.drain); !made) {
     return fail_with(fmt::format("the drain directory {} cannot be used: {}", flags.drain,

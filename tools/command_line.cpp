@@ -33,7 +33,7 @@ void add_whole_pool(Options& options, Chosen& chosen) {
 void describe(Options& options, UpOptions& up) {
   options.text("--mount", up.mount, "DIR",
                "where the pool is mounted; only with --job there is a place without it: "
-               "/tmp/stdchk.JOB");
+               "/tmp/stdchk-UID-jobs/JOB.mount");
   options
       .flag("--no-mount", up.no_mount,
             "only name the pool by that path: for programs that use the C library, where there is "

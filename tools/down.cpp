@@ -6,11 +6,14 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 
+#include "core/own_folder.h"
 #include "tools/job.h"
 #include "tools/members.h"
 #include "tools/mounts.h"
+#include "tools/restore.h"
+#include "tools/running.h"
 #include "tools/undrained.h"
 
 namespace stdchk::tools {
@@ -21,21 +24,41 @@ using namespace std::chrono_literals;
 
 constexpr auto kGrace = 10s;  ///< between SIGTERM and SIGKILL
 constexpr auto kCardPatience = 10s;
+constexpr auto kEndPatience = 2s;      ///< for a killed mount daemon to be gone
 constexpr auto kUnmountPatience = 3s;  ///< for programs that are just about to leave the mount
 
-/// Unmounts `mount` if anything is there: patiently, then lazily, saying so.
-void unmount_pool(const std::string& mount, DownReport& report) {
+/// Tells whether this pool's own daemon made the mount that is there now. When the daemon told no
+/// number of a mount, only a dead mount counts as its own.
+bool is_own_mount(const PoolRecord& pool, const MountInfo& info) {
+  std::uint64_t own = told_mount_id(pool.directory);  // the last: a guard mounts again
+  bool lives = false;
+  for (const Member& member : pool.members) {
+    if (member.role != "mount" || !member.host.empty()) continue;
+    if (own == 0) own = member.mount_id;
+    lives |= is_alive(member);
+  }
+  if (own != 0 && info.id != 0) return own == info.id;
+  return lives || mount_at(pool.mount).state == MountState::kDead;
+}
+
+/// Unmounts the pool's mount if it is there: patiently, then lazily, saying so.
+void unmount_pool(const PoolRecord& pool, DownReport& report) {
+  const std::string& mount = pool.mount;
   const MountInfo info = mount_unasked(mount);
   if (info.state == MountState::kNone || !info.type.starts_with("fuse")) return;
+  if (!is_own_mount(pool, info)) {
+    report.notes.push_back(fmt::format("{} is the mount of another pool, and stays", mount));
+    return;
+  }
   Outcome<void> done;
   const auto until = std::chrono::steady_clock::now() + kUnmountPatience;
   do {
-    done = unmount(mount, false);
-    if (done || mount_unasked(mount).state == MountState::kNone) return;
+    done = unmount(mount, info.id, false);
+    if (done || mount_unasked(mount).id != info.id) return;
     sleep_for(50ms);
   } while (std::chrono::steady_clock::now() < until);
   const std::string users = users_of(mount);
-  if (auto lazily = unmount(mount, true); !lazily) {
+  if (auto lazily = unmount(mount, info.id, true); !lazily) {
     report.troubles.push_back(lazily.error().text + "; type: fusermount3 -u -z " + mount);
     return;
   }
@@ -75,9 +98,10 @@ void take_card(const PoolRecord& pool, DownReport& report) {
     if (!lost.empty()) report.card = "The pool at " + pool.mount + " lost its manager. " + lost;
   }
   if (pool.report.empty() || report.card.empty()) return;
-  std::ofstream file(pool.report, std::ios::app);
-  file << report.card << std::flush;
-  if (!file) report.notes.push_back(pool.report + " cannot be written: what follows is here only");
+  if (const Status written = append_to_own_file(pool.report, report.card); !written) {
+    report.notes.push_back(fmt::format("{} cannot be written ({}): what follows is here only",
+                                       pool.report, describe(written.error())));
+  }
 }
 
 /// The logs stay when something went wrong; everything else of the directory goes.
@@ -95,6 +119,11 @@ void remove_state(const PoolRecord& pool, bool keep_logs, DownReport& report) {
     }
     report.logs = kept.string();
   }
+  // The record goes last: until then the next `down` or `up` can go on from here.
+  for (const auto& entry : fs::directory_iterator(pool.directory, code)) {
+    std::error_code ignored;
+    if (entry.path().filename() != "pool.json") fs::remove_all(entry.path(), ignored);
+  }
   fs::remove_all(pool.directory, code);
   if (code) {
     report.troubles.push_back(
@@ -102,9 +131,71 @@ void remove_state(const PoolRecord& pool, bool keep_logs, DownReport& report) {
   }
 }
 
+/// With the processes of its state directory that a killed `stdchk up` could not record any more.
+PoolRecord with_unrecorded(PoolRecord pool) {
+  for (Member& found : running_in(pool.directory).members) {
+    const auto same = [&](const Member& member) {
+      return member.host.empty() && member.process == found.process;
+    };
+    if (std::ranges::none_of(pool.members, same)) pool.members.push_back(std::move(found));
+  }
+  return pool;
+}
+
+/// Cleans up one earlier pool. A Problem: it runs, or is being started.
+Outcome<bool> clean_pool(const PoolRecord& old, std::vector<std::string>& cleaned) {
+  const PoolRecord all = with_unrecorded(old);
+  const bool lives = std::ranges::any_of(
+      all.members, [](const Member& member) { return member.host.empty() && is_alive(member); });
+  const bool is_starting = old.starter_boot == boot_id() && old.starter != this_process() &&
+                           is_alive(old.starter) && !old.ready;
+  if (is_starting) {
+    return problem("another stdchk up is at work for {}: pid {}, state directory {}, since {}",
+                   old.mount, old.starter.pid, old.directory, old.created);
+  }
+  if (lives && old.ready) {
+    const MountInfo info = mount_at(old.mount);
+    if (info.state == MountState::kAlive) {
+      return problem(
+          "a pool is up at {0} already ({1}); see: stdchk status {0}, or take it down with: stdchk "
+          "down {0}",
+          old.mount, describe(running_in(old.directory)));
+    }
+    return problem(
+        "a part of a pool still runs that was mounted at {0} ({1}); end it with: stdchk down {0}",
+        old.mount, describe(running_in(old.directory)));
+  }
+  const DownReport report = stop_pool(all);
+  cleaned.push_back(fmt::format(
+      "{}{}",
+      old.ready
+          ? fmt::format("an earlier pool at {} had crashed; its rest was removed", old.mount)
+          : fmt::format("an earlier start of a pool at {} had not ended; its rest was removed",
+                        old.mount),
+      report.logs.empty() ? "" : ", its logs are in " + report.logs));
+  for (const auto& trouble : report.troubles) cleaned.push_back(trouble);
+  return true;
+}
+
+/// Reads the record that an earlier pool has left in a state directory; nothing: there is none.
+Outcome<std::optional<PoolRecord>> left_in(const std::string& directory) {
+  std::error_code code;
+  const auto kind = fs::symlink_status(directory, code);
+  if (!fs::exists(kind)) {
+    auto lost = find_running_in(directory);
+    return lost;
+  }
+  auto old = load(directory);
+  if (old) return std::move(*old);
+  if (fs::exists(fs::symlink_status(directory + "/pool.json", code))) return problem(old.error());
+  if (fs::is_symlink(kind)) fs::remove(directory, code);
+  return std::nullopt;
+}
+
 }  // namespace
 
-DownReport stop_pool(const PoolRecord& pool) {
+DownReport stop_pool(const PoolRecord& recorded) {
+  const PoolRecord pool = with_unrecorded(recorded);
   DownReport report;
   Ended ended;
   end_members(pool, "recorder", kGrace, ended);  // what it keeps is brought up to date at the end
@@ -115,9 +206,9 @@ DownReport stop_pool(const PoolRecord& pool) {
       ended.unmounted.insert(member.process.pid);
     }
   }
-  if (!ended.unmounted.empty()) unmount_pool(pool.mount, report);
+  if (!ended.unmounted.empty()) unmount_pool(pool, report);
   end_members(pool, "mount", kGrace, ended);
-  unmount_pool(pool.mount, report);
+  unmount_pool(pool, report);
   take_card(pool, report);  // the mounts have told all that they knew
   end_members(pool, "benefactor", kGrace, ended);
   end_members(pool, "standby", kGrace, ended);
@@ -130,43 +221,38 @@ DownReport stop_pool(const PoolRecord& pool) {
   return report;
 }
 
-Outcome<std::vector<std::string>> clean_leftovers(const std::string& directory,
+void drop_unfinished(const std::string& directory) {
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(directory, code)) {
+    const std::string name = entry.path().filename();
+    std::error_code ignored;
+    if (name.starts_with(".new-")) fs::remove(entry.path(), ignored);
+  }
+}
+
+Outcome<std::vector<std::string>> clean_leftovers(const std::vector<std::string>& directories,
                                                   const std::string& mount) {
   std::vector<std::string> cleaned;
-  std::error_code code;
-  if (fs::exists(fs::symlink_status(directory, code))) {
-    auto old = load(directory);
-    if (old) {
-      const bool lives = std::ranges::any_of(old->members, [](const Member& member) {
-        return member.host.empty() && is_alive(member);
-      });
-      const MountInfo info = mount_at(old->mount);
-      if (lives && info.state == MountState::kAlive) {
-        return problem(
-            "a pool is up at {} already; see: stdchk status {}, or take it down with: "
-            "stdchk down {}",
-            old->mount, old->mount, old->mount);
-      }
-      if (lives) {
-        return problem(
-            "a part of a pool still runs that was mounted at {}; end it with: stdchk "
-            "down {}",
-            old->mount, old->mount);
-      }
-      const DownReport report = stop_pool(*old);
-      cleaned.push_back(fmt::format("an earlier pool at {} had crashed; its rest was removed{}",
-                                    mount,
-                                    report.logs.empty() ? "" : ", its logs are in " + report.logs));
-      for (const auto& trouble : report.troubles) cleaned.push_back(trouble);
-    } else if (fs::is_symlink(fs::symlink_status(directory, code))) {
-      fs::remove(directory, code);
-    } else if (fs::exists(directory + "/pool.json", code)) {
-      return problem(old.error());
-    }
+  for (const std::string& directory : directories) {
+    const auto old = left_in(directory);
+    if (!old) return problem(old.error());
+    if (!*old) continue;
+    if (auto done = clean_pool(**old, cleaned); !done) return problem(done.error());
   }
-  const MountInfo info = mount_at(mount);
+  // A pool of another session has its state in another runtime folder.
+  if (const auto other = find_running(mount); other && other->mount == mount) {
+    if (auto done = clean_pool(*other, cleaned); !done) return problem(done.error());
+  }
+  MountInfo info = mount_at(mount);
+  // A daemon that was just killed has its mount for some milliseconds more.
+  const auto until = std::chrono::steady_clock::now() + kEndPatience;
+  while (info.state == MountState::kAlive && info.type == "fuse.stdchk" &&
+         std::chrono::steady_clock::now() < until) {
+    sleep_for(50ms);
+    info = mount_at(mount);
+  }
   if (info.state == MountState::kDead) {
-    if (auto done = unmount(mount, true); !done) return problem(done.error());
+    if (auto done = unmount(mount, info.id, true); !done) return problem(done.error());
     cleaned.push_back(
         fmt::format("{} was a mount whose process had died; it was unmounted", mount));
   } else if (info.state == MountState::kAlive) {

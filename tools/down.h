@@ -22,9 +22,14 @@ struct DownReport {
 /// directory. Works for a pool of which any part has crashed.
 DownReport stop_pool(const PoolRecord& pool);
 
-/// Cleans up what an earlier pool at `mount` left: dead mounts, its state directory, memory files
-/// of killed processes. The Problem says so when that pool is up.
-Outcome<std::vector<std::string>> clean_leftovers(const std::string& directory,
+/// Cleans up what an earlier pool at `mount` left: dead mounts, its state directory, which may be
+/// any of `directories`, memory files of killed processes. A pool whose `up` was killed before the
+/// pool was usable goes with its processes, because nothing is stored in it. The Problem says so
+/// when a pool is up there, or when parts of one run that may have something.
+Outcome<std::vector<std::string>> clean_leftovers(const std::vector<std::string>& directories,
                                                   const std::string& mount);
+/// Removes the files of a state directory that was being made or removed when its `stdchk` was
+/// killed; nothing of one that holds anything else.
+void drop_unfinished(const std::string& directory);
 
 }  // namespace stdchk::tools

@@ -15,6 +15,7 @@
 
 #include "tools/meeting.h"
 #include "tools/members.h"
+#include "tools/restore.h"
 #include "tools/undrained.h"
 
 namespace stdchk::tools {
@@ -181,11 +182,13 @@ Outcome<CommandOutput> run_with_pool(const BatchJob& job, std::size_t index,
     return run_command(one_node_command(job, index, words), "", longest, enough);
   }
   PrivateFiles files;
-  for (const std::string& path : {pool.path(), pool.secret_file(), pool.key_file()}) {
-    std::ifstream file(path);
-    if (!file && path == pool.key_file()) continue;
-    if (!file) return problem("{} cannot be read", path);
-    files[fs::path(path).filename()] = {std::istreambuf_iterator<char>(file), {}};
+  const auto folder = open_state(pool.directory);
+  if (!folder) return problem(folder.error());
+  for (const char* name : {"pool.json", "secret", "key"}) {
+    auto text = folder->read(name, kRecordBytesMax);
+    if (!text && text.error().code == Code::kNotFound && name == std::string_view("key")) continue;
+    if (!text) return failed(fmt::format("{}/{}", pool.directory, name), text.error());
+    files[name] = std::move(*text);
   }
   std::vector<std::string> command = job.remote_shell;
   command.insert(command.end(), {job.nodes[index], "sh", "-s"});
@@ -237,7 +240,10 @@ std::string launch_log(const std::string& job_id) {
 DownReport stop_part(const std::string& job_id) {
   const std::string state = job_state_directory(job_id);
   std::error_code code;
-  if (!fs::exists(state, code)) return {};
+  if (!fs::exists(state, code)) {
+    if (const auto lost = find_running_in(state)) return stop_pool(*lost);
+    return {};
+  }
   auto record = load(state);
   if (record) return stop_pool(*record);
   fs::remove_all(state, code);
@@ -288,10 +294,10 @@ std::string node_name() {
 }
 
 std::string job_state_directory(const std::string& job_id) {
-  return fmt::format("/tmp/stdchk-{}-jobs/{}", ::getuid(), job_id);
+  return fmt::format("/tmp/stdchk-{}-jobs/{}", ::geteuid(), job_id);
 }
 
-std::string job_mount(const std::string& job_id) { return "/tmp/stdchk." + job_id; }
+std::string job_mount(const std::string& job_id) { return job_state_directory(job_id) + ".mount"; }
 
 Outcome<PoolRecord> start_in_job(UpOptions& options) {
   auto job = current_job(split_words(options.remote_shell));
@@ -317,7 +323,9 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
   tell_losses(undrained, options.drain.empty() ? "" : absolute_path(options.drain), report);
   std::error_code code;
   fs::remove_all(exchange, code);  // of an earlier run of a job that was requeued
-  if (auto made = make_private(exchange); !made) return problem(made.error());
+  if (auto made = OwnFolder::make(exchange, kExchangeRules); !made) {
+    return problem("{}", made.error());
+  }
   const std::string state = job_state_directory(job->id);
   if (auto made = make_private(fs::path(state).parent_path()); !made) return problem(made.error());
   std::vector<std::string> words = {*program, "up"};

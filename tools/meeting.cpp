@@ -1,42 +1,57 @@
 #include "tools/meeting.h"
 
-#include <unistd.h>
+#include <sys/stat.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 
 namespace stdchk::tools {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kManager = "address";
 constexpr std::string_view kReady = "ready.";
 constexpr std::string_view kFailed = "failed.";
-constexpr std::string_view kNotWhole = "new.";  ///< in front of a name: what is written still
 
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string text;
-  std::getline(file, text);
-  return text;
+bool is_there(const std::string& path) {
+  struct stat facts {};
+  return ::lstat(path.c_str(), &facts) == 0;
 }
 
 }  // namespace
 
-Outcome<void> Meeting::tell(const std::string& name, const std::string& text) const {
-  const std::string path = folder_ + "/" + name;
-  const std::string temporary = fmt::format("{}/{}{}", folder_, kNotWhole, name);
-  std::ofstream file(temporary);
-  file << text << "\n";
-  file.close();
-  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    return problem("{} cannot be written; it must be in a folder that all nodes of the job share",
-                   path);
+Outcome<void> Meeting::check() const {
+  if (!is_there(folder_)) return {};
+  if (const auto folder = OwnFolder::open(folder_, kExchangeRules); !folder) {
+    return problem("{}", folder.error());
   }
   return {};
+}
+
+Outcome<void> Meeting::tell(const std::string& name, const std::string& text) const {
+  const auto folder = OwnFolder::open(folder_, kExchangeRules);
+  const bool told = folder && folder->write_at_once(name, text + "\n");
+  if (told) return {};
+  return problem(
+      "{}/{} cannot be written; it must be in a folder that all nodes of the job share{}{}",
+      folder_, name, folder ? "" : ": ", folder ? "" : folder.error());
+}
+
+Outcome<void> Meeting::hand_over(const std::string& name, const std::string& text) const {
+  const auto folder = OwnFolder::open(folder_, kExchangeRules);
+  if (!folder) return problem("{}", folder.error());
+  if (const Status written = folder->write_new(name, text); !written) {
+    return failed(folder_ + "/" + name + " cannot be written", written.error());
+  }
+  return {};
+}
+
+Outcome<std::string> Meeting::take(const std::string& name) const {
+  const auto folder = OwnFolder::open(folder_, kExchangeRules);
+  if (!folder) return problem("{}", folder.error());
+  auto text = folder->read(name, kWordBytesMax);
+  if (!text) return failed(folder_ + "/" + name + " cannot be read", text.error());
+  return std::move(*text);
 }
 
 Outcome<void> Meeting::tell_manager(const std::string& address) const {
@@ -48,28 +63,40 @@ Outcome<void> Meeting::tell_ready(const std::string& node) const {
 }
 
 Outcome<void> Meeting::tell_failure(const std::string& node, const std::string& why) const {
-  return tell(std::string(kFailed) + node, why);
+  return tell(std::string(kFailed) + node, why.substr(0, kWordBytesMax - 1));
+}
+
+std::string Meeting::first_line(const OwnFolder& folder, const std::string& name) const {
+  const auto text = folder.read(name, kWordBytesMax);
+  if (!text) return {};
+  std::string line = text->substr(0, text->find('\n'));
+  std::ranges::replace_if(
+      line, [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
+  return line;
 }
 
 std::optional<std::string> Meeting::manager() const {
-  std::string address = first_line(folder_ + "/" + kManager);
+  const auto folder = OwnFolder::open(folder_, kExchangeRules);
+  if (!folder) return std::nullopt;
+  std::string address = first_line(*folder, kManager);
   if (address.empty()) return std::nullopt;
   return address;
 }
 
 bool Meeting::has_failed(const std::string& node) const {
-  return ::access(fmt::format("{}/{}{}", folder_, kFailed, node).c_str(), F_OK) == 0;
+  const auto folder = OwnFolder::open(folder_, kExchangeRules);
+  return folder && folder->has(std::string(kFailed) + node);
 }
 
 Answers Meeting::answers() const {
   Answers answers;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder_, ignored)) {
-    const std::string name = entry.path().filename();
+  const auto folder = OwnFolder::open(folder_, kExchangeRules);
+  if (!folder) return answers;
+  for (const std::string& name : folder->names()) {
     if (name.starts_with(kReady)) ++answers.ready;
     if (!name.starts_with(kFailed)) continue;
     if (!answers.failures.empty()) answers.failures += "; ";
-    answers.failures += name.substr(kFailed.size()) + ": " + first_line(entry.path());
+    answers.failures += name.substr(kFailed.size()) + ": " + first_line(*folder, name);
   }
   return answers;
 }

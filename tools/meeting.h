@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "core/own_folder.h"
 #include "tools/problem.h"
 
 namespace stdchk::tools {
@@ -14,17 +15,34 @@ struct Answers {
   std::string failures;  ///< "NODE: why", with semicolons between them
 };
 
+/// The rules for an exchange folder. Other users of a project may be able to rename it.
+inline constexpr FolderRules kExchangeRules{
+    .what = "the exchange folder", .is_private = true, .safe_above = false};
+
 /// A Meeting is a folder that all nodes of a job share, in which the parts of its pool, one on each
 /// node, tell what the others wait for. Each word is a file that is whole from its first moment.
 ///
-/// Errors: a folder that cannot be written to, or was removed because nobody waits any more.
+/// The folder must be this user's own: another user's folder in its place is not read, and nothing
+/// is written there. A word is at most kWordBytesMax long, and its invisible bytes are
+/// shown as "?".
+///
+/// Errors: a folder that cannot be written to, is another user's, or was removed because nobody
+///   waits any more.
 class Meeting {
  public:
+  static constexpr std::size_t kWordBytesMax = 4096;
+
   explicit Meeting(std::string folder) : folder_(std::move(folder)) {}
 
   Outcome<void> tell_manager(const std::string& address) const;
   Outcome<void> tell_ready(const std::string& node) const;
   Outcome<void> tell_failure(const std::string& node, const std::string& why) const;
+
+  /// A Problem: another user's folder, or a link, has the folder's name.
+  Outcome<void> check() const;
+  /// Passes on a private file of the pool, such as the secret, unchanged.
+  Outcome<void> hand_over(const std::string& name, const std::string& text) const;
+  Outcome<std::string> take(const std::string& name) const;
 
   std::optional<std::string> manager() const;
   bool has_failed(const std::string& node) const;
@@ -32,6 +50,7 @@ class Meeting {
 
  private:
   Outcome<void> tell(const std::string& name, const std::string& text) const;
+  std::string first_line(const OwnFolder& folder, const std::string& name) const;
 
   std::string folder_;
 };

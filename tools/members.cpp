@@ -21,6 +21,12 @@ start_of() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 state_of() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f1; }
 alive() { [ "$(start_of "$1")" = "$2" ] && [ "$(state_of "$1")" != Z ]; }
 boot() { cat /proc/sys/kernel/random/boot_id; }
+# The processes of this user that were told of the directory $1: a file of it is among their words.
+told_of() {
+  for d in /proc/[0-9]*; do
+    [ -O "$d" ] && tr '\0' '\n' <"$d/cmdline" 2>/dev/null | grep -qxF "$1/secret" && echo "${d#/proc/}"
+  done
+}
 )sh";
 
 // Waits for NAME.ready of each started daemon in $pids, "NAME:PID:START ...", $longest tenths of a
@@ -45,7 +51,8 @@ std::string start_script(const std::string& directory, const PrivateFiles& files
   // In /tmp another user may have been faster.
   const std::filesystem::path pools = std::filesystem::path(directory).parent_path().parent_path();
   script += fmt::format(
-      "umask 077\nmkdir -p {0} && [ -O {1} ] && chmod 700 {1} && cd {0} ||\n"
+      "umask 077\nmkdir {1} 2>/dev/null\n"
+      "[ ! -L {1} ] && [ -d {1} ] && [ -O {1} ] && chmod 700 {1} && mkdir -p {0} && cd {0} ||\n"
       "  {{ echo 'failed' {1} 'must be a directory of your own; remove what is there'; exit 1; "
       "}}\n",
       shell_word(directory), shell_word(pools));
@@ -77,12 +84,11 @@ std::string start_script(const std::string& directory, const PrivateFiles& files
 /// A benefactor that gets SIGTERM hands over what it has first; the whole pool ends here.
 int end_signal(const Member& member) { return member.role == "benefactor" ? SIGINT : SIGTERM; }
 
-std::string end_script(const std::vector<const Member*>& members, Duration grace, bool last) {
+std::string end_script(const std::string& directory, const std::vector<const Member*>& members,
+                       const std::vector<pid_t>& staying, Duration grace, bool last) {
   const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(grace).count() / 100;
   std::string script = kRemoteFunctions;
-  std::string directory;
   for (const Member* member : members) {
-    directory = member->directory;
     script += fmt::format("if [ \"$(boot)\" = {0} ]; then\nif alive {1} {2}; then kill -{3} {1}\n",
                           shell_word(member->boot_id), member->process.pid,
                           member->process.start_ticks, end_signal(*member));
@@ -95,17 +101,23 @@ std::string end_script(const std::vector<const Member*>& members, Duration grace
         "if [ $t -gt {4} ]; then echo stays {1}; keep=1; break; fi\nsleep 0.1; done\n",
         shell_word(member->boot_id), member->process.pid, member->process.start_ticks, tenths,
         tenths + 50);
+    // The daemon has unmounted. What it could not is dead; a mount that answers is another pool's.
     if (!member->mount.empty()) {
-      script += fmt::format("fusermount3 -u {0} 2>/dev/null || umount {0} 2>/dev/null\n",
-                            shell_word(member->mount));
+      script += fmt::format(
+          "stat -f {0} >/dev/null 2>&1 || fusermount3 -u -z {0} 2>/dev/null || umount -l {0} "
+          "2>/dev/null\n",
+          shell_word(member->mount));
     }
   }
   // Members of another role may still need the directory; the last one removes it, but not the logs
   // of those that failed.
   if (last) {
+    std::string kept;
+    for (const pid_t pid : staying) kept += fmt::format("{} ", pid);
     script += fmt::format(
+        "for p in $(told_of {0}); do case ' {1} ' in *\" $p \"*) ;; *) kill -KILL $p;; esac; done\n"
         "cd /; rm -f {0}/secret {0}/key {0}/*.ready {0}/*.metrics; [ \"$keep\" ] || rm -rf {0}\n",
-        shell_word(directory));
+        shell_word(directory), kept);
   }
   script += "echo done\n";
   return script;
@@ -120,11 +132,18 @@ std::vector<std::string> remote_command(const std::vector<std::string>& shell,
   return command;
 }
 
-void end_remote(const PoolRecord& pool, const std::string& host,
+void end_remote(const PoolRecord& pool, const HostFolder& place,
                 const std::vector<const Member*>& members, Duration grace, bool last,
                 Ended& ended) {
-  auto done = run_command(remote_command(pool.remote_shell, host), end_script(members, grace, last),
-                          grace + 30s);
+  const std::string& host = place.host;
+  std::vector<pid_t> staying;  // a standby ends after the benefactors
+  for (const Member& member : pool.members) {
+    if (member.host == host && std::ranges::find(members, &member) == members.end()) {
+      staying.push_back(member.process.pid);
+    }
+  }
+  auto done = run_command(remote_command(pool.remote_shell, host),
+                          end_script(place.directory, members, staying, grace, last), grace + 30s);
   if (!done || done->out.find("done") == std::string::npos) {
     ended.troubles.push_back(fmt::format("{} cannot be reached ({}); end there by hand: {}", host,
                                          done ? done->err : done.error().text, [&] {
@@ -139,7 +158,7 @@ void end_remote(const PoolRecord& pool, const std::string& host,
   for (std::string word, pid; lines >> word >> pid;) {
     if (word == "gone") {
       ended.crashed.push_back(fmt::format("pid {} on {} had ended before; its log is in {} there",
-                                          pid, host, members.front()->directory));
+                                          pid, host, place.directory));
     } else if (word == "killed") {
       ended.crashed.push_back(fmt::format("pid {} on {} had to be killed", pid, host));
     } else if (word == "stays") {
@@ -213,7 +232,7 @@ Outcome<Member> start_local(const Job& job, const std::string& directory) {
   member.directory = directory;
   ::unlink(job.ready_file.c_str());
   ::unlink(metrics_file(directory, job.name).c_str());
-  auto process = start_detached(job.program, job.arguments, member.log);
+  auto process = start_detached(job.program, job.arguments, member.log, job.input);
   if (!process) return problem(process.error());
   member.process = *process;
   return member;
@@ -237,7 +256,15 @@ Outcome<void> wait_ready(const Job& job, Member& member, Duration longest) {
   }
   std::ifstream file(metrics_file(member.directory, job.name));
   std::getline(file, member.metrics);
+  if (job.role == "mount") member.mount_id = told_mount_id(member.directory);
   return {};
+}
+
+std::uint64_t told_mount_id(const std::string& directory) {
+  std::ifstream file(directory + "/mount.ready");
+  pid_t pid = 0;
+  std::uint64_t id = 0;
+  return file >> pid >> id ? id : 0;
 }
 
 StartReport read_start_report(const std::string& text, const std::vector<Job>& jobs) {
@@ -301,15 +328,25 @@ Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const s
 }
 
 void end_members(const PoolRecord& pool, const std::string& role, Duration grace, Ended& ended) {
+  const bool is_last = role == "benefactor";
   std::map<std::string, std::vector<const Member*>> by_host;
+  std::map<std::string, std::string> directories;
+  if (is_last) {
+    for (const HostFolder& place : pool.host_folders) {
+      by_host[place.host];
+      directories[place.host] = place.directory;
+    }
+  }
   for (const auto& member : pool.members) {
-    if (member.role == role) by_host[member.host].push_back(&member);
+    if (member.role != role) continue;
+    by_host[member.host].push_back(&member);
+    directories[member.host] = member.directory;
   }
   for (const auto& [host, members] : by_host) {
     if (host.empty()) {
       end_local(members, grace, ended);
     } else {
-      end_remote(pool, host, members, grace, role == "benefactor", ended);
+      end_remote(pool, {host, directories[host]}, members, grace, is_last, ended);
     }
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -21,6 +22,7 @@ struct Job {
   std::vector<std::string> arguments;
   std::string ready_file;
   std::string mount;
+  int input = -1;  ///< a descriptor that becomes its standard input, on this host; -1: none
 
   /// Gives a flag that is among the arguments another value.
   void change(std::string_view flag, const std::string& value);
@@ -28,7 +30,8 @@ struct Job {
 
 /// Starts `job` on this host, its log in `directory`. The member is not yet usable.
 Outcome<Member> start_local(const Job& job, const std::string& directory);
-/// Waits until the job's ready file is there, and notes where its metrics are. The Problem is the
+/// Waits until the job's ready file is there, and notes where its metrics are and which mount a
+/// mount is. The Problem is the
 /// daemon's own last words.
 Outcome<void> wait_ready(const Job& job, Member& member, Duration longest);
 
@@ -48,6 +51,10 @@ Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const s
                            const std::vector<Job>& jobs, Duration longest,
                            std::vector<Member>& members);
 
+/// The mount_id() that the mount daemon of a state directory has told last, in its ready file; 0:
+/// there is none.
+std::uint64_t told_mount_id(const std::string& directory);
+
 /// What happened to the members of a pool that was taken down.
 struct Ended {
   std::vector<std::string> crashed;   ///< "benefactor 3 (pid 7) had ended before; its log is ..."
@@ -56,6 +63,8 @@ struct Ended {
   bool good() const { return troubles.empty(); }
 };
 /// Ends the members of one role exactly, everywhere; those that are gone already are no error.
+/// With the benefactors of another host goes all else that was started in its state directory, also
+/// what a killed `stdchk up` could not note any more.
 void end_members(const PoolRecord& pool, const std::string& role, Duration grace, Ended& ended);
 
 /// The last line of a log that says something, without time and level.

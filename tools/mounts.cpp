@@ -1,7 +1,7 @@
 #include "tools/mounts.h"
 
 #include <sys/mount.h>
-#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -38,22 +38,26 @@ bool keeps_busy(const fs::path& process, const std::string& directory) {
 MountInfo mount_unasked(const std::string& directory) {
   MountInfo found;
   if (const auto entry = find_mount(directory)) {
-    found = {MountState::kAlive, entry->type, entry->source};
+    found = {MountState::kAlive, entry->type, entry->source, mount_id(directory)};
   }
   return found;
 }
 
 MountInfo mount_at(const std::string& directory) {
   MountInfo found = mount_unasked(directory);
-  struct stat status;
+  // The kernel may answer stat(2) for a dead mount from its cache for a while, but not this.
+  struct statvfs space {};
   if (found.state == MountState::kAlive && found.type.starts_with("fuse") &&
-      ::stat(directory.c_str(), &status) != 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
+      ::statvfs(directory.c_str(), &space) != 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
     found.state = MountState::kDead;
   }
   return found;
 }
 
-Outcome<void> unmount(const std::string& directory, bool lazy) {
+Outcome<void> unmount(const std::string& directory, std::uint64_t id, bool lazy) {
+  if (mount_id(directory) != id) {
+    return problem("{} is not the mount any more that is to be unmounted", directory);
+  }
   if (::geteuid() == 0) {
     if (::umount2(directory.c_str(), lazy ? MNT_DETACH : 0) == 0) return {};
     return problem("{} cannot be unmounted: {}", directory, std::strerror(errno));

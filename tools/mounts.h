@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "tools/problem.h"
@@ -17,6 +18,7 @@ struct MountInfo {
   MountState state = MountState::kNone;
   std::string type;  ///< "fuse.stdchk", "ext4"
   std::string source;
+  std::uint64_t id = 0;  ///< see mount_id(); 0: not known
 };
 
 /// From /proc/self/mountinfo (proc(5)); asks the mount itself only whether it is dead. One that
@@ -25,8 +27,9 @@ MountInfo mount_at(const std::string& directory);
 /// The same at once: one that is dead counts as alive.
 MountInfo mount_unasked(const std::string& directory);
 
-/// Unmounts a FUSE mount. Without `lazy` it fails when a program still uses it.
-Outcome<void> unmount(const std::string& directory, bool lazy);
+/// Unmounts the FUSE mount `id` of mount_id(), and no other one that may be there by now. Without
+/// `lazy` it fails when a program still uses it.
+Outcome<void> unmount(const std::string& directory, std::uint64_t id, bool lazy);
 
 /// The programs that keep `directory` busy, "bash (pid 7), dd (pid 9)", as far as they can be seen.
 std::string users_of(const std::string& directory);

@@ -1,15 +1,20 @@
 #include "tools/pool_record.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
-#include "core/durable.h"
+#include "core/mount_table.h"
+#include "tools/restore.h"
+#include "tools/running.h"
 
 namespace stdchk::tools {
 namespace {
@@ -18,6 +23,13 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int kFormat = 1;
+constexpr std::size_t kSecretBytesMax = 4096;
+
+/// Takes "." and ".." out of a path, and a slash from its end.
+std::string absolute_text(const std::string& path) {
+  const fs::path full = fs::path(path).lexically_normal();
+  return full.has_filename() ? full.string() : full.parent_path().string();
+}
 
 Json to_json(const PoolRecord& record) {
   Json members = Json::array();
@@ -29,8 +41,13 @@ Json to_json(const PoolRecord& record) {
                        {"boot_id", member.boot_id},
                        {"log", member.log},
                        {"mount", member.mount},
+                       {"mount_id", member.mount_id},
                        {"directory", member.directory},
                        {"metrics", member.metrics}});
+  }
+  Json places = Json::array();
+  for (const auto& place : record.host_folders) {
+    places.push_back({{"host", place.host}, {"directory", place.directory}});
   }
   return {{"format", kFormat},
           {"mount", record.mount},
@@ -44,11 +61,67 @@ Json to_json(const PoolRecord& record) {
           {"report", record.report},
           {"undrained", record.undrained},
           {"secret_file", record.secret_file()},
+          {"ready", record.ready},
+          {"starter",
+           {{"pid", record.starter.pid},
+            {"start_ticks", record.starter.start_ticks},
+            {"boot_id", record.starter_boot}}},
+          {"host_folders", places},
           {"members", members}};
 }
 
+/// Reads a process number; -1: no process can have this number.
+pid_t pid_of(const Json& json) {
+  constexpr std::int64_t kPidMax = 1 << 22;  // PID_MAX_LIMIT of Linux
+  const auto number = json.get<std::int64_t>();
+  return json.is_number_integer() && number >= 0 && number <= kPidMax ? static_cast<pid_t>(number)
+                                                                      : -1;
+}
+
+bool is_whole_path(const std::string& path) {
+  return path.starts_with('/') && path.find('\0') == std::string::npos &&
+         absolute_text(path) == path;
+}
+
+/// Safe as a word of a remote shell's command line: no option, nothing invisible.
+bool is_host(const std::string& host) {
+  return !host.empty() && host[0] != '-' &&
+         std::ranges::all_of(host, [](unsigned char c) { return c > ' ' && c != 0x7f; });
+}
+
+/// Names a fault that `stdchk up` never writes into a record; empty: there is none.
+std::string find_fault(const PoolRecord& record) {
+  if (!is_whole_path(record.mount)) return "its mount is no absolute path";
+  if (!record.drain.empty() && !is_whole_path(record.drain)) return "its drain is no absolute path";
+  for (const Member& member : record.members) {
+    // No process of others, and no group of processes, is ever taken for a member.
+    if (member.process.pid <= 1) return "a member has no number of a process";
+    if (!member.host.empty() && !is_host(member.host)) return "a member has no valid host";
+    if (!is_whole_path(member.directory)) return "a member has no absolute directory";
+    if (!member.mount.empty() && !is_whole_path(member.mount)) {
+      return "a member's mount is no absolute path";
+    }
+  }
+  for (const HostFolder& folder : record.host_folders) {
+    if (!is_host(folder.host)) return "a folder of a host has no valid host";
+    if (!is_whole_path(folder.directory)) return "a folder of a host has no absolute directory";
+  }
+  if (record.starter.pid < 0) return "its starter has no number of a process";
+  if (record.remote_shell.empty()) return "it has no remote shell";
+  return {};
+}
+
+tl::unexpected<Problem> damaged(const std::string& directory, const std::string& why) {
+  return problem(
+      "{}/pool.json is damaged ({}); remove the directory when no process of that pool runs any "
+      "more",
+      directory, why);
+}
+
+}  // namespace
+
 /// The one place where the JSON library's exceptions are met while reading.
-Outcome<PoolRecord> from_json(const std::string& directory, const std::string& text) {
+Outcome<PoolRecord> parse_record(const std::string& directory, const std::string& text) {
   try {
     const Json json = Json::parse(text);
     if (json.at("format") != kFormat) {
@@ -72,23 +145,34 @@ Outcome<PoolRecord> from_json(const std::string& directory, const std::string& t
       Member member;
       member.role = item.at("role");
       member.host = item.at("host");
-      member.process.pid = item.at("pid");
+      member.process.pid = pid_of(item.at("pid"));
       member.process.start_ticks = item.at("start_ticks");
       member.boot_id = item.at("boot_id");
       member.log = item.at("log");
       member.mount = item.at("mount");
       member.directory = item.at("directory");
       member.metrics = item.value("metrics", "");
+      member.mount_id = item.value("mount_id", std::uint64_t{0});
       record.members.push_back(std::move(member));
     }
-    return record;
+    record.ready = json.value("ready", true);
+    if (json.contains("starter")) {
+      const Json& starter = json.at("starter");
+      record.starter.pid = pid_of(starter.at("pid"));
+      record.starter.start_ticks = starter.at("start_ticks");
+      record.starter_boot = starter.at("boot_id");
+    }
+    for (const auto& item : json.value("host_folders", Json::array())) {
+      record.host_folders.push_back({item.at("host"), item.at("directory")});
+    }
+    const std::string fault = find_fault(record);
+    return fault.empty() ? Outcome<PoolRecord>(std::move(record)) : damaged(directory, fault);
   } catch (const Json::exception& wrong) {
-    return problem(
-        "{}/pool.json is damaged ({}); remove the directory when no process of that "
-        "pool runs any more",
-        directory, wrong.what());
+    return damaged(directory, wrong.what());
   }
 }
+
+namespace {
 
 /// A name for a path that two paths do not share: readable, then FNV-1a of the whole.
 std::string key_of(const std::string& path) {
@@ -105,37 +189,43 @@ std::string key_of(const std::string& path) {
 }  // namespace
 
 Outcome<void> save(const PoolRecord& record) {
-  const std::string temporary = record.path() + ".new";
   std::string text;
   try {  // the JSON library's exception
     text = to_json(record).dump(2) + "\n";
   } catch (const Json::type_error&) {
     return problem("{} cannot be written: a path or command in it is not UTF-8", record.path());
   }
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  const bool good = fd >= 0 &&
-                    ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                    ::fsync(fd) == 0;
-  const int code = errno;
-  if (fd >= 0) ::close(fd);
-  if (!good || ::rename(temporary.c_str(), record.path().c_str()) != 0) {
-    return problem("{} cannot be written: {}", record.path(), std::strerror(good ? errno : code));
+  auto folder = open_state(record.directory);
+  if (!folder) return problem(folder.error());
+  if (const Status written = folder->write_at_once("pool.json", text); !written) {
+    return failed(record.path() + " cannot be written", written.error());
   }
-  if (const Status named = sync_path(record.directory); !named) {
-    return problem("{} cannot be synced: {}", record.directory,
-                   std::strerror(named.error().os_errno));
+  if (record.spare != nullptr) {
+    const auto secret = folder->read("secret", kSecretBytesMax);
+    const auto key = folder->read("key", kSecretBytesMax);
+    record.spare->write({text, secret.value_or(""), record.keeps_key ? key.value_or("") : ""});
   }
   return {};
 }
 
+Outcome<OwnFolder> open_state(const std::string& directory) {
+  auto folder = OwnFolder::open(directory, kStateRules);
+  if (!folder) return problem("{}", folder.error());
+  return std::move(*folder);
+}
+
 Outcome<PoolRecord> load(const std::string& directory) {
-  std::ifstream file(directory + "/pool.json");
-  if (!file) return problem("there is no pool in {}", directory);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   // Not the link that leads to it from state_base(): what is removed must be the directory itself.
   std::error_code code;
   const fs::path real = fs::canonical(directory, code);
-  return from_json(code ? directory : real.string(), text);
+  if (code || !fs::exists(fs::symlink_status(real / "pool.json", code))) {
+    return problem("there is no pool in {}", directory);
+  }
+  auto folder = open_state(real);
+  if (!folder) return problem(folder.error());
+  const auto text = folder->read("pool.json", kRecordBytesMax);
+  if (!text) return failed(real.string() + "/pool.json cannot be read", text.error());
+  return parse_record(real, *text);
 }
 
 std::string metrics_file(const std::string& directory, const std::string& name) {
@@ -154,12 +244,17 @@ bool is_alive(const Member& member) {
   return member.boot_id == boot_id() && is_alive(member.process);
 }
 
+std::string user_folder() { return fmt::format("/tmp/stdchk-{}", ::geteuid()); }
+
 std::string state_base() {
+  // A folder of another user is left in the environment by su(1), for example.
+  struct stat facts {};
   if (const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-      runtime != nullptr && ::access(runtime, W_OK) == 0) {
-    return std::string(runtime) + "/stdchk";
+      runtime != nullptr && runtime[0] == '/' && ::stat(runtime, &facts) == 0 &&
+      facts.st_uid == ::geteuid() && ::access(runtime, W_OK) == 0) {
+    return absolute_path_of_link(runtime) + "/stdchk";
   }
-  return fmt::format("/tmp/stdchk-{}", ::getuid());
+  return user_folder();
 }
 
 std::string default_state_directory(const std::string& mount) {
@@ -189,22 +284,36 @@ std::vector<PoolRecord> known_pools() {
   return pools;
 }
 
+namespace {
+
+/// Finds the pool whose mount is the nearest above a path.
+std::optional<PoolRecord> pool_of(const std::string& path, const std::vector<PoolRecord>& pools) {
+  const PoolRecord* best = nullptr;
+  for (const auto& pool : pools) {
+    if (is_below(path, pool.mount) && (best == nullptr || pool.mount.size() > best->mount.size())) {
+      best = &pool;
+    }
+  }
+  return best == nullptr ? std::nullopt : std::optional(*best);
+}
+
+}  // namespace
+
 Outcome<PoolRecord> find_pool(const std::string& named, const std::string& path) {
-  if (!named.empty()) return load(absolute_path(named));
-  if (const char* chosen = std::getenv("STDCHK_POOL"); chosen != nullptr && chosen[0] != '\0') {
-    return load(absolute_path(chosen));
+  std::string chosen = named;
+  if (const char* set = std::getenv("STDCHK_POOL"); chosen.empty() && set != nullptr) chosen = set;
+  if (!chosen.empty()) {
+    chosen = absolute_path(chosen);
+    std::error_code code;
+    if (fs::exists(fs::symlink_status(chosen + "/pool.json", code))) return load(chosen);
+    if (auto found = find_running_in(chosen)) return std::move(*found);
+    return load(chosen);
   }
   const auto pools = known_pools();
   if (!path.empty()) {
-    const std::string wanted = absolute_path(path);
-    const PoolRecord* best = nullptr;
-    for (const auto& pool : pools) {
-      if (is_below(wanted, pool.mount) &&
-          (best == nullptr || pool.mount.size() > best->mount.size())) {
-        best = &pool;
-      }
-    }
-    if (best != nullptr) return *best;
+    if (auto found = pool_of(absolute_path(path), pools)) return std::move(*found);
+    if (auto found = pool_of(absolute_path_of_link(path), pools)) return std::move(*found);
+    if (auto found = find_running(path)) return std::move(*found);
   }
   if (pools.empty()) return problem("there is no pool; start one with: stdchk up");
   std::string mounts;
@@ -223,8 +332,7 @@ bool is_below(const std::string& path, const std::string& folder) {
 
 std::string absolute_path(const std::string& path) {
   std::error_code code;
-  fs::path full = fs::absolute(path, code).lexically_normal();
-  if (!full.has_filename()) full = full.parent_path();
+  const fs::path full = absolute_text(fs::absolute(path, code));
   // Symbolic links on the way to the mount are resolved, but the path itself is not touched.
   if (full.has_parent_path() && full != full.root_path()) {
     const fs::path parent = fs::weakly_canonical(full.parent_path(), code);
@@ -233,8 +341,11 @@ std::string absolute_path(const std::string& path) {
   return full.string();
 }
 
+std::string absolute_path_of_link(const std::string& path) { return real_mount_point(path); }
+
 Outcome<std::string> path_in_pool(const PoolRecord& pool, const std::string& path) {
-  const std::string full = absolute_path(path);
+  std::string full = absolute_path(path);
+  if (!is_below(full, pool.mount)) full = absolute_path_of_link(path);
   if (!is_below(full, pool.mount)) {
     return problem("{} is not below {}, where the pool is mounted", path, pool.mount);
   }

@@ -1,23 +1,40 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/own_folder.h"
 #include "tools/process.h"
 
 namespace stdchk::tools {
+
+class SpareRecord;
+
+/// The largest pool.json: a pool with the most hosts needs less.
+inline constexpr std::size_t kRecordBytesMax = std::size_t{16} << 20;
 
 /// A Member is one process of a pool as `stdchk up` started it.
 struct Member {
   std::string role;  ///< "manager", "standby", "benefactor", "mount"; "recorder" of Undrained
   std::string host;  ///< empty: this one
   ProcessId process;
-  std::string boot_id;    ///< of the host when it was started
-  std::string log;        ///< path on that host
-  std::string mount;      ///< of a mount: its mount point
+  std::string boot_id;  ///< of the host when it was started
+  std::string log;      ///< path on that host
+  std::string mount;    ///< of a mount: its mount point
+  std::uint64_t mount_id =
+      0;                  ///< of a mount: which one it was at first, see mount_id(); 0: unknown
   std::string directory;  ///< on another host: the state directory there
   std::string metrics;    ///< address of its metrics when it was started; empty: it has none
+};
+
+/// A HostFolder is a state directory on another host, in which something may have been started.
+struct HostFolder {
+  std::string host;
+  std::string directory;
+  bool operator==(const HostFolder&) const = default;
 };
 
 /// A PoolRecord is what `stdchk up` knows about a pool, kept as pool.json in its state directory.
@@ -37,6 +54,13 @@ struct PoolRecord {
   std::string
       undrained;  ///< file that tells what is not drained, when the pool is lost; empty: none
   std::vector<Member> members;
+  /// Noted before anything is started there. Members of a host say the same when it has answered.
+  std::vector<HostFolder> host_folders;
+  ProcessId starter;         ///< the `stdchk up` that starts the pool, or has
+  std::string starter_boot;  ///< the boot that `starter` is of
+  bool ready = false;        ///< the pool was usable once; otherwise nothing is stored in it
+  bool keeps_key = true;     ///< the processes that have the spare may know the key; not written
+  std::shared_ptr<SpareRecord> spare;  ///< is written with the record; not written itself
 
   std::string secret_file() const { return directory + "/secret"; }
   /// There where images are encrypted, on hosts with a mount.
@@ -47,7 +71,11 @@ struct PoolRecord {
 
 /// Writes pool.json so that a reader sees the old or the new one, whole.
 Outcome<void> save(const PoolRecord& record);
+/// The record of a state directory, or of a link to it. The directory must be this user's own.
 Outcome<PoolRecord> load(const std::string& directory);
+/// Decodes the text of a pool.json, any bytes. Each field that is used as a path, a host or a
+/// process is checked.
+Outcome<PoolRecord> parse_record(const std::string& directory, const std::string& text);
 
 /// Where its metrics are now, which may change when it is started again; empty: it has none.
 std::string metrics_address(const Member& member);
@@ -57,8 +85,15 @@ std::string metrics_file(const std::string& directory, const std::string& name);
 /// True when the member runs. Only for members on this host.
 bool is_alive(const Member& member);
 
-/// Where state directories are when --state does not say: $XDG_RUNTIME_DIR/stdchk or
-/// /tmp/stdchk-UID.
+/// The rules for a state directory.
+inline constexpr FolderRules kStateRules{
+    .what = "the state directory", .is_private = true, .safe_above = true};
+Outcome<OwnFolder> open_state(const std::string& directory);
+
+/// /tmp/stdchk-UID: a folder of this user that all sessions on this host share.
+std::string user_folder();
+/// Where state directories are when --state does not say: $XDG_RUNTIME_DIR/stdchk, where that
+/// folder is this user's, otherwise user_folder().
 std::string state_base();
 /// The state directory of the pool mounted at `mount` (an absolute path).
 std::string default_state_directory(const std::string& mount);
@@ -70,12 +105,16 @@ void withdraw(const std::string& directory, const std::string& mount);
 std::vector<PoolRecord> known_pools();
 
 /// The pool that a command means: `named` (--pool), else $STDCHK_POOL, else the one whose mount
-/// holds `path`, else the only one there is. The Problem lists those that exist.
+/// holds `path`, else the only one there is. A state directory that was removed while the pool ran
+/// is made again (restore.h). The Problem lists the pools that exist.
 Outcome<PoolRecord> find_pool(const std::string& named, const std::string& path);
 
 /// An absolute path without "." and "..", without asking the file system about the last parts,
 /// which may be a mount that does not answer.
 std::string absolute_path(const std::string& path);
+
+/// The same with the last part resolved, when that is a link.
+std::string absolute_path_of_link(const std::string& path);
 
 /// `path` relative to the pool's mount, without a leading "/"; the mount itself is "".
 Outcome<std::string> path_in_pool(const PoolRecord& pool, const std::string& path);

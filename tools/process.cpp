@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -36,6 +37,7 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 struct ProcessState {
   char state = 'X';
+  pid_t parent = 0;
   std::uint64_t start_ticks = 0;
 };
 
@@ -48,11 +50,39 @@ ProcessState read_state(pid_t pid) {
   if (end_of_name == std::string::npos) return {};
   std::istringstream fields(text.substr(end_of_name + 1));
   ProcessState state;
-  fields >> state.state;
+  fields >> state.state >> state.parent;
   std::string skipped;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
+  for (int field = 5; field < 22; ++field) fields >> skipped;
   fields >> state.start_ticks;
   return state;
+}
+
+/// Real, effective, saved and file system user are this one: proc(5), "Uid" of /proc/PID/status.
+bool is_of_this_user(const std::string& pid) {
+  std::ifstream file("/proc/" + pid + "/status");
+  for (std::string word; file >> word;) {
+    if (word != "Uid:") continue;
+    for (int i = 0; i < 4; ++i) {
+      uid_t user = 0;
+      if (!(file >> user) || user != ::geteuid()) return false;
+    }
+    return true;
+  }
+  return false;
+}
+
+/// A container's paths lead elsewhere.
+bool sees_same_files(const std::string& pid) {
+  std::error_code code;
+  const fs::path theirs = fs::read_symlink("/proc/" + pid + "/ns/mnt", code);
+  return !code && theirs == fs::read_symlink("/proc/self/ns/mnt", code);
+}
+
+std::vector<std::string> words_of(const std::string& pid) {
+  std::ifstream file("/proc/" + pid + "/cmdline");
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
 }
 
 /// A ProcessHandle refers to one process, whoever gets its pid later: pidfd_open(2), Linux 5.3.
@@ -183,6 +213,8 @@ void end_group(pid_t child) {
 
 }  // namespace
 
+ProcessId this_process() { return {::getpid(), read_state(::getpid()).start_ticks}; }
+
 bool is_alive(const ProcessId& process) {
   if (process.pid <= 0) return false;
   const ProcessState state = read_state(process.pid);
@@ -191,10 +223,14 @@ bool is_alive(const ProcessId& process) {
 
 Outcome<ProcessId> start_detached(const std::string& program,
                                   const std::vector<std::string>& arguments,
-                                  const std::string& log_path) {
+                                  const std::string& log_path, int input) {
   Spawn spawn;
-  spawn.open(0, "/dev/null", O_RDONLY);
-  spawn.open(1, log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND);
+  if (input >= 0) {
+    spawn.duplicate(input, 0);
+  } else {
+    spawn.open(0, "/dev/null", O_RDONLY);
+  }
+  spawn.open(1, log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW);
   spawn.duplicate(1, 2);
   spawn.leave_folder();
   std::vector<std::string> command{program};
@@ -203,6 +239,42 @@ Outcome<ProcessId> start_detached(const std::string& program,
   if (!pid) return problem(pid.error());
   // The child stays, if only as a zombie, until this process waits for it: its start time is there.
   return ProcessId{*pid, read_state(*pid).start_ticks};
+}
+
+std::vector<FoundProcess> own_processes() {
+  std::vector<FoundProcess> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+    const std::string pid = entry.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    FoundProcess one;
+    one.words = words_of(pid);
+    if (one.words.empty() || !fs::path(one.words[0]).filename().string().starts_with("stdchk")) {
+      continue;
+    }
+    if (!is_of_this_user(pid) || !sees_same_files(pid)) continue;
+    one.id.pid = static_cast<pid_t>(std::stol(pid));
+    const ProcessState state = read_state(one.id.pid);
+    if (state.state == 'X' || state.state == 'Z') continue;
+    one.id.start_ticks = state.start_ticks;
+    one.parent = state.parent;
+    found.push_back(std::move(one));
+  }
+  return found;
+}
+
+std::string began_text(const ProcessId& process) {
+  if (!is_alive(process)) return {};
+  double up_s = 0;
+  std::ifstream("/proc/uptime") >> up_s;
+  const double age_s =
+      up_s - static_cast<double>(process.start_ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const std::time_t began = std::time(nullptr) - static_cast<std::time_t>(age_s);
+  char text[32];
+  std::tm local{};
+  ::localtime_r(&began, &local);
+  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
+  return text;
 }
 
 End end_process(const ProcessId& process, Duration grace, int signal) {

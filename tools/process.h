@@ -21,14 +21,28 @@ struct ProcessId {
   bool operator==(const ProcessId&) const = default;
 };
 
+ProcessId this_process();
 /// False also for a zombie, and for another process that has the pid now.
 bool is_alive(const ProcessId& process);
 
 /// Starts a program in a session of its own, without terminal; its output is appended to
-/// `log_path`. `arguments` are without the program's name.
+/// `log_path`. `arguments` are without the program's name. `input`, a descriptor, is its standard
+/// input; -1: that is empty.
 Outcome<ProcessId> start_detached(const std::string& program,
                                   const std::vector<std::string>& arguments,
-                                  const std::string& log_path);
+                                  const std::string& log_path, int input = -1);
+
+/// A process of this user that was found, not started.
+struct FoundProcess {
+  ProcessId id;
+  pid_t parent = 0;
+  std::vector<std::string> words;  ///< its command line
+};
+/// All processes of this user whose program's name begins with "stdchk", and that see the same
+/// files. A program that runs with other rights than its user's is left out.
+std::vector<FoundProcess> own_processes();
+/// When a process began: "2026-01-31 12:00:00"; empty: it is gone.
+std::string began_text(const ProcessId& process);
 
 enum class End { kWasGone, kEnded, kKilled, kStillThere };
 /// SIGTERM, then SIGKILL when it is still there after `grace`. Never signals another process.

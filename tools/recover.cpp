@@ -10,6 +10,7 @@
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/members.h"
+#include "tools/running.h"
 #include "tools/show.h"
 
 namespace stdchk::tools {
@@ -76,6 +77,7 @@ Outcome<Recovered> recover(PoolRecord& pool) {
   }
   auto old = end_old(pool, *manager);
   if (!old) return problem(old.error());
+  pool.spare = spare_of(pool);
   Job job;
   job.role = job.name = "manager";
   job.program = pool.manager_command.front();
@@ -87,6 +89,9 @@ Outcome<Recovered> recover(PoolRecord& pool) {
   if (!journal) job.arguments.emplace_back("--rebuild");
   std::error_code none;
   const auto said = std::filesystem::file_size(manager->log, none);
+  const bool mounted = std::ranges::count(pool.members, "mount", &Member::role) > 0;
+  pool.keeps_key = mounted;
+  if (!mounted && pool.spare != nullptr) job.input = pool.spare->fd();
   auto member = start_local(job, pool.directory);
   if (!member) return problem(member.error());
   *manager = *member;

@@ -129,7 +129,7 @@ void tell_losses(const std::string& path, const std::string& drain, const std::s
   if (text.empty()) return;
   text = "The pool of an earlier run of this job was lost. " + text;
   fmt::print(stderr, "{}", text);
-  std::ofstream(report, std::ios::app) << text;
+  (void)append_to_own_file(report, text);
 }
 
 int keep_undrained(const PoolRecord& pool, const std::string& path) {

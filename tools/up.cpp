@@ -1,7 +1,6 @@
 #include "tools/up.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,6 +20,8 @@
 #include "core/assert.h"
 #include "core/durable.h"
 #include "core/limits.h"
+#include "core/mount_lock.h"
+#include "core/own_folder.h"
 #include "core/policy.h"
 #include "core/redundancy.h"
 #include "core/units.h"
@@ -33,7 +34,9 @@
 #include "tools/meeting.h"
 #include "tools/members.h"
 #include "tools/mounts.h"
+#include "tools/running.h"
 #include "tools/undrained.h"
+#include "tools/up_lock.h"
 
 namespace stdchk::tools {
 namespace {
@@ -46,38 +49,25 @@ constexpr auto kJoinPatience = 60s;  ///< for the first node of a job
 constexpr std::uint64_t kLogBytesPerChunk = 400;
 constexpr std::uint64_t kLogShareMost = 16;  ///< of a benefactor's memory
 
-/// Holds off a second `stdchk up` for the same mount while this one works.
-class Lock {
- public:
-  explicit Lock(const std::string& path)
-      : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)),
-        held_(fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) {}
-  ~Lock() {
-    if (fd_ >= 0) ::close(fd_);
+/// A new file in the state directory.
+Outcome<void> put_file(const std::string& directory, const std::string& name,
+                       const std::string& text) {
+  auto folder = open_state(directory);
+  if (!folder) return problem(folder.error());
+  if (const Status written = folder->write_new(name, text); !written) {
+    return failed(directory + "/" + name + " cannot be written", written.error());
   }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-  bool held() const { return held_; }
+  return {};
+}
 
- private:
-  int fd_;
-  bool held_;
-};
-
-Outcome<std::string> make_secret(const std::string& path) {
+Outcome<std::string> make_secret(const std::string& directory, const std::string& name) {
   std::array<unsigned char, 16> bytes;
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
     return problem("no random bytes can be had: {}", std::strerror(errno));
   }
   std::string text;
   for (unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  const std::string line = text + "\n";
-  const bool good = fd >= 0 &&
-                    ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
-                    ::fsync(fd) == 0;
-  if (fd >= 0) ::close(fd);
-  if (!good) return problem("{} cannot be written: {}", path, std::strerror(errno));
+  if (auto put = put_file(directory, name, text + "\n"); !put) return problem(put.error());
   return text;
 }
 
@@ -141,17 +131,17 @@ class Starter {
 
   Outcome<void> begin_job() {
     tell_losses(record_.undrained, record_.drain, record_.report);
-    if (auto made = make_private(options_.exchange); !made) return made;
+    if (auto made = OwnFolder::make(options_.exchange, kExchangeRules); !made) {
+      return problem("{}", made.error());
+    }
     if (auto done = make_secrets(); !done) return done;
     if (auto done = start_manager(); !done) return done;
     // Readable by this user only, and removed when all have it.
-    std::error_code code;
+    const Meeting meeting(options_.exchange);
     for (const auto& [name, text] : mount_files_) {
-      if (!code)
-        fs::copy_file(record_.directory + "/" + name, options_.exchange + "/" + name, code);
+      if (auto handed = meeting.hand_over(name, text + "\n"); !handed) return handed;
     }
-    if (code) return problem("{} cannot be written: {}", options_.exchange, code.message());
-    return Meeting(options_.exchange).tell_manager(record_.manager_address);
+    return meeting.tell_manager(record_.manager_address);
   }
 
   Outcome<void> join_job() {
@@ -160,6 +150,7 @@ class Starter {
     const auto until = std::chrono::steady_clock::now() + kJoinPatience;
     std::optional<std::string> manager;
     while (!(manager = meeting.manager())) {
+      if (auto good = meeting.check(); !good) return good;
       if (meeting.has_failed(first)) return problem("{} has no manager", first);
       if (std::chrono::steady_clock::now() > until) {
         return problem("the first node of the job did not tell where the manager is, in {}",
@@ -168,22 +159,22 @@ class Starter {
       sleep_for(20ms);
     }
     record_.manager_address = *manager;
-    std::error_code code;
-    fs::copy_file(options_.exchange + "/secret", record_.secret_file(), code);
-    if (!code && options_.encrypt) {
-      fs::copy_file(options_.exchange + "/key", record_.key_file(), code);
+    for (const char* name : {"secret", "key"}) {
+      if (name == std::string_view("key") && !options_.encrypt) continue;
+      const auto text = meeting.take(name);
+      if (!text) return problem(text.error());
+      if (auto put = put_file(record_.directory, name, *text); !put) return put;
     }
-    if (code) return problem("{} cannot be read: {}", options_.exchange, code.message());
     return save(record_);
   }
 
   /// The pool's secret, for all its members, and its key, for those that read and write images.
   Outcome<void> make_secrets() {
-    auto secret = make_secret(record_.secret_file());
+    auto secret = make_secret(record_.directory, "secret");
     if (!secret) return problem(secret.error());
     benefactor_files_ = mount_files_ = {{"secret", *secret}};
     if (!options_.encrypt) return {};
-    auto key = make_secret(record_.key_file());
+    auto key = make_secret(record_.directory, "key");
     if (!key) return problem(key.error());
     mount_files_.emplace("key", *key);
     return {};
@@ -258,6 +249,7 @@ class Starter {
 
   Outcome<void> start_manager() {
     Job manager = job("manager", "manager", manager_program_, record_.directory);
+    if (options_.no_mount) manager.input = record_.spare->fd();
     manager.ready_file = record_.address_file();
     manager.arguments = {
         "--state",        record_.directory + "/manager", "--secret-file", record_.secret_file(),
@@ -418,6 +410,11 @@ class Starter {
 
   /// All hosts at once: a slow one costs its own time only.
   Outcome<void> start_hosts() {
+    // Noted first: this process may be killed before a host has answered.
+    for (const Host& host : hosts_) {
+      record_.host_folders.push_back({host.name, directory_on(host.name)});
+    }
+    if (auto saved = save(record_); !saved) return saved;
     struct Part {
       std::vector<Member> members;
       Outcome<void> done;
@@ -442,6 +439,7 @@ class Starter {
           });
     }
     for (auto& thread : threads) thread.join();
+    record_.host_folders.clear();
     Outcome<void> all;
     for (auto& part : parts) {
       record_.members.insert(record_.members.end(), part.members.begin(), part.members.end());
@@ -453,7 +451,12 @@ class Starter {
 
   Outcome<void> start_mount() {
     if (options_.no_mount) return {};
-    return start_and_wait(mount_job({}, record_.directory, record_.mount), 30s);
+    Job mount = mount_job({}, record_.directory, record_.mount);
+    mount.input = record_.spare->fd();
+    if (auto done = start_and_wait(mount, 30s); !done) return done;
+    const std::uint64_t told = record_.members.back().mount_id;
+    if (mount_unasked(record_.mount).id == told) return {};
+    return problem("{} was mounted and is not any more: somebody has unmounted it", record_.mount);
   }
 
   UpOptions& options_;
@@ -472,7 +475,8 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
   PoolRecord record;
   if (options.mount.empty())
     return problem("--mount is required; only --job has a place of its own");
-  record.mount = absolute_path(options.mount);
+  // With the directory and not a link to it programs and commands see the same path.
+  record.mount = absolute_path_of_link(options.mount);
   record.directory =
       options.state.empty() ? default_state_directory(record.mount) : absolute_path(options.state);
   record.remote_shell = split_words(options.remote_shell);
@@ -527,22 +531,35 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
   ::localtime_r(&now, &local);
   std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
   record.created = text;
+  record.starter = this_process();
+  record.starter_boot = boot_id();
+  record.keeps_key = !options.no_mount;  // managers have no key
+  auto spare = SpareRecord::make();
+  if (!spare) return problem(spare.error());
+  record.spare = std::move(*spare);
   return record;
 }
 
-Outcome<void> check_mount_point(const std::string& mount) {
-  std::error_code code;
-  fs::create_directories(mount, code);
-  if (!fs::is_directory(mount, code)) {
-    return problem("--mount \"{}\" is no directory and cannot be made one", mount);
-  }
-  if (!fs::is_empty(mount, code)) {
+/// Names the pool that has the mount directory already.
+Outcome<void> held_by(const std::string& mount, const std::string& otherwise) {
+  for (const Running& pool : running_pools()) {
+    if (pool.mount != mount) continue;
     return problem(
-        "--mount \"{}\" is not empty; its files would be hidden, so choose an empty "
-        "directory",
-        mount);
+        "another pool has {}: {}; see: stdchk status {}, or take it down with: stdchk down {}",
+        mount, describe(pool), mount, mount);
   }
-  return {};
+  return problem("{}; stdchk status {} may say which", otherwise, mount);
+}
+
+/// Makes a missing mount directory, and tests whether a mount could take it.
+Outcome<void> check_mount_point(const std::string& mount) {
+  if (auto made = OwnFolder::make(mount, kMountRules); !made) {
+    return problem("--mount: {}", made.error());
+  }
+  const auto lock = MountLock::take(mount, 1s);
+  if (lock) return {};
+  if (lock.error().is_held) return held_by(mount, lock.error().text);
+  return problem("--mount: {}", lock.error().text);
 }
 
 }  // namespace
@@ -555,18 +572,8 @@ std::vector<std::string> split_words(const std::string& text) {
 }
 
 Outcome<void> make_private(const std::string& directory) {
-  (void)make_durable_directories(fs::path(directory).parent_path());
-  if (const Status made = make_durable_directory(directory, 0700); !made) {
-    return problem("{} cannot be made: {}", directory, std::strerror(made.error().os_errno));
-  }
-  struct stat status;
-  if (::lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
-      status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
-    return problem(
-        "{} must be a directory of this user with mode 0700; remove it or choose "
-        "another --state",
-        directory);
-  }
+  if (auto made = OwnFolder::make(directory, kStateRules); !made)
+    return problem("{}", made.error());
   return {};
 }
 
@@ -580,14 +587,12 @@ Outcome<PoolRecord> start_pool(UpOptions options) {
   auto record = prepare(options);
   if (!record) return record;
   if (auto made = make_private(state_base()); !made) return problem(made.error());
-  const std::string lock_path = default_state_directory(record->mount) + ".lock";
-  Lock lock(lock_path);
-  if (!lock.held()) return problem("another stdchk up is at work for {}", record->mount);
-  for (const auto& directory : {default_state_directory(record->mount), record->directory}) {
-    auto cleaned = clean_leftovers(directory, record->mount);
-    if (!cleaned) return problem(cleaned.error());
-    for (const auto& line : *cleaned) fmt::print(stderr, "stdchk: {}\n", line);
-  }
+  const auto lock = UpLock::take(*record);
+  if (!lock) return problem(lock.error());
+  auto cleaned =
+      clean_leftovers({default_state_directory(record->mount), record->directory}, record->mount);
+  if (!cleaned) return problem(cleaned.error());
+  for (const auto& line : *cleaned) fmt::print(stderr, "stdchk: {}\n", line);
   if (!options.no_mount) {
     if (auto checked = check_mounting(); !checked) return problem(checked.error());
   }
@@ -600,6 +605,7 @@ Outcome<PoolRecord> start_pool(UpOptions options) {
   }
   if (auto made = make_private(record->directory); !made) return problem(made.error());
   // `stdchk down` removes this directory with all that is in it.
+  drop_unfinished(record->directory);
   std::error_code code;
   if (!fs::is_empty(record->directory, code)) {
     return problem("{} is not empty and holds no pool; choose another --state", record->directory);
@@ -613,12 +619,17 @@ Outcome<PoolRecord> start_pool(UpOptions options) {
   announce(record->directory, record->mount);
   if (auto saved = save(*record); !saved) return problem(saved.error());
   auto done = Starter(options, *record).run();
+  record->ready = done.has_value();
+  if (done) done = save(*record);
   if (done) return record;
   (void)save(*record);
   const DownReport report = stop_pool(*record);
   std::string text = done.error().text;
   if (!report.logs.empty()) text += fmt::format("; the logs are kept in {}", report.logs);
   for (const auto& trouble : report.troubles) text += "; " + trouble;
+  for (const Running& other : running_pools()) {
+    if (other.mount == record->mount) text += "; the mount point is in use: " + describe(other);
+  }
   return problem("{}", text);
 }
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/host_port.h"
 #include "core/log.h"
 #include "core/units.h"
 #include "transport/ofi/ofi.h"
@@ -49,6 +50,7 @@ std::shared_ptr<const secure::Keyring> keyring_of(const secure::Identity& identi
 
 std::vector<std::string> hosts_of(const EndpointOptions& options) {
   std::vector<std::string> hosts = split(options.listen_host, ',');
+  for (std::string& host : hosts) host = without_brackets(host);
   if (hosts.empty()) hosts.emplace_back();
   return hosts;
 }

@@ -1,5 +1,6 @@
-// Feeds any bytes to those who read JSON: as the manifest of a folder of the drain directory, and
-// as the record of a pool. What they let in they can write and read again.
+// Feeds any bytes to those who read JSON: as the manifest of a folder of the drain directory, as
+// the record of a pool, and as the copy of it that the pool's processes keep. What they let in they
+// can write and read again. Also to the nodes of a job, as a file of their exchange folder.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +15,9 @@
 #include "tests/fuzz/temporary_folder.h"
 #include "tools/manifest.h"
 #include "tools/manifest_change.h"
+#include "tools/meeting.h"
 #include "tools/pool_record.h"
+#include "tools/running.h"
 
 using namespace stdchk;
 using namespace stdchk::tools;
@@ -79,6 +82,12 @@ void check_record(const fuzz::TemporaryFolder& folder, const std::string& text) 
   folder.write("pool.json", text);
   const auto record = load(folder.path());
   if (!record) return;
+  STDCHK_ASSERT(record->mount.starts_with('/') && !record->remote_shell.empty());
+  for (const Member& member : record->members) {
+    STDCHK_ASSERT(member.process.pid > 1 && member.directory.starts_with('/'));
+    // The host becomes a word of a remote shell's command line.
+    STDCHK_ASSERT(!member.host.starts_with('-') && member.host.find(' ') == std::string::npos);
+  }
   STDCHK_ASSERT(save(*record).has_value());
   const std::string first = folder.read("pool.json");
   const auto again = load(folder.path());
@@ -86,13 +95,45 @@ void check_record(const fuzz::TemporaryFolder& folder, const std::string& text) 
   STDCHK_ASSERT(folder.read("pool.json") == first);
 }
 
+void check_spare(const std::string& text) {
+  const auto content = parse_spare(text);
+  if (!content) return;
+  STDCHK_ASSERT(!content->record.empty());
+  const auto again = parse_spare(spare_text(*content));
+  STDCHK_ASSERT(again && again->record == content->record && again->secret == content->secret &&
+                again->key == content->key);
+}
+
+void check_exchange(const fuzz::TemporaryFolder& folder, const std::string& text) {
+  const Meeting meeting(folder.path());
+  for (const char* name : {"address", "failed.n1", "ready.n2", "secret"}) folder.write(name, text);
+  const auto is_shown = [](const std::string& word) {
+    return std::ranges::none_of(word, [](unsigned char c) { return c < ' ' || c == 0x7f; });
+  };
+  const auto manager = meeting.manager();
+  STDCHK_ASSERT(!manager || (!manager->empty() && is_shown(*manager)));
+  const Answers answers = meeting.answers();
+  STDCHK_ASSERT(answers.ready == 1 && answers.failures.starts_with("n1: "));
+  STDCHK_ASSERT(is_shown(answers.failures));
+  const auto secret = meeting.take("secret");
+  STDCHK_ASSERT(secret ? *secret == text : text.size() > Meeting::kWordBytesMax);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const fuzz::TemporaryFolder folder;
   fuzz::Choices choices({reinterpret_cast<const std::byte*>(data), size});
-  const bool is_manifest = choices.flag();
+  const std::uint8_t kind = choices.byte();
+  const bool is_manifest = (kind & 1) != 0;
   const std::string text = fuzz::text_of(choices.rest());
+  constexpr std::uint8_t kSpare = 0xf0;
+  constexpr std::uint8_t kExchange = 0xf2;
+  if (kind == kSpare) check_spare(text);
+  if (kind == kExchange) {
+    static const fuzz::TemporaryFolder exchange;
+    check_exchange(exchange, text);
+  }
   if (is_manifest) check_import(folder, text);
   is_manifest ? check_manifest(folder, text) : check_record(folder, text);
   return 0;

@@ -12,6 +12,7 @@
 
 #include "benefactor/drain_paths.h"
 #include "core/assert.h"
+#include "core/host_port.h"
 #include "core/image_name.h"
 #include "core/limits.h"
 #include "core/mount_table.h"
@@ -222,6 +223,11 @@ void check_mounts(const std::string& text) {
 }
 
 void check_listen_address(const std::string& text) {
+  if (const auto where = parse_host_port(text)) {
+    STDCHK_ASSERT(!where->host.empty() && where->host.find_first_of("[]") == std::string::npos);
+    const auto again = parse_host_port(fmt::format("[{}]:{}", where->host, where->port));
+    STDCHK_ASSERT(again && again->host == where->host && again->port == where->port);
+  }
   const auto address = metrics::ListenAddress::parse(text);
   STDCHK_ASSERT(address.has_value() || !address.error().empty());
   if (!address) return;

@@ -37,8 +37,8 @@ def undisturbed():
 def test_one_line_is_enough_and_says_where_the_mount_is(cluster):
     job = cluster.submit("--nodes=4", "--ntasks-per-node=1", script=f"""
         stdchk up --job --benefactor-nodes 4 --memory 64M || exit 1
-        srun bash -c 'echo rank $SLURM_PROCID >/tmp/stdchk.$SLURM_JOB_ID/$SLURM_PROCID'
-        cat /tmp/stdchk.$SLURM_JOB_ID/*
+        srun bash -c 'echo rank $SLURM_PROCID >/tmp/stdchk-$UID-jobs/$SLURM_JOB_ID.mount/$SLURM_PROCID'
+        cat /tmp/stdchk-$UID-jobs/$SLURM_JOB_ID.mount/*
         stdchk down || exit 1
         eval "$(stdchk up --job --export --memory 64M --drain {cluster.pfs} --policy images=4,end=remove)" || exit 1
         srun bash -c 'echo again $SLURM_PROCID | tee $STDCHK_MOUNT/$SLURM_PROCID >$STDCHK_MOUNT/app.N$SLURM_PROCID.T1'
@@ -51,7 +51,7 @@ def test_one_line_is_enough_and_says_where_the_mount_is(cluster):
         """)
     cluster.wait(job)
     text = cluster.output()
-    assert text.count(f"The pool is up at /tmp/stdchk.{job}: 4 benefactors of 64.0 MiB, ") == 2
+    assert text.count(f"The pool is up at /tmp/stdchk-0-jobs/{job}.mount: 4 benefactors of 64.0 MiB, ") == 2
     assert all(f"{word} {rank}\n" in text for word in ("rank", "again") for rank in range(4))
     assert "refused" in text and "available" in text
     # The job has said that it ended well.
@@ -150,7 +150,7 @@ def test_a_plain_user_starts_a_pool_and_is_told_where_fuse_is_missing(cluster):
 
     def job_of(nodes, script):
         job = cluster.submit("--nodes=2", f"--nodelist={nodes}", "--ntasks-per-node=1", "--output", home / "job.out",
-                             script=f"cd {home}; id -u\nmount=/tmp/stdchk.$SLURM_JOB_ID\n{script}")
+                             script=f"cd {home}; id -u\nmount=/tmp/stdchk-$UID-jobs/$SLURM_JOB_ID.mount\n{script}")
         cluster.wait(job)
         return (home / "job.out").read_text()
 
@@ -163,7 +163,7 @@ def test_a_plain_user_starts_a_pool_and_is_told_where_fuse_is_missing(cluster):
             srun bash figures $mount
             stdchk down --drain $mount || exit 3
             """)
-        assert text.startswith(f"{NOBODY}\nThe pool is up at /tmp/stdchk.")
+        assert text.startswith(f"{NOBODY}\nThe pool is up at /tmp/stdchk-{NOBODY}-jobs/")
         assert ": 1 benefactor of 64.0 MiB, drained to " in text  # on the other node
         assert text.count(f"is of {NOBODY}\n") == 2
         assert "from 0\nfrom 1\n" in text
@@ -187,7 +187,7 @@ def test_a_plain_user_starts_a_pool_and_is_told_where_fuse_is_missing(cluster):
 def test_ranks_that_mpirun_starts_on_two_nodes_meet(cluster):
     """The one beside mpirun is in no step of the job, the other in that of the daemon that has started it."""
     job = cluster.submit("--nodes=2", "--nodelist=n3,n4", "--ntasks-per-node=1", script="""
-        mount=/tmp/stdchk.$SLURM_JOB_ID
+        mount=/tmp/stdchk-$UID-jobs/$SLURM_JOB_ID.mount
         stdchk up --job --memory 64M --policy images=2 || exit 1
         srun bash -c "head -c 1M /dev/urandom >$mount/app.N\\$SLURM_PROCID.T1"
         mpirun --allow-run-as-root -n 2 stdchk restart --timeout 20 $mount -- \\
@@ -227,7 +227,7 @@ def time_a_restart(cluster):
         received() {{
           srun bash -c 'echo $(hostname) $(awk "/:/ {{n += \\$2}} END {{print n}}" /proc/net/dev)' >{folder}/$1
         }}
-        export step mount=/tmp/stdchk.$SLURM_JOB_ID
+        export step mount=/tmp/stdchk-$UID-jobs/$SLURM_JOB_ID.mount
         stdchk up --job --benefactor-nodes 1 --memory 128M --policy images=3 || exit 1
         for step in 1 2; do
           srun bash -c 'head -c $((4 << SLURM_PROCID))M /dev/urandom >$mount/app.N$SLURM_PROCID.T$step' || exit 1
@@ -305,7 +305,7 @@ def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbe
     assert result_of(text) == undisturbed
     assert os.readlink(latest) == f"heat.*.T{STEPS}"
     assert run(BIN / "stdchk", "verify", drain).returncode == 0
-    assert f"Report card of the pool at /tmp/stdchk.{job}, since " in text
+    assert f"Report card of the pool at /tmp/stdchk-0-jobs/{job}.mount, since " in text
     kept = (cluster.folder / f"stdchk-{job}.out").read_text()
     images = (STEPS - (WAIT_AT - EVERY)) // EVERY * RANKS
     assert f"  images      {images}\n" in text and f"  images      {images}\n" in kept
@@ -324,7 +324,7 @@ def test_what_went_with_the_node_of_the_manager_is_told_by_the_next_run():
     cluster = Cluster(3)
     try:
         job = cluster.submit("--nodes=2", "--requeue", script=f"""
-            mount=/tmp/stdchk.$SLURM_JOB_ID
+            mount=/tmp/stdchk-$UID-jobs/$SLURM_JOB_ID.mount
             stdchk up --job --memory 64M --drain {cluster.pfs} || exit 1
             [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || exec stdchk down --drain $mount
             {MAKE_UNDRAINED.format(mount='$mount')}
@@ -434,7 +434,7 @@ def test_a_manager_that_died_is_no_good_end_and_what_went_with_it_is_told(cluste
     up = f"--job --memory 64M --drain {cluster.pfs}"
     ends = {}
     for how, ending in (("down", "COMPLETED"), ("end", "FAILED")):
-        script = {"down": f"stdchk up {up} || exit 1; mount=/tmp/stdchk.$SLURM_JOB_ID\n{lose}\nstdchk down",
+        script = {"down": f"stdchk up {up} || exit 1; mount=/tmp/stdchk-$UID-jobs/$SLURM_JOB_ID.mount\n{lose}\nstdchk down",
                   "end": f'eval "$(stdchk up --export {up})" || exit 1; mount=$STDCHK_MOUNT\n{lose}\nexit 0'}[how]
         job = cluster.submit("--nodes=2", "--nodelist=n3,n4", script=script)
         cluster.wait(job, ending=ending)
@@ -577,7 +577,7 @@ def test_where_pbs_has_no_launcher_the_nodes_are_reached_by_the_remote_shell(clu
     pbs = Pbs(cluster, nodes, pbsdsh="tm/pbsdsh")
     try:
         done = pbs.run("""
-            mount=/tmp/stdchk.$PBS_JOBID
+            mount=/tmp/stdchk-$UID-jobs/$PBS_JOBID.mount
             stdchk up --job --rsh "$PBS_STAND_IN/rsh" --memory 64M --policy "images=3" || exit 1
             stdchk status --json $mount
             for rank in 0 1 2; do head -c 1M /dev/urandom >$mount/app.N$rank.T1; done

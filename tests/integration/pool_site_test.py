@@ -72,7 +72,7 @@ def test_a_pool_asked_for_in_the_comment_is_there_and_is_drained_after_the_job(c
         assert run("sha256sum", cluster.pfs / name).stdout.startswith(digest)
     # On a busy machine the drain is done before the job has ended.
     assert re.search(r"n1: all is drained, \d+ s after the job", told(cluster, job))
-    assert "Report card of the pool at /tmp/stdchk." in told(cluster, job)
+    assert "Report card of the pool at /tmp/stdchk-" in told(cluster, job)
     assert "  images      3\n  written     9.0 MiB\n" in told(cluster, job)
     assert "  drained     3 images, 9.0 MiB\n" in told(cluster, job)
     nothing_left(cluster, cluster.nodes)
@@ -286,8 +286,8 @@ def test_hooks_of_pbs_bring_a_pool_up_and_drain_it(cluster):
     try:
         for node in ("n1", "n3"):  # the first node's event is over before the others'
             assert hooks.run(node, "begin") == ""
-        cluster.on("n3", "sh", "-c", "head -c 2M /dev/urandom >/tmp/stdchk.7.server/app.N0.T1")
-        cluster.on("n1", "sh", "-c", "cp /tmp/stdchk.7.server/app.N0.T1 /tmp/stdchk.7.server/app.N1.T1")
+        cluster.on("n3", "sh", "-c", "head -c 2M /dev/urandom >/tmp/stdchk-0-jobs/7.server.mount/app.N0.T1")
+        cluster.on("n1", "sh", "-c", "cp /tmp/stdchk-0-jobs/7.server.mount/app.N0.T1 /tmp/stdchk-0-jobs/7.server.mount/app.N1.T1")
         with concurrent.futures.ThreadPoolExecutor() as nodes:
             list(nodes.map(hooks.run, ("n1", "n3"), ("epilogue", "epilogue")))
         assert drained(cluster) == ["app.N0.T1", "app.N1.T1"]
@@ -304,7 +304,7 @@ def test_the_scripts_of_pbs_take_the_arguments_of_its_moms(cluster, kind):
     try:
         for node in ("n1", "n3"):
             assert hooks.script(node, "prologue", "7.server", "root", "root", *hooks.MORE[kind]) == 0
-        cluster.on("n3", "sh", "-c", "head -c 1M /dev/urandom >/tmp/stdchk.7.server/file")
+        cluster.on("n3", "sh", "-c", "head -c 1M /dev/urandom >/tmp/stdchk-0-jobs/7.server.mount/file")
         with concurrent.futures.ThreadPoolExecutor() as nodes:
             ends = nodes.map(lambda node: hooks.script(node, "epilogue", "7.server", "root", "root",
                                                        *hooks.MORE["epilogue"]), ("n1", "n3"))
@@ -357,7 +357,7 @@ def test_whatever_fails_in_the_scripts_of_pbs_the_job_runs(cluster):
         # And the job runs, without a pool.
         pbs = Pbs(cluster, ["n1", "n3"])
         try:
-            done = pbs.run("[[ ! -e /tmp/stdchk.$PBS_JOBID ]] && pbsdsh -n 2 -- true && echo runs")
+            done = pbs.run("[[ ! -e /tmp/stdchk-$UID-jobs/$PBS_JOBID.mount ]] && pbsdsh -n 2 -- true && echo runs")
             assert done.stdout == "runs\n"
         finally:
             pbs.end()
@@ -374,7 +374,7 @@ def test_a_drain_that_fails_ends_the_epilogue_of_pbs_as_well_as_one_that_does_no
         # In place of the drain directory there is a file, which root cannot write to as one either.
         run("rm", "-rf", cluster.pfs)
         cluster.pfs.write_text("")
-        cluster.on("n1", "sh", "-c", "head -c 1M /dev/urandom >/tmp/stdchk.7.server/file")
+        cluster.on("n1", "sh", "-c", "head -c 1M /dev/urandom >/tmp/stdchk-0-jobs/7.server.mount/file")
         hooks.end(settings=["STDCHK_DRAIN_SECONDS=4"])
         assert "n1: not all is drained after" in told(cluster, "7.server")
         assert "1 files are lost: file" in told(cluster, "7.server")
@@ -420,7 +420,7 @@ def test_the_epilogue_of_pbs_ends_in_time_while_a_target_of_the_drain_hangs(clus
             hooks.ask_for(f"mem=64M:drain={point}:nodes=1")
             hooks.begin()
             rules("write HANG")
-            cluster.on("n1", "sh", "-c", "cd /tmp/stdchk.7.server; echo HANG >hung; head -c 1M /dev/urandom >good")
+            cluster.on("n1", "sh", "-c", "cd /tmp/stdchk-0-jobs/7.server.mount; echo HANG >hung; head -c 1M /dev/urandom >good")
             wait_until((cluster.folder / "behind" / "good").exists, "the drain of what does not hang")
             assert hooks.end() <= (DEFAULT_SECONDS + 1) * PATIENCE
             # Only what hangs is there still, and it is named.
@@ -442,7 +442,7 @@ def test_the_epilogue_of_pbs_ends_in_time_while_the_manager_is_stopped(cluster):
     undrained = cluster.folder / "stdchk-7.server.undrained"
     try:
         hooks.begin()
-        cluster.on("n3", "sh", "-c", "head -c 48M /dev/urandom >/tmp/stdchk.7.server/late")
+        cluster.on("n3", "sh", "-c", "head -c 48M /dev/urandom >/tmp/stdchk-0-jobs/7.server.mount/late")
         wait_until(lambda: undrained.exists() and " late" in undrained.read_text(), "the record of it")
         cluster.on("n1", "sh", "-c", "kill -STOP $(pgrep -x stdchk-manager)")
         assert hooks.end() <= (DEFAULT_SECONDS + 1) * PATIENCE
@@ -463,8 +463,8 @@ def test_the_policy_of_the_end_counts_after_a_job_that_has_ended_well(cluster, s
     try:
         hooks.begin()
         for node, rank in (("n1", 0), ("n3", 1)):
-            cluster.on(node, "sh", "-c", f"head -c 1M /dev/urandom >/tmp/stdchk.7.server/app.N{rank}.T1")
-        cluster.on("n1", "sh", "-c", "echo result >/tmp/stdchk.7.server/result")
+            cluster.on(node, "sh", "-c", f"head -c 1M /dev/urandom >/tmp/stdchk-0-jobs/7.server.mount/app.N{rank}.T1")
+        cluster.on("n1", "sh", "-c", "echo result >/tmp/stdchk-0-jobs/7.server.mount/result")
         hooks.end(status=status)
         assert drained(cluster) == [*stays, "result"]
         assert told(cluster, "7.server").count("n1: all is drained") == 1
@@ -496,7 +496,7 @@ def test_an_option_may_have_a_comma_in_parentheses(cluster, parity):
     try:
         for node in ("n1", "n3"):
             site(node, "begin", "n1,n3", cluster.folder, f"mem=64M,copies={parity},proof=checksum,images=2:keep=2")
-        policy = cluster.on("n1", BIN / "stdchk", "policy", "get", "/tmp/stdchk.7.server").stdout
+        policy = cluster.on("n1", BIN / "stdchk", "policy", "get", "/tmp/stdchk-0-jobs/7.server.mount").stdout
         for key, value in (("copies", "ec(2,1)"), ("proof", "checksum"), ("images", "2"), ("keep", "2")):
             assert re.search(rf"^{key} .*{re.escape(value)}", policy, re.MULTILINE), policy + told(cluster, "7.server")
     finally:
@@ -530,8 +530,8 @@ def test_a_pool_outlives_the_prolog_where_slurm_finds_processes_by_their_control
         nothing_left(cluster, cluster.nodes)
         job = cluster.submit("--nodes=2", script="""
             stdchk up --job --memory 64M || exit 1
-            srun --ntasks-per-node=1 bash -c 'echo $SLURM_PROCID >/tmp/stdchk.$SLURM_JOB_ID/$SLURM_PROCID'
-            cat /tmp/stdchk.$SLURM_JOB_ID/?""")
+            srun --ntasks-per-node=1 bash -c 'echo $SLURM_PROCID >/tmp/stdchk-$UID-jobs/$SLURM_JOB_ID.mount/$SLURM_PROCID'
+            cat /tmp/stdchk-$UID-jobs/$SLURM_JOB_ID.mount/?""")
         cluster.wait(job)
         wait_over(cluster, job)
         assert cluster.output().endswith("0\n1\n")

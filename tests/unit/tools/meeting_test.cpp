@@ -13,7 +13,10 @@ namespace {
 /// A folder that is there as long as this.
 struct Folder {
   std::string path = fs::temp_directory_path() / fmt::format("stdchk-meeting-{}", ::getpid());
-  Folder() { fs::create_directory(path); }
+  Folder() {
+    fs::create_directory(path);
+    fs::permissions(path, fs::perms::owner_all);
+  }
   ~Folder() {
     std::error_code ignored;
     fs::remove_all(path, ignored);
@@ -56,4 +59,36 @@ TEST_CASE("a meeting in a folder that is gone is told with its path") {
   REQUIRE(!told);
   CHECK(told.error().text.starts_with("/nonexistent/meeting/ready.n1 cannot be written"));
   CHECK(meeting.answers().ready == 0);
+}
+
+TEST_CASE("what others can write in is no meeting, and links in one lead nowhere") {
+  const Folder folder;
+  const Meeting meeting(folder.path);
+  REQUIRE(meeting.tell_manager("10.0.0.1:7000"));
+  REQUIRE(meeting.hand_over("secret", "text"));
+  CHECK(!meeting.hand_over("secret", "again"));
+  CHECK(meeting.take("secret") == std::string("text"));
+  fs::create_symlink("/etc/passwd", folder.path + "/failed.n1");
+  fs::create_symlink(folder.path + "/secret", folder.path + "/ready.n1");
+  CHECK(meeting.answers().failures == "n1: ");
+  CHECK(!meeting.take("ready.n1"));
+  REQUIRE(meeting.tell_ready("n1"));
+  CHECK(meeting.take("secret") == std::string("text"));
+  fs::permissions(folder.path, fs::perms::all);
+  CHECK(!meeting.manager());
+  CHECK(!meeting.check());
+  CHECK(!meeting.tell_ready("n2"));
+  CHECK(!meeting.take("secret"));
+  CHECK(Meeting(folder.path + "/absent").check());
+}
+
+TEST_CASE("a word of a meeting has a length that is bounded, and nothing invisible") {
+  const Folder folder;
+  const Meeting meeting(folder.path);
+  REQUIRE(meeting.tell_failure("n1", "red\x1b[31m\tx"));
+  CHECK(meeting.answers().failures == "n1: red?[31m?x");
+  REQUIRE(meeting.tell_failure("n1", std::string(2 * Meeting::kWordBytesMax, 'x')));
+  CHECK(meeting.answers().failures.size() < Meeting::kWordBytesMax + 4);
+  REQUIRE(meeting.tell_manager(std::string(2 * Meeting::kWordBytesMax, 'x')));
+  CHECK(!meeting.manager());
 }
