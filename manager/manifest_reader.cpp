@@ -207,9 +207,7 @@ class ManifestBytes {
 }  // namespace
 
 ManifestEntries ManifestReader::read(const DrainFolder& folder, const std::string& path) {
-  ExpectedFile expected;
-  if (const auto above = folder.own_status()) expected.owners = {above->st_uid, 0, ::geteuid()};
-  const auto file = folder.open(kManifestName, Access::kRead, expected);
+  const auto file = open_manifest(folder, Access::kRead);
   if (!file && file.error().os_errno == ENOENT) return {};
   if (!file) {
     log::warning(
