@@ -407,6 +407,12 @@ bool Reader::make_room(std::uint32_t for_owner) {
   return false;
 }
 
+Status Reader::Wait::end(Status status) const {
+  const bool late = !status && status.error().code == Code::kDeadline;
+  if (late && reader_.hangs(owner_)) return fail(kSilent);
+  return status;
+}
+
 Status Reader::Wait::check() const {
   const bool too_many = reader_.waits_.at(owner_) + reader_.wait_count_ > kWaitsMax;
   if (!too_many || !reader_.hangs(owner_)) return {};

@@ -96,6 +96,8 @@ class Reader {
     /// Fails a call on a file of a user whose files hang, when that user has more calls than
     /// all calls leave free of kWaitsMax. The threads of a mount are for all users.
     Status check() const;
+    /// As `status`; a wait for files that hang which has come to its deadline is an input error.
+    Status end(Status status) const;
 
    private:
     Reader& reader_;

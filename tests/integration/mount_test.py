@@ -796,22 +796,38 @@ BY_ANOTHER = {
 SET_ID_MODES = (0o6777, 0o4777, 0o2777, 0o2767, 0o6767, 0o4666, 0o2676, 0o777)
 
 
-def mode_after(folder, mode, code, user, flags=os.O_RDWR):
-    """The mode of a file of root after another user, or root, has done that."""
-    path = os.path.join(folder, f"{mode:o}")
-    put(path, b"program" * 1000)
-    os.chmod(path, 0o666)
-    source = ("import os, sys\nuser = int(sys.argv[3])\nos.setgroups([])\nos.setgid(user)\nos.setuid(user)\n"
-              f"fd = os.open(sys.argv[1], {flags})\n"
-              "print('open', flush=True)\nsys.stdin.readline()\ntry:\n"
-              f"    {code}\nexcept OSError as error:\n    print(error.errno)\nos.close(fd)")
-    child = run_child(source, path, str(mode), str(user), stdin=subprocess.PIPE)
+def modes_after(folder, code, user, flags):
+    """The modes of files of root after another user, or root, has done that; by the modes they had."""
+    paths = {mode: os.path.join(folder, f"{mode:o}") for mode in SET_ID_MODES}
+    for path in paths.values():
+        put(path, b"program" * 1000)
+        os.chmod(path, 0o666)
+    source = f"""
+import os, sys
+os.setgroups([])
+os.setgid({user})
+os.setuid({user})
+paths = sys.argv[1:]
+opened = [os.open(path, {flags}) for path in paths]
+print("open", flush=True)
+sys.stdin.readline()
+for path, fd in zip(paths, opened):
+    sys.argv[1] = path
+    try:
+        {code}
+    except OSError as error:
+        print(error.errno)
+    os.close(fd)
+"""
+    child = run_child(source, *paths.values(), stdin=subprocess.PIPE)
     assert child.stdout.readline() == b"open\n"
-    os.chmod(path, mode)
-    said, _ = child.communicate(b"go\n", timeout=20)
+    for mode, path in paths.items():
+        os.chmod(path, mode)
+    said, _ = child.communicate(b"go\n", timeout=30)
     drop_caches()
-    now = stat.S_IMODE(os.stat(path).st_mode)
-    os.unlink(path)
+    now = {f"{mode:o}": f"{stat.S_IMODE(os.stat(path).st_mode):o}" for mode, path in paths.items()}
+    for path in paths.values():
+        os.unlink(path)
     return now, said
 
 
@@ -826,10 +842,8 @@ def test_set_id_bits_go_when_those_of_a_file_system_of_the_kernel_go(here, what,
     os.chmod(here, 0o777)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as kernels:
         os.chmod(kernels, 0o777)
-        for mode in SET_ID_MODES:
-            ours = mode_after(here, mode, BY_ANOTHER[what], user, flags="os." + flags)
-            theirs = mode_after(kernels, mode, BY_ANOTHER[what], user, flags="os.O_RDWR")
-            assert ours == theirs, f"{mode:o} became {ours[0]:o} and not {theirs[0]:o}"
+        ours = modes_after(here, BY_ANOTHER[what], user, flags="os." + flags)
+        assert ours == modes_after(kernels, BY_ANOTHER[what], user, flags="os.O_RDWR")
 
 
 def test_set_id_bits_go_when_a_descriptor_of_root_is_used_by_another(here):
