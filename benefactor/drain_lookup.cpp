@@ -20,40 +20,36 @@ constexpr timespec kLongAgo{1'000'000'000, 0};
 
 /// Whoever has drained there has made that folder. Without it this is not the drain directory, but
 /// perhaps what its file system is mounted on.
-bool is_drain_directory(const Descriptor& root) {
-  struct stat there {};
-  return ::fstatat(root.get(), msg::kTemporaryFolder, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-         S_ISDIR(there.st_mode);
+bool is_drain_directory(const DrainFolder& root) {
+  const auto there = root.status(msg::kTemporaryFolder);
+  return there && S_ISDIR(there->st_mode);
 }
 
 /// True when a file of the drain directory has the time that it was given: some file systems take
 /// any and keep none. Where that cannot be tried they count as kept.
-bool keeps_times(const Descriptor& root) {
-  std::string path = fmt::format("/proc/self/fd/{}/{}/times.XXXXXX", root.get(),  //
-                                 msg::kTemporaryFolder);
-  const Descriptor file(::mkostemp(path.data(), O_CLOEXEC));
-  if (!file) return true;
-  ::unlink(path.c_str());
+bool keeps_times(const DrainFolder& root) {
+  const auto folder = root.folder(msg::kTemporaryFolder);
+  const auto file = folder ? folder->create_unnamed() : Below<Descriptor>();
+  if (!folder || !file) return true;
   const timespec times[2] = {{0, UTIME_OMIT}, kLongAgo};
   struct stat there {};
-  if (::futimens(file.get(), times) != 0 || ::fstat(file.get(), &there) != 0) return false;
+  if (::futimens(file->get(), times) != 0 || ::fstat(file->get(), &there) != 0) return false;
   return is_time_of(to_ns(kLongAgo), there.st_mtim);
 }
 
-Outcome<bool> is_there(const Descriptor& root, const msg::FindDrained::Wanted& wanted) {
-  auto place = find_place(root, wanted.path, Missing::kFails);
-  if (!place) {
-    const int why = place.error().error.os_errno;
+Outcome<bool> is_there(const DrainDirectory& directory, const DrainFolder& root,
+                       const msg::FindDrained::Wanted& wanted) {
+  if (auto parts = split_path(wanted.path); !parts) return problem(parts.error());
+  const auto there = root.status(wanted.path);
+  if (!there) {
+    const int why = there.error().os_errno;
     if (why == ENOENT || why == ENOTDIR || why == ELOOP) return false;
-    return problem(place.error());
+    return storage_problem("looking up", wanted.path, why);
   }
-  struct stat there {};
-  if (::fstatat(place->folder.get(), place->name.c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0) {
-    if (errno == ENOENT) return false;
-    return storage_problem("looking up", place->path, errno);
-  }
-  return S_ISREG(there.st_mode) && static_cast<std::uint64_t>(there.st_size) == wanted.size_bytes &&
-         (is_time_of(wanted.mtime_ns, there.st_mtim) || !keeps_times(root));
+  return S_ISREG(there->st_mode) &&
+         static_cast<std::uint64_t>(there->st_size) == wanted.size_bytes &&
+         directory.may_belong(root, *there, wanted.uid) &&
+         (is_time_of(wanted.mtime_ns, there->st_mtim) || !keeps_times(root));
 }
 
 }  // namespace
@@ -64,7 +60,7 @@ Outcome<msg::FindDrained::Reply> FileDrainer::find(const msg::FindDrained& reque
   msg::FindDrained::Reply reply;
   for (std::uint32_t i = 0; i < request.files.size(); ++i) {
     if (auto going = give_up_check(deadline); !going) return problem(going.error());
-    const auto there = is_there(*root, request.files[i]);
+    const auto there = is_there(directory_, *root, request.files[i]);
     if (!there) return problem(there.error());
     if (!*there) reply.missing.push_back(i);
   }
@@ -72,7 +68,7 @@ Outcome<msg::FindDrained::Reply> FileDrainer::find(const msg::FindDrained& reque
     return problem(Code::kDrainFailed, "benefactor.find_drained", ENOENT,
                    fmt::format("{} is not what was drained to: it has no folder {}; mount its file "
                                "system on this host, or make that folder if all was removed.",
-                               directory_, msg::kTemporaryFolder));
+                               directory_.path(), msg::kTemporaryFolder));
   }
   return reply;
 }

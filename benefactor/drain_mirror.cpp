@@ -1,9 +1,10 @@
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -15,20 +16,54 @@
 #include "benefactor/file_drainer.h"
 #include "core/drain_manifest.h"
 #include "core/limits.h"
+#include "core/log.h"
 
 namespace stdchk::benefactor {
 
-Outcome<void> set_attributes(int fd, const Wanted& wanted, std::string_view path) {
+std::uint32_t mode_without_widening(std::uint32_t mode, bool uid_is_right, bool gid_is_right) {
+  constexpr std::uint32_t kSticky = S_ISVTX;
+  const std::uint32_t user = mode >> 6 & 7;
+  std::uint32_t group = mode >> 3 & 7;
+  std::uint32_t other = mode & 7;
+  std::uint32_t special = mode & kSticky;
+  if (uid_is_right) special |= mode & S_ISUID;
+  if (gid_is_right) special |= mode & S_ISGID;
+  // Members of the pool's group are others there, and the members of the file's group were others.
+  if (!gid_is_right) group = other = group & other;
+  // The owner in the pool is one of the group there, or one of the others.
+  if (!uid_is_right) {
+    group &= user;
+    other &= user;
+  }
+  return special | user << 6 | group << 3 | other;
+}
+
+Outcome<void> set_attributes(int fd, const Wanted& wanted, std::string_view path, Acl acl) {
   // By this name the calls reach the open file itself, whatever its own mode, and no link is
   // followed.
   const std::string self = fmt::format("/proc/self/fd/{}", fd);
+  const auto is_refused = [] { return errno == EPERM || errno == EINVAL; };
   // The owner first: a change of owner clears the set-id bits.
-  if (::chown(self.c_str(), wanted.uid, wanted.gid) != 0 && errno != EPERM && errno != EINVAL) {
-    return storage_problem("setting the owner of", path, errno);
+  if (::chown(self.c_str(), wanted.uid, wanted.gid) != 0) {
+    if (!is_refused()) return storage_problem("setting the owner of", path, errno);
+    // A user may give his file to a group of his.
+    if (::chown(self.c_str(), static_cast<uid_t>(-1), wanted.gid) != 0 && !is_refused()) {
+      return storage_problem("setting the group of", path, errno);
+    }
   }
-  if (::chmod(self.c_str(), wanted.mode & 07777) != 0) {
-    return storage_problem("setting the mode of", path, errno);
+  struct stat now {};
+  if (::fstat(fd, &now) != 0) return storage_problem("looking at", path, errno);
+  if (acl == Acl::kNone) {
+    for (const char* name : {"system.posix_acl_access", "system.posix_acl_default"}) {
+      if (::removexattr(self.c_str(), name) != 0 && errno != ENODATA && errno != EOPNOTSUPP &&
+          errno != EACCES && errno != EINVAL) {
+        return storage_problem("removing the access list of", path, errno);
+      }
+    }
   }
+  const std::uint32_t mode = mode_without_widening(wanted.mode & 07777, now.st_uid == wanted.uid,
+                                                   now.st_gid == wanted.gid);
+  if (::chmod(self.c_str(), mode) != 0) return storage_problem("setting the mode of", path, errno);
   std::int64_t seconds = wanted.mtime_ns / 1'000'000'000;
   std::int64_t rest = wanted.mtime_ns % 1'000'000'000;
   if (rest < 0) {
@@ -53,10 +88,7 @@ Wanted wanted_of(const msg::MirrorChange& change) {
   return {change.mode, change.uid, change.gid, change.mtime_ns};
 }
 
-bool exists(const Place& place) {
-  struct stat ignored {};
-  return ::fstatat(place.folder.get(), place.name.c_str(), &ignored, AT_SYMLINK_NOFOLLOW) == 0;
-}
+bool exists(const Place& place) { return place.folder.status(place.name).has_value(); }
 
 Done sync_both(const Place& from, const Place& to) {
   if (auto synced = sync_folder(to.folder, to.path); !synced) return synced;
@@ -70,30 +102,38 @@ Done rename_place(const Place& from, const Place& to) {
   return sync_both(from, to);
 }
 
-/// The place of a path; of no path, that of the change's temporary file.
-Outcome<Place> place_of(const Descriptor& root, const msg::MirrorChange& change,
-                        const std::string& path, Missing missing) {
-  if (path.empty()) return temporary_place(root, change.file, change.number);
-  return find_place(root, path, missing);
-}
+/// A Mirror is the drain directory during one change.
+struct Mirror {
+  const DrainDirectory& directory;
+  const DrainFolder& root;
+  const msg::MirrorChange& change;
 
-Done mirror_rename(const Descriptor& root, const msg::MirrorChange& change) {
-  auto from = place_of(root, change, change.path, Missing::kFails);
+  Outcome<Place> temporary() const {
+    return temporary_place(directory, root, change.file, change.number);
+  }
+  /// The place of a path; of no path, that of the change's temporary file.
+  Outcome<Place> place_of(const std::string& path, Missing missing) const {
+    return path.empty() ? temporary() : find_place(root, path, missing);
+  }
+};
+
+Done mirror_rename(const Mirror& in) {
+  auto from = in.place_of(in.change.path, Missing::kFails);
   if (!from && is_absent(from.error())) return {};
   if (!from) return problem(from.error());
   if (!exists(*from)) return {};  // was not drained yet, or renamed before
-  auto to = place_of(root, change, change.other_path, Missing::kIsMade);
+  auto to = in.place_of(in.change.other_path, Missing::kIsMade);
   if (!to) return problem(to.error());
   return rename_place(*from, *to);
 }
 
 /// A file system without hard links refuses that; the manager then waits until nobody reads the
 /// file.
-Done set_aside(const Descriptor& root, const msg::MirrorChange& change) {
-  auto to = temporary_place(root, change.file, change.number);
+Done set_aside(const Mirror& in) {
+  auto to = in.temporary();
   if (!to) return problem(to.error());
   if (exists(*to)) return {};
-  auto from = find_place(root, change.path, Missing::kFails);
+  auto from = find_place(in.root, in.change.path, Missing::kFails);
   if (!from && is_absent(from.error())) return {};
   if (!from) return problem(from.error());
   if (::linkat(from->folder.get(), from->name.c_str(), to->folder.get(), to->name.c_str(), 0) !=
@@ -105,32 +145,15 @@ Done set_aside(const Descriptor& root, const msg::MirrorChange& change) {
 }
 
 /// A folder that nothing is in but a manifest of files that have gone is empty for its user.
-void remove_manifests(const Place& folder) {
-  const int fd = ::openat(folder.folder.get(), folder.name.c_str(),
-                          O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  DIR* const listing = fd < 0 ? nullptr : ::fdopendir(fd);
-  if (listing == nullptr) {
-    if (fd >= 0) ::close(fd);
-    return;
-  }
-  std::vector<std::string> manifests;
-  bool others = false;
-  while (const dirent* entry = ::readdir(listing)) {
-    const std::string name = entry->d_name;
-    if (is_manifest(name)) {
-      manifests.push_back(name);
-    } else {
-      others |= name != "." && name != "..";
-    }
-  }
-  for (const std::string& name : manifests) {
-    if (!others) ::unlinkat(fd, name.c_str(), 0);
-  }
-  ::closedir(listing);
+void remove_manifests(const Place& place) {
+  const auto folder = place.folder.folder(place.name);
+  const auto names = folder ? folder->names() : Below<std::vector<std::string>>();
+  if (!folder || !names || !std::ranges::all_of(*names, is_manifest)) return;
+  for (const std::string& name : *names) ::unlinkat(folder->get(), name.c_str(), 0);
 }
 
-Done mirror_remove(const Descriptor& root, const msg::MirrorChange& change, int flags) {
-  auto place = find_place(root, change.path, Missing::kFails);
+Done mirror_remove(const Mirror& in, int flags) {
+  auto place = find_place(in.root, in.change.path, Missing::kFails);
   if (!place && is_absent(place.error())) return {};
   if (!place) return problem(place.error());
   if (flags == AT_REMOVEDIR) remove_manifests(*place);
@@ -141,8 +164,10 @@ Done mirror_remove(const Descriptor& root, const msg::MirrorChange& change, int 
   return sync_folder(place->folder, place->path);
 }
 
-Done mirror_attributes(const Descriptor& root, const msg::MirrorChange& change) {
-  auto place = find_place(root, change.path, Missing::kFails);
+/// Whoever may write to the folder may have put another file of another user in the place of the
+/// drained one. That file keeps its owner and its mode.
+Done mirror_attributes(const Mirror& in) {
+  auto place = find_place(in.root, in.change.path, Missing::kFails);
   if (!place && is_absent(place.error())) return {};
   if (!place) return problem(place.error());
   const Descriptor file(
@@ -151,20 +176,54 @@ Done mirror_attributes(const Descriptor& root, const msg::MirrorChange& change) 
   if (!file) return storage_problem("opening", place->path, errno);
   struct stat there {};
   if (::fstat(file.get(), &there) != 0) return storage_problem("opening", place->path, errno);
-  if (S_ISLNK(there.st_mode)) return {};
-  return set_attributes(file.get(), wanted_of(change), place->path);
+  if (!S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) return {};
+  if (!in.directory.may_belong(in.root, there, in.change.uid) &&
+      !in.directory.may_belong(in.root, there, in.change.uid_before)) {
+    log::warning(
+        "{} in the drain directory belongs to uid {}, and in the pool to uid {}: it is not "
+        "what was drained, and keeps its owner and mode",
+        place->path, there.st_uid, in.change.uid);
+    return {};
+  }
+  return set_attributes(file.get(), wanted_of(in.change), place->path, Acl::kKept);
 }
 
-Done mirror_make_directory(const Descriptor& root, const msg::MirrorChange& change) {
-  auto place = find_place(root, change.path, Missing::kIsMade);
+/// A folder of who drains may be another one that was moved there. It is given to another user only
+/// while it is empty, or where nobody else could have moved it.
+bool may_be_given(const Mirror& in, const Place& place, const DrainFolder& folder,
+                  const struct stat& there) {
+  if (in.directory.may_belong(in.root, there, in.change.uid)) return true;
+  const auto makers = maker_owners(in.directory, in.root);
+  if (std::ranges::find(makers, there.st_uid) == makers.end()) return false;
+  const auto above = place.folder.own_status();
+  if (above && is_closed_to_others(*above, makers)) return true;
+  const auto names = folder.names();
+  return names && names->empty();
+}
+
+Done mirror_make_directory(const Mirror& in) {
+  auto place = find_place(in.root, in.change.path, Missing::kIsMade);
   if (!place) return problem(place.error());
-  if (::mkdirat(place->folder.get(), place->name.c_str(), 0700) != 0 && errno != EEXIST) {
-    return storage_problem("making the folder", place->path, errno);
+  const bool made = ::mkdirat(place->folder.get(), place->name.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST) return storage_problem("making the folder", place->path, errno);
+  const Descriptor way(::openat(place->folder.get(), place->name.c_str(),
+                                O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!way) return storage_problem("making the folder", place->path, errno);
+  struct stat there {};
+  if (::fstat(way.get(), &there) != 0) return storage_problem("looking at", place->path, errno);
+  const DrainFolder folder(
+      Descriptor(::openat(way.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+  if (!may_be_given(in, *place, folder, there)) {
+    log::warning(
+        "the folder {} in the drain directory belongs to uid {}, and in the pool to uid "
+        "{}: it keeps its owner and mode",
+        place->path, there.st_uid, in.change.uid);
+    return {};
   }
-  const Descriptor folder(::openat(place->folder.get(), place->name.c_str(),
-                                   O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!folder) return storage_problem("making the folder", place->path, errno);
-  if (auto set = set_attributes(folder.get(), wanted_of(change), place->path); !set) return set;
+  const Acl acl = made ? Acl::kNone : Acl::kKept;
+  if (auto set = set_attributes(way.get(), wanted_of(in.change), place->path, acl); !set) {
+    return set;
+  }
   return sync_folder(place->folder, place->path);
 }
 
@@ -174,18 +233,19 @@ bool is_link_to(const Place& place, const std::string& target) {
   return length >= 0 && std::string_view(there, static_cast<std::size_t>(length)) == target;
 }
 
-Done mirror_symlink(const Descriptor& root, const msg::MirrorChange& change) {
+Done mirror_symlink(const Mirror& in) {
+  const msg::MirrorChange& change = in.change;
   const std::string& target = change.other_path;
   if (target.empty() || target.size() > limits::kSymlinkBytesMax ||
       target.find('\0') != std::string::npos) {
     return problem(Code::kInvalidArgument, "benefactor.symlink", EINVAL,
                    "The target of a symbolic link is not valid.");
   }
-  auto place = find_place(root, change.path, Missing::kIsMade);
+  auto place = find_place(in.root, change.path, Missing::kIsMade);
   if (!place) return problem(place.error());
   if (is_link_to(*place, target)) return {};
   // Under another name first, so that the name never is without a file.
-  auto made = temporary_place(root, change.file, change.number);
+  auto made = in.temporary();
   if (!made) return problem(made.error());
   made->name += ".link";
   ::unlinkat(made->folder.get(), made->name.c_str(), 0);
@@ -210,21 +270,20 @@ bool is_old(const char* name, std::uint64_t first_used) {
                     : epoch < first_used >> kEpochShift;
 }
 
-Done drop_old_temporaries(const Descriptor& root, std::uint64_t first_used) {
-  auto place = temporary_place(root, {}, first_used);
+Done drop_old_temporaries(const Mirror& in) {
+  auto place = in.temporary();
   if (!place) return problem(place.error());
-  DIR* const folder = ::fdopendir(::fcntl(place->folder.get(), F_DUPFD_CLOEXEC, 0));
-  if (folder == nullptr) return storage_problem("listing", place->path, errno);
-  while (const dirent* entry = ::readdir(folder)) {
-    if (is_old(entry->d_name, first_used)) ::unlinkat(place->folder.get(), entry->d_name, 0);
+  const auto names = place->folder.names();
+  if (!names) return storage_problem("listing", place->path, names.error().os_errno);
+  for (const std::string& name : *names) {
+    if (is_old(name.c_str(), in.change.number)) ::unlinkat(place->folder.get(), name.c_str(), 0);
   }
-  ::closedir(folder);
   return {};
 }
 
-Done drop_temporary(const Descriptor& root, const msg::MirrorChange& change) {
-  if (!change.file) return drop_old_temporaries(root, change.number);
-  auto place = temporary_place(root, change.file, change.number);
+Done drop_temporary(const Mirror& in) {
+  if (!in.change.file) return drop_old_temporaries(in);
+  auto place = in.temporary();
   if (!place) return problem(place.error());
   if (::unlinkat(place->folder.get(), place->name.c_str(), 0) != 0 && errno != ENOENT) {
     return storage_problem("removing", place->path, errno);
@@ -232,24 +291,24 @@ Done drop_temporary(const Descriptor& root, const msg::MirrorChange& change) {
   return {};
 }
 
-Done carry_out(const Descriptor& root, const msg::MirrorChange& change) {
-  switch (change.kind) {
+Done carry_out(const Mirror& in) {
+  switch (in.change.kind) {
     case msg::MirrorKind::kRename:
-      return mirror_rename(root, change);
+      return mirror_rename(in);
     case msg::MirrorKind::kUnlink:
-      return mirror_remove(root, change, 0);
+      return mirror_remove(in, 0);
     case msg::MirrorKind::kMakeDirectory:
-      return mirror_make_directory(root, change);
+      return mirror_make_directory(in);
     case msg::MirrorKind::kRemoveDirectory:
-      return mirror_remove(root, change, AT_REMOVEDIR);
+      return mirror_remove(in, AT_REMOVEDIR);
     case msg::MirrorKind::kSymlink:
-      return mirror_symlink(root, change);
+      return mirror_symlink(in);
     case msg::MirrorKind::kAttributes:
-      return mirror_attributes(root, change);
+      return mirror_attributes(in);
     case msg::MirrorKind::kDropTemporary:
-      return drop_temporary(root, change);
+      return drop_temporary(in);
     case msg::MirrorKind::kSetAside:
-      return set_aside(root, change);
+      return set_aside(in);
   }
   return problem(Code::kInvalidArgument, "benefactor.mirror", EINVAL, "An unknown change.");
 }
@@ -261,7 +320,7 @@ Outcome<msg::MirrorChange::Reply> FileDrainer::mirror(const msg::MirrorChange& r
   auto root = open_root(directory_);
   if (!root) return problem(root.error());
   if (auto going = give_up_check(deadline); !going) return problem(going.error());
-  if (auto done = carry_out(*root, request); !done) return problem(done.error());
+  if (auto done = carry_out({directory_, *root, request}); !done) return problem(done.error());
   return msg::MirrorChange::Reply{};
 }
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -42,12 +43,8 @@ tl::unexpected<Problem> bad_path(const std::string& path, std::string_view why) 
                  fmt::format("The path \"{}\" {}.", path, why));
 }
 
-int open_folder(int parent, const std::string& name) {
-  return ::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
-
 /// True when it was not there before.
-Outcome<bool> make_folder(const Descriptor& parent, const std::string& name,
+Outcome<bool> make_folder(const DrainFolder& parent, const std::string& name,
                           const std::string& path, mode_t mode) {
   const bool made = ::mkdirat(parent.get(), name.c_str(), mode) == 0;
   if (!made && errno != EEXIST) return storage_problem("making the folder of", path, errno);
@@ -55,28 +52,28 @@ Outcome<bool> make_folder(const Descriptor& parent, const std::string& name,
 }
 
 /// A folder that it makes is not durable yet.
-Outcome<Descriptor> enter(const Descriptor& parent, const std::string& name, Missing missing,
-                          const std::string& path, mode_t mode = 0755) {
-  Descriptor folder(open_folder(parent.get(), name));
-  if (!folder && errno == ENOENT && missing == Missing::kIsMade) {
+Outcome<DrainFolder> enter(const DrainFolder& parent, const std::string& name, Missing missing,
+                           const std::string& path, mode_t mode = 0755) {
+  auto folder = parent.folder(name);
+  if (!folder && folder.error().os_errno == ENOENT && missing == Missing::kIsMade) {
     if (auto made = make_folder(parent, name, path, mode); !made) return problem(made.error());
-    folder = Descriptor(open_folder(parent.get(), name));
+    folder = parent.folder(name);
   }
-  if (!folder) return storage_problem("opening the folder of", path, errno);
-  return folder;
+  if (!folder) return storage_problem("opening the folder of", path, folder.error().os_errno);
+  return std::move(*folder);
 }
 
 }  // namespace
-
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
 
 tl::unexpected<Problem> storage_problem(std::string_view what, std::string_view path,
                                         int os_errno) {
   return problem(
       Code::kDrainFailed, "benefactor.drain", os_errno,
       fmt::format("{} {} failed: {}; {}.", what, path, std::strerror(os_errno), remedy(os_errno)));
+}
+
+tl::unexpected<Problem> storage_problem(const Refusal& refusal) {
+  return problem(Code::kDrainFailed, "benefactor.drain", refusal.os_errno, refusal.why + ".");
 }
 
 Outcome<std::vector<std::string>> split_path(const std::string& path) {
@@ -100,45 +97,74 @@ Outcome<std::vector<std::string>> split_path(const std::string& path) {
   return parts;
 }
 
-Outcome<Descriptor> open_root(const std::string& drain_directory) {
-  Descriptor root(::open(drain_directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!root) return storage_problem("opening the drain directory", drain_directory, errno);
-  return root;
+Outcome<DrainFolder> open_root(const DrainDirectory& directory) {
+  auto root = directory.open();
+  if (root) return std::move(*root);
+  const int number = root.error().os_errno;
+  if (number == ELOOP) return storage_problem(root.error());
+  return storage_problem("opening the drain directory", directory.path(), number);
 }
 
-Outcome<Place> find_place(const Descriptor& root, const std::string& path, Missing missing) {
+Outcome<Place> find_place(const DrainFolder& root, const std::string& path, Missing missing) {
   auto parts = split_path(path);
   if (!parts) return problem(parts.error());
-  Descriptor folder(::fcntl(root.get(), F_DUPFD_CLOEXEC, 0));
-  if (!folder) return storage_problem("opening the folder of", path, errno);
+  if (missing == Missing::kFails) {
+    auto parent = root.parent_of(path);
+    if (!parent) return storage_problem("opening the folder of", path, parent.error().os_errno);
+    return Place{std::move(*parent), parts->back(), path};
+  }
+  auto folder = root.folder("");
+  if (!folder) return storage_problem("opening the folder of", path, folder.error().os_errno);
   for (std::size_t i = 0; i + 1 < parts->size(); ++i) {
-    auto next = enter(folder, (*parts)[i], missing, path);
+    auto next = enter(*folder, (*parts)[i], missing, path);
     if (!next) return problem(next.error());
-    if (missing == Missing::kIsMade) {
-      // Whoever has made it may not have synced its name yet.
-      if (auto synced = sync_folder(folder, path); !synced) return problem(synced.error());
-    }
+    // Whoever has made it may not have synced its name yet.
+    if (auto synced = sync_folder(*folder, path); !synced) return problem(synced.error());
     folder = std::move(*next);
   }
-  return Place{std::move(folder), parts->back(), path};
+  return Place{std::move(*folder), parts->back(), path};
 }
 
-Outcome<bool> make_temporary_folder(const Descriptor& root) {
+Outcome<bool> make_temporary_folder(const DrainFolder& root) {
   return make_folder(root, msg::kTemporaryFolder, msg::kTemporaryFolder, kTemporaryFolderMode);
 }
 
-Outcome<Place> temporary_place(const Descriptor& root, FileId file, std::uint64_t number) {
+bool is_closed_to_others(const struct stat& folder, const std::vector<std::uint32_t>& makers) {
+  const bool of_ours =
+      folder.st_uid == 0 || std::ranges::find(makers, folder.st_uid) != makers.end();
+  const bool open_to_all = (folder.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  return of_ours && (!open_to_all || (folder.st_mode & S_ISVTX) != 0);
+}
+
+std::vector<std::uint32_t> maker_owners(const DrainDirectory& directory, const DrainFolder& root) {
+  std::vector<std::uint32_t> owners{::geteuid()};
+  if (const auto maker = directory.file_maker(root)) owners.push_back(maker->uid);
+  return owners;
+}
+
+Outcome<Place> temporary_place(const DrainDirectory& directory, const DrainFolder& root,
+                               FileId file, std::uint64_t number) {
   Place place;
   place.name = msg::temporary_name(file, number);
   place.path = fmt::format("{}/{}", msg::kTemporaryFolder, place.name);
   auto folder =
       enter(root, msg::kTemporaryFolder, Missing::kIsMade, place.path, kTemporaryFolderMode);
   if (!folder) return problem(folder.error());
+  const auto status = folder->own_status();
+  if (!status) return storage_problem(status.error());
+  if (!is_closed_to_others(*status, maker_owners(directory, root))) {
+    return problem(
+        Code::kDrainFailed, "benefactor.drain", EPERM,
+        fmt::format(
+            "{}/{} belongs to uid {} and has mode {:04o}, so that other users could replace "
+            "what is drained; remove it, or give it to this pool's user with mode 0711.",
+            directory.path(), msg::kTemporaryFolder, status->st_uid, status->st_mode & 07777));
+  }
   place.folder = std::move(*folder);
   return place;
 }
 
-Outcome<void> sync_folder(const Descriptor& folder, std::string_view path) {
+Outcome<void> sync_folder(const DrainFolder& folder, std::string_view path) {
   // Some file systems cannot sync a folder and say EINVAL: there is nothing better to be had there.
   if (::fsync(folder.get()) != 0 && errno != EINVAL) {
     return storage_problem("syncing the folder of", path, errno);

@@ -150,19 +150,32 @@ Outcome<void> FileDrainer::open_files(Writing& writing) {
   const auto first = make_temporary_folder(*root);
   if (!first) return problem(first.error());
   // Whoever has set up that folder before may have given it a layout.
-  if (*first) stripe_by_size(directory_ + "/" + msg::kTemporaryFolder);
-  auto place = temporary_place(*root, writing.request.file, writing.request.number);
+  if (*first) stripe_by_size(directory_.path() + "/" + msg::kTemporaryFolder);
+  auto place = temporary_place(directory_, *root, writing.request.file, writing.request.number);
   if (!place) return problem(place.error());
   writing.place = std::move(*place);
-  writing.file = Descriptor(::openat(writing.place.folder.get(), writing.place.name.c_str(),
-                                     O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!writing.file) return storage_problem("making", writing.place.path, errno);
-  if (writing.request.base_path.empty()) return {};
-  auto base = find_place(*root, writing.request.base_path, Missing::kFails);
-  if (!base) return problem(base.error());
-  writing.base = Descriptor(::openat(base->folder.get(), base->name.c_str(),
-                                     O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!writing.base) return storage_problem("opening", base->path, errno);
+  const DrainFolder& folder = writing.place.folder;
+  auto file = folder.create(writing.place.name);
+  if (!file && file.error().os_errno == EEXIST) {
+    // Another benefactor has made it, or this one for earlier pieces.
+    file = folder.open(writing.place.name, Access::kReadWrite,
+                       {{}, {}, maker_owners(directory_, *root), true});
+    if (!file && file.error().os_errno != ENOENT) return storage_problem(file.error());
+  }
+  if (!file) return storage_problem("making", writing.place.path, file.error().os_errno);
+  writing.file = std::move(file->file);
+  return open_base(writing, *root);
+}
+
+/// A version that was drained before. Its owner is that of the file, or was before.
+Outcome<void> FileDrainer::open_base(Writing& writing, const DrainFolder& root) {
+  const std::string& path = writing.request.base_path;
+  if (path.empty()) return {};
+  if (auto place = find_place(root, path, Missing::kFails); !place) return problem(place.error());
+  auto base = root.open(path, Access::kRead);
+  if (!base && base.error().os_errno == ENOENT) return storage_problem("opening", path, ENOENT);
+  if (!base) return storage_problem(base.error());
+  writing.base = std::move(base->file);
   return {};
 }
 
@@ -251,29 +264,34 @@ Outcome<msg::DrainFinish::Reply> FileDrainer::finish(const msg::DrainFinish& req
   if (!root) return problem(root.error());
   auto to = find_place(*root, request.path, Missing::kIsMade);
   if (!to) return problem(to.error());
-  auto from = temporary_place(*root, request.file, request.number);
+  auto from = temporary_place(directory_, *root, request.file, request.number);
   if (!from) return problem(from.error());
 
-  const Descriptor file(
-      ::openat(from->folder.get(), from->name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
-  if (!file && errno == ENOENT) {
+  std::vector<std::uint32_t> owners = maker_owners(directory_, *root);
+  owners.push_back(request.uid);  // of a finish that came this far and was not answered
+  const auto opened = from->folder.open(from->name, Access::kReadWrite, {{}, {}, owners, true});
+  if (!opened && opened.error().os_errno == ENOENT) {
     // Finished before, and this is the same request again? Anything else must be drained anew.
-    struct stat there {};
-    if (::fstatat(to->folder.get(), to->name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-        S_ISREG(there.st_mode) && static_cast<std::uint64_t>(there.st_size) == request.size_bytes &&
-        is_time_of(request.mtime_ns, there.st_mtim)) {
+    const auto there = to->folder.status(to->name);
+    if (there && S_ISREG(there->st_mode) &&
+        static_cast<std::uint64_t>(there->st_size) == request.size_bytes &&
+        is_time_of(request.mtime_ns, there->st_mtim) &&
+        directory_.may_belong(*root, *there, request.uid)) {
       if (auto synced = sync_folder(to->folder, to->path); !synced) return problem(synced.error());
       return msg::DrainFinish::Reply{};
     }
     return storage_problem("finding the pieces of", to->path, ENOENT);
   }
-  if (!file) return storage_problem("opening", from->path, errno);
+  if (!opened) return storage_problem(opened.error());
+  const Descriptor& file = opened->file;
 
   const Wanted wanted{request.mode, request.uid, request.gid, request.mtime_ns};
   if (::ftruncate(file.get(), static_cast<off_t>(request.size_bytes)) != 0) {
     return storage_problem("sizing", from->path, errno);
   }
-  if (auto set = set_attributes(file.get(), wanted, from->path); !set) return problem(set.error());
+  if (auto set = set_attributes(file.get(), wanted, from->path, Acl::kNone); !set) {
+    return problem(set.error());
+  }
   if (::fsync(file.get()) != 0) return storage_problem("syncing", from->path, errno);
   if (auto going = give_up_check(deadline); !going) return problem(going.error());
   if (::renameat(from->folder.get(), from->name.c_str(), to->folder.get(), to->name.c_str()) != 0) {

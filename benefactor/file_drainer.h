@@ -7,6 +7,7 @@
 #include "benefactor/drainer.h"
 #include "benefactor/rate_limiter.h"
 #include "benefactor/stop.h"
+#include "core/drain_directory.h"
 #include "core/types.h"
 
 namespace stdchk::benefactor {
@@ -42,6 +43,7 @@ class FileDrainer final : public Drainer {
   struct Writing;
   class Turn;
   Outcome<void> open_files(Writing& writing);
+  Outcome<void> open_base(Writing& writing, const DrainFolder& root);
   Outcome<ByteSpan> load_piece(Writing& writing, std::uint32_t index);
   Outcome<void> verify(Writing& writing);
   Outcome<void> write_and_sync(Writing& writing);
@@ -50,7 +52,7 @@ class FileDrainer final : public Drainer {
   Outcome<void> give_up_check(Time deadline) const;
 
   ByteSpan arena_;
-  const std::string directory_;
+  const DrainDirectory directory_;
   RateLimiter limiter_;
   const Clock& clock_;
   Stop& stop_;

@@ -116,8 +116,13 @@ Result<std::size_t> BlockingFile::read(std::uint64_t offset, MutableByteSpan out
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
   std::size_t done = 0;
-  STDCHK_TRY(while_it_moves(
-      lock, [&] { return done; }, [&] { return file_->read(lock, offset, out, done); }));
+  const Reader::Wait waits(filesystem_.engine().reader(), file_->owner());
+  STDCHK_TRY(waits.end(while_it_moves(
+      lock, [&] { return done; },
+      [&]() -> Status {
+        if (Status may = waits.check(); !may) return may;
+        return file_->read(lock, offset, out, done);
+      })));
   return done;
 }
 
@@ -125,10 +130,13 @@ Result<ReadView> BlockingFile::view(std::uint64_t offset, std::size_t bytes) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
   ReadView seen;
-  STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
+  const Reader::Wait waits(filesystem_.engine().reader(), file_->owner());
+  const Status status = filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
+    if (Status may = waits.check(); !may) return may;
     STDCHK_ASSIGN(seen, file_->view(lock, offset, bytes));
     return {};
-  }));
+  });
+  STDCHK_TRY(waits.end(status));
   return seen;
 }
 

@@ -34,9 +34,6 @@ class BufferOwner final : public WindowBufferOwner {
   Engine& engine_;
 };
 
-/// A parallel file system answers many at once.
-constexpr std::size_t kFileThreads = 16;
-
 std::string this_host() {
   char name[256] = {};
   ::gethostname(name, sizeof(name) - 1);
@@ -60,7 +57,7 @@ BlockingFilesystem::BlockingFilesystem(const Options& options, Clock& clock, Par
   }
   if (parts_.control_only != nullptr) reactor_->add(*parts_.control_only);
   executor_ = std::make_unique<ThreadExecutor>("stdchk-hash", hash_thread_count(options));
-  files_ = std::make_unique<LazyExecutor>(nullptr, "stdchk-files", kFileThreads);
+  files_ = std::make_unique<FileThreads>();
   Engine::Config config;
   config.manager_address = options.manager_address;
   config.secret = options.secret;

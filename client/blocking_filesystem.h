@@ -103,7 +103,7 @@ class BlockingFilesystem final : public Filesystem {
   Parts parts_;
   std::unique_ptr<Reactor> reactor_;
   std::unique_ptr<ThreadExecutor> executor_;
-  std::unique_ptr<LazyExecutor> files_;
+  std::unique_ptr<FileThreads> files_;
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<WindowBufferOwner> buffer_owner_;
   /// Files that were met under a name A.Ni.Tj: their fsync does not commit. Guarded by the lock.

@@ -20,7 +20,7 @@ constexpr std::size_t kSeriesMax = 65536;  ///< at more, all that was learned is
 }  // namespace
 
 Engine::Engine(Reactor& reactor, transport::Endpoint& control,
-               std::vector<transport::Endpoint*> data, Executor& executor, Executor& files,
+               std::vector<transport::Endpoint*> data, Executor& executor, FileExecutor& files,
                Config config)
     : reactor_(reactor),
       data_(std::move(data)),
@@ -175,7 +175,7 @@ Status Engine::make_buffers() {
     executor_work_.push_back(std::move(work));
     wake();
   };
-  const auto read_later = [this](std::function<void()> work) {
+  const auto read_later = [this](FileWork work) {
     file_work_.push_back(std::move(work));
     wake();
   };
@@ -188,7 +188,7 @@ Status Engine::make_buffers() {
                              submit,
                              run_later};
   reader_ = std::make_unique<Reader>(
-      Reader::Host{shared_, maps_, submit, run_later, read_later, pool_.drain_directory,
+      Reader::Host{shared_, maps_, clock(), submit, run_later, read_later, pool_.drain_directory,
                    sealer_.has_value() ? &*sealer_ : nullptr},
       std::move(stripes), std::move(cache_memory), chunk);
   return {};
@@ -438,7 +438,7 @@ void Engine::pump() {
   std::vector<Work::Call> calls;
   std::vector<Transfer*> transfers;
   std::vector<std::function<void()>> executor_work;
-  std::vector<std::function<void()>> file_work;
+  std::vector<FileWork> file_work;
   {
     const Lock lock(shared_.mutex);
     woken_ = false;

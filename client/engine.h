@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/figures.h"
+#include "client/file_threads.h"
 #include "client/filesystem.h"
 #include "client/manager_client.h"
 #include "client/memory.h"
@@ -63,7 +64,7 @@ class Engine final : private SessionHost, private ManagerListener {
     bool encrypts = false;          ///< what is written; needs the key
   };
   Engine(Reactor& reactor, transport::Endpoint& control, std::vector<transport::Endpoint*> data,
-         Executor& executor, Executor& files, Config config);
+         Executor& executor, FileExecutor& files, Config config);
   ~Engine() override;
 
   // ---- reactor's thread, without the lock
@@ -178,7 +179,7 @@ class Engine final : private SessionHost, private ManagerListener {
   Reactor& reactor_;
   const std::vector<transport::Endpoint*> data_;
   Executor& executor_;
-  Executor& files_;
+  FileExecutor& files_;
   const Config config_;
   Shared shared_;
   CompletionPtr ready_ = std::make_shared<Completion>();
@@ -212,7 +213,7 @@ class Engine final : private SessionHost, private ManagerListener {
   std::vector<Work::Call> outbox_;
   std::vector<Transfer*> transfers_;
   std::vector<std::function<void()>> executor_work_;
-  std::vector<std::function<void()>> file_work_;
+  std::vector<FileWork> file_work_;
   std::vector<std::unique_ptr<Namer>> namers_;  ///< idle ones
   const ContentTagger tagger_;
   NameCache names_;

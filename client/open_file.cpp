@@ -73,6 +73,11 @@ Attributes OpenFile::attributes(Lock&) const {
   return session_->attributes();
 }
 
+std::uint32_t OpenFile::owner() {
+  const VersionMapPtr map = base();
+  return map == nullptr ? msg::kUnknownUid : map->attributes.uid;
+}
+
 VersionMapPtr OpenFile::base() {
   if (through_session()) return session_->base();
   if (map_ == nullptr) map_ = engine_.maps().open(file_);

@@ -29,6 +29,8 @@ class OpenFile {
   /// Everything that can be had is there. A reader's first page of the map.
   Status opened(Lock& lock) const;
   Attributes attributes(Lock& lock) const;
+  /// The user whose file it was when this was opened; msg::kUnknownUid of a new file. Lock held.
+  std::uint32_t owner();
   /// Adds to `done` what it copied to `out` from `offset` + `done` on. Success: nothing is left.
   Status read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std::size_t& done);
   /// Where the bytes lie in the cache, when they are in one chunk; else an empty view.

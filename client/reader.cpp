@@ -1,9 +1,11 @@
 #include "client/reader.h"
 
-#include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <utility>
 
 #include "core/crc_joined.h"
@@ -28,7 +30,17 @@ constexpr Error kDrainedWrong{Code::kCorrupt, 0,
                               "client.read: the drained file was damaged or changed, and it is "
                               "nowhere else; stdchk verify says what else is"};
 
+constexpr Error kSilent{Code::kSystem, 0,
+                        "client.read: the drain directory does not answer in time; look at its "
+                        "file system"};
+constexpr Duration kAskSilentAgain = std::chrono::seconds(1);
+constexpr Duration kSayAgain = std::chrono::seconds(1);
+
 bool has_crc(const Chunk& chunk) { return chunk.crc != 0 || chunk.name.is_named(); }
+
+std::uint32_t owner_of(const Unit& unit) {
+  return unit.map == nullptr ? msg::kUnknownUid : unit.map->attributes.uid;
+}
 
 bool is_in_file_only(const Unit& unit) {
   return unit.map != nullptr && unit.chunk.copies.empty() && !is_sealed(unit.chunk.name);
@@ -84,6 +96,19 @@ Status read_part(int fd, DrainedChunk& chunk, std::uint64_t offset, MutableByteS
 
 }  // namespace
 
+/// A FileRead is what a thread reads for a Fetch. It outlives the fetch when the file hangs.
+struct Reader::FileRead {
+  Fetch* fetch = nullptr;  ///< guarded by the lock; none: nobody wants the bytes any more
+  std::uint32_t owner = 0;
+  Time asked{};
+  std::atomic<Time> began{Time{}};  ///< by its thread; Time{}: not yet
+  // The thread's, then the reader's.
+  std::vector<std::byte> bytes;
+  std::shared_ptr<DrainedFile> opened;
+  std::string refused;
+  Status status;
+};
+
 /// A Fetch is the way of one chunk into the cache: its sources, one after the other.
 struct Reader::Fetch final : Transfer {
   Reader* reader = nullptr;
@@ -94,6 +119,7 @@ struct Reader::Fetch final : Transfer {
   bool stripe_asked = false;
   bool from_drain = false;
   bool drained_wrong = false;  ///< the drained file is not what was drained
+  FileReadPtr file_read;       ///< under way
   Error why{Code::kDataLost, 0, "client.read"};
 
  protected:
@@ -116,8 +142,8 @@ Reader::Reader(Host host, StripeReader::Host stripes, std::unique_ptr<Memory> me
     : host_(std::move(host)),
       stripes_(std::move(stripes)),
       memory_(std::move(memory)),
-      cache_(memory_->bytes(), buffer_bytes, [this](const CacheKey& key) { fetches_.erase(key); }) {
-}
+      cache_(memory_->bytes(), buffer_bytes, [this](const CacheKey& key) { fetches_.erase(key); }),
+      drain_(std::make_shared<DrainDirectory>(host_.drain_directory)) {}
 
 Reader::~Reader() = default;
 
@@ -150,6 +176,7 @@ Unit Reader::part_at(Unit unit, std::uint64_t file_offset) const {
 
 void Reader::start(const Unit& unit, bool ahead) {
   CachedChunk* entry = cache_.add(key_of(unit));
+  while (entry == nullptr && !ahead && make_room(owner_of(unit))) entry = cache_.add(key_of(unit));
   if (entry == nullptr) return;
   ++(ahead ? counts_.ahead : counts_.fetched);
   auto& fetch = fetches_[entry->key];
@@ -164,6 +191,7 @@ void Reader::start(const Unit& unit, bool ahead) {
 void Reader::prefetch(const Unit& unit) {
   if (unit.chunk.copies.empty() && unit.map == nullptr) return;
   if (unit.chunk.length > cache_.bytes_max() || !can_open(unit.chunk)) return;
+  if (is_in_file_only(unit) && hangs(owner_of(unit))) return;
   if (cache_.find(key_of(unit)) == nullptr) start(unit, true);
 }
 
@@ -237,37 +265,158 @@ void Reader::make_from_stripe(Fetch& fetch) {
                 });
 }
 
+Reader::FileReadPtr Reader::begin_file_read(Fetch& fetch) {
+  auto read = std::make_shared<FileRead>();
+  read->fetch = &fetch;
+  read->owner = owner_of(fetch.unit);
+  read->asked = host_.clock.now();
+  fetch.file_read = read;
+  reading_.push_back(read);
+  return read;
+}
+
+/// The fetch that still waits for it. Lock held.
+Reader::Fetch* Reader::end_file_read(const FileReadPtr& read) {
+  std::erase(reading_, read);
+  Fetch* const fetch = std::exchange(read->fetch, nullptr);
+  if (fetch != nullptr) fetch->file_read.reset();
+  return fetch;
+}
+
 /// The file is read when the manager has said once more where it is.
 void Reader::open_drained(Fetch& fetch) {
   const VersionMapPtr& map = fetch.unit.map;
-  host_.read_later([this, &fetch, path = map->drained_path, state = map->attributes.drain] {
-    const std::string full = host_.drain_directory + "/" + path;
-    auto opened =
-        std::make_shared<DrainedFile>(::open(full.c_str(), O_RDONLY | O_CLOEXEC), path, state);
-    if (opened->fd < 0) log::debug("{} cannot be opened", full);
-    const Lock lock(host_.shared.mutex);
-    const VersionMapPtr& of = fetch.unit.map;
-    if (opened->fd >= 0 && !of->in_flight) {
-      of->drained = std::move(opened);
-      host_.maps.reload(of);
+  const FileReadPtr read = begin_file_read(fetch);
+  const auto open = [read, drain = drain_, &clock = host_.clock, path = map->drained_path,
+                     state = map->attributes.drain] {
+    read->began = clock.now();
+    const auto root = drain->open();
+    if (!root) {
+      read->refused = root.error().why;
+      return;
     }
-    next_source(fetch);
-  });
+    auto opened = root->open(path, Access::kRead);
+    if (!opened) {
+      if (opened.error().os_errno != ENOENT) read->refused = opened.error().why;
+    } else if (!drain->may_belong(*root, opened->status, read->owner)) {
+      read->refused = fmt::format(
+          "{} in the drain directory belongs to uid {}, and in the pool to uid {}: it "
+          "is not the file that was drained",
+          path, opened->status.st_uid, read->owner);
+    } else {
+      read->opened = std::make_shared<DrainedFile>(std::move(opened->file), path, state);
+    }
+  };
+  const auto deliver = [this, read] {
+    const Lock lock(host_.shared.mutex);
+    Fetch* const of = end_file_read(read);
+    if (!read->refused.empty()) note_refused(read->refused);
+    if (of == nullptr) return;
+    const VersionMapPtr& known = of->unit.map;
+    if (!read->refused.empty()) of->why = Error{Code::kSystem, 0, "client.drained file"};
+    if (read->opened != nullptr && !known->in_flight) {
+      known->drained = std::move(read->opened);
+      host_.maps.reload(known);
+    }
+    next_source(*of);
+  };
+  host_.read_later({read->owner, open, deliver});
 }
 
 void Reader::read_drained(Fetch& fetch) {
   CachedChunk& entry = *fetch.entry;
   entry.valid_from = fetch.unit.slice_chunk_offset;
   entry.valid_to = fetch.unit.slice_chunk_offset + fetch.unit.slice_length;
-  const MutableByteSpan out(entry.data + entry.valid_from, fetch.unit.slice_length);
-  host_.read_later([this, &fetch, file = fetch.unit.map->drained, of = fetch.unit.part_of,
-                    offset = fetch.unit.file_offset, out] {
-    Status status =
-        of == nullptr ? read_file(file->fd, offset, out) : read_part(file->fd, *of, offset, out);
-    const Lock lock(host_.shared.mutex);
-    if (of != nullptr && !status && status.error().code == Code::kCorrupt) note_wrong(fetch);
-    done(fetch, std::move(status));
+  const FileReadPtr read = begin_file_read(fetch);
+  const auto move = [read, &clock = host_.clock, file = fetch.unit.map->drained,
+                     of = fetch.unit.part_of, offset = fetch.unit.file_offset,
+                     length = fetch.unit.slice_length] {
+    read->began = clock.now();
+    read->bytes.resize(length);
+    const MutableByteSpan out(read->bytes);
+    const int fd = file->file.get();
+    read->status = of == nullptr ? read_file(fd, offset, out) : read_part(fd, *of, offset, out);
+  };
+  const auto deliver = [this, read, of = fetch.unit.part_of] {
+    Lock lock(host_.shared.mutex);
+    Fetch* const wants = end_file_read(read);
+    if (wants == nullptr) return;
+    if (read->status) {
+      // Nobody takes the buffer of a fetch that has no read under way.
+      lock.unlock();
+      std::ranges::copy(read->bytes, wants->entry->data + wants->entry->valid_from);
+      lock.lock();
+    } else if (of != nullptr && read->status.error().code == Code::kCorrupt) {
+      note_wrong(*wants);
+    }
+    done(*wants, std::move(read->status));
+  };
+  host_.read_later({read->owner, move, deliver});
+}
+
+/// Once a second at most: whoever has put it there may read it as often as he likes.
+void Reader::note_refused(const std::string& why) {
+  const Time now = host_.clock.now();
+  if (said_refused_ != Time{} && now - said_refused_ < kSayAgain) return;
+  said_refused_ = now;
+  log::warning("{}", why);
+}
+
+bool Reader::hangs(std::uint32_t owner) const {
+  const Time now = host_.clock.now();
+  return std::ranges::any_of(reading_, [&](const FileReadPtr& read) {
+    const Time began = read->began;
+    return read->owner == owner && began != Time{} && now - began > kHangsAfter;
   });
+}
+
+/// What was not begun waits for threads of its owner: it is late when one of these hangs.
+bool Reader::is_late(const Fetch& fetch) const {
+  if (fetch.file_read == nullptr) return false;
+  const FileRead& read = *fetch.file_read;
+  const Time began = read.began;
+  const Time now = host_.clock.now();
+  if (began != Time{}) return now - began > kGivesUpAfter;
+  return now - read.asked > kGivesUpAfter && hangs(read.owner);
+}
+
+/// Nobody waits for the file any more; what comes of the read is dropped.
+void Reader::give_up(Fetch& fetch) {
+  CachedChunk& entry = *fetch.entry;
+  const VersionMapPtr map = fetch.unit.map;
+  const Time now = host_.clock.now();
+  if (said_silent_ == Time{} || now - said_silent_ >= kSayAgain) {
+    said_silent_ = now;
+    log::error("{}/{} does not answer: a read of {} bytes at {} fails", host_.drain_directory,
+               map->drained_path, fetch.unit.slice_length, fetch.unit.file_offset);
+  }
+  std::exchange(fetch.file_read, nullptr)->fetch = nullptr;
+  map->silent_until = now + kAskSilentAgain;
+  cache_.unpin(entry);
+  cache_.erase(entry);  // and this fetch
+  host_.shared.changed.notify_all();
+}
+
+/// Takes the buffer of a read of another user whose files hang. False: there is none.
+bool Reader::make_room(std::uint32_t for_owner) {
+  for (const FileReadPtr& read : reading_) {
+    if (read->fetch == nullptr || read->owner == for_owner || !hangs(read->owner)) continue;
+    give_up(*read->fetch);
+    return true;
+  }
+  return false;
+}
+
+Status Reader::Wait::end(Status status) const {
+  const bool late = !status && status.error().code == Code::kDeadline;
+  if (late && reader_.hangs(owner_)) return fail(kSilent);
+  return status;
+}
+
+Status Reader::Wait::check() const {
+  const bool too_many = reader_.waits_.at(owner_) + reader_.wait_count_ > kWaitsMax;
+  if (!too_many || !reader_.hangs(owner_)) return {};
+  return fail(kSilent);
 }
 
 void Reader::done(Fetch& fetch, Status status) {
@@ -365,6 +514,7 @@ Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
     if (!std::exchange(said_no_key_, true)) log::error("{}", describe(kNoKey));
     return fail(kNoKey);
   }
+  if (unit.map != nullptr && unit.map->silent_until > host_.clock.now()) return fail(kSilent);
   const CacheKey key = key_of(unit);
   CachedChunk* entry = nullptr;
   // Who waits is woken by others only: what is known by now is looked at before.
@@ -385,6 +535,13 @@ Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
       if (entry->pins > 0) return fail(Code::kWouldBlock, "client.read");
       cache_.erase(*entry);
       continue;
+    }
+    if (entry->state == CacheState::kFetching) {
+      const auto fetch = fetches_.find(key);
+      if (fetch != fetches_.end() && is_late(*fetch->second)) {
+        give_up(*fetch->second);
+        return fail(kSilent);
+      }
     }
     if (entry->state != CacheState::kFailed) return fail(Code::kWouldBlock, "client.read");
     // What failed for an earlier reader, or for nobody, may be there again.

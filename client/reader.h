@@ -2,16 +2,21 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "client/chunk_cache.h"
+#include "client/file_threads.h"
 #include "client/memory.h"
 #include "client/peers.h"
 #include "client/shared.h"
 #include "client/stripe_reader.h"
 #include "client/version_map.h"
+#include "core/clock.h"
+#include "core/drain_directory.h"
 #include "core/sealed_chunk.h"
 
 namespace stdchk::client {
@@ -30,6 +35,10 @@ struct Unit {
 /// from the next copy, made from others of its stripe, then from where the map says it has moved
 /// to, then from the drained file.
 ///
+/// Files of the drain directory may hang. A read that has hung for kHangsAfter gives its buffer to
+/// another user who finds none; one that has hung for kGivesUpAfter has failed. Whoever waits is
+/// told kSystem (EIO).
+///
 /// Owns: the cache and the fetches under way.
 /// Threads: as said at each function.
 /// Errors: kWouldBlock: it is on its way, wait for a change. kDataLost: it is nowhere any more.
@@ -39,9 +48,10 @@ class Reader {
   struct Host {
     Shared& shared;
     MapStore& maps;
+    Clock& clock;
     std::function<void(Transfer&)> submit;  ///< lock held; soon, on the reactor's thread
-    std::function<void(std::function<void()>)> run_later;   ///< lock held; executor work, soon
-    std::function<void(std::function<void()>)> read_later;  ///< lock held; what a disk may hold up
+    std::function<void(std::function<void()>)> run_later;  ///< lock held; executor work, soon
+    std::function<void(FileWork)> read_later;              ///< lock held
     std::string drain_directory;
     const ChunkSealer* sealer = nullptr;  ///< none: sealed chunks cannot be opened
   };
@@ -67,17 +77,54 @@ class Reader {
   };
   const Counts& counts() const { return counts_; }
   const msg::ReaderTotals& totals() const { return totals_; }
+  /// Whether a file of that user in the drain directory hangs. Lock held.
+  bool hangs(std::uint32_t owner) const;
+
+  /// A Wait counts one call that reads, for as long as it lives. Lock held at both ends.
+  class Wait {
+   public:
+    Wait(Reader& reader, std::uint32_t owner) : reader_(reader), owner_(owner) {
+      ++reader_.waits_[owner_];
+      ++reader_.wait_count_;
+    }
+    ~Wait() {
+      if (--reader_.waits_[owner_] == 0) reader_.waits_.erase(owner_);
+      --reader_.wait_count_;
+    }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+    /// Fails a call on a file of a user whose files hang, when that user has more calls than
+    /// all calls leave free of kWaitsMax. The threads of a mount are for all users.
+    Status check() const;
+    /// As `status`; a wait for files that hang which has come to its deadline is an input error.
+    Status end(Status status) const;
+
+   private:
+    Reader& reader_;
+    const std::uint32_t owner_;
+  };
   /// How many chunks may be on their way ahead of a reader.
   std::size_t ahead_max() const { return std::max<std::size_t>(cache_.buffer_count() / 2, 1); }
 
  private:
   struct Fetch;
+  struct FileRead;
+  using FileReadPtr = std::shared_ptr<FileRead>;
+  static constexpr Duration kHangsAfter = std::chrono::seconds(5);
+  static constexpr Duration kGivesUpAfter = std::chrono::seconds(20);
+  static constexpr std::size_t kWaitsMax = 256;
   CacheKey key_of(const Unit& unit) const;
   void start(const Unit& unit, bool ahead);
   void next_source(Fetch& fetch);
   void make_from_stripe(Fetch& fetch);
   void open_drained(Fetch& fetch);
   void read_drained(Fetch& fetch);
+  FileReadPtr begin_file_read(Fetch& fetch);
+  Fetch* end_file_read(const FileReadPtr& read);
+  void note_refused(const std::string& why);
+  bool is_late(const Fetch& fetch) const;
+  void give_up(Fetch& fetch);
+  bool make_room(std::uint32_t for_owner);
   void done(Fetch& fetch, Status status);
   void check_ahead(const CacheKey& key);
   void check(Lock& lock, CachedChunk& entry);
@@ -93,6 +140,12 @@ class Reader {
   std::unique_ptr<Memory> memory_;
   ChunkCache cache_;
   std::map<CacheKey, std::unique_ptr<Fetch>> fetches_;
+  const std::shared_ptr<const DrainDirectory> drain_;
+  std::list<FileReadPtr> reading_;
+  std::map<std::uint32_t, std::size_t> waits_;  ///< by owner
+  std::size_t wait_count_ = 0;
+  Time said_refused_{};
+  Time said_silent_{};
   bool said_no_key_ = false;
   Counts counts_;
   msg::ReaderTotals totals_;

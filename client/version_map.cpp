@@ -1,15 +1,9 @@
 #include "client/version_map.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
 namespace stdchk::client {
-
-DrainedFile::~DrainedFile() {
-  if (fd >= 0) ::close(fd);
-}
 
 MapStore::MapStore(Shared& shared, std::function<ClientId()> client, Call call,
                    std::function<void()> collect_soon)

@@ -11,6 +11,8 @@
 
 #include "client/packed_map.h"
 #include "client/shared.h"
+#include "core/clock.h"
+#include "core/descriptor.h"
 #include "core/messages/messages.h"
 #include "transport/rpc.h"
 
@@ -20,13 +22,10 @@ namespace stdchk::client {
 /// its name; that it is the right one is known when the manager, asked after it was opened, still
 /// says the same place.
 struct DrainedFile {
-  DrainedFile(int descriptor, std::string opened_path, DrainState opened_state)
-      : fd(descriptor), path(std::move(opened_path)), state(opened_state) {}
-  ~DrainedFile();
-  DrainedFile(const DrainedFile&) = delete;
-  DrainedFile& operator=(const DrainedFile&) = delete;
+  DrainedFile(Descriptor descriptor, std::string opened_path, DrainState opened_state)
+      : file(std::move(descriptor)), path(std::move(opened_path)), state(opened_state) {}
 
-  const int fd;
+  const Descriptor file;
   const std::string path;
   const DrainState state;  ///< of the version, when its file was looked for
   bool right = false;
@@ -64,6 +63,7 @@ struct VersionMap {
   std::shared_ptr<DrainedFile> drained;
   std::map<std::uint64_t, std::shared_ptr<DrainedChunk>> in_parts;  ///< by their place in the file
   PackedMap map;
+  Time silent_until{};        ///< its drained file does not answer, and is not asked before that
   std::uint32_t reloads = 0;  ///< how often in a row the map was fetched anew and that did not help
 
   /// True when all slices that begin before `end` are there.

@@ -5,6 +5,12 @@
 
 namespace stdchk {
 
+Below<OpenedFile> open_manifest(const DrainFolder& folder, Access access) {
+  const auto above = folder.own_status();
+  if (!above) return tl::unexpected(above.error());
+  return folder.open(kManifestName, access, {{}, {}, {above->st_uid, 0, ::geteuid()}, false});
+}
+
 std::vector<DrainedRange> joined(const std::vector<DrainedRange>& ranges) {
   std::vector<DrainedRange> out;
   for (const DrainedRange& range : ranges) {

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/drain_folder.h"
+
 namespace stdchk {
 
 /// The file in each folder of the drain directory that says what the drained files there must hold.
@@ -15,6 +17,11 @@ inline bool is_manifest(std::string_view file_name) {
   return file_name.starts_with(name) &&
          (file_name.size() == name.size() || file_name[name.size()] == '.');
 }
+
+/// Opens the manifest of a folder; ENOENT: there is none. A manifest is refused that belongs to
+/// another user than the folder, root, or this process: in a folder that all may write to anybody
+/// could say what others' files must hold.
+Below<OpenedFile> open_manifest(const DrainFolder& folder, Access access);
 
 /// What the bytes [offset, offset + length) of a drained file must be.
 struct DrainedRange {

@@ -222,8 +222,9 @@ void Bridge::init(fuse_conn_info* connection) {
   };
   auto refuse_capability = [&](unsigned capability) { connection->want &= ~capability; };
   connection->max_write = limits::kMiB;
-  connection->max_background = 64;
-  connection->congestion_threshold = 48;
+  // More than reads of hanging files may take: others read ahead in the background, too.
+  connection->max_background = 256;
+  connection->congestion_threshold = 192;
   connection->time_gran = 1;
   want(FUSE_CAP_ASYNC_READ);
   want(FUSE_CAP_ASYNC_DIO);

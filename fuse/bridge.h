@@ -48,9 +48,9 @@ struct Handle {
   std::unique_ptr<client::File> file;
   bool writes = false;
   bool direct = false;
-  std::atomic<bool> killed{false};  ///< its last FLUSH came from a process that a signal ended
-  std::atomic<bool> clears_set_id{false};  ///< the next write takes the file's set-id bits away
-  std::atomic<std::uint64_t> calls{0};     ///< writes, or reads of a reader
+  std::atomic<bool> killed{false};      ///< its last FLUSH came from a process that a signal ended
+  bool of_user = false;                 ///< opened by another user than root
+  std::atomic<std::uint64_t> calls{0};  ///< writes, or reads of a reader
   std::atomic<std::uint64_t> call_bytes{0};
 };
 
@@ -150,7 +150,10 @@ class Bridge {
   bool refuse(std::int32_t thread, FileId file);
   void opened_well(std::int32_t thread);
   bool choose_direct(Node& node, int flags, bool insisted);
-  void clear_set_id(Node& node);
+  bool kills_set_id(fuse_req_t request, const Handle* handle) const;
+  void kill_set_id(Node& node, fuse_req_t request);
+  void clear_set_id_of_pool(Node& node, fuse_req_t request);
+  void clear_set_id(Node& node, fuse_req_t request, const Attributes& now);
   void learn(Handle& handle);
   bool folder_wants_cache(FileId directory);
   std::uint64_t keep(std::unique_ptr<Handle> handle);

@@ -238,12 +238,12 @@ void Bridge::setattr(fuse_req_t request, fuse_ino_t number, struct stat* wanted,
     Status done = truncate(node, handle, static_cast<std::uint64_t>(wanted->st_size));
     if (!done) return reply(request, done);
   }
-  // As at writes; the super-user keeps the bits of a file that he truncates, but not at a chown.
-  bool by_user = fuse_req_ctx(request)->uid != 0;
+  // As at writes; who has CAP_FSETID keeps the bits of a file at a truncation, but not at a chown.
+  bool kills = kills_set_id(request, info != nullptr ? &handle_of(info) : nullptr);
   bool changes_owner = (mask & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) != 0;
   bool truncates = (mask & FUSE_SET_ATTR_SIZE) != 0;
-  if (node->type == FileType::kRegular && (changes_owner || (truncates && by_user))) {
-    clear_set_id(*node);
+  if (node->type == FileType::kRegular && (changes_owner || (truncates && kills))) {
+    clear_set_id_of_pool(*node, request);
   }
   msg::SetAttributes change;
   change.file = node->file;
@@ -252,7 +252,12 @@ void Bridge::setattr(fuse_req_t request, fuse_ino_t number, struct stat* wanted,
     change.mask |= static_cast<std::uint32_t>(flag);
     return true;
   };
-  if (set(FUSE_SET_ATTR_MODE, msg::SetMask::kMode)) change.mode = wanted->st_mode & 07777;
+  if (set(FUSE_SET_ATTR_MODE, msg::SetMask::kMode)) {
+    change.mode = wanted->st_mode & 07777;
+    // From now on the next write of a user takes the bits away that this sets.
+    node->set_id_killed = false;
+    if (auto current = nodes_.current(node->file)) current->set_id_killed = false;
+  }
   if (set(FUSE_SET_ATTR_UID, msg::SetMask::kUid)) change.uid = wanted->st_uid;
   if (set(FUSE_SET_ATTR_GID, msg::SetMask::kGid)) change.gid = wanted->st_gid;
   if (set(FUSE_SET_ATTR_ATIME, msg::SetMask::kAtime)) {

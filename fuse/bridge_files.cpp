@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 
@@ -128,24 +129,57 @@ void Bridge::learn(Handle& handle) {
   modes.learn(parent->file, name, handle.calls, handle.call_bytes);
 }
 
+/// Whether the caller may not leave set-ID bits on what it changes, as the kernel says with
+/// FUSE_HANDLE_KILLPRIV_V2. Otherwise every user but root may not. Pages that the kernel has
+/// collected come from itself: then the user who has opened the file counts.
+bool Bridge::kills_set_id(fuse_req_t request, const Handle* handle) const {
+  if (const auto kills = exchange_.kills_set_id()) return *kills;
+  return fuse_req_ctx(request)->uid != 0 || (handle != nullptr && handle->of_user);
+}
+
+/// Once for all writes until the mode is set again or they are committed.
+void Bridge::kill_set_id(Node& node, fuse_req_t request) {
+  if (!node.set_id_killed.load(std::memory_order_relaxed) && !node.set_id_killed.exchange(true)) {
+    clear_set_id_of_pool(node, request);
+  }
+}
+
+/// The mode is the pool's, because it may have been set by another name of the node, or on another
+/// mount.
+void Bridge::clear_set_id_of_pool(Node& node, fuse_req_t request) {
+  if (const auto now = filesystem_.attributes(node.file)) clear_set_id(node, request, *now);
+}
+
+namespace {
+
+/// Without the group's x bit a file keeps S_ISGID for members of its group (inode_owner_or_capable
+/// and setattr_should_drop_sgid in the kernel).
+bool is_of_group(fuse_req_t request, std::uint32_t gid) {
+  if (request == nullptr || fuse_req_ctx(request)->gid == gid) return true;
+  std::array<gid_t, 256> groups{};
+  const int count = fuse_req_getgroups(request, static_cast<int>(groups.size()), groups.data());
+  const auto end = groups.begin() + std::clamp<int>(count, 0, static_cast<int>(groups.size()));
+  return std::find(groups.begin(), end, gid) != end;
+}
+
+}  // namespace
+
 /// With FUSE_HANDLE_KILLPRIV_V2 the kernel leaves this to the file system: who writes to a file
-/// must not leave it runnable as its owner or group.
-void Bridge::clear_set_id(Node& node) {
+/// must not leave it runnable as its owner or group. Without a request: at a commit.
+void Bridge::clear_set_id(Node& node, fuse_req_t request, const Attributes& now) {
+  const auto set = now.mode & static_cast<std::uint32_t>(S_ISUID | S_ISGID);
+  std::uint32_t drops = set & static_cast<std::uint32_t>(S_ISUID);
+  const bool drops_group = (now.mode & S_IXGRP) != 0 || !is_of_group(request, now.gid);
+  if (drops_group) drops |= set & static_cast<std::uint32_t>(S_ISGID);
+  if (drops == 0) return;
   msg::SetAttributes change;
   change.file = node.file;
   change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode);
+  change.mode = now.mode & ~drops;
+  const auto done = filesystem_.set_attributes(change);
+  if (!done) return log::warning("Clearing set-id bits failed: {}", describe(done.error()));
   std::unique_lock lock(node.mutex);
-  std::uint32_t without = node.last.mode & ~static_cast<std::uint32_t>(S_ISUID);
-  // Without the group's x bit, S_ISGID meant mandatory locking.
-  if ((without & S_IXGRP) != 0) without &= ~static_cast<std::uint32_t>(S_ISGID);
-  if (without == node.last.mode) return;
-  change.mode = without;
-  auto done = filesystem_.set_attributes(change);
-  if (done) {
-    node.last.mode = without;
-  } else {
-    log::warning("Clearing set-id bits failed: {}", describe(done.error()));
-  }
+  node.last.mode = change.mode;
 }
 
 Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::int32_t thread) {
@@ -193,10 +227,6 @@ Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::in
   opened.handle->writes = write;
   opened.handle->direct = choose_direct(*node, flags, insisted);
   opened.handle->file = std::move(*file);
-  if (write) {
-    std::shared_lock lock(node->mutex);
-    opened.handle->clears_set_id = (node->last.mode & (S_ISUID | S_ISGID)) != 0;
-  }
   opened.keep_cache = !session && !write;
   return opened;
 }
@@ -218,7 +248,9 @@ void Bridge::open(fuse_req_t request, fuse_ino_t number, fuse_file_info* info) {
   if (!node) return reply(request, fail(Code::kStale, "mount.open"));
   auto opened = open_node(node, info->flags, fuse_req_ctx(request)->pid);
   if (!opened) return reply(request, fail(opened.error()));
-  if (fuse_req_ctx(request)->uid == 0) opened->handle->clears_set_id = false;
+  opened->handle->of_user = fuse_req_ctx(request)->uid != 0;
+  const bool truncates = writes(info->flags) && (info->flags & O_TRUNC) != 0;
+  if (truncates && kills_set_id(request, nullptr)) kill_set_id(*node, request);
   info->direct_io = opened->handle->direct;
   info->keep_cache = opened->keep_cache;
   info->fh = keep(std::move(opened->handle));
@@ -243,6 +275,10 @@ void Bridge::create(fuse_req_t request, fuse_ino_t parent, const char* name, mod
   nodes_.begin_session(*node);
   auto handle = std::make_unique<Handle>();
   handle->node = *node;
+  handle->of_user = fuse_req_ctx(request)->uid != 0;
+  if (wanted.truncate && attributes.version != 0 && kills_set_id(request, nullptr)) {
+    kill_set_id(**node, request);
+  }
   handle->writes = true;  // even a file that is created for reading is committed at its close
   handle->file = std::move(*file);
   // A new file without bytes leaves nothing in the page cache: its node stays that of its first
@@ -298,10 +334,7 @@ void Bridge::write(fuse_req_t request, const char* bytes, std::size_t size, off_
   counts_.count_write(size);
   handle.calls.fetch_add(1, std::memory_order_relaxed);
   handle.call_bytes.fetch_add(size, std::memory_order_relaxed);
-  if (handle.clears_set_id.load(std::memory_order_relaxed) &&
-      handle.clears_set_id.exchange(false)) {
-    clear_set_id(node);
-  }
+  if (kills_set_id(request, &handle)) kill_set_id(node, request);
   if (!node.changed.load(std::memory_order_relaxed)) node.changed = true;
   if (node.mtime_is_set) {
     std::unique_lock lock(node.mutex);
@@ -329,6 +362,8 @@ Status Bridge::commit(Handle& handle, bool closes) {
     mtime = node.mtime_set;
     node.last = after;
   }
+  // What was just committed was written by who may not leave the bits.
+  if (node.set_id_killed.exchange(false)) clear_set_id(node, nullptr, after);
   if (!mtime) return {};
   msg::SetAttributes change;
   change.file = node.file;
@@ -377,6 +412,8 @@ void Bridge::fallocate(fuse_req_t request, int mode, off_t offset, off_t length,
   if (mode != 0) return reply(request, fail(Code::kUnsupported, "mount.fallocate"));
   auto end = static_cast<std::uint64_t>(offset) + static_cast<std::uint64_t>(length);
   if (end > limits::kFileBytesMax) return reply(request, fail(Code::kTooLarge, "mount.fallocate"));
+  // The kernel says nothing of it here; on its own file systems it takes the bits away.
+  if (fuse_req_ctx(request)->uid != 0) kill_set_id(*handle.node, request);
   Status done;
   if (handle.file->attributes().size_bytes < end) {
     done = handle.file->truncate(end);

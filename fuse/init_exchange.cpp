@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 
 #include "fuse/receive_buffer.h"
@@ -23,6 +24,38 @@ constexpr std::uint64_t kHandleKillPrivV2 = std::uint64_t{1} << 28;
 constexpr std::uint64_t kInitExtended = std::uint64_t{1} << 30;
 constexpr std::uint64_t kDirectIoAllowMmap = std::uint64_t{1} << 36;
 constexpr unsigned kHighWord = 32;
+constexpr std::uint32_t kOpenKills = 1U << 0;      // FUSE_OPEN_KILL_SUIDGID
+constexpr std::uint32_t kWriteKills = 1U << 2;     // FUSE_WRITE_KILL_SUIDGID
+constexpr std::uint32_t kSetAttrKills = 1U << 11;  // FATTR_KILL_SUIDGID
+
+thread_local bool t_kills = false;
+
+/// The 32-bit word at `offset` of the request's body; 0 where there is none.
+std::uint32_t word(const std::byte* bytes, std::size_t size, std::size_t offset) {
+  std::uint32_t value = 0;
+  const std::size_t at = sizeof(fuse_in_header) + offset;
+  if (at + sizeof(value) <= size) std::memcpy(&value, bytes + at, sizeof(value));
+  return value;
+}
+
+/// libfuse 3.14 gives these flags to nobody.
+bool kills(const std::byte* bytes, std::size_t size) {
+  fuse_in_header header;
+  if (size < sizeof(header)) return false;
+  std::memcpy(&header, bytes, sizeof(header));
+  switch (header.opcode) {
+    case FUSE_WRITE:
+      return (word(bytes, size, offsetof(fuse_write_in, write_flags)) & kWriteKills) != 0;
+    case FUSE_SETATTR:
+      return (word(bytes, size, offsetof(fuse_setattr_in, valid)) & kSetAttrKills) != 0;
+    case FUSE_OPEN:
+      return (word(bytes, size, sizeof(std::uint32_t)) & kOpenKills) != 0;
+    case FUSE_CREATE:
+      return (word(bytes, size, 3 * sizeof(std::uint32_t)) & kOpenKills) != 0;
+    default:
+      return false;
+  }
+}
 
 // libfuse's hooks are plain functions; all mounts share one.
 std::atomic<InitExchange::Find> g_find{nullptr};
@@ -31,6 +64,8 @@ ssize_t read_from_kernel(int fd, void* buffer, std::size_t size, void* user) {
   if (ReceiveBuffer* own = ReceiveBuffer::of_this_thread()) size = std::min(size, own->capacity());
   ssize_t count = ::read(fd, buffer, size);
   InitExchange& exchange = g_find.load(std::memory_order_relaxed)(user);
+  t_kills =
+      count > 0 && kills(static_cast<const std::byte*>(buffer), static_cast<std::size_t>(count));
   if (count > 0 && !exchange.over()) {
     exchange.received(static_cast<const std::byte*>(buffer), static_cast<std::size_t>(count));
   }
@@ -58,6 +93,11 @@ bool InitExchange::install(fuse_session* session, Find find) {
   hooks.read = read_from_kernel;
   hooks.writev = write_to_kernel;
   return fuse_session_custom_io(session, &hooks, fuse_session_fd(session)) == 0;
+}
+
+std::optional<bool> InitExchange::kills_set_id() const {
+  if (!tells_kills_.load(std::memory_order_relaxed)) return std::nullopt;
+  return t_kills;
 }
 
 void InitExchange::received(const std::byte* bytes, std::size_t size) {
@@ -89,6 +129,7 @@ bool InitExchange::answering(const std::byte* header_bytes, const std::byte* bod
   if ((offered_ & kInitExtended) != 0) taken |= kInitExtended | (offered_ & kDirectIoAllowMmap);
   init.flags |= static_cast<std::uint32_t>(taken);
   init.flags2 |= static_cast<std::uint32_t>(taken >> kHighWord);
+  tells_kills_ = (taken & kHandleKillPrivV2) != 0;
   allows_mmap_ = (taken & kDirectIoAllowMmap) != 0;
   std::memcpy(patched, body, body_size);
   std::memcpy(patched, &init, sizeof(init));

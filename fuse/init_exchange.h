@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 struct fuse_session;
 
@@ -31,6 +32,11 @@ class InitExchange {
   bool answering(const std::byte* header, const std::byte* body, std::size_t body_size,
                  std::byte* patched);
 
+  /// Whether the request that this thread has received last takes set-ID bits away: its caller has
+  /// no CAP_FSETID (FUSE_WRITE_KILL_SUIDGID and its like, linux/fuse.h). Nothing: the kernel does
+  /// not say.
+  std::optional<bool> kills_set_id() const;
+
   bool over() const { return over_.load(std::memory_order_relaxed); }
   bool allows_mmap() const { return allows_mmap_.load(std::memory_order_relaxed); }
 
@@ -39,6 +45,7 @@ class InitExchange {
  private:
   std::atomic<bool> over_{false};
   std::atomic<bool> allows_mmap_{false};
+  std::atomic<bool> tells_kills_{false};
   std::uint64_t offered_ = 0;
   std::uint64_t unique_ = 0;
 };

@@ -33,7 +33,8 @@ struct MountOptions {
 /// Errors: start() says with one sentence in the log what is wrong.
 class Mount {
  public:
-  static constexpr std::size_t kThreadsMax = 64;
+  static constexpr std::size_t kThreadsMax =
+      320;  ///< more than reads of hanging files take (client/reader.h)
   static constexpr std::size_t kThreadsIdleMax = 4;
 
   static Result<std::unique_ptr<Mount>> start(client::Filesystem& filesystem, Clock& clock,

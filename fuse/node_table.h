@@ -41,8 +41,11 @@ struct Node {
   std::optional<std::int64_t> mtime_set;  ///< guarded: set by utimens after the last write
 
   std::atomic<bool> unlinked{false};  ///< lost its name through this mount
-  std::atomic<bool> changed{false};   ///< written to since it became a session's node
-  std::atomic<int> cached_opens{0};   ///< opens that use the page cache
+  /// A caller without CAP_FSETID has written since the mode was set last: the file has no set-ID
+  /// bits then, nor when that is committed.
+  std::atomic<bool> set_id_killed{false};
+  std::atomic<bool> changed{false};  ///< written to since it became a session's node
+  std::atomic<int> cached_opens{0};  ///< opens that use the page cache
   /// Renamed, and the kernel has not yet flushed the times of its inode, as it does before the call
   /// returns. When the caller was killed in between, the kernel fails the next write to the inode.
   std::atomic<bool> times_due{false};

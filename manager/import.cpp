@@ -1,16 +1,16 @@
 #include "manager/import.h"
 
-#include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
+#include "core/drain_directory.h"
 #include "core/drain_manifest.h"
 #include "core/file_time.h"
 #include "core/image_name.h"
@@ -23,22 +23,6 @@ namespace {
 
 constexpr std::uint64_t kFirstId = 2;
 constexpr std::size_t kSetsTogether = 4096;  // in one record
-
-struct DirCloser {
-  void operator()(DIR* dir) const { ::closedir(dir); }
-};
-
-Result<std::vector<std::string>> names_in(const std::string& path) {
-  const std::unique_ptr<DIR, DirCloser> dir(::opendir(path.c_str()));
-  if (!dir) return fail_errno("import.opendir");
-  std::vector<std::string> out;
-  while (const dirent* entry = ::readdir(dir.get())) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") out.push_back(name);
-  }
-  std::sort(out.begin(), out.end());
-  return out;
-}
 
 /// Bytes that are nowhere in memory, as chunks without names: up to `end`, with no checksum.
 void add_unknown(ChunkMap& map, std::uint64_t& at, std::uint64_t end) {
@@ -78,15 +62,24 @@ std::vector<DrainedRange> known_of(const ManifestEntries& manifest, const std::s
   return entry->second.ranges;
 }
 
-void remove_temporaries(const std::string& path) {
-  const auto names = names_in(path);
+void remove_temporaries(const DrainFolder& folder) {
+  const auto names = folder.names();
   if (!names) return;
-  for (const std::string& name : *names) ::unlink((path + "/" + name).c_str());
+  for (const std::string& name : *names) {
+    if (::unlinkat(folder.get(), name.c_str(), 0) != 0 && errno == EISDIR) {
+      ::unlinkat(folder.get(), name.c_str(), AT_REMOVEDIR);
+    }
+  }
+}
+
+std::string below(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "/" + name;
 }
 
 class Import {
  public:
-  explicit Import(ManifestReader manifests) : manifests_(manifests) {}
+  Import(const DrainDirectory& directory, DrainFolder root, ManifestReader manifests)
+      : directory_(directory), root_(std::move(root)), manifests_(manifests) {}
 
   /// The files in the order of their names, numbered in the order of their times: what was written
   /// last is the newest.
@@ -105,16 +98,16 @@ class Import {
     for (const BeginGeneration& one : generations) emit(one);
   }
 
+  /// Shows what is in the folder at `path`; "" is the drain directory itself. A folder that cannot
+  /// be read is shown without what is in it: its owner must not keep others' files from a pool.
   Status run(const std::string& path, FileId directory) {
-    STDCHK_ASSIGN(const std::vector<std::string> names, names_in(path));
-    const ManifestEntries manifest = manifests_.read(path);
-    for (const std::string& name : names) {
-      if (directory == kRootFile && name == msg::kTemporaryFolder) {
-        remove_temporaries(path + "/" + name);
-        continue;
+    std::vector<std::pair<std::string, FileId>> folders;
+    STDCHK_TRY(show_entries(path, directory, folders));
+    for (const auto& [name, id] : folders) {
+      if (const Status shown = run(below(path, name), id); !shown) {
+        log::warning("{}/{} cannot be read, so nothing in it is shown: {}", directory_.path(),
+                     below(path, name), describe(shown.error()));
       }
-      if (is_manifest(name)) continue;  // written by the stdchk command
-      STDCHK_TRY(add(path + "/" + name, name, directory, manifest));
     }
     return {};
   }
@@ -123,6 +116,25 @@ class Import {
   std::uint64_t unread_manifests() const { return manifests_.unread(); }
 
  private:
+  /// One folder is open at a time, however deep they lie.
+  Status show_entries(const std::string& path, FileId directory,
+                      std::vector<std::pair<std::string, FileId>>& folders) {
+    const auto folder = root_.folder(path);
+    if (!folder) return fail(Code::kSystem, "import.open", folder.error().os_errno);
+    const auto names = folder->names();
+    if (!names) return fail(Code::kSystem, "import.list", names.error().os_errno);
+    const ManifestEntries manifest = manifests_.read(*folder, below(directory_.path(), path));
+    for (const std::string& name : *names) {
+      if (directory == kRootFile && name == msg::kTemporaryFolder) {
+        if (const auto temporary = folder->folder(name)) remove_temporaries(*temporary);
+        continue;
+      }
+      if (is_manifest(name)) continue;  // written by the stdchk command
+      add({*folder, path, name, directory}, manifest, folders);
+    }
+    return {};
+  }
+
   /// What this pool is written completes no set of which a part was drained by an earlier one. The
   /// set that the earlier pool's link names is whole as it is there, whatever this pool's policy
   /// says. Of all others no image of before counts: nothing there says how many they were to have,
@@ -161,51 +173,56 @@ class Import {
     return out;
   }
 
-  Status add(const std::string& path, const std::string& name, FileId parent,
-             const ManifestEntries& manifest) {
-    struct stat info {};
-    if (path.size() > limits::kPathBytesMax || ::lstat(path.c_str(), &info) != 0) {
+  struct Entry {
+    const DrainFolder& folder;
+    const std::string& path;  ///< of the folder
+    const std::string& name;
+    FileId parent;
+  };
+  void add(const Entry& entry, const ManifestEntries& manifest,
+           std::vector<std::pair<std::string, FileId>>& folders) {
+    const std::string path = below(entry.path, entry.name);
+    const auto info = entry.folder.status(entry.name);
+    if (directory_.path().size() + 1 + path.size() > limits::kPathBytesMax || !info) {
       log::warning("{} in the drain directory cannot be shown", path);
-      return {};
+      return;
     }
     RestoreFile file;
     Attributes& to = file.attributes;
-    to.id = FileId{next_id_++};
-    to.mode = info.st_mode & 07777;
-    to.uid = info.st_uid;
-    to.gid = info.st_gid;
-    to.atime_ns = to_ns(info.st_atim);
-    to.mtime_ns = to_ns(info.st_mtim);
-    to.ctime_ns = to_ns(info.st_ctim);
-    file.parent = parent;
-    file.name = name;
+    to.mode = info->st_mode & 07777;
+    to.uid = info->st_uid;
+    to.gid = info->st_gid;
+    to.atime_ns = to_ns(info->st_atim);
+    to.mtime_ns = to_ns(info->st_mtim);
+    to.ctime_ns = to_ns(info->st_ctim);
+    file.parent = entry.parent;
+    file.name = entry.name;
     file.in_drain = true;
-    if (S_ISDIR(info.st_mode)) {
+    if (S_ISDIR(info->st_mode)) {
       to.type = FileType::kDirectory;
-      const FileId id = to.id;
-      found_.push_back(std::move(file));
-      return run(path, id);
-    }
-    if (S_ISLNK(info.st_mode)) {
+      folders.emplace_back(entry.name, FileId{next_id_});
+    } else if (S_ISLNK(info->st_mode)) {
+      auto target = entry.folder.link_target(entry.name);
+      if (!target || target->size() > limits::kSymlinkBytesMax) return;
       to.type = FileType::kSymlink;
-      std::string target(limits::kPathBytesMax, '\0');
-      const ssize_t length = ::readlink(path.c_str(), target.data(), target.size());
-      if (length <= 0) return {};
-      target.resize(static_cast<std::size_t>(length));
-      file.target = std::move(target);
-    } else if (S_ISREG(info.st_mode)) {
+      file.target = std::move(*target);
+    } else if (S_ISREG(info->st_mode)) {
       to.type = FileType::kRegular;
-      to.size_bytes = static_cast<std::uint64_t>(info.st_size);
+      to.size_bytes = static_cast<std::uint64_t>(info->st_size);
       to.version = 1;
-      file.map = map_of(to.size_bytes, known_of(manifest, name, info));
+      file.map = map_of(to.size_bytes, known_of(manifest, entry.name, *info));
       file.drained = file.evicted = true;
     } else {
-      return {};  // devices and sockets are nobody's checkpoint
+      log::warning("{} in the drain directory is {}, and is not shown", path,
+                   kind_of(info->st_mode));
+      return;
     }
+    to.id = FileId{next_id_++};
     found_.push_back(std::move(file));
-    return {};
   }
 
+  const DrainDirectory& directory_;
+  const DrainFolder root_;
   ManifestReader manifests_;
   std::uint64_t next_id_ = kFirstId;
   std::vector<RestoreFile> found_;
@@ -215,10 +232,17 @@ class Import {
 
 Status import_drained(const std::string& directory, const std::function<void(Command)>& emit,
                       Duration manifests_longest) {
+  const DrainDirectory drain(directory);
+  auto root = drain.open();
   // Made by the first benefactor that drains something.
-  if (::access(directory.c_str(), F_OK) != 0 && errno == ENOENT) return {};
-  Import import(ManifestReader(ManifestReader::Clock::now() + manifests_longest));
-  STDCHK_TRY(import.run(directory, kRootFile));
+  if (!root && root.error().os_errno == ENOENT) return {};
+  if (!root) {
+    log::error("{}", root.error().why);
+    return fail(Code::kSystem, "import.open", root.error().os_errno);
+  }
+  Import import(drain, std::move(*root),
+                ManifestReader(ManifestReader::Clock::now() + manifests_longest));
+  STDCHK_TRY(import.run("", kRootFile));
   import.emit(emit);
   if (import.count() > 0) {
     log::info("{} files and directories were found in {}", import.count(), directory);

@@ -252,6 +252,7 @@ struct RestoreMirror {
   uid @7 :UInt32;
   gid @8 :UInt32;
   mtimeNs @9 :Int64;
+  uidBefore @10 :UInt32 = 0xffffffff;  # attributes: the owner before the change
 }
 
 struct SetBegun {

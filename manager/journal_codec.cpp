@@ -516,6 +516,7 @@ void write(wire::Command::Builder to, const RestoreMirror& from) {
   out.setUid(from.change.uid);
   out.setGid(from.change.gid);
   out.setMtimeNs(from.change.mtime_ns);
+  out.setUidBefore(from.change.uid_before);
 }
 RestoreCounters read(wire::RestoreCounters::Reader from) {
   RestoreCounters to{{from.getEpoch()},
@@ -545,6 +546,7 @@ RestoreMirror read(wire::RestoreMirror::Reader from) {
   to.change.uid = from.getUid();
   to.change.gid = from.getGid();
   to.change.mtime_ns = from.getMtimeNs();
+  to.change.uid_before = from.getUidBefore();
   return to;
 }
 

@@ -1,11 +1,14 @@
 #include "manager/manifest_reader.h"
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <cstdio>
+#include <cerrno>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/limits.h"
@@ -143,20 +146,83 @@ class ManifestParser final : public nlohmann::json_sax<Json> {
   std::optional<std::uint64_t> crc_;
 };
 
-struct FileCloser {
-  void operator()(std::FILE* file) const { std::fclose(file); }
+/// A ManifestBytes gives the bytes of a manifest to the parser, as far as there is time. Whoever
+/// writes a manifest may make it as long as he likes, and a name in it, which would be in memory.
+///
+/// Not: an iterator that can be compared with another one than the end.
+class ManifestBytes {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  ManifestBytes() = default;  ///< the end
+  ManifestBytes(int fd, ManifestReader::Clock::time_point until)
+      : state_(std::make_shared<State>(fd, until)) {
+    fill();
+  }
+  char operator*() const { return state_->block[state_->at]; }
+  ManifestBytes& operator++() {
+    State& state = *state_;
+    const char mark = state.block[state.at];
+    const bool is_mark = std::string_view("\"{}[],:").find(mark) != std::string_view::npos;
+    state.since_mark = is_mark ? 0 : state.since_mark + 1;
+    ++state.at;
+    if (state.since_mark > kBetweenMarksMax) state_.reset();
+    if (state_ && state.at == state.block.size()) fill();
+    return *this;
+  }
+  bool operator==(const ManifestBytes& other) const { return state_ == other.state_; }
+  bool operator!=(const ManifestBytes& other) const { return state_ != other.state_; }
+
+ private:
+  static constexpr std::size_t kBlockBytes = 64 * limits::kKiB;
+  static constexpr std::size_t kBetweenMarksMax = 64 * limits::kKiB;
+  struct State {
+    State(int descriptor, ManifestReader::Clock::time_point last) : fd(descriptor), until(last) {}
+    const int fd;
+    const ManifestReader::Clock::time_point until;
+    std::string block;
+    std::size_t at = 0;
+    std::size_t since_mark = 0;
+  };
+  void fill() {
+    State& state = *state_;
+    state.block.resize(kBlockBytes);
+    ssize_t count = -1;
+    if (ManifestReader::Clock::now() < state.until) {
+      do count = ::read(state.fd, state.block.data(), state.block.size());
+      while (count < 0 && errno == EINTR);
+    }
+    if (count <= 0) return state_.reset();
+    state.block.resize(static_cast<std::size_t>(count));
+    state.at = 0;
+  }
+
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace
 
-ManifestEntries ManifestReader::read(const std::string& folder) {
-  const std::string path = folder + "/" + kManifestName;
-  const std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "re"));
-  if (!file) return {};
+ManifestEntries ManifestReader::read(const DrainFolder& folder, const std::string& path) {
+  const auto file = open_manifest(folder, Access::kRead);
+  if (!file && file.error().os_errno == ENOENT) return {};
+  if (!file) {
+    log::warning(
+        "the manifest of {} is not read, so what is read of the files there is not "
+        "checked: {}",
+        path, file.error().why);
+    return {};
+  }
   ManifestParser parser(until_);
-  if (Json::sax_parse(file.get(), &parser)) return parser.take();
+  if (Json::sax_parse(ManifestBytes(file->file.get(), until_), ManifestBytes(), &parser)) {
+    return parser.take();
+  }
   if (Clock::now() < until_) {
-    log::warning("{} is damaged: what is read of the files beside it is not checked", path);
+    log::warning("{}/{} is damaged: what is read of the files beside it is not checked", path,
+                 kManifestName);
     return {};
   }
   ++unread_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/drain_folder.h"
 #include "core/drain_manifest.h"
 
 namespace stdchk::manager {
@@ -23,14 +24,16 @@ using ManifestEntries = std::map<std::string, ManifestEntry, std::less<>>;  ///<
 /// that starts is waited for.
 ///
 /// Threads: one; blocks.
-/// Limits: in memory are joined ranges and the pieces of one file, not a manifest.
+/// Limits: in memory are joined ranges and the pieces of one file, not a manifest. A manifest with
+///   64 KiB between two marks of JSON is damaged.
 class ManifestReader {
  public:
   using Clock = std::chrono::steady_clock;
   explicit ManifestReader(Clock::time_point until) : until_(until) {}
-  /// What the manifest of a folder says; nothing when there is none, or one that is damaged, and
-  /// nothing of files whose entry says no time, as they were written before there was one.
-  ManifestEntries read(const std::string& folder);
+  /// What the manifest of a folder says; nothing when there is none, or one that is damaged, is no
+  /// plain file, or belongs to another user than the folder, than root and than this process. It
+  /// says nothing of files whose entry has no time. `path` is the folder's, for messages.
+  ManifestEntries read(const DrainFolder& folder, const std::string& path);
   /// Manifests that were not read to their end.
   std::uint64_t unread() const { return unread_; }
 

@@ -280,6 +280,7 @@ Result<Outcome> State::run(const ChangeAttributes& command) {
   const auto has = [&](msg::SetMask bit) {
     return (change.mask & static_cast<std::uint32_t>(bit)) != 0;
   };
+  const std::uint32_t uid_before = changed->uid;
   if (has(msg::SetMask::kMode)) changed->mode = change.mode & 07777;
   if (has(msg::SetMask::kUid)) changed->uid = change.uid;
   if (has(msg::SetMask::kGid)) changed->gid = change.gid;
@@ -288,7 +289,7 @@ Result<Outcome> State::run(const ChangeAttributes& command) {
   changed->ctime_ns = command.now_ns;
   const bool shows = (change.mask & ~static_cast<std::uint32_t>(msg::SetMask::kAtime)) != 0;
   if (command.mirror && shows && changed->in_drain && changed->parent && changed->id != kRootFile) {
-    mirror(msg::MirrorKind::kAttributes, *changed, path(*changed));
+    mirror(msg::MirrorKind::kAttributes, *changed, path(*changed)).uid_before = uid_before;
   }
   return Outcome{changed->id, {}};
 }

@@ -3,13 +3,13 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include <filesystem>
 #include <optional>
+#include <vector>
+
+#include "core/drain_directory.h"
 
 namespace stdchk::tools {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kFormat = "%Y-%m-%d %H:%M:%S %z";
 
@@ -32,20 +32,24 @@ std::string text_of_now() {
   return text;
 }
 
-std::uint64_t drained_since(const std::string& folder, const ImageName& set,
-                            const std::string& when) {
+std::uint64_t drained_since(const std::string& drain, const std::string& folder,
+                            const ImageName& set, const std::string& when) {
   const auto since = time_of(when);
   if (!since) return 0;
   std::uint64_t count = 0;
-  std::error_code code;
-  for (const auto& file : fs::directory_iterator(folder, code)) {
-    const auto image = parse_image_name(file.path().filename().string());
+  const auto root = DrainDirectory(drain).open();
+  const auto there = root ? root->folder(folder) : Below<DrainFolder>(tl::unexpect, root.error());
+  const auto names =
+      there ? there->names() : Below<std::vector<std::string>>(tl::unexpect, there.error());
+  if (!names) return 0;
+  for (const std::string& name : *names) {
+    const auto image = parse_image_name(name);
     if (!image || image->application != set.application || image->timestep != set.timestep) {
       continue;
     }
     // The drain gives a file its image's time; that of its last change is when it came here.
-    struct stat status {};
-    if (::stat(file.path().c_str(), &status) == 0 && status.st_ctime > *since) ++count;
+    const auto status = there->status(name);
+    if (status && S_ISREG(status->st_mode) && status->st_ctime > *since) ++count;
   }
   return count;
 }

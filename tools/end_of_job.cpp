@@ -1,10 +1,14 @@
 #include "tools/end_of_job.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <set>
 #include <utility>
 
+#include "core/drain_directory.h"
 #include "core/image_name.h"
 #include "core/policy.h"
 #include "tools/connection.h"
@@ -14,6 +18,7 @@ namespace stdchk::tools {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr const char* kLatest = "latest";
 using SetKey = std::pair<std::string, std::uint64_t>;  ///< application and timestep
 
 /// What goes of the sets of a folder, and of what should go what has to stay.
@@ -81,16 +86,14 @@ Outcome<void> clear_folder(client::Filesystem& filesystem, const std::string& pa
 }
 
 /// The link of a folder of the drain directory goes when the set that it names has gone.
-void drop_link(const fs::path& folder, const std::vector<std::string>& removed) {
-  std::error_code code;
-  const fs::path link = folder / "latest";
-  const auto target = parse_set_name(fs::read_symlink(link, code).string());
-  if (code || !target) return;
+void drop_link(const DrainFolder& folder, const std::vector<std::string>& removed) {
+  const auto target = parse_set_name(folder.link_target(kLatest).value_or(""));
+  if (!target) return;
   const bool gone = std::ranges::any_of(removed, [&](const std::string& name) {
     const auto image = parse_image_name(name);
     return image->application == target->application && image->timestep == target->timestep;
   });
-  if (gone) fs::remove(link, code);
+  if (gone) ::unlinkat(folder.get(), kLatest, 0);
 }
 
 }  // namespace
@@ -127,9 +130,14 @@ Outcome<Cleared> clear_sets(const PoolRecord& pool) {
 
 Outcome<void> forget_removed(const Cleared& cleared) {
   for (const auto& [folder, names] : cleared.removed) {
-    const fs::path there = fs::path(cleared.drain_directory) / folder;
-    if (auto done = forget_in_manifest(there, names); !done) return done;
-    drop_link(there, names);
+    const std::string path = (fs::path(cleared.drain_directory) / folder).string();
+    const auto root = DrainDirectory(cleared.drain_directory).open();
+    if (!root) return problem("{}", root.error().why);
+    const auto there = root->folder(folder);
+    if (!there && there.error().os_errno == ENOENT) continue;
+    if (!there) return problem("{}", there.error().why);
+    if (auto done = forget_in_manifest(*there, path, names); !done) return done;
+    drop_link(*there, names);
   }
   return {};
 }

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/drain_directory.h"
 #include "core/limits.h"
 #include "core/messages/messages.h"
 
@@ -21,14 +21,20 @@ using Json = nlohmann::json;
 constexpr int kDepthMax = 8;  // a piece's values are 5 below the manifest
 constexpr std::uint64_t kCrcMax = std::numeric_limits<std::uint32_t>::max();
 
+/// In memory a manifest takes several times its size.
+constexpr std::int64_t kManifestBytesMax = std::int64_t{1} << 30;
+
 /// No value: it is not JSON. What is nested deeper than a manifest is left out: the library copies
 /// and writes by recursion.
-Json parse_file(const fs::path& path) {
-  std::ifstream file(path);
+Json parse_file(const OpenedFile& manifest) {
+  if (manifest.status.st_size > kManifestBytesMax) return Json(Json::value_t::discarded);
+  const auto bytes =
+      read_range(manifest.file.get(), 0, static_cast<std::size_t>(manifest.status.st_size));
   const auto is_shallow = [](int depth, Json::parse_event_t, const Json&) {
     return depth <= kDepthMax;
   };
-  return Json::parse(file, is_shallow, false);
+  const auto* const text = reinterpret_cast<const char*>(bytes.data());
+  return Json::parse(text, text + bytes.size(), is_shallow, false);
 }
 
 /// Throws a std::exception, as the JSON library does, when there is no such number up to `max`.
@@ -67,46 +73,100 @@ ManifestFile parse_entry(std::string path, const Json& entry) {
   return file;
 }
 
-Json manifest_entries(const std::string& folder) {
-  const Json manifest = parse_file(folder + "/" + kManifestName);
-  return manifest.is_object() && manifest.contains("files") && manifest["files"].is_object()
-             ? manifest["files"]
-             : Json::object();
+namespace {
+
+bool has_files(const Json& manifest) {
+  return manifest.is_object() && manifest.contains("files") && manifest["files"].is_object();
+}
+
+/// What is in and below one folder.
+struct Found {
+  std::string top;  ///< the path of the folder that was asked for
+  std::vector<ManifestFile> files;
+  std::map<std::string, std::uint64_t> sizes;  ///< of all plain files, by path below the top
+
+  std::string path_of(const std::string& below) const {
+    return below.empty() ? top : (fs::path(top) / below).string();
+  }
+};
+
+void leave_out(const Refusal& refusal) { fmt::print(stderr, "stdchk: {}\n", refusal.why); }
+
+std::string join(const std::string& below, const std::string& name) {
+  return below.empty() ? name : below + "/" + name;
+}
+
+Outcome<void> read_manifest(Found& found, const DrainFolder& folder, const std::string& below) {
+  const auto file = open_manifest(folder, Access::kRead);
+  if (!file) {
+    leave_out(file.error());
+    return {};
+  }
+  const Json manifest = parse_file(*file);
+  if (!has_files(manifest)) {
+    return problem("{} is damaged", found.path_of(join(below, kManifestName)));
+  }
+  for (const auto& [name, entry] : manifest["files"].items()) {
+    const std::string inner = join(below, name);
+    found.files.push_back(parse_entry(found.path_of(inner), entry));
+    found.files.back().below = inner;
+    if (!is_file_name(name)) found.files.back().damaged = true;
+  }
+  return {};
+}
+
+/// One folder is open at a time, however deep they lie.
+Outcome<void> look_below(Found& found, const DrainFolder& top, const std::string& below) {
+  std::vector<std::string> folders;
+  {
+    const auto folder = top.folder(below);
+    const auto names =
+        folder ? folder->names() : Below<std::vector<std::string>>(tl::unexpect, folder.error());
+    if (!names) {
+      if (below.empty()) return problem("{} cannot be read: {}", found.top, names.error().why);
+      leave_out(names.error());
+      return {};
+    }
+    for (const std::string& name : *names) {
+      const auto status = folder->status(name);
+      if (!status) continue;  // gone
+      if (name == kManifestName) {
+        if (auto read = read_manifest(found, *folder, below); !read) return read;
+      } else if (S_ISDIR(status->st_mode) && name != msg::kTemporaryFolder) {
+        folders.push_back(join(below, name));
+      } else if (S_ISREG(status->st_mode) && !is_manifest(name)) {
+        found.sizes.emplace(join(below, name), static_cast<std::uint64_t>(status->st_size));
+      }
+    }
+  }
+  for (const std::string& inner : folders) {
+    if (auto looked = look_below(found, top, inner); !looked) return looked;
+  }
+  return {};
+}
+
+}  // namespace
+
+Json manifest_entries(const DrainFolder& folder) {
+  const auto file = open_manifest(folder, Access::kRead);
+  Json manifest = file ? parse_file(*file) : Json();
+  return has_files(manifest) ? std::move(manifest["files"]) : Json::object();
 }
 
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
-  std::vector<ManifestFile> files;
-  std::map<std::string, std::uint64_t> there;  // sizes, by path
-  std::error_code code;
-  for (fs::recursive_directory_iterator at(folder, code), end; !code && at != end;
-       at.increment(code)) {
-    const std::string file_name = at->path().filename();
-    if (file_name == msg::kTemporaryFolder) at.disable_recursion_pending();
-    if (!is_manifest(file_name)) {
-      std::error_code gone;
-      const auto status = at->symlink_status(gone);
-      const std::uint64_t size = fs::is_regular_file(status) ? at->file_size(gone) : 0;
-      if (!gone && fs::is_regular_file(status)) there.emplace(at->path(), size);
-    }
-    if (file_name != kManifestName) continue;
-    const Json manifest = parse_file(at->path());
-    if (!manifest.is_object() || !manifest.contains("files") || !manifest["files"].is_object()) {
-      return problem("{} is damaged", at->path().string());
-    }
-    for (const auto& [name, entry] : manifest["files"].items()) {
-      files.push_back(parse_entry((at->path().parent_path() / name).string(), entry));
-      if (!is_file_name(name)) files.back().damaged = true;
-    }
-  }
-  if (code) return problem("{} cannot be read: {}", folder, code.message());
-  for (const ManifestFile& file : files) there.erase(file.path);
-  for (const auto& [path, size] : there) {
-    ManifestFile& file = files.emplace_back();
-    file.path = path;
+  const auto top = DrainDirectory(folder).open();
+  if (!top) return problem("{} cannot be read: {}", folder, top.error().why);
+  Found found{folder, {}, {}};
+  if (auto looked = look_below(found, *top, ""); !looked) return problem(looked.error());
+  for (const ManifestFile& file : found.files) found.sizes.erase(file.below);
+  for (const auto& [below, size] : found.sizes) {
+    ManifestFile& file = found.files.emplace_back();
+    file.path = found.path_of(below);
+    file.below = below;
     file.unlisted = true;
     file.size_bytes = size;
   }
-  return files;
+  return std::move(found.files);
 }
 
 bool is_as_said(const ManifestPiece& piece, ByteSpan bytes, Namer& namer) {

@@ -12,9 +12,9 @@
 
 namespace stdchk::tools {
 
-/// The entries of the manifest of one folder by the names of files; none when it has none, or one
-/// that is damaged.
-nlohmann::json manifest_entries(const std::string& folder);
+/// The entries of the manifest of one folder by the names of files; none when it has none, one that
+/// is damaged, or one that open_manifest() refuses.
+nlohmann::json manifest_entries(const DrainFolder& folder);
 
 /// A range of a drained file, and what its bytes must be.
 struct ManifestPiece {
@@ -26,6 +26,7 @@ struct ManifestPiece {
 /// A ManifestFile is what a manifest says of one drained file.
 struct ManifestFile {
   std::string path;
+  std::string below;      ///< the part of the path below the folder that was asked for
   bool unlisted = false;  ///< it is there, and no manifest says anything of it
   std::uint64_t size_bytes = 0;
   std::vector<ManifestPiece> pieces;  ///< in the order of their offsets; they need not cover it all
@@ -35,7 +36,8 @@ struct ManifestFile {
 /// What an entry says of the file at `path`.
 ManifestFile parse_entry(std::string path, const nlohmann::json& entry);
 /// The files of all manifests in and below a folder, then the other files there, in the order of
-/// their paths; each path begins with the folder.
+/// their paths; each path begins with the folder. Folders below it that cannot be read, and
+/// manifests that open_manifest() refuses, are told of and left out.
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder);
 bool is_as_said(const ManifestPiece& piece, ByteSpan bytes, Namer& namer);
 /// The bytes [offset, offset + length) of an open file, or fewer.

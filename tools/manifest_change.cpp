@@ -8,23 +8,19 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "core/durable.h"
 #include "tools/manifest.h"
 #include "tools/process.h"
 
 namespace stdchk::tools {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLockPatience = 60s;
 constexpr auto kAskAgain = 20ms;
 constexpr std::int64_t kLeftOverSeconds = 600;
 
@@ -32,146 +28,163 @@ constexpr std::int64_t kLeftOverSeconds = 600;
 /// locks.
 class LockedFile {
  public:
-  LockedFile(const std::string& path, Clock::time_point until) {
+  LockedFile(const DrainFolder& folder, Clock::time_point until) : folder_(folder) {
     // A lock over NFS needs the right to write.
-    fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (fd_ < 0) fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0) return;
-    while (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR) &&
-           Clock::now() < until) {
+    auto opened = open_manifest(folder, Access::kReadWrite);
+    if (!opened) opened = open_manifest(folder, Access::kRead);
+    is_absent_ = !opened && opened.error().os_errno == ENOENT;
+    if (!opened) return;
+    file_ = std::move(*opened);
+    while (::flock(file_.file.get(), LOCK_EX | LOCK_NB) != 0 &&
+           (errno == EWOULDBLOCK || errno == EINTR) && Clock::now() < until) {
       sleep_for(kAskAgain);
     }
   }
-  ~LockedFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  LockedFile(const LockedFile&) = delete;
-  LockedFile& operator=(const LockedFile&) = delete;
 
-  bool is_there() const { return fd_ >= 0; }
+  bool is_there() const { return static_cast<bool>(file_.file); }
+  bool is_absent() const { return is_absent_; }
   /// False when another file has taken its place.
-  bool has_name(const std::string& path) const {
-    struct stat mine {};
-    struct stat named {};
-    return ::fstat(fd_, &mine) == 0 && ::stat(path.c_str(), &named) == 0 &&
-           mine.st_dev == named.st_dev && mine.st_ino == named.st_ino;
+  bool has_name() const {
+    const auto named = folder_.status(kManifestName);
+    return named && file_.status.st_dev == named->st_dev && file_.status.st_ino == named->st_ino;
   }
 
  private:
-  int fd_ = -1;
+  const DrainFolder& folder_;
+  OpenedFile file_;
+  bool is_absent_ = false;
 };
 
 /// A TemporaryFile is beside the file that it is to become. Its own name goes with this object.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& beside)
-      : path_(fmt::format("{}.{}.{:08x}", beside, ::getpid(), std::random_device()())),
-        fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {}
+  explicit TemporaryFile(const DrainFolder& folder)
+      : folder_(folder),
+        name_(fmt::format("{}.{}.{:08x}", kManifestName, ::getpid(), std::random_device()())) {
+    if (auto made = folder.create(name_)) file_ = std::move(made->file);
+  }
   ~TemporaryFile() {
-    if (fd_ < 0) return;
-    ::close(fd_);
-    ::unlink(path_.c_str());
+    if (file_) ::unlinkat(folder_.get(), name_.c_str(), 0);
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
-  const std::string& path() const { return path_; }
-  int fd() const { return fd_; }
+  const std::string& name() const { return name_; }
+  int fd() const { return file_.get(); }
   /// Durable. False with errno.
   bool write(const std::string& text) const {
     std::size_t done = 0;
-    while (fd_ >= 0 && done < text.size()) {
-      const ssize_t n = ::write(fd_, text.data() + done, text.size() - done);
+    while (file_ && done < text.size()) {
+      const ssize_t n = ::write(fd(), text.data() + done, text.size() - done);
       if (n <= 0) break;
       done += static_cast<std::size_t>(n);
     }
-    return fd_ >= 0 && done == text.size() && ::fsync(fd_) == 0;
+    return file_ && done == text.size() && share() && ::fsync(fd()) == 0;
   }
 
  private:
-  std::string path_;
-  int fd_;
+  /// With whoever may list the folder.
+  bool share() const {
+    const auto folder = folder_.own_status();
+    if (!folder) return false;
+    // Only root may; otherwise the file stays this process's.
+    const bool given = ::fchown(fd(), folder->st_uid, folder->st_gid) == 0;
+    const mode_t of_group = given ? folder->st_mode & S_IRGRP : 0;
+    return ::fchmod(fd(), 0600 | of_group | (folder->st_mode & S_IROTH)) == 0;
+  }
+
+  const DrainFolder& folder_;
+  const std::string name_;
+  Descriptor file_;
 };
 
 /// The temporary files of those who were killed. The file system tells what is old, not this host's
 /// clock.
-void remove_leftovers(const std::string& folder, const TemporaryFile& mine) {
+void remove_leftovers(const DrainFolder& folder, const TemporaryFile& mine) {
   struct stat now {};
-  if (::fstat(mine.fd(), &now) != 0) return;
-  std::error_code code;
-  for (const auto& entry : fs::directory_iterator(folder, code)) {
-    const std::string path = entry.path();
-    struct stat status {};
-    const std::string name = entry.path().filename();
+  const auto names = folder.names();
+  if (!names || ::fstat(mine.fd(), &now) != 0) return;
+  for (const std::string& name : *names) {
     if (!is_manifest(name) || name == kManifestName) continue;
-    if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
-    if (now.st_mtime - status.st_mtime > kLeftOverSeconds) ::unlink(path.c_str());
+    const auto status = folder.status(name);
+    if (!status || !S_ISREG(status->st_mode)) continue;
+    if (now.st_mtime - status->st_mtime > kLeftOverSeconds) {
+      ::unlinkat(folder.get(), name.c_str(), 0);
+    }
   }
 }
 
 /// Gives the new file its name: in place of `old`, or where there was none. False when another has
 /// come first. Fails with errno.
-Outcome<bool> take_name(const TemporaryFile& file, const std::string& path, const LockedFile& old) {
+Outcome<bool> take_name(const DrainFolder& folder, const std::string& path,
+                        const TemporaryFile& file, const LockedFile& old) {
+  const char* const from = file.name().c_str();
   if (old.is_there()) {
-    if (!old.has_name(path)) return false;
-  } else if (::link(file.path().c_str(), path.c_str()) == 0) {
-    return true;
-  } else if (errno == EEXIST) {
-    return false;
+    if (!old.has_name()) return false;
+  } else if (old.is_absent()) {
+    if (::linkat(folder.get(), from, folder.get(), kManifestName, 0) == 0) return true;
+    if (errno == EEXIST) return false;
   }
-  if (::rename(file.path().c_str(), path.c_str()) == 0) return true;
-  return problem("{} cannot be written: {}", path, std::strerror(errno));
+  if (::renameat(folder.get(), from, folder.get(), kManifestName) == 0) return true;
+  if (errno == EISDIR) {
+    fmt::print(stderr, "stdchk: {}/{} is a folder, so no manifest is written there; remove it\n",
+               path, kManifestName);
+    return true;
+  }
+  return problem("{}/{} cannot be written: {}", path, kManifestName, std::strerror(errno));
 }
 
 /// True also when there is none.
-Outcome<bool> remove_manifest(const std::string& folder, const std::string& path) {
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
-    return problem("{} cannot be removed: {}", path, std::strerror(errno));
+Outcome<bool> remove_manifest(const DrainFolder& folder, const std::string& path) {
+  if (::unlinkat(folder.get(), kManifestName, 0) != 0 && errno != ENOENT && errno != EISDIR) {
+    return problem("{}/{} cannot be removed: {}", path, kManifestName, std::strerror(errno));
   }
   // One that comes back would call what was removed missing.
-  (void)sync_path(folder);
+  (void)::fsync(folder.get());
   return true;
 }
 
 /// False when another has come first.
-Outcome<bool> replace_entries(const std::string& folder, const Json& entries,
-                              const LockedFile& old) {
-  const std::string path = folder + "/" + kManifestName;
+Outcome<bool> replace_entries(const DrainFolder& folder, const std::string& path,
+                              const Json& entries, const LockedFile& old) {
   if (entries.empty()) return remove_manifest(folder, path);
-  const TemporaryFile file(path);
+  const TemporaryFile file(folder);
   if (!file.write(Json{{"format", 1}, {"files", entries}}.dump(1) + "\n")) {
-    return problem("{} cannot be written: {}", path, std::strerror(errno));
+    return problem("{}/{} cannot be written: {}", path, kManifestName, std::strerror(errno));
   }
   remove_leftovers(folder, file);
-  auto named = take_name(file, path, old);
-  if (named && *named) (void)sync_path(folder);
+  auto named = take_name(folder, path, file, old);
+  if (named && *named) (void)::fsync(folder.get());
   return named;
 }
 
 }  // namespace
 
-Outcome<void> change_manifest(const std::string& folder,
-                              const std::function<void(Json& entries)>& change) {
-  const std::string path = folder + "/" + kManifestName;
-  const auto until = Clock::now() + kLockPatience;
-  for (;;) {
-    const LockedFile old(path, until);
-    if (old.is_there() && !old.has_name(path) && Clock::now() < until) continue;
+Outcome<void> change_manifest(const DrainFolder& folder, const std::string& path,
+                              const std::function<void(Json& entries)>& change,
+                              Clock::time_point until) {
+  for (int turn = 0;; ++turn) {
+    const LockedFile old(folder, until);
+    if (old.is_there() && !old.has_name() && Clock::now() < until) continue;
     const Json before = manifest_entries(folder);
     Json entries = before;
     change(entries);
     if (entries == before) return {};
-    auto done = replace_entries(folder, entries, old);
+    auto done = replace_entries(folder, path, entries, old);
     if (!done) return problem(done.error());
     if (*done) return {};
-    if (Clock::now() > until) return problem("{} is changed by others all the time", path);
+    if (turn > 0 && Clock::now() > until) {
+      return problem("{}/{} is changed by others all the time", path, kManifestName);
+    }
   }
 }
 
-Outcome<void> forget_in_manifest(const std::string& folder, const std::vector<std::string>& names) {
-  return change_manifest(folder, [&](Json& entries) {
+Outcome<void> forget_in_manifest(const DrainFolder& folder, const std::string& path,
+                                 const std::vector<std::string>& names) {
+  const auto forget = [&](Json& entries) {
     for (const std::string& name : names) entries.erase(name);
-  });
+  };
+  return change_manifest(folder, path, forget, Clock::now() + kManifestPatience);
 }
 
 }  // namespace stdchk::tools

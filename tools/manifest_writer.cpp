@@ -1,5 +1,7 @@
 #include "tools/manifest_writer.h"
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -9,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/drain_directory.h"
 #include "core/naming.h"
 #include "tools/connection.h"
 #include "tools/manifest.h"
@@ -73,15 +76,12 @@ void merge(const Json& found, Json& entries) {
 }
 
 /// A folder that cannot be read says nothing of its files.
-void drop_gone(const std::string& folder, Json& entries) {
-  std::set<std::string> there;
-  std::error_code code;
-  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
-    there.insert(at->path().filename());
-  }
-  if (code) return;
+void drop_gone(const DrainFolder& folder, Json& entries) {
+  const auto names = folder.names();
+  if (!names) return;
   for (auto entry = entries.begin(); entry != entries.end();) {
-    entry = there.contains(entry.key()) ? std::next(entry) : entries.erase(entry);
+    const bool is_there = std::ranges::binary_search(*names, entry.key());
+    entry = is_there ? std::next(entry) : entries.erase(entry);
   }
 }
 
@@ -119,18 +119,32 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
   auto walked = walk(filesystem, path, attributes, add);
   if (!done) return done;
   if (!walked) return problem(walked.error());
+  const DrainDirectory drain(drain_directory_);
+  const auto until = std::chrono::steady_clock::now() + kManifestPatience;
   for (const auto& [folder, found] : folders) {
     // What has gone is looked for once, and where something is new.
     if (found.empty() && !written_.empty()) continue;
     const std::string target = (fs::path(drain_directory_) / folder).string();
     std::set<std::string> kept;
-    auto changed = change_manifest(target, [&, &found = found](Json& entries) {
+    const auto root = drain.open();
+    if (!root) return problem("{}", root.error().why);
+    const auto place = root->folder(folder);
+    if (!place && found.empty()) continue;
+    if (!place) {
+      // Its owner may have put anything in its place. That keeps no other folder from its manifest.
+      fmt::print(stderr, "stdchk: no manifest is written: {}\n", place.error().why);
+      for (const auto& [name, entry] : found.items()) {
+        written.erase((fs::path(folder) / name).string());
+      }
+      continue;
+    }
+    const auto change = [&, &found = found](Json& entries) {
       kept.clear();
       merge(found, entries);
-      drop_gone(target, entries);
+      drop_gone(*place, entries);
       for (const auto& [name, entry] : entries.items()) kept.insert(name);
-    });
-    if (!changed) return changed;
+    };
+    if (auto changed = change_manifest(*place, target, change, until); !changed) return changed;
     // A file that was renamed in the pool may get its name in the drain directory later.
     for (const auto& [name, entry] : found.items()) {
       if (!kept.contains(name)) written.erase((fs::path(folder) / name).string());

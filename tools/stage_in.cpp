@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/drain_directory.h"
 #include "core/file_time.h"
 #include "core/image_name.h"
 #include "core/units.h"
@@ -37,26 +37,11 @@ struct Loading {
   ManifestFile said;
   std::string relative;  ///< path below both folders
   FileId folder;
-  std::string drained;  ///< where the pool would drain it; empty: the pool does not drain
+  std::string drained;  ///< where below its directory the pool drains it; empty: nowhere
   std::string fault;    ///< empty: it is in the pool
   std::uint64_t checked_bytes = 0;
 
   std::string name() const { return fs::path(relative).filename().string(); }
-};
-
-/// Closes what it holds.
-class Source {
- public:
-  explicit Source(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-  ~Source() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Source(const Source&) = delete;
-  Source& operator=(const Source&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
 };
 
 /// The bytes between two pieces; the manifest says nothing of them.
@@ -87,8 +72,10 @@ Status copy_checked(int fd, client::File& file, Loading& loading, Namer& namer) 
 /// pool it is another file.
 std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loading& loading,
                                      const struct stat& status) {
-  std::error_code code;
-  if (loading.drained.empty() || !fs::equivalent(loading.said.path, loading.drained, code)) {
+  if (loading.drained.empty()) return std::nullopt;
+  const auto drain = DrainDirectory(filesystem.config().drain_directory).open();
+  const auto same = drain ? drain->status(loading.drained) : Below<struct stat>();
+  if (!drain || !same || same->st_dev != status.st_dev || same->st_ino != status.st_ino) {
     return std::nullopt;
   }
   const auto there = filesystem.lookup_fresh(loading.folder, loading.name());
@@ -107,18 +94,19 @@ std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loadi
 
 /// It is the same file, and nobody has written to it: not even one that has put st_mtim back, for
 /// which there is st_ctim.
-bool is_unchanged(const std::string& path, const struct stat& before) {
-  struct stat now {};
-  return ::stat(path.c_str(), &now) == 0 && now.st_dev == before.st_dev &&
-         now.st_ino == before.st_ino && now.st_size == before.st_size &&
-         to_ns(now.st_mtim) == to_ns(before.st_mtim) && to_ns(now.st_ctim) == to_ns(before.st_ctim);
+bool is_unchanged(const DrainFolder& from, const std::string& path, const struct stat& before) {
+  const auto now = from.status(path);
+  return now && now->st_dev == before.st_dev && now->st_ino == before.st_ino &&
+         now->st_size == before.st_size && to_ns(now->st_mtim) == to_ns(before.st_mtim) &&
+         to_ns(now->st_ctim) == to_ns(before.st_ctim);
 }
 
 /// Copies the file and commits it: as what the pool's file `own` is already, or as a new one. It is
 /// visible when all of it is there and as the manifest says; otherwise nothing of it is. kStale:
 /// it, or the pool's, was changed meanwhile.
-Status copy(client::Filesystem& filesystem, const Source& source, const struct stat& status,
+Status copy(client::Filesystem& filesystem, const DrainFolder& from, const OpenedFile& source,
             const std::optional<Attributes>& own, Loading& loading, Namer& namer) {
+  const struct stat& status = source.status;
   client::OpenFlags flags;
   flags.write = true;
   flags.create = flags.truncate = !own;
@@ -127,11 +115,11 @@ Status copy(client::Filesystem& filesystem, const Source& source, const struct s
                   : filesystem.create(loading.folder, loading.name(), flags, owner);
   if (!file) return fail(file.error());
   loading.checked_bytes = 0;
-  Status done = copy_checked(source.fd(), **file, loading, namer);
+  Status done = copy_checked(source.file.get(), **file, loading, namer);
   const bool is_checked = loading.checked_bytes >= loading.said.size_bytes;
   // No checksum speaks for all of it, or it has an end where none was.
   const bool is_doubtful = done ? own || !is_checked : done.error().code == Code::kSystem;
-  if (is_doubtful && !is_unchanged(loading.said.path, status)) {
+  if (is_doubtful && !is_unchanged(from, loading.said.below, status)) {
     done = fail(Code::kStale, "stage_in.read");
   }
   if (done && own) done = (*file)->commit_as(own->version);
@@ -145,27 +133,27 @@ enum class LoadAs : std::uint8_t {
   kNew,
 };
 
-void load(client::Filesystem& filesystem, Loading& loading, Namer& namer, LoadAs as) {
-  struct stat status {};
-  const Source source(loading.said.path);
+void load(client::Filesystem& filesystem, const DrainFolder& from, Loading& loading, Namer& namer,
+          LoadAs as) {
+  const auto source = from.open(loading.said.below, Access::kRead);
   if (loading.said.damaged) {
     loading.fault = "has an entry in the manifest that is damaged";
-  } else if (source.fd() < 0 || ::fstat(source.fd(), &status) != 0) {
-    loading.fault = "cannot be opened";
-  } else if (static_cast<std::uint64_t>(status.st_size) != loading.said.size_bytes) {
+  } else if (!source) {
+    loading.fault = fmt::format("cannot be opened: {}", source.error().why);
+  } else if (static_cast<std::uint64_t>(source->status.st_size) != loading.said.size_bytes) {
     loading.fault =
-        fmt::format("has {} bytes instead of {}", status.st_size, loading.said.size_bytes);
+        fmt::format("has {} bytes instead of {}", source->status.st_size, loading.said.size_bytes);
   }
   if (!loading.fault.empty()) return;
   std::optional<Attributes> own;
-  if (as == LoadAs::kWhatItIs) own = drained_as(filesystem, loading, status);
-  const Status done = copy(filesystem, source, status, own, loading, namer);
+  if (as == LoadAs::kWhatItIs) own = drained_as(filesystem, loading, source->status);
+  const Status done = copy(filesystem, from, *source, own, loading, namer);
   if (done) return;
   const Code code = done.error().code;
   if (own && code == Code::kStale) {
     const auto now = filesystem.lookup_fresh(loading.folder, loading.name());
     if (now && now->id == own->id && now->version == own->version) {
-      return load(filesystem, loading, namer, LoadAs::kNew);
+      return load(filesystem, from, loading, namer, LoadAs::kNew);
     }
     // Newer than what is drained: that must not replace it.
     loading.fault = "was written or removed in the pool while it was read";
@@ -248,7 +236,8 @@ class Turns {
 
 /// Which of the drained files are meant: one set, or all. Without either: what `latest` names where
 /// there is such a link.
-Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options) {
+Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options,
+                                                  const DrainFolder& from) {
   auto said = read_manifests(options.path);
   if (!said) return problem(said.error());
   Turns turns;
@@ -258,14 +247,14 @@ Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options)
     const std::string folder = path.parent_path();
     const auto [latest, added] = links.try_emplace(folder);
     if (added) {
-      std::error_code code;
-      latest->second = parse_set_name(fs::read_symlink(folder + "/latest", code).string());
+      const fs::path link = fs::path(file.below).parent_path() / "latest";
+      latest->second = parse_set_name(from.link_target(link.string()).value_or(""));
     }
     std::optional<ImageName> wanted;
     if (!options.all) wanted = options.set.empty() ? latest->second : parse_set_name(options.set);
     if (wanted && !is_of(parse_image_name(path.filename().string()), *wanted)) continue;
     Loading loading;
-    loading.relative = path.lexically_relative(options.path).string();
+    loading.relative = file.below;
     loading.said = std::move(file);
     turns.add(std::move(loading), latest->second);
   }
@@ -281,7 +270,9 @@ int run_stage_in(const StageInOptions& options) {
   if (!options.set.empty() && !parse_set_name(options.set)) {
     return complain(fmt::format("--set {} is not of the form A.*.Tj", options.set));
   }
-  auto turns = choose(options);
+  const auto from = DrainDirectory(options.path).open();
+  if (!from) return complain(from.error().why);
+  auto turns = choose(options, *from);
   if (!turns) return complain(turns.error().text);
   auto located = locate(options.pool, options.to, limits::kWindowBytesDefault);
   if (!located) return complain(located.error().text);
@@ -298,11 +289,11 @@ int run_stage_in(const StageInOptions& options) {
                                 fs::path(one.relative).parent_path());
       if (!folder) return complain(folder.error().text);
       one.folder = *folder;
-      if (!drain.empty()) one.drained = (fs::path(drain) / located->path / one.relative).string();
+      if (!drain.empty()) one.drained = (fs::path(located->path) / one.relative).string();
     }
     share_out(turn, options.readers, [&] {
       return [&, namer = Namer()](Loading& one) mutable {
-        load(*located->filesystem, one, namer, LoadAs::kWhatItIs);
+        load(*located->filesystem, *from, one, namer, LoadAs::kWhatItIs);
       };
     });
     std::ranges::move(turn, std::back_inserter(all));

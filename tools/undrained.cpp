@@ -102,8 +102,8 @@ std::vector<std::string> undrained_lines(const Undrained& undrained) {
 void leave_out_drained(Undrained& undrained, const std::string& drain) {
   std::erase_if(undrained.entries, [&](const Undrained::Entry& entry) {
     const auto set = parse_set_name(name_of(entry.path));
-    return set && drained_since(drain + "/" + parent_of(entry.path), *set, undrained.when) >=
-                      entry.missing;
+    return set &&
+           drained_since(drain, parent_of(entry.path), *set, undrained.when) >= entry.missing;
   });
 }
 

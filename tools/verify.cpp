@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -6,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/drain_directory.h"
 #include "core/units.h"
 #include "tools/commands.h"
 #include "tools/manifest.h"
@@ -42,19 +42,18 @@ void check_open_file(int fd, Checked& file, Namer& namer) {
   file.unknown_bytes = size - std::min(size, file.checked_bytes);
 }
 
-void check_file(Checked& file, Namer& namer) {
+void check_file(const DrainFolder& folder, Checked& file, Namer& namer) {
   if (file.said.unlisted) return;
   if (file.said.damaged) {
     file.fault = "has an entry in the manifest that is damaged";
     return;
   }
-  const int fd = ::open(file.said.path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    file.fault = "cannot be opened";
+  const auto opened = folder.open(file.said.below, Access::kRead);
+  if (!opened) {
+    file.fault = fmt::format("cannot be opened: {}", opened.error().why);
     return;
   }
-  check_open_file(fd, file, namer);
-  ::close(fd);
+  check_open_file(opened->file.get(), file, namer);
 }
 
 }  // namespace
@@ -68,10 +67,13 @@ int run_verify(const VerifyOptions& options) {
         "write them",
         kManifestName, options.path));
   }
+  const auto folder = DrainDirectory(options.path).open();
+  if (!folder) return complain(folder.error().why);
   std::vector<Checked> files(manifests->size());
   for (std::size_t i = 0; i < files.size(); ++i) files[i].said = std::move((*manifests)[i]);
-  share_out(files, std::max(1U, std::thread::hardware_concurrency()),
-            [] { return [namer = Namer()](Checked& file) mutable { check_file(file, namer); }; });
+  share_out(files, std::max(1U, std::thread::hardware_concurrency()), [&folder = *folder] {
+    return [&folder, namer = Namer()](Checked& file) mutable { check_file(folder, file, namer); };
+  });
   Json bad = Json::array();
   Json unlisted = Json::array();
   std::uint64_t checked = 0;

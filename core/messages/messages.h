@@ -958,6 +958,9 @@ struct DrainFinish {
   bool operator==(const DrainFinish&) const = default;
 };
 
+/// No user has this number (chown(2) takes it for "as it is").
+inline constexpr std::uint32_t kUnknownUid = 0xffffffff;
+
 /// Looks whether files are in the drain directory as DrainFinish has left them: regular files with
 /// that size and that time of their last change, where the storage keeps such times.
 struct FindDrained {
@@ -967,6 +970,7 @@ struct FindDrained {
     std::string path;  ///< relative to the drain directory
     std::uint64_t size_bytes = 0;
     std::int64_t mtime_ns = 0;
+    std::uint32_t uid = kUnknownUid;  ///< the owner in the pool
     bool operator==(const Wanted&) const = default;
   };
   std::vector<Wanted> files;  ///< at most limits::kDrainChecksMax
@@ -1008,6 +1012,9 @@ struct MirrorChange {
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
   std::int64_t mtime_ns = 0;
+  /// Attributes: the owner before the change. A file there of any other owner than these two is not
+  /// the drained one.
+  std::uint32_t uid_before = kUnknownUid;
   struct Reply {
     bool operator==(const Reply&) const = default;
   };

@@ -934,6 +934,7 @@ struct DrainedFile {
   path @0 :Data;  # relative to the drain directory
   sizeBytes @1 :UInt64;
   mtimeNs @2 :Int64;
+  uid @3 :UInt32 = 0xffffffff;  # the owner in the pool; the default: not known
 }
 struct FindDrained {
   # Look whether these files are there as DrainFinish has left them.
@@ -966,6 +967,7 @@ struct MirrorChange {
   uid @6 :UInt32;
   gid @7 :UInt32;
   mtimeNs @8 :Int64;
+  uidBefore @9 :UInt32 = 0xffffffff;  # attributes: the owner before the change
 }
 
 struct Move {

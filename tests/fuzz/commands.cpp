@@ -198,6 +198,7 @@ Command make_command(Choices& choices) {
       made.change.other_path = name(choices);
       made.change.file = file(choices);
       made.change.number = number(choices, 9);
+      made.change.uid_before = static_cast<std::uint32_t>(number(choices, 9));
       return made;
     }
     case 18:

@@ -3,12 +3,14 @@
 // can write and read again. Also to the nodes of a job, as a file of their exchange folder.
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "core/assert.h"
+#include "core/drain_directory.h"
 #include "core/limits.h"
 #include "manager/manifest_reader.h"
 #include "tests/fuzz/choices.h"
@@ -24,6 +26,14 @@ using namespace stdchk::tools;
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+DrainFolder open(const fuzz::TemporaryFolder& folder) {
+  auto opened = DrainDirectory(folder.path()).open();
+  STDCHK_ASSERT(opened.has_value());
+  return std::move(*opened);
+}
+
 void check_manifest(const fuzz::TemporaryFolder& folder, const std::string& text) {
   folder.write(kManifestName, text);
   const auto files = read_manifests(folder.path());
@@ -37,19 +47,19 @@ void check_manifest(const fuzz::TemporaryFolder& folder, const std::string& text
       from = piece.offset;
     }
   }
-  const nlohmann::json entries = manifest_entries(folder.path());
+  const nlohmann::json entries = manifest_entries(open(folder));
   const auto listed = std::ranges::count(*files, false, &ManifestFile::unlisted);
   STDCHK_ASSERT(entries.size() == static_cast<std::size_t>(listed));
   const auto add = [](nlohmann::json& to) { to["added"] = 1; };
-  STDCHK_ASSERT(change_manifest(folder.path(), add).has_value());
+  STDCHK_ASSERT(change_manifest(open(folder), folder.path(), add, Clock::now()).has_value());
   nlohmann::json more = entries;
   add(more);
-  STDCHK_ASSERT(manifest_entries(folder.path()) == more);
-  while (!manifest_entries(folder.path()).empty()) {
-    const nlohmann::json before = manifest_entries(folder.path());
+  STDCHK_ASSERT(manifest_entries(open(folder)) == more);
+  while (!manifest_entries(open(folder)).empty()) {
+    const nlohmann::json before = manifest_entries(open(folder));
     const std::string name = before.begin().key();
-    STDCHK_ASSERT(forget_in_manifest(folder.path(), {name}).has_value());
-    STDCHK_ASSERT(manifest_entries(folder.path()).size() + 1 == before.size());
+    STDCHK_ASSERT(forget_in_manifest(open(folder), folder.path(), {name}).has_value());
+    STDCHK_ASSERT(manifest_entries(open(folder)).size() + 1 == before.size());
     if (before.size() > 4) break;
   }
 }
@@ -58,8 +68,8 @@ void check_manifest(const fuzz::TemporaryFolder& folder, const std::string& text
 void check_import(const fuzz::TemporaryFolder& folder, const std::string& text) {
   folder.write(kManifestName, text);
   manager::ManifestReader reader(manager::ManifestReader::Clock::time_point::max());
-  const nlohmann::json entries = manifest_entries(folder.path());
-  for (const auto& [name, known] : reader.read(folder.path())) {
+  const nlohmann::json entries = manifest_entries(open(folder));
+  for (const auto& [name, known] : reader.read(open(folder), folder.path())) {
     std::uint64_t end = 0;
     for (const DrainedRange& range : known.ranges) {
       STDCHK_ASSERT(range.length > 0 && range.length <= limits::kChunkBytesMax);

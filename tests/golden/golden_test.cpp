@@ -159,6 +159,27 @@ TEST_CASE("who goes on with a session, and does not know of changes of a new fil
   CHECK(request.xattrs.empty());
 }
 
+TEST_CASE("who does not know of owners in the drain directory has not said any") {
+  const auto lines = read_lines("messages_older.txt");
+  for (const char* name : {"find_drained_before_owners", "mirror_change_before_owners"}) {
+    const auto message = msg::decode(unhex(lines.at(name)));
+    REQUIRE(message.has_value());
+    const auto& body = std::get<msg::RequestEnvelope>(*message).body;
+    if (const auto* wanted = std::get_if<msg::FindDrained>(&body)) {
+      REQUIRE_FALSE(wanted->files.empty());
+      for (const auto& file : wanted->files) CHECK(file.uid == msg::kUnknownUid);
+    } else {
+      CHECK(std::get<msg::MirrorChange>(body).uid_before == msg::kUnknownUid);
+    }
+  }
+  const auto read =
+      manager::decode_command(unhex(read_lines("journal_older.txt").at("mirror_before_owners")));
+  REQUIRE(read.has_value());
+  const auto& change = std::get<manager::RestoreMirror>(*read).change;
+  CHECK(change.uid == 1);
+  CHECK(change.uid_before == msg::kUnknownUid);
+}
+
 TEST_CASE("each command of the journal has the bytes it always had") {
   const auto lines = read_lines("journal.txt");
   const auto commands = manager::test::one_of_each();

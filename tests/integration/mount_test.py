@@ -774,6 +774,116 @@ def test_a_write_by_another_user_takes_the_set_id_bits_away(here, flags):
     assert wait_for(lambda: stat.S_IMODE(os.stat(here + "/f").st_mode) == 0o777)
 
 
+# What a user of another number and group does with a file that he may write to. `fd` was opened before the bits
+# were set; sys.argv[1] is the file.
+BY_ANOTHER = {
+    "write": "os.write(fd, b'x')",
+    "write at": "os.pwrite(fd, b'x', 100)",
+    "write vector": "os.writev(fd, [b'x', b'y'])",
+    "write to a new descriptor": "os.write(os.open(sys.argv[1], os.O_WRONLY), b'x')",
+    "append": "os.write(os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND), b'x')",
+    "copy": "os.copy_file_range(os.open(sys.argv[1], os.O_RDONLY), fd, 4, 0, 100)",
+    "fallocate": "os.posix_fallocate(fd, 0, 100)",
+    "fallocate more": "os.posix_fallocate(fd, 0, 100000)",
+    "truncate": "os.truncate(sys.argv[1], 3)",
+    "ftruncate": "os.ftruncate(fd, 3)",
+    "ftruncate to more": "os.ftruncate(fd, 50000)",
+    "open and truncate": "os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)",
+    "read": "os.pread(fd, 4, 0)",
+    "open": "os.open(sys.argv[1], os.O_RDWR)",
+    "change of times": "os.utime(sys.argv[1])",
+}
+SET_ID_MODES = (0o6777, 0o4777, 0o2777, 0o2767, 0o6767, 0o4666, 0o2676, 0o777)
+
+
+def modes_after(folder, code, user, flags):
+    """The modes of files of root after another user, or root, has done that; by the modes they had."""
+    paths = {mode: os.path.join(folder, f"{mode:o}") for mode in SET_ID_MODES}
+    for path in paths.values():
+        put(path, b"program" * 1000)
+        os.chmod(path, 0o666)
+    source = f"""
+import os, sys
+os.setgroups([])
+os.setgid({user})
+os.setuid({user})
+paths = sys.argv[1:]
+opened = [os.open(path, {flags}) for path in paths]
+print("open", flush=True)
+sys.stdin.readline()
+for path, fd in zip(paths, opened):
+    sys.argv[1] = path
+    try:
+        {code}
+    except OSError as error:
+        print(error.errno)
+    os.close(fd)
+"""
+    child = run_child(source, *paths.values(), stdin=subprocess.PIPE)
+    assert child.stdout.readline() == b"open\n"
+    for mode, path in paths.items():
+        os.chmod(path, mode)
+    said, _ = child.communicate(b"go\n", timeout=30)
+    drop_caches()
+    now = {f"{mode:o}": f"{stat.S_IMODE(os.stat(path).st_mode):o}" for mode, path in paths.items()}
+    for path in paths.values():
+        os.unlink(path)
+    return now, said
+
+
+@pytest.mark.parametrize("flags", ["O_RDWR", "O_RDWR | os.O_DIRECT"], ids=["cached", "direct"])
+@pytest.mark.parametrize("user", [12345, 0], ids=["another", "root"])
+@pytest.mark.parametrize("what", BY_ANOTHER)
+def test_set_id_bits_go_when_those_of_a_file_system_of_the_kernel_go(here, what, user, flags):
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    if "DIRECT" in flags and what not in ("fallocate", "ftruncate", "open and truncate"):
+        pytest.skip("a direct write needs aligned bytes")
+    os.chmod(here, 0o777)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as kernels:
+        os.chmod(kernels, 0o777)
+        ours = modes_after(here, BY_ANOTHER[what], user, flags="os." + flags)
+        assert ours == modes_after(kernels, BY_ANOTHER[what], user, flags="os.O_RDWR")
+
+
+def test_set_id_bits_go_when_a_descriptor_of_root_is_used_by_another(here):
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    put(here + "/f", b"program")
+    fd = os.open(here + "/f", os.O_WRONLY)
+    os.chmod(here + "/f", 0o6777)
+    code = "import os, sys\nos.setuid(12345)\nos.write(int(sys.argv[1]), b'x')"
+    assert run_child(code, str(fd), pass_fds=[fd]).wait(timeout=10) == 0
+    os.close(fd)
+    assert stat.S_IMODE(os.stat(here + "/f").st_mode) == 0o777
+
+
+def test_who_writes_a_program_and_sets_its_bits_then_keeps_them(here):
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    os.chmod(here, 0o777)
+    code = ("import os, sys\nos.setgid(12345)\nos.setuid(12345)\nfd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)\n"
+            "os.write(fd, b'program')\nos.fchmod(fd, 0o6755)\nos.close(fd)")
+    assert run_child(code, here + "/f").wait(timeout=10) == 0
+    drop_caches()
+    assert stat.S_IMODE(os.stat(here + "/f").st_mode) == 0o6755
+
+
+def test_a_chown_takes_the_set_id_bits_away_as_on_a_file_system_of_the_kernel(here):
+    if os.geteuid() != 0:
+        pytest.skip("changing owners needs root")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as kernels:
+        for mode in SET_ID_MODES:
+            now = []
+            for folder in (here, kernels):
+                path = f"{folder}/f{mode:o}"
+                put(path, b"program")
+                os.chmod(path, mode)
+                os.chown(path, 12345, 12345)
+                now.append(stat.S_IMODE(os.stat(path).st_mode))
+            assert now[0] == now[1], f"{mode:o} became {now[0]:o} and not {now[1]:o}"
+
+
 def test_a_umask_is_respected(here):
     old = os.umask(0o027)
     try:

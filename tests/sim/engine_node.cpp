@@ -24,7 +24,7 @@ EngineNode::EngineNode(Cluster& cluster, const std::string& name, const Limits& 
   config.waits_for_copies = of_process.waits_for_copies;
   engine_ = std::make_unique<client::Engine>(node_.reactor, node_.endpoint,
                                              std::vector<transport::Endpoint*>{&node_.endpoint},
-                                             executor_, executor_, std::move(config));
+                                             executor_, files_, std::move(config));
   node_.reactor.add(*this);
   engine_->start();
 }

@@ -73,6 +73,7 @@ class EngineNode final : private EventSource {
   Cluster& cluster_;
   Node& node_;
   DelayedExecutor executor_;
+  client::ExecutedFiles files_{executor_};
   std::unique_ptr<client::Engine> engine_;
   std::list<Wait> waits_;
   std::shared_ptr<int> alive_ = std::make_shared<int>();

@@ -3,7 +3,9 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
+#include "benefactor/drain_attributes.h"
 #include "benefactor/file_drainer.h"
 #include "core/drain_manifest.h"
 #include "tests/support/catch.h"
@@ -173,6 +175,133 @@ TEST_CASE("an unknown kind of change is refused") {
   const auto reply = f.change(static_cast<Kind>(99), "a");
   REQUIRE_FALSE(reply);
   CHECK(reply.error().error.code == Code::kInvalidArgument);
+}
+
+TEST_CASE("nobody may do more with a drained file than with the pool's") {
+  // Who is in which class of users of the pool's file, and in which of the drained file's.
+  for (std::uint32_t mode = 0; mode < 010000; ++mode) {
+    CHECK(mode_without_widening(mode, true, true) == mode);
+    for (const bool uid_is_right : {false, true}) {
+      for (const bool gid_is_right : {false, true}) {
+        if (uid_is_right && gid_is_right) continue;
+        const std::uint32_t now = mode_without_widening(mode, uid_is_right, gid_is_right);
+        const std::uint32_t user = mode >> 6 & 7, group = mode >> 3 & 7, other = mode & 7;
+        const std::uint32_t group_now = now >> 3 & 7, other_now = now & 7;
+        bool good = (now & ~mode & (S_ISVTX | S_ISUID | S_ISGID)) == 0 && (now >> 6 & 7) == user;
+        good = good && (uid_is_right || (now & S_ISUID) == 0);
+        good = good && (gid_is_right || (now & S_ISGID) == 0);
+        // The pool's owner may be one of the file's group, or one of its others.
+        if (!uid_is_right) good = good && (group_now & ~user) == 0 && (other_now & ~user) == 0;
+        if (!gid_is_right) {
+          good = good && (group_now & ~(group & other)) == 0 && (other_now & ~(group & other)) == 0;
+        }
+        good = good && (group_now & ~group) == 0 && (other_now & ~other) == 0;
+        if (!good) FAIL("mode " << std::oct << mode << " became " << now);
+      }
+    }
+  }
+}
+
+TEST_CASE("who cannot give a file to its owner gives it no privilege") {
+  if (::geteuid() != 0) {
+    WARN("only root becomes another user");
+    return;
+  }
+  Fixture f;
+  REQUIRE(::chmod(f.folder.path().c_str(), 0777) == 0);
+  constexpr uid_t kDrains = 23101;
+  REQUIRE(::setegid(kDrains) == 0);
+  REQUIRE(::seteuid(kDrains) == 0);
+  msg::DrainPieces pieces;
+  pieces.file = FileId{7};
+  pieces.number = 3;
+  const bool written = f.drainer.write_pieces(pieces, Time::max()).has_value();
+  msg::DrainFinish finish;
+  finish.file = FileId{7};
+  finish.number = 3;
+  finish.path = "program";
+  finish.mode = 06755;
+  finish.uid = 23102;
+  finish.gid = 23102;
+  const bool finished = f.drainer.finish(finish, Time::max()).has_value();
+  REQUIRE(::seteuid(0) == 0);
+  REQUIRE(::setegid(0) == 0);
+  REQUIRE(written);
+  REQUIRE(finished);
+  struct stat there {};
+  REQUIRE(::stat((f.folder / "program").c_str(), &there) == 0);
+  CHECK(there.st_uid == kDrains);
+  CHECK((there.st_mode & 07777) == 0755);
+  // As root the drainer gives the file away, with its bits.
+  finish.number = pieces.number = 4;
+  finish.path = "own";
+  REQUIRE(::chown((f.folder / ".stdchk-drain").c_str(), 0, 0) == 0);
+  REQUIRE(f.drainer.write_pieces(pieces, Time::max()));
+  REQUIRE(f.drainer.finish(finish, Time::max()));
+  REQUIRE(::stat((f.folder / "own").c_str(), &there) == 0);
+  CHECK(there.st_uid == 23102);
+  CHECK((there.st_mode & 07777) == 06755);
+}
+
+TEST_CASE("a folder of temporary files that others may write to is not used") {
+  if (::geteuid() != 0) {
+    WARN("only root makes files of another user");
+    return;
+  }
+  Fixture f;
+  msg::DrainPieces pieces;
+  pieces.file = FileId{7};
+  pieces.number = 3;
+  const std::string folder = f.folder / ".stdchk-drain";
+  REQUIRE(::mkdir(folder.c_str(), 0711) == 0);
+  REQUIRE(::chown(folder.c_str(), 23102, 23102) == 0);
+  CHECK(f.drainer.write_pieces(pieces, Time::max()).error().error.os_errno == EPERM);
+  REQUIRE(::chown(folder.c_str(), 0, 0) == 0);
+  REQUIRE(::chmod(folder.c_str(), 0777) == 0);
+  CHECK(f.drainer.write_pieces(pieces, Time::max()).error().error.os_errno == EPERM);
+  // Sticky: others may put files there first, which are not taken for temporary ones.
+  REQUIRE(::chmod(folder.c_str(), 01777) == 0);
+  write_file(folder + "/7.3", "mine");
+  REQUIRE(::chown((folder + "/7.3").c_str(), 23102, 23102) == 0);
+  CHECK(f.drainer.write_pieces(pieces, Time::max()).error().error.os_errno == EPERM);
+  REQUIRE(::unlink((folder + "/7.3").c_str()) == 0);
+  REQUIRE(::mkfifo((folder + "/7.3").c_str(), 0600) == 0);
+  CHECK_FALSE(f.drainer.write_pieces(pieces, Time::max()));
+  REQUIRE(::unlink((folder + "/7.3").c_str()) == 0);
+  write_file(f.folder / "victim", "precious");
+  REQUIRE(::link((f.folder / "victim").c_str(), (folder + "/7.3").c_str()) == 0);
+  CHECK(f.drainer.write_pieces(pieces, Time::max()).error().error.os_errno == EMLINK);
+  CHECK(read_file(f.folder / "victim") == "precious");
+  REQUIRE(::unlink((folder + "/7.3").c_str()) == 0);
+  CHECK(f.drainer.write_pieces(pieces, Time::max()));
+}
+
+TEST_CASE("attributes go to the file of the owner before or after the change, and to no other") {
+  if (::geteuid() != 0) {
+    WARN("only root makes files of another user");
+    return;
+  }
+  Fixture f;
+  REQUIRE(::mkdir((f.folder / ".stdchk-drain").c_str(), 0711) == 0);
+  write_file(f.folder / "file", "of root");
+  REQUIRE(::chmod((f.folder / "file").c_str(), 0600) == 0);
+  const auto change = [&](std::uint32_t before, std::uint32_t after) {
+    msg::MirrorChange one;
+    one.kind = Kind::kAttributes;
+    one.path = "file";
+    one.mode = 0644;
+    one.uid = after;
+    one.uid_before = before;
+    REQUIRE(f.drainer.mirror(one, Time::max()));
+    struct stat there {};
+    REQUIRE(::stat((f.folder / "file").c_str(), &there) == 0);
+    return std::pair(there.st_uid, there.st_mode & 07777U);
+  };
+  CHECK(change(23102, 23102) == std::pair(0U, 0600U));
+  CHECK(change(23102, 23103) == std::pair(0U, 0600U));
+  CHECK(change(0, 23102) == std::pair(23102U, 0644U));
+  CHECK(change(23102, 23103) == std::pair(23103U, 0644U));
+  CHECK(change(msg::kUnknownUid, 23104) == std::pair(23104U, 0644U));
 }
 
 }  // namespace stdchk::benefactor

@@ -10,10 +10,12 @@
 #include <span>
 #include <tuple>
 
+#include "core/drain_directory.h"
 #include "core/limits.h"
 #include "core/naming.h"
 #include "manager/import.h"
 #include "manager/journal_codec.h"
+#include "manager/manifest_reader.h"
 #include "manager/metadata_log.h"
 #include "manager/sqlite_journal.h"
 #include "manager/state.h"
@@ -320,6 +322,55 @@ TEST_CASE("a drain directory is shown as drained files that are nowhere in memor
   CHECK(attributes.drain == DrainState::kDrained);
   CHECK(state.map_page(image->newest, 0, 9).chunks.at(0).copies.empty());
   CHECK_FALSE(std::filesystem::exists(root + "/.stdchk-drain/9.1"));
+}
+
+TEST_CASE("links and FIFOs in a drain directory lead a new pool nowhere and do not stop it") {
+  TemporaryDirectory directory;
+  TemporaryDirectory elsewhere;
+  const std::string& root = directory.path;
+  std::ofstream(elsewhere.path + "/keep") << "kept";
+  // The folder of temporary files, whose content is removed, is a link to a folder elsewhere.
+  std::filesystem::create_directory_symlink(elsewhere.path, root + "/.stdchk-drain");
+  std::filesystem::create_directories(root + "/a/folder");
+  std::filesystem::create_directories(root + "/b/.stdchk-manifest");
+  std::filesystem::create_directories(root + "/c");
+  for (const char* folder : {"a", "b", "c"}) std::ofstream(root + "/" + folder + "/file") << "text";
+  REQUIRE(::mkfifo((root + "/.stdchk-manifest").c_str(), 0600) == 0);
+  std::filesystem::create_symlink("/dev/zero", root + "/a/.stdchk-manifest");
+  // A name without an end would be in memory.
+  std::ofstream(root + "/c/.stdchk-manifest") << R"({"files":{")" << std::string(1 << 20, 'x');
+  REQUIRE(::mkfifo((root + "/c/fifo").c_str(), 0600) == 0);
+  State state;
+  REQUIRE(import_drained(root, [&](Command command) { REQUIRE(state.apply(command)); }));
+  CHECK(std::filesystem::exists(elsewhere.path + "/keep"));
+  CHECK(state.file_count() == 8);  // a, b, c, their files, a/folder, and the root
+  for (const char* folder : {"a", "b", "c"}) {
+    const auto found = state.lookup(kRootFile, folder, {});
+    REQUIRE(found);
+    const auto file = state.lookup((*found)->id, "file", {});
+    REQUIRE(file);
+    CHECK((*file)->newest.size_bytes == 4);
+  }
+}
+
+TEST_CASE("a manifest of a user who owns neither folder nor pool says nothing") {
+  if (::geteuid() != 0) {
+    WARN("only root makes files of another user");
+    return;
+  }
+  TemporaryDirectory directory;
+  const std::string manifest = directory.path + "/.stdchk-manifest";
+  const auto entries = [&] {
+    auto root = DrainDirectory(directory.path).open();
+    REQUIRE(root);
+    return ManifestReader(ManifestReader::Clock::time_point::max()).read(*root, directory.path);
+  };
+  std::ofstream(manifest) << R"({"files":{"a":{"mtime":1,"pieces":[],"size":4}}})";
+  CHECK(entries().size() == 1);
+  REQUIRE(::chown(manifest.c_str(), 23102, 23102) == 0);
+  CHECK(entries().empty());
+  REQUIRE(::chown(directory.path.c_str(), 23102, 23102) == 0);
+  CHECK(entries().size() == 1);
 }
 
 TEST_CASE("what a manifest says of the drained file beside it is known of its chunks") {

@@ -49,7 +49,7 @@ inline std::vector<Command> one_of_each() {
   restore.opened = 6;
   restore.written = 7;
   restore.drained_sets = {{"a.*.T1", 4}, {"a.*.T2", 6}};
-  msg::MirrorChange change{msg::MirrorKind::kSetAside, "p", "q", {10}, 2, 0644, 1, 2, 3};
+  msg::MirrorChange change{msg::MirrorKind::kSetAside, "p", "q", {10}, 2, 0644, 1, 2, 3, 4};
   const BeginGeneration generation{{20}, "a", 14, 15, {{1, 16, 17}, {3, 14, 0, 18}}};
   return {BeginEpoch{{3}},
           AddBenefactor{{1}, 11, 12, 1 << 20, "host"},

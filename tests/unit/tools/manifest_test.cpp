@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/drain_directory.h"
 #include "tests/support/catch.h"
 #include "tools/manifest_change.h"
 #include "tools/pool_record.h"
@@ -32,6 +33,19 @@ class Folder {
   std::string name_ = "/tmp/stdchk-manifest-XXXXXX";
   std::string path_;
 };
+
+/// As the tools open a folder of a drain directory.
+DrainFolder open(const Folder& folder) {
+  auto opened = DrainDirectory(folder.path()).open();
+  REQUIRE(opened);
+  return std::move(*opened);
+}
+
+Outcome<void> change(const Folder& folder,
+                     const std::function<void(nlohmann::json& entries)>& how) {
+  const auto until = std::chrono::steady_clock::now() + kManifestPatience;
+  return change_manifest(*DrainDirectory(folder.path()).open(), folder.path(), how, until);
+}
 
 /// The one file of a manifest that says this of it.
 ManifestFile only_file(const std::string& name, const std::string& entry) {
@@ -66,8 +80,8 @@ TEST_CASE("a manifest that is nested very deeply is read and written") {
   CHECK(only_file("a", deep).damaged);
   const Folder folder;
   folder.write(R"({"format":1,"files":{"a":)" + deep + R"(,"b":3}})");
-  REQUIRE(forget_in_manifest(folder.path(), {"b"}));
-  CHECK(manifest_entries(folder.path()).size() == 1);
+  REQUIRE(forget_in_manifest(open(folder), folder.path(), {"b"}));
+  CHECK(manifest_entries(open(folder)).size() == 1);
 }
 
 TEST_CASE("a manifest speaks of no file outside its folder") {
@@ -97,7 +111,7 @@ TEST_CASE("several change one manifest at once, and no entry is lost") {
       for (int i = 0; i < kEach; ++i) {
         const std::string name = std::to_string(writer) + "." + std::to_string(i);
         const auto add = [&](nlohmann::json& entries) { entries[name] = i; };
-        if (!change_manifest(folder.path(), add)) ++failed;
+        if (!change(folder, add)) ++failed;
       }
     });
   }
@@ -106,7 +120,7 @@ TEST_CASE("several change one manifest at once, and no entry is lost") {
   reader.join();
   CHECK(failed == 0);
   CHECK(damaged == 0);
-  CHECK(manifest_entries(folder.path()).size() == kWriters * kEach);
+  CHECK(manifest_entries(open(folder)).size() == kWriters * kEach);
   // Nothing else is left.
   const std::filesystem::directory_iterator files(folder.path());
   CHECK(std::distance(begin(files), end(files)) == 1);
@@ -124,7 +138,7 @@ TEST_CASE("what a killed writer has left is no file of the folder, and is remove
   std::filesystem::last_write_time(
       old, std::filesystem::file_time_type::clock::now() - std::chrono::minutes(11));
   CHECK(read_manifests(folder.path())->empty());
-  REQUIRE(change_manifest(folder.path(), [](nlohmann::json& entries) { entries["a"] = 1; }));
+  REQUIRE(change(folder, [](nlohmann::json& entries) { entries["a"] = 1; }));
   CHECK_FALSE(std::filesystem::exists(old));
   CHECK(std::filesystem::exists(fresh));
   CHECK(read_manifests(folder.path())->size() == 1);
@@ -150,9 +164,9 @@ TEST_CASE("files that no manifest speaks of come behind those of the manifests")
 TEST_CASE("files are taken out of a manifest, which goes with the last") {
   const Folder folder;
   folder.write(R"({"format":1,"files":{"a":3,"b":)" + std::string(kGood) + "}}");
-  REQUIRE(forget_in_manifest(folder.path(), {"a", "x"}));
-  CHECK(manifest_entries(folder.path()).size() == 1);
-  REQUIRE(forget_in_manifest(folder.path(), {"b"}));
+  REQUIRE(forget_in_manifest(open(folder), folder.path(), {"a", "x"}));
+  CHECK(manifest_entries(open(folder)).size() == 1);
+  REQUIRE(forget_in_manifest(open(folder), folder.path(), {"b"}));
   CHECK_FALSE(std::filesystem::exists(folder.path() + "/" + kManifestName));
 }
 
