@@ -69,7 +69,7 @@ void BlockingFile::count_written(std::uint64_t bytes, Time began) {
 }
 
 /// Adds the bytes and the time of this close or commit to the figures for OT (observed throughput).
-/// Does nothing when no bytes were written: there was nothing to observe.
+/// A close without new bytes is not counted.
 void BlockingFile::count_close() {
   if (written_bytes_ == 0) return;
   Engine& engine = filesystem_.engine();
@@ -321,7 +321,7 @@ void BlockingFile::abort() {
 Status BlockingFile::close() {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
-  // Nobody can submit these reservations any more, so the commit must not wait for them.
+  // Drops reservations: the commit would wait for them, and no caller can submit them.
   file_->drop_reserved();
   Status status;
   if (file_->writes()) {
@@ -381,7 +381,7 @@ ReadView::~ReadView() {
 }
 
 Result<ReadView> view(File& file, std::uint64_t offset, std::size_t bytes) {
-  // Other kinds of File, such as those of tests, have no cache to look into.
+  // Other kinds of File, such as fakes in tests, have no cache.
   auto* const own = dynamic_cast<BlockingFile*>(&file);
   return own == nullptr ? Result<ReadView>{ReadView{}} : own->view(offset, bytes);
 }

@@ -61,7 +61,7 @@ struct CachedChunk {
 ///
 /// Owns: the book-keeping, not the memory.
 /// Threads: one at a time (the engine's lock). The bytes follow the table above.
-/// Limits: the memory that it was given, and nothing more.
+/// Limits: uses only the memory given to its constructor.
 class ChunkCache {
  public:
   /// `erased` is called for each chunk that is evicted.

@@ -77,7 +77,7 @@ class ContentCutter {
     Run(std::uint64_t first, ChunkSizes sizes) : begin(first), chunker(sizes) {}
     std::uint64_t begin;  ///< offset in the file
     Chunker chunker;
-    std::deque<std::shared_ptr<Scan::Part>> parts;  ///< parts with bytes that are in no chunk yet
+    std::deque<std::shared_ptr<Scan::Part>> parts;  ///< parts whose bytes are not all in chunks
     std::size_t pushed = 0;  ///< how many of `parts` the chunker has seen
     std::uint64_t done = 0;  ///< bytes in chunks, from `begin`
     std::uint64_t parts_begin = 0;  ///< where the first part begins, from `begin`

@@ -488,7 +488,7 @@ void Engine::pump() {
 }
 
 /// Starts reads. When this thread copies the bytes itself, the remaining reads wait for the next
-/// pump(): the reader should use the bytes while the processor's cache has them.
+/// pump(). So the reader uses the bytes while the processor's cache has them.
 void Engine::start_reads(const std::vector<Transfer*>& transfers) {
   for (auto at = transfers.begin(); at != transfers.end();) {
     Transfer& transfer = **at++;
@@ -500,8 +500,8 @@ void Engine::start_reads(const std::vector<Transfer*>& transfers) {
   }
 }
 
-/// Looks for boundaries in a slot. Then hashes the chunks that end there at once, while this
-/// processor's cache has them.
+/// Looks for boundaries in a slot. Then hashes the chunks that end there: this processor's cache
+/// still has the bytes.
 void Engine::search_later(Work::Search search) {
   executor_.run([this, search = std::move(search)]() mutable {
     search.scan->find(search.session->boundaries());

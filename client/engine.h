@@ -31,12 +31,13 @@
 
 namespace stdchk::client {
 
-/// An Engine is the client library without threads of its own: all that happens on the reactor, and
-/// the state that applications' threads share with it under one lock (client/shared.h).
+/// An Engine is the client library without threads of its own. It has all that happens on the
+/// reactor, and the state that applications' threads share with the reactor under one lock
+/// (client/shared.h).
 ///
-/// No function blocks. A function that would have to wait returns kWouldBlock or a Completion;
-/// Shared::changed says when to look again. client::Filesystem waits on threads; a simulator runs
-/// the reactor instead.
+/// No function blocks. A function that would have to wait returns kWouldBlock or a Completion.
+/// Shared::changed signals when to call again. BlockingFilesystem waits on threads; a simulator
+/// runs the reactor instead.
 ///
 /// Owns: the link to the manager, the links to benefactors, the window, the cache, the sessions.
 ///   Not the reactor, not the endpoints (the caller adds them to the reactor), not the executors.

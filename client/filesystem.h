@@ -65,7 +65,7 @@ struct Owner {
 struct SessionFigures {
   std::uint64_t bytes_written = 0;  ///< written by the application
   std::uint64_t bytes_sent = 0;  ///< sent to benefactors, headers included
-  std::uint64_t bytes_existing = 0;  ///< not sent, because the pool or this session had the same chunk
+  std::uint64_t bytes_existing = 0;  ///< not sent: the pool or this session had an equal chunk
   std::uint64_t bytes_named = 0;  ///< in chunks that got a name
   std::uint64_t bytes_short = 0;  ///< stored in fewer places than the policy asks for
   std::uint64_t manager_calls = 0;
@@ -92,9 +92,9 @@ class File {
   virtual Result<std::size_t> read(std::uint64_t offset, MutableByteSpan out) = 0;
   virtual Status write(std::uint64_t offset, ByteSpan bytes) = 0;
   virtual Status truncate(std::uint64_t size_bytes) = 0;
-  /// Sequential writing without a copy. reserve() returns a buffer of the window for the file range
-  /// from `offset`, at most `bytes` long; submit() says how much of it was filled. After submit()
-  /// the buffer belongs to the library again.
+  /// For sequential writing without a copy. The result is a buffer of the window for the file range
+  /// from `offset`, at most `bytes` long. Call submit() with the number of bytes filled. After
+  /// submit() the buffer belongs to the library again.
   virtual Result<MutableByteSpan> reserve(std::uint64_t offset, std::size_t bytes) = 0;
   virtual Status submit(std::uint64_t offset, std::size_t bytes) = 0;
   /// fsync. For an A.Ni.Tj image: waits until its bytes are stored, and publishes nothing. For any
@@ -102,21 +102,21 @@ class File {
   virtual Status sync() = 0;
   /// Commits what was written since the last commit, as a new visible version. Idempotent.
   virtual Status commit() = 0;
-  /// Commits what was written as the content of the drained `version`. The file keeps its version
-  /// and stays drained; its content is in memory again. kStale when `version` is not the newest, or
-  /// not drained.
+  /// Commits what was written as the content that the drained `version` already has. The content is
+  /// in memory again; the file does not change and stays drained. kStale when `version` is not the
+  /// newest, or not drained.
   virtual Status commit_as(Version version) = 0;
-  /// commit() for a caller that is about to close. With CloseMode::kEarly it returns when the
-  /// commit has begun; the next call reports a failure.
+  /// A commit() before a close. With CloseMode::kEarly it returns when the commit has begun; the
+  /// next call reports a failure.
   virtual Status flush() { return commit(); }
   /// True when close() would commit: this opener has written since its last commit, or is the last
   /// opener of a session with uncommitted bytes.
   virtual bool dirty() const = 0;
-  /// Drops what was not committed, for all openers of the session. Whoever opens the name next
-  /// finds the content from before.
+  /// Drops what was not committed, for all openers of the session. The next open of the name finds
+  /// the content from before.
   virtual void abort() = 0;
-  /// Ends this opener, with a commit first if it is dirty(). Does not commit what another opener is
-  /// still writing. The File must not be used afterwards, whatever close() returns.
+  /// Ends this opener, with a commit first if it is dirty(). The bytes of other openers stay
+  /// uncommitted until those close. The File must not be used afterwards, whatever close() returns.
   virtual Status close() = 0;
   virtual SessionFigures figures() const = 0;
 };
@@ -132,10 +132,10 @@ struct CacheEvents {
 ///
 /// Owns: one reactor thread, the hash threads, the window, links to manager and benefactors.
 /// Threads: any.
-/// Errors: each wait of a call ends within limits::kOperationDeadline; an open may wait twice,
-///   because it first waits for a close of the same file.
-/// Coherence: open() and lookup_fresh() see every version committed before they were called.
-///   lookup(), attributes() and read_directory() may answer from a cache that is at most
+/// Errors: each wait of a call ends within limits::kOperationDeadline. An open may wait twice: it
+///   first waits for a close of the same file.
+/// Coherence: open() and lookup_fresh() see every version committed before the call. The others,
+///   such as lookup() and read_directory(), may answer from a cache that is at most
 ///   limits::kCacheLease old. Usually it is fresher, because the manager reports changes.
 class Filesystem {
  public:
@@ -161,7 +161,7 @@ class Filesystem {
   virtual Status rename(const msg::Rename& change) = 0;
   virtual Status set_xattr(const msg::SetXattr& change) = 0;
   virtual Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) = 0;
-  /// For a folder: its own settings and those in force. For a file: those in force.
+  /// Returns the settings in force; of a folder, also its own settings.
   virtual Result<msg::GetPolicy::Reply> policy(FileId file) = 0;
   virtual Status set_policy(FileId directory, const Policy& changes) = 0;
   virtual Result<msg::ListSets::Reply> sets(FileId directory) = 0;
@@ -178,7 +178,7 @@ class Filesystem {
   virtual Result<std::vector<msg::BenefactorInfo>> benefactors() = 0;
   virtual Result<msg::DrainNow::Reply> drain(FileId below) = 0;
   virtual Result<std::vector<msg::ListAborted::Entry>> aborted() = 0;
-  /// What this client has done so far, for metrics. Fails with kDeadline after `longest`.
+  /// Returns what this client has done so far, for metrics. Fails with kDeadline after `longest`.
   virtual Result<Figures> figures(Duration /*longest*/) {
     return fail(Code::kUnsupported, "client.figures");
   }

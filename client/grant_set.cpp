@@ -75,7 +75,7 @@ bool GrantSet::fits(const Target& target, std::uint64_t bytes,
                              [bytes](const Free& free) { return free.length >= bytes; });
 }
 
-/// Returns the places of the set that has most of them; of equal sets, the next one in turn.
+/// Finds the set of targets with the most places. Takes equal sets in turn.
 GrantSet::Places GrantSet::find(std::uint64_t bytes, const std::set<BenefactorId>& avoid,
                                 std::size_t count, const std::vector<Extent>& held) const {
   if (!held.empty()) {

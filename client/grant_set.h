@@ -25,8 +25,8 @@ class GrantSet {
   /// empty, returns at least one place whenever the other carve() finds one.
   std::vector<Extent> carve(std::uint64_t bytes, const std::set<BenefactorId>& avoid,
                             std::size_t count, const std::vector<Extent>& held);
-  /// Returns an extent of this session, so that it can be carved again. No committed map may name
-  /// the extent, and no write to it may be under way.
+  /// Makes an extent free again, so that carve() can reuse its space. No committed map may name the
+  /// extent, and no write to it may be under way.
   void give_back(const Extent& extent, std::uint64_t bytes);
   /// Drops all space on a benefactor. Returns the ids of the grants from which nothing was carved.
   std::vector<GrantId> drop(BenefactorId benefactor);
@@ -57,7 +57,7 @@ class GrantSet {
   };
   struct Target {
     BenefactorId benefactor;
-    BenefactorId first;  ///< the benefactor itself when its grants go with no others
+    BenefactorId first;  ///< equal to `benefactor` when its grants go with no others
     std::vector<Free> free;  ///< sorted by offset
     std::vector<Held> grants;
   };

@@ -177,7 +177,7 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   until = std::min(until, map->attributes.size_bytes);
   if (!map->reaches(until)) engine_.maps().load_next(map);
   const std::uint64_t from = std::max(offset, ahead_until_);
-  // At most half the cache may be on its way for one reader.
+  // Each reader fetches at most half the cache ahead.
   const std::uint64_t limit = offset + reader.ahead_max() * chunk;
   std::size_t at = map->map.find(from);
   // Each short chunk takes a whole buffer, so the number of chunks is limited too.
@@ -196,8 +196,8 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   }
 }
 
-/// Handles a chunk that was not at its place. kWouldBlock: the chunk may have moved, and the
-/// manager is asked where it is.
+/// Handles a failed read. kWouldBlock: the chunk may have moved, and the manager is asked for its
+/// new place.
 Status OpenFile::look_again(const Run& run, const Error& why) {
   const bool lost = why.code == Code::kDataLost;
   if (lost && run.written != nullptr && session_->find_again(run.written)) return would_block();

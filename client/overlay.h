@@ -29,8 +29,8 @@ struct Piece {
   }
 };
 
-/// An Overlay maps what a session has written over its base version: ranges of the file that do not
-/// overlap, each with the place of its bytes. The last write of a byte wins.
+/// An Overlay is what a session has written over its base version. It maps ranges of the file,
+/// which do not overlap, to the places of their bytes. The last write of a byte wins.
 ///
 /// Threads: one at a time (the engine's lock).
 class Overlay {
@@ -93,8 +93,8 @@ class Overlay {
     }
   }
 
-  /// Bytes of [from, to) that are in `slot` are in `chunk` from now on; the byte at `from` is at
-  /// `offset` in it. Returns the number of these bytes.
+  /// Says that all bytes of [from, to) in `slot` now belong to `chunk`. The byte at `from` has the
+  /// offset `offset` in the chunk. Returns the number of these bytes.
   std::uint64_t refer(std::uint64_t from, std::uint64_t to, const Slot& slot,
                       const std::shared_ptr<OutChunk>& chunk, std::uint32_t offset) {
     std::uint64_t bytes = 0;
@@ -164,7 +164,7 @@ class Overlay {
     entries_.emplace(offset, Entry{entry->second.length - head, entry->second.piece.at(head)});
     entry->second.length = head;
   }
-  /// Joins the entry with the one before it, when its bytes continue those of the other.
+  /// Joins the entry with the previous entry, if their bytes are adjacent in one chunk.
   void join_before(Entries::iterator entry) {
     if (entry == entries_.begin()) return;
     const auto before = std::prev(entry);

@@ -11,7 +11,7 @@
 
 namespace stdchk::client {
 
-/// A ProbedRail is one address of a benefactor, and whether it could be used.
+/// A ProbedRail is one address of a benefactor, and the result of using it.
 struct ProbedRail {
   std::string address;
   std::string transport;
@@ -34,8 +34,8 @@ struct Probed {
 ///
 /// Threads: runs on the caller's thread and blocks.
 /// Errors: those of Filesystem::connect. A benefactor that cannot be measured has the reason in its
-///   `status`. One with little free space is not measured, because others might have to give up
-///   theirs.
+///   `status`. A benefactor with little free space is not measured: writing there might displace
+///   other data.
 Result<std::vector<Probed>> probe(const Options& options);
 
 }  // namespace stdchk::client

@@ -12,8 +12,8 @@ namespace stdchk::client {
 class Engine;
 struct CachedChunk;
 
-/// A ReadView shows a range of a file's bytes where they lie in the cache, so that a caller can
-/// pass them on without a copy. The bytes are checked and do not change.
+/// A ReadView shows a range of a file's bytes inside the cache. A caller can pass the bytes on
+/// without a copy. The bytes are checked and do not change.
 ///
 /// Owns: a pin on the chunk. Must not outlive its Filesystem.
 /// Limits: holds a cache buffer while it lives; release it soon after use.

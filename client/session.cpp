@@ -1,5 +1,5 @@
-// The application's side of a session: writes, truncates, and what is read back.
-// session_pipeline.cpp brings chunks to benefactors, session_commit.cpp makes a version of them.
+// The application's side of a session: writes, truncates, and reads of what was written. See
+// session_pipeline.cpp for the way of chunks to benefactors, session_commit.cpp for versions.
 #include "client/session.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ ChunkSizes content_sizes(const Window& window) {
   return ChunkSizes::around(window.chunk_bytes() / 4);
 }
 
-/// Slots that may wait for the slot before them. Beyond this number, the first ones are cut anyway.
+/// Limit of slots that wait for the slot before them. Beyond it, the first slots are cut anyway.
 constexpr std::size_t kOutOfOrderMax = 16;
 
 constexpr std::uint32_t kAheadOfCopies = 8 * limits::kMiB;
@@ -174,8 +174,8 @@ Result<OutChunkPtr> Session::adopt(Slot& slot, std::uint64_t offset) {
   return end_write(slot, offset, length);
 }
 
-/// Cuts a slot that will not change any more, unless it must wait for the slot before it. Returns a
-/// chunk whose CRC the caller should compute, or nullptr.
+/// Cuts a slot whose content is final, unless the slot before it must be cut first. Returns a chunk
+/// whose CRC the caller should compute, or nullptr.
 OutChunkPtr Session::settle(Slot& slot) {
   if (!waits_for_neighbour(slot)) return cut_in_order(slot);
   limit_waiting();
@@ -228,8 +228,8 @@ OutChunkPtr Session::cut(Slot& slot) {
   return nullptr;
 }
 
-/// True when the slot before this one must be cut first. Threads may fill slots out of order; the
-/// chunks do not depend on that when slots are cut in order.
+/// True when the previous slot of the file must be cut first. Threads may fill slots out of order;
+/// the chunks do not depend on that when slots are cut in order.
 bool Session::waits_for_neighbour(const Slot& slot) const {
   if (!content_cuts_ || error_.has_value() || slot.part == 0 || !syncs_.empty()) return false;
   if (!slot.dirty.covers(0, 1)) return false;
@@ -253,7 +253,7 @@ bool Session::is_on_its_way(std::uint64_t part) const {
                      [&](const Sealed& each) { return each.slot->part == part; });
 }
 
-/// Counts the slots that wait for the slot before them, and finds the first of them in the file.
+/// Counts the slots that wait for their predecessors, and finds the first one in the file.
 Session::Waiting Session::waiting() const {
   Waiting all;
   for (const auto& [slot, since] : sealed_) {

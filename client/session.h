@@ -61,14 +61,14 @@ struct OutChunk final {
   Step step = Step::kHashing;
   std::uint32_t plain_crc = 0;  ///< CRC32C of the bytes as the application wrote them
   bool has_crc = false;  ///< plain_crc is set, and so is chunk.crc
-  bool sealed = false;  ///< encrypted, or about to be: nobody may read its bytes from the window
+  bool sealed = false;  ///< encrypted now or soon: window bytes must not be read
   bool ours = false;  ///< this session carved its extents, and has not committed them
-  bool sought = false;  ///< the manager is being asked where its copies are
+  bool sought = false;  ///< the manager was asked for its places
   std::uint32_t searches = 0;  ///< consecutive searches without a successful read
 
   bool in_window() const { return segments[0].slot != nullptr; }
   ChunkPieces content() const { return {piece(segments[0]), piece(segments[1])}; }
-  /// Returns where the byte at `offset` and those after it are in the window.
+  /// Returns the part of the window that begins with the chunk's byte at `offset`.
   Segment from(std::uint32_t offset) const;
 
  private:
@@ -78,7 +78,7 @@ struct OutChunk final {
 };
 using OutChunkPtr = std::shared_ptr<OutChunk>;
 
-/// A ChunkWrite is one write of a chunk to one of its places.
+/// A ChunkWrite is the transfer of a chunk to one benefactor.
 struct ChunkWrite final : Transfer {
   OutChunkPtr chunk;
   std::unique_ptr<ChunkWrite> self;  ///< set while the transport has it
@@ -114,8 +114,9 @@ class SessionHost {
   virtual Window& window() = 0;
   virtual const Memory& window_memory() = 0;
   virtual Clock& clock() = 0;
-  /// Settings of the mount or the pool, where the folder's policy has none: whether chunks are
-  /// named by content, and whether content decides where they end.
+  /// Settings of the mount or the pool, used where the folder's policy has none. The first says
+  /// whether chunks get names from their content, the second whether their content decides where
+  /// they end.
   virtual bool names_chunks() const = 0;
   virtual bool content_cuts() const = 0;
   virtual std::uint64_t arena_bytes_total() const = 0;
@@ -127,15 +128,15 @@ class SessionHost {
   /// Has the reactor's thread call plan().
   virtual void kick(Session& session) = 0;
   virtual void kick_after(Session& session, Duration delay) = 0;
-  /// To be called when the manager has confirmed a commit.
+  /// Called when the manager has confirmed a commit.
   virtual void committed(const msg::Commit::Reply& reply) = 0;
-  /// To be called when the session has ended and nothing of it is under way.
+  /// Called when the session has ended and has no work under way.
   virtual void ended(Session& session) = 0;
-  /// To be called when a commit that a close did not wait for has failed.
+  /// Called when a promised commit has failed.
   virtual void promise_broken(const Session& session) = 0;
 };
 
-/// A Session is the writing of one file by this process, from the first open to the last close.
+/// A Session writes one file for this process, from the first open to the last close.
 ///
 /// Owns: what was written and is not committed; its extents; its window slots while they fill.
 /// Threads: any, with the engine's lock held; plan() on the reactor's thread only.
@@ -278,7 +279,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void plan_holes();
   OutChunkPtr make_chunk(std::uint64_t file_offset, const Segments& segments);
   void move(const Segments& segments, SlotState from, SlotState to);
-  /// True when all that was written is in chunks.
+  /// True when all written bytes belong to chunks.
   bool all_cut() const { return sealed_.empty() && cutter_.empty(); }
   void seal(Slot& slot);
   void seal_all();
@@ -353,7 +354,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   Time commit_from_{};  ///< time of the open; after a commit, of the first write
   std::uint64_t bytes_committed_ = 0;
 
-  // What was written.
+  // Bytes that were written.
   Overlay overlay_;
   std::unordered_map<std::uint64_t, Slot*> filling_;  ///< keyed by part
   struct Sealed {
@@ -402,7 +403,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   Time idle_check_at_{};  ///< next check for unused grants; Time{}: none
   std::vector<Extent> abandoned_;
   bool want_in_flight_ = false;
-  Time short_of_places_{};  ///< since when space for all places is missing; Time{}: it is not
+  Time short_of_places_{};  ///< since when places lack space; Time{}: they do not
   bool asks_for_places_ = false;  ///< the request under way was sent for missing places
   bool fewer_places_ = false;  ///< such a request was in vain: use the places that exist
   bool shortage_ = false;
@@ -432,7 +433,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool renamed_ = false;  ///< its name changed while it had no version
   bool changed_ = false;  ///< its attributes changed while it had no version
   std::map<std::string, std::string> xattrs_;  ///< set while it had no version
-  std::uint64_t life_ = 0;  ///< number of managers since the one that opened it
+  std::uint64_t life_ = 0;  ///< counts managers since the session was opened
   Time lost_since_{};  ///< since when calls get no answer; Time{}: they do
   std::vector<msg::ResumeSession> resume_parts_;
   std::size_t next_resume_part_ = 0;

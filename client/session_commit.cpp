@@ -68,7 +68,7 @@ void Session::promise_commit() {
   host_.kick(*this);
 }
 
-/// Fails a promised commit at its deadline. Calls to the manager have deadlines of their own.
+/// Fails a promised commit at its deadline. Calls to the manager end by their own deadlines.
 void Session::keep_promise_in_time() {
   if (!promised_ || error_.has_value()) return;
   const Duration left = promised_by_ - host_.clock().now();

@@ -249,7 +249,7 @@ void Session::plan_hash(Work& work) {
   }
 }
 
-/// Passes on one chunk at a time: it should be moved before the next comes into the cache.
+/// Passes on one chunk at a time: each is copied before the next one enters the cache.
 void Session::plan_checksum(Work& work) {
   if (to_checksum_.empty()) return;
   work.checksum.push_back(std::move(to_checksum_.front()));
@@ -259,7 +259,7 @@ void Session::plan_checksum(Work& work) {
 
 /// True when enough chunks wait for a call to pay, or when something waits for them.
 bool Session::batch_is_due() {
-  // At most a quarter of the window may wait.
+  // A batch holds at most a quarter of the window.
   const std::size_t chunks_a_slot = content_cuts_ ? 4 : 1;
   const std::size_t target =
       chunks_a_slot * std::min(batch_target_, host_.window().slot_count() / 4);
@@ -379,8 +379,8 @@ void Session::give_up(OutChunk& chunk) {
   stored(chunk, SlotState::kPlacing);
 }
 
-/// True while the chunk waits for space for all its places. It waits for one request to the
-/// manager, and at most kPlacesWait.
+/// True while the chunk waits for space for all its places. The wait ends with one answer of the
+/// manager, or after kPlacesWait.
 bool Session::waits_for_places(const OutChunk& chunk) {
   if (places_ == 1) return false;
   const auto& copies = chunk.chunk.copies;
@@ -471,7 +471,7 @@ std::uint64_t Session::wanted_bytes(bool asking) const {
   const bool is_low = grants_.room_for(chunk, avoid_, low) < low;
   if (need == 0 && !is_low && !(asking && grants_.granted_bytes() == 0)) return 0;
   if (no_space_ > 0) return need;
-  // A file that is being closed needs only what it has written.
+  // A file under its last commit needs space only for chunks that wait.
   if (commit_ends_ && commit_ != CommitStep::kNone) return need;
   if (shortage_) return std::max(need, std::min(window, limits::kGrantBytesDefault));
   // A session takes only a share of the pool ahead of need, because others write too.
@@ -489,7 +489,7 @@ void Session::plan_grants(Work& work) {
   if (want > 0) send_place(work, {}, want);
 }
 
-/// Returns grants that were not used for kIdleGrants, so that other sessions can have them.
+/// Returns grants that were unused for kIdleGrants to the manager, for other sessions.
 void Session::plan_return(Work& work) {
   if (state_ != State::kOpen || error_.has_value() || grants_.free_bytes() == 0) return;
   const Time now = host_.clock().now();
@@ -602,7 +602,7 @@ void Session::on_no_space(const rpc::Failure& failure, std::uint64_t) {
   give_up_similar();
   if (no_space_++ == 0) {
     no_space_since_ = now;
-    return;  // plan_grants() asks again at once, for no more than is needed
+    return;  // plan_grants() asks again now, only for needed bytes
   }
   // Return unused grants: they may be too small for this chunk, but suit other sessions.
   const auto unused = grants_.drop_untouched();
@@ -641,7 +641,7 @@ void Session::written(const ChunkWrite& write, const Status& status) {
   std::vector<Extent>& copies = chunk.chunk.copies;
   if (!follows_from_content(chunk.chunk.name)) moves_itself_ = write.moved_here;
   if (!status.has_value()) {
-    // The write may still land, so nothing else may go to this place before a fence.
+    // The write may still land: the extent must stay unused until a fence.
     abandoned_.push_back(write.at);
     std::erase(copies, write.at);
     ++chunk.failures;
@@ -679,7 +679,7 @@ void Session::benefactor_gone(BenefactorId benefactor) {
   if (state_ == State::kEnded || error_.has_value()) return;
   grants_.drop(benefactor);
   avoid_.insert(benefactor);
-  // A commit may have been under way when the manager was lost. The new manager says whether it was
+  // A commit may have been under way when the manager ended. The new manager says whether it was
   // done, and checks what is stored.
   if (resume_ != Resume::kNone) return;
   for (const auto& [offset, entry] : overlay_.entries()) {

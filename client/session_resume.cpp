@@ -34,8 +34,8 @@ void Session::manager_changed() {
   host_.kick(*this);
 }
 
-/// Waits until the writes under way have ended with their links, and the calls as fenced. Then it
-/// is known what is stored, and the manager is told.
+/// Waits until the writes under way have ended with their links, and the calls as fenced. Then
+/// reports to the manager which chunks are stored.
 void Session::plan_resume(Work& work) {
   keep_promise_in_time();
   if (error_.has_value() || in_transport_ > 0 || calls_in_flight_ > 0) return;
@@ -53,7 +53,7 @@ void Session::plan_resume(Work& work) {
 }
 
 void Session::build_resume() {
-  // A chunk with only some of its copies is not reported: it is written to all places again.
+  // Chunks that lack copies are not reported: all their copies are written again.
   for (const OutChunkPtr& chunk : to_carve_) chunk->chunk.copies.clear();
   msg::ResumeSession whole;
   // Names the client, so that a yet newer manager refuses this request: that manager gets its own.
@@ -111,14 +111,14 @@ void Session::on_resumed(std::uint64_t life, const rpc::Answer& answer) {
   if (life != life_ || error_.has_value()) return;
   const auto* reply =
       answer.has_value() ? std::get_if<msg::ResumeSession::Reply>(&*answer) : nullptr;
-  // The manager cannot have done a commit when none was under way.
+  // An answer that reports a commit is wrong when no commit was under way.
   const bool wrong = reply == nullptr || (reply->committed && commit_ == CommitStep::kNone);
   if (wrong) {
     log::warning(
         "file {}: the manager that has come back does not go on with it: {}", file_.value,
         answer.has_value() ? "an answer that makes no sense" : describe(answer.error().error));
-    // Not fenced(): if only the answer was lost, the manager has the session, and it must be
-    // closed.
+    // Unlike fenced(), this still sends CloseSession: if only the answer was lost, the manager has
+    // resumed the session.
     return fail_with(Error{Code::kFenced, 0, "client.session"});
   }
   if (next_resume_part_ < resume_parts_.size()) return;  // plan() sends the next one

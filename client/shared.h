@@ -19,7 +19,7 @@ struct Shared {
 };
 using Lock = std::unique_lock<std::mutex>;
 
-/// A Completion is the outcome of something that the reactor does. Guarded by the lock.
+/// A Completion is the outcome of an operation of the reactor. Guarded by the lock.
 struct Completion {
   std::optional<Status> status;
   std::uint64_t moved = 0;  ///< grows with each step towards the end

@@ -81,7 +81,8 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
     map->resolved = true;
     map->version = reply->attributes.version;
   }
-  // Each page pins the version at a manager that does not pin it yet, such as a restarted one.
+  // Each page pins the version, unless the manager has the pin already. A restarted manager does
+  // not.
   if (std::exchange(map->pinned_in, life_) != life_) ++pins_[{map->file, map->version}];
   map->attributes = reply->attributes;
   map->drained_path = std::move(reply->drained_path);
@@ -99,7 +100,7 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
   unpin_unused(map->file);
 }
 
-/// Undoes the pin of an answer for which nobody waits any more, unless another map has the version.
+/// Removes the pin that a late answer has brought, unless another map needs the version.
 void MapStore::on_late_page(FileId file, const rpc::Answer& answer) {
   const Lock lock(shared_.mutex);
   const auto* reply = answer ? std::get_if<msg::GetMap::Reply>(&*answer) : nullptr;
@@ -123,7 +124,7 @@ void MapStore::collect() {
 }
 
 void MapStore::unpin_unused(FileId file) {
-  // A page on its way may have pinned a version that no map has yet. That pin must stay.
+  // A page on its way may bring a pin for a map that is not counted yet: keep it.
   if (loading_.contains(file)) return;
   for (auto pin = pins_.lower_bound({file, 0}); pin != pins_.end() && pin->first.first == file;) {
     if (pin->second > 0) {

@@ -31,9 +31,10 @@ struct DrainedFile {
   bool right = false;
 };
 
-/// A DrainedChunk is a chunk that only the drained file still has. It is read in parts, because a
-/// cache has no room for whole long chunks of many readers. Its checksum covers the whole chunk.
-/// The first reader therefore reads all of it once, and computes a checksum for each part.
+/// A DrainedChunk is a chunk without copies in the pool: only the drained file has it. It is read
+/// in parts, because a cache has no room for whole long chunks of many readers. Its checksum covers
+/// the whole chunk. The first reader therefore reads all of it once, and computes a checksum for
+/// each part.
 ///
 /// Threads: any.
 struct DrainedChunk {
@@ -49,7 +50,7 @@ struct DrainedChunk {
 /// A VersionMap is the chunk map of one version of a file. It is fetched page by page, and pins the
 /// version: the chunks stay as long as this object lives.
 ///
-/// Threads: any, with the engine's lock held. The last owner may release it without the lock.
+/// Threads: any, with the engine's lock held. Letting go of the last pointer needs no lock.
 struct VersionMap {
   FileId file;
   Version version = 0;     ///< 0 until the first page is there
@@ -87,7 +88,7 @@ class MapStore {
 
   /// Returns a map of the file's newest version, or of `version`, and asks for its first page.
   VersionMapPtr open(FileId file, Version version = 0);
-  /// Asks for the next page, unless a page is on its way.
+  /// Requests the next page, unless a page is on its way.
   void load_next(const VersionMapPtr& map);
   /// Fetches the map of the same version again, because extents have moved or a drained file was
   /// opened. Readers wait for the new map.
@@ -101,8 +102,8 @@ class MapStore {
 
  private:
   using Key = std::pair<FileId, Version>;
-  /// Pins of maps that are gone. It has a lock of its own, because the last owner of a map may let
-  /// go of it on any thread.
+  /// Pins of maps that are gone. They have a separate lock, because a map may be destroyed on any
+  /// thread, with or without the engine's lock.
   struct Released {
     struct Pin {
       Key key;

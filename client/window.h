@@ -34,9 +34,9 @@ inline constexpr std::size_t kSlotCutsMax = kSlotRangesMax + 17;
 /// | stored   | nobody                                  | read pins; then it is free     |
 ///
 /// With client encryption, bytes are read under the lock and without a pin. Once OutChunk::sealed
-/// is set, nobody reads them.
-/// "Settled" is a sealed slot into which no copy is under way. It may wait for the slot before it.
-/// "Open" is a slot whose last bytes belong to a chunk that ends in a later slot.
+/// is set, nobody reads them. "Settled" is a sealed slot into which no copy is under way. It may
+/// wait until the previous slot of the file is cut. "Open" is a slot whose last bytes belong to a
+/// chunk that ends in a later slot.
 enum class SlotState : std::uint8_t {
   kFree,
   kBorrowed,
@@ -49,7 +49,8 @@ enum class SlotState : std::uint8_t {
   kStored
 };
 
-/// A Slot is one buffer of the window. While it is not free, it is a part of one file.
+/// A Slot is one buffer of the window. In every state but free and borrowed it holds a part of one
+/// file.
 struct Slot {
   std::byte* data = nullptr;  ///< chunk_bytes long, aligned to 64 bytes; kSlotHeadroom bytes before it
   std::uint32_t index = 0;
@@ -62,7 +63,7 @@ struct Slot {
   std::uint32_t hashing = 0;  ///< chunks cut from it, by state; also counts searches for boundaries
   std::uint32_t placing = 0;
   std::uint32_t writing = 0;
-  std::uint32_t held = 0;  ///< runs with bytes in the slot that are in no chunk yet
+  std::uint32_t held = 0;  ///< runs that still need bytes of the slot for a chunk
   std::uint32_t cuts = 0;  ///< chunks that begin in it
   std::uint64_t age = 0;  ///< order of acquire(); lower when it also stores the bytes of an older slot
 };
@@ -92,7 +93,7 @@ class Window {
 
   /// free -> filling.
   Slot* acquire(std::uint64_t owner, std::uint64_t part);
-  /// free -> borrowed. At most half of the slots can be borrowed.
+  /// free -> borrowed. Lends at most half of the slots.
   Slot* borrow();
   /// borrowed -> filling, with the whole part written.
   void adopt(Slot& slot, std::uint64_t owner, std::uint64_t part);
@@ -106,13 +107,13 @@ class Window {
   bool full(const Slot& slot) const { return slot.dirty.covers(0, chunk_bytes_); }
   /// filling -> sealed. Later writes go to another slot.
   void seal(Slot& slot);
-  /// True when the slot is sealed and no copy into it is under way, so that it can be cut.
+  /// True when the slot is sealed and no copy is under way: it can be cut.
   static bool settled(const Slot& slot) {
     return slot.state == SlotState::kSealed && slot.copies == 0;
   }
   /// sealed -> hashing: the slot was cut into `chunks` chunks. With 0 chunks, releases the slot.
   void cut(Slot& slot, std::uint32_t chunks);
-  /// Counts one more chunk of a slot that is not released yet; the chunk is to be hashed.
+  /// Counts one more chunk, in state hashing, of a slot that is still in use.
   void add_chunk(Slot& slot);
   /// Keeps the slot while a run has bytes in it that are in no chunk. unhold() ends that.
   void hold(Slot& slot);
@@ -124,7 +125,7 @@ class Window {
   /// Declares the slot's bytes unneeded. The slot becomes free now, or when its last reader ends.
   void release(Slot& slot);
 
-  /// The `age` of the slot that was acquired last.
+  /// The `age` of the last acquired slot.
   std::uint64_t newest_age() const { return acquired_; }
   /// Counts the owner's slots up to this age whose bytes are not stored.
   std::size_t unstored(std::uint64_t owner, std::uint64_t age) const;
