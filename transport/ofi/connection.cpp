@@ -17,10 +17,11 @@ using verbs::Part;
 namespace {
 
 constexpr std::size_t kSendBytesMax = 4 * limits::kMiB;
-constexpr std::size_t kSmallest = 4 * limits::kKiB;  // of a buffer
-constexpr std::size_t kKeptMax = 16 * limits::kKiB;  // of one that waits to be used again
+constexpr std::size_t kSmallest = 4 * limits::kKiB;  // the smallest message buffer
+constexpr std::size_t kKeptMax = 16 * limits::kKiB;  // the largest buffer that is kept for reuse
 
-/// What a start function of the fabric answered. Anything but a full queue means a dead endpoint.
+/// Converts the result of a function of libfabric that starts work. Any error but a full queue
+/// means that the endpoint is dead.
 Status started(ssize_t result, const char* where) {
   if (result == 0) return {};
   if (result == -FI_EAGAIN) return fail(Code::kWouldBlock, where);
@@ -31,7 +32,7 @@ Status started(ssize_t result, const char* where) {
 
 Result<MessageBuffer> MessageBuffer::make(fid_domain* domain, std::size_t bytes) {
   MessageBuffer buffer;
-  // Not make_unique: it would touch pages that a message may never need.
+  // Does not use make_unique(), which would touch pages that a message may never need.
   buffer.memory_.reset(new std::byte[bytes]);
   buffer.bytes_ = bytes;
   if (domain == nullptr || bytes == 0) return buffer;
@@ -116,9 +117,10 @@ Status Connection::transfer(bool write, std::span<const LocalPiece> pieces, cons
   return {};
 }
 
-/// The parts, and what proves that they are at the target: the provider, or a read of one byte that
-/// goes behind them. Once a request has begun the transfer ends as such, if need be with its link:
-/// there is room for all that a link may have in flight, so then the endpoint is dead.
+/// Starts the requests of a transfer: its parts, and if the provider does not prove delivery, a
+/// read of one byte after them. After a partial failure this reports success and ends the link,
+/// which then finishes the transfer. Such a failure means a dead endpoint, because there is room
+/// for all that a link may have in flight.
 Status Connection::start_requests(bool write, const RemoteKey& key, Work& work) {
   const auto failed = [this](bool is_first, ssize_t result) -> Status {
     if (is_first) return started(result, "ofi.rma");

@@ -14,30 +14,31 @@
 
 namespace stdchk::transport::ofi {
 
-/// What differs between libfabric's providers.
+/// A Provider lists what differs between libfabric's providers.
 struct Provider {
   std::string_view kind;                  ///< "ofi:tcp"
-  std::string_view prefix;                ///< of its addresses
-  std::array<std::string_view, 2> names;  ///< libfabric's, the better first
-  std::size_t receives = 0;               ///< that wait on each link
+  std::string_view prefix;  ///< prefix of its addresses
+  std::array<std::string_view, 2> names;  ///< libfabric's names, the better provider first
+  std::size_t receives = 0;  ///< receives that are posted on each link
   std::size_t sends_posted_max =
-      0;                     ///< the provider has; more would find no receive, and be sent again
-  bool uses_device = false;  ///< with memory of its own to know, and an address that names it
+      0;  ///< more sends would find no receive, and be repeated
+  bool uses_device = false;  ///< it needs registered message memory, and an address of a device
   bool proves_delivery = false;  ///< by FI_DELIVERY_COMPLETE; otherwise a read follows each write
 };
 
 /// An OfiEndpoint is one domain of a provider, with a connected endpoint for each link.
 ///
-/// What is received, and all that connections do which were accepted from a provider that proves
-/// delivery, completes in one queue. Others send and transfer with a queue of their own. So there
-/// is room in it for all that may be in flight; and its pool of work entries goes with it:
-/// libfabric's tcp up to 1.17.0 frees the entry of a read twice when the peer is lost in the
-/// middle of its answer (ofiwg/libfabric pull request 8656), and whoever used the same pool later
-/// would share one entry between two transfers.
+/// All receives complete in one shared queue. So do the sends and transfers of accepted
+/// connections, if the provider proves delivery. Every other connection has its own queue for sends
+/// and transfers, with room for all that may be in flight.
+///
+/// A queue of its own also has its own pool of work entries. In libfabric up to 1.17.0, tcp frees
+/// the entry of a read twice when the peer is lost in the middle of its answer (ofiwg/libfabric
+/// pull request 8656). In a shared pool, two later transfers would then share one entry.
 ///
 /// Owns: the fabric, domain, completion and event queues, and all Connections.
 /// Threads: the reactor's. With FI_WAIT_FD the providers start none.
-/// Errors: a provider that misses what is needed is refused by open().
+/// Errors: open() refuses a provider that lacks something necessary.
 class OfiEndpoint final : public Endpoint {
  public:
   OfiEndpoint(const Provider& provider, Clock& clock) : provider_(provider), clock_(clock) {}
@@ -56,17 +57,17 @@ class OfiEndpoint final : public Endpoint {
   bool may_sleep() override;
   Duration sleep_max() const override;
 
-  // For Connection and OfiLink.
+  // For Connection and OfiLink:
   const Provider& provider() const { return provider_; }
   Clock& clock() { return clock_; }
-  /// For messages, registered where the provider wants it.
+  /// Makes a buffer for messages, registered if the provider needs that.
   Result<MessageBuffer> make_buffer(std::size_t bytes);
   std::size_t request_bytes_max() const { return info_->ep_attr->max_msg_size; }
-  const MessageBuffer& scratch() const { return scratch_; }  ///< where proofs are read to
-  /// Cuts the peer off at once; the next poll() tells the handler.
+  const MessageBuffer& scratch() const { return scratch_; }  ///< target of the reads that prove delivery
+  /// Cuts the peer off at once. The next poll() tells the handler.
   void fence(Connection& connection);
   void release(Connection& connection);
-  /// The same for another reason.
+  /// Cuts the peer off like fence(), for another reason.
   void fail_later(Connection& connection, Code code, const char* where);
   void transfer_started() { ++busy_; }
   void transfer_ended() { --busy_; }
@@ -94,33 +95,33 @@ class OfiEndpoint final : public Endpoint {
 
   const Provider& provider_;
   Clock& clock_;
-  fi_info* info_ = nullptr;      ///< of the listener
-  fi_info* out_info_ = nullptr;  ///< of connections that are made here
+  fi_info* info_ = nullptr;  ///< for the listener
+  fi_info* out_info_ = nullptr;  ///< for connections that this endpoint opens
   fid_fabric* fabric_ = nullptr;
   fid_domain* domain_ = nullptr;
   fid_eq* eq_ = nullptr;
   fid_cq* cq_ = nullptr;
   fid_pep* listener_ = nullptr;
   int epoll_fd_ = -1;
-  int events_fd_ = -1;  ///< of the event queue
+  int events_fd_ = -1;  ///< descriptor of the event queue
   unsigned idle_wakes_ = 0;
-  bool by_time_ = false;  ///< events do not wake the reactor, and are looked for by time
-  Time woken_from_{};     ///< when they may wake it again
+  bool by_time_ = false;  ///< events do not wake the reactor; they are polled at intervals
+  Time woken_from_{};  ///< when events may wake the reactor again
   MessageBuffer scratch_;
   AcceptHandler* accept_handler_ = nullptr;
   Capabilities capabilities_;
   std::string address_;
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
   std::unordered_map<fid_t, Connection*> by_fid_;
-  std::vector<Connection*> with_own_queue_;  ///< open ones with a queue of their own
-  std::vector<fid*> waited_for_;             ///< by may_sleep(); kept for its memory
+  std::vector<Connection*> with_own_queue_;  ///< open connections that have `transmit`
+  std::vector<fid*> waited_for_;  ///< used by may_sleep(); member only to reuse its memory
   struct Closing {
     Connection* connection;
     Error why;
   };
   std::vector<Closing> to_close_;
-  std::vector<std::unique_ptr<Connection>> buried_;  ///< until the completion queue was empty
-  std::size_t busy_ = 0;                             ///< transfers and connection attempts
+  std::vector<std::unique_ptr<Connection>> buried_;  ///< kept until the completion queue was read empty
+  std::size_t busy_ = 0;  ///< number of transfers and connection attempts
   Time next_check_{};
 };
 
