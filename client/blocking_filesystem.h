@@ -30,7 +30,8 @@ class BlockingFilesystem final : public Filesystem {
   struct Parts {
     std::vector<std::unique_ptr<transport::Endpoint>> endpoints;
     transport::Endpoint* control = nullptr;  ///< one of `endpoints`, or `control_only`
-    std::unique_ptr<transport::Endpoint> control_only;  ///< set when the manager needs an endpoint that carries no data
+    /// Set when the manager needs an endpoint that carries no data.
+    std::unique_ptr<transport::Endpoint> control_only;
     std::string host_token;
   };
   /// Connects over endpoints that exist already; for connect() and for tests.

@@ -16,7 +16,7 @@ namespace stdchk::client {
 /// A CacheKey identifies bytes that never change: an extent with the length and CRC of its content,
 /// or a part of a drained version.
 struct CacheKey {
-  std::uint64_t place = 0;  ///< id of the benefactor, or id of the file with the highest bit set
+  std::uint64_t place = 0;    ///< id of the benefactor, or id of the file with the highest bit set
   std::uint64_t offset = 0;   ///< in the arena, or in the file
   std::uint64_t version = 0;  ///< of the drained file; 0 for extents
   std::uint32_t length = 0;
@@ -43,14 +43,15 @@ struct CachedChunk {
   std::size_t first_buffer = 0;
   std::size_t buffers = 0;
   CacheState state = CacheState::kFetching;
-  std::uint32_t pins = 0;  ///< users of the bytes; while there are any, the chunk stays
+  std::uint32_t pins = 0;        ///< users of the bytes; while there are any, the chunk stays
   std::uint32_t valid_from = 0;  ///< first byte of the chunk's content that is present
   std::uint32_t valid_to = 0;
   std::uint32_t unread = 0;  ///< bytes that the present reader has not read; images are read once
-  std::uint32_t fresh = 0;  ///< bytes that no reader has read since they were fetched
-  bool from_drain = false;  ///< the bytes came from the drained file
-  Error error;  ///< set in state failed
-  const void* failed_for = nullptr;  ///< the map whose reader was told of the failure; other readers try again
+  std::uint32_t fresh = 0;   ///< bytes that no reader has read since they were fetched
+  bool from_drain = false;   ///< the bytes came from the drained file
+  Error error;               ///< set in state failed
+  /// The map whose reader was told of the failure; other readers try again.
+  const void* failed_for = nullptr;
   std::list<CachedChunk*>::iterator recent;
 };
 
@@ -91,7 +92,8 @@ class ChunkCache {
   std::function<void(const CacheKey&)> erased_;
   std::vector<CachedChunk*> owner_;  ///< the chunk in each buffer; nullptr: free
   std::map<CacheKey, std::unique_ptr<CachedChunk>> chunks_;
-  std::list<CachedChunk*> recent_;  ///< in the order of use, the last used first; evicted from the end
+  /// In the order of use, the last used first; evicted from the end.
+  std::list<CachedChunk*> recent_;
 };
 
 }  // namespace stdchk::client

@@ -30,7 +30,7 @@ struct Scan {
   struct Part {
     Segment segment;
     std::vector<std::uint32_t> boundaries;  ///< offsets within the segment
-    bool done = false;  ///< `boundaries` is complete; guarded by the lock
+    bool done = false;                      ///< `boundaries` is complete; guarded by the lock
   };
   std::vector<std::shared_ptr<Part>> parts;
 
@@ -78,9 +78,9 @@ class ContentCutter {
     std::uint64_t begin;  ///< offset in the file
     Chunker chunker;
     std::deque<std::shared_ptr<Scan::Part>> parts;  ///< parts whose bytes are not all in chunks
-    std::size_t pushed = 0;  ///< how many of `parts` the chunker has seen
-    std::uint64_t done = 0;  ///< bytes in chunks, from `begin`
-    std::uint64_t parts_begin = 0;  ///< where the first part begins, from `begin`
+    std::size_t pushed = 0;                         ///< how many of `parts` the chunker has seen
+    std::uint64_t done = 0;                         ///< bytes in chunks, from `begin`
+    std::uint64_t parts_begin = 0;                  ///< where the first part begins, from `begin`
     bool ending = false;
   };
   /// Keyed by the file offset where the run continues.

@@ -15,7 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 constexpr std::uint64_t kFirstImageGrant = 2 * limits::kGrantBytesDefault;
 constexpr std::size_t kLostMax = 65536;  ///< files whose lost early closes are remembered
-constexpr std::size_t kSeriesMax = 65536;  ///< when reached, everything learned about naming is forgotten
+/// When reached, everything learned about naming is forgotten.
+constexpr std::size_t kSeriesMax = 65536;
 
 }  // namespace
 

@@ -54,14 +54,14 @@ class Engine final : private SessionHost, private ManagerListener {
     std::int64_t pid = 0;
     std::uint64_t window_bytes = 0;    ///< 0: limits::kWindowBytesDefault
     std::uint64_t cache_bytes = 0;     ///< 0: a quarter of the window
-    std::optional<Naming> naming;  ///< unset: the pool's setting
+    std::optional<Naming> naming;      ///< unset: the pool's setting
     std::optional<bool> content_cuts;  ///< unset: the pool's setting
-    std::uint32_t chunk_bytes = 0;  ///< 0: the pool's setting
+    std::uint32_t chunk_bytes = 0;     ///< 0: the pool's setting
     std::uint64_t naming_judged_bytes = SeriesNaming::kJudgedBytes;
     std::uint32_t copies = 0;  ///< number of a Redundancy; 0: the folder's or the pool's setting
     bool waits_for_copies = false;  ///< closes wait for all copies, whatever the folder says
-    std::optional<Secret> key;  ///< the key for encrypted chunks
-    bool encrypts = false;  ///< encrypt what is written; needs the key
+    std::optional<Secret> key;      ///< the key for encrypted chunks
+    bool encrypts = false;          ///< encrypt what is written; needs the key
   };
   Engine(Reactor& reactor, transport::Endpoint& control, std::vector<transport::Endpoint*> data,
          Executor& executor, Executor& files, Config config);

@@ -33,16 +33,19 @@ struct Options {
   std::string role = "library";
   std::string transport = "auto";  ///< "auto" or a kind of transport, see transport::choices()
   std::uint64_t window_bytes = 0;  ///< 0: limits::kWindowBytesDefault
-  std::uint64_t cache_bytes = 0;  ///< for chunks read ahead or read recently; 0: a quarter of the window
+  /// For chunks read ahead or read recently; 0: a quarter of the window.
+  std::uint64_t cache_bytes = 0;
   std::optional<Naming> naming;  ///< unset: the pool's setting
-  std::optional<bool> content_cuts;  ///< chunks end where their content says; unset: the pool's setting
-  std::uint32_t chunk_bytes = 0;  ///< 0: the pool's setting
+  /// Chunks end where their content says; unset: the pool's setting.
+  std::optional<bool> content_cuts;
+  std::uint32_t chunk_bytes = 0;   ///< 0: the pool's setting
   std::uint32_t hash_threads = 0;  ///< 0: one for each processor, at most 4
   CloseMode close_mode = CloseMode::kStored;
   /// The number of a Redundancy (core/redundancy.h); 0: the folder's or the pool's setting.
   std::uint32_t copies = 0;
   std::optional<Secret> key;  ///< the key for encrypted chunks; unset: they cannot be read
-  bool encrypts = false;  ///< encrypt what is written; needs the key, and a pool that does not drain
+  /// Encrypt what is written; needs the key, and a pool that does not drain.
+  bool encrypts = false;
 };
 
 struct OpenFlags {
@@ -63,14 +66,14 @@ struct Owner {
 
 /// Figures of one session, from open to close, for OT and AT (observed and achieved throughput).
 struct SessionFigures {
-  std::uint64_t bytes_written = 0;  ///< written by the application
-  std::uint64_t bytes_sent = 0;  ///< sent to benefactors, headers included
+  std::uint64_t bytes_written = 0;   ///< written by the application
+  std::uint64_t bytes_sent = 0;      ///< sent to benefactors, headers included
   std::uint64_t bytes_existing = 0;  ///< not sent: the pool or this session had an equal chunk
-  std::uint64_t bytes_named = 0;  ///< in chunks that got a name
-  std::uint64_t bytes_short = 0;  ///< stored in fewer places than the policy asks for
+  std::uint64_t bytes_named = 0;     ///< in chunks that got a name
+  std::uint64_t bytes_short = 0;     ///< stored in fewer places than the policy asks for
   std::uint64_t manager_calls = 0;
   Duration open_to_stored{};  ///< until the last byte was proven stored
-  Duration open_to_close{};  ///< until close() returned
+  Duration open_to_close{};   ///< until close() returned
 };
 
 /// A File is an open file. All writers of one file in one Filesystem share one session: they see
@@ -83,8 +86,8 @@ struct SessionFigures {
 ///   several steps (a close that commits and waits for copies) has this time for each step.
 class File {
  public:
-  virtual ~File() =
-      default;  ///< without close(): drops what is not committed, and aborts the session with its last opener
+  /// Without close(): drops what is not committed, and aborts the session with its last opener.
+  virtual ~File() = default;
   virtual FileId id() const = 0;
   /// The attributes as this opener sees them now, uncommitted writes included.
   virtual Attributes attributes() const = 0;

@@ -49,7 +49,8 @@ class GrantSet {
   struct Free {
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
-    GrantId grant;  ///< its extents lie within one grant, so ranges of different grants are not joined
+    /// An extent lies within one grant, so ranges of different grants are not joined.
+    GrantId grant;
   };
   struct Held {
     Grant grant;
@@ -57,7 +58,7 @@ class GrantSet {
   };
   struct Target {
     BenefactorId benefactor;
-    BenefactorId first;  ///< equal to `benefactor` when its grants go with no others
+    BenefactorId first;      ///< equal to `benefactor` when its grants go with no others
     std::vector<Free> free;  ///< sorted by offset
     std::vector<Held> grants;
   };

@@ -17,7 +17,7 @@ struct OutChunk;
 /// A Piece says where written bytes are: in a slot that is still filling, or in a chunk. The
 /// chunk's bytes are in a slot or stored.
 struct Piece {
-  Slot* slot = nullptr;  ///< set: the bytes are in this slot, at `offset`
+  Slot* slot = nullptr;             ///< set: the bytes are in this slot, at `offset`
   std::shared_ptr<OutChunk> chunk;  ///< set: the bytes are in this chunk, at `offset`
   std::uint32_t offset = 0;
 

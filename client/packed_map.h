@@ -57,7 +57,7 @@ class PackedMap {
   };
   struct PackedPlace {
     std::array<std::uint8_t, 2> benefactor{};  ///< index into the page's `benefactors`
-    std::array<std::uint8_t, 5> offset{};  ///< in units of limits::kExtentAlignment
+    std::array<std::uint8_t, 5> offset{};      ///< in units of limits::kExtentAlignment
   };
   struct Part {
     std::uint64_t file_offset = 0;
@@ -72,10 +72,12 @@ class PackedMap {
     std::vector<BenefactorId> benefactors;
     std::vector<PackedChunk> chunks;
     std::vector<PackedPlace> places;
-    std::vector<std::uint32_t> places_end;  ///< per chunk, the end of its places; empty: each chunk has one place
+    /// Per chunk, the end of its places; empty: each chunk has one place.
+    std::vector<std::uint32_t> places_end;
     std::vector<std::uint32_t> numbers;  ///< per slice, its chunk; empty: slice i is of chunk i
     std::vector<Part> parts;  ///< empty: each slice is a whole chunk, and there are no holes
-    std::vector<std::uint64_t> marks;  ///< file offset of each kMarkEvery-th slice; used when `parts` is empty
+    /// File offset of each kMarkEvery-th slice; used when `parts` is empty.
+    std::vector<std::uint64_t> marks;
 
     std::size_t slice_count() const { return numbers.empty() ? chunks.size() : numbers.size(); }
     std::size_t chunk_of(std::size_t slice) const {

@@ -23,9 +23,9 @@ struct ProbedRail {
 struct Probed {
   msg::BenefactorInfo benefactor;
   std::vector<ProbedRail> rails;  ///< the best one first
-  Status status;  ///< fails with the reason why nothing was measured
-  double bytes_per_s = 0;  ///< rate of writes of 1 MiB with 8 in flight
-  Duration latency_median{};  ///< time until a write of 4 KiB is proven stored
+  Status status;                  ///< fails with the reason why nothing was measured
+  double bytes_per_s = 0;         ///< rate of writes of 1 MiB with 8 in flight
+  Duration latency_median{};      ///< time until a write of 4 KiB is proven stored
   Duration latency_p99{};
 };
 

@@ -21,8 +21,9 @@ namespace stdchk::client {
 /// Threads: one at a time (the engine's lock).
 class SeriesNaming {
  public:
-  static constexpr std::uint32_t kSampledOneOf = 64;          ///< a power of two
-  static constexpr std::uint64_t kJudgedBytes = 64ULL << 20;  ///< of the image; fewer bytes prove nothing
+  static constexpr std::uint32_t kSampledOneOf = 64;  ///< a power of two
+  /// Bytes of the image to judge; fewer prove nothing.
+  static constexpr std::uint64_t kJudgedBytes = 64ULL << 20;
   /// Naming pays when the pool has at least one byte of so many.
   static constexpr std::uint64_t kPaysOneOf = 20;
   static constexpr std::size_t kCrcsMost = 8192;
@@ -71,7 +72,8 @@ class SeriesNaming {
   const std::uint64_t judged_max_;
   bool earlier_named_all_ = false;
   bool sampling_ = false;
-  std::uint64_t judged_ = 0;  ///< bytes judged so far; a sample counts for all chunks that it stands for
+  /// Bytes judged so far; a sample counts for all chunks that it stands for.
+  std::uint64_t judged_ = 0;
   std::uint64_t found_ = 0;
   Crcs earlier_;
   Crcs crcs_;

@@ -51,20 +51,21 @@ struct OutChunk final {
     kDropped
   };
   std::shared_ptr<Session> session;  ///< set while in the pipeline
-  Chunk chunk;  ///< its copies include those that are being written
+  Chunk chunk;                       ///< its copies include those that are being written
   std::uint64_t file_offset = 0;
   std::uint64_t live_bytes = 0;  ///< bytes of the overlay that refer to it
-  Segments segments;  ///< where its bytes are in the window; empty when stored
-  std::uint32_t order = 0;  ///< index among the chunks that begin in its first slot; decides where its header lies
+  Segments segments;             ///< where its bytes are in the window; empty when stored
+  /// Index among the chunks that begin in its first slot; decides where its header lies.
+  std::uint32_t order = 0;
   std::uint32_t failures = 0;
   std::uint32_t writing = 0;  ///< number of writes under way
   Step step = Step::kHashing;
   std::uint32_t plain_crc = 0;  ///< CRC32C of the bytes as the application wrote them
-  bool has_crc = false;  ///< plain_crc is set, and so is chunk.crc
-  bool sealed = false;  ///< encrypted now or soon: window bytes must not be read
-  bool ours = false;  ///< this session carved its extents, and has not committed them
-  bool sought = false;  ///< the manager was asked for its places
-  std::uint32_t searches = 0;  ///< consecutive searches without a successful read
+  bool has_crc = false;         ///< plain_crc is set, and so is chunk.crc
+  bool sealed = false;          ///< encrypted now or soon: window bytes must not be read
+  bool ours = false;            ///< this session carved its extents, and has not committed them
+  bool sought = false;          ///< the manager was asked for its places
+  std::uint32_t searches = 0;   ///< consecutive searches without a successful read
 
   bool in_window() const { return segments[0].slot != nullptr; }
   ChunkPieces content() const { return {piece(segments[0]), piece(segments[1])}; }
@@ -95,7 +96,7 @@ struct Work {
   };
   std::vector<Search> search;
   std::vector<std::vector<OutChunkPtr>> hash;  ///< each group for one hash thread
-  std::vector<OutChunkPtr> checksum;  ///< for the reactor's thread
+  std::vector<OutChunkPtr> checksum;           ///< for the reactor's thread
   std::vector<std::unique_ptr<ChunkWrite>> write;
   struct Call {
     msg::Request request;
@@ -341,7 +342,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   const FileId file_;
   const std::uint64_t opened_after_;  ///< the pool's count of commits when the session was opened
   const bool waits_for_copies_;
-  const bool client_waits_;  ///< the client asked for that when it opened the session
+  const bool client_waits_;     ///< the client asked for that when it opened the session
   const std::uint32_t places_;  ///< benefactors that each chunk is written to
   FileId parent_;  ///< directory named in the open; of a file without a version, the present one
   std::string name_;
@@ -361,10 +362,11 @@ class Session final : public std::enable_shared_from_this<Session> {
     Slot* slot = nullptr;
     Time since;
   };
-  std::vector<Sealed> sealed_;  ///< not cut yet: copies are under way, or the slot before is awaited
-  Time hole_timer_{};  ///< when plan() checks waiting slots again
+  /// Not cut yet: copies are under way, or the slot before is awaited.
+  std::vector<Sealed> sealed_;
+  Time hole_timer_{};          ///< when plan() checks waiting slots again
   bool out_of_order_ = false;  ///< slots were recently filled out of order
-  Time held_back_{};  ///< since when writers are held back; Time{}: they are not
+  Time held_back_{};           ///< since when writers are held back; Time{}: they are not
   const BoundaryFinder boundaries_;
   ContentCutter cutter_;
   std::uint64_t size_ = 0;
@@ -386,12 +388,12 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::uint64_t calls_in_flight_ = 0;
   std::size_t places_in_flight_ = 0;
   std::size_t batch_target_ = 16;
-  Time ask_by_{};  ///< latest time to send the batch that is being collected
+  Time ask_by_{};     ///< latest time to send the batch that is being collected
   Time ask_timer_{};  ///< the `ask_by_` for which a timer is set
   std::unordered_map<ChunkName, std::weak_ptr<OutChunk>> own_names_;
   VersionMapPtr similar_;
   VersionMapPtr given_up_;  ///< the former similar_, until its chunks were asked for
-  KnownChunks known_;  ///< chunks of similar_
+  KnownChunks known_;       ///< chunks of similar_
   bool similar_read_ = false;
   bool has_unnamed_ = false;  ///< a chunk got no name that follows from its content
 
@@ -399,13 +401,13 @@ class Session final : public std::enable_shared_from_this<Session> {
   GrantSet grants_;
   std::set<BenefactorId> avoid_;
   std::vector<GrantId> returned_;
-  Time grants_used_{};  ///< when space was last granted or carved
+  Time grants_used_{};    ///< when space was last granted or carved
   Time idle_check_at_{};  ///< next check for unused grants; Time{}: none
   std::vector<Extent> abandoned_;
   bool want_in_flight_ = false;
-  Time short_of_places_{};  ///< since when places lack space; Time{}: they do not
+  Time short_of_places_{};        ///< since when places lack space; Time{}: they do not
   bool asks_for_places_ = false;  ///< the request under way was sent for missing places
-  bool fewer_places_ = false;  ///< such a request was in vain: use the places that exist
+  bool fewer_places_ = false;     ///< such a request was in vain: use the places that exist
   bool shortage_ = false;
   std::uint32_t no_space_ = 0;
   Time no_space_since_{};
@@ -430,11 +432,11 @@ class Session final : public std::enable_shared_from_this<Session> {
   enum class Resume : std::uint8_t { kNone, kWaits, kSending };
   Resume resume_ = Resume::kNone;
   bool can_resume_ = true;
-  bool renamed_ = false;  ///< its name changed while it had no version
-  bool changed_ = false;  ///< its attributes changed while it had no version
+  bool renamed_ = false;                       ///< its name changed while it had no version
+  bool changed_ = false;                       ///< its attributes changed while it had no version
   std::map<std::string, std::string> xattrs_;  ///< set while it had no version
-  std::uint64_t life_ = 0;  ///< counts managers since the session was opened
-  Time lost_since_{};  ///< since when calls get no answer; Time{}: they do
+  std::uint64_t life_ = 0;                     ///< counts managers since the session was opened
+  Time lost_since_{};                          ///< since when calls get no answer; Time{}: they do
   std::vector<msg::ResumeSession> resume_parts_;
   std::size_t next_resume_part_ = 0;
 };

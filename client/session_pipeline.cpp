@@ -14,7 +14,8 @@ namespace {
 using namespace std::chrono_literals;
 using Step = OutChunk::Step;
 
-constexpr std::uint32_t kFailuresMax = 16;  ///< failed writes of one chunk, after which the session fails
+/// Failed writes of one chunk, after which the session fails.
+constexpr std::uint32_t kFailuresMax = 16;
 constexpr std::uint32_t kFailuresAtOnce = 2;  ///< failures after which a chunk's next attempt waits
 constexpr Duration kRetryFirst = 50ms;
 constexpr Duration kRetryLast = 1s;
@@ -24,11 +25,13 @@ constexpr std::size_t kBatchTargetMax = 128;
 constexpr Duration kBatchWait = 20ms;
 /// How long bytes wait for bytes in front of them of which nothing has come.
 constexpr Duration kHoleWait = 50ms;
-constexpr Duration kHeldBack = 20ms;  ///< how long writers are held back
+constexpr Duration kHeldBack = 20ms;     ///< how long writers are held back
 constexpr Duration kPlacesWait = 500ms;  ///< how long to wait for space in more failure domains
 constexpr Duration kNoSpaceWait = 50ms;  ///< pause between two requests, if the manager names none
-constexpr Duration kNoSpacePatience = 5s;  ///< how long to wait for space when the manager advises to wait
-constexpr Duration kNoSpaceGrace = 500ms;  ///< how long to wait without advice: others may return grants
+/// How long to wait for space when the manager advises to wait.
+constexpr Duration kNoSpacePatience = 5s;
+/// How long to wait without advice: others may return grants.
+constexpr Duration kNoSpaceGrace = 500ms;
 constexpr Duration kIdleGrants = 1s;  ///< grants go back after this time without use
 constexpr std::uint64_t kFirstWant = limits::kGrantBytesDefault;
 constexpr std::uint64_t kGrowth = 4;  ///< each request is this many times what was granted so far
@@ -308,7 +311,8 @@ bool Session::find_again(const OutChunkPtr& chunk) {
 
 void Session::plan_search(Work& work) {
   if (to_find_.empty()) {
-    if (given_up_ != nullptr) no_space_since_ = host_.clock().now();  // the pool may have space now: patience starts anew
+    // The pool may have space now: patience starts anew.
+    if (given_up_ != nullptr) no_space_since_ = host_.clock().now();
     return given_up_.reset();
   }
   msg::Place place;

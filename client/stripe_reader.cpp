@@ -28,7 +28,7 @@ struct StripeReader::Lane {
   bool busy = false;
   Wanted wanted;
   msg::GetStripe::Reply stripe;
-  std::set<std::uint32_t> failed;  ///< indexes of blocks that cannot be read
+  std::set<std::uint32_t> failed;     ///< indexes of blocks that cannot be read
   std::vector<std::uint32_t> chosen;  ///< indexes of the blocks that are read
   StripeCoder coder;
   std::uint32_t at = 0;

@@ -43,7 +43,7 @@ struct DrainedChunk {
   const std::uint64_t offset;
   const std::uint32_t length;
   const std::uint32_t crc;
-  std::mutex mutex;  ///< held while the chunk is read through
+  std::mutex mutex;                      ///< held while the chunk is read through
   std::vector<std::uint32_t> part_crcs;  ///< set once; until then guarded by `mutex`
 };
 
@@ -54,15 +54,16 @@ struct DrainedChunk {
 struct VersionMap {
   FileId file;
   Version version = 0;     ///< 0 until the first page is there
-  bool resolved = false;  ///< the first page has come
-  bool complete = false;  ///< all pages have come
+  bool resolved = false;   ///< the first page has come
+  bool complete = false;   ///< all pages have come
   bool in_flight = false;  ///< a page is on its way
   std::optional<Error> error;
   std::uint64_t pinned_in = 0;  ///< the MapStore's life in which the manager pinned it; 0: no pin
   Attributes attributes;
   std::string drained_path;
   std::shared_ptr<DrainedFile> drained;
-  std::map<std::uint64_t, std::shared_ptr<DrainedChunk>> in_parts;  ///< keyed by their offset in the file
+  /// Keyed by their offset in the file.
+  std::map<std::uint64_t, std::shared_ptr<DrainedChunk>> in_parts;
   PackedMap map;
   std::uint32_t reloads = 0;  ///< consecutive fetches of the whole map that did not help
 
@@ -122,7 +123,7 @@ class MapStore {
   std::function<ClientId()> client_;
   Call call_;
   std::shared_ptr<Released> released_ = std::make_shared<Released>();
-  std::map<Key, std::uint32_t> pins_;  ///< number of maps that hold the version
+  std::map<Key, std::uint32_t> pins_;        ///< number of maps that hold the version
   std::map<FileId, std::uint32_t> loading_;  ///< pages on their way; they delay unpins
   std::uint64_t life_ = 1;  ///< grows with each manager that has forgotten the pins
 };

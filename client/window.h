@@ -52,20 +52,22 @@ enum class SlotState : std::uint8_t {
 /// A Slot is one buffer of the window. In every state but free and borrowed it holds a part of one
 /// file.
 struct Slot {
-  std::byte* data = nullptr;  ///< chunk_bytes long, aligned to 64 bytes; kSlotHeadroom bytes before it
+  /// `chunk_bytes` long, aligned to 64 bytes; kSlotHeadroom bytes before it.
+  std::byte* data = nullptr;
   std::uint32_t index = 0;
   SlotState state = SlotState::kFree;
   std::uint64_t owner = 0;  ///< key of the session
   std::uint64_t part = 0;   ///< file offset / chunk size
   RangeSet dirty;
-  std::uint32_t copies = 0;  ///< copies into the slot that are under way
+  std::uint32_t copies = 0;   ///< copies into the slot that are under way
   std::uint32_t readers = 0;  ///< read pins
   std::uint32_t hashing = 0;  ///< chunks cut from it, by state; also counts searches for boundaries
   std::uint32_t placing = 0;
   std::uint32_t writing = 0;
   std::uint32_t held = 0;  ///< runs that still need bytes of the slot for a chunk
   std::uint32_t cuts = 0;  ///< chunks that begin in it
-  std::uint64_t age = 0;  ///< order of acquire(); lower when it also stores the bytes of an older slot
+  /// Order of acquire(); lower when it also stores the bytes of an older slot.
+  std::uint64_t age = 0;
 };
 
 /// A Window is the fixed set of buffers between write() and storage, shared by all sessions of a

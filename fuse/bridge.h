@@ -31,7 +31,7 @@ namespace stdchk::mount {
 
 /// A ReadMode says how read-only opens use the kernel's page cache.
 enum class ReadMode : std::uint8_t {
-  kAuto,  ///< images with large reads go around it, if the kernel maps such files too
+  kAuto,    ///< images with large reads go around it, if the kernel maps such files too
   kCached,  ///< all opens go through it
   kDirect,  ///< all opens go around it; shared mappings may fail
 };
@@ -50,7 +50,7 @@ struct Handle {
   bool direct = false;
   std::atomic<bool> killed{false};  ///< the last FLUSH came from a process that a signal ended
   std::atomic<bool> clears_set_id{false};  ///< the next write clears the file's set-id bits
-  std::atomic<std::uint64_t> calls{0};  ///< number of writes; of a reader, number of reads
+  std::atomic<std::uint64_t> calls{0};     ///< number of writes; of a reader, number of reads
   std::atomic<std::uint64_t> call_bytes{0};
 };
 
@@ -178,8 +178,10 @@ class Bridge {
   InitExchange exchange_;
   Notifier notifier_;
   // Atomic, because the notifier may run before init() sets them.
-  std::atomic<bool> can_expire_{false};  ///< the kernel can look a name up again instead of dropping it
-  std::atomic<bool> kernel_drops_pages_{false};  ///< the kernel drops cached pages at direct writes (since Linux 6.6)
+  /// The kernel can look a name up again instead of dropping it.
+  std::atomic<bool> can_expire_{false};
+  /// The kernel drops cached pages at direct writes (since Linux 6.6).
+  std::atomic<bool> kernel_drops_pages_{false};
 
   std::mutex handles_mutex_;
   std::unordered_map<Handle*, std::unique_ptr<Handle>> handles_;
@@ -187,7 +189,8 @@ class Bridge {
 
   std::mutex refresh_mutex_;
   std::set<FileId> refresh_;  ///< the next look-up that finds one of these files asks the manager
-  std::unordered_map<std::int32_t, Time> refused_;  ///< by thread, the time when its open was refused
+  /// By thread, the time when its open was refused.
+  std::unordered_map<std::int32_t, Time> refused_;
 
   struct FolderMode {
     bool cached = false;

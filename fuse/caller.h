@@ -8,8 +8,8 @@ namespace stdchk::mount {
 /// A CallerState is the state of the process behind a FLUSH.
 enum class CallerState : std::uint8_t {
   kRunning,  ///< the process called close(), or ends by exit(): its file is complete
-  kKilled,  ///< a signal ends the process: its file is incomplete
-  kUnseen,  ///< the process is in another pid namespace, or gone
+  kKilled,   ///< a signal ends the process: its file is incomplete
+  kUnseen,   ///< the process is in another pid namespace, or gone
 };
 
 /// Reads a line of /proc/PID/stat (proc_pid_stat(5)). Field 9 has the flag PF_EXITING (0x4), field

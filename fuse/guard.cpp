@@ -26,7 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 using Timer = std::chrono::steady_clock;
 
-constexpr auto kSoon = 10s;  ///< an end within this time after the start counts as soon
+constexpr auto kSoon = 10s;           ///< an end within this time after the start counts as soon
 constexpr unsigned kSoonEndsMax = 3;  ///< soon ends in a row, after which guard() gives up
 constexpr int kTickMs = 1000;
 constexpr unsigned kDeadTicksMax = 2;  ///< how long a killed process may take to end

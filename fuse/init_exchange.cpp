@@ -83,7 +83,8 @@ bool InitExchange::answering(const std::byte* header_bytes, const std::byte* bod
   if (unique_ == 0 || header.unique != unique_) return false;
   if (header.error != 0 || body_size < sizeof(init) || body_size > kReplyBytesMax) return false;
   std::memcpy(&init, body, sizeof(init));
-  if (init.major != FUSE_KERNEL_VERSION) return false;  // the kernel will ask again with another version
+  // The kernel will ask again with another version.
+  if (init.major != FUSE_KERNEL_VERSION) return false;
   over_ = true;
   std::uint64_t taken = offered_ & kHandleKillPrivV2;
   if ((offered_ & kInitExtended) != 0) taken |= kInitExtended | (offered_ & kDirectIoAllowMmap);

@@ -170,7 +170,7 @@ int run(const Settings& settings, const sigset_t& ends, const Pulse& pulse) {
             signal == kEndedByKernel ? ": it was unmounted" : "");
   unlink(settings.ready_file.c_str());
   served->reset();
-  mounted->reset();  // first stop the requests of the kernel,
+  mounted->reset();     // first stop the requests of the kernel,
   filesystem->reset();  // then say goodbye to the pool
   return 0;
 }

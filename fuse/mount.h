@@ -68,11 +68,11 @@ class Mount {
 
   mutable std::mutex mutex_;
   std::condition_variable thread_ended_;
-  std::size_t threads_ = 0;  ///< guarded by mutex_
-  std::size_t waiting_ = 0;  ///< guarded; threads that wait for a request
+  std::size_t threads_ = 0;         ///< guarded by mutex_
+  std::size_t waiting_ = 0;         ///< guarded; threads that wait for a request
   std::vector<pthread_t> running_;  ///< guarded by mutex_
-  std::function<void()> on_end_;  ///< guarded by mutex_
-  bool ended_ = false;  ///< guarded by mutex_
+  std::function<void()> on_end_;    ///< guarded by mutex_
+  bool ended_ = false;              ///< guarded by mutex_
 };
 
 }  // namespace stdchk::mount

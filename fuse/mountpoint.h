@@ -6,7 +6,7 @@
 namespace stdchk::mount {
 
 /// Makes `path` ready to mount on, and unmounts an earlier mount there whose process is gone. On
-/// failure returns a sentence: what is wrong, and what to do.
+/// failure returns a sentence that names the fault and the remedy.
 std::optional<std::string> prepare_mountpoint(const std::string& path);
 
 /// Returns true when `path` is still a mount, but its process is gone or the kernel has cut it off.

@@ -33,15 +33,16 @@ struct Node {
   FileType type = FileType::kRegular;
 
   mutable std::shared_mutex mutex;
-  Attributes last;  ///< guarded: as last told to the kernel; the node holds this version
+  Attributes last;    ///< guarded: as last told to the kernel; the node holds this version
   NodeId parent = 0;  ///< guarded: the directory in which the kernel last found it
-  std::string name;  ///< guarded by mutex
-  std::vector<client::File*> writers;  ///< guarded: its open Files for writing; if there is any, a session is open
+  std::string name;   ///< guarded by mutex
+  /// Guarded: its open Files for writing; if there is any, a session is open.
+  std::vector<client::File*> writers;
   std::optional<std::int64_t> mtime_set;  ///< guarded: time that utimens() set after the last write
 
   std::atomic<bool> unlinked{false};  ///< its name was removed through this mount
-  std::atomic<bool> changed{false};  ///< written to since it became a session's node
-  std::atomic<int> cached_opens{0};  ///< number of opens that use the page cache
+  std::atomic<bool> changed{false};   ///< written to since it became a session's node
+  std::atomic<int> cached_opens{0};   ///< number of opens that use the page cache
   /// Set by a rename until the kernel has flushed the times of the inode, which it does before the
   /// call returns. If the caller is killed before that, the kernel fails the next write to the
   /// inode.
@@ -69,7 +70,7 @@ using NodePtr = std::shared_ptr<Node>;
 
 /// An OpenTurn says whether an open may use its node.
 enum class OpenTurn : std::uint8_t {
-  kGo,  ///< open the node
+  kGo,       ///< open the node
   kRefresh,  ///< the file has another node now: the kernel must look the name up again
 };
 

@@ -18,7 +18,7 @@ inline constexpr Duration kAnswerTimeMax = std::chrono::seconds(2);
 
 struct Flags {
   std::string listen;  ///< address and port; empty: no endpoint
-  std::string file;  ///< file that gets the endpoint's address; empty: none
+  std::string file;    ///< file that gets the endpoint's address; empty: none
 };
 
 /// Describes the options --metrics and --metrics-file.

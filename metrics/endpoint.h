@@ -67,7 +67,7 @@ class Endpoint {
   /// A Request is an HTTP request and, once made, its page.
   struct Request {
     MHD_Connection* connection = nullptr;
-    bool waits = false;  ///< make_pages() has it, or had it
+    bool waits = false;                               ///< make_pages() has it, or had it
     std::shared_ptr<const Result<std::string>> page;  ///< set when it can be answered
   };
   struct Connected {
@@ -92,7 +92,7 @@ class Endpoint {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Request*> waiting_;  ///< guarded by mutex_; requests without a page
-  bool ending_ = false;  ///< guarded by mutex_
+  bool ending_ = false;            ///< guarded by mutex_
   std::thread maker_;
 
   std::mutex connected_mutex_;

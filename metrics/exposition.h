@@ -49,7 +49,7 @@ class Exposition {
   enum class Type : std::uint8_t { kGauge, kCounter, kHistogram };
   struct Sample {
     Labels labels;
-    double value = 0;  ///< for a gauge or counter
+    double value = 0;           ///< for a gauge or counter
     Distribution distribution;  ///< for a histogram
   };
   struct Family {

@@ -14,7 +14,7 @@ namespace stdchk::metrics {
 /// A Distribution is a snapshot of a Histogram.
 struct Distribution {
   struct Bucket {
-    double bound = 0;  ///< the greatest value that the bucket counts
+    double bound = 0;         ///< the greatest value that the bucket counts
     std::uint64_t count = 0;  ///< values up to this bound
   };
   std::vector<Bucket> buckets;

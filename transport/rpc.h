@@ -23,7 +23,7 @@ struct Failure {
 using Answer = tl::expected<msg::Reply, Failure>;
 
 /// A Responder carries the answer to one request. It may be kept and called later, once. If it is
-/// destroyed without a call, it answers kInternal. If the link has ended, the call does nothing.
+/// destroyed without a call, it answers kInternal. After the end of the link, a call does nothing.
 ///
 /// Threads: the reactor's.
 class Responder {
@@ -108,7 +108,7 @@ class Peer final : public transport::LinkHandler {
   struct Call {
     Callback done;
     TimerId timer;
-    std::size_t kind = 0;  ///< index of the request's type; a reply must have the same
+    std::size_t kind = 0;   ///< index of the request's type; a reply must have the same
     const char* name = "";  ///< name of the request, for errors
   };
   friend class Responder::Channel;
@@ -128,7 +128,8 @@ class Peer final : public transport::LinkHandler {
   /// Knows whether this Peer still exists; for responders, and for code that has called a handler.
   std::shared_ptr<Responder::Channel> channel_;
   std::unordered_map<std::uint64_t, Call> calls_;
-  std::deque<std::vector<std::byte>> queue_;  ///< encoded messages that wait while the link connects or is congested
+  /// Encoded messages that wait while the link connects or is congested.
+  std::deque<std::vector<std::byte>> queue_;
   std::size_t queue_bytes_ = 0;
   TimerId flush_timer_;
   TimerId close_timer_;

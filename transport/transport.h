@@ -20,15 +20,16 @@ namespace stdchk::transport {
 /// A WriteProof says what a write's completion proves, so that "stored" differs from "written"
 /// (rule M2).
 enum class WriteProof : std::uint8_t {
-  kNone,  ///< nothing: bytes may still be under way; ask the target
+  kNone,       ///< nothing: bytes may still be under way; ask the target
   kDelivered,  ///< the target can read the bytes when the completion is reported
 };
 
 /// A FenceKind says what fence() achieves (rule M3).
 enum class FenceKind : std::uint8_t {
   kImmediate,  ///< fence() returns true at once; from then on no write of the peer can land
-  kPeerGone,  ///< fence() returns true only after the peer has closed its end of the link, or its process has ended: quarantine the memory until then
-               ///< process has ended: quarantine until then
+  /// fence() returns true only after the peer has closed its end of the link, or its process has
+  /// ended: quarantine the memory until then.
+  kPeerGone,
 };
 
 /// Capabilities are what a transport promises. The transport states them; the conformance suite
@@ -38,7 +39,8 @@ struct Capabilities {
   WriteProof write_proof = WriteProof::kNone;
   FenceKind fence = FenceKind::kImmediate;
   bool one_sided = false;  ///< data moves without a receive operation in the target's program
-  bool target_must_progress = false;  ///< writes progress only while the target's process calls poll()
+  /// Writes progress only while the target's process calls poll().
+  bool target_must_progress = false;
   bool same_host_only = false;
   std::size_t message_bytes_max = 0;
   std::size_t rma_bytes_max = 0;  ///< the longest write or read

@@ -31,9 +31,9 @@ struct Plan {
   /// The link is lost after a message was received and handled. The answers to it are lost too.
   std::uint32_t drop_after_ppm = 0;
   // Rule 4 of transport/README.md forbids the next two faults.
-  std::uint32_t lose_ppm = 0;  ///< a request or an answer is lost, and the link lives
+  std::uint32_t lose_ppm = 0;    ///< a request or an answer is lost, and the link lives
   std::uint32_t repeat_ppm = 0;  ///< a message arrives twice
-  bool no_memory = false;  ///< registering memory fails
+  bool no_memory = false;        ///< registering memory fails
 };
 
 /// A MessageKind is the role of a message for its sender.
@@ -46,13 +46,13 @@ struct Counts {
   std::uint64_t torn = 0;
   std::uint64_t late = 0;
   std::uint64_t flipped = 0;
-  std::uint64_t dropped = 0;  ///< links that were lost
+  std::uint64_t dropped = 0;        ///< links that were lost
   std::uint64_t requests_lost = 0;  ///< lost with their link, before they were received
-  std::uint64_t answers_lost = 0;  ///< lost with their link, to requests that were received
-  std::uint64_t others_lost = 0;  ///< lost with their link
+  std::uint64_t answers_lost = 0;   ///< lost with their link, to requests that were received
+  std::uint64_t others_lost = 0;    ///< lost with their link
   std::uint64_t messages_lost = 0;  ///< lost while their link lived
-  std::uint64_t repeated = 0;  ///< messages that were sent twice
-  std::uint64_t overtaken = 0;  ///< messages that a later message on another link overtook
+  std::uint64_t repeated = 0;       ///< messages that were sent twice
+  std::uint64_t overtaken = 0;      ///< messages that a later message on another link overtook
   Counts& operator+=(const Counts& other);
 };
 

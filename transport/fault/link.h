@@ -42,7 +42,7 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   /// Loses the link. A later poll() tells the handler.
   void drop(Code code);
   bool poll();
-  /// The time of the next work that poll() does by itself.
+  /// The time of poll()'s next work without an outside event.
   Time wake_at() const;
   /// The number of the oldest waiting message; the highest number if no message waits.
   std::uint64_t first_waiting() const {
@@ -60,7 +60,7 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
     explicit Proxy(FaultCore& of) : core(of) {}
     void complete(Status status) override;
     FaultCore& core;
-    Operation* user = nullptr;  ///< nullptr: the user has been told already
+    Operation* user = nullptr;     ///< nullptr: the user has been told already
     std::vector<std::byte> bytes;  ///< bytes of a write that nobody waits for
     std::unique_ptr<MemoryRegion> region;
     bool write = false;
@@ -115,7 +115,7 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   std::deque<Outgoing> outgoing_;
   std::deque<Event> events_;
   bool announced_;
-  bool muted_ = false;  ///< messages that are sent are lost
+  bool muted_ = false;    ///< messages that are sent are lost
   bool closing_ = false;  ///< dropped here; the handler will get `close_code_`
   bool closed_ = false;
   Code close_code_{};

@@ -204,7 +204,8 @@ bool LinkCore::deliver_messages() {
       const std::lock_guard lock(endpoint_.fabric().mutex);
       auto& inbox = mine().inbox;
       if (inbox.empty()) break;
-      if (inbox.size() >= kMessagesQueuedMax) other().port->signal();  // the peer has room to send again
+      // The peer has room to send again.
+      if (inbox.size() >= kMessagesQueuedMax) other().port->signal();
       message = std::move(inbox.front());
       inbox.pop_front();
     }

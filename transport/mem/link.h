@@ -65,8 +65,8 @@ class LinkCore : public std::enable_shared_from_this<LinkCore> {
   Link* link_ = nullptr;
   LinkHandler* handler_ = nullptr;
   std::deque<Pending> operations_;
-  bool announced_;  ///< the handler knows that the link is connected
-  bool closed_ = false;  ///< on_closed() was called, or the Link is destroyed
+  bool announced_;            ///< the handler knows that the link is connected
+  bool closed_ = false;       ///< on_closed() was called, or the Link is destroyed
   bool fenced_here_ = false;  ///< this side has called fence()
 };
 

@@ -15,9 +15,9 @@ namespace stdchk::transport::mem {
 
 struct Port;
 
-inline constexpr std::size_t kMessagesQueuedMax = 256;  ///< in one direction of a wire
+inline constexpr std::size_t kMessagesQueuedMax = 256;    ///< in one direction of a wire
 inline constexpr std::size_t kOperationsQueuedMax = 256;  ///< on one link
-inline constexpr std::size_t kBacklogMax = 1024;  ///< connections that wait to be accepted
+inline constexpr std::size_t kBacklogMax = 1024;          ///< connections that wait to be accepted
 
 enum class WireState { kConnecting, kConnected, kRefused, kClosed };
 
@@ -26,7 +26,7 @@ struct Wire {
   struct Side {
     std::shared_ptr<Port> port;
     std::deque<std::vector<std::byte>> inbox;
-    bool fenced = false;  ///< the other side's operations must not touch this side's memory
+    bool fenced = false;         ///< the other side's operations must not touch this side's memory
     bool grants_access = false;  ///< the other side may access memory that the port withholds
   };
   std::array<Side, 2> sides;

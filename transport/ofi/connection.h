@@ -20,7 +20,7 @@ class OfiEndpoint;
 struct Connection;
 
 constexpr std::size_t kTransfersMax = 128;  ///< transfers in flight on a link
-constexpr std::size_t kRequestsMax = 256;  ///< requests of all these transfers
+constexpr std::size_t kRequestsMax = 256;   ///< requests of all these transfers
 constexpr std::size_t kSendsMax = 128;
 
 /// A Work is one send, receive or transfer. The fabric's context pointer points to it.
@@ -31,8 +31,8 @@ struct Work {
   fi_context2 for_provider{};  ///< must come first: the provider may keep state here
   Connection* connection = nullptr;
   Kind kind = Kind::kSend;
-  Operation* operation = nullptr;  ///< set while a transfer is in flight
-  std::size_t requests = 0;  ///< number of requests of the transfer
+  Operation* operation = nullptr;      ///< set while a transfer is in flight
+  std::size_t requests = 0;            ///< number of requests of the transfer
   std::size_t completions_wanted = 0;  ///< completions until the transfer has ended
   Time started{};
   MessageBuffer buffer;

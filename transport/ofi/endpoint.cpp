@@ -29,7 +29,8 @@ constexpr std::size_t kSharedQueueEntries = 4096;
 constexpr std::size_t kOwnQueueEntries = kRequestsMax + kSendsMax;
 constexpr int kReadsPerPoll = 8;
 constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
-constexpr unsigned kIdleWakesMax = 16;  ///< wakes by an empty event queue before it is polled at intervals
+/// Wakes by an empty event queue before it is polled at intervals.
+constexpr unsigned kIdleWakesMax = 16;
 constexpr Duration kByTimeFor = std::chrono::seconds(1);
 constexpr Duration kByTimeInterval = std::chrono::milliseconds(10);
 
@@ -117,8 +118,7 @@ Status OfiEndpoint::open(const std::string& host, std::uint16_t port) {
       .write_proof = WriteProof::kDelivered,
       .fence = FenceKind::kImmediate,
       .one_sided = true,
-      // tcp needs it for every byte. verbs needs it for messages, and writes wait behind a message
-      // that was not taken.
+      // tcp needs it for all bytes, verbs for messages; writes wait behind a delayed message.
       .target_must_progress = true,
       .same_host_only = false,
       .message_bytes_max = kMessageBytesMax,

@@ -17,12 +17,11 @@ namespace stdchk::transport::ofi {
 /// A Provider lists what differs between libfabric's providers.
 struct Provider {
   std::string_view kind;                  ///< "ofi:tcp"
-  std::string_view prefix;  ///< prefix of its addresses
+  std::string_view prefix;                ///< prefix of its addresses
   std::array<std::string_view, 2> names;  ///< libfabric's names, the better provider first
-  std::size_t receives = 0;  ///< receives that are posted on each link
-  std::size_t sends_posted_max =
-      0;  ///< more sends would find no receive, and be repeated
-  bool uses_device = false;  ///< it needs registered message memory, and an address of a device
+  std::size_t receives = 0;               ///< receives that are posted on each link
+  std::size_t sends_posted_max = 0;       ///< more sends would find no receive, and be repeated
+  bool uses_device = false;      ///< it needs registered message memory, and an address of a device
   bool proves_delivery = false;  ///< by FI_DELIVERY_COMPLETE; otherwise a read follows each write
 };
 
@@ -32,9 +31,9 @@ struct Provider {
 /// connections, if the provider proves delivery. Every other connection has its own queue for sends
 /// and transfers, with room for all that may be in flight.
 ///
-/// A queue of its own also has its own pool of work entries. In libfabric up to 1.17.0, tcp frees
-/// the entry of a read twice when the peer is lost in the middle of its answer (ofiwg/libfabric
-/// pull request 8656). In a shared pool, two later transfers would then share one entry.
+/// Each queue has its own pool of work entries. In libfabric up to 1.17.0, tcp frees the entry of a
+/// read twice when the peer is lost in mid-answer (ofiwg/libfabric pull request 8656). In a shared
+/// pool, two later transfers would then share one entry.
 ///
 /// Owns: the fabric, domain, completion and event queues, and all Connections.
 /// Threads: the reactor's. With FI_WAIT_FD the providers start none.
@@ -63,7 +62,8 @@ class OfiEndpoint final : public Endpoint {
   /// Makes a buffer for messages, registered if the provider needs that.
   Result<MessageBuffer> make_buffer(std::size_t bytes);
   std::size_t request_bytes_max() const { return info_->ep_attr->max_msg_size; }
-  const MessageBuffer& scratch() const { return scratch_; }  ///< target of the reads that prove delivery
+  /// Target of the reads that prove delivery.
+  const MessageBuffer& scratch() const { return scratch_; }
   /// Cuts the peer off at once. The next poll() tells the handler.
   void fence(Connection& connection);
   void release(Connection& connection);
@@ -95,7 +95,7 @@ class OfiEndpoint final : public Endpoint {
 
   const Provider& provider_;
   Clock& clock_;
-  fi_info* info_ = nullptr;  ///< for the listener
+  fi_info* info_ = nullptr;      ///< for the listener
   fi_info* out_info_ = nullptr;  ///< for connections that this endpoint opens
   fid_fabric* fabric_ = nullptr;
   fid_domain* domain_ = nullptr;
@@ -106,7 +106,7 @@ class OfiEndpoint final : public Endpoint {
   int events_fd_ = -1;  ///< descriptor of the event queue
   unsigned idle_wakes_ = 0;
   bool by_time_ = false;  ///< events do not wake the reactor; they are polled at intervals
-  Time woken_from_{};  ///< when events may wake the reactor again
+  Time woken_from_{};     ///< when events may wake the reactor again
   MessageBuffer scratch_;
   AcceptHandler* accept_handler_ = nullptr;
   Capabilities capabilities_;
@@ -120,7 +120,8 @@ class OfiEndpoint final : public Endpoint {
     Error why;
   };
   std::vector<Closing> to_close_;
-  std::vector<std::unique_ptr<Connection>> buried_;  ///< kept until the completion queue was read empty
+  /// Kept until the completion queue was read empty.
+  std::vector<std::unique_ptr<Connection>> buried_;
   std::size_t busy_ = 0;  ///< number of transfers and connection attempts
   Time next_check_{};
 };

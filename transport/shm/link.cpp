@@ -21,7 +21,7 @@ struct FrameHeader {
   std::uint32_t length;
 };
 
-constexpr std::size_t kCopiedMax = 1024;  // copies made and not yet reported
+constexpr std::size_t kCopiedMax = 1024;   // copies made and not yet reported
 constexpr std::size_t kRegionsMax = 4096;  // regions of one peer
 constexpr std::size_t kOutgoingMax = 4 * kMessageBytesMax;
 

@@ -13,7 +13,8 @@ namespace stdchk::transport::verbs {
 namespace {
 
 constexpr std::size_t kChainMax = 16;
-constexpr std::size_t kUnprovenMax = 512 * limits::kKiB;  ///< bytes after which a proof, or a signal, is added
+/// Bytes after which a proof, or a signal, is added.
+constexpr std::size_t kUnprovenMax = 512 * limits::kKiB;
 constexpr std::size_t kKeptForMessages = 2 * kBuffersPerLink;
 constexpr std::size_t kMessagesMax = 128;
 constexpr std::size_t kMessageBytesMax = 4 * limits::kMiB;
@@ -250,7 +251,8 @@ void Connection::on_sent(const ibv_wc& completion) {
   moved = endpoint.clock().now();
   std::size_t count = queue.count_through(static_cast<std::uint32_t>(completion.wr_id));
   posted_ -= count;
-  for (; count > 0 && !queue.empty(); --count) {  // a handler that closes the link empties the queue
+  // A handler that closes the link empties the queue.
+  for (; count > 0 && !queue.empty(); --count) {
     const SendQueue::Entry entry = queue.pop();
     if (entry.buffer != nullptr) endpoint.device().give_buffer(*entry.buffer);
     if (entry.operation != nullptr) entry.operation->finish({});

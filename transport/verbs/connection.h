@@ -68,8 +68,8 @@ struct Connection {
   SendQueue queue;
   bool waits_for_flush = false;
   bool is_accepted = false;
-  bool announced = false;  ///< the user knows: it is up, and has the peer's tables
-  bool has_access = false;  ///< the peer may access the memory of this endpoint
+  bool announced = false;             ///< the user knows: it is up, and has the peer's tables
+  bool has_access = false;            ///< the peer may access the memory of this endpoint
   std::uint32_t tables_expected = 0;  ///< number of tables that the peer sends first
   bool peer_has_closed = false;
 
@@ -95,17 +95,17 @@ struct Connection {
   void deliver(ByteSpan message);
 
   std::vector<Request> chain_;  ///< not posted yet
-  std::vector<Part> parts_;  ///< member only to reuse its memory
+  std::vector<Part> parts_;     ///< member only to reuse its memory
   std::vector<LocalPiece> pieces_;
   std::map<std::uint32_t, RegionTable> tables_;  ///< region tables of the peer
-  std::size_t posted_ = 0;  ///< entries of `queue` that the device has
+  std::size_t posted_ = 0;                       ///< entries of `queue` that the device has
   std::size_t unproven_bytes_ = 0;
   std::uint32_t proof_key_ = 0;
   std::uint64_t proof_address_ = 0;
   std::deque<Waiting> waiting_;
   std::size_t waiting_bytes_ = 0;
   std::uint16_t credits_ = 0;  ///< fragments that the peer has room for
-  std::uint16_t owed_ = 0;  ///< received fragments whose credits were not returned
+  std::uint16_t owed_ = 0;     ///< received fragments whose credits were not returned
   std::uint16_t peer_may_send_ = kCredits;
   Assembler assembler_;
 };

@@ -21,7 +21,8 @@ namespace {
 constexpr std::size_t kSendDepth = 512;
 constexpr std::size_t kQueueEntriesMax = 16384;
 constexpr std::size_t kSpareReceives = 32;
-constexpr std::size_t kLostReceives = kSpareReceives / 2;  ///< number of lost receives that are replaced together
+/// Number of lost receives that are replaced together.
+constexpr std::size_t kLostReceives = kSpareReceives / 2;
 constexpr std::size_t kBuffersPerBlock = 64;
 constexpr int kEntriesPerRead = 32;
 constexpr std::uint8_t kReadsMax = 16;  ///< one-sided reads of one link that are under way at once

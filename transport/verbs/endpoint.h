@@ -113,8 +113,8 @@ class VerbsEndpoint final : public Endpoint {
   };
   std::vector<Lingering> lingering_;
   std::vector<std::unique_ptr<Connection>> buried_;  ///< until the end of this turn
-  bool armed_ = false;  ///< the next completion wakes wake_fd()
-  unsigned busy_turns_ = 0;  ///< turns since the descriptors were read
+  bool armed_ = false;                               ///< the next completion wakes wake_fd()
+  unsigned busy_turns_ = 0;                          ///< turns since the descriptors were read
   Time last_completion_{};
   Time next_check_{};
 };

@@ -34,7 +34,7 @@ struct Greeting {
 std::optional<Greeting> greeting_of(ByteSpan bytes);
 
 enum class FragmentKind : std::uint16_t {
-  kMessage = 0,  ///< part of a message
+  kMessage = 0,      ///< part of a message
   kOnlyCredits = 1,  ///< no content; it costs no credit
   kRegionTable = 2,
 };
@@ -42,7 +42,7 @@ enum class FragmentKind : std::uint16_t {
 /// Each fragment begins with a FragmentHeader.
 struct FragmentHeader {
   std::uint32_t message_bytes = 0;  ///< length of the whole message
-  std::uint16_t credits = 0;  ///< more fragments that the receiver may send
+  std::uint16_t credits = 0;        ///< more fragments that the receiver may send
   FragmentKind kind = FragmentKind::kMessage;
 };
 inline constexpr std::size_t kFragmentContentMax = kFragmentBytes - sizeof(FragmentHeader);
@@ -51,7 +51,7 @@ inline constexpr std::size_t kFragmentContentMax = kFragmentBytes - sizeof(Fragm
 /// it, before anyone can ask for the region. The region's RemoteKey::key is `number` * 2^32.
 struct RegionTable {
   std::uint32_t number = 0;
-  std::uint64_t part_bytes = 0;  ///< length of each part but the last
+  std::uint64_t part_bytes = 0;     ///< length of each part but the last
   std::vector<std::uint32_t> keys;  ///< one for each part, in order
 };
 inline constexpr std::size_t kRegionPartsMax = 4000;

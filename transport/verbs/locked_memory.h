@@ -9,7 +9,7 @@ namespace stdchk::transport::verbs {
 
 /// A LockedMemory is this process's limit for pinned memory, and what it has pinned.
 struct LockedMemory {
-  bool unlimited = false;  ///< no limit, or the process has CAP_IPC_LOCK
+  bool unlimited = false;         ///< no limit, or the process has CAP_IPC_LOCK
   std::uint64_t limit_bytes = 0;  ///< the limit RLIMIT_MEMLOCK
   std::uint64_t pinned_bytes = 0;
 

@@ -47,7 +47,8 @@ class QueuePair {
 
   ibv_qp* get() const { return qp_; }
   std::uint32_t number() const { return qp_->qp_num; }
-  std::size_t inline_bytes() const { return inline_bytes_; }  ///< longest work request whose data are copied into it
+  /// Longest work request whose data are copied into it.
+  std::size_t inline_bytes() const { return inline_bytes_; }
 
  private:
   /// `reads` are the agreed limits. With nullptr, those of the connection manager are used.

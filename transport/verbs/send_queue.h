@@ -18,7 +18,7 @@ class SendQueue {
  public:
   struct Entry {
     Operation* operation = nullptr;  ///< finished with this entry
-    Buffer* buffer = nullptr;  ///< buffer of a message; free again with this entry
+    Buffer* buffer = nullptr;        ///< buffer of a message; free again with this entry
     Time started{};
   };
 

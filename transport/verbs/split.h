@@ -18,10 +18,10 @@ struct Part {
 
 /// PartLimits are the limits of one work request.
 struct PartLimits {
-  std::size_t bytes = 0;  ///< at most the port's max_msg_sz
+  std::size_t bytes = 0;            ///< at most the port's max_msg_sz
   std::size_t pieces = kPiecesMax;  ///< for reads at most the device's max_sge_rd
-  std::uint64_t remote_bytes =
-      ~std::uint64_t{0};  ///< no part crosses a multiple of this at the target
+  /// No part crosses a multiple of this at the target.
+  std::uint64_t remote_bytes = ~std::uint64_t{0};
 };
 
 /// Divides a transfer into parts, in order. Leaves out empty pieces.

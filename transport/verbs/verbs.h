@@ -29,7 +29,7 @@ struct Port {
   std::string kind;  ///< "InfiniBand", "RoCE" or "iWARP"
   bool active = false;
   std::string state;  ///< "active", "down", "init" and so on
-  std::string gid;  ///< the GID that peers see; librdmacm's choice for `addresses`
+  std::string gid;    ///< the GID that peers see; librdmacm's choice for `addresses`
   std::uint32_t mtu_bytes = 0;
   std::string firmware;  ///< firmware of the device; empty for devices in software
   std::uint64_t region_bytes_max = 0;
