@@ -40,7 +40,7 @@ class SeriesNaming {
   /// True for chunks that Naming::kAuto always names.
   static bool is_sample(std::uint32_t crc) { return crc % kSampledOneOf == 0; }
   bool off() const { return mode_ == Naming::kOff; }
-  /// The present state, for the manager's figures.
+  /// The present way of naming.
   NamingState state() const {
     if (off()) return NamingState::kOff;
     return sampling_ ? NamingState::kDidNotPay : NamingState::kOn;

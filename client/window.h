@@ -15,8 +15,8 @@ namespace stdchk::client {
 inline constexpr std::size_t kSlotHeadroom = 4096;
 /// Separate written ranges that a slot may have. The next one seals the slot.
 inline constexpr std::size_t kSlotRangesMax = 32;
-/// Chunks that begin in one slot. A whole slot has at most 16 and a remainder; each further range
-/// adds one.
+/// Chunks that begin in one slot. A slot that was written as a whole has at most 17 chunks; each
+/// further range adds one.
 inline constexpr std::size_t kSlotCutsMax = kSlotRangesMax + 17;
 
 /// A slot's bytes may be touched as follows:

@@ -23,7 +23,7 @@ struct Failure {
 using Answer = tl::expected<msg::Reply, Failure>;
 
 /// A Responder carries the answer to one request. It may be kept and called later, once. If it is
-/// destroyed without a call, it answers kInternal. After the end of the link, a call does nothing.
+/// destroyed without a call, it answers kInternal. Calls after the link's end do nothing.
 ///
 /// Threads: the reactor's.
 class Responder {

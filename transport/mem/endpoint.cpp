@@ -21,7 +21,7 @@ constexpr Capabilities kCapabilities{
     .fence = FenceKind::kImmediate,
     .one_sided = true,
     .target_must_progress = false,
-    .same_host_only = false,  // the endpoints stand for different hosts, as a test decides
+    .same_host_only = false,  // endpoints may stand for different hosts
     .message_bytes_max = kMessageBytesMax,
     .rma_bytes_max = 64 * limits::kMiB,
 };
