@@ -64,7 +64,7 @@ struct OutChunk final {
   bool has_crc = false;         ///< plain_crc is set, and so is chunk.crc
   bool sealed = false;          ///< encrypted now or soon: window bytes must not be read
   bool ours = false;            ///< this session carved its extents, and has not committed them
-  bool sought = false;          ///< the manager was asked for its places
+  bool sought = false;          ///< a search for its places is under way
   std::uint32_t searches = 0;   ///< consecutive searches without a successful read
 
   bool in_window() const { return segments[0].slot != nullptr; }
@@ -159,7 +159,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool ending() const { return state_ != State::kOpen; }
   const std::optional<Error>& error() const { return error_; }
   Attributes attributes() const;
-  /// Breaks the cycles of pointers between session and chunks, when the client ends in between.
+  /// Breaks the cycles of pointers between the session and its chunks, because the client ends.
   void let_go();
   /// True when the folder's policy makes a close wait for all copies.
   bool waits_for_copies() const { return waits_for_copies_; }

@@ -89,7 +89,7 @@ void Session::plan_commit(Work& work) {
   send_commit_part(work);
 }
 
-/// Chunks in one message. Chunks with many places count more, so that the message is not too long.
+/// Returns the most chunks in one message; fewer when chunks have many places.
 std::size_t Session::page_chunks_max() const {
   return limits::kMapPageSlicesMax / ((places_ + 3) / 4);
 }

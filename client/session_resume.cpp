@@ -56,7 +56,8 @@ void Session::build_resume() {
   // Chunks that lack copies are not reported: all their copies are written again.
   for (const OutChunkPtr& chunk : to_carve_) chunk->chunk.copies.clear();
   msg::ResumeSession whole;
-  // Names the client, so that a yet newer manager refuses this request: that manager gets its own.
+  // The request has the present client id, so that a yet newer manager refuses it. That manager
+  // gets a request of its own.
   whole.client = host_.client();
   whole.session = id_;
   whole.file = file_;
