@@ -151,8 +151,8 @@ class Link {
   /// memory any more. The first call closes the link. False means: ask again later
   /// (FenceKind::kPeerGone).
   virtual bool fence() = 0;
-  /// The proven identity of the peer, valid as long as the link. Without a keyring the endpoint
-  /// proves nothing: nullptr.
+  /// The proven identity of the peer, valid as long as the link. nullptr when the endpoint was
+  /// opened without a keyring.
   virtual const secure::PeerIdentity* peer() const { return nullptr; }
   /// The key by which this link's peer reaches `region`, which must be of the link's endpoint.
   /// Where the transport can, the key is valid on this link only and ends with the link. Call it
