@@ -9,14 +9,15 @@
 
 namespace stdchk::client {
 
-/// What one transport has carried to and from benefactors, and the state of its rails.
+/// TransportFigures say what one transport has carried to and from benefactors, and how its rails
+/// are.
 struct TransportFigures {
   std::uint64_t written_bytes = 0;  ///< headers included
   std::uint64_t read_bytes = 0;
   std::uint64_t failed = 0;  ///< transfers that failed
   std::size_t ready = 0;     ///< rails that are connected
-  std::size_t parked = 0;    ///< rails that were lost and will be tried again
-  std::size_t other = 0;     ///< rails that are connecting, or were not needed yet
+  std::size_t parked = 0;    ///< lost rails that wait for another attempt
+  std::size_t other = 0;     ///< connecting rails, and rails not needed so far
 };
 
 /// Figures say what a client has done since it began, and its present state. Counts only grow.

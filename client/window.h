@@ -34,9 +34,9 @@ inline constexpr std::size_t kSlotCutsMax = kSlotRangesMax + 17;
 /// | stored   | nobody                                  | read pins; then it is free     |
 ///
 /// With client encryption, bytes are read under the lock and without a pin. Once OutChunk::sealed
-/// is set, nobody reads them. A slot is "settled" when it is sealed and no copy into it is under
-/// way. It may wait until the previous slot of the file is cut. A slot is "open" when its last
-/// bytes belong to a chunk that ends in a later slot.
+/// is set, nobody reads them. A sealed slot is "settled" when all copies into the slot have ended.
+/// It may wait until the previous slot of the file is cut. A slot is "open" when its last bytes
+/// belong to a chunk that ends in a later slot.
 enum class SlotState : std::uint8_t {
   kFree,
   kBorrowed,

@@ -32,8 +32,8 @@ struct Provider {
 /// and transfers, with room for all that may be in flight.
 ///
 /// Each queue has its own pool of work entries. In libfabric up to 1.17.0, tcp frees the entry of a
-/// read twice when the peer is lost in mid-answer (ofiwg/libfabric pull request 8656). In a shared
-/// pool, two later transfers would then share one entry.
+/// read twice when the peer is lost in mid-answer (ofiwg/libfabric#8656). In a shared pool, two
+/// later transfers would then share one entry.
 ///
 /// Owns: the fabric, domain, completion and event queues, and all Connections.
 /// Threads: the reactor's. With FI_WAIT_FD the providers start none.
