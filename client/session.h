@@ -340,7 +340,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   const bool content_cuts_;  ///< chunks end where their content says
   const SessionId id_;
   const FileId file_;
-  const std::uint64_t opened_after_;  ///< the pool's count of commits when the session was opened
+  const std::uint64_t opened_after_;  ///< the pool's newest commit at the open
   const bool waits_for_copies_;
   const bool client_waits_;     ///< the client asked for that when it opened the session
   const std::uint32_t places_;  ///< benefactors that each chunk is written to
