@@ -9,7 +9,8 @@
 
 namespace stdchk::client {
 
-/// A Measured is one call whose caller may have to wait for the pool: the longest one is told.
+/// A Measured times one call that may have to wait for the pool, and keeps the longest time so far
+/// in `totals().longest_call_ns`.
 ///
 /// Threads: made and destroyed with the lock held.
 class BlockingFile::Measured {
@@ -29,7 +30,8 @@ class BlockingFile::Measured {
   const Time began_ = engine_.clock().now();
 };
 
-/// A WindowWait adds up how long calls take that find no free slot in the window, from then on.
+/// A WindowWait measures how long a call is blocked because the window has no free slot. Its
+/// destructor adds the time to the engine's figures.
 ///
 /// Threads: with the lock held.
 class BlockingFile::WindowWait {
@@ -40,7 +42,8 @@ class BlockingFile::WindowWait {
   }
   WindowWait(const WindowWait&) = delete;
   WindowWait& operator=(const WindowWait&) = delete;
-  /// What a step of the call has come to.
+  /// Starts the clock when this step was blocked while no slot was free. Returns `status`
+  /// unchanged.
   Status look(Status status) {
     const bool blocked = !status && status.error().code == Code::kWouldBlock;
     if (blocked && !since_ && engine_.window().free_count() == 0) since_ = engine_.clock().now();
@@ -65,8 +68,8 @@ void BlockingFile::count_written(std::uint64_t bytes, Time began) {
   written_bytes_ += bytes;
 }
 
-/// A close, or another commit, is about to return: for OT. What had no bytes was not the end of
-/// anything.
+/// Adds the bytes and the time of this close or commit to the figures for OT (observed throughput).
+/// A close without new bytes is not counted.
 void BlockingFile::count_close() {
   if (written_bytes_ == 0) return;
   Engine& engine = filesystem_.engine();
@@ -89,7 +92,8 @@ Status BlockingFile::usable() const {
   return {};
 }
 
-/// A large call may take longer than the deadline, as long as something moves.
+/// Repeats `step` until it ends. The deadline starts anew whenever `progress()` has changed,
+/// because a large call may take longer than one deadline.
 template <class Progress, class Step>
 Status BlockingFile::while_it_moves(Lock& lock, Progress progress, Step step) {
   for (;;) {
@@ -205,7 +209,8 @@ Status BlockingFile::submit(std::uint64_t offset, std::size_t bytes) {
   return {};
 }
 
-/// Begins something, waiting for its turn, and waits for its end.
+/// Calls `begin` until it is not refused with kWouldBlock, then waits for the Completion that it
+/// returned.
 Status BlockingFile::wait_for(Lock& lock, const std::function<Result<CompletionPtr>()>& begin) {
   const Time deadline = filesystem_.deadline();
   CompletionPtr done;
@@ -255,7 +260,7 @@ bool BlockingFile::early() const {
   return filesystem_.close_mode() == CloseMode::kEarly && !file_->session()->waits_for_copies();
 }
 
-/// The commit that has begun is not waited for.
+/// Marks the commit that has begun as promised: close() returns without waiting for it.
 Status BlockingFile::promise(const Result<CompletionPtr>& begun) {
   if (!begun.has_value()) return fail(begun.error());
   file_->session()->promise_commit();
@@ -277,7 +282,7 @@ Status BlockingFile::flush() {
   return commit();
 }
 
-/// Where the mount or the folder asks for it: what was committed has all its copies.
+/// Waits until the committed version has all its copies, if the mount or the folder asks for that.
 Status BlockingFile::redundant(Lock& lock) {
   const Session& session = *file_->session();
   const Version version = session.attributes().version;
@@ -306,7 +311,8 @@ bool BlockingFile::dirty(Lock&) const {
   return session.dirty() && (changed_ || session.openers == 1);
 }
 
-/// Waits until the manager knows, so that whoever opens the name next finds what was there before.
+/// Waits until the manager has ended the session: whoever opens the name next then finds the
+/// content from before.
 void BlockingFile::abort() {
   Lock lock(filesystem_.engine().shared().mutex);
   if (closed_ || !file_->writes()) return;
@@ -323,7 +329,7 @@ void BlockingFile::abort() {
 Status BlockingFile::close() {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
-  // Nobody can submit them any more: the commit does not wait for them.
+  // Drops reservations: the commit would wait for them, and no caller can submit them.
   file_->drop_reserved();
   Status status;
   if (file_->writes()) {
@@ -340,7 +346,8 @@ Status BlockingFile::close() {
   return status;
 }
 
-/// The last opener's commit ends the session; with CloseMode::kEarly nobody waits for it.
+/// Ends this opener's part in the session. The last opener's commit also ends the session. With
+/// CloseMode::kEarly nobody waits for that commit.
 Status BlockingFile::leave(Lock& lock) {
   const SessionPtr session = file_->session();
   const auto begin = [&]() -> Result<CompletionPtr> {
@@ -351,7 +358,7 @@ Status BlockingFile::leave(Lock& lock) {
   };
   Status status;
   if (session->ending()) {
-    // Aborted, or ended by the manager.
+    // The session was aborted, or the manager has ended it.
     if (session->error().has_value()) status = fail(*session->error());
   } else if (early()) {
     status = promise(begin());
@@ -359,7 +366,7 @@ Status BlockingFile::leave(Lock& lock) {
     status = wait_for(lock, begin);
     if (status.has_value()) status = redundant(lock);
   }
-  // A new opener may have come in between; a session that nobody has open must not stay.
+  // Another opener may have come while this call waited. A session without openers must end.
   if (--session->openers == 0 && !session->ending()) {
     if (status.has_value() && !session->dirty() && session->start_commit(true).has_value()) {
       return status;
@@ -382,7 +389,7 @@ ReadView::~ReadView() {
 }
 
 Result<ReadView> view(File& file, std::uint64_t offset, std::size_t bytes) {
-  // Files of other kinds, such as those of tests, have no cache to look into.
+  // Other kinds of File, such as fakes in tests, have no cache.
   auto* const own = dynamic_cast<BlockingFile*>(&file);
   return own == nullptr ? Result<ReadView>{ReadView{}} : own->view(offset, bytes);
 }

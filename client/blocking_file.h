@@ -8,7 +8,7 @@
 
 namespace stdchk::client {
 
-/// A BlockingFile is an OpenFile that waits.
+/// A BlockingFile is an OpenFile whose calls wait.
 ///
 /// Threads: any; calls may overlap. Must not outlive its filesystem.
 class BlockingFile final : public File {
@@ -34,9 +34,9 @@ class BlockingFile final : public File {
   SessionFigures figures() const override;
 
   Status write_adopted(WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes);
-  /// fsync of an A.Ni.Tj image does not commit.
+  /// Says that the file is an A.Ni.Tj image: its fsync stores bytes but does not commit.
   void set_image(bool image) { image_ = image; }
-  /// The open itself has changed the file: made or emptied it.
+  /// Says that the open itself has changed the file: created or truncated it.
   void set_changed(bool changed) { changed_ = changed; }
 
  private:
@@ -61,10 +61,11 @@ class BlockingFile final : public File {
   const FileId id_;
   const Time opened_;
   bool image_ = false;
-  bool changed_ = false;  ///< through this opener, since its last commit
+  bool changed_ = false;  ///< bytes were written by this opener since its last commit
   bool closed_ = false;
-  SessionFigures figures_;  ///< as of the close
-  // For OT: what this opener has written since its last close or commit, and since when.
+  SessionFigures figures_;  ///< of the session, when this file was closed
+  // For OT (observed throughput): what this opener has written since its last close or commit, and
+  // since when.
   std::uint64_t written_bytes_ = 0;
   Time written_from_{};
 };

@@ -1,4 +1,4 @@
-// Threads, waiting, and opening. Names and attributes are in blocking_names.cpp.
+// The reactor's thread, waiting, and opening files. Names and attributes are in blocking_names.cpp.
 #include "client/blocking_filesystem.h"
 
 #include <unistd.h>
@@ -17,10 +17,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Not longer than a moment, so that a clock that is not the system's is looked at again.
+/// The longest sleep before the deadline is checked again: `clock_` need not be the system's clock.
 constexpr Duration kWaitMax = 100ms;
 
-/// Sees to borrowed slots of a filesystem.
+/// A BufferOwner takes borrowed slots back into the window of one engine.
 class BufferOwner final : public WindowBufferOwner {
  public:
   explicit BufferOwner(Engine& engine) : engine_(engine) {}
@@ -101,14 +101,14 @@ BlockingFilesystem::~BlockingFilesystem() {
   buffer_owner_.reset();
   (void)reactor_->post([this] { engine_->begin_stop(); });
   {
-    // What is committing may go on until its deadline; the rest ends at once.
+    // Commits under way may continue until kEarlyCommit has passed; all other sessions end at once.
     Lock lock(engine_->shared().mutex);
     (void)wait(lock, clock_.now() + kEarlyCommit, [this]() -> Status {
       if (!engine_->idle()) return fail(Code::kWouldBlock, "client.stop");
       return {};
     });
   }
-  // The goodbye and the ends of transfers need a few turns of the reactor.
+  // The goodbye and the last completions of transfers need a few turns of the reactor.
   (void)reactor_->post([this] {
     engine_->say_goodbye();
     reactor_->schedule_after(20ms, [this] {
@@ -122,7 +122,7 @@ BlockingFilesystem::~BlockingFilesystem() {
   engine_.reset();
   for (const auto& endpoint : parts_.endpoints) reactor_->remove(*endpoint);
   if (parts_.control_only != nullptr) reactor_->remove(*parts_.control_only);
-  // Links that timers still hold go before the endpoints.
+  // Timers may still hold links. Destroy the reactor, and links with it, before the endpoints.
   reactor_.reset();
 }
 
@@ -145,7 +145,7 @@ Result<Figures> BlockingFilesystem::figures(Duration longest) {
 }
 
 Result<msg::Reply> BlockingFilesystem::ask(msg::Request request) {
-  // Not the engine's lock and condition: everyone who waits there would be woken, too.
+  // Waits on a lock and a condition of its own: the engine's would wake every other waiting thread.
   struct Waiting {
     std::mutex mutex;
     std::condition_variable answered;
@@ -184,8 +184,8 @@ msg::PoolConfig BlockingFilesystem::config() const {
 
 // ---- open -------------------------------------------------------------------------------------
 
-/// What was closed early is stored or lost when this returns, so that an open sees every version
-/// that was closed before it. What is lost is told here.
+/// Waits until an early close of the file is committed or lost, so that the open sees every version
+/// that was closed before. Returns the error of a lost commit, once.
 Status BlockingFilesystem::settle(FileId file) {
   Lock lock(engine_->shared().mutex);
   STDCHK_TRY(wait(lock, deadline(), [&]() -> Status {
@@ -206,7 +206,8 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open(FileId file, OpenFlags fl
 
 Result<std::unique_ptr<File>> BlockingFilesystem::share(Lock& lock, const SessionPtr& session,
                                                         OpenFlags flags, Time started) {
-  // Counted from now on: while this waits nobody else is the last one, who ends the session.
+  // Counts this opener before any wait: otherwise another opener could be the last one and end the
+  // session.
   ++session->openers;
   auto file = std::make_unique<BlockingFile>(
       *this, std::make_unique<OpenFile>(*engine_, session, flags.read, flags.append), started);
@@ -228,7 +229,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_writer(FileId file, OpenF
   const Time started = clock_.now();
   {
     Lock lock(engine_->shared().mutex);
-    // One that is ending (close=early, or a last commit) is waited for.
+    // Wait for a session that is ending (an early close, or the last commit) before opening anew.
     SessionPtr session;
     STDCHK_TRY(wait(lock, deadline(), [&]() -> Status {
       session = engine_->session(file);
@@ -260,7 +261,8 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession 
   });
   STDCHK_TRY(opened);
   if (!name.empty()) {
-    // The directory changes with the file's first commit.
+    // The directory's own attributes change at the file's first commit, so they stay valid until
+    // then.
     engine_->metadata().forget_name(parent, name);
     engine_->metadata().put(parent, name, opening->attributes);
     note_name(opening->attributes.id, name);
@@ -297,7 +299,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
                                                          OpenFlags flags, Owner owner) {
   if (name.size() > limits::kNameBytesMax) return fail(Code::kNameTooLong, "client.create");
   if (!flags.exclusive) {
-    // A file that this process writes already is shared, not opened twice.
+    // A file that this process already writes is shared, not opened a second time.
     FileId known;
     bool writing = false;
     {
@@ -310,7 +312,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
       }
     }
     if (!known && writing) {
-      // The cache may have forgotten a name whose session is still being committed.
+      // The cache may have dropped a name whose session is still committing: ask the manager.
       const auto found = lookup_fresh(parent, name);
       if (found.has_value()) STDCHK_TRY(settle(found->id));
       const Lock lock(engine_->shared().mutex);
@@ -320,7 +322,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
       STDCHK_TRY(settle(known));
       auto file = open_writer(known, flags);
       if (file.has_value() || file.error().code != Code::kStale) return file;
-      // Its session has ended and nothing was committed: it is made anew.
+      // The session has ended without a commit, so the file is gone: create it again.
     }
   }
   msg::OpenSession request;
@@ -332,7 +334,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
   request.uid = owner.uid;
   request.gid = owner.gid;
   auto file = open_session(std::move(request), flags);
-  // Another's, of which this client may have known that it is not there.
+  // The name exists after all: drop a negative cache entry for it.
   if (!file.has_value() && file.error().code == Code::kExists) forget(parent, name, FileId{});
   return file;
 }

@@ -22,17 +22,19 @@ namespace stdchk::client {
 
 /// A BlockingFilesystem gives an Engine its threads, and lets callers wait.
 ///
-/// Owns: the endpoints, the reactor and its thread, the hash threads, the engine.
+/// Owns: the endpoints, the reactor and its thread, the hash threads, the threads that read drained
+///   files, the engine.
 /// Threads: any.
 class BlockingFilesystem final : public Filesystem {
  public:
   struct Parts {
     std::vector<std::unique_ptr<transport::Endpoint>> endpoints;
-    transport::Endpoint* control = nullptr;             ///< one of them, or:
-    std::unique_ptr<transport::Endpoint> control_only;  ///< not for data
+    transport::Endpoint* control = nullptr;  ///< one of `endpoints`, or `control_only`
+    /// Set when the manager needs an endpoint that carries no data.
+    std::unique_ptr<transport::Endpoint> control_only;
     std::string host_token;
   };
-  /// For tests and for connect(): over endpoints that are there.
+  /// Connects over endpoints that exist already; for connect() and for tests.
   static Result<std::unique_ptr<Filesystem>> connect_over(const Options& options, Clock& clock,
                                                           Parts parts);
   ~BlockingFilesystem() override;
@@ -67,15 +69,16 @@ class BlockingFilesystem final : public Filesystem {
   Result<std::vector<msg::ListAborted::Entry>> aborted() override;
   Result<Figures> figures(Duration longest) override;
   Result<msg::Reply> ask(msg::Request request) override;
-  /// Waits until that version has all its copies, as long as it gets more. Without the lock.
+  /// Waits until `version` of the file has all its copies. The deadline starts anew whenever copies
+  /// are made. Must be called without the lock.
   Status wait_redundant(FileId file, Version version);
 
   Engine& engine() { return *engine_; }
   CloseMode close_mode() const { return options_.close_mode; }
   const std::shared_ptr<WindowBufferOwner>& buffer_owner() const { return buffer_owner_; }
 
-  /// Calls `step` with the lock held until it answers something else than kWouldBlock, or the
-  /// deadline has come.
+  /// Calls `step` with the lock held until it returns anything but kWouldBlock, or until the
+  /// deadline.
   Status wait(Lock& lock, Time deadline, const std::function<Status()>& step);
   Time deadline() const;
 
@@ -106,7 +109,7 @@ class BlockingFilesystem final : public Filesystem {
   std::unique_ptr<FileThreads> files_;
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<WindowBufferOwner> buffer_owner_;
-  /// Files that were met under a name A.Ni.Tj: their fsync does not commit. Guarded by the lock.
+  /// Files that were seen under a name A.Ni.Tj: their fsync does not commit. Guarded by the lock.
   std::unordered_set<FileId> images_;
   LookAhead look_ahead_;  ///< guarded by the lock
   std::thread thread_;

@@ -1,4 +1,4 @@
-// Names and attributes, mostly answered without the manager.
+// Calls on names and attributes; the metadata cache answers most of them without the manager.
 #include <algorithm>
 
 #include "client/blocking_filesystem.h"
@@ -29,7 +29,7 @@ Result<typename R::Reply> BlockingFilesystem::ask_for(R request) {
   return std::move(*reply);
 }
 
-/// A file that this process writes has the size that its session has.
+/// Replaces size and times by those of the session, if this process writes the file.
 Attributes BlockingFilesystem::seen(Attributes attributes) {
   const Lock lock(engine_->shared().mutex);
   const SessionPtr session = engine_->session(attributes.id);
@@ -50,7 +50,7 @@ void BlockingFilesystem::remember(FileId parent, std::string_view name,
   note_name(attributes.id, name);
 }
 
-/// Lock held.
+/// Remembers whether the file was seen under an image's name. Lock held.
 void BlockingFilesystem::note_name(FileId file, std::string_view name) {
   if (!parse_image_name(name).has_value()) {
     images_.erase(file);
@@ -82,7 +82,7 @@ Result<Attributes> BlockingFilesystem::lookup(FileId parent, std::string_view na
   return seen(*known->attributes);
 }
 
-/// Asks for the names that a scan of the directory will look up next. Nobody waits for them.
+/// Fetches into the cache the names that a scan of the directory looks up next. Does not wait.
 void BlockingFilesystem::look_ahead(FileId directory, std::string_view after) {
   const Lock lock(engine_->shared().mutex);
   if (!look_ahead_.missed(directory, clock_.now())) return;
@@ -149,7 +149,8 @@ Result<std::vector<msg::DirectoryEntry>> BlockingFilesystem::read_directory(File
     if (const auto* listing = engine_->metadata().listing(directory)) {
       cached = true;
       for (const msg::DirectoryEntry& entry : *listing) {
-        // A file that has changed since is asked for, with all others.
+        // An entry whose attributes are no longer cached makes the whole listing stale: ask for all
+        // of it.
         const auto known = engine_->metadata().attributes(entry.attributes.id);
         if (!(cached = known.has_value())) break;
         entries.push_back({entry.name, *known});
@@ -183,7 +184,7 @@ Result<Attributes> BlockingFilesystem::set_attributes(const msg::SetAttributes& 
   return seen(reply.attributes);
 }
 
-/// Where that name is another's, it is not known any more as one that is not there.
+/// Drops a negative cache entry for the name, and caches the attributes of what was made.
 template <class Reply>
 Result<Attributes> BlockingFilesystem::made(FileId parent, std::string_view name,
                                             const Result<Reply>& reply) {
@@ -302,7 +303,7 @@ Status BlockingFilesystem::wait_redundant(FileId file, Version version) {
   Time until = deadline();
   for (auto pause = 5ms;; pause = std::min(2 * pause, 200ms)) {
     const auto debt = ask_for(msg::GetDebt{file, version});
-    // A newer version has taken its place: its close waits for its own.
+    // A newer version has replaced this one, and its own close waits for its copies.
     if (!debt && debt.error().code == Code::kStale) return {};
     if (!debt) return fail(debt.error());
     if (debt->chunks == 0) return {};

@@ -1,4 +1,4 @@
-// The C interface: translates to client::Filesystem, decides nothing.
+// The C interface: translates calls to client::Filesystem and decides nothing itself.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ struct stdchk_file {
   bool append = false;
   std::mutex mutex;  ///< guards the position and the reservation
   std::uint64_t position = 0;
-  std::size_t reserved = 0;  ///< bytes from the position on; 0: nothing is reserved
+  std::size_t reserved = 0;  ///< reserved bytes, from `position`; 0: none
 };
 
 namespace {
@@ -51,7 +51,7 @@ int failed(const std::string& text, int code) {
   return -1;
 }
 
-/// The first line of a file, without what stands around it.
+/// Returns the first line of a file, without white space at its end.
 std::string first_line(const std::string& path) {
   std::ifstream in(path);
   std::string line;
@@ -67,7 +67,7 @@ std::string text_or_environment(const char* text, const char* variable) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-/// The directory of `path`, and what is behind the last slash.
+/// Splits a path into the id of its directory and the name behind the last slash.
 Result<std::pair<stdchk::FileId, std::string>> split(stdchk::client::Filesystem& filesystem,
                                                      std::string_view path) {
   while (!path.empty() && path.front() == '/') path.remove_prefix(1);
@@ -103,7 +103,7 @@ Result<std::unique_ptr<stdchk::client::File>> open_file(stdchk::client::Filesyst
   return filesystem.open(attributes.id, open);
 }
 
-/// Without a path there is no key. False: it was said why.
+/// Reads the key, if there is a path. Returns false after it has recorded an error.
 bool read_key(const std::string& path, std::optional<stdchk::Secret>& key) {
   if (path.empty()) return true;
   const auto secret = stdchk::read_secret_file(path);

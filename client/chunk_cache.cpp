@@ -18,8 +18,9 @@ CachedChunk* ChunkCache::find(const CacheKey& key) {
   return found == chunks_.end() ? nullptr : found->second.get();
 }
 
-/// The first of `buffers` free buffers side by side, after throwing out what is least recently
-/// used.
+/// Returns the first of `buffers` adjacent buffers that are free or can be freed. For one buffer,
+/// evicts the first unpinned chunk from the end of `recent_`. For several, evicts all chunks in the
+/// first stretch of buffers without a pin.
 std::optional<std::size_t> ChunkCache::find_room(std::size_t buffers) {
   if (buffers == 1) {
     if (const auto free = std::find(owner_.begin(), owner_.end(), nullptr); free != owner_.end()) {
@@ -78,7 +79,7 @@ void ChunkCache::count_read(CachedChunk& chunk, std::size_t bytes) {
     chunk.unread -= static_cast<std::uint32_t>(bytes);
     return;
   }
-  chunk.unread = chunk.key.length;  // by who comes again
+  chunk.unread = chunk.key.length;  // counted anew for the next reader
   recent_.splice(recent_.end(), recent_, chunk.recent);
 }
 

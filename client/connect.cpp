@@ -1,4 +1,4 @@
-// Filesystem::connect: finds the transports.
+// Filesystem::connect(): opens the transports and connects over them.
 #include "client/blocking_filesystem.h"
 #include "core/clock.h"
 #include "core/limits.h"
@@ -9,7 +9,7 @@ namespace {
 
 using transport::secure::Role;
 
-/// What describe() makes of it says what to do.
+/// The text tells the user what to do: describe() appends it to the error.
 constexpr Error kDrains{
     Code::kConfig, 0,
     "client.connect: encrypted images cannot be written to a pool with a drain directory, because "
@@ -17,7 +17,7 @@ constexpr Error kDrains{
     "through a mount"};
 
 SystemClock& system_clock() {
-  static SystemClock clock;  // without state
+  static SystemClock clock;  // has no state, so sharing it is safe
   return clock;
 }
 
@@ -28,7 +28,7 @@ Result<std::unique_ptr<Filesystem>> Filesystem::connect(const Options& options) 
   const std::uint64_t window =
       options.window_bytes != 0 ? options.window_bytes : limits::kWindowBytesDefault;
   const std::uint64_t cache = options.cache_bytes != 0 ? options.cache_bytes : window / 4;
-  const std::uint64_t headers = window / 8;  // at most
+  const std::uint64_t headers = window / 8;  // an upper bound
   STDCHK_ASSIGN(auto endpoints,
                 transport::open_endpoints(options.transport, options.manager_address,
                                           {.clock = &clock,

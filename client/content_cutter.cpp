@@ -75,14 +75,14 @@ bool ContentCutter::end_in(const Slot& slot) {
   return any;
 }
 
-/// Cuts the parts whose boundaries are known, in order. Answers the run behind this one, which may
-/// have ended.
+/// Cuts the parts whose boundaries are known, in order. Returns the run behind this one, and erases
+/// this one if it has ended.
 ContentCutter::Runs::iterator ContentCutter::advance(Runs::iterator entry) {
   Run& run = entry->second;
   std::vector<std::uint64_t> ends;
   while (run.pushed < run.parts.size() && run.parts[run.pushed]->done) {
-    // A chunk lies in two segments at most. Of whole slots no chunk lies in more; of ranges that
-    // were sealed early one might.
+    // A chunk has at most two segments. Whole slots never need more; short ranges, sealed early,
+    // might.
     if (run.pushed == std::tuple_size_v<Segments>) make_chunk(run, run.chunker.end_chunk());
     const std::shared_ptr<Scan::Part> part = run.parts[run.pushed];
     ++run.pushed;
@@ -96,7 +96,7 @@ ContentCutter::Runs::iterator ContentCutter::advance(Runs::iterator entry) {
   return runs_.erase(entry);
 }
 
-/// Makes a chunk of what is in none yet, up to `end` from the run's beginning.
+/// Makes one chunk of the bytes from `run.done` to `end`, both counted from the run's beginning.
 void ContentCutter::make_chunk(Run& run, std::uint64_t end) {
   Segments segments;
   std::array<Slot*, std::tuple_size_v<Segments>> finished{};

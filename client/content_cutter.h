@@ -20,17 +20,17 @@ struct Segment {
 
   ByteSpan bytes() const { return {slot->data + offset, length}; }
 };
-/// Where a chunk's bytes are in the window: in one slot, or at the end of one and the beginning of
-/// another.
+/// Segments say where a chunk's bytes are in the window: in one slot, or at the end of one slot and
+/// the beginning of another.
 using Segments = std::array<Segment, 2>;
 
-/// A Scan is the bytes of one slot whose boundaries are looked for by a hash thread. That thread
-/// alone may touch `boundaries` until the scan is handed to ContentCutter::scanned().
+/// A Scan is the written bytes of one slot, in which a hash thread looks for boundaries. Only that
+/// thread may touch `boundaries` until the scan is passed to ContentCutter::scanned().
 struct Scan {
   struct Part {
     Segment segment;
-    std::vector<std::uint32_t> boundaries;  ///< within the segment
-    bool done = false;                      ///< lock held
+    std::vector<std::uint32_t> boundaries;  ///< offsets within the segment
+    bool done = false;                      ///< `boundaries` is complete; guarded by the lock
   };
   std::vector<std::shared_ptr<Part>> parts;
 
@@ -38,50 +38,52 @@ struct Scan {
 };
 using ScanPtr = std::shared_ptr<Scan>;
 
-/// A ContentCutter cuts what a session writes where its content says (core/chunker.h). Written
-/// bytes that lie side by side in the file are one run, which is cut as one stream, whichever slots
-/// they are in; the chunk at its end stays open for what is written next.
+/// A ContentCutter cuts the bytes that a session writes into content-defined chunks
+/// (core/chunker.h). Written bytes that are adjacent in the file form a run, whatever slots they
+/// are in. A run is cut as one stream, and the chunk at its end stays open for the bytes that
+/// follow.
 ///
-/// A run ends where it does not reach the end of its slot, and where something needs its bytes:
-/// fsync, commit, a window without free slots. There a chunk ends whatever its content. So an image
-/// that is written from its beginning to its end is cut as core/chunker.h says, and of a file that
-/// is written here and there each written range is.
+/// A run ends where its bytes do not reach the end of their slot. It also ends when something needs
+/// its bytes: fsync, commit, a window without free slots. There a chunk ends whatever its content
+/// is. An image that is written from beginning to end is therefore cut exactly as core/chunker.h
+/// says; scattered writes are cut range by range.
 ///
-/// Owns: the runs, and a hold on each slot with bytes that are in no chunk.
+/// Owns: the runs, and a hold on each slot with bytes that are in no chunk yet.
 /// Threads: any, with the engine's lock held.
 class ContentCutter {
  public:
-  /// Makes a chunk of bytes that lie at a file offset.
+  /// Makes a chunk of the bytes in `segments`, which begin at `file_offset`.
   using MakeChunk = std::function<void(std::uint64_t file_offset, const Segments& segments)>;
-  /// No chunk is longer than a slot.
+  /// `sizes.max` must not exceed the length of a slot.
   ContentCutter(Window& window, ChunkSizes sizes, MakeChunk make);
 
-  /// Takes the written ranges of a settled slot, which lies at `base` of the file. The slot counts
-  /// as being hashed until the boundaries in it, and in what its runs have before it, are known.
+  /// Takes the written ranges of a settled slot; the slot begins at file offset `base`. The slot
+  /// stays in state hashing until the boundaries in it, and in the earlier parts of its runs, are
+  /// known.
   ScanPtr take(Slot& slot, std::uint64_t base);
-  /// True when a run waits for the byte at this offset.
+  /// True when a run continues at this offset.
   bool continues_at(std::uint64_t file_offset) const;
-  /// The boundaries are known. Cuts what can be cut.
+  /// Marks the boundaries of `scan` as known, and cuts what can be cut.
   void scanned(const Scan& scan);
-  /// Every run ends where its bytes end, as soon as their boundaries are known.
+  /// Ends every run where its bytes end, as soon as their boundaries are known.
   void end_all();
-  /// The run that holds the slot ends. False: it does so already.
+  /// Ends the runs that hold bytes of the slot. Returns false if they all were ending already.
   bool end_in(const Slot& slot);
-  /// Nothing is waiting to be cut.
+  /// True when no bytes wait to be cut.
   bool empty() const { return runs_.empty(); }
 
  private:
   struct Run {
     Run(std::uint64_t first, ChunkSizes sizes) : begin(first), chunker(sizes) {}
-    std::uint64_t begin;  ///< file offset
+    std::uint64_t begin;  ///< offset in the file
     Chunker chunker;
-    std::deque<std::shared_ptr<Scan::Part>> parts;  ///< with bytes that are in no chunk
-    std::size_t pushed = 0;                         ///< of `parts`, to the chunker
-    std::uint64_t done = 0;                         ///< in chunks, from `begin`
-    std::uint64_t parts_begin = 0;                  ///< of the first part, from `begin`
+    std::deque<std::shared_ptr<Scan::Part>> parts;  ///< parts whose bytes are not all in chunks
+    std::size_t pushed = 0;                         ///< how many of `parts` the chunker has seen
+    std::uint64_t done = 0;                         ///< bytes in chunks, from `begin`
+    std::uint64_t parts_begin = 0;                  ///< where the first part begins, from `begin`
     bool ending = false;
   };
-  /// By the file offset where it goes on.
+  /// Keyed by the file offset where the run continues.
   using Runs = std::multimap<std::uint64_t, Run>;
 
   Runs::iterator find_open(std::uint64_t file_offset);

@@ -14,8 +14,9 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr std::uint64_t kFirstImageGrant = 2 * limits::kGrantBytesDefault;
-constexpr std::size_t kLostMax = 65536;    ///< files that are remembered as lost
-constexpr std::size_t kSeriesMax = 65536;  ///< at more, all that was learned is forgotten
+constexpr std::size_t kLostMax = 65536;  ///< files whose lost early closes are remembered
+/// When reached, everything learned about naming is forgotten.
+constexpr std::size_t kSeriesMax = 65536;
 
 }  // namespace
 
@@ -48,7 +49,7 @@ Engine::Engine(Reactor& reactor, transport::Endpoint& control,
 Engine::~Engine() {
   reactor_.cancel(watch_);
   close_links();
-  // Fetches refer to the memory and the sessions to the window.
+  // Sessions refer to the window, and fetches to the cache's memory: both go first.
   kicked_.clear();
   sessions_by_id_.clear();
   for (const auto& [file, session] : sessions_) session->let_go();
@@ -63,7 +64,7 @@ void Engine::start() {
   watch_manager();
 }
 
-/// Tells the applications' threads how it stands with the manager.
+/// Every 20 ms, shows the state of the link to the manager to the applications' threads.
 void Engine::watch_manager() {
   {
     const Lock lock(shared_.mutex);
@@ -80,7 +81,8 @@ void Engine::watch_manager() {
   watch_ = reactor_.schedule_after(20ms, [this] { watch_manager(); });
 }
 
-/// Asked again when no answer comes: nobody tells of the same change once more.
+/// Fetches the list of benefactors. watch_manager() repeats a call that failed, because the manager
+/// announces each change only once.
 void Engine::ask_benefactors() {
   call(msg::ListBenefactors{}, [this](rpc::Answer answer) {
     if (!answer.has_value()) {
@@ -117,14 +119,15 @@ void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
       if (config_.naming.has_value()) pool_.naming = *config_.naming;
       if (config_.content_cuts.has_value()) {
         pool_.content_cuts = *config_.content_cuts;
-        // Who says how chunks are cut wants them named.
+        // A client that asks for a way of cutting wants names too, unless it says otherwise.
         if (!config_.naming && pool_.naming == Naming::kOff) pool_.naming = Naming::kAuto;
       }
     }
     if (!same) {
       metadata_.forget_all();
       maps_.forget_pins();
-      // In the same epoch its lease ran out, and what it had was given up.
+      // In the same epoch, the client's lease ran out and the manager has given up its sessions. A
+      // manager of another epoch lets sessions resume.
       const bool ended = reply.epoch == epoch_;
       for (const auto& [file, session] : sessions_) {
         ended ? session->fenced() : session->manager_changed();
@@ -132,7 +135,7 @@ void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
     }
     epoch_ = reply.epoch;
   }
-  // Links are made over those transports only that can move what lies in the buffers.
+  // make_buffers() drops transports that cannot register the buffers. Links come after it.
   const Status made = first ? make_buffers() : Status{};
   on_benefactors(reply.benefactors);
   if (!first) return;
@@ -149,16 +152,16 @@ Status Engine::make_buffers() {
   }
   const std::uint64_t window_bytes =
       config_.window_bytes == 0 ? limits::kWindowBytesDefault : config_.window_bytes;
-  // No more than a reader needs ahead: images are read once, and what goes round in the processor's
-  // cache costs less than what goes through memory.
+  // The cache is as large as one reader needs for reading ahead. Images are read once, and a small
+  // cache stays in the processor's cache.
   const std::uint64_t cache_bytes =
       config_.cache_bytes == 0 ? window_bytes / 4 : config_.cache_bytes;
   const std::size_t window_memory_bytes =
       Window::memory_bytes(std::max<std::uint64_t>(window_bytes, 2 * chunk), chunk);
   auto data = data_;
   STDCHK_ASSIGN(auto window_memory, Memory::create_where_possible(window_memory_bytes, data));
-  // Chunks of another size can be met: the cache must have room for the longest one. Of this size
-  // one is read ahead while another is looked at.
+  // The cache must hold the longest chunk that any version may have. With four chunks of this
+  // pool's length, a chunk is read ahead while another is in use.
   const std::uint64_t cache_min = std::max<std::uint64_t>(4 * chunk, limits::kChunkBytesMax);
   STDCHK_ASSIGN(auto cache_memory,
                 Memory::create_where_possible(std::max(cache_bytes, cache_min), data));
@@ -279,8 +282,8 @@ std::shared_ptr<Engine::Opening> Engine::open_session(msg::OpenSession request) 
   request.copies = config_.copies;
   request.waits_for_copies = config_.waits_for_copies;
   auto naming = series_of(request);
-  // An image will be large; of another new file one chunk is expected; others get space when
-  // needed.
+  // Space asked for at once: much for an image, one chunk for another new file. Writers of existing
+  // files get space when they need it.
   if (parse_image_name(request.name).has_value()) {
     request.want_bytes =
         std::clamp(arena_bytes_total_ / 16, extent_bytes(window_->chunk_bytes()), kFirstImageGrant);
@@ -305,8 +308,8 @@ std::shared_ptr<Engine::Opening> Engine::open_session(msg::OpenSession request) 
   return opening;
 }
 
-/// What was learned about naming from the files of the same series: images A.Ni of a directory, its
-/// other files, or the file itself.
+/// Returns what was learned about naming from the same series: the images A.Ni of a directory, its
+/// other files together, or the file itself.
 std::shared_ptr<SeriesNaming> Engine::series_of(const msg::OpenSession& request) {
   if (series_.size() >= kSeriesMax) series_.clear();
   std::pair<FileId, std::string> key{request.file ? request.file : request.parent, {}};
@@ -315,14 +318,15 @@ std::shared_ptr<SeriesNaming> Engine::series_of(const msg::OpenSession& request)
   }
   auto& series = series_[key];
   if (series == nullptr) {
-    // Where nothing else is named a folder may be.
+    // A folder's policy may name chunks although the pool's setting is off.
     const Naming mode = pool_.naming == Naming::kOff ? Naming::kAuto : pool_.naming;
     series = std::make_shared<SeriesNaming>(mode, config_.naming_judged_bytes);
   }
   return series;
 }
 
-/// Who asked has given up: nobody would ever end that session, and its empty file would stay.
+/// Closes the session of an opener that has given up. Otherwise nobody would end it, and its empty
+/// file would stay.
 void Engine::opened_late(const rpc::Answer& answer) {
   if (!answer.has_value()) return;
   if (const auto* reply = std::get_if<msg::OpenSession::Reply>(&*answer)) {
@@ -350,7 +354,7 @@ void Engine::on_opened(Opening& opening, const msg::OpenSession& request,
   opening.status = Status{};
   const FileId file = reply->attributes.id;
   if (SessionPtr other = session(file); other != nullptr && !other->ending()) {
-    // Two threads opened it at the same time: they share the first one's session.
+    // Two threads have opened the file at the same time: both use the session of the first.
     close_unused(reply->session);
     if (request.truncate) {
       const Status cut = other->truncate(0);
@@ -375,7 +379,7 @@ void Engine::relieve_window() {
   if (window_->free_count() > 0) return;
   Slot* oldest = window_->oldest_waiting();
   if (oldest == nullptr) return;
-  // Slots on their way to a benefactor are free soon; sealing costs a chunk of its own.
+  // Busy slots become free when they are stored; sealing a slot early costs an additional chunk.
   if (window_->waiting_count() * 2 < window_->slot_count() && window_->busy_count() > 0) return;
   const auto owner = sessions_by_id_.find(SessionId{oldest->owner});
   STDCHK_ASSERT(owner != sessions_by_id_.end());
@@ -392,8 +396,8 @@ void Engine::ended(Session& session) {
   sessions_by_id_.erase(session.id());
   const auto found = sessions_.find(session.file());
   if (found != sessions_.end() && found->second == keep) sessions_.erase(found);
-  // What it committed last is in the cache, and right; what it dropped may have been told to
-  // someone.
+  // After a commit the cached attributes are right. After an error they may describe bytes that
+  // were dropped.
   if (session.error().has_value()) metadata_.forget_file(session.file());
 }
 
@@ -420,7 +424,7 @@ void Engine::kick(Session& session) {
 }
 
 void Engine::kick_after(Session& session, Duration delay) {
-  // Timers belong to the reactor's thread, which is where sessions ask for them.
+  // Only the reactor's thread sets timers, and only that thread calls this function.
   reactor_.schedule_after(delay, [this, weak = session.weak_from_this()] {
     const Lock lock(shared_.mutex);
     if (const SessionPtr kicked = weak.lock()) kick(*kicked);
@@ -429,7 +433,7 @@ void Engine::kick_after(Session& session, Duration delay) {
 
 void Engine::wake() {
   if (woken_) return;
-  // A full queue of posts means that the reactor has work: its next pump() takes this along.
+  // When the queue of posts is full, the next pump() takes this work along.
   woken_ = reactor_.post([this] { pump(); }).has_value();
 }
 
@@ -463,9 +467,8 @@ void Engine::pump() {
     finish_checksum(lock, std::move(chunk));
   }
   start_reads(transfers);
-  // All go on with the next manager. But calls in one directory may wait for each other in the
-  // kernel, where no deadline ends them: who comes after one that it has not answered must not wait
-  // as long again.
+  // A request waits for the next manager. While the manager is silent, only closes do: calls in one
+  // directory queue in the kernel without a deadline, and their waits would add up.
   for (Work::Call& one : calls) {
     const bool close = std::holds_alternative<msg::CloseSession>(one.request);
     const bool waits = close || !manager_.silent();
@@ -474,7 +477,7 @@ void Engine::pump() {
   }
   manager_.send_held();
   for (Work::Call& one : work.calls) {
-    // A writer asks for space again by itself.
+    // A writer repeats its request for space, so this deadline may be short.
     const bool place = std::holds_alternative<msg::Place>(one.request);
     const Duration deadline = place ? limits::kCallDeadline : limits::kManagerDeadline;
     manager_.call(std::move(one.request), deadline, std::move(one.done));
@@ -485,7 +488,8 @@ void Engine::pump() {
   for (auto& one : file_work) files_.run(std::move(one));
 }
 
-/// What this thread moves itself is looked at, by who wants it, before the next is moved.
+/// Starts reads. When this thread copies the bytes itself, the remaining reads wait for the next
+/// pump(). So the reader uses the bytes while the processor's cache has them.
 void Engine::start_reads(const std::vector<Transfer*>& transfers) {
   for (auto at = transfers.begin(); at != transfers.end();) {
     Transfer& transfer = **at++;
@@ -497,7 +501,8 @@ void Engine::start_reads(const std::vector<Transfer*>& transfers) {
   }
 }
 
-/// The chunks that end in the slot are hashed at once: this processor's cache has them.
+/// Looks for boundaries in a slot. Then hashes the chunks that end there: this processor's cache
+/// still has the bytes.
 void Engine::search_later(Work::Search search) {
   executor_.run([this, search = std::move(search)]() mutable {
     search.scan->find(search.session->boundaries());
@@ -515,7 +520,7 @@ void Engine::hash_later(std::vector<OutChunkPtr> chunks) {
   executor_.run([this, chunks = std::move(chunks)]() mutable { hash(std::move(chunks)); });
 }
 
-/// Of one session.
+/// Computes CRCs, and names where wanted, and encrypts. All chunks must be of one session.
 void Engine::hash(std::vector<OutChunkPtr> chunks) {
   if (chunks.empty()) return;
   for (const OutChunkPtr& chunk : chunks) checksum(*chunk);
@@ -557,7 +562,7 @@ void Engine::finish_checksum(Lock& lock, OutChunkPtr chunk) {
   session->hashed(chunk);
 }
 
-/// Its name and CRC become those of what is stored.
+/// Encrypts the chunk in its place. From then on its name and CRC describe the stored bytes.
 void Engine::seal(OutChunk& chunk) const {
   std::array<MutableByteSpan, 2> bytes;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -570,7 +575,7 @@ void Engine::seal(OutChunk& chunk) const {
   chunk.chunk.crc = crc32c(crc32c(0, bytes[0]), bytes[1]);
 }
 
-/// Hashes those only that this client has not named not long ago. The lock is let go meanwhile.
+/// Names the chunks. Hashes only contents that `names_` does not know. Releases the lock meanwhile.
 void Engine::name(Lock& lock, std::span<const OutChunkPtr> chunks) {
   lock.unlock();
   const Duration before = thread_time();

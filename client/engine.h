@@ -32,17 +32,18 @@
 
 namespace stdchk::client {
 
-/// An Engine is the client library without threads: everything that happens on the reactor, and
-/// the state that applications' threads share with it under one lock (client/shared.h).
+/// An Engine is the client library without threads of its own. It has all that happens on the
+/// reactor, and the state that applications' threads share with the reactor under one lock
+/// (client/shared.h).
 ///
-/// Nothing blocks: what has to wait answers kWouldBlock or gives a Completion, and
-/// Shared::changed tells when to look again. client::Filesystem waits on threads; a simulator turns
-/// the reactor instead.
+/// No function blocks. A function that would have to wait returns kWouldBlock or a Completion.
+/// Shared::changed signals when to call again. BlockingFilesystem waits on threads; a simulator
+/// runs the reactor instead.
 ///
-/// Owns: the link to the manager, links to benefactors, window, cache, sessions. Not the reactor,
-///   the endpoints (which the caller adds to the reactor) and the executors: `files` reads what was
-///   drained, which may take long or hang and must not hold up what the other one computes.
-/// Threads: as said at each function.
+/// Owns: the link to the manager, the links to benefactors, the window, the cache, the sessions.
+///   Not the reactor, not the endpoints (the caller adds them to the reactor), not the executors.
+///   `files` reads drained files: such reads may hang and must not delay the work of `executor`.
+/// Threads: stated at each group of functions.
 class Engine final : private SessionHost, private ManagerListener {
  public:
   struct Config {
@@ -54,34 +55,34 @@ class Engine final : private SessionHost, private ManagerListener {
     std::int64_t pid = 0;
     std::uint64_t window_bytes = 0;    ///< 0: limits::kWindowBytesDefault
     std::uint64_t cache_bytes = 0;     ///< 0: a quarter of the window
-    std::optional<Naming> naming;      ///< unset: the pool's
-    std::optional<bool> content_cuts;  ///< unset: the pool's
-    std::uint32_t chunk_bytes = 0;     ///< 0: the pool's
+    std::optional<Naming> naming;      ///< unset: the pool's setting
+    std::optional<bool> content_cuts;  ///< unset: the pool's setting
+    std::uint32_t chunk_bytes = 0;     ///< 0: the pool's setting
     std::uint64_t naming_judged_bytes = SeriesNaming::kJudgedBytes;
-    std::uint32_t copies = 0;       ///< of each chunk; 0: as the folder or the pool says
-    bool waits_for_copies = false;  ///< closes do, whatever the folder says
-    std::optional<Secret> key;      ///< opens encrypted chunks
-    bool encrypts = false;          ///< what is written; needs the key
+    std::uint32_t copies = 0;  ///< number of a Redundancy; 0: the folder's or the pool's setting
+    bool waits_for_copies = false;  ///< closes wait for all copies, whatever the folder says
+    std::optional<Secret> key;      ///< the key for encrypted chunks
+    bool encrypts = false;          ///< encrypt what is written; needs the key
   };
   Engine(Reactor& reactor, transport::Endpoint& control, std::vector<transport::Endpoint*> data,
          Executor& executor, FileExecutor& files, Config config);
   ~Engine() override;
 
   // ---- reactor's thread, without the lock
-  /// Registers with the manager; ready() is done when the engine can be used.
+  /// Registers with the manager. ready() is done when the engine can be used.
   void start();
-  /// Ends all sessions: those that commit go on, the others are aborted. idle() tells when it is
-  /// done.
+  /// Ends all sessions: commits under way continue, all other sessions are aborted. idle() becomes
+  /// true when no session is left.
   void begin_stop();
   /// Tells the manager that this client ends.
   void say_goodbye() { manager_.stop(); }
-  /// Closes all links. After it, only turns of the reactor and the destructor.
+  /// Closes all links. Afterwards only the destructor may be called; the reactor may still turn.
   void close_links();
   Figures figures();
 
   // ---- any thread, without the lock
   Shared& shared() override { return shared_; }
-  /// The CRC of a chunk, into it.
+  /// Computes the CRC of a chunk, unless the chunk has it already.
   static void checksum(OutChunk& chunk);
 
   // ---- any thread, lock held
@@ -100,39 +101,40 @@ class Engine final : private SessionHost, private ManagerListener {
   Error manager_error() const { return manager_error_; }
   ClientId client() const override { return client_; }
   msg::WriterTotals& totals() override { return totals_; }
-  /// Whoever holds that is a reader.
+  /// A token; whoever holds it counts as one reader in Figures::reader_count.
   std::shared_ptr<const void> counted_reader() const { return readers_; }
   void set_events(CacheEvents events) {
     events_ = std::make_shared<CacheEvents>(std::move(events));
   }
 
-  /// Sends a request; `done` runs on the reactor's thread without the lock. What is asked of a file
-  /// without a version waits until a manager that has come back knows that file. `late` is as
-  /// ManagerClient::call has it.
+  /// Sends a request. `done` runs on the reactor's thread without the lock. A request about a file
+  /// without a version waits until a restarted manager knows that file again. See
+  /// ManagerClient::call for `late`.
   void call(msg::Request request, std::function<void(rpc::Answer)> done,
             std::function<void(rpc::Answer)> late = {});
-  /// The session that writes `file` in this process; nullptr: none. It may be ending.
+  /// The session in which this process writes `file`; nullptr: none. The session may be ending.
   SessionPtr session(FileId file) const;
   struct Opening {
     std::optional<Status> status;
-    SessionPtr session;  ///< with one opener more
+    SessionPtr session;  ///< counts this opener already
     bool created = false;
     Attributes attributes;
   };
-  /// Who lets go of the answer before its status is there has given up: the session is closed.
+  /// Opens a session. A caller that drops the result before `status` is set has given up; the
+  /// engine then closes the session.
   std::shared_ptr<Opening> open_session(msg::OpenSession request);
-  /// Why an early close of the file has lost what it had promised; told once.
+  /// Returns, once, why an early close of the file has lost its commit.
   std::optional<Error> take_lost(FileId file);
   bool has_lost() const { return !lost_.empty(); }
-  /// Somebody who writes has waited for a free slot.
+  /// Counts a writer's wait for a free slot.
   void waited_for_window(Duration time) {
     ++window_waits_;
     window_waited_ += time;
   }
-  /// Computes the CRC of a chunk, without the lock, and sends the chunk on its way. nullptr:
-  /// nothing to do.
+  /// Computes the CRC of a chunk, with the lock released, and passes the chunk on to be placed.
+  /// Does nothing for nullptr.
   void finish_checksum(Lock& lock, OutChunkPtr chunk);
-  /// The window has no free slot: seals the oldest one that is still filling, if that can help.
+  /// Seals the oldest slot that waits for more bytes, if no slot is free and if that helps.
   void relieve_window();
 
  private:
@@ -195,7 +197,7 @@ class Engine final : private SessionHost, private ManagerListener {
   Duration window_waited_{};
   std::uint64_t arena_bytes_total_ = 0;
   std::set<BenefactorId> known_benefactors_;
-  std::set<BenefactorId> answering_;  ///< of these
+  std::set<BenefactorId> answering_;  ///< those of known_benefactors_ that are alive
   MetadataCache metadata_;
   MapStore maps_;
   std::unique_ptr<Memory> window_memory_;
@@ -205,9 +207,9 @@ class Engine final : private SessionHost, private ManagerListener {
   std::map<FileId, SessionPtr> sessions_;
   std::map<std::pair<FileId, std::string>, std::shared_ptr<SeriesNaming>> series_;
   std::map<SessionId, SessionPtr> sessions_by_id_;
-  std::map<FileId, Error> lost_;  ///< by early closes, and nobody was told
+  std::map<FileId, Error> lost_;  ///< errors of early closes that no open has reported yet
 
-  // What the reactor is asked to do. `woken_`: pump() is posted.
+  // Work for pump(). `woken_`: pump() is posted already.
   bool woken_ = false;
   std::vector<SessionPtr> kicked_;
   std::vector<Work::Call> outbox_;
@@ -217,10 +219,10 @@ class Engine final : private SessionHost, private ManagerListener {
   std::vector<std::unique_ptr<Namer>> namers_;  ///< idle ones
   const ContentTagger tagger_;
   NameCache names_;
-  std::optional<ChunkSealer> sealer_;  ///< with the key
+  std::optional<ChunkSealer> sealer_;  ///< set when there is a key
 
   TimerId watch_;
-  bool benefactors_unknown_ = false;  ///< a change was told, and not which; reactor's thread
+  bool benefactors_unknown_ = false;  ///< the last list could not be fetched; reactor's thread
   Peers peers_;
   ManagerClient manager_;
 };

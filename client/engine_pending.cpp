@@ -1,5 +1,5 @@
-// Files that have no version yet. The manager keeps their names and attributes in its memory only:
-// a client remembers what it was told, and tells a manager that comes back.
+// Files without a version. The manager keeps their names and attributes only in its memory. So the
+// client remembers what the manager was told, and tells a restarted manager again.
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -16,7 +16,7 @@ template <class M>
 constexpr bool kChangesPending =
     kIsOneOf<M, msg::SetAttributes, msg::SetXattr, msg::Rename, msg::Remove>;
 
-/// The manager may have done it, and may not.
+/// True when the error leaves open whether the manager has done what it was asked.
 bool is_unsure(Code code) {
   return code == Code::kManagerLost || code == Code::kDeadline || code == Code::kPeerLost ||
          code == Code::kCancelled || code == Code::kMalformed;
@@ -31,7 +31,7 @@ SessionPtr Engine::pending(FileId parent, std::string_view name) const {
   return nullptr;
 }
 
-/// The one that the request is about, if it is about one.
+/// Returns the session of the file without a version that the request is about, or nullptr.
 SessionPtr Engine::pending_of(const msg::Request& request) const {
   const SessionPtr found = std::visit(
       [&]<class M>(const M& one) -> SessionPtr {
@@ -53,7 +53,7 @@ SessionPtr Engine::pending_of(const msg::Request& request) const {
   return found != nullptr && found->is_pending() ? found : nullptr;
 }
 
-/// Lock held.
+/// Holds the request back until the manager knows its file, and follows what it changes. Lock held.
 void Engine::follow_pending(Work::Call& call) {
   const SessionPtr about = pending_of(call.request);
   if (about == nullptr) return;
@@ -80,7 +80,7 @@ void Engine::follow_pending(Work::Call& call) {
   };
 }
 
-/// The manager has done it. Answers come in the order in which it did what they tell.
+/// Records a change that the manager has made. Answers arrive in the order of the changes.
 void Engine::note_pending(const msg::Request& request, const msg::Reply& reply) {
   if (const auto* change = std::get_if<msg::SetAttributes>(&request)) {
     if (const SessionPtr changed = session(change->file)) changed->pending_changed(*change);

@@ -58,7 +58,7 @@ std::vector<Extent> GrantSet::carve(std::uint64_t bytes, const std::set<Benefact
   for (const std::size_t at : places.targets) carved.push_back(take(targets_[at], bytes));
   next_ = places.next;
   if (!carved.empty() || !held.empty()) return carved;
-  // Its first one is full, or to be avoided: what is left of the others is for one place each.
+  // No set has space on its first benefactor. Use what is left of the other grants for one place.
   if (const auto one = carve(bytes, avoid)) carved.push_back(*one);
   return carved;
 }
@@ -75,7 +75,7 @@ bool GrantSet::fits(const Target& target, std::uint64_t bytes,
                              [bytes](const Free& free) { return free.length >= bytes; });
 }
 
-/// The most that can be had together, and the next ones in turn.
+/// Finds the set of targets with the most places. Takes equal sets in turn.
 GrantSet::Places GrantSet::find(std::uint64_t bytes, const std::set<BenefactorId>& avoid,
                                 std::size_t count, const std::vector<Extent>& held) const {
   if (!held.empty()) {
@@ -94,7 +94,7 @@ GrantSet::Places GrantSet::find(std::uint64_t bytes, const std::set<BenefactorId
   return best;
 }
 
-/// Among those that go with the first one, in other domains than what is held.
+/// Returns up to `count` targets that go with `first`, in failure domains that `held` does not use.
 std::vector<std::size_t> GrantSet::find_beside(BenefactorId first, std::uint64_t bytes,
                                                const std::set<BenefactorId>& avoid,
                                                std::size_t count,
@@ -141,7 +141,7 @@ void GrantSet::give_back(const Extent& extent, std::uint64_t bytes) {
       return;
     }
   }
-  // The benefactor was dropped meanwhile: its space is not carved again.
+  // The benefactor was dropped meanwhile, so its space must not be carved again.
 }
 
 std::vector<GrantId> GrantSet::drop(BenefactorId benefactor) {

@@ -11,35 +11,37 @@
 namespace stdchk::client {
 
 /// A GrantSet carves extents out of a session's grants, round robin over the benefactors. Several
-/// places of a chunk come from grants that go together (Grant::first), in different domains.
+/// places of one chunk come from grants that go together (Grant::first), in different failure
+/// domains.
 ///
 /// Threads: one at a time (the engine's lock).
 class GrantSet {
  public:
   void add(const std::vector<Grant>& grants);
-  /// An extent of `bytes` (extent_bytes() of a chunk) on a benefactor that is not in `avoid`.
+  /// Carves an extent of `bytes` (extent_bytes() of a chunk) on a benefactor that is not in
+  /// `avoid`.
   std::optional<Extent> carve(std::uint64_t bytes, const std::set<BenefactorId>& avoid);
-  /// Up to `count` more places of a chunk that is in `held` already. At least one, where carve() of
-  /// one extent finds any, when it is nowhere yet.
+  /// Carves up to `count` more places of a chunk that already has the places `held`. If `held` is
+  /// empty, returns at least one place whenever the other carve() finds one.
   std::vector<Extent> carve(std::uint64_t bytes, const std::set<BenefactorId>& avoid,
                             std::size_t count, const std::vector<Extent>& held);
-  /// An extent of this session that no committed map names and no write is under way to: it may be
-  /// carved again. Joins with what is free around it.
+  /// Makes an extent free again, so that carve() can reuse its space. No committed map may name the
+  /// extent, and no write to it may be under way.
   void give_back(const Extent& extent, std::uint64_t bytes);
-  /// Takes out all space on a benefactor; the ids of grants of which nothing had been carved.
+  /// Drops all space on a benefactor. Returns the ids of the grants from which nothing was carved.
   std::vector<GrantId> drop(BenefactorId benefactor);
-  /// Takes out the grants of which nothing had been carved; their ids.
+  /// Drops the grants from which nothing was carved. Returns their ids.
   std::vector<GrantId> drop_untouched();
 
-  /// Of all grants but those that were dropped before anything was carved of them: what a session
-  /// asks for next grows with that.
+  /// Bytes of all grants, without those that were dropped unused. A session's next request grows
+  /// with this number.
   std::uint64_t granted_bytes() const { return granted_bytes_; }
-  /// Not carved; parts smaller than a chunk included.
+  /// Bytes that are not carved; includes parts that are too small for a chunk.
   std::uint64_t free_bytes() const { return free_bytes_; }
-  /// How many extents of `bytes` can be carved outside `avoid`, counted up to `enough`.
+  /// Counts the extents of `bytes` that can be carved outside `avoid`, up to `enough`.
   std::uint64_t room_for(std::uint64_t bytes, const std::set<BenefactorId>& avoid,
                          std::uint64_t enough) const;
-  /// True when carve() finds all of them.
+  /// True when carve() would find all `count` places.
   bool has_places(std::uint64_t bytes, const std::set<BenefactorId>& avoid, std::size_t count,
                   const std::vector<Extent>& held) const;
 
@@ -47,7 +49,8 @@ class GrantSet {
   struct Free {
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
-    GrantId grant;  ///< ranges of different grants are not joined: an extent lies within one
+    /// An extent lies within one grant, so ranges of different grants are not joined.
+    GrantId grant;
   };
   struct Held {
     Grant grant;
@@ -55,13 +58,13 @@ class GrantSet {
   };
   struct Target {
     BenefactorId benefactor;
-    BenefactorId first;      ///< itself when its grants go with no others
+    BenefactorId first;      ///< equal to `benefactor` when its grants go with no others
     std::vector<Free> free;  ///< sorted by offset
     std::vector<Held> grants;
   };
   struct Places {
     std::vector<std::size_t> targets;
-    std::size_t next = 0;  ///< behind the one that the search ended with
+    std::size_t next = 0;  ///< where the next search begins
   };
   Target& target(const Grant& grant);
   static void insert(Target& target, Free free);
@@ -74,7 +77,7 @@ class GrantSet {
   Extent take(Target& target, std::uint64_t bytes);
 
   std::vector<Target> targets_;
-  std::map<BenefactorId, std::uint64_t> domains_;  ///< also of those that were dropped
+  std::map<BenefactorId, std::uint64_t> domains_;  ///< by benefactor; includes dropped ones
   std::size_t next_ = 0;
   std::uint64_t granted_bytes_ = 0;
   std::uint64_t free_bytes_ = 0;

@@ -10,29 +10,30 @@
 
 namespace stdchk::client {
 
-/// A LookAhead tells from look-ups when a directory is being gone through name by name, so that
-/// one page of entries is worth more than the next answer alone.
+/// A LookAhead recognizes, from single look-ups, that a directory is being scanned name by name.
+/// Then one page of entries is worth more than the next answer alone.
 ///
 /// Threads: one at a time (the engine's lock).
-/// Limits: kDirectoriesMax directories; when full it starts again empty.
+/// Limits: kDirectoriesMax directories; when full, it forgets all of them.
 class LookAhead {
  public:
   static constexpr std::size_t kDirectoriesMax = 1024;
   static constexpr std::uint32_t kMissesFirst = 8;
   static constexpr std::uint32_t kMissesLast = 4096;
 
-  /// A name was in the cache.
+  /// Counts a look-up that the cache has answered.
   void hit(FileId directory) {
     const auto found = directories_.find(directory);
     if (found != directories_.end()) ++found->second.hits;
   }
-  /// A name that exists was not. True: ask for the entries behind it, too.
+  /// Counts a look-up that the cache could not answer, of a name that exists. Returns true when the
+  /// entries after that name should be fetched.
   bool missed(FileId directory, Time now) {
     if (directories_.size() >= kDirectoriesMax) directories_.clear();
     Seen& seen = directories_[directory];
     if (now - seen.since > limits::kCacheLease) seen = Seen{now, 0, 0, seen.needed};
     if (++seen.misses < seen.needed) return false;
-    // After a page that few look-ups found their name in, the next one has to wait.
+    // If few look-ups used the last page, more misses are needed before the next page is fetched.
     const bool paid = seen.hits >= kMissesFirst;
     seen = Seen{now, 0, 0, paid ? kMissesFirst : std::min(seen.needed * 4, kMissesLast)};
     return true;

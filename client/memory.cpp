@@ -13,7 +13,7 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 Result<std::unique_ptr<Memory>> Memory::map(std::size_t bytes) {
   bytes = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-  // One huge page more, so that the start can be aligned to one; the rest is never touched.
+  // Maps one huge page more than asked, so that the start can be aligned. The rest is unmapped.
   void* mapped = ::mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return fail(Code::kNoMemory, "client.memory", errno);
@@ -25,7 +25,7 @@ Result<std::unique_ptr<Memory>> Memory::map(std::size_t bytes) {
   auto memory = std::unique_ptr<Memory>(new Memory);
   memory->bytes_ = MutableByteSpan(start + skip, bytes);
   ::madvise(start + skip, bytes, MADV_HUGEPAGE);
-  // Touched now, so that no write of an application waits for page faults.
+  // Touches each page now, so that no write of an application waits for page faults.
   for (std::size_t at = 0; at < bytes; at += 4096) start[skip + at] = std::byte{0};
   return memory;
 }

@@ -10,18 +10,17 @@
 
 namespace stdchk::client {
 
-/// A Memory is a block of huge-page memory, touched once, that every data endpoint may read and
-/// write.
+/// A Memory is a block of huge pages that every data endpoint may read and write.
 ///
 /// Owns: the pages and their registrations. Must be destroyed before the endpoints.
 /// Threads: create on the reactor's thread or before it runs; then any.
-/// Errors: kNoMemory; those of registering it.
+/// Errors: kNoMemory; the errors of registering memory.
 class Memory {
  public:
-  /// Fails when an endpoint cannot register it.
+  /// Fails when an endpoint cannot register the memory.
   static Result<std::unique_ptr<Memory>> create(std::size_t bytes,
                                                 const std::vector<transport::Endpoint*>& endpoints);
-  /// Endpoints that cannot register it are taken out of `endpoints`, which is said; fails when none
+  /// Removes from `endpoints` those that cannot register the memory, and logs each. Fails when none
   /// is left.
   static Result<std::unique_ptr<Memory>> create_where_possible(
       std::size_t bytes, std::vector<transport::Endpoint*>& endpoints);
@@ -30,7 +29,7 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
   MutableByteSpan bytes() const { return bytes_; }
-  /// The registration for transfers on `endpoint`; nullptr when it is not one of ours.
+  /// The registration for transfers on `endpoint`; nullptr when the memory is not registered there.
   const transport::MemoryRegion* region(const transport::Endpoint& endpoint) const;
 
  private:

@@ -58,7 +58,7 @@ void MetadataCache::put_listing(FileId directory, std::vector<msg::DirectoryEntr
 
 void MetadataCache::forget_entry(FileId parent, std::string_view name) {
   forget_name(parent, name);
-  files_.erase(parent);  // its times
+  files_.erase(parent);  // the directory's times have changed
 }
 
 void MetadataCache::forget_name(FileId parent, std::string_view name) {

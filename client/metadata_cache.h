@@ -14,33 +14,34 @@
 
 namespace stdchk::client {
 
-/// A MetadataCache keeps what the manager has told of names and attributes, each for at most
-/// limits::kCacheLease, and no longer than until the manager tells that it changed.
+/// A MetadataCache keeps names and attributes from the manager's answers, each for at most
+/// limits::kCacheLease. A notice of a change from the manager drops them earlier.
 ///
 /// Threads: one at a time (the engine's lock).
-/// Limits: kEntriesMax of each kind; when full it starts again empty.
+/// Limits: kEntriesMax of each kind; when full, it drops all of that kind.
 class MetadataCache {
  public:
   static constexpr std::size_t kEntriesMax = 65536;
   explicit MetadataCache(const Clock& clock) : clock_(clock) {}
 
-  /// An answer to a look-up: attributes, or none where the name does not exist.
+  /// A cached look-up: the attributes, or none for a negative cache entry (the name does not
+  /// exist).
   struct Known {
     std::optional<Attributes> attributes;
   };
   std::optional<Known> entry(FileId parent, std::string_view name) const;
   std::optional<Attributes> attributes(FileId file) const;
-  /// Valid until the next change.
+  /// The pointer is valid until the cache changes.
   const std::vector<msg::DirectoryEntry>* listing(FileId directory) const;
 
   void put(FileId parent, std::string_view name, const Attributes& attributes);
   void put_absent(FileId parent, std::string_view name);
-  /// What is known to be newer stays: answers reach the cache in any order.
+  /// Keeps the cached attributes if they are newer: answers arrive in any order.
   void put(const Attributes& attributes);
   void put_listing(FileId directory, std::vector<msg::DirectoryEntry> entries);
 
   void forget_entry(FileId parent, std::string_view name);
-  /// The name only: the directory's own attributes are still right, or are put next.
+  /// Drops the name but keeps the directory's attributes: they are still right, or are put next.
   void forget_name(FileId parent, std::string_view name);
   void forget_file(FileId file);
   void forget_all();
@@ -48,7 +49,7 @@ class MetadataCache {
  private:
   struct Entry {
     Time until{};
-    FileId file;  ///< none: the name does not exist
+    FileId file;  ///< none: a negative cache entry
   };
   struct File {
     Time until{};

@@ -11,11 +11,11 @@
 
 namespace stdchk::client {
 
-/// A NameCache knows the names of contents that this client has named not long ago: what is written
-/// again is named by its tag, without being hashed (docs/decisions/0027).
+/// A NameCache maps content tags to the names of contents that this client has named recently.
+/// Content that is written again gets its name without being hashed (docs/decisions/0027).
 ///
-/// Limits: the contents that were named or found last, `most` / 2 at least and `most` at most;
-///   about 100 bytes for each.
+/// Limits: keeps the contents named or found last, between `most` / 2 and `most` of them; about 100
+///   bytes each.
 /// Threads: one at a time (the engine's lock).
 class NameCache {
  public:

@@ -16,17 +16,17 @@ tl::unexpected<Error> would_block() { return fail(Code::kWouldBlock, "client.fil
 
 }  // namespace
 
-/// A run of bytes of the file that are in one place.
+/// A Run is a range of the file whose bytes are in one place: a slot, a chunk, or a hole.
 struct OpenFile::Run {
   std::uint64_t length = 0;
-  Slot* slot = nullptr;  ///< set: in a slot, from `slot_offset`
+  Slot* slot = nullptr;  ///< set: the bytes are in this slot, from `slot_offset`
   std::uint32_t slot_offset = 0;
-  bool in_chunk = false;  ///< in `unit`, from `chunk_offset`
+  bool in_chunk = false;  ///< the bytes are in `unit`, from `chunk_offset`
   Unit unit;
   std::uint32_t chunk_offset = 0;
-  bool sealed = false;  ///< what is in the slot cannot be read any more
-  OutChunkPtr written;  ///< set: the chunk is in this session's map only
-  // Neither: zeros.
+  bool sealed = false;  ///< the slot holds encrypted bytes, which must not be read
+  OutChunkPtr written;  ///< set: the chunk is not committed, only this session's map names it
+  // Neither a slot nor a chunk: a hole, which reads as zeros.
 };
 
 OpenFile::OpenFile(Engine& engine, SessionPtr session, bool /*reads*/, bool append)
@@ -125,7 +125,7 @@ Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t lengt
                               }
                               return false;
                             });
-  // What is sealed is stored soon, and read from there.
+  // Wait: encrypted bytes can be read once they are stored, and a sought chunk once it is found.
   if (run.sealed || (run.written != nullptr && run.written->sought)) return would_block();
   if (!from_base || offset >= session_->cut()) return run;
   const VersionMapPtr map = base();
@@ -158,10 +158,9 @@ Result<OpenFile::Run> OpenFile::locate_base(const VersionMapPtr& map, std::uint6
   return run;
 }
 
-/// A sequential reader has several chunks on their way: twice as many each time, up to half the
-/// cache.
+/// Fetches chunks ahead for a sequential reader: twice as many at each read, up to half the cache.
 void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
-  // A read that had to wait comes again; that says nothing about the reader.
+  // A read that waited is repeated with the same range. That says nothing about the reader.
   if (offset == last_read_ && offset + length == next_read_) return;
   const bool sequential = offset == next_read_ && offset > 0;
   last_read_ = offset;
@@ -183,10 +182,10 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   until = std::min(until, map->attributes.size_bytes);
   if (!map->reaches(until)) engine_.maps().load_next(map);
   const std::uint64_t from = std::max(offset, ahead_until_);
-  // Never more than half the cache is on its way for one reader.
+  // Each reader fetches at most half the cache ahead.
   const std::uint64_t limit = offset + reader.ahead_max() * chunk;
   std::size_t at = map->map.find(from);
-  // Short chunks take a buffer each, too.
+  // Each short chunk takes a whole buffer, so the number of chunks is limited too.
   const std::size_t last = map->map.find(offset) + reader.ahead_max();
   for (; at < std::min(map->map.slice_count(), last + 1); ++at) {
     PackedMap::Entry slice = map->map.slice(at);
@@ -202,7 +201,8 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   }
 }
 
-/// The chunk was not found at its place. kWouldBlock: it may have moved, and is being looked for.
+/// Handles a failed read. kWouldBlock: the chunk may have moved, and the manager is asked for its
+/// new place.
 Status OpenFile::look_again(const Run& run, const Error& why) {
   const bool lost = why.code == Code::kDataLost;
   if (lost && run.written != nullptr && session_->find_again(run.written)) return would_block();
@@ -238,7 +238,7 @@ Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std
 void OpenFile::copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to) {
   const std::byte* const from = run.slot->data + run.slot_offset;
   if (engine_.encrypts()) {
-    // Without the lock a hash thread could seal it meanwhile, in its place.
+    // Keep the lock: otherwise a hash thread could encrypt the bytes in their place meanwhile.
     std::memcpy(to.data(), from, to.size());
     return;
   }

@@ -14,11 +14,11 @@ namespace stdchk::client {
 struct Slot;
 struct OutChunk;
 
-/// A Piece is where bytes that a session wrote are: in a slot that is still filled, or in a chunk
-/// that was cut (and whose bytes are in a slot or stored).
+/// A Piece says where written bytes are: in a slot that is still filling, or in a chunk. The
+/// chunk's bytes are in a slot or stored.
 struct Piece {
-  Slot* slot = nullptr;             ///< set: in the slot, at `offset`
-  std::shared_ptr<OutChunk> chunk;  ///< set: in the chunk, at `offset`
+  Slot* slot = nullptr;             ///< set: the bytes are in this slot, at `offset`
+  std::shared_ptr<OutChunk> chunk;  ///< set: the bytes are in this chunk, at `offset`
   std::uint32_t offset = 0;
 
   Piece at(std::uint64_t skip) const {
@@ -29,8 +29,8 @@ struct Piece {
   }
 };
 
-/// An Overlay is what a session has written over its base version: ranges of the file that do not
-/// overlap, each with the place of its bytes. The last write of a byte wins.
+/// An Overlay is what a session has written over its base version. It maps ranges of the file,
+/// which do not overlap, to the places of their bytes. The last write of a byte wins.
 ///
 /// Threads: one at a time (the engine's lock).
 class Overlay {
@@ -39,10 +39,10 @@ class Overlay {
     std::uint64_t length = 0;
     Piece piece;
   };
-  using Entries = std::map<std::uint64_t, Entry>;  ///< by file offset
+  using Entries = std::map<std::uint64_t, Entry>;  ///< keyed by file offset
 
-  /// Puts a piece over [offset, offset + length). `removed(piece, length)` is called for each
-  /// piece, or part of one, that is covered by it and no longer referred to.
+  /// Puts a piece over [offset, offset + length). Calls `removed(piece, length)` for each piece, or
+  /// part of a piece, that the new one replaces.
   template <class Removed>
   void put(std::uint64_t offset, std::uint64_t length, Piece piece, Removed removed) {
     if (length == 0) return;
@@ -60,7 +60,7 @@ class Overlay {
     entries_.emplace_hint(next, offset, Entry{length, std::move(piece)});
   }
 
-  /// Takes [from, to) out.
+  /// Removes [from, to), and calls `removed` as put() does.
   template <class Removed>
   void erase(std::uint64_t from, std::uint64_t to, Removed removed) {
     auto entry = entries_.lower_bound(from);
@@ -93,8 +93,8 @@ class Overlay {
     }
   }
 
-  /// What is in `slot` of [from, to) is in `chunk` from now on, the byte at `from` at its `offset`.
-  /// Answers how many bytes that are.
+  /// Says that all bytes of [from, to) in `slot` now belong to `chunk`. The byte at `from` has the
+  /// offset `offset` in the chunk. Returns the number of these bytes.
   std::uint64_t refer(std::uint64_t from, std::uint64_t to, const Slot& slot,
                       const std::shared_ptr<OutChunk>& chunk, std::uint32_t offset) {
     std::uint64_t bytes = 0;
@@ -114,8 +114,8 @@ class Overlay {
     return bytes;
   }
 
-  /// Calls `visit(offset, length, const Piece*)` for each run in [from, to), in order; nullptr
-  /// where nothing was written. Stops when it answers false.
+  /// Calls `visit(offset, length, const Piece*)` for each run in [from, to), in order. The piece is
+  /// nullptr where nothing was written. Stops when `visit` returns false.
   template <class Visit>
   void visit(std::uint64_t from, std::uint64_t to, Visit visit_run) const {
     auto entry = entries_.upper_bound(from);
@@ -154,7 +154,7 @@ class Overlay {
   }
 
  private:
-  /// No entry lies on both sides of `offset`.
+  /// Splits the entry around `offset`, so that no entry lies on both sides of it.
   void split(std::uint64_t offset) {
     auto entry = entries_.lower_bound(offset);
     if (entry == entries_.begin()) return;
@@ -164,7 +164,7 @@ class Overlay {
     entries_.emplace(offset, Entry{entry->second.length - head, entry->second.piece.at(head)});
     entry->second.length = head;
   }
-  /// Makes one entry of this and the one before it, when their bytes go on in one chunk.
+  /// Joins the entry with the previous entry, if their bytes are adjacent in one chunk.
   void join_before(Entries::iterator entry) {
     if (entry == entries_.begin()) return;
     const auto before = std::prev(entry);

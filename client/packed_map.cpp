@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kOffsetsEnd = std::uint64_t{1} << 40;
 constexpr std::size_t kBenefactorsMost = std::size_t{1} << 16;
 
-/// The low bytes of a number, little endian.
+/// Stores the low bytes of a number, little endian.
 template <std::size_t kBytes>
 void pack(std::array<std::uint8_t, kBytes>& to, std::uint64_t number) {
   for (std::size_t i = 0; i < kBytes; ++i) to[i] = static_cast<std::uint8_t>(number >> (8 * i));
@@ -240,7 +240,7 @@ std::size_t PackedMap::memory_bytes() const {
 void KnownChunks::learn(const PackedMap& map) {
   clear();
   map_ = &map;
-  // At most half of it is taken.
+  // The table is at most half full.
   table_.assign(std::bit_ceil(2 * std::max<std::size_t>(map.chunk_count(), 1)), 0);
   for (std::size_t i = 0; i < map.chunk_count(); ++i) {
     const ChunkName& name = map.name(i);

@@ -11,11 +11,12 @@
 
 namespace stdchk::client {
 
-/// A PackedMap is a chunk map in little memory: at most 48 bytes for a chunk that is in one place
-/// and one slice; 7 bytes for each further copy, 4 where chunks are in several slices, 16 where
-/// slices are parts of chunks or have holes between them.
+/// A PackedMap is a chunk map in little memory. A chunk with one copy and one slice takes at most
+/// 48 bytes. Each further copy takes 7 bytes more. Each slice takes 4 bytes more where chunks have
+/// several slices, and 16 more where slices are parts of chunks or have holes between them.
 ///
-/// Threads: one at a time (the engine's lock). Errors: kMalformed, and nothing is added.
+/// Threads: one at a time (the engine's lock).
+/// Errors: kMalformed, and nothing is added.
 class PackedMap {
  public:
   /// A slice and its chunk.
@@ -26,16 +27,16 @@ class PackedMap {
     Chunk chunk;
   };
 
-  /// Adds slices that lie behind all that are there, with their chunks.
+  /// Adds slices, which must lie behind all present ones, with their chunks.
   Status add(const ChunkMap& page);
   void clear() { *this = PackedMap(); }
 
   /// Slices are counted from 0.
   std::size_t slice_count() const { return slices_; }
   Entry slice(std::size_t number) const;
-  /// The first slice that ends behind that byte of the file; slice_count(): none.
+  /// The first slice that ends behind `offset` of the file; slice_count() when there is none.
   std::size_t find(std::uint64_t offset) const;
-  /// Of the file, behind the last slice.
+  /// The file offset behind the last slice.
   std::uint64_t end() const { return pages_.empty() ? 0 : pages_.back().end; }
 
   /// Chunks are counted from 0, in the order in which they were added.
@@ -45,7 +46,7 @@ class PackedMap {
   bool has_copies(std::size_t number) const;
 
   ChunkMap unpacked() const;
-  /// What it takes, by its own count.
+  /// The memory that the map takes, by its own count.
   std::size_t memory_bytes() const;
 
  private:
@@ -55,15 +56,15 @@ class PackedMap {
     std::array<std::uint8_t, 3> length_less_1{};
   };
   struct PackedPlace {
-    std::array<std::uint8_t, 2> benefactor{};  ///< index into those of the page
-    std::array<std::uint8_t, 5> offset{};      ///< in steps of the alignment
+    std::array<std::uint8_t, 2> benefactor{};  ///< index into the page's `benefactors`
+    std::array<std::uint8_t, 5> offset{};      ///< in units of limits::kExtentAlignment
   };
   struct Part {
     std::uint64_t file_offset = 0;
     std::uint32_t length = 0;
     std::uint32_t chunk_offset = 0;
   };
-  /// What was added at once.
+  /// A Page is what one add() has added.
   struct Page {
     std::size_t first_slice = 0;
     std::size_t first_chunk = 0;
@@ -71,10 +72,12 @@ class PackedMap {
     std::vector<BenefactorId> benefactors;
     std::vector<PackedChunk> chunks;
     std::vector<PackedPlace> places;
-    std::vector<std::uint32_t> places_end;  ///< by chunk; empty: each has one place
-    std::vector<std::uint32_t> numbers;     ///< slices' chunks; empty: slice i is of chunk i
-    std::vector<Part> parts;  ///< empty: each slice is a whole chunk, without holes between them
-    std::vector<std::uint64_t> marks;  ///< file offset of each kMarkEvery-th slice, without parts
+    /// Per chunk, the end of its places; empty: each chunk has one place.
+    std::vector<std::uint32_t> places_end;
+    std::vector<std::uint32_t> numbers;  ///< per slice, its chunk; empty: slice i is of chunk i
+    std::vector<Part> parts;  ///< empty: each slice is a whole chunk, and there are no holes
+    /// File offset of each kMarkEvery-th slice; used when `parts` is empty.
+    std::vector<std::uint64_t> marks;
 
     std::size_t slice_count() const { return numbers.empty() ? chunks.size() : numbers.size(); }
     std::size_t chunk_of(std::size_t slice) const {
@@ -99,23 +102,23 @@ class PackedMap {
   std::size_t chunks_ = 0;
 };
 
-/// KnownChunks finds the chunks of a PackedMap by their names. At most 16 bytes a chunk.
+/// KnownChunks finds the chunks of a PackedMap by their names. It takes at most 16 bytes per chunk.
 ///
 /// Threads: one at a time (the engine's lock).
 class KnownChunks {
  public:
-  /// The chunks whose names follow from their content, and that have copies. The map must outlive
-  /// this, or clear() come first.
+  /// Learns the chunks that have copies and a name that follows from their content. The map must
+  /// outlive this object, or clear() must be called before the map ends.
   void learn(const PackedMap& map);
   void clear() { *this = KnownChunks(); }
-  /// All chunks that were learned have such names.
+  /// True when the names of all chunks in the map follow from their content.
   bool named_all() const { return named_all_; }
   std::optional<Chunk> find(const ChunkName& name) const;
 
  private:
   const PackedMap* map_ = nullptr;
   bool named_all_ = true;
-  /// Open addressing by the name's first bytes: a chunk's number + 1, or 0.
+  /// A hash table with open addressing: the chunk's number + 1, or 0.
   std::vector<std::uint32_t> table_;
 };
 

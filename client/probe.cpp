@@ -25,7 +25,7 @@ constexpr std::size_t kLarge = limits::kMiB;
 constexpr std::size_t kSmall = 4 * limits::kKiB;
 constexpr std::size_t kInFlight = 8;
 constexpr std::uint64_t kSpace = kInFlight * kLarge;
-constexpr Duration kLargeTime = 400ms;  ///< that is written for
+constexpr Duration kLargeTime = 400ms;  ///< how long large writes are measured
 constexpr Duration kSmallTime = 400ms;
 constexpr std::size_t kSmallMost = 500;
 constexpr Duration kGoodbye = 50ms;
@@ -38,7 +38,7 @@ class OneWrite final : public Transfer {
   void finished(Status status) override { ended = std::move(status); }
 };
 
-/// A Prober is a client that writes for the sake of measuring.
+/// A Prober is a client that writes only to measure.
 class Prober final : public ManagerListener {
  public:
   Prober(Clock& clock, transport::Endpoints endpoints, const Options& options)
@@ -123,14 +123,14 @@ class Prober final : public ManagerListener {
     std::optional<rpc::Answer> answer;
     manager_->call(std::move(request), limits::kCallDeadline,
                    [&](rpc::Answer got) { answer = std::move(got); });
-    // Answered by its deadline at the latest.
+    // The call ends by its deadline at the latest.
     while (!answer.has_value()) reactor_->run_once(10ms);
     if (!answer->has_value()) return fail(answer->error().error);
     if (auto* reply = std::get_if<typename R::Reply>(&**answer)) return std::move(*reply);
     return fail(Code::kMalformed, "client.probe");
   }
 
-  /// Space on one benefactor.
+  /// Gets space on one benefactor.
   Result<Grant> grant_on(SessionId session, BenefactorId benefactor) {
     msg::Place place;
     place.session = session;
@@ -159,7 +159,7 @@ class Prober final : public ManagerListener {
     return measure_latency(grant, one);
   }
 
-  /// No rail is still connecting: the others carry bytes without it.
+  /// True when no rail is connecting. A rail that connects late would miss the first writes.
   bool is_settled(BenefactorId benefactor) const {
     return std::ranges::none_of(*peers_->rails(benefactor), [](const auto& rail) {
       return rail->state() == Rail::State::kConnecting;

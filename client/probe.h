@@ -11,30 +11,31 @@
 
 namespace stdchk::client {
 
-/// One way to a benefactor, as it was found.
+/// A ProbedRail is one address of a benefactor, and the result of using it.
 struct ProbedRail {
   std::string address;
   std::string transport;
   bool used = false;
-  Error why_not;  ///< of one that was tried and does not work; kWouldBlock: it was not tried
+  Error why_not;  ///< why a rail that was tried does not work; kWouldBlock: it was not tried
 };
 
-/// What was measured of one benefactor.
+/// Probed is what was measured of one benefactor.
 struct Probed {
   msg::BenefactorInfo benefactor;
-  std::vector<ProbedRail> rails;  ///< the best first
-  Status status;                  ///< why nothing was measured
-  double bytes_per_s = 0;         ///< writes of 1 MiB, 8 in flight
-  Duration latency_median{};      ///< of a write of 4 KiB, proven stored
+  std::vector<ProbedRail> rails;  ///< the best one first
+  Status status;                  ///< fails with the reason why nothing was measured
+  double bytes_per_s = 0;         ///< rate of writes of 1 MiB with 8 in flight
+  Duration latency_median{};      ///< time until a write of 4 KiB is proven stored
   Duration latency_p99{};
 };
 
-/// Measures writes to every benefactor of a pool: into space that it is granted for that, which is
-/// given back; no file comes of it. One after the other, at most about two seconds each.
+/// Measures writes to every benefactor of a pool, one after the other, in about two seconds each.
+/// It writes into space that is granted for this and given back; no file remains.
 ///
-/// Threads: runs on the caller's; blocks.
-/// Errors: as Filesystem::connect. A benefactor that cannot be measured says so in its `status`;
-///   one with little space is not, because that could make others give theirs up.
+/// Threads: runs on the caller's thread and blocks.
+/// Errors: those of Filesystem::connect. A benefactor that cannot be measured has the reason in its
+///   `status`. A benefactor with little free space is not measured: writing there might displace
+///   other data.
 Result<std::vector<Probed>> probe(const Options& options);
 
 }  // namespace stdchk::client

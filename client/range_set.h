@@ -8,7 +8,7 @@
 
 namespace stdchk::client {
 
-/// A RangeSet is a sorted set of byte ranges [from, to); ranges that touch are one.
+/// A RangeSet is a sorted set of byte ranges [from, to). Ranges that touch are joined.
 ///
 /// Threads: one at a time.
 class RangeSet {
@@ -33,7 +33,6 @@ class RangeSet {
     first = ranges_.erase(first, last);
     ranges_.insert(first, Range{from, to});
   }
-  /// How many ranges there would be after add(from, to), at most: for limits.
   std::size_t count() const { return ranges_.size(); }
   bool empty() const { return ranges_.empty(); }
   bool covers(std::uint32_t from, std::uint32_t to) const {

@@ -12,11 +12,11 @@ namespace stdchk::client {
 class Engine;
 struct CachedChunk;
 
-/// A ReadView is a run of a file's bytes where they lie in the cache, so that a caller who hands
-/// them on needs no copy. They are checked, and do not change.
+/// A ReadView shows a range of a file's bytes inside the cache. A caller can pass the bytes on
+/// without a copy. The bytes are checked and do not change.
 ///
 /// Owns: a pin on the chunk. Must not outlive its Filesystem.
-/// Limits: a cache buffer is in use as long as this lives: hand the bytes on, and let go.
+/// Limits: holds a cache buffer while it lives; release it soon after use.
 class ReadView {
  public:
   ReadView() = default;
@@ -40,8 +40,9 @@ class ReadView {
   ByteSpan bytes_;
 };
 
-/// The `bytes` at `offset`; fewer only at the end of the file. Empty when they are not in one chunk
-/// (holes, more than one chunk, bytes not yet stored): read() them.
+/// Returns the `bytes` at `offset`, or fewer at the end of the file. The view is empty when the
+/// bytes are not in one stored chunk (a hole, several chunks, bytes not stored yet): use read()
+/// then.
 Result<ReadView> view(File& file, std::uint64_t offset, std::size_t bytes);
 
 }  // namespace stdchk::client

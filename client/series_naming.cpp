@@ -24,7 +24,7 @@ void SeriesNaming::judge(std::uint32_t crc, std::uint32_t bytes, bool found) {
   if (mode_ != Naming::kAuto) return;
   if (!sampling_) {
     if (earlier_named_all_) judge(bytes, found);
-  } else if (found && is_sample(crc)) {  // those that are not have been seen
+  } else if (found && is_sample(crc)) {  // saw() has counted the other chunks
     judge(std::uint64_t{bytes} * kSampledOneOf, true);
   }
 }
@@ -32,7 +32,7 @@ void SeriesNaming::judge(std::uint32_t crc, std::uint32_t bytes, bool found) {
 void SeriesNaming::judge(std::uint64_t bytes, bool found) {
   judged_ += bytes;
   if (found) found_ += bytes;
-  // Without names, what was found may be enough for all that is judged: the rest is named at once.
+  // While only samples are named, enough finds for a whole judgement suffice: name all at once.
   const bool pays = found_ * kPaysOneOf >= (sampling_ ? judged_max_ : judged_);
   if (judged_ < judged_max_ && !(sampling_ && pays)) return;
   sampling_ = !pays;

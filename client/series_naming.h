@@ -8,55 +8,56 @@
 
 namespace stdchk::client {
 
-/// A SeriesNaming decides which chunks of a series of images (A.Ni in one directory) are named by
-/// their content. Naming costs a processor a third of a second or more for a GB; it is worth it
-/// when chunks are found that the pool has already. Under Naming::kAuto a series is named as long
-/// as that pays. When it does not, one chunk of kSampledOneOf still is. All are again as soon as
-/// enough samples are found, or enough chunks have a CRC32C that the image before had, too.
+/// A SeriesNaming decides which chunks of a series of images (A.Ni in one directory) get a name
+/// from their content. Naming costs at least a third of a second of processor time per GB. It pays
+/// when the pool already has some of the chunks. Under Naming::kAuto, all chunks are named as long
+/// as that pays. Otherwise only samples are named, one chunk of kSampledOneOf. Naming all resumes
+/// when enough samples are found, or when enough chunks have a CRC32C of the previous image.
 ///
-/// Samples are chosen by content (their CRC32C), so that equal chunks of two versions are chosen
-/// alike wherever they lie.
+/// A chunk is a sample by its content (its CRC32C). Equal chunks of two versions are therefore both
+/// samples or both not, wherever they lie.
 ///
-/// Owns: the CRCs of two images, kCrcsMost of each at most.
+/// Owns: the CRCs of two images, at most kCrcsMost of each.
 /// Threads: one at a time (the engine's lock).
 class SeriesNaming {
  public:
-  static constexpr std::uint32_t kSampledOneOf = 64;          ///< a power of two
-  static constexpr std::uint64_t kJudgedBytes = 64ULL << 20;  ///< of the image; fewer say nothing
-  /// Naming pays when one byte of so many is found.
+  static constexpr std::uint32_t kSampledOneOf = 64;  ///< a power of two
+  /// Bytes of the image to judge; fewer prove nothing.
+  static constexpr std::uint64_t kJudgedBytes = 64ULL << 20;
+  /// Naming pays when the pool has at least one byte of so many.
   static constexpr std::uint64_t kPaysOneOf = 20;
   static constexpr std::size_t kCrcsMost = 8192;
 
   explicit SeriesNaming(Naming mode, std::uint64_t judged_bytes = kJudgedBytes)
       : mode_(mode), judged_max_(judged_bytes) {}
 
-  /// Each chunk is to be named, whatever its CRC.
+  /// True when every chunk is to be named, whatever its CRC.
   bool names_all() const { return mode_ == Naming::kOn || (mode_ == Naming::kAuto && !sampling_); }
-  /// Whether the chunk with this CRC is to be named.
+  /// True when the chunk with this CRC is to be named.
   bool names(std::uint32_t crc) const {
     return names_all() || (mode_ == Naming::kAuto && is_sample(crc));
   }
-  /// A chunk that is named under Naming::kAuto whatever was found.
+  /// True for chunks that Naming::kAuto always names.
   static bool is_sample(std::uint32_t crc) { return crc % kSampledOneOf == 0; }
   bool off() const { return mode_ == Naming::kOff; }
-  /// How it names at present.
+  /// The present way of naming.
   NamingState state() const {
     if (off()) return NamingState::kOff;
     return sampling_ ? NamingState::kDidNotPay : NamingState::kOn;
   }
 
-  /// The image has this chunk, named or not. Told once of each.
+  /// Records a chunk of the image, named or not. To be called once for each chunk.
   void saw(std::uint32_t crc, std::uint32_t bytes);
-  /// A named chunk was, or was not, in the pool already. Nothing is concluded where not all chunks
-  /// of the image before have names.
+  /// Records whether the pool already had a named chunk. While all chunks are named, the record
+  /// counts only if all chunks of the previous image have names.
   void judge(std::uint32_t crc, std::uint32_t bytes, bool found);
-  /// What this image can be compared with is known.
+  /// Says whether all chunks of the previous image have names.
   void compare_with(bool named_all) { earlier_named_all_ = named_all; }
-  /// The image is committed; the next one is compared with it.
+  /// The image is committed: the next image is compared with it.
   void committed(bool named_all);
 
  private:
-  /// The CRCs of an image; of a large one those that are divisible by a power of two.
+  /// The CRCs of an image. For a large image, only those that are divisible by `one_of`.
   struct Crcs {
     std::unordered_set<std::uint32_t> kept;
     std::uint32_t one_of = 1;
@@ -71,7 +72,8 @@ class SeriesNaming {
   const std::uint64_t judged_max_;
   bool earlier_named_all_ = false;
   bool sampling_ = false;
-  std::uint64_t judged_ = 0;  ///< bytes of the image that what was looked at stands for
+  /// Bytes judged so far; a sample counts for all chunks that it stands for.
+  std::uint64_t judged_ = 0;
   std::uint64_t found_ = 0;
   Crcs earlier_;
   Crcs crcs_;

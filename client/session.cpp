@@ -1,6 +1,5 @@
-// The application's side of a session: writes, truncates, what is read back. See
-// session_pipeline.cpp for how chunks go to benefactors and session_commit.cpp for how a version is
-// made.
+// The application's side of a session: writes, truncates, and reads of what was written. See
+// session_pipeline.cpp for the way of chunks to benefactors, session_commit.cpp for versions.
 #include "client/session.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 namespace stdchk::client {
 namespace {
 
-// The folder's policy decides, where it says something; then the mount, then the pool.
+// The folder's policy decides, if it says anything. Otherwise the mount decides, then the pool.
 std::shared_ptr<SeriesNaming> naming_of(const SessionHost& host, const Policy& policy,
                                         std::shared_ptr<SeriesNaming> series) {
   const auto chunking = policy.chunking();
@@ -22,12 +21,12 @@ bool cut_by_content(const SessionHost& host, const Policy& policy) {
   return policy.chunking() ? policy.chunking() == Chunking::kContent : host.content_cuts();
 }
 
-/// The longest content-defined chunk is as long as one of fixed length.
+/// The longest content-defined chunk is as long as a chunk of fixed length.
 ChunkSizes content_sizes(const Window& window) {
   return ChunkSizes::around(window.chunk_bytes() / 4);
 }
 
-/// Slots that wait for the one before them; with more the first of them is cut as it is.
+/// Limit of slots that wait for the slot before them. Beyond it, the first slots are cut anyway.
 constexpr std::size_t kOutOfOrderMax = 16;
 
 constexpr std::uint32_t kAheadOfCopies = 8 * limits::kMiB;
@@ -66,10 +65,12 @@ Session::Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSe
               }) {
   attributes_ = opened.attributes;
   size_ = attributes_.size_bytes;
-  // A file that nobody has committed is made by each who opened it, as by open(O_CREAT).
+  // A file without a version is dirty from the start: its first close creates it, as open(O_CREAT)
+  // would, even without bytes.
   dirty_ = request.truncate || attributes_.version == 0;
   opened_ = commit_from_ = host_.clock().now();
-  // Of a file without a version there is nothing to cut: what others commit from now on stays.
+  // A file without a version has no content to cut off. Content that others commit from now on
+  // stays.
   if (request.truncate && attributes_.version != 0) {
     size_ = 0;
     cut_ = 0;
@@ -101,7 +102,7 @@ Result<Slot*> Session::begin_write(std::uint64_t offset, std::size_t& length) {
   if (error_.has_value()) return fail(*error_);
   if (state_ != State::kOpen) return fail(Code::kStale, "client.write");
   if (offset + length > limits::kFileBytesMax) return fail(Code::kTooLarge, "client.write");
-  // A commit takes everything or nothing of a moment: writes wait until it is through.
+  // A commit takes the file as it is at one moment, so writes wait until the commit has ended.
   if (commit_ != CommitStep::kNone) return would_block();
   Window& window = host_.window();
   const std::uint64_t part = offset / window.chunk_bytes();
@@ -123,8 +124,8 @@ Result<Slot*> Session::begin_write(std::uint64_t offset, std::size_t& length) {
   return found->second;
 }
 
-/// Where this process copies the chunks itself, no network's delay is to be hidden: slots further
-/// ahead would only have left the processor's caches when it comes to them.
+/// True when enough chunks wait for this process to copy them itself. There is no network latency
+/// to hide then, and slots filled further ahead would have left the processor's caches.
 bool Session::far_ahead() const {
   return moves_itself_ && to_carve_.size() + in_transport_ >=
                               std::max(2U, kAheadOfCopies / host_.window().chunk_bytes());
@@ -173,8 +174,8 @@ Result<OutChunkPtr> Session::adopt(Slot& slot, std::uint64_t offset) {
   return end_write(slot, offset, length);
 }
 
-/// The whole slot was written, or nothing more may be: cuts it, unless it waits for the one before
-/// it. One chunk whose CRC the caller computes.
+/// Cuts a slot whose content is final, unless the slot before it must be cut first. Returns a chunk
+/// whose CRC the caller should compute, or nullptr.
 OutChunkPtr Session::settle(Slot& slot) {
   if (!waits_for_neighbour(slot)) return cut_in_order(slot);
   limit_waiting();
@@ -186,8 +187,8 @@ OutChunkPtr Session::cut_in_order(Slot& slot) {
   std::erase_if(sealed_, [&](const Sealed& each) { return each.slot == &slot; });
   const std::uint64_t next = slot.part + 1;
   OutChunkPtr chunk = cut(slot);
-  // Those that have waited for it; more than one when the part was written over meanwhile. They are
-  // content-defined: there is nothing for the caller to hash.
+  // Slots that have waited for this one; several when their part was written again meanwhile. Their
+  // chunks are content-defined, so the caller has nothing to hash.
   std::vector<Slot*> behind;
   for (const Sealed& other : sealed_) {
     if (other.slot->part == next && Window::settled(*other.slot)) behind.push_back(other.slot);
@@ -207,7 +208,7 @@ OutChunkPtr Session::cut(Slot& slot) {
     host_.kick(*this);
     return nullptr;
   }
-  window.cut(slot, 1);  // until all chunks are made
+  window.cut(slot, 1);  // keeps the slot until all its chunks are made
   std::vector<OutChunkPtr> chunks;
   for (const RangeSet::Range& range : slot.dirty.ranges()) {
     const Segments segments = {Segment{&slot, range.from, range.to - range.from}, Segment{}};
@@ -220,15 +221,15 @@ OutChunkPtr Session::cut(Slot& slot) {
     host_.shared().changed.notify_all();
     return nullptr;
   }
-  // The CRC is computed best by the thread whose cache has the bytes.
+  // The calling thread computes the CRC: its processor's cache has the bytes.
   if (chunks.size() == 1) return chunks.front();
   to_hash_.insert(to_hash_.end(), chunks.begin(), chunks.end());
   host_.kick(*this);
   return nullptr;
 }
 
-/// Threads may fill a slot before the one in front of it; cut one after the other, the chunks do
-/// not depend on that.
+/// True when the previous slot of the file must be cut first. Threads may fill slots out of order;
+/// the chunks do not depend on that when slots are cut in order.
 bool Session::waits_for_neighbour(const Slot& slot) const {
   if (!content_cuts_ || error_.has_value() || slot.part == 0 || !syncs_.empty()) return false;
   if (!slot.dirty.covers(0, 1)) return false;
@@ -236,7 +237,7 @@ bool Session::waits_for_neighbour(const Slot& slot) const {
   if (cutter_.continues_at(begin)) return false;
   if (is_on_its_way(slot.part - 1)) return true;
   if (commit_ != CommitStep::kNone) return false;
-  // What is in front of it may come still, unless that was cut already.
+  // The bytes before this slot may still come, unless they were written and cut already.
   bool was_written = false;
   overlay_.visit(begin - 1, begin, [&](std::uint64_t, std::uint64_t, const Piece* piece) {
     was_written = piece != nullptr;
@@ -245,14 +246,14 @@ bool Session::waits_for_neighbour(const Slot& slot) const {
   return !was_written;
 }
 
-/// A slot of that part is filled, or waits to be cut.
+/// True when a slot of that part is filling, or waits to be cut.
 bool Session::is_on_its_way(std::uint64_t part) const {
   return filling_.contains(part) ||
          std::any_of(sealed_.begin(), sealed_.end(),
                      [&](const Sealed& each) { return each.slot->part == part; });
 }
 
-/// The slots that wait for the one before them, and which is the first of them in the file.
+/// Counts the slots that wait for their predecessors, and finds the first one in the file.
 Session::Waiting Session::waiting() const {
   Waiting all;
   for (const auto& [slot, since] : sealed_) {
@@ -267,8 +268,9 @@ std::size_t Session::waiting_max() const {
   return std::min(host_.window().slot_count() / 4, kOutOfOrderMax);
 }
 
-/// So much waits for a thread that has lost its processor that what others write behind that is
-/// held back; only where such a thread was met before, and for kHeldBack.
+/// True when a write to `part` must wait. A thread that lost its processor has left a hole, and as
+/// many slots as allowed already wait behind it. Applies only after slots were filled out of order,
+/// and for at most kHeldBack.
 bool Session::outruns(std::uint64_t part) {
   if (!out_of_order_) return false;
   const auto [count, first] = waiting();
@@ -286,15 +288,15 @@ void Session::stop_holding_back() {
   host_.shared().changed.notify_all();
 }
 
-/// Too many wait: the first ones in the file are cut where they begin.
+/// Cuts the first waiting slots although bytes before them are missing, while too many wait.
 void Session::limit_waiting() {
   for (Waiting all = waiting(); all.count > waiting_max(); all = waiting()) {
     (void)cut_in_order(*all.first);
   }
 }
 
-/// Slots that have waited so long are cut where they begin, if nothing of the one before them has
-/// come. Answers since when the next one waits; none: none does.
+/// Cuts slots that have waited at least `wait` although nothing of the slot before them has come.
+/// Returns since when the next slot waits; Time{} when none does.
 Time Session::give_up_holes(Duration wait) {
   const Time until = host_.clock().now() - wait;
   for (;;) {
@@ -310,7 +312,7 @@ Time Session::give_up_holes(Duration wait) {
 }
 
 std::vector<OutChunkPtr> Session::scanned(const Scan& scan) {
-  // Someone waits for all that was written.
+  // A sync or commit waits for all that was written, or the session has failed: keep no run open.
   if (!syncs_.empty() || commit_ != CommitStep::kNone || error_.has_value()) cutter_.end_all();
   cutter_.scanned(scan);
   std::vector<OutChunkPtr> chunks = take_to_hash();
@@ -320,7 +322,7 @@ std::vector<OutChunkPtr> Session::scanned(const Scan& scan) {
   return chunks;
 }
 
-/// A chunk of the bytes that lie at `file_offset`, to be hashed; nullptr: nobody needs them.
+/// Makes a chunk of the bytes at `file_offset`. Returns nullptr when nothing refers to them.
 OutChunkPtr Session::make_chunk(std::uint64_t file_offset, const Segments& segments) {
   auto chunk = std::make_shared<OutChunk>();
   chunk->file_offset = file_offset;
@@ -422,8 +424,8 @@ void Session::removed(const Piece& piece, std::uint64_t length) {
   if (chunk.live_bytes == 0) dead(chunk);
 }
 
-/// Nothing refers to the chunk's bytes any more. One that is hashed, asked for or written is
-/// dropped when that ends.
+/// Gives back a stored chunk to which nothing refers any more. A chunk in an earlier step is
+/// dropped when that step ends.
 void Session::dead(OutChunk& chunk) {
   if (chunk.step != OutChunk::Step::kStored) return;
   chunk.step = OutChunk::Step::kDropped;

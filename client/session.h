@@ -50,25 +50,26 @@ struct OutChunk final {
     kStored,
     kDropped
   };
-  std::shared_ptr<Session> session;  ///< while in the pipeline
-  Chunk chunk;                       ///< its copies: also those that are being written
+  std::shared_ptr<Session> session;  ///< set while in the pipeline
+  Chunk chunk;                       ///< its copies include those that are being written
   std::uint64_t file_offset = 0;
-  std::uint64_t live_bytes = 0;  ///< of the overlay that refer to it
-  Segments segments;             ///< where its bytes are, while they are in the window
-  std::uint32_t order = 0;       ///< among the chunks of its first slot: the place of its header
+  std::uint64_t live_bytes = 0;  ///< bytes of the overlay that refer to it
+  Segments segments;             ///< where its bytes are in the window; empty when stored
+  /// Index among the chunks that begin in its first slot; decides where its header lies.
+  std::uint32_t order = 0;
   std::uint32_t failures = 0;
-  std::uint32_t writing = 0;  ///< writes under way
+  std::uint32_t writing = 0;  ///< number of writes under way
   Step step = Step::kHashing;
-  std::uint32_t plain_crc = 0;  ///< of the bytes as they were written
-  bool has_crc = false;         ///< that one, and `chunk.crc` until it is sealed
-  bool sealed = false;          ///< or about to be: nobody reads its bytes from the window
-  bool ours = false;            ///< its extents were carved by this session and is not committed
-  bool sought = false;          ///< the manager was asked where it is now
-  std::uint32_t searches = 0;   ///< in a row, without its bytes having been read
+  std::uint32_t plain_crc = 0;  ///< CRC32C of the bytes as the application wrote them
+  bool has_crc = false;         ///< plain_crc is set, and so is chunk.crc
+  bool sealed = false;          ///< encrypted now or soon: window bytes must not be read
+  bool ours = false;            ///< this session carved its extents, and has not committed them
+  bool sought = false;          ///< a search for its places is under way
+  std::uint32_t searches = 0;   ///< consecutive searches without a successful read
 
   bool in_window() const { return segments[0].slot != nullptr; }
   ChunkPieces content() const { return {piece(segments[0]), piece(segments[1])}; }
-  /// Where the byte at `offset` is, and those behind it.
+  /// Returns the part of the window that begins with the chunk's byte at `offset`.
   Segment from(std::uint32_t offset) const;
 
  private:
@@ -78,35 +79,35 @@ struct OutChunk final {
 };
 using OutChunkPtr = std::shared_ptr<OutChunk>;
 
-/// A ChunkWrite is the writing of a chunk to one of its places.
+/// A ChunkWrite is the transfer of a chunk to one benefactor.
 struct ChunkWrite final : Transfer {
   OutChunkPtr chunk;
-  std::unique_ptr<ChunkWrite> self;  ///< while the transport has it
+  std::unique_ptr<ChunkWrite> self;  ///< set while the transport has it
 
  protected:
   void finished(Status status) override;
 };
 
-/// What a session wants done outside the lock.
+/// A Work is what a session wants done outside the lock.
 struct Work {
   struct Search {
     std::shared_ptr<Session> session;
     ScanPtr scan;
   };
   std::vector<Search> search;
-  std::vector<std::vector<OutChunkPtr>> hash;  ///< each group by one thread
-  std::vector<OutChunkPtr> checksum;           ///< by the reactor's thread
+  std::vector<std::vector<OutChunkPtr>> hash;  ///< each group for one hash thread
+  std::vector<OutChunkPtr> checksum;           ///< for the reactor's thread
   std::vector<std::unique_ptr<ChunkWrite>> write;
   struct Call {
     msg::Request request;
     std::function<void(rpc::Answer)> done;
-    std::function<bool()> may_go{};  ///< as ManagerClient::call has them
+    std::function<bool()> may_go{};  ///< see ManagerClient::call
     std::function<void(rpc::Answer)> late{};
   };
   std::vector<Call> calls;
 };
 
-/// What sessions use of the engine. Functions are called with the lock held, but for take_lock.
+/// A SessionHost is what a session uses of the engine. All functions but shared() need the lock.
 class SessionHost {
  public:
   virtual ~SessionHost() = default;
@@ -114,36 +115,38 @@ class SessionHost {
   virtual Window& window() = 0;
   virtual const Memory& window_memory() = 0;
   virtual Clock& clock() = 0;
-  /// Chunks are named by their content, where a folder does not say otherwise; and end where it
-  /// says.
+  /// Settings of the mount or the pool, used where the folder's policy has none. The first says
+  /// whether chunks get names from their content, the second whether their content decides where
+  /// they end.
   virtual bool names_chunks() const = 0;
   virtual bool content_cuts() const = 0;
   virtual std::uint64_t arena_bytes_total() const = 0;
-  /// The manager has not told that the benefactor is silent.
+  /// True when the manager lists the benefactor as alive.
   virtual bool answers(BenefactorId benefactor) const = 0;
   virtual MapStore& maps() = 0;
   virtual ClientId client() const = 0;
   virtual msg::WriterTotals& totals() = 0;
-  /// Has the reactor call plan() soon.
+  /// Has the reactor's thread call plan().
   virtual void kick(Session& session) = 0;
   virtual void kick_after(Session& session, Duration delay) = 0;
-  /// The manager has answered a commit.
+  /// Called when the manager has confirmed a commit.
   virtual void committed(const msg::Commit::Reply& reply) = 0;
-  /// The session has ended for good: nothing of it is under way.
+  /// Called when the session has ended and has no work under way.
   virtual void ended(Session& session) = 0;
-  /// What a close has promised before it was stored is not committed.
+  /// Called when a promised commit has failed.
   virtual void promise_broken(const Session& session) = 0;
 };
 
-/// A Session is the writing of one file by this process, from the first open to the last close.
+/// A Session writes one file for this process, from the first open to the last close.
 ///
-/// Owns: what was written and is not committed; its extents; its share of window slots while they
-/// fill. Threads: any, with the engine's lock held; plan() on the reactor's thread only. Errors:
-/// the first one that cannot be mended stays: every later write, sync and commit answers it. Not:
-/// usable after it has ended.
+/// Owns: what was written and is not committed; its extents; its window slots while they fill.
+/// Threads: any, with the engine's lock held; plan() on the reactor's thread only.
+/// Errors: the first error that cannot be mended stays: every later write, sync and commit returns
+///   it.
+/// Not: usable after it has ended.
 class Session final : public std::enable_shared_from_this<Session> {
  public:
-  /// `naming` is that of its series, if its chunks are named.
+  /// `naming` belongs to the file's series. The session ignores it where policy turns names off.
   Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSession::Reply opened,
           std::shared_ptr<SeriesNaming> naming);
   ~Session();
@@ -156,67 +159,69 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool ending() const { return state_ != State::kOpen; }
   const std::optional<Error>& error() const { return error_; }
   Attributes attributes() const;
-  /// The client ends while chunks are on their way: they and the session keep each other no longer.
+  /// Breaks the cycles of pointers between the session and its chunks, because the client ends.
   void let_go();
-  /// Its folder asks that a close waits for all copies.
+  /// True when the folder's policy makes a close wait for all copies.
   bool waits_for_copies() const { return waits_for_copies_; }
-  /// That each chunk is written to, if it can be.
+  /// The number of benefactors that each chunk is written to, if there is space.
   std::uint32_t places() const { return places_; }
   SessionFigures figures() const { return figures_; }
-  /// For the thread that looks for boundaries.
+  /// Finds boundaries of content-defined chunks; for hash threads.
   const BoundaryFinder& boundaries() const { return boundaries_; }
   void count_call() { ++figures_.manager_calls; }
   void closed(Time opened);
 
   // ---- writing: any thread, lock held. kWouldBlock: wait for a change and try again.
-  /// A place for bytes of the file from `offset` on; `length` is made shorter to what fits there.
+  /// Returns a slot for the bytes from `offset` on. Shortens `length` to what fits there.
   Result<Slot*> begin_write(std::uint64_t offset, std::size_t& length);
-  /// The bytes are there. Answers a chunk whose CRC the caller should compute now, or nullptr.
+  /// Ends begin_write(): the bytes are in the slot. Returns a chunk whose CRC the caller should
+  /// compute now, or nullptr.
   OutChunkPtr end_write(Slot& slot, std::uint64_t offset, std::size_t length);
-  /// Takes a borrowed slot that holds the whole chunk at `offset`.
+  /// Takes a borrowed slot that holds the whole chunk at `offset`. Returns as end_write() does.
   Result<OutChunkPtr> adopt(Slot& slot, std::uint64_t offset);
-  /// Has a hash thread compute what is wanted and not known.
+  /// Has a hash thread compute the chunk's CRC and, if wanted, its name.
   void hash_elsewhere(OutChunkPtr chunk);
-  /// The thread that moves chunks waits for more: what it looks at first comes into its cache.
+  /// True when the reactor's thread copies bytes itself and has fewer than two chunks to copy. It
+  /// should compute the CRC then, which brings the bytes into its processor's cache.
   bool mover_idles() const;
-  /// Has that thread compute the CRC.
+  /// Has the reactor's thread compute the CRC.
   void checksum_by_mover(OutChunkPtr chunk);
-  /// The boundaries in a slot are found. Answers what the caller should hash now.
+  /// Takes the boundaries found in a slot. Returns the chunks that the caller should hash now.
   std::vector<OutChunkPtr> scanned(const Scan& scan);
-  /// Whatever its CRC.
+  /// True when every chunk is to be named, whatever its CRC.
   bool wants_all_names() const { return naming_->names_all(); }
-  /// Its CRC is known.
+  /// True when this chunk, whose CRC is known, is to be named.
   bool wants_name(const OutChunk& chunk) const { return naming_->names(chunk.plain_crc); }
-  /// CRC, and name where that is wanted, are set.
+  /// Takes a chunk with its CRC and, if wanted, its name.
   void hashed(const OutChunkPtr& chunk);
   Status truncate(std::uint64_t size_bytes);
-  /// For appending: moves the end of the file and answers where it was.
+  /// Moves the end of the file for an append, and returns the old end.
   Result<std::uint64_t> extend(std::uint64_t bytes);
-  /// The window is short of slots, and this one waits for more bytes: it does not any more.
+  /// Seals or cuts `slot` although more bytes may come, because no slot is free.
   void give_up_waiting(Slot& slot);
 
-  /// All that was written until now becomes stored. What is written later is not waited for.
+  /// Begins to store all that was written until now. Does not wait for later writes.
   CompletionPtr start_sync();
-  /// All that was written until now becomes a version: by the commit under way, if there is one,
-  /// because writes wait for that. With `end` the session ends, too.
+  /// Begins to make a version of all that was written until now. Joins the commit under way, if
+  /// there is one, because writes wait for it. With `end` the session ends too.
   Result<CompletionPtr> start_commit(bool end);
-  /// What the next commit brings is the content of that drained version.
+  /// Declares the next commit to be the content of that drained version (see File::commit_as).
   void commit_next_as(Version version) { same_as_ = version; }
-  /// Nobody waits for the commit under way: it ends within kEarlyCommit.
+  /// Says that nobody waits for the commit under way: it succeeds or fails within kEarlyCommit.
   void promise_commit();
   bool promised() const { return promised_; }
-  /// Such a commit is under way: with it the session ends. False: there is none.
+  /// Has the promised commit end the session. Returns false when no commit was promised.
   bool keeps_promise() { return promised_ && start_commit(true).has_value(); }
-  /// Drops what is not committed and ends the session.
+  /// Drops what is not committed, and ends the session.
   void abort(Code why);
 
   // ---- reading: lock held
   const Overlay& overlay() const { return overlay_; }
   std::uint64_t cut() const { return cut_; }
-  /// A stored chunk that the pool had already is not where it was: extents are moved. False: it was
-  /// looked for often enough, or is this session's own and does not move.
+  /// Asks the manager where the copies of a stored chunk are now, because a read did not find them.
+  /// Returns false for a chunk of this session's own, and after too many searches.
   bool find_again(const OutChunkPtr& chunk);
-  /// The base version's map, asked for when it is not there yet; nullptr: the base is empty.
+  /// Returns the base version's map, and fetches it if necessary; nullptr when the base is empty.
   VersionMapPtr base();
 
   Shared& shared() { return host_.shared(); }
@@ -225,34 +230,34 @@ class Session final : public std::enable_shared_from_this<Session> {
   void plan(Work& work);
   void written(const ChunkWrite& write, const Status& status);
   void benefactor_gone(BenefactorId benefactor);
-  /// The manager has ended it.
+  /// Fails the session, which the manager has ended.
   void fenced();
-  /// One of another epoch has come, which knows nothing of it: it is told what is stored, and what
-  /// was under way begins again.
+  /// Continues with a manager of another epoch, which does not know the session. Reports what is
+  /// stored, and begins again what was under way.
   void manager_changed();
 
-  // ---- a file without a version: a manager that comes back knows of it what its clients tell
+  // ---- a file without a version: its clients tell a restarted manager of it
   bool is_pending() const { return attributes_.version == 0; }
   bool is_pending_as(FileId parent, std::string_view name) const {
     return is_pending() && parent_ == parent && name_ == name;
   }
-  /// Another manager has come, and does not know it yet.
+  /// True until the present manager has accepted the session.
   bool is_unknown() const { return resume_ != Resume::kNone && !error_.has_value(); }
-  /// What the manager has changed; no `parent`: it has no name any more.
+  /// Records what the manager has changed. Without a `parent`, the file has lost its name.
   void pending_renamed(FileId parent, std::string_view name);
   void pending_changed(const msg::SetAttributes& change);
   void pending_changed(const msg::SetXattr& change);
-  /// Nobody knows whether the manager has changed something.
+  /// Records that a change's outcome is unknown. A file without a version cannot resume then.
   void pending_unsure() { can_resume_ = can_resume_ && !is_pending(); }
 
-  std::uint32_t openers = 0;  ///< Files that write through it
+  std::uint32_t openers = 0;  ///< Files that write through this session
   bool kicked = false;        ///< the host is about to call plan()
 
  private:
   enum class State { kOpen, kEnding, kEnded };
   enum class CommitStep { kNone, kFlushing, kSending };
   struct Sync {
-    std::uint64_t until = 0;  ///< slots up to this age
+    std::uint64_t until = 0;  ///< age of the newest slot that the sync waits for
     CompletionPtr done;
   };
 
@@ -275,7 +280,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void plan_holes();
   OutChunkPtr make_chunk(std::uint64_t file_offset, const Segments& segments);
   void move(const Segments& segments, SlotState from, SlotState to);
-  /// Nothing that was written waits to become a chunk.
+  /// True when all written bytes belong to chunks.
   bool all_cut() const { return sealed_.empty() && cutter_.empty(); }
   void seal(Slot& slot);
   void seal_all();
@@ -335,32 +340,33 @@ class Session final : public std::enable_shared_from_this<Session> {
   const bool content_cuts_;  ///< chunks end where their content says
   const SessionId id_;
   const FileId file_;
-  const std::uint64_t opened_after_;  ///< that many commits of the pool
+  const std::uint64_t opened_after_;  ///< the pool's newest commit at the open
   const bool waits_for_copies_;
-  const bool client_waits_;     ///< so its client has asked
-  const std::uint32_t places_;  ///< that each chunk is written to
-  FileId parent_;               ///< that it was made in, if it was; of a pending file: of now
+  const bool client_waits_;     ///< the client asked for that when it opened the session
+  const std::uint32_t places_;  ///< benefactors that each chunk is written to
+  FileId parent_;  ///< directory named in the open; of a file without a version, the present one
   std::string name_;
-  const std::uint32_t copies_;  ///< that its client asks for
+  const std::uint32_t copies_;  ///< Redundancy that the client asked for; 0: none
   Attributes attributes_;
   State state_ = State::kOpen;
   std::optional<Error> error_;
   SessionFigures figures_;
   Time opened_{};
-  Time commit_from_{};  ///< its open; after a commit: the first write after it
+  Time commit_from_{};  ///< time of the open; after a commit, of the first write
   std::uint64_t bytes_committed_ = 0;
 
-  // What was written.
+  // Bytes that were written.
   Overlay overlay_;
-  std::unordered_map<std::uint64_t, Slot*> filling_;  ///< by part
+  std::unordered_map<std::uint64_t, Slot*> filling_;  ///< keyed by part
   struct Sealed {
     Slot* slot = nullptr;
     Time since;
   };
-  std::vector<Sealed> sealed_;  ///< not cut yet: copies are under way, or another slot waited for
-  Time hole_timer_{};           ///< when plan() looks at the latter again
-  bool out_of_order_ = false;   ///< what was waited for has come, lately
-  Time held_back_{};            ///< since when writers wait for it; none: they do not
+  /// Not cut yet: copies are under way, or the slot before is awaited.
+  std::vector<Sealed> sealed_;
+  Time hole_timer_{};          ///< when plan() checks waiting slots again
+  bool out_of_order_ = false;  ///< slots were recently filled out of order
+  Time held_back_{};           ///< since when writers are held back; Time{}: they are not
   const BoundaryFinder boundaries_;
   ContentCutter cutter_;
   std::uint64_t size_ = 0;
@@ -369,7 +375,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::uint64_t cut_ = std::numeric_limits<std::uint64_t>::max();
   VersionMapPtr base_;
 
-  // The pipeline. `pipeline_` counts chunks between cut and stored or dropped.
+  // The pipeline. `pipeline_` counts the chunks that are cut, but neither stored nor dropped.
   std::vector<ScanPtr> to_scan_;
   std::deque<OutChunkPtr> to_hash_;
   std::deque<OutChunkPtr> to_checksum_;
@@ -377,44 +383,44 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::deque<OutChunkPtr> to_carve_;
   std::vector<OutChunkPtr> to_find_;
   std::uint64_t pipeline_ = 0;
-  bool moves_itself_ = false;  ///< this process has copied the last chunk without a name
+  bool moves_itself_ = false;  ///< this process itself copied the last chunk without a name
   std::uint64_t in_transport_ = 0;
   std::uint64_t calls_in_flight_ = 0;
   std::size_t places_in_flight_ = 0;
   std::size_t batch_target_ = 16;
-  Time ask_by_{};     ///< when the batch that is being collected goes at the latest
-  Time ask_timer_{};  ///< the `ask_by_` that plan() is called at
+  Time ask_by_{};     ///< latest time to send the batch that is being collected
+  Time ask_timer_{};  ///< the `ask_by_` for which a timer is set
   std::unordered_map<ChunkName, std::weak_ptr<OutChunk>> own_names_;
   VersionMapPtr similar_;
-  VersionMapPtr given_up_;  ///< the same, until what was found in it is asked for
-  KnownChunks known_;       ///< of the similar version
+  VersionMapPtr given_up_;  ///< the former similar_, until its chunks were asked for
+  KnownChunks known_;       ///< chunks of similar_
   bool similar_read_ = false;
-  bool has_unnamed_ = false;  ///< a chunk was placed without a name
+  bool has_unnamed_ = false;  ///< a chunk got no name that follows from its content
 
   // Space.
   GrantSet grants_;
   std::set<BenefactorId> avoid_;
   std::vector<GrantId> returned_;
-  Time grants_used_{};    ///< when space was granted or carved last
-  Time idle_check_at_{};  ///< none: no check is due
+  Time grants_used_{};    ///< when space was last granted or carved
+  Time idle_check_at_{};  ///< next check for unused grants; Time{}: none
   std::vector<Extent> abandoned_;
   bool want_in_flight_ = false;
-  Time short_of_places_{};        ///< since when there is no space for all of them; none: there is
-  bool asks_for_places_ = false;  ///< the call under way does, because of that
-  bool fewer_places_ = false;     ///< it was asked for in vain: what there is must do
+  Time short_of_places_{};        ///< since when places lack space; Time{}: they do not
+  bool asks_for_places_ = false;  ///< the request under way was sent for missing places
+  bool fewer_places_ = false;     ///< such a request was in vain: use the places that exist
   bool shortage_ = false;
   std::uint32_t no_space_ = 0;
   Time no_space_since_{};
   Time grants_not_before_{};
-  Time writes_not_before_{};  ///< writes have failed again and again
+  Time writes_not_before_{};  ///< set after repeated failures of a chunk's writes
 
   // Commit and sync.
   std::vector<Sync> syncs_;
   CommitStep commit_ = CommitStep::kNone;
   bool commit_ends_ = false;
-  Version same_as_ = 0;  ///< 0: it is a new content
+  Version same_as_ = 0;  ///< drained version that the next commit brings back; 0: none
   bool commit_in_flight_ = false;
-  bool promised_ = false;  ///< the commit, to someone who does not wait for it
+  bool promised_ = false;  ///< nobody waits for the commit under way
   Time promised_by_{};
   bool promise_timed_ = false;
   CompletionPtr commit_done_;
@@ -422,15 +428,15 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::size_t next_part_ = 0;
   bool close_sent_ = false;
 
-  // Managers of another epoch. Calls of an earlier life are answered kFenced.
+  // Managers of another epoch. Calls made in an earlier life end with kFenced.
   enum class Resume : std::uint8_t { kNone, kWaits, kSending };
   Resume resume_ = Resume::kNone;
   bool can_resume_ = true;
-  bool renamed_ = false;                       ///< while it was pending
-  bool changed_ = false;                       ///< its attributes, while it was pending
-  std::map<std::string, std::string> xattrs_;  ///< set while it was pending
-  std::uint64_t life_ = 0;  ///< how many managers came after the one that it was opened with
-  Time lost_since_{};       ///< calls are not answered; none: they are
+  bool renamed_ = false;                       ///< its name changed while it had no version
+  bool changed_ = false;                       ///< its attributes changed while it had no version
+  std::map<std::string, std::string> xattrs_;  ///< set while it had no version
+  std::uint64_t life_ = 0;                     ///< counts managers since the session was opened
+  Time lost_since_{};                          ///< since when calls get no answer; Time{}: they do
   std::vector<msg::ResumeSession> resume_parts_;
   std::size_t next_resume_part_ = 0;
 };

@@ -1,4 +1,4 @@
-// How a session becomes a version, and how it ends.
+// How a session becomes a version, and how the session ends.
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -68,7 +68,7 @@ void Session::promise_commit() {
   host_.kick(*this);
 }
 
-/// Has a commit that was promised fail in time. Calls to the manager end by themselves.
+/// Fails a promised commit at its deadline. Calls to the manager end by their own deadlines.
 void Session::keep_promise_in_time() {
   if (!promised_ || error_.has_value()) return;
   const Duration left = promised_by_ - host_.clock().now();
@@ -89,12 +89,12 @@ void Session::plan_commit(Work& work) {
   send_commit_part(work);
 }
 
-/// Chunks of a message, so that their places do not make it too long.
+/// Returns the most chunks in one message; fewer when chunks have many places.
 std::size_t Session::page_chunks_max() const {
   return limits::kMapPageSlicesMax / ((places_ + 3) / 4);
 }
 
-/// The written ranges as messages, none of them too long.
+/// Builds the Commit messages of all written ranges, each short enough to be sent.
 void Session::build_commit() {
   parts_.clear();
   next_part_ = 0;
@@ -147,7 +147,7 @@ void Session::on_committed_part(std::uint64_t life, rpc::Answer answer) {
   --calls_in_flight_;
   commit_in_flight_ = false;
   host_.kick(*this);
-  if (life != life_) return;  // it begins again
+  if (life != life_) return;  // a new manager has come, and the commit begins again
   if (!answer.has_value()) return finish_commit(fail(answer.error().error));
   auto* reply = std::get_if<msg::Commit::Reply>(&*answer);
   if (reply == nullptr) return finish_commit(fail(Code::kMalformed, "client.commit"));
@@ -158,7 +158,7 @@ void Session::on_committed_part(std::uint64_t life, rpc::Answer answer) {
 }
 
 void Session::on_committed(const msg::Commit::Reply& reply) {
-  // What was written is the base from now on. Its extents belong to the version.
+  // The committed content becomes the base. Its extents belong to the version.
   for (const auto& [offset, entry] : overlay_.entries()) entry.piece.chunk->ours = false;
   overlay_.clear();
   own_names_.clear();
@@ -179,7 +179,8 @@ void Session::on_committed(const msg::Commit::Reply& reply) {
   finish_commit({});
 }
 
-/// For AT. What committed no bytes was not the end of anything.
+/// Adds bytes and time of this commit to the figures for AT (achieved throughput). A commit without
+/// bytes is not counted.
 void Session::count_commit() {
   const std::uint64_t bytes =
       figures_.bytes_written - std::exchange(bytes_committed_, figures_.bytes_written);
@@ -220,7 +221,7 @@ void Session::abort(Code why) {
   host_.kick(*this);
 }
 
-/// Waits until nobody holds anything of the session, then tells the manager.
+/// Ends the session once nothing of it is under way: tells the manager, then the host.
 void Session::plan_end(Work& work) {
   if (state_ != State::kEnding || commit_ != CommitStep::kNone) return;
   if (pipeline_ > 0 || !all_cut() || in_transport_ > 0 || calls_in_flight_ > 0) return;
@@ -246,8 +247,8 @@ void Session::plan_end(Work& work) {
   ++calls_in_flight_;
   ++figures_.manager_calls;
   work.calls.push_back({std::move(close), [self = shared_from_this()](rpc::Answer) {
-                          // The manager ends sessions of clients that it does not hear of by
-                          // itself.
+                          // A lost answer does no harm: the manager ends the sessions of silent
+                          // clients.
                           const Lock lock(self->host_.shared().mutex);
                           --self->calls_in_flight_;
                           self->host_.kick(*self);

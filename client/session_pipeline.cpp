@@ -1,4 +1,4 @@
-// How the chunks of a session get to the benefactors. See session.h for the steps of a chunk.
+// How the chunks of a session reach the benefactors. session.h has the steps of a chunk.
 #include <algorithm>
 #include <utility>
 
@@ -14,28 +14,31 @@ namespace {
 using namespace std::chrono_literals;
 using Step = OutChunk::Step;
 
-constexpr std::uint32_t kFailuresMax = 16;    ///< failed writes of one chunk
-constexpr std::uint32_t kFailuresAtOnce = 2;  ///< after more the next attempt waits
+/// Failed writes of one chunk, after which the session fails.
+constexpr std::uint32_t kFailuresMax = 16;
+constexpr std::uint32_t kFailuresAtOnce = 2;  ///< failures after which a chunk's next attempt waits
 constexpr Duration kRetryFirst = 50ms;
 constexpr Duration kRetryLast = 1s;
 constexpr std::size_t kPlacesInFlightMax = 2;
 constexpr std::size_t kBatchTargetMax = 128;
 /// How long the first chunk of a batch waits for others.
 constexpr Duration kBatchWait = 20ms;
-/// How long bytes wait for those in front of them, of which nothing has come.
+/// How long bytes wait for bytes in front of them of which nothing has come.
 constexpr Duration kHoleWait = 50ms;
-constexpr Duration kHeldBack = 20ms;       ///< how long writers do, when many wait already
-constexpr Duration kPlacesWait = 500ms;    ///< how long space in more domains is waited for
-constexpr Duration kNoSpaceWait = 50ms;    ///< between two attempts, if the manager names none
-constexpr Duration kNoSpacePatience = 5s;  ///< how long a full pool is waited for
-constexpr Duration kNoSpaceGrace = 500ms;  ///< others may give back what they do not use
-constexpr Duration kIdleGrants = 1s;       ///< space that was not used for so long goes back
+constexpr Duration kHeldBack = 20ms;     ///< how long writers are held back
+constexpr Duration kPlacesWait = 500ms;  ///< how long to wait for space in more failure domains
+constexpr Duration kNoSpaceWait = 50ms;  ///< pause between two requests, if the manager names none
+/// How long to wait for space when the manager advises to wait.
+constexpr Duration kNoSpacePatience = 5s;
+/// How long to wait without advice: others may return grants.
+constexpr Duration kNoSpaceGrace = 500ms;
+constexpr Duration kIdleGrants = 1s;  ///< grants go back after this time without use
 constexpr std::uint64_t kFirstWant = limits::kGrantBytesDefault;
-constexpr std::uint64_t kGrowth = 4;  ///< each want is that many times what was granted
+constexpr std::uint64_t kGrowth = 4;  ///< each request is this many times what was granted so far
 constexpr std::uint64_t kWantMax = 8 * limits::kGiB;
 constexpr std::uint32_t kSearchesMax = 3;
 
-/// Where a failed or dropped chunk's bytes were waiting, for the slot's book-keeping.
+/// Returns the state in which a slot counts a chunk that is in this step.
 SlotState slot_state(Step step) {
   switch (step) {
     case Step::kHashing:
@@ -55,7 +58,7 @@ void Session::hashed(const OutChunkPtr& chunk) {
   host_.kick(*this);
 }
 
-/// Its CRC, and name if it gets one, are known: where does it go?
+/// Sends a hashed chunk on: a chunk with a name is looked up first, others get space at once.
 void Session::place(const OutChunkPtr& chunk) {
   if (error_.has_value() || chunk->live_bytes == 0) return drop(*chunk, SlotState::kPlacing);
   naming_->saw(chunk->plain_crc, chunk->chunk.length);
@@ -75,8 +78,8 @@ void Session::place(const OutChunkPtr& chunk) {
   to_ask_.push_back(chunk);
 }
 
-/// True when the same bytes are there already, where somebody answers, or on their way in this
-/// session.
+/// True when the same bytes are stored where a benefactor answers, or on their way in this session.
+/// The chunk then refers to those.
 bool Session::find_known(const OutChunkPtr& chunk) {
   const auto answers = [&](const Extent& copy) { return host_.answers(copy.benefactor); };
   if (auto known = known_.find(chunk->chunk.name);
@@ -99,7 +102,7 @@ bool Session::find_known(const OutChunkPtr& chunk) {
   return true;
 }
 
-/// What refers to `chunk` refers to `target` from now on.
+/// Makes all that refers to `chunk` refer to `target`, and drops `chunk`.
 void Session::alias(const OutChunkPtr& chunk, const OutChunkPtr& target) {
   const std::uint64_t end = chunk->file_offset + chunk->chunk.length;
   auto entry = overlay_.entries().lower_bound(chunk->file_offset);
@@ -110,7 +113,7 @@ void Session::alias(const OutChunkPtr& chunk, const OutChunkPtr& target) {
     target->live_bytes += entry->second.length;
   }
   STDCHK_ASSERT(chunk->live_bytes == 0);
-  // Who waits until these bytes are stored waits for the other slot now.
+  // A sync that waits for these bytes must now wait for the slots of the target.
   for (const Segment& to : target->segments) {
     for (const Segment& from : chunk->segments) {
       if (to.slot != nullptr && from.slot != nullptr) {
@@ -133,8 +136,8 @@ void Session::remember_similar() {
   naming_->compare_with(known_.named_all());
 }
 
-/// The image before cannot be given up by the pool while this one is compared with it. What was
-/// found in it is asked for, so that the manager holds it without that.
+/// Gives up comparing with the previous image: while pinned, its chunks cannot be freed. Asks the
+/// manager for the chunks found in it, so that they are held for this session.
 void Session::give_up_similar() {
   if (similar_ == nullptr) return;
   known_.clear();
@@ -151,7 +154,7 @@ void Session::give_up_similar() {
   host_.kick(*this);
 }
 
-/// The pool, or this session, had the same bytes already.
+/// Counts a chunk that the pool, or this session, already had.
 void Session::found(const OutChunk& chunk) {
   figures_.bytes_existing += chunk.chunk.length;
   host_.totals().equal_bytes += chunk.chunk.length;
@@ -206,7 +209,8 @@ void Session::plan(Work& work) {
   plan_end(work);
 }
 
-/// What is written in order has no holes for longer than its threads change places.
+/// Ends the waits for missing bytes. Threads that write in order leave a hole only until they get a
+/// processor again.
 void Session::plan_holes() {
   const Time now = host_.clock().now();
   if (held_back_ != Time{} && now - held_back_ >= kHeldBack) {
@@ -221,7 +225,7 @@ void Session::plan_holes() {
   host_.kick_after(*this, due - now);
 }
 
-/// Without those that nobody needs any more.
+/// Returns the chunks that are to be hashed, and drops those that nobody needs.
 std::vector<OutChunkPtr> Session::take_to_hash() {
   std::vector<OutChunkPtr> chunks;
   for (; !to_hash_.empty(); to_hash_.pop_front()) {
@@ -235,7 +239,7 @@ std::vector<OutChunkPtr> Session::take_to_hash() {
   return chunks;
 }
 
-/// Short chunks go together: side by side they are hashed faster.
+/// Groups short chunks: several are named faster together.
 void Session::plan_hash(Work& work) {
   std::uint64_t group_bytes = kNamedTogetherBytes;
   for (OutChunkPtr& chunk : take_to_hash()) {
@@ -248,7 +252,7 @@ void Session::plan_hash(Work& work) {
   }
 }
 
-/// One at a time: it is moved before the next is looked at.
+/// Passes on one chunk at a time: each is copied before the next one enters the cache.
 void Session::plan_checksum(Work& work) {
   if (to_checksum_.empty()) return;
   work.checksum.push_back(std::move(to_checksum_.front()));
@@ -256,9 +260,9 @@ void Session::plan_checksum(Work& work) {
   if (!to_checksum_.empty()) host_.kick(*this);
 }
 
-/// Whether the chunks that wait are worth a call, or something waits for them.
+/// True when enough chunks wait for a call to pay, or when something waits for them.
 bool Session::batch_is_due() {
-  // Never more than a part of the window waits.
+  // A batch holds at most a quarter of the window.
   const std::size_t chunks_a_slot = content_cuts_ ? 4 : 1;
   const std::size_t target =
       chunks_a_slot * std::min(batch_target_, host_.window().slot_count() / 4);
@@ -288,7 +292,7 @@ void Session::plan_place(Work& work) {
     }
     if (batch.empty()) return;
     batch_target_ = std::min(batch_target_ * 2, kBatchTargetMax);
-    // While a full pool is waited for, only what exists is asked for.
+    // While the pool is full, chunks are only looked up, and no space is asked for.
     const bool wants = !want_in_flight_ && host_.clock().now() >= grants_not_before_;
     send_place(work, std::move(batch), wants ? wanted_bytes(true) : 0);
   }
@@ -307,7 +311,8 @@ bool Session::find_again(const OutChunkPtr& chunk) {
 
 void Session::plan_search(Work& work) {
   if (to_find_.empty()) {
-    if (given_up_ != nullptr) no_space_since_ = host_.clock().now();  // there may be space now
+    // The pool may have space now: patience starts anew.
+    if (given_up_ != nullptr) no_space_since_ = host_.clock().now();
     return given_up_.reset();
   }
   msg::Place place;
@@ -324,7 +329,8 @@ void Session::plan_search(Work& work) {
                                            given_up = given_up_](rpc::Answer answer) mutable {
                           const Lock lock(self->host_.shared().mutex);
                           self->on_found(batch, answer);
-                          // What is not held needs the image that it was found in.
+                          // Unless the manager holds the chunks, the image in which they were found
+                          // must stay pinned.
                           if (!answer.has_value()) self->similar_ = std::move(given_up);
                           batch.clear();
                           given_up.reset();
@@ -370,14 +376,15 @@ void Session::plan_writes(Work& work) {
   }
 }
 
-/// Nobody needs what has not been written of it.
+/// Ends a chunk that nobody needs. If it has written copies it counts as stored, so that dead() can
+/// give back their extents.
 void Session::give_up(OutChunk& chunk) {
   if (chunk.chunk.copies.empty()) return drop(chunk, SlotState::kPlacing);
   stored(chunk, SlotState::kPlacing);
 }
 
-/// There is no space for all places that the chunk should have, and the manager may yet grant some:
-/// it is asked once, and not for long.
+/// True while the chunk waits for space for all its places. The wait ends with one answer of the
+/// manager, or after kPlacesWait.
 bool Session::waits_for_places(const OutChunk& chunk) {
   if (places_ == 1) return false;
   const auto& copies = chunk.chunk.copies;
@@ -397,7 +404,7 @@ bool Session::waits_for_places(const OutChunk& chunk) {
   return !fewer_places_;
 }
 
-/// To these places, all from the same bytes.
+/// Starts one write to each place, all from the same bytes.
 void Session::write(const OutChunkPtr& chunk, const std::vector<Extent>& places, Work& work) {
   chunk->ours = true;
   chunk->step = Step::kWriting;
@@ -412,7 +419,7 @@ void Session::write(const OutChunkPtr& chunk, const std::vector<Extent>& places,
   if (second.slot != nullptr) more = {second.slot->data + second.offset, second.length};
   std::array<MutableByteSpan, transport::kPiecesMax> pieces;
   if (first.offset == 0) {
-    // The header lies in front of the data: one piece.
+    // The header lies directly in front of the data: one piece holds both.
     std::byte* const head = data - limits::kExtentHeaderBytes;
     encode_extent_header(header, head);
     pieces = {MutableByteSpan(head, limits::kExtentHeaderBytes + first.length), more, {}};
@@ -436,7 +443,8 @@ void Session::write(const OutChunkPtr& chunk, const std::vector<Extent>& places,
   }
 }
 
-/// What the first chunk that waits is on already: with it others that need places beside these.
+/// Returns the benefactors that have copies of the first waiting chunk. Space beside them also
+/// serves other chunks with the same copies.
 std::vector<BenefactorId> Session::beside() const {
   std::vector<BenefactorId> out;
   if (to_carve_.empty()) return out;
@@ -444,7 +452,8 @@ std::vector<BenefactorId> Session::beside() const {
   return out;
 }
 
-/// For these, or all if there are none.
+/// Bytes that waiting chunks need. If `beside` is not empty, counts only chunks whose copies are on
+/// exactly these benefactors.
 std::uint64_t Session::needed_bytes(const std::vector<BenefactorId>& beside) const {
   std::uint64_t need = 0;
   for (const OutChunkPtr& chunk : to_carve_) {
@@ -455,7 +464,7 @@ std::uint64_t Session::needed_bytes(const std::vector<BenefactorId>& beside) con
   return need;
 }
 
-/// What to ask for; 0: enough is there.
+/// The bytes to ask for; 0 when there is enough space.
 std::uint64_t Session::wanted_bytes(bool asking) const {
   const auto held = beside();
   const std::uint64_t need = needed_bytes(held);
@@ -466,10 +475,10 @@ std::uint64_t Session::wanted_bytes(bool asking) const {
   const bool is_low = grants_.room_for(chunk, avoid_, low) < low;
   if (need == 0 && !is_low && !(asking && grants_.granted_bytes() == 0)) return 0;
   if (no_space_ > 0) return need;
-  // A file that is being closed needs no more than what it has.
+  // A file under its last commit needs space only for chunks that wait.
   if (commit_ends_ && commit_ != CommitStep::kNone) return need;
   if (shortage_) return std::max(need, std::min(window, limits::kGrantBytesDefault));
-  // No session takes more than a share of the pool ahead of need: others write, too.
+  // A session takes only a share of the pool ahead of need, because others write too.
   const std::uint64_t share = std::max(host_.arena_bytes_total() / 4, chunk);
   return std::max(
       need, std::min({std::max(kFirstWant, kGrowth * grants_.granted_bytes()), share, kWantMax}));
@@ -477,14 +486,14 @@ std::uint64_t Session::wanted_bytes(bool asking) const {
 
 void Session::plan_grants(Work& work) {
   if (error_.has_value() || want_in_flight_) return;
-  // Nothing is fetched ahead for a session that writes nothing more.
+  // A session that writes nothing more gets nothing ahead.
   if (to_carve_.empty() && (state_ != State::kOpen || (pipeline_ == 0 && filling_.empty()))) return;
   if (host_.clock().now() < grants_not_before_) return;
   const std::uint64_t want = wanted_bytes(false);
   if (want > 0) send_place(work, {}, want);
 }
 
-/// A session that has not used its space for a while does not keep it from others.
+/// Returns grants that were unused for kIdleGrants to the manager, for other sessions.
 void Session::plan_return(Work& work) {
   if (state_ != State::kOpen || error_.has_value() || grants_.free_bytes() == 0) return;
   const Time now = host_.clock().now();
@@ -543,7 +552,7 @@ void Session::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t wan
   const bool no_space = !answer.has_value() && answer.error().error.code == Code::kNoSpace;
   const bool again = asks_again(life, answer);
   if (no_space || again) {
-    // The look-up itself is repeated with the next call.
+    // The next call looks these chunks up again.
     for (const OutChunkPtr& chunk : batch) {
       chunk->step = Step::kAsking;
       to_ask_.push_back(chunk);
@@ -587,8 +596,9 @@ void Session::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t wan
   }
 }
 
-/// The pool is full, or full outside what is avoided. Less is asked for, then benefactors that had
-/// failed are tried again, then the session waits as long as the manager advises; then it fails.
+/// Handles a pool that is full, or full outside `avoid_`. First the session asks for less, then it
+/// tries avoided benefactors again. Then it waits as long as the manager advises, and finally it
+/// fails.
 void Session::on_no_space(const rpc::Failure& failure, std::uint64_t) {
   const Time now = host_.clock().now();
   if (fewer_places_ && can_do_with_fewer()) return;
@@ -596,9 +606,9 @@ void Session::on_no_space(const rpc::Failure& failure, std::uint64_t) {
   give_up_similar();
   if (no_space_++ == 0) {
     no_space_since_ = now;
-    return;  // at once, with no more than what is needed
+    return;  // plan_grants() asks again now, only for needed bytes
   }
-  // What is too short for it is not kept from others.
+  // Return unused grants: they may be too small for this chunk, but suit other sessions.
   const auto unused = grants_.drop_untouched();
   returned_.insert(returned_.end(), unused.begin(), unused.end());
   if (!avoid_.empty() && no_space_ == 2) {
@@ -613,7 +623,7 @@ void Session::on_no_space(const rpc::Failure& failure, std::uint64_t) {
   host_.kick_after(*this, wait);
 }
 
-/// What waits first need not wait for more places.
+/// True when the first waiting chunk has a copy, or space for one: it can do with fewer places.
 bool Session::can_do_with_fewer() const {
   if (to_carve_.empty()) return false;
   const Chunk& chunk = to_carve_.front()->chunk;
@@ -621,7 +631,7 @@ bool Session::can_do_with_fewer() const {
 }
 
 void ChunkWrite::finished(Status status) {
-  // Keeps all alive while they are changed.
+  // Keeps the session and this write alive until the function returns.
   const SessionPtr owner = chunk->session;
   const std::unique_ptr<ChunkWrite> keep = std::move(self);
   const Lock lock(owner->shared().mutex);
@@ -635,14 +645,14 @@ void Session::written(const ChunkWrite& write, const Status& status) {
   std::vector<Extent>& copies = chunk.chunk.copies;
   if (!follows_from_content(chunk.chunk.name)) moves_itself_ = write.moved_here;
   if (!status.has_value()) {
-    // The write may still land: nothing else goes there before a fence.
+    // The write may still land: the extent must stay unused until a fence.
     abandoned_.push_back(write.at);
     std::erase(copies, write.at);
     ++chunk.failures;
     avoid(write, status.error());
   }
-  if (--chunk.writing > 0) return;  // the last one goes on
-  // One that fails everywhere else is where it is.
+  if (--chunk.writing > 0) return;  // the last write to end decides
+  // After repeated failures, the copies that exist must do.
   const bool enough = copies.size() == places_ || chunk.failures > kFailuresAtOnce ||
                       error_.has_value() || chunk.live_bytes == 0;
   if (!copies.empty() && enough) return stored(chunk, SlotState::kWriting);
@@ -652,14 +662,14 @@ void Session::written(const ChunkWrite& write, const Status& status) {
   chunk.step = Step::kCarving;
   to_carve_.push_front(write.chunk);
   if (chunk.failures <= kFailuresAtOnce) return;
-  // Each attempt may fail in no time: it must not be the last before anyone is back.
+  // An attempt may fail at once. Wait, so that benefactors can come back before the last attempt.
   const Duration wait = std::min<Duration>(
       kRetryLast, kRetryFirst * (1U << std::min(chunk.failures - kFailuresAtOnce, 5U)));
   writes_not_before_ = host_.clock().now() + wait;
   host_.kick_after(*this, wait);
 }
 
-/// The benefactor, after that write to it has failed, where no other way leads to it.
+/// Avoids the benefactor of a failed write, unless another rail leads to it.
 void Session::avoid(const ChunkWrite& write, const Error& why) {
   const BenefactorId benefactor = write.at.benefactor;
   if (write.has_other_rail || !avoid_.insert(benefactor).second) return;
@@ -673,8 +683,8 @@ void Session::benefactor_gone(BenefactorId benefactor) {
   if (state_ == State::kEnded || error_.has_value()) return;
   grants_.drop(benefactor);
   avoid_.insert(benefactor);
-  // A commit of before may have been done: the manager that has come back says whether, and looks
-  // itself for what is stored.
+  // A commit may have been under way when the manager ended. The new manager says whether it was
+  // done, and checks what is stored.
   if (resume_ != Resume::kNone) return;
   for (const auto& [offset, entry] : overlay_.entries()) {
     const OutChunkPtr& chunk = entry.piece.chunk;
@@ -693,8 +703,8 @@ void Session::fenced() {
   close_sent_ = true;  // the manager has ended it
 }
 
-/// Gives up what is not stored. Chunks that others hold (hash threads, calls, the transport) are
-/// dropped when they come back.
+/// Fails the session, and drops what is not stored. Chunks that are with hash threads, calls or the
+/// transport are dropped when they come back.
 void Session::fail_with(Error why) {
   if (error_.has_value()) return;
   error_ = why;

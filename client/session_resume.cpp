@@ -1,4 +1,4 @@
-// How a session goes on with a manager of another epoch.
+// How a session continues with a manager of another epoch.
 #include <unordered_set>
 #include <utility>
 
@@ -15,7 +15,7 @@ void Session::manager_changed() {
   resume_ = Resume::kWaits;
   resume_parts_.clear();
   next_resume_part_ = 0;
-  // Of the space only what is stored there stays ours, and nobody pins the similar version.
+  // Only extents with stored chunks stay this session's. The similar version is no longer pinned.
   grants_ = {};
   returned_.clear();
   known_.clear();
@@ -34,8 +34,8 @@ void Session::manager_changed() {
   host_.kick(*this);
 }
 
-/// Writes have ended with the links of before, and calls end as fenced: then it is known what is
-/// stored.
+/// Waits until the writes under way have ended with their links, and the calls as fenced. Then
+/// reports to the manager which chunks are stored.
 void Session::plan_resume(Work& work) {
   keep_promise_in_time();
   if (error_.has_value() || in_transport_ > 0 || calls_in_flight_ > 0) return;
@@ -53,10 +53,11 @@ void Session::plan_resume(Work& work) {
 }
 
 void Session::build_resume() {
-  // What is in some of its places is not told of: it goes to all of them again.
+  // Chunks that lack copies are not reported: all their copies are written again.
   for (const OutChunkPtr& chunk : to_carve_) chunk->chunk.copies.clear();
   msg::ResumeSession whole;
-  // Another manager that comes before the answer must not do it, too: it will be asked anew.
+  // The request has the present client id, so that a yet newer manager refuses it. That manager
+  // gets a request of its own.
   whole.client = host_.client();
   whole.session = id_;
   whole.file = file_;
@@ -78,7 +79,7 @@ void Session::build_resume() {
   whole.waits_for_copies = client_waits_;
   resume_parts_.assign(1, whole);
   if (is_pending() && !xattrs_.empty()) {
-    // They may take much of a message.
+    // Extended attributes may take much of a message, so they get one of their own.
     resume_parts_.front().xattrs.assign(xattrs_.begin(), xattrs_.end());
     resume_parts_.push_back(whole);
   }
@@ -111,13 +112,14 @@ void Session::on_resumed(std::uint64_t life, const rpc::Answer& answer) {
   if (life != life_ || error_.has_value()) return;
   const auto* reply =
       answer.has_value() ? std::get_if<msg::ResumeSession::Reply>(&*answer) : nullptr;
-  // A commit of before cannot have been done when none was under way.
+  // An answer that reports a commit is wrong when no commit was under way.
   const bool wrong = reply == nullptr || (reply->committed && commit_ == CommitStep::kNone);
   if (wrong) {
     log::warning(
         "file {}: the manager that has come back does not go on with it: {}", file_.value,
         answer.has_value() ? "an answer that makes no sense" : describe(answer.error().error));
-    // Not as fenced: without an answer it may go on there, until it is closed.
+    // Unlike fenced(), this still sends CloseSession: if only the answer was lost, the manager has
+    // resumed the session.
     return fail_with(Error{Code::kFenced, 0, "client.session"});
   }
   if (next_resume_part_ < resume_parts_.size()) return;  // plan() sends the next one
@@ -160,7 +162,8 @@ void Session::pending_changed(const msg::SetXattr& change) {
   changed_ = true;
 }
 
-/// The call was one of before, or the manager is waited for.
+/// True when a call must be made again: it was made in an earlier life, or the manager has not
+/// answered for less than kOperationDeadline.
 bool Session::asks_again(std::uint64_t life, const rpc::Answer& answer) {
   if (error_.has_value()) return false;
   const bool lost = !answer.has_value() && answer.error().error.code == Code::kManagerLost;

@@ -14,7 +14,7 @@ static_assert(StripeReader::kPartBytes % StripeCoder::kStep == 0);
 
 }  // namespace
 
-/// A Part of one block on its way.
+/// A Part is the read of one part of one block.
 struct StripeReader::Part final : Transfer {
   StripeReader* reader = nullptr;
   Lane* lane = nullptr;
@@ -28,13 +28,13 @@ struct StripeReader::Lane {
   bool busy = false;
   Wanted wanted;
   msg::GetStripe::Reply stripe;
-  std::set<std::uint32_t> failed;     ///< blocks
-  std::vector<std::uint32_t> chosen;  ///< blocks that are read
+  std::set<std::uint32_t> failed;     ///< indexes of blocks that cannot be read
+  std::vector<std::uint32_t> chosen;  ///< indexes of the blocks that are read
   StripeCoder coder;
   std::uint32_t at = 0;
   std::size_t under_way = 0;
   bool part_failed = false;
-  std::unique_ptr<Memory> memory;  ///< a part of each block, then one of what is made
+  std::unique_ptr<Memory> memory;  ///< one part of each chosen block, then one of the result
   std::vector<std::unique_ptr<Part>> parts;
 
   std::size_t part_bytes() const {
@@ -84,7 +84,7 @@ void StripeReader::asked(Lane& lane, const rpc::Answer& answer) {
   Status ready = fail(answer ? Error{Code::kMalformed, 0, kWhere} : answer.error().error);
   if (reply != nullptr) {
     lane.stripe = *reply;
-    // Without the lock: memory is registered here, on the reactor's thread.
+    // Without the lock: this is the reactor's thread, and it registers memory here.
     ready = prepare(lane);
   }
   const Lock lock(host_.shared.mutex);
@@ -112,7 +112,7 @@ Status StripeReader::prepare(Lane& lane) {
   return {};
 }
 
-/// The first blocks that have not failed.
+/// Chooses the first blocks that have not failed, as many as the stripe has data blocks.
 Status StripeReader::choose(Lane& lane) {
   const msg::GetStripe::Reply& stripe = lane.stripe;
   lane.chosen.clear();
@@ -157,7 +157,7 @@ void StripeReader::part_done(Lane& lane, const Part& part, const Status& status)
   }
   if (--lane.under_way > 0) return;
   if (!lane.part_failed) return compute(lane);
-  // Not here: a transfer's own callback must not destroy it.
+  // Later, not here: choosing anew destroys the transfer whose callback this is.
   host_.run_later([this, &lane] {
     const Lock lock(host_.shared.mutex);
     if (const Status chosen = choose(lane); !chosen) return end(lane, chosen);

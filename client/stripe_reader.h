@@ -17,9 +17,9 @@
 
 namespace stdchk::client {
 
-/// A StripeReader makes chunks of which no copy can be read from other blocks of their stripes: it
-/// asks the manager which there are, reads as many as the stripe has data, part by part, and
-/// computes. A block that cannot be read is replaced by another one.
+/// A StripeReader makes chunks that have no readable copy from other blocks of their stripes. It
+/// asks the manager for the blocks, reads as many as the stripe has data blocks, part by part, and
+/// computes the chunk. Another block replaces a block that cannot be read.
 ///
 /// | state of a lane | leaves when                                                       |
 /// |-----------------|-------------------------------------------------------------------|
@@ -28,11 +28,11 @@ namespace stdchk::client {
 /// | reading         | a part of each block is there, or has failed -> computing, reading|
 /// | computing       | -> reading the next part; idle, done                              |
 ///
-/// Owns: memory for a part of each block, made when it is needed first.
-/// Threads: any with the lock held.
-/// Errors: kNotFound: the chunk is in no stripe. kDataLost: too few blocks are left. Not: whether
-///   the bytes are right, which the chunk's checksum tells.
-/// Limits: kLanes chunks at a time, the others wait.
+/// Owns: memory for one part of each block, allocated at first use.
+/// Threads: any, with the lock held.
+/// Errors: kNotFound: the chunk is in no stripe. kDataLost: too few blocks are left.
+/// Not: a check of the bytes; the caller compares the chunk's checksum.
+/// Limits: makes kLanes chunks at a time, the others wait.
 class StripeReader {
  public:
   static constexpr std::size_t kLanes = 2;
@@ -43,7 +43,7 @@ class StripeReader {
     Shared& shared;
     std::vector<transport::Endpoint*> endpoints;
     std::function<ClientId()> client;
-    /// Lock held; the callback runs on the reactor's thread without it.
+    /// To be called with the lock held. The callback runs on the reactor's thread without the lock.
     std::function<void(msg::Request, std::function<void(rpc::Answer)>)> call;
     std::function<void(Transfer&)> submit;
     std::function<void(std::function<void()>)> run_later;
@@ -51,7 +51,7 @@ class StripeReader {
   explicit StripeReader(Host host);
   ~StripeReader();
 
-  /// Makes the chunk's content in `to`. `done` is called once, with the lock held, not from within.
+  /// Makes the chunk's content in `to`. Calls `done` once, later, with the lock held.
   void make(const Chunk& chunk, MutableByteSpan to, Done done);
 
  private:

@@ -61,7 +61,7 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
   map->in_flight = false;
   if (--loading_[map->file] == 0) loading_.erase(map->file);
   if (!answer.has_value()) {
-    // The drain directory is changing. The manager has waited for it; who reads waits on.
+    // The drain directory is changing, longer than the manager waits. Readers ask again.
     if (answer.error().error.code == Code::kBusy && map.use_count() > 1) return load_next(map);
     map->error = answer.error().error;
     return unpin_unused(map->file);
@@ -75,7 +75,8 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
     map->resolved = true;
     map->version = reply->attributes.version;
   }
-  // With each page the manager pins what it does not pin yet: one that has come back does so anew.
+  // Each page pins the version, unless the manager has the pin already. A restarted manager does
+  // not.
   if (std::exchange(map->pinned_in, life_) != life_) ++pins_[{map->file, map->version}];
   map->attributes = reply->attributes;
   map->drained_path = std::move(reply->drained_path);
@@ -93,7 +94,7 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
   unpin_unused(map->file);
 }
 
-/// The manager has pinned what nobody waits for any more, unless others hold it.
+/// Removes the pin that a late answer has brought, unless another map needs the version.
 void MapStore::on_late_page(FileId file, const rpc::Answer& answer) {
   const Lock lock(shared_.mutex);
   const auto* reply = answer ? std::get_if<msg::GetMap::Reply>(&*answer) : nullptr;
@@ -117,7 +118,7 @@ void MapStore::collect() {
 }
 
 void MapStore::unpin_unused(FileId file) {
-  // A page on its way may be of a version that nobody holds just now: its pin must not be undone.
+  // A page on its way may bring a pin for a map that is not counted yet: keep it.
   if (loading_.contains(file)) return;
   for (auto pin = pins_.lower_bound({file, 0}); pin != pins_.end() && pin->first.first == file;) {
     if (pin->second > 0) {

@@ -126,7 +126,7 @@ void Window::unhold(Slot& slot) {
   set_state(slot);
 }
 
-/// By the chunk that is furthest behind.
+/// Sets the slot's state to that of the chunk that is furthest behind.
 void Window::set_state(Slot& slot) {
   if (slot.state == SlotState::kOpen) --open_;
   if (slot.hashing > 0) {

@@ -12,9 +12,10 @@ namespace stdchk::client {
 
 struct Slot;
 
-/// A WindowBuffer is a registered buffer of the window that a caller fills by itself, so that a
-/// whole chunk needs no copy: `data` for one chunk, aligned to 64 bytes, and `headroom` (at least
-/// 128 bytes) right in front of it for what comes before the data (the head of a FUSE request).
+/// A WindowBuffer is a registered buffer of the window that a caller fills itself, so that a whole
+/// chunk needs no copy. `data` has room for one chunk and is aligned to 64 bytes. `headroom` (at
+/// least 128 bytes) lies directly in front of it, for what precedes the data, such as the header of
+/// a FUSE request.
 ///
 /// Owns: the slot until it is adopted or given back. Must not outlive its Filesystem.
 class WindowBuffer {
@@ -31,7 +32,7 @@ class WindowBuffer {
   MutableByteSpan headroom() const { return headroom_; }
   MutableByteSpan data() const { return data_; }
   void give_back();
-  /// For the library: the slot has another owner now.
+  /// For the library: releases the slot to another owner.
   Slot* take();
   Slot* slot() const { return slot_; }
 
@@ -42,19 +43,20 @@ class WindowBuffer {
   std::weak_ptr<class WindowBufferOwner> owner_;
 };
 
-/// What gets the slots of WindowBuffers back.
+/// A WindowBufferOwner takes back the slots of WindowBuffers.
 class WindowBufferOwner {
  public:
   virtual ~WindowBufferOwner() = default;
   virtual void give_back(Slot& slot) = 0;
 };
 
-/// A buffer; kBusy when half of the window is borrowed or no slot is free: use memory of your own.
+/// Lends a buffer. kBusy when half of the window is lent or no slot is free: the caller then uses
+/// memory of its own.
 Result<WindowBuffer> borrow_buffer(Filesystem& filesystem);
 
-/// Writes `bytes`, which lie in `buffer`'s data. Exactly one aligned chunk from the start of the
-/// data is taken over without a copy, and `buffer` is empty then; anything else is copied and it
-/// stays.
+/// Writes `bytes`, which lie in `buffer`'s data. If they are exactly one aligned chunk from the
+/// start of the data, the library takes the slot without a copy and empties `buffer`. Otherwise the
+/// bytes are copied, and the caller keeps `buffer`.
 Status write_adopted(File& file, WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes);
 
 }  // namespace stdchk::client

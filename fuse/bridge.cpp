@@ -10,7 +10,7 @@ namespace {
 
 Bridge& bridge(fuse_req_t request) { return *static_cast<Bridge*>(fuse_req_userdata(request)); }
 
-// From here on: libfuse's functions, each handed to the Bridge.
+// The functions that libfuse calls. Each one calls the Bridge.
 
 void on_init(void* user, fuse_conn_info* connection) {
   static_cast<Bridge*>(user)->init(connection);
@@ -53,8 +53,8 @@ void on_rename(fuse_req_t r, fuse_ino_t from, const char* name, fuse_ino_t to, c
                unsigned flags) {
   bridge(r).rename(r, from, name, to, new_name, flags);
 }
-// A second name would need a second parent everywhere; no checkpoint writer was found that needs
-// one.
+// Hard links are not offered: each node would need several parents, and no known checkpoint writer
+// uses them.
 void on_link(fuse_req_t r, fuse_ino_t, fuse_ino_t, const char*) { reply_error(r, EOPNOTSUPP); }
 void on_open(fuse_req_t r, fuse_ino_t node, fuse_file_info* info) { bridge(r).open(r, node, info); }
 void on_create(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode,
@@ -84,7 +84,7 @@ void on_readdirplus(fuse_req_t r, fuse_ino_t, std::size_t size, off_t offset,
 void on_releasedir(fuse_req_t r, fuse_ino_t, fuse_file_info* info) {
   bridge(r).releasedir(r, info);
 }
-// Every change of a directory is durable when it is answered.
+// Nothing to do: every change of a directory is durable when it is answered.
 void on_fsyncdir(fuse_req_t r, fuse_ino_t, int, fuse_file_info*) { fuse_reply_err(r, 0); }
 void on_statfs(fuse_req_t r, fuse_ino_t) { bridge(r).statfs(r); }
 void on_setxattr(fuse_req_t r, fuse_ino_t node, const char* name, const char* value,
@@ -105,13 +105,13 @@ void on_fallocate(fuse_req_t r, fuse_ino_t, int mode, off_t offset, off_t length
   bridge(r).fallocate(r, mode, offset, length, info);
 }
 
-/// Calls a function from above, and counts that.
+/// Calls one of the functions above, and counts the request and its time.
 template <RequestKind kind, auto function>
 struct Counted;
 template <RequestKind kind, class... Arguments, void (*function)(fuse_req_t, Arguments...)>
 struct Counted<kind, function> {
   static void call(fuse_req_t r, Arguments... arguments) {
-    Bridge& of = bridge(r);  // the request is gone when it is answered
+    Bridge& of = bridge(r);  // taken first, because the answer ends the request
     const Time began = of.clock().now();
     function(r, arguments...);
     of.counts().count(kind, of.clock().now() - began);
@@ -159,7 +159,7 @@ fuse_lowlevel_ops make_operations() {
 
 void reply(fuse_req_t request, const Status& status) {
   const int number = status ? 0 : to_errno(status.error());
-  // The application learns no more than that.
+  // The application sees only the errno, so the log gets the reason.
   if (number == EIO) log::error("An input/output error: {}", describe(status.error()));
   reply_error(request, number);
 }
@@ -185,7 +185,7 @@ std::string Bridge::path_of(const Node& node) const {
   std::string path = node.name;
   NodeId above = node.parent;
   lock.unlock();
-  // A directory that is moved meanwhile may be met again.
+  // The depth is limited, because a directory that is being moved may appear twice on the way.
   for (int depth = 0; above > FUSE_ROOT_ID && depth < 64; ++depth) {
     const NodePtr parent = nodes_.find(above);
     if (parent == nullptr) break;
@@ -233,10 +233,11 @@ void Bridge::init(fuse_conn_info* connection) {
   want(FUSE_CAP_READDIRPLUS);
   want(FUSE_CAP_READDIRPLUS_AUTO);
   if (options_.writeback) want(FUSE_CAP_WRITEBACK_CACHE);
-  // A node is one version, so the kernel need not guess by times and sizes whether its pages hold.
+  // A node holds one version, so the kernel need not guess from time and size whether pages are
+  // valid.
   refuse_capability(FUSE_CAP_AUTO_INVAL_DATA);
   want(FUSE_CAP_EXPLICIT_INVAL_DATA);
-  // Requests are received into a buffer of the thread; a pipe in between costs more than it saves.
+  // Each thread receives requests into a buffer of its own, which costs less than a pipe.
   refuse_capability(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
 #ifdef FUSE_CAP_EXPIRE_ONLY
   want(FUSE_CAP_EXPIRE_ONLY);
@@ -276,8 +277,8 @@ void Bridge::expire_node(const NodePtr& node) {
   if (parent != 0) expire_entry(parent, name);
 }
 
-// Both come on the library's thread, which must not wait for anything here: the rest is done on the
-// notifier's.
+// The library's thread calls these two functions and must not wait. The notifier's thread does the
+// work.
 void Bridge::entry_changed(FileId directory, const std::string& name) {
   notifier_.post([this, directory, name](fuse_session*) {
     if (auto node = nodes_.current(directory)) expire_entry(node->id, name);
@@ -288,7 +289,8 @@ void Bridge::file_changed(FileId file) {
   notifier_.post([this, file](fuse_session* session) {
     auto node = nodes_.current(file);
     if (!node) return;
-    // A negative offset: attributes only. The pages belong to the node's version and stay right.
+    // A negative offset drops attributes only. The pages belong to the node's version and stay
+    // valid.
     fuse_lowlevel_notify_inval_inode(session, node->id, -1, 0);
     if (node->type == FileType::kRegular && !node->in_session()) expire_node(node);
   });

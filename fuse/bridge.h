@@ -29,20 +29,20 @@
 
 namespace stdchk::mount {
 
-/// How read-only opens go.
+/// A ReadMode says how read-only opens use the kernel's page cache.
 enum class ReadMode : std::uint8_t {
-  kAuto,    ///< images in large reads around the page cache, where the kernel maps such files too
-  kCached,  ///< all through the page cache
-  kDirect,  ///< all around it; shared mappings may fail
+  kAuto,    ///< images with large reads go around it, if the kernel maps such files too
+  kCached,  ///< all opens go through it
+  kDirect,  ///< all opens go around it; shared mappings may fail
 };
 
 struct BridgeOptions {
-  bool commit_unseen_writers = true;  ///< at a FLUSH by a process that cannot be seen
+  bool commit_unseen_writers = true;  ///< when a FLUSH comes from a process that cannot be seen
   bool writeback = true;              ///< let the kernel collect small cached writes
   ReadMode read_mode = ReadMode::kAuto;
 };
 
-/// A Handle is one open of a regular file; the kernel carries its address as file handle.
+/// A Handle is one open of a regular file. The kernel carries its address as file handle.
 struct Handle {
   NodePtr node;
   std::unique_ptr<client::File> file;
@@ -54,8 +54,8 @@ struct Handle {
   std::atomic<std::uint64_t> call_bytes{0};
 };
 
-/// A DirectoryHandle is one opendir: a snapshot of the entries, taken at offset 0, so that offsets
-/// stay.
+/// A DirectoryHandle is one opendir. It keeps a snapshot of the entries, taken at offset 0, so that
+/// offsets stay valid.
 struct DirectoryHandle {
   NodePtr node;
   std::mutex mutex;
@@ -63,24 +63,26 @@ struct DirectoryHandle {
   std::vector<msg::DirectoryEntry> entries;
 };
 
-/// A Bridge answers the kernel's calls by calling a client::Filesystem. It decides nothing about
-/// files but which node and which cache an open uses, and whether a FLUSH commits.
+/// A Bridge answers the kernel's calls by calls of a client::Filesystem. It decides only which node
+/// and which cache an open uses, and whether a FLUSH commits.
 ///
 /// Owns: nodes, handles, the notifier; not the Filesystem.
-/// Threads: the calls come on any of the mount's threads, several at once. Cache events come on the
-///   library's thread.
-/// Errors: the errno of the library's error; each call is bounded as the library's calls are.
+/// Threads: the kernel's calls come on any of the mount's threads, several at once. Cache events
+///   come on the library's thread.
+/// Errors: answers the errno of the library's error. A call takes as long as the library's calls
+///   may.
 class Bridge {
  public:
   Bridge(client::Filesystem& filesystem, Clock& clock, const Attributes& root,
          BridgeOptions options);
-  ~Bridge();  ///< drops all handles: what they did not commit is aborted
+  ~Bridge();  ///< drops all handles, which aborts what they did not commit
   Bridge(const Bridge&) = delete;
   Bridge& operator=(const Bridge&) = delete;
 
   static const fuse_lowlevel_ops& operations();
 
-  /// Lets notices to the kernel go out, once `session` is mounted; stop() before it is destroyed.
+  /// Begins to send notices to the kernel, which must have mounted `session`. Call stop() before
+  /// the session is destroyed.
   void start(fuse_session* session);
   void stop();
 
@@ -122,9 +124,9 @@ class Bridge {
   void listxattr(fuse_req_t request, fuse_ino_t node, std::size_t size);
 
  private:
-  /// From the mount's root, as the kernel found it last.
+  /// The path from the mount's root, as the kernel last found the node.
   std::string path_of(const Node& node) const;
-  /// As reply(), for a call on an open file, which the log names.
+  /// Does what reply() does for a call on an open file, and names the file in the log.
   void reply_for(const Node& node, fuse_req_t request, const Status& status);
 
   // Attributes and entries (bridge_attributes.cpp).
@@ -163,7 +165,7 @@ class Bridge {
   // Directories (bridge_directories.cpp).
   std::shared_ptr<DirectoryHandle> directory_of(const fuse_file_info* info);
 
-  // What the kernel is told (bridge.cpp).
+  // Notices to the kernel (bridge.cpp).
   void expire_entry(fuse_ino_t parent, const std::string& name);
   void expire_node(const NodePtr& node);
   void entry_changed(FileId directory, const std::string& name);
@@ -178,17 +180,20 @@ class Bridge {
   CacheModes read_modes_;
   InitExchange exchange_;
   Notifier notifier_;
-  // Set by init(), before which the notifier may be at work.
-  std::atomic<bool> can_expire_{false};          ///< the kernel takes "look again", not only "drop"
-  std::atomic<bool> kernel_drops_pages_{false};  ///< at direct writes, as kernels from 6.6 on do
+  // Atomic, because the notifier may run before init() sets them.
+  /// The kernel can look a name up again instead of dropping it.
+  std::atomic<bool> can_expire_{false};
+  /// The kernel drops cached pages at direct writes (since Linux 6.6).
+  std::atomic<bool> kernel_drops_pages_{false};
 
   std::mutex handles_mutex_;
   std::unordered_map<Handle*, std::unique_ptr<Handle>> handles_;
   std::unordered_map<DirectoryHandle*, std::shared_ptr<DirectoryHandle>> directories_;
 
   std::mutex refresh_mutex_;
-  std::set<FileId> refresh_;  ///< the next look-up that finds one of these asks the manager
-  std::unordered_map<std::int32_t, Time> refused_;  ///< by thread: when its open was refused
+  std::set<FileId> refresh_;  ///< the next look-up that finds one of these files asks the manager
+  /// By thread, the time when its open was refused.
+  std::unordered_map<std::int32_t, Time> refused_;
 
   struct FolderMode {
     bool cached = false;
@@ -198,16 +203,17 @@ class Bridge {
   std::map<FileId, FolderMode> folder_modes_;
 };
 
-/// The names of extended attributes that mean something here.
+/// Extended attributes with a meaning in the mount.
 inline constexpr std::string_view kXattrWriteMode = "user.stdchk.write_mode";
 inline constexpr std::string_view kXattrVersion = "user.stdchk.version";
 inline constexpr std::string_view kXattrDrained = "user.stdchk.drained";
-/// In front of a policy's name: core/policy.h. Of files and folders what holds; set on folders.
+/// Prefix of a policy's name (core/policy.h). Reading gives the value in force; only folders can be
+/// set.
 inline constexpr std::string_view kXattrPolicy = "user.stdchk.policy.";
 
-/// Answers with success or with the errno of the error.
+/// Answers with success, or with the errno of the error.
 void reply(fuse_req_t request, const Status& status);
-/// Answers with an errno, and counts it.
+/// Answers with an errno, and counts the error.
 void reply_error(fuse_req_t request, int number);
 
 inline Handle& handle_of(fuse_file_info* info) { return *reinterpret_cast<Handle*>(info->fh); }

@@ -46,7 +46,8 @@ mode_t type_bits(FileType type) {
 bool is_user_xattr(std::string_view name) { return name.starts_with("user."); }
 bool is_virtual(std::string_view name) { return name == kXattrVersion || name == kXattrDrained; }
 
-/// Answers a getxattr or listxattr: the size when none was given, otherwise the bytes.
+/// Answers a getxattr or listxattr: with the length of the value if `size` is 0, else with the
+/// value.
 void reply_sized(fuse_req_t request, std::string_view value, std::size_t size) {
   if (size == 0) {
     fuse_reply_xattr(request, value.size());
@@ -59,8 +60,8 @@ void reply_sized(fuse_req_t request, std::string_view value, std::size_t size) {
 
 }  // namespace
 
-/// The attributes of a node: names, modes and times as the pool has them, but size and version of
-/// what this node holds, which may be a session or an older version.
+/// Returns the attributes that users see. Names, modes and times come from the pool. Size and
+/// version are those of this node, which may belong to a session or to an older version.
 Attributes Bridge::view(Node& node) {
   auto now = filesystem_.attributes(node.file);
   std::shared_lock lock(node.mutex);
@@ -74,7 +75,7 @@ Attributes Bridge::view(Node& node) {
   Attributes shown = *now;
   if (node.type == FileType::kRegular && (session || shown.version != own.version)) {
     shown.size_bytes = own.size_bytes;
-    // What is written but not stored yet counts too: tools take few blocks for a sparse file.
+    // Bytes that are not stored yet count too: tools take a file with few blocks for a sparse file.
     shown.stored_bytes = session ? own.size_bytes : own.stored_bytes;
     shown.version = own.version;
     shown.mtime_ns = own.mtime_ns;
@@ -119,7 +120,7 @@ void Bridge::reply_entry(fuse_req_t request, const Attributes& attributes, fuse_
                          std::string_view name) {
   auto entry = make_entry(attributes, parent, name);
   if (!entry) return reply(request, fail(entry.error()));
-  // The kernel was interrupted and will not count this reference.
+  // The kernel was interrupted and does not count this reference.
   if (fuse_reply_entry(request, &*entry) == -ENOENT) nodes_.forget(entry->ino, 1);
 }
 
@@ -170,7 +171,8 @@ void Bridge::getattr(fuse_req_t request, fuse_ino_t number, fuse_file_info*) {
   fuse_reply_attr(request, &out, kCacheSeconds);
 }
 
-/// Without an open session a truncation is one of its own: open, truncate, commit.
+/// Truncates the file. Without an open session, this is a session of its own: open, truncate,
+/// commit.
 Status Bridge::truncate(const NodePtr& node, Handle* handle, std::uint64_t size) {
   if (size > limits::kFileBytesMax) return fail(Code::kTooLarge, "mount.truncate");
   if (handle != nullptr && handle->writes) {
@@ -192,7 +194,7 @@ Status Bridge::truncate(const NodePtr& node, Handle* handle, std::uint64_t size)
   STDCHK_TRY(file->commit());
   Attributes after = file->attributes();
   STDCHK_TRY(file->close());
-  // This node's pages are cut by the kernel; the new version gets a node of its own.
+  // The kernel cuts the pages of this node. The new version needs another node.
   nodes_.detach(node);
   {
     std::unique_lock lock(node->mutex);
@@ -212,7 +214,7 @@ Status Bridge::change_attributes(const NodePtr& node, const msg::SetAttributes& 
   node->last.atime_ns = after.atime_ns;
   node->last.ctime_ns = after.ctime_ns;
   if (sets_mtime) node->last.mtime_ns = change.mtime_ns;
-  // A commit sets the time of the last write; what utimens said after that write must outlive it.
+  // A commit sets the time of the last write. A time that utimens() set after that write must stay.
   if (sets_mtime && !node->writers.empty()) {
     node->mtime_set = change.mtime_ns;
     node->mtime_is_set = true;
@@ -226,7 +228,7 @@ void Bridge::setattr(fuse_req_t request, fuse_ino_t number, struct stat* wanted,
   if (!node) return reply(request, fail(Code::kStale, "mount.setattr"));
   node->times_due = false;
   if (node->unlinked && !nodes_.is_open(node->id)) {
-    // The kernel, which drops the inode, writes its times back; the pool has none for them.
+    // When the kernel drops the inode it writes its times back. The pool no longer has the file.
     std::shared_lock lock(node->mutex);
     struct stat out = stat_of(node->last);
     out.st_nlink = 0;
@@ -264,7 +266,7 @@ void Bridge::setattr(fuse_req_t request, fuse_ino_t number, struct stat* wanted,
     bool now = (mask & FUSE_SET_ATTR_ATIME_NOW) != 0;
     change.atime_ns = now ? clock_.wall_ns() : to_ns(wanted->st_atim);
   }
-  // With a truncation the kernel may send the time of "now" along; the commit sets it anyway.
+  // With a truncation the kernel may also send the present time. The commit sets it anyway.
   if (!truncates && set(FUSE_SET_ATTR_MTIME, msg::SetMask::kMtime)) {
     bool now = (mask & FUSE_SET_ATTR_MTIME_NOW) != 0;
     change.mtime_ns = now ? clock_.wall_ns() : to_ns(wanted->st_mtim);
@@ -273,9 +275,9 @@ void Bridge::setattr(fuse_req_t request, fuse_ino_t number, struct stat* wanted,
     Status done = change_attributes(node, change);
     bool gone =
         !done && (done.error().code == Code::kNotFound || done.error().code == Code::kStale);
-    // An unlinked file that is still open has no attributes in the pool any more, only here. And
-    // the kernel flushes the times of what it unlinks or replaces: told of a failure, it would fail
-    // the next write to that inode.
+    // Only this node still has the attributes of an unlinked open file. The kernel also flushes the
+    // times of a file that it unlinks or replaces. If that failed, the kernel would fail the next
+    // write to the inode.
     bool flushes_times = (mask & ~(FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_CTIME)) == 0;
     bool nameless = gone && (node->unlinked || flushes_times);
     if (!done && !nameless) return reply(request, done);
@@ -386,7 +388,7 @@ void Bridge::statfs(fuse_req_t request) {
   out.f_bsize = kPreferredBytes;
   out.f_frsize = kBlock;
   out.f_blocks = pool->total_bytes / kBlock;
-  // Drained images are given up when their space is needed: it can be had.
+  // Drained images make room when space is needed, so their space counts as free.
   out.f_bfree = out.f_bavail = (pool->free_bytes + pool->evictable_bytes) / kBlock;
   constexpr std::uint64_t kFilesMax = std::uint64_t{1} << 32;
   out.f_files = kFilesMax;
@@ -468,7 +470,8 @@ void Bridge::get_policy(fuse_req_t request, const Node& node, std::string_view n
   reply(request, fail(Code::kNoAttribute, "mount.getxattr"));
 }
 
-/// Not listed: the virtual ones, so that a copy of a file does not try to set them.
+/// Lists the attributes that are stored. Leaves out virtual attributes, so that copies of a file do
+/// not set them.
 void Bridge::listxattr(fuse_req_t request, fuse_ino_t number, std::size_t size) {
   auto node = nodes_.find(number);
   if (!node) return reply(request, fail(Code::kStale, "mount.listxattr"));

@@ -8,7 +8,7 @@
 namespace stdchk::mount {
 namespace {
 
-constexpr std::size_t kDotEntries = 2;  // "." and ".." come before the entries
+constexpr std::size_t kDotEntries = 2;  // "." and ".."
 
 DirectoryHandle* key_of(const fuse_file_info* info) {
   return reinterpret_cast<DirectoryHandle*>(info->fh);
@@ -16,7 +16,8 @@ DirectoryHandle* key_of(const fuse_file_info* info) {
 
 }  // namespace
 
-/// With the answer to a readdir the caller may close the directory: the one who answers keeps it.
+/// The result keeps the handle alive: the caller of a readdir may close the directory as soon as it
+/// has the answer.
 std::shared_ptr<DirectoryHandle> Bridge::directory_of(const fuse_file_info* info) {
   std::scoped_lock lock(handles_mutex_);
   return directories_.at(key_of(info));
@@ -39,7 +40,7 @@ void Bridge::opendir(fuse_req_t request, fuse_ino_t number, fuse_file_info* info
   }
 }
 
-/// Offset n is behind entry n - 1 of the snapshot; offset 0 takes a new one (rewinddir).
+/// Answers from entry `offset` of the snapshot on. Offset 0 takes a new snapshot (rewinddir).
 void Bridge::readdir(fuse_req_t request, std::size_t size, off_t offset, fuse_file_info* info,
                      bool plus) {
   const auto kept = directory_of(info);
@@ -72,7 +73,7 @@ void Bridge::readdir(fuse_req_t request, std::size_t size, off_t offset, fuse_fi
     if (plus) {
       fuse_entry_param entry{};
       entry.attr = stat_of(attributes);
-      // A look-up is only counted by the kernel when the entry fits: ask for the size first.
+      // The kernel counts a look-up only for entries that fit, so ask for the length first.
       needed = fuse_add_direntry_plus(request, nullptr, 0, name, nullptr, 0);
       if (needed > room) break;
       if (!dot) {

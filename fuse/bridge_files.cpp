@@ -23,13 +23,15 @@ using namespace std::chrono_literals;
 constexpr std::size_t kReadBytesMax = limits::kMiB;
 constexpr auto kRefusalMemory = 2s;
 constexpr std::size_t kRefusalsMax = 4096;
-/// How long the write mode of a folder is taken as known after another mount may have changed it.
+/// For how long a folder's write mode is cached; another mount may change it.
 constexpr auto kFolderModeAge = 10s;
 constexpr std::size_t kFolderModesMax = 65536;
 
 bool writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
-/// A ReadBuffer is a page-aligned buffer that its thread reuses. Owns: kReadBytesMax bytes.
+/// A ReadBuffer is a page-aligned buffer of kReadBytesMax bytes that its thread reuses.
+///
+/// Owns: its memory.
 class ReadBuffer {
  public:
   ReadBuffer() : bytes_(static_cast<std::byte*>(std::aligned_alloc(4096, kReadBytesMax))) {}
@@ -45,9 +47,10 @@ class ReadBuffer {
 
 }  // namespace
 
-/// True: tell the kernel to look the name up again. False: this thread's last open came back so
-/// already. Then the open goes through a descriptor (/proc/PID/fd), or the name keeps changing,
-/// also from one file to another: the kernel asks no third time, so it is opened as it is.
+/// Returns true when the kernel must look the name up again. Returns false when this thread's last
+/// open was refused less than kRefusalMemory ago. The kernel asks no third time, so the file is
+/// then opened as it is. This happens to opens through a descriptor (/proc/PID/fd), and when the
+/// name keeps changing.
 bool Bridge::refuse(std::int32_t thread, FileId file) {
   Time now = clock_.now();
   std::scoped_lock lock(refresh_mutex_);
@@ -87,13 +90,13 @@ bool Bridge::folder_wants_cache(FileId directory) {
 }
 
 bool Bridge::choose_direct(Node& node, int flags, bool insisted) {
-  if (insisted) return true;  // the node's pages and size are not those of the file
+  if (insisted) return true;  // the node's pages and size belong to another version
   bool write = writes(flags);
   if ((flags & O_ACCMODE) == O_RDWR) return false;  // small accesses and mappings are likely
   if (!write && options_.read_mode != ReadMode::kAuto) {
     return options_.read_mode == ReadMode::kDirect;
   }
-  if (node.cached_opens > 0 && write) return false;  // one cache for all openers
+  if (node.cached_opens > 0 && write) return false;  // all openers must use one cache
   NodeId parent_id = 0;
   std::string name;
   {
@@ -107,12 +110,13 @@ bool Bridge::choose_direct(Node& node, int flags, bool insisted) {
   if (write) {
     return !folder_wants_cache(parent->file) && !write_modes_.choose_cached(parent->file, name);
   }
-  // An image is read once, from its start to its end. Other files may be programs and libraries.
+  // An image is read once, from start to end. Other files may be programs and libraries.
   return exchange_.allows_mmap() && parse_image_name(name).has_value() &&
          !read_modes_.choose_cached(parent->file, name);
 }
 
-/// What only an open around the page cache can tell: the sizes of the application's calls.
+/// Learns from the sizes of the application's calls, which only an open around the page cache
+/// shows.
 void Bridge::learn(Handle& handle) {
   if (!handle.direct) return;
   Node& node = *handle.node;
@@ -185,7 +189,7 @@ void Bridge::clear_set_id(Node& node, fuse_req_t request, const Attributes& now)
 Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::int32_t thread) {
   bool write = writes(flags);
   bool insisted = false;
-  // Another inode for who writes next.
+  // The next writer gets another inode.
   if (write && node->times_due.exchange(false) && !node->in_session()) nodes_.detach(node);
   if (nodes_.begin_open(node, write, false) == OpenTurn::kRefresh) {
     if (refuse(thread, node->file)) return fail(Code::kStale, "mount.open");
@@ -193,18 +197,18 @@ Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::in
     nodes_.begin_open(node, write, true);
   }
   client::OpenFlags wanted;
-  // The kernel reads around small writes to the page cache, whatever the application may do.
+  // The kernel reads before small writes into the page cache, even if the application only writes.
   wanted.read = true;
   wanted.write = write;
   wanted.truncate = write && (flags & O_TRUNC) != 0;
-  // Not `append`: the kernel has put the offset at the end, and may write whole pages from before
-  // it.
+  // Does not set `append`: the kernel has already put the offset at the end, and may write whole
+  // pages that begin before it.
   auto file = filesystem_.open(node->file, wanted);
   if (!file) {
     nodes_.end_open(node, write);
     bool gone = file.error().code == Code::kStale || file.error().code == Code::kNotFound;
     if (!gone) return fail(file.error());
-    // Its name leads to another file by now, or to none.
+    // The name now belongs to another file, or to none.
     return fail(refuse(thread, node->file) ? Code::kStale : Code::kNotFound, "mount.open");
   }
   bool session = node->in_session();
@@ -254,7 +258,7 @@ void Bridge::open(fuse_req_t request, fuse_ino_t number, fuse_file_info* info) {
   info->direct_io = opened->handle->direct;
   info->keep_cache = opened->keep_cache;
   info->fh = keep(std::move(opened->handle));
-  // The kernel gave up waiting: it will not send a release.
+  // The kernel has stopped waiting and sends no release.
   if (fuse_reply_open(request, info) == -ENOENT) end_open(handle_of(info));
 }
 
@@ -281,8 +285,7 @@ void Bridge::create(fuse_req_t request, fuse_ino_t parent, const char* name, mod
   }
   handle->writes = true;  // even a file that is created for reading is committed at its close
   handle->file = std::move(*file);
-  // A new file without bytes leaves nothing in the page cache: its node stays that of its first
-  // version.
+  // A new file without bytes has no pages in the cache: its node can serve its first version.
   (*node)->changed = wanted.truncate && attributes.version != 0;
   handle->direct = choose_direct(**node, info->flags, false);
   info->direct_io = handle->direct;
@@ -349,7 +352,7 @@ void Bridge::write(fuse_req_t request, const char* bytes, std::size_t size, off_
   fuse_reply_write(request, size);
 }
 
-/// What a program has set as the time of the last change is set on what is committed.
+/// Commits, then sets the modification time that the program has set, if any.
 Status Bridge::commit(Handle& handle, bool closes) {
   Node& node = *handle.node;
   STDCHK_TRY(closes && !node.mtime_is_set ? handle.file->flush() : handle.file->commit());
@@ -378,8 +381,8 @@ Status Bridge::commit(Handle& handle, bool closes) {
   return {};
 }
 
-/// close() waits for this call, so this is where an image becomes visible. It comes once for each
-/// closed descriptor, also from a process that ends.
+/// Commits the file, so that its new version becomes visible: close() waits for this call. The
+/// kernel sends one FLUSH per closed descriptor, also when a process ends.
 void Bridge::flush(fuse_req_t request, fuse_file_info* info) {
   Handle& handle = handle_of(info);
   if (!handle.writes || handle.node->unlinked) {
@@ -422,8 +425,8 @@ void Bridge::fallocate(fuse_req_t request, int mode, off_t offset, off_t length,
   reply(request, done);
 }
 
-/// The end of an open. What a killed process left is dropped, unless others still write the file;
-/// what was written through a mapping after the last close is committed.
+/// Ends an open. Drops what a killed process left, unless others still write the file. Commits what
+/// was written through a mapping after the last close.
 void Bridge::end_open(Handle& handle) {
   NodePtr node = handle.node;
   if (!handle.direct) node->cached_opens--;
@@ -443,7 +446,7 @@ void Bridge::end_open(Handle& handle) {
       std::erase(node->writers, handle.file.get());
     }
     if (drop) {
-      // Not closed: that aborts, unless others have it open, through this node or another.
+      // Without close(), the File aborts, unless other openers remain.
       log::info("File {}: its writer was killed, the part is dropped.", node->file.value);
       node->changed = true;
     } else if (Status closed = handle.file->close(); !closed && !node->unlinked) {

@@ -11,23 +11,26 @@
 
 namespace stdchk::mount {
 
-/// A CacheModes chooses how opens go that have the choice: around the page cache (large calls are
-/// three times as fast so) or through it (small ones are). It learns from the sizes of the calls on
-/// the last file of the same application in the same directory. A mount has one for writing and one
-/// for reading.
+/// A CacheModes decides whether opens use the kernel's page cache, where both ways work. Large
+/// calls are three times as fast around the page cache; small calls are faster through it. It
+/// learns from the call sizes on the application's last file in the same directory. A mount has one
+/// CacheModes for writing and one for reading.
 ///
-/// Threads: any. Limits: kSeriesMax series are remembered; at more, all are forgotten.
+/// Threads: any.
+/// Limits: remembers kSeriesMax series; beyond that, it forgets all.
 class CacheModes {
  public:
   static constexpr std::size_t kSeriesMax = 65536;
   static constexpr std::uint64_t kSmallBytes = 64 * 1024;
-  /// Through the page cache the application's sizes cannot be seen: after so many opens look again.
+  /// Opens through the page cache before one open goes around it, to see the application's call
+  /// sizes.
   static constexpr std::uint32_t kCachedOpensMax = 16;
-  static constexpr std::uint64_t kCallsMin = 8;  ///< fewer say nothing
+  static constexpr std::uint64_t kCallsMin = 8;  ///< fewer calls prove nothing
 
-  /// True: a file of that name, about to be opened, goes through the page cache.
+  /// Returns true when a file of that name should be opened through the page cache.
   bool choose_cached(FileId directory, std::string_view name);
-  /// A file opened around the page cache was closed after so many calls.
+  /// Records a closed file that was opened around the page cache: its `calls` and their `bytes` in
+  /// total.
   void learn(FileId directory, std::string_view name, std::uint64_t calls, std::uint64_t bytes);
 
  private:

@@ -23,7 +23,7 @@ bool number(std::string_view text, std::uint64_t& out) {
 }  // namespace
 
 CallerState parse_process_stat(std::string_view line) {
-  // Field 2, the command, may hold spaces and parentheses; the last ')' ends it.
+  // Field 2, the command, may contain spaces and parentheses. It ends at the last ')'.
   std::size_t close = line.rfind(')');
   if (close == std::string_view::npos) return CallerState::kUnseen;
   line.remove_prefix(close + 1);
@@ -54,7 +54,7 @@ CallerState look_at_caller(std::int32_t pid, std::uint32_t uid) {
   ssize_t length = read(fd, line, sizeof(line));
   ::close(fd);
   if (length <= 0) return CallerState::kUnseen;
-  // The kernel shows how a process ends only to its user and to root; others read a 0.
+  // The kernel shows the exit code only to the process's user and to root. Others read 0.
   if (uid != geteuid() && geteuid() != 0) return CallerState::kUnseen;
   return parse_process_stat({line, static_cast<std::size_t>(length)});
 }

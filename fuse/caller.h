@@ -5,18 +5,19 @@
 
 namespace stdchk::mount {
 
-/// How the process behind a FLUSH is doing.
+/// A CallerState is the state of the process behind a FLUSH.
 enum class CallerState : std::uint8_t {
-  kRunning,  ///< it called close(), or ends by exit(): what it wrote counts
-  kKilled,   ///< a signal ends it: what it wrote is a part
-  kUnseen,   ///< it cannot be seen from here (another pid namespace, or gone)
+  kRunning,  ///< the process called close(), or ends by exit(): its file is complete
+  kKilled,   ///< a signal ends the process: its file is incomplete
+  kUnseen,   ///< the process is in another pid namespace, or gone
 };
 
-/// Reads a line of /proc/PID/stat (proc_pid_stat(5)): PF_EXITING is 0x4 in field 9, the exit code
-/// in the form of waitpid(2) is field 52. A line that cannot be understood is kUnseen.
+/// Reads a line of /proc/PID/stat (proc_pid_stat(5)). Field 9 has the flag PF_EXITING (0x4), field
+/// 52 the exit code in the form of waitpid(2). Returns kUnseen for a line that cannot be parsed.
 CallerState parse_process_stat(std::string_view line);
 
-/// Looks at process or thread `pid` of user `uid`, as a request carries them; pid 0 is kUnseen.
+/// Returns the state of process or thread `pid` of user `uid`, both as in the request. kUnseen for
+/// pid 0.
 CallerState look_at_caller(std::int32_t pid, std::uint32_t uid);
 
 }  // namespace stdchk::mount

@@ -26,10 +26,10 @@ namespace {
 using namespace std::chrono_literals;
 using Timer = std::chrono::steady_clock;
 
-constexpr auto kSoon = 10s;           ///< a process that lives no longer has ended soon
-constexpr unsigned kSoonEndsMax = 3;  ///< in a row
+constexpr auto kSoon = 10s;           ///< an end within this time after the start counts as soon
+constexpr unsigned kSoonEndsMax = 3;  ///< soon ends in a row, after which guard() gives up
 constexpr int kTickMs = 1000;
-constexpr unsigned kDeadTicksMax = 2;  ///< that a killed process takes to end
+constexpr unsigned kDeadTicksMax = 2;  ///< how long a killed process may take to end
 
 sigset_t signals_of_guard() {
   sigset_t signals;
@@ -38,7 +38,7 @@ sigset_t signals_of_guard() {
   return signals;
 }
 
-/// A Ward is the child process that serves the mount.
+/// A Ward is the child process that serves the mount, seen from the guard.
 class Ward {
  public:
   Ward(pid_t pid, int pulse, int signals, const GuardOptions& options)
@@ -49,7 +49,7 @@ class Ward {
   Ward(const Ward&) = delete;
   Ward& operator=(const Ward&) = delete;
 
-  /// Its status of waitpid(2), when it has ended.
+  /// Waits until the child has ended, and returns its status in the form of waitpid(2).
   int watch();
   bool was_told_to_end() const { return told_; }
 
@@ -63,8 +63,8 @@ class Ward {
   int pulse_;
   const int signals_;
   const GuardOptions& options_;
-  /// Ticks without a pulse, not seconds: when this process was stopped, too, the other one gets as
-  /// long as ever to be heard again.
+  /// Counts ticks, not seconds: if this process was stopped as well, the child still gets its full
+  /// time.
   unsigned silent_ticks_ = 0;
   unsigned dead_ticks_ = 0;
   bool serves_ = false;
@@ -88,7 +88,7 @@ void Ward::hear() {
   std::array<char, 64> said{};
   const ssize_t length = ::read(pulse_, said.data(), said.size());
   if (length <= 0) {
-    // It is ending: SIGCHLD comes.
+    // The child has closed the pipe because it is ending. SIGCHLD follows.
     ::close(pulse_);
     pulse_ = -1;
     serves_ = false;
@@ -104,7 +104,7 @@ bool Ward::has_ended(int& status) {
   if (signal.ssi_signo == SIGCHLD) return ::waitpid(pid_, &status, WNOHANG) == pid_;
   told_ = true;
   ::kill(pid_, static_cast<int>(signal.ssi_signo));
-  ::kill(pid_, SIGCONT);  // who is stopped would not hear of it
+  ::kill(pid_, SIGCONT);  // a stopped process handles the signal only after SIGCONT
   return false;
 }
 
@@ -116,9 +116,9 @@ void Ward::count_silence() {
   serves_ = false;
 }
 
-/// A thread that tells the kernel that a name has changed waits for the lock of the directory, and
-/// cannot be killed there. Who has the lock may wait for an answer of the process, and as long as
-/// that thread lives the kernel does not know that none will come.
+/// Ends the connection of a child that is dead but does not end. A thread of the child may notify
+/// the kernel of a changed name, and wait there unkillably for the directory's lock. The lock's
+/// owner may wait for an answer of the child, which the kernel still believes alive.
 void Ward::end_the_dead() {
   std::string stat;
   std::getline(std::ifstream("/proc/" + std::to_string(pid_) + "/stat"), stat);
@@ -131,7 +131,7 @@ void Ward::end_the_dead() {
   abort_mount(options_.mountpoint);
 }
 
-/// In the child: whoever serves needs no guard's signals, and ends with the guard.
+/// Runs in the child. Ends with the guard, because the guard's death sends it SIGTERM.
 int serve_as_ward(const std::function<int(const Pulse&)>& serve, int pulse, pid_t guard) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != guard) return EXIT_FAILURE;
@@ -141,7 +141,7 @@ int serve_as_ward(const std::function<int(const Pulse&)>& serve, int pulse, pid_
 }  // namespace
 
 void Pulse::say(char what) const {
-  // A full pipe has enough to be heard.
+  // Failure is harmless: a full pipe already has pulses for the guard to read.
   if (fd_ >= 0) [[maybe_unused]]
     const ssize_t told = ::write(fd_, &what, 1);
 }
@@ -173,7 +173,7 @@ int guard(const GuardOptions& options, const std::function<int(const Pulse&)>& s
     const int status = ward.watch();
     const bool was_cut = status == 0 && !ward.was_told_to_end() && is_dead(options.mountpoint);
     if (WIFEXITED(status) && !was_cut) {
-      // What an earlier one has left when this one could not take its place.
+      // Unmount what an earlier child has left, if this child failed to replace it.
       unmount_dead(options.mountpoint);
       return WEXITSTATUS(status);
     }

@@ -5,14 +5,14 @@
 
 namespace stdchk::mount {
 
-/// A Pulse tells the Guard of this process that it is alive.
+/// A Pulse tells the guard that this process is alive.
 class Pulse {
  public:
-  /// Without a guard, -1.
+  /// `fd` is the pipe to the guard; -1: there is no guard.
   explicit Pulse(int fd) : fd_(fd) {}
-  /// Each second, once the mount serves: from the first one on silence is counted.
+  /// To be called each second while the mount serves. The first call starts the watch.
   void beat() const { say('b'); }
-  /// It ends: silence means nothing any more.
+  /// Says that this process is ending, so that silence does not count any more.
   void end() const { say('e'); }
 
  private:
@@ -22,21 +22,23 @@ class Pulse {
 
 struct GuardOptions {
   std::string mountpoint;
-  /// So long may a process that serves the mount be silent. 0: there is no guard.
+  /// The longest silence of the serving process, in seconds. 0: there is no guard.
   unsigned silent_s_max = 0;
 };
 
-/// Runs `serve` in a child process, and once more when that was killed, or was silent for too long
-/// and is killed here. Its death closes /dev/fuse: the kernel ends all that waits for the mount
-/// with an error, so nothing sleeps uninterruptibly because of a stopped process. Where a thread of
-/// it cannot die, because the kernel has it wait for one of those calls, the connection is ended
-/// here. Likewise when the kernel, or somebody by it, has ended the connection and the mount stays.
-/// The new one takes the place of the dead mount. Ends as the child does when it ends by
-/// itself, or because this process was told to (SIGTERM, SIGINT, SIGHUP are passed on). When this
-/// process is killed the child ends as by SIGTERM: no dead mount stays behind.
+/// Runs `serve` in a child process and watches it. Starts another child when a signal ends the
+/// child, and kills a child that is silent for too long. The death of a child closes /dev/fuse. The
+/// kernel then fails all calls that wait for the mount, so no process sleeps uninterruptibly
+/// because of it. The new child replaces the dead mount.
 ///
-/// A process that ends by a signal again and again, each time soon, is not started any more, and
-/// its dead mount is taken away.
+/// Ends the FUSE connection when a thread of the dead child cannot end, because it waits in the
+/// kernel for one of those calls. Also starts another child when the kernel has ended the
+/// connection and the mount stays.
+///
+/// Returns when the child exits by itself, or when this process gets SIGTERM, SIGINT or SIGHUP,
+/// which it passes on. If this process is killed, the child gets SIGTERM and leaves no dead mount
+/// behind. When signals end the child several times in a row, each time soon after its start,
+/// guard() gives up and unmounts the dead mount.
 ///
 /// Threads: none may run yet. The signals above must be blocked.
 int guard(const GuardOptions& options, const std::function<int(const Pulse&)>& serve);

@@ -19,7 +19,7 @@
 namespace stdchk::mount {
 namespace {
 
-// Newer than the oldest kernel headers that this builds with; see linux/fuse.h.
+// Defined here because old kernel headers lack them; see linux/fuse.h.
 constexpr std::uint64_t kHandleKillPrivV2 = std::uint64_t{1} << 28;
 constexpr std::uint64_t kInitExtended = std::uint64_t{1} << 30;
 constexpr std::uint64_t kDirectIoAllowMmap = std::uint64_t{1} << 36;
@@ -57,7 +57,7 @@ bool kills(const std::byte* bytes, std::size_t size) {
   }
 }
 
-// libfuse's hooks are plain functions; all mounts share one.
+// libfuse's hooks are plain functions, so all mounts of a process share this one.
 std::atomic<InitExchange::Find> g_find{nullptr};
 
 ssize_t read_from_kernel(int fd, void* buffer, std::size_t size, void* user) {
@@ -106,7 +106,7 @@ void InitExchange::received(const std::byte* bytes, std::size_t size) {
   if (size < sizeof(header)) return;
   std::memcpy(&header, bytes, sizeof(header));
   if (header.opcode != FUSE_INIT) return;
-  // Older kernels send less: what is missing stays 0, not offered.
+  // Older kernels send a shorter message. Missing flags stay 0: not offered.
   std::memcpy(&init, bytes + sizeof(header), std::min(size - sizeof(header), sizeof(init)));
   offered_ = init.flags;
   if ((offered_ & kInitExtended) != 0) {
@@ -123,7 +123,8 @@ bool InitExchange::answering(const std::byte* header_bytes, const std::byte* bod
   if (unique_ == 0 || header.unique != unique_) return false;
   if (header.error != 0 || body_size < sizeof(init) || body_size > kReplyBytesMax) return false;
   std::memcpy(&init, body, sizeof(init));
-  if (init.major != FUSE_KERNEL_VERSION) return false;  // the kernel will ask again
+  // The kernel will ask again with another version.
+  if (init.major != FUSE_KERNEL_VERSION) return false;
   over_ = true;
   std::uint64_t taken = offered_ & kHandleKillPrivV2;
   if ((offered_ & kInitExtended) != 0) taken |= kInitExtended | (offered_ & kDirectIoAllowMmap);

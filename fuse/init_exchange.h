@@ -9,26 +9,26 @@ struct fuse_session;
 
 namespace stdchk::mount {
 
-/// An InitExchange takes capabilities that the kernel offers and libfuse 3.14 has no names for, by
-/// setting their bits in the answer to FUSE_INIT as it passes by:
+/// An InitExchange accepts kernel capabilities for which libfuse 3.14 has no names. It sets their
+/// bits in the answer to FUSE_INIT while that passes through.
 /// - FUSE_HANDLE_KILLPRIV_V2: without it the kernel asks for security.capability before each write
-///   through its cache (ten times slower at 4 KiB). In return the mount takes the set-id bits away.
-/// - FUSE_DIRECT_IO_ALLOW_MMAP: files opened around the page cache can be mapped shared all the
-/// same.
+///   through its cache, which is ten times slower at 4 KiB. With it, the mount clears set-id bits.
+/// - FUSE_DIRECT_IO_ALLOW_MMAP: files that are opened around the page cache can be mapped shared.
 ///
-/// Threads: the exchange happens on one; allows_mmap() any, after it.
-/// Not: needed. Where the kernel offers less, less is taken.
+/// Threads: one thread makes the exchange; afterwards allows_mmap() may be called on any thread.
+/// Not: necessary. Capabilities that the kernel does not offer are left out.
 class InitExchange {
  public:
-  /// Makes a mounted `session` talk to the kernel through the exchange that `find` gives for the
-  /// session's user data. False: it could not, and nothing was changed.
+  /// Passes the traffic between a mounted `session` and the kernel through an exchange. `find`
+  /// returns the exchange for the session's user data. Returns false, without any change, if
+  /// libfuse refuses.
   using Find = InitExchange& (*)(void* user);
   static bool install(fuse_session* session, Find find);
 
-  /// Bytes from the kernel, and bytes to it, are shown to these before they go on.
+  /// To be called with each request from the kernel, before libfuse reads it.
   void received(const std::byte* bytes, std::size_t size);
-  /// `header` is a reply's header, `body` what follows it; true: `patched` goes instead of the
-  /// body.
+  /// To be called with each answer to the kernel: its header and body. Returns true when `patched`
+  /// must be sent in place of the body.
   bool answering(const std::byte* header, const std::byte* body, std::size_t body_size,
                  std::byte* patched);
 

@@ -98,7 +98,7 @@ void describe_options(Options& options, Settings& settings) {
   options.argument("MOUNTPOINT", settings.mountpoint, "an empty directory").required();
 }
 
-/// The first of these signals.
+/// Beats once a second until one of these signals comes, and returns that signal.
 int wait_for(const sigset_t& ends, const Pulse& pulse) {
   constexpr timespec kBeat{1, 0};
   int signal = -1;
@@ -157,7 +157,7 @@ int run(const Settings& settings, const msg::Secret& secret, const sigset_t& end
   options.bridge.writeback = settings.writeback;
   options.use_window = true;
   auto mounted = Mount::start(**filesystem, clock, options);
-  if (!mounted) return 1;  // start() has said why
+  if (!mounted) return 1;  // start() has logged the reason
   (*mounted)->on_end([] { kill(getpid(), kEndedByKernel); });
   auto served = metrics::serve(settings.metrics, page_of(**filesystem, **mounted));
   if (!served) {
@@ -177,8 +177,8 @@ int run(const Settings& settings, const msg::Secret& secret, const sigset_t& end
             signal == kEndedByKernel ? ": it was unmounted" : "");
   unlink(settings.ready_file.c_str());
   served->reset();
-  mounted->reset();     // first nothing new comes from the kernel,
-  filesystem->reset();  // then the pool is told goodbye
+  mounted->reset();     // first stop the requests of the kernel,
+  filesystem->reset();  // then say goodbye to the pool
   return 0;
 }
 
@@ -191,7 +191,7 @@ int main(int argc, char** argv) {
   Options options("stdchk-mount", "Shows a pool as a directory.");
   mount::describe_options(options, settings);
   if (auto status = options.parse_or_exit(argc, argv)) return *status;
-  // Blocked before any thread is made, so that only run() takes them.
+  // Block the signals before any thread starts, so that only run() receives them.
   sigset_t ends;
   sigemptyset(&ends);
   for (int signal : {SIGTERM, SIGINT, SIGHUP, mount::kEndedByKernel}) sigaddset(&ends, signal);

@@ -10,7 +10,7 @@
 namespace stdchk::mount {
 namespace {
 
-/// "ENOSPC"; strerrorname_np(3).
+/// Returns the name of an errno, such as "ENOSPC"; see strerrorname_np(3).
 std::string errno_name(int number) {
   const char* const name = ::strerrorname_np(number);
   return name == nullptr ? std::to_string(number) : std::string(name);

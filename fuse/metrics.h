@@ -6,7 +6,7 @@
 
 namespace stdchk::mount {
 
-/// What a mount has been asked for, and what its client knows. Any thread.
+/// Adds the counts of a mount's requests and the figures of its client to `to`. Any thread.
 void collect(const RequestCounts& requests, const client::Figures& client, metrics::Exposition& to);
 
 }  // namespace stdchk::mount

@@ -19,15 +19,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kReadAheadKilobytes = 1024;  // one request of limits::kMiB
-/// Interrupts a thread that waits for the kernel; nothing else uses it.
+constexpr unsigned kReadAheadKilobytes = 1024;  // one request, limits::kMiB
+/// Interrupts a thread that waits for the kernel. It has no other use.
 constexpr int kWakeSignal = SIGUSR1;
 
 void ignore_wake(int) {}
 
 void install_wake_signal() {
   struct sigaction action {};
-  action.sa_handler = ignore_wake;  // without SA_RESTART: read(2) returns
+  action.sa_handler = ignore_wake;  // without SA_RESTART, so that read(2) returns
   sigemptyset(&action.sa_mask);
   sigaction(kWakeSignal, &action, nullptr);
 }
@@ -122,7 +122,7 @@ void Mount::start_thread_locked() {
   waiting_++;
   std::thread thread([this] { serve(); });
   running_.push_back(thread.native_handle());
-  thread.detach();  // counted by threads_, waited for in stop()
+  thread.detach();  // threads_ counts it; stop() waits for it
 }
 
 void Mount::serve() {
@@ -168,7 +168,7 @@ void Mount::serve() {
 
 void Mount::stop() {
   if (!mounted_) return;
-  // The notifier may wait in the kernel for a directory that a request holds: it ends while
+  // The notifier may wait in the kernel for a directory that a request holds. Stop it while
   // requests are still served.
   bridge_.stop();
   fuse_session_exit(session_);
@@ -176,7 +176,8 @@ void Mount::stop() {
     std::unique_lock lock(mutex_);
     on_end_ = nullptr;
     while (threads_ > 0) {
-      // A signal may come just before its thread starts to wait: send until all have ended.
+      // A signal may come just before its thread begins to wait, so send it until all threads have
+      // ended.
       for (pthread_t thread : running_) pthread_kill(thread, kWakeSignal);
       thread_ended_.wait_for(lock, 20ms);
     }

@@ -19,8 +19,8 @@ namespace stdchk::mount {
 
 struct MountOptions {
   std::string mountpoint;
-  bool allow_other = false;  ///< other users than the one who mounts may use it
-  /// Receive requests in the window of the Filesystem, which then must be one that connect() made.
+  bool allow_other = false;  ///< all users may use the mount
+  /// Receive requests in the Filesystem's window. Then connect() must have made the Filesystem.
   bool use_window = false;
   BridgeOptions bridge;
 };
@@ -28,9 +28,10 @@ struct MountOptions {
 /// A Mount shows one client::Filesystem at one directory.
 ///
 /// Owns: the kernel's session and the threads that serve it; not the Filesystem.
-/// Threads: start(), stop() and the destructor: one. A thread waits for each request; when the last
-///   one that waits gets work, another one is started, up to kThreadsMax.
-/// Errors: start() says with one sentence in the log what is wrong.
+/// Threads: call start(), stop() and the destructor on one thread. Each serving thread handles one
+///   request at a time. When no thread waits for the next request, one more starts, up to
+///   kThreadsMax.
+/// Errors: start() logs one sentence that says what is wrong.
 class Mount {
  public:
   static constexpr std::size_t kThreadsMax =
@@ -39,19 +40,20 @@ class Mount {
 
   static Result<std::unique_ptr<Mount>> start(client::Filesystem& filesystem, Clock& clock,
                                               const MountOptions& options);
-  /// Unmounts, if that was not done from outside, and waits for the threads.
+  /// Unmounts, if necessary, and waits for the threads.
   ~Mount();
   Mount(const Mount&) = delete;
   Mount& operator=(const Mount&) = delete;
 
-  /// Called once on some thread when the kernel ended the session (fusermount3 -u).
+  /// Sets a function that is called once, on any thread, when the kernel has ended the session
+  /// (fusermount3 -u).
   void on_end(std::function<void()> call);
   const RequestCounts& request_counts() { return bridge_.counts(); }
   /// The kernel's number of this mount; see stdchk::mount_id().
   std::uint64_t mount_id() const { return mount_id_; }
   /// True after the kernel ended the session.
   bool ended() const;
-  /// Ends serving: unmounts; what waits in the kernel gets an error. Idempotent.
+  /// Unmounts and ends serving. Calls that wait in the kernel get an error. Idempotent.
   void stop();
 
  private:
@@ -62,7 +64,7 @@ class Mount {
 
   const MountOptions options_;
   client::Filesystem& filesystem_;
-  bool hooked_ = false;  ///< the threads' own buffers can be used
+  bool hooked_ = false;  ///< threads receive into buffers of their own
   Bridge bridge_;
   fuse_session* session_ = nullptr;
   bool mounted_ = false;
@@ -70,11 +72,11 @@ class Mount {
 
   mutable std::mutex mutex_;
   std::condition_variable thread_ended_;
-  std::size_t threads_ = 0;         ///< guarded
-  std::size_t waiting_ = 0;         ///< guarded: those of them that wait for a request
-  std::vector<pthread_t> running_;  ///< guarded
-  std::function<void()> on_end_;    ///< guarded
-  bool ended_ = false;              ///< guarded
+  std::size_t threads_ = 0;         ///< guarded by mutex_
+  std::size_t waiting_ = 0;         ///< guarded; threads that wait for a request
+  std::vector<pthread_t> running_;  ///< guarded by mutex_
+  std::function<void()> on_end_;    ///< guarded by mutex_
+  bool ended_ = false;              ///< guarded by mutex_
 };
 
 }  // namespace stdchk::mount

@@ -50,7 +50,7 @@ bool unmount(const std::string& path) {
 
 bool is_empty(const std::string& path) {
   DIR* directory = opendir(path.c_str());
-  if (directory == nullptr) return true;  // another check says why
+  if (directory == nullptr) return true;  // the caller's check of access reports the reason
   bool empty = true;
   while (const dirent* entry = readdir(directory)) {
     std::string_view name = entry->d_name;
@@ -63,7 +63,7 @@ bool is_empty(const std::string& path) {
 }  // namespace
 
 bool is_dead(const std::string& path) {
-  // The kernel may answer stat for a dead mount from its cache for a while, but not this.
+  // The kernel may answer stat() for a dead mount from its cache, but never statvfs().
   struct statvfs space {};
   return statvfs(path.c_str(), &space) != 0 && (errno == ENOTCONN || errno == ECONNABORTED);
 }
@@ -78,7 +78,7 @@ bool unmount_dead(const std::string& path) {
 }
 
 void abort_mount(const std::string& path) {
-  // What the flag asks for is done also where the mount is busy and stays: umount2(2).
+  // MNT_FORCE ends the connection even if the mount is busy and stays (EBUSY); see umount2(2).
   if (geteuid() == 0 && (umount2(path.c_str(), MNT_FORCE) == 0 || errno == EBUSY)) return;
   const auto mount = find_mount(path);
   if (!mount) return;

@@ -5,27 +5,27 @@
 
 namespace stdchk::mount {
 
-/// Makes `path` ready to mount on: an earlier mount there whose daemon is gone is unmounted.
-/// Answers with a sentence that says what is wrong and what to do, or nothing when all is well.
+/// Makes `path` ready to mount on, and unmounts an earlier mount there whose process is gone. On
+/// failure returns a sentence that names the fault and the remedy.
 std::optional<std::string> prepare_mountpoint(const std::string& path);
 
-/// Whoever served `path` is gone, or was cut off by the kernel, and the mount has stayed.
+/// Returns true when `path` is still a mount, but its process is gone or the kernel has cut it off.
 bool is_dead(const std::string& path);
 
-/// Unmounts what a process that is gone has left at `path`; true: nothing dead is there any more.
+/// Unmounts a dead mount at `path`. Returns true when `path` is no dead mount any more.
 bool unmount_dead(const std::string& path);
 
-/// Ends the kernel's connection to whoever serves `path`: all calls that wait for it end with
-/// ECONNABORTED. The mount itself may go with it. A user who is not root needs
-/// /sys/fs/fuse/connections (fusectl); where this process may not, the log says what to do.
+/// Ends the kernel's connection to the process that serves `path`. All calls that wait for it fail
+/// with ECONNABORTED. The mount itself may go too. A user other than root needs
+/// /sys/fs/fuse/connections (fusectl); without it, the log says what to do.
 void abort_mount(const std::string& path);
 
-/// What is wrong with what FUSE needs: /dev/fuse, and fusermount3 for users.
+/// Checks what FUSE needs: /dev/fuse, and fusermount3 for users other than root. Returns a sentence
+/// that says what is missing, or nothing.
 std::optional<std::string> check_fuse_available();
 
-/// Gives the mount at `path` a larger read-ahead, where this process may (root): the kernel's
-/// default of 128 KiB is an eighth of what one request can carry. Not promised; nothing depends on
-/// it but speed.
+/// Enlarges the read-ahead of the mount at `path`, if this process may (root). The kernel's default
+/// of 128 KiB is an eighth of what one request can carry. Failure costs only speed.
 void raise_read_ahead(const std::string& path, unsigned kilobytes);
 
 }  // namespace stdchk::mount

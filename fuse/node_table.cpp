@@ -31,7 +31,7 @@ Result<NodePtr> NodeTable::find_or_make(const Attributes& attributes, NodeId par
   std::scoped_lock lock(mutex_);
   auto remember = [&](Node& node, bool session) {
     std::unique_lock guard(node.mutex);
-    // The session's node keeps what its writers see; the size of a version never changes.
+    // The session's node keeps what its writers see. The size of a version never changes.
     if (!session) node.last = attributes;
     node.parent = parent;
     node.name = name;
@@ -75,7 +75,7 @@ OpenTurn NodeTable::begin_open(const NodePtr& node, bool write, bool insist) {
   std::scoped_lock lock(mutex_);
   Entry& entry = nodes_[node->id];
   auto found = current_.find(node->file);
-  // An unlinked file has no name to look up again: its node is as good as any.
+  // An unlinked file cannot be looked up again, so this node serves the open.
   bool is_current = found != current_.end() && found->second.node == node;
   if (!is_current && !node->unlinked && !insist) return OpenTurn::kRefresh;
   if (write && is_current && !found->second.session) {
@@ -103,7 +103,8 @@ void NodeTable::end_open(const NodePtr& node, bool write) {
   Entry& entry = found->second;
   (write ? entry.writers : entry.readers)--;
   if (write && entry.writers == 0) {
-    // The page cache holds what the session wrote over some version: no version's node any more.
+    // The pages are a mix of the session's writes and an older version: the node fits no version
+    // now.
     auto current = current_.find(node->file);
     if (current != current_.end() && current->second.node == node) {
       if (node->changed) {

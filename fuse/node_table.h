@@ -18,27 +18,27 @@
 
 namespace stdchk::mount {
 
-/// The kernel's number for a node; 1 is the root. Never used twice in one mount, so that the
-/// generation number beside it is always 1.
+/// A NodeId is the kernel's number for a node; 1 is the root. A mount never uses a number twice, so
+/// the generation number beside it is always 1.
 using NodeId = std::uint64_t;
 
-/// A Node is what the kernel takes for one inode. A directory or symbolic link is one node; a
-/// regular file is one node for each version that the kernel has seen, because the kernel's page
-/// cache belongs to the node and must hold one version only. The file id, which users see as inode
-/// number, stays.
+/// A Node is one inode for the kernel. A directory or symbolic link has one node. A regular file
+/// has one node for each version that the kernel has seen, because a node's page cache must hold
+/// only one version. Users see the file id as inode number, which stays the same.
 ///
-/// Threads: any; what `mutex` guards is marked.
+/// Threads: any; members that `mutex` guards are marked.
 struct Node {
   NodeId id = 0;
   FileId file;
   FileType type = FileType::kRegular;
 
   mutable std::shared_mutex mutex;
-  Attributes last;    ///< guarded: as last told to the kernel; its version names the node
-  NodeId parent = 0;  ///< guarded: where the kernel found it last
-  std::string name;   ///< guarded
-  std::vector<client::File*> writers;  ///< guarded: open for writing; not empty: a session is open
-  std::optional<std::int64_t> mtime_set;  ///< guarded: set by utimens after the last write
+  Attributes last;    ///< guarded: as last told to the kernel; the node holds this version
+  NodeId parent = 0;  ///< guarded: the directory in which the kernel last found it
+  std::string name;   ///< guarded by mutex
+  /// Guarded: its open Files for writing; if there is any, a session is open.
+  std::vector<client::File*> writers;
+  std::optional<std::int64_t> mtime_set;  ///< guarded: time that utimens() set after the last write
 
   std::atomic<bool> unlinked{false};  ///< lost its name through this mount
   /// A caller without CAP_FSETID has written since the mode was set last: the file has no set-ID
@@ -49,15 +49,15 @@ struct Node {
   /// Renamed, and the kernel has not yet flushed the times of its inode, as it does before the call
   /// returns. When the caller was killed in between, the kernel fails the next write to the inode.
   std::atomic<bool> times_due{false};
-  std::atomic<bool> mtime_is_set{false};  ///< whether mtime_set holds a value, without the mutex
+  std::atomic<bool> mtime_is_set{false};  ///< mtime_set has a value; readable without the mutex
 
   Version version() const {
     std::shared_lock lock(mutex);
     return last.version;
   }
-  /// Whether the kernel may go on with what it has of this node when the file is as `now` says.
-  /// With the writeback cache the kernel takes no other modification time for an inode than its
-  /// own, so a time that was set elsewhere needs another node, too.
+  /// True when the kernel may keep its data of this node for a file with the attributes `now`. With
+  /// the write-back cache the kernel accepts no modification time but its own. A time that was set
+  /// elsewhere therefore needs another node, too.
   bool holds(const Attributes& now) const {
     std::shared_lock lock(mutex);
     return last.version == now.version && last.mtime_ns == now.mtime_ns;
@@ -70,47 +70,47 @@ struct Node {
 
 using NodePtr = std::shared_ptr<Node>;
 
-/// What an open found out about its node.
+/// An OpenTurn says whether an open may use its node.
 enum class OpenTurn : std::uint8_t {
-  kGo,       ///< open it
-  kRefresh,  ///< another node is the file's now: the kernel must look the name up again
+  kGo,       ///< open the node
+  kRefresh,  ///< the file has another node now: the kernel must look the name up again
 };
 
-/// A NodeTable knows which nodes the kernel holds, and which of them is the current one of each
-/// file.
+/// A NodeTable knows which nodes the kernel holds, and which node of each file is the current one.
 ///
 /// Owns: the nodes, each until the kernel forgets it.
 /// Threads: any.
-/// Limits: kNodesMax nodes; find_or_make() answers kNoMemory beyond it.
+/// Limits: kNodesMax nodes; beyond that, find_or_make() returns kNoMemory.
 class NodeTable {
  public:
   static constexpr std::size_t kNodesMax = std::size_t{1} << 22;
 
   explicit NodeTable(const Attributes& root);
 
-  /// The node of that number; nothing when the kernel does not hold it.
+  /// Returns the node of that number, or nullptr when the kernel does not hold it.
   NodePtr find(NodeId id) const;
-  /// The current node of `file`, if the kernel holds one.
+  /// Returns the current node of `file`, or nullptr when the kernel holds none.
   NodePtr current(FileId file) const;
 
-  /// The node for a file as `attributes` describe it, found by the kernel as `name` in `parent`;
-  /// the kernel's count of it rises by one. While a session is open that session's node.
+  /// Returns the node for a file with these attributes, which the kernel has found as `name` in
+  /// `parent`. While a session is open, returns the session's node. Counts one more reference of
+  /// the kernel.
   Result<NodePtr> find_or_make(const Attributes& attributes, NodeId parent, std::string_view name);
-  /// The kernel drops `count` of its references.
+  /// Drops `count` references of the kernel.
   void forget(NodeId id, std::uint64_t count);
 
-  /// Before a file is opened. For writing: `node` becomes the session's node, unless another one
-  /// is. A node with open readers does not become it, so that they keep their version. With
-  /// `insist` the answer is kGo, whatever the node.
+  /// To be called before a file is opened. An open for writing makes `node` the session's node, if
+  /// no session is open. Returns kRefresh when `node` is not the current node, or has readers,
+  /// which must keep their version. With `insist`, always returns kGo.
   OpenTurn begin_open(const NodePtr& node, bool write, bool insist);
-  /// The end of what begin_open() or begin_session() allowed.
+  /// Ends what begin_open() or begin_session() has begun.
   void end_open(const NodePtr& node, bool write);
-  /// A file was just created: `node` is its session's.
+  /// Makes `node` the session's node of a file that was just created.
   void begin_session(const NodePtr& node);
-  /// No new look-up gives this node.
+  /// Makes later look-ups of the file use another node.
   void detach(const NodePtr& node);
 
-  /// Whether this node, not another one of its file, is open.
+  /// True when this node, not just another node of its file, is open.
   bool is_open(NodeId id) const;
 
   std::size_t size() const;

@@ -11,22 +11,23 @@ struct fuse_session;
 
 namespace stdchk::mount {
 
-/// A Notifier tells the kernel to drop what it caches, from a thread of its own: the kernel takes
-/// locks for it that a request may hold which waits for a thread of ours.
+/// A Notifier tells the kernel to drop what it caches. It needs a thread of its own, because the
+/// kernel takes locks for that. A request may hold these locks while it waits for one of the
+/// mount's threads.
 ///
-/// Threads: post() any; the calls run one after another on the notifier's thread.
-/// Limits: kQueueMax calls wait; one more is dropped, because the kernel's caches expire after
+/// Threads: post() on any thread; the calls run one by one on the notifier's thread.
+/// Limits: at most kQueueMax calls wait. More are dropped, because the kernel's caches expire after
 ///   limits::kCacheLease anyway.
 class Notifier {
  public:
   static constexpr std::size_t kQueueMax = 65536;
 
   Notifier();
-  ~Notifier();  ///< drops what waits, and joins the thread
+  ~Notifier();  ///< drops calls that wait, and joins the thread
   Notifier(const Notifier&) = delete;
   Notifier& operator=(const Notifier&) = delete;
 
-  /// Calls go nowhere before start() and after stop().
+  /// post() drops its call before start() and after stop().
   void start(fuse_session* session);
   void stop();
   void post(std::function<void(fuse_session*)> call);

@@ -10,7 +10,7 @@
 namespace stdchk::mount {
 namespace {
 
-/// What stands before the bytes in a write request; the kernel wants room for the longest one.
+/// Bytes before the data of a write request. The kernel wants room for the longest request.
 constexpr std::size_t kHeadBytes = sizeof(fuse_in_header) + sizeof(fuse_write_in);
 constexpr std::size_t kWriteBytesMax = limits::kMiB;
 constexpr std::size_t kOwnBytes = kWriteBytesMax + 4096;
@@ -48,7 +48,7 @@ void* ReceiveBuffer::prepare() {
   }
   if (own_ == nullptr) {
     own_ = static_cast<std::byte*>(std::aligned_alloc(kPageBytes, kOwnBytes));
-    STDCHK_ASSERT(own_ != nullptr);  // without a megabyte no request can even be refused
+    STDCHK_ASSERT(own_ != nullptr);  // with less than 1 MiB no request could even be refused
   }
   capacity_ = kOwnBytes;
   return own_;

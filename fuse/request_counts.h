@@ -11,7 +11,7 @@
 
 namespace stdchk::mount {
 
-/// The kernel's requests, by the names that libfuse gives them.
+/// A RequestKind is a kind of request of the kernel, named as in libfuse.
 enum class RequestKind : std::uint8_t {
   kLookup,
   kForget,
@@ -45,12 +45,12 @@ enum class RequestKind : std::uint8_t {
   kFallocate
 };
 inline constexpr std::size_t kRequestKinds = static_cast<std::size_t>(RequestKind::kFallocate) + 1;
-/// "lookup"
+/// The name of a kind, such as "lookup".
 std::string_view name_of(RequestKind kind);
 
-/// A RequestCounts counts what the kernel asks of a mount, and how that went.
+/// A RequestCounts counts the kernel's requests to a mount, their times, sizes and errors.
 ///
-/// Threads: any; relaxed additions, a few for each request.
+/// Threads: any; each request costs a few relaxed additions.
 class RequestCounts {
  public:
   static constexpr std::size_t kErrnoMax = 256;
@@ -60,12 +60,12 @@ class RequestCounts {
     times.count.fetch_add(1, std::memory_order_relaxed);
     times.ns.fetch_add(static_cast<std::uint64_t>(took.count()), std::memory_order_relaxed);
   }
-  /// A request is answered with that errno.
+  /// Counts a request that was answered with this errno.
   void count_error(int number) {
     const auto index = static_cast<std::size_t>(number);
     if (index < kErrnoMax) errors_[index].fetch_add(1, std::memory_order_relaxed);
   }
-  /// Such a request has succeeded.
+  /// Counts a successful read of `bytes`; count_write() counts a write.
   void count_read(std::size_t bytes) { reads_.count(bytes); }
   void count_write(std::size_t bytes) { writes_.count(bytes); }
 

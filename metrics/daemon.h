@@ -10,31 +10,32 @@
 #include "metrics/endpoint.h"
 #include "metrics/exposition.h"
 
-/// What the main functions of daemons share: the flags, and how figures get to the endpoint.
+/// Shared by the main functions of daemons: the flags, and the way of figures to the endpoint.
 namespace stdchk::metrics {
 
-/// So long a scrape waits for the daemon's own thread.
+/// The longest time that a scrape waits for the daemon's own thread.
 inline constexpr Duration kAnswerTimeMax = std::chrono::seconds(2);
 
 struct Flags {
-  std::string listen;  ///< empty: no endpoint
-  std::string file;    ///< gets its address; empty: no file
+  std::string listen;  ///< address and port; empty: no endpoint
+  std::string file;    ///< file that gets the endpoint's address; empty: none
 };
 
-/// --metrics and --metrics-file.
+/// Describes the options --metrics and --metrics-file.
 void describe(Options& options, Flags& flags);
 
-/// Begins what a daemon shows: which program it is, and what the system says of the process.
+/// Begins a daemon's page with the program's name and version and the figures of its process.
 Exposition begin(const std::string& program);
 
-/// Figures that live on a reactor's thread: `collect` is called there, and adds them to what
-/// begin() has. The rest is done on the endpoint's thread.
+/// Makes a page from figures that live on a reactor's thread. `collect` is called on that thread
+/// and adds them to what begin() has. The endpoint's thread does the rest.
+///
 /// Errors: kDeadline after kAnswerTimeMax.
 Endpoint::Page page_of(const std::string& program, Reactor& reactor,
                        std::function<void(Exposition&)> collect);
 
-/// Starts the endpoint that the flags ask for, says where it is in the log, and writes that to the
-/// file. Null: they ask for none. An error is a sentence.
+/// Starts the endpoint that the flags ask for. Logs its address, and writes it to the file. Returns
+/// nullptr when the flags ask for none. An error is a sentence.
 tl::expected<std::unique_ptr<Endpoint>, std::string> serve(const Flags& flags, Endpoint::Page page);
 
 }  // namespace stdchk::metrics

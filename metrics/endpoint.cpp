@@ -25,7 +25,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr unsigned kIdleSecondsMax = 5;
-constexpr Duration kLook = 1s;  ///< between looks for connections that take too long
+constexpr Duration kLook = 1s;  ///< period of the check for connections that take too long
 constexpr int kBacklog = 128;
 constexpr const char* kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -96,7 +96,8 @@ void log_of_library(void*, const char* format, va_list arguments) {
 
 MHD_Result respond(MHD_Connection* connection, unsigned status, const std::string& text,
                    const char* type = "text/plain") {
-  // The library does not change what it is told to copy, in spite of the pointer's type.
+  // The library copies the text and does not change it, although the pointer's type would allow
+  // that.
   MHD_Response* const response = MHD_create_response_from_buffer(
       text.size(), const_cast<char*>(text.data()), MHD_RESPMEM_MUST_COPY);
   if (response == nullptr) return MHD_NO;
@@ -136,8 +137,8 @@ struct Endpoint::Callbacks {
     *state = nullptr;
   }
 
-  /// The descriptor is open from the one call to the other, and end_late() looks at it in between
-  /// only.
+  /// The library calls this when a connection starts and when it ends. The descriptor stays open in
+  /// between, so end_late() may use it then.
   static void connection(void* endpoint, MHD_Connection* connection, void**,
                          MHD_ConnectionNotificationCode what) {
     auto& self = *static_cast<Endpoint*>(endpoint);
@@ -170,7 +171,7 @@ OrSentence<std::unique_ptr<Endpoint>> Endpoint::start(const std::string& listen,
 }
 
 bool Endpoint::run(int listening) {
-  // The library's thread has the signal mask of the one that starts it.
+  // The library's thread inherits the signal mask of the thread that starts it.
   start_without_signals([&] {
     daemon_ = MHD_start_daemon(
         MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, nullptr,
@@ -200,7 +201,7 @@ Endpoint::~Endpoint() {
   MHD_stop_daemon(daemon_);
 }
 
-/// Called once with the head of a request, and again until it is answered.
+/// libmicrohttpd calls this first with the head of a request, then repeatedly until the answer.
 int Endpoint::handle(MHD_Connection* connection, const std::string& path, const std::string& method,
                      Request*& request) {
   if (request == nullptr) {
@@ -213,7 +214,7 @@ int Endpoint::handle(MHD_Connection* connection, const std::string& path, const 
     if (has_body(connection)) {
       return respond(connection, MHD_HTTP_CONTENT_TOO_LARGE, "a request must have no body\n");
     }
-    request = new Request{connection, false, nullptr};  // Callbacks::completed deletes it
+    request = new Request{connection, false, nullptr};  // deleted by Callbacks::completed
     return MHD_YES;
   }
   const std::scoped_lock lock(mutex_);
@@ -251,7 +252,8 @@ void Endpoint::make_pages() {
   }
 }
 
-/// The library counts silence only: who sends or takes a byte now and then would stay.
+/// Closes connections that are too old. The library has a time limit for silence only, so a client
+/// that moves a byte now and then would stay.
 void Endpoint::end_late() {
   const Time oldest = clock_.now() - connection_time_;
   const std::scoped_lock lock(connected_mutex_);

@@ -19,10 +19,10 @@ struct MHD_Daemon;
 
 namespace stdchk::metrics {
 
-/// An Endpoint answers GET and HEAD of /metrics by HTTP, with what a Page says, and every other
-/// request with an error. It has no authentication.
+/// An Endpoint is a small HTTP server: it answers GET and HEAD of /metrics with a page of figures,
+/// every other request with an error. It has no authentication.
 ///
-/// Requests that come while the page is made, or together, get one page. A connection carries one
+/// Requests that arrive together, or while a page is made, share one page. A connection carries one
 /// request.
 ///
 /// | a request                              | gets                                    |
@@ -37,42 +37,44 @@ namespace stdchk::metrics {
 /// | answer takes too long to go            |                                         |
 ///
 /// Owns: the listening socket, a thread for connections, a thread that makes pages.
-/// Threads: start() and the destructor: one. Neither thread takes signals.
-/// Errors: start() answers a sentence that says what to do.
-/// Limits: below. Connections above the limit wait in the kernel.
+/// Threads: call start() and the destructor on one thread. The endpoint's threads take no signals.
+/// Errors: start() returns a sentence that says what to do.
+/// Limits: the constants below. Connections above the limit wait in the kernel.
 class Endpoint {
  public:
-  /// The text; on the endpoint's own thread, one call at a time. Must return within seconds.
+  /// Makes the text of a page. Called on the endpoint's own thread, one call at a time. Must return
+  /// within seconds.
   using Page = std::function<Result<std::string>()>;
 
   static constexpr unsigned kConnectionsMax = 64;
-  static constexpr std::size_t kRequestBytesMax = 8192;  ///< with what its answer's head takes
+  static constexpr std::size_t kRequestBytesMax = 8192;  ///< for one request and its answer's head
   static constexpr Duration kConnectionTimeMax = std::chrono::seconds(10);
 
-  /// `listen`: "ADDRESS:PORT", "[ADDRESS]:PORT" for IPv6, or "PORT", which is on 127.0.0.1. Port 0:
-  /// a free one. A connection ends `connection_time` after it came, at the latest a second later.
+  /// Listens at `listen`: "ADDRESS:PORT", "[ADDRESS]:PORT" for IPv6, or "PORT", which means
+  /// 127.0.0.1. Port 0 takes a free port. A connection is closed `connection_time` after its start,
+  /// or up to a second later.
   static tl::expected<std::unique_ptr<Endpoint>, std::string> start(
       const std::string& listen, Page page, Duration connection_time = kConnectionTimeMax);
-  /// Waits for the page that is being made.
+  /// Waits for a page that is being made.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  /// Where it listens: "127.0.0.1:40123".
+  /// The address with its port, such as "127.0.0.1:40123".
   const std::string& address() const { return address_; }
 
  private:
-  /// A Request is one that waits for its page, or has it.
+  /// A Request is an HTTP request and, once made, its page.
   struct Request {
     MHD_Connection* connection = nullptr;
-    bool waits = false;                               ///< was handed to make_pages()
-    std::shared_ptr<const Result<std::string>> page;  ///< set: answered
+    bool waits = false;                               ///< make_pages() has it, or had it
+    std::shared_ptr<const Result<std::string>> page;  ///< set when it can be answered
   };
   struct Connected {
     int fd = -1;
     Time since{};
   };
-  struct Callbacks;  ///< libmicrohttpd's
+  struct Callbacks;  ///< functions that libmicrohttpd calls
 
   Endpoint(Page page, Duration connection_time);
   bool run(int listening);
@@ -89,12 +91,12 @@ class Endpoint {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<Request*> waiting_;  ///< guarded: for a page
-  bool ending_ = false;            ///< guarded
+  std::vector<Request*> waiting_;  ///< guarded by mutex_; requests without a page
+  bool ending_ = false;            ///< guarded by mutex_
   std::thread maker_;
 
   std::mutex connected_mutex_;
-  std::list<Connected> connected_;  ///< guarded; the oldest first
+  std::list<Connected> connected_;  ///< guarded by connected_mutex_; the oldest first
 };
 
 }  // namespace stdchk::metrics

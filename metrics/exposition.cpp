@@ -19,7 +19,8 @@ bool is_name(std::string_view name, bool colons) {
   return !name.empty() && letter(name.front()) && std::ranges::all_of(name, good);
 }
 
-/// `quoted`: in a label's value, where a quotation mark is escaped, too.
+/// Escapes as Prometheus asks. `quoted`: within a label's value, where quotation marks are escaped
+/// too.
 void append_escaped(std::string& out, std::string_view text, bool quoted) {
   for (const char c : text) {
     if (c == '\n') {
@@ -67,7 +68,7 @@ void Exposition::add(Type type, std::string_view name, std::string_view help, Sa
   family.samples.push_back(std::move(sample));
 }
 
-/// `bound`: the label "le" of a histogram's bucket; empty: it has none.
+/// Writes one line. `bound` is the label "le" of a histogram's bucket; empty: no such label.
 void Exposition::write(std::string& out, std::string_view name, const Labels& own,
                        std::string_view bound, double value) const {
   out += name;

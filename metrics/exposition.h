@@ -12,27 +12,28 @@
 
 namespace stdchk::metrics {
 
-/// Names and values, in the order in which they are shown.
+/// Labels are pairs of name and value, in the order in which they are shown.
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
 /// An Exposition collects figures and writes them in Prometheus's text format, version 0.0.4
-/// (prometheus.io/docs/instrumenting/exposition_formats): HELP and TYPE once for each metric, then
-/// all its samples. Collecting and writing are two steps, so that the thread that has the figures
-/// need not write.
+/// (prometheus.io/docs/instrumenting/exposition_formats). HELP and TYPE come once for each metric,
+/// then all its samples. Collecting and writing are separate steps, so that the thread that has the
+/// figures need not write.
 ///
-/// Owns: copies of all. Threads: one at a time.
-/// Errors: none; a name that is no name, a counter whose name does not end in _total, and a name
-///   that had another type before are bugs.
+/// Owns: copies of all figures.
+/// Threads: one at a time.
+/// Errors: none. These are bugs: a malformed name, a counter's name without _total at its end, one
+///   name with two types.
 class Exposition {
  public:
-  /// `common`: labels that every sample has, in front of its own.
+  /// `common` are labels that every sample has, in front of its own.
   explicit Exposition(Labels common = {}) : common_(std::move(common)) {}
 
   void gauge(std::string_view name, std::string_view help, double value, Labels labels = {});
   void counter(std::string_view name, std::string_view help, double value, Labels labels = {});
   void histogram(std::string_view name, std::string_view help, const Distribution& value,
                  Labels labels = {});
-  /// For figures that count bytes, chunks and the like.
+  /// Overloads for whole numbers, such as bytes and chunks.
   void gauge(std::string_view name, std::string_view help, std::uint64_t value,
              Labels labels = {}) {
     gauge(name, help, static_cast<double>(value), std::move(labels));
@@ -48,8 +49,8 @@ class Exposition {
   enum class Type : std::uint8_t { kGauge, kCounter, kHistogram };
   struct Sample {
     Labels labels;
-    double value = 0;           ///< of a gauge or counter
-    Distribution distribution;  ///< of a histogram
+    double value = 0;           ///< for a gauge or counter
+    Distribution distribution;  ///< for a histogram
   };
   struct Family {
     std::string name;
@@ -64,7 +65,7 @@ class Exposition {
   void write(std::string& out, const Family& family) const;
 
   Labels common_;
-  std::vector<Family> families_;  ///< in the order in which they came
+  std::vector<Family> families_;  ///< in the order of their first samples
   std::map<std::string, std::size_t, std::less<>> by_name_;
 };
 

@@ -11,22 +11,23 @@
 
 namespace stdchk::metrics {
 
-/// What a Histogram had counted when it was looked at.
+/// A Distribution is a snapshot of a Histogram.
 struct Distribution {
   struct Bucket {
-    double bound = 0;         ///< the greatest value in it
-    std::uint64_t count = 0;  ///< of this bucket and those before it
+    double bound = 0;         ///< the greatest value that the bucket counts
+    std::uint64_t count = 0;  ///< values up to this bound
   };
   std::vector<Bucket> buckets;
-  std::uint64_t count = 0;  ///< of all, also above the last bound
+  std::uint64_t count = 0;  ///< all values, including those above the last bound
   double sum = 0;
 };
 
-/// A Histogram counts values, such as times in nanoseconds, by the bound that they do not exceed.
+/// A Histogram counts values, such as times in nanoseconds. Each bound has a bucket for values up
+/// to it; a last bucket takes greater values.
 ///
-/// Owns: its counters; not the bounds, which are static. Threads: any; counting is two relaxed
-/// additions.
-/// Limits: kBucketsMax bounds, ascending.
+/// Owns: its counters; not the bounds, which are static.
+/// Threads: any; counting costs two relaxed additions.
+/// Limits: kBucketsMax bounds, in ascending order.
 class Histogram {
  public:
   static constexpr std::size_t kBucketsMax = 15;
@@ -41,8 +42,9 @@ class Histogram {
     sum_.fetch_add(value, std::memory_order_relaxed);
   }
 
-  /// `per_unit`: 1e9 makes seconds of nanoseconds. What is counted meanwhile may be in one figure
-  /// and not in another, but `count` is always that of all buckets.
+  /// Returns a snapshot. Divides values by `per_unit`: 1e9 turns nanoseconds into seconds. A value
+  /// that is counted meanwhile may be missing in `sum`, but `count` always equals the sum of all
+  /// buckets.
   Distribution look(double per_unit = 1) const {
     Distribution out;
     out.sum = static_cast<double>(sum_.load(std::memory_order_relaxed)) / per_unit;
@@ -53,7 +55,7 @@ class Histogram {
     out.count += counts_[bounds_.size()].load(std::memory_order_relaxed);
     return out;
   }
-  /// Something was counted.
+  /// True when any value was counted.
   bool used() const {
     return std::any_of(counts_.begin(), counts_.end(),
                        [](const auto& each) { return each.load(std::memory_order_relaxed) > 0; });
@@ -65,10 +67,10 @@ class Histogram {
   std::atomic<std::uint64_t> sum_{0};
 };
 
-/// 100 us, 1 ms, ... 100 s, in nanoseconds.
+/// 100 us, 1 ms, 10 ms and so on up to 100 s, in nanoseconds.
 inline constexpr std::array<std::uint64_t, 7> kTimeBounds{
     100'000, 1'000'000, 10'000'000, 100'000'000, 1'000'000'000, 10'000'000'000, 100'000'000'000};
-/// 4 KiB, 16 KiB, ... 16 MiB.
+/// 4 KiB, 16 KiB, 64 KiB and so on up to 16 MiB, in bytes.
 inline constexpr std::array<std::uint64_t, 7> kSizeBounds{
     1U << 12U, 1U << 14U, 1U << 16U, 1U << 18U, 1U << 20U, 1U << 22U, 1U << 24U};
 

@@ -6,18 +6,18 @@
 
 namespace stdchk::metrics {
 
-/// A ListenAddress is what --metrics says: where an endpoint listens.
+/// A ListenAddress is the value of --metrics: the address at which an endpoint listens.
 struct ListenAddress {
   std::string host = "127.0.0.1";
-  std::uint16_t port = 0;  ///< 0: a free one
+  std::uint16_t port = 0;  ///< 0: any free port
 
-  /// "ADDRESS:PORT", "[ADDRESS]:PORT" for IPv6, or "PORT". An error is a sentence.
+  /// Parses "ADDRESS:PORT", "[ADDRESS]:PORT" for IPv6, or "PORT". An error is a sentence.
   static tl::expected<ListenAddress, std::string> parse(const std::string& text);
-  /// As parse() reads it.
+  /// The text that parse() reads.
   std::string text() const;
-  /// It is reached from this host only.
+  /// True when only this host can reach the address.
   bool is_loopback() const;
-  /// It stands for every address of the host.
+  /// True when it stands for every address of the host.
   bool is_any() const { return host == "0.0.0.0" || host == "::"; }
 };
 

@@ -109,7 +109,7 @@ void add_totals(Exposition& to, const msg::PoolTotals& totals) {
   to.counter("stdchk_space_waits_total", "Writers that had to wait for room.", totals.space_waits);
   to.counter("stdchk_space_wait_seconds_total", "How long, all together.",
              seconds(totals.space_wait_ns));
-  // By heartbeats of the clients: a few seconds late.
+  // The figures of clients come with their heartbeats, so they are a few seconds old.
   const msg::WriterTotals& writers = totals.writers;
   to.counter("stdchk_clients_closed_bytes_total", "Bytes whose close has returned, of all clients.",
              writers.closed_bytes);

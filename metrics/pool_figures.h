@@ -11,12 +11,11 @@ namespace stdchk::metrics {
 
 std::string_view name_of(msg::BenefactorState state);
 
-/// What a manager says of its pool: the same metrics from the manager itself and from
-/// `stdchk status --prometheus`.
+/// Adds a pool's figures. The manager and `stdchk status --prometheus` show the same metrics.
 void add_pool(Exposition& to, const msg::StatPool::Reply& pool,
               const std::vector<msg::BenefactorInfo>& benefactors);
 
-/// A counter of what readers got, with the label `from`: pool, cache, drain.
+/// Adds a counter of bytes that were read, with the label `from`: pool, cache, drain.
 void add_reads(Exposition& to, const std::string& name, const std::string& help,
                const msg::ReaderTotals& reads);
 

@@ -18,7 +18,7 @@ double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
 
-/// proc(5), /proc/self/statm: pages, of them resident.
+/// The sizes in /proc/self/statm, which has them in pages; see proc(5).
 struct Memory {
   std::uint64_t size_bytes = 0;
   std::uint64_t resident_bytes = 0;
@@ -31,7 +31,8 @@ std::optional<Memory> memory() {
   return Memory{found.size_bytes * page, found.resident_bytes * page};
 }
 
-/// Seconds since 1970: boot time of /proc/stat, and field 22 of /proc/self/stat in ticks.
+/// The start time in seconds since 1970: the host's boot time (/proc/stat) plus field 22 of
+/// /proc/self/stat, which is in ticks.
 std::optional<double> started() {
   std::ifstream file("/proc/self/stat");
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

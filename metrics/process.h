@@ -4,9 +4,9 @@
 
 namespace stdchk::metrics {
 
-/// What the operating system says of this process, under the names that Prometheus's own client
-/// libraries use: processor time, memory, descriptors, when it was started. What cannot be read is
-/// left out. Reads /proc: not for a reactor's thread.
+/// Adds what the operating system knows of this process, under the names of Prometheus's own client
+/// libraries: processor time, memory, descriptors, start time. Leaves out what cannot be read.
+/// Reads /proc, so a reactor's thread must not call it.
 void add_process(Exposition& to);
 
 }  // namespace stdchk::metrics

@@ -6,11 +6,11 @@ namespace stdchk::transport {
 
 enum class ConnectionState : std::uint8_t { kConnecting, kAccepting, kConnected, kClosed };
 
-/// A ConnectionLink is the user's handle of a Connection, for transports whose connections live on
-/// after their links because completions may still name them.
+/// A ConnectionLink is the user's handle of a Connection. It serves transports whose connections
+/// outlive their links, because completions may still name them.
 ///
-/// Connection: has `state`, `link`, `handler`, send(), transfer() and grant_access(), and its
-/// `endpoint`, which has release() and fence(): the latter cuts the peer off before it returns.
+/// The type Connection must have `state`, `link`, `handler`, send(), transfer() and grant_access().
+/// Its `endpoint` must have release() and fence(); fence() cuts the peer off before it returns.
 template <class Connection>
 class ConnectionLink final : public Link {
  public:

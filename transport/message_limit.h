@@ -7,7 +7,7 @@
 
 namespace stdchk::transport {
 
-/// What a link of any fabric carries in one message: the longest message, sealed.
+/// The longest message on a link of any transport: the longest message of the system, encrypted.
 inline constexpr std::size_t kMessageBytesMax = limits::kMessageBytesMax + Sealer::kTagBytes;
 
 }  // namespace stdchk::transport

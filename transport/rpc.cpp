@@ -17,7 +17,7 @@ constexpr const char* kWhere = "rpc";
 
 template <class Rep, class Period>
 std::uint32_t to_ms(std::chrono::duration<Rep, Period> duration) {
-  // Rounded up: a deadline or back-off that is not zero must not become zero.
+  // Rounds up: a deadline or a back-off above zero must not become zero.
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
   return static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(ms, 0, std::numeric_limits<std::uint32_t>::max()));
@@ -34,7 +34,7 @@ std::uint64_t next_call_id() {
   return made.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-/// A Channel leads from responders to the peer as long as there is one.
+/// A Channel connects responders with the peer as long as the peer exists.
 class Responder::Channel {
  public:
   explicit Channel(Peer& peer) : peer_(&peer) {}
@@ -70,7 +70,7 @@ Responder::~Responder() {
 }
 
 void Responder::operator()(Answer answer) {
-  STDCHK_ASSERT(call_id_ != 0);  // answered once
+  STDCHK_ASSERT(call_id_ != 0);  // a request is answered once
   const std::uint64_t call_id = std::exchange(call_id_, 0);
   if (const auto channel = channel_.lock()) channel->respond(call_id, std::move(answer));
 }
@@ -114,11 +114,12 @@ void Peer::close(Error why) {
   reactor_.cancel(flush_timer_);
   reactor_.cancel(close_timer_);
   const auto channel = channel_;
-  // Taken out first: callbacks may make new calls, or destroy this.
+  // Take the calls out first: their callbacks may make new calls, or destroy this Peer.
   auto calls = std::exchange(calls_, {});
   for (auto& [call_id, call] : calls) reactor_.cancel(call.timer);
   for (auto& [call_id, call] : calls) {
-    // A refusal has a remedy, which is not the call's.
+    // The name of the call replaces the text of the error. A refusal says what to do, so keep its
+    // text as detail.
     std::string detail = why.code == Code::kRefused ? describe(why) : std::string();
     call.done(tl::unexpected<Failure>(
         Failure{{why.code, why.os_errno, call.name}, std::move(detail), {}}));
@@ -167,11 +168,11 @@ void Peer::respond(std::uint64_t call_id, Answer answer) {
   if (sent.error().code == Code::kTooLarge || sent.error().code == Code::kInvalidArgument) {
     sent = send(msg::ReplyEnvelope{call_id, sent.error().code, 0, 0, {}, {}});
   }
-  // A reply is never left out silently: a peer that does not take its replies is given up.
+  // A reply is never dropped silently: a peer that does not take its replies is closed.
   if (!sent.has_value()) close_later(sent.error());
 }
 
-/// Sends behind what is queued. kBusy: the queue is full.
+/// Sends a message after those in the queue. kBusy: the queue is full.
 Status Peer::send(const msg::Envelope& envelope) {
   if (closed_) return fail(Code::kPeerLost, kWhere);
   STDCHK_TRY(msg::encode(envelope, buffer_));
@@ -186,7 +187,7 @@ Status Peer::send(const msg::Envelope& envelope) {
   return {};
 }
 
-/// Sends what is queued until the link takes no more.
+/// Sends from the queue until the link takes no more.
 void Peer::flush() {
   reactor_.cancel(std::exchange(flush_timer_, {}));
   while (!closed_ && !queue_.empty() && connected()) {
@@ -203,7 +204,7 @@ void Peer::flush() {
 
 // ---- Peer: answers
 
-/// Replaces the call's timer.
+/// Ends the call with `code` after `delay`; replaces the call's timer.
 void Peer::finish_later(std::uint64_t call_id, Code code, Duration delay) {
   Call& call = calls_.at(call_id);
   reactor_.cancel(call.timer);
@@ -211,7 +212,7 @@ void Peer::finish_later(std::uint64_t call_id, Code code, Duration delay) {
       delay, [this, call_id, code, name = call.name] { finish(call_id, failed(code, name)); });
 }
 
-/// The callback may destroy this.
+/// Answers the call. Its callback may destroy this Peer.
 void Peer::finish(std::uint64_t call_id, Answer answer) {
   auto found = calls_.extract(call_id);
   STDCHK_ASSERT(!found.empty());
@@ -221,7 +222,7 @@ void Peer::finish(std::uint64_t call_id, Answer answer) {
 
 void Peer::on_reply(msg::ReplyEnvelope reply) {
   const auto found = calls_.find(reply.call_id);
-  if (found == calls_.end()) return;  // it came after its deadline
+  if (found == calls_.end()) return;  // the reply came after the call's deadline
   const Call& call = found->second;
   if (reply.code != Code{}) {
     const std::chrono::milliseconds retry_after(reply.retry_after_ms);
@@ -242,7 +243,7 @@ void Peer::on_request(msg::RequestEnvelope request) {
   handler_.on_request(*this, std::move(request), deadline, Responder(channel_, call_id));
 }
 
-// ---- Peer: what the link tells
+// ---- Peer: events of the link
 
 void Peer::on_connected(transport::Link&) {
   flush();

@@ -14,7 +14,7 @@
 
 namespace stdchk::rpc {
 
-/// What a server answers with.
+/// A Failure is a server's negative answer.
 struct Failure {
   Error error;
   std::string detail;
@@ -22,9 +22,8 @@ struct Failure {
 };
 using Answer = tl::expected<msg::Reply, Failure>;
 
-/// A Responder carries one request's answer back. It may be kept and called later, once; a
-/// Responder that is dropped uncalled answers kInternal. Calling it after the link has gone does
-/// nothing.
+/// A Responder carries the answer to one request. It may be kept and called later, once. If it is
+/// destroyed without a call, it answers kInternal. Calls after the link's end do nothing.
 ///
 /// Threads: the reactor's.
 class Responder {
@@ -45,39 +44,41 @@ class Responder {
 
 class Peer;
 
-/// A PeerHandler serves one peer's requests and hears of its end.
+/// A PeerHandler serves the requests of one peer and is told when the peer ends.
 class PeerHandler {
  public:
   virtual ~PeerHandler() = default;
   virtual void on_connected(Peer&) {}
-  /// `deadline`: when the peer stops waiting.
+  /// `deadline` is the time at which the peer stops waiting.
   virtual void on_request(Peer& peer, msg::RequestEnvelope request, Time deadline,
                           Responder respond) = 0;
   virtual void on_notice(Peer&, msg::Notice) {}
-  /// Every call in flight was answered with `why` before. The handler may destroy the peer.
+  /// Called after every call in flight was answered with `why`. The handler may destroy the peer.
   virtual void on_closed(Peer& peer, Error why) = 0;
 };
 
-/// A Peer sends requests and notices over one link and matches the replies.
+/// A Peer sends requests and notices over one link, and matches replies to requests.
+///
+/// Calls made while the link connects are kept and sent when it is up. A peer that sends a
+/// malformed message is closed with kMalformed. Destroying the Peer destroys the callbacks of its
+/// calls without calling them, because their objects may be gone already. To have these calls
+/// answered, call close() first.
 ///
 /// Owns: the link.
 /// Threads: the reactor's.
-/// Errors: a call is answered exactly once, never from within call(): by the peer, with kDeadline,
-///   with the reason why the link ended (kPeerLost when it had ended before), or with kBusy when
-///   the outgoing queue is full. Calls made while the link still connects are kept and sent when it
-///   is up. A peer that sends what is no message is closed with kMalformed. Destroying the Peer
-///   drops its calls: their callbacks are destroyed, not called, because what they refer to may be
-///   gone already. Who is still there and waits for answers calls close() first.
-/// Limits: limits::kPeerQueueBytesMax wait for a link that is connecting or congested, in order.
-/// Not: a retry, and not the suppression of repeats: (sender, call_id) lets the server see them.
+/// Errors: a call is answered exactly once, never from within call(). The answer is the peer's, or
+///   kDeadline, or the reason why the link ended. It is kPeerLost if the link had ended before, and
+///   kBusy if the outgoing queue is full.
+/// Limits: limits::kPeerQueueBytesMax wait, in order, for a link that is connecting or congested.
+/// Not: retries. Not: suppression of repeats; servers recognize them by (sender, call_id).
 class Peer final : public transport::LinkHandler {
  public:
   using Callback = std::function<void(Answer)>;
 
-  /// Takes a link that on_accept gave.
+  /// Takes a link from on_accept().
   Peer(Reactor& reactor, std::unique_ptr<transport::Link> link, PeerHandler& handler);
-  /// Starts a connection to the pool's manager; on_connected or on_closed follows. With a ticket:
-  /// to the member that it names.
+  /// Connects to the pool's manager, or to the member that `ticket` names. on_connected() or
+  /// on_closed() follows.
   static Result<std::unique_ptr<Peer>> connect(Reactor& reactor, transport::Endpoint& endpoint,
                                                std::string_view address, PeerHandler& handler,
                                                Duration deadline,
@@ -85,18 +86,17 @@ class Peer final : public transport::LinkHandler {
   ~Peer() override;
 
   void call(msg::Request request, Duration deadline, Callback done);
-  /// Sends a request that may have been sent before, on another link, under the same id: the server
-  /// suppresses the repeat. `call_id` comes from next_call_id() of any peer of this sender.
+  /// Sends a request that another link may have carried before under the same `call_id`. The server
+  /// suppresses repeats. `call_id` comes from next_call_id() of any peer of this sender.
   void call_as(std::uint64_t call_id, msg::Request request, Duration deadline, Callback done);
   Status notify(const msg::Notice& notice);
   /// Ends the peer as if the link had been lost because of `why`: answers the calls, then calls
-  /// on_closed. Nothing happens when it has ended already. The link lives until the Peer is
-  /// destroyed.
+  /// on_closed(). Does nothing if the peer has ended. The link lives until the Peer is destroyed.
   void close(Error why);
 
   transport::Link& link() { return *link_; }
   bool connected() const { return link_ != nullptr && link_->connected(); }
-  /// The sender number put on every request (client or benefactor id).
+  /// Sets the sender's number in every request: the id of a client or benefactor.
   void set_sender(std::uint64_t sender) { sender_ = sender; }
 
   // LinkHandler
@@ -108,8 +108,8 @@ class Peer final : public transport::LinkHandler {
   struct Call {
     Callback done;
     TimerId timer;
-    std::size_t kind = 0;   ///< index of the request, and so of the only reply that fits
-    const char* name = "";  ///< of the request, for errors
+    std::size_t kind = 0;   ///< index of the request's type; a reply must have the same
+    const char* name = "";  ///< name of the request, for errors
   };
   friend class Responder::Channel;
   Peer(Reactor& reactor, PeerHandler& handler);
@@ -125,10 +125,11 @@ class Peer final : public transport::LinkHandler {
   Reactor& reactor_;
   PeerHandler& handler_;
   std::unique_ptr<transport::Link> link_;
-  /// Knows whether this still exists, for responders and for code that has called a handler.
+  /// Knows whether this Peer still exists; for responders, and for code that has called a handler.
   std::shared_ptr<Responder::Channel> channel_;
   std::unordered_map<std::uint64_t, Call> calls_;
-  std::deque<std::vector<std::byte>> queue_;  ///< encoded, while connecting or congested
+  /// Encoded messages that wait while the link connects or is congested.
+  std::deque<std::vector<std::byte>> queue_;
   std::size_t queue_bytes_ = 0;
   TimerId flush_timer_;
   TimerId close_timer_;
@@ -137,7 +138,7 @@ class Peer final : public transport::LinkHandler {
   bool closed_ = false;
 };
 
-/// The number for a new call; never repeats within this process.
+/// Returns a number for a new call; it never repeats within this process.
 std::uint64_t next_call_id();
 
 }  // namespace stdchk::rpc

@@ -21,7 +21,7 @@ Result<sockaddr_storage> parse_address(std::string_view prefix, std::string_view
   const std::string port(text.substr(colon + 1));
   if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;  // never a name server's delay here
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;  // a name server's delay would stop the reactor
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) {

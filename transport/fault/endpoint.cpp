@@ -64,7 +64,8 @@ void FaultEndpoint::count_lost(MessageKind kind) {
   }
 }
 
-/// Who sends something that has no answer cannot notice its loss.
+/// Decides whether to lose a message. Spares messages without an answer, because their senders
+/// cannot notice a loss.
 bool FaultEndpoint::draw_loss(ByteSpan message) {
   if (plan_.lose_ppm == 0 || !prng_.chance(plan_.lose_ppm, 1000000)) return false;
   if (kind_of(message) == MessageKind::kOther) return false;
@@ -150,7 +151,7 @@ Result<std::unique_ptr<MemoryRegion>> FaultEndpoint::register_memory(MutableByte
 }
 
 bool FaultEndpoint::poll() {
-  // The inner endpoint is polled also while stalled: what it has started would end anyhow.
+  // The inner endpoint is polled even while stalled, because operations under way would end anyway.
   bool any = inner_->poll();
   any |= hand_over();
   for (std::size_t i = 0; i < links_.size(); ++i) {

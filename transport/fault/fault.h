@@ -10,61 +10,62 @@
 #include "core/clock.h"
 #include "transport/transport.h"
 
-/// Faults on purpose, in front of any transport.
+/// Injects faults in front of any transport.
 namespace stdchk::transport::fault {
 
-/// A Plan says what goes wrong by chance. Chances are in a million, drawn for each operation,
-/// message or both. All zero: nothing does.
+/// A Plan sets the chances of faults, in parts per million (ppm), drawn for each operation,
+/// message, or both. With all zero there are no faults.
 struct Plan {
-  /// An operation or message waits up to `delay_max`. Messages of one link keep their order; they
-  /// overtake those of other links, and operations.
+  /// An operation or message waits up to `delay_max`. Messages of one link keep their order, but
+  /// overtake operations and messages of other links.
   std::uint32_t delay_ppm = 0;
   Duration delay_max{};
-  std::uint32_t fail_ppm = 0;  ///< an operation fails, and nothing was moved
+  std::uint32_t fail_ppm = 0;  ///< an operation fails, and no byte is moved
   std::uint32_t tear_ppm = 0;  ///< a write fails after a part of its bytes was written
-  std::uint32_t late_ppm = 0;  ///< a write fails, and its bytes land up to `late_max` afterwards
+  std::uint32_t late_ppm = 0;  ///< a write fails, but its bytes land up to `late_max` later
   Duration late_max{};
-  std::uint32_t flip_ppm = 0;  ///< a write succeeds, with one bit changed on its way
-  /// The link is lost, at an operation or when a message has been sent: with that message, and with
-  /// all that wait.
+  std::uint32_t flip_ppm = 0;  ///< a write succeeds with one bit changed
+  /// The link is lost at the start of an operation or when a message is sent. The message and all
+  /// waiting messages are lost too.
   std::uint32_t drop_ppm = 0;
-  /// The link is lost when a message has been received and handled: with what was answered to it.
+  /// The link is lost after a message was received and handled. The answers to it are lost too.
   std::uint32_t drop_after_ppm = 0;
-  // Rule 4 of transport/README.md forbids the next two.
+  // Rule 4 of transport/README.md forbids the next two faults.
   std::uint32_t lose_ppm = 0;    ///< a request or an answer is lost, and the link lives
-  std::uint32_t repeat_ppm = 0;  ///< a message comes twice
-  bool no_memory = false;        ///< none can be registered any more
+  std::uint32_t repeat_ppm = 0;  ///< a message arrives twice
+  bool no_memory = false;        ///< registering memory fails
 };
 
-/// What a message is to those who sent it.
+/// A MessageKind is the role of a message for its sender.
 enum class MessageKind : std::uint8_t { kRequest, kAnswer, kOther };
 
-/// What was injected so far.
+/// Numbers of injected faults.
 struct Counts {
   std::uint64_t delayed = 0;
   std::uint64_t failed = 0;
   std::uint64_t torn = 0;
   std::uint64_t late = 0;
   std::uint64_t flipped = 0;
-  std::uint64_t dropped = 0;        ///< links
-  std::uint64_t requests_lost = 0;  ///< with their link, before they were received
-  std::uint64_t answers_lost = 0;   ///< with their link, to requests that were received
-  std::uint64_t others_lost = 0;    ///< with their link
-  std::uint64_t messages_lost = 0;  ///< while their link lived
-  std::uint64_t repeated = 0;       ///< messages
-  std::uint64_t overtaken = 0;      ///< messages, each by one that was sent later on another link
+  std::uint64_t dropped = 0;        ///< links that were lost
+  std::uint64_t requests_lost = 0;  ///< lost with their link, before they were received
+  std::uint64_t answers_lost = 0;   ///< lost with their link, to requests that were received
+  std::uint64_t others_lost = 0;    ///< lost with their link
+  std::uint64_t messages_lost = 0;  ///< lost while their link lived
+  std::uint64_t repeated = 0;       ///< messages that were sent twice
+  std::uint64_t overtaken = 0;      ///< messages that a later message on another link overtook
   Counts& operator+=(const Counts& other);
 };
 
 class FaultCore;
 
-/// A FaultEndpoint does what the endpoint within it does, but for the faults it was told to make.
-/// It says the same capabilities and addresses, so that only one party may need to be wrapped.
+/// A FaultEndpoint does what its inner endpoint does, but adds the faults of its Plan. It states
+/// the same capabilities and addresses, so wrapping one side of a link suffices.
 ///
-/// Owns: the inner endpoint. Threads: its reactor's.
-/// Limits: operations still end within limits::kRmaDeadline, and connecting within its deadline, by
-///   `clock`: a stalled operation ends with kDeadline and takes its link with it.
-/// Not: corrupting anything unless flip_ppm says so.
+/// Owns: the inner endpoint.
+/// Threads: its reactor's.
+/// Limits: by `clock`, an operation still ends within limits::kRmaDeadline, and connecting within
+///   its deadline. A stalled operation ends with kDeadline and takes its link with it.
+/// Not: corruption of bytes, unless flip_ppm asks for it.
 class FaultEndpoint final : public Endpoint, private AcceptHandler {
  public:
   FaultEndpoint(std::unique_ptr<Endpoint> inner, Clock& clock, std::uint64_t seed);
@@ -72,16 +73,16 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   FaultEndpoint(const FaultEndpoint&) = delete;
   FaultEndpoint& operator=(const FaultEndpoint&) = delete;
 
-  /// May be changed at any time; holds for what is started from then on.
+  /// May be changed at any time. Applies to operations and messages that start afterwards.
   Plan& plan() { return plan_; }
   const Counts& counts() const { return counts_; }
-  /// Who tells apart messages; without one, all are kOther.
+  /// Sets the function that tells the kind of a message. Without one, all messages are kOther.
   void set_kind_of(MessageKind (*ask)(ByteSpan)) { kind_of_ = ask; }
-  /// Loses all links; both sides hear of it.
+  /// Loses all links; both sides are told.
   void drop_links();
-  /// While on, nothing comes or goes on any link, and nobody hears of it.
+  /// Stalls all links: nothing moves until it is switched off, and neither side is told.
   void stall(bool on);
-  /// The same of the links that are opened from here to that address.
+  /// Stalls only the links that this endpoint opens to `address`.
   void stall_to(const std::string& address, bool on);
   std::size_t link_count() const;
 
@@ -100,19 +101,19 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   bool may_sleep() override;
   Duration sleep_max() const override;
 
-  // For its links.
+  // For the endpoint's links:
   Clock& clock() { return clock_; }
   bool stalled() const { return stalled_; }
   bool stalled_to(const std::string& address) const { return stalled_to_.contains(address); }
   bool draw(std::uint32_t ppm, std::uint64_t& count);
   Duration draw_delay();
   std::uint64_t draw_below(std::uint64_t bound) { return prng_.below(bound); }
-  /// Of messages, in the order in which they were sent.
+  /// Numbers messages in the order in which they are sent.
   std::uint64_t next_message() { return ++messages_; }
   MessageKind kind_of(ByteSpan message) const;
   void count_lost(MessageKind kind);
   bool draw_loss(ByteSpan message);
-  /// The message with this number goes out on `link` now.
+  /// Counts the messages that `number` overtakes, now that it goes out on `link`.
   void count_overtaken(const FaultCore& link, std::uint64_t number);
 
  private:
@@ -134,7 +135,7 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   std::set<std::string> stalled_to_;
   AcceptHandler* accept_handler_ = nullptr;
   std::vector<std::shared_ptr<FaultCore>> links_;
-  std::deque<std::unique_ptr<Link>> waiting_;  ///< accepted, not handed over while stalled
+  std::deque<std::unique_ptr<Link>> waiting_;  ///< accepted links that wait for the end of a stall
 };
 
 }  // namespace stdchk::transport::fault

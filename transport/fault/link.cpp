@@ -36,7 +36,7 @@ Status FaultCore::send(ByteSpan message) {
   const Plan& plan = endpoint_.plan();
   Counts& counts = endpoint_.counts_;
   if (muted_) {
-    // An answer was counted with its request.
+    // An answer was counted when its request was lost.
     const MessageKind kind = endpoint_.kind_of(message);
     if (kind != MessageKind::kAnswer) endpoint_.count_lost(kind);
     return {};
@@ -88,7 +88,8 @@ Status FaultCore::start(bool write, std::span<const LocalPiece> pieces, const Re
   return {};
 }
 
-/// The same write once more, of a copy of its bytes, which nobody waits for.
+/// Repeats the write later with a copy of its bytes. Nobody is told of its outcome. Returns false
+/// if the copy cannot be registered.
 bool FaultCore::land_later(const Proxy& proxy) {
   auto made = std::make_unique<Proxy>(*this);
   for (std::size_t i = 0; i < proxy.piece_count; ++i) {
@@ -114,7 +115,7 @@ bool FaultCore::land_later(const Proxy& proxy) {
 void FaultCore::choose_faults(Proxy& proxy) {
   const Plan& plan = endpoint_.plan();
   Counts& counts = endpoint_.counts_;
-  // A delay before the start makes bytes land late; one after it makes their completion late.
+  // A delay before the start makes bytes land late; a delay after it makes the completion late.
   const Duration delay = endpoint_.draw_delay();
   if (delay > Duration::zero() && endpoint_.draw_below(2) == 0) {
     proxy.go_on_at += delay;
@@ -152,8 +153,8 @@ void FaultCore::start_inner(Proxy& proxy) {
     return;
   }
   const std::span<const LocalPiece> pieces(proxy.pieces.data(), proxy.piece_count);
-  // The pieces are the transport's until the completion, so the bit is changed in them and put
-  // back.
+  // The pieces belong to the transport until the completion. So the bit is flipped in place, and
+  // flipped back afterwards.
   if (proxy.flipped != nullptr) *proxy.flipped ^= proxy.flip_mask;
   proxy.stage = Stage::kStarted;
   const Status status = proxy.write ? inner_->write(pieces, proxy.key, proxy.offset, proxy)
@@ -161,7 +162,7 @@ void FaultCore::start_inner(Proxy& proxy) {
   if (status.has_value()) return;
   if (proxy.flipped != nullptr) *proxy.flipped ^= proxy.flip_mask;
   proxy.stage = Stage::kHeld;
-  if (status.error().code == Code::kWouldBlock) return;  // again at the next poll
+  if (status.error().code == Code::kWouldBlock) return;  // the next poll() tries again
   proxy.stage = Stage::kDone;
   proxy.result = status;
 }
@@ -194,7 +195,7 @@ void FaultCore::drop(Code code) {
   close_code_ = code;
   for (const Outgoing& each : outgoing_) endpoint_.count_lost(endpoint_.kind_of(each.message));
   outgoing_.clear();
-  // Closes the inner link for both sides, and leaves fence() to be asked again.
+  // Closes the inner link for both sides. fence() may still be called again.
   (void)inner_->fence();
 }
 
@@ -202,7 +203,7 @@ void FaultCore::finish_all(Code code) {
   while (!operations_.empty()) {
     const auto proxy = std::move(operations_.front());
     operations_.pop_front();
-    // One that the inner link has still to complete cannot be here: that link is closed.
+    // The inner link is closed, so it cannot complete this operation any more.
     STDCHK_ASSERT(!proxy->in_flight());
     if (proxy->user != nullptr) proxy->user->finish(fail(code, "fault.rma"));
   }
@@ -221,7 +222,7 @@ void FaultCore::on_closed(Link&, Error why) {
 
 void FaultCore::take(Event event) {
   event.not_before = endpoint_.clock().now();
-  // What was dropped here is not to be heard any more.
+  // After a drop the handler hears only of the end.
   if (closing_ && event.kind != Event::Kind::kClosed) return;
   events_.push_back(std::move(event));
 }
@@ -262,7 +263,7 @@ bool FaultCore::run_messages() {
 bool FaultCore::run_operations() {
   bool any = false;
   const Time now = endpoint_.clock().now();
-  std::size_t left = operations_.size();  // not those that completions start
+  std::size_t left = operations_.size();  // not the operations that completions start
   for (auto at = operations_.begin(); left > 0; --left) {
     Proxy& proxy = **at;
     if (proxy.stage == Stage::kHeld && proxy.go_on_at <= now && !closing_) {
@@ -314,7 +315,7 @@ void FaultCore::deliver(const Event& event) {
   }
 }
 
-/// What the handler answers, now or later, is lost with the link.
+/// Delivers a message, then loses the link. The handler's answers, now or later, are lost.
 void FaultCore::deliver_last(ByteSpan message) {
   if (endpoint_.kind_of(message) == MessageKind::kRequest) {
     endpoint_.count_lost(MessageKind::kAnswer);
@@ -325,8 +326,8 @@ void FaultCore::deliver_last(ByteSpan message) {
 }
 
 Time FaultCore::wake_at() const {
-  if (closed_ || handler_ == nullptr) return Time::max();  // as for poll()
-  // One that ends has no deadlines any more.
+  if (closed_ || handler_ == nullptr) return Time::max();  // see poll()
+  // A link that is ending has no deadlines.
   Time at = announced_ || closing_ ? Time::max() : connect_by_;
   for (const auto& proxy : operations_) {
     if (!closing_) at = std::min(at, proxy->end_by);

@@ -12,12 +12,13 @@
 
 namespace stdchk::transport::fault {
 
-/// A FaultCore is what remains to be polled of a link after its owner may have destroyed the Link.
+/// A FaultCore is the polled part of a link. It may outlive the Link, which its owner may destroy
+/// at any time.
 ///
 /// Owns: the inner link, and a proxy for each operation.
 class FaultCore final : public LinkHandler, public std::enable_shared_from_this<FaultCore> {
  public:
-  /// `to` is where it was opened to; empty: it was accepted.
+  /// `to` is the address that the link was opened to; empty for an accepted link.
   FaultCore(FaultEndpoint& endpoint, LinkHandler* handler, std::string to, Time connect_by);
   ~FaultCore() override;
 
@@ -38,17 +39,17 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
     if (inner_ != nullptr) inner_->grant_access();
   }
   void destroy();
-  /// Loses the link; the handler hears of it from a later poll().
+  /// Loses the link. A later poll() tells the handler.
   void drop(Code code);
   bool poll();
-  /// When poll() has something to do by itself.
+  /// The time of poll()'s next work without an outside event.
   Time wake_at() const;
-  /// The number of the oldest message that has not gone out; none: the highest number there is.
+  /// The number of the oldest waiting message; the highest number if no message waits.
   std::uint64_t first_waiting() const {
     return outgoing_.empty() ? std::numeric_limits<std::uint64_t>::max() : outgoing_.front().number;
   }
 
-  // LinkHandler, of the inner link
+  // LinkHandler of the inner link
   void on_connected(Link& link) override;
   void on_message(Link& link, ByteSpan message) override;
   void on_closed(Link& link, Error why) override;
@@ -59,8 +60,8 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
     explicit Proxy(FaultCore& of) : core(of) {}
     void complete(Status status) override;
     FaultCore& core;
-    Operation* user = nullptr;     ///< has heard already when there is none
-    std::vector<std::byte> bytes;  ///< of one that nobody waits for
+    Operation* user = nullptr;     ///< nullptr: the user has been told already
+    std::vector<std::byte> bytes;  ///< bytes of a write that nobody waits for
     std::unique_ptr<MemoryRegion> region;
     bool write = false;
     std::array<LocalPiece, kPiecesMax> pieces{};
@@ -68,10 +69,10 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
     RemoteKey key;
     std::uint64_t offset = 0;
     Stage stage = Stage::kHeld;
-    Time go_on_at{};  ///< not started, or not reported, before
+    Time go_on_at{};  ///< earliest time of the start, and then of the report
     Time end_by{};
     Duration delay_after{};
-    bool fails = false;  ///< reported as failed, whatever happened
+    bool fails = false;  ///< reported as failed, whatever its outcome
     std::byte* flipped = nullptr;
     std::byte flip_mask{};
     Status result;
@@ -114,8 +115,8 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   std::deque<Outgoing> outgoing_;
   std::deque<Event> events_;
   bool announced_;
-  bool muted_ = false;    ///< what is sent is lost
-  bool closing_ = false;  ///< dropped here; `close_code_` is what the handler hears
+  bool muted_ = false;    ///< messages that are sent are lost
+  bool closing_ = false;  ///< dropped here; the handler will get `close_code_`
   bool closed_ = false;
   Code close_code_{};
 };

@@ -21,7 +21,7 @@ constexpr Capabilities kCapabilities{
     .fence = FenceKind::kImmediate,
     .one_sided = true,
     .target_must_progress = false,
-    .same_host_only = false,  // it stands for a fabric: what it connects is on hosts as a test says
+    .same_host_only = false,  // endpoints may stand for different hosts
     .message_bytes_max = kMessageBytesMax,
     .rma_bytes_max = 64 * limits::kMiB,
 };
@@ -139,7 +139,7 @@ Result<std::unique_ptr<Link>> MemEndpoint::connect(std::string_view address, Lin
     auto target = found == fabric_->ports.end() ? nullptr : found->second.lock();
     if (target == nullptr || !target->listening || target->backlog.size() >= kBacklogMax) {
       wire->state = WireState::kRefused;
-      wire->sides[1].port = port_;  // nobody; keeps the pointer valid
+      wire->sides[1].port = port_;  // no peer; keeps the pointer valid
       port_->signal();
     } else {
       target->backlog.push_back(wire);
@@ -152,7 +152,7 @@ Result<std::unique_ptr<Link>> MemEndpoint::connect(std::string_view address, Lin
 
 Result<std::unique_ptr<MemoryRegion>> MemEndpoint::register_memory(MutableByteSpan memory) {
   const std::lock_guard lock(fabric_->mutex);
-  // Not 1, 2, 3: a key that is guessed or left over must not be valid by accident.
+  // Scatters keys: a guessed or outdated key should not be valid by accident.
   const std::uint64_t key = ++fabric_->keys_made * 0x9E3779B97F4A7C15ULL;
   port_->regions.emplace(key, memory);
   return std::make_unique<MemRegion>(fabric_, port_, key, memory);
@@ -167,7 +167,7 @@ bool MemEndpoint::accept_waiting() {
       if (port_->backlog.empty()) return any;
       wire = std::move(port_->backlog.front());
       port_->backlog.pop_front();
-      if (wire->state != WireState::kConnecting) continue;  // given up meanwhile
+      if (wire->state != WireState::kConnecting) continue;  // the opener has given up
       wire->state = WireState::kConnected;
       wire->sides[0].port->signal();
     }
@@ -191,7 +191,7 @@ bool MemEndpoint::poll() {
     port_->clear_signal();
   }
   bool any = accept_waiting();
-  // By index and by copy: handlers make and destroy links.
+  // By index and by copy, because handlers make and destroy links.
   for (std::size_t i = 0; i < links_.size(); ++i) {
     const auto link = links_[i];
     any |= link->progress();

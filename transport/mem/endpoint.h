@@ -8,9 +8,10 @@
 
 namespace stdchk::transport::mem {
 
-/// A MemEndpoint is one party of a mem fabric.
+/// A MemEndpoint is one endpoint of a mem fabric.
 ///
-/// Owns: its port. Threads: its reactor's.
+/// Owns: its port.
+/// Threads: its reactor's.
 class MemEndpoint final : public Endpoint {
  public:
   MemEndpoint(std::shared_ptr<FabricState> fabric, std::shared_ptr<Port> port, Clock& clock);

@@ -9,7 +9,8 @@ namespace stdchk::transport::mem {
 
 namespace {
 
-/// Operations and messages handled for one link in one poll(), so that no link starves the others.
+/// The most operations and messages that one poll() handles for a link, so that every link gets its
+/// turn.
 constexpr std::size_t kBurst = 64;
 
 bool inside(std::uint64_t offset, std::uint64_t length, std::uint64_t total) {
@@ -85,7 +86,7 @@ Status LinkCore::start(bool write, std::span<const LocalPiece> pieces, const Rem
 bool LinkCore::fence() {
   fenced_here_ = true;
   const std::lock_guard lock(endpoint_.fabric().mutex);
-  // Transfers hold the same lock, so none is half done now and none can begin later.
+  // Transfers hold the same lock: none is half done now, and none can begin later.
   mine().fenced = true;
   mine().inbox.clear();
   wire_->state = WireState::kClosed;
@@ -100,7 +101,7 @@ void LinkCore::grant_access() {
 }
 
 void LinkCore::destroy() {
-  // Operations that complete() starts from here on are refused, as the wire is closed.
+  // The wire is closed, so operations that complete() starts from now on are refused.
   link_ = nullptr;
   handler_ = nullptr;
   closed_ = true;
@@ -185,7 +186,7 @@ bool LinkCore::progress_connecting() {
 }
 
 bool LinkCore::run_operations() {
-  // Not those that are started by the completions: they wait for the next poll.
+  // Operations that completions start wait for the next poll().
   const std::size_t burst = std::min(operations_.size(), kBurst);
   for (std::size_t i = 0; i < burst && !operations_.empty(); ++i) {
     const Pending pending = operations_.front();
@@ -203,7 +204,8 @@ bool LinkCore::deliver_messages() {
       const std::lock_guard lock(endpoint_.fabric().mutex);
       auto& inbox = mine().inbox;
       if (inbox.empty()) break;
-      if (inbox.size() >= kMessagesQueuedMax) other().port->signal();  // it may send again
+      // The peer has room to send again.
+      if (inbox.size() >= kMessagesQueuedMax) other().port->signal();
       message = std::move(inbox.front());
       inbox.pop_front();
     }
@@ -217,7 +219,7 @@ bool LinkCore::notice_close() {
   if (closed_) return false;
   {
     const std::lock_guard lock(endpoint_.fabric().mutex);
-    // What was sent before the close is delivered before it is told.
+    // Messages from before the close are delivered before on_closed().
     if (wire_->state == WireState::kConnected || !mine().inbox.empty()) return false;
   }
   close(fenced_here_ ? Code::kFenced : Code::kPeerLost, "mem.link");

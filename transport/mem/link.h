@@ -11,7 +11,8 @@ namespace stdchk::transport::mem {
 
 class MemEndpoint;
 
-/// A LinkCore is what remains to be polled of a link after its owner may have destroyed the Link.
+/// A LinkCore is the polled part of a link. It may outlive the Link, which its owner may destroy at
+/// any time.
 ///
 /// Threads: the reactor's of its endpoint.
 class LinkCore : public std::enable_shared_from_this<LinkCore> {
@@ -26,14 +27,14 @@ class LinkCore : public std::enable_shared_from_this<LinkCore> {
                std::uint64_t offset, Operation& operation);
   bool fence();
   void grant_access();
-  /// The Link is being destroyed.
+  /// Ends the link, because the Link is being destroyed.
   void destroy();
 
-  /// Runs what can be run. True when anything was.
+  /// Runs everything that can run. Returns true when anything ran.
   bool progress();
   bool idle() const { return operations_.empty(); }
   bool destroyed() const { return link_ == nullptr; }
-  /// When the connection attempt is given up; nothing: it is none any more.
+  /// The deadline of the connection attempt; nullopt when no attempt is under way.
   std::optional<Time> connect_by() const;
 
  private:
@@ -64,8 +65,8 @@ class LinkCore : public std::enable_shared_from_this<LinkCore> {
   Link* link_ = nullptr;
   LinkHandler* handler_ = nullptr;
   std::deque<Pending> operations_;
-  bool announced_;            ///< connected, and the handler knows
-  bool closed_ = false;       ///< on_closed was called
+  bool announced_;            ///< the handler knows that the link is connected
+  bool closed_ = false;       ///< on_closed() was called, or the Link is destroyed
   bool fenced_here_ = false;  ///< this side has called fence()
 };
 

@@ -6,18 +6,17 @@
 #include "core/clock.h"
 #include "transport/transport.h"
 
-/// The transport within one process: complete, for tests and simulation.
+/// A transport within one process, complete, for tests and simulation.
 namespace stdchk::transport::mem {
 
 struct FabricState;
 
-/// A Fabric is a network in memory. Endpoints made from one Fabric reach each other as "mem:NAME".
+/// A Fabric is a network in memory. Endpoints of one Fabric reach each other as "mem:NAME".
 ///
-/// Threads: make_endpoint any; each endpoint belongs to the thread of its reactor, as always.
-///   One lock guards everything that endpoints share.
+/// Threads: make_endpoint() on any thread. Each endpoint belongs to the thread of its reactor. A
+///   lock guards everything that endpoints share.
 /// Not: a model of time. An operation runs at the next poll() of its initiator; transport/fault
-/// adds
-///   delays and failures.
+///   adds delays and failures.
 class Fabric {
  public:
   Fabric();
@@ -25,7 +24,7 @@ class Fabric {
   Fabric(const Fabric&) = delete;
   Fabric& operator=(const Fabric&) = delete;
 
-  /// A name may be used again when the endpoint that had it is gone.
+  /// Makes an endpoint. Its name can be used again when the endpoint is gone.
   std::unique_ptr<Endpoint> make_endpoint(std::string name, Clock& clock);
 
  private:

@@ -10,40 +10,40 @@
 
 #include "transport/transport.h"
 
-/// What the endpoints of one mem fabric share. FabricState::mutex guards all of it.
+/// State that the endpoints of one mem fabric share. FabricState::mutex guards all of it.
 namespace stdchk::transport::mem {
 
 struct Port;
 
-inline constexpr std::size_t kMessagesQueuedMax = 256;    ///< of one direction of a wire
-inline constexpr std::size_t kOperationsQueuedMax = 256;  ///< of one link
-inline constexpr std::size_t kBacklogMax = 1024;          ///< connections nobody has accepted yet
+inline constexpr std::size_t kMessagesQueuedMax = 256;    ///< in one direction of a wire
+inline constexpr std::size_t kOperationsQueuedMax = 256;  ///< on one link
+inline constexpr std::size_t kBacklogMax = 1024;          ///< connections that wait to be accepted
 
 enum class WireState { kConnecting, kConnected, kRefused, kClosed };
 
-/// A Wire is one connection. Side 0 has opened it, side 1 accepts it.
+/// A Wire is one connection. Side 0 opens it, side 1 accepts it.
 struct Wire {
   struct Side {
     std::shared_ptr<Port> port;
     std::deque<std::vector<std::byte>> inbox;
     bool fenced = false;         ///< the other side's operations must not touch this side's memory
-    bool grants_access = false;  ///< they may, where the port withholds it
+    bool grants_access = false;  ///< the other side may access memory that the port withholds
   };
   std::array<Side, 2> sides;
   WireState state = WireState::kConnecting;
 };
 
-/// A Port is the part of an endpoint that others reach. It outlives the endpoint while wires name
-/// it.
+/// A Port is the part of an endpoint that other endpoints reach. It outlives the endpoint while
+/// wires refer to it.
 struct Port {
   explicit Port(std::string port_name);
   ~Port();
   Port(const Port&) = delete;
   Port& operator=(const Port&) = delete;
 
-  /// Makes the owner's poll() run soon.
+  /// Has the owner's poll() called.
   void signal();
-  /// Forgets the signals so far; before the owner looks at what was signalled.
+  /// Forgets earlier signals. The owner calls it before it looks at what was signalled.
   void clear_signal();
 
   const std::string name;
@@ -52,7 +52,7 @@ struct Port {
   bool listening = false;
   bool withholds_access = false;
   std::deque<std::shared_ptr<Wire>> backlog;
-  std::map<std::uint64_t, MutableByteSpan> regions;  ///< by key
+  std::map<std::uint64_t, MutableByteSpan> regions;  ///< keyed by the region's key
 };
 
 struct FabricState {

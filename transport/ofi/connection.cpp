@@ -18,10 +18,11 @@ namespace {
 
 constexpr std::size_t kSendsPostedMax = 8;  // of a link: what the peer has receives for
 constexpr std::size_t kSendBytesMax = 4 * limits::kMiB;
-constexpr std::size_t kSmallest = 4 * limits::kKiB;  // of a buffer
-constexpr std::size_t kKeptMax = 16 * limits::kKiB;  // of one that waits to be used again
+constexpr std::size_t kSmallest = 4 * limits::kKiB;  // the smallest message buffer
+constexpr std::size_t kKeptMax = 16 * limits::kKiB;  // the largest buffer that is kept for reuse
 
-/// What a start function of the fabric answered. Anything but a full queue means a dead endpoint.
+/// Converts the result of a function of libfabric that starts work. Any error but a full queue
+/// means that the endpoint is dead.
 Status started(ssize_t result, const char* where) {
   if (result == 0) return {};
   if (result == -FI_EAGAIN) return fail(Code::kWouldBlock, where);
@@ -32,7 +33,7 @@ Status started(ssize_t result, const char* where) {
 
 Result<MessageBuffer> MessageBuffer::make(fid_domain* domain, std::size_t bytes) {
   MessageBuffer buffer;
-  // Not make_unique: it would touch pages that a message may never need.
+  // Does not use make_unique(), which would touch pages that a message may never need.
   buffer.memory_.reset(new std::byte[bytes]);
   buffer.bytes_ = bytes;
   if (domain == nullptr || bytes == 0) return buffer;

@@ -23,13 +23,14 @@ namespace stdchk::transport::ofi {
 
 namespace {
 
-constexpr std::size_t kPartsMax = 32;  ///< of one transfer
+constexpr std::size_t kPartsMax = 32;  ///< parts of one transfer
 constexpr std::size_t kCompletionsPerRead = 32;
 constexpr std::size_t kSharedQueueEntries = 4096;
 constexpr std::size_t kOwnQueueEntries = kRequestsMax + kSendsMax;
 constexpr int kReadsPerPoll = 8;
 constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
-constexpr unsigned kIdleWakesMax = 16;  ///< by an event queue that has nothing
+/// Wakes by an empty event queue before it is polled at intervals.
+constexpr unsigned kIdleWakesMax = 16;
 constexpr Duration kByTimeFor = std::chrono::seconds(1);
 constexpr Duration kByTimeInterval = std::chrono::milliseconds(10);
 
@@ -48,15 +49,15 @@ constexpr std::string_view kProvider = "verbs";
 /// would find none, and be sent again.
 constexpr std::size_t kReceives = 8;
 
-/// Others of the same provider cannot be used: over iWARP a message that comes before a receive
-/// ends the connection, and libfabric's verbs has no flow control that prevents it.
+/// True when this kind of endpoint is usable. Over iWARP a message that comes before a receive ends
+/// the connection, and libfabric's verbs has no flow control that prevents it.
 bool is_fit(const fi_info& info) {
   const std::uint32_t protocol = info.ep_attr->protocol;
   return info.ep_attr->type == FI_EP_MSG && info.tx_attr->iov_limit >= kPiecesMax &&
          protocol != FI_PROTO_IWARP && protocol != FI_PROTO_RDMA_CM_IB_XRC;
 }
 
-/// Has the address name no port.
+/// Sets the port of the source address to 0: any free port.
 void take_any_port(fi_info& info) {
   auto& address = *static_cast<sockaddr*>(info.src_addr);
   if (address.sa_family == AF_INET6) {
@@ -108,7 +109,7 @@ Status OfiEndpoint::open(const std::string& host, std::uint16_t port) {
   return open_queues();
 }
 
-/// A copy of the best; null: there is none.
+/// Returns a copy of the best fitting entry, or nullptr.
 fi_info* OfiEndpoint::choose(const fi_info* all) const {
   for (const fi_info* each = all; each != nullptr; each = each->next) {
     if (kProvider == each->fabric_attr->prov_name && is_fit(*each)) return fi_dupinfo(each);
@@ -137,7 +138,7 @@ Result<MessageBuffer> OfiEndpoint::make_buffer(std::size_t bytes) {
   return MessageBuffer::make(registers ? domain_ : nullptr, bytes);
 }
 
-/// Has the reactor woken by the queue; its descriptor.
+/// Makes the queue wake the reactor. Returns the queue's descriptor.
 Result<int> OfiEndpoint::wake_by(fid& queue) {
   int wait_fd = -1;
   const int result = fi_control(&queue, FI_GETWAIT, &wait_fd);
@@ -149,7 +150,7 @@ Result<int> OfiEndpoint::wake_by(fid& queue) {
   return wait_fd;
 }
 
-/// One that wakes the reactor. Closing it takes its descriptor out of the reactor's.
+/// Opens a queue that wakes the reactor. Closing the queue ends that.
 Result<fid_cq*> OfiEndpoint::open_completion_queue(std::size_t entries) {
   fi_cq_attr attr{.size = entries, .format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
   fid_cq* queue = nullptr;
@@ -164,10 +165,10 @@ Result<fid_cq*> OfiEndpoint::open_completion_queue(std::size_t entries) {
 
 OfiEndpoint::~OfiEndpoint() {
   for (const auto& [key, connection] : connections_) {
-    STDCHK_ASSERT(connection->link == nullptr);  // links end before their endpoint
+    STDCHK_ASSERT(connection->link == nullptr);  // links must end before their endpoint
     connection->close_fabric();
   }
-  // Their buffers may be registered.
+  // Connections and the scratch buffer may have registered memory, so they end before the domain.
   connections_.clear();
   buried_.clear();
   scratch_ = {};
@@ -207,7 +208,7 @@ Connection& OfiEndpoint::add_connection() {
   return connection;
 }
 
-/// Makes the fabric's endpoint, ready to connect or to accept, with its receives posted.
+/// Makes the fabric's endpoint, ready to connect or accept, and posts its receives.
 Status OfiEndpoint::start_endpoint(Connection& connection, fi_info& info) {
   int result = fi_endpoint(domain_, &info, &connection.ep, nullptr);
   if (result != 0) return fail_fabric("ofi.endpoint", result);
@@ -260,7 +261,7 @@ Result<std::unique_ptr<Link>> OfiEndpoint::connect(std::string_view address, Lin
 }
 
 Result<std::unique_ptr<MemoryRegion>> OfiEndpoint::register_memory(MutableByteSpan memory) {
-  std::uint64_t key = 0;  // not to be guessed, where the choice is ours
+  std::uint64_t key = 0;  // hard to guess, if the provider does not choose it
   if ((info_->domain_attr->mr_mode & FI_MR_PROV_KEY) == 0 &&
       ::getrandom(&key, sizeof(key), 0) != sizeof(key)) {
     return fail_errno("ofi.register getrandom");
@@ -317,7 +318,7 @@ bool OfiEndpoint::close_pending() {
     Connection& connection = *closing.connection;
     connection.finish_transfers(closing.why.code);
     if (connection.link == nullptr) {
-      bury(connection);  // nobody has heard of it
+      bury(connection);  // no user has a link to it
     } else if (connection.handler != nullptr) {
       connection.handler->on_closed(*connection.link, closing.why);
     }
@@ -348,7 +349,7 @@ bool OfiEndpoint::read_events() {
     Connection& connection = *found->second;
     if (event == FI_CONNECTED) on_up(connection);
     if (event == FI_SHUTDOWN) {
-      // What the peer sent before it closed is in the completion queues already.
+      // The completion queues already have what the peer sent before it closed.
       while (read_completions(cq_)) {
       }
       while (connection.transmit != nullptr && read_completions(connection.transmit)) {
@@ -395,7 +396,7 @@ void OfiEndpoint::on_up(Connection& connection) {
   }
 }
 
-/// False: the queue is empty.
+/// Handles a batch of completions. Returns false when the queue is empty.
 bool OfiEndpoint::read_completions(fid_cq* queue) {
   std::array<fi_cq_msg_entry, kCompletionsPerRead> entries;
   const ssize_t got = fi_cq_read(queue, entries.data(), entries.size());
@@ -420,7 +421,7 @@ void OfiEndpoint::on_completion(Work& work, std::size_t length) {
     if (operation != nullptr) operation->finish({});
     return;
   }
-  // The first message may be faster than the word that the connection is up.
+  // The first message may overtake the event FI_CONNECTED.
   if (connection.state == State::kAccepting) on_up(connection);
   if (connection.state == State::kClosed) return;
   if (connection.link == nullptr || connection.handler == nullptr) {
@@ -433,8 +434,8 @@ void OfiEndpoint::on_completion(Work& work, std::size_t length) {
   }
 }
 
-/// Where nothing was started nothing completes. Handlers may make and end connections meanwhile:
-/// one that is left out for it comes next time.
+/// Reads the queues of connections that have work under way. Handlers may make and end connections
+/// meanwhile; a connection that is skipped because of that comes next time.
 bool OfiEndpoint::read_own_queues() {
   bool any = false;
   for (std::size_t i = 0; i < with_own_queue_.size(); ++i) {
@@ -453,11 +454,11 @@ void OfiEndpoint::read_completion_error(fid_cq* queue) {
   if (fi_cq_readerr(queue, &error, 0) <= 0) return;
   if (error.op_context == nullptr) return;
   auto& work = *static_cast<Work*>(error.op_context);
-  // One failed work is the end of the link: those behind it have no order any more.
+  // A failed work ends the link, because the order of those behind it is lost.
   fail_later(*work.connection, Code::kPeerLost, "ofi.link");
 }
 
-/// Ends connections whose oldest transfer, or whose making, has waited too long.
+/// Ends connections whose oldest transfer, or whose connection attempt, is late.
 bool OfiEndpoint::check_deadlines() {
   if (busy_ == 0) return false;
   const Time now = clock_.now();
@@ -482,7 +483,8 @@ bool OfiEndpoint::check_deadlines() {
 }
 
 bool OfiEndpoint::poll() {
-  // Completions that name a connection which was buried before now are read below, then it can go.
+  // The completions read below may still name connections that were buried before. After that these
+  // connections can go.
   std::vector<std::unique_ptr<Connection>> leaving;
   leaving.swap(buried_);
   bool any = read_events();
@@ -497,9 +499,9 @@ bool OfiEndpoint::poll() {
   return any;
 }
 
-/// A stranger's connection that ends before it has become one of the fabric's leaves the event
-/// queue's descriptor readable for ever, and nothing in the queue (libfabric 1.17). A reactor that
-/// sleeps on it would spin: then events are looked for by time, until it is tried again.
+/// Polls events at intervals while the event queue's descriptor is stuck. When a stranger's
+/// connection ends early, libfabric 1.17 leaves the descriptor readable for ever, with an empty
+/// queue. A reactor that sleeps on the descriptor would spin.
 void OfiEndpoint::watch_events() {
   const Time now = clock_.now();
   pollfd readable{events_fd_, POLLIN, 0};
@@ -517,7 +519,7 @@ void OfiEndpoint::watch_events() {
 }
 
 bool OfiEndpoint::may_sleep() {
-  if (!to_close_.empty()) return false;  // a fence has closed a link, and its handler waits
+  if (!to_close_.empty()) return false;  // a fence has closed a link, and its handler must be told
   waited_for_ = {&eq_->fid, &cq_->fid};
   for (Connection* const each : with_own_queue_) waited_for_.push_back(&each->transmit->fid);
   if (fi_trywait(fabric_, waited_for_.data(), static_cast<int>(waited_for_.size())) != 0) {

@@ -22,7 +22,7 @@ namespace stdchk::transport::ofi {
 ///
 /// Owns: the fabric, domain, completion and event queues, and all Connections.
 /// Threads: the reactor's. With FI_WAIT_FD the providers start none.
-/// Errors: a provider that misses what is needed is refused by open().
+/// Errors: open() refuses a provider that lacks something necessary.
 class OfiEndpoint final : public Endpoint {
  public:
   explicit OfiEndpoint(Clock& clock) : clock_(clock) {}
@@ -43,14 +43,15 @@ class OfiEndpoint final : public Endpoint {
 
   // For Connection and OfiLink.
   Clock& clock() { return clock_; }
-  /// For messages, registered where the provider wants it.
+  /// Makes a buffer for messages, registered if the provider needs that.
   Result<MessageBuffer> make_buffer(std::size_t bytes);
   std::size_t request_bytes_max() const { return info_->ep_attr->max_msg_size; }
-  const MessageBuffer& scratch() const { return scratch_; }  ///< where proofs are read to
-  /// Cuts the peer off at once; the next poll() tells the handler.
+  /// Target of the reads that prove delivery.
+  const MessageBuffer& scratch() const { return scratch_; }
+  /// Cuts the peer off at once. The next poll() tells the handler.
   void fence(Connection& connection);
   void release(Connection& connection);
-  /// The same for another reason.
+  /// Cuts the peer off like fence(), for another reason.
   void fail_later(Connection& connection, Code code, const char* where);
   void transfer_started() { ++busy_; }
   void transfer_ended() { --busy_; }
@@ -77,33 +78,34 @@ class OfiEndpoint final : public Endpoint {
   void bury(Connection& connection);
 
   Clock& clock_;
-  fi_info* info_ = nullptr;      ///< of the listener
-  fi_info* out_info_ = nullptr;  ///< of connections that are made here
+  fi_info* info_ = nullptr;      ///< for the listener
+  fi_info* out_info_ = nullptr;  ///< for connections that this endpoint opens
   fid_fabric* fabric_ = nullptr;
   fid_domain* domain_ = nullptr;
   fid_eq* eq_ = nullptr;
   fid_cq* cq_ = nullptr;
   fid_pep* listener_ = nullptr;
   int epoll_fd_ = -1;
-  int events_fd_ = -1;  ///< of the event queue
+  int events_fd_ = -1;  ///< descriptor of the event queue
   unsigned idle_wakes_ = 0;
-  bool by_time_ = false;  ///< events do not wake the reactor, and are looked for by time
-  Time woken_from_{};     ///< when they may wake it again
+  bool by_time_ = false;  ///< events do not wake the reactor; they are polled at intervals
+  Time woken_from_{};     ///< when events may wake the reactor again
   MessageBuffer scratch_;
   AcceptHandler* accept_handler_ = nullptr;
   Capabilities capabilities_;
   std::string address_;
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
   std::unordered_map<fid_t, Connection*> by_fid_;
-  std::vector<Connection*> with_own_queue_;  ///< open ones with a queue of their own
-  std::vector<fid*> waited_for_;             ///< by may_sleep(); kept for its memory
+  std::vector<Connection*> with_own_queue_;  ///< open connections that have `transmit`
+  std::vector<fid*> waited_for_;  ///< used by may_sleep(); member only to reuse its memory
   struct Closing {
     Connection* connection;
     Error why;
   };
   std::vector<Closing> to_close_;
-  std::vector<std::unique_ptr<Connection>> buried_;  ///< until the completion queue was empty
-  std::size_t busy_ = 0;                             ///< transfers and connection attempts
+  /// Kept until the completion queue was read empty.
+  std::vector<std::unique_ptr<Connection>> buried_;
+  std::size_t busy_ = 0;  ///< number of transfers and connection attempts
   Time next_check_{};
 };
 

@@ -9,14 +9,14 @@
 
 namespace stdchk::transport::ofi {
 
-/// A MessageBuffer holds one message. Providers that want it (FI_MR_LOCAL) have it registered,
-/// which pins its memory.
+/// A MessageBuffer holds one message. If the provider needs it (FI_MR_LOCAL), its memory is
+/// registered and thereby pinned.
 ///
 /// Owns: memory and registration. Must be destroyed before the domain.
 class MessageBuffer {
  public:
   MessageBuffer() = default;
-  /// `domain` null: it need not be registered.
+  /// If `domain` is nullptr, the memory is not registered.
   static Result<MessageBuffer> make(fid_domain* domain, std::size_t bytes);
   std::byte* data() const { return memory_.get(); }
   std::size_t size() const { return bytes_; }
@@ -28,7 +28,7 @@ class MessageBuffer {
   };
   std::unique_ptr<std::byte[]> memory_;
   std::size_t bytes_ = 0;
-  std::unique_ptr<fid_mr, CloseMr> mr_;  ///< goes before the memory
+  std::unique_ptr<fid_mr, CloseMr> mr_;  ///< destroyed before the memory
 };
 
 }  // namespace stdchk::transport::ofi

@@ -22,14 +22,15 @@ namespace {
 constexpr std::string_view kPrefix = "shm:";
 constexpr Duration kDeadlineCheck = std::chrono::milliseconds(100);
 
-/// Not to be guessed, and never the same twice: an abstract name has no owner and no permissions.
+/// Returns a name that is unique and hard to guess: an abstract name has no owner and no
+/// permissions.
 std::string unique_name() {
   static std::atomic<unsigned> count{0};
   std::random_device random;
   return fmt::format("stdchk-{}-{}-{:08x}{:08x}", ::getpid(), ++count, random(), random());
 }
 
-/// A leading zero byte: the abstract name space, which leaves no file behind (unix(7)).
+/// Fills in an abstract address. It begins with a zero byte, and leaves no file behind (unix(7)).
 socklen_t fill_address(sockaddr_un& address, std::string_view name) {
   address = {};
   address.sun_family = AF_UNIX;
@@ -52,8 +53,8 @@ Result<std::unique_ptr<ShmEndpoint>> ShmEndpoint::create(Clock& clock) {
 
 Status ShmEndpoint::open() {
   name_ = unique_name();
-  // Where Yama restricts ptrace(2) to children (ptrace_scope 1), peers may copy only if this
-  // process says so. Elsewhere the call fails and is not needed.
+  // Yama may restrict ptrace(2) to child processes (ptrace_scope 1); then this call lets peers
+  // copy. Without Yama the call fails, and is not needed.
   ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
   epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   if (epoll_fd_ < 0) return fail_errno("shm.epoll");
@@ -111,7 +112,8 @@ Result<std::unique_ptr<Link>> ShmEndpoint::connect(std::string_view text, LinkHa
   const socklen_t length = fill_address(address, text.substr(kPrefix.size()));
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return fail_errno("shm.connect");
-  // On a socket of this host connect(2) ends at once, or tells that the backlog is full.
+  // On a Unix socket connect(2) never waits: it succeeds, or fails because nobody listens or the
+  // backlog is full.
   const bool refused = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), length) != 0;
   auto link = std::make_unique<ShmLink>(*this, fd, false, clock_.now() + deadline);
   link->set_handler(handler);

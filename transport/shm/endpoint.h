@@ -15,7 +15,7 @@ namespace stdchk::transport::shm {
 class ShmLink;
 class ShmEndpoint;
 
-/// A Region is known to the peers of its endpoint until it goes.
+/// A Region is registered memory. The peers of its endpoint know it until it is destroyed.
 class Region final : public MemoryRegion {
  public:
   Region(ShmEndpoint& endpoint, MutableByteSpan memory, std::uint64_t key);
@@ -31,8 +31,8 @@ class Region final : public MemoryRegion {
 
 /// A ShmLink is a socket, and the right to copy to and from the peer's memory.
 ///
-/// The peer tells its regions over the socket, so that a key that it does not know, or a range
-/// outside of a region, is refused here: the kernel's copy between processes asks for no key.
+/// The kernel's copy between processes checks no keys. So the peer announces its regions over the
+/// socket, and this side refuses unknown keys and ranges outside of a region.
 class ShmLink final : public Link {
  public:
   enum class State : std::uint8_t { kGreeting, kConnected, kClosed };
@@ -63,12 +63,12 @@ class ShmLink final : public Link {
   void queue_frame(Frame kind, ByteSpan body);
   void tell_region(Frame kind, const RemoteKey& key);
   void flush();
-  /// Reads what the socket has. False when the peer has closed it.
+  /// Reads what has arrived on the socket. Returns false when the peer has closed it.
   bool receive();
-  /// Handles the frames that are whole. False: the link was destroyed, or has ended.
+  /// Handles complete frames. Returns false if the link has ended or was destroyed.
   bool handle_frames();
   void handle_frame(Frame kind, ByteSpan body);
-  /// Reports the copies that were made. False: the link was destroyed.
+  /// Reports finished copies. Returns false if the link was destroyed.
   bool report();
   bool shut(Code code, const char* where);
 
@@ -76,19 +76,19 @@ class ShmLink final : public Link {
   LinkHandler* handler_ = nullptr;
   State state_ = State::kGreeting;
   bool accepted_;
-  bool refused_ = false;  ///< nobody listens there: the next poll() tells
+  bool refused_ = false;  ///< nobody accepts there; the next poll() reports it
   Time connect_deadline_;
   int socket_;
-  int peer_process_ = -1;  ///< pidfd
+  int peer_process_ = -1;  ///< pidfd of the peer
   pid_t peer_pid_ = 0;
   bool peer_closed_ = false;
-  std::map<std::uint64_t, RemoteKey> peer_regions_;  ///< by key
+  std::map<std::uint64_t, RemoteKey> peer_regions_;  ///< keyed by the region's key
   std::vector<std::byte> incoming_;
   std::size_t incoming_start_ = 0;
   std::vector<std::byte> outgoing_;
   std::size_t outgoing_start_ = 0;
-  std::vector<Copied> copied_;  ///< made, to be reported by poll()
-  /// Watched by functions that call handlers, to see that one of those destroyed this.
+  std::vector<Copied> copied_;  ///< copies that poll() has to report
+  /// Functions that call handlers watch its expiry, to notice that a handler destroyed this link.
   std::shared_ptr<const char> life_ = std::make_shared<char>();
 };
 
@@ -125,7 +125,7 @@ class ShmEndpoint final : public Endpoint {
 
   Clock& clock_;
   Capabilities capabilities_;
-  std::string name_;  ///< of the listening socket, in the abstract name space
+  std::string name_;  ///< the listening socket's name in the abstract name space
   AcceptHandler* accept_handler_ = nullptr;
   int epoll_fd_ = -1;
   int listen_fd_ = -1;

@@ -21,8 +21,8 @@ struct FrameHeader {
   std::uint32_t length;
 };
 
-constexpr std::size_t kCopiedMax = 1024;   // made and not yet reported
-constexpr std::size_t kRegionsMax = 4096;  // of one peer
+constexpr std::size_t kCopiedMax = 1024;   // copies made and not yet reported
+constexpr std::size_t kRegionsMax = 4096;  // regions of one peer
 constexpr std::size_t kOutgoingMax = 4 * kMessageBytesMax;
 
 }  // namespace
@@ -57,7 +57,7 @@ ShmLink::ShmLink(ShmEndpoint& endpoint, int socket, bool accepted, Time connect_
     peer_process_ = static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0));
   }
   if (peer_pid_ == 0 || peer.uid != ::geteuid()) {
-    // Anyone may connect to, or take, an abstract name. Other users are told nothing.
+    // Any user may connect to an abstract name, or take one. Other users learn nothing.
     refused_ = true;
     ::shutdown(socket_, SHUT_RDWR);
     return;
@@ -103,7 +103,7 @@ void ShmLink::flush() {
   while (state_ != State::kClosed && outgoing_start_ < outgoing_.size()) {
     const ssize_t sent = ::send(socket_, outgoing_.data() + outgoing_start_,
                                 outgoing_.size() - outgoing_start_, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent <= 0) break;  // no room: poll() tries again; broken: receive() sees the end
+    if (sent <= 0) break;  // no room: poll() tries again; an error: receive() notices the end
     outgoing_start_ += static_cast<std::size_t>(sent);
   }
   if (outgoing_start_ == outgoing_.size()) {
@@ -162,8 +162,8 @@ void ShmLink::handle_frame(Frame kind, ByteSpan body) {
   } else if (kind == Frame::kMessage && connected()) {
     if (handler_ != nullptr) handler_->on_message(*this, body);
   } else if (kind == Frame::kHello && state_ == State::kGreeting) {
-    // Some containers and security modules do not let one process copy to another. Where they do, a
-    // copy from address 0 fails for the address.
+    // Some containers and security modules forbid copies between processes. If copies are allowed,
+    // a copy from address 0 fails with EFAULT.
     std::byte probe{};
     const iovec local{&probe, 1};
     const iovec nowhere{nullptr, 1};
@@ -219,7 +219,7 @@ Status ShmLink::copy(bool is_write, std::span<const LocalPiece> pieces, const Re
 
 bool ShmLink::report() {
   const std::weak_ptr<const char> life = life_;
-  // Completions start further copies; those are for the next turn.
+  // Copies that completions start are reported in the next turn.
   std::vector<Copied> copied = std::exchange(copied_, {});
   for (std::size_t i = 0; i < copied.size(); ++i) {
     if (life.expired()) {
@@ -234,10 +234,10 @@ bool ShmLink::report() {
 bool ShmLink::fence() {
   if (state_ != State::kClosed) {
     state_ = State::kClosed;
-    ::shutdown(socket_, SHUT_WR);  // a peer that is well closes its end when it sees this
+    ::shutdown(socket_, SHUT_WR);  // a healthy peer closes its end when it sees this
     ::epoll_ctl(endpoint_.epoll_fd_, EPOLL_CTL_DEL, socket_, nullptr);
   }
-  // A process copies only on the thread that owns its end of the socket: when that end is closed,
+  // A process copies only on the thread that owns its end of the socket. When that end is closed,
   // or the process has ended, no write can follow.
   if (!peer_closed_) {
     std::byte ignored[4096];
@@ -256,7 +256,7 @@ bool ShmLink::fence() {
 bool ShmLink::shut(Code code, const char* where) {
   state_ = State::kClosed;
   ::shutdown(socket_,
-             SHUT_WR);  // from here on this side copies nothing: the peer's fence() sees it
+             SHUT_WR);  // from here on this side copies nothing, which the peer's fence() notices
   ::epoll_ctl(endpoint_.epoll_fd_, EPOLL_CTL_DEL, socket_, nullptr);
   endpoint_.reporting_.erase(this);
   outgoing_.clear();

@@ -8,9 +8,9 @@
 
 namespace stdchk::transport::shm {
 
-/// Opens "shm": one-sided access between processes of one host. The kernel copies from one
-/// process's memory to the other's (process_vm_writev(2), process_vm_readv(2)) within the starting
-/// call, and asks nothing of the target; messages go over a socket of the host.
+/// Opens "shm": one-sided access between processes of one host. The kernel copies between their
+/// memories (process_vm_writev(2), process_vm_readv(2)) within the call that starts a transfer. The
+/// target's program takes no part. Messages go over a Unix socket.
 Result<std::unique_ptr<Endpoint>> open_shm(Clock& clock);
 
 }  // namespace stdchk::transport::shm

@@ -1,4 +1,4 @@
-// In place of the transport where the build found no libibverbs or librdmacm.
+// Replaces the transport in builds without libibverbs or librdmacm.
 #include "transport/verbs/verbs.h"
 
 namespace stdchk::transport::verbs {

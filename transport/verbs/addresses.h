@@ -11,9 +11,10 @@ void set_port(sockaddr_storage& address, std::uint16_t port);
 inline sockaddr* generic(sockaddr_storage& address) {
   return reinterpret_cast<sockaddr*>(&address);
 }
-/// A wildcard or loopback address, which belongs to no device.
+/// True for wildcard and loopback addresses, which belong to no device.
 bool is_any_device(const sockaddr_storage& address);
-/// Addresses of interfaces that are up, IPv4 first; not of loopback, not link-local.
+/// Returns the addresses of interfaces that are up, IPv4 first, without loopback and link-local
+/// ones.
 std::vector<sockaddr_storage> addresses_of_host();
 
 }  // namespace stdchk::transport::verbs

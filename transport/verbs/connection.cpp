@@ -13,7 +13,8 @@ namespace stdchk::transport::verbs {
 namespace {
 
 constexpr std::size_t kChainMax = 16;
-constexpr std::size_t kUnprovenMax = 512 * limits::kKiB;  ///< then a write's end is asked for
+/// Bytes after which a proof, or a signal, is added.
+constexpr std::size_t kUnprovenMax = 512 * limits::kKiB;
 constexpr std::size_t kKeptForMessages = 2 * kBuffersPerLink;
 constexpr std::size_t kMessagesMax = 128;
 constexpr std::size_t kMessageBytesMax = 4 * limits::kMiB;
@@ -77,15 +78,15 @@ void Connection::add_part(bool is_write, const Part& part, std::uint64_t base, s
     proof_address_ = base + part.offset;
     if (unproven_bytes_ >= kUnprovenMax) add_proof();
   } else {
-    proof_address_ = 0;  // a read is a proof of what was written before
+    proof_address_ = 0;  // the read also proves the writes before it
     if (unproven_bytes_ < kUnprovenMax) return;
     request.work.send_flags |= IBV_SEND_SIGNALED;
     unproven_bytes_ = 0;
   }
 }
 
-/// Reads one byte of what was written: the target's device answers when the writes before it are
-/// in its memory.
+/// Reads one byte of what was written. The target's device answers after the writes before the read
+/// are in its memory.
 void Connection::add_proof() {
   Request& request = add(IBV_WR_RDMA_READ, {.started = endpoint.clock().now()});
   request.pieces[0] = {.addr = reinterpret_cast<std::uint64_t>(endpoint.scratch().data),
@@ -109,7 +110,7 @@ Status Connection::transfer(bool is_write, std::span<const LocalPiece> pieces, c
   const RegionTable* table = nullptr;
   if (const auto told = static_cast<std::uint32_t>(key.key >> 32); told != 0) {
     const auto found = tables_.find(told);
-    // A region that was not told, or a key that was made up.
+    // The region was not announced, or the key is invented.
     if (found == tables_.end() || (key.key & 0xFFFFFFFF) != 0 ||
         (key.length - 1) / found->second.part_bytes >= found->second.keys.size()) {
       return fail(Code::kInvalidArgument, "verbs.rma");
@@ -122,7 +123,7 @@ Status Connection::transfer(bool is_write, std::span<const LocalPiece> pieces, c
     cut_piece(piece, static_cast<const VerbsRegion*>(piece.region)->part_bytes(), pieces_);
   }
   split(pieces_, offset, limits, parts_);
-  // Each part may need a proof of its own, and so may what is in the chain.
+  // Each part may need its own proof, and so may the collected chain.
   const std::size_t needed = 2 * parts_.size() + kKeptForMessages;
   if (needed > endpoint.device().send_depth()) return fail(Code::kTooLarge, "verbs.rma");
   if (queue.room() < needed) return fail(Code::kWouldBlock, "verbs.rma");
@@ -135,8 +136,8 @@ Status Connection::transfer(bool is_write, std::span<const LocalPiece> pieces, c
   return post_soon();
 }
 
-/// To the device at once when it has nothing to do for this connection, otherwise with others.
-/// An operation that was started ends by its completion, so a failure is told by that.
+/// Posts at once if the device has no work for this connection, otherwise later with other
+/// requests. A started operation ends by its completion, so failures are reported there, not here.
 Status Connection::post_soon() {
   if (posted_ == 0 || chain_.size() >= kChainMax) {
     if (const Status status = flush(); !status.has_value()) {
@@ -240,17 +241,18 @@ Status Connection::send_waiting() {
   return any ? post_soon() : Status{};
 }
 
-/// Everything up to the one that completed has ended.
+/// Ends the completed entry and all entries before it.
 void Connection::on_sent(const ibv_wc& completion) {
   if (state == State::kClosed) return;
   if (completion.status != IBV_WC_SUCCESS) {
-    // One failed work is the end of the link: those behind it have no order any more.
+    // A failed work request ends the link, because the order of those behind it is lost.
     return endpoint.fail_later(*this, Code::kPeerLost, ::ibv_wc_status_str(completion.status));
   }
   moved = endpoint.clock().now();
   std::size_t count = queue.count_through(static_cast<std::uint32_t>(completion.wr_id));
   posted_ -= count;
-  for (; count > 0 && !queue.empty(); --count) {  // a handler that closes the link empties it
+  // A handler that closes the link empties the queue.
+  for (; count > 0 && !queue.empty(); --count) {
     const SendQueue::Entry entry = queue.pop();
     if (entry.buffer != nullptr) endpoint.device().give_buffer(*entry.buffer);
     if (entry.operation != nullptr) entry.operation->finish({});
@@ -298,7 +300,7 @@ void Connection::on_received(const ibv_wc& completion, const Buffer& buffer) {
 
 Status Connection::on_content(const FragmentHeader& header, ByteSpan content) {
   if (header.kind == FragmentKind::kRegionTable) {
-    // Who has proven itself later has nothing to tell before.
+    // A peer that has not proven its identity must not send tables.
     if (endpoint.withholds_access() && !has_access) return fail(Code::kMalformed, "verbs.table");
     STDCHK_ASSIGN(RegionTable table, decode_region_table(content));
     const std::uint32_t its_number = table.number;

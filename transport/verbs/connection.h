@@ -22,19 +22,19 @@ class VerbsEndpoint;
 
 using State = ConnectionState;
 
-/// A Connection is one reliable connection: a queue pair, what was given to it, and what waits.
+/// A Connection is one reliable connection: a queue pair, the work that the pair has, and the work
+/// that waits.
 ///
-/// Work requests are collected while the queue pair has something to do and posted as one chain; an
-/// idle queue pair gets them at once. One request of a chain is signalled: the last one, or one
-/// more where many bytes are in it. Writes are followed by a read of one byte, and complete with
-/// that.
+/// An idle queue pair gets a work request at once. While it is busy, work requests are collected
+/// and then posted as one chain. The last request of a chain is signalled; in a chain with many
+/// bytes, so are others. After writes comes a read of one byte; the writes complete with it.
 ///
 /// Threads: the reactor's.
 struct Connection {
   Connection(VerbsEndpoint& of, std::uint32_t number);
 
   Status send(ByteSpan message);
-  /// Goes ahead of what is sent later.
+  /// Sends a region table before messages that are sent later.
   void tell_table(const RegionTable& table);
   bool has_tables() const { return tables_.size() >= tables_expected; }
   Status transfer(bool is_write, std::span<const LocalPiece> pieces, const RemoteKey& key,
@@ -45,16 +45,16 @@ struct Connection {
   rdma_conn_param parameters(const Greeting& greeting) const;
   void on_sent(const ibv_wc& completion);
   void on_received(const ibv_wc& completion, const Buffer& buffer);
-  /// Gives all that waits to the device.
+  /// Posts all collected work requests.
   Status flush();
-  /// Destroys the queue pair. From then on nothing of the peer can land here, and the device
-  /// touches no buffer.
+  /// Destroys the queue pair. Afterwards no write of the peer can land here, and the device touches
+  /// no buffer.
   void close_fabric();
-  /// Finishes all transfers.
+  /// Finishes all transfers with `code`.
   void finish_transfers(Code code);
 
   VerbsEndpoint& endpoint;
-  const std::uint32_t number;  ///< never used again: what completes late finds nobody
+  const std::uint32_t number;  ///< never used again, so late completions find no connection
   rdma_cm_id* id = nullptr;
   ibv_cq* send_cq = nullptr;
   QueuePair queue_pair;
@@ -64,13 +64,13 @@ struct Connection {
   Link* link = nullptr;
   LinkHandler* handler = nullptr;
   Time connect_by{};
-  Time moved{};  ///< when something ended last: a long queue is not late while it moves
+  Time moved{};  ///< last time that work ended; a long queue that moves is not late
   SendQueue queue;
   bool waits_for_flush = false;
   bool is_accepted = false;
-  bool announced = false;             ///< to the user: it is up, and the peer's tables are there
-  bool has_access = false;            ///< the peer, to the memory of this endpoint
-  std::uint32_t tables_expected = 0;  ///< of the peer
+  bool announced = false;             ///< the user knows: it is up, and has the peer's tables
+  bool has_access = false;            ///< the peer may access the memory of this endpoint
+  std::uint32_t tables_expected = 0;  ///< number of tables that the peer sends first
   bool peer_has_closed = false;
 
  private:
@@ -88,24 +88,24 @@ struct Connection {
                 Operation* operation);
   void add_proof();
   Status post_soon();
-  /// Makes fragments of messages that wait, as far as credits go.
+  /// Sends fragments of waiting messages, as many as credits allow.
   Status send_waiting();
   Status add_fragment(ByteSpan content, std::uint32_t message_bytes, FragmentKind kind);
   Status on_content(const FragmentHeader& header, ByteSpan content);
   void deliver(ByteSpan message);
 
   std::vector<Request> chain_;  ///< not posted yet
-  std::vector<Part> parts_;     ///< kept for its memory
+  std::vector<Part> parts_;     ///< member only to reuse its memory
   std::vector<LocalPiece> pieces_;
-  std::map<std::uint32_t, RegionTable> tables_;  ///< of the peer
-  std::size_t posted_ = 0;                       ///< entries of the queue that the device has
+  std::map<std::uint32_t, RegionTable> tables_;  ///< region tables of the peer
+  std::size_t posted_ = 0;                       ///< entries of `queue` that the device has
   std::size_t unproven_bytes_ = 0;
   std::uint32_t proof_key_ = 0;
   std::uint64_t proof_address_ = 0;
   std::deque<Waiting> waiting_;
   std::size_t waiting_bytes_ = 0;
   std::uint16_t credits_ = 0;  ///< fragments that the peer has room for
-  std::uint16_t owed_ = 0;     ///< fragments that were taken and not given back
+  std::uint16_t owed_ = 0;     ///< received fragments whose credits were not returned
   std::uint16_t peer_may_send_ = kCredits;
   Assembler assembler_;
 };
@@ -117,7 +117,7 @@ using VerbsLink = ConnectionLink<Connection>;
 /// Owns: the registrations. Must be destroyed before its endpoint.
 class VerbsRegion final : public MemoryRegion {
  public:
-  /// `number`: of its table, when it has several parts.
+  /// `number` is that of its table, if it has several parts.
   VerbsRegion(VerbsEndpoint& endpoint, RegisteredParts parts, MutableByteSpan memory,
               std::uint32_t number)
       : endpoint_(endpoint), parts_(std::move(parts)), memory_(memory), number_(number) {}

@@ -21,12 +21,13 @@ namespace {
 constexpr std::size_t kSendDepth = 512;
 constexpr std::size_t kQueueEntriesMax = 16384;
 constexpr std::size_t kSpareReceives = 32;
-constexpr std::size_t kLostReceives = kSpareReceives / 2;  ///< that are replaced at once
+/// Number of lost receives that are replaced together.
+constexpr std::size_t kLostReceives = kSpareReceives / 2;
 constexpr std::size_t kBuffersPerBlock = 64;
 constexpr int kEntriesPerRead = 32;
 constexpr std::uint8_t kReadsMax = 16;  ///< one-sided reads of one link that are under way at once
 
-/// Parts of a region are registered by several threads at once, which takes less time.
+/// Several threads register the parts of a region at the same time, which is faster.
 constexpr std::uint64_t kRegionPartBytes = 8 * limits::kGiB;
 constexpr std::uint64_t kRegionAlignment = 64 * limits::kKiB;
 constexpr std::size_t kRegionThreadsMax = 8;
@@ -119,7 +120,7 @@ void deregister(RegisteredParts& parts) {
 Result<ibv_mr*> Device::register_part(MutableByteSpan memory) const {
   ibv_mr* const mr = ::ibv_reg_mr(pd_, memory.data(), memory.size(), kRemoteAccess);
   if (mr != nullptr) return mr;
-  // In a container CAP_IPC_LOCK may be held and not count.
+  // In a container a process may hold CAP_IPC_LOCK without effect.
   if (errno == ENOMEM && locked_memory().limit_bytes != ~std::uint64_t{0}) {
     return fail(Code::kMemlock, "verbs.register", ENOMEM);
   }
@@ -212,11 +213,12 @@ Status Device::post_receives(std::size_t wanted) {
 void Device::receive_ended(Buffer& buffer) {
   --posted_;
   give_buffer(buffer);
-  // Fails only when the queue is full, and then nothing is missing.
+  // Fails only when the queue is full; then no receive is missing.
   (void)post_receives(links_ * kBuffersPerLink + kSpareReceives);
 }
 
-/// One event when fewer than this wait. Where a device has no such event, lost receives stay lost.
+/// Asks for one event when few receives are left. On devices without this event, lost receives stay
+/// lost.
 void Device::watch_receives() {
   ibv_srq_attr attributes{};
   attributes.srq_limit = static_cast<std::uint32_t>(kSpareReceives - kLostReceives);

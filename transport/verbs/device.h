@@ -11,13 +11,13 @@
 
 namespace stdchk::transport::verbs {
 
-/// A Buffer holds one fragment of a message, in registered memory.
+/// A Buffer is registered memory for one fragment of a message.
 struct Buffer {
   std::byte* data = nullptr;
   std::uint32_t lkey = 0;
 };
 
-/// Memory that is registered in parts, all as long as `part_bytes` but the last.
+/// RegisteredParts is memory that is registered in parts, each `part_bytes` long but the last.
 struct RegisteredParts {
   std::vector<ibv_mr*> mrs;
   std::uint64_t part_bytes = 0;
@@ -26,20 +26,20 @@ void deregister(RegisteredParts& parts);
 
 struct Completion {
   ibv_wc entry{};
-  bool is_receive = false;  ///< an entry that failed does not tell by itself
+  bool is_receive = false;  ///< a failed entry does not say this itself
 };
 
-/// A Device is one verbs device as an endpoint uses it: protection domain, completion queues, the
-/// receive queue that all links share, and the memory of messages.
+/// A Device is a verbs device as an endpoint uses it. It has the protection domain, completion
+/// queues, the receive queue of all links, and the memory of messages.
 ///
-/// Owns: all of these; not the context, which is librdmacm's.
-/// Threads: the reactor's, but for register_memory.
-/// Limits: the receive queue has kBuffersPerLink for each link and some to spare; a device that
-///   cannot hold more refuses the link.
+/// Owns: all of these. The context belongs to librdmacm.
+/// Threads: the reactor's; register_memory() on any thread.
+/// Limits: the receive queue has kBuffersPerLink buffers for each link and some spare ones. The
+///   device refuses a link when it can hold no more.
 class Device {
  public:
-  /// `region_part_bytes`: longest part of a region; 0: kRegionPartBytes. At most what the device
-  /// can.
+  /// `region_part_bytes` is the longest part of a region; 0 means kRegionPartBytes. The device may
+  /// lower it.
   static Result<std::unique_ptr<Device>> open(ibv_context& context, std::uint8_t port,
                                               std::uint64_t region_part_bytes);
   ~Device();
@@ -51,35 +51,36 @@ class Device {
   ibv_srq& srq() { return *srq_; }
   ibv_cq& receive_queue() { return *receive_queue_; }
   bool is_iwarp() const { return context_.device->transport_type == IBV_TRANSPORT_IWARP; }
-  bool is_infiniband() const { return is_infiniband_; }   ///< and not Ethernet below
-  std::size_t send_depth() const { return send_depth_; }  ///< of each link
-  std::size_t part_bytes() const { return part_bytes_; }  ///< of one work request
+  bool is_infiniband() const { return is_infiniband_; }  ///< not for RoCE, which runs over Ethernet
+  std::size_t send_depth() const { return send_depth_; }  ///< work requests of each link
+  std::size_t part_bytes() const { return part_bytes_; }  ///< the longest work request
   std::size_t read_pieces() const { return read_pieces_; }
   std::uint8_t reads_as_target() const { return reads_as_target_; }
   std::uint8_t reads_as_initiator() const { return reads_as_initiator_; }
 
-  /// For remote access too, the parts in parallel. kMemlock and kTooLarge where the kernel would
-  /// say less.
+  /// Registers memory, for remote access too, several parts at a time. Returns kMemlock and
+  /// kTooLarge where the kernel's errors would say less.
   Result<RegisteredParts> register_memory(MutableByteSpan memory);
   std::uint64_t region_part_bytes() const { return region_part_bytes_; }
   Result<Buffer*> take_buffer();
   void give_buffer(Buffer& buffer) { idle_.push_back(&buffer); }
 
-  /// Makes room for one link more: receives, and a completion queue for what it sends.
+  /// Prepares for one more link: posts receives, and returns the completion queue for what it
+  /// sends.
   Result<ibv_cq*> add_link();
   void remove_link(ibv_cq& send_queue);
-  /// A receive has completed and its buffer is free: posts it again, or keeps it.
+  /// Posts the buffer of a completed receive again, or keeps it for later.
   void receive_ended(Buffer& buffer);
-  /// An event of the device. Any thread.
+  /// Notes an event of the device. May be called on any thread.
   void note(ibv_event_type event);
   bool has_failed() const { return failed_.load(std::memory_order_relaxed); }
-  /// When the device has said that fewer receives wait than the peers' credits can explain: some
-  /// went with links that were cut off while a fragment arrived.
+  /// Replaces receives that were lost with links. The device has reported fewer receives than the
+  /// peers' credits explain: a link was cut off while a fragment arrived.
   void replace_lost_receives();
 
-  /// Appends what has completed. False: nothing.
+  /// Appends new completions to `into`. Returns false when there are none.
   bool read_completions(std::deque<Completion>& into);
-  /// Asks to be woken by wake_fd() when something completes.
+  /// Has the next completion wake wake_fd().
   void arm();
   int wake_fd() const { return wakes_->fd; }
   void read_wakes();
@@ -117,7 +118,7 @@ class Device {
   std::size_t links_ = 0;
   std::atomic<bool> lost_receives_{false};
   std::atomic<bool> failed_{false};
-  std::size_t posted_ = 0;  ///< receives that wait, as far as is known
+  std::size_t posted_ = 0;  ///< waiting receives, as far as this side knows
   struct Block {
     MutableByteSpan memory;
     ibv_mr* mr;

@@ -21,7 +21,7 @@ namespace stdchk::transport::verbs {
 namespace {
 
 constexpr std::string_view kPrefix = "verbs:";
-constexpr std::size_t kPartsMax = 32;  ///< of one transfer
+constexpr std::size_t kPartsMax = 32;  ///< parts of one transfer
 constexpr unsigned kBusyTurnsMax = 64;
 constexpr int kReadsPerTurn = 8;
 constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
@@ -38,14 +38,14 @@ Status set_nonblocking(int descriptor) {
 }  // namespace
 
 Status VerbsEndpoint::open(const std::string& host, std::uint16_t port) {
-  // librdmacm would print what it misses.
+  // Check first: librdmacm would print an error.
   if (::access("/dev/infiniband/rdma_cm", R_OK | W_OK) != 0) {
     return fail(Code::kUnsupported,
                 "verbs.open: /dev/infiniband/rdma_cm cannot be opened; load rdma_ucm, and let this "
                 "user or container use /dev/infiniband",
                 errno);
   }
-  ::ibv_fork_init();  // a child must not take the pages that the device writes to
+  ::ibv_fork_init();  // a child process must not take pages to which the device writes
   channel_ = ::rdma_create_event_channel();
   if (channel_ == nullptr) return fail_errno("verbs.open rdma_create_event_channel");
   STDCHK_TRY(set_nonblocking(channel_->fd));
@@ -68,12 +68,13 @@ Status VerbsEndpoint::open(const std::string& host, std::uint16_t port) {
                    .message_bytes_max = kMessageBytesMax,
                    .rma_bytes_max = std::min<std::uint64_t>(
                        {kPartsMax * device_->part_bytes(), limits::kGiB,
-                        // a transfer may cross ends of parts on both sides
+                        // both ends may divide a transfer where their parts end
                         (kPartsMax / 2 - 1) * device_->region_part_bytes()})};
   return {};
 }
 
-/// True: `holder_` is bound to the address, and that is one of a verbs device whose port is active.
+/// Binds `holder_` to the address. Returns true if the address belongs to a verbs device with an
+/// active port.
 bool VerbsEndpoint::try_device(const sockaddr_storage& address) {
   sockaddr_storage wanted = address;
   if (::rdma_create_id(channel_, &holder_, nullptr, RDMA_PS_TCP) != 0) return false;
@@ -121,10 +122,10 @@ VerbsEndpoint::~VerbsEndpoint() {
   if (listener_ != nullptr) ::rdma_destroy_id(listener_);
   accept_handler_ = nullptr;
   for (const auto& [key, connection] : connections_) {
-    STDCHK_ASSERT(connection->link == nullptr);  // links end before their endpoint
+    STDCHK_ASSERT(connection->link == nullptr);  // links must end before their endpoint
     connection->close_fabric();
   }
-  // So that peers hear of it; short, because one that is dead does not answer.
+  // Wait until peers have heard of the end, but not long, because a dead peer does not answer.
   const Time give_up = clock_.now() + kLeaveMax;
   while (!lingering_.empty() && clock_.now() < give_up) {
     if (!read_connection_events()) ::usleep(200);
@@ -179,7 +180,7 @@ Result<std::unique_ptr<Link>> VerbsEndpoint::connect(std::string_view address, L
   return std::make_unique<VerbsLink>(connection);
 }
 
-/// From the device of this endpoint: its memory is registered nowhere else.
+/// Binds to the device of this endpoint, because its memory is registered nowhere else.
 Status VerbsEndpoint::request(Connection& connection, const sockaddr_storage& target,
                               Duration deadline) {
   if (::rdma_create_id(channel_, &connection.id, &connection, RDMA_PS_TCP) != 0) {
@@ -216,7 +217,7 @@ void VerbsEndpoint::cut(Connection& connection) {
   const bool had_queue_pair = by_queue_pair_.erase(connection.queue_pair_number) > 0;
   connection.close_fabric();
   if (!had_queue_pair) return;
-  // A queue pair that is made later may get the same number: what this one received ends here.
+  // Forget what this queue pair has received: a later queue pair may get the same number.
   while (device_->read_completions(completions_)) {
   }
   for (Completion& each : completions_) {
@@ -246,7 +247,7 @@ void VerbsEndpoint::linger(rdma_cm_id& id) {
   lingering_.push_back({&id, clock_.now() + limits::kRmaDeadline});
 }
 
-/// Those whose time is up, and `id` if it is one.
+/// Destroys the lingering ids whose time has passed, and `id` if it is among them.
 void VerbsEndpoint::end_lingering(const rdma_cm_id* id, Time now) {
   std::erase_if(lingering_, [&](const Lingering& each) {
     const bool ends = each.id == id || each.until <= now;
@@ -259,7 +260,7 @@ void VerbsEndpoint::fence(Connection& connection) {
   fail_later(connection, Code::kFenced, "verbs.fence");
 }
 
-/// Cuts the peer off at once; the next poll() tells the handler.
+/// Cuts the peer off at once. The next poll() tells the handler.
 void VerbsEndpoint::fail_later(Connection& connection, Code code, const char* where) {
   if (connection.state == State::kClosed) return;
   cut(connection);
@@ -294,7 +295,7 @@ bool VerbsEndpoint::close_pending() {
     Connection& connection = *closing.connection;
     connection.finish_transfers(closing.why.code);
     if (connection.link == nullptr) {
-      bury(connection);  // nobody has heard of it, or its handler has destroyed it just now
+      bury(connection);  // no user knows it, or its handler has just destroyed the link
     } else if (connection.handler != nullptr) {
       connection.handler->on_closed(*connection.link, closing.why);
     }
@@ -322,7 +323,8 @@ bool VerbsEndpoint::read_descriptors() {
   return any;
 }
 
-/// librdmacm opens a device once in a process, so this may read what concerns another endpoint.
+/// Reads the device's events. A process opens a device once, so an event may concern another
+/// endpoint.
 void VerbsEndpoint::read_device_events() {
   ibv_async_event event{};
   while (::ibv_get_async_event(&device_->context(), &event) == 0) {
@@ -334,7 +336,7 @@ void VerbsEndpoint::read_device_events() {
       concerned = static_cast<Device*>(event.element.cq->cq_context);
     }
     concerned->note(event.event_type);
-    ::ibv_ack_async_event(&event);  // the other endpoint cannot end before this
+    ::ibv_ack_async_event(&event);  // until here the other endpoint cannot end
   }
 }
 
@@ -356,7 +358,7 @@ bool VerbsEndpoint::read_connection_events() {
   rdma_cm_event* event = nullptr;
   while (::rdma_get_cm_event(channel_, &event) == 0) {
     any = true;
-    // Copied, because an id cannot be destroyed while one of its events is held.
+    // Copied first, because an id cannot be destroyed while one of its events is held.
     const rdma_cm_event copy = *event;
     const auto* const data = static_cast<const std::byte*>(copy.param.conn.private_data);
     const bool has_data = copy.event == RDMA_CM_EVENT_CONNECT_REQUEST ||
@@ -394,12 +396,12 @@ void VerbsEndpoint::on_event(const rdma_cm_event& event, ByteSpan private_data) 
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
       if (const Status status = on_response(*connection, private_data); !status.has_value()) {
         ::rdma_reject(connection->id, nullptr, 0);
-        connection->peer_has_closed = true;  // there is nobody to be told its end
+        connection->peer_has_closed = true;  // no peer must be told of the end
         return fail_later(*connection, status.error().code, status.error().where);
       }
       return on_up(*connection);
     case RDMA_CM_EVENT_ESTABLISHED:
-      // Of who has accepted; over iWARP of both.
+      // The event goes to the accepting side; over iWARP to both sides.
       if (connection->state == State::kConnecting) {
         const Status status = take_greeting(*connection, private_data);
         if (!status.has_value()) {
@@ -416,7 +418,7 @@ void VerbsEndpoint::on_event(const rdma_cm_event& event, ByteSpan private_data) 
       break;
   }
   connection->peer_has_closed = event.event == RDMA_CM_EVENT_DISCONNECTED;
-  // What the peer sent before it closed is in the completion queues already.
+  // The completion queues already have what the peer sent before it closed.
   while (device_->read_completions(completions_)) {
   }
   handle_completions();
@@ -456,7 +458,7 @@ Status VerbsEndpoint::on_resolved(Connection& connection, rdma_cm_event_type eve
     return fail(Code::kPeerLost, "verbs.connect rdma_resolve_route", errno);
   }
   STDCHK_TRY(connection.start());
-  armed_ = false;  // it may have a completion queue that is new
+  armed_ = false;  // there may be a new completion queue
   by_queue_pair_[connection.queue_pair_number] = &connection;
   STDCHK_TRY(connection.queue_pair.prepare_request(*connection.id));
   const Greeting mine = greeting();
@@ -551,19 +553,19 @@ void VerbsEndpoint::handle(const Completion& completion) {
     if (found != by_number_.end()) found->second->on_sent(entry);
     return;
   }
-  if (entry.wr_id == 0) return;  // of a connection that was cut
+  if (entry.wr_id == 0) return;  // its connection was cut off
   Buffer& buffer = *reinterpret_cast<Buffer*>(entry.wr_id);
   const auto found = by_queue_pair_.find(entry.qp_num);
   if (found != by_queue_pair_.end()) {
     Connection& connection = *found->second;
-    // The first message may be faster than the word that the connection is up.
+    // The first message may overtake the event RDMA_CM_EVENT_ESTABLISHED.
     if (connection.state == State::kAccepting && entry.status == IBV_WC_SUCCESS) on_up(connection);
     connection.on_received(entry, buffer);
   }
   device_->receive_ended(buffer);
 }
 
-/// Ends connections whose oldest work, or whose making, has waited too long.
+/// Ends connections whose oldest work, or whose connection attempt, is late.
 bool VerbsEndpoint::check_deadlines() {
   const Time now = clock_.now();
   if (now < next_check_) return false;
@@ -608,7 +610,7 @@ bool VerbsEndpoint::may_sleep() {
   return !device_->read_completions(completions_);
 }
 
-/// Deadlines are looked at while anything waits.
+/// Wakes at intervals to check deadlines, while anything waits.
 Duration VerbsEndpoint::sleep_max() const {
   const bool waits = std::any_of(connections_.begin(), connections_.end(), [](const auto& each) {
     const Connection& connection = *each.second;

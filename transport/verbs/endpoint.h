@@ -12,7 +12,7 @@
 
 namespace stdchk::transport::verbs {
 
-/// A VerbsEndpoint is one device and the connections that go through it.
+/// A VerbsEndpoint is a verbs device with its connections.
 ///
 /// Owns: the device's objects and all Connections.
 /// Threads: the reactor's. librdmacm and libibverbs start none.
@@ -36,20 +36,20 @@ class VerbsEndpoint final : public Endpoint {
   bool may_sleep() override;
   Duration sleep_max() const override;
 
-  // For Connection and VerbsLink.
+  // For Connection and VerbsLink:
   Clock& clock() { return clock_; }
   Device& device() { return *device_; }
-  const Buffer& scratch() const { return *scratch_; }  ///< where proofs are read to
+  const Buffer& scratch() const { return *scratch_; }  ///< target of the reads that prove delivery
   bool withholds_access() const { return withholds_access_; }
-  /// Before anything that the user sends later: a key is of no use without its table.
+  /// Sends the region tables before anything of the user: a key needs its table.
   void tell_tables(Connection& connection);
-  /// Tells the user of a connection that can be used from now on.
+  /// Tells the user that a connection can be used from now on.
   void announce(Connection& connection);
   void forget(const VerbsRegion& region) { std::erase(regions_in_parts_, &region); }
   void fence(Connection& connection);
   void release(Connection& connection);
-  /// Keeps what a connection leaves until the peer has answered its end: until then the kernel
-  /// tells it again.
+  /// Keeps a connection's id until the peer has acknowledged the end. Until then the kernel repeats
+  /// the message of the end.
   void linger(rdma_cm_id& id);
   void flush_later(Connection& connection);
   void fail_later(Connection& connection, Code code, const char* where);
@@ -87,7 +87,7 @@ class VerbsEndpoint final : public Endpoint {
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* holder_ = nullptr;  ///< keeps the device open
   rdma_cm_id* listener_ = nullptr;
-  sockaddr_storage local_{};  ///< on the device; the port is the listener's
+  sockaddr_storage local_{};  ///< an address of the device, with the listener's port
   std::unique_ptr<Device> device_;
   Buffer* scratch_ = nullptr;
   int epoll_fd_ = -1;
@@ -100,7 +100,7 @@ class VerbsEndpoint final : public Endpoint {
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
   std::unordered_map<std::uint32_t, Connection*> by_number_;
   std::unordered_map<std::uint32_t, Connection*> by_queue_pair_;
-  std::deque<Completion> completions_;  ///< read and not handled
+  std::deque<Completion> completions_;  ///< read, but not handled yet
   std::vector<Connection*> to_flush_;
   struct Closing {
     Connection* connection;
@@ -113,8 +113,8 @@ class VerbsEndpoint final : public Endpoint {
   };
   std::vector<Lingering> lingering_;
   std::vector<std::unique_ptr<Connection>> buried_;  ///< until the end of this turn
-  bool armed_ = false;       ///< the device wakes wake_fd() at the next completion
-  unsigned busy_turns_ = 0;  ///< since the descriptors were looked at
+  bool armed_ = false;                               ///< the next completion wakes wake_fd()
+  unsigned busy_turns_ = 0;                          ///< turns since the descriptors were read
   Time last_completion_{};
   Time next_check_{};
 };

@@ -14,7 +14,7 @@ namespace stdchk::transport::verbs {
 
 namespace {
 
-/// The number behind `name` at the start of a line; 0 when there is none.
+/// Returns the number behind `name` at the start of a line; 0 if there is none.
 std::uint64_t field(std::string_view status, std::string_view name, int base) {
   std::size_t at = status.starts_with(name) ? 0 : std::string_view::npos;
   if (at != 0) {

@@ -7,19 +7,19 @@
 
 namespace stdchk::transport::verbs {
 
-/// A LockedMemory says how much more memory this process may pin for a device.
+/// A LockedMemory is this process's limit for pinned memory, and what it has pinned.
 struct LockedMemory {
-  bool unlimited = false;         ///< no limit, or CAP_IPC_LOCK
-  std::uint64_t limit_bytes = 0;  ///< RLIMIT_MEMLOCK
+  bool unlimited = false;         ///< no limit, or the process has CAP_IPC_LOCK
+  std::uint64_t limit_bytes = 0;  ///< the limit RLIMIT_MEMLOCK
   std::uint64_t pinned_bytes = 0;
 
-  /// kMemlock when `bytes` more would be too many. The kernel would say no more than ENOMEM.
+  /// Returns kMemlock when `bytes` more would exceed the limit. The kernel would only say ENOMEM.
   Status check(std::uint64_t bytes, const char* where) const;
 };
 
-/// Of the text of /proc/PID/status (proc(5)) and the limit in bytes (~0: none).
+/// Parses the text of /proc/PID/status (proc(5)). `limit_bytes` ~0 means no limit.
 LockedMemory locked_memory(std::string_view status, std::uint64_t limit_bytes);
-/// Of this process, now.
+/// Reads the present values of this process.
 LockedMemory locked_memory();
 
 }  // namespace stdchk::transport::verbs

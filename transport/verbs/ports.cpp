@@ -22,13 +22,13 @@ struct Place {
   unsigned port;
   auto operator<=>(const Place&) const = default;
 };
-/// What librdmacm would bind to on each port: the address, and the GID that it takes.
+/// Bound says what librdmacm would bind to on a port: the addresses, and the GID that it chooses.
 struct Bound {
   std::vector<std::string> addresses;
   ibv_gid gid{};
 };
 
-/// "10.0.0.1" of "10.0.0.1:0", "fd00::1" of "[fd00::1]:0".
+/// Returns "10.0.0.1" for "10.0.0.1:0", and "fd00::1" for "[fd00::1]:0".
 std::string host_of(const sockaddr_storage& address) {
   std::string text = address_text("", address);
   text.resize(text.rfind(':'));
@@ -38,7 +38,7 @@ std::string host_of(const sockaddr_storage& address) {
 
 std::map<Place, Bound> bound_addresses() {
   std::map<Place, Bound> found;
-  // librdmacm would print what it misses.
+  // Check first: librdmacm would print an error.
   if (::access("/dev/infiniband/rdma_cm", R_OK | W_OK) != 0) return found;
   rdma_event_channel* const channel = ::rdma_create_event_channel();
   if (channel == nullptr) return found;
@@ -96,7 +96,7 @@ void add_ports(ibv_context& context, const std::map<Place, Bound>& bound, std::v
     port.kind = kind_of(*context.device, attributes);
     port.active = attributes.state == IBV_PORT_ACTIVE;
     port.state = state_text(attributes.state);
-    port.mtu_bytes = 128U << attributes.active_mtu;  // the enumeration begins with 1 for 256
+    port.mtu_bytes = 128U << attributes.active_mtu;  // the enumeration has 1 for 256 bytes
     port.firmware = device.fw_ver;
     port.region_bytes_max = device.max_mr_size;
     ibv_gid gid{};
@@ -132,7 +132,7 @@ std::vector<Port> ports() {
 
 std::string library_version() {
   Dl_info info{};
-  // The library has no function that tells.
+  // The library has no function that returns its version.
   if (::dladdr(reinterpret_cast<const void*>(&::ibv_get_device_list), &info) == 0) return {};
   std::error_code absent;
   return std::filesystem::canonical(info.dli_fname, absent).filename();

@@ -8,17 +8,18 @@ namespace {
 
 constexpr std::uint32_t kInlineWanted = 220;
 
-/// Attributes that old kernels name for RoCE, and for InfiniBand too, where nobody takes them.
+/// Bits of the attribute mask for RoCE. Old kernels set them for InfiniBand too, where no driver
+/// accepts them.
 constexpr int kOnlyRoce = 0x7 << 21;
 
-/// A vendor's extensions of the connection (ibv_query_ece(3)), told to the peer with the next
-/// request or answer. Devices without any are the rule.
+/// Offers a vendor's extensions (ibv_query_ece(3)) to the peer, with the next request or answer.
+/// Most devices have none.
 void offer_extensions(rdma_cm_id& id, ibv_qp& qp) {
   ibv_ece mine{};
   if (::ibv_query_ece(&qp, &mine) == 0 && mine.vendor_id != 0) ::rdma_set_local_ece(&id, &mine);
 }
 
-/// As far as the peer has said that it has them too.
+/// Accepts the extensions that the peer has, too.
 void take_extensions(rdma_cm_id& id, ibv_qp& qp) {
   ibv_ece mine{};
   ibv_ece theirs{};
@@ -51,7 +52,7 @@ Status QueuePair::make(Device& device, ibv_cq& send_cq, bool withholds_access) {
   return fail(Code::kSystem, "verbs.link ibv_create_qp", errno);
 }
 
-/// Over iWARP the kernel takes the queue pair further when the connection is up.
+/// Over iWARP the kernel does the remaining steps when the connection is up.
 Status QueuePair::prepare_request(rdma_cm_id& id) const {
   offer_extensions(id, *qp_);
   return is_iwarp_ ? move_to(IBV_QPS_INIT, id, nullptr) : Status{};
@@ -76,7 +77,8 @@ Status QueuePair::bring_up(rdma_cm_id& id, const Reads* reads) const {
   return {};
 }
 
-/// With what the connection manager knows of the path and the peer, but for the access.
+/// Moves the queue pair to `state`, with what the connection manager knows of path and peer. Only
+/// the access rights differ.
 Status QueuePair::move_to(ibv_qp_state state, rdma_cm_id& id, const Reads* reads) const {
   ibv_qp_attr attributes{};
   attributes.qp_state = state;
@@ -100,7 +102,7 @@ Status QueuePair::move_to(ibv_qp_state state, rdma_cm_id& id, const Reads* reads
 Status QueuePair::grant_access() const {
   if (!withholds_access_) return {};
   ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_RTS;  // which it is in: some drivers only look when it is named
+  attributes.qp_state = IBV_QPS_RTS;  // its present state, which some drivers want to be named
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
   const int result = ::ibv_modify_qp(qp_, &attributes, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS);
   if (result != 0) return fail(Code::kSystem, "verbs.link ibv_modify_qp: access", result);

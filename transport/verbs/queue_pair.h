@@ -11,16 +11,16 @@
 
 namespace stdchk::transport::verbs {
 
-/// A QueuePair is a reliable queue pair that is made and brought up here. librdmacm only carries
-/// its number: by itself it would give the peer access to all registered memory with the
-/// connection.
+/// A QueuePair is a reliable queue pair that this class brings up itself; librdmacm only transports
+/// its number. With librdmacm's own way, the peer could access all registered memory as soon as the
+/// connection is up.
 ///
 /// Owns: the queue pair.
-/// Not: access on hold over iWARP, where a queue pair has its rights before it is connected, for
-///   good: drivers refuse to change them later (cxgb4) or never look at them (siw).
+/// Not: withheld access over iWARP. There a queue pair gets its final rights before it is
+///   connected. Drivers refuse to change them later (cxgb4), or never check them (siw).
 class QueuePair {
  public:
-  /// One-sided reads that are under way at once.
+  /// Limits of the one-sided reads that are under way at once.
   struct Reads {
     std::uint8_t as_target = 0;
     std::uint8_t as_initiator = 0;
@@ -31,26 +31,27 @@ class QueuePair {
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
 
-  /// `withholds_access`: the peer has none until grant_access().
+  /// With `withholds_access`, the peer has no access until grant_access().
   Status make(Device& device, ibv_cq& send_cq, bool withholds_access);
-  /// Before rdma_connect().
+  /// To be called before rdma_connect().
   Status prepare_request(rdma_cm_id& id) const;
-  /// Before rdma_accept(): from then on the peer may send.
+  /// To be called before rdma_accept(). From then on the peer may send.
   Status prepare_answer(rdma_cm_id& id, const Reads& reads) const;
-  /// When the peer has answered, before rdma_establish().
+  /// To be called after the peer's answer, before rdma_establish().
   Status take_answer(rdma_cm_id& id) const;
   /// From now on the peer may read and write registered memory.
   Status grant_access() const;
-  /// Nothing is sent or received any more.
+  /// Ends all sending and receiving.
   void stop() const;
   void destroy();
 
   ibv_qp* get() const { return qp_; }
   std::uint32_t number() const { return qp_->qp_num; }
-  std::size_t inline_bytes() const { return inline_bytes_; }  ///< of one work request
+  /// Longest work request whose data are copied into it.
+  std::size_t inline_bytes() const { return inline_bytes_; }
 
  private:
-  /// `reads`: those that were agreed on; without, the connection manager knows them.
+  /// `reads` are the agreed limits. With nullptr, those of the connection manager are used.
   Status bring_up(rdma_cm_id& id, const Reads* reads) const;
   Status move_to(ibv_qp_state state, rdma_cm_id& id, const Reads* reads) const;
 

@@ -10,15 +10,15 @@ namespace stdchk::transport::verbs {
 
 struct Buffer;
 
-/// A SendQueue remembers what was given to a queue pair, in order. Work requests of a reliable
-/// connection complete in the order in which they were posted, and those that are not signalled
-/// with the next one that is (ibv_post_send(3), IBV_SEND_SIGNALED), so one completion ends
-/// everything before it.
+/// A SendQueue remembers, in order, what was given to a queue pair. Work requests of a reliable
+/// connection complete in the order of posting. Requests that are not signalled complete with the
+/// next signalled one (ibv_post_send(3), IBV_SEND_SIGNALED). So one completion ends everything
+/// before it.
 class SendQueue {
  public:
   struct Entry {
-    Operation* operation = nullptr;  ///< ends with this entry
-    Buffer* buffer = nullptr;        ///< of a message, free again with this entry
+    Operation* operation = nullptr;  ///< finished with this entry
+    Buffer* buffer = nullptr;        ///< buffer of a message; free again with this entry
     Time started{};
   };
 
@@ -29,13 +29,13 @@ class SendQueue {
   const Entry& oldest() const { return entries_.front(); }
   const std::deque<Entry>& entries() const { return entries_; }
 
-  /// The number of the entry, modulo 2^32.
+  /// Appends an entry and returns its number, modulo 2^32.
   std::uint32_t push(const Entry& entry) {
     STDCHK_ASSERT(room() > 0);
     entries_.push_back(entry);
     return static_cast<std::uint32_t>(first_ + entries_.size() - 1);
   }
-  /// Entries up to and with `number`; 0 when it has ended before.
+  /// Counts the entries up to and including `number`; 0 if that entry has ended already.
   std::size_t count_through(std::uint32_t number) const {
     const std::uint32_t distance = number - static_cast<std::uint32_t>(first_);
     return distance < entries_.size() ? distance + 1 : 0;

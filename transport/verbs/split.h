@@ -8,28 +8,28 @@
 
 namespace stdchk::transport::verbs {
 
-/// A Part is what one work request of a transfer moves.
+/// A Part is the share of a transfer that one work request moves.
 struct Part {
   std::array<LocalPiece, kPiecesMax> pieces;
   std::size_t count = 0;
   std::size_t bytes = 0;
-  std::uint64_t offset = 0;  ///< in the remote region
+  std::uint64_t offset = 0;  ///< offset in the remote region
 };
 
-/// What one work request can be.
+/// PartLimits are the limits of one work request.
 struct PartLimits {
-  std::size_t bytes = 0;            ///< the port's max_msg_sz
-  std::size_t pieces = kPiecesMax;  ///< the device's max_sge_rd
-  std::uint64_t remote_bytes =
-      ~std::uint64_t{0};  ///< no part crosses a multiple of this at the target
+  std::size_t bytes = 0;            ///< at most the port's max_msg_sz
+  std::size_t pieces = kPiecesMax;  ///< for reads at most the device's max_sge_rd
+  /// No part crosses a multiple of this at the target.
+  std::uint64_t remote_bytes = ~std::uint64_t{0};
 };
 
-/// Cuts a transfer into parts, in order. Empty pieces are left out.
+/// Divides a transfer into parts, in order. Leaves out empty pieces.
 void split(std::span<const LocalPiece> pieces, std::uint64_t offset, const PartLimits& limits,
            std::vector<Part>& parts);
 
-/// Cuts pieces of regions that are registered in parts: none crosses a multiple of `region_bytes`
-/// of its region. Appends to `into`.
+/// Divides a piece of a region that is registered in parts, so that no result crosses a multiple of
+/// `region_bytes` of the region. Appends to `into`.
 void cut_piece(const LocalPiece& piece, std::uint64_t region_bytes, std::vector<LocalPiece>& into);
 
 }  // namespace stdchk::transport::verbs

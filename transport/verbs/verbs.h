@@ -11,36 +11,39 @@
 
 namespace stdchk::transport::verbs {
 
-/// Opens "verbs" on the device that has the address `host`; a wildcard or loopback address means
-/// the first device with an address whose port is active. `port` 0: any free one, from listen() on.
-/// Regions are registered in parts of at most `region_part_bytes`, 0: of a size that suits the
-/// device.
-/// kUnsupported: this build has no libibverbs, or this host no such device, or its port is down.
+/// Opens "verbs" on the device that has the address `host`. A wildcard or loopback address means
+/// the first device that has an address and an active port. With `port` 0, listen() takes any free
+/// port. Regions are registered in parts of at most `region_part_bytes`; 0 takes a size that suits
+/// the device.
+///
+/// Errors: kUnsupported: this build has no libibverbs, or this host no such device, or its port is
+///   down.
 Result<std::unique_ptr<Endpoint>> open_verbs(Clock& clock, const std::string& host,
                                              std::uint16_t port,
                                              std::uint64_t region_part_bytes = 0);
 
-/// A Port is what is known of one port of a verbs device, for choosing and for `stdchk doctor`.
+/// A Port describes one port of a verbs device, for choosing a device and for `stdchk doctor`.
 struct Port {
-  std::string device;  ///< "mlx5_0"
+  std::string device;  ///< such as "mlx5_0"
   unsigned number = 0;
   std::string kind;  ///< "InfiniBand", "RoCE" or "iWARP"
   bool active = false;
-  std::string state;  ///< "active", "down", "init", ...
-  std::string gid;    ///< what peers see; of several the one that librdmacm takes for `addresses`
+  std::string state;  ///< "active", "down", "init" and so on
+  std::string gid;    ///< the GID that peers see; librdmacm's choice for `addresses`
   std::uint32_t mtu_bytes = 0;
-  std::string firmware;  ///< of the device; empty for those in software
+  std::string firmware;  ///< firmware of the device; empty for devices in software
   std::uint64_t region_bytes_max = 0;
-  std::vector<std::string> addresses;  ///< of interfaces that are up and belong to it
+  std::vector<std::string> addresses;  ///< addresses of the port's interfaces that are up
 };
-/// All ports of this host. Empty: none, no access to /dev/infiniband, or a build without
+/// Returns all ports of this host. None without access to /dev/infiniband, and in a build without
 /// libibverbs.
 std::vector<Port> ports();
 
-/// "libibverbs.so.1.14.44.0", the file of the library in use. Empty: none.
+/// Returns the file name of the library in use, such as "libibverbs.so.1.14.44.0"; empty if there
+/// is none.
 std::string library_version();
 
-/// kMemlock when `bytes` more cannot be pinned by this process.
+/// Returns kMemlock when this process cannot pin `bytes` more.
 Status check_lockable(std::uint64_t bytes);
 
 }  // namespace stdchk::transport::verbs
