@@ -70,7 +70,7 @@ ChunkIndex ChunkTable::find(const ChunkName& name, std::uint32_t length) const {
   }
 }
 
-/// By a quarter, so that 60 to 75 % of the slots are used.
+/// Grows by a quarter, so that 60 to 75 % of the slots are used.
 void ChunkTable::grow(IndexPart& part) {
   IndexPart larger;
   larger.slots.assign(std::max<std::size_t>(4, part.slots.size() * 5 / 4), kNoChunk);
@@ -93,7 +93,8 @@ void ChunkTable::index_insert(ChunkIndex index) {
   insert(part, index);
 }
 
-// Linear probing without tombstones: the entries behind the hole move up (Knuth, volume 3, 6.4 R).
+// Uses linear probing without tombstones: the entries behind the hole move up (Knuth, volume 3, 6.4
+// R).
 void ChunkTable::index_erase(ChunkIndex index) {
   const std::uint64_t spread = spread_of(entry(index).name);
   IndexPart& part = part_of(spread);
@@ -157,7 +158,7 @@ void ChunkTable::want(ChunkIndex index, const Redundancy& wanted) {
   }
 }
 
-/// Members of stripes are found again by their places when they have no names.
+/// Chunks without names that may become members of stripes are found by their places.
 bool ChunkTable::has_place_index(ChunkIndex index) const {
   return !entry(index).name.is_named() && redundancy(index).has_parity();
 }

@@ -63,8 +63,8 @@ GarbagePlan plan_garbage(const ArenaPage& page, const std::vector<Claim>& claims
     plan.kept[static_cast<std::size_t>(kind)] += static_cast<std::uint64_t>(to - found);
     found = to;
   };
-  // Used space begins at `used_from`; in the middle of it only the page before knows where an
-  // extent begins.
+  // Used space begins at `used_from`. A page that begins in the middle of used space learns only
+  // from the page before where an extent begins.
   std::uint64_t used_from = page.range.offset;
   std::optional<std::uint64_t> first = used_from == 0 ? used_from : next_extent;
   const auto use_until = [&](std::uint64_t end) {
@@ -89,7 +89,7 @@ GarbagePlan plan_garbage(const ArenaPage& page, const std::vector<Claim>& claims
     }
     const Found to = std::max(found, found_from(page, range.end()));
     for (; found != to; ++found) {
-      // An old extent may reach into what was written since.
+      // A stale extent may reach into an extent written later.
       const std::uint64_t next = found + 1 == to ? range.end() : (found + 1)->offset;
       plan.garbage.push_back(*found);
       plan.garbage_bytes += std::min(extent_bytes(found->length), next - found->offset);
