@@ -47,7 +47,7 @@ const char* name_of(ClaimKind kind) {
   return "?";
 }
 
-/// Says what is wrong with one version by itself; empty when nothing is.
+/// Describes the first fault of a version, judged without other files; empty for a sound version.
 std::string wrong_with(const State& state, const VersionData& version) {
   if (!well_formed(version.slices)) return "its slices overlap or do not ascend";
   std::uint64_t stored = 0;

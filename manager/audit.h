@@ -36,7 +36,7 @@ class Audit {
  public:
   explicit Audit(const Service& service);
 
-  /// One sentence for each broken rule.
+  /// Sentences, each of which describes a broken rule.
   const std::vector<std::string>& broken() const { return broken_; }
   /// Ranges of arenas that nothing claims.
   const std::vector<msg::CollectGarbage::Range>& leaked() const { return leaked_; }

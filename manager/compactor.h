@@ -15,7 +15,7 @@ namespace stdchk::manager {
 class Service;
 class State;
 
-/// One step of compaction in one arena: which extents move where. Its targets are already taken
+/// A step of compaction in a single arena: which extents move where. Its targets are already taken
 /// from the space.
 struct CompactionPlan {
   std::vector<msg::MoveExtents::Move> moves;

@@ -33,7 +33,7 @@ class Evictor {
   struct Choice {
     std::vector<Evict> commands;
     std::uint64_t bytes = 0;
-    std::uint64_t newest = 0;  ///< sequence of the last version of those
+    std::uint64_t newest = 0;  ///< sequence of the newest chosen version
   };
   using Filter = std::function<bool(const File&)>;
   template <class Visit>

@@ -15,9 +15,9 @@ namespace stdchk::manager {
 
 struct BenefactorStatus;
 
-/// FailureDomains says which benefactors are likely to fail together. On each level two benefactors
-/// are in the same domain or in different ones. Copies of a chunk, and blocks of a stripe, go to
-/// different domains of the widest level that has enough of them.
+/// FailureDomains says which benefactors are likely to fail together. Each level divides the
+/// benefactors into domains. Copies of a chunk, and blocks of a stripe, go to different domains of
+/// the widest level that has enough of them.
 ///
 /// Threads: one.
 class FailureDomains {

@@ -16,8 +16,9 @@ Found found_from(const ArenaPage& page, std::uint64_t offset) {
       [](const msg::FoundExtent& each, std::uint64_t at) { return each.offset < at; });
 }
 
-/// The extents of chunks follow each other without a gap. `begin` is where one begins, `end` where
-/// used space ends, perhaps behind the page. Answers where the first one behind the page begins.
+/// Follows the extents of used space, which touch without a gap, and adds the gaps to `missing`.
+/// `begin` is where an extent begins; `end` is where used space ends, perhaps behind the page.
+/// Returns where the first extent behind the page begins.
 std::uint64_t follow(const ArenaPage& page, std::uint64_t begin, std::uint64_t end,
                      std::vector<Range>& missing) {
   const std::uint64_t stop = std::min(end, page.range.end());

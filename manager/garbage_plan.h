@@ -20,18 +20,18 @@ struct ArenaPage {
   std::uint64_t arena_bytes = 0;
 };
 
-/// The extents of a page that may be forgotten, those that stay and why, and those that are
+/// The result of judging one page: extents to forget, extents to keep, and gaps where extents are
 /// missing.
 struct GarbagePlan {
   /// Headers in free space: no map, grant, copy or quarantine refers to them.
   std::vector<msg::FoundExtent> garbage;
-  /// free bytes that `garbage` covers; overlapping extents count once
+  /// Free bytes that `garbage` covers; bytes of overlapping extents count once.
   std::uint64_t garbage_bytes = 0;
   /// The number of other headers, by the claim on the space they lie in. Unclaimed space counts as
   /// used.
   std::array<std::uint64_t, kClaimKinds> kept{};
-  /// Parts of used space where an extent should begin but no header was reported. A header may have
-  /// been written there since the report.
+  /// Parts of used space where an extent should begin but no header was reported. The header may
+  /// have been written after the report.
   std::vector<Range> missing;
   /// The offset of the first extent behind the page, when used space continues there.
   std::optional<std::uint64_t> next_extent;
@@ -46,8 +46,8 @@ bool is_possible(const msg::ReportExtents::Reply& reply, std::uint64_t begin, st
 /// from the free space at once.
 ///
 /// `claims` are those of this arena in ascending order; claims by chunks may be left out.
-/// `next_extent` is the value from the page before. Without it, no extent is reported missing
-/// before the first range that is not used.
+/// `next_extent` is the value from the page before. If it is empty, gaps before the first range
+/// that is not used go unreported.
 GarbagePlan plan_garbage(const ArenaPage& page, const std::vector<Claim>& claims,
                          std::optional<std::uint64_t> next_extent);
 

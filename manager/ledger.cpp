@@ -5,7 +5,7 @@
 namespace stdchk::manager {
 namespace {
 
-/// The fields that are summed over all clients. Of longest_call_ns the maximum counts instead.
+/// The fields summed over all clients. `longest_call_ns` is not summed: its maximum counts.
 constexpr std::uint64_t msg::WriterTotals::*kWrites[] = {
     &msg::WriterTotals::closed_bytes,    &msg::WriterTotals::open_to_close_ns,
     &msg::WriterTotals::committed_bytes, &msg::WriterTotals::open_to_commit_ns,

@@ -13,14 +13,13 @@
 
 namespace stdchk::manager {
 
-/// A Ledger adds up the figures of a pool's report card that its State does not have: what clients
-/// report of writes and reads, time at risk, sets that the drain did not keep up with, waits for
-/// space.
+/// A Ledger adds up the figures of a pool's report card that State does not have. They are clients'
+/// reports of writes and reads, time at risk, sets that overtook the drain, and waits for space.
 ///
 /// Threads: one. Not: durable; State::history() is.
-/// Limits: each call is O(log n). It has an entry for each client that writes or reads, or that
-/// ended without a last report, and for each application in a folder. When kKeptMax of the latter
-/// are reached, all of these are forgotten.
+/// Limits: each call is O(log n). There is an entry for each client that writes or reads, kept if
+/// the client ends without a last report. There is another for each application in a folder; at
+/// kKeptMax these are all forgotten.
 class Ledger {
  public:
   /// Adds what a client reports. `totals` cover the client's whole life, whatever number it has
@@ -53,7 +52,7 @@ class Ledger {
     msg::WriterTotals writes;
     msg::ReaderTotals reads;
   };
-  std::unordered_map<ClientId, Told> told_;  ///< last reports, by the first id that each client had
+  std::unordered_map<ClientId, Told> told_;  ///< last reports, by each client's first id
   std::map<std::pair<FileId, std::string>, std::uint64_t> newest_set_;
   std::optional<Time> at_risk_since_;  ///< time of the last sample, if data was at risk then
 };

@@ -11,8 +11,8 @@ namespace stdchk::manager {
 class Service;
 
 /// LostImages logs every image that has lost bytes: bytes that are not drained, have no readable
-/// copy, and cannot be reconstructed. An image is logged once, and again only after it was whole in
-/// between.
+/// copy, and cannot be reconstructed. An image is logged once; if it becomes whole and loses bytes
+/// again, it is logged again.
 ///
 /// Threads: the reactor's.
 /// Limits: run() writes at most kNamedMax lines, so that a large loss holds up nothing else. The
@@ -37,7 +37,7 @@ class LostImages {
   Service& service_;
   bool due_ = false;
   std::set<Key> lost_;
-  std::set<Key> unnamed_;  ///< the part of lost_ that is not logged yet
+  std::set<Key> unnamed_;  ///< lost images not logged yet
 };
 
 }  // namespace stdchk::manager

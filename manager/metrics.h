@@ -11,8 +11,8 @@ namespace stdchk::manager {
 /// A ServiceMetrics exposes what a manager knows of its pool and of itself.
 ///
 /// Some figures need a walk over all files and chunks. ServiceMetrics repeats this walk only so
-/// often that it takes at most a hundredth of the reactor's time. In between it shows the figures
-/// of the last walk.
+/// often that it takes at most a hundredth of the reactor's time. Meanwhile it shows the last
+/// walk's figures.
 ///
 /// Owns: the last figures; not the service and the journal. Threads: the reactor's.
 class ServiceMetrics {

@@ -91,7 +91,7 @@ struct SessionRecord {
   std::size_t next_in_stripe = 0;
   ChunkMap parts;  ///< the parts received so far of a commit that comes in several
   std::uint32_t next_part = 0;
-  std::optional<Time> short_since;  ///< since when it has asked for space in vain
+  std::optional<Time> short_since;  ///< time of its first request for space that failed
 };
 
 /// The last replies to one client. A repeated request gets the old answer and is not executed

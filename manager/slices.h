@@ -22,7 +22,7 @@ using PackedSlices = std::vector<PackedSlice>;
 
 /// Returns `base` without the bytes at and above `size_bytes`.
 PackedSlices cut(const PackedSlices& base, std::uint64_t size_bytes);
-/// Lays `top` over `base`, exact to the byte. What remains of a base slice becomes one or two
+/// Lays `top` over `base`, exact to the byte. An uncovered rest of a base slice becomes one or two
 /// slices.
 PackedSlices overlay(const PackedSlices& base, const PackedSlices& top);
 /// Returns the part of `slice` in [from, to). That part must not be empty.

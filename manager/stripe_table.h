@@ -22,7 +22,7 @@ struct Stripe {
   std::size_t number_of(ChunkIndex chunk) const;
 };
 
-/// A StripeTable maps chunks to stripes. A chunk is a member of at most one stripe.
+/// A StripeTable maps chunks to stripes. No chunk belongs to two stripes.
 ///
 /// Threads: one. Not: it does not count references to the chunks; State does.
 class StripeTable {
