@@ -36,7 +36,7 @@ struct FreedExtent {
 class ChunkTable {
  public:
   ChunkIndex find(const ChunkName& name, std::uint32_t length) const;
-  /// Adds an entry without references. Its name must not be in the table.
+  /// Adds an entry without references. The table must not contain its name.
   ChunkIndex add(const Chunk& chunk);
   Chunk get(ChunkIndex index) const;
   std::uint32_t length(ChunkIndex index) const { return entry(index).length; }
@@ -49,7 +49,7 @@ class ChunkTable {
   Redundancy redundancy(ChunkIndex index) const;
   /// The number of copies wanted; 1 with parity.
   std::uint32_t wanted(ChunkIndex index) const { return redundancy(index).copies; }
-  /// Raises the redundancy; does nothing if it is not stronger than the present one.
+  /// Raises the chunk's redundancy to `redundancy`, if that is stronger.
   void want(ChunkIndex index, const Redundancy& redundancy);
   /// Finds the chunk with a copy at `extent`, among chunks without names that want parity.
   ChunkIndex find_place(const Extent& extent) const;

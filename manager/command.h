@@ -152,7 +152,7 @@ struct ChangeXattr {
   bool operator==(const ChangeXattr&) const = default;
 };
 
-/// Changes the settings of a folder for the images in it and below.
+/// Changes a folder's settings, which apply to images there and in subfolders.
 struct SetPolicy {
   FileId directory;
   Policy changes;
@@ -191,7 +191,7 @@ struct DrainStarted {
   bool operator==(const DrainStarted&) const = default;
 };
 
-/// That version is in the drain directory, durable and verified.
+/// The version is in the drain directory, durable and verified.
 struct Drained {
   FileId file;
   Version version = 0;
@@ -338,9 +338,9 @@ struct RestoreMirror {
   bool operator==(const RestoreMirror&) const = default;
 };
 
-/// Part of a snapshot: `calls` of the client were done; of others up to `forgotten` nothing is
-/// known. A last command without calls is about clients up to `client` that have no command of
-/// their own. Nothing is known of their calls up to `forgotten`.
+/// Restores DoneCalls from a snapshot: `calls` of the client were executed; whether other calls up
+/// to `forgotten` were is unknown. A final command has no calls. It says the same of the calls of
+/// all clients with lower ids that the snapshot does not name.
 struct RestoreCalls {
   ClientId client;
   std::uint64_t forgotten = 0;

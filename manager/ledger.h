@@ -18,8 +18,8 @@ namespace stdchk::manager {
 ///
 /// Threads: one. Not: durable; State::history() is.
 /// Limits: each call is O(log n). There is an entry for each client that writes or reads, kept if
-/// the client ends without a last report. There is another for each application in a folder; at
-/// kKeptMax these are all forgotten.
+/// the client ends without a last report. Each application in a folder has an entry, too; these are
+/// dropped when they reach kKeptMax.
 class Ledger {
  public:
   /// Adds what a client reports. `totals` cover the client's whole life, whatever number it has

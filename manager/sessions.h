@@ -17,7 +17,7 @@
 #include "manager/chunk_table.h"
 #include "transport/rpc.h"
 
-/// What the manager knows of running clients. It is soft state: a restart loses it.
+/// Records of running clients: soft state, which a restart loses.
 namespace stdchk::manager {
 
 /// A grant, and which parts of it committed maps use.

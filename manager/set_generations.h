@@ -12,24 +12,24 @@
 
 namespace stdchk::manager {
 
-/// A SetGenerations knows which images of a set belong together: those that were written after the
-/// set was begun. They are one generation of it, written by one start of the application. All
-/// numbers are places in the order of the pool's commits.
+/// SetGenerations records which images of a set belong together: those written since the set's
+/// generation began. One start of the application has written them. All numbers are positions in
+/// the pool's order of commits.
 ///
-/// A set is begun anew when an image of its generation is written again or goes. Whoever writes
-/// while that one is written belongs to the same generation; whatever was committed before it was
-/// opened does not. All sets of an application begin anew with that, and when one of its ranks goes
-/// back to an earlier timestep: those that are whole stay so, but what is committed from then on
-/// completes none that was begun before. The same holds when a generation is known to have ended,
-/// of a set or of all; and who was opened before that completes nothing.
+/// A new generation of a set begins when an image of the present one is written again or lost.
+/// Images committed before the rewriting session was opened are stale. Images that other sessions
+/// write meanwhile belong to the new generation. The rewriting also begins a new generation for all
+/// sets of the application. So does a rank that goes back to an earlier timestep. Sets that are
+/// whole stay whole, but later commits complete no set that began earlier. The same holds when
+/// BeginGeneration ends generations. A session opened before such an end completes no set.
 ///
-/// An image that is added to, or changed in part, stays what it was.
+/// An image that is appended to, or changed in part, stays in its generation.
 ///
-/// A set that was found whole keeps the number of images that it then had, until one of its
-/// generation goes, is written again, or comes to it: however many the sets of later jobs have.
+/// A set that was found whole keeps its number of images of that moment. It does so until an image
+/// of its generation is lost, rewritten or added, whatever the number of images of later jobs.
 ///
-/// Threads: one. Limits: an entry for each set, each call is O(log n).
-/// Not: it does not find out how many images make a set whole.
+/// Threads: one. Limits: an entry for each set; each call is O(log n).
+/// Not: it does not decide how many images make a set whole.
 class SetGenerations {
  public:
   struct Write {
@@ -52,7 +52,7 @@ class SetGenerations {
   bool has_later(FileId folder, const ImageName& image) const;
   /// Images written after this commit belong to the set's newest generation.
   std::uint64_t begun(FileId folder, const ImageName& image) const;
-  /// As begun(), but as the next commit into the set will see it.
+  /// The value that begun() will have after the next commit into the set, at least.
   std::uint64_t next_begun(FileId folder, const ImageName& image) const;
   /// The newest commit that wrote an image of the set; the image may be gone.
   std::uint64_t newest(FileId folder, const ImageName& image) const;

@@ -265,7 +265,7 @@ void SetKeeper::note_whole(const File& folder, std::vector<ImageSet>& sets, cons
 }
 
 /// Returns true while the link must not change. After a restart clients may still report which
-/// images they rewrite. Until then the link changes only if its set is not complete any more.
+/// images they rewrite. Until then the link changes only if its set has become incomplete.
 bool SetKeeper::waits(const File& folder, const std::vector<ImageSet>& sets,
                       const Policy& policy) const {
   if (!service_.resuming()) return false;

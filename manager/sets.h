@@ -49,7 +49,7 @@ std::vector<ImageSet> sets_of(const State& state, const File& folder);
 /// number. Returns false when that number is not known.
 bool is_complete(const ImageSet& set, const Policy& policy);
 
-/// What must be done in one folder.
+/// The actions to be taken in one folder.
 struct SetsPlan {
   std::string latest;                    ///< target of the link; empty: no set is complete
   std::vector<const ImageSet*> drained;  ///< complete sets that are drained whole, the newest first
@@ -88,11 +88,11 @@ class SetKeeper {
   /// sets of the pool.
   void want(FileId below);
   /// A writer waits for space: drains the oldest set that drain-every has left out. Returns false
-  /// when there is none, and none that is still to be drained.
+  /// when no such set exists, nor one that was chosen before and awaits its drain.
   bool want_oldest();
 
  private:
-  /// Which sets of an application are drained; decided when a set is first seen.
+  /// The choice of an application's sets to drain; each set is judged when it is first seen.
   struct Chosen {
     std::map<std::uint64_t, bool> by_timestep;
     std::uint64_t left_out = 0;  ///< sets left out since the last chosen one
@@ -106,7 +106,7 @@ class SetKeeper {
   /// A whole set whose copies and parity are examined image by image.
   struct Looked {
     std::uint64_t sequence = 0;  ///< of the set; another number means that the set has changed
-    /// This many images, from the first, had all copies and parity when examined
+    /// Number of images, counted from the first, that had all copies and parity when examined.
     std::size_t paid = 0;
   };
   using SetsLooked = std::map<std::pair<std::string, std::uint64_t>, Looked>;
