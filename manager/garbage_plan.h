@@ -30,8 +30,8 @@ struct GarbagePlan {
   /// The number of other headers, by the claim on the space they lie in. Unclaimed space counts as
   /// used.
   std::array<std::uint64_t, kClaimKinds> kept{};
-  /// Parts of used space where an extent should begin but no header was reported. Such a header may
-  /// have been written after the report.
+  /// Parts of used space where an extent should begin but no header was reported. Clients may have
+  /// written headers there after the report.
   std::vector<Range> missing;
   /// The offset of the first extent behind the page, when used space continues there.
   std::optional<std::uint64_t> next_extent;

@@ -13,8 +13,8 @@
 namespace stdchk::manager {
 
 /// SetGenerations records which images of a set belong together: those written since the set's
-/// generation began. One start of the application has written them. All numbers are positions in
-/// the pool's order of commits.
+/// generation began. They were written by one start of the application. All numbers are positions
+/// in the pool's order of commits.
 ///
 /// A new generation of a set begins when an image of the present one is written again or lost.
 /// Images committed before the rewriting session was opened are stale. Images that other sessions
@@ -52,7 +52,7 @@ class SetGenerations {
   bool has_later(FileId folder, const ImageName& image) const;
   /// Images written after this commit belong to the set's newest generation.
   std::uint64_t begun(FileId folder, const ImageName& image) const;
-  /// The value that begun() will have after the next commit into the set, at least.
+  /// The least value of begun() after the next commit into the set.
   std::uint64_t next_begun(FileId folder, const ImageName& image) const;
   /// The newest commit that wrote an image of the set; the image may be gone.
   std::uint64_t newest(FileId folder, const ImageName& image) const;
