@@ -13,8 +13,8 @@
 namespace stdchk::manager {
 
 /// SetGenerations records which images of a set belong together: those written since the set's
-/// generation began. They were written by one start of the application. All numbers are positions
-/// in the pool's order of commits.
+/// generation began. They stem from a single start of the application. All numbers are positions in
+/// the pool's order of commits.
 ///
 /// A new generation of a set begins when an image of the present one is written again or lost.
 /// Images committed before the rewriting session was opened are stale. Images that other sessions

@@ -305,7 +305,7 @@ void State::erase_if_unused(File& file) {
   files_.erase(file.id);
 }
 
-/// The references of `next` must have been counted before.
+/// Requires that the caller has counted the references of `next`.
 void State::set_newest(File& file, VersionData next) {
   delist(file);
   VersionData old = std::move(file.newest);

@@ -29,19 +29,19 @@ struct VersionData {
   std::uint64_t size_bytes = 0;
   std::uint64_t stored_bytes = 0;  ///< bytes that its slices cover
   std::int64_t mtime_ns = 0;
-  /// Orders the commits of the pool; an image that gets its name counts as committed then. Versions
-  /// of a file without a name have no number of their own.
+  /// Orders the commits of the pool; an image that gets its name counts as committed then. Unnamed
+  /// files' versions get no number of their own.
   std::uint64_t sequence = 0;
   /// The commit that wrote the content from nothing; later ones changed parts
   std::uint64_t written = 0;
   std::uint64_t opened = 0;  ///< newest commit of the pool when its session was opened
   bool drained = false;
-  bool evicted = false;  ///< none of its chunks is in memory any more
+  bool evicted = false;  ///< memory has lost all its chunks
   NamingState naming = NamingState::kUnknown;
   std::uint32_t pins = 0;
   std::uint32_t copies = 1;  ///< a packed Redundancy, for each chunk
   /// Not 0: its bytes in the drain directory were set aside under this number, because another file
-  /// takes the name. 0: they have the file's name. Kept in memory only.
+  /// takes the name. 0: its bytes there have the file's name. Kept in memory only.
   std::uint64_t aside = 0;
   PackedSlices slices;
 
@@ -81,7 +81,7 @@ struct File {
   std::string target;                                           ///< of a symbolic link
   std::map<std::string, std::string> xattrs;
   Policy policy;  ///< of a directory: the settings made there
-  /// Of a directory: sets that are whole in the drain directory, the oldest first, at most
+  /// Sets of this directory that are whole in the drain directory, the oldest first. At most
   /// limits::kDrainedSetsMax. The link in the drain directory names the last of them; without sets
   /// there is no link.
   std::vector<DrainedSet> drained_sets;
@@ -266,7 +266,7 @@ class State {
   struct Resolved {
     PackedSlices slices;
     std::vector<ChunkIndex> held;   ///< a hold on each chunk, to be released
-    std::uint64_t added_bytes = 0;  ///< bytes of chunks that were not in the table before
+    std::uint64_t added_bytes = 0;  ///< bytes of chunks new to the table
   };
   Resolved resolve(const ChunkMap& written, const File* file);
   Result<Outcome> load(File& file, const CommitVersion& command);

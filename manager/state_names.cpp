@@ -124,7 +124,7 @@ Result<Outcome> State::run(const RenameName& command) {
     if (replaced == &moved) return Outcome{moved.id, {}};
     STDCHK_TRY(check_replace(moved, *replaced));
   }
-  // A pending file of that name loses it, as any file does when another is renamed over it.
+  // A pending file of that name loses its name, as any file does on a rename over it.
   const auto pending = to_parent->pending_children.find(command.to_name);
   if (pending != to_parent->pending_children.end()) drop_pending_name(pending->second);
 
@@ -244,7 +244,7 @@ void State::mirror_latest(File& folder) {
 }
 
 /// A renamed file that was never drained leaves the file that it replaces in the drain directory.
-/// Only its own drain replaces it there, so the parallel file system always has one of the two.
+/// Its own drain replaces that file, so the parallel file system always has one of the two.
 void State::mirror_rename(File& file, const std::string& from, const std::string& to,
                           const File* replaced) {
   const bool covers = replaced != nullptr && (replaced->in_drain || replaced->stale_in_drain);

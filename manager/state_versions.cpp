@@ -100,7 +100,7 @@ Result<Outcome> State::run(const CommitVersion& command) {
     if (file == nullptr || command.create) return fail(Code::kStale, "manager.commit");
     return load(*file, command);
   }
-  // All checks are done: nothing fails from here on.
+  // All checks are done: the code below cannot fail.
   FileId replaced_id;
   std::uint64_t replaced_content = 0;
   if (command.create) {
@@ -344,7 +344,7 @@ Result<Outcome> State::run(const MakeStripes& command) {
       return fail(Code::kInvalidArgument, "manager.make_stripes");
     }
   }
-  // One walk finds the data chunks without names that have no place index.
+  // A single walk finds the data chunks without names that have no place index.
   std::map<Extent, ChunkIndex> places;
   for (const auto& stripe : command.stripes) {
     for (const Chunk& chunk : stripe.data) {
