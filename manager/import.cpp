@@ -22,7 +22,7 @@ namespace stdchk::manager {
 namespace {
 
 constexpr std::uint64_t kFirstId = 2;
-constexpr std::size_t kSetsTogether = 4096;  // in one record
+constexpr std::size_t kSetsTogether = 4096;  // in one command
 
 struct DirCloser {
   void operator()(DIR* dir) const { ::closedir(dir); }
@@ -40,7 +40,7 @@ Result<std::vector<std::string>> names_in(const std::string& path) {
   return out;
 }
 
-/// Bytes that are nowhere in memory, as chunks without names: up to `end`, with no checksum.
+/// Adds the bytes up to `end` as chunks without names, checksums and copies.
 void add_unknown(ChunkMap& map, std::uint64_t& at, std::uint64_t end) {
   while (at < end) {
     const auto length =
@@ -51,7 +51,7 @@ void add_unknown(ChunkMap& map, std::uint64_t& at, std::uint64_t end) {
   }
 }
 
-/// The content, with the checksums that are known: `ranges` of it, in order.
+/// Returns the map of the content: `ranges`, in order, have known checksums.
 ChunkMap map_of(std::uint64_t size, const std::vector<DrainedRange>& ranges) {
   ChunkMap map;
   std::uint64_t at = 0;
@@ -65,8 +65,8 @@ ChunkMap map_of(std::uint64_t size, const std::vector<DrainedRange>& ranges) {
   return map;
 }
 
-/// What is known of the content of a file in a drain directory: nothing, when it is not the file
-/// that the manifest is about.
+/// Returns the known checksums of a drained file. Returns none when the manifest is about a file of
+/// another size or time.
 std::vector<DrainedRange> known_of(const ManifestEntries& manifest, const std::string& name,
                                    const struct stat& there) {
   const auto entry = manifest.find(name);
@@ -88,8 +88,8 @@ class Import {
  public:
   explicit Import(ManifestReader manifests) : manifests_(manifests) {}
 
-  /// The files in the order of their names, numbered in the order of their times: what was written
-  /// last is the newest.
+  /// Emits the files in the order of their names. Their sequence numbers follow their times, so the
+  /// file written last is the newest.
   void emit(const std::function<void(Command)>& emit) {
     std::vector<RestoreFile*> by_time;
     for (RestoreFile& file : found_) {
@@ -123,13 +123,14 @@ class Import {
   std::uint64_t unread_manifests() const { return manifests_.unread(); }
 
  private:
-  /// What this pool is written completes no set of which a part was drained by an earlier one. The
-  /// set that the earlier pool's link names is whole as it is there, whatever this pool's policy
-  /// says. Of all others no image of before counts: nothing there says how many they were to have,
-  /// and they may be of two generations.
+  /// Ends all generations of earlier pools, so that writes into this pool complete no old set. The
+  /// set that the earlier pool's link names stays whole, whatever this pool's policy says. Images
+  /// of other old sets do not count: their wanted number is unknown, and they may be of two
+  /// generations.
   std::vector<BeginGeneration> generations_after(std::uint64_t sequence) const {
     using Application = std::pair<FileId, std::string>;
-    std::map<Application, std::map<std::uint64_t, std::uint64_t>> images;  // of each timestep
+    // Number of images of each timestep
+    std::map<Application, std::map<std::uint64_t, std::uint64_t>> images;
     std::map<FileId, ImageName> links;
     for (const RestoreFile& file : found_) {
       if (file.attributes.type == FileType::kSymlink && file.name == kLatestName) {
@@ -200,7 +201,7 @@ class Import {
       file.map = map_of(to.size_bytes, known_of(manifest, name, info));
       file.drained = file.evicted = true;
     } else {
-      return {};  // devices and sockets are nobody's checkpoint
+      return {};  // devices and sockets are no checkpoints
     }
     found_.push_back(std::move(file));
     return {};
@@ -215,7 +216,7 @@ class Import {
 
 Status import_drained(const std::string& directory, const std::function<void(Command)>& emit,
                       Duration manifests_longest) {
-  // Made by the first benefactor that drains something.
+  // Missing: the first benefactor that drains a file makes the directory.
   if (::access(directory.c_str(), F_OK) != 0 && errno == ENOENT) return {};
   Import import(ManifestReader(ManifestReader::Clock::now() + manifests_longest));
   STDCHK_TRY(import.run(directory, kRootFile));

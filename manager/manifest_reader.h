@@ -11,27 +11,27 @@
 
 namespace stdchk::manager {
 
-/// What a manifest says of one drained file.
+/// The entry of a drained file in a manifest.
 struct ManifestEntry {
   std::uint64_t size_bytes = 0;
   std::int64_t mtime_ns = 0;
-  std::vector<DrainedRange> ranges;  ///< joined; they need not cover it all
+  std::vector<DrainedRange> ranges;  ///< adjacent ranges are joined; gaps are possible
 };
 using ManifestEntries = std::map<std::string, ManifestEntry, std::less<>>;  ///< by file name
 
-/// A ManifestReader reads the manifests of a drain directory, as far as there is time: a manager
-/// that starts is waited for.
+/// A ManifestReader reads the manifests of a drain directory, until a given time: clients wait for
+/// a manager that starts.
 ///
 /// Threads: one; blocks.
-/// Limits: in memory are joined ranges and the pieces of one file, not a manifest.
+/// Limits: keeps joined ranges and the pieces of one file in memory, never a whole manifest.
 class ManifestReader {
  public:
   using Clock = std::chrono::steady_clock;
   explicit ManifestReader(Clock::time_point until) : until_(until) {}
-  /// What the manifest of a folder says; nothing when there is none, or one that is damaged, and
-  /// nothing of files whose entry says no time, as they were written before there was one.
+  /// Returns the entries of the manifest in `folder`; none when there is no manifest, or a damaged
+  /// one. Leaves out entries without a time, which older versions wrote.
   ManifestEntries read(const std::string& folder);
-  /// Manifests that were not read to their end.
+  /// The number of manifests that were not read to their end.
   std::uint64_t unread() const { return unread_; }
 
  private:

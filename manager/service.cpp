@@ -193,7 +193,8 @@ void Service::look_at_durable() {
 
 /// Returns true when new requests would wait in vain for durability, as earlier ones do. The disk
 /// does not answer, or benefactors that the standby relies on do not. Calls in one directory queue
-/// in the kernel, where no deadline ends them. So each must not wait for its whole deadline.
+/// in the kernel, where no deadline ends them. Therefore calls fail at once instead of waiting for
+/// their deadlines in turn.
 bool Service::is_stuck() const { return stuck_ticks_ * kTick >= kStuckAfter; }
 
 bool Service::waits_for_keepers() const {

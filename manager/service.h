@@ -74,7 +74,7 @@ struct BenefactorStatus {
   std::uint64_t log_bytes_max = 0;  ///< size of the largest metadata log that it can store
 };
 
-/// A Call is a request until it is answered. Copies share the request; only the first answer
+/// A Call represents a request until its answer. Copies share the request; only the first answer
 /// counts.
 class Call {
  public:
@@ -204,7 +204,7 @@ class Service final : public transport::AcceptHandler {
   /// Returns true while sessions of an earlier epoch may still be resumed.
   bool resuming() const { return resume_until_ != Time{}; }
   /// Counts, for each file, pins by sessions that have truncated the file and not committed yet.
-  /// They need the version, but none of its bytes.
+  /// These sessions need the version, but no bytes of it.
   std::unordered_map<FileId, std::uint32_t> pins_without_bytes() const;
   /// See Evictor.
   bool evict(std::uint64_t want_bytes);
@@ -450,10 +450,10 @@ class Service final : public transport::AcceptHandler {
   TimerId ticker_;
   bool started_ = false;
   bool journal_failed_ = false;
-  std::string outdated_;  ///< why this manager must not change anything any more; empty: it may
+  std::string outdated_;  ///< reason why this manager may change nothing any more, or empty
   std::optional<Time> standby_heard_;
   /// Ids contain the epoch. If a crash lost the epoch, the next start would make the same ids
-  /// again. So nobody is registered until the epoch is durable.
+  /// again. So registrations wait until the epoch is durable.
   bool epoch_durable_ = false;
   std::vector<std::function<void()>> at_epoch_;
   /// Until then, or until all that the journal knows have come, benefactors are not answered: when
@@ -461,8 +461,8 @@ class Service final : public transport::AcceptHandler {
   Time roll_call_until_{};
   std::set<BenefactorId> awaited_;
   std::vector<std::function<void()>> at_roll_call_;
-  /// Benefactors that the journal does not have yet, and the callbacks that admit them. A repeated
-  /// request comes by another link and so adds a callback.
+  /// New benefactors whose record is not journalled yet, with the callbacks that admit them. A
+  /// repeated request comes by another link and so adds a callback.
   std::map<BenefactorId, std::vector<std::function<void(const Result<BenefactorId>&)>>> joining_;
   /// Until this time clients wait for benefactors to store the metadata again: what clients are
   /// answered must survive the loss of this disk.
@@ -519,7 +519,7 @@ class Service final : public transport::AcceptHandler {
   std::deque<Waiting> waiting_;  ///< requests that wait for space
   struct WaitingCommit {
     ClientId client;
-    msg::Commit request;  ///< the last part; the session has what was written
+    msg::Commit request;  ///< the last part; SessionRecord::parts has the slices
     Call call;
   };
   std::deque<WaitingCommit> waiting_commits_;  ///< commits that wait for a benefactor to answer
@@ -555,7 +555,7 @@ class Service final : public transport::AcceptHandler {
   std::map<ChunkIndex, std::uint32_t> held_;  ///< holds by planners
 };
 
-/// A Connection is a link and the identity of the peer at its other end.
+/// A Connection is a link, with the identity of the remote peer.
 class Connection final : public rpc::PeerHandler {
  public:
   Connection(Service& service, std::uint64_t number, std::unique_ptr<transport::Link> link)

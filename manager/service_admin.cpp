@@ -33,8 +33,8 @@ void Service::serve(ClientRecord&, const msg::CheckMetadata&, const Call& call) 
   call.answer(Audit(*this).reply());
 }
 
-/// Frees leaked space at once. It is in no grant, so a client has returned it and does not write
-/// there any more. Space that a client did not return is quarantined, not leaked.
+/// Frees leaked space at once. No grant contains it, so a client has returned it and writes there
+/// no longer. Space that a client did not return is quarantined, not leaked.
 void Service::serve(ClientRecord&, const msg::CollectGarbage& request, const Call& call) {
   msg::CollectGarbage::Reply reply;
   if (request.round > 0) {

@@ -11,7 +11,7 @@
 namespace stdchk::manager {
 namespace {
 
-// In a commit that waits for its last part
+// Bound for a commit whose last part is missing.
 constexpr std::size_t kPartSlicesMax = std::size_t{1} << 24;
 
 /// Finds the newest grant with this extent. Space freed from an older grant may have been granted
@@ -244,8 +244,8 @@ void Service::serve(ClientRecord& client, msg::Commit& request, const Call& call
   commit_last(client, *session, request, call);
 }
 
-/// Returns true when a stored chunk has places only on benefactors that do not answer now. Whether
-/// the chunk is there is known when one answers again, or counts as gone.
+/// Returns true when a stored chunk has places only on benefactors that do not answer now. The
+/// session learns whether the chunk exists when a benefactor answers again or counts as gone.
 bool Service::is_in_doubt(SessionRecord& session) {
   return std::ranges::any_of(session.parts.chunks, [&](const Chunk& chunk) {
     if (chunk.copies.empty() || chunk.length > limits::kChunkBytesMax) return false;
@@ -270,7 +270,7 @@ void Service::retry_commits() {
   }
 }
 
-/// Has the benefactors check what the session has stored, and commits when it is there.
+/// Lets the benefactors check the session's stored chunks, and commits if they are intact.
 void Service::prove(ClientId client, SessionRecord& session, const msg::Commit& request,
                     const Call& call) {
   ExtentChecks::Extents extents;

@@ -155,8 +155,8 @@ void Service::serve(ClientRecord& client, const msg::Remove& request, const Call
   sets_->set_changed(request.parent, request.name);
 }
 
-/// Returns true when the set was whole with fewer images than its folder asks for now, and an image
-/// of this name would be added to it. Adding it counts as writing the set again.
+/// Returns true when an image `name` would be added to a set that was found whole with fewer images
+/// than its folder asks for now. Such an addition counts as writing the set again.
 bool Service::adds_to_whole(FileId folder, std::string_view name) const {
   const auto image = parse_image_name(name);
   const File* const at = state_.file(folder);

@@ -107,7 +107,7 @@ Status Service::take_attributes(const msg::ResumeSession& request) {
   return {};
 }
 
-/// Finds the file of the session, or makes it again if it had no version.
+/// Finds the session's file. Remakes the file if it had no version.
 Result<const File*> Service::file_to_resume(const ClientRecord& client,
                                             const msg::ResumeSession& request) {
   const File* const file = state_.file(request.file);
@@ -164,7 +164,7 @@ Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& req
 }
 
 /// Begins a new generation if others have committed images of the set before this client came back.
-/// The manager did not know then that this image is being written again.
+/// The manager did not know about the rewriting then.
 void Service::note_late_rewriter(const SessionRecord& session) {
   if (!session.writes_again) return;
   const File& file = *state_.file(session.file);

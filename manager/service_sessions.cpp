@@ -202,11 +202,11 @@ void Service::choose_stripe(SessionRecord& session, const Wanted& wanted) {
 }
 
 /// Chooses sets of `places` benefactors. Together they use about stripe_width benefactors, each
-/// equally often. Returns sets that are too small only when there are no full ones.
+/// equally often. Falls back to sets with too few members when no full set exists.
 std::vector<PlaceSet> Service::choose_sets(std::uint32_t places, const Candidates& candidates,
                                            const Wanted& wanted) {
   const std::size_t width = config_.pool.stripe_width;
-  // If all candidates are used anyway, each of them is the first member of a set.
+  // With few candidates, each of them becomes the first member of a set.
   const bool all_first = candidates.size() <= width;
   const std::size_t most = all_first ? width : (width + places - 1) / places;
   std::map<BenefactorId, std::size_t> uses;
@@ -384,8 +384,8 @@ void Service::retry_waiting() {
   }
 }
 
-/// Returns true when space may become free soon: by eviction or the check before it, compaction, a
-/// fence, a command becoming durable, or the drain of a set that drain-every left out.
+/// Returns true when space may become free soon. Sources are eviction, the check before it,
+/// compaction, fences, commands becoming durable, and draining a set that drain-every left out.
 bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_t unit_bytes) {
   parity_->need_space();
   if (!to_free_.empty() || garbage_->gives_back()) return true;

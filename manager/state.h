@@ -40,8 +40,8 @@ struct VersionData {
   NamingState naming = NamingState::kUnknown;
   std::uint32_t pins = 0;
   std::uint32_t copies = 1;  ///< a packed Redundancy, for each chunk
-  /// Not 0: its bytes in the drain directory were set aside under this number, because another file
-  /// takes the name. 0: its bytes there have the file's name. Kept in memory only.
+  /// Not 0: number under which the drain directory has its bytes, because another file took the
+  /// name. 0: the bytes have the file's name there. Kept in memory only.
   std::uint64_t aside = 0;
   PackedSlices slices;
 
