@@ -77,8 +77,7 @@ CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
   if (stripe != nullptr) {
     for (const ChunkIndex member : stripe->members) {
       if (member == chunk) {
-        // Earlier blocks of the stripe keep their domain. This block must go to a domain without
-        // any.
+        // Earlier blocks of the stripe keep their domain. This block must move to a free domain.
         view.avoided = taken;
         continue;
       }
@@ -130,7 +129,7 @@ std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const Vi
         stripe == nullptr ? std::pair<std::size_t, std::size_t>{} : blocks_of(*stripe);
     const bool can_be_made = stripe != nullptr && readable >= stripe->data;
     if (!can_be_made && view.sources.empty()) {
-      // Parity that is lost with its data is nobody's loss but the data's.
+      // Parity that is lost with its data is no loss of its own.
       const bool parity = stripe != nullptr && stripe->number_of(chunk) >= stripe->data;
       return drained || parity ? std::nullopt : std::optional<Rank>(kRankLost);
     }
@@ -146,7 +145,7 @@ void CopyPlanner::update(ChunkIndex chunk) {
   const auto rank = rank_of(chunk, view);
   const auto found = ranks_.find(chunk);
   const bool was_lost = found != ranks_.end() && found->second == kRankLost;
-  // Also if it was lost before: the index may have belonged to another chunk then.
+  // Also after an earlier loss: another chunk may have had this index then.
   if (was_lost || rank == kRankLost) lost_images_.look();
   if (found != ranks_.end()) {
     if (rank == found->second) return;
@@ -422,7 +421,7 @@ std::vector<BenefactorId> CopyPlanner::takers(const View& view, std::uint64_t by
   return takers(view, view.level, bytes, rank);
 }
 
-/// Returns those in a domain of that level that has no copy.
+/// Returns takers in domains of that level without a copy.
 std::vector<BenefactorId> CopyPlanner::takers(const View& view, FailureDomains::Level level,
                                               std::uint64_t bytes, Rank rank) {
   const FailureDomains& domains = service_.domains();
@@ -491,8 +490,8 @@ void CopyPlanner::plan() {
   drop_surplus();
 }
 
-/// Returns copies that may go, because enough others can be read now. Silent ones do not count:
-/// they may not return.
+/// Returns copies that may go, because enough others can be read now. Copies on silent benefactors
+/// do not count, because these may not return.
 std::vector<Extent> CopyPlanner::surplus_of(const View& view) const {
   const auto at_hand = [this](const Extent& copy) { return service_.at_hand(copy); };
   const auto readable = std::count_if(view.good.begin(), view.good.end(), at_hand);

@@ -33,11 +33,11 @@ struct VersionData;
 /// benefactor. The same holds for racks and switches; when there are fewer than copies, each of
 /// them gets a copy. A copy that does not count, or is surplus, is dropped once enough other copies
 /// can be read. Copies of the chunks of one benefactor go to few others (core/copy_scatter.h). A
-/// full one of these is left out; more are added if these few are in too few domains.
+/// full benefactor is skipped, and further ones are added if these few cover too few domains.
 ///
 /// Threads: the reactor's.
-/// Errors: a failed copy is planned again. A benefactor that did not answer gets nothing for 2 s,
-/// and the space that it may still write to is not used before it has answered.
+/// Errors: a failed copy is planned again. A benefactor that did not answer gets no work for 2 s.
+/// The space that it may still write to stays reserved until it answers.
 /// Limits: kBytesBusy in flight to each benefactor while clients write, otherwise kBytesIdle. The
 /// pool's copy rate applies, with bursts of half a second. Only the hand-over of a leaving
 /// benefactor may exceed it.
@@ -67,7 +67,7 @@ class CopyPlanner {
   /// Notes that the bytes of that copy are not the chunk's.
   void mark_wrong(ChunkIndex chunk, const Extent& extent);
   bool is_wrong(const Extent& extent) const { return wrong_.count(extent) > 0; }
-  /// Forgets a place that is no copy of any chunk any more.
+  /// Forgets a place that no chunk uses any more.
   void forget(const Extent& extent) { wrong_.erase(extent); }
   /// Returns true when the benefactor has no sole copy that could be made elsewhere.
   bool may_go(BenefactorId leaving);
@@ -84,7 +84,7 @@ class CopyPlanner {
   /// chunk drained since the last examination is examined only once more.
   bool owes_undrained();
   /// Returns benefactors that may take a copy of a chunk that is on `held`, for `wanted` copies.
-  /// They are the same few for all chunks with the same first benefactor. Never one of `left_out`.
+  /// All chunks with the same first benefactor share these few takers. Never one of `left_out`.
   std::vector<BenefactorId> takers_beside(const std::vector<BenefactorId>& held,
                                           std::uint32_t wanted, std::uint64_t bytes,
                                           const std::vector<BenefactorId>& left_out);
@@ -146,7 +146,7 @@ class CopyPlanner {
     bool built = false;  ///< reconstructed from the stripe: one item, no source
     std::vector<ChunkIndex> inputs;
     std::vector<Extent> read;  ///< the extents of `inputs`
-    bool answered = false;     ///< answered; the journal does not have the result yet
+    bool answered = false;     ///< answered, but the result is not journalled yet
   };
   using Batches = std::map<std::pair<BenefactorId, BenefactorId>, Sent>;
 

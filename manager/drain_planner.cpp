@@ -34,14 +34,14 @@ constexpr std::size_t kHangingJobsMax = 100;
 constexpr Duration kBackOffFirst = 1s;
 constexpr Duration kBackOffLast = 60s;
 constexpr std::uint32_t kMirrorAttempts = 5;
-/// The time after its deadline at which a request may still begin to be served. It is longer than
-/// the silence after which a link counts as lost.
+/// A request may still be served this long after its deadline. It is longer than the silence after
+/// which a link counts as lost.
 constexpr Duration kTransit = 15s;
 /// The rate for each benefactor while the drain yields to writers.
 constexpr std::uint64_t kYieldBytesPerSecond = 8 * limits::kMiB;
 constexpr Duration kWritesFor = 10s;    ///< a writer asks for space again within this time
 constexpr Duration kAskedFor = 1s;      ///< a waiting client asks again within this time
-constexpr Duration kPaceHolds = 300ms;  ///< longer than from one turn to the next
+constexpr Duration kPaceHolds = 300ms;  ///< longer than the interval between turns
 
 bool same_or_below(const std::string& path, const std::string& directory) {
   return path.compare(0, directory.size(), directory) == 0 &&
@@ -131,7 +131,8 @@ void DrainPlanner::hurry(FileId below) {
   }
 }
 
-/// Restarts the back-off. A waiting client asks again and again; that must not lengthen it.
+/// Restarts the back-off. A waiting client asks repeatedly; its requests must not lengthen the
+/// back-off.
 void DrainPlanner::try_soon(Failure& failure) {
   failure.attempts = 0;
   failure.next = std::min(failure.next, failure.last + kBackOffFirst);
@@ -307,8 +308,8 @@ void DrainPlanner::step(Job& job) {
   }
   if (job.phase == Phase::kWaitsForName) return finish(job);
   if (job.phase != Phase::kLost) return;
-  // Asks the same benefactor again: it serves requests in order. It does so until the lost request
-  // can no longer be executed.
+  // Asks the same benefactor again: it serves requests in order. It repeats this until the lost
+  // request has expired.
   if (service_.peer_of(job.finisher) != nullptr) return send_finish(job);
   if (service_.now() < job.late) return;
   // Another benefactor then finds either the temporary file or the final name.
@@ -749,7 +750,7 @@ bool DrainPlanner::skip_mirror(std::uint64_t sequence, const msg::MirrorChange& 
 
 /// Chooses any benefactor for a change. After a lost answer the change may still be executed: the
 /// same benefactor is asked again, because it serves requests in order. It is the only choice until
-/// the lost request can no longer be executed.
+/// the lost request has expired.
 rpc::Peer* DrainPlanner::mirror_peer() {
   if (service_.now() >= mirror_late_) {
     const auto benefactor = service_.some_benefactor();
@@ -766,7 +767,7 @@ void DrainPlanner::run_mirror() {
   }
   if (queue.empty() || service_.now() < mirror_next_ || !may_name()) return;
   const auto& [sequence, change] = *queue.begin();
-  // A command that is not durable may not exist after a restart, but its file would be gone.
+  // A crash may undo a command that is not durable; its file would be gone all the same.
   if (!service_.mirror_is_durable(sequence) || is_path_in_use(change)) return;
   rpc::Peer* peer = mirror_peer();
   if (peer == nullptr) return;
@@ -799,7 +800,7 @@ void DrainPlanner::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
                describe(answer.error().error), answer.error().detail);
   }
   mirror_attempts_ = 0;
-  // The next change waits until this one is durably done, and cannot be repeated any more.
+  // The next change waits until this one is durably recorded, so that a restart cannot repeat it.
   service_.execute(Mirrored{sequence}, [this, alive = service_.alive()](const Result<Outcome>&) {
     if (alive.expired()) return;
     mirror_in_flight_ = false;

@@ -23,9 +23,10 @@ struct File;
 ///
 /// Threads: the reactor's.
 /// Errors: a file that cannot be drained is retried after a back-off that doubles from 1 s to 60 s.
-/// A benefactor that fails gets no pieces for 2 s. Neither stops the others, nor does a file whose
-/// storage does not answer. Pieces written and verified before a benefactor was lost are not
-/// written again. After an error of the storage, or a restart of the manager, all pieces are.
+/// A benefactor that fails gets no pieces for 2 s. Such files and benefactors do not stop others;
+/// nor does storage that does not answer. Pieces written and verified before a benefactor was lost
+/// are kept. All pieces are written again after an error of the storage or a restart of the
+/// manager.
 /// Limits: kJobsMax files at once, kPerBenefactor requests at each benefactor. With drain_yields,
 /// while clients write and nobody waits for the drain: one request at each and a small rate, unless
 /// memory fills up.
@@ -37,7 +38,7 @@ class DrainPlanner {
   void run();
   /// Drains the files below `below` first.
   void hurry(FileId below);
-  /// Drains that file before those that nobody asked for.
+  /// Drains the file before files that no client asked for.
   void prefer(FileId file);
   msg::DrainNow::Reply pending(FileId below) const;
   DrainState state_of(FileId file) const;
@@ -62,7 +63,7 @@ class DrainPlanner {
     std::uint64_t bytes = 0;
     bool sent = false;
     bool answered = false;
-    bool hangs = false;  ///< does not count against the limit at its benefactor
+    bool hangs = false;  ///< not counted against its benefactor's limit
     Time sent_at{};
   };
   struct Job {
@@ -76,7 +77,7 @@ class DrainPlanner {
     std::size_t done = 0;
     std::size_t unanswered = 0;
     Time late{};          ///< until then a lost benefactor may still execute a request
-    Time late_before{};   ///< the same for the earlier attempts that this one continues
+    Time late_before{};   ///< as `late`, of the earlier attempts that this one continues
     bool hangs = false;   ///< storage hangs, now or in the last attempt: one request at a time
     Time naming_since{};  ///< begin of asked_for_name()
     bool preferred = false;

@@ -206,7 +206,8 @@ void GarbageCollector::forgotten(std::uint64_t number, const rpc::Answer& answer
   }
 }
 
-/// One step of a walk over all chunks: only chunks know their places, not the reverse.
+/// Makes a step of a walk over all chunks: chunks know their places, but places do not know their
+/// chunks.
 void GarbageCollector::find_missing() {
   if (cursor_ == kNoChunk) return;
   if (missing_.empty()) {

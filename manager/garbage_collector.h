@@ -34,12 +34,12 @@ class GarbageCollector {
  public:
   explicit GarbageCollector(Service& service) : service_(service), lost_(service, later()) {}
   void run();
-  /// Begins a round, after the one under way if there is one. Returns its number. Without `execute`
-  /// it forgets and checks nothing.
+  /// Begins a round, or queues it behind the running one. Returns its number. Without `execute` it
+  /// forgets and checks nothing.
   std::uint64_t start(bool execute);
   /// Returns true when `round` has ended, or belongs to an earlier manager.
   bool ended(std::uint64_t round) const;
-  /// The results of the last round that has ended.
+  /// Results of the last completed round.
   const std::vector<msg::CollectGarbage::Arena>& arenas() const { return arenas_; }
   /// Returns true while space is about to be given back.
   bool gives_back() const { return !forgetting_.empty(); }

@@ -28,8 +28,8 @@ class ManifestReader {
  public:
   using Clock = std::chrono::steady_clock;
   explicit ManifestReader(Clock::time_point until) : until_(until) {}
-  /// Returns the entries of the manifest in `folder`; none when there is no manifest, or a damaged
-  /// one. Leaves out entries without a time, which older versions wrote.
+  /// Returns the entries of the manifest in `folder`; none when the manifest is missing or damaged.
+  /// Leaves out entries without a time, which older versions wrote.
   ManifestEntries read(const std::string& folder);
   /// The number of manifests that were not read to their end.
   std::uint64_t unread() const { return unread_; }

@@ -259,8 +259,8 @@ bool ParityPlanner::form(const Redundancy& redundancy, Queues& queues) {
 }
 
 /// Makes a stripe of up to `most` chunks that are first in their queues. Called when no benefactor
-/// has room for the parity of the preferred group. Returns false when there is no room for any of
-/// them; then others come first next time.
+/// has room for the parity of the preferred group. Returns false when none of them has room; the
+/// next call then tries other chunks first.
 bool ParityPlanner::form_where_room(const Redundancy& redundancy, Queues& queues, Level level,
                                     std::size_t most) {
   std::vector<Chosen> fronts;

@@ -27,10 +27,10 @@ class Service;
 /// parity. When that was verified, the stripe is journalled. The CopyPlanner then spreads parity
 /// blocks that are together, and has lost blocks reconstructed.
 ///
-/// A stripe has as many data chunks as the policy says, or fewer in three cases. There are too few
-/// domains; no further chunk came within kGather; no benefactor has room for the parity and nothing
-/// can be evicted. A chunk for whose parity there is no room lets the chunks behind it go first.
-/// The domains of a stripe are neighbours in the circle of FailureDomains, so that few groups of
+/// A stripe has as many data chunks as the policy says, or fewer in three cases. Too few domains
+/// exist; no further chunk came within kGather; no benefactor has room for the parity, even after
+/// eviction. A chunk for whose parity there is no room lets the chunks behind it go first. The
+/// domains of a stripe are neighbours in the circle of FailureDomains, so that few groups of
 /// benefactors share stripes. If these have no room for the parity, any domains serve.
 ///
 /// An unused data chunk stays while other chunks of its stripe are used. When half of them are
@@ -57,8 +57,8 @@ class ParityPlanner {
   /// Returns true when chunks wait for parity.
   bool owes() const;
   std::uint64_t debt_of(ChunkIndex chunk) const;
-  /// Chooses, from pairs of free bytes and benefactors, those on which a new image's chunks should
-  /// lie, so that whole stripes can be made of them.
+  /// Chooses the benefactors for a new image's chunks so that they can form whole stripes.
+  /// `candidates` are pairs of free bytes and benefactors.
   std::vector<BenefactorId> group_of(
       const Redundancy& redundancy,
       const std::vector<std::pair<std::uint64_t, BenefactorId>>& candidates) const;

@@ -456,8 +456,9 @@ class Service final : public transport::AcceptHandler {
   /// again. So registrations wait until the epoch is durable.
   bool epoch_durable_ = false;
   std::vector<std::function<void()>> at_epoch_;
-  /// Until then, or until all that the journal knows have come, benefactors are not answered: when
-  /// one knows of a record that the journal has lost, the others' logs are still as they were.
+  /// Until this time, or until all benefactors in the journal have come, benefactors get no answer.
+  /// If one of them knows a record that the journal has lost, the logs of the others are still
+  /// unchanged.
   Time roll_call_until_{};
   std::set<BenefactorId> awaited_;
   std::vector<std::function<void()>> at_roll_call_;

@@ -164,7 +164,7 @@ Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& req
 }
 
 /// Begins a new generation if others have committed images of the set before this client came back.
-/// The manager did not know about the rewriting then.
+/// At that time the manager did not know about the rewriting.
 void Service::note_late_rewriter(const SessionRecord& session) {
   if (!session.writes_again) return;
   const File& file = *state_.file(session.file);

@@ -206,7 +206,7 @@ void Service::choose_stripe(SessionRecord& session, const Wanted& wanted) {
 std::vector<PlaceSet> Service::choose_sets(std::uint32_t places, const Candidates& candidates,
                                            const Wanted& wanted) {
   const std::size_t width = config_.pool.stripe_width;
-  // With few candidates, each of them becomes the first member of a set.
+  // With few candidates, each candidate becomes a set's first member.
   const bool all_first = candidates.size() <= width;
   const std::size_t most = all_first ? width : (width + places - 1) / places;
   std::map<BenefactorId, std::size_t> uses;
@@ -563,7 +563,7 @@ std::optional<std::string> Service::drained_path(const File& file,
     return std::string(msg::kTemporaryFolder) + "/" + msg::temporary_name(file.id, version.aside);
   }
   if (!file.parent || drain_->moves(file)) return std::nullopt;
-  // An earlier version that was not set aside has nothing under the name that it alone needs.
+  // An older version that was not set aside and needs no drained bytes has no file under that name.
   if (&version != &file.newest && !state_.needs_drained(version)) return std::nullopt;
   return state_.path(file);
 }
