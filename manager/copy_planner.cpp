@@ -129,7 +129,7 @@ std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const Vi
         stripe == nullptr ? std::pair<std::size_t, std::size_t>{} : blocks_of(*stripe);
     const bool can_be_made = stripe != nullptr && readable >= stripe->data;
     if (!can_be_made && view.sources.empty()) {
-      // Parity that is lost with its data is no loss of its own.
+      // Parity lost with its data does not count as a further loss.
       const bool parity = stripe != nullptr && stripe->number_of(chunk) >= stripe->data;
       return drained || parity ? std::nullopt : std::optional<Rank>(kRankLost);
     }
@@ -145,7 +145,7 @@ void CopyPlanner::update(ChunkIndex chunk) {
   const auto rank = rank_of(chunk, view);
   const auto found = ranks_.find(chunk);
   const bool was_lost = found != ranks_.end() && found->second == kRankLost;
-  // Also after an earlier loss: another chunk may have had this index then.
+  // Also after an earlier loss: this index may have belonged to another chunk.
   if (was_lost || rank == kRankLost) lost_images_.look();
   if (found != ranks_.end()) {
     if (rank == found->second) return;

@@ -767,7 +767,7 @@ void DrainPlanner::run_mirror() {
   }
   if (queue.empty() || service_.now() < mirror_next_ || !may_name()) return;
   const auto& [sequence, change] = *queue.begin();
-  // A crash may undo a command that is not durable; its file would be gone all the same.
+  // Waits for durability: a crash may undo the command, but not the loss of its file.
   if (!service_.mirror_is_durable(sequence) || is_path_in_use(change)) return;
   rpc::Peer* peer = mirror_peer();
   if (peer == nullptr) return;

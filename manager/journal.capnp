@@ -70,11 +70,9 @@ struct CommitVersion {
   mirror @9 :Bool;
   copies @10 :UInt32;  # of each chunk; 0: one; with parity data * 65536 + parity * 256 + 1
   opened @11 :UInt64;  # the newest commit when the session was opened
-  # `opened` of a session that writes another image of the set again; 0: none
-  replacing @12 :UInt64;
+  replacing @12 :UInt64;  # `opened` of a session that rewrites another image of the set, or 0
   naming @13 :UInt8;  # a NamingState of core/types.h
-  # Not 0: `written` is the content of this drained version, put back into memory
-  sameAs @14 :UInt64;
+  sameAs @14 :UInt64;  # not 0: puts the content of this drained version back into memory
 }
 
 struct AddName {  # a directory or a symbolic link

@@ -15,7 +15,7 @@ namespace stdchk::manager {
 ///
 /// Threads: the reactor's; it calls callbacks there, too, in the order of the appends.
 /// Errors: after a failed append every later one fails. The manager must not continue from a state
-/// that is not on disk.
+/// that the disk lacks.
 class Journal {
  public:
   using Apply = std::function<Status(const Command&)>;

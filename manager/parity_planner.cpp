@@ -223,7 +223,7 @@ bool ParityPlanner::form(const Redundancy& redundancy, Queues& queues) {
   const std::uint32_t most = data_of(domains, level, redundancy);
   if (most == 0) return false;
   std::map<Domain, std::size_t> waiting;
-  std::map<Domain, BenefactorId> longest;  // queue of each domain
+  std::map<Domain, BenefactorId> longest;  // the longest queue of each domain
   for (auto& [benefactor, queue] : queues) {
     clean(benefactor, queue);
     if (queue.empty() || !service_.copies().is_free(benefactor, kRank)) continue;

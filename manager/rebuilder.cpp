@@ -28,7 +28,7 @@ tl::unexpected<rpc::Failure> come_back() {
 
 }  // namespace
 
-/// A Visitor is a link, and the registration that came over it.
+/// A Visitor is a link with the registration that arrived on it.
 class Rebuilder::Visitor final : public rpc::PeerHandler {
  public:
   Visitor(Rebuilder& owner, std::uint64_t number, std::unique_ptr<transport::Link> link)
@@ -160,8 +160,8 @@ std::size_t Rebuilder::promised() const {
                     [&](auto& each) { return each.second->promised && is_keeper(*each.second); }));
 }
 
-/// Returns true when readable logs have every answered record. The newest log of those that
-/// promised has them. So have half of all logs, because each record was stored on more than half.
+/// Returns true when readable logs have every answered record. The newest log of the promising
+/// benefactors suffices. So do half of all logs: each record is on more than half.
 bool Rebuilder::have_what_was_answered() const {
   std::size_t readable = 0;
   std::pair<Epoch, std::uint64_t> newest;
@@ -296,8 +296,8 @@ void Rebuilder::read(Visitor& visitor, const rpc::Answer& answer) {
   read_best();
 }
 
-/// Writes the journal as one snapshot: after a crash it is complete or empty. The commands are
-/// applied to a State first, to be sure that they are valid.
+/// Writes the journal as one snapshot: after a crash it is complete or empty. First applies the
+/// commands to a State, to prove them valid.
 Status Rebuilder::write() {
   STDCHK_ASSIGN(auto commands, decode_log(log_));
   State state;

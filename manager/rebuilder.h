@@ -26,12 +26,14 @@ namespace stdchk::manager {
 ///
 /// A standby's Rebuilder takes over from a manager that may be alive. It sends everyone away until
 /// admit(). Then it asks benefactors that store the log to promise to store nothing more for that
-/// manager. It reads when more than half of all have promised. Then the newest of their logs has
+/// manager. After promises from more than half of them, it reads their newest log. This log has
 /// every command that was answered, and the old manager can answer no more.
 ///
 /// Threads: the reactor's.
-/// Errors: in Done. kExists: the journal is not empty. kNotFound: no benefactor with a log came in
-/// time. kCorrupt: all logs are damaged, or the journal that should be empty is.
+/// Errors: in Done:
+/// - kExists: the journal is not empty.
+/// - kNotFound: no benefactor with a log came in time.
+/// - kCorrupt: all logs are damaged, or the journal that should be empty is.
 /// Not: registration; it tells all benefactors and clients to come back later.
 class Rebuilder final : public transport::AcceptHandler {
  public:

@@ -457,8 +457,8 @@ class Service final : public transport::AcceptHandler {
   bool epoch_durable_ = false;
   std::vector<std::function<void()>> at_epoch_;
   /// Until this time, or until all benefactors in the journal have come, benefactors get no answer.
-  /// If one of them knows a record that the journal has lost, the logs of the others are still
-  /// unchanged.
+  /// So the logs of all benefactors are still unchanged if one of them reveals that the journal
+  /// lost a record.
   Time roll_call_until_{};
   std::set<BenefactorId> awaited_;
   std::vector<std::function<void()>> at_roll_call_;
