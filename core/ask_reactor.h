@@ -16,9 +16,8 @@ namespace stdchk {
 ///
 /// Threads: any but the reactor's own.
 /// Errors: kDeadline; kCancelled when the reactor was stopped; kBusy when its queue of posts is
-/// full. After an error a question that has not begun will not begin. One that has begun continues,
+/// full. After an error, a question that is still queued is dropped. A running question continues,
 /// so it may refer only to objects that live on the reactor's thread.
-/// that has begun by then goes on, so it may refer only to what lives on the reactor's thread.
 template <class T>
 Result<T> ask_reactor(Reactor& reactor, Duration longest, std::function<T()> question) {
   struct Asked {

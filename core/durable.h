@@ -6,12 +6,14 @@
 
 #include "core/result.h"
 
-/// Makes files and directories survive a power failure. fsync of a file does not cover its name
-/// (fsync(2)): the name needs fsync of the directory, and the directory's name fsync of its parent.
+/// Makes files and directories survive a power failure. An fsync of a file does not cover its name
+/// (fsync(2)). The name needs an fsync of the directory, and the directory's own name an fsync of
+/// its parent.
 namespace stdchk {
 
 /// Syncs the bytes of a file, or the names in a directory. A file system that cannot sync
-/// directories says EINVAL. That is no error, because nothing better is possible there.
+/// directories says EINVAL. This answer counts as success, because nothing better is possible
+/// there.
 Status sync_path(const std::string& path);
 
 /// As mkdir(2), and makes the directory's name durable. If the directory exists, syncs its parent

@@ -5,7 +5,7 @@
 
 namespace stdchk {
 
-/// What a caller may do after an error.
+/// Tells a caller how to continue after an error.
 enum class Retry : std::uint8_t {
   kNo,         ///< the same request fails again
   kSamePeer,   ///< ask the same peer again, at once

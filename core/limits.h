@@ -59,7 +59,7 @@ inline constexpr std::uint64_t kWindowBytesDefault = 64 * kMiB;
 inline constexpr std::uint32_t kStripeWidthDefault = 4;
 inline constexpr std::size_t kReactorPostsMax = 65536;
 
-// Time. One of these bounds every wait in the system.
+// Time. Every wait in the system is bounded by a constant of this group.
 inline constexpr auto kCallDeadline = 10s;  ///< one request to the manager or a benefactor
 /// A client's call to the manager, until another manager has answered
 inline constexpr auto kManagerDeadline = 25s;

@@ -12,7 +12,7 @@ inline constexpr bool kIsAlternative<T, std::variant<Types...>> = (std::same_as<
 
 /// A OneOf is a variant of very many types. The code that creates, copies, moves and destroys it is
 /// compiled once, instead of in every file that passes one on. That code would dominate the compile
-/// time of such files. One source file includes core/one_of_instance.h and instantiates it.
+/// time of such files. A single source file includes core/one_of_instance.h and instantiates it.
 template <class Variant>
 class OneOf : public Variant {
  public:

@@ -43,7 +43,7 @@ tl::unexpected<Error> fail_errno(const char* where);
 /// Passes the error of another Result on.
 inline tl::unexpected<Error> fail(const Error& error) { return tl::unexpected<Error>(error); }
 
-/// Returns one sentence: what failed, where, why, and what to do about it.
+/// Returns a text for people: the failed operation, the code's sentence, and the errno's text.
 std::string describe(const Error& error);
 
 /// Returns the errno that an application sees for `error`.

@@ -60,8 +60,8 @@ struct Chunk {
   bool operator==(const Chunk&) const = default;
 };
 
-/// A Slice says that `length` bytes of a file from `file_offset` on are those of chunk number
-/// `chunk` (an index into the map's chunks) from `chunk_offset` on.
+/// A Slice maps a range of a file to a chunk. `length` bytes of the file from `file_offset` on are
+/// the chunk's bytes from `chunk_offset` on. `chunk` is an index into the map's chunks.
 struct Slice {
   std::uint64_t file_offset = 0;
   std::uint32_t length = 0;
@@ -84,7 +84,7 @@ struct Grant {
   BenefactorId benefactor;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  /// Grant only for chunks with their first place on this benefactor; none: for any chunk
+  /// Only chunks whose first place is on this benefactor may use the grant; none: any chunk may
   BenefactorId first{};
   /// Within a session, grants with equal values are on benefactors that may fail together
   std::uint64_t domain = 0;
@@ -102,8 +102,8 @@ std::string_view naming_text(Naming naming);
 /// Parses these words; nullopt for any other text.
 std::optional<Naming> parse_naming(std::string_view text);
 
-/// Says how the chunks of a version were named at the last write. The numbers are on the wire and
-/// in the journal.
+/// Says how the chunks of a version were named at the last write. Wire and journal contain the
+/// numbers.
 enum class NamingState : std::uint8_t {
   kUnknown = 0,    ///< the writer has not reported it, or has written no chunks
   kOff = 1,        ///< no chunk is named by content
@@ -121,10 +121,10 @@ enum class DrainState : std::uint8_t {
   kDrained = 3,  ///< whole under its own name, durable, verified
   kFailed = 4,   ///< will be tried again
 };
-/// "pending", as users see it.
+/// Returns the word that users see, such as "pending".
 std::string_view drain_name(DrainState state);
 
-/// The attributes of a file as of one version.
+/// File attributes, with the size and times of one version.
 struct Attributes {
   FileId id;
   FileType type = FileType::kRegular;
