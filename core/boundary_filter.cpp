@@ -99,8 +99,8 @@ __attribute__((target("avx512f,avx512bw,avx512vnni,avx512vbmi2,bmi2"))) Seen sea
     const __m512i words = next;
     _mm_prefetch(bytes + from + kPrefetch, _MM_HINT_T0);
     next = words_512(bytes + from + 60, from + 2 * kStepAvx512 <= to ? kAll : kFirstBytes);
-    // Bytes are combined before they are gathered into words, so words that begin one, two and
-    // three bytes later come out of these and the ones behind them.
+    // Bytes are combined before they form words. So words that begin one, two and three bytes later
+    // are shifted out of these words and the words behind them.
     const __m512i behind = _mm512_maskz_alignr_epi32(kAllWords, next, words, 1);
     const __m512i sums[4] = {
         _mm512_dpwssd_epi32(offset, words, factors),

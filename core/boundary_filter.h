@@ -10,8 +10,8 @@ namespace stdchk::boundary {
 
 /// Number of bytes before a position that its filter reads.
 inline constexpr std::size_t kReach = 22;
-/// Distance between bytes that are combined. It is not a multiple of a number's size. So bytes at
-/// different places of neighbouring numbers are combined.
+/// Distance between bytes that are combined. Not a multiple of a number's size, so that the
+/// combined bytes have different places in neighbouring numbers.
 inline constexpr std::ptrdiff_t kStride = 9;
 
 // Odd, so that each bit of the window can change the sum. They are signed 16-bit numbers because
@@ -49,8 +49,9 @@ inline std::uint64_t mix(const std::byte* end) {
   return sum * 0x452821E638D01377;
 }
 
-/// The first position in [from, to) that passes the filter and whose mix is below `below`.
-/// Otherwise the first unexamined position, less than one step before `to`.
+/// The result of a search in [from, to). If `found`, `position` is the first position that passes
+/// the filter and has a mix below `below`. Otherwise it is the first unexamined position, less than
+/// one step before `to`.
 struct Seen {
   std::size_t position = 0;
   bool found = false;

@@ -10,7 +10,7 @@
 namespace stdchk {
 namespace {
 
-/// One position in 2048 passes the filter.
+/// On average, one position in this number passes the filter.
 constexpr std::uint64_t kFiltered = 65536 / boundary::kPass;
 
 std::size_t find_scalar(const std::byte* bytes, std::size_t from, std::size_t to,
@@ -25,7 +25,7 @@ std::size_t find_wide(boundary::Search search, std::size_t step, const std::byte
                       std::size_t from, std::size_t to, std::uint64_t below) {
   if (to - from < step) return find_scalar(bytes, from, to, below);
   boundary::Seen seen = search(bytes, from, to, below);
-  // The last step overlaps the step before it, in which nothing was found.
+  // Searches the last step; it overlaps the previous step, which contains no boundary.
   if (!seen.found && seen.position < to) seen = search(bytes, to - step, to, below);
   return seen.position;
 }
@@ -139,7 +139,8 @@ void Chunker::cut(ByteSpan bytes, FindInside find_inside, std::vector<std::uint6
   position_ += bytes.size();
 }
 
-/// Returns the first boundary in [from, to), or `to`. The windows there begin in earlier bytes.
+/// Returns the first boundary in [from, to), or `to`, where windows begin in bytes of earlier
+/// pushes.
 std::size_t Chunker::find_at_seam(std::size_t from, std::size_t to) const {
   // Position p of the new bytes is kHistory + p of the seam; its window begins at p - 1 >= 0.
   return finder_.find(seam_.data(), kHistory + from, kHistory + to) - kHistory;

@@ -10,7 +10,7 @@
 
 namespace stdchk {
 
-/// The lengths of content-defined chunks in bytes. The last chunk of a stream may be shorter.
+/// The lengths of content-defined chunks in bytes. A stream's last chunk may be shorter.
 struct ChunkSizes {
   std::uint32_t min = 0;
   std::uint32_t mean = 0;
@@ -34,10 +34,10 @@ std::string_view name_of(BoundaryEngine engine);
 /// A BoundaryFinder finds where content-defined chunks may end. Whether position p is a boundary
 /// depends only on the kWindow bytes before p:
 ///
-///   word = the 4 bytes that end at p, xor those that end at p - 9, xor those that end at p - 18;
-///          little endian; low, high: its halves
-///   filter = 0x9E37 + low * 0x6A4F + high * 0xA2C5   mod 2^16
-///   boundary: filter < 32, and a 64-bit mix of the 32 bytes that end at p is below a threshold
+///    word = the 4 bytes that end at p, xor those that end at p - 9, xor those that end at p - 18;
+///           little endian; low, high: its halves
+///    filter = 0x9E37 + low * 0x6A4F + high * 0xA2C5   mod 2^16
+///    boundary: filter < 32, and a 64-bit mix of the 32 bytes that end at p is below a threshold
 ///
 /// The filter is computed for 64 positions at once, and one position in 2048 passes it. The mix is
 /// computed only for these. A run of one byte value contains no boundary.
@@ -64,8 +64,8 @@ class BoundaryFinder {
 /// the first boundary behind the minimum, or at the maximum. The division of the stream into push()
 /// calls changes nothing.
 ///
-/// Hashing a window at each position is the idea of LBFS (Muthitacharoen et al., SOSP 2001) and of
-/// the papers' CbCH with overlap. docs/decisions has the alternatives.
+/// LBFS (Muthitacharoen et al., SOSP 2001), and the papers' CbCH with overlap, hash a window at
+/// each position in the same way. The alternatives are in docs/decisions.
 ///
 /// Threads: one at a time.
 class Chunker {

@@ -69,8 +69,8 @@ struct ContentTagger::Multibuffer final : Engine {
     IMB_GHASH_PRE(manager.get(), random.data(), &powers);
   }
 
-  /// The library pads its input with zeros to a whole block. So all but the last input must be
-  /// whole blocks.
+  /// The library pads its input with zeros to a whole block. So every input before the last one
+  /// must consist of whole blocks.
   ContentTag tag(const ChunkPieces& content) const override {
     constexpr std::size_t kBlock = sizeof(ContentTag);
     ContentTag tag{};

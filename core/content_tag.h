@@ -15,9 +15,9 @@ using ContentTag = std::array<std::byte, 16>;
 /// A ContentTagger computes tags at the speed of memory, several times as fast as names. A tag is
 /// the GHASH (NIST SP 800-38D, section 6.4) of the content and its length under a random key.
 ///
-/// Take any two contents of at most 2^n bytes, chosen without knowledge of the key. They have equal
-/// tags with a probability of at most 2^(n - 4) + 1 in 2^128, because GHASH is a polynomial of that
-/// degree in the key. Tags reveal something about the key, so they must stay within the process.
+/// Take any two contents of at most 2^n bytes, chosen without knowledge of the key. Their tags are
+/// equal with a probability of at most 2^(n - 4) + 1 in 2^128: GHASH is a polynomial of that degree
+/// in the key. Tags reveal something about the key, so they must stay within the process.
 ///
 /// Threads: any, several at once.
 class ContentTagger {

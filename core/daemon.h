@@ -16,8 +16,8 @@ const std::atomic<bool>& end_on_signals(Reactor& reactor);
 int ended_by();
 
 /// Makes a crash end the process at once, with a core dump where enabled. Fabric libraries
-/// (psm_infinipath, psm2) install handlers that take locks and may never return. A process that
-/// waits for this one would then wait for ever.
+/// (psm_infinipath, psm2) install handlers that take locks and may never return. Processes that
+/// wait for this process would then hang.
 void crash_at_once();
 
 /// Logs why the process ends, and returns its exit status.

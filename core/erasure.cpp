@@ -59,7 +59,7 @@ Result<StripeCoder> StripeCoder::create(std::uint32_t data, std::uint32_t parity
     out.way_ = Way::kCopy;
     return out;
   }
-  // Each of the data blocks and P is the XOR of all others.
+  // Each data block, like P, is the XOR of the other data blocks and P.
   const auto among_sum = [&](std::uint8_t number) { return number <= data; };
   if (wanted.size() == 1 && parity <= 2 && among_sum(wanted[0]) &&
       std::all_of(have.begin(), have.end(), among_sum)) {

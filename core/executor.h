@@ -61,8 +61,8 @@ class ThreadExecutor final : public Executor {
   std::vector<std::thread> threads_;
 };
 
-/// A LazyExecutor uses the executor given to it. Without such an executor it starts its own threads
-/// with the first work.
+/// A LazyExecutor uses the executor given to it. Without a given executor, the first work starts
+/// threads of its own.
 ///
 /// Threads: one at a time.
 class LazyExecutor final : public Executor {

@@ -12,7 +12,7 @@ struct ExtentHeader {
   ChunkName name;
   std::uint32_t length = 0;  ///< bytes of content that follow
   std::uint32_t crc = 0;     ///< CRC32C of the content
-  FileId file;               ///< the file that the chunk was first written for
+  FileId file;               ///< file of the chunk's first write
   std::uint32_t index = 0;   ///< file offset / chunk size at that time, for chunks without a name
   bool operator==(const ExtentHeader&) const = default;
 };

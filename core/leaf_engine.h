@@ -18,7 +18,7 @@ class LeafEngine {
  public:
   virtual ~LeafEngine() = default;
   virtual std::string_view name() const = 0;
-  /// Digest i is that of leaf i; there are as many digests as leaves.
+  /// Writes the digest of leaf i to digests[i]; both spans have the same length.
   virtual void digest(std::span<const ByteSpan> leaves, std::span<Sha256Digest> digests) = 0;
 };
 

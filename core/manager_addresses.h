@@ -12,7 +12,7 @@
 namespace stdchk {
 
 /// A ManagerAddresses holds the addresses where the pool's manager may be, its own and its
-/// standby's. It decides which one to ask next, and when.
+/// standby's. It decides which address to ask next, and after what wait.
 ///
 /// Threads: one.
 class ManagerAddresses {

@@ -12,14 +12,14 @@
 namespace stdchk {
 
 /// Returns the name of a chunk: the root of a two-level tree of SHA-256 (FIPS 180-4).
-///   leaf i = SHA-256(bytes [i * 16 KiB, min((i + 1) * 16 KiB, length)))
-///   name   = SHA-256("stdchk.chunk.v1\0" (16 bytes) || length (8 bytes, little endian)
-///                    || leaf 0 || leaf 1 ...)
+///    leaf i = SHA-256(bytes [i * 16 KiB, min((i + 1) * 16 KiB, length)))
+///    name   = SHA-256("stdchk.chunk.v1\0" (16 bytes) || length (8 bytes, little endian)
+///                     || leaf 0 || leaf 1 ...)
 /// Empty content has no leaves. Every engine computes the same name; docs/decisions has the
 /// reasons. Threads: any.
 ChunkName name_chunk(ByteSpan content);
 
-/// The content of a chunk in two pieces, one behind the other; either may be empty.
+/// A chunk's content in two consecutive pieces; either may be empty.
 using ChunkPieces = std::array<ByteSpan, 2>;
 
 /// Short chunks are named together, up to this number of bytes: their leaves then fill the widest
