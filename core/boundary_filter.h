@@ -49,9 +49,9 @@ inline std::uint64_t mix(const std::byte* end) {
   return sum * 0x452821E638D01377;
 }
 
-/// The result of a search in [from, to). If `found`, `position` is the first position that passes
-/// the filter and has a mix below `below`. Otherwise it is the first unexamined position, less than
-/// one step before `to`.
+/// Result of searching [from, to). If `found`, `position` is the first position that passes the
+/// filter and has a mix below `below`. Otherwise it is the first unexamined position, less than one
+/// step before `to`.
 struct Seen {
   std::size_t position = 0;
   bool found = false;

@@ -16,8 +16,8 @@ using ContentTag = std::array<std::byte, 16>;
 /// the GHASH (NIST SP 800-38D, section 6.4) of the content and its length under a random key.
 ///
 /// Take any two contents of at most 2^n bytes, chosen without knowledge of the key. Their tags are
-/// equal with a probability of at most 2^(n - 4) + 1 in 2^128: GHASH is a polynomial of that degree
-/// in the key. Tags reveal something about the key, so they must stay within the process.
+/// equal with a probability of at most (2^(n - 4) + 1) / 2^128. GHASH is a polynomial of that
+/// degree in the key. Tags reveal something about the key, so they must stay within the process.
 ///
 /// Threads: any, several at once.
 class ContentTagger {

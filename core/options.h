@@ -35,8 +35,8 @@ struct OptionsSources {
 
 /// An Options describes and reads the options of a program. An option is "--chunk-size" on the
 /// command line, the environment variable STDCHK_CHUNK_SIZE, or the key chunk-size in a TOML file.
-/// The first of these sources that has it wins. Without any, the variable keeps its value, which is
-/// the default.
+/// The first source with a value wins, in this order. Without any, the variable keeps its value,
+/// which is the default.
 ///
 /// In a file, keys stand in the table named after the program without "stdchk-", or after the
 /// subcommand ([manager], [mount], [up]). Keys before the first table apply to every program that
@@ -103,7 +103,7 @@ class Options {
   Options& subcommand(const std::string& name, const std::string& summary);
   /// Returns the name of the subcommand that parse() found; empty if there is none.
   const std::string& chosen() const { return chosen_; }
-  /// Returns the options of that subcommand, or this object if there is none.
+  /// Returns that subcommand's options, or this object without a subcommand.
   const Options& chosen_options() const;
   /// Returns the file that --config or STDCHK_CONFIG named; empty if the default files were read.
   const std::string& config_file() const { return config_file_; }

@@ -11,8 +11,8 @@
 
 namespace stdchk {
 
-/// Settings that a folder may make for the images in it and below. The numbers are on the wire and
-/// in the journal: they are never reused; new keys go to the end.
+/// Settings of a folder, which apply to images there and in subfolders. The numbers are on the wire
+/// and in the journal: they are never reused; new keys go to the end.
 enum class PolicyKey : std::uint16_t {
   kKeep = 1,           ///< number of newest complete sets that stay; 0: all
   kPurgeAfter = 2,     ///< seconds after which a set is removed; 0: never
@@ -32,16 +32,16 @@ inline constexpr PolicyKey kPolicyKeys[] = {
 
 /// How files are cut into chunks, and whether chunks are named by their content.
 enum class Chunking : std::uint8_t { kFixed = 1, kContent = 2, kNone = 3, kAuto = 4 };
-/// What must exist before a commit is answered.
+/// Requirements for answering a commit.
 enum class CommitLevel : std::uint8_t {
   kStored = 1,     ///< one proven copy of each chunk
   kRedundant = 2,  ///< all copies, or the parity
 };
 
-/// The evidence, before a commit, that a chunk is where it was written.
+/// Evidence, required before a commit, that a chunk was stored.
 enum class Proof : std::uint8_t {
-  kCompletion = 1,
-  kChecksum = 2,  ///< its benefactor has looked at it
+  kCompletion = 1,  ///< the transport's completion; its conformance suite proves the rule
+  kChecksum = 2,    ///< its benefactor has compared the chunk's checksum
 };
 
 /// The sets that stay after a successful job (`stdchk down --success`).
@@ -51,7 +51,7 @@ enum class EndOfJob : std::uint8_t {
   kRemove = 3,  ///< no set
 };
 
-/// The value of a setting that is inherited from the folder above.
+/// Setting value: inherit from the folder above.
 inline constexpr std::uint64_t kPolicyInherit = ~std::uint64_t{0};
 
 struct PolicySetting {
@@ -67,8 +67,8 @@ struct PolicyProblem {
   std::string text;  ///< one sentence with the key and the allowed values
 };
 
-/// A Policy is the settings of a folder, or those in force for it. A missing setting comes from the
-/// folder above, then from the pool, then from the default.
+/// A Policy holds a folder's own settings, or the settings in force for it. A missing setting comes
+/// from the folder above, then from the pool, then from the default.
 struct Policy {
   std::vector<PolicySetting> settings;  ///< each key once
   bool operator==(const Policy&) const = default;

@@ -7,13 +7,13 @@
 
 namespace stdchk {
 
-/// A Topology says which hosts fail together: those on one node, in one rack, behind one switch. It
-/// is read from a file with a line for each host:
+/// A Topology says which hosts fail together: those on one node, in one rack, behind one switch. A
+/// file describes it with a line for each host:
 ///
 ///     NAME [node=N] [rack=R] [switch=S]     # the rest of a line is a comment
 ///
-/// NAME is the host's own name, or its part before the first dot. Hosts without an entry, or
-/// without a value for a level, are together on that level; but each is a node of its own.
+/// NAME is the host's own name, or its part before the first dot. On a level without a value, hosts
+/// count as together; except that each such host is a node of its own.
 class Topology {
  public:
   struct Place {

@@ -18,9 +18,9 @@ enum class WindowHash : std::uint8_t { kSha1, kRabin };
 
 inline constexpr std::size_t kWindowHashBits = 16;
 
-/// Returns the low kWindowHashBits of the hashes of all whole windows, in order. For SHA-1 these
-/// are the last two bytes of the digest. For Rabin the window follows a byte of 1, so that leading
-/// zeros count. `window` and `step` are at least 1.
+/// Returns the low kWindowHashBits of the hashes of all whole windows, in order. For SHA-1 they are
+/// the digest's last two bytes. For Rabin the window follows a byte of 1, so that leading zeros
+/// count. `window` and `step` are at least 1.
 std::vector<std::uint16_t> window_hashes(ByteSpan bytes, WindowHash hash, std::size_t window,
                                          std::size_t step);
 
@@ -29,9 +29,9 @@ std::vector<std::uint16_t> window_hashes(ByteSpan bytes, WindowHash hash, std::s
 std::vector<std::uint64_t> window_ends(std::span<const std::uint16_t> hashes, std::size_t window,
                                        std::size_t step, unsigned bits, std::uint64_t image_bytes);
 
-/// Returns the Rabin fingerprint of the bytes: their bits as a polynomial over GF(2), the first
-/// byte's highest bit first, modulo kRabinPolynomial (Rabin, "Fingerprinting by random
-/// polynomials", 1981).
+/// Returns the Rabin fingerprint of the bytes (Rabin, "Fingerprinting by random polynomials",
+/// 1981). It is the polynomial of their bits over GF(2), the first byte's highest bit first, modulo
+/// kRabinPolynomial.
 std::uint64_t rabin_fingerprint(ByteSpan bytes);
 /// The irreducible modulus; bit 53 is the coefficient of x^53.
 inline constexpr std::uint64_t kRabinPolynomial = 0x3DA3358B4DC173;
