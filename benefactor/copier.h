@@ -17,11 +17,11 @@
 
 namespace stdchk::benefactor {
 
-/// A Copier brings extents of other benefactors into the own arena: it attaches to them as clients
-/// do, reads by one-sided transfer straight to where the copy will be, and checks each there.
+/// A Copier copies extents of other benefactors into its own arena. It attaches to them as clients
+/// do, reads by one-sided transfer straight to the copy's place, and checks each copy there.
 ///
-/// Reading, not writing: what is late or goes wrong can only change the place that the manager gave
-/// for it, and only while this process has the read under way.
+/// It reads instead of having others write: a late or failed transfer can change only the place
+/// that the manager gave for the copy, and only while this process has the read in flight.
 ///
 /// | state of a request | leaves when                                                            |
 /// |--------------------|------------------------------------------------------------------------|
@@ -30,10 +30,9 @@ namespace stdchk::benefactor {
 /// | reading            | every read has ended -> checking                                        |
 /// | checking           | a worker has checked what came -> answered                              |
 ///
-/// Owns: the links to sources, its worker. Threads: the reactor's; checks on a worker.
-/// Errors: what could not be read or did not match is listed in the answer. A request whose
-///   deadline comes is answered kDeadline by whoever asked; it still ends here before the next
-///   begins.
+/// Owns: the links to sources, its worker. Threads: the reactor's; checks run on a worker.
+/// Errors: the answer lists copies that could not be read or did not match. A request past its
+/// deadline is answered kDeadline and dropped before the next one begins.
 /// Limits: kReadsMax reads at once, kWaitingMax requests.
 class Copier final : public SourceReader {
  public:
@@ -52,8 +51,8 @@ class Copier final : public SourceReader {
   Copier& operator=(const Copier&) = delete;
 
   void copy(msg::CopyExtents request, Time deadline, rpc::Responder respond);
-  /// Ends everything that is under way: when it returns no read changes the arena any more. What
-  /// was asked is not answered.
+  /// Ends all work: when it returns, no read can change the arena any more. Requests under way get
+  /// no answer.
   void cancel();
 
  private:
@@ -76,7 +75,7 @@ class Copier final : public SourceReader {
   std::uint64_t checks_made_ = 0;
   TimerId retry_;
   std::shared_ptr<int> alive_ = std::make_shared<int>();
-  LazyExecutor executor_;  ///< the last: it ends before what its work looks at
+  LazyExecutor executor_;  ///< last, so that it ends before the members that its work uses
 };
 
 }  // namespace stdchk::benefactor
