@@ -271,7 +271,7 @@ Outcome<void> Arena::map_file(int fd, const ArenaOptions& options, const Clock& 
     return system_problem(fmt::format("A file of {} could not be made", format_bytes(length_)));
   }
   // The file gets its blocks first: otherwise a full file system would end this process by SIGBUS
-  // in the middle of a write. ramfs cannot allocate ahead; prefault() takes its pages.
+  // in the middle of a write. On ramfs, which cannot allocate ahead, prefault() takes the pages.
   if (options.prefault && !facts_.backing.starts_with("memfd")) {
     auto allocated = allocate(fd, options, clock, length_);
     if (!allocated && allocated.error().error.os_errno != EOPNOTSUPP) return allocated;

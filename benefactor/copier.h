@@ -20,8 +20,8 @@ namespace stdchk::benefactor {
 /// A Copier copies extents of other benefactors into its own arena. It attaches to them as clients
 /// do, reads by one-sided transfer straight to the copy's place, and checks each copy there.
 ///
-/// It reads instead of having others write: a late or failed transfer can change only the place
-/// that the manager gave for the copy, and only while this process has the read in flight.
+/// It reads instead of having others write. So a late or failed transfer can change only the place
+/// that the manager gave for the copy. It can do so only while this process has the read in flight.
 ///
 /// | state of a request | leaves when                                                            |
 /// |--------------------|------------------------------------------------------------------------|
@@ -75,7 +75,7 @@ class Copier final : public SourceReader {
   std::uint64_t checks_made_ = 0;
   TimerId retry_;
   std::shared_ptr<int> alive_ = std::make_shared<int>();
-  LazyExecutor executor_;  ///< last, so that it ends before the members that its work uses
+  LazyExecutor executor_;  ///< last: destroyed before the members that its work uses
 };
 
 }  // namespace stdchk::benefactor

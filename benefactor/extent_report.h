@@ -11,8 +11,8 @@
 namespace stdchk::benefactor {
 
 /// Reports which extent headers are in a part of `arena`. It examines every multiple of the
-/// alignment, so it reads the whole part: the content of a header is not trusted to tell where the
-/// next header is.
+/// alignment, and so reads the whole part. It does not trust a header to tell where the next one
+/// is.
 ///
 /// Clients may write to the arena meanwhile: a header written at that moment may or may not be
 /// reported.

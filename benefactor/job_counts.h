@@ -7,9 +7,9 @@ namespace stdchk::benefactor {
 
 /// Counts of the jobs of a benefactor since its start. Threads: any; relaxed additions.
 struct JobCounts {
-  /// Of other benefactors' chunks that were copied correctly
+  /// Chunks of other benefactors, copied correctly.
   std::atomic<std::uint64_t> copied_bytes{0};
-  std::atomic<std::uint64_t> copies_failed{0};  ///< chunks that could not be read, or were wrong
+  std::atomic<std::uint64_t> copies_failed{0};  ///< unreadable or wrong chunks
   /// Blocks of stripes: parity and reconstructed chunks
   std::atomic<std::uint64_t> built_bytes{0};
   std::atomic<std::uint64_t> builds_failed{0};  ///< requests

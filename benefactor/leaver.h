@@ -10,8 +10,8 @@
 namespace stdchk::benefactor {
 
 /// A Turn is the right to leave because of pressure. At any time it belongs to one benefactor of a
-/// pool on a host. If all left at once, none would take over their data, and one that leaves may
-/// suffice.
+/// pool on a host. If all left at once, nobody could take over their data. Besides, the memory of a
+/// single one may suffice.
 ///
 /// It is a lock (flock(2)) on a shared file, and ends with the process at the latest.
 ///
@@ -39,7 +39,7 @@ class Turn {
 /// Threads: the reactor's.
 class Leaver {
  public:
-  /// Of hand_over(), when the OOM killer is near.
+  /// The time for hand_over() when the OOM killer is near.
   static constexpr std::chrono::seconds kCriticalTime{5};
 
   Leaver(Reactor& reactor, Service& service, Duration leave_time, Turn& turn)
@@ -57,7 +57,7 @@ class Leaver {
   bool must_leave() const { return pressure_ != Pressure::kNone; }
 
   /// Runs the reactor until nothing is left to be copied elsewhere, the time is over, or a signal
-  /// comes. A first SIGTERM, which asks for a hand-over, does not end it.
+  /// comes. The first SIGTERM asks for a hand-over, so it does not end one.
   void hand_over();
 
  private:

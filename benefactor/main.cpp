@@ -181,8 +181,8 @@ void log_facts(const Arena& arena) {
   if (!facts.advice.empty()) log::warning("{}", facts.advice);
 }
 
-/// Takes the memory as a process that the kernel ends before others. Undoes that if its end would
-/// not help others.
+/// Takes the memory as a process that the kernel ends before others. Reverts that if other
+/// processes could not use the memory.
 Outcome<std::unique_ptr<Arena>> take_memory_first_to_go(const Flags& flags, const Clock& clock,
                                                         const std::atomic<bool>& ending) {
   const auto before = raise_oom_score(static_cast<int>(flags.oom_score));

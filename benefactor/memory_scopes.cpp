@@ -17,7 +17,7 @@ constexpr std::uint64_t kLimitMax = std::uint64_t{1} << 60;
 struct GroupFiles {
   std::string mount;
   const char* limit;
-  const char* high;  ///< empty: there is none
+  const char* high;  ///< empty: this version has no such file
   const char* usage;
   const char* inactive_files;
   const char* active_files;
@@ -28,7 +28,7 @@ std::optional<std::uint64_t> limit_of(const std::string& path) {
   return limit && *limit < kLimitMax ? limit : std::nullopt;
 }
 
-/// Returns nothing when the group has no limit or does not exist.
+/// Returns nothing for a missing group or one without a limit.
 std::optional<MemoryScope> read_group(const std::string& folder, const std::string& path,
                                       const GroupFiles& names) {
   const auto limit = limit_of(folder + "/" + names.limit);

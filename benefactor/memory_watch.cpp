@@ -18,7 +18,7 @@ constexpr std::string_view kStalls = "some 100000 2000000";
 }  // namespace
 
 /// A Trigger wakes the reactor when tasks of a scope begin to wait for memory. The kernel signals
-/// at most once in a window.
+/// at most once per window.
 ///
 /// Owns: the descriptor of the kernel's trigger, and an epoll instance around it. PSI signals
 /// EPOLLPRI, but the reactor waits for EPOLLIN.

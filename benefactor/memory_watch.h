@@ -12,8 +12,8 @@
 
 namespace stdchk::benefactor {
 
-/// A MemoryWatch checks whether memory is short: each second, every 100 ms when little is left, and
-/// when the kernel signals that tasks begin to wait for memory (PSI).
+/// A MemoryWatch checks whether memory is short. It checks each second, every 100 ms when little is
+/// left, and when the kernel signals that tasks begin to wait for memory (PSI).
 ///
 /// Owns: its timer and the descriptors of PSI triggers.
 /// Threads: the reactor's; a check reads a few files of /proc and of the control groups.

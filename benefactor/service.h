@@ -46,8 +46,8 @@ struct Config {
   std::string host_name;
   std::int64_t pid = 0;
   std::uint64_t log_bytes = 0;  ///< for the metadata log; 0: stores none
-  /// Runs drain jobs and moves. Nothing may run on it any more when the service ends. Null: the
-  /// service uses its own threads.
+  /// Runs drain jobs and moves. It must be idle when the service ends. Null: the service uses its
+  /// own threads.
   Executor* executor = nullptr;
   /// Null: drains into files of the directory (benefactor/file_drainer.h).
   DrainerFactory make_drainer;
@@ -67,8 +67,8 @@ struct Config {
 /// It refuses a manager whose epoch is lower than the highest one seen. After a restart of the
 /// manager, it fences every link of earlier clients before it serves any request of that manager.
 ///
-/// Owns: the registrations of the arena, the links, its workers. Not the arena nor the endpoints,
-/// which the caller adds to the reactor and which must outlive it.
+/// Owns: the registrations of the arena, the links, its workers. The caller owns the arena and the
+/// endpoints, which must outlive the service, and adds the endpoints to the reactor.
 /// Threads: the reactor's. Workers: 3 threads for drain pieces; 2 for finishes and mirrored
 /// changes; 1 each for moves and checks. Finishes of a file, and repeats of a change, keep their
 /// order. Each drain job that hangs gets its thread replaced, up to kDrainThreadsMax threads.

@@ -154,7 +154,7 @@ void Service::serve_drain(msg::Request request, Time deadline, rpc::Responder re
                                    drainer->mirror(change, deadline));
                 });
   } else if (auto* wanted = std::get_if<msg::FindDrained>(&request)) {
-    // In a line of its own: a check changes nothing, so no other job needs to wait for it.
+    // Uses a line of its own: a check changes nothing, so nobody waits for it.
     const JobLines::Line line{false, ~jobs_made_};
     start_names(line, deadline, std::move(respond),
                 [drainer = drainer_, wanted = std::move(*wanted), deadline] {

@@ -103,7 +103,7 @@ Status StripeBuilder::make_memory() {
   return {};
 }
 
-/// Checks everything in the request before anything is changed.
+/// Checks the whole request before it changes anything.
 Status StripeBuilder::prepare(Request& request) {
   const msg::BuildStripe& wanted = request.wanted;
   constexpr const char* kWhere = "benefactor.stripe";

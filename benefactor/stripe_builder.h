@@ -81,7 +81,7 @@ class StripeBuilder final : public SourceReader {
   std::uint64_t numbers_made_ = 0;
   TimerId retry_;
   std::shared_ptr<int> alive_ = std::make_shared<int>();
-  LazyExecutor executor_;  ///< last, so that it ends before the members that its work uses
+  LazyExecutor executor_;  ///< last: destroyed before the members that its work uses
 };
 
 }  // namespace stdchk::benefactor

@@ -32,7 +32,7 @@ class Sealer {
   Sealer& operator=(const Sealer&) = delete;
 
   void set_key(const Secret& key);
-  /// Encrypts `plain` into `sealed`. Lengths must be equal; the memory may be the same.
+  /// Encrypts `plain` into `sealed`. Requires equal lengths; the memory may be the same.
   Tag seal(std::uint64_t number, ByteSpan plain, MutableByteSpan sealed);
   /// The same for a text in several parts: add() each part once, in order.
   void begin_seal(std::uint64_t number) { begin(number, true); }

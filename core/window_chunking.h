@@ -18,9 +18,9 @@ enum class WindowHash : std::uint8_t { kSha1, kRabin };
 
 inline constexpr std::size_t kWindowHashBits = 16;
 
-/// Returns the low kWindowHashBits of the hashes of all whole windows, in order. For SHA-1 they are
-/// the digest's last two bytes. For Rabin the window follows a byte of 1, so that leading zeros
-/// count. `window` and `step` are at least 1.
+/// Returns the low kWindowHashBits of the hashes of all whole windows, in order. For SHA-1 it
+/// returns the digest's last two bytes. For Rabin the window follows a byte of 1, so that leading
+/// zeros count. `window` and `step` are at least 1.
 std::vector<std::uint16_t> window_hashes(ByteSpan bytes, WindowHash hash, std::size_t window,
                                          std::size_t step);
 

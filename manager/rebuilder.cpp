@@ -28,7 +28,7 @@ tl::unexpected<rpc::Failure> come_back() {
 
 }  // namespace
 
-/// A Visitor is a link with the registration that arrived on it.
+/// A Visitor is a link with its registration.
 class Rebuilder::Visitor final : public rpc::PeerHandler {
  public:
   Visitor(Rebuilder& owner, std::uint64_t number, std::unique_ptr<transport::Link> link)
@@ -161,7 +161,7 @@ std::size_t Rebuilder::promised() const {
 }
 
 /// Returns true when readable logs have every answered record. The newest log of the promising
-/// benefactors suffices. So do half of all logs: each record is on more than half.
+/// benefactors suffices. Half of all logs suffice, too: each record is on more than half.
 bool Rebuilder::have_what_was_answered() const {
   std::size_t readable = 0;
   std::pair<Epoch, std::uint64_t> newest;

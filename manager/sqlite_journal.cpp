@@ -261,7 +261,7 @@ Status SqliteJournal::write(std::vector<Entry>& batch) {
   STDCHK_TRY(run_once(begin_.get(), "journal.begin"));
   for (Entry& entry : batch) {
     if (const Status written = write_one(entry); !written) {
-      // Returns the first failure, and writes nothing after it.
+      // Returns the first failure, and writes nothing further.
       sqlite3_exec(database_, "ROLLBACK", nullptr, nullptr, nullptr);
       return written;
     }
