@@ -21,7 +21,8 @@ namespace stdchk::benefactor {
 /// do, reads by one-sided transfer straight to the copy's place, and checks each copy there.
 ///
 /// It reads instead of having others write. So a late or failed transfer can change only the place
-/// that the manager gave for the copy. It can do so only while this process has the read in flight.
+/// that the manager gave for the copy. No such change can happen after this process has ended the
+/// read.
 ///
 /// | state of a request | leaves when                                                            |
 /// |--------------------|------------------------------------------------------------------------|

@@ -11,8 +11,7 @@
 namespace stdchk::benefactor {
 
 /// Reports which extent headers are in a part of `arena`. It examines every multiple of the
-/// alignment, and so reads the whole part. It does not trust a header to tell where the next one
-/// is.
+/// alignment, and so reads the whole part. No header is trusted to locate the next header.
 ///
 /// Clients may write to the arena meanwhile: a header written at that moment may or may not be
 /// reported.

@@ -10,8 +10,8 @@
 namespace stdchk::benefactor {
 
 /// A Turn is the right to leave because of pressure. At any time it belongs to one benefactor of a
-/// pool on a host. If all left at once, nobody could take over their data. Besides, the memory of a
-/// single one may suffice.
+/// pool on a host. If all left at once, no benefactor could take their data. Besides, the memory of
+/// a single one may suffice.
 ///
 /// It is a lock (flock(2)) on a shared file, and ends with the process at the latest.
 ///
@@ -57,7 +57,7 @@ class Leaver {
   bool must_leave() const { return pressure_ != Pressure::kNone; }
 
   /// Runs the reactor until nothing is left to be copied elsewhere, the time is over, or a signal
-  /// comes. The first SIGTERM asks for a hand-over, so it does not end one.
+  /// comes. The first SIGTERM only requests the hand-over.
   void hand_over();
 
  private:

@@ -54,7 +54,7 @@ class PressureJudge {
   explicit PressureJudge(const PressureLimits& limits) : limits_(limits) {}
 
   Pressure look(const std::vector<MemoryScope>& scopes, Time now);
-  /// Returns the interval between the last sample and the next.
+  /// Returns the wait until the next sample is due.
   Duration next_look() const { return near_ ? kLookSoon : kLook; }
   /// After a sample with pressure, returns a sentence: which scope lacks what.
   const std::string& why() const { return why_; }

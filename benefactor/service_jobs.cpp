@@ -154,7 +154,7 @@ void Service::serve_drain(msg::Request request, Time deadline, rpc::Responder re
                                    drainer->mirror(change, deadline));
                 });
   } else if (auto* wanted = std::get_if<msg::FindDrained>(&request)) {
-    // Uses a line of its own: a check changes nothing, so nobody waits for it.
+    // Uses a line of its own: other jobs need not wait for a check, which changes nothing.
     const JobLines::Line line{false, ~jobs_made_};
     start_names(line, deadline, std::move(respond),
                 [drainer = drainer_, wanted = std::move(*wanted), deadline] {
