@@ -105,7 +105,7 @@ Outcome<void> allocate(int fd, const ArenaOptions& options, const Clock& clock,
 /// Takes the pages of a range, writable for this process, without changing their content.
 bool touch(std::byte* from, std::uint64_t bytes) {
   if (::madvise(from, bytes, MADV_POPULATE_WRITE) == 0) return true;
-  // Linux before 5.14 lacks this advice: touch each page by hand
+  // Linux before 5.14 lacks this advice: touch each page by hand.
   if (errno != EINVAL) return false;
   for (std::uint64_t at = 0; at < bytes; at += 4096) {
     auto* page = reinterpret_cast<volatile std::byte*>(from + at);
@@ -252,7 +252,7 @@ Outcome<void> Arena::map_directory(const ArenaOptions& options, const Clock& clo
                    fmt::format("The memory to lend is less than one page of {}.", directory));
   }
   if (options.check_machine) {
-    // ramfs has no size, so statvfs(3) says nothing about it; hugetlbfs without size= reports 0.
+    // Ramfs has no size, so statvfs(3) says nothing about it; hugetlbfs without size= reports 0.
     const bool sized = system.f_blocks != 0 && !hugetlb;
     auto checked = sized ? check_disk(length_, directory) : Outcome<void>{};
     if (checked && memory && !hugetlb)

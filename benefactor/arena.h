@@ -40,7 +40,7 @@ struct ArenaOptions {
 
 /// The memory obtained, for the ready file, the log and `stdchk doctor`.
 struct ArenaFacts {
-  /// "anonymous", "memfd", "memfd hugetlb", "ramdisk DIR", "hugetlbfs DIR" or "disk DIR"
+  /// "anonymous", "memfd", "memfd hugetlb", "ramdisk DIR", "hugetlbfs DIR" or "disk DIR".
   std::string backing;
   std::uint64_t bytes = 0;
   std::uint64_t resident_bytes = 0;

@@ -26,10 +26,10 @@ namespace stdchk::benefactor {
 ///
 /// | state of a request | leaves when                                                            |
 /// |--------------------|------------------------------------------------------------------------|
-/// | waiting            | those before it have read what they could -> linking                    |
+/// | waiting            | earlier requests have ended their reads -> linking                      |
 /// | linking            | the source is attached -> reading; it cannot be -> answered, all failed |
 /// | reading            | every read has ended -> checking                                        |
-/// | checking           | a worker has checked what came -> answered                              |
+/// | checking           | a worker has checked the copies -> answered                             |
 ///
 /// Owns: the links to sources, its worker. Threads: the reactor's; checks run on a worker.
 /// Errors: the answer lists copies that could not be read or did not match. A request past its

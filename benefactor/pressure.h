@@ -35,10 +35,9 @@ std::uint64_t reserve_of(std::uint64_t total_bytes, const PressureLimits& limits
 /// the reserve is available; or tasks stall more than stall_percent of the time while less than
 /// kNear reserves are available. Stalls alone do not count: they may come from a limit that this
 /// process is not under. High pressure ends when 1.25 reserves are available and stalls are below
-/// half the limit.
-/// Pressure is critical after less than half the reserve was left before the OOM killer for
-/// kCriticalHold. It is critical at once when a group reached its limit with nothing left to
-/// reclaim.
+/// half the limit. Pressure is critical when, for kCriticalHold, less than half the reserve was
+/// left before the OOM killer acts. It is critical at once when a group reached its limit with
+/// nothing left to reclaim.
 ///
 /// Threads: one. Each sample comes with its time.
 class PressureJudge {

@@ -22,10 +22,10 @@ namespace stdchk::benefactor {
 ///
 /// | state of a request | leaves when                                                            |
 /// |--------------------|------------------------------------------------------------------------|
-/// | waiting            | the one before it is answered -> linking                               |
-/// | linking            | all sources are attached -> reading; one cannot be -> answered, failed |
-/// | reading            | a part of every input is there -> computing; one failed -> answered    |
-/// | computing          | a worker has checked and computed -> reading the next part, answered   |
+/// | waiting            | the previous request is answered -> linking                            |
+/// | linking            | all sources are attached -> reading; one fails -> answered, failed     |
+/// | reading            | a part of every input was read -> computing; a read failed -> answered |
+/// | computing          | a worker has computed the part -> reading the next part, or answered   |
 ///
 /// Owns: the links to sources, memory for a part of each input, its worker.
 /// Threads: the reactor's; computing on a worker.

@@ -12,8 +12,8 @@ namespace stdchk {
 ///
 ///     NAME [node=N] [rack=R] [switch=S]     # the rest of a line is a comment
 ///
-/// NAME is the host's own name, or its part before the first dot. On a level without a value, hosts
-/// count as together; except that each such host is a node of its own.
+/// NAME is the host's own name, or its part before the first dot. Hosts without a rack share one,
+/// and so do hosts without a switch. A host without a node is a node of its own.
 class Topology {
  public:
   struct Place {

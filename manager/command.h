@@ -27,8 +27,8 @@ constexpr bool same_block(Epoch one, Epoch other) {
   return one.value / kEpochBlock == other.value / kEpochBlock;
 }
 
-/// Identifies the call by which a client asked for a change; it is the call's completion record.
-/// Without a client no client asked.
+/// Identifies the call by which a client asked for a change; it is the call's completion record. An
+/// empty `client` means that no client asked.
 struct Caller {
   ClientId client;
   std::uint64_t call = 0;
@@ -63,8 +63,8 @@ struct NewName {
 };
 
 /// Commits a new version of a file. Its map is the newest map, cut at `cut_bytes` if `cut_before`,
-/// overlaid with `written`, then set to its size. The copies of each chunk are those that the table
-/// holds afterwards.
+/// overlaid with `written`. Its size is `size_bytes` if `set_size`, otherwise at least that. The
+/// copies of each chunk are those that the table holds afterwards.
 struct CommitVersion {
   FileId file;
   std::optional<NewName> create;
@@ -285,7 +285,7 @@ struct RestoreFile {
 
 /// Ends generations of an application's sets: of all sets in a folder, or of single ones. Later
 /// commits do not complete what was written before the commit `ended`, or by a session opened
-/// before it. The command also says that single sets were found `whole` with so many images.
+/// before it. `whole` is the number of images with which a single set was found whole.
 /// SetGenerations explains the terms; 0 changes nothing. Snapshots contain this command, too.
 struct BeginGeneration {
   struct Set {
@@ -339,8 +339,8 @@ struct RestoreMirror {
 };
 
 /// Restores DoneCalls from a snapshot: `calls` of the client were executed; whether other calls up
-/// to `forgotten` were is unknown. A final command has no calls. It says the same of the calls of
-/// all clients with lower ids that the snapshot does not name.
+/// to `forgotten` were is unknown. A final command without calls covers all other clients up to
+/// `client`: whether their calls up to `forgotten` were executed is unknown.
 struct RestoreCalls {
   ClientId client;
   std::uint64_t forgotten = 0;

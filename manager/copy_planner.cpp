@@ -122,7 +122,7 @@ std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const Vi
   const Stripe* const stripe = state.stripes().of(chunk);
   const bool drained =
       stripe == nullptr ? state.chunks().undrained(chunk) == 0 : state.may_go(*stripe);
-  // As many losses are fatal; 0: only copies on leaving benefactors
+  // The number of losses that are fatal; 0: only copies on leaving benefactors are left.
   std::size_t outlives = view.good.size();
   if (view.good.empty() && view.leaving.empty()) {
     const auto [readable, apart] =

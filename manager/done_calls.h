@@ -12,8 +12,8 @@
 namespace stdchk::manager {
 
 /// DoneCalls remembers which calls of clients have changed names or attributes. A restarted manager
-/// therefore does not execute a repeated call again. They are the completion records of RIFL (Lee
-/// et al., SOSP 2015), journalled together with the change.
+/// therefore does not execute a repeated call again. Its entries are the completion records of RIFL
+/// (Lee et al., SOSP 2015), journalled together with the change.
 ///
 /// Threads: one. Limits: the last kCallsMax calls of each of the kClientsMax clients that made the
 /// most recent changes. A call whose record was evicted counts as unknown, never as not executed.

@@ -17,7 +17,7 @@ struct File;
 
 /// DrainChecks asks a benefactor whether drained files are still in the drain directory, unchanged,
 /// before something relies on them: `stdchk safe`, and eviction (rule M5). A file that was removed
-/// or changed there becomes undrained, as far as its bytes are in memory.
+/// or changed there becomes undrained if memory has some of its bytes. Then it is drained again.
 ///
 /// Threads: the reactor's.
 /// Limits: a change after the check goes unnoticed. So does a change that restores the file's size

@@ -24,7 +24,7 @@ constexpr std::uint64_t kRequestBytesMax = 16 * limits::kMiB;
 constexpr std::size_t kScannedMax = 1000;
 constexpr std::size_t kMirrorScannedMax = 1000;
 constexpr Duration kParked = 2s;
-constexpr Duration kSealedAgain = 60s;  ///< interval of the warning
+constexpr Duration kSealedAgain = 60s;  ///< interval of the warning about an encrypted file
 /// A request hangs when it has no answer for 10 s, and for 4 times as long as the last one took.
 /// More requests would only make slow storage slower.
 constexpr Duration kHangsAfter = 10s;
@@ -326,7 +326,7 @@ Duration DrainPlanner::deadline_for(std::uint64_t bytes) const {
   return deadline;
 }
 
-/// Returns true when undrained bytes, which cannot be evicted, take half of `bytes`.
+/// Returns true when undrained bytes, which cannot be evicted, take more than half of `bytes`.
 bool DrainPlanner::is_half_full(std::uint64_t bytes) const {
   std::uint64_t undrained = 0;
   for (const auto& [sequence, id] : service_.state().undrained()) {
@@ -360,7 +360,7 @@ void DrainPlanner::set_pace() {
 bool DrainPlanner::pay(std::uint64_t bytes) {
   if (rate_ == 0) return true;
   if (service_.now() < paid_until_) return false;
-  // A late turn may catch up on one interval of the rate.
+  // After a late turn, up to kPaceHolds of unused rate may be caught up.
   paid_until_ = std::max(paid_until_, service_.now() - kPaceHolds);
   paid_until_ += Duration(
       static_cast<Duration::rep>(static_cast<double>(bytes) * 1e9 / static_cast<double>(rate_)));

@@ -25,7 +25,7 @@ class ExtentChecks {
   using Extents = std::map<BenefactorId, std::deque<msg::CheckExtents::Checked>>;
   /// The extents that were not found.
   struct Missing {
-    std::set<BenefactorId> benefactors;  ///< none of their extents could be checked
+    std::set<BenefactorId> benefactors;  ///< all extents asked for there count as missing
     std::set<Extent> extents;
     /// kDataLost: an extent is not there, or its benefactor is gone. kDeadline: the deadline came
     /// before all were checked. Empty: all extents are there.
@@ -46,7 +46,7 @@ class ExtentChecks {
 
  private:
   struct Check {
-    /// still to be checked; a benefactor's entry stays, empty, when all its extents were sent
+    /// to be checked; the entry of a benefactor stays, empty, when all its extents are checked
     Extents extents;
     std::map<BenefactorId, std::size_t> in_flight;
     Time deadline{};

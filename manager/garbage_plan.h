@@ -42,7 +42,7 @@ struct GarbagePlan {
 bool is_possible(const msg::ReportExtents::Reply& reply, std::uint64_t begin, std::uint64_t end);
 
 /// Plans only; changes nothing. Each header is judged by its present place, not by its content, so
-/// changes since the report do no harm. The caller must pass the claims of now, and take `garbage`
+/// changes since the report do no harm. The caller must pass the present claims, and take `garbage`
 /// from the free space at once.
 ///
 /// `claims` are those of this arena in ascending order; claims by chunks may be left out.

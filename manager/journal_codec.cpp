@@ -44,7 +44,7 @@ std::uint64_t read_offset(std::uint64_t from) {
   if (from / limits::kExtentAlignment >= (std::uint64_t{1} << 40)) corrupt();
   return from;
 }
-/// Reads a number of a commit or change. These count up, so a number that cannot be reached would
+/// Rejects a number of a commit or change that counting cannot reach: counting on from it would
 /// wrap.
 std::uint64_t read_sequence(std::uint64_t from) {
   if (from >> 62 != 0) corrupt();

@@ -25,8 +25,8 @@ constexpr CopyPlanner::Rank kRank = 4;  // takes space like any new redundancy
 using Domain = FailureDomains::Domain;
 using Level = FailureDomains::Level;
 
-/// Returns the widest level on which a stripe of at least two chunks is apart. If none is, hosts or
-/// benefactors do.
+/// Returns the widest level on which a stripe of at least two chunks is apart. Otherwise each
+/// benefactor counts as a domain.
 Level level_of(const FailureDomains& domains, const Redundancy& wanted) {
   return domains.level_for(wanted.parity + 2);
 }
@@ -79,7 +79,8 @@ void ParityPlanner::look_at(ChunkIndex chunk) {
   });
 }
 
-/// Queues the stripe for a new one if it lost too much, or has too many unused chunks.
+/// Queues the used chunks for a new stripe if this stripe lost too many blocks, or has too many
+/// unused chunks.
 void ParityPlanner::look_at_stripe(const Stripe& stripe) {
   const State& state = service_.state();
   std::size_t there = 0;

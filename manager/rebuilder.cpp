@@ -68,10 +68,10 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
   auto rank() const { return std::pair(registration->log_epoch, registration->log_sequence); }
 
   std::optional<msg::RegisterBenefactor> registration;
-  rpc::Responder held;  ///< its answer, when all is done
-  Time since{};         ///< answers the registration when the rebuild is done
-  bool bad = false;     ///< time of the registration
-  bool asked = false;   ///< its log is damaged
+  rpc::Responder held;  ///< answers the registration when the rebuild is done
+  Time since{};         ///< time of the registration
+  bool bad = false;     ///< its log is damaged
+  bool asked = false;   ///< asked for a promise
   bool promised = false;
 
  private:
@@ -146,7 +146,8 @@ bool Rebuilder::dismiss() {
   return true;
 }
 
-/// Excludes a benefactor that knows a later manager than the followed one: there is such a manager.
+/// Excludes a benefactor that knows a later manager than the followed one: that manager serves the
+/// pool.
 bool Rebuilder::is_keeper(const Visitor& visitor) const {
   const auto& keepers = quorum_->keepers;
   return visitor.keeps() && visitor.registration->newest_epoch <= quorum_->epoch &&

@@ -31,7 +31,8 @@ constexpr Duration kStuckAfter = limits::kManagerDeadline - limits::kLease;
 constexpr Duration kResumeGrace = 3s;
 /// Longer than the back-off of a benefactor that reconnects.
 constexpr Duration kRollCall = 2s;
-/// The roll call and the time for a snapshot. Clients wait kConnectDeadline for an answer.
+/// The roll call plus the time for a snapshot. It must end before clients give up
+/// (kConnectDeadline).
 constexpr Duration kKeepersGrace = kRollCall + 500ms;
 static_assert(kKeepersGrace < limits::kConnectDeadline);
 

@@ -160,7 +160,7 @@ SessionRecord* Service::session_of(const ClientRecord& client, SessionId id, con
 
 // ---- space ------------------------------------------------------------------------------------
 
-/// Sorted by free bytes, the most first.
+/// Returns the benefactors that may get grants, sorted by free bytes, the most first.
 Service::Candidates Service::candidates_without(const std::vector<BenefactorId>& avoid) const {
   Candidates candidates;
   for (const auto& [id, status] : benefactors_) {

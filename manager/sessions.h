@@ -63,8 +63,8 @@ class Rewriters {
   std::map<Set, std::multimap<std::uint64_t, std::uint64_t>> sets_;
 };
 
-/// The benefactors that hold a session's chunks together: chunks with their first place on `first`
-/// have the others on `members`. With one place for each chunk, a set has one member.
+/// Benefactors that hold chunks of a session together. A chunk whose first place is on `first` has
+/// all its places on `members`. With one place for each chunk, a set has one member.
 struct PlaceSet {
   BenefactorId first;
   std::vector<BenefactorId> members;
@@ -79,7 +79,7 @@ struct SessionRecord {
   std::optional<Rewriters::Image> writes_again;
   std::uint32_t copies = 1;  ///< of each chunk
   std::uint32_t places = 1;  ///< the number of places to which its client writes each chunk
-  std::set<Extent> missing;  ///< extents at which a benefactor found no chunk
+  std::set<Extent> missing;  ///< extents whose copy is lost
   Proof proof = Proof::kCompletion;
   bool proven = false;  ///< benefactors have confirmed all extents of the commit under way
   Version base = 0;     ///< pinned unless 0
