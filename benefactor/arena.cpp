@@ -252,7 +252,7 @@ Outcome<void> Arena::map_directory(const ArenaOptions& options, const Clock& clo
                    fmt::format("The memory to lend is less than one page of {}.", directory));
   }
   if (options.check_machine) {
-    // Ramfs has no size, so statvfs(3) says nothing about it; hugetlbfs without size= reports 0.
+    // A ramfs has no size, so statvfs(3) says nothing about it; hugetlbfs without size= reports 0.
     const bool sized = system.f_blocks != 0 && !hugetlb;
     auto checked = sized ? check_disk(length_, directory) : Outcome<void>{};
     if (checked && memory && !hugetlb)

@@ -28,9 +28,9 @@ inline constexpr std::size_t kMessageBytesMax = 256 * kKiB;
 inline constexpr std::size_t kMapPageSlicesMax = 1536;  ///< slices, and also chunks, in one message
 inline constexpr std::size_t kLogPieceBytesMax = 128 * kKiB;
 inline constexpr std::size_t kLogCopies = 3;  ///< benefactors that store the metadata log
-/// Bytes per second, at each benefactor
+/// Bytes per second, at each benefactor.
 inline constexpr std::uint64_t kScrubRateDefault = 32 * kMiB;
-/// The log may take 1/128 of a benefactor's memory
+/// The log may take 1/128 of a benefactor's memory.
 inline constexpr std::uint64_t kLogShare = 128;
 inline constexpr std::size_t kPlaceBatchMax = 512;  ///< chunks in one Place call
 inline constexpr std::size_t kGrantsPerReplyMax = 256;
@@ -61,11 +61,11 @@ inline constexpr std::size_t kReactorPostsMax = 65536;
 
 // Time. Every wait in the system is bounded by a constant of this group.
 inline constexpr auto kCallDeadline = 10s;  ///< one request to the manager or a benefactor
-/// A client's call to the manager, until another manager has answered
+/// A client's call to the manager, until another manager has answered.
 inline constexpr auto kManagerDeadline = 25s;
 inline constexpr auto kRmaDeadline = 10s;  ///< one one-sided write or read
 inline constexpr auto kConnectDeadline = 3s;
-/// For reading manifests while clients wait for a new manager
+/// For reading manifests while clients wait for a new manager.
 inline constexpr auto kManifestsLongest = 10s;
 inline constexpr auto kCongestionRetry = 100us;  ///< wait after a link's send queue was full
 inline constexpr auto kOperationDeadline = 30s;  ///< one call of an application

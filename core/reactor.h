@@ -71,7 +71,7 @@ class Reactor {
   /// Runs turns until stop() is called.
   void run();
   void stop();  ///< any thread, and signal handlers
-  /// Allows run() to run again
+  /// Allows run() to run again.
   void resume() { stopped_.store(false, std::memory_order_relaxed); }
   bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
 

@@ -13,7 +13,7 @@ namespace stdchk {
 ///     NAME [node=N] [rack=R] [switch=S]     # the rest of a line is a comment
 ///
 /// NAME is the host's own name, or its part before the first dot. Hosts without a rack share one,
-/// and so do hosts without a switch. A host without a node is a node of its own.
+/// and so do hosts without a switch. Each host without a node counts as its own node.
 class Topology {
  public:
   struct Place {

@@ -84,9 +84,9 @@ struct Grant {
   BenefactorId benefactor;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  /// Only chunks whose first place is on this benefactor may use the grant; none: any chunk may
+  /// Only chunks whose first place is on this benefactor may use the grant; none: any chunk may.
   BenefactorId first{};
-  /// Within a session, grants with equal values are on benefactors that may fail together
+  /// Within a session, grants with equal values are on benefactors that may fail together.
   std::uint64_t domain = 0;
   bool operator==(const Grant&) const = default;
 };

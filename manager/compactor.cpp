@@ -15,7 +15,7 @@ constexpr Duration kWanted = 5s;
 constexpr std::uint64_t kStepBytes = 64 * limits::kMiB;
 constexpr std::size_t kMovesMax = 1024;
 constexpr std::size_t kWindowsTried = 200;
-// the number of grants that should fit afterwards, if possible
+// The number of grants that should fit afterwards, if possible.
 constexpr std::uint64_t kUnitsWanted = 8;
 
 struct Placed {

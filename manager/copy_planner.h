@@ -128,7 +128,7 @@ class CopyPlanner {
     std::vector<Extent> gone;     ///< in `bad`: on a benefactor that is gone
     std::vector<Extent> leaving;  ///< in `bad`: on a benefactor that wants to leave
     std::uint32_t wanted = 0;
-    /// The level on which copies must be apart
+    /// The level on which copies must be apart.
     FailureDomains::Level level = FailureDomains::kBenefactor;
     std::set<FailureDomains::Domain> avoided;  ///< domains of the stripe's other blocks
     std::vector<BenefactorId> left_out;        ///< benefactors that get no copy

@@ -32,7 +32,7 @@ class DoneCalls {
  private:
   struct Calls {
     std::vector<std::uint64_t> done;  ///< ascending
-    /// the highest evicted call: nothing is known of it or of earlier calls that `done` lacks
+    /// The highest evicted call: nothing is known of it or of earlier calls that `done` lacks.
     std::uint64_t forgotten = 0;
     std::uint64_t used = 0;  ///< the larger, the later the client's last change
   };

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 /// Files are checked ahead for this many bytes, so that a writer seldom waits for a check.
 constexpr std::uint64_t kLookAheadBytes = limits::kGiB;
 constexpr Duration kSeenFor = 3s;  ///< long enough for several checks of files that share chunks
-/// after a failed check: each check of storage that hangs blocks a thread
+/// After a failed check: each check of storage that hangs blocks a thread.
 constexpr Duration kLookAgain = 5s;
 constexpr std::uint64_t kAny = ~std::uint64_t{0};
 

@@ -11,7 +11,7 @@ namespace stdchk::manager {
 namespace {
 
 constexpr std::size_t kBatchItems = 1024;
-// Small enough to be checked well within a call's deadline
+// Small enough to be checked well within a call's deadline.
 constexpr std::uint64_t kBatchBytes = limits::kGiB;
 
 }  // namespace

@@ -46,7 +46,7 @@ class ExtentChecks {
 
  private:
   struct Check {
-    /// to be checked; the entry of a benefactor stays, empty, when all its extents are checked
+    /// To be checked; the entry of a benefactor stays, empty, when all its extents are checked.
     Extents extents;
     std::map<BenefactorId, std::size_t> in_flight;
     Time deadline{};

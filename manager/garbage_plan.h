@@ -13,10 +13,10 @@ namespace stdchk::manager {
 
 /// The extent headers that a benefactor has reported from one part of its arena.
 struct ArenaPage {
-  /// the part of the arena, in multiples of limits::kExtentAlignment
+  /// The part of the arena, in multiples of limits::kExtentAlignment.
   Range range;
   std::vector<msg::FoundExtent> found;  ///< ascending, all in `range`
-  /// of the whole arena, a multiple of limits::kExtentAlignment
+  /// Of the whole arena, a multiple of limits::kExtentAlignment.
   std::uint64_t arena_bytes = 0;
 };
 

@@ -129,7 +129,7 @@ class Import {
   /// generations.
   std::vector<BeginGeneration> generations_after(std::uint64_t sequence) const {
     using Application = std::pair<FileId, std::string>;
-    // Number of images of each timestep
+    // Number of images of each timestep.
     std::map<Application, std::map<std::uint64_t, std::uint64_t>> images;
     std::map<FileId, ImageName> links;
     for (const RestoreFile& file : found_) {

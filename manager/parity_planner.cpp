@@ -15,7 +15,7 @@ namespace stdchk::manager {
 namespace {
 
 using namespace std::chrono_literals;
-// A short stripe is made when no further chunk came for so long
+// A short stripe is made when no further chunk came for so long.
 constexpr Duration kGather = 100ms;
 constexpr Duration kTogether = 10ms;  // chunks committed shortly after each other go together
 constexpr std::size_t kSentMax = 256;

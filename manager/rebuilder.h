@@ -96,7 +96,7 @@ class Rebuilder final : public transport::AcceptHandler {
   Done done_;
   std::uint64_t accepted_ = 0;                                  ///< visitors ever accepted
   std::map<std::uint64_t, std::unique_ptr<Visitor>> visitors_;  ///< by number
-  /// The benefactor whose log is being read
+  /// The benefactor whose log is being read.
   Visitor* source_ = nullptr;
   std::string log_;  ///< bytes read so far
   Found found_;
@@ -108,7 +108,7 @@ class Rebuilder final : public transport::AcceptHandler {
   bool time_is_up_ = false;  ///< chooses among the logs that have come
   bool standby_ = false;
   std::optional<Quorum> quorum_;  ///< set while a standby admits benefactors
-  /// The epoch that benefactors promise to wait for; none: not asked yet
+  /// The epoch that benefactors promise to wait for; none: not asked yet.
   Epoch promise_;
   Time asked_{};  ///< time of the last request for promises
   TimerId gather_timer_;

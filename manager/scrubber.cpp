@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kPassInterval = 1h;
-// Bytes per second, where no rate is configured
+// Bytes per second, where no rate is configured.
 constexpr std::uint64_t kRateByHand = 64 * limits::kMiB;
 constexpr std::uint64_t kAheadBytes = 64 * limits::kMiB;
 constexpr std::uint64_t kBatchBytes = 16 * limits::kMiB;

@@ -44,7 +44,7 @@ class Scrubber;
 struct Config {
   msg::Secret secret;
   Policy policy;  ///< for folders without settings
-  /// A chunk_bytes or stripe_width of 0 means the default
+  /// A chunk_bytes or stripe_width of 0 means the default.
   msg::PoolConfig pool;
   Topology topology;                         ///< failure domains wider than a host
   std::uint64_t copy_rate_bytes_per_s = 0;   ///< to each benefactor; 0: unlimited
@@ -59,7 +59,7 @@ struct Config {
   /// set at the next start. Returns false when it cannot.
   std::function<bool(const std::string& address)> remember_standby;
   std::function<void(const Error&)> on_journal_failure;  ///< called once; the process should end
-  /// A later manager has that epoch; the process should end
+  /// A later manager has that epoch; the process should end.
   std::function<void(Epoch)> on_superseded;
   /// The journal has lost its end; the argument says how. The process should end.
   std::function<void(const std::string&)> on_damaged;
@@ -290,7 +290,7 @@ class Service final : public transport::AcceptHandler {
                            const Call& call);
   struct Known {
     Epoch epoch;
-    /// A record of that epoch that the peer's answer relied on; 0: none
+    /// A record of that epoch that the peer's answer relied on; 0: none.
     std::uint64_t sequence = 0;
     bool told = false;  ///< the peer has spoken with this manager before
   };
@@ -373,7 +373,7 @@ class Service final : public transport::AcceptHandler {
     std::vector<BenefactorId> avoid{};
     std::vector<BenefactorId> beside{};
   };
-  /// Free bytes and benefactor
+  /// Free bytes and benefactor.
   using Candidates = std::vector<std::pair<std::uint64_t, BenefactorId>>;
   void choose_stripe(SessionRecord& session, const Wanted& wanted);
   Candidates candidates_without(const std::vector<BenefactorId>& avoid) const;
@@ -474,11 +474,11 @@ class Service final : public transport::AcceptHandler {
   std::uint64_t durable_ = 0;
   std::uint64_t durable_before_ = 0;  ///< durable_ at the last tick
   Time ticked_{};                     ///< time of the last tick
-  /// Successive ticks without progress of durable_ although commands wait
+  /// Successive ticks without progress of durable_ although commands wait.
   unsigned stuck_ticks_ = 0;
   std::deque<std::pair<std::uint64_t, std::function<void()>>> at_durable_;
   std::uint64_t mirror_newest_ = 0;
-  /// Number of a mirrored change -> number of its command
+  /// Number of a mirrored change -> number of its command.
   std::map<std::uint64_t, std::uint64_t> mirror_appended_;
   /// Extents freed by commands up to a number. They become free space only when these commands are
   /// durable: otherwise a crash could bring back a map whose bytes were overwritten.
@@ -508,7 +508,7 @@ class Service final : public transport::AcceptHandler {
   /// Until this time clients of earlier epochs may report what they have stored, and nothing is
   /// granted.
   Time resume_until_{};
-  /// Sessions whose last part has not arrived yet
+  /// Sessions whose last part has not arrived yet.
   std::unordered_map<SessionId, Resumption> resumptions_;
 
   struct Waiting {

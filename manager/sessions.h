@@ -24,7 +24,7 @@ namespace stdchk::manager {
 struct GrantRecord {
   Grant grant;
   std::map<std::uint64_t, std::uint64_t> used;  ///< offset -> length in bytes
-  /// a write into it failed: its space is not used before a fence
+  /// A write into it failed: its space is not used before a fence.
   bool tainted = false;
 
   bool contains(std::uint64_t offset, std::uint64_t bytes) const {
@@ -129,7 +129,7 @@ struct ClientRecord {
   Time last_heard{};
   std::set<SessionId> sessions;
   std::set<std::pair<FileId, Version>> pins;
-  /// the number of files it has open for reading, as last reported
+  /// The number of files it has open for reading, as last reported.
   std::uint64_t reader_count = 0;
   std::shared_ptr<RecentReplies> replies = std::make_shared<RecentReplies>();
   msg::Invalidate invalidate;  ///< sent at the end of the reactor's turn

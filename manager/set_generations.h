@@ -36,7 +36,7 @@ class SetGenerations {
     std::uint64_t opened = 0;    ///< the newest commit when its session was opened
     std::uint64_t replaced = 0;  ///< commit that wrote the content it replaces; 0: none
     std::uint64_t later = 0;     ///< commit of a later timestep of the same rank; 0: none
-    /// `opened` of another session that rewrites an image of the set; 0: none
+    /// `opened` of another session that rewrites an image of the set; 0: none.
     std::uint64_t replacing = 0;
     std::uint64_t sequence = 0;  ///< number of this commit
   };

@@ -20,7 +20,7 @@ constexpr std::size_t kRemovedMax = 1000;
 constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 constexpr std::int64_t kBusyRetryNs = kNsPerSecond;
 constexpr std::int64_t kOwingRetryNs = kNsPerSecond;
-// Bounds the error when the wall clock is set
+// Bounds the error when the wall clock is set.
 constexpr Duration kLookAgainMax = std::chrono::minutes(1);
 
 std::string name_of(const ImageSet& set) { return set_name(set.application, set.timestep); }

@@ -29,7 +29,7 @@ struct ImageSet {
   std::uint64_t images = 0;   ///< images that have bytes and are of the newest generation
   std::uint64_t stale = 0;    ///< images that have bytes and are of an earlier generation
   std::uint64_t drained = 0;  ///< drained ones among both
-  /// Number of images with which it was found whole; 0: it was not, or has changed since
+  /// Number of images with which it was found whole; 0: it was not, or has changed since.
   std::uint64_t whole = 0;
   std::uint64_t bytes = 0;
   std::uint64_t sequence = 0;  ///< sequence of its newest commit, which orders the sets of a folder
@@ -37,7 +37,7 @@ struct ImageSet {
   bool pinned = false;
   bool in_use = false;   ///< a session or reader uses one of its images
   bool skipped = false;  ///< left out by drain-every
-  /// Lacks copies or parity that the folder wants before a set counts as complete
+  /// Lacks copies or parity that the folder wants before a set counts as complete.
   bool owes = false;
   std::vector<std::string> names;
 };
@@ -53,10 +53,10 @@ bool is_complete(const ImageSet& set, const Policy& policy);
 struct SetsPlan {
   std::string latest;                    ///< target of the link; empty: no set is complete
   std::vector<const ImageSet*> drained;  ///< complete sets that are drained whole, the newest first
-  /// The newest whole set of each application, to be drained before others
+  /// The newest whole set of each application, to be drained before others.
   std::vector<const ImageSet*> prefer;
   std::vector<const ImageSet*> remove;
-  /// Wall time at which to look again although nothing changes
+  /// Wall time at which to look again although nothing changes.
   std::optional<std::int64_t> next_ns;
 };
 /// Plans for `sets`, which come from sets_of(); the plan points into them. It removes no set whose
@@ -127,10 +127,10 @@ class SetKeeper {
   std::set<FileId> changed_;
   std::map<FileId, Time> due_;  ///< when to examine again; not wall time, which may be set back
   std::map<FileId, SetsLooked> looked_;  ///< folders that want copies before a set is complete
-  /// Folders among them with a set that lacks copies or parity
+  /// Folders among them with a set that lacks copies or parity.
   std::set<FileId> owing_;
   std::map<FileId, Every> every_;  ///< by folder
-  /// Images left out by drain-every that are drained after all
+  /// Images left out by drain-every that are drained after all.
   std::set<FileId> wanted_;
   std::size_t removed_ = 0;  ///< in this turn
   bool all_ = true;

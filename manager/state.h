@@ -32,7 +32,7 @@ struct VersionData {
   /// Orders the commits of the pool; an image that gets its name counts as committed then. Unnamed
   /// files' versions get no number of their own.
   std::uint64_t sequence = 0;
-  /// The commit that wrote the content from nothing; later ones changed parts
+  /// The commit that wrote the content from nothing; later ones changed parts.
   std::uint64_t written = 0;
   std::uint64_t opened = 0;  ///< newest commit of the pool when its session was opened
   bool drained = false;
@@ -71,9 +71,9 @@ struct File {
   FileId parent;  ///< none: the file has no committed name
   std::string name;
   bool in_drain = false;  ///< the drain directory may have this file under its name
-  /// Under its name the drain directory has another file's old content
+  /// Under its name the drain directory has another file's old content.
   bool stale_in_drain = false;
-  /// Sessions and pins; while above 0, it stays in memory without a name
+  /// Sessions and pins; while above 0, it stays in memory without a name.
   std::uint32_t keeps = 0;
   std::uint32_t subdirectories = 0;
   std::map<std::string, FileId, std::less<>> children;          ///< of a directory
@@ -295,7 +295,7 @@ class State {
   std::set<std::pair<std::uint64_t, FileId>> evictable_;
   std::map<std::uint64_t, msg::MirrorChange> mirror_queue_;
   Epoch epoch_;
-  /// Number of commands in each epoch of the block
+  /// Number of commands in each epoch of the block.
   std::map<Epoch, std::uint64_t> records_{{Epoch{}, 0}};
   std::uint64_t sequence_ = 0;
   std::uint64_t mirror_sequence_ = 0;

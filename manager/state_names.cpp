@@ -20,7 +20,7 @@ Result<File*> State::check_new_name(FileId parent, std::string_view name) {
   if (directory->children.count(name) > 0 || directory->pending_children.count(name) > 0) {
     return fail(Code::kExists, "manager.name");
   }
-  // The directory was removed
+  // The directory was removed.
   if (!directory->parent) return fail(Code::kNotFound, "manager.name");
   return directory;
 }

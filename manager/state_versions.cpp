@@ -153,7 +153,7 @@ Result<Outcome> State::run(const CommitVersion& command) {
   next.copies = std::max(command.copies, 1U);
   next.naming = written.slices.empty() ? file->newest.naming : command.naming;
   if (!file->parent) next.aside = file->newest.aside;
-  // Bytes of the base remain
+  // Bytes of the base remain.
   const bool is_left = next.stored_bytes > covered_bytes(written.slices);
   next.written = is_left ? file->newest.written : next.sequence;
   replaced_content = std::max(replaced_content, file->newest.content());
