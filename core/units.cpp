@@ -63,7 +63,7 @@ Result<std::uint64_t> parse_bytes(std::string_view text) {
     value = value * 10 + static_cast<unsigned>(digit - '0');
     scale *= 10;
   }
-  // Value < 2^63 * 10^17 < 2^120: to avoid overflow, each step divides the scale if possible.
+  // `value` < 2^63 * 10^17 < 2^120: to avoid overflow, each step divides the scale if possible.
   for (int i = 0; i < shift; ++i) {
     if (scale % 2 == 0) {
       scale /= 2;

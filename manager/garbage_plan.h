@@ -16,7 +16,7 @@ struct ArenaPage {
   /// The part of the arena, in multiples of limits::kExtentAlignment.
   Range range;
   std::vector<msg::FoundExtent> found;  ///< ascending, all in `range`
-  /// Of the whole arena, a multiple of limits::kExtentAlignment.
+  /// The size of the whole arena, a multiple of limits::kExtentAlignment.
   std::uint64_t arena_bytes = 0;
 };
 
