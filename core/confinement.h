@@ -3,7 +3,7 @@
 #include "core/result.h"
 
 /// Limits what the kernel allows a daemon, so that an attacker who takes the daemon over gains
-/// little: seccomp(2), no_new_privs (prctl(2)) and capabilities(7).
+/// little. Uses seccomp(2), no_new_privs (prctl(2)) and capabilities(7).
 namespace stdchk {
 
 /// The needs of a daemon beyond files, sockets, memory and threads.
@@ -13,13 +13,13 @@ struct Needs {
 
 /// Confines the calling process, all its threads and all its children, for good:
 ///
-/// | what         | effect                                                                        |
-/// |--------------|-------------------------------------------------------------------------------|
-/// | no_new_privs | set-user-ID programs and file capabilities give no privileges                 |
-/// | capabilities | those that no daemon needs leave every set, including the bounding set        |
-/// | system calls | mounts, name spaces, tracing, modules, clocks, keys, bpf and others give EPERM;
-/// | |              | so does starting programs without Needs::programs | | sockets      | only
-/// Unix, IPv4, IPv6 and netlink sockets                                     |
+/// | what         | effect                                                                      |
+/// |--------------|-----------------------------------------------------------------------------|
+/// | no_new_privs | set-user-ID programs and file capabilities give no privileges               |
+/// | capabilities | those that no daemon needs leave every set, including the bounding set      |
+/// | system calls | mounts, name spaces, tracing, modules, clocks, keys, bpf and others give    |
+/// |              | EPERM; so does starting programs without Needs::programs                    |
+/// | sockets      | only Unix, IPv4, IPv6 and netlink sockets                                   |
 ///
 /// The first refused call of each number is logged, with the option that lifts the filter.
 /// Call this before the process starts threads.
