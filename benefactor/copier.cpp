@@ -63,7 +63,7 @@ void Copier::cancel() {
     reactor_.cancel(current_->timer);
     for (const auto& read : current_->reads) read->forget();
   }
-  // Destroying a link ends its reads, before current_ goes.
+  // Destroying a link ends its reads. That must happen before current_ is destroyed.
   sources_.clear();
   current_.reset();
   checking_.clear();

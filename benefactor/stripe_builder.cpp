@@ -79,7 +79,7 @@ void StripeBuilder::cancel() {
     const std::lock_guard lock(current_->mutex);
     current_->abandoned = true;
   }
-  // Destroying a link ends its reads, before current_ goes.
+  // Destroying a link ends its reads. That must happen before current_ is released.
   sources_.clear();
   current_.reset();
 }

@@ -55,7 +55,7 @@ class ChunkTable {
   ChunkIndex find_place(const Extent& extent) const;
 
   void refer(ChunkIndex index, bool undrained);
-  /// Drops a reference. With the last one the entry goes, and its extents are appended to `freed`.
+  /// Drops a reference. The last release removes the entry and appends its extents to `freed`.
   void release(ChunkIndex index, bool undrained, std::vector<FreedExtent>& freed);
   /// Notes that a version which refers to the chunk was drained.
   void mark_drained(ChunkIndex index);

@@ -57,7 +57,7 @@ class Compactor {
 
   Service& service_;
   Time wanted_until_{};
-  std::uint64_t unit_ = 0;  ///< the largest grant that was asked for lately
+  std::uint64_t unit_ = 0;  ///< the largest grant requested within kWanted
   Time next_{};
   bool running_ = false;
   std::vector<std::pair<BenefactorId, Range>> targets_;  ///< of the step under way

@@ -458,7 +458,7 @@ std::vector<BenefactorId> CopyPlanner::takers(const View& view, FailureDomains::
   return found;
 }
 
-// ---- making them ------------------------------------------------------------------------------
+// ---- making copies ----------------------------------------------------------------------------
 
 void CopyPlanner::run() {
   lost_copies_.ask();

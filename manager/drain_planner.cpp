@@ -484,7 +484,7 @@ void DrainPlanner::pieces_done(Job& job, BenefactorId benefactor, const rpc::Ans
   run();
 }
 
-// ---- the name ---------------------------------------------------------------------------------
+// ---- naming drained files ---------------------------------------------------------------------
 
 bool DrainPlanner::blocked_by_mirror(const File& file) const {
   const auto& queue = service_.state().mirror_queue();
@@ -714,7 +714,7 @@ void DrainPlanner::drop_unused_asides() {
   });
 }
 
-// ---- names ------------------------------------------------------------------------------------
+// ---- mirrored changes of names ----------------------------------------------------------------
 
 /// Returns false while a benefactor may still execute a request of an earlier manager. Only then
 /// may a restarted manager change names.

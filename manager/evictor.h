@@ -16,7 +16,7 @@ struct File;
 
 /// An Evictor frees memory of drained versions when space is short, the oldest first (rule M5). It
 /// frees only versions that no session or reader uses, and whose files a benefactor has seen in the
-/// drain directory within the last seconds.
+/// drain directory within the last 3 s (kSeenFor).
 ///
 /// Threads: the reactor's.
 /// Errors: none. A version whose file could not be checked is kept, and checked again later.
@@ -50,7 +50,7 @@ class Evictor {
 
   Service& service_;
   std::unordered_map<FileId, std::uint32_t> pins_without_bytes_;  ///< valid during evict()
-  std::map<FileId, Seen> seen_;  ///< files seen in the drain directory within the last seconds
+  std::map<FileId, Seen> seen_;  ///< files seen in the drain directory within kSeenFor
   bool held_up_ = false;
   bool looking_ = false;
   std::uint64_t wanted_bytes_ = 0;  ///< the largest request since the check began

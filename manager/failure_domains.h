@@ -37,8 +37,8 @@ class FailureDomains {
   Level level_for(std::size_t needed) const;
   std::size_t count(Level level) const { return lending_[level].size(); }
   Domain domain(BenefactorId id, Level level) const;
-  /// The lending domains in a circular order. Chunks go to neighbours on this circle, so few groups
-  /// of domains share chunks, and each domain is in equally many groups.
+  /// The lending domains in a circular order. Stripes use neighbours on this circle, so few groups
+  /// of domains share stripes, and each domain is in equally many groups.
   const std::vector<Domain>& circle(Level level) const { return lending_[level]; }
   /// The number of steps between two domains on that circle, the shorter way round.
   std::size_t distance(Domain a, Domain b, Level level) const;

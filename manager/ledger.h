@@ -22,8 +22,8 @@ namespace stdchk::manager {
 /// dropped when they reach kKeptMax.
 class Ledger {
  public:
-  /// Adds what a client reports. `totals` cover the client's whole life, whatever number it has
-  /// now. A report that is late or repeated changes nothing.
+  /// Adds what a client reports. `totals` cover the client's whole life, even if its id has
+  /// changed. A report that is late or repeated changes nothing.
   void tell(const msg::WriterTotals& totals, const msg::ReaderTotals& reads = {});
   /// Adds the last report of a client that ends. No other report of this client may follow.
   void tell_last(const msg::WriterTotals& totals, const msg::ReaderTotals& reads = {});

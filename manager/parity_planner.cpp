@@ -423,7 +423,7 @@ bool ParityPlanner::send(const Redundancy& redundancy, std::vector<Chosen> data,
   return true;
 }
 
-// ---- what comes of it -------------------------------------------------------------------------
+// ---- answers ----------------------------------------------------------------------------------
 
 void ParityPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   const Sent sent = std::move(sent_.extract(number).mapped());

@@ -117,7 +117,7 @@ Status Rebuilder::load() {
   return {};
 }
 
-// ---- a standby --------------------------------------------------------------------------------
+// ---- standby ----------------------------------------------------------------------------------
 
 void Rebuilder::admit(Quorum quorum) {
   const Time now = reactor_.clock().now();

@@ -108,7 +108,7 @@ class Rebuilder final : public transport::AcceptHandler {
   bool time_is_up_ = false;  ///< chooses among the logs that have come
   bool standby_ = false;
   std::optional<Quorum> quorum_;  ///< set while a standby admits benefactors
-  /// The epoch that benefactors promise to wait for; none: not asked yet.
+  /// Benefactors promise to store nothing of earlier epochs; none: not asked yet.
   Epoch promise_;
   Time asked_{};  ///< time of the last request for promises
   TimerId gather_timer_;

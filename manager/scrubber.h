@@ -28,9 +28,9 @@ class Scrubber {
   void run();
   /// Begins a pass, unless one is under way.
   void start();
-  /// A reader found this copy wrong: checks it before all others.
+  /// This copy may be wrong: checks it before all others.
   void suspect(ChunkIndex chunk, const Extent& extent);
-  /// A reader found a wrong copy of this file: checks all its chunks on that benefactor first.
+  /// That benefactor may have a wrong copy of a chunk of this file: checks all of them first.
   void suspect(const File& file, BenefactorId benefactor);
   msg::Scrub::Reply figures() const;
 

@@ -169,7 +169,7 @@ void Service::tick() {
   ticker_ = reactor_.schedule_after(kTick, [this] { tick(); });
 }
 
-/// While this process was stopped or starved it could hear nobody. That time counts neither as
+/// While this process was stopped or starved, it could receive nothing. That time counts neither as
 /// silence of peers nor as part of the grace periods.
 void Service::excuse_own_pause() {
   const Time before = std::exchange(ticked_, now());

@@ -20,7 +20,7 @@ void Service::serve(ClientRecord&, const msg::GetDebt& request, const Call& call
   const VersionData* version = state_.version(request.file, request.version);
   if (version == nullptr) return call.fail(Code::kStale, "get debt");
   if (copies_->has_lost(*version)) return call.fail(Code::kDataLost, "get debt");
-  // Answers when durable: a crash must not take back a copy that the client was told of.
+  // Answers when durable: a crash must not undo a copy that the answer reports.
   when_durable([call, reply = copies_->debt_of(*version)] { call.answer(reply); });
 }
 

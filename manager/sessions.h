@@ -135,8 +135,7 @@ struct ClientRecord {
   msg::Invalidate invalidate;  ///< sent at the end of the reactor's turn
 };
 
-/// A Watchers records which clients have looked into which directory so lately that they may still
-/// have cached entries of it.
+/// A Watchers records which clients may still have cached entries of which directory.
 ///
 /// Limits: a watch ends two cache leases after the last look. A client must not use an entry that
 /// is older than its lease.

@@ -25,8 +25,8 @@ namespace stdchk::manager {
 ///
 /// An image that is appended to, or changed in part, stays in its generation.
 ///
-/// A set that was found whole keeps its number of images of that moment. It does so until an image
-/// of its generation is lost, rewritten or added, whatever the number of images of later jobs.
+/// A set that was found whole keeps that number of images as its own, even if later jobs have more
+/// or fewer ranks. It does so until an image of its generation is lost, rewritten or added.
 ///
 /// Threads: one. Limits: an entry for each set; each call is O(log n).
 /// Not: it does not decide how many images make a set whole.

@@ -182,7 +182,7 @@ bool State::is_aside(FileId id, std::uint64_t number) const {
                            }));
 }
 
-// ---- what commands share ----------------------------------------------------------------------
+// ---- shared by commands -----------------------------------------------------------------------
 
 File& State::add_file(FileId id, FileType type, std::uint32_t mode, std::uint32_t uid,
                       std::uint32_t gid, std::int64_t now_ns) {
@@ -336,7 +336,7 @@ Result<Outcome> State::run(const AddBenefactor& command) {
   return Outcome{};
 }
 
-// ---- soft -------------------------------------------------------------------------------------
+// ---- soft state -------------------------------------------------------------------------------
 
 Result<const File*> State::make_pending(FileId id, const NewName& name, ClientId viewer,
                                         std::int64_t now_ns) {
