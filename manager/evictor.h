@@ -15,8 +15,8 @@ class Service;
 struct File;
 
 /// An Evictor frees memory of drained versions when space is short, the oldest first (rule M5). It
-/// frees only versions that no session or reader uses, and whose files a benefactor has seen in the
-/// drain directory within the last 3 s (kSeenFor).
+/// frees only versions that no session or reader uses. A benefactor must have seen their files in
+/// the drain directory within the last 3 s (kSeenFor).
 ///
 /// Threads: the reactor's.
 /// Errors: none. A version whose file could not be checked is kept, and checked again later.

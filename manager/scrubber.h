@@ -28,9 +28,9 @@ class Scrubber {
   void run();
   /// Begins a pass, unless one is under way.
   void start();
-  /// This copy may be wrong: checks it before all others.
+  /// Checks this copy before all others: it may be wrong.
   void suspect(ChunkIndex chunk, const Extent& extent);
-  /// That benefactor may have a wrong copy of a chunk of this file: checks all of them first.
+  /// Checks all chunks of this file on that benefactor first: one of them may be wrong.
   void suspect(const File& file, BenefactorId benefactor);
   msg::Scrub::Reply figures() const;
 
