@@ -45,8 +45,8 @@ struct ArenaFacts {
   std::uint64_t bytes = 0;
   std::uint64_t resident_bytes = 0;
   std::uint64_t huge_bytes = 0;  ///< bytes on huge pages, transparent or reserved
-  /// True when other processes can use the memory once it is freed: no disk, no reserved huge
-  /// pages.
+  /// True when other processes can use the memory once it is freed: no
+  /// disk, no reserved huge pages.
   bool is_common_memory = false;
   Duration prefault_time{};
   unsigned threads = 0;

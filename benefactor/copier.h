@@ -20,9 +20,9 @@ namespace stdchk::benefactor {
 /// A Copier copies extents of other benefactors into its own arena. It attaches to them as clients
 /// do, reads by one-sided transfer straight to the copy's place, and checks each copy there.
 ///
-/// It reads instead of having others write. So a late or failed transfer can change only the place
-/// that the manager gave for the copy. No such change can happen after this process has ended the
-/// read.
+/// It reads instead of having others write. So a late or failed transfer can change only
+/// the place that the manager gave for the copy. No such change can happen after this
+/// process has ended the read.
 ///
 /// | state of a request | leaves when                                                            |
 /// |--------------------|------------------------------------------------------------------------|

@@ -13,8 +13,8 @@ namespace stdchk::benefactor {
 /// Reports which extent headers are in a part of `arena`. It examines every multiple of the
 /// alignment, and so reads the whole part. No header is trusted to locate the next header.
 ///
-/// Clients may write to the arena meanwhile: a header written at that moment may or may not be
-/// reported.
+/// Clients may write to the arena meanwhile: a header written at that moment
+/// may or may not be reported.
 /// Limits: at most limits::kListItemsMax headers and kReportBytesMax of the arena; the reply says
 /// where it ended.
 msg::ReportExtents::Reply report_extents(ByteSpan arena, const msg::ReportExtents& request);

@@ -23,8 +23,8 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  /// Returns false while another benefactor has the turn. Returns true if the file cannot be
-  /// locked.
+  /// Returns false while another benefactor has the turn. Returns true if
+  /// the file cannot be locked.
   bool take();
 
  private:

@@ -25,8 +25,8 @@ struct PressureLimits {
   std::uint32_t stall_percent = 20;
 };
 
-/// Returns the bytes that should stay available in a scope of `total_bytes`: at most a quarter of
-/// it.
+/// Returns the bytes that should stay available in a scope of `total_bytes`:
+/// at most a quarter of it.
 std::uint64_t reserve_of(std::uint64_t total_bytes, const PressureLimits& limits);
 
 /// A PressureJudge decides, from a series of samples, whether memory is short.

@@ -33,8 +33,8 @@ struct Life {
   std::uint64_t low = 0;
 };
 
-/// Makes a Drainer for a drain directory. `rate` is in bytes per second; 0: unlimited. Must not
-/// block.
+/// Makes a Drainer for a drain directory. `rate` is in bytes per second; 0:
+/// unlimited. Must not block.
 using DrainerFactory =
     std::function<std::unique_ptr<Drainer>(const std::string& directory, std::uint64_t rate)>;
 
@@ -55,8 +55,8 @@ struct Config {
   std::function<void(Duration)> pause;
   /// Called after each registration with a manager.
   std::function<void(const msg::RegisterBenefactor::Reply&)> on_registered;
-  /// Called when the manager refused this benefactor for good. The argument is a sentence that says
-  /// why.
+  /// Called when the manager refused this benefactor for good. The argument is
+  /// a sentence that says why.
   std::function<void(const std::string&)> on_refused;
 };
 
@@ -72,8 +72,8 @@ struct Config {
 /// Threads: the reactor's. Workers: 3 threads for drain pieces; 2 for finishes and mirrored
 /// changes; 1 each for moves and checks. Finishes of a file, and repeats of a change, keep their
 /// order. Each drain job that hangs gets its thread replaced, up to kDrainThreadsMax threads.
-/// Limits: kJobsMax jobs under way, kLinksMax links. More jobs are answered kBusy, more links
-/// closed.
+/// Limits: kJobsMax jobs under way, kLinksMax links. More jobs are answered
+/// kBusy, more links closed.
 class Service final : public rpc::PeerHandler {
  public:
   static constexpr std::size_t kJobsMax = 256;
@@ -92,9 +92,9 @@ class Service final : public rpc::PeerHandler {
   /// that fails, and continues without it. Returns an error when none is left.
   Status start();
 
-  /// Tells the manager that this benefactor wants to end, so that its sole copies are copied
-  /// elsewhere. Calls `may_go(true)` when that is done, `may_go(false)` when there is no manager to
-  /// tell.
+  /// Tells the manager that this benefactor wants to end, so that its sole copies are
+  /// copied elsewhere. Calls `may_go(true)` when that is done, `may_go(false)` when
+  /// there is no manager to tell.
   void leave(std::function<void(bool done)> may_go);
 
   bool registered() const { return registered_; }

@@ -229,8 +229,8 @@ std::uint64_t Service::start_job(Executor& executor, Time deadline, rpc::Respond
   executor.run([this, number, deadline, work = std::move(work),
                 asked_by = std::weak_ptr<rpc::Peer>(manager_),
                 alive = std::weak_ptr<bool>(alive_)]() mutable {
-    // Otherwise the manager has given the job up, or was replaced: another attempt may be under
-    // way.
+    // Otherwise the manager has given the job up, or was replaced: another
+    // attempt may be under way.
     const bool wanted = reactor_.clock().now() < deadline && !asked_by.expired();
     rpc::Answer answer =
         wanted ? work() : rpc::Answer(refuse(Code::kDeadline, "The job came too late."));

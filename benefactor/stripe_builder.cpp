@@ -302,8 +302,8 @@ void StripeBuilder::computed(std::uint64_t number) {
   msg::BuildStripe::Reply reply;
   for (std::uint32_t i = 0; i < request.wanted.inputs.size(); ++i) {
     const auto& input = request.wanted.inputs[i];
-    // An input longer than the outputs was not read whole; the outputs' own checksums are compared
-    // instead.
+    // An input longer than the outputs was not read whole; the outputs' own
+    // checksums are compared instead.
     if (input.length <= request.bytes && input.crc != request.input_crcs[i]) {
       reply.corrupt.push_back(i);
     }

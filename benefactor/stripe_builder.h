@@ -29,8 +29,8 @@ namespace stdchk::benefactor {
 ///
 /// Owns: the links to sources, memory for a part of each input, its worker.
 /// Threads: the reactor's; computing on a worker.
-/// Errors: the answer lists inputs that could not be read or did not match; then no output is
-/// valid.
+/// Errors: the answer lists inputs that could not be read or did not match;
+/// then no output is valid.
 /// Limits: kWaitingMax requests; kPartBytes of each input at once.
 class StripeBuilder final : public SourceReader {
  public:
@@ -49,8 +49,8 @@ class StripeBuilder final : public SourceReader {
   StripeBuilder& operator=(const StripeBuilder&) = delete;
 
   void build(msg::BuildStripe request, Time deadline, rpc::Responder respond);
-  /// Ends all work: when it returns, nothing changes the arena any more. Requests under way get no
-  /// answer.
+  /// Ends all work: when it returns, nothing changes the arena any more. Requests
+  /// under way get no answer.
   void cancel();
 
  private:

@@ -24,8 +24,8 @@ __attribute__((target("avx2"))) inline __m256i load_256(const std::byte* at) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
 }
 
-/// Computes the filter's sums for the words at `at`, `at` + 4, ...; only the low half of each lane
-/// counts.
+/// Computes the filter's sums for the words at `at`, `at` + 4, ...; only the low
+/// half of each lane counts.
 __attribute__((target("avx2"))) inline __m256i sums_256(const std::byte* at) {
   const __m256i words = _mm256_xor_si256(_mm256_xor_si256(load_256(at), load_256(at - kStride)),
                                          load_256(at - 2 * kStride));

@@ -139,8 +139,8 @@ void Chunker::cut(ByteSpan bytes, FindInside find_inside, std::vector<std::uint6
   position_ += bytes.size();
 }
 
-/// Returns the first boundary in [from, to), or `to`, where windows begin in bytes of earlier
-/// pushes.
+/// Returns the first boundary in [from, to), or `to`, where windows begin in
+/// bytes of earlier pushes.
 std::size_t Chunker::find_at_seam(std::size_t from, std::size_t to) const {
   // Position p of the new bytes is kHistory + p of the seam; its window begins at p - 1 >= 0.
   return finder_.find(seam_.data(), kHistory + from, kHistory + to) - kHistory;

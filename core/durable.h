@@ -11,9 +11,9 @@
 /// its parent.
 namespace stdchk {
 
-/// Syncs the bytes of a file, or the names in a directory. A file system that cannot sync
-/// directories says EINVAL. This answer counts as success, because nothing better is possible
-/// there.
+/// Syncs the bytes of a file, or the names in a directory. A file system that cannot
+/// sync directories says EINVAL. This answer counts as success, because nothing
+/// better is possible there.
 Status sync_path(const std::string& path);
 
 /// As mkdir(2), and makes the directory's name durable. If the directory exists, syncs its parent

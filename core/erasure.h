@@ -35,9 +35,9 @@ class StripeCoder {
     return (bytes + kStep - 1) / kStep * kStep;
   }
 
-  /// Prepares to make the blocks `wanted` from the blocks `have`, which are as many as data blocks.
-  /// Fails with kInvalidArgument when a number occurs twice or is too large, or the counts do not
-  /// fit.
+  /// Prepares to make the blocks `wanted` from the blocks `have`, which are as many as
+  /// data blocks. Fails with kInvalidArgument when a number occurs twice or is too large,
+  /// or the counts do not fit.
   static Result<StripeCoder> create(std::uint32_t data, std::uint32_t parity,
                                     std::vector<std::uint8_t> have,
                                     std::vector<std::uint8_t> wanted);

@@ -45,8 +45,8 @@ class ThreadExecutor final : public Executor {
   ThreadExecutor& operator=(const ThreadExecutor&) = delete;
 
   void run(std::function<void()> work) override;
-  /// Starts another thread: the present ones may hang for ever. Not concurrently with the
-  /// destructor.
+  /// Starts another thread: the present ones may hang for ever. Not
+  /// concurrently with the destructor.
   void add_thread();
   std::size_t thread_count() const;
 

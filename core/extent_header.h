@@ -17,8 +17,8 @@ struct ExtentHeader {
   bool operator==(const ExtentHeader&) const = default;
 };
 
-/// Writes the header's limits::kExtentHeaderBytes bytes to `out`, with the magic number and its own
-/// CRC.
+/// Writes the header's limits::kExtentHeaderBytes bytes to `out`, with the
+/// magic number and its own CRC.
 void encode_extent_header(const ExtentHeader& header, std::byte* out);
 /// Fails with kCorrupt when the bytes are no header or fail the header's CRC.
 Result<ExtentHeader> decode_extent_header(ByteSpan bytes);

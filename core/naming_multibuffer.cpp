@@ -17,8 +17,8 @@ using Manager = std::unique_ptr<IMB_MGR, FreeManager>;
 /// A MultibufferEngine gives each leaf to a lane of Intel's multi-buffer library, which chooses the
 /// widest vectors that the processor supports.
 ///
-/// Errors: when the library refuses a job, for which no case is known, the engine changes to
-/// OpenSSL.
+/// Errors: when the library refuses a job, for which no case is known, the
+/// engine changes to OpenSSL.
 class MultibufferEngine final : public LeafEngine {
  public:
   MultibufferEngine(Manager manager, std::string_view name)

@@ -98,8 +98,8 @@ class Options {
   Description arguments(const std::string& name, std::vector<std::string>& values,
                         const std::string& help);
 
-  /// Adds the options of "program NAME ...". parse() then requires a subcommand and fills its
-  /// options.
+  /// Adds the options of "program NAME ...". parse() then requires a
+  /// subcommand and fills its options.
   Options& subcommand(const std::string& name, const std::string& summary);
   /// Returns the name of the subcommand that parse() found; empty if there is none.
   const std::string& chosen() const { return chosen_; }

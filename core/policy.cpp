@@ -165,8 +165,8 @@ std::string list_of(std::span<const std::string_view> words) {
   return text;
 }
 
-/// Returns true when the value is a redundancy with parity, which is neither a plain number nor a
-/// word.
+/// Returns true when the value is a redundancy with parity, which is neither a
+/// plain number nor a word.
 bool is_parity(const Field& field, std::uint64_t value) {
   const auto redundancy = redundancy_of(value);
   return field.key == PolicyKey::kCopies && redundancy && redundancy->has_parity();

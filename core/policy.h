@@ -60,8 +60,8 @@ struct PolicySetting {
   bool operator==(const PolicySetting&) const = default;
 };
 
-/// The reason to refuse a setting: kInvalidArgument, or kUnsupported for settings that this version
-/// lacks.
+/// The reason to refuse a setting: kInvalidArgument, or kUnsupported for settings
+/// that this version lacks.
 struct PolicyProblem {
   Code code = Code::kInvalidArgument;
   std::string text;  ///< one sentence with the key and the allowed values

@@ -96,8 +96,8 @@ bool Reactor::run_posts() {
 bool Reactor::run_timers() {
   bool any = false;
   const Time now = clock_.now();
-  // Timers scheduled by these calls wait for the next turn: otherwise a zero delay would loop for
-  // ever.
+  // Timers scheduled by these calls wait for the next turn: otherwise a zero
+  // delay would loop for ever.
   const std::uint64_t newest = timers_made_;
   for (auto timer = timers_.begin(); timer != timers_.end() && timer->first.at <= now;) {
     if (timer->first.sequence > newest) {

@@ -34,8 +34,8 @@ std::string redundancy_text(const Redundancy& redundancy);
 inline std::string redundancy_text(std::uint64_t number) {
   return redundancy_text(redundancy_of(number).value_or(Redundancy{}));
 }
-/// Parses "3", which means copies, or "ec(4,2)", two parity blocks for four chunks. nullopt:
-/// neither.
+/// Parses "3", which means copies, or "ec(4,2)", two parity blocks for four
+/// chunks. nullopt: neither.
 std::optional<Redundancy> parse_redundancy(std::string_view text);
 /// The allowed values besides numbers, for people.
 inline constexpr std::string_view kParityAllowed = "ec(k,m) with k from 2 to 16 and m from 1 to 4";

@@ -102,8 +102,8 @@ std::string_view naming_text(Naming naming);
 /// Parses these words; nullopt for any other text.
 std::optional<Naming> parse_naming(std::string_view text);
 
-/// Says how the chunks of a version were named at the last write. Wire and journal contain the
-/// numbers.
+/// Says how the chunks of a version were named at the last write. Wire and
+/// journal contain the numbers.
 enum class NamingState : std::uint8_t {
   kUnknown = 0,    ///< the writer has not reported it, or has written no chunks
   kOff = 1,        ///< no chunk is named by content

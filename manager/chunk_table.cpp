@@ -93,8 +93,8 @@ void ChunkTable::index_insert(ChunkIndex index) {
   insert(part, index);
 }
 
-// Uses linear probing without tombstones: the entries behind the hole move up (Knuth, volume 3, 6.4
-// R).
+// Uses linear probing without tombstones: the entries behind the hole move up
+// (Knuth, volume 3, 6.4 R).
 void ChunkTable::index_erase(ChunkIndex index) {
   const std::uint64_t spread = spread_of(entry(index).name);
   IndexPart& part = part_of(spread);

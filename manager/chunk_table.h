@@ -26,10 +26,10 @@ struct FreedExtent {
 
 /// A ChunkTable holds every chunk once, with its places and its number of references.
 ///
-/// Slices of versions and holds count as references. `undrained` counts the slices of versions that
-/// are not in the drain directory. While it is above 0 the copies must stay (rule M5). The index of
-/// names is divided into parts that grow one by one, so that no call waits while a large index is
-/// rebuilt.
+/// Slices of versions and holds count as references. `undrained` counts the slices of versions
+/// that are not in the drain directory. While it is above 0 the copies must stay (rule M5).
+/// The index of names is divided into parts that grow one by one, so that no call waits while
+/// a large index is rebuilt.
 ///
 /// Threads: one. Limits: 2^32 - 1 chunks, 2^24 benefactors, arenas of 2^46 bytes. An entry with one
 /// copy takes 56 bytes, and 5.3 to 6.7 bytes of index (manager/README.md has the sum).

@@ -11,10 +11,10 @@
 #include "core/one_of.h"
 #include "core/types.h"
 
-/// The commands that change the manager's durable state (rule M7). Times, ids and the places of
-/// copies do not follow from the state, so they are fields of commands. Therefore the same commands
-/// in the same order give the same state. A field is never removed; journal.capnp defines the
-/// bytes.
+/// The commands that change the manager's durable state (rule M7). Times, ids and the places
+/// of copies do not follow from the state, so they are fields of commands. Therefore the
+/// same commands in the same order give the same state. A field is never removed;
+/// journal.capnp defines the bytes.
 namespace stdchk::manager {
 
 using Xattrs = std::vector<std::pair<std::string, std::string>>;
@@ -247,10 +247,10 @@ struct ChangeCopies {
   bool operator==(const ChangeCopies&) const = default;
 };
 
-/// Forms stripes of these chunks, whose parity was made and proven. A data chunk that the table
-/// lacks is added although no version uses it, because the parity covers it. A chunk that is in a
-/// stripe leaves it for the new one, and the earlier stripe ends. Snapshots contain this command,
-/// too.
+/// Forms stripes of these chunks, whose parity was made and proven. A data chunk that the
+/// table lacks is added although no version uses it, because the parity covers it. A chunk
+/// that is in a stripe leaves it for the new one, and the earlier stripe ends. Snapshots
+/// contain this command, too.
 struct MakeStripes {
   struct Stripe {
     std::vector<Chunk> data;  ///< found by name and length, or by a copy

@@ -97,8 +97,8 @@ bool empty_window(const State& state, Space& space, BenefactorId benefactor,
   std::vector<Range> reserved;
   bool fits = true;
   for (const Range& hole : holes) {
-    // A range that is neither free nor an extent is granted or quarantined: the window cannot be
-    // emptied.
+    // A range that is neither free nor an extent is granted or quarantined: the
+    // window cannot be emptied.
     if (!space.take_exactly(benefactor, hole)) {
       fits = false;
       break;
@@ -178,8 +178,8 @@ void Compactor::run() {
     wanted_until_ = {};
     return;
   }
-  // The holds keep the moved extents from being freed: their place could be granted to another
-  // client.
+  // The holds keep the moved extents from being freed: their place could be
+  // granted to another client.
   for (const ChunkIndex chunk : plan.chunks) service_.hold(chunk);
   running_ = true;
   for (const auto& move : plan.moves) {

@@ -64,8 +64,8 @@ CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
   const ChunkTable& chunks = service_.state().chunks();
   if (!chunks.exists(chunk) || !chunks.has_copies(chunk)) return {};
   View view = plain_view_of(chunk);
-  // A leaving benefactor will not return, and a silent one may not: together they may leave no
-  // copy.
+  // A leaving benefactor will not return, and a silent one may not:
+  // together they may leave no copy.
   std::vector<Extent> silent;
   const auto at_hand = [this](const Extent& copy) { return service_.at_hand(copy); };
   if (!view.leaving.empty() && std::ranges::none_of(view.good, at_hand)) view.good.swap(silent);

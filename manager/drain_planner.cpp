@@ -131,8 +131,8 @@ void DrainPlanner::hurry(FileId below) {
   }
 }
 
-/// Restarts the back-off. A waiting client asks repeatedly; its requests must not lengthen the
-/// back-off.
+/// Restarts the back-off. A waiting client asks repeatedly; its requests must
+/// not lengthen the back-off.
 void DrainPlanner::try_soon(Failure& failure) {
   failure.attempts = 0;
   failure.next = std::min(failure.next, failure.last + kBackOffFirst);
@@ -474,8 +474,8 @@ void DrainPlanner::pieces_done(Job& job, BenefactorId benefactor, const rpc::Ans
   const auto* reply = std::get_if<msg::DrainPieces::Reply>(&*answer);
   if (reply == nullptr) return end_job(job, true, "was answered wrongly");
   if (!reply->corrupt.empty()) {
-    // The scrubber checks these chunks and replaces wrong copies; the next attempt reads the new
-    // ones.
+    // The scrubber checks these chunks and replaces wrong copies; the next
+    // attempt reads the new ones.
     service_.scrubber().suspect(*service_.state().file(job.file), benefactor);
     return end_job(job, true, "has chunks that fail their checksum");
   }
@@ -622,8 +622,8 @@ void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer
                      end_job(*recorded, failed, "could not be recorded");
                      run();
                    });
-  // The file is no longer pending: a client that waits for this must find the links of drained
-  // sets.
+  // The file is no longer pending: a client that waits for this must find
+  // the links of drained sets.
   service_.file_changed(file, {});
 }
 

@@ -22,11 +22,11 @@ struct File;
 /// docs/protocol.md has the states.
 ///
 /// Threads: the reactor's.
-/// Errors: a file that cannot be drained is retried after a back-off that doubles from 1 s to 60 s.
-/// A benefactor that fails gets no pieces for 2 s. Failed files, failed benefactors and storage
-/// that does not answer do not stop the others. Pieces written and verified before a benefactor was
-/// lost are kept. All pieces are written again after an error of the storage or a restart of the
-/// manager.
+/// Errors: a file that cannot be drained is retried after a back-off that doubles from 1 s to
+/// 60 s. A benefactor that fails gets no pieces for 2 s. Failed files, failed benefactors and
+/// storage that does not answer do not stop the others. Pieces written and verified before a
+/// benefactor was lost are kept. All pieces are written again after an error of the storage or
+/// a restart of the manager.
 /// Limits: kJobsMax files at once, kPerBenefactor requests at each benefactor. With drain_yields,
 /// while clients write and nobody waits for the drain: one request at each and a small rate, unless
 /// memory fills up.

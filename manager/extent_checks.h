@@ -40,8 +40,8 @@ class ExtentChecks {
   /// Calls `done` once: when every extent was checked or its benefactor is gone, or at the
   /// deadline. Never calls it within start().
   void start(Extents extents, Time deadline, Done done);
-  /// Continues the checks. Called in each turn of the manager's clock, and when a benefactor
-  /// arrives.
+  /// Continues the checks. Called in each turn of the manager's clock, and
+  /// when a benefactor arrives.
   void run();
 
  private:

@@ -32,8 +32,8 @@ class FailureDomains {
   explicit FailureDomains(Topology topology = {}) : topology_(std::move(topology)) {}
   /// Replaces the known benefactors. Only those that are alive and not leaving count as lending.
   void update(const std::map<BenefactorId, BenefactorStatus>& benefactors);
-  /// Returns the widest level with at least `needed` lending domains, or kBenefactor when there is
-  /// none.
+  /// Returns the widest level with at least `needed` lending domains, or
+  /// kBenefactor when there is none.
   Level level_for(std::size_t needed) const;
   std::size_t count(Level level) const { return lending_[level].size(); }
   Domain domain(BenefactorId id, Level level) const;

@@ -206,8 +206,8 @@ void GarbageCollector::forgotten(std::uint64_t number, const rpc::Answer& answer
   }
 }
 
-/// Makes a step of a walk over all chunks: chunks know their places, but places do not know their
-/// chunks.
+/// Makes a step of a walk over all chunks: chunks know their places, but places
+/// do not know their chunks.
 void GarbageCollector::find_missing() {
   if (cursor_ == kNoChunk) return;
   if (missing_.empty()) {

@@ -20,15 +20,15 @@ struct ArenaPage {
   std::uint64_t arena_bytes = 0;
 };
 
-/// The result of judging one page: extents to forget, extents to keep, and gaps where extents are
-/// missing.
+/// The result of judging one page: extents to forget, extents to keep, and gaps
+/// where extents are missing.
 struct GarbagePlan {
   /// Headers in free space: no map, grant, copy or quarantine refers to them.
   std::vector<msg::FoundExtent> garbage;
   /// Free bytes that `garbage` covers; bytes of overlapping extents count once.
   std::uint64_t garbage_bytes = 0;
-  /// The number of other headers, by the claim on the space they lie in. Unclaimed space counts as
-  /// used.
+  /// The number of other headers, by the claim on the space they lie in.
+  /// Unclaimed space counts as used.
   std::array<std::uint64_t, kClaimKinds> kept{};
   /// Parts of used space where an extent should begin but no header was reported. Clients may have
   /// written headers there after the report.

@@ -123,10 +123,10 @@ class Import {
   std::uint64_t unread_manifests() const { return manifests_.unread(); }
 
  private:
-  /// Ends all generations of earlier pools, so that writes into this pool complete no old set. The
-  /// set that the earlier pool's link names stays whole, whatever this pool's policy says. Images
-  /// of other old sets do not count: their wanted number is unknown, and they may be of two
-  /// generations.
+  /// Ends all generations of earlier pools, so that writes into this pool complete no old
+  /// set. The set that the earlier pool's link names stays whole, whatever this pool's policy
+  /// says. Images of other old sets do not count: their wanted number is unknown, and they
+  /// may be of two generations.
   std::vector<BeginGeneration> generations_after(std::uint64_t sequence) const {
     using Application = std::pair<FileId, std::string>;
     // Number of images of each timestep.

@@ -44,8 +44,8 @@ std::uint64_t read_offset(std::uint64_t from) {
   if (from / limits::kExtentAlignment >= (std::uint64_t{1} << 40)) corrupt();
   return from;
 }
-/// Rejects a number of a commit or change that counting cannot reach: counting on from it would
-/// wrap.
+/// Rejects a number of a commit or change that counting cannot reach:
+/// counting on from it would wrap.
 std::uint64_t read_sequence(std::uint64_t from) {
   if (from >> 62 != 0) corrupt();
   return from;

@@ -116,8 +116,8 @@ bool split_listen(const std::string& text, transport::EndpointOptions& options) 
   return parsed.ec == std::errc() && parsed.ptr == end;
 }
 
-/// Creates the directory and makes its path absolute: benefactors and clients have other working
-/// directories.
+/// Creates the directory and makes its path absolute: benefactors and clients have
+/// other working directories.
 Status prepare_drain(std::string& directory) {
   if (directory.empty()) return {};
   STDCHK_TRY(make_durable_directory(directory, 0755));
@@ -127,8 +127,8 @@ Status prepare_drain(std::string& directory) {
   return {};
 }
 
-/// Opens a second endpoint for a standby: the first listens as a manager, this one connects as a
-/// client.
+/// Opens a second endpoint for a standby: the first listens as a manager, this
+/// one connects as a client.
 Result<std::unique_ptr<transport::Endpoint>> open_to_manager(Clock& clock,
                                                              const msg::Secret& secret) {
   transport::EndpointOptions options;

@@ -146,8 +146,8 @@ bool Rebuilder::dismiss() {
   return true;
 }
 
-/// Excludes a benefactor that knows a later manager than the followed one: that manager serves the
-/// pool.
+/// Excludes a benefactor that knows a later manager than the followed one: that
+/// manager serves the pool.
 bool Rebuilder::is_keeper(const Visitor& visitor) const {
   const auto& keepers = quorum_->keepers;
   return visitor.keeps() && visitor.registration->newest_epoch <= quorum_->epoch &&

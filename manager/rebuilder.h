@@ -55,8 +55,8 @@ class Rebuilder final : public transport::AcceptHandler {
 
   Status start();
 
-  /// The benefactors that decide about a take-over: those that stored the log of the manager of
-  /// `epoch`.
+  /// The benefactors that decide about a take-over: those that stored the log
+  /// of the manager of `epoch`.
   struct Quorum {
     Epoch epoch;
     std::vector<BenefactorId> keepers;

@@ -14,8 +14,8 @@
 
 namespace stdchk::manager {
 
-/// Returns the name that metrics use for a kind of request: its name in core/messages, such as "get
-/// map".
+/// Returns the name that metrics use for a kind of request: its name in
+/// core/messages, such as "get map".
 std::string_view request_name(std::size_t kind);
 
 /// A RequestCounts counts requests by kind, which is their index in msg::AnyRequest: the time until

@@ -128,8 +128,8 @@ void Scrubber::checked(BenefactorId benefactor, const std::vector<Item>& items,
   run();
 }
 
-/// Ignores an extent that was freed or moved since the request: it is no copy of that chunk any
-/// more.
+/// Ignores an extent that was freed or moved since the request: it is no
+/// copy of that chunk any more.
 void Scrubber::found_wrong(BenefactorId benefactor, const Item& item) {
   const Extent extent{benefactor, item.checked.offset};
   if (!service_.state().chunks().exists(item.chunk)) return;

@@ -28,9 +28,9 @@ class Scrubber {
   void run();
   /// Begins a pass, unless one is under way.
   void start();
-  /// Checks this copy before all others: it may be wrong.
+  /// Queues a suspected copy in front of all others.
   void suspect(ChunkIndex chunk, const Extent& extent);
-  /// Checks all chunks of this file on that benefactor first: one of them may be wrong.
+  /// Queues a file's chunks on that benefactor in front of all others: one of them is suspected.
   void suspect(const File& file, BenefactorId benefactor);
   msg::Scrub::Reply figures() const;
 

@@ -23,8 +23,8 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kTick = 200ms;
-/// Shorter than a client's patience: requests fail at once before the first waiting client gives
-/// up.
+/// Shorter than a client's patience: requests fail at once before the first
+/// waiting client gives up.
 constexpr Duration kStuckAfter = limits::kManagerDeadline - limits::kLease;
 /// The time that a client needs to find a new manager by itself. Its heartbeat finds the old
 /// manager gone, and it tries again within a second.
@@ -265,8 +265,8 @@ void Service::on_durable(std::uint64_t sequence, const Status& status) {
   if (!waiting_.empty()) retry_waiting();
 }
 
-/// Calls `call` when everything applied until now is durable. Never calls it when the journal
-/// fails.
+/// Calls `call` when everything applied until now is durable. Never calls
+/// it when the journal fails.
 void Service::when_durable(std::function<void()> call) {
   if (durable_ == appended_) return call();
   at_durable_.emplace_back(appended_, std::move(call));
@@ -281,8 +281,8 @@ bool Service::mirror_is_durable(std::uint64_t change) {
   return true;
 }
 
-/// Takes the extents that the state has freed, and frees the space of those whose commands are
-/// durable.
+/// Takes the extents that the state has freed, and frees the space of those
+/// whose commands are durable.
 void Service::settle_freed() {
   auto freed = state_.take_freed();
   if (!freed.empty()) to_free_.emplace_back(appended_, std::move(freed));

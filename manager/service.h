@@ -74,8 +74,8 @@ struct BenefactorStatus {
   std::uint64_t log_bytes_max = 0;  ///< size of the largest metadata log that it can store
 };
 
-/// A Call represents a request until its answer. Copies share the request; only the first answer
-/// counts.
+/// A Call represents a request until its answer. Copies share the request; only
+/// the first answer counts.
 class Call {
  public:
   /// The request counters that the answer updates.
@@ -161,8 +161,8 @@ class Service final : public transport::AcceptHandler {
   bool live(ChunkIndex chunk) const;
   /// Returns true for a live copy on a benefactor that is connected and alive.
   bool at_hand(const Extent& extent) const;
-  /// Returns true when the benefactor is unknown, or was silent for so long that it is not expected
-  /// back.
+  /// Returns true when the benefactor is unknown, or was silent for so long that
+  /// it is not expected back.
   bool is_gone(BenefactorId benefactor) const;
   /// Returns true when clients of earlier epochs can no longer write there.
   bool is_fenced(BenefactorId benefactor) const { return fenced_.count(benefactor) > 0; }
@@ -229,8 +229,8 @@ class Service final : public transport::AcceptHandler {
   /// right file.
   std::optional<std::string> drained_path(const File& file, const VersionData& version) const;
   SetKeeper& set_keeper() { return *sets_; }
-  /// Tells clients that may have cached the entry, except `except`, and the SetKeeper of its
-  /// folder.
+  /// Tells clients that may have cached the entry, except `except`, and the
+  /// SetKeeper of its folder.
   void entry_changed(FileId directory, const std::string& name, ClientId except);
   void file_changed(FileId file, ClientId except);
   /// Retries requests that wait for the drain directory.
@@ -505,8 +505,8 @@ class Service final : public transport::AcceptHandler {
   };
   std::map<std::pair<BenefactorId, ClientId>, Fence> fences_;
   std::set<BenefactorId> fenced_;
-  /// Until this time clients of earlier epochs may report what they have stored, and nothing is
-  /// granted.
+  /// Until this time clients of earlier epochs may report what they have
+  /// stored, and nothing is granted.
   Time resume_until_{};
   /// Sessions whose last part has not arrived yet.
   std::unordered_map<SessionId, Resumption> resumptions_;

@@ -25,8 +25,8 @@ GrantRecord* grant_of(SessionRecord& session, const Extent& copy, std::uint64_t 
   return found == session.grants.rend() ? nullptr : &found->second;
 }
 
-/// Returns the changes that the map makes to the copies of existing chunks, one change after the
-/// other.
+/// Returns the changes that the map makes to the copies of existing chunks,
+/// one change after the other.
 ChangeCopies copies_changed(const ChunkTable& chunks, const ChunkMap& map) {
   ChangeCopies out;
   for (const Chunk& chunk : map.chunks) {
@@ -147,8 +147,8 @@ Status Service::resolve(SessionRecord& session, ChunkMap& written, Carved& carve
       for (const Extent& copy : chunk.copies) of_file.emplace(copy, chunk.length);
     }
   }
-  // Equal chunks of one commit become one chunk in the first extent; the other extents are
-  // returned.
+  // Equal chunks of one commit become one chunk in the first extent; the
+  // other extents are returned.
   std::map<ChunkName, std::uint32_t> first;
   ChunkMap unique;
   std::vector<std::uint32_t> numbers;
@@ -173,8 +173,8 @@ Status Service::resolve(SessionRecord& session, ChunkMap& written, Carved& carve
   return {};
 }
 
-/// Counts the slices that others committed since this session's base and that the written slices
-/// overlap.
+/// Counts the slices that others committed since this session's base and that
+/// the written slices overlap.
 std::uint32_t Service::conflicts(const SessionRecord& session, const ChunkMap& written) const {
   const VersionData& newest = state_.file(session.file)->newest;
   if (newest.version == session.base) return 0;

@@ -51,8 +51,8 @@ Result<const File*> Service::file_to_open(ClientRecord& client, const msg::OpenS
       client.id, wall);
 }
 
-/// Pins a similar image: of the same series, the highest timestep below this one, or else the
-/// highest.
+/// Pins a similar image: of the same series, the highest timestep below this
+/// one, or else the highest.
 void Service::find_similar(const File& file, SessionRecord& session) {
   const std::string& name = file.parent ? file.name : file.pending ? file.pending->name : file.name;
   const auto image = parse_image_name(name);
@@ -587,8 +587,8 @@ void Service::retry_maps() {
   }
 }
 
-/// The benefactor's own check decides. A chunk that has moved since was read at its old place:
-/// ignored.
+/// The benefactor's own check decides. A chunk that has moved since was read
+/// at its old place: ignored.
 void Service::serve(ClientRecord&, const msg::ReportWrongCopy& request, const Call& call) {
   const VersionData* version = state_.version(request.file, request.version);
   if (version != nullptr) {

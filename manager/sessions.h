@@ -94,8 +94,8 @@ struct SessionRecord {
   std::optional<Time> short_since;  ///< time of its first request for space that failed
 };
 
-/// The last replies to one client. A repeated request gets the old answer and is not executed
-/// again.
+/// The last replies to one client. A repeated request gets the old answer
+/// and is not executed again.
 class RecentReplies {
  public:
   static constexpr std::size_t kReplies = 64;

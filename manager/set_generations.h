@@ -56,11 +56,11 @@ class SetGenerations {
   std::uint64_t next_begun(FileId folder, const ImageName& image) const;
   /// The newest commit that wrote an image of the set; the image may be gone.
   std::uint64_t newest(FileId folder, const ImageName& image) const;
-  /// The number of images with which the set was found whole; 0 if it was not, or has changed
-  /// since.
+  /// The number of images with which the set was found whole; 0 if it was
+  /// not, or has changed since.
   std::uint64_t whole(FileId folder, const ImageName& image) const;
-  /// Returns true when a set in the folder was found whole and still is. O(applications of the
-  /// folder).
+  /// Returns true when a set in the folder was found whole and still is.
+  /// O(applications of the folder).
   bool knows_whole(FileId folder) const;
   /// Sessions opened before this commit belong to a generation that has ended.
   std::uint64_t ended(FileId folder, const ImageName& image) const;

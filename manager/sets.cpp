@@ -87,8 +87,8 @@ std::vector<ImageSet> sets_of(const State& state, const File& folder) {
       begun = state.set_generations().begun(folder.id, *image);
       set.whole = state.set_generations().whole(folder.id, *image);
     }
-    // An image without content does not count: a shell creates an empty file before the writer
-    // starts.
+    // An image without content does not count: a shell creates an empty file
+    // before the writer starts.
     if (file->newest.content() > 0) {
       ++(file->newest.written <= begun ? set.stale : set.images);
       set.drained += file->newest.drained ? 1 : 0;

@@ -67,8 +67,8 @@ SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std:
 /// A SetKeeper carries out what folders ask for about their sets. It points the links to the newest
 /// complete sets and removes obsolete or too old sets. It plans, then executes journalled commands.
 ///
-/// Threads: the reactor's. Limits: in one turn it removes kRemovedMax names and scans kScannedMax
-/// entries.
+/// Threads: the reactor's. Limits: in one turn it removes kRemovedMax names and
+/// scans kScannedMax entries.
 class SetKeeper {
  public:
   explicit SetKeeper(Service& service) : service_(service) {}

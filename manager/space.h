@@ -29,8 +29,8 @@ class Space {
 
   std::optional<Range> take(BenefactorId benefactor, std::uint64_t want, std::uint64_t minimum);
   Status take_exactly(BenefactorId benefactor, Range range);
-  /// Frees a range. A range that is free already is the caller's bug: it is logged and changes
-  /// nothing.
+  /// Frees a range. A range that is free already is the caller's bug: it is
+  /// logged and changes nothing.
   void give(BenefactorId benefactor, Range range);
   void quarantine(BenefactorId benefactor, Range range, ClientId client);
   void fenced(BenefactorId benefactor, ClientId client);

@@ -87,8 +87,8 @@ Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& di
   if (opened != SQLITE_OK) {
     return fail(Code::kSystem, "journal.open", errno_of(database));
   }
-  // Exclusive: a second manager must not start on the same state, and SQLite needs no shared
-  // memory.
+  // Exclusive: a second manager must not start on the same state, and
+  // SQLite needs no shared memory.
   const char* const setup =
       "PRAGMA locking_mode=EXCLUSIVE;"
       "PRAGMA journal_mode=WAL;"

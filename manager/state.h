@@ -183,8 +183,8 @@ class State {
   std::uint64_t sequence() const { return sequence_; }
   const SetGenerations& set_generations() const { return set_generations_; }
   const DoneCalls& done_calls() const { return done_calls_; }
-  /// Among undrained(), files with bytes for which one copy is wanted, and those for which more is
-  /// wanted.
+  /// Among undrained(), files with bytes for which one copy is wanted, and those
+  /// for which more is wanted.
   std::uint64_t undrained_single() const { return undrained_single_; }
   std::uint64_t undrained_redundant() const { return undrained_redundant_; }
   bool empty() const { return files_.size() == 1 && benefactors_.empty() && epoch_.value == 0; }
@@ -198,8 +198,8 @@ class State {
   void leave_pending(FileId id, ClientId viewer);
   Status rename_pending(FileId id, FileId to_parent, std::string_view to_name);
   void drop_pending_name(FileId id);
-  /// Returns what the first commit of a pending file has to create; nothing when it has no pending
-  /// name.
+  /// Returns what the first commit of a pending file has to create; nothing
+  /// when it has no pending name.
   std::optional<NewName> new_name(FileId id) const;
   void keep(FileId id);
   void unkeep(FileId id);

@@ -323,8 +323,8 @@ Result<Outcome> State::run(const ChangeCopies& command) {
 
 // ---- stripes ----------------------------------------------------------------------------------
 
-/// Finds a chunk by its name, or by its place if parity is wanted for it; otherwise returns
-/// kNoChunk.
+/// Finds a chunk by its name, or by its place if parity is wanted for it;
+/// otherwise returns kNoChunk.
 ChunkIndex State::find_chunk(const ChunkName& name, std::uint32_t length, const Extent& at) const {
   const ChunkIndex found = name.is_named() ? chunks_.find(name, length) : chunks_.find_place(at);
   return found != kNoChunk && chunks_.length(found) == length ? found : kNoChunk;
