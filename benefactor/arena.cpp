@@ -31,8 +31,8 @@ namespace {
 
 constexpr const char* kWhere = "benefactor.arena";
 constexpr std::uint64_t kTransparentHugePage = 2 * limits::kMiB;
-/// Pages are taken in parts of this size, so that a deadline, a cancellation or a machine that runs
-/// out of memory meanwhile is seen within some 100 ms.
+/// Pages are taken in parts of this size. So a deadline, a cancellation or a machine that runs out
+/// of memory is noticed within some 100 ms.
 constexpr std::uint64_t kPrefaultPart = 64 * limits::kMiB;
 constexpr std::uint64_t kWriteBackPart = 64 * limits::kMiB;
 
@@ -61,7 +61,7 @@ unsigned processor_count() {
   return static_cast<unsigned>(std::max(1, CPU_COUNT(&set)));
 }
 
-/// A File closes its descriptor.
+/// A File closes its descriptor at its end.
 struct File {
   explicit File(int descriptor) : fd(descriptor) {}
   ~File() {
@@ -72,7 +72,7 @@ struct File {
   int fd;
 };
 
-/// A file in `directory` that has no name and goes with its last descriptor and mapping.
+/// Opens a file in `directory` without a name: it vanishes with its last descriptor and mapping.
 int open_nameless(const std::string& directory) {
   int fd = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return fd;
@@ -82,7 +82,7 @@ int open_nameless(const std::string& directory) {
   return fd;
 }
 
-/// posix_fallocate by hand, in parts: a whole disk's worth takes minutes and must be cancellable.
+/// Like posix_fallocate, but in parts: a whole disk takes minutes and must be cancellable.
 Outcome<void> allocate(int fd, const ArenaOptions& options, const Clock& clock,
                        std::uint64_t bytes) {
   for (std::uint64_t done = 0; done < bytes; done += kPrefaultPart) {
@@ -102,10 +102,11 @@ Outcome<void> allocate(int fd, const ArenaOptions& options, const Clock& clock,
   return {};
 }
 
-/// Makes one page writable by this process without changing what is in it.
+/// Takes the pages of a range, writable for this process, without changing their content.
 bool touch(std::byte* from, std::uint64_t bytes) {
   if (::madvise(from, bytes, MADV_POPULATE_WRITE) == 0) return true;
-  if (errno != EINVAL) return false;  // before Linux 5.14 there is no such advice: do it by hand
+  // Linux before 5.14 lacks this advice: touch each page by hand.
+  if (errno != EINVAL) return false;
   for (std::uint64_t at = 0; at < bytes; at += 4096) {
     auto* page = reinterpret_cast<volatile std::byte*>(from + at);
     *page = *page;
@@ -115,7 +116,8 @@ bool touch(std::byte* from, std::uint64_t bytes) {
 
 }  // namespace
 
-/// A WriteBack writes a disk arena's dirty pages out now and then, so that they never pile up.
+/// A WriteBack writes a disk arena's dirty pages to the file at fixed intervals, so that they never
+/// pile up.
 struct Arena::WriteBack {
   WriteBack(std::byte* data, std::uint64_t length, Duration interval)
       : thread([this, data, length, interval] {
@@ -143,7 +145,7 @@ Outcome<std::unique_ptr<Arena>> Arena::create(const ArenaOptions& options, const
   if (auto mapped = arena->map(options, clock); !mapped) return problem(mapped.error());
   arena->facts_.is_common_memory =
       options.backing != Backing::kDisk && arena->page_bytes_ == kCommonPage;
-  // Neither is vital: an old kernel may refuse.
+  // Neither is vital: old kernels refuse.
   ::madvise(arena->data_, arena->length_, MADV_DONTDUMP);
   ::madvise(arena->data_, arena->length_, MADV_DONTFORK);
   if (options.prefault && options.backing != Backing::kDisk) {
@@ -250,7 +252,7 @@ Outcome<void> Arena::map_directory(const ArenaOptions& options, const Clock& clo
                    fmt::format("The memory to lend is less than one page of {}.", directory));
   }
   if (options.check_machine) {
-    // ramfs has no size, so statvfs(3) says nothing about it; hugetlbfs without size= says 0.
+    // A ramfs has no size, so statvfs(3) says nothing about it; hugetlbfs without size= reports 0.
     const bool sized = system.f_blocks != 0 && !hugetlb;
     auto checked = sized ? check_disk(length_, directory) : Outcome<void>{};
     if (checked && memory && !hugetlb)
@@ -268,8 +270,8 @@ Outcome<void> Arena::map_file(int fd, const ArenaOptions& options, const Clock& 
   if (::ftruncate(fd, static_cast<off_t>(length_)) != 0) {
     return system_problem(fmt::format("A file of {} could not be made", format_bytes(length_)));
   }
-  // Without its blocks, a full file system would end this process by SIGBUS in the middle of a
-  // write. ramfs cannot allocate ahead: its pages are taken by prefault().
+  // The file gets its blocks first: otherwise a full file system would end this process by SIGBUS
+  // in the middle of a write. On ramfs, which cannot allocate ahead, prefault() takes the pages.
   if (options.prefault && !facts_.backing.starts_with("memfd")) {
     auto allocated = allocate(fd, options, clock, length_);
     if (!allocated && allocated.error().error.os_errno != EOPNOTSUPP) return allocated;
@@ -288,8 +290,8 @@ Outcome<void> Arena::prefault(const ArenaOptions& options, const Clock& clock) {
   const std::uint64_t parts = (length_ + kPrefaultPart - 1) / kPrefaultPart;
   const unsigned wanted = options.threads != 0 ? options.threads : processor_count();
   facts_.threads = static_cast<unsigned>(std::min<std::uint64_t>(wanted, parts));
-  // Others may take memory at the same time, another benefactor above all: look again before each
-  // part, or the last one to come would wake the OOM killer.
+  // Other processes, above all other benefactors, may take memory at the same time. So each part is
+  // checked again, or the last process to start would wake the OOM killer.
   const bool recheck = options.check_machine && page_bytes_ == kCommonPage;
   std::atomic<std::uint64_t> next{0};
   std::mutex mutex;

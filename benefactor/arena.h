@@ -14,62 +14,64 @@
 
 namespace stdchk::benefactor {
 
-/// Where the memory that is lent comes from.
+/// The source of the lent memory.
 enum class Backing : std::uint8_t {
-  kAnonymous,  ///< private memory, transparent huge pages where the kernel allows them
-  kMemfd,      ///< a memfd; reserved huge pages when the machine has any
-  kHugetlb,    ///< a memfd of reserved huge pages, or nothing
+  kAnonymous,  ///< private memory, with transparent huge pages where the kernel allows them
+  kMemfd,      ///< a memfd; with reserved huge pages if the machine has any
+  kHugetlb,    ///< a memfd of reserved huge pages, or failure
   kRamdisk,    ///< a file in a tmpfs, ramfs or hugetlbfs
-  kDisk,       ///< a preallocated file on a disk, mapped, written back now and then
+  kDisk,       ///< a preallocated, mapped file on a disk, written back at intervals
 };
 
 struct ArenaOptions {
   Backing backing = Backing::kAnonymous;
   std::string directory;      ///< for kRamdisk and kDisk
   std::uint64_t bytes = 0;    ///< rounded down to whole pages
-  bool pins_memory = false;   ///< the transport locks the arena (verbs): check the limit first
-  bool check_machine = true;  ///< refuse what the machine does not have
-  std::optional<PressureLimits> pressure;  ///< and leave twice the reserve to others
-  bool prefault = true;         ///< take every page now; a simulator with many arenas may not
-  unsigned threads = 0;         ///< that fault pages; 0: as many as processors
+  bool pins_memory = false;   ///< the transport locks the arena (verbs): checks the limit first
+  bool check_machine = true;  ///< refuses more than the machine has
+  std::optional<PressureLimits> pressure;  ///< also leaves twice the reserve to others
+  bool prefault = true;         ///< takes every page now; off for simulators with many arenas
+  unsigned threads = 0;         ///< threads that fault pages; 0: one for each processor
   Time deadline = Time::max();  ///< for the whole of create()
   const std::atomic<bool>* cancelled = nullptr;
   Duration write_back_interval = std::chrono::seconds(5);  ///< kDisk
   MachineFiles files;
 };
 
-/// What was really got, for the ready file, the log and `stdchk doctor`.
+/// The memory obtained, for the ready file, the log and `stdchk doctor`.
 struct ArenaFacts {
-  std::string backing;  ///< "anonymous", "memfd", "memfd hugetlb", "tmpfs DIR", "disk DIR"
+  /// "anonymous", "memfd", "memfd hugetlb", "ramdisk DIR", "hugetlbfs DIR" or "disk DIR".
+  std::string backing;
   std::uint64_t bytes = 0;
   std::uint64_t resident_bytes = 0;
-  std::uint64_t huge_bytes = 0;  ///< of them on huge pages, transparent or reserved
-  /// Others can have the memory when it is given back: no disk, no reserved huge pages.
+  std::uint64_t huge_bytes = 0;  ///< bytes on huge pages, transparent or reserved
+  /// True when other processes can use the memory once it is freed: no
+  /// disk, no reserved huge pages.
   bool is_common_memory = false;
   Duration prefault_time{};
   unsigned threads = 0;
-  std::string advice;  ///< a sentence when the pages are not the best the machine could give
+  std::string advice;  ///< a sentence, if the machine could give better pages
 };
 
-/// An Arena is the memory that a benefactor lends: one contiguous range, taken whole at the start.
+/// An Arena is the memory that a benefactor lends: a contiguous range, taken whole at the start.
 ///
-/// It never grows. Its pages are not inherited by children and not in core dumps. A file that backs
-/// it has no name, so that nothing is left behind however the process ends.
+/// An arena never grows. Children do not inherit its pages, and core dumps omit them. A file behind
+/// it has no name, so nothing is left however the process ends.
 ///
 /// Owns: the mapping, its file, and the thread that writes a disk's file back.
-/// Threads: the bytes belong to whoever holds extents in them; facts() any.
+/// Threads: the bytes belong to the holders of their extents; any thread may call facts().
 /// Limits: ArenaOptions::bytes, and a few pages of book-keeping.
 class Arena {
  public:
-  /// Takes the memory. Errors carry a sentence that says what to do: kNoMemory, kNoSpace,
-  /// kMemlock, kInvalidArgument, kDeadline, kCancelled.
+  /// Takes the memory. Errors have a sentence with advice: kNoMemory, kNoSpace, kMemlock,
+  /// kInvalidArgument, kDeadline, kCancelled.
   static Outcome<std::unique_ptr<Arena>> create(const ArenaOptions& options, const Clock& clock);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   MutableByteSpan bytes() const { return {data_, length_}; }
-  /// Reads the kernel's account of the pages anew.
+  /// Reads the kernel's present account of the pages.
   ArenaFacts facts() const;
 
  private:

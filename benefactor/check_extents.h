@@ -5,8 +5,8 @@
 
 namespace stdchk::benefactor {
 
-/// Checks chunks that should be in `arena`: header, length, CRC and, where there is one, the name.
-/// Those that fail are listed in the reply.
+/// Checks chunks that should be in `arena`: header, length, CRC and, if given, the name. The reply
+/// lists those that fail.
 msg::CheckExtents::Reply check_extents(ByteSpan arena, const msg::CheckExtents& request);
 
 }  // namespace stdchk::benefactor

@@ -30,7 +30,7 @@ Status check_chunk(ByteSpan extent, const ExpectedChunk& expected) {
     return fail(Code::kCorrupt, kWhere);
   }
   if (!expected.name.is_named()) return {};
-  // Who has no key knows of a sealed chunk only that its checksum is right.
+  // Without the key, only the checksum of a sealed chunk can be verified.
   const bool right = header.name == expected.name &&
                      (is_sealed(expected.name) || name_chunk(content) == expected.name);
   return right ? Status{} : fail(Code::kCorrupt, kWhere);

@@ -5,7 +5,7 @@
 
 namespace stdchk::benefactor {
 
-/// What a chunk in the arena should be.
+/// The expected place and content of a chunk in the arena.
 struct ExpectedChunk {
   std::uint64_t extent_offset = 0;
   std::uint32_t length = 0;  ///< of the content
@@ -13,11 +13,11 @@ struct ExpectedChunk {
   ChunkName name;  ///< not named: not compared
 };
 
-/// The extent of `expected`, header and content, when it lies within `arena` at a legal place;
-/// kInvalidArgument otherwise.
+/// Returns the extent of `expected`, header and content. Fails with kInvalidArgument when it is not
+/// at a legal place within `arena`.
 Result<ByteSpan> find_extent(ByteSpan arena, const ExpectedChunk& expected);
 
-/// Checks header, length, CRC and, when it has one, the name of `extent` (header and content).
+/// Checks header, length, CRC and, if given, the name of `extent` (header and content). Fails with
 /// kCorrupt when anything differs.
 Status check_chunk(ByteSpan extent, const ExpectedChunk& expected);
 

@@ -9,9 +9,9 @@ namespace stdchk::benefactor {
 
 /// A ClientFence remembers which clients may not attach any more (rule M3).
 ///
-/// Client ids grow and are never reused, so memory stays bounded: when more than `remembered_max`
-/// ids are fenced, all below the smallest of those kept are taken as fenced. That may refuse a
-/// client that did nothing wrong; it registers anew and gets a larger id.
+/// Client ids grow and are never reused, so bounded memory suffices. When more than
+/// `remembered_max` ids are fenced, all ids below the smallest remembered one count as fenced. That
+/// may refuse an innocent client, which then registers anew and gets a larger id.
 class ClientFence {
  public:
   explicit ClientFence(std::size_t remembered_max) : remembered_max_(remembered_max) {}
@@ -27,7 +27,7 @@ class ClientFence {
       fenced_.erase(fenced_.begin());
     }
   }
-  /// Every client below `first` is fenced: they belong to an earlier epoch of the manager.
+  /// Fences every client below `first`: such clients belong to an earlier epoch of the manager.
   void fence_below(ClientId first) {
     if (first.value <= first_.value) return;
     first_ = first;

@@ -23,7 +23,7 @@ ExpectedChunk expected_at(std::uint64_t offset, const msg::CopyExtents::Copy& co
   return {offset, copy.length, copy.crc, copy.name};
 }
 
-/// The copy is that chunk, by its name where it has one.
+/// Returns true when the copy in the arena is the expected chunk, by its name if it has one.
 bool is_right(ByteSpan arena, const msg::CopyExtents::Copy& copy) {
   const ExpectedChunk expected = expected_at(copy.to_offset, copy);
   const auto extent = find_extent(arena, expected);
@@ -63,7 +63,7 @@ void Copier::cancel() {
     reactor_.cancel(current_->timer);
     for (const auto& read : current_->reads) read->forget();
   }
-  // A link that is destroyed ends its reads first.
+  // Destroying a link ends its reads. That must happen before current_ is destroyed.
   sources_.clear();
   current_.reset();
   checking_.clear();
@@ -88,7 +88,7 @@ void Copier::start_next() {
     waiting_.pop_front();
     Request& request = *current_;
     if (request.wanted.copies.empty()) {
-      // All before it have read what they could.
+      // An empty request is answered when all earlier requests have ended their reads.
       request.respond(msg::Reply(msg::CopyExtents::Reply{}));
       current_.reset();
       continue;
@@ -103,7 +103,7 @@ void Copier::start_next() {
   }
 }
 
-/// The link goes, and with it every read.
+/// Drops the link, and with it every read of the late request.
 void Copier::end_late() {
   log::warning("copies from benefactor {} were not made in time", current_->wanted.source.id.value);
   for (const auto& read : current_->reads) read->forget();
@@ -161,7 +161,7 @@ void Copier::read_done(std::uint32_t index, const Status& status) {
   read_more();
 }
 
-/// Hashing is a worker's work; only what came is looked at.
+/// Hands the check to a worker, because it hashes; checks only copies whose reads succeeded.
 void Copier::check() {
   reactor_.cancel(current_->timer);
   const std::uint64_t number = ++checks_made_;
@@ -180,7 +180,7 @@ void Copier::check() {
     }
     config_.counts->copies_failed.fetch_add(reply.failed.size() + reply.corrupt.size(),
                                             std::memory_order_relaxed);
-    // A full queue empties within milliseconds; otherwise whoever asked gives it up.
+    // A full queue empties within milliseconds; otherwise the caller's deadline ends the request.
     (void)reactor_.post([this, number, alive, reply = std::move(reply)]() mutable {
       if (!alive.expired()) checked(number, std::move(reply));
     });

@@ -17,23 +17,23 @@
 
 namespace stdchk::benefactor {
 
-/// A Copier brings extents of other benefactors into the own arena: it attaches to them as clients
-/// do, reads by one-sided transfer straight to where the copy will be, and checks each there.
+/// A Copier copies extents of other benefactors into its own arena. It attaches to them as clients
+/// do, reads by one-sided transfer straight to the copy's place, and checks each copy there.
 ///
-/// Reading, not writing: what is late or goes wrong can only change the place that the manager gave
-/// for it, and only while this process has the read under way.
+/// It reads instead of having others write. So a late or failed transfer can change only
+/// the place that the manager gave for the copy. No such change can happen after this
+/// process has ended the read.
 ///
 /// | state of a request | leaves when                                                            |
 /// |--------------------|------------------------------------------------------------------------|
-/// | waiting            | those before it have read what they could -> linking                    |
+/// | waiting            | earlier requests have ended their reads -> linking                      |
 /// | linking            | the source is attached -> reading; it cannot be -> answered, all failed |
 /// | reading            | every read has ended -> checking                                        |
-/// | checking           | a worker has checked what came -> answered                              |
+/// | checking           | a worker has checked the copies -> answered                             |
 ///
-/// Owns: the links to sources, its worker. Threads: the reactor's; checks on a worker.
-/// Errors: what could not be read or did not match is listed in the answer. A request whose
-///   deadline comes is answered kDeadline by whoever asked; it still ends here before the next
-///   begins.
+/// Owns: the links to sources, its worker. Threads: the reactor's; checks run on a worker.
+/// Errors: the answer lists copies that could not be read or did not match. A request past its
+/// deadline is answered kDeadline and dropped before the next one begins.
 /// Limits: kReadsMax reads at once, kWaitingMax requests.
 class Copier final : public SourceReader {
  public:
@@ -52,8 +52,8 @@ class Copier final : public SourceReader {
   Copier& operator=(const Copier&) = delete;
 
   void copy(msg::CopyExtents request, Time deadline, rpc::Responder respond);
-  /// Ends everything that is under way: when it returns no read changes the arena any more. What
-  /// was asked is not answered.
+  /// Ends all work: when it returns, no read can change the arena any more. Requests under way get
+  /// no answer.
   void cancel();
 
  private:
@@ -76,7 +76,7 @@ class Copier final : public SourceReader {
   std::uint64_t checks_made_ = 0;
   TimerId retry_;
   std::shared_ptr<int> alive_ = std::make_shared<int>();
-  LazyExecutor executor_;  ///< the last: it ends before what its work looks at
+  LazyExecutor executor_;  ///< last: destroyed before the members that its work uses
 };
 
 }  // namespace stdchk::benefactor

@@ -14,15 +14,15 @@ namespace {
 constexpr std::uint64_t kStep = limits::kExtentAlignment;
 using HeaderBytes = std::array<std::byte, limits::kExtentHeaderBytes>;
 
-/// A copy, because the arena changes at any time. Others write it without a lock, which is no error
-/// here: what was torn fails the header's CRC.
+/// Copies the header, because others change the arena at any time without a lock. That is no error
+/// here: a torn header fails its CRC.
 __attribute__((no_sanitize("thread"))) HeaderBytes copy_header(const std::byte* at) {
   HeaderBytes out;
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = at[i];
   return out;
 }
 
-/// The header at that place, if there is one.
+/// Returns true, and fills `found`, when there is a valid header at that place.
 bool find_header(ByteSpan arena, std::uint64_t offset, msg::FoundExtent& found) {
   const HeaderBytes bytes = copy_header(arena.data() + offset);
   const auto header = decode_extent_header(bytes);

@@ -10,38 +10,38 @@
 
 namespace stdchk::benefactor {
 
-/// Which extent headers are in a part of `arena`. Every step of the alignment is looked at, so it
-/// reads all of the part; what lies behind a header is not trusted to tell where the next one is.
+/// Reports which extent headers are in a part of `arena`. It examines every multiple of the
+/// alignment, and so reads the whole part. No header is trusted to locate the next header.
 ///
-/// Clients may write to the arena meanwhile: a header that they write at that moment is reported or
-/// not. Limits: limits::kListItemsMax headers, kReportBytesMax of the arena; with more the reply
-/// ends earlier.
+/// Clients may write to the arena meanwhile: a header written at that moment
+/// may or may not be reported.
+/// Limits: at most limits::kListItemsMax headers and kReportBytesMax of the arena; the reply says
+/// where it ended.
 msg::ReportExtents::Reply report_extents(ByteSpan arena, const msg::ReportExtents& request);
 inline constexpr std::uint64_t kReportBytesMax = 256 * limits::kMiB;
 
-/// A Forgetter clears extent headers in an arena for the manager whose link is up. A request of a
-/// link that is lost is not begun any more, because the next manager, or the same one, gives the
-/// space to others.
+/// A Forgetter clears extent headers in an arena for the manager whose link is up. After a link is
+/// lost, its requests are refused: the next manager may give the space to clients.
 ///
-/// Threads: forget() on any, the rest on one.
+/// Threads: any thread may call forget(); all else belongs to one thread.
 class Forgetter {
  public:
   explicit Forgetter(MutableByteSpan arena) : arena_(arena) {}
   Forgetter(const Forgetter&) = delete;
   Forgetter& operator=(const Forgetter&) = delete;
 
-  /// Number of the link, for forget().
+  /// The number of the present link, for forget().
   std::uint64_t link() const { return link_; }
-  /// The link is lost. Waits for the request that is being done.
+  /// Notes that the link is lost. Waits for a request that is being executed.
   void lose_link();
-  /// Clears those headers that are still what was reported. kStale: that link is lost, and nothing
-  /// was done.
+  /// Clears those headers that still equal the reported ones. Fails with kStale, without doing
+  /// anything, when that link is lost.
   Result<msg::ForgetExtents::Reply> forget(const msg::ForgetExtents& request, std::uint64_t link);
 
  private:
   const MutableByteSpan arena_;
   std::mutex mutex_;
-  std::uint64_t link_ = 0;  ///< is changed under the mutex
+  std::uint64_t link_ = 0;  ///< changes only under the mutex
 };
 
 }  // namespace stdchk::benefactor

@@ -12,13 +12,13 @@
 
 namespace stdchk::benefactor {
 
-/// A JobLines has an executor do work in lines: what is in one line is done one after the other, in
-/// the order it was given, and holds up no other line.
+/// A JobLines has an executor run work in lines. Work of the same line runs in order, one piece
+/// after the other; it does not delay other lines.
 ///
-/// Threads: any. The executor must end before this does. Errors: none. Limits: none of its own.
+/// Threads: any. Limits: none of its own. The executor must end before the JobLines does.
 class JobLines {
  public:
-  /// Of a file, or of a change of names; its number.
+  /// Names the line of a file, or of a change of names, by its number.
   struct Line {
     bool of_file = false;
     std::uint64_t number = 0;
@@ -37,14 +37,14 @@ class JobLines {
       while (const auto next = next_of(line)) next();
     });
   }
-  /// Lines in which something is done, or waits for a thread.
+  /// Returns the number of lines with work that runs or waits for a thread.
   std::size_t count() const {
     const std::lock_guard lock(mutex_);
     return waiting_.size();
   }
 
  private:
-  /// Nothing: the line has ended.
+  /// Returns the next work of the line; nothing when the line has ended.
   std::function<void()> next_of(Line line) {
     const std::lock_guard lock(mutex_);
     const auto at = waiting_.find(line);
@@ -59,7 +59,7 @@ class JobLines {
 
   Executor& executor_;
   mutable std::mutex mutex_;
-  std::map<Line, std::deque<std::function<void()>>> waiting_;  ///< behind what is done now
+  std::map<Line, std::deque<std::function<void()>>> waiting_;  ///< work behind the running work
 };
 
 }  // namespace stdchk::benefactor

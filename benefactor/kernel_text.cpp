@@ -12,7 +12,7 @@ std::optional<std::uint64_t> to_number(std::string_view text) {
   return read.ec == std::errc() ? std::optional(number) : std::nullopt;
 }
 
-/// The first line that starts with `start`.
+/// Returns the first line that starts with `start`.
 std::optional<std::string> line_of(const std::string& path, std::string_view start) {
   std::ifstream file(path);
   std::string line;

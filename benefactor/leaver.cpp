@@ -41,7 +41,8 @@ bool Leaver::on_pressure(Pressure pressure, const std::string& why) {
 
 bool Leaver::may_leave(Pressure pressure) {
   const bool critical = pressure == Pressure::kCritical;
-  // What is stored here would be lost. One that no manager has ever known has nothing.
+  // Without a manager the stored data would be lost. A benefactor that no manager has ever known
+  // stores none.
   if (!service_.registered() && service_.id() && !critical) return false;
   if (turn_.take()) return true;
   const Time now = reactor_.clock().now();

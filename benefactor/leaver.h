@@ -9,10 +9,11 @@
 
 namespace stdchk::benefactor {
 
-/// A Turn is the right to leave because of pressure, which one benefactor of a pool on a host has
-/// at a time: when all left at once, nobody would be there to hand over to, and one may be enough.
+/// A Turn is the right to leave because of pressure. At any time it belongs to one benefactor of a
+/// pool on a host. If all left at once, no benefactor could take their data. Besides, the memory of
+/// a single one may suffice.
 ///
-/// It is a lock (flock(2)) on a file that they share, and ends with the process at the latest.
+/// It is a lock (flock(2)) on a shared file, and ends with the process at the latest.
 ///
 /// Owns: the descriptor. Threads: one.
 class Turn {
@@ -22,7 +23,8 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  /// False while another one has it. True, too, where the file cannot be locked.
+  /// Returns false while another benefactor has the turn. Returns true if
+  /// the file cannot be locked.
   bool take();
 
  private:
@@ -30,14 +32,14 @@ class Turn {
   int fd_ = -1;
 };
 
-/// A Leaver ends a benefactor: it tells the manager, which then grants nothing more there and has
-/// copied elsewhere what only this one has, and waits for that.
+/// A Leaver ends a benefactor. It tells the manager, which then grants nothing more there and has
+/// all sole copies copied elsewhere. The Leaver waits for that.
 ///
-/// Owns: nothing that outlives a call. The turn must be given back after the memory.
+/// Owns: nothing that outlives a call. Give the turn back after the memory.
 /// Threads: the reactor's.
 class Leaver {
  public:
-  /// Of hand_over(), when the OOM killer is near.
+  /// The time for hand_over() when the OOM killer is near.
   static constexpr std::chrono::seconds kCriticalTime{5};
 
   Leaver(Reactor& reactor, Service& service, Duration leave_time, Turn& turn)
@@ -45,17 +47,17 @@ class Leaver {
   Leaver(const Leaver&) = delete;
   Leaver& operator=(const Leaver&) = delete;
 
-  /// Memory is short. Stops the reactor when this benefactor is to leave; in a hand-over, leaves
-  /// less time when the pressure becomes critical. False: not now, because others leave or because
-  /// there is no manager that could have anything copied. Then memory should be found short for the
-  /// whole time again.
+  /// Memory is short: stops the reactor if this benefactor has to leave. During a hand-over it
+  /// shortens the remaining time when the pressure becomes critical. Returns false when it does not
+  /// leave now: others are leaving, or there is no manager to have data copied. Then the caller
+  /// should measure the pressure for the whole time again.
   bool on_pressure(Pressure pressure, const std::string& why);
 
-  /// on_pressure() has found that it must leave.
+  /// Returns true when on_pressure() has decided to leave.
   bool must_leave() const { return pressure_ != Pressure::kNone; }
 
-  /// Runs the reactor until nothing is left that could be copied elsewhere, the time is over, or a
-  /// signal comes; the one that asks for a hand-over changes nothing.
+  /// Runs the reactor until nothing is left to be copied elsewhere, the time is over, or a signal
+  /// comes. The first SIGTERM only requests the hand-over.
   void hand_over();
 
  private:
@@ -67,9 +69,9 @@ class Leaver {
   Duration leave_time_;
   Turn& turn_;
   Pressure pressure_ = Pressure::kNone;
-  std::optional<Time> waits_since_;  ///< for its turn
+  std::optional<Time> waits_since_;  ///< since when it waits for its turn
   bool handing_over_ = false;
-  bool ended_ = false;  ///< the hand-over, for good or because its time is over
+  bool ended_ = false;  ///< the hand-over has ended, complete or out of time
   bool done_ = false;
   TimerId end_;
 };

@@ -35,7 +35,8 @@ bool has_capability(const MachineFiles& files, unsigned bit) {
 Outcome<void> check_memory(std::uint64_t bytes, const MachineFiles& files,
                            const std::optional<PressureLimits>& pressure) {
   for (const MemoryScope& scope : read_memory_scopes(files)) {
-    // Twice the reserve: who has just taken memory should not be told to leave at once.
+    // Twice the reserve: otherwise a benefactor that has just taken memory
+    // might have to leave at once.
     const std::uint64_t reserve = pressure ? 2 * reserve_of(scope.total_bytes, *pressure) : 0;
     const std::uint64_t kept = std::max(reserve, scope.is_machine ? kMemoryKeptFree : 0);
     const std::uint64_t lendable = scope.available_bytes - std::min(scope.available_bytes, kept);

@@ -8,26 +8,26 @@
 #include "benefactor/pressure.h"
 #include "benefactor/problem.h"
 
-/// What this machine has to lend, asked before it is taken.
+/// Checks what this machine can lend, before it is taken.
 namespace stdchk::benefactor {
 
 struct HugePages {
-  std::uint64_t page_bytes = 0;  ///< 0: the kernel has none
+  std::uint64_t page_bytes = 0;  ///< 0: the kernel has no huge pages
   std::uint64_t total = 0;
-  std::uint64_t free = 0;  ///< free and not promised to another process
+  std::uint64_t free = 0;  ///< free and not reserved by another process
 };
 
-/// Left to the rest of the machine whatever is asked for.
+/// Always left to the rest of the machine.
 inline constexpr std::uint64_t kMemoryKeptFree = 128ull << 20;
 
-/// Refuses with kNoMemory when `bytes` of memory cannot be had without paging or the OOM killer: by
-/// MemAvailable, and by the limits (version 1 or 2) of each control group that this process is in.
-/// With `pressure` also when less than twice the reserve would be left.
+/// Refuses with kNoMemory when `bytes` of memory would cause paging or wake the OOM killer. It uses
+/// MemAvailable and the limits (version 1 or 2) of each control group that this process is in. With
+/// `pressure`, it also refuses when less than twice the reserve would be left.
 Outcome<void> check_memory(std::uint64_t bytes, const MachineFiles& files = {},
                            const std::optional<PressureLimits>& pressure = {});
 
-/// The OOM killer takes this process sooner than others from now on (oom_score_adj, proc(5)), which
-/// needs no privilege. Answers what it was; nothing: it was as high already, or cannot be changed.
+/// Makes the OOM killer prefer this process (oom_score_adj, proc(5)), which needs no privilege.
+/// Returns the previous score; nothing if that was as high already, or cannot be changed.
 std::optional<int> raise_oom_score(int score, const MachineFiles& files = {});
 void restore_oom_score(int score, const MachineFiles& files = {});
 
@@ -39,7 +39,7 @@ Outcome<void> check_disk(std::uint64_t bytes, const std::string& directory);
 /// Refuses with kMemlock when `bytes` cannot be pinned under `limit`; `privileged` processes
 /// (CAP_IPC_LOCK) have no limit.
 Outcome<void> check_memlock(std::uint64_t bytes, std::uint64_t limit, bool privileged);
-/// The same with the limit and the privilege of this process.
+/// The same, with this process's limit and privilege.
 Outcome<void> check_memlock(std::uint64_t bytes);
 
 }  // namespace stdchk::benefactor

@@ -197,7 +197,8 @@ void log_facts(const Arena& arena) {
   if (!facts.advice.empty()) log::warning("{}", facts.advice);
 }
 
-/// Takes the memory as a process that the kernel ends before others, if its end would help them.
+/// Takes the memory as a process that the kernel ends before others. Reverts that if other
+/// processes could not use the memory.
 Outcome<std::unique_ptr<Arena>> take_memory_first_to_go(const Flags& flags, const Clock& clock,
                                                         const std::atomic<bool>& ending) {
   const auto before = raise_oom_score(static_cast<int>(flags.oom_score));
@@ -206,7 +207,7 @@ Outcome<std::unique_ptr<Arena>> take_memory_first_to_go(const Flags& flags, cons
   return arena;
 }
 
-/// Null where the end of this process would give nobody memory, and where it is not wanted.
+/// Returns null when the watch is off, or the end of this process would free no memory for others.
 std::unique_ptr<MemoryWatch> watch_memory(const Flags& flags, Reactor& reactor, const Arena& arena,
                                           Leaver& leaver) {
   if (!flags.pressure) return nullptr;
@@ -229,12 +230,11 @@ int run(const Flags& flags) {
   SystemClock clock;
   Reactor reactor(clock);
   const std::atomic<bool>& ending = end_on_signals(reactor);
-  // A drain that hangs in a storage that is gone must not keep the process: what it wrote has no
-  // name yet.
+  // A drain that hangs in dead storage must not keep the process alive: its file has no name yet.
   std::signal(SIGALRM, [](int) { ::_exit(EXIT_SUCCESS); });
   const auto secret = read_secret_file(flags.secret_file);
   if (!secret) return fail_with(secret.error());
-  Turn turn(flags.secret_file);  // given back when the memory is
+  Turn turn(flags.secret_file);  // given back after the memory
   std::unique_ptr<Service> service;
   auto served =
       metrics::serve(flags.metrics, metrics::page_of("stdchk-benefactor", reactor, [&](auto& to) {
@@ -259,7 +259,7 @@ int run(const Flags& flags) {
   config.on_refused = [&](const std::string& why) {
     const int refused =
         fail_with(fmt::format("the manager at {} refused us: {}", flags.manager, why));
-    if (ready) return;  // what is stored here may be wanted again by the right manager
+    if (ready) return;  // the right manager may need the data stored here
     status = refused;
     reactor.stop();
   };

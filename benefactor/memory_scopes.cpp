@@ -10,14 +10,14 @@
 namespace stdchk::benefactor {
 namespace {
 
-/// Version 1 says "no limit" by a number that is close to the largest one.
+/// Version 1 writes "no limit" as a number close to the largest one.
 constexpr std::uint64_t kLimitMax = std::uint64_t{1} << 60;
 
-/// The names of a control group's files in one of the two versions of the interface.
+/// The names of a control group's files in one of the two interface versions.
 struct GroupFiles {
   std::string mount;
   const char* limit;
-  const char* high;  ///< empty: there is none
+  const char* high;  ///< empty: this version has no such file
   const char* usage;
   const char* inactive_files;
   const char* active_files;
@@ -28,7 +28,7 @@ std::optional<std::uint64_t> limit_of(const std::string& path) {
   return limit && *limit < kLimitMax ? limit : std::nullopt;
 }
 
-/// Nothing: the group has no limit, or is not there.
+/// Returns nothing for a missing group or one without a limit.
 std::optional<MemoryScope> read_group(const std::string& folder, const std::string& path,
                                       const GroupFiles& names) {
   const auto limit = limit_of(folder + "/" + names.limit);
@@ -52,7 +52,7 @@ std::optional<MemoryScope> read_group(const std::string& folder, const std::stri
 }
 
 void add_groups(std::vector<MemoryScope>& scopes, std::string path, const GroupFiles& names) {
-  // Inside a container the path may be one that only the host sees; the mount is then its own
+  // In a container the path may exist only on the host. Then the mount itself is the container's
   // group.
   for (;;) {
     if (auto scope = read_group(names.mount + path, path, names)) {

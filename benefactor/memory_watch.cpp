@@ -12,30 +12,30 @@
 namespace stdchk::benefactor {
 namespace {
 
-/// 100 ms of waiting within 2 s. Only windows of whole 2 s are for everybody (psi.rst).
+/// 100 ms of waiting within 2 s. Unprivileged processes may use only multiples of 2 s (psi.rst).
 constexpr std::string_view kStalls = "some 100000 2000000";
 
 }  // namespace
 
-/// A Trigger wakes the reactor when tasks of one scope begin to wait for memory. The kernel tells
-/// once a window at most.
+/// A Trigger wakes the reactor when tasks of a scope begin to wait for memory. The kernel signals
+/// at most once per window.
 ///
-/// Owns: the descriptor that the kernel ties the trigger to, and an epoll instance around it: PSI
-/// says EPOLLPRI, and the reactor waits for EPOLLIN.
+/// Owns: the descriptor of the kernel's trigger, and an epoll instance around it. PSI signals
+/// EPOLLPRI, but the reactor waits for EPOLLIN.
 class MemoryWatch::Trigger final : public EventSource {
  public:
-  /// Null: the kernel has no PSI, or not for this process.
+  /// Returns null when the kernel has no PSI, or denies it to this process.
   static std::unique_ptr<Trigger> create(const std::string& path, std::function<void()> on_stall) {
     auto trigger = std::make_unique<Trigger>(std::move(on_stall));
     trigger->psi_ = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
     trigger->epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
     if (trigger->psi_ < 0 || trigger->epoll_ < 0) return nullptr;
-    // With the zero at the end, as the kernel's own example writes it.
+    // Includes the terminating zero, as the kernel's own example does.
     const auto bytes = static_cast<ssize_t>(kStalls.size() + 1);
     if (::write(trigger->psi_, kStalls.data(), kStalls.size() + 1) != bytes) return nullptr;
     epoll_event event{};
     event.events = EPOLLPRI;
-    // A file that is no PSI, in a test, cannot be waited for.
+    // An ordinary file, as in a test, cannot be waited for.
     if (::epoll_ctl(trigger->epoll_, EPOLL_CTL_ADD, trigger->psi_, &event) != 0) return nullptr;
     return trigger;
   }
@@ -51,7 +51,7 @@ class MemoryWatch::Trigger final : public EventSource {
   bool poll() override {
     epoll_event event{};
     if (::epoll_wait(epoll_, &event, 1, 0) != 1) return false;
-    // A control group that is gone says nothing more, and EPOLLERR for ever.
+    // A control group that is gone signals EPOLLERR for ever, and nothing else.
     if ((event.events & EPOLLERR) != 0) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, psi_, nullptr);
     on_stall_();
     return true;

@@ -12,16 +12,16 @@
 
 namespace stdchk::benefactor {
 
-/// A MemoryWatch looks again and again whether memory is short: each second, ten times a second
-/// where little is left, and when the kernel says that tasks begin to wait for memory (PSI).
+/// A MemoryWatch checks whether memory is short. It checks each second, every 100 ms when little is
+/// left, and when the kernel signals that tasks begin to wait for memory (PSI).
 ///
 /// Owns: its timer and the descriptors of PSI triggers.
-/// Threads: the reactor's; a look reads a few files of /proc and of the control groups.
-/// Errors: a kernel without PSI is said once in the log; amounts are watched all the same.
+/// Threads: the reactor's; a check reads a few files of /proc and of the control groups.
+/// Errors: a kernel without PSI is logged once; amounts of memory are still watched.
 class MemoryWatch {
  public:
-  /// Called after each look that finds pressure, with the sentence why. False: nothing was done;
-  /// then memory must be found short for the whole time again before the next call.
+  /// Called after each check that finds pressure; `why` is a sentence. If it returns false, nothing
+  /// was done. Then memory must be short for the whole time again before the next call.
   using OnPressure = std::function<bool(Pressure, const std::string& why)>;
 
   MemoryWatch(Reactor& reactor, const PressureLimits& limits, MachineFiles files,

@@ -5,7 +5,7 @@
 
 namespace stdchk::benefactor {
 
-/// What a benefactor knows of itself. How much of its arena is used is what its manager knows.
+/// Exposes what a benefactor knows of itself. Only its manager knows how much of the arena is used.
 /// Threads: the reactor's.
 void collect(const Service& service, metrics::Exposition& to);
 

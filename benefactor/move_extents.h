@@ -5,11 +5,11 @@
 
 namespace stdchk::benefactor {
 
-/// Copies extents within `arena` in the order of the request and checks each: header, length and
-/// CRC at the source before, at the destination after. A move that fails leaves its source as it
-/// was and is listed in the reply; one whose source and destination overlap always fails, because a
-/// crash or a reader in between would see neither. A move's destination may be the source of an
-/// earlier one: that order is the manager's duty.
+/// Copies extents within `arena`, in the order of the request. Checks header, length and CRC at the
+/// source before the copy, and at the destination after it. The reply lists the moves that failed;
+/// their sources stay as they were. A move whose source and destination overlap always fails: after
+/// a crash, or for a concurrent reader, neither would be whole. A move's destination may be an
+/// earlier move's source; the manager is responsible for that order.
 msg::MoveExtents::Reply move_extents(MutableByteSpan arena, const msg::MoveExtents& request);
 
 }  // namespace stdchk::benefactor

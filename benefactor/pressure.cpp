@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kReserveShare = 32;
 constexpr std::uint64_t kReserveMax = 2 * limits::kGiB;
 
-/// Since when `holds` has been true without a break.
+/// Keeps in `since` the time since which `holds` has been true without interruption.
 void keep_time(std::optional<Time>& since, bool holds, Time now) {
   if (!holds) {
     since.reset();
@@ -86,7 +86,7 @@ PressureJudge::Stalls& PressureJudge::stalls_of(const MemoryScope& scope, Time n
   }
   const Duration passed = now - stalls.window_start;
   if (passed < kStallWindow) return stalls;
-  // A counter that has gone back is that of another group with the same name.
+  // A counter that has decreased belongs to a new group with the same name.
   const std::uint64_t waited = stalled - std::min(stalled, stalls.at_start_us);
   stalls.before = stalls.last;
   stalls.last = static_cast<double>(waited) * 1000 / static_cast<double>(passed.count());

@@ -9,57 +9,59 @@
 #include "benefactor/memory_scopes.h"
 #include "core/clock.h"
 
-/// When memory is so short that a benefactor should give its own back.
+/// Decides when memory is so short that a benefactor should give its own back.
 namespace stdchk::benefactor {
 
 enum class Pressure : std::uint8_t {
   kNone,
-  kHigh,      ///< others need the memory: leave, and hand over first
-  kCritical,  ///< the OOM killer is near: leave now
+  kHigh,      ///< others need the memory: leave after a hand-over
+  kCritical,  ///< the OOM killer is near: leave at once
 };
 
 struct PressureLimits {
-  /// Of each scope, what should stay available; 0: a thirty-second of it, at most 2 GiB.
+  /// Bytes of each scope that should stay available; 0: 1/32 of it, at most 2 GiB.
   std::uint64_t reserve_bytes = 0;
-  /// Of the time, in which some task waits for memory.
+  /// Percentage of time in which tasks wait for memory that counts as high.
   std::uint32_t stall_percent = 20;
 };
 
-/// What should stay available of a scope with `total_bytes`: a quarter of it at most.
+/// Returns the bytes that should stay available in a scope of `total_bytes`:
+/// at most a quarter of it.
 std::uint64_t reserve_of(std::uint64_t total_bytes, const PressureLimits& limits);
 
-/// A PressureJudge says from one look after another whether memory is short.
+/// A PressureJudge decides, from a series of samples, whether memory is short.
 ///
-/// High: for kHold, in some scope less than the reserve is available; or tasks stall more than
-/// stall_percent of the time while less than kNear reserves are available. Stalls alone are no
-/// reason: they may come from a limit that this process is not under. It has passed when a quarter
-/// of the reserve more is available and stalls are half as many.
-/// Critical: for kCriticalHold, less than half of the reserve is left before the OOM killer comes;
-/// or, at once, a group has reached its limit with nothing left to reclaim.
+/// Pressure is high after one of two conditions has held in some scope for kHold. Either less than
+/// the reserve is available; or tasks stall more than stall_percent of the time while less than
+/// kNear reserves are available. Stalls alone do not count: they may come from a limit that this
+/// process is not under. High pressure ends when 1.25 reserves are available and stalls are below
+/// half the limit. Pressure is critical when, for kCriticalHold, less than half the reserve was
+/// left before the OOM killer acts. It is critical at once when a group reached its limit with
+/// nothing left to reclaim.
 ///
-/// Threads: one. Time comes with each look.
+/// Threads: one. Each sample comes with its time.
 class PressureJudge {
  public:
   static constexpr Duration kHold = std::chrono::seconds(3);
   static constexpr Duration kCriticalHold = std::chrono::milliseconds(500);
-  static constexpr Duration kStallWindow = std::chrono::seconds(5);  ///< two in a row count
+  static constexpr Duration kStallWindow = std::chrono::seconds(5);  ///< the last two windows count
   static constexpr std::uint64_t kNear = 4;
-  /// Time between looks, and where less than two reserves are available.
+  /// Interval of samples; kLookSoon when less than two reserves are available.
   static constexpr Duration kLook = std::chrono::seconds(1);
   static constexpr Duration kLookSoon = std::chrono::milliseconds(100);
 
   explicit PressureJudge(const PressureLimits& limits) : limits_(limits) {}
 
   Pressure look(const std::vector<MemoryScope>& scopes, Time now);
-  /// After the last look: until the next one.
+  /// Returns the wait until the next sample is due.
   Duration next_look() const { return near_ ? kLookSoon : kLook; }
-  /// After a look that found pressure: which scope is short of what, as a sentence.
+  /// After a sample with pressure, returns a sentence: which scope lacks what.
   const std::string& why() const { return why_; }
-  /// Forgets all earlier looks: what is short must be so for the whole time again.
+  /// Forgets all earlier samples: a shortage must last for the whole time again.
   void begin_again();
 
  private:
-  /// Stalls of one scope, in windows of kStallWindow.
+  /// Stalls of a scope, in windows of kStallWindow.
   struct Stalls {
     Time window_start{};
     std::uint64_t at_start_us = 0;

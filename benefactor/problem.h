@@ -8,15 +8,15 @@
 
 namespace stdchk::benefactor {
 
-/// A Problem is an error together with the sentence that a person needs: it names the directory,
-/// the size or the rank's file that the static text of an Error cannot.
+/// A Problem is an Error with a sentence for people. The sentence names the directory, size or file
+/// that the static text of an Error cannot name.
 struct Problem {
   Error error;
   std::string detail;
 };
 
-/// An Outcome is a Result whose error carries its sentence: for set-up and drain jobs, never per
-/// chunk.
+/// An Outcome is a Result whose error has such a sentence. For set-up and drain jobs, never for
+/// each chunk.
 template <class T>
 using Outcome = tl::expected<T, Problem>;
 

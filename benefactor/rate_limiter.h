@@ -8,13 +8,13 @@
 
 namespace stdchk::benefactor {
 
-/// A RateLimiter is a token bucket that lends: reserve() always succeeds and tells how long to wait
-/// before the bytes may go. What was not used for a while is saved up to `burst`.
+/// A RateLimiter is a token bucket that lends. reserve() always succeeds, and returns how long to
+/// wait before the bytes may be sent. Unused time is saved, up to `burst`.
 ///
 /// Threads: any.
 class RateLimiter {
  public:
-  /// `rate` in bytes a second, 0: not limited.
+  /// `rate` is in bytes per second; 0: unlimited.
   explicit RateLimiter(std::uint64_t rate, Duration burst = std::chrono::milliseconds(100))
       : rate_(rate), burst_(burst) {}
 
@@ -22,8 +22,7 @@ class RateLimiter {
     if (rate_ == 0) return Duration::zero();
     const std::lock_guard lock(mutex_);
     paid_until_ = std::max(paid_until_, now - burst_);
-    // By double: bytes * 10^9 does not fit 64 bits for large requests. The error is below 1 ns a
-    // MiB.
+    // Uses double, because bytes * 10^9 may exceed 64 bits. The error is below 1 ns per MiB.
     paid_until_ += Duration(
         static_cast<Duration::rep>(static_cast<double>(bytes) * 1e9 / static_cast<double>(rate_)));
     return std::max(Duration::zero(), paid_until_ - now);
@@ -33,7 +32,7 @@ class RateLimiter {
   const std::uint64_t rate_;
   const Duration burst_;
   std::mutex mutex_;
-  Time paid_until_{};  ///< when all bytes given out so far are paid for
+  Time paid_until_{};  ///< the time at which the rate has covered all bytes reserved so far
 };
 
 }  // namespace stdchk::benefactor

@@ -27,18 +27,19 @@
 
 namespace stdchk::benefactor {
 
-/// 128 random bits that name one life of an arena.
+/// 128 random bits that identify one life of an arena.
 struct Life {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
 };
 
-/// Makes a Drainer for a drain directory; `rate` in bytes a second, 0: not limited. Must not block.
+/// Makes a Drainer for a drain directory. `rate` is in bytes per second; 0:
+/// unlimited. Must not block.
 using DrainerFactory =
     std::function<std::unique_ptr<Drainer>(const std::string& directory, std::uint64_t rate)>;
 
 struct Config {
-  std::string manager_address;  ///< several with commas: tried in turn
+  std::string manager_address;  ///< several, separated by commas, are tried in turn
   msg::Secret secret;
   Life life;
   std::string host_token;
@@ -50,30 +51,31 @@ struct Config {
   /// Runs drain jobs and moves; nothing may run on it any more when the service ends. Null: threads
   /// of the service's own.
   Executor* executor = nullptr;
-  /// Null: files in the directory (benefactor/file_drainer.h).
+  /// Null: drains into files of the directory (benefactor/file_drainer.h).
   DrainerFactory make_drainer;
-  /// Takes the place of sleeping where a job waits for its rate; null: sleeps.
+  /// Called instead of sleeping when a job waits for its rate; null: sleeps.
   std::function<void(Duration)> pause;
-  /// After each registration with a manager.
+  /// Called after each registration with a manager.
   std::function<void(const msg::RegisterBenefactor::Reply&)> on_registered;
-  /// The manager refused us; asking again will not help. The sentence says why.
+  /// Called when the manager refused this benefactor for good. The argument is
+  /// a sentence that says why.
   std::function<void(const std::string&)> on_refused;
 };
 
-/// A Service lends an arena: it registers with the manager, lets clients attach, fences them, and
+/// A Service lends an arena. It registers with the manager, lets clients attach, fences them, and
 /// has drain jobs and moves done. While clients write and read it does nothing.
 ///
-/// Registration: the manager's link is kept up for as long as the service lives, with back-off and
-/// always as the same life. A manager with a lower epoch than the highest one so far is refused.
-/// When the manager was restarted, every link of its earlier clients is fenced before anything else
-/// it asks for is done.
+/// It keeps the manager's link up as long as it lives, with back-off and always as the same life.
+/// It refuses a manager whose epoch is lower than the highest one seen. After a restart of the
+/// manager, it fences every link of earlier clients before it serves any request of that manager.
 ///
-/// Owns: the registrations of the arena, the links, its workers; not the arena nor the endpoints,
-///   which the caller adds to the reactor and which must outlive it.
-/// Threads: the reactor's. Drain pieces run on 3 workers; finishes and mirrored changes on 2, those
-///   of one file, and repeats of one change, in the order they came; both on one more for each that
-///   hangs, up to kDrainThreadsMax. Moves run on one.
-/// Limits: kJobsMax jobs under way, kLinksMax links; more are answered with kBusy or closed.
+/// Owns: the registrations of the arena, the links, its workers. The caller owns the arena and the
+/// endpoints, which must outlive the service, and adds the endpoints to the reactor.
+/// Threads: the reactor's. Workers: 3 threads for drain pieces; 2 for finishes and mirrored
+/// changes; 1 each for moves and checks. Finishes of a file, and repeats of a change, keep their
+/// order. Each drain job that hangs gets its thread replaced, up to kDrainThreadsMax threads.
+/// Limits: kJobsMax jobs under way, kLinksMax links. More jobs are answered
+/// kBusy, more links closed.
 class Service final : public rpc::PeerHandler {
  public:
   static constexpr std::size_t kJobsMax = 256;
@@ -83,37 +85,36 @@ class Service final : public rpc::PeerHandler {
 
   Service(Reactor& reactor, Config config, Arena& arena, transport::Endpoint& control,
           std::vector<transport::Endpoint*> data);
-  /// Ends the workers: waits for the chunk that each is at, not for the rest of its job.
+  /// Ends the workers: waits for the chunk that each is working on, not for the rest of its job.
   ~Service() override;
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  /// Registers the arena, listens, and starts to register with the manager. An endpoint that fails
-  /// is left out with a warning; an error when none is left.
+  /// Registers the arena, listens, and begins to register with the manager. Warns of an endpoint
+  /// that fails, and continues without it. Returns an error when none is left.
   Status start();
 
-  /// Tells the manager that this benefactor wants to end, so that what only it has is copied
-  /// elsewhere; `may_go(true)` is called when that is done, `may_go(false)` when there is no
-  /// manager to tell.
+  /// Tells the manager that this benefactor wants to end, so that its sole copies are
+  /// copied elsewhere. Calls `may_go(true)` when that is done, `may_go(false)` when
+  /// there is no manager to tell.
   void leave(std::function<void(bool done)> may_go);
 
   bool registered() const { return registered_; }
   BenefactorId id() const { return id_; }
   Epoch epoch() const { return epoch_; }
-  /// Of that epoch, the newest record that it knows to have been answered.
+  /// The newest record of this epoch that the benefactor knows to be answered.
   std::uint64_t newest_sequence() const { return newest_sequence_; }
   std::vector<std::string> addresses() const;
   std::size_t attached_count() const;
-  /// That client can still write.
+  /// Returns true when that client can still write.
   bool is_attached(ClientId client) const;
-  /// Links whose peer may still write although it was fenced or has gone.
+  /// The number of links whose peer may still write although it was fenced or has gone.
   std::size_t unfenced_count() const { return unfenced_.size(); }
   std::size_t job_count() const { return jobs_.size(); }
   const JobCounts& job_counts() const { return *counts_; }
   const MetadataLog& metadata_log() const { return log_; }
   std::uint64_t arena_bytes() const { return arena_.bytes().size(); }
-  /// Of each transport that clients can come by, the links that are there, also those that have not
-  /// attached yet.
+  /// The number of links by transport, including links that have not attached yet.
   std::map<std::string, std::size_t> links_by_transport() const;
 
   // rpc::PeerHandler
@@ -122,7 +123,7 @@ class Service final : public rpc::PeerHandler {
   void on_closed(rpc::Peer& peer, Error why) override;
 
  private:
-  /// A Listener is one endpoint that clients reach the arena through.
+  /// A Listener accepts links of clients on one endpoint.
   struct Listener final : transport::AcceptHandler {
     Listener(Service& owner, transport::Endpoint& through) : service(owner), endpoint(through) {}
     void on_accept(std::unique_ptr<transport::Link> link) override;
@@ -140,7 +141,7 @@ class Service final : public rpc::PeerHandler {
     rpc::Responder respond;
     TimerId timer;
   };
-  /// The service's own threads; unused when the configuration brings an executor.
+  /// The service's own threads; unused when the configuration has an executor.
   struct Workers {
     ThreadExecutor pieces{"stdchk-drain", 3};
     ThreadExecutor names{"stdchk-names", 2};
@@ -189,16 +190,16 @@ class Service final : public rpc::PeerHandler {
   std::vector<std::unique_ptr<Listener>> listeners_;
 
   ManagerAddresses managers_;
-  std::shared_ptr<rpc::Peer> manager_;  ///< jobs of a link that is gone are not begun
+  std::shared_ptr<rpc::Peer> manager_;  ///< jobs whose link is gone are not begun
   BenefactorId id_;
   Epoch epoch_;
   bool registered_ = false;
   MetadataLog log_;
-  std::uint64_t newest_sequence_ = 0;  ///< that was answered, of epoch_
+  std::uint64_t newest_sequence_ = 0;  ///< the newest answered record of epoch_
   TimerId manager_timer_;
   TimerId sweep_timer_;
 
-  std::vector<ClientLink> links_;  ///< in the order they came
+  std::vector<ClientLink> links_;  ///< in the order of their arrival
   std::vector<ClientLink> unfenced_;
   ClientFence fence_{kFencedRememberedMax};
 
@@ -207,21 +208,21 @@ class Service final : public rpc::PeerHandler {
   std::uint64_t drain_rate_ = 0;
   std::unordered_map<std::uint64_t, Job> jobs_;
   std::uint64_t jobs_made_ = 0;
-  /// What is being done in the drain directory, by its job's number. The job may be over.
+  /// Work in the drain directory, by job number. It may outlast its job.
   struct Drain {
-    FileId file;  ///< of pieces
+    FileId file;  ///< only for pieces
     std::uint64_t attempt = 0;
     TimerId timer;
   };
   std::unordered_map<std::uint64_t, Drain> drains_;
   Stop stop_;
   std::shared_ptr<JobCounts> counts_ = std::make_shared<JobCounts>();
-  std::unique_ptr<JobLines> names_;  ///< on workers_
+  std::unique_ptr<JobLines> names_;  ///< runs on workers_
   std::unique_ptr<Workers> workers_;
   Forgetter forgetter_;
   std::unique_ptr<Copier> copier_;
   std::unique_ptr<StripeBuilder> builder_;
-  std::function<void(bool)> on_may_go_;  ///< set: it wants to leave
+  std::function<void(bool)> on_may_go_;  ///< set: the benefactor wants to leave
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

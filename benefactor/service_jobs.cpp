@@ -23,7 +23,8 @@ tl::unexpected<rpc::Failure> refuse(Error error) {
   return tl::unexpected<rpc::Failure>(rpc::Failure{error, {}, {}});
 }
 
-/// Logged here, where the job's outcome is handled; the manager plans what follows.
+/// Makes the answer of a job. Logs an error, because its outcome is handled here; the manager plans
+/// what follows.
 template <class T>
 rpc::Answer to_answer(const char* what, Outcome<T> outcome) {
   if (outcome) return msg::Reply(std::move(*outcome));
@@ -37,7 +38,7 @@ void add(std::atomic<std::uint64_t>& to, std::uint64_t count) {
   to.fetch_add(count, std::memory_order_relaxed);
 }
 
-/// Of what was asked for, but for those that the answer excepts.
+/// Returns the bytes of all parts but the excepted ones.
 template <class Part>
 std::uint64_t bytes_of(const std::vector<Part>& parts, const std::vector<std::uint32_t>& excepted) {
   std::uint64_t bytes = 0;
@@ -153,7 +154,7 @@ void Service::serve_drain(msg::Request request, Time deadline, rpc::Responder re
                                    drainer->mirror(change, deadline));
                 });
   } else if (auto* wanted = std::get_if<msg::FindDrained>(&request)) {
-    // In a line of its own: it changes nothing that others would have to wait for.
+    // Uses a line of its own: other jobs need not wait for a check, which changes nothing.
     const JobLines::Line line{false, ~jobs_made_};
     start_names(line, deadline, std::move(respond),
                 [drainer = drainer_, wanted = std::move(*wanted), deadline] {
@@ -163,7 +164,8 @@ void Service::serve_drain(msg::Request request, Time deadline, rpc::Responder re
   }
 }
 
-/// The manager waits for what must come first; only repeats have to stay in order here.
+/// Runs a change of names in its line. The manager enforces all other orders; only repeats must
+/// stay in order here.
 void Service::start_names(JobLines::Line line, Time deadline, rpc::Responder respond,
                           std::function<rpc::Answer()> work) {
   if (!names_) names_ = std::make_unique<JobLines>(worker(&Workers::names));
@@ -177,14 +179,14 @@ void Service::start_names(JobLines::Line line, Time deadline, rpc::Responder res
   if (number != 0) watch(number, &Workers::names, {}, 0);
 }
 
-/// The storage that a file's bytes, or its name, go to may hang while the rest of it does not: such
-/// a job keeps its thread, and gets another one in its place.
+/// Starts another thread when a job hangs. The storage of a file or a name may hang while other
+/// storage works; the job keeps its thread.
 void Service::watch(std::uint64_t number, ThreadExecutor Workers::*own, FileId file,
                     std::uint64_t attempt) {
   const TimerId timer = reactor_.schedule_after(kHangsAfter, [this, own] {
     if (!workers_) return;
     ThreadExecutor& threads = (*workers_).*own;
-    // What waits in its line hangs on no thread.
+    // Jobs that wait in their line occupy no thread.
     const bool some_are_free = own == &Workers::names && names_->count() < threads.thread_count();
     if (!some_are_free && threads.thread_count() < kDrainThreadsMax) threads.add_thread();
   });
@@ -212,7 +214,7 @@ void Service::start_drain(msg::DrainPieces pieces, Time deadline, rpc::Responder
   if (number != 0) watch(number, &Workers::pieces, file, attempt);
 }
 
-/// The job's number; 0: it was refused.
+/// Returns the job's number; 0 if the job was refused.
 std::uint64_t Service::start_job(Executor& executor, Time deadline, rpc::Responder respond,
                                  std::function<rpc::Answer()> work) {
   if (jobs_.size() >= kJobsMax) {
@@ -227,7 +229,8 @@ std::uint64_t Service::start_job(Executor& executor, Time deadline, rpc::Respond
   executor.run([this, number, deadline, work = std::move(work),
                 asked_by = std::weak_ptr<rpc::Peer>(manager_),
                 alive = std::weak_ptr<bool>(alive_)]() mutable {
-    // The manager has given this one up, or is another one: another attempt may be under way.
+    // Otherwise the manager has given the job up, or was replaced: another
+    // attempt may be under way.
     const bool wanted = reactor_.clock().now() < deadline && !asked_by.expired();
     rpc::Answer answer =
         wanted ? work() : rpc::Answer(refuse(Code::kDeadline, "The job came too late."));
@@ -252,7 +255,7 @@ std::uint64_t Service::start_job(Executor& executor, Time deadline, rpc::Respond
 
 void Service::finish_job(std::uint64_t number, rpc::Answer answer) {
   const auto job = jobs_.find(number);
-  if (job == jobs_.end()) return;  // answered by its timer
+  if (job == jobs_.end()) return;  // its timer has answered
   rpc::Responder respond = std::move(job->second.respond);
   reactor_.cancel(job->second.timer);
   jobs_.erase(job);

@@ -9,13 +9,13 @@
 
 namespace stdchk::benefactor {
 
-/// A Stop tells workers that their owner ends, also while they sleep.
+/// A Stop tells workers that their owner ends, even while they sleep.
 ///
 /// Threads: any.
 class Stop {
  public:
   Stop() = default;
-  /// `pause` takes the place of sleeping: a simulator that runs jobs inline must not sleep.
+  /// `pause` replaces sleeping: a simulator that runs jobs inline must not sleep.
   explicit Stop(std::function<void(Duration)> pause) : pause_(std::move(pause)) {}
 
   void request() {
@@ -26,7 +26,7 @@ class Stop {
     wake_.notify_all();
   }
   bool requested() const { return requested_.load(std::memory_order_relaxed); }
-  /// False when the owner ends.
+  /// Sleeps. Returns false when the owner ends.
   bool sleep(Duration time) {
     if (pause_) {
       pause_(time);

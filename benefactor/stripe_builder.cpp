@@ -36,13 +36,13 @@ struct StripeBuilder::Request {
   StripeCoder coder;
   std::vector<Source*> sources;
   std::uint32_t bytes = 0;  ///< of each output
-  std::uint32_t at = 0;     ///< the part begins there
-  std::uint32_t next = 0;   ///< input to be read
+  std::uint32_t at = 0;     ///< offset of the present part
+  std::uint32_t next = 0;   ///< the next input to be read
   std::size_t under_way = 0;
   bool reading = false;
   std::vector<std::unique_ptr<SourceRead>> reads;
   std::vector<std::uint32_t> failed;
-  /// What the worker may touch, and only while `abandoned` is not set.
+  /// The worker uses the members below, only under `mutex` and while `abandoned` is false.
   std::mutex mutex;
   bool abandoned = false;
   std::vector<std::byte*> have;
@@ -51,7 +51,7 @@ struct StripeBuilder::Request {
   std::vector<std::uint32_t> output_crcs;
 
   std::size_t part_bytes() const { return std::min<std::size_t>(kPartBytes, bytes - at); }
-  /// Of that input, in this part.
+  /// Returns how many bytes of that input are in the present part.
   std::size_t real_bytes(std::uint32_t input) const {
     const std::uint32_t length = std::min(wanted.inputs[input].length, bytes);
     return length > at ? std::min<std::size_t>(length - at, kPartBytes) : 0;
@@ -79,12 +79,12 @@ void StripeBuilder::cancel() {
     const std::lock_guard lock(current_->mutex);
     current_->abandoned = true;
   }
-  // A link that is destroyed ends its reads first.
+  // Destroying a link ends its reads. That must happen before current_ is released.
   sources_.clear();
   current_.reset();
 }
 
-/// Registered when the first request comes: most pools have no parity.
+/// Allocates and registers memory for the first request: most pools have no parity.
 Status StripeBuilder::make_memory() {
   if (memory_ != nullptr) return {};
   memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, kMemoryBytes)));
@@ -103,7 +103,7 @@ Status StripeBuilder::make_memory() {
   return {};
 }
 
-/// Everything that the message says is checked before anything is changed.
+/// Checks the whole request before it changes anything.
 Status StripeBuilder::prepare(Request& request) {
   const msg::BuildStripe& wanted = request.wanted;
   constexpr const char* kWhere = "benefactor.stripe";
@@ -154,7 +154,7 @@ void StripeBuilder::start_next() {
     current_ = std::move(waiting_.front());
     waiting_.pop_front();
     if (current_->wanted.outputs.empty()) {
-      // All before it are answered, or have ended.
+      // An empty request is answered when all earlier requests have ended.
       answer(msg::Reply(msg::BuildStripe::Reply{}));
       continue;
     }
@@ -167,7 +167,7 @@ void StripeBuilder::start_next() {
   }
 }
 
-/// Asks those that are not attached; goes on when all are.
+/// Attaches to the sources that are not attached; begins to read when all are.
 void StripeBuilder::link() {
   const auto request = current_;
   const msg::BuildStripe& wanted = request->wanted;
@@ -198,7 +198,7 @@ void StripeBuilder::linked(const Source& source, bool attached) {
   start_next();
 }
 
-/// Begins when the last of the sources is there.
+/// Begins to read when the last source is ready.
 void StripeBuilder::start_reading() {
   Request& request = *current_;
   const auto ready = [](const Source* source) { return source->ready(); };
@@ -257,7 +257,7 @@ void StripeBuilder::read_done(std::uint32_t index, const Status& status) {
   read_more();
 }
 
-/// One part of every block. On a worker.
+/// Computes one part of every block. Runs on a worker.
 void StripeBuilder::Request::work() {
   const std::size_t part = part_bytes();
   const std::size_t steps = StripeCoder::whole_steps(part);
@@ -302,7 +302,8 @@ void StripeBuilder::computed(std::uint64_t number) {
   msg::BuildStripe::Reply reply;
   for (std::uint32_t i = 0; i < request.wanted.inputs.size(); ++i) {
     const auto& input = request.wanted.inputs[i];
-    // What is longer than the outputs was not read whole; the outputs' own checksums are compared.
+    // An input longer than the outputs was not read whole; the outputs' own
+    // checksums are compared instead.
     if (input.length <= request.bytes && input.crc != request.input_crcs[i]) {
       reply.corrupt.push_back(i);
     }
@@ -323,7 +324,7 @@ void StripeBuilder::count(const Request& request, const rpc::Answer& answer) con
   }
 }
 
-/// The current request ends; the caller starts the next one.
+/// Ends the current request; the caller starts the next one.
 void StripeBuilder::answer(rpc::Answer answer) {
   const auto ended = std::exchange(current_, nullptr);
   count(*ended, answer);
@@ -331,7 +332,7 @@ void StripeBuilder::answer(rpc::Answer answer) {
   ended->respond(std::move(answer));
 }
 
-/// The links that it waits for go, and with them every read.
+/// Drops the links to the sources, and with them every read of the late request.
 void StripeBuilder::end_late() {
   log::warning("a stripe was not made in time");
   for (const auto& read : current_->reads) read->forget();

@@ -17,19 +17,20 @@
 
 namespace stdchk::benefactor {
 
-/// A StripeBuilder makes blocks of stripes in the own arena from blocks that other benefactors
-/// have: it reads those part by part, one-sided, into memory of its own, checks them, and computes.
+/// A StripeBuilder computes blocks of stripes in its own arena from blocks of other benefactors. It
+/// reads these part by part, one-sided, into its own memory, checks them, and computes.
 ///
 /// | state of a request | leaves when                                                            |
 /// |--------------------|------------------------------------------------------------------------|
-/// | waiting            | the one before it is answered -> linking                               |
-/// | linking            | all sources are attached -> reading; one cannot be -> answered, failed |
-/// | reading            | a part of every input is there -> computing; one failed -> answered    |
-/// | computing          | a worker has checked and computed -> reading the next part, answered   |
+/// | waiting            | the previous request is answered -> linking                            |
+/// | linking            | all sources are attached -> reading; one fails -> answered, failed     |
+/// | reading            | a part of every input was read -> computing; a read failed -> answered |
+/// | computing          | a worker has computed the part -> reading the next part, or answered   |
 ///
 /// Owns: the links to sources, memory for a part of each input, its worker.
 /// Threads: the reactor's; computing on a worker.
-/// Errors: what could not be read or did not match is listed in the answer, and no output counts.
+/// Errors: the answer lists inputs that could not be read or did not match;
+/// then no output is valid.
 /// Limits: kWaitingMax requests; kPartBytes of each input at once.
 class StripeBuilder final : public SourceReader {
  public:
@@ -37,7 +38,7 @@ class StripeBuilder final : public SourceReader {
   static constexpr std::size_t kPartBytes = 512 * 1024;
 
   struct Config {
-    SourceAccess access;  ///< regions are not used: the builder's own memory is read into
+    SourceAccess access;  ///< without regions: the builder reads into its own memory
     MutableByteSpan arena;
     Executor* executor = nullptr;  ///< null: a thread of its own
     std::shared_ptr<JobCounts> counts = std::make_shared<JobCounts>();
@@ -48,8 +49,8 @@ class StripeBuilder final : public SourceReader {
   StripeBuilder& operator=(const StripeBuilder&) = delete;
 
   void build(msg::BuildStripe request, Time deadline, rpc::Responder respond);
-  /// Ends everything that is under way: when it returns nothing changes the arena any more. What
-  /// was asked is not answered.
+  /// Ends all work: when it returns, nothing changes the arena any more. Requests
+  /// under way get no answer.
   void cancel();
 
  private:
@@ -80,7 +81,7 @@ class StripeBuilder final : public SourceReader {
   std::uint64_t numbers_made_ = 0;
   TimerId retry_;
   std::shared_ptr<int> alive_ = std::make_shared<int>();
-  LazyExecutor executor_;  ///< the last: it ends before what its work looks at
+  LazyExecutor executor_;  ///< last: destroyed before the members that its work uses
 };
 
 }  // namespace stdchk::benefactor

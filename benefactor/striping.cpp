@@ -14,7 +14,7 @@ extern char** environ;
 namespace stdchk::benefactor {
 namespace {
 
-/// One target up to 256 MiB, 4 up to 4 GiB, 16 up to 64 GiB, then all of them.
+/// 1 target up to 256 MiB, 4 up to 4 GiB, 16 up to 64 GiB, then all targets.
 constexpr std::array kLayout = {"lfs", "setstripe", "-E",  "256M", "-c", "1",  "-E",  "4G", "-c",
                                 "4",   "-E",        "64G", "-c",   "16", "-E", "eof", "-c", "-1"};
 

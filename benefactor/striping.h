@@ -4,9 +4,9 @@
 
 namespace stdchk::benefactor {
 
-/// Has the files that will be made in a folder of a Lustre file system spread over more object
-/// storage targets the larger they grow: lfs-setstripe(1), progressive file layouts. Where there is
-/// no `lfs` in PATH nothing is done, and a folder that is not Lustre's stays as it is.
+/// Spreads new files in a folder of a Lustre file system over more object storage targets the
+/// larger they grow: lfs-setstripe(1), progressive file layouts. Does nothing without `lfs` in
+/// PATH, or for a folder on another file system.
 ///
 /// Threads: any that may block.
 void stripe_by_size(const std::string& folder);

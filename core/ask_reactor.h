@@ -12,11 +12,12 @@
 
 namespace stdchk {
 
-/// Runs `question` on the reactor's thread and waits for what it returns, at most `longest`.
+/// Runs `question` on the reactor's thread and waits for its result, at most `longest`.
 ///
-/// Threads: any but the reactor's own. Errors: kDeadline, kCancelled when the reactor was stopped,
-/// kBusy when its queue of posts is full. After an error the question is not begun any more; one
-/// that has begun by then goes on, so it may refer only to what lives on the reactor's thread.
+/// Threads: any but the reactor's own.
+/// Errors: kDeadline; kCancelled when the reactor was stopped; kBusy when its queue of posts is
+/// full. After an error, a question that is still queued is dropped. A running question continues,
+/// so it may refer only to objects that live on the reactor's thread.
 template <class T>
 Result<T> ask_reactor(Reactor& reactor, Duration longest, std::function<T()> question) {
   struct Asked {
@@ -36,7 +37,7 @@ Result<T> ask_reactor(Reactor& reactor, Duration longest, std::function<T()> que
     asked->answer = std::move(answer);
     asked->answered.notify_one();
   }));
-  // Nothing tells of a reactor that was stopped: it is looked at now and then.
+  // A stopped reactor notifies nobody, so the loop polls for it.
   constexpr Duration kLook = std::chrono::milliseconds(20);
   const auto until = std::chrono::steady_clock::now() + longest;
   std::unique_lock lock(asked->mutex);

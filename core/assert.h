@@ -5,8 +5,8 @@ namespace stdchk {
 [[noreturn]] void assertion_failed(const char* expression, const char* file, int line);
 }  // namespace stdchk
 
-/// States what must be true unless stdchk itself has a bug. Stays on in release builds.
-/// Never for input from the wire, the disk or the user: that is validated and answered with an
+/// States a condition that holds unless stdchk itself has a bug. Stays on in release builds. Not
+/// for input from the wire, the disk or the user: such input is validated and answered with an
 /// Error.
 #define STDCHK_ASSERT(expression)          \
   (static_cast<bool>(expression) ? void(0) \

@@ -9,32 +9,33 @@
 namespace stdchk::boundary {
 namespace {
 
-/// So far ahead memory is asked for; the loads themselves wait too long for it.
+/// Prefetch distance in bytes: without it the loads wait too long for memory.
 constexpr std::size_t kPrefetch = 1536;
 
-/// Two factors as the halves of a 32-bit lane.
+/// Both factors as the halves of a 32-bit lane.
 constexpr int kPair =
     static_cast<int>(static_cast<std::uint32_t>(static_cast<std::uint16_t>(kFactors[1])) << 16 |
                      static_cast<std::uint16_t>(kFactors[0]));
 
-/// Where the positions phase, phase + 4, ... of a step are in its hits.
+/// The bits of a step's hits that belong to the positions phase, phase + 4, ...
 constexpr std::uint64_t places(int phase) { return std::uint64_t{0x1111111111111111} << phase; }
 
 __attribute__((target("avx2"))) inline __m256i load_256(const std::byte* at) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
 }
 
-/// The filter's sums for the words at `at`, `at` + 4, ...; only the low half of each lane counts.
+/// Computes the filter's sums for the words at `at`, `at` + 4, ...; only the low
+/// half of each lane counts.
 __attribute__((target("avx2"))) inline __m256i sums_256(const std::byte* at) {
   const __m256i words = _mm256_xor_si256(_mm256_xor_si256(load_256(at), load_256(at - kStride)),
                                          load_256(at - 2 * kStride));
   const __m256i products = _mm256_madd_epi16(words, _mm256_set1_epi32(kPair));
-  // The high half becomes the largest number, which passes nothing.
+  // Sets the high half to the largest number, which never passes.
   return _mm256_or_si256(_mm256_add_epi32(products, _mm256_set1_epi32(kOffset)),
                          _mm256_set1_epi32(static_cast<int>(0xFFFF0000)));
 }
 
-/// The first of the positions `from` + bit that the mix accepts, or 64.
+/// Returns the lowest bit of `hits` whose position, `from` + bit, the mix accepts, or 64.
 inline std::size_t accepted(const std::byte* from, std::uint64_t hits, std::uint64_t below) {
   for (; hits != 0; hits &= hits - 1) {
     const auto at = static_cast<std::size_t>(std::countr_zero(hits));
@@ -48,7 +49,7 @@ __attribute__((target("avx512f,avx512bw"))) inline __m512i load_512(const std::b
   return _mm512_maskz_loadu_epi8(bytes, at);
 }
 
-/// The combined bytes from `at` on.
+/// Returns the combined bytes from `at` on.
 __attribute__((target("avx512f,avx512bw"))) inline __m512i words_512(const std::byte* at,
                                                                      __mmask64 bytes) {
   constexpr int kXorOfThree = 0x96;
@@ -89,17 +90,17 @@ __attribute__((target("avx512f,avx512bw,avx512vnni,avx512vbmi2,bmi2"))) Seen sea
   const __m512i offset = _mm512_set1_epi32(kOffset);
   const __m512i pass = _mm512_set1_epi16(kPass);
   constexpr __mmask32 kLowHalves = 0x55555555;
-  constexpr __mmask16 kAllWords = 0xFFFF;  // the form without a mask has GCC 12 warn wrongly
+  constexpr __mmask16 kAllWords = 0xFFFF;  // without a mask GCC 12 gives a false warning
   constexpr __mmask64 kAll = ~__mmask64{0};
-  // Of the next step: up to the last position of this one. What lies behind is not ours to read.
+  // The bytes of the next step that this step needs. Bytes behind them may not be read.
   constexpr __mmask64 kFirstBytes = 0x7;
   __m512i next = words_512(bytes + from - 4, kAll);
   for (; from + kStepAvx512 <= to; from += kStepAvx512) {
     const __m512i words = next;
     _mm_prefetch(bytes + from + kPrefetch, _MM_HINT_T0);
     next = words_512(bytes + from + 60, from + 2 * kStepAvx512 <= to ? kAll : kFirstBytes);
-    // Bytes are combined before they are gathered into words, so words that begin one, two and
-    // three bytes later come out of these and the ones behind them.
+    // Bytes are combined before they form words. So words that begin one, two and three bytes later
+    // are shifted out of these words and the words behind them.
     const __m512i behind = _mm512_maskz_alignr_epi32(kAllWords, next, words, 1);
     const __m512i sums[4] = {
         _mm512_dpwssd_epi32(offset, words, factors),

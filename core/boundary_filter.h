@@ -5,20 +5,20 @@
 #include <cstdint>
 #include <cstring>
 
-/// The inside of core/chunker.h: the filter that few positions pass, in each width.
+/// The internals of core/chunker.h: the filter that few positions pass, for each vector width.
 namespace stdchk::boundary {
 
-/// Bytes before a position that its filter reads.
+/// Number of bytes before a position that its filter reads.
 inline constexpr std::size_t kReach = 22;
-/// How far apart the bytes are that are combined: not a multiple of the size of a number, so that
-/// bytes of different places in neighbouring numbers come together.
+/// Distance between bytes that are combined. Not a multiple of a number's size, so that the
+/// combined bytes have different places in neighbouring numbers.
 inline constexpr std::ptrdiff_t kStride = 9;
 
-// Odd, so that each bit of the window can change the sum; as 16-bit signed numbers because
-// vpmaddwd multiplies those, which is the same modulo 2^16.
+// Odd, so that each bit of the window can change the sum. They are signed 16-bit numbers because
+// vpmaddwd multiplies such numbers; modulo 2^16 the result is the same.
 inline constexpr std::int16_t kFactors[2] = {0x6A4F, static_cast<std::int16_t>(0xA2C5)};
 inline constexpr std::uint16_t kOffset = 0x9E37;
-inline constexpr std::uint16_t kPass = 32;  ///< of 2^16
+inline constexpr std::uint16_t kPass = 32;  ///< out of 2^16
 
 template <class T>
 T load(const std::byte* at) {
@@ -28,7 +28,7 @@ T load(const std::byte* at) {
   return value;
 }
 
-/// The filter at one position; `end` is the first byte behind the window.
+/// Returns true when the position passes the filter; `end` is the first byte behind its window.
 inline bool passes(const std::byte* end) {
   const std::byte* const at = end - 4;
   const std::uint32_t word = load<std::uint32_t>(at) ^ load<std::uint32_t>(at - kStride) ^
@@ -38,8 +38,8 @@ inline bool passes(const std::byte* end) {
   return static_cast<std::uint16_t>(sum) < kPass;
 }
 
-/// All bits of the window's 32 bytes in 64: products with odd numbers (from the digits of pi),
-/// folded.
+/// Mixes all bits of the window's 32 bytes into 64: folded products with odd numbers (from the
+/// digits of pi).
 inline std::uint64_t mix(const std::byte* end) {
   std::uint64_t sum = load<std::uint64_t>(end - 32) * 0x243F6A8885A308D3;
   sum = std::rotl(sum, 29) ^ load<std::uint64_t>(end - 24) * 0x13198A2E03707345;
@@ -49,8 +49,9 @@ inline std::uint64_t mix(const std::byte* end) {
   return sum * 0x452821E638D01377;
 }
 
-/// The first position in [from, to) that passes the filter and whose mix is below `below`; else the
-/// first position that was not looked at, less than one step before `to`.
+/// Result of searching [from, to). If `found`, `position` is the first position that passes the
+/// filter and has a mix below `below`. Otherwise it is the first unexamined position, less than one
+/// step before `to`.
 struct Seen {
   std::size_t position = 0;
   bool found = false;

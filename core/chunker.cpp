@@ -10,7 +10,7 @@
 namespace stdchk {
 namespace {
 
-/// One position of so many passes the filter.
+/// On average, one position in this number passes the filter.
 constexpr std::uint64_t kFiltered = 65536 / boundary::kPass;
 
 std::size_t find_scalar(const std::byte* bytes, std::size_t from, std::size_t to,
@@ -25,7 +25,7 @@ std::size_t find_wide(boundary::Search search, std::size_t step, const std::byte
                       std::size_t from, std::size_t to, std::uint64_t below) {
   if (to - from < step) return find_scalar(bytes, from, to, below);
   boundary::Seen seen = search(bytes, from, to, below);
-  // The last step overlaps the one before it, in which nothing was found.
+  // Searches the last step; it overlaps the previous step, which contains no boundary.
   if (!seen.found && seen.position < to) seen = search(bytes, to - step, to, below);
   return seen.position;
 }
@@ -65,7 +65,7 @@ BoundaryFinder::BoundaryFinder(ChunkSizes sizes, BoundaryEngine engine) : engine
   static_assert(boundary::kReach <= kWindow && kSpreadMin == kFiltered);
   STDCHK_ASSERT(sizes.min >= kWindow && sizes.mean >= sizes.min + kSpreadMin);
   STDCHK_ASSERT(sizes.mean <= sizes.max);
-  // After the minimum one position of `spread` is a boundary.
+  // Behind the minimum, one position in `spread` is a boundary.
   const std::uint64_t spread = sizes.mean - sizes.min;
   below_ = std::numeric_limits<std::uint64_t>::max() / spread * kFiltered;
 }
@@ -112,14 +112,14 @@ void Chunker::push(ByteSpan bytes, std::span<const std::uint32_t> inside,
       ends);
 }
 
-/// `find_inside(from, to)`: the first boundary of `bytes` in [from, to), or `to`.
+/// `find_inside(from, to)` returns the first boundary of `bytes` in [from, to), or `to`.
 template <class FindInside>
 void Chunker::cut(ByteSpan bytes, FindInside find_inside, std::vector<std::uint64_t>& ends) {
   if (bytes.empty()) return;
   const std::size_t window = BoundaryFinder::kWindow;
   std::memcpy(seam_.data() + kHistory, bytes.data(), std::min(bytes.size(), kHistory));
   for (;;) {
-    // Ends of the chunk that are possible, counted from the first of `bytes`; [earliest, latest].
+    // The possible ends of the chunk, relative to the start of `bytes`: [earliest, latest].
     const std::uint64_t earliest = std::max(start_ + sizes_.min, position_ + 1) - position_;
     const std::uint64_t forced = start_ + sizes_.max - position_;
     const std::uint64_t latest = std::min<std::uint64_t>(forced, bytes.size());
@@ -139,7 +139,8 @@ void Chunker::cut(ByteSpan bytes, FindInside find_inside, std::vector<std::uint6
   position_ += bytes.size();
 }
 
-/// The first boundary in [from, to), or `to`; windows there begin in what was pushed before.
+/// Returns the first boundary in [from, to), or `to`, where windows begin in
+/// bytes of earlier pushes.
 std::size_t Chunker::find_at_seam(std::size_t from, std::size_t to) const {
   // Position p of the new bytes is kHistory + p of the seam; its window begins at p - 1 >= 0.
   return finder_.find(seam_.data(), kHistory + from, kHistory + to) - kHistory;

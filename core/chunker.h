@@ -10,46 +10,48 @@
 
 namespace stdchk {
 
-/// How long content-defined chunks are, in bytes. The last chunk of a stream may be shorter.
+/// The lengths of content-defined chunks in bytes. A stream's last chunk may be shorter.
 struct ChunkSizes {
   std::uint32_t min = 0;
   std::uint32_t mean = 0;
   std::uint32_t max = 0;
 
-  /// A quarter to four times the mean: 5 of 1000 chunks of random bytes are cut by the maximum.
+  /// From a quarter of the mean to four times the mean. The maximum cuts e^-5, 7 of 1000, of the
+  /// chunks of random bytes.
   static constexpr ChunkSizes around(std::uint32_t mean_bytes) {
     return {mean_bytes / 4, mean_bytes, mean_bytes * 4};
   }
 };
 
-/// What looks for boundaries. All find the same.
+/// The implementations of the boundary search. All find the same boundaries.
 enum class BoundaryEngine : std::uint8_t { kScalar, kAvx2, kAvx512 };
-/// The widest that this processor has.
+/// Returns the widest engine that this processor supports.
 BoundaryEngine best_boundary_engine();
-/// Those that this processor has, the narrowest first.
+/// Returns the engines that this processor supports, the narrowest first.
 std::vector<BoundaryEngine> boundary_engines();
 std::string_view name_of(BoundaryEngine engine);
 
-/// A BoundaryFinder tells where content-defined chunks may end. Whether position p is a boundary
-/// depends on the kWindow bytes before p and on nothing else:
+/// A BoundaryFinder finds where content-defined chunks may end. Whether position p is a boundary
+/// depends only on the kWindow bytes before p:
 ///
-///   word = the 4 bytes that end at p, xor those that end at p - 9, xor those that end at p - 18;
-///          little endian; low, high: its halves
-///   filter = 0x9E37 + low * 0x6A4F + high * 0xA2C5   mod 2^16
-///   boundary: filter < 32, and a 64-bit mix of the 32 bytes that end at p is below a threshold
+///    word = the 4 bytes that end at p, xor those that end at p - 9, xor those that end at p - 18;
+///           little endian; low, high: its halves
+///    filter = 0x9E37 + low * 0x6A4F + high * 0xA2C5   mod 2^16
+///    boundary: filter < 32, and a 64-bit mix of the 32 bytes that end at p is below a threshold
 ///
-/// The filter, which one position of 2048 passes, is computed for 64 positions at once; the mix
-/// only for those that pass. In a run of one byte value there is no boundary.
+/// The filter is computed for 64 positions at once, and one position in 2048 passes it. The mix is
+/// computed only for these. A run of one byte value contains no boundary.
 ///
-/// Limits: ChunkSizes::mean - min from 2048 bytes on; min at least kWindow. Threads: any.
+/// Limits: ChunkSizes::mean - min is at least 2048 bytes; min is at least kWindow. Threads: any.
 class BoundaryFinder {
  public:
   static constexpr std::size_t kWindow = 32;
-  static constexpr std::uint32_t kSpreadMin = 2048;  ///< of mean - min
+  static constexpr std::uint32_t kSpreadMin = 2048;  ///< minimum of mean - min
 
   explicit BoundaryFinder(ChunkSizes sizes, BoundaryEngine engine = best_boundary_engine());
 
-  /// The first boundary p with from <= p < to, or `to`. kWindow <= from; all before `to` is read.
+  /// Returns the first boundary p with from <= p < to, or `to`. Requires kWindow <= from; reads the
+  /// bytes before `to`.
   std::size_t find(const std::byte* bytes, std::size_t from, std::size_t to) const;
   BoundaryEngine engine() const { return engine_; }
 
@@ -58,27 +60,30 @@ class BoundaryFinder {
   std::uint64_t below_;
 };
 
-/// A Chunker cuts a stream of bytes into chunks whose ends depend on their content: after the
-/// minimum the first boundary, or the maximum. How the stream is handed over changes nothing.
+/// A Chunker cuts a stream of bytes into chunks whose ends depend on their content. A chunk ends at
+/// the first boundary behind the minimum, or at the maximum. The division of the stream into push()
+/// calls changes nothing.
 ///
-/// The idea of a hash of each window of some bytes is that of LBFS (Muthitacharoen et al., SOSP
-/// 2001) and of the papers' CbCH with overlap; see docs/decisions for what else was looked at.
+/// LBFS (Muthitacharoen et al., SOSP 2001), and the papers' CbCH with overlap, hash a window at
+/// each position in the same way. The alternatives are in docs/decisions.
+///
 /// Threads: one at a time.
 class Chunker {
  public:
   explicit Chunker(ChunkSizes sizes, BoundaryEngine engine = best_boundary_engine());
 
-  /// The next bytes of the stream; appends to `ends` where chunks end, in bytes from its start.
+  /// Takes the next bytes of the stream. Appends to `ends` where chunks end, in bytes from the
+  /// stream's start.
   void push(ByteSpan bytes, std::vector<std::uint64_t>& ends);
-  /// The same; `inside` are the boundaries p >= kWindow of `bytes` alone, ascending, that some
-  /// other thread has found.
+  /// The same. `inside` are the boundaries p >= kWindow within `bytes`, ascending, which another
+  /// thread has found.
   void push(ByteSpan bytes, std::span<const std::uint32_t> inside,
             std::vector<std::uint64_t>& ends);
-  /// Ends the chunk where the bytes that were pushed end, and answers where that is.
+  /// Ends the present chunk behind the last pushed byte. Returns that position.
   std::uint64_t end_chunk() { return start_ = position_; }
-  /// Where the chunk begins that has not ended yet, from the stream's start.
+  /// Returns where the present chunk begins, in bytes from the stream's start.
   std::uint64_t chunk_start() const { return start_; }
-  /// How many bytes were pushed.
+  /// Returns the number of bytes pushed.
   std::uint64_t position() const { return position_; }
   const ChunkSizes& sizes() const { return sizes_; }
 
@@ -92,12 +97,12 @@ class Chunker {
   BoundaryFinder finder_;
   std::uint64_t start_ = 0;
   std::uint64_t position_ = 0;
-  /// The last bytes of what was pushed, then the first ones of what is pushed now.
+  /// The last bytes of earlier pushes, then the first bytes of the present push.
   static constexpr std::size_t kHistory = BoundaryFinder::kWindow - 1;
   std::array<std::byte, 2 * kHistory> seam_{};
 };
 
-/// All boundaries p >= kWindow of `bytes`.
+/// Returns all boundaries p >= kWindow of `bytes`.
 std::vector<std::uint32_t> find_boundaries(const BoundaryFinder& finder, ByteSpan bytes);
 
 }  // namespace stdchk

@@ -14,7 +14,7 @@ std::int64_t SystemClock::wall_ns() const {
 }
 
 Prng::Prng(std::uint64_t seed) {
-  // SplitMix64 spreads the seed, as the authors of xoshiro advise.
+  // SplitMix64 spreads the seed, as the authors of xoshiro recommend.
   for (std::uint64_t& word : state_) {
     seed += 0x9E3779B97F4A7C15ULL;
     std::uint64_t mixed = seed;

@@ -6,10 +6,10 @@
 namespace stdchk {
 
 using Duration = std::chrono::nanoseconds;
-/// Monotonic time since an arbitrary start. Only differences mean something.
+/// Monotonic time since an arbitrary start; only differences have a meaning.
 using Time = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
-/// A Clock tells the time to everything that waits, so that a simulator can make it.
+/// A Clock tells the time to everything that waits, so that a simulator can supply its own time.
 ///
 /// Threads: any.
 class Clock {
@@ -27,7 +27,7 @@ class SystemClock final : public Clock {
   std::int64_t wall_ns() const override;
 };
 
-/// A ManualClock moves only when it is told to. Threads: one.
+/// A ManualClock advances only when told to. Threads: one.
 class ManualClock final : public Clock {
  public:
   Time now() const override { return now_; }

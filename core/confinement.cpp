@@ -14,7 +14,7 @@
 
 #include "core/log.h"
 
-// A sanitizer's own threads trace the process.
+// The threads of a sanitizer trace the process, which the filter would refuse.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define STDCHK_SANITIZED 1
 #elif defined(__has_feature)
@@ -42,8 +42,8 @@ namespace {
 
 constexpr const char* kWhere = "confine";
 
-/// What root's daemons need to serve files of other users, pin memory for RDMA, and be reached by
-/// shared memory.
+/// Capabilities that daemons of root keep: they serve files of other users, pin memory for RDMA,
+/// and are reached by shared memory.
 constexpr std::array kKeptCapabilities{
     CAP_CHOWN,      CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH,  CAP_FOWNER,
     CAP_FSETID,     CAP_KILL,         CAP_NET_BIND_SERVICE, CAP_IPC_LOCK,
@@ -64,7 +64,7 @@ Status drop_capabilities() {
   for (int capability = 0; ::prctl(PR_CAPBSET_READ, capability) >= 0; ++capability) {
     const auto number = static_cast<unsigned>(capability);
     if ((kept[number / kWordBits] >> number % kWordBits & 1U) != 0) continue;
-    // Without CAP_SETPCAP, thus without root, the bounding set stays; no_new_privs makes it moot.
+    // Without CAP_SETPCAP, so without root, the bounding set stays; no_new_privs makes it harmless.
     if (::prctl(PR_CAPBSET_DROP, capability) != 0 && errno != EPERM) return fail_errno(kWhere);
   }
   for (std::size_t word = 0; word < sets.size(); ++word) {
@@ -79,7 +79,7 @@ Status drop_capabilities() {
 #if STDCHK_FILTERS_CALLS
 
 constexpr std::array kRefused{
-    // other processes, and what they may do
+    // Other processes and their rights.
     SCMP_SYS(ptrace),
     SCMP_SYS(kcmp),
     SCMP_SYS(pidfd_getfd),
@@ -88,7 +88,7 @@ constexpr std::array kRefused{
     SCMP_SYS(unshare),
     SCMP_SYS(chroot),
     SCMP_SYS(pivot_root),
-    // file systems
+    // File systems.
     SCMP_SYS(mount),
     SCMP_SYS(umount),
     SCMP_SYS(umount2),
@@ -104,7 +104,7 @@ constexpr std::array kRefused{
     SCMP_SYS(swapoff),
     SCMP_SYS(quotactl),
     SCMP_SYS(quotactl_fd),
-    // the kernel
+    // The kernel.
     SCMP_SYS(init_module),
     SCMP_SYS(finit_module),
     SCMP_SYS(delete_module),
@@ -122,7 +122,7 @@ constexpr std::array kRefused{
     SCMP_SYS(vhangup),
     SCMP_SYS(lookup_dcookie),
     SCMP_SYS(fanotify_init),
-    // clocks, names, keys
+    // Clocks, names, keys.
     SCMP_SYS(settimeofday),
     SCMP_SYS(clock_settime),
     SCMP_SYS(clock_settime64),
@@ -133,7 +133,7 @@ constexpr std::array kRefused{
     SCMP_SYS(add_key),
     SCMP_SYS(request_key),
     SCMP_SYS(keyctl),
-    // users
+    // Users.
     SCMP_SYS(setuid),
     SCMP_SYS(setgid),
     SCMP_SYS(setreuid),
@@ -149,8 +149,8 @@ constexpr std::array kStartsPrograms{SCMP_SYS(execve), SCMP_SYS(execveat)};
 constexpr std::array kSocketFamilies{AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
 constexpr int kSocketFamiliesMax = 64;
 
-/// Answers a refused call with EPERM and says once for each number that it did. Runs as a signal
-/// handler: only calls of signal-safety(7).
+/// Answers a refused call with EPERM, and logs the first refusal of each number. It is a signal
+/// handler, so it uses only calls of signal-safety(7).
 void tell_refused(int, siginfo_t* info, void* context) {
   static std::array<std::atomic<bool>, 512> told{};
   const auto number = static_cast<unsigned>(info->si_syscall);
@@ -188,7 +188,7 @@ Status filter_system_calls(const Needs& needs) {
   int error = 0;
   const auto refuse = [&](int call) {
     const int result = seccomp_rule_add(filter.get(), SCMP_ACT_TRAP, call, 0);
-    // A call that this processor does not have cannot be made.
+    // -EDOM: this processor's kernel lacks the call, so nobody can make it.
     if (result != 0 && result != -EDOM && error == 0) error = -result;
   };
   for (const int call : kRefused) refuse(call);

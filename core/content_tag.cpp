@@ -21,8 +21,8 @@ struct ContentTagger::Engine {
   virtual ContentTag tag(const ChunkPieces& content) const = 0;
 };
 
-/// As the tag of AES-128-GCM over the content as additional data, with one nonce for all: GHASH and
-/// a constant.
+/// Computes the tag of AES-128-GCM with the content as additional data and a single nonce: GHASH
+/// plus a constant.
 struct ContentTagger::Openssl final : Engine {
   Openssl() { fill_random(key); }
 
@@ -33,7 +33,7 @@ struct ContentTagger::Openssl final : Engine {
     const std::unique_ptr<EVP_CIPHER_CTX, Free> context(EVP_CIPHER_CTX_new());
     constexpr std::array<unsigned char, 12> kNonce{};
     int length = 0;
-    // The only failures are those of memory and of a library without AES.
+    // Fails only when memory is short or the library lacks AES.
     STDCHK_ASSERT(context != nullptr && EVP_EncryptInit_ex(context.get(), EVP_aes_128_gcm(),
                                                            nullptr, in(key), kNonce.data()) == 1);
     for (const ByteSpan piece : content) {
@@ -58,7 +58,7 @@ struct ContentTagger::Openssl final : Engine {
 
 #if STDCHK_HAVE_IPSEC_MB
 
-/// The library chooses the widest vectors that the processor has.
+/// The library chooses the widest vectors that the processor supports.
 struct ContentTagger::Multibuffer final : Engine {
   Multibuffer() : manager(alloc_mb_mgr(0)) {
     STDCHK_ASSERT(manager != nullptr);
@@ -69,8 +69,8 @@ struct ContentTagger::Multibuffer final : Engine {
     IMB_GHASH_PRE(manager.get(), random.data(), &powers);
   }
 
-  /// The library fills the last block of what it is given with zeros: all but the last must be
-  /// whole.
+  /// The library pads its input with zeros to a whole block. So every input before the last one
+  /// must consist of whole blocks.
   ContentTag tag(const ChunkPieces& content) const override {
     constexpr std::size_t kBlock = sizeof(ContentTag);
     ContentTag tag{};

@@ -9,27 +9,27 @@
 
 namespace stdchk {
 
-/// A ContentTag tells contents apart for the process that made it, and nobody else.
+/// A ContentTag identifies a content, but only within the process that made it.
 using ContentTag = std::array<std::byte, 16>;
 
-/// A ContentTagger computes tags at the speed of memory, several times that of a name: GHASH (NIST
-/// SP 800-38D, section 6.4) of the content and its length, under a random key that never leaves it.
+/// A ContentTagger computes tags at the speed of memory, several times as fast as names. A tag is
+/// the GHASH (NIST SP 800-38D, section 6.4) of the content and its length under a random key.
 ///
-/// Two contents of at most 2^n bytes that do not depend on the key have the same tag with a
-/// probability of at most 2^(n - 4) + 1 in 2^128, whatever they are: GHASH is a polynomial of that
-/// degree in the key. Tags say something about the key, so they must not be shown to anybody.
+/// Take any two contents of at most 2^n bytes, chosen without knowledge of the key. Their tags are
+/// equal with a probability of at most (2^(n - 4) + 1) / 2^128. GHASH is a polynomial of that
+/// degree in the key. Tags reveal something about the key, so they must stay within the process.
 ///
 /// Threads: any, several at once.
 class ContentTagger {
  public:
-  /// By the multi-buffer library where this build has it, else by OpenSSL.
+  /// Uses the multi-buffer library if this build has it, otherwise OpenSSL.
   ContentTagger();
   ~ContentTagger();
   ContentTagger(const ContentTagger&) = delete;
   ContentTagger& operator=(const ContentTagger&) = delete;
-  /// As where the multi-buffer library is absent.
+  /// Uses OpenSSL, as a build without the multi-buffer library does.
   static ContentTagger with_openssl();
-  /// The same wherever the content is divided into pieces.
+  /// The division of the content into pieces does not change the tag.
   ContentTag tag(const ChunkPieces& content) const;
 
  private:

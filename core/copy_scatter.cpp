@@ -6,7 +6,7 @@
 namespace stdchk {
 namespace {
 
-/// The same for both orders of the two, and nothing else in common with other pairs.
+/// A weight that does not depend on the order of the two, and looks random across pairs.
 std::uint64_t pair_weight(BenefactorId a, BenefactorId b) {
   std::uint64_t x = std::min(a, b).value * 0x9E3779B97F4A7C15ULL ^ std::max(a, b).value;
   x ^= x >> 31;  // the mixer of splitmix64 (Steele, Lea, Flood 2014)

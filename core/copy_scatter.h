@@ -6,13 +6,14 @@
 
 namespace stdchk {
 
-/// The copies of what is on one benefactor are spread over so many others, so that few sets of
-/// benefactors hold all copies of anything (Cidon et al., "Copysets", USENIX ATC 2013).
+/// The number of benefactors that hold the copies of another one's chunks. It is small, so that few
+/// groups of benefactors hold all copies of a chunk (Cidon et al., "Copysets", USENIX ATC 2013).
 inline constexpr std::size_t kCopyScatter = 4;
 
-/// True when copies of what `primary` has go to `a` before they go to `b`: the first kCopyScatter
-/// of all others in this order get them, as long as these have the room and are in domains enough.
-/// The order is the primary's own and that of its opposite, and the same in every life.
+/// Returns true when `a` takes copies of `primary`'s chunks before `b` does. The first kCopyScatter
+/// benefactors in this order take them, if they have room and are in enough failure domains. Each
+/// primary has its own order, which survives restarts. The weight of a pair is the same both ways,
+/// so pairs tend to take each other's copies.
 bool takes_copies_before(BenefactorId primary, BenefactorId a, BenefactorId b);
 
 }  // namespace stdchk

@@ -7,11 +7,11 @@
 namespace stdchk {
 
 std::uint32_t crc32c(std::uint32_t crc, ByteSpan bytes) {
-  // ISA-L takes and gives the register itself, which RFC 3720 inverts before and after.
+  // ISA-L works on the raw register, which RFC 3720 inverts before and after.
   std::uint32_t state = ~crc;
   while (!bytes.empty()) {
     const auto part = bytes.first(std::min<std::size_t>(bytes.size(), 1U << 30));
-    // The parameter is not const, but it is only read.
+    // The parameter is not const, but ISA-L only reads it.
     auto* data = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(part.data()));
     state = crc32_iscsi(data, static_cast<int>(part.size()), state);
     bytes = bytes.subspan(part.size());

@@ -6,8 +6,8 @@
 namespace stdchk {
 namespace {
 
-// Polynomials over GF(2) modulo Castagnoli's, the highest bit the coefficient of x^0, as a
-// reflected CRC has them. Appending n zero bits multiplies a CRC by x^n (M. Adler, crc32_combine of
+// Polynomials over GF(2) modulo Castagnoli's. As in a reflected CRC, the highest bit is the
+// coefficient of x^0. Appending n zero bits multiplies a CRC by x^n (M. Adler, crc32_combine of
 // zlib).
 constexpr std::uint32_t kOne = 1U << 31;
 constexpr std::uint32_t kX = kOne >> 1;

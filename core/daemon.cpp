@@ -8,7 +8,7 @@
 namespace stdchk {
 namespace {
 
-// For the signal handlers, which can be given nothing.
+// Globals, because signal handlers take no arguments.
 std::atomic<bool> ending{false};
 std::atomic<Reactor*> running{nullptr};
 std::atomic<int> first_signal{0};
@@ -32,7 +32,8 @@ const std::atomic<bool>& end_on_signals(Reactor& reactor) {
 int ended_by() { return first_signal; }
 
 void crash_at_once() {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these report it first
+// The sanitizers must see the signal first, to report it.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE}) std::signal(signal, SIG_DFL);
 #endif
 }

@@ -7,20 +7,20 @@
 
 namespace stdchk {
 
-/// From now on SIGTERM and SIGINT stop `reactor`, which must live until the process ends, and a
-/// broken pipe is an error of the write alone. Once in a process.
-/// The answer becomes true with the first of these signals.
+/// Makes SIGTERM and SIGINT stop `reactor`, which must live until the process ends. Turns SIGPIPE
+/// off, so that a broken pipe is only an error of the write. Call it once in a process. The
+/// returned flag becomes true with the first such signal.
 const std::atomic<bool>& end_on_signals(Reactor& reactor);
 
-/// The first of these signals; 0: none came yet.
+/// Returns the first of these signals; 0: none came yet.
 int ended_by();
 
-/// A crash ends the process at once, with a core dump where those are wanted. Libraries of fabrics
-/// (psm_infinipath, psm2) put handlers in the way that take locks and may never end: whoever waits
-/// for this process would wait for ever.
+/// Makes a crash end the process at once, with a core dump where enabled. Fabric libraries
+/// (psm_infinipath, psm2) install handlers that take locks and may never return. Processes that
+/// wait for this process would then hang.
 void crash_at_once();
 
-/// Logs why the process ends; its exit status.
+/// Logs why the process ends, and returns its exit status.
 int fail_with(const std::string& sentence);
 
 }  // namespace stdchk

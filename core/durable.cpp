@@ -21,7 +21,7 @@ Status sync_path(const std::string& path) {
 Status make_durable_directory(const std::string& path, mode_t mode) {
   const bool made = ::mkdir(path.c_str(), mode) == 0;
   if (!made && errno != EEXIST) return fail_errno("mkdir");
-  // ".." leads to where a link in the path has led, too.
+  // ".." also leads to the right parent if the path ends in a symbolic link.
   const Status synced = sync_path(path + "/..");
   return made ? synced : Status();
 }

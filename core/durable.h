@@ -6,19 +6,21 @@
 
 #include "core/result.h"
 
-/// What is to be there when the machine has lost its power. A file's fsync says nothing of its name
-/// (fsync(2)): that is the directory's, and the directory's own name that of the one above.
+/// Makes files and directories survive a power failure. An fsync of a file does not cover its name
+/// (fsync(2)). The name needs an fsync of the directory, and the directory's own name an fsync of
+/// its parent.
 namespace stdchk {
 
-/// The bytes of a file, or the names in a directory. A file system that cannot sync directories
-/// says EINVAL, which is no error: there is nothing better to be had there.
+/// Syncs the bytes of a file, or the names in a directory. A file system that cannot
+/// sync directories says EINVAL. This answer counts as success, because nothing
+/// better is possible there.
 Status sync_path(const std::string& path);
 
-/// As mkdir(2), and its name is durable; of a directory that is there already as well as can be:
-/// who has made it may have died before that.
+/// As mkdir(2), and makes the directory's name durable. If the directory exists, syncs its parent
+/// anyway and ignores errors: its creator may have crashed before it did.
 Status make_durable_directory(const std::string& path, mode_t mode);
 
-/// And those above it that are not there, as mkdir -p makes them.
+/// As mkdir -p: also makes missing parent directories.
 Status make_durable_directories(const std::string& path);
 
 }  // namespace stdchk

@@ -14,7 +14,7 @@ namespace stdchk {
 namespace {
 
 constexpr const char* kWhere = "erasure.create";
-constexpr std::size_t kTableBytes = 32;  // ISA-L's, for each coefficient
+constexpr std::size_t kTableBytes = 32;  // of ISA-L, for each coefficient
 using Matrix = std::vector<std::uint8_t>;
 
 /// 2^exponent.
@@ -24,7 +24,7 @@ std::uint8_t power_of_two(std::uint32_t exponent) {
   return out;
 }
 
-/// What data block `column` is multiplied with in block `number`.
+/// Returns the factor of data block `column` in block `number`.
 std::uint8_t coefficient(std::uint32_t data, std::uint32_t parity, std::uint32_t number,
                          std::uint32_t column) {
   if (number < data) return number == column ? 1 : 0;
@@ -52,14 +52,14 @@ Result<StripeCoder> StripeCoder::create(std::uint32_t data, std::uint32_t parity
   StripeCoder out;
   out.have_ = data;
   out.wanted_ = static_cast<std::uint32_t>(wanted.size());
-  // With one data block every other block is the same, but for the factors of three and more.
+  // With one data block and at most two parity blocks, all blocks are equal.
   const bool of_data = std::all_of(have.begin(), have.end(), [&](auto one) { return one < data; });
   const bool sorted = std::is_sorted(have.begin(), have.end());
   if (data == 1 && parity <= 2) {
     out.way_ = Way::kCopy;
     return out;
   }
-  // One block is the sum of all others: lost data as well as P.
+  // Each data block, like P, is the XOR of the other data blocks and P.
   const auto among_sum = [&](std::uint8_t number) { return number <= data; };
   if (wanted.size() == 1 && parity <= 2 && among_sum(wanted[0]) &&
       std::all_of(have.begin(), have.end(), among_sum)) {

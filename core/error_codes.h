@@ -5,16 +5,16 @@
 
 namespace stdchk {
 
-/// What a caller may do after an error.
+/// Tells a caller how to continue after an error.
 enum class Retry : std::uint8_t {
   kNo,         ///< the same request fails again
   kSamePeer,   ///< ask the same peer again, at once
   kOtherPeer,  ///< another copy or another benefactor may answer
-  kBackOff,    ///< the same request may succeed later; the server says when
+  kBackOff,    ///< the same request may succeed later; the server says after how long
 };
 
-// Every error code: name, number on the wire, errno for applications, retry class, and one sentence
-// that a person can act on. Numbers are never reused; new codes go to the end.
+// Every error code: name, number on the wire, errno for applications, retry class, and a sentence
+// that tells a person what to do. Numbers are never reused; new codes go to the end.
 #define STDCHK_ERROR_CODES(X)                                                                      \
   X(kInternal, 1, EIO, kNo,                                                                        \
     "An internal rule of stdchk was broken; please report it with the log.")                       \
@@ -66,10 +66,10 @@ enum class Code : std::uint16_t {
 #undef STDCHK_CODE_ENUM
 };
 
-/// The code's name without the leading k, for logs and JSON ("NoSpace").
+/// Returns the code's name without the leading k, for logs and JSON ("NoSpace").
 std::string_view code_name(Code code);
 Retry retry_class(Code code);
-/// The code with that number on the wire; kInternal when this build does not know it.
+/// Returns the code with that number on the wire; kInternal if this build does not know the number.
 Code code_from_number(std::uint16_t number);
 
 }  // namespace stdchk

@@ -13,38 +13,40 @@
 
 namespace stdchk {
 
-/// An Executor runs work that would hold up a reactor: hashing, copying, files. The work hands its
-/// result back by Reactor::post.
+/// An Executor runs work that would block a reactor: hashing, copying, file access. The work hands
+/// its result back by Reactor::post.
 ///
-/// Threads: run() may be called on any thread.
-/// Limits: none of its own; callers bound what they have under way (a window, a table of requests).
+/// Threads: any thread may call run().
+/// Limits: none of its own; callers bound their work in flight (a window, a table of requests).
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// Runs `work` once, now or later, on this thread or another one.
+  /// Runs `work` once, now or later, on this thread or another thread.
   virtual void run(std::function<void()> work) = 0;
 };
 
-/// An InlineExecutor runs work before run() returns: for simulators and tests.
+/// An InlineExecutor runs work before run() returns. For simulators and tests.
 class InlineExecutor final : public Executor {
  public:
   void run(std::function<void()> work) override { work(); }
 };
 
-/// A ThreadExecutor runs work on threads of its own, in the order it was given; several at once.
+/// A ThreadExecutor runs work on its own threads. Work begins in the order of the run() calls;
+/// several pieces run at once.
 ///
-/// Owns: its threads. The destructor drops what was not begun (unrun, destroyed on the calling
-///   thread) and waits for what was: long work must look at a flag of its owner.
+/// Owns: its threads. The destructor destroys work that has not begun, on the calling thread, and
+/// waits for running work. Long work must therefore poll a flag of its owner.
 class ThreadExecutor final : public Executor {
  public:
-  /// `name` is what the threads are called, at most 15 bytes. At least one thread is made.
+  /// `name` is the threads' name, at most 15 bytes. Starts at least one thread.
   ThreadExecutor(const std::string& name, std::size_t threads);
   ~ThreadExecutor() override;
   ThreadExecutor(const ThreadExecutor&) = delete;
   ThreadExecutor& operator=(const ThreadExecutor&) = delete;
 
   void run(std::function<void()> work) override;
-  /// One more: what the others hang in may never end. Not at the same time as the destructor.
+  /// Starts another thread: the present ones may hang for ever. Not
+  /// concurrently with the destructor.
   void add_thread();
   std::size_t thread_count() const;
 
@@ -59,8 +61,8 @@ class ThreadExecutor final : public Executor {
   std::vector<std::thread> threads_;
 };
 
-/// A LazyExecutor is the executor that it is given or, without one, threads of its own that are
-/// started with the first work.
+/// A LazyExecutor uses the executor given to it. Without a given executor, the first work starts
+/// threads of its own.
 ///
 /// Threads: one at a time.
 class LazyExecutor final : public Executor {

@@ -7,7 +7,7 @@
 namespace stdchk {
 namespace {
 
-// Offsets of the fields; docs/formats.md has the same table.
+// Offsets of the fields, as in the table of docs/formats.md.
 constexpr std::uint32_t kMagic = 0x31584453;  // "SDX1"
 constexpr std::size_t kMagicAt = 0;
 constexpr std::size_t kHeaderCrcAt = 4;
@@ -31,7 +31,7 @@ T load(const std::byte* at) {
   return value;
 }
 
-/// CRC32C of the header with its own CRC left out.
+/// Returns the CRC32C of the header without its own CRC field.
 std::uint32_t header_crc(ByteSpan header) {
   return crc32c(crc32c(0, header.first(kHeaderCrcAt)), header.subspan(kLengthAt));
 }

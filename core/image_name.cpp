@@ -5,7 +5,7 @@
 namespace stdchk {
 namespace {
 
-/// Takes ".<letter><decimal number>" from the end of `name`.
+/// Removes ".<letter><decimal number>" from the end of `name` and returns the number.
 std::optional<std::uint64_t> take_number(std::string_view& name, char letter) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return std::nullopt;

@@ -8,8 +8,8 @@
 namespace stdchk {
 
 /// An ImageName is a file name of the form A.Ni.Tj: application, node or rank, timestep.
-/// "heat.N3.T120": application "heat", node 3, timestep 120. The numbers are decimal, without
-/// leading zeros being significant; the application may contain dots.
+/// "heat.N3.T120" means application "heat", node 3, timestep 120. The numbers are decimal; leading
+/// zeros do not matter. The application may contain dots.
 struct ImageName {
   std::string application;
   std::uint64_t node = 0;
@@ -17,12 +17,12 @@ struct ImageName {
   bool operator==(const ImageName&) const = default;
 };
 
-/// The parts of `file_name`, or nothing when it is another kind of name.
+/// Returns the parts of `file_name`, or nothing for another kind of name.
 std::optional<ImageName> parse_image_name(std::string_view file_name);
 
-/// "A.*.Tj": all images of one timestep.
+/// Returns "A.*.Tj", which means all images of one timestep.
 std::string set_name(std::string_view application, std::uint64_t timestep);
-/// The set that "A.*.Tj", or the name of one of its images, stands for; its node means nothing.
+/// Parses "A.*.Tj", or the name of an image of that set. The node of the result has no meaning.
 std::optional<ImageName> parse_set_name(std::string_view text);
 
 }  // namespace stdchk

@@ -11,21 +11,21 @@ namespace stdchk {
 
 using Sha256Digest = std::array<std::byte, 32>;
 
-/// A LeafEngine computes the SHA-256 of the leaves of chunk names (core/naming.h).
+/// A LeafEngine computes the SHA-256 digests of the leaves of chunk names (core/naming.h).
 ///
 /// Threads: one at a time for each engine.
 class LeafEngine {
  public:
   virtual ~LeafEngine() = default;
   virtual std::string_view name() const = 0;
-  /// Digest i is that of leaf i; there are as many digests as leaves.
+  /// Writes the digest of leaf i to digests[i]; both spans have the same length.
   virtual void digest(std::span<const ByteSpan> leaves, std::span<Sha256Digest> digests) = 0;
 };
 
-/// One leaf after the other with OpenSSL: runs everywhere.
+/// Hashes one leaf after the other with OpenSSL. Available everywhere.
 std::unique_ptr<LeafEngine> make_openssl_engine();
-/// Several leaves at once in the lanes of vector registers; nothing when this build or this
-/// processor has none.
+/// Hashes several leaves at once in the lanes of vector registers. Returns nullptr when this build
+/// or this processor cannot.
 std::unique_ptr<LeafEngine> make_multibuffer_engine();
 
 }  // namespace stdchk

@@ -4,8 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Every limit of the system, in one place. What can be proved about them is proved at compile
-/// time.
+/// Every limit of the system, in one place. Relations between limits are proved at compile time.
 namespace stdchk::limits {
 
 using namespace std::chrono_literals;
@@ -26,7 +25,7 @@ inline constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 60;
 
 // Messages.
 inline constexpr std::size_t kMessageBytesMax = 256 * kKiB;
-inline constexpr std::size_t kMapPageSlicesMax = 1536;  ///< slices, and chunks, in one message
+inline constexpr std::size_t kMapPageSlicesMax = 1536;  ///< slices, and also chunks, in one message
 inline constexpr std::size_t kLogPieceBytesMax = 128 * kKiB;
 inline constexpr std::size_t kLogCopies = 3;  ///< benefactors that keep the metadata log
 inline constexpr std::uint64_t kScrubRateDefault = 32 * kMiB;  ///< a second, of each benefactor
@@ -36,7 +35,7 @@ inline constexpr std::uint64_t kLogGrowthShare = 2;
 inline constexpr std::uint64_t kLogGrowthBytesMin = 16 * kMiB;
 inline constexpr std::size_t kPlaceBatchMax = 512;  ///< chunks in one place call
 inline constexpr std::size_t kGrantsPerReplyMax = 256;
-inline constexpr std::size_t kDirectoryPageMax = 512;  ///< entries in one readdir reply
+inline constexpr std::size_t kDirectoryPageMax = 512;  ///< entries in one ReadDirectory reply
 inline constexpr std::size_t kNameBytesMax = 255;
 inline constexpr std::size_t kPathBytesMax = 4096;
 inline constexpr std::size_t kXattrBytesMax = 64 * kKiB;
@@ -44,15 +43,15 @@ inline constexpr std::size_t kSymlinkBytesMax = 4095;
 inline constexpr std::size_t kAddressBytesMax = 512;
 inline constexpr std::size_t kAddressesMax = 16;    ///< of one benefactor
 inline constexpr std::size_t kCopiesMax = 16;       ///< of one chunk
-inline constexpr std::uint32_t kStripeDataMin = 2;  ///< chunks of a stripe, as a policy
+inline constexpr std::uint32_t kStripeDataMin = 2;  ///< chunks of a stripe, in a policy
 inline constexpr std::uint32_t kStripeDataMax = 16;
 inline constexpr std::uint32_t kStripeParityMax = 4;
 inline constexpr std::size_t kStripeMembersMax = kStripeDataMax + kStripeParityMax;
-inline constexpr std::size_t kSetsMax = 512;                  ///< in one answer
+inline constexpr std::size_t kSetsMax = 512;                  ///< in one reply
 inline constexpr std::size_t kPolicySettingsMax = 64;         ///< of one folder
-inline constexpr std::size_t kDrainedSetsMax = 16;            ///< that one folder remembers
-inline constexpr std::uint32_t kDrainedPartBytes = kMiB;      ///< read at once of a long chunk
-inline constexpr std::size_t kDrainChecksMax = 48;            ///< files looked up at once
+inline constexpr std::size_t kDrainedSetsMax = 16;            ///< that a folder remembers
+inline constexpr std::uint32_t kDrainedPartBytes = kMiB;      ///< read at once from a long chunk
+inline constexpr std::size_t kDrainChecksMax = 48;            ///< files in one check
 inline constexpr std::size_t kListItemsMax = 4096;            ///< in any other list of a message
 inline constexpr std::size_t kPeerQueueBytesMax = 32 * kMiB;  ///< waiting to be sent on one link
 
@@ -61,17 +60,19 @@ inline constexpr std::uint64_t kWindowBytesDefault = 64 * kMiB;
 inline constexpr std::uint32_t kStripeWidthDefault = 4;
 inline constexpr std::size_t kReactorPostsMax = 65536;
 
-// Time. Every wait in the system is bounded by one of these.
-inline constexpr auto kCallDeadline = 10s;     ///< one request to the manager or a benefactor
-inline constexpr auto kManagerDeadline = 25s;  ///< a client's, until another manager has answered
-inline constexpr auto kRmaDeadline = 10s;      ///< one one-sided write or read
+// Time. Every wait in the system is bounded by a constant of this group.
+inline constexpr auto kCallDeadline = 10s;  ///< one request to the manager or a benefactor
+/// A client's call to the manager, until another manager has answered.
+inline constexpr auto kManagerDeadline = 25s;
+inline constexpr auto kRmaDeadline = 10s;  ///< one one-sided write or read
 inline constexpr auto kConnectDeadline = 3s;
-inline constexpr auto kManifestsLongest = 10s;  ///< reading them, while a new manager is waited for
-inline constexpr auto kCongestionRetry = 100us;  ///< after a link's send queue was full
+/// For reading manifests while clients wait for a new manager.
+inline constexpr auto kManifestsLongest = 10s;
+inline constexpr auto kCongestionRetry = 100us;  ///< wait after a link's send queue was full
 inline constexpr auto kOperationDeadline = 30s;  ///< one call of an application
 inline constexpr auto kHeartbeatInterval = 1s;
-inline constexpr auto kLease = 5s;       ///< silence after which a peer is taken as gone
-inline constexpr auto kCacheLease = 1s;  ///< how stale a cached name or attribute may be
+inline constexpr auto kLease = 5s;       ///< a peer that is silent for so long counts as gone
+inline constexpr auto kCacheLease = 1s;  ///< maximum age of a cached name or attribute
 
 static_assert(kChunkBytesMin % kNameLeafBytes == 0);
 static_assert(kExtentHeaderBytes % kExtentAlignment == 0);

@@ -45,8 +45,8 @@ void write(Level level, std::string_view text) {
       fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z {} {}: {}\n", utc.tm_year + 1900,
                   utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
                   now.tv_nsec / 1000000, level_name(level), program_name, text);
-  // One write(2) a line keeps lines of several threads and processes apart. A lost line is no
-  // error.
+  // A single write(2) per line keeps lines of several threads and processes apart. A lost line is
+  // no error.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -8,7 +8,7 @@ namespace stdchk::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError };
 
-/// Sends lines of at least `level` to standard error, as "time level program: text". Any thread.
+/// Writes lines of at least `level` to standard error, as "time level program: text". Any thread.
 void start(std::string_view program, Level level);
 void write(Level level, std::string_view text);
 bool enabled(Level level);

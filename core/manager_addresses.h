@@ -11,13 +11,13 @@
 
 namespace stdchk {
 
-/// A ManagerAddresses is where the pool's manager may be, at its own address or at its standby's,
-/// and when it is to be asked again.
+/// A ManagerAddresses holds the addresses where the pool's manager may be, its own and its
+/// standby's. It decides which address to ask next, and after what wait.
 ///
 /// Threads: one.
 class ManagerAddresses {
  public:
-  /// One address, or several with commas, the likeliest first. Never is one waited for longer than
+  /// `list` is one address, or several with commas, the likeliest first. No wait is longer than
   /// `wait_max`.
   ManagerAddresses(const std::string& list, Duration wait_max)
       : all_(split(list, ',')), wait_max_(wait_max) {
@@ -25,17 +25,17 @@ class ManagerAddresses {
   }
 
   const std::string& current() const { return all_[at_]; }
-  /// Since somebody answered last, one was tried in vain.
+  /// Returns true when an attempt has failed since the last answer.
   bool failing() const { return wait_ > Duration::zero(); }
-  /// The current one has taken us.
+  /// The manager at the current address has accepted us.
   void answered() { wait_ = Duration::zero(); }
-  /// The current one's link was lost: after how long it is to be asked again.
+  /// The link to the current address was lost. Returns the wait before asking it again.
   Duration again() {
     wait_ = std::clamp(wait_, kSoon, wait_max_);
     return kSoon;
   }
-  /// The current one did not take us: goes on to the next one, which is to be asked soon. After a
-  /// round in which nobody did, the wait is twice as long as the one before.
+  /// The current address did not accept us: moves to the next address. Returns the wait before
+  /// asking it: 50 ms, or after a whole round without success twice the last such wait.
   Duration next() {
     at_ = (at_ + 1) % all_.size();
     if (++tried_ % all_.size() != 0) return again();

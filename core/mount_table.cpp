@@ -11,7 +11,7 @@
 namespace stdchk {
 namespace {
 
-/// mountinfo writes space, tab, newline and backslash as three octal digits.
+/// Decodes a path: mountinfo writes space, tab, newline and backslash as three octal digits.
 std::string unescape(const std::string& text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {

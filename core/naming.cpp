@@ -15,10 +15,10 @@
 namespace stdchk {
 namespace {
 
-/// A Sha256 is OpenSSL's SHA-256 with its state kept, so that a digest allocates nothing.
+/// A Sha256 keeps the state of OpenSSL's SHA-256, so that a digest allocates nothing.
 class Sha256 {
  public:
-  // The names of chunks cannot be made without SHA-256: its absence is a broken installation.
+  // Chunk names need SHA-256: a library without it is a broken installation.
   Sha256() : digest_(EVP_MD_fetch(nullptr, "SHA256", nullptr)), context_(EVP_MD_CTX_new()) {
     STDCHK_ASSERT(digest_ != nullptr && context_ != nullptr);
   }
@@ -59,9 +59,9 @@ class OpensslEngine final : public LeafEngine {
 };
 
 constexpr char kDomain[] = "stdchk.chunk.v1";
-static_assert(sizeof(kDomain) == 16);  // with the NUL
+static_assert(sizeof(kDomain) == 16);  // including the NUL
 
-/// A Leaves is the leaves of some chunks, one after the other, and their digests.
+/// A Leaves holds the leaves of several chunks, one after the other, and their digests.
 class Leaves {
  public:
   void clear() {
@@ -69,7 +69,7 @@ class Leaves {
     seams_.clear();
   }
 
-  /// A leaf that lies in both pieces is copied into one.
+  /// Copies a leaf that lies in both pieces into one buffer.
   void add(const ChunkPieces& chunk) {
     constexpr std::size_t kLeaf = limits::kNameLeafBytes;
     ByteSpan first = chunk[0];

@@ -15,9 +15,10 @@ struct FreeManager {
 using Manager = std::unique_ptr<IMB_MGR, FreeManager>;
 
 /// A MultibufferEngine gives each leaf to a lane of Intel's multi-buffer library, which chooses the
-/// widest vectors that the processor has.
+/// widest vectors that the processor supports.
 ///
-/// Errors: a job that the library refuses, which is no known case, turns the engine to OpenSSL.
+/// Errors: when the library refuses a job, for which no case is known, the
+/// engine changes to OpenSSL.
 class MultibufferEngine final : public LeafEngine {
  public:
   MultibufferEngine(Manager manager, std::string_view name)
@@ -26,8 +27,8 @@ class MultibufferEngine final : public LeafEngine {
   std::string_view name() const override { return usable_ ? name_ : openssl_->name(); }
 
   void digest(std::span<const ByteSpan> leaves, std::span<Sha256Digest> digests) override {
-    // A few leaves leave most lanes empty: one stream with the processor's SHA instructions is
-    // faster.
+    // Few leaves would leave most lanes empty: then OpenSSL with the processor's SHA instructions
+    // is faster.
     if (!usable_ || leaves.size() < kLeavesMin || !digest_in_lanes(leaves, digests)) {
       openssl_->digest(leaves, digests);
     }
@@ -76,7 +77,7 @@ std::unique_ptr<LeafEngine> make_multibuffer_engine() {
   if (manager == nullptr) return nullptr;
   IMB_ARCH arch = IMB_ARCH_NONE;
   init_mb_mgr_auto(manager.get(), &arch);
-  // With fewer than eight lanes one stream with SHA instructions is as fast.
+  // With fewer than eight lanes, one stream with SHA instructions is as fast.
   if (arch == IMB_ARCH_AVX512) {
     return std::make_unique<MultibufferEngine>(std::move(manager), "sha256-mb avx512");
   }

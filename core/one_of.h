@@ -10,9 +10,9 @@ inline constexpr bool kIsAlternative = false;
 template <class T, class... Types>
 inline constexpr bool kIsAlternative<T, std::variant<Types...>> = (std::same_as<T, Types> || ...);
 
-/// A OneOf is a variant of so many types that the code that makes, copies, moves and ends one is
-/// compiled once instead of in every file that passes one on: that is most of what such files take
-/// to compile. One source file includes core/one_of_instance.h and instantiates it.
+/// A OneOf is a variant of very many types. The code that creates, copies, moves and destroys it is
+/// compiled once, instead of in every file that passes one on. That code would dominate the compile
+/// time of such files. A single source file includes core/one_of_instance.h and instantiates it.
 template <class Variant>
 class OneOf : public Variant {
  public:
@@ -25,7 +25,7 @@ class OneOf : public Variant {
   OneOf& operator=(OneOf&& other) noexcept;
   ~OneOf();
   template <class T>
-  requires kIsAlternative<T, Variant> OneOf(T value);  ///< implicit, as of a variant
+  requires kIsAlternative<T, Variant> OneOf(T value);  ///< implicit, as with std::variant
 };
 
 }  // namespace stdchk

@@ -4,10 +4,10 @@
 
 #include "core/one_of.h"
 
-/// For the one source file of each OneOf<V> with
+/// Included by the one source file that instantiates OneOf<V>, with
 ///
 ///     template class OneOf<V>;
-///     template OneOf<V>::OneOf(T value);    // for each type T of V
+///     template OneOf<V>::OneOf(T value);    // for each type T of V.
 namespace stdchk {
 
 template <class Variant>

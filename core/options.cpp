@@ -27,7 +27,7 @@ std::optional<bool> parse_on_off(const std::string& text) {
   return std::nullopt;
 }
 
-/// "a, b or c".
+/// Returns "a, b or c".
 std::string one_of(const std::vector<std::string>& words) {
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -45,7 +45,7 @@ std::string environment_name(const std::string& flag) {
   return name;
 }
 
-/// A scalar of a TOML file as the text that the same value has on the command line.
+/// Returns a scalar of a TOML file in the form that the command line uses.
 std::optional<std::string> as_text(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return std::to_string(number->get());
@@ -57,19 +57,19 @@ std::optional<std::string> as_text(const toml::node& node) {
 
 struct Options::Option {
   Kind kind;
-  std::string name;   ///< "--state", or "MOUNTPOINT" of an argument
-  std::string forms;  ///< with the short form: "-l,--long"
+  std::string name;   ///< "--state", or "MOUNTPOINT" for an argument
+  std::string forms;  ///< including the short form: "-l,--long"
   std::string value_name;
   std::string help;
   std::string shown_default;
   Setter setter;
   bool required = false;
   bool command_line_only = false;
-  // What was found so far; a later source does not replace an earlier one.
-  std::vector<std::string> given;  ///< by the command line
+  // Values found so far; a later source does not replace an earlier one.
+  std::vector<std::string> given;  ///< on the command line
   std::optional<std::string> text;
   std::string origin;  ///< " (from the environment variable X)", empty for the command line
-  // What the files said; the last one wins, and all of them lose to the environment.
+  // The value from the files: the last file wins, and the environment overrides it.
   std::optional<std::string> file_text;
   std::string file_origin;
   CLI::Option* parsed = nullptr;
@@ -335,7 +335,7 @@ OptionsOutcome Options::parse(const std::vector<std::string>& arguments,
 
 OptionsOutcome Options::parse_command_line(const std::vector<std::string>& arguments) {
   CLI::App app{summary_, program_};
-  app.set_help_flag();  // help() is ours: it shows the environment's names and the defaults
+  app.set_help_flag();  // help() replaces it: it also shows environment variables and defaults
   bool wants_help = false;
   bool wants_version = false;
   try {
@@ -405,7 +405,7 @@ OptionsOutcome Options::read_file(const std::string& path, bool must_exist) {
         return option->name == flag && !option->command_line_only;
       });
       if (found == options_.end()) {
-        if (!own) continue;  // of another program
+        if (!own) continue;  // an option of another program
         return error(fmt::format("the configuration file {} sets {} in [{}], which is no option",
                                  path, std::string(key.str()), table_name()));
       }

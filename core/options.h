@@ -12,51 +12,52 @@
 
 namespace stdchk {
 
-/// The version of this build, "0.1.0".
+/// Returns the version of this build, such as "0.1.0".
 std::string_view version();
 
-/// What a program does after its options were read.
+/// Tells a program what to do after parse().
 struct OptionsOutcome {
   bool run = true;      ///< false: end with `exit_status`
   int exit_status = 0;  ///< 0 after --help and --version, 2 after a bad option
   std::string message;  ///< for standard output when the status is 0, otherwise for standard error
 };
 
-/// Where option values come from, apart from the command line.
+/// The sources of option values apart from the command line.
 struct OptionsSources {
-  /// The value of an environment variable, or nothing.
+  /// Returns the value of an environment variable, or nothing.
   std::function<std::optional<std::string>(const std::string&)> environment;
-  /// Read in this order when --config is not given; the later one wins. One that is absent is
+  /// Read in this order without --config; a later file overrides an earlier one. Missing files are
   /// skipped.
   std::vector<std::string> config_files;
-  /// The process's own environment, /etc/stdchk.toml and ~/.config/stdchk.toml.
+  /// Returns the process's own environment, /etc/stdchk.toml and ~/.config/stdchk.toml.
   static OptionsSources system();
 };
 
-/// An Options holds the options of one program: "--chunk-size" on the command line, the environment
-/// variable STDCHK_CHUNK_SIZE, and the key chunk-size in a TOML file. The first of them that is
-/// there wins; without any the variable keeps the value that it has, the default.
+/// An Options describes and reads the options of a program. An option is "--chunk-size" on the
+/// command line, the environment variable STDCHK_CHUNK_SIZE, or the key chunk-size in a TOML file.
+/// The first source with a value wins, in this order. Without any, the variable keeps its value,
+/// which is the default.
 ///
-/// In the file, keys stand in the table named after the program without "stdchk-", or after the
-/// subcommand ([manager], [mount], [up]); keys before the first table hold for every program that
+/// In a file, keys stand in the table named after the program without "stdchk-", or after the
+/// subcommand ([manager], [mount], [up]). Keys before the first table apply to every program that
 /// has such an option. An unknown key in the program's own table is an error.
 ///
-/// Owns: the descriptions, not the variables, which must live until parse() returned.
+/// Owns: the descriptions, not the variables, which must live until parse() has returned.
 /// Threads: one.
-/// Errors: parse() answers with one sentence that names the option, its value, and what is allowed.
+/// Errors: parse() returns one sentence that names the option, its value, and the allowed values.
 class Options {
  public:
-  /// `program` is "stdchk-manager"; `summary` is one sentence for --help.
+  /// `program` is a name such as "stdchk-manager"; `summary` is one sentence for --help.
   Options(std::string program, std::string summary);
   ~Options();
   Options(const Options&) = delete;
   Options& operator=(const Options&) = delete;
 
-  /// A described option may be made stricter: `options.text(...).required()`.
+  /// A Description restricts an option just described: `options.text(...).required()`.
   class Description {
    public:
     Description& required();
-    /// Neither the environment nor a file can set it.
+    /// Neither the environment nor a file can set the option.
     Description& command_line_only();
 
    private:
@@ -66,9 +67,8 @@ class Options {
     std::size_t index_;
   };
 
-  /// `flag` is the name with dashes in front, "--state", perhaps with a short form first,
-  /// "-l,--long". `value_name` stands for the value in
-  /// --help.
+  /// `flag` is the name with its dashes, such as "--state", optionally after a short form:
+  /// "-l,--long". `value_name` stands for the value in --help.
   Description text(const std::string& flag, std::string& value, const std::string& value_name,
                    const std::string& help);
   /// One of `allowed`. `former` are values that an earlier version took, each with the reason why
@@ -79,49 +79,52 @@ class Options {
   /// A number of bytes as core/units.h reads it, from `min` to `max`.
   Description size(const std::string& flag, std::uint64_t& value, std::uint64_t min,
                    std::uint64_t max, const std::string& help);
-  /// A chunk size: a power of two within the limits.
+  /// Accepts a chunk size: a power of two within the limits.
   Description chunk_size(const std::string& flag, std::uint32_t& value, const std::string& help);
-  /// Bytes in a second; 0 is no limit.
+  /// Accepts bytes per second; 0 means no limit.
   Description rate(const std::string& flag, std::uint64_t& value, const std::string& help);
   Description count(const std::string& flag, std::uint32_t& value, std::uint32_t min,
                     std::uint32_t max, const std::string& help);
-  /// A number of copies, or parity, as the number of a Redundancy (core/redundancy.h).
+  /// Accepts a number of copies, or parity; stores the number of a Redundancy (core/redundancy.h).
   Description redundancy(const std::string& flag, std::uint32_t& value, const std::string& help);
-  /// "on" or "off".
+  /// Accepts "on" or "off".
   Description on_off(const std::string& flag, bool& value, const std::string& help);
   Description on_off(const std::string& flag, std::optional<bool>& value, const std::string& help);
-  /// --log-level, as every daemon has it.
+  /// Describes --log-level, the same in every daemon.
   Description log_level(log::Level& value);
-  /// Present or absent on the command line; "on" or "off" in the environment and in a file.
+  /// Describes a flag: present or absent on the command line, "on" or "off" in the environment and
+  /// in a file.
   Description flag(const std::string& flag, bool& value, const std::string& help);
-  /// An argument without a flag. Only from the command line.
+  /// Describes an argument without a flag. Only from the command line.
   Description argument(const std::string& name, std::string& value, const std::string& help);
   Description arguments(const std::string& name, std::vector<std::string>& values,
                         const std::string& help);
 
-  /// Options for "program NAME ...". parse() fills the one that was named, and needs one.
+  /// Adds the options of "program NAME ...". parse() then requires a
+  /// subcommand and fills its options.
   Options& subcommand(const std::string& name, const std::string& summary);
-  /// The name of the subcommand that parse() found; empty when there is none.
+  /// Returns the name of the subcommand that parse() found; empty if there is none.
   const std::string& chosen() const { return chosen_; }
-  /// The options of that subcommand; this object itself when there is none.
+  /// Returns that subcommand's options, or this object without a subcommand.
   const Options& chosen_options() const;
-  /// What --config or STDCHK_CONFIG named; empty when the usual places were read.
+  /// Returns the file that --config or STDCHK_CONFIG named; empty if the default files were read.
   const std::string& config_file() const { return config_file_; }
 
-  /// `arguments` without the program's own name.
+  /// Reads the options. `arguments` lacks the program's own name.
   OptionsOutcome parse(const std::vector<std::string>& arguments, const OptionsSources& sources);
-  /// As parse() with the system's sources; prints the outcome's message. A value: exit with it.
+  /// As parse() with the system's sources, but prints the outcome's message. A returned value is
+  /// the exit status to end with.
   std::optional<int> parse_or_exit(int argc, const char* const* argv);
-  /// The outcome for an option whose value a program itself finds wrong.
+  /// Returns the outcome for an option whose value the program itself finds wrong.
   OptionsOutcome reject(const std::string& flag, const std::string& value,
                         const std::string& allowed) const;
 
-  /// What --help prints.
+  /// Returns the text that --help prints.
   std::string help() const;
 
  private:
   struct Option;
-  /// Stores a value; answers what is allowed when it is not, otherwise nothing.
+  /// Stores a value. Returns the allowed values if it is not valid, otherwise nothing.
   using Setter = std::function<std::optional<std::string>(const std::string&)>;
   enum class Kind : std::uint8_t { kValue, kFlag, kArgument, kArguments };
 

@@ -20,14 +20,14 @@ constexpr std::array<std::string_view, 2> kCommits = {"stored", "redundant"};
 constexpr std::array<std::string_view, 2> kProofs = {"completion", "checksum"};
 constexpr std::array<std::string_view, 3> kEnds = {"keep", "last", "remove"};
 
-/// All about one key. A value is a word of `words`, the first standing for `least`; or, without
-/// words, a number or a time, 0 written as `zero` where that says something.
+/// The properties of a key. A value is one of `words`, where the first word stands for `least`.
+/// Without words it is a number or a time; `zero`, if set, is the word for 0.
 struct Field {
   PolicyKey key;
   std::string_view name;
   std::uint64_t least;
   std::uint64_t most;
-  std::uint64_t otherwise;  ///< the default
+  std::uint64_t otherwise;  ///< the default value
   std::string_view zero;
   bool is_time;
   std::span<const std::string_view> words;
@@ -137,7 +137,7 @@ const Field* field_of(PolicyKey key) {
   return found == std::end(kFields) ? nullptr : found;
 }
 
-/// What this version does. Whoever builds more makes it larger.
+/// Returns true for settings that this version implements.
 bool is_built(PolicySetting setting) {
   switch (setting.key) {
     case PolicyKey::kKeep:
@@ -165,7 +165,8 @@ std::string list_of(std::span<const std::string_view> words) {
   return text;
 }
 
-/// What is neither a plain number nor a word: the value of a redundancy with parity.
+/// Returns true when the value is a redundancy with parity, which is neither a
+/// plain number nor a word.
 bool is_parity(const Field& field, std::uint64_t value) {
   const auto redundancy = redundancy_of(value);
   return field.key == PolicyKey::kCopies && redundancy && redundancy->has_parity();
@@ -288,7 +289,7 @@ tl::expected<PolicySetting, PolicyProblem> parse_setting(std::string_view name,
 
 namespace {
 
-/// The next blank or comma that is not within parentheses.
+/// Returns the position of the first blank or comma outside parentheses.
 std::size_t end_of_word(std::string_view text) {
   bool within = false;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -11,15 +11,15 @@
 
 namespace stdchk {
 
-/// What a folder may ask for the images in it and below. The numbers are on the wire and in the
-/// journal: they are never reused, new ones go to the end.
+/// Settings of a folder, which apply to images there and in subfolders. The numbers are on the wire
+/// and in the journal: they are never reused; new keys go to the end.
 enum class PolicyKey : std::uint16_t {
-  kKeep = 1,           ///< complete sets that stay when newer ones are complete; 0: all
+  kKeep = 1,           ///< number of newest complete sets that stay; 0: all
   kPurgeAfter = 2,     ///< seconds after which a set is removed; 0: never
   kMustBeDrained = 3,  ///< 1: only a drained set counts as complete, or may be removed
-  kDrainEvery = 4,     ///< every k-th set is drained
-  kImages = 5,         ///< images of a whole set; 0: not known
-  kChunking = 6,       ///< a Chunking; not set: as the pool's --naming says
+  kDrainEvery = 4,     ///< drains every k-th set
+  kImages = 5,         ///< images of a whole set; 0: unknown
+  kChunking = 6,       ///< a Chunking; not set: the pool's --naming decides
   kCopies = 7,         ///< the number of a Redundancy (core/redundancy.h)
   kCommit = 8,         ///< a CommitLevel
   kEnd = 9,            ///< an EndOfJob
@@ -30,29 +30,28 @@ inline constexpr PolicyKey kPolicyKeys[] = {
     PolicyKey::kImages, PolicyKey::kChunking,   PolicyKey::kCopies,        PolicyKey::kCommit,
     PolicyKey::kEnd,    PolicyKey::kProof};
 
-/// How files are cut into chunks, and whether these are named by their content.
+/// How files are cut into chunks, and whether chunks are named by their content.
 enum class Chunking : std::uint8_t { kFixed = 1, kContent = 2, kNone = 3, kAuto = 4 };
-/// What must be there before a commit is answered.
+/// Requirements for answering a commit.
 enum class CommitLevel : std::uint8_t {
   kStored = 1,     ///< one proven copy of each chunk
   kRedundant = 2,  ///< all copies, or the parity
 };
 
-/// How it is known, before a commit, that a chunk is where it was written to.
+/// Evidence, required before a commit, that a chunk was stored.
 enum class Proof : std::uint8_t {
-  kCompletion =
-      1,          ///< the transport has told that the write is over, as its conformance suite shows
-  kChecksum = 2,  ///< its benefactor has looked at it
+  kCompletion = 1,  ///< the transport's completion; its conformance suite proves the rule
+  kChecksum = 2,    ///< its benefactor has compared the chunk's checksum
 };
 
-/// What becomes of the sets of a job that has ended well (`stdchk down --success`).
+/// The sets that stay after a successful job (`stdchk down --success`).
 enum class EndOfJob : std::uint8_t {
   kKeep = 1,
-  kLast = 2,    ///< all go but the newest complete one of each application
-  kRemove = 3,  ///< all go
+  kLast = 2,    ///< the newest complete set of each application
+  kRemove = 3,  ///< no set
 };
 
-/// The value of a setting that says: as the folder above has it.
+/// Setting value: inherit from the folder above.
 inline constexpr std::uint64_t kPolicyInherit = ~std::uint64_t{0};
 
 struct PolicySetting {
@@ -61,43 +60,44 @@ struct PolicySetting {
   bool operator==(const PolicySetting&) const = default;
 };
 
-/// Why a setting is refused: kInvalidArgument, or kUnsupported for what this version cannot do yet.
+/// The reason to refuse a setting: kInvalidArgument, or kUnsupported for settings
+/// that this version lacks.
 struct PolicyProblem {
   Code code = Code::kInvalidArgument;
-  std::string text;  ///< one sentence that names the key and what is allowed
+  std::string text;  ///< one sentence with the key and the allowed values
 };
 
-/// A Policy is the settings of one folder, or those that hold for it. What is not set is inherited
-/// from the folder above, then from the pool, then the default.
+/// A Policy holds a folder's own settings, or the settings in force for it. A missing setting comes
+/// from the folder above, then from the pool, then from the default.
 struct Policy {
   std::vector<PolicySetting> settings;  ///< each key once
   bool operator==(const Policy&) const = default;
 
   std::optional<std::uint64_t> find(PolicyKey key) const;
-  /// The value that holds: the default where nothing is set.
+  /// Returns the value in force; the default if it is not set.
   std::uint64_t get(PolicyKey key) const;
   std::optional<Chunking> chunking() const;
   Proof proof() const { return static_cast<Proof>(get(PolicyKey::kProof)); }
   CommitLevel commit() const { return static_cast<CommitLevel>(get(PolicyKey::kCommit)); }
 
-  /// Sets, or with kPolicyInherit removes, each of the changes.
+  /// Makes each of the changes; kPolicyInherit removes a setting.
   void apply(const Policy& changes);
-  /// Adds what `above` sets and this one does not.
+  /// Adds the settings that `above` has and this policy lacks.
   void inherit(const Policy& above);
 };
 
-/// "purge-after"; empty for a key that this version does not know.
+/// Returns a name such as "purge-after"; empty for a key that this version does not know.
 std::string_view policy_name(PolicyKey key);
-/// One sentence for people.
+/// Returns one sentence for people.
 std::string_view policy_meaning(PolicyKey key);
-/// As parse_setting() reads it: "3", "12h", "yes", "content".
+/// Returns the value as parse_setting() reads it: "3", "12h", "yes", "content".
 std::string format_value(PolicySetting setting);
-/// "keep", "3": a setting. "inherit" is a value of every key.
+/// Parses a name and a value, such as "keep" and "3". Every key accepts the value "inherit".
 tl::expected<PolicySetting, PolicyProblem> parse_setting(std::string_view name,
                                                          std::string_view value);
-/// "keep=3 purge-after=12h": settings between spaces or commas.
+/// Parses settings separated by spaces or commas, such as "keep=3 purge-after=12h".
 tl::expected<Policy, PolicyProblem> parse_policy(std::string_view text);
-/// Nothing when this version can do what the setting says.
+/// Returns nothing when this version accepts the setting.
 std::optional<PolicyProblem> check_setting(PolicySetting setting);
 
 }  // namespace stdchk

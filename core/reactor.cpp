@@ -36,7 +36,7 @@ void Reactor::add(EventSource& source) {
 
 void Reactor::remove(EventSource& source) {
   std::erase(sources_, &source);
-  // A descriptor that the source has closed already has left the set by itself.
+  // A descriptor that the source has closed has left the epoll set by itself.
   if (source.fd() >= 0) ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, source.fd(), nullptr);
 }
 
@@ -64,8 +64,8 @@ Status Reactor::post(std::function<void()> call) {
     if (posts_.size() >= limits::kReactorPostsMax) return fail(Code::kBusy, "reactor.post");
     posts_.push_back(std::move(call));
   }
-  // The reactor sets asleep_ before it looks at the posts a last time, so one of the two sees the
-  // other.
+  // The reactor sets asleep_ before its last check of the posts. So either it sees this post, or
+  // this thread sees asleep_.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (asleep_.load(std::memory_order_relaxed)) wake();
   return {};
@@ -96,8 +96,8 @@ bool Reactor::run_posts() {
 bool Reactor::run_timers() {
   bool any = false;
   const Time now = clock_.now();
-  // Timers that are scheduled by these calls wait for the next turn, or a zero delay would never
-  // end.
+  // Timers scheduled by these calls wait for the next turn: otherwise a zero
+  // delay would loop for ever.
   const std::uint64_t newest = timers_made_;
   for (auto timer = timers_.begin(); timer != timers_.end() && timer->first.at <= now;) {
     if (timer->first.sequence > newest) {
@@ -114,7 +114,7 @@ bool Reactor::run_timers() {
 
 bool Reactor::run_once(Duration wait_max) {
   bool any = false;
-  // By index: a source may add another one while it runs.
+  // By index: a source may add another source while it runs.
   for (std::size_t i = 0; i < sources_.size(); ++i) any |= sources_[i]->poll();
   any |= run_posts();
   any |= run_timers();

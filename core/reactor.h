@@ -13,21 +13,22 @@
 
 namespace stdchk {
 
-/// An EventSource has things to do on the reactor's thread: an endpoint, above all.
+/// An EventSource is an object that the reactor's thread polls for work: above all an endpoint.
 class EventSource {
  public:
   virtual ~EventSource() = default;
-  /// Handles what is ready, without waiting. True when anything was.
+  /// Handles what is ready, without waiting. Returns true when it did anything.
   virtual bool poll() = 0;
-  /// A descriptor that becomes readable when poll() has something to do; -1 when there is none.
+  /// A descriptor that becomes readable when poll() has work; -1 when there is none.
   virtual int fd() const = 0;
-  /// Asked before the reactor sleeps: false when poll() must be called again first (fi_trywait(3)).
+  /// Called before the reactor sleeps. Returns false when poll() must be called again first
+  /// (fi_trywait(3)).
   virtual bool may_sleep() = 0;
-  /// The longest sleep that is allowed now, for sources whose progress no descriptor announces.
+  /// The longest sleep allowed now, for sources whose progress no descriptor announces.
   virtual Duration sleep_max() const { return Duration::max(); }
 };
 
-/// A TimerId names one scheduled call. Default constructed: none.
+/// A TimerId identifies a scheduled call. Default constructed: none.
 struct TimerId {
   Time at{};
   std::uint64_t sequence = 0;
@@ -35,11 +36,11 @@ struct TimerId {
   explicit operator bool() const { return sequence != 0; }
 };
 
-/// A Reactor runs everything of one thread: event sources, timers, and calls posted by others.
+/// A Reactor runs all work of one thread: event sources, timers, and calls posted by other threads.
 ///
 /// Owns: timers and posted calls; not the sources.
 /// Threads: all functions but post() and stop() belong to the thread that calls run_once().
-/// Limits: kReactorPostsMax posted calls wait at most; post() then answers kBusy.
+/// Limits: at most kReactorPostsMax posted calls wait; then post() fails with kBusy.
 class Reactor {
  public:
   /// Needs an eventfd and an epoll instance from the operating system; aborts without them.
@@ -53,24 +54,25 @@ class Reactor {
   void add(EventSource& source);
   void remove(EventSource& source);
 
-  /// Calls `call` once when `at` has come. Never from within schedule_at itself.
+  /// Calls `call` once when the time `at` has come. Never calls it within schedule_at() itself.
   TimerId schedule_at(Time at, std::function<void()> call);
   TimerId schedule_after(Duration delay, std::function<void()> call);
-  /// Forgets the call. A timer that has fired already, or none, is no error.
+  /// Drops the call. A timer that has fired, or TimerId{}, is no error.
   void cancel(TimerId timer);
-  /// When the next timer is due; nothing scheduled: Time::max().
+  /// Returns when the next timer is due; Time::max() without timers.
   Time next_timer() const;
 
-  /// Runs `call` on the reactor's thread, soon, in the order of the posts. Any thread.
+  /// Runs `call` on the reactor's thread in its next turn, in the order of the posts. Any thread.
   Status post(std::function<void()> call);
 
-  /// One turn: sources, posted calls, due timers; sleeps at most `wait_max` when none had work.
-  /// True when anything was done.
+  /// Runs one turn: sources, posted calls, due timers. Sleeps at most `wait_max` when none had
+  /// work. Returns true when any had work.
   bool run_once(Duration wait_max);
-  /// Turns until stop() was called.
+  /// Runs turns until stop() is called.
   void run();
   void stop();  ///< any thread, and signal handlers
-  void resume() { stopped_.store(false, std::memory_order_relaxed); }  ///< run() runs again
+  /// Allows run() to run again.
+  void resume() { stopped_.store(false, std::memory_order_relaxed); }
   bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
  private:

@@ -10,18 +10,19 @@
 
 namespace stdchk {
 
-/// An Error names what went wrong as a value that is cheap to copy.
+/// An Error is a cheaply copied value that says what failed.
 ///
 /// Owns: nothing; `where` is a string with static storage duration.
-/// Not: a carrier of prose. A person's sentence is made by describe() where the error is handled.
+/// Not: a text for people. describe() makes that text where the error is handled.
 struct Error {
   Code code = Code::kInternal;
-  std::int32_t os_errno = 0;  ///< errno of the system call that failed, 0 where there was none
+  std::int32_t os_errno = 0;  ///< errno of the system call that failed; 0: no system call
   const char* where = "";     ///< the operation that failed, for example "manager.commit"
 };
 static_assert(std::is_trivially_copyable_v<Error>);
 
-/// A Result holds a value or the Error that stands in its place. Ignoring one is a warning.
+/// A Result holds a value, or the Error that explains why there is none. The compiler warns when it
+/// is ignored.
 template <class T>
 class [[nodiscard]] Result : public tl::expected<T, Error> {
  public:
@@ -36,21 +37,21 @@ inline tl::unexpected<Error> fail(Code code, const char* where, int os_errno = 0
   return tl::unexpected<Error>(Error{code, os_errno, where});
 }
 
-/// Makes a failure from errno as it is now; the code is the closest one to that errno.
+/// Makes a failure from the present errno, with the code closest to it.
 tl::unexpected<Error> fail_errno(const char* where);
 
-/// Passes an error of another Result on.
+/// Passes the error of another Result on.
 inline tl::unexpected<Error> fail(const Error& error) { return tl::unexpected<Error>(error); }
 
-/// One sentence: what failed, where, why, and what to do about it.
+/// Returns a text for people: the failed operation, the code's sentence, and the errno's text.
 std::string describe(const Error& error);
 
-/// The errno that an application sees for `error`.
+/// Returns the errno that an application sees for `error`.
 int to_errno(const Error& error);
 
 }  // namespace stdchk
 
-/// Returns the error of `expression` from the calling function, or goes on.
+/// Returns the error of `expression` from the calling function, or continues.
 #define STDCHK_TRY(expression)                                       \
   do {                                                               \
     if (auto try_result_ = (expression); !try_result_.has_value()) { \

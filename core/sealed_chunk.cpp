@@ -14,12 +14,12 @@ constexpr std::size_t kTagBytes = Sealer::kTagBytesMin;
 constexpr std::size_t kMarkBytes = 8;
 static_assert(kNumberBytes + kTagBytes + kMarkBytes == sizeof(ChunkName::bytes));
 
-// A hash of content ends with one of these by a chance of 2^-63.
+// A hash of content ends with one of these marks with a probability of 2^-63.
 constexpr std::string_view kByContent = "sealed.C";
 constexpr std::string_view kAtRandom = "sealed.R";
 static_assert(kByContent.size() == kMarkBytes && kAtRandom.size() == kMarkBytes);
 
-/// A key is used for one text, so one number of it is enough.
+/// Each key encrypts a single text, so a single nonce suffices.
 constexpr std::uint64_t kOnly = 0;
 
 ByteSpan bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }

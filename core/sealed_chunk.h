@@ -7,44 +7,45 @@
 #include "core/secret.h"
 #include "core/types.h"
 
-/// Chunks that benefactors cannot read. Their names say how they are opened, by who has the pool's
-/// key: docs/decisions/0016.
+/// Chunks that benefactors cannot read. A chunk's name, with the pool's key, says how to open the
+/// chunk: docs/decisions/0016.
 namespace stdchk {
 
-/// How the name of a chunk came about.
+/// How the name of a chunk was made.
 enum class ChunkNaming : std::uint8_t {
-  kPlain,            ///< the hash of what is stored, or none
+  kPlain,            ///< the hash of the stored bytes, or not named
   kSealedByContent,  ///< sealed; equal chunks have equal names
-  kSealedAtRandom,   ///< sealed; no two chunks have one name
+  kSealedAtRandom,   ///< sealed; every chunk has a name of its own
 };
 ChunkNaming naming_of(const ChunkName& name);
 inline bool is_sealed(const ChunkName& name) { return naming_of(name) != ChunkNaming::kPlain; }
-/// Equal chunks have this name, too.
+/// Returns true when equal chunks have this name, too.
 inline bool follows_from_content(const ChunkName& name) {
   return name.is_named() && naming_of(name) != ChunkNaming::kSealedAtRandom;
 }
 
 /// A ChunkSealer seals and opens chunks with the pool's key.
 ///
-/// A sealed chunk is AES-256-GCM of its content, as long as that, under a key of its own. The name
-/// is the key's number (12 bytes), the tag's first 12 bytes, and 8 bytes that say how the number
-/// was made: by HMAC of the content's name under the pool's key, so that equal chunks of a pool are
-/// stored once, or at random.
+/// A sealed chunk is the AES-256-GCM ciphertext of its content, of the same length, under a key of
+/// its own. Its name is the key's number (12 bytes), the first 12 bytes of the tag, and 8 bytes
+/// that say how the number was made. By content, the number is an HMAC of the content's name under
+/// the pool's key: equal chunks of a pool are stored once. Otherwise the number is random.
 ///
-/// Threads: any. Errors: kCorrupt from open(): it is not what was sealed, or by another key; the
-///   bytes mean nothing then.
+/// Threads: any.
+/// Errors: open() fails with kCorrupt when the chunk was changed or sealed with another key; the
+/// bytes then have no meaning.
 class ChunkSealer {
  public:
   explicit ChunkSealer(const Secret& pool_key);
-  /// In place, bytes that go on in the second piece. `content_name`: their name; not named: at
-  /// random. Answers the sealed chunk's name.
+  /// Seals bytes in place; they continue in the second piece. `content_name` is the name of their
+  /// content; if it is not named, the number is random. Returns the sealed chunk's name.
   ChunkName seal(const std::array<MutableByteSpan, 2>& bytes, const ChunkName& content_name) const;
-  /// In place. `name` is that of a sealed chunk.
+  /// Opens bytes in place. `name` must be that of a sealed chunk.
   Status open(const ChunkName& name, MutableByteSpan bytes) const;
 
  private:
-  const Secret numbers_;  ///< the key that numbers are made with
-  const Secret keys_;     ///< keys of chunks are derived of
+  const Secret numbers_;  ///< the key from which numbers are made
+  const Secret keys_;     ///< the key from which keys of chunks are derived
 };
 
 }  // namespace stdchk

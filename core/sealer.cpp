@@ -18,7 +18,7 @@ unsigned char* out(MutableByteSpan bytes) { return reinterpret_cast<unsigned cha
 
 }  // namespace
 
-// The only failures are those of memory and of a library without AES: nothing can go on then.
+// OpenSSL fails only when memory is short or the library lacks AES: nothing can continue then.
 
 void Sealer::Free::operator()(evp_cipher_ctx_st* context) const { EVP_CIPHER_CTX_free(context); }
 
@@ -30,7 +30,7 @@ void Sealer::set_key(const Secret& key) {
                                   nullptr, 1) == 1);
 }
 
-/// The nonce of 96 bits is the number, its lowest byte first, behind four zeros.
+/// The 96-bit nonce is four zero bytes, then the number, least significant byte first.
 void Sealer::begin(std::uint64_t number, bool encrypts) {
   std::array<unsigned char, 12> nonce{};
   for (std::size_t i = 0; i < sizeof(number); ++i) {

@@ -17,9 +17,9 @@ namespace stdchk {
 /// A Sealer encrypts and authenticates bytes under one key: AES-256-GCM (NIST SP 800-38D).
 ///
 /// Owns: the key's schedule. Threads: one at a time.
-/// Errors: kCorrupt from open(): the bytes are not what was sealed under this key and number; what
-///   was written to `plain` then means nothing.
-/// Limits: a number must not be used for two different texts under one key.
+/// Errors: open() fails with kCorrupt when the bytes were not sealed under this key and number. The
+/// content of `plain` then has no meaning.
+/// Limits: under one key, a number must not be used for two different texts.
 class Sealer {
  public:
   static constexpr std::size_t kTagBytes = 16;
@@ -32,13 +32,13 @@ class Sealer {
   Sealer& operator=(const Sealer&) = delete;
 
   void set_key(const Secret& key);
-  /// `sealed` is as long as `plain`, and may be the same memory.
+  /// Encrypts `plain` into `sealed`. Requires equal lengths; the memory may be the same.
   Tag seal(std::uint64_t number, ByteSpan plain, MutableByteSpan sealed);
-  /// The same of a text in parts that lie one behind the other: each is added once, in order.
+  /// The same for a text in several parts: add() each part once, in order.
   void begin_seal(std::uint64_t number) { begin(number, true); }
   void add(ByteSpan plain, MutableByteSpan sealed);
   Tag end_seal();
-  /// `tag`: what seal() answered, or its first bytes, kTagBytesMin at least.
+  /// Decrypts. `tag` is what seal() returned, or its first kTagBytesMin bytes or more.
   Status open(std::uint64_t number, ByteSpan sealed, ByteSpan tag, MutableByteSpan plain);
 
  private:

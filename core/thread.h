@@ -11,8 +11,9 @@
 
 namespace stdchk {
 
-/// A thread that takes no signals: they go to the one that waits for them, never to a worker in the
-/// middle of its work. Nor does it take what the kernel raises for its calls, such as SIGPIPE.
+/// Starts a thread that blocks all signals. The thread that waits for signals gets them, never a
+/// worker in the middle of its work. Signals that the kernel raises for the worker's own calls,
+/// such as SIGPIPE, are blocked, too.
 inline std::thread start_without_signals(std::function<void()> work) {
   sigset_t all, before;
   ::sigfillset(&all);
@@ -22,7 +23,8 @@ inline std::thread start_without_signals(std::function<void()> work) {
   return thread;
 }
 
-/// Processor time that the calling thread has used: clock_gettime(2), CLOCK_THREAD_CPUTIME_ID.
+/// Returns the processor time used by the calling thread: clock_gettime(2),
+/// CLOCK_THREAD_CPUTIME_ID.
 inline std::chrono::nanoseconds thread_time() {
   timespec used{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);

@@ -11,7 +11,7 @@
 namespace stdchk {
 namespace {
 
-/// "rack=r1" into the place; what is wrong, otherwise nothing.
+/// Stores a word such as "rack=r1" in the place. Returns the problem, or an empty text.
 std::string set_level(const std::string& word, Topology::Place& place) {
   const std::size_t equals = word.find('=');
   const std::string key = word.substr(0, equals);

@@ -7,13 +7,13 @@
 
 namespace stdchk {
 
-/// A Topology says which hosts fail together: those on one node, in one rack, behind one switch. It
-/// comes from a file with a line for each host:
+/// A Topology says which hosts fail together: those on one node, in one rack, behind one switch. A
+/// file describes it with a line for each host:
 ///
 ///     NAME [node=N] [rack=R] [switch=S]     # the rest of a line is a comment
 ///
-/// NAME is what the host calls itself, or that up to the first dot. Hosts that are not listed, or
-/// for which a level is not stated, are together on that level, but each its own node.
+/// NAME is the host's own name, or its part before the first dot. Hosts without a rack share one,
+/// and so do hosts without a switch. Each host without a node counts as its own node.
 class Topology {
  public:
   struct Place {
@@ -23,11 +23,11 @@ class Topology {
     bool operator==(const Place&) const = default;
   };
 
-  /// The problem names the line and what is allowed.
+  /// The error text names the line and what is allowed.
   static tl::expected<Topology, std::string> parse(std::string_view text);
   static tl::expected<Topology, std::string> read(const std::string& path);
 
-  /// nullptr: not listed.
+  /// Returns nullptr when the host is not listed.
   const Place* find(std::string_view host_name) const;
   bool empty() const { return places_.empty(); }
 

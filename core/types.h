@@ -16,7 +16,7 @@ namespace stdchk {
 using ByteSpan = std::span<const std::byte>;
 using MutableByteSpan = std::span<std::byte>;
 
-/// An Id is a number that cannot be mixed up with another kind of number. 0 is "none".
+/// An Id is a number that the compiler does not mix up with other kinds of numbers. 0 means "none".
 template <class Tag>
 struct Id {
   std::uint64_t value = 0;
@@ -25,25 +25,25 @@ struct Id {
 };
 
 using FileId = Id<struct FileTag>;              ///< an inode of the pool; never reused
-using ClientId = Id<struct ClientTag>;          ///< one registration of one client; never reused
-using SessionId = Id<struct SessionTag>;        ///< one open-to-close of one file; never reused
-using BenefactorId = Id<struct BenefactorTag>;  ///< one life of one arena; never reused
-using GrantId = Id<struct GrantTag>;            ///< a lease on one empty segment; never reused
+using ClientId = Id<struct ClientTag>;          ///< a registration of a client; never reused
+using SessionId = Id<struct SessionTag>;        ///< from open to close of a file; never reused
+using BenefactorId = Id<struct BenefactorTag>;  ///< one life of an arena; never reused
+using GrantId = Id<struct GrantTag>;            ///< a lease on an empty segment; never reused
 using Epoch = Id<struct EpochTag>;              ///< one life of the manager
 
-/// Counts the committed states of one file, from 1. 0: nothing was committed yet.
+/// Counts the committed states of a file, from 1. 0: nothing is committed yet.
 using Version = std::uint64_t;
 
 inline constexpr FileId kRootFile{1};
 
-/// A ChunkName is the content's name: see core/naming.h for its definition. All zero: not named.
+/// A ChunkName is the name of a chunk's content, defined in core/naming.h. All zeros: not named.
 struct ChunkName {
   std::array<std::byte, 32> bytes{};
   auto operator<=>(const ChunkName&) const = default;
   bool is_named() const { return *this != ChunkName{}; }
 };
 
-/// An Extent is the place of one copy of a chunk. `offset` is where its header starts in the arena;
+/// An Extent is the place of a copy of a chunk. `offset` is where its header starts in the arena;
 /// the chunk's bytes follow the header (core/extent_header.h).
 struct Extent {
   BenefactorId benefactor;
@@ -53,15 +53,15 @@ struct Extent {
 
 /// A Chunk is a run of bytes that is stored, checked and shared as a whole.
 struct Chunk {
-  ChunkName name;              ///< not named where naming is off
+  ChunkName name;              ///< unset where naming is off
   std::uint32_t length = 0;    ///< bytes of content, without the header
   std::uint32_t crc = 0;       ///< CRC32C of the content
-  std::vector<Extent> copies;  ///< empty: only in the drain directory
+  std::vector<Extent> copies;  ///< empty: the bytes are only in the drain directory
   bool operator==(const Chunk&) const = default;
 };
 
-/// A Slice says that `length` bytes of a file from `file_offset` on are those of chunk number
-/// `chunk` (an index into the map's chunks) from `chunk_offset` on.
+/// A Slice maps a range of a file to a chunk. `length` bytes of the file from `file_offset` on are
+/// the chunk's bytes from `chunk_offset` on. `chunk` is an index into the map's chunks.
 struct Slice {
   std::uint64_t file_offset = 0;
   std::uint32_t length = 0;
@@ -70,8 +70,8 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
-/// A ChunkMap is the content of one version of a file: slices in ascending order that do not
-/// overlap. What no slice covers reads as zeros.
+/// A ChunkMap is the content of a version of a file: slices in ascending order that do not overlap.
+/// Ranges without a slice read as zeros.
 struct ChunkMap {
   std::vector<Chunk> chunks;
   std::vector<Slice> slices;
@@ -84,29 +84,31 @@ struct Grant {
   BenefactorId benefactor;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  BenefactorId first{};      ///< for places of chunks that have their first one there; none: of any
-  std::uint64_t domain = 0;  ///< equal numbers in one session: benefactors that may fail together
+  /// Only chunks whose first place is on this benefactor may use the grant; none: any chunk may.
+  BenefactorId first{};
+  /// Within a session, grants with equal values are on benefactors that may fail together.
+  std::uint64_t domain = 0;
   bool operator==(const Grant&) const = default;
 };
 
-/// Whether chunks are named by their content, so that equal ones are stored once.
+/// Says whether chunks are named by their content, so that equal chunks are stored once.
 enum class Naming : std::uint8_t {
   kOff = 0,
-  kAuto = 1,  ///< as long as a series of images has chunks that the pool has already
+  kAuto = 1,  ///< only while a series of images has chunks that the pool already stores
   kOn = 2,
 };
-/// "off", "auto" or "on".
+/// Returns "off", "auto" or "on".
 std::string_view naming_text(Naming naming);
-/// nullopt: none of those.
+/// Parses these words; nullopt for any other text.
 std::optional<Naming> parse_naming(std::string_view text);
 
-/// How the chunks of a version were named when they were written last. The numbers are on the wire
-/// and in the journal.
+/// Says how the chunks of a version were named at the last write. Wire and
+/// journal contain the numbers.
 enum class NamingState : std::uint8_t {
-  kUnknown = 0,    ///< its writer has not told, or has written no chunks
-  kOff = 1,        ///< none by content
-  kOn = 2,         ///< all
-  kDidNotPay = 3,  ///< under Naming::kAuto, at the end: samples only
+  kUnknown = 0,    ///< the writer has not reported it, or has written no chunks
+  kOff = 1,        ///< no chunk is named by content
+  kOn = 2,         ///< all chunks are named
+  kDidNotPay = 3,  ///< under Naming::kAuto, at the end: only samples are named
 };
 
 enum class FileType : std::uint8_t { kRegular = 1, kDirectory = 2, kSymlink = 3 };
@@ -119,10 +121,10 @@ enum class DrainState : std::uint8_t {
   kDrained = 3,  ///< whole under its own name, durable, verified
   kFailed = 4,   ///< will be tried again
 };
-/// "pending", as users see it.
+/// Returns the word that users see, such as "pending".
 std::string_view drain_name(DrainState state);
 
-/// The attributes of a file as of one version.
+/// File attributes, with the size and times of one version.
 struct Attributes {
   FileId id;
   FileType type = FileType::kRegular;
@@ -137,7 +139,7 @@ struct Attributes {
   std::int64_t mtime_ns = 0;
   std::int64_t ctime_ns = 0;
   DrainState drain = DrainState::kNone;
-  std::uint32_t copies = 0;  ///< what each chunk should have: the number of a Redundancy
+  std::uint32_t copies = 0;  ///< redundancy that each chunk should have: the number of a Redundancy
   NamingState naming = NamingState::kUnknown;
   bool operator==(const Attributes&) const = default;
 };

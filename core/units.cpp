@@ -13,7 +13,7 @@ constexpr std::uint64_t kBytesMax = std::numeric_limits<std::int64_t>::max();
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Takes the digits at the front of `text`.
+/// Removes the digits at the front of `text` and returns them.
 std::string_view take_digits(std::string_view& text) {
   std::size_t count = 0;
   while (count < text.size() && is_digit(text[count])) ++count;
@@ -22,7 +22,7 @@ std::string_view take_digits(std::string_view& text) {
   return digits;
 }
 
-/// The power of two that a unit stands for; -1 when it is none.
+/// Returns the power of two of a unit; -1 for an unknown unit.
 int unit_shift(std::string_view unit) {
   if (unit.empty()) return 0;
   const char letter = unit[0] >= 'a' && unit[0] <= 'z' ? static_cast<char>(unit[0] - 32) : unit[0];
@@ -47,7 +47,7 @@ Result<std::uint64_t> parse_bytes(std::string_view text) {
     if (fraction.empty()) return fail(Code::kInvalidArgument, kWhere);
   }
   const int shift = unit_shift(text);
-  // More digits than this cannot give a whole number of bytes, or overflow the arithmetic below.
+  // More digits cannot give a whole number of bytes, or would overflow the arithmetic below.
   while (!fraction.empty() && fraction.back() == '0') fraction.remove_suffix(1);
   if (whole.empty() || shift < 0 || fraction.size() > 17) {
     return fail(Code::kInvalidArgument, kWhere);
@@ -63,7 +63,7 @@ Result<std::uint64_t> parse_bytes(std::string_view text) {
     value = value * 10 + static_cast<unsigned>(digit - '0');
     scale *= 10;
   }
-  // value < 2^63 * 10^17 < 2^120, so the shift is done in steps that divide first where they can.
+  // `value` < 2^63 * 10^17 < 2^120: to avoid overflow, each step divides the scale if possible.
   for (int i = 0; i < shift; ++i) {
     if (scale % 2 == 0) {
       scale /= 2;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kMask = (std::uint64_t{1} << kRabinDegree) - 1;
 
-/// What the eight bits above the degree are modulo the polynomial.
+/// The remainders of the eight bits above the degree, modulo the polynomial.
 constexpr std::array<std::uint64_t, 256> reductions() {
   std::array<std::uint64_t, 256> table{};
   for (std::uint64_t high = 0; high < table.size(); ++high) {
@@ -32,7 +32,7 @@ std::uint64_t append(std::uint64_t fingerprint, std::byte byte) {
   return ((fingerprint << 8 | std::to_integer<std::uint64_t>(byte)) & kMask) ^ kReductions[high];
 }
 
-/// What a byte is worth when the window has moved past it: byte * x^(8 * window).
+/// The contribution of a byte that has just left the window: byte * x^(8 * window).
 std::uint64_t worth_behind(std::byte byte, std::size_t window) {
   std::uint64_t worth = append(0, byte);
   for (std::size_t i = 0; i < window; ++i) worth = append(worth, std::byte{0});
@@ -67,7 +67,7 @@ std::vector<std::uint16_t> rabin_hashes(ByteSpan bytes, std::size_t window, std:
 std::vector<std::uint16_t> sha1_hashes(ByteSpan bytes, std::size_t window, std::size_t step) {
   EVP_MD* const sha1 = EVP_MD_fetch(nullptr, "SHA1", nullptr);
   EVP_MD_CTX* const context = EVP_MD_CTX_new();
-  // It is compared with only, but without it there is nothing to compare with.
+  // SHA-1 serves only for the comparison, but the comparison is impossible without it.
   STDCHK_ASSERT(sha1 != nullptr && context != nullptr);
   std::vector<std::uint16_t> hashes;
   std::array<unsigned char, 20> digest{};

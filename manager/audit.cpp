@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kToldMax = 100;
 constexpr std::size_t kSentenceBytesMax = 400;
 
-/// Slices and holds of each chunk, counted by a walk over all versions.
+/// References to a chunk, counted by a walk over all versions.
 struct Counted {
   std::uint32_t references = 0;
   std::uint32_t undrained = 0;
@@ -47,7 +47,7 @@ const char* name_of(ClaimKind kind) {
   return "?";
 }
 
-/// What is wrong with one version by itself; empty: nothing.
+/// Describes the first fault of a version, judged without other files; empty for a sound version.
 std::string wrong_with(const State& state, const VersionData& version) {
   if (!well_formed(version.slices)) return "its slices overlap or do not ascend";
   std::uint64_t stored = 0;
@@ -62,7 +62,8 @@ std::string wrong_with(const State& state, const VersionData& version) {
   return beyond ? "a slice goes beyond its end" : "";
 }
 
-/// A drained file that is changed in part keeps what memory does not have in the drain directory.
+/// Checks that each slice of an undrained file has its bytes in memory. A drained file changed in
+/// part is exempt: its remaining bytes are in the drain directory.
 std::string wrong_places(const State& state, const File& file) {
   const auto in_memory = [&](const PackedSlice& slice) {
     return !state.chunks().exists(slice.chunk) || state.chunks().has_copies(slice.chunk);
@@ -72,7 +73,7 @@ std::string wrong_places(const State& state, const File& file) {
   return whole ? "" : "a chunk of it has no place, and the drain directory does not have it";
 }
 
-/// What is wrong with a file's place in the tree; empty: nothing.
+/// Says what is wrong with a file's place in the tree; empty when nothing is.
 std::string wrong_place(const State& state, const File& file) {
   if (file.id == kRootFile) return {};
   if (file.parent) {
@@ -107,7 +108,7 @@ std::string wrong_children(const State& state, const File& directory) {
   return subdirectories == directory.subdirectories ? "" : "its directories are miscounted";
 }
 
-/// The queues of the drain and of eviction have it where it belongs.
+/// Checks that the lists of undrained and of evictable files have the file if they should.
 std::string wrong_lists(const State& state, const File& file) {
   const std::pair key{file.newest.sequence, file.id};
   const bool listed = file.parent && file.type == FileType::kRegular && file.newest.version > 0;
@@ -250,7 +251,7 @@ void Audit::check_stripe(const Stripe& stripe) {
   if (!used) tell("nothing uses it");
 }
 
-/// Sorted by their places, claims must follow each other without a gap.
+/// Checks that the claims on each arena, sorted by offset, touch without gaps and overlaps.
 void Audit::check_space() {
   std::map<BenefactorId, std::vector<Claim>> arenas;
   for (const auto& [id, status] : service_.benefactors()) arenas[id];
@@ -264,7 +265,7 @@ void Audit::check_space() {
     const std::uint64_t arena =
         service_.arena_bytes(id) / limits::kExtentAlignment * limits::kExtentAlignment;
     std::uint64_t at = 0;
-    ClaimKind before = ClaimKind::kFree;  // of what reaches to `at`
+    ClaimKind before = ClaimKind::kFree;  // the kind of the claim that ends at `at`
     for (const Claim& claim : claims) {
       if (claim.range.offset > at) leaked_.push_back({id, at, claim.range.offset - at});
       if (claim.range.offset < at) {

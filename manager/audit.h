@@ -12,14 +12,14 @@ namespace stdchk::manager {
 class Service;
 struct Stripe;
 
-/// What a range of an arena is for.
+/// The use of a range of an arena.
 enum class ClaimKind : std::uint8_t {
   kFree,
-  kGranted,      ///< to an open session, and not used by a committed map
+  kGranted,      ///< to an open session; no committed map uses it
   kQuarantined,  ///< until a client is fenced
   kUsed,         ///< by a chunk
-  kReserved,     ///< a planner has it copied to
-  kFreeing,      ///< free when the journal has the command that freed it
+  kReserved,     ///< the target of a copy that a planner has ordered
+  kFreeing,      ///< becomes free when the command that freed it is durable in the journal
 };
 inline constexpr std::size_t kClaimKinds = 6;
 struct Claim {
@@ -28,18 +28,17 @@ struct Claim {
   ClaimKind kind = ClaimKind::kFree;
 };
 
-/// An Audit is a walk over all of the manager's metadata: everything that is counted is counted
-/// again, everything that refers to something must find it, and every byte of every arena is
-/// claimed once.
+/// An Audit walks over all of the manager's metadata. It recounts every counter, checks that every
+/// reference finds its target, and that every byte of every arena is claimed exactly once.
 ///
-/// Threads: the reactor's; it takes time in proportion to everything that there is.
+/// Threads: the reactor's. Limits: the time is proportional to all metadata.
 class Audit {
  public:
   explicit Audit(const Service& service);
 
-  /// A sentence for each broken rule.
+  /// Sentences, each of which describes a broken rule.
   const std::vector<std::string>& broken() const { return broken_; }
-  /// Ranges that nothing claims.
+  /// Ranges of arenas that nothing claims.
   const std::vector<msg::CollectGarbage::Range>& leaked() const { return leaked_; }
   std::uint64_t bytes_of(ClaimKind kind) const { return bytes_[static_cast<std::size_t>(kind)]; }
   msg::CheckMetadata::Reply reply() const;

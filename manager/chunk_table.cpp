@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kOffsetBits = 40;
 constexpr std::uint32_t kLengthMask = (1U << 25) - 1;
 
-// A redundancy in 7 bits: copies - 1, or behind those each pair of data and parity.
+// Packs a redundancy into 7 bits: copies - 1 first, then a code for each pair of data and parity.
 constexpr std::uint32_t kFirstParity = limits::kCopiesMax;
 constexpr std::uint32_t kParityCodes =
     (limits::kStripeDataMax - limits::kStripeDataMin + 1) * limits::kStripeParityMax;
@@ -31,9 +31,9 @@ Redundancy unpack_redundancy(std::uint32_t code) {
   return {1, limits::kStripeDataMin + code / limits::kStripeParityMax,
           code % limits::kStripeParityMax + 1};
 }
-/// Of a chunk with two copies: a node of the map, its bucket, and the list.
+/// A chunk with two copies costs a map node, its hash bucket and the list of copies.
 constexpr std::uint64_t kMoreCopiesBytes = 112;
-/// A node of the map and its bucket.
+/// A map node and its hash bucket.
 constexpr std::uint64_t kByPlaceBytes = 40;
 
 std::uint64_t pack(const Extent& extent) {
@@ -54,7 +54,7 @@ std::uint64_t spread_of(const ChunkName& name) {
 }  // namespace
 
 std::size_t ChunkTable::IndexPart::home(std::uint64_t spread) const {
-  // The 32 bits behind those that choose the part, as a share of all slots.
+  // The upper bits choose the part; the next 32 bits, as a fraction, choose the slot in it.
   return (spread << kPartBits >> 32) * slots.size() >> 32;
 }
 
@@ -70,7 +70,7 @@ ChunkIndex ChunkTable::find(const ChunkName& name, std::uint32_t length) const {
   }
 }
 
-/// By a quarter, so that 60 to 75 % of the slots are used.
+/// Grows by a quarter, so that 60 to 75 % of the slots are used.
 void ChunkTable::grow(IndexPart& part) {
   IndexPart larger;
   larger.slots.assign(std::max<std::size_t>(4, part.slots.size() * 5 / 4), kNoChunk);
@@ -93,7 +93,8 @@ void ChunkTable::index_insert(ChunkIndex index) {
   insert(part, index);
 }
 
-// Linear probing without tombstones: the entries behind the hole move up (Knuth, volume 3, 6.4 R).
+// Uses linear probing without tombstones: the entries behind the hole move up
+// (Knuth, volume 3, 6.4 R).
 void ChunkTable::index_erase(ChunkIndex index) {
   const std::uint64_t spread = spread_of(entry(index).name);
   IndexPart& part = part_of(spread);
@@ -157,7 +158,7 @@ void ChunkTable::want(ChunkIndex index, const Redundancy& wanted) {
   }
 }
 
-/// Members of stripes are found again by their places when they have no names.
+/// Chunks without names that may become members of stripes are found by their places.
 bool ChunkTable::has_place_index(ChunkIndex index) const {
   return !entry(index).name.is_named() && redundancy(index).has_parity();
 }

@@ -11,30 +11,31 @@
 #include "core/one_of.h"
 #include "core/types.h"
 
-/// The commands that change the manager's durable state (rule M7). Everything that is not a
-/// function of the state - times, ids, which copies a chunk has - is a field, so that applying the
-/// same commands in the same order gives the same state. A field is never removed; journal.capnp
-/// has the bytes.
+/// The commands that change the manager's durable state (rule M7). Times, ids and the places
+/// of copies do not follow from the state, so they are fields of commands. Therefore the
+/// same commands in the same order give the same state. A field is never removed;
+/// journal.capnp defines the bytes.
 namespace stdchk::manager {
 
 using Xattrs = std::vector<std::pair<std::string, std::string>>;
 
-/// Epochs of one line of managers are in one block of so many: a rebuilt manager begins the next
-/// block, so that the one before it never has the same epoch, however often it is restarted.
+/// The number of epochs in a block. A restarted manager takes the next epoch of its block; a
+/// rebuilt manager begins the next block. So the manager that it replaces, if it starts again, gets
+/// other epochs.
 inline constexpr std::uint64_t kEpochBlock = 256;
 constexpr bool same_block(Epoch one, Epoch other) {
   return one.value / kEpochBlock == other.value / kEpochBlock;
 }
 
-/// The call by which a client has asked for a change: its completion record. Without a client:
-/// nobody has.
+/// Identifies the call by which a client asked for a change; it is the call's completion record. An
+/// empty `client` means that no client asked.
 struct Caller {
   ClientId client;
   std::uint64_t call = 0;
   bool operator==(const Caller&) const = default;
 };
 
-/// One life of the manager begins.
+/// The manager has started.
 struct BeginEpoch {
   Epoch epoch;
   bool operator==(const BeginEpoch&) const = default;
@@ -49,7 +50,7 @@ struct AddBenefactor {
   bool operator==(const AddBenefactor&) const = default;
 };
 
-/// Where and how a pending file gets its name with its first commit.
+/// The name that a pending file gets with its first commit, and its attributes.
 struct NewName {
   FileId parent;
   std::string name;
@@ -61,9 +62,9 @@ struct NewName {
   bool operator==(const NewName&) const = default;
 };
 
-/// A new version of a file: the newest map, cut at `cut_bytes` if `cut_before`, overlaid with
-/// `written`, then sized. Copies of the chunks are resolved: they are what the table holds
-/// afterwards.
+/// Commits a new version of a file. Its map is the newest map, cut at `cut_bytes` if `cut_before`,
+/// overlaid with `written`. Its size is `size_bytes` if `set_size`, otherwise at least that. The
+/// copies of each chunk are those that the table holds afterwards.
 struct CommitVersion {
   FileId file;
   std::optional<NewName> create;
@@ -75,14 +76,14 @@ struct CommitVersion {
   std::int64_t now_ns = 0;
   ChunkMap written;
   bool mirror = false;
-  std::uint32_t copies = 0;  ///< the number of a Redundancy, for each chunk
-  /// The newest commit of the pool when the session was opened; and of another one that is open
-  /// and writes an image of the same set again, or 0.
+  std::uint32_t copies = 0;  ///< a packed Redundancy, for each chunk
+  /// `opened` is the pool's newest commit when the session was opened. `replacing` is that of
+  /// another open session that rewrites an image of the same set, or 0.
   std::uint64_t opened = 0;
   std::uint64_t replacing = 0;
-  NamingState naming = NamingState::kUnknown;  ///< of what is written
-  /// Not 0: `written` is the content of that version, which is the newest and drained. The next one
-  /// is the same, with these chunks; all but these, `copies` and `naming` says nothing.
+  NamingState naming = NamingState::kUnknown;  ///< of the written chunks
+  /// Not 0: puts drained bytes back into memory. `written` is the content of version `same_as`,
+  /// which must be the newest and drained. Only `written`, `copies` and `naming` count then.
   Version same_as = 0;
   bool operator==(const CommitVersion&) const = default;
 };
@@ -95,7 +96,7 @@ struct AddDirectory {
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
   std::int64_t now_ns = 0;
-  bool mirror = false;  ///< here and below: repeat the change in the drain directory
+  bool mirror = false;  ///< in all commands: repeat the change in the drain directory
   Caller caller{};
   bool operator==(const AddDirectory&) const = default;
 };
@@ -151,7 +152,7 @@ struct ChangeXattr {
   bool operator==(const ChangeXattr&) const = default;
 };
 
-/// Changes what a folder asks for the images in it and below.
+/// Changes a folder's settings, which apply to images there and in subfolders.
 struct SetPolicy {
   FileId directory;
   Policy changes;
@@ -163,17 +164,17 @@ struct SetPolicy {
 /// The symbolic link in a folder that names its newest complete set.
 inline constexpr const char* kLatestName = "latest";
 
-/// A set that is whole in the drain directory, also when the pool has removed it.
+/// A set that is whole in the drain directory, even if the pool has removed it.
 struct DrainedSet {
   std::string name;
-  std::uint64_t sequence = 0;  ///< of its newest commit: orders the sets of a folder
+  std::uint64_t sequence = 0;  ///< sequence of its newest commit, which orders the sets of a folder
   bool operator==(const DrainedSet&) const = default;
 };
 
-/// The newest complete set of a folder is another one: its link `latest` says so. `id` is the
-/// link's when it is made; without a target it is removed. `drained` is one more set that is whole
-/// in the drain directory; empty: there is none. Without a sequence, as in journals of before
-/// there was one, the link there names it until it names another one.
+/// Changes the link `latest` of a folder to its newest complete set. `id` is for the link if it
+/// must be created; an empty target removes the link. `drained`, if not empty, is another set that
+/// is whole in the drain directory. In older journals it has no sequence: then the link in the
+/// drain directory names it until another set follows.
 struct SetLatest {
   FileId directory;
   FileId id;
@@ -183,29 +184,29 @@ struct SetLatest {
   bool operator==(const SetLatest&) const = default;
 };
 
-/// From now on the drain directory may have something under this file's name. A set of which that
-/// is an image is whole there no more.
+/// From now on the drain directory may have a file under this file's name. The set that this image
+/// belongs to is no longer whole there.
 struct DrainStarted {
   FileId file;
   bool operator==(const DrainStarted&) const = default;
 };
 
-/// That version is in the drain directory, durable and verified.
+/// The version is in the drain directory, durable and verified.
 struct Drained {
   FileId file;
   Version version = 0;
   bool operator==(const Drained&) const = default;
 };
 
-/// That version is not in the drain directory any more as it was drained: somebody has removed or
-/// changed the file. It is to be drained again.
+/// The drain directory no longer has that version as it was drained: somebody has removed or
+/// changed the file. It must be drained again.
 struct DrainLost {
   FileId file;
   Version version = 0;
   bool operator==(const DrainLost&) const = default;
 };
 
-/// Gives up the copies of the chunks of these slices (rule M5: only of drained chunks).
+/// Gives up the copies of the chunks of these slices. Rule M5: only of drained chunks.
 struct Evict {
   FileId file;
   Version version = 0;
@@ -213,13 +214,13 @@ struct Evict {
   bool operator==(const Evict&) const = default;
 };
 
-/// The oldest change of the mirror queue with this number was repeated, or given up.
+/// The oldest change of the mirror queue, which has this number, was repeated or given up.
 struct Mirrored {
   std::uint64_t sequence = 0;
   bool operator==(const Mirrored&) const = default;
 };
 
-/// Chunks have moved within their arena (compaction).
+/// Chunks have moved within their arena, by compaction.
 struct MoveChunks {
   struct Move {
     std::uint64_t from_offset = 0;
@@ -231,24 +232,25 @@ struct MoveChunks {
   bool operator==(const MoveChunks&) const = default;
 };
 
-/// Copies of chunks were made elsewhere, proven, or given up. A change whose chunk is not there any
-/// more, or has no copy `at` that place, does nothing.
+/// Adds or drops copies of chunks: copies that were made and proven, or given up. A change does
+/// nothing when its chunk is gone or has no copy `at` that place.
 struct ChangeCopies {
   struct Change {
-    Extent at;  ///< a copy that the chunk has; `name` and `length` are the chunk's
+    Extent at;  ///< an existing copy; `name` and `length` are the chunk's
     ChunkName name;
     std::uint32_t length = 0;
-    Extent add;   ///< no benefactor: none
-    Extent drop;  ///< no benefactor: none; never the last copy
+    Extent add;   ///< without a benefactor: adds no copy
+    Extent drop;  ///< without a benefactor: drops no copy; never the last copy
     bool operator==(const Change&) const = default;
   };
   std::vector<Change> changes;
   bool operator==(const ChangeCopies&) const = default;
 };
 
-/// Parity was made and proven: these chunks are stripes from now on. A data chunk that is not there
-/// is one that nothing uses any more; it is added, because the parity is over it, too. Chunks that
-/// are in a stripe leave it for the new one, and the earlier stripe ends. Of a snapshot, too.
+/// Forms stripes of these chunks, whose parity was made and proven. A data chunk that the
+/// table lacks is added although no version uses it, because the parity covers it. A chunk
+/// that is in a stripe leaves it for the new one, and the earlier stripe ends. Snapshots
+/// contain this command, too.
 struct MakeStripes {
   struct Stripe {
     std::vector<Chunk> data;  ///< found by name and length, or by a copy
@@ -259,7 +261,8 @@ struct MakeStripes {
   bool operator==(const MakeStripes&) const = default;
 };
 
-/// A whole file, of a snapshot or found in the drain directory of a new pool. Parents come first.
+/// Restores a whole file, from a snapshot or found in the drain directory of a new pool. Parents
+/// come first.
 struct RestoreFile {
   Attributes attributes;
   FileId parent;
@@ -273,17 +276,17 @@ struct RestoreFile {
   bool stale_in_drain = false;
   std::uint64_t sequence = 0;            ///< order of the commits
   Policy policy;                         ///< of a directory
-  std::uint32_t copies = 0;              ///< the number of a Redundancy, for each chunk
+  std::uint32_t copies = 0;              ///< a packed Redundancy, for each chunk
   std::uint64_t opened = 0;              ///< as in CommitVersion
-  std::uint64_t written = 0;             ///< of VersionData; 0: as `sequence`
+  std::uint64_t written = 0;             ///< as in VersionData; 0: as `sequence`
   std::vector<DrainedSet> drained_sets;  ///< of a directory
   bool operator==(const RestoreFile&) const = default;
 };
 
-/// The generation of an application's sets has ended, of all in a folder or of single ones: what
-/// was written before the commit `ended`, or by a session that was opened before it, is not
-/// completed by later ones. Or single sets were found `whole`, with so many images. Of a snapshot,
-/// too: SetGenerations has the words. 0 changes nothing.
+/// Ends generations of an application's sets: of all sets in a folder, or of single ones. Later
+/// commits do not complete what was written before the commit `ended`, or by a session opened
+/// before it. `whole` is the number of images with which a single set was found whole.
+/// SetGenerations explains the terms; 0 changes nothing. Snapshots contain this command, too.
 struct BeginGeneration {
   struct Set {
     std::uint64_t timestep = 0;
@@ -300,8 +303,8 @@ struct BeginGeneration {
   bool operator==(const BeginGeneration&) const = default;
 };
 
-/// What was committed and drained since the pool began, whatever has become of it since then. Of
-/// files with names; msg::PoolTotals has the words.
+/// Totals of committed and drained files with names since the pool began, including files removed
+/// since. msg::PoolTotals defines the figures.
 struct History {
   std::uint64_t images = 0;
   std::uint64_t written_bytes = 0;
@@ -311,21 +314,21 @@ struct History {
   bool operator==(const History&) const = default;
 };
 
-/// How many commands there were of an epoch. What a new pool finds in its drain directory comes
-/// before its first epoch, and counts with that.
+/// The number of commands in an epoch. The first epoch of a pool also counts the commands before
+/// it, which restore files from the drain directory.
 struct EpochRecords {
   Epoch epoch;
   std::uint64_t records = 0;
   bool operator==(const EpochRecords&) const = default;
 };
 
-/// The end of a snapshot. In one of before there were `epochs` it comes first.
+/// Ends a snapshot. In snapshots older than the field `epochs` it comes first.
 struct RestoreCounters {
   Epoch epoch;
   std::uint64_t sequence = 0;
   std::uint64_t mirror_sequence = 0;
   History history{};
-  std::vector<EpochRecords> epochs{};  ///< those of the block
+  std::vector<EpochRecords> epochs{};  ///< the epochs of the present block
   bool operator==(const RestoreCounters&) const = default;
 };
 
@@ -335,9 +338,9 @@ struct RestoreMirror {
   bool operator==(const RestoreMirror&) const = default;
 };
 
-/// Of a snapshot: those calls of a client were done, and of the ones up to `forgotten` nothing is
-/// known. Without calls, after all others: so it is with calls up to `forgotten` of clients up to
-/// this one that were not named.
+/// Restores DoneCalls from a snapshot: `calls` of the client were executed; whether other calls up
+/// to `forgotten` were is unknown. A final command without calls covers all other clients up to
+/// `client`: whether their calls up to `forgotten` were executed is unknown.
 struct RestoreCalls {
   ClientId client;
   std::uint64_t forgotten = 0;
@@ -345,7 +348,7 @@ struct RestoreCalls {
   bool operator==(const RestoreCalls&) const = default;
 };
 
-/// The order is the journal's: new ones go to the end.
+/// In the order of the journal's numbers: new commands go to the end.
 using AnyCommand =
     std::variant<BeginEpoch, AddBenefactor, CommitVersion, AddDirectory, AddSymlink, RemoveName,
                  RenameName, ChangeAttributes, ChangeXattr, DrainStarted, Drained, Evict, Mirrored,

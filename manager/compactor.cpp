@@ -15,7 +15,8 @@ constexpr Duration kWanted = 5s;
 constexpr std::uint64_t kStepBytes = 64 * limits::kMiB;
 constexpr std::size_t kMovesMax = 1024;
 constexpr std::size_t kWindowsTried = 200;
-constexpr std::uint64_t kUnitsWanted = 8;  // chunks that fit afterwards, if that can be had
+// The number of grants that should fit afterwards, if possible.
+constexpr std::uint64_t kUnitsWanted = 8;
 
 struct Placed {
   std::uint64_t offset;
@@ -29,7 +30,7 @@ void add_move(const State& state, const Placed& from, std::uint64_t to, Compacti
   plan.chunks.push_back(from.chunk);
 }
 
-/// Extents by offset that can be moved.
+/// Returns the extents that chunks have in this arena, by offset.
 std::vector<Placed> extents_of(const State& state, BenefactorId benefactor) {
   std::vector<Placed> out;
   state.chunks().for_each([&](ChunkIndex index) {
@@ -44,8 +45,7 @@ std::vector<Placed> extents_of(const State& state, BenefactorId benefactor) {
   return out;
 }
 
-/// A run of neighbours, extents and holes, that would be one free range if its extents were
-/// elsewhere.
+/// A run of adjacent extents and holes. It would be one free range if its extents were elsewhere.
 struct Window {
   std::size_t first = 0;  ///< extents [first, last)
   std::size_t last = 0;
@@ -53,7 +53,7 @@ struct Window {
   std::uint64_t used = 0;
 };
 
-/// The windows of at least `need` bytes, each as short as can be, with the cheapest first.
+/// Returns the windows of at least `need` bytes, each as short as possible, the cheapest first.
 std::vector<Window> windows_of(const std::vector<Placed>& extents, std::uint64_t arena_bytes,
                                std::uint64_t need) {
   const auto begin_of = [&](std::size_t i) {
@@ -83,7 +83,8 @@ std::vector<Window> windows_of(const std::vector<Placed>& extents, std::uint64_t
   return out;
 }
 
-/// Finds places outside the window for all of its extents; none stays taken when one has no place.
+/// Finds targets outside the window for all its extents. Takes none of them when one extent finds
+/// no target.
 bool empty_window(const State& state, Space& space, BenefactorId benefactor,
                   const std::vector<Placed>& extents, const Window& window, CompactionPlan& plan) {
   std::vector<Range> holes;
@@ -96,7 +97,8 @@ bool empty_window(const State& state, Space& space, BenefactorId benefactor,
   std::vector<Range> reserved;
   bool fits = true;
   for (const Range& hole : holes) {
-    // What is neither free nor an extent is granted or quarantined: that window cannot be emptied.
+    // A range that is neither free nor an extent is granted or quarantined: the
+    // window cannot be emptied.
     if (!space.take_exactly(benefactor, hole)) {
       fits = false;
       break;
@@ -136,7 +138,7 @@ CompactionPlan plan_compaction(const State& state, Space& space, BenefactorId be
     std::size_t tried = 0;
     for (const Window& window : windows_of(extents, arena_bytes, bytes)) {
       if (window.used > kStepBytes || window.last - window.first > kMovesMax) break;
-      if (window.used == 0) continue;  // nothing to move, or a grant: no room to be made
+      if (window.used == 0) continue;  // nothing to move, or grants that cannot move
       if (++tried > kWindowsTried) break;
       if (empty_window(state, space, benefactor, extents, window, plan)) return plan;
     }
@@ -144,7 +146,7 @@ CompactionPlan plan_compaction(const State& state, Space& space, BenefactorId be
   }
 }
 
-/// An arena whose free bytes are worth a grant, but whose ranges are not.
+/// Finds an arena whose free bytes could hold a grant although no single range can.
 std::optional<BenefactorId> Compactor::candidate(std::uint64_t unit) const {
   for (const auto& [id, status] : service_.benefactors()) {
     if (status.peer == nullptr || !service_.space().usable(id)) continue;
@@ -176,7 +178,8 @@ void Compactor::run() {
     wanted_until_ = {};
     return;
   }
-  // Held: what is moved must not be freed in the meantime, its place could be granted to another.
+  // The holds keep the moved extents from being freed: their place could be
+  // granted to another client.
   for (const ChunkIndex chunk : plan.chunks) service_.hold(chunk);
   running_ = true;
   for (const auto& move : plan.moves) {
@@ -223,8 +226,8 @@ void Compactor::moved(BenefactorId benefactor, CompactionPlan plan,
   settle(benefactor, plan);
 }
 
-/// A benefactor moves one after the other: when it answers a request that came later, the copies
-/// of the lost one are made or never will be, and nobody uses them.
+/// A benefactor serves move requests in order. When it answers a later request, the lost one has
+/// ended, and no chunk refers to its targets.
 void Compactor::ask_lost() {
   for (auto& [number, lost] : lost_) {
     rpc::Peer* peer = service_.peer_of(lost.benefactor);
@@ -244,8 +247,8 @@ void Compactor::ask_lost() {
   }
 }
 
-/// The command was applied, if there was one: targets that no chunk has taken are free again, the
-/// others are the chunks' own.
+/// Called when the command is applied, or when no move succeeded. Frees the targets that no chunk
+/// uses now; the others belong to their chunks.
 void Compactor::settle(BenefactorId benefactor, const CompactionPlan& plan) {
   for (std::size_t i = 0; i < plan.moves.size(); ++i) {
     const Extent target{benefactor, plan.moves[i].to_offset};

@@ -15,26 +15,29 @@ namespace stdchk::manager {
 class Service;
 class State;
 
-/// One step of compaction: which extents of one arena go where. Targets are taken from the space.
+/// A step of compaction in a single arena: which extents move where. Its targets are already taken
+/// from the space.
 struct CompactionPlan {
   std::vector<msg::MoveExtents::Move> moves;
-  std::vector<ChunkIndex> chunks;  ///< of each move
+  std::vector<ChunkIndex> chunks;  ///< the chunk of each move
 };
 
-/// Plans moves that make one free range of `want_bytes`, or of less down to `need_bytes`: the
-/// window of the arena with the fewest bytes in use is emptied into holes elsewhere. No moves: it
-/// cannot be.
+/// Plans moves that make one free range of `want_bytes`, or less, down to `need_bytes`. They empty
+/// the window of the arena that has the fewest used bytes into holes elsewhere. Returns no moves
+/// when that is impossible.
 CompactionPlan plan_compaction(const State& state, Space& space, BenefactorId benefactor,
                                std::uint64_t need_bytes, std::uint64_t want_bytes);
 
-/// A Compactor joins the holes of arenas when grants no longer fit: the benefactor copies, then a
-/// command changes the map. Readers with an old map see a wrong checksum and ask again.
+/// A Compactor joins the holes of arenas when grants no longer fit. The benefactor copies the
+/// extents, then a journalled command changes the map. A reader with an old map gets a wrong
+/// checksum and asks again.
 ///
-/// Threads: the reactor's. Limits: one step at a time in the pool.
+/// Threads: the reactor's. Limits: one step at a time in the whole pool.
 class Compactor {
  public:
   explicit Compactor(Service& service) : service_(service) {}
-  /// A grant of `unit_bytes` did not fit. True when there is something to join.
+  /// Requests compaction because a grant of `unit_bytes` did not fit. Returns true when there are
+  /// holes to join.
   bool wanted(std::uint64_t unit_bytes);
   void run();
   /// Calls `visit(benefactor, range)` for the targets of moves.
@@ -54,11 +57,11 @@ class Compactor {
 
   Service& service_;
   Time wanted_until_{};
-  std::uint64_t unit_ = 0;  ///< the largest that is wanted
+  std::uint64_t unit_ = 0;  ///< the largest grant requested within kWanted
   Time next_{};
   bool running_ = false;
   std::vector<std::pair<BenefactorId, Range>> targets_;  ///< of the step under way
-  /// Of steps without an answer: the copies may still be made.
+  /// Targets of a step without an answer: the benefactor may still write to them.
   struct Lost {
     BenefactorId benefactor;
     std::vector<Range> targets;

@@ -19,14 +19,14 @@ constexpr std::uint64_t kBytesBusy = 4 * limits::kMiB;
 constexpr std::uint64_t kBytesIdle = 32 * limits::kMiB;
 constexpr std::uint64_t kBatchBytes = 8 * limits::kMiB;
 constexpr std::size_t kBatchItems = 256;
-constexpr std::size_t kLookedMax = 1024;     // chunks in one turn
-constexpr ChunkIndex kScannedMax = 1 << 13;  // entries of the table in one turn
+constexpr std::size_t kLookedMax = 1024;     // chunks examined in one turn
+constexpr ChunkIndex kScannedMax = 1 << 13;  // table entries visited in one turn
 constexpr Duration kParked = 2s;
 constexpr Duration kTogether = 10ms;
 constexpr Duration kEvictAgain = 1s;
-constexpr std::uint64_t kReserve = 16;  // that part of an arena stays free for new writes
+constexpr std::uint64_t kReserve = 16;  // 1/16 of an arena stays free for new writes
 constexpr std::uint8_t kRankLost = 255;
-constexpr std::uint8_t kRankSole = 2;  // below: no good copy is left, one can still be read
+constexpr std::uint8_t kRankSole = 2;  // smaller ranks: only copies on leaving benefactors are left
 
 auto on(const std::vector<Extent>& copies, BenefactorId benefactor) {
   return std::find_if(copies.begin(), copies.end(),
@@ -59,12 +59,13 @@ CopyPlanner::View CopyPlanner::plain_view_of(ChunkIndex chunk) const {
   return view;
 }
 
-/// Empty for one that is not there, or has no copies: nothing is wanted of it.
+/// Returns an empty view when the chunk is gone or was evicted: it needs no copies.
 CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
   const ChunkTable& chunks = service_.state().chunks();
   if (!chunks.exists(chunk) || !chunks.has_copies(chunk)) return {};
   View view = plain_view_of(chunk);
-  // Who leaves will not return, and who is silent may not: then nothing would be left.
+  // A leaving benefactor will not return, and a silent one may not:
+  // together they may leave no copy.
   std::vector<Extent> silent;
   const auto at_hand = [this](const Extent& copy) { return service_.at_hand(copy); };
   if (!view.leaving.empty() && std::ranges::none_of(view.good, at_hand)) view.good.swap(silent);
@@ -76,7 +77,7 @@ CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
   if (stripe != nullptr) {
     for (const ChunkIndex member : stripe->members) {
       if (member == chunk) {
-        // Blocks before this one keep their place; this one goes where none is.
+        // Earlier blocks of the stripe keep their domain. This block must move to a free domain.
         view.avoided = taken;
         continue;
       }
@@ -86,7 +87,7 @@ CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
       }
     }
   }
-  // A second copy in a domain does not count: it is moved.
+  // A second copy in the same domain does not count: it must move.
   std::vector<Extent> extra;
   if (view.good.size() > 1 || !view.avoided.empty()) {
     std::set<FailureDomains::Domain> domains = view.avoided;
@@ -104,7 +105,7 @@ CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
   return view;
 }
 
-/// How many blocks of a stripe can be read, and how many of them count as apart.
+/// Returns how many blocks of a stripe can be read, and how many are in domains of their own.
 std::pair<std::size_t, std::size_t> CopyPlanner::blocks_of(const Stripe& stripe) const {
   std::pair<std::size_t, std::size_t> out;
   for (const ChunkIndex member : stripe.members) {
@@ -121,7 +122,8 @@ std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const Vi
   const Stripe* const stripe = state.stripes().of(chunk);
   const bool drained =
       stripe == nullptr ? state.chunks().undrained(chunk) == 0 : state.may_go(*stripe);
-  std::size_t outlives = view.good.size();  // so many losses, and one more is fatal
+  // The number of losses that are fatal; 0: only copies on leaving benefactors are left.
+  std::size_t outlives = view.good.size();
   if (view.good.empty() && view.leaving.empty()) {
     const auto [readable, apart] =
         stripe == nullptr ? std::pair<std::size_t, std::size_t>{} : blocks_of(*stripe);
@@ -148,7 +150,7 @@ void CopyPlanner::update(ChunkIndex chunk) {
   const auto rank = rank_of(chunk, view);
   const auto found = ranks_.find(chunk);
   const bool was_lost = found != ranks_.end() && found->second == kRankLost;
-  // Also when it was lost before: the number may have been another chunk's then.
+  // Also after an earlier loss: this index may have belonged to another chunk.
   if (was_lost || rank == kRankLost) lost_images_.look();
   if (found != ranks_.end()) {
     if (rank == found->second) return;
@@ -160,7 +162,7 @@ void CopyPlanner::update(ChunkIndex chunk) {
   ranks_[chunk] = *rank;
 }
 
-/// Its copies have changed: where the other blocks of its stripe may be has, too.
+/// Updates all blocks of the stripe: a change of one changes the domains open to the others.
 void CopyPlanner::update_stripe(ChunkIndex chunk) {
   const Stripe* const stripe = service_.state().stripes().of(chunk);
   if (stripe == nullptr) return update(chunk);
@@ -181,7 +183,7 @@ void CopyPlanner::look_at(const VersionData& version) {
   plan_soon();
 }
 
-/// What is committed shortly after each other goes together.
+/// Waits 10 ms, so that chunks committed shortly after each other go together.
 void CopyPlanner::plan_soon() {
   if (plan_posted_ || (todo_.empty() && surplus_.empty())) return;
   plan_posted_ = true;
@@ -253,7 +255,7 @@ bool CopyPlanner::owes_undrained() {
   return at != todo_.end();
 }
 
-/// Bytes that are still to be made so that this chunk has what it should.
+/// Returns the bytes that the chunk lacks to have `copies` copies.
 std::uint64_t CopyPlanner::debt_of(ChunkIndex chunk, std::size_t copies,
                                    std::set<ChunkIndex>& seen) const {
   const ChunkTable& chunks = service_.state().chunks();
@@ -285,7 +287,7 @@ msg::GetDebt::Reply CopyPlanner::debt_of(const VersionData& version) const {
 }
 
 bool CopyPlanner::owes(const VersionData& version) const {
-  if (scan_at_ != kNoChunk) return true;  // not all that is lacking is known
+  if (scan_at_ != kNoChunk) return true;  // the examination of all chunks is not complete
   const StripeTable& stripes = service_.state().stripes();
   const auto listed = [this](ChunkIndex chunk) { return ranks_.contains(chunk); };
   return std::ranges::any_of(version.slices, [&](const PackedSlice& slice) {
@@ -332,7 +334,7 @@ bool CopyPlanner::may_go(BenefactorId leaving) {
 
 // ---- where copies go --------------------------------------------------------------------------
 
-/// All others, in an order that is the benefactor's own and that of its opposite.
+/// All other benefactors, in the order in which they take copies of this one's chunks.
 const std::vector<BenefactorId>& CopyPlanner::neighbours(BenefactorId primary) {
   const auto [found, added] = neighbours_.try_emplace(primary);
   if (!added) return found->second;
@@ -344,7 +346,7 @@ const std::vector<BenefactorId>& CopyPlanner::neighbours(BenefactorId primary) {
   return found->second;
 }
 
-/// All, in their order from that domain on both ways.
+/// Returns all benefactors, by their distance from that domain on the circle.
 std::vector<BenefactorId> CopyPlanner::near(FailureDomains::Domain domain,
                                             FailureDomains::Level level) const {
   const FailureDomains& domains = service_.domains();
@@ -360,7 +362,7 @@ std::vector<BenefactorId> CopyPlanner::near(FailureDomains::Domain domain,
   return out;
 }
 
-/// It is there, and has the room.
+/// Returns true when the benefactor is alive and has room.
 bool CopyPlanner::can_take(BenefactorId id, std::uint64_t bytes, Rank rank) const {
   const BenefactorStatus& status = service_.benefactors().at(id);
   if (status.info.state != msg::BenefactorState::kAlive || status.peer == nullptr ||
@@ -372,7 +374,7 @@ bool CopyPlanner::can_take(BenefactorId id, std::uint64_t bytes, Rank rank) cons
          service_.space().largest(id) >= bytes;
 }
 
-/// It may be asked for more now.
+/// Returns true when the benefactor may get another request now.
 bool CopyPlanner::is_free(BenefactorId id, Rank rank) const {
   const auto parked = parked_.find(id);
   if (parked != parked_.end() && service_.now() < parked->second) return false;
@@ -384,7 +386,7 @@ bool CopyPlanner::is_free(BenefactorId id, Rank rank) const {
   return load(id) < most;
 }
 
-/// `now_only`: only one that may be asked for more now.
+/// `now_only`: considers only benefactors that may get another request now.
 std::optional<BenefactorId> CopyPlanner::choose_target(const View& view, std::uint64_t bytes,
                                                        Rank rank, bool now_only) {
   std::optional<BenefactorId> target;
@@ -409,10 +411,10 @@ std::vector<BenefactorId> CopyPlanner::takers_beside(const std::vector<Benefacto
   return takers(view, bytes, 0);
 }
 
-/// Those that may get a copy.
+/// Returns the benefactors that may get a copy.
 std::vector<BenefactorId> CopyPlanner::takers(const View& view, std::uint64_t bytes, Rank rank) {
   const FailureDomains& domains = service_.domains();
-  // Where there are not enough domains for all copies, these are in all that there are.
+  // If there are fewer domains than copies, the copies must use all domains.
   for (std::size_t i = 0; i < view.level && view.avoided.empty(); ++i) {
     const auto level = static_cast<FailureDomains::Level>(i);
     std::set<FailureDomains::Domain> taken;
@@ -424,7 +426,7 @@ std::vector<BenefactorId> CopyPlanner::takers(const View& view, std::uint64_t by
   return takers(view, view.level, bytes, rank);
 }
 
-/// In a domain of that level which has none of it.
+/// Returns takers in domains of that level without a copy.
 std::vector<BenefactorId> CopyPlanner::takers(const View& view, FailureDomains::Level level,
                                               std::uint64_t bytes, Rank rank) {
   const FailureDomains& domains = service_.domains();
@@ -440,16 +442,16 @@ std::vector<BenefactorId> CopyPlanner::takers(const View& view, FailureDomains::
   const auto consider = [&](BenefactorId id) {
     if (can(id) && taken.count(domains.domain(id, level)) == 0) found.push_back(id);
   };
-  // The place of a wrong copy is next to its good ones already.
+  // A wrong copy may be replaced in place: this place suits the good copies already.
   for (const Extent& copy : view.bad) {
     if (is_wrong(copy) && service_.benefactors().count(copy.benefactor) > 0) {
       consider(copy.benefactor);
     }
   }
-  // Blocks of stripes go near each other, so that few sets of benefactors have all of anything.
+  // Blocks of stripes go near each other, so that few groups of benefactors share stripes.
   const auto others =
       view.avoided.empty() ? neighbours(primary.benefactor) : near(*view.avoided.begin(), level);
-  // The same few whichever of them have a copy already.
+  // Considers the same few, whichever of them have a copy already.
   std::size_t considered = 0;
   for (const BenefactorId id : others) {
     if (considered >= kCopyScatter && !found.empty()) break;
@@ -461,7 +463,7 @@ std::vector<BenefactorId> CopyPlanner::takers(const View& view, FailureDomains::
   return found;
 }
 
-// ---- making them ------------------------------------------------------------------------------
+// ---- making copies ----------------------------------------------------------------------------
 
 void CopyPlanner::run() {
   lost_copies_.ask();
@@ -475,7 +477,7 @@ void CopyPlanner::plan() {
   Batches batches;
   std::size_t looked = 0;
   bool stuck = true;
-  // After chunks that all have no place now come those behind them.
+  // If no chunk of the last turn found a target, continues with the chunks behind them.
   auto at = todo_.lower_bound(resume_);
   for (; at != todo_.end() && looked < kLookedMax;) {
     const auto [rank, chunk] = *at++;
@@ -493,7 +495,8 @@ void CopyPlanner::plan() {
   drop_surplus();
 }
 
-/// Copies that may go: without them enough can be read now. One that is silent may not return.
+/// Returns copies that may go, because enough others can be read now. Copies on silent benefactors
+/// do not count, because these may not return.
 std::vector<Extent> CopyPlanner::surplus_of(const View& view) const {
   const auto at_hand = [this](const Extent& copy) { return service_.at_hand(copy); };
   const auto readable = std::count_if(view.good.begin(), view.good.end(), at_hand);
@@ -506,7 +509,7 @@ std::vector<Extent> CopyPlanner::surplus_of(const View& view) const {
   return out;
 }
 
-/// A chunk with a copy under way is looked at again when that has settled.
+/// Drops surplus copies. A chunk with a copy in flight is examined again when that is settled.
 void CopyPlanner::drop_surplus() {
   ChangeCopies command;
   while (!surplus_.empty() && command.changes.size() < kBatchItems) {
@@ -540,7 +543,7 @@ bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {
     if (!is_free(source.benefactor, 0)) continue;
     if (from == nullptr || load_[source.benefactor] < load_[from->benefactor]) from = &source;
   }
-  // No copy can be read: from its stripe, one request for each.
+  // No copy can be read: reconstructs the chunk from its stripe, with a request of its own.
   std::optional<msg::BuildStripe> build;
   if (view.sources.empty()) build = build_of(chunk);
   if (from == nullptr && !build) return false;
@@ -555,7 +558,7 @@ bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {
   }
   const auto range = service_.space().take(*target, bytes, bytes);
   if (!range) return false;
-  // Held: its place must not be given to another while it is read.
+  // The hold keeps the chunk's place from being granted while it is read.
   service_.hold(chunk);
   busy_[chunk] = *target;
   load_[*target] += bytes;
@@ -607,7 +610,8 @@ void CopyPlanner::add_source(msg::BuildStripe& request, std::uint32_t number, co
   request.inputs.push_back({number, index, at.offset, chunk.length, chunk.crc});
 }
 
-/// What makes that block again from others of its stripe; nothing when too few can be read now.
+/// Returns a request that reconstructs the block from its stripe, or nothing when too few blocks
+/// can be read now.
 std::optional<msg::BuildStripe> CopyPlanner::build_of(ChunkIndex chunk) const {
   const State& state = service_.state();
   const Stripe* const stripe = state.stripes().of(chunk);
@@ -662,7 +666,7 @@ void CopyPlanner::send(msg::Request request, Sent sent) {
              });
 }
 
-/// As if it had been copied: what was not made has failed.
+/// Translates the answer into that of a copy request: a block that was not built has failed.
 std::optional<msg::CopyExtents::Reply> CopyPlanner::outcome_of(const Sent& sent,
                                                                const rpc::Answer& answer) {
   if (!answer) return std::nullopt;
@@ -703,18 +707,18 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   ChangeCopies command;
   for (std::size_t i = 0; i < sent.items.size(); ++i) {
     const Item& item = sent.items[i];
-    // Either side may be at fault: the source looks for itself.
+    // Source or target may be at fault: the source checks its extent.
     if (has(reply->corrupt, i)) service_.scrubber().suspect(item.chunk, item.from);
     if (has(reply->corrupt, i) || has(reply->failed, i)) continue;
     const Chunk chunk = service_.state().chunks().get(item.chunk);
     if (chunk.copies.empty()) continue;
     const View view = view_of(item.chunk);
-    // Written anew in the meantime.
+    // A client has stored the chunk again in the meantime.
     if (sent.built && !view.good.empty()) continue;
     if (contains(view.good, sent.target)) continue;
     ChangeCopies::Change change{
         chunk.copies.front(), chunk.name, chunk.length, {sent.target, item.to.offset}, {}};
-    // Never two on one benefactor.
+    // Never two copies on one benefactor.
     const auto here = on(view.bad, sent.target);
     if (!view.bad.empty()) change.drop = here == view.bad.end() ? view.bad.front() : *here;
     made_.repaired += is_wrong(change.drop) ? 1 : 0;
@@ -732,8 +736,8 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   if (found != sent_.end()) give_untaken(found->second);
 }
 
-/// As soon as the command was applied: what a chunk has taken is its own from then on, and may be
-/// free before the journal has the command.
+/// Must run as soon as the command was applied. From then on the chunk owns the range, and may free
+/// it before the command is durable.
 void CopyPlanner::give_untaken(Sent& sent) {
   for (Item& item : sent.items) {
     const Range to = std::exchange(item.to, {});
@@ -746,7 +750,7 @@ void CopyPlanner::give_untaken(Sent& sent) {
   }
 }
 
-/// The chunks are let go of.
+/// Ends a request: releases its chunks.
 void CopyPlanner::settle(std::uint64_t number) {
   Sent sent = std::move(sent_.extract(number).mapped());
   give_untaken(sent);

@@ -23,35 +23,34 @@ namespace stdchk::manager {
 class Service;
 struct VersionData;
 
-/// A CopyPlanner brings every chunk to the copies that it should have: those that a commit left
-/// out, those that went with a benefactor, those whose bytes are wrong, and those on a benefactor
-/// that wants to leave. The benefactors copy, each reading from another one; a copy counts when its
-/// checksum was proven where it lies, and the journal has it.
+/// A CopyPlanner gives every chunk the copies that it should have. It replaces copies that a commit
+/// left out, that were lost with a benefactor, that have wrong bytes, or that are on a leaving
+/// benefactor. Benefactors copy, each by reading from another one. A copy counts when its checksum
+/// was verified where it lies, and the journal has it.
 ///
-/// The most exposed chunk goes first: with the fewest good copies, and not drained before drained.
-/// Two copies are never on one host when there are at least as many hosts as copies; without as
-/// many, they are on different benefactors. So it is with racks and switches; where there are fewer
-/// of these than copies, all of them get some. Copies that do not count, or are more than wanted,
-/// go when enough others can be read. The copies of what is on one benefactor are spread over
-/// few others (core/copy_scatter.h); a full one is left out, and there are more where these are in
-/// fewer domains than the copies need.
+/// The most exposed chunk goes first: the chunk with the fewest good copies, undrained before
+/// drained. Two copies share a host only if there are fewer hosts than copies, and never a
+/// benefactor. The same holds for racks and switches; when there are fewer than copies, each of
+/// them gets a copy. A copy that does not count, or is surplus, is dropped once enough other copies
+/// can be read. Copies of the chunks of one benefactor go to few others (core/copy_scatter.h). A
+/// full benefactor is skipped, and further ones are added if these few cover too few domains.
 ///
 /// Threads: the reactor's.
-/// Errors: what fails is planned again; a benefactor that did not answer is left alone for a while,
-///   and the space that it may still write to is not used before it has answered.
-/// Limits: kBytesBusy under way to each benefactor while somebody writes, otherwise kBytesIdle; and
-///   the pool's copy rate, of which half a second goes at once. Only what a benefactor that leaves
-///   hands over may exceed it.
+/// Errors: a failed copy is planned again. A benefactor that did not answer gets no work for 2 s.
+/// The space that it may still write to stays reserved until it answers.
+/// Limits: kBytesBusy in flight to each benefactor while clients write, otherwise kBytesIdle. The
+/// pool's copy rate applies, with bursts of half a second. Only the hand-over of a leaving
+/// benefactor may exceed it.
 class CopyPlanner {
  public:
   struct Figures {
     std::uint64_t debt_chunks = 0;
     std::uint64_t debt_bytes = 0;
-    std::uint64_t lost_chunks = 0;  ///< no copy, and not drained
+    std::uint64_t lost_chunks = 0;  ///< chunks without a copy that were not drained
     std::uint64_t copies_made = 0;
     std::uint64_t copied_bytes = 0;
-    std::uint64_t repaired = 0;  ///< of copies_made: in place of a wrong one
-    std::uint64_t rebuilt = 0;   ///< of copies_made: from others of their stripe
+    std::uint64_t repaired = 0;  ///< part of copies_made: in place of a wrong copy
+    std::uint64_t rebuilt = 0;   ///< part of copies_made: reconstructed from the stripe
   };
 
   explicit CopyPlanner(Service& service)
@@ -61,37 +60,37 @@ class CopyPlanner {
         lost_stripes_(service, msg::BuildStripe{}) {}
   void run();
   void look_at(ChunkIndex chunk);
-  /// A version was committed: its chunks may lack copies.
+  /// Plans for a new version, whose chunks may lack copies.
   void look_at(const VersionData& version);
-  /// A benefactor has come or gone, or wants to leave: all chunks are looked at, soon.
+  /// A benefactor has come or gone, or wants to leave: examines all chunks in the next turns.
   void benefactors_changed();
-  /// The bytes of that copy are not the chunk's.
+  /// Notes that the bytes of that copy are not the chunk's.
   void mark_wrong(ChunkIndex chunk, const Extent& extent);
   bool is_wrong(const Extent& extent) const { return wrong_.count(extent) > 0; }
-  /// That place is not a copy of anything any more.
+  /// Forgets a place that no chunk uses any more.
   void forget(const Extent& extent) { wrong_.erase(extent); }
-  /// Nothing is only on that benefactor that could be copied elsewhere.
+  /// Returns true when the benefactor has no sole copy that could be made elsewhere.
   bool may_go(BenefactorId leaving);
   msg::GetDebt::Reply debt_of(const VersionData& version) const;
-  /// That version may lack copies or parity. O(slices).
+  /// Returns true when the version may lack copies or parity. O(slices).
   bool owes(const VersionData& version) const;
-  /// No version does.
+  /// Returns true when no version lacks copies or parity.
   bool owes_nothing() const;
-  /// Some of it has no copy any more, cannot be made again, and was not drained.
+  /// Returns true when an undrained part of the version has no copy and cannot be reconstructed.
   bool has_lost(const VersionData& version) const;
-  /// How much of it, as far as the last look at its chunks has shown. O(slices).
+  /// Lost bytes of the version, as known from the last examination of its chunks. O(slices).
   std::uint64_t lost_bytes(const VersionData& version) const;
-  /// A chunk that is not drained has fewer copies than it should have. Cheap on average: what was
-  /// drained since it was looked at last is looked at once.
+  /// Returns true when an undrained chunk has fewer copies than it should have. Cheap on average: a
+  /// chunk drained since the last examination is examined only once more.
   bool owes_undrained();
-  /// Where one of `wanted` copies may go, of a chunk that is on `held`: the same few benefactors
-  /// for all that has its first copy on the same one. None of `left_out`.
+  /// Returns benefactors that may take a copy of a chunk that is on `held`, for `wanted` copies.
+  /// All chunks with the same first benefactor share these few takers. Never one of `left_out`.
   std::vector<BenefactorId> takers_beside(const std::vector<BenefactorId>& held,
                                           std::uint32_t wanted, std::uint64_t bytes,
                                           const std::vector<BenefactorId>& left_out);
   Figures figures() const;
   std::uint64_t repaired() const { return made_.repaired; }
-  /// Calls `visit(benefactor, range)` for the space that copies are being made in.
+  /// Calls `visit(benefactor, range)` for the ranges in which copies are being made.
   template <class Visit>
   void for_each_reserved(Visit visit) const {
     for (const auto& [number, sent] : sent_) {
@@ -101,8 +100,8 @@ class CopyPlanner {
     lost_stripes_.for_each(visit);
   }
 
-  // For the ParityPlanner, which has benefactors do the same kind of work.
-  using Rank = std::uint8_t;  ///< the lower the more exposed
+  // For the ParityPlanner, which orders the same kind of work.
+  using Rank = std::uint8_t;  ///< the lower, the more exposed
   bool can_take(BenefactorId id, std::uint64_t bytes, Rank rank) const;
   bool is_free(BenefactorId id, Rank rank) const;
   std::uint64_t load(BenefactorId id) const {
@@ -111,42 +110,43 @@ class CopyPlanner {
   }
   void add_load(BenefactorId id, std::uint64_t bytes) { load_[id] += bytes; }
   void take_load(BenefactorId id, std::uint64_t bytes) { load_[id] -= bytes; }
-  /// By the rate, after so many bytes.
+  /// Delays further requests to `target` by the time that `bytes` take at the copy rate.
   void pace(BenefactorId target, std::uint64_t bytes);
-  /// Left alone for a while.
+  /// Gives the benefactor no work for 2 s.
   void park(BenefactorId id);
-  /// The number that a benefactor attaches to others under.
+  /// Returns the client id under which `target` attaches to other benefactors.
   ClientId reader(BenefactorId target);
   void add_source(msg::BuildStripe& request, std::uint32_t number, const Chunk& chunk,
                   const Extent& at) const;
 
  private:
-  /// What a chunk's copies are worth now.
+  /// The present state of a chunk's copies.
   struct View {
-    std::vector<Extent> good;     ///< these count
-    std::vector<Extent> sources;  ///< these can be read
-    std::vector<Extent> bad;      ///< these do not count, and go when a new one is there
-    std::vector<Extent> gone;     ///< of `bad`
-    std::vector<Extent> leaving;  ///< of `bad`: on a benefactor that wants to leave
+    std::vector<Extent> good;     ///< copies that count
+    std::vector<Extent> sources;  ///< copies that can be read
+    std::vector<Extent> bad;      ///< copies that do not count; dropped once a new one exists
+    std::vector<Extent> gone;     ///< in `bad`: on a benefactor that is gone
+    std::vector<Extent> leaving;  ///< in `bad`: on a benefactor that wants to leave
     std::uint32_t wanted = 0;
-    FailureDomains::Level level = FailureDomains::kBenefactor;  ///< where copies are apart
-    std::set<FailureDomains::Domain> avoided;  ///< those of the stripe's other blocks
-    std::vector<BenefactorId> left_out;        ///< these get nothing
+    /// The level on which copies must be apart.
+    FailureDomains::Level level = FailureDomains::kBenefactor;
+    std::set<FailureDomains::Domain> avoided;  ///< domains of the stripe's other blocks
+    std::vector<BenefactorId> left_out;        ///< benefactors that get no copy
   };
   struct Item {
     ChunkIndex chunk = kNoChunk;
     Extent from;
-    Range to;  ///< none: the chunk has taken it, or it is free
+    Range to;  ///< empty: the chunk has taken it, or it is free
   };
   struct Sent {
     BenefactorId source;
     BenefactorId target;
     std::vector<Item> items;
     std::uint64_t bytes = 0;
-    bool built = false;  ///< from the stripe: one item, no source
+    bool built = false;  ///< reconstructed from the stripe: one item, no source
     std::vector<ChunkIndex> inputs;
-    std::vector<Extent> read;  ///< where they are
-    bool answered = false;     ///< the journal is still to come
+    std::vector<Extent> read;  ///< the extents of `inputs`
+    bool answered = false;     ///< answered, but the result is not journalled yet
   };
   using Batches = std::map<std::pair<BenefactorId, BenefactorId>, Sent>;
 
@@ -182,9 +182,9 @@ class CopyPlanner {
 
   Service& service_;
   std::set<std::pair<Rank, ChunkIndex>> todo_;
-  std::unordered_map<ChunkIndex, Rank> ranks_;  ///< of those in todo_
-  std::set<ChunkIndex> surplus_;                ///< they may have copies that can go
-  std::map<ChunkIndex, BenefactorId> busy_;     ///< a copy is being made there
+  std::unordered_map<ChunkIndex, Rank> ranks_;  ///< ranks of the chunks in todo_
+  std::set<ChunkIndex> surplus_;                ///< chunks that may have surplus copies
+  std::map<ChunkIndex, BenefactorId> busy_;     ///< chunk -> benefactor that is making a copy
   std::set<Extent> wrong_;
   ChunkIndex scan_at_ = 0;
   bool scan_posted_ = false;
@@ -194,10 +194,10 @@ class CopyPlanner {
   LostTargets lost_copies_;
   LostTargets lost_stripes_;
   std::uint64_t numbers_made_ = 0;
-  std::map<BenefactorId, std::uint64_t> load_;  ///< bytes under way to and from each
-  std::map<BenefactorId, Time> paced_;          ///< by the rate: nothing more before
+  std::map<BenefactorId, std::uint64_t> load_;  ///< bytes in flight to and from each benefactor
+  std::map<BenefactorId, Time> paced_;          ///< by the copy rate: no request before that time
   std::map<BenefactorId, Time> parked_;
-  std::map<BenefactorId, ClientId> readers_;  ///< the numbers that benefactors attach under
+  std::map<BenefactorId, ClientId> readers_;  ///< ids under which benefactors attach to others
   std::map<BenefactorId, std::vector<BenefactorId>> neighbours_;
   std::pair<Rank, ChunkIndex> resume_{};
   Time evict_next_{};

@@ -19,7 +19,7 @@ void DoneCalls::add(const Caller& caller) {
   if (clients_.size() > kClientsMax) forget_one();
 }
 
-/// The one that has changed nothing for longest.
+/// Evicts the client whose last change is the oldest.
 void DoneCalls::forget_one() {
   const auto oldest =
       std::ranges::min_element(clients_, {}, [](const auto& client) { return client.second.used; });

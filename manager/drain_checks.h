@@ -15,27 +15,26 @@ namespace stdchk::manager {
 class Service;
 struct File;
 
-/// DrainChecks have a benefactor look whether drained files are in the drain directory as they were
-/// drained, before somebody relies on that: `stdchk safe`, and the eviction (rule M5). What was
-/// removed or changed there is to be drained again, as far as it is in memory.
+/// DrainChecks asks a benefactor whether drained files are still in the drain directory, unchanged,
+/// before something relies on them: `stdchk safe`, and eviction (rule M5). A file that was removed
+/// or changed there becomes undrained if memory has some of its bytes. Then it is drained again.
 ///
 /// Threads: the reactor's.
-/// Limits: what is done to a file after the look is not noticed. One that was changed and then
-/// given
-///   its size and its time again is taken for the one that was drained.
+/// Limits: a change after the check goes unnoticed. So does a change that restores the file's size
+/// and modification time.
 class DrainChecks {
  public:
   struct Found {
     std::set<FileId> there;
-    std::set<FileId> missing;  ///< not as they were drained
+    std::set<FileId> missing;  ///< removed or changed since they were drained
   };
-  /// An error when it could not be found out.
+  /// Gets an error when the check could not be made.
   using Done = std::function<void(const Result<Found>& found)>;
 
   explicit DrainChecks(Service& service) : service_(service) {}
-  /// Looks up those of the files that are drained and whose names are not being changed; what is
-  /// changed in the pool meanwhile is neither there nor missing. At most limits::kDrainChecksMax.
-  /// `done` is called once, perhaps within this call.
+  /// Checks those of `files` that are drained and have no change of name under way. A file that the
+  /// pool changes meanwhile is in neither set of the result. At most limits::kDrainChecksMax files.
+  /// Calls `done` once, perhaps within this call.
   void look_up(const std::vector<FileId>& files, Time deadline, Done done);
 
  private:

@@ -24,31 +24,31 @@ constexpr std::uint64_t kRequestBytesMax = 16 * limits::kMiB;
 constexpr std::size_t kScannedMax = 1000;
 constexpr std::size_t kMirrorScannedMax = 1000;
 constexpr Duration kParked = 2s;
-constexpr Duration kSealedAgain = 60s;  ///< then it is said again
-/// Without an answer, and without one for much longer than the last one took: more requests would
-/// only make slow storage slower.
+constexpr Duration kSealedAgain = 60s;  ///< interval of the warning about an encrypted file
+/// A request hangs when it has no answer for 10 s, and for 4 times as long as the last one took.
+/// More requests would only make slow storage slower.
 constexpr Duration kHangsAfter = 10s;
 constexpr int kHangsAfterFactor = 4;
-constexpr std::uint32_t kHangingMax = 16;  ///< requests at each benefactor
+constexpr std::uint32_t kHangingMax = 16;  ///< hanging requests at each benefactor
 constexpr std::size_t kHangingJobsMax = 100;
 constexpr Duration kBackOffFirst = 1s;
 constexpr Duration kBackOffLast = 60s;
 constexpr std::uint32_t kMirrorAttempts = 5;
-/// A request may begin to be served that much later: longer than a link is silent before it is
-/// lost.
+/// A request may still be served this long after its deadline. It is longer than the silence after
+/// which a link counts as lost.
 constexpr Duration kTransit = 15s;
-/// Of each benefactor, on average, while the drain yields to who writes.
+/// The rate for each benefactor while the drain yields to writers.
 constexpr std::uint64_t kYieldBytesPerSecond = 8 * limits::kMiB;
-constexpr Duration kWritesFor = 10s;    ///< who writes asks for space again before
-constexpr Duration kAskedFor = 1s;      ///< who waits asks again before
-constexpr Duration kPaceHolds = 300ms;  ///< longer than from one turn to the next
+constexpr Duration kWritesFor = 10s;    ///< a writer asks for space again within this time
+constexpr Duration kAskedFor = 1s;      ///< a waiting client asks again within this time
+constexpr Duration kPaceHolds = 300ms;  ///< longer than the interval between turns
 
 bool same_or_below(const std::string& path, const std::string& directory) {
   return path.compare(0, directory.size(), directory) == 0 &&
          (path.size() == directory.size() || path[directory.size()] == '/');
 }
 
-/// True when a file with that path must not get its name before, or while, the change happens.
+/// Returns true when a file with that path must not get its name before or during the change.
 bool concerns(const msg::MirrorChange& change, FileId file, const std::string& path) {
   if (change.file == file || same_or_below(path, change.path)) return true;
   return change.kind == msg::MirrorKind::kRename && same_or_below(path, change.other_path);
@@ -59,7 +59,7 @@ bool lost_on_the_way(const rpc::Answer& answer) {
   return code == Code::kPeerLost || code == Code::kDeadline || code == Code::kCancelled;
 }
 
-/// True when nothing is wrong with what others have written into the same temporary file.
+/// Returns true when the error does not spoil other pieces in the same temporary file.
 bool spares_the_rest(const rpc::Answer& answer) {
   const Code code = answer.error().error.code;
   return code == Code::kPeerLost || code == Code::kCancelled || code == Code::kBusy;
@@ -74,7 +74,7 @@ Status DrainPlanner::start(bool fresh) {
   if (!service_.has_drain()) return {};
   if (!fresh) {
     names_from_ = service_.now() + limits::kOperationDeadline;
-    // What an earlier manager has not dropped. The epoch is the next one.
+    // Drops temporary files that earlier managers have left. The new epoch is not begun yet.
     const State& state = service_.state();
     const auto& queue = state.mirror_queue();
     const std::uint64_t below = queue.empty() ? state.mirror_newest() + 1 : queue.begin()->first;
@@ -87,7 +87,7 @@ Status DrainPlanner::start(bool fresh) {
 }
 
 void DrainPlanner::run() {
-  // Commands are answered within run() by some journals; one turn at a time.
+  // Some journals answer commands within run(): only one run() at a time.
   if (!service_.has_drain() || running_) return;
   running_ = true;
   if (service_.now() >= pace_next_) {
@@ -136,7 +136,8 @@ void DrainPlanner::hurry(FileId below) {
   }
 }
 
-/// The back-off begins anew: who waits asks every moment, which must not make it longer.
+/// Restarts the back-off. A waiting client asks repeatedly; its requests must
+/// not lengthen the back-off.
 void DrainPlanner::try_soon(Failure& failure) {
   failure.attempts = 0;
   failure.next = std::min(failure.next, failure.last + kBackOffFirst);
@@ -164,7 +165,7 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
     const bool tried_again = job != jobs_.end() && !job->second.hangs;
     if (has_failed(id) && !tried_again) ++reply.failed_files;
   }
-  // Changes of names count, too: without them the directory is not what the pool shows.
+  // Pending changes of names count, too: without them the directory differs from the pool.
   const std::string path = state.path(*state.file(below));
   for (const auto& [sequence, change] : state.mirror_queue()) {
     if (below == kRootFile || same_or_below(change.path, path)) ++reply.pending_files;
@@ -217,7 +218,7 @@ bool DrainPlanner::start_job(FileId id, bool preferred) {
   return true;
 }
 
-/// Which benefactor writes which pieces. False: not now.
+/// Decides which benefactor writes which pieces. Returns false when the job cannot start now.
 bool DrainPlanner::plan(const File& file, Job& job) {
   const State& state = service_.state();
   std::map<BenefactorId, Request> open;
@@ -285,7 +286,7 @@ bool DrainPlanner::plan(const File& file, Job& job) {
   }
   for (auto& [id, request] : open) job.requests.push_back(std::move(request));
   if (job.requests.empty()) {
-    // Nothing but holes: the temporary file is made by a request without pieces.
+    // The file consists of holes only: a request without pieces makes the temporary file.
     Request& request = job.requests.emplace_back();
     request.benefactor = any;
     request.pieces.file = job.file;
@@ -304,7 +305,7 @@ DrainPlanner::Job* DrainPlanner::job_of(FileId file, std::uint64_t number) {
   return job == jobs_.end() || job->second.number != number ? nullptr : &job->second;
 }
 
-/// May end the job.
+/// Advances the job by one step. May end the job.
 void DrainPlanner::step(Job& job) {
   if (job.phase == Phase::kPieces) {
     if (!current(job)) return end_job(job, false, "has a newer version");
@@ -316,11 +317,11 @@ void DrainPlanner::step(Job& job) {
   }
   if (job.phase == Phase::kWaitsForName) return finish(job);
   if (job.phase != Phase::kLost) return;
-  // Asked again at the same benefactor, which does one after the other, until it cannot be done any
-  // more.
+  // Asks the same benefactor again: it serves requests in order. It repeats this until the lost
+  // request has expired.
   if (service_.peer_of(job.finisher) != nullptr) return send_finish(job);
   if (service_.now() < job.late) return;
-  // Another one finds either the temporary file or the name.
+  // Another benefactor then finds either the temporary file or the final name.
   job.phase = Phase::kWaitsForName;
   finish(job);
 }
@@ -328,13 +329,13 @@ void DrainPlanner::step(Job& job) {
 Duration DrainPlanner::deadline_for(std::uint64_t bytes) const {
   Duration deadline = limits::kOperationDeadline;
   const std::uint64_t rate = service_.config().pool.drain_rate_bytes_per_s;
-  // Others of the same benefactor share its rate, and each piece is written and read back.
+  // Requests at one benefactor share its rate, and each piece is written and read back.
   if (rate > 0)
     deadline += std::chrono::seconds(std::min<std::uint64_t>(86400, 4 * bytes / rate + 1));
   return deadline;
 }
 
-/// True when what cannot be given up takes half of `bytes`.
+/// Returns true when undrained bytes, which cannot be evicted, take more than half of `bytes`.
 bool DrainPlanner::is_half_full(std::uint64_t bytes) const {
   std::uint64_t undrained = 0;
   for (const auto& [sequence, id] : service_.state().undrained()) {
@@ -350,7 +351,7 @@ void DrainPlanner::set_pace() {
   at_once_ = kPerBenefactor;
   rate_ = config.drain_total_bytes_per_s;
   if (!config.drain_yields || service_.now() < asked_until_) return;
-  // Who has a file open and writes nothing is not hindered.
+  // A client that has files open but does not write is not hindered by the drain.
   if (!service_.writing() || service_.now() >= service_.granted_last() + kWritesFor) return;
   std::uint64_t bytes = 0;
   std::uint64_t share = 0;
@@ -364,11 +365,11 @@ void DrainPlanner::set_pace() {
   rate_ = rate_ == 0 ? share : std::min(rate_, share);
 }
 
-/// False: that many more bytes are not within the rate of all together, not yet.
+/// Returns false when the rate of all benefactors together does not allow `bytes` more yet.
 bool DrainPlanner::pay(std::uint64_t bytes) {
   if (rate_ == 0) return true;
   if (service_.now() < paid_until_) return false;
-  // A turn comes late: what could not be sent in the meantime is made up for.
+  // After a late turn, up to kPaceHolds of unused rate may be caught up.
   paid_until_ = std::max(paid_until_, service_.now() - kPaceHolds);
   paid_until_ += Duration(
       static_cast<Duration::rep>(static_cast<double>(bytes) * 1e9 / static_cast<double>(rate_)));
@@ -408,12 +409,12 @@ void DrainPlanner::send(Job& job, std::size_t index, rpc::Peer& peer) {
              late = service_.now() + deadline + kTransit](const rpc::Answer& answer) {
               if (alive.expired()) return;
               Job* sent = job_of(file, number);
-              STDCHK_ASSERT(sent != nullptr);  // stays until all that it asked for is answered
+              STDCHK_ASSERT(sent != nullptr);  // a job stays until all its requests are answered
               pieces_answered(*sent, index, late, answer);
             });
 }
 
-/// What is not answered for long leaves its place to others.
+/// Requests without an answer for long no longer count, so that others may be sent.
 void DrainPlanner::find_hanging(Job& job) {
   if (job.asked_for_name() && service_.now() >= job.naming_since + kHangsAfter) {
     warn_of_hanging(job);
@@ -440,7 +441,7 @@ void DrainPlanner::warn_of_hanging(const Job& job) const {
                service_.state().path(*file));
 }
 
-/// Those that hang leave room for others.
+/// Hanging jobs do not count, so that others may start.
 std::size_t DrainPlanner::jobs_counted() const {
   const auto hanging = static_cast<std::size_t>(
       std::ranges::count_if(jobs_, [](const auto& job) { return job.second.hangs; }));
@@ -465,7 +466,7 @@ void DrainPlanner::pieces_answered(Job& job, std::size_t index, Time late,
     took_[benefactor] = service_.now() - request.sent_at;
     job.hangs = false;
   } else if (lost_on_the_way(answer)) {
-    // What hangs says nothing of the benefactor's other storage.
+    // A hanging file says nothing about other storage of the benefactor.
     if (!request.hangs) parked_[benefactor] = service_.now() + kParked;
     job.late = std::max(job.late, late);
   }
@@ -482,7 +483,8 @@ void DrainPlanner::pieces_done(Job& job, BenefactorId benefactor, const rpc::Ans
   const auto* reply = std::get_if<msg::DrainPieces::Reply>(&*answer);
   if (reply == nullptr) return end_job(job, true, "was answered wrongly");
   if (!reply->corrupt.empty()) {
-    // Found wrong, they are made again from another copy, and the next attempt reads that one.
+    // The scrubber checks these chunks and replaces wrong copies; the next
+    // attempt reads the new ones.
     service_.scrubber().suspect(*service_.state().file(job.file), benefactor);
     return end_job(job, true, "has chunks that fail their checksum");
   }
@@ -491,7 +493,7 @@ void DrainPlanner::pieces_done(Job& job, BenefactorId benefactor, const rpc::Ans
   run();
 }
 
-// ---- the name ---------------------------------------------------------------------------------
+// ---- naming drained files ---------------------------------------------------------------------
 
 bool DrainPlanner::blocked_by_mirror(const File& file) const {
   const auto& queue = service_.state().mirror_queue();
@@ -502,7 +504,8 @@ bool DrainPlanner::blocked_by_mirror(const File& file) const {
                      [&](const auto& change) { return concerns(change.second, file.id, path); });
 }
 
-/// The link of its folder is to leave a set before an image of that is replaced.
+/// Returns true while the link of the folder must change first: it must not name a set while an
+/// image of this set is replaced.
 bool DrainPlanner::waits_for_link(const File& file) const {
   const auto& queue = service_.state().mirror_queue();
   if (queue.empty() || !parse_image_name(file.name)) return false;
@@ -515,7 +518,7 @@ void DrainPlanner::finish(Job& job) {
   if (!current(job)) return end_job(job, false, "has a newer version");
   const File& file = *service_.state().file(job.file);
   if (!may_name() || blocked_by_mirror(file)) return;
-  // Two files that had the same name one after the other: the later one waits for its turn.
+  // Two files had the same name one after the other: the later job waits for its turn.
   const std::string path = service_.state().path(file);
   for (const auto& [id, other] : jobs_) {
     const bool naming = other.asked_for_name() || other.phase == Phase::kSettingAside ||
@@ -526,12 +529,12 @@ void DrainPlanner::finish(Job& job) {
   if (!finisher) return;
   job.path = path;
   job.finisher = *finisher;
-  // No earlier version is pinned anew: once they are set aside, none is left.
+  // Nobody pins an older version any more: once these are set aside, the name is free.
   if (service_.state().older_needs_name(file)) return set_aside(job);
   if (job.recorded && waits_for_link(file)) return;
   if (job.recorded) return send_finish(job);
-  // Recorded first: should the manager end now, it knows that the name may be there. And what comes
-  // before this record, the version's commit above all, is durable then.
+  // DrainStarted comes first: if the manager ends now, the next one knows that the name may exist.
+  // Then all earlier commands are durable, too, above all the commit of this version.
   job.phase = Phase::kStarting;
   service_.execute(DrainStarted{job.file},
                    [this, file = job.file, number = job.number](const Result<Outcome>& outcome) {
@@ -540,13 +543,13 @@ void DrainPlanner::finish(Job& job) {
                      if (!outcome) return end_job(*started, true, "could not be recorded");
                      started->recorded = true;
                      started->phase = Phase::kWaitsForName;
-                     // Asked again: a rename may have come in the meantime.
+                     // Checks again: a rename may have come in the meantime.
                      finish(*started);
                    });
 }
 
-/// One that has written pieces, where one is left. A name that hangs may hold up all others of its
-/// host in the kernel.
+/// Chooses a benefactor that has written pieces, if one is left. It avoids hosts where naming a
+/// file hangs: that may block all other names of this host in the kernel.
 std::optional<BenefactorId> DrainPlanner::finisher_of(const Job& job) const {
   for (const Request& request : job.requests) {
     if (service_.peer_of(request.benefactor) == nullptr) continue;
@@ -565,7 +568,7 @@ bool DrainPlanner::names_hang_at(BenefactorId benefactor) const {
   });
 }
 
-/// Readers have the version that is about to lose its name.
+/// Keeps the older version readable for its readers, as it is about to lose its name.
 void DrainPlanner::set_aside(Job& job) {
   rpc::Peer* peer = service_.peer_of(job.finisher);
   job.phase = Phase::kSettingAside;
@@ -615,26 +618,27 @@ void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer
     return;
   }
   jobs_max_ = std::min(2 * jobs_max_, kJobsMax);
-  // A record of what has no name any more could not be applied again after a restart.
+  // A Drained record for a file without this version could not be replayed after a restart.
   if (!current(*job)) return end_job(*job, false, "was removed or has a newer version");
   job->phase = Phase::kRecording;
   service_.execute(Drained{file, job->version},
                    [this, file, number](const Result<Outcome>& outcome) {
                      Job* recorded = job_of(file, number);
                      if (recorded == nullptr) return;
-                     // Stale: it has a newer version, which is drained in its turn.
+                     // kStale: the file has a newer version, which is drained in its turn.
                      const bool failed = !outcome && outcome.error().code != Code::kStale &&
                                          outcome.error().code != Code::kNotFound;
                      end_job(*recorded, failed, "could not be recorded");
                      run();
                    });
-  // Nothing is pending any more: whoever waits for that finds the links of drained sets moved.
+  // The file is no longer pending: a client that waits for this must find
+  // the links of drained sets.
   service_.file_changed(file, {});
 }
 
 void DrainPlanner::fail_job(Job& job, const rpc::Answer& answer) {
   const Error& error = answer.error().error;
-  // There is no room for the temporary files of that many at once.
+  // The drain directory lacks space for so many temporary files at once.
   if (error.os_errno == ENOSPC || error.os_errno == EDQUOT) {
     jobs_max_ = std::max<std::size_t>(std::min(jobs_max_, jobs_.size()) / 2, 1);
     drop_left(true);
@@ -642,9 +646,9 @@ void DrainPlanner::fail_job(Job& job, const rpc::Answer& answer) {
   end_job(job, true, error.where);
 }
 
-/// The job goes when all that it asked for was answered: its temporary file must not come back.
+/// Ends the job once all its requests are answered: its temporary file must not appear again.
 void DrainPlanner::end_job(Job& job, bool failed, const char* why) {
-  // From the first question after its name on, the temporary file may have got it.
+  // After the first request for its name, the temporary file may have been renamed.
   job.starts_over = job.starts_over || job.phase != Phase::kPieces;
   job.phase = Phase::kEnding;
   job.failed = failed;
@@ -700,7 +704,7 @@ void DrainPlanner::drop_temporaries() {
   }
 }
 
-/// What no further attempt goes on with; all of it where space is short.
+/// Drops what no further attempt continues, or everything when space is short (`all`).
 void DrainPlanner::drop_left(bool all) {
   std::erase_if(left_, [&](const auto& entry) {
     const auto& [id, left] = entry;
@@ -720,10 +724,10 @@ void DrainPlanner::drop_unused_asides() {
   });
 }
 
-// ---- names ------------------------------------------------------------------------------------
+// ---- mirrored changes of names ----------------------------------------------------------------
 
-/// A restarted manager's first change of names waits until nobody is left who may still do what the
-/// manager before it has asked for.
+/// Returns false while a benefactor may still execute a request of an earlier manager. Only then
+/// may a restarted manager change names.
 bool DrainPlanner::may_name() {
   if (service_.now() >= names_from_) return true;
   const auto& known = service_.state().benefactors();
@@ -741,12 +745,12 @@ bool DrainPlanner::is_path_in_use(const msg::MirrorChange& change) const {
     const Job& job = entry.second;
     const bool uses = job.phase == Phase::kSettingAside || job.phase == Phase::kFinishing ||
                       job.phase == Phase::kLost || job.phase == Phase::kRecording ||
-                      job.phase == Phase::kPieces;  // of what it has in common with the drained one
+                      job.phase == Phase::kPieces;  // pieces read the drained file at this path
     return uses && !job.path.empty() && concerns(change, job.file, job.path);
   });
 }
 
-/// True when nobody has open what the change would keep for readers.
+/// Drops a change that would keep a file for readers when no reader needs it. Returns true then.
 bool DrainPlanner::skip_mirror(std::uint64_t sequence, const msg::MirrorChange& change) {
   if (change.kind != msg::MirrorKind::kSetAside) return false;
   if (service_.state().is_aside(change.file, change.number)) return false;
@@ -754,8 +758,9 @@ bool DrainPlanner::skip_mirror(std::uint64_t sequence, const msg::MirrorChange& 
   return true;
 }
 
-/// Changes go to any benefactor. But one whose answer was lost may still be done: it is asked for
-/// again at the same one, which does one after the other, until it cannot be done any more.
+/// Chooses any benefactor for a change. After a lost answer the change may still be executed: the
+/// same benefactor is asked again, because it serves requests in order. It is the only choice until
+/// the lost request has expired.
 rpc::Peer* DrainPlanner::mirror_peer() {
   if (service_.now() >= mirror_late_) {
     const auto benefactor = service_.some_benefactor();
@@ -772,7 +777,7 @@ void DrainPlanner::run_mirror() {
   }
   if (queue.empty() || service_.now() < mirror_next_ || !may_name()) return;
   const auto& [sequence, change] = *queue.begin();
-  // What is not durable may not have happened after a restart; its file would be gone all the same.
+  // Waits for durability: a crash may undo the command, but not the loss of its file.
   if (!service_.mirror_is_durable(sequence) || is_path_in_use(change)) return;
   rpc::Peer* peer = mirror_peer();
   if (peer == nullptr) return;
@@ -793,7 +798,7 @@ void DrainPlanner::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
   }
   if (!answer) {
     if (!lost) ++mirror_attempts_;
-    // A file that was not moved would be looked for, and given up from memory, under a wrong name.
+    // A file that was not moved would be looked for, and evicted from memory, under a wrong name.
     const bool moves =
         change.kind == msg::MirrorKind::kRename || change.kind == msg::MirrorKind::kSetAside;
     if (lost || mirror_attempts_ < kMirrorAttempts || moves) {
@@ -805,7 +810,7 @@ void DrainPlanner::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
                describe(answer.error().error), answer.error().detail);
   }
   mirror_attempts_ = 0;
-  // The next change waits until this one cannot be repeated any more.
+  // The next change waits until this one is durably recorded, so that a restart cannot repeat it.
   service_.execute(Mirrored{sequence}, [this, alive = service_.alive()](const Result<Outcome>&) {
     if (alive.expired()) return;
     mirror_in_flight_ = false;

@@ -18,30 +18,31 @@ class Service;
 struct File;
 
 /// A DrainPlanner brings every committed version into the drain directory and repeats changes of
-/// names there: the benefactors do the work, it says what and in which order. docs/protocol.md has
-/// the states.
+/// names there. Benefactors do the work; it decides what they do, and in which order.
+/// docs/protocol.md has the states.
 ///
 /// Threads: the reactor's.
-/// Errors: a file that cannot be drained is tried again after a back-off that doubles; a benefactor
-///   that fails is left alone for a while; neither stops the others, nor does a file whose storage
-///   does not answer. Pieces that were written and verified before a benefactor was lost are not
-///   written again; all are when the storage has failed, or the manager has ended.
-/// Limits: kJobsMax files at once, kPerBenefactor requests at each benefactor. While somebody
-///   writes and nobody waits for the drain: one at each and a small rate, unless memory fills up.
+/// Errors: a file that cannot be drained is retried after a back-off that doubles from 1 s to
+/// 60 s. A benefactor that fails gets no pieces for 2 s. Failed files, failed benefactors and
+/// storage that does not answer do not stop the others. Pieces written and verified before a
+/// benefactor was lost are kept. All pieces are written again after an error of the storage or
+/// a restart of the manager.
+/// Limits: kJobsMax files at once, kPerBenefactor requests at each benefactor. With drain_yields,
+/// while clients write and nobody waits for the drain: one request at each and a small rate, unless
+/// memory fills up.
 class DrainPlanner {
  public:
   explicit DrainPlanner(Service& service);
-  /// A pool that begins with nothing (`fresh`) takes over what its drain directory has.
+  /// Starts draining. A new pool (`fresh`) takes over the files in its drain directory.
   Status start(bool fresh);
   void run();
-  /// Files below go first.
+  /// Drains the files below `below` first.
   void hurry(FileId below);
-  /// That file goes before those that nobody hurries.
+  /// Drains the file before files that no client asked for.
   void prefer(FileId file);
   msg::DrainNow::Reply pending(FileId below) const;
   DrainState state_of(FileId file) const;
-  /// True while the drain directory may have the file's earlier content elsewhere than under its
-  /// name.
+  /// Returns true while the drain directory may have the file's earlier content under another name.
   bool moves(const File& file) const { return blocked_by_mirror(file); }
 
  private:
@@ -51,43 +52,42 @@ class DrainPlanner {
     kSettingAside,
     kStarting,
     kFinishing,
-    kLost,  ///< it is not known whether it has its name: asked again
+    kLost,  ///< unknown whether the file got its name: asks again
     kRecording,
-    kEnding,  ///< has failed, or is not wanted any more; some answers are still to come
+    kEnding,  ///< has failed or is obsolete; some answers are still to come
   };
   struct Request {
     BenefactorId benefactor;
     msg::DrainPieces pieces;
-    std::vector<std::uint32_t> slices;  ///< of the version: where each piece is from
+    std::vector<std::uint32_t> slices;  ///< of the version: the source of each piece
     std::uint64_t bytes = 0;
     bool sent = false;
     bool answered = false;
-    bool hangs = false;  ///< takes no room from others
+    bool hangs = false;  ///< not counted against its benefactor's limit
     Time sent_at{};
   };
   struct Job {
     FileId file;
     Version version = 0;
-    std::uint64_t number = 0;  ///< of its temporary file
+    std::uint64_t number = 0;  ///< names its temporary file
     Phase phase = Phase::kPieces;
-    std::vector<bool> verified;  ///< the slices that the temporary file has
-    bool starts_over = false;    ///< what is in the temporary file is of no use to another attempt
+    std::vector<bool> verified;  ///< slices that the temporary file has
+    bool starts_over = false;    ///< the temporary file is useless for another attempt
     std::vector<Request> requests;
     std::size_t done = 0;
     std::size_t unanswered = 0;
-    Time late{};          ///< until then a benefactor that was lost may still do what it was asked
-    Time late_before{};   ///< the same for the attempts that this one goes on with
-    bool hangs = false;   ///< or the last attempt did: one request at a time
-    Time naming_since{};  ///< since when it is asked_for_name()
+    Time late{};          ///< until then a lost benefactor may still execute a request
+    Time late_before{};   ///< as `late`, of the earlier attempts that this one continues
+    bool hangs = false;   ///< storage hangs, now or in the last attempt: one request at a time
+    Time naming_since{};  ///< begin of asked_for_name()
     bool preferred = false;
-    bool recorded = false;  ///< that it is about to get its name
-    std::string
-        path;  ///< what it reads or gets under that name: it must not change in the meantime
+    bool recorded = false;  ///< DrainStarted is journalled
+    std::string path;       ///< path that the job reads or creates: must not change meanwhile
     BenefactorId finisher;
     bool failed = false;
     const char* why = nullptr;
 
-    /// A benefactor was asked to give it its name, and has not answered.
+    /// A benefactor was asked to give the file its name, and has not answered.
     bool asked_for_name() const { return phase == Phase::kFinishing || phase == Phase::kLost; }
   };
   struct Failure {
@@ -98,7 +98,7 @@ class DrainPlanner {
     bool waits = false;  ///< for a benefactor that may come back: nothing has failed
   };
 
-  /// Of an attempt that has failed: what the next one goes on with.
+  /// The rest of a failed attempt, which the next attempt continues.
   struct Left {
     Version version = 0;
     std::uint64_t number = 0;
@@ -154,27 +154,27 @@ class DrainPlanner {
   std::map<FileId, Left> left_;
   std::map<BenefactorId, Time> parked_;
   std::map<BenefactorId, std::uint32_t> in_flight_;
-  std::map<BenefactorId, std::uint32_t> hanging_;  ///< those that are not in in_flight_
-  std::map<BenefactorId, Duration> took_;          ///< the last one that was answered
-  Time asked_until_{};                             ///< somebody waits for the drain
-  Time pace_next_{};                               ///< when to look again how fast
+  std::map<BenefactorId, std::uint32_t> hanging_;  ///< requests that in_flight_ does not count
+  std::map<BenefactorId, Duration> took_;          ///< duration of the last answered request
+  Time asked_until_{};                             ///< until then a client waits for the drain
+  Time pace_next_{};                               ///< when to set the pace again
   std::uint32_t at_once_;                          ///< requests at each benefactor
-  std::uint64_t rate_ = 0;  ///< bytes a second of all together; 0: not limited
-  Time paid_until_{};       ///< when all bytes asked for so far are within it
+  std::uint64_t rate_ = 0;  ///< bytes per second of all benefactors together; 0: unlimited
+  Time paid_until_{};       ///< time at which the rate allows the next request
   std::set<FileId> hurried_;
-  std::size_t jobs_max_;  ///< less while the drain directory is short of space
+  std::size_t jobs_max_;  ///< fewer while the drain directory is short of space
   /// Temporary files to be dropped, and when.
   std::map<std::pair<FileId, std::uint64_t>, Time> garbage_;
-  std::set<std::pair<FileId, std::uint64_t>> asides_;  ///< that readers may need
+  std::set<std::pair<FileId, std::uint64_t>> asides_;  ///< files set aside that readers may need
   bool running_ = false;
-  /// Until then benefactors that have not come back may still do what an earlier manager asked.
+  /// Until then a benefactor that has not come back may still do what an earlier manager asked.
   Time names_from_{};
 
   bool mirror_in_flight_ = false;
   std::uint32_t mirror_attempts_ = 0;
   Time mirror_next_{};
   BenefactorId mirror_at_;
-  Time mirror_late_{};  ///< until then nobody but mirror_at_ may be asked
+  Time mirror_late_{};  ///< until then only mirror_at_ may be asked
 };
 
 }  // namespace stdchk::manager

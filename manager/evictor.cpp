@@ -15,15 +15,16 @@ namespace stdchk::manager {
 namespace {
 
 using namespace std::chrono_literals;
-/// Looked up before it is wanted, so that a writer seldom waits for that.
+/// Files are checked ahead for this many bytes, so that a writer seldom waits for a check.
 constexpr std::uint64_t kLookAheadBytes = limits::kGiB;
-constexpr Duration kSeenFor = 3s;    ///< as long as several looks at files that share chunks take
-constexpr Duration kLookAgain = 5s;  ///< after one that failed: storage that hangs holds a thread
+constexpr Duration kSeenFor = 3s;  ///< long enough for several checks of files that share chunks
+/// After a failed check: each check of storage that hangs blocks a thread.
+constexpr Duration kLookAgain = 5s;
 constexpr std::uint64_t kAny = ~std::uint64_t{0};
 
 }  // namespace
 
-/// Oldest first; without those that sessions or readers use.
+/// Visits evictable files that no session or reader uses, the oldest first.
 template <class Visit>
 void Evictor::for_each_candidate(const Filter& counts, Visit visit) const {
   for (const auto& [sequence, id] : service_.state().evictable()) {
@@ -34,12 +35,13 @@ void Evictor::for_each_candidate(const Filter& counts, Visit visit) const {
   }
 }
 
-/// About so many bytes, of versions up to that sequence. Only files that count are relied on.
+/// Chooses about `bytes` bytes of versions with a sequence up to `newest`. A chunk is chosen only
+/// if all versions that refer to it belong to files for which `counts` is true.
 Evictor::Choice Evictor::choose(std::uint64_t bytes, std::uint64_t newest,
                                 const Filter& counts) const {
   const State& state = service_.state();
   const ChunkTable& chunks = state.chunks();
-  // Drained versions may share chunks: what only they refer to can go.
+  // Drained versions may share chunks. A chunk may go when only candidates refer to it.
   std::unordered_map<ChunkIndex, std::uint32_t> own;
   for_each_candidate(counts, [&](const File& file) {
     for (const PackedSlice& slice : file.newest.slices) ++own[slice.chunk];
@@ -54,7 +56,7 @@ Evictor::Choice Evictor::choose(std::uint64_t bytes, std::uint64_t newest,
       const ChunkIndex chunk = file.newest.slices[i].chunk;
       const Stripe* const stripe = state.stripes().of(chunk);
       const std::uint32_t expected = own[chunk] + (stripe == nullptr ? 0 : 1);
-      // References beyond this version's: other versions (perhaps pinned), or holds (rule M4).
+      // More references than expected come from other versions (perhaps pinned) or holds (rule M4).
       if (!chunks.has_copies(chunk) || chunks.references(chunk) > expected ||
           chunks.undrained(chunk) > 0 || (stripe != nullptr && !state.may_go(*stripe)) ||
           !taken.insert(chunk).second) {
@@ -85,7 +87,7 @@ bool Evictor::evict(std::uint64_t want_bytes) {
   const Choice oldest = choose(bytes, kAny, [](const File&) { return true; });
   held_up_ = false;
   if (oldest.commands.empty()) return false;
-  // Of a file that was seen and is newer than what is wanted the memory stays.
+  // Versions newer than the wanted ones stay in memory, although their files were seen.
   Choice now = choose(bytes, oldest.newest, seen);
   for (Evict& command : now.commands) {
     service_.execute(std::move(command), [](const Result<Outcome>&) {});
@@ -94,8 +96,8 @@ bool Evictor::evict(std::uint64_t want_bytes) {
   return now.bytes > 0 || looking_;
 }
 
-/// Files that must be seen before that goes, also those that only share chunks with it; as many as
-/// can be looked up at once.
+/// Returns the files to check before `choice` may be evicted, including files that only share
+/// chunks with it. At most as many as one check takes.
 std::vector<FileId> Evictor::unseen(const Choice& choice) const {
   const State& state = service_.state();
   std::unordered_set<ChunkIndex> wanted;

@@ -14,26 +14,26 @@ namespace stdchk::manager {
 class Service;
 struct File;
 
-/// An Evictor gives up memory of drained versions when space is short, oldest first (rule M5): of
-/// those that no session or reader uses, and whose files a benefactor has just seen in the drain
-/// directory.
+/// An Evictor frees memory of drained versions when space is short, the oldest first (rule M5). It
+/// frees only versions that no session or reader uses. A benefactor must have seen their files in
+/// the drain directory within the last 3 s (kSeenFor).
 ///
 /// Threads: the reactor's.
-/// Errors: none. What could not be looked up is kept, and looked up again later.
+/// Errors: none. A version whose file could not be checked is kept, and checked again later.
 class Evictor {
  public:
   explicit Evictor(Service& service) : service_(service) {}
-  /// True when something was given up, or files are looked up, so that something may be soon.
+  /// Returns true when it freed memory, or when a check of files is under way that may allow it to.
   bool evict(std::uint64_t want_bytes);
-  /// After evict(): there is something, but for now its files cannot be looked up, or their names
-  /// are being changed.
+  /// Valid after evict(): there are drained versions, but their files cannot be checked now, or
+  /// their names are being changed.
   bool is_held_up() const { return held_up_; }
 
  private:
   struct Choice {
     std::vector<Evict> commands;
     std::uint64_t bytes = 0;
-    std::uint64_t newest = 0;  ///< sequence of the last version of those
+    std::uint64_t newest = 0;  ///< sequence of the newest chosen version
   };
   using Filter = std::function<bool(const File&)>;
   template <class Visit>
@@ -49,11 +49,11 @@ class Evictor {
   };
 
   Service& service_;
-  std::unordered_map<FileId, std::uint32_t> pins_without_bytes_;  ///< while it chooses
-  std::map<FileId, Seen> seen_;  ///< in the drain directory, a moment ago
+  std::unordered_map<FileId, std::uint32_t> pins_without_bytes_;  ///< valid during evict()
+  std::map<FileId, Seen> seen_;  ///< files seen in the drain directory within kSeenFor
   bool held_up_ = false;
   bool looking_ = false;
-  std::uint64_t wanted_bytes_ = 0;  ///< while it looks
+  std::uint64_t wanted_bytes_ = 0;  ///< the largest request since the check began
   Time look_next_{};
 };
 

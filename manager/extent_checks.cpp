@@ -11,7 +11,8 @@ namespace stdchk::manager {
 namespace {
 
 constexpr std::size_t kBatchItems = 1024;
-constexpr std::uint64_t kBatchBytes = limits::kGiB;  // well within a call's deadline
+// Small enough to be checked well within a call's deadline.
+constexpr std::uint64_t kBatchBytes = limits::kGiB;
 
 }  // namespace
 
@@ -42,7 +43,7 @@ bool ExtentChecks::has_ended(Check& check) const {
   const bool late = service_.now() >= check.deadline;
   bool all = true;
   for (const auto& [benefactor, extents] : check.extents) {
-    // Also of those that were looked at before others: all are there when it ends.
+    // Extents that were checked before their benefactor left count as missing, too.
     const bool gone = service_.is_gone(benefactor);
     if (extents.empty() && !gone) continue;
     if (!gone && !late) {

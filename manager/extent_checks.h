@@ -15,20 +15,20 @@ namespace stdchk::manager {
 
 class Service;
 
-/// ExtentChecks have benefactors look whether chunks are there, whole, before something is built on
-/// them. A benefactor is asked when clients of earlier epochs are fenced there: nobody changes what
-/// it has looked at.
+/// ExtentChecks asks benefactors whether chunks are stored there, whole, before the manager relies
+/// on them. It asks a benefactor only when clients of earlier epochs are fenced there, so nobody
+/// can change the chunks after the check.
 ///
 /// Owns: the checks under way. Threads: one.
 class ExtentChecks {
  public:
   using Extents = std::map<BenefactorId, std::deque<msg::CheckExtents::Checked>>;
-  /// What was not found.
+  /// The extents that were not found.
   struct Missing {
-    std::set<BenefactorId> benefactors;  ///< all that was asked for of these
+    std::set<BenefactorId> benefactors;  ///< all extents asked for there count as missing
     std::set<Extent> extents;
-    /// kDataLost: one is not there or its benefactor is gone; kDeadline: not all were looked at by
-    /// then. Nothing: all are there.
+    /// kDataLost: an extent is not there, or its benefactor is gone. kDeadline: the deadline came
+    /// before all were checked. Empty: all extents are there.
     std::optional<Error> why;
     bool contains(const Extent& extent) const {
       return benefactors.contains(extent.benefactor) || extents.contains(extent);
@@ -37,15 +37,17 @@ class ExtentChecks {
   using Done = std::function<void(const Missing&)>;
 
   explicit ExtentChecks(Service& service) : service_(service) {}
-  /// `done` is called once, when each was looked at or its benefactor is gone, or at the deadline.
-  /// Not within this call.
+  /// Calls `done` once: when every extent was checked or its benefactor is gone, or at the
+  /// deadline. Never calls it within start().
   void start(Extents extents, Time deadline, Done done);
-  /// Goes on; each turn of the manager's clock, and when a benefactor is there.
+  /// Continues the checks. Called in each turn of the manager's clock, and
+  /// when a benefactor arrives.
   void run();
 
  private:
   struct Check {
-    Extents extents;  ///< not looked at yet; empty: all of that benefactor's were
+    /// To be checked; the entry of a benefactor stays, empty, when all its extents are checked.
+    Extents extents;
     std::map<BenefactorId, std::size_t> in_flight;
     Time deadline{};
     Done done;

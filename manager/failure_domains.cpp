@@ -8,7 +8,7 @@
 namespace stdchk::manager {
 namespace {
 
-/// FNV-1a with a mixer behind it: the same in every life of the manager.
+/// FNV-1a followed by a mixer: the result survives restarts of the manager.
 FailureDomains::Domain domain_of(std::string_view text) {
   std::uint64_t x = 0xCBF29CE484222325ULL;
   for (const char c : text) x = (x ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;

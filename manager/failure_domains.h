@@ -15,9 +15,9 @@ namespace stdchk::manager {
 
 struct BenefactorStatus;
 
-/// FailureDomains say which benefactors fail together. On each level two are in the same domain or
-/// in different ones; copies of a chunk, and blocks of a stripe, go to different domains of the
-/// widest level that has enough of them.
+/// FailureDomains says which benefactors are likely to fail together. Each level divides the
+/// benefactors into domains. Copies of a chunk, and blocks of a stripe, go to different domains of
+/// the widest level that has enough of them.
 ///
 /// Threads: one.
 class FailureDomains {
@@ -25,20 +25,22 @@ class FailureDomains {
   /// From the widest to the narrowest.
   enum Level : std::uint8_t { kSwitch, kRack, kHost, kBenefactor };
   static constexpr std::size_t kLevels = 4;
-  /// Equal numbers: the same domain. In an order of its own that is the same in every life.
+  /// Benefactors with equal values are in the same domain. The value is a hash of the domain's
+  /// name, so it survives restarts.
   using Domain = std::uint64_t;
 
   explicit FailureDomains(Topology topology = {}) : topology_(std::move(topology)) {}
-  /// Who is there, and who lends.
+  /// Replaces the known benefactors. Only those that are alive and not leaving count as lending.
   void update(const std::map<BenefactorId, BenefactorStatus>& benefactors);
-  /// The widest level on which `needed` domains lend something; kBenefactor when there is none.
+  /// Returns the widest level with at least `needed` lending domains, or
+  /// kBenefactor when there is none.
   Level level_for(std::size_t needed) const;
   std::size_t count(Level level) const { return lending_[level].size(); }
   Domain domain(BenefactorId id, Level level) const;
-  /// The domains that lend something, in a circle: groups of neighbours are few, and each is in as
-  /// many of them as another.
+  /// The lending domains in a circular order. Stripes use neighbours on this circle, so few groups
+  /// of domains share stripes, and each domain is in equally many groups.
   const std::vector<Domain>& circle(Level level) const { return lending_[level]; }
-  /// How far apart two domains are in that circle.
+  /// The number of steps between two domains on that circle, the shorter way round.
   std::size_t distance(Domain a, Domain b, Level level) const;
 
  private:

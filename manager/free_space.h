@@ -18,19 +18,19 @@ struct Range {
   auto operator<=>(const Range&) const = default;
 };
 
-/// A FreeSpace knows which ranges of one arena are free. Neighbours are joined at once.
+/// A FreeSpace records which ranges of one arena are free. It joins adjacent ranges at once.
 ///
-/// Threads: one. Limits: ranges are in steps of limits::kExtentAlignment; 0 < length.
-/// Errors: give() and take_exactly() answer kInvalidArgument for a range that is not theirs to
-/// change.
+/// Threads: one. Limits: ranges are multiples of limits::kExtentAlignment and not empty.
+/// Errors: give() fails with kInvalidArgument when part of the range is already free,
+/// take_exactly() when part of it is not free.
 class FreeSpace {
  public:
   FreeSpace() = default;
-  /// All of [0, arena_bytes) is free; what is left of the last step is never used.
+  /// Marks all of [0, arena_bytes) free, rounded down to a multiple of the alignment.
   explicit FreeSpace(std::uint64_t arena_bytes);
 
-  /// The smallest free range of at least `want` bytes, cut to `want`; without one the largest
-  /// range, if it has at least `minimum` bytes.
+  /// Takes the smallest free range of at least `want` bytes, cut to `want`. If there is none, takes
+  /// the largest range, if it has at least `minimum` bytes.
   std::optional<Range> take(std::uint64_t want, std::uint64_t minimum);
   Status take_exactly(Range range);
   Status give(Range range);
@@ -38,7 +38,7 @@ class FreeSpace {
   std::uint64_t arena_bytes() const { return arena_bytes_; }
   std::uint64_t free_bytes() const { return free_bytes_; }
   std::uint64_t largest() const;
-  /// So many ranges of `each_bytes` can be taken. O(count).
+  /// Returns true when `count` ranges of `each_bytes` can be taken. O(count).
   bool fits(std::uint64_t each_bytes, std::size_t count) const;
   /// Free ranges, ascending: offset -> length.
   const std::map<std::uint64_t, std::uint64_t>& ranges() const { return by_offset_; }

@@ -12,7 +12,7 @@
 namespace stdchk::manager {
 namespace {
 
-constexpr std::uint64_t kPacedBytesPerS = 128 * limits::kMiB;  // a hundredth of one core
+constexpr std::uint64_t kPacedBytesPerS = 128 * limits::kMiB;  // costs 1 % of one core
 constexpr ChunkIndex kVisited = 65536;
 
 std::uint64_t usable_bytes(std::uint64_t arena_bytes) {
@@ -105,7 +105,7 @@ void GarbageCollector::end() {
   if (missing > 0) log::warning("{} places in arenas lack an extent", missing);
 }
 
-/// All but those of chunks, which are most of all there is.
+/// Returns all claims except those of chunks, which are by far the most.
 GarbageCollector::Claims GarbageCollector::claims() const {
   Claims out;
   for (const Claim& claim : service_.claims_beside_chunks()) out[claim.benefactor].push_back(claim);
@@ -146,7 +146,7 @@ void GarbageCollector::look_at(BenefactorId benefactor, Lane& lane,
   }
   const ArenaPage page{{lane.offset, reply.end - lane.offset}, reply.extents, arena_bytes};
   const GarbagePlan plan = plan_garbage(page, claims, lane.next_extent);
-  // What was committed since the report is there when it is asked for again.
+  // An extent written since the report appears when the page is requested again.
   if (!plan.missing.empty() && !std::exchange(lane.again, true)) return;
   const auto kept = [&](ClaimKind kind) { return plan.kept[static_cast<std::size_t>(kind)]; };
   msg::CollectGarbage::Arena& figures = lane.figures;
@@ -172,7 +172,8 @@ void GarbageCollector::look_at(BenefactorId benefactor, Lane& lane,
   if (paced_) lane.next = service_.now() + std::chrono::nanoseconds(ns);
 }
 
-/// In the turn in which the claims were taken: what is free now is nobody's until it is given back.
+/// Must run in the turn in which the claims were taken. The taken ranges are not granted until they
+/// are given back.
 void GarbageCollector::forget(BenefactorId benefactor,
                               const std::vector<msg::FoundExtent>& garbage) {
   rpc::Peer* const peer = service_.peer_of(benefactor);
@@ -181,7 +182,7 @@ void GarbageCollector::forget(BenefactorId benefactor,
   std::vector<Range> ranges;
   for (const msg::FoundExtent& each : garbage) {
     const Range range{each.offset, limits::kExtentHeaderBytes};
-    // Not in an arena that clients of an earlier epoch may still write to.
+    // Fails in an arena that clients of an earlier epoch may still write to.
     if (!service_.space().take_exactly(benefactor, range)) continue;
     request.extents.push_back(each);
     ranges.push_back(range);
@@ -205,7 +206,8 @@ void GarbageCollector::forgotten(std::uint64_t number, const rpc::Answer& answer
   }
 }
 
-/// A step of a walk over all chunks, which know where they are; places do not know their chunks.
+/// Makes a step of a walk over all chunks: chunks know their places, but places
+/// do not know their chunks.
 void GarbageCollector::find_missing() {
   if (cursor_ == kNoChunk) return;
   if (missing_.empty()) {

@@ -16,34 +16,34 @@ namespace stdchk::manager {
 
 class Service;
 
-/// A GarbageCollector has benefactors report the extent headers in their arenas and forget those
-/// that nothing refers to. Deleting touches only the manager, so the headers of what was deleted
-/// stay until then, or until something is written over them.
+/// A GarbageCollector has benefactors report the extent headers in their arenas, and forget headers
+/// that nothing refers to. Deleting touches only the manager. So the headers of deleted extents
+/// stay until a round finds them, or something is written over them.
 ///
-/// What may go is free space at that moment. It is taken from there until the benefactor has
-/// answered: nobody is granted it, copies or moves anything there, or commits it meanwhile.
-/// A chunk without its header is checked by its benefactor (Scrubber); nothing is given up on such
-/// evidence.
+/// Only headers in free space are forgotten. Their range is taken from the free space until the
+/// benefactor has answered. Meanwhile it cannot be granted or be the target of a copy or move. A
+/// chunk without its header is checked by its benefactor (Scrubber); the missing header alone
+/// changes nothing.
 ///
 /// Threads: the reactor's.
-/// Errors: what a benefactor does not report is left to the next round; what it does not answer to
-///   have forgotten is kept until a later answer says that nothing is under way.
-/// Limits: one round at a time; one page of each benefactor in a turn of the tick, and 128 MiB/s
-///   in rounds that nobody has asked for.
+/// Errors: an arena whose benefactor does not report is left to the next round. The range of a
+/// request without an answer stays taken until a later answer proves that the request is over.
+/// Limits: one round at a time; one page of each benefactor in a tick; at most 128 MiB/s in
+/// periodic rounds.
 class GarbageCollector {
  public:
   explicit GarbageCollector(Service& service) : service_(service), lost_(service, later()) {}
   void run();
-  /// Has a round made from now on, behind the one under way. Answers its number. False: nothing is
-  /// forgotten, and nothing checked.
+  /// Begins a round, or queues it behind the running one. Returns its number. Without `execute` it
+  /// forgets and checks nothing.
   std::uint64_t start(bool execute);
-  /// `round` has ended; also when it is one of an earlier manager.
+  /// Returns true when `round` has ended, or belongs to an earlier manager.
   bool ended(std::uint64_t round) const;
-  /// What came of the last round that has ended.
+  /// Results of the last completed round.
   const std::vector<msg::CollectGarbage::Arena>& arenas() const { return arenas_; }
-  /// Space will be given back soon.
+  /// Returns true while space is about to be given back.
   bool gives_back() const { return !forgetting_.empty(); }
-  /// Calls `visit(benefactor, range)` for the space that is being cleared.
+  /// Calls `visit(benefactor, range)` for the ranges that are being cleared.
   template <class Visit>
   void for_each_reserved(Visit visit) const {
     for (const auto& [number, forgetting] : forgetting_) {
@@ -53,14 +53,14 @@ class GarbageCollector {
   }
 
  private:
-  /// How far the report of one benefactor is.
+  /// The progress of one benefactor's report.
   struct Lane {
     msg::CollectGarbage::Arena figures;
-    std::uint64_t offset = 0;  ///< of the page that comes next
+    std::uint64_t offset = 0;  ///< of the next page
     std::optional<std::uint64_t> next_extent;
-    std::optional<msg::ReportExtents::Reply> reply;  ///< to be looked at in the next turn
+    std::optional<msg::ReportExtents::Reply> reply;  ///< to be judged in the next turn
     bool in_flight = false;
-    bool again = false;  ///< something is missing: the page is asked for a second time
+    bool again = false;  ///< an extent is missing: the page is requested a second time
     bool done = false;
     Time next{};
   };
@@ -82,18 +82,18 @@ class GarbageCollector {
   void find_missing();
 
   Service& service_;
-  std::uint64_t round_ = 0;  ///< the newest that was begun
+  std::uint64_t round_ = 0;  ///< the newest round
   bool running_ = false;
   bool execute_ = false;
   bool paced_ = false;
-  std::optional<bool> asked_;  ///< another round is to come: whether it executes
-  std::optional<Time> next_;   ///< when the next one comes by itself
+  std::optional<bool> asked_;  ///< set: another round follows; whether it executes
+  std::optional<Time> next_;   ///< time of the next periodic round
   std::map<BenefactorId, Lane> lanes_;
-  std::map<std::uint64_t, Forgetting> forgetting_;  ///< until it is answered
+  std::map<std::uint64_t, Forgetting> forgetting_;  ///< requests without an answer yet
   std::uint64_t forgets_made_ = 0;
   LostTargets lost_;
   std::map<BenefactorId, std::vector<Range>> missing_;
-  ChunkIndex cursor_ = 0;  ///< of the walk that finds which chunks are missing
+  ChunkIndex cursor_ = 0;  ///< of the walk that finds the missing chunks
   std::vector<msg::CollectGarbage::Arena> arenas_;
 };
 

@@ -16,8 +16,9 @@ Found found_from(const ArenaPage& page, std::uint64_t offset) {
       [](const msg::FoundExtent& each, std::uint64_t at) { return each.offset < at; });
 }
 
-/// The extents of chunks follow each other without a gap. `begin` is where one begins, `end` where
-/// used space ends, perhaps behind the page. Answers where the first one behind the page begins.
+/// Follows the extents of used space, which touch without a gap, and adds the gaps to `missing`.
+/// `begin` is where an extent begins; `end` is where used space ends, perhaps behind the page.
+/// Returns where the first extent behind the page begins.
 std::uint64_t follow(const ArenaPage& page, std::uint64_t begin, std::uint64_t end,
                      std::vector<Range>& missing) {
   const std::uint64_t stop = std::min(end, page.range.end());
@@ -63,8 +64,8 @@ GarbagePlan plan_garbage(const ArenaPage& page, const std::vector<Claim>& claims
     plan.kept[static_cast<std::size_t>(kind)] += static_cast<std::uint64_t>(to - found);
     found = to;
   };
-  // Used space begins at `used_from`; in the middle of it only the page before knows where an
-  // extent begins.
+  // Used space begins at `used_from`. A page that begins in the middle of used space learns only
+  // from the page before where an extent begins.
   std::uint64_t used_from = page.range.offset;
   std::optional<std::uint64_t> first = used_from == 0 ? used_from : next_extent;
   const auto use_until = [&](std::uint64_t end) {
@@ -89,7 +90,7 @@ GarbagePlan plan_garbage(const ArenaPage& page, const std::vector<Claim>& claims
     }
     const Found to = std::max(found, found_from(page, range.end()));
     for (; found != to; ++found) {
-      // An old extent may reach into what was written since.
+      // A stale extent may reach into an extent written later.
       const std::uint64_t next = found + 1 == to ? range.end() : (found + 1)->offset;
       plan.garbage.push_back(*found);
       plan.garbage_bytes += std::min(extent_bytes(found->length), next - found->offset);

@@ -11,38 +11,43 @@
 
 namespace stdchk::manager {
 
-/// Extent headers that a benefactor has reported, of one part of its arena.
+/// The extent headers that a benefactor has reported from one part of its arena.
 struct ArenaPage {
-  Range range;                          ///< of the arena, in steps of the alignment
+  /// The part of the arena, in multiples of limits::kExtentAlignment.
+  Range range;
   std::vector<msg::FoundExtent> found;  ///< ascending, all in `range`
-  std::uint64_t arena_bytes = 0;        ///< in steps of the alignment
+  /// The size of the whole arena, a multiple of limits::kExtentAlignment.
+  std::uint64_t arena_bytes = 0;
 };
 
-/// What of a page may go, what stays and why, and what is not there.
+/// The result of judging one page: extents to forget, extents to keep, and gaps
+/// where extents are missing.
 struct GarbagePlan {
-  /// Their headers lie in space that is free: no map, grant, copy or quarantine refers to them.
+  /// Headers in free space: no map, grant, copy or quarantine refers to them.
   std::vector<msg::FoundExtent> garbage;
-  std::uint64_t garbage_bytes = 0;  ///< that are free and nobody else's of `garbage`
-  /// The others, by what their headers lie in. What nothing claims counts as used.
+  /// Free bytes that `garbage` covers; bytes of overlapping extents count once.
+  std::uint64_t garbage_bytes = 0;
+  /// The number of other headers, by the claim on the space they lie in.
+  /// Unclaimed space counts as used.
   std::array<std::uint64_t, kClaimKinds> kept{};
-  /// Parts of used space in which an extent should begin where no header is. It may have been
-  /// written since the report.
+  /// Parts of used space where an extent should begin but no header was reported. Clients may have
+  /// written headers there after the report.
   std::vector<Range> missing;
-  /// Where the first extent behind the page begins, when used space goes on there.
+  /// The offset of the first extent behind the page, when used space continues there.
   std::optional<std::uint64_t> next_extent;
 };
 
-/// True when a benefactor that was asked for [begin, end) may answer so: ascending offsets in what
-/// it says it has looked at, which is something, and no more than was asked for.
+/// Returns true when `reply` is a valid answer to a request for [begin, end). Its offsets must
+/// ascend and lie in the range it claims to cover, which is not empty and within [begin, end).
 bool is_possible(const msg::ReportExtents::Reply& reply, std::uint64_t begin, std::uint64_t end);
 
-/// Plans, and does nothing. A header is judged by where it is now, not by what it says: so it does
-/// not matter what has happened since the report, as long as `claims` are those of now and
-/// what may go is taken from the free space at once.
+/// Plans only; changes nothing. Each header is judged by its present place, not by its content, so
+/// changes since the report do no harm. The caller must pass the present claims, and take `garbage`
+/// from the free space at once.
 ///
-/// `claims` are those of that arena in ascending order, with or without those of chunks.
-/// `next_extent` is that of the page before; none: it is not known, and nothing is missed before
-/// the first space that is not used.
+/// `claims` are those of this arena in ascending order; claims by chunks may be left out.
+/// `next_extent` is the value from the page before. If it is empty, gaps before the first range
+/// that is not used go unreported.
 GarbagePlan plan_garbage(const ArenaPage& page, const std::vector<Claim>& claims,
                          std::optional<std::uint64_t> next_extent);
 

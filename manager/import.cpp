@@ -22,7 +22,7 @@ namespace stdchk::manager {
 namespace {
 
 constexpr std::uint64_t kFirstId = 2;
-constexpr std::size_t kSetsTogether = 4096;  // in one record
+constexpr std::size_t kSetsTogether = 4096;  // in one command
 
 /// Bytes that are nowhere in memory, as chunks without names: up to `end`, with no checksum.
 void add_unknown(ChunkMap& map, std::uint64_t& at, std::uint64_t end) {
@@ -35,7 +35,7 @@ void add_unknown(ChunkMap& map, std::uint64_t& at, std::uint64_t end) {
   }
 }
 
-/// The content, with the checksums that are known: `ranges` of it, in order.
+/// Returns the map of the content: `ranges`, in order, have known checksums.
 ChunkMap map_of(std::uint64_t size, const std::vector<DrainedRange>& ranges) {
   ChunkMap map;
   std::uint64_t at = 0;
@@ -49,8 +49,8 @@ ChunkMap map_of(std::uint64_t size, const std::vector<DrainedRange>& ranges) {
   return map;
 }
 
-/// What is known of the content of a file in a drain directory: nothing, when it is not the file
-/// that the manifest is about.
+/// Returns the known checksums of a drained file. Returns none when the manifest is about a file of
+/// another size or time.
 std::vector<DrainedRange> known_of(const ManifestEntries& manifest, const std::string& name,
                                    const struct stat& there) {
   const auto entry = manifest.find(name);
@@ -81,8 +81,8 @@ class Import {
   Import(const DrainDirectory& directory, DrainFolder root, ManifestReader manifests)
       : directory_(directory), root_(std::move(root)), manifests_(manifests) {}
 
-  /// The files in the order of their names, numbered in the order of their times: what was written
-  /// last is the newest.
+  /// Emits the files in the order of their names. Their sequence numbers follow their times, so the
+  /// file written last is the newest.
   void emit(const std::function<void(Command)>& emit) {
     std::vector<RestoreFile*> by_time;
     for (RestoreFile& file : found_) {
@@ -141,7 +141,8 @@ class Import {
   /// and they may be of two generations.
   std::vector<BeginGeneration> generations_after(std::uint64_t sequence) const {
     using Application = std::pair<FileId, std::string>;
-    std::map<Application, std::map<std::uint64_t, std::uint64_t>> images;  // of each timestep
+    // Number of images of each timestep.
+    std::map<Application, std::map<std::uint64_t, std::uint64_t>> images;
     std::map<FileId, ImageName> links;
     for (const RestoreFile& file : found_) {
       if (file.attributes.type == FileType::kSymlink && file.name == kLatestName) {

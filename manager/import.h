@@ -10,11 +10,12 @@
 
 namespace stdchk::manager {
 
-/// Shows what a drain directory has, as commands for an empty state: files become drained versions
-/// without copies in memory, with the checksums that the manifests beside them have. Left-over
-/// temporary files are removed. `.stdchk-drain` is not shown.
-/// Limits: blocks while it reads the tree; a path longer than limits::kPathBytesMax is left out. It
-///   stops reading manifests after `manifests_longest`: what it has not met is not known.
+/// Emits commands that, applied to an empty state, show the files of a drain directory. Files
+/// become drained versions without copies in memory, with the checksums that manifests beside them
+/// have. Left-over temporary files are removed; `.stdchk-drain` is not shown.
+///
+/// Limits: blocks while it reads the tree. Leaves out paths longer than limits::kPathBytesMax.
+/// Stops reading manifests after `manifests_longest`: the checksums of the rest are unknown.
 Status import_drained(const std::string& directory, const std::function<void(Command)>& emit,
                       Duration manifests_longest = limits::kManifestsLongest);
 

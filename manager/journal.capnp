@@ -1,6 +1,6 @@
 @0xd3a4f1c5b7e90211;
-# The manager's journal: one Command is one record (docs/formats.md). Fields are added, never removed
-# or given another meaning; new commands go to the end of the union.
+# The manager's journal: each record is one Command (docs/formats.md). Fields are added, never
+# removed or given another meaning. New commands go to the end of the union.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("stdchk::manager::wire");
@@ -59,7 +59,7 @@ struct AddBenefactor {
 
 struct CommitVersion {
   file @0 :UInt64;
-  create @1 :NewName;  # absent: the file has its name
+  create @1 :NewName;  # absent: the file has its name already
   cutBefore @2 :Bool;
   cutBytes @3 :UInt64;
   setSize @4 :Bool;
@@ -70,9 +70,9 @@ struct CommitVersion {
   mirror @9 :Bool;
   copies @10 :UInt32;  # of each chunk; 0: one; with parity data * 65536 + parity * 256 + 1
   opened @11 :UInt64;  # the newest commit when the session was opened
-  replacing @12 :UInt64;  # the same of a session that writes another image of the set again
+  replacing @12 :UInt64;  # `opened` of a session that rewrites another image of the set, or 0
   naming @13 :UInt8;  # a NamingState of core/types.h
-  sameAs @14 :UInt64;  # not 0: the content of that drained version, which memory gets back
+  sameAs @14 :UInt64;  # not 0: puts the content of this drained version back into memory
 }
 
 struct AddName {  # a directory or a symbolic link
@@ -85,7 +85,7 @@ struct AddName {  # a directory or a symbolic link
   gid @6 :UInt32;
   nowNs @7 :Int64;
   mirror @8 :Bool;
-  caller @9 :Caller;  # here and below: absent: no client has asked for it
+  caller @9 :Caller;  # in all commands; absent: no client asked for the change
 }
 
 struct RemoveName {
@@ -155,7 +155,7 @@ struct SetLatest {
   target @2 :Data;
   drainedTarget @3 :Data;
   nowNs @4 :Int64;
-  drainedSequence @5 :UInt64;  # 0: of before there were DrainedSets
+  drainedSequence @5 :UInt64;  # 0 in records older than DrainedSet
 }
 
 struct FileVersion {
@@ -175,11 +175,11 @@ struct MoveChunks {
 }
 
 struct CopyChange {
-  at @0 :Extent;    # a copy that the chunk has
+  at @0 :Extent;    # an existing copy of the chunk
   name @1 :Data;    # 32 bytes; empty: not named
   length @2 :UInt32;
-  add @3 :Extent;   # absent: none
-  drop @4 :Extent;  # absent: none
+  add @3 :Extent;   # absent: adds no copy
+  drop @4 :Extent;  # absent: drops no copy
 }
 
 struct ChangeCopies {
@@ -219,7 +219,7 @@ struct RestoreFile {
   policy @20 :List(PolicySetting);
   copies @21 :UInt32;  # as in CommitVersion
   opened @22 :UInt64;  # as in CommitVersion
-  written @23 :UInt64;  # the commit that wrote it from nothing; 0: sequence
+  written @23 :UInt64;  # the commit that wrote the content from nothing; 0: as sequence
   naming @24 :UInt8;  # as in CommitVersion
   drainedSets @25 :List(DrainedSet);
 }
@@ -233,12 +233,12 @@ struct RestoreCounters {
   epoch @0 :UInt64;
   sequence @1 :UInt64;
   mirrorSequence @2 :UInt64;
-  images @3 :UInt64;  # what follows counts what was committed and drained since the pool began
+  images @3 :UInt64;  # this and the next fields: totals since the pool began
   writtenBytes @4 :UInt64;
   storedBytes @5 :UInt64;
   drainedImages @6 :UInt64;
   drainedBytes @7 :UInt64;
-  epochs @8 :List(EpochRecords);  # of the block of epochs: how many records each had
+  epochs @8 :List(EpochRecords);  # number of records of each epoch of the block
 }
 
 struct RestoreMirror {
@@ -259,7 +259,7 @@ struct SetBegun {
   timestep @0 :UInt64;
   begun @1 :UInt64;
   ended @2 :UInt64;
-  whole @3 :UInt64;  # images that it had when it was found whole
+  whole @3 :UInt64;  # number of images when the set was found whole
 }
 
 struct BeginGeneration {

@@ -11,33 +11,33 @@
 
 namespace stdchk::manager {
 
-/// A Journal keeps commands in order, so that a new manager can apply them again (rule M7).
+/// A Journal stores commands in order, so that a restarted manager can apply them again (rule M7).
 ///
-/// Threads: the reactor's; callbacks are made there, too, in the order of the appends.
-/// Errors: after a failed append every later one fails: the manager must not go on from a state
-/// that
-///   is not on disk.
+/// Threads: the reactor's; it calls callbacks there, too, in the order of the appends.
+/// Errors: after a failed append every later one fails. The manager must not continue from a state
+/// that the disk lacks.
 class Journal {
  public:
   using Apply = std::function<Status(const Command&)>;
   using Durable = std::function<void(Status)>;
 
   virtual ~Journal() = default;
-  /// What writing it has taken so far. Any thread.
+  /// Figures about writing the journal. Any thread.
   struct Figures {
-    std::uint64_t records = 0;    ///< that are durable
+    std::uint64_t records = 0;    ///< durable records
     metrics::Distribution syncs;  ///< seconds that each write took until it was durable
   };
   virtual Figures figures() const { return {}; }
-  /// Gives the newest snapshot's commands and those after it, in order. Called once, first.
+  /// Applies the newest snapshot's commands and all later ones, in order. Called once, first.
   virtual Status load(Reactor& reactor, const Apply& apply) = 0;
-  /// `durable` is called when the command, and all before it, survive a crash.
+  /// Calls `durable` when the command and all commands before it survive a crash.
   virtual void append(const Command& command, Durable durable) = 0;
-  /// So much was appended since the last snapshot that another one makes the next start quicker.
+  /// Returns true when so much was appended since the last snapshot that a new one would make the
+  /// next start quicker.
   virtual bool wants_snapshot() const = 0;
-  /// Replaces everything that was appended before by these commands, as one step.
+  /// Replaces everything appended before by these commands, atomically.
   virtual void write_snapshot(std::vector<Command> commands) = 0;
-  /// No callback is made after it returns; what was appended before is durable.
+  /// Makes everything appended before durable. No callback is called after it returns.
   virtual void stop() = 0;
 };
 

@@ -20,7 +20,7 @@ capnp::Data::Reader data(const std::string& bytes) {
 std::string text(capnp::Data::Reader from) {
   return {reinterpret_cast<const char*>(from.begin()), from.size()};
 }
-/// A value that no valid record has: the record is corrupt.
+/// Reports a value that no valid record contains: the record is corrupt.
 [[noreturn]] void corrupt() { kj::throwFatalException(KJ_EXCEPTION(FAILED, "not a valid record")); }
 unsigned size_of(std::size_t count) { return static_cast<unsigned>(count); }
 
@@ -39,12 +39,13 @@ void write(wire::Extent::Builder to, const Extent& from) {
   to.setBenefactor(from.benefactor.value);
   to.setOffset(from.offset);
 }
-/// Places that the chunk table can hold.
+/// Accepts only offsets that the chunk table can hold.
 std::uint64_t read_offset(std::uint64_t from) {
   if (from / limits::kExtentAlignment >= (std::uint64_t{1} << 40)) corrupt();
   return from;
 }
-/// Numbers of commits and changes, which are counted up: one that cannot be reached would wrap.
+/// Rejects a number of a commit or change that counting cannot reach:
+/// counting on from it would wrap.
 std::uint64_t read_sequence(std::uint64_t from) {
   if (from >> 62 != 0) corrupt();
   return from;
@@ -707,7 +708,7 @@ Result<Command> decode_command(ByteSpan bytes) {
     auto aligned = kj::heapArray<capnp::word>(words);
     if (words > 0) std::memcpy(aligned.begin(), bytes.data(), words * sizeof(capnp::word));
     capnp::ReaderOptions options;
-    // Lists of structs are read a few times while they are decoded.
+    // Lists of structs are read several times while they are decoded.
     options.traversalLimitInWords = 8 * words + 1024;
     capnp::FlatArrayMessageReader reader(aligned, options);
     return read(reader.getRoot<wire::Command>());

@@ -8,12 +8,12 @@
 
 namespace stdchk::manager {
 
-/// The bytes of one record (manager/journal.capnp). Threads: any.
+/// Encodes a command as the bytes of one record (manager/journal.capnp). Threads: any.
 Status encode_command(const Command& command, std::vector<std::byte>& out);
-/// kCorrupt when the bytes are not a command of this build or an earlier one.
+/// Fails with kCorrupt when the bytes are no command of this or an earlier build.
 Result<Command> decode_command(ByteSpan bytes);
-/// The checksum that stands beside a record in journal.db: of its number there, the length of its
-/// bytes and these (docs/formats.md).
+/// Returns the checksum stored beside a record in journal.db. It covers the record's number there,
+/// the length of its bytes and the bytes themselves (docs/formats.md).
 std::uint32_t record_crc(std::uint64_t sequence, ByteSpan bytes);
 
 }  // namespace stdchk::manager

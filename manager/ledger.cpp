@@ -5,7 +5,7 @@
 namespace stdchk::manager {
 namespace {
 
-/// What is added up over clients; of the longest call the longest one counts.
+/// The fields summed over all clients. `longest_call_ns` is not summed: its maximum counts.
 constexpr std::uint64_t msg::WriterTotals::*kWrites[] = {
     &msg::WriterTotals::closed_bytes,    &msg::WriterTotals::open_to_close_ns,
     &msg::WriterTotals::committed_bytes, &msg::WriterTotals::open_to_commit_ns,
@@ -16,7 +16,7 @@ constexpr std::uint64_t msg::ReaderTotals::*kReads[] = {&msg::ReaderTotals::pool
                                                         &msg::ReaderTotals::cached_bytes,
                                                         &msg::ReaderTotals::drained_bytes};
 
-/// Adds to `all` what has grown since `before`, which is `now` then.
+/// Adds to `all` by how much each field of `now` exceeds `before`, then raises `before` to it.
 template <class Totals, std::size_t kCount>
 void add(Totals& all, Totals& before, const Totals& now,
          std::uint64_t Totals::*const (&counts)[kCount]) {
@@ -37,7 +37,7 @@ std::uint64_t nanoseconds(Duration time) {
 void Ledger::tell(const msg::WriterTotals& totals, const msg::ReaderTotals& reads) {
   msg::WriterTotals& all = totals_.writers;
   all.longest_call_ns = std::max(all.longest_call_ns, totals.longest_call_ns);
-  // Who only asks has nothing to tell.
+  // A client that neither wrote nor read has nothing to report.
   const bool wrote =
       totals.closed_bytes > 0 || totals.committed_bytes > 0 || totals.named_bytes > 0;
   if (!totals.first || (!wrote && reads == msg::ReaderTotals{})) return;

@@ -13,34 +13,35 @@
 
 namespace stdchk::manager {
 
-/// A Ledger adds up what the report card of a pool says and its State does not know: what clients
-/// tell of their writes and reads, time at risk, sets that the drain did not keep up with, waits
-/// for room.
+/// A Ledger adds up the figures of a pool's report card that State does not have. They are clients'
+/// reports of writes and reads, time at risk, sets that overtook the drain, and waits for space.
 ///
 /// Threads: one. Not: durable; State::history() is.
-/// Limits: each call is O(log n). An entry for each client that writes or reads, or has gone
-///   without a goodbye, and for each application of a folder; at kKeptMax the latter are forgotten.
+/// Limits: each call is O(log n). There is an entry for each client that writes or reads, kept if
+/// the client ends without a last report. Each application in a folder has an entry, too; these are
+/// dropped when they reach kKeptMax.
 class Ledger {
  public:
-  /// `totals`: of one client since it began, whatever number it has now. Earlier reports that come
-  /// late or twice change nothing.
+  /// Adds what a client reports. `totals` cover the client's whole life, even if its id has
+  /// changed. A report that is late or repeated changes nothing.
   void tell(const msg::WriterTotals& totals, const msg::ReaderTotals& reads = {});
-  /// The last report of a client that ends: no other one may follow.
+  /// Adds the last report of a client that ends. No other report of this client may follow.
   void tell_last(const msg::WriterTotals& totals, const msg::ReaderTotals& reads = {});
 
-  /// Called again and again: the pool is taken to have been since the last call as it was then.
+  /// Samples whether data is at risk. The time since the previous call counts with the state
+  /// sampled then.
   void look(Time now, bool at_risk);
   void note_fullness(std::uint64_t used_bytes, std::uint64_t total_bytes);
 
-  /// An image was committed. True: with it a set begins that follows another one.
+  /// Notes that an image was committed. Returns true when it begins a set that follows another set.
   bool begins_set(FileId folder, const std::string& application, std::uint64_t timestep);
-  /// What came before that set was not drained yet.
+  /// Counts a set whose predecessor was not yet drained when it began.
   void overtaken() { ++totals_.sets_overtaken; }
 
-  /// A writer has its room, or has given up.
+  /// Counts a writer's wait for space, whether it got space or gave up.
   void waited_for_space(Duration time);
 
-  /// Without what State::history() has.
+  /// Lacks the figures that State::history() has.
   const msg::PoolTotals& totals() const { return totals_; }
 
  private:
@@ -51,9 +52,9 @@ class Ledger {
     msg::WriterTotals writes;
     msg::ReaderTotals reads;
   };
-  std::unordered_map<ClientId, Told> told_;  ///< by the first number of each
+  std::unordered_map<ClientId, Told> told_;  ///< last reports, by each client's first id
   std::map<std::pair<FileId, std::string>, std::uint64_t> newest_set_;
-  std::optional<Time> at_risk_since_;  ///< the last look, when there was something at risk
+  std::optional<Time> at_risk_since_;  ///< time of the last sample, if data was at risk then
 };
 
 }  // namespace stdchk::manager

@@ -23,7 +23,7 @@ void LostImages::find() {
   lost_ = std::move(lost);
 }
 
-/// Unless it was removed, replaced, drained or made whole in the meantime.
+/// Logs the image, unless it was removed, replaced, drained or made whole in the meantime.
 void LostImages::name(const Key& key) const {
   const State& state = service_.state();
   if (state.undrained().count(key) == 0) return;

@@ -10,22 +10,22 @@ namespace stdchk::manager {
 
 class Service;
 
-/// LostImages has the log name every image that has lost bytes: those that are not drained, have no
-/// copy that can be read, and cannot be made again. An image is named once, and again only after
-/// it was whole in between.
+/// LostImages logs every image that has lost bytes: bytes that are not drained, have no readable
+/// copy, and cannot be reconstructed. An image is logged once; if it becomes whole and loses bytes
+/// again, it is logged again.
 ///
 /// Threads: the reactor's.
-/// Limits: kNamedMax lines in one run, so that a large loss holds up nothing else; the others
-///   follow.
+/// Limits: run() writes at most kNamedMax lines, so that a large loss holds up nothing else. The
+/// next runs write the rest.
 class LostImages {
  public:
   static constexpr std::size_t kNamedMax = 20;
 
   explicit LostImages(Service& service) : service_(service) {}
-  /// Chunks were lost, or are there again.
+  /// Requests a search: chunks were lost or found again.
   void look() { due_ = true; }
-  /// To be called when it is known of every chunk whether it is lost. O(slices that are not
-  /// drained) after look().
+  /// Call it only while the loss or presence of every chunk is known. After look() its cost is
+  /// O(slices that are not drained).
   void run();
 
  private:
@@ -37,7 +37,7 @@ class LostImages {
   Service& service_;
   bool due_ = false;
   std::set<Key> lost_;
-  std::set<Key> unnamed_;  ///< of these
+  std::set<Key> unnamed_;  ///< lost images not logged yet
 };
 
 }  // namespace stdchk::manager

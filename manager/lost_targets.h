@@ -12,17 +12,17 @@ namespace stdchk::manager {
 
 class Service;
 
-/// LostTargets are ranges that a benefactor was asked to write to and did not answer for: it may
-/// still do it. A benefactor answers such requests in their order, so the answer to a later one
-/// says that nothing of the lost one is under way; then the range is free.
+/// LostTargets are ranges that a benefactor was asked to write, and for which it did not answer:
+/// the write may still happen. A benefactor serves requests of one kind in order. The answer to a
+/// later request therefore proves that the lost one is over, and its range becomes free.
 ///
 /// Threads: the reactor's.
 class LostTargets {
  public:
-  /// `later` is a request of the same kind that asks for nothing.
+  /// `later` is an empty request of the same kind as the lost ones.
   LostTargets(Service& service, msg::Request later) : service_(service), later_(std::move(later)) {}
   void add(BenefactorId benefactor, std::vector<Range> ranges);
-  /// Asks those whose turn it is.
+  /// Sends `later` to each benefactor whose retry time has come.
   void ask();
   template <class Visit>
   void for_each(Visit visit) const {

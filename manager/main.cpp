@@ -114,7 +114,8 @@ bool split_listen(const std::string& text, transport::EndpointOptions& options) 
   return true;
 }
 
-/// Absolute: benefactors and clients have other working directories.
+/// Creates the directory and makes its path absolute: benefactors and clients have
+/// other working directories.
 Status prepare_drain(std::string& directory) {
   if (directory.empty()) return {};
   STDCHK_TRY(make_durable_directory(directory, 0755));
@@ -124,7 +125,8 @@ Status prepare_drain(std::string& directory) {
   return {};
 }
 
-/// A manager listens as a manager; a standby connects as a client does.
+/// Opens a second endpoint for a standby: the first listens as a manager, this
+/// one connects as a client.
 Result<std::unique_ptr<transport::Endpoint>> open_to_manager(Clock& clock,
                                                              const msg::Secret& secret) {
   transport::EndpointOptions options;
@@ -133,13 +135,13 @@ Result<std::unique_ptr<transport::Endpoint>> open_to_manager(Clock& clock,
   return transport::open_endpoint("tcp", options);
 }
 
-/// As write_file_at_once(), and it outlives the node.
+/// As write_file_at_once(), and the file survives a power failure.
 bool write_for_good(const std::string& path, const std::string& text) {
   return write_file_at_once(path, text) && sync_path(path) &&
          sync_path(path.substr(0, path.rfind('/')));
 }
 
-/// A Door lets links in to whom they are for now.
+/// A Door passes new links to the present owner of the address, or drops them if there is none.
 struct Door final : transport::AcceptHandler {
   void on_accept(std::unique_ptr<transport::Link> link) override {
     if (to != nullptr) to->on_accept(std::move(link));
@@ -147,7 +149,7 @@ struct Door final : transport::AcceptHandler {
   transport::AcceptHandler* to = nullptr;
 };
 
-/// What this process is now, for its metrics. Threads: the reactor's.
+/// The present role of this process, for its metrics. Threads: the reactor's.
 struct ManagerShown {
   void collect(metrics::Exposition& to) const {
     to.gauge("stdchk_manager_serves", "1 when it serves a pool; 0: it stands by, or is rebuilt.",
@@ -161,7 +163,7 @@ struct ManagerShown {
   ServiceMetrics* service = nullptr;  ///< null: it does not serve yet
 };
 
-/// What to say of a journal that cannot be believed.
+/// Returns the error text for a damaged journal.
 std::string damaged(const std::string& state, const std::string& how) {
   return fmt::format(
       "{0}/journal.db is damaged: {1}. The benefactors may have all that it had: move "
@@ -170,8 +172,8 @@ std::string damaged(const std::string& state, const std::string& how) {
       state, how);
 }
 
-/// Until the journal is written, or the process is told to end. The sentence says why not.
-/// `standby` is null when there is no manager that could be alive.
+/// Runs until the journal is rebuilt, or the process is told to end. The error text says why it
+/// failed. `standby` is null when no other manager can be alive.
 tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
                                         const msg::Secret& secret, Door& door,
                                         const std::string& address, Standby* standby) {

@@ -19,17 +19,17 @@ namespace {
 
 using Json = nlohmann::json;
 
-// How deep in the manifest a value lies: {"files":{NAME:{"pieces":[{"offset":
+// The depth of values in a manifest: {"files":{NAME:{"pieces":[{"offset":
 constexpr int kManifest = 1;
 constexpr int kFiles = 2;
 constexpr int kFile = 3;
 constexpr int kPieces = 4;
 constexpr int kPiece = 5;
 
-/// A ManifestParser gets a manifest value by value: with its names it may be larger than what is
-/// kept of it by a factor of a thousand.
+/// A ManifestParser receives a manifest value by value. With its chunk names the manifest may be a
+/// thousand times as large as what is kept of it.
 ///
-/// Not: a judge of what it does not need. What is not as expected makes an entry unknown.
+/// Not: a validator. An unexpected value only makes its entry unknown.
 class ManifestParser final : public nlohmann::json_sax<Json> {
  public:
   explicit ManifestParser(ManifestReader::Clock::time_point until) : until_(until) {}
@@ -60,7 +60,7 @@ class ManifestParser final : public nlohmann::json_sax<Json> {
   bool end_object() override { return leave(); }
   bool end_array() override { return leave(); }
   bool key(std::string& name) override {
-    // Of a name that is there twice the last one counts, as for others who read manifests.
+    // When a name occurs twice, the last one counts, as for other readers of manifests.
     if (depth_ == kManifest && (in_files_ = name == "files")) entries_.clear();
     if (depth_ == kFiles) file_name_ = name;
     if (depth_ == kFiles && in_files_) entries_.erase(name);
@@ -137,7 +137,7 @@ class ManifestParser final : public nlohmann::json_sax<Json> {
   bool in_pieces_ = false;
   std::string file_name_;
   std::string field_;
-  bool good_ = false;  ///< this file's pieces
+  bool good_ = false;  ///< all pieces of this file are valid
   std::optional<std::uint64_t> size_;
   std::optional<std::int64_t> mtime_ns_;
   std::vector<DrainedRange> ranges_;

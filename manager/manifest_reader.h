@@ -12,16 +12,16 @@
 
 namespace stdchk::manager {
 
-/// What a manifest says of one drained file.
+/// The entry of a drained file in a manifest.
 struct ManifestEntry {
   std::uint64_t size_bytes = 0;
   std::int64_t mtime_ns = 0;
-  std::vector<DrainedRange> ranges;  ///< joined; they need not cover it all
+  std::vector<DrainedRange> ranges;  ///< adjacent ranges are joined; gaps are possible
 };
 using ManifestEntries = std::map<std::string, ManifestEntry, std::less<>>;  ///< by file name
 
-/// A ManifestReader reads the manifests of a drain directory, as far as there is time: a manager
-/// that starts is waited for.
+/// A ManifestReader reads the manifests of a drain directory, until a given time: clients wait for
+/// a manager that starts.
 ///
 /// Threads: one; blocks.
 /// Limits: in memory are joined ranges and the pieces of one file, not a manifest. A manifest with

@@ -24,7 +24,7 @@ void MemoryJournal::append(const Command& command, Durable durable) {
     reactor_->schedule_after(sync_delay_, sync_later);
     posted_ = true;
   } else {
-    // A full queue of posts leaves the sync to the next append.
+    // If the queue of posts is full, the next append tries again.
     posted_ = reactor_->post(sync_later).has_value();
   }
 }

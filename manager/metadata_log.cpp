@@ -10,8 +10,8 @@
 namespace stdchk::manager {
 namespace {
 
-/// Lengths of records are multiples of 8. So no log of before there were checksums begins with it,
-/// nor does one begin with it but for a wrong bit.
+/// Identifies a log with checksums. Older logs begin with a record's length, a multiple of 8, so
+/// none begins with these bytes, not even after a single bit error.
 constexpr std::string_view kMagic = "SDL2";
 constexpr std::size_t kNumberBytes = 4;
 constexpr std::size_t kRecordMultiple = 8;

@@ -8,11 +8,11 @@
 
 namespace stdchk::manager {
 
-/// A ServiceMetrics tells what a manager knows of its pool and of itself.
+/// A ServiceMetrics exposes what a manager knows of its pool and of itself.
 ///
-/// What needs a walk over what is to be drained, copied and protected is at most so often walked
-/// for that it takes a hundredth of the reactor's time; until then the last walk's figures are
-/// told.
+/// Some figures need a walk over all files and chunks. ServiceMetrics repeats this walk only so
+/// often that it takes at most a hundredth of the reactor's time. Meanwhile it shows the last
+/// walk's figures.
 ///
 /// Owns: the last figures; not the service and the journal. Threads: the reactor's.
 class ServiceMetrics {

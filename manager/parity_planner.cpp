@@ -15,22 +15,23 @@ namespace stdchk::manager {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr Duration kGather = 100ms;  // a shorter stripe is made when no further chunk came for that
-constexpr Duration kTogether = 10ms;  // what is committed shortly after each other goes together
+// A short stripe is made when no further chunk came for so long.
+constexpr Duration kGather = 100ms;
+constexpr Duration kTogether = 10ms;  // chunks committed shortly after each other go together
 constexpr std::size_t kSentMax = 256;
 constexpr Duration kEvictAgain = 1s;
-constexpr CopyPlanner::Rank kRank = 4;  // to take space as other new redundancy does
+constexpr CopyPlanner::Rank kRank = 4;  // takes space like any new redundancy
 
 using Domain = FailureDomains::Domain;
 using Level = FailureDomains::Level;
 
-/// The widest level on which a stripe of two chunks at least is apart; a host that is alone is
-/// better than nothing.
+/// Returns the widest level on which a stripe of at least two chunks is apart. Otherwise each
+/// benefactor counts as a domain.
 Level level_of(const FailureDomains& domains, const Redundancy& wanted) {
   return domains.level_for(wanted.parity + 2);
 }
 
-/// How many chunks a stripe can have; 0: none can be made.
+/// Returns the number of data chunks that a stripe can have; 0: no stripe is possible.
 std::uint32_t data_of(const FailureDomains& domains, Level level, const Redundancy& wanted) {
   const std::size_t count = domains.count(level);
   if (count <= wanted.parity) return 0;
@@ -78,7 +79,8 @@ void ParityPlanner::look_at(ChunkIndex chunk) {
   });
 }
 
-/// Whether those of its chunks that are used need a stripe of their own.
+/// Queues the used chunks for a new stripe if this stripe lost too many blocks, or has too many
+/// unused chunks.
 void ParityPlanner::look_at_stripe(const Stripe& stripe) {
   const State& state = service_.state();
   std::size_t there = 0;
@@ -108,8 +110,8 @@ void ParityPlanner::look_at_thinned() {
   short_of_space_ = false;
 }
 
-/// Something of it has no copy now that another stripe could be made of, and this one makes it
-/// again: it is looked at once more when that has a copy.
+/// Returns true when a used chunk has no good copy, but this stripe can reconstruct it. When it has
+/// a copy again, the stripe is examined anew.
 bool ParityPlanner::is_needed(const Stripe& stripe) const {
   const State& state = service_.state();
   const auto data_end = stripe.members.begin() + stripe.data;
@@ -171,7 +173,8 @@ void ParityPlanner::plan(const Redundancy& redundancy, Queues& queues) {
   }
 }
 
-/// What was at the front and needs no parity any more goes; what is elsewhere now waits there.
+/// Removes chunks at the front that need no parity any more; a chunk that has moved waits at its
+/// new benefactor.
 void ParityPlanner::clean(BenefactorId benefactor, std::deque<Waiting>& queue) {
   while (!queue.empty()) {
     const ChunkIndex chunk = queue.front().chunk;
@@ -183,7 +186,7 @@ void ParityPlanner::clean(BenefactorId benefactor, std::deque<Waiting>& queue) {
   }
 }
 
-/// `width` neighbours in the circle that have most of what waits.
+/// Returns `width` neighbours on the circle that have the most waiting chunks.
 std::vector<Domain> ParityPlanner::best_group(const std::map<Domain, std::size_t>& waiting,
                                               Level level, std::size_t width) const {
   const auto& circle = service_.domains().circle(level);
@@ -197,7 +200,7 @@ std::vector<Domain> ParityPlanner::best_group(const std::map<Domain, std::size_t
   std::size_t best_first = at;
   for (std::size_t back = 0; back < width; ++back) {
     const std::size_t first = (at + circle.size() - back) % circle.size();
-    std::pair<std::size_t, std::size_t> here;  // domains with something, chunks
+    std::pair<std::size_t, std::size_t> here;  // domains with waiting chunks, number of chunks
     for (std::size_t i = 0; i < width; ++i) {
       const auto found = waiting.find(circle[(first + i) % circle.size()]);
       if (found == waiting.end()) continue;
@@ -214,14 +217,14 @@ std::vector<Domain> ParityPlanner::best_group(const std::map<Domain, std::size_t
   return out;
 }
 
-/// One stripe of what waits. False: none can be made now.
+/// Makes a stripe of waiting chunks. Returns false when none can be made now.
 bool ParityPlanner::form(const Redundancy& redundancy, Queues& queues) {
   const FailureDomains& domains = service_.domains();
   const Level level = level_of(domains, redundancy);
   const std::uint32_t most = data_of(domains, level, redundancy);
   if (most == 0) return false;
   std::map<Domain, std::size_t> waiting;
-  std::map<Domain, BenefactorId> longest;  // queue of each domain
+  std::map<Domain, BenefactorId> longest;  // the longest queue of each domain
   for (auto& [benefactor, queue] : queues) {
     clean(benefactor, queue);
     if (queue.empty() || !service_.copies().is_free(benefactor, kRank)) continue;
@@ -256,9 +259,9 @@ bool ParityPlanner::form(const Redundancy& redundancy, Queues& queues) {
   return true;
 }
 
-/// One stripe of at most `most` chunks that are first in their queues, when there is no room for
-/// the parity of those that should go together. False: there is none for any of them; next time
-/// others come first.
+/// Makes a stripe of up to `most` chunks that are first in their queues. Called when no benefactor
+/// has room for the parity of the preferred group. Returns false when none of them has room; the
+/// next call then tries other chunks first.
 bool ParityPlanner::form_where_room(const Redundancy& redundancy, Queues& queues, Level level,
                                     std::size_t most) {
   std::vector<Chosen> fronts;
@@ -281,7 +284,7 @@ bool ParityPlanner::form_where_room(const Redundancy& redundancy, Queues& queues
   return true;
 }
 
-/// They wait no more.
+/// Removes these chunks from their queues.
 void ParityPlanner::take_fronts(const std::vector<Chosen>& data, Queues& queues) {
   for (const Chosen& one : data) {
     queued_.erase(one.chunk);
@@ -289,7 +292,7 @@ void ParityPlanner::take_fronts(const std::vector<Chosen>& data, Queues& queues)
   }
 }
 
-/// Those of a stripe that are used get one of their own.
+/// Makes a new stripe of the used chunks of a stripe.
 void ParityPlanner::make_again(ChunkIndex chunk) {
   const State& state = service_.state();
   const Stripe* const stripe = state.chunks().exists(chunk) ? state.stripes().of(chunk) : nullptr;
@@ -310,15 +313,16 @@ void ParityPlanner::make_again(ChunkIndex chunk) {
   if (!send(wanted, data, level_of(service_.domains(), wanted))) again_.push_back(chunk);
 }
 
-/// For so many blocks of `each_bytes`.
+/// Returns true when `id` has room for `parity` blocks of `each_bytes`.
 bool ParityPlanner::has_room(BenefactorId id, std::uint64_t each_bytes,
                              std::uint32_t parity) const {
   return service_.copies().can_take(id, each_bytes, kRank) &&
          service_.space().fits(id, each_bytes, parity);
 }
 
-/// Of these chunks, in different domains, as many as some benefactor in another one has room for
-/// the parity of, the shortest first; at most `most`. Empty: there is room for none.
+/// Returns the largest choice, at most `most`, of these chunks in different domains for whose
+/// parity a benefactor in another domain has room. The shortest chunks come first. Empty: there is
+/// no room.
 std::vector<ParityPlanner::Chosen> ParityPlanner::most_with_room(std::vector<Chosen> chunks,
                                                                  Level level, std::uint32_t parity,
                                                                  std::size_t most) const {
@@ -343,7 +347,7 @@ std::vector<ParityPlanner::Chosen> ParityPlanner::most_with_room(std::vector<Cho
   return best;
 }
 
-/// Near the data in the circle, in a domain that has none of it.
+/// Chooses a benefactor near the data on the circle, in a domain without any of the data.
 std::optional<BenefactorId> ParityPlanner::choose_target(const std::vector<Chosen>& data,
                                                          Level level, std::uint32_t parity,
                                                          std::uint64_t each_bytes) {
@@ -359,7 +363,7 @@ std::optional<BenefactorId> ParityPlanner::choose_target(const std::vector<Chose
     if (used.count(domain) > 0 || !has_room(id, each_bytes, parity)) continue;
     room_ = true;
     if (!service_.copies().is_free(id, kRank)) continue;
-    // All within the group are as good: the one with least to do is taken.
+    // All benefactors within the group are equally good: the one with least load is taken.
     std::size_t distance = 0;
     for (const Chosen& one : data) {
       distance = std::max(
@@ -419,7 +423,7 @@ bool ParityPlanner::send(const Redundancy& redundancy, std::vector<Chosen> data,
   return true;
 }
 
-// ---- what comes of it -------------------------------------------------------------------------
+// ---- answers ----------------------------------------------------------------------------------
 
 void ParityPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   const Sent sent = std::move(sent_.extract(number).mapped());
@@ -461,7 +465,7 @@ void ParityPlanner::finish(const Sent& sent, const msg::BuildStripe::Reply& repl
     }
     service_.execute(MakeStripes{{stripe}}, [](const Result<Outcome>&) {});
   }
-  // What the table has not taken is free: the answer says that nothing is under way to it.
+  // Ranges that no chunk has taken are free: after the answer nothing writes to them.
   std::vector<ChunkIndex> taken;
   for (const Range& range : sent.outputs) {
     const ChunkIndex chunk = chunks.find_place({sent.target, range.offset});
@@ -484,7 +488,7 @@ void ParityPlanner::let_go(const Sent& sent) {
 
 // ---- where new images go ----------------------------------------------------------------------
 
-/// `candidates`: free bytes and benefactors, the most free first.
+/// `candidates` are sorted by free bytes, the most first.
 std::vector<BenefactorId> ParityPlanner::group_of(
     const Redundancy& redundancy,
     const std::vector<std::pair<std::uint64_t, BenefactorId>>& candidates) const {

@@ -22,20 +22,20 @@ namespace stdchk::manager {
 
 class Service;
 
-/// A ParityPlanner has parity made for chunks whose policy asks for it: it takes chunks that lie in
-/// different failure domains, and has a benefactor in yet another domain read them and compute.
-/// What was proven there is journalled as a stripe; parity blocks that are still together are
-/// spread by the CopyPlanner, which also has lost blocks made again.
+/// A ParityPlanner has parity made for chunks whose policy asks for it. It chooses chunks in
+/// different failure domains. A benefactor in yet another domain reads them and computes the
+/// parity. When that was verified, the stripe is journalled. The CopyPlanner then spreads parity
+/// blocks that are together, and has lost blocks reconstructed.
 ///
-/// A stripe has as many chunks as the policy says, or fewer: when there are not enough domains,
-/// when no further chunk came within kGather, and when no benefactor has room for all of its parity
-/// and nothing can be evicted. Chunks for whose parity there is no room let those behind them go
-/// first. Its domains are neighbours in the circle of FailureDomains, so that few sets of
-/// benefactors hold all of anything; where there is no room for their parity, any domains.
+/// A stripe has as many data chunks as the policy says, or fewer in three cases. Too few domains
+/// exist; no further chunk came within kGather; no benefactor has room for the parity, even after
+/// eviction. A chunk for whose parity there is no room lets the chunks behind it go first. The
+/// domains of a stripe are neighbours in the circle of FailureDomains, so that few groups of
+/// benefactors share stripes. If these have no room for the parity, any domains serve.
 ///
-/// A data chunk that nobody uses any more stays while others of its stripe are used. When half of
-/// them are unused, or any when space is short, those in use get a stripe of their own; in the same
-/// step the earlier one ends, and what was unused is free.
+/// An unused data chunk stays while other chunks of its stripe are used. When half of them are
+/// unused, or any while space is short, the used chunks get a new stripe. In the same step the
+/// earlier stripe ends, and its unused chunks become free.
 ///
 /// Drained chunks get no parity: the drain directory has them.
 ///
@@ -46,19 +46,19 @@ class ParityPlanner {
   explicit ParityPlanner(Service& service)
       : service_(service), lost_(service, msg::BuildStripe{}) {}
   void run();
-  /// Has made what can be made now of the chunks that wait.
+  /// Requests all stripes that can be made now of the waiting chunks.
   void plan();
-  /// That chunk may lack parity.
+  /// Queues the chunk if it lacks parity, and examines its stripe if it has one.
   void look_at(ChunkIndex chunk);
-  /// Space is short: stripes with unused chunks are made again for some time.
+  /// Space is short: at the next run(), stripes with any unused chunk are made again.
   void need_space() { short_of_space_ = true; }
-  /// Chunks that wait for parity, and the parity's bytes.
+  /// The number of chunks that wait for parity, and the bytes of their parity.
   std::pair<std::uint64_t, std::uint64_t> debt() const;
-  /// There are some.
+  /// Returns true when chunks wait for parity.
   bool owes() const;
   std::uint64_t debt_of(ChunkIndex chunk) const;
-  /// Of `candidates`, free bytes and benefactors, those that a new image's chunks should lie on, so
-  /// that whole stripes can be made of them.
+  /// Chooses the benefactors for a new image's chunks so that they can form whole stripes.
+  /// `candidates` are pairs of free bytes and benefactors.
   std::vector<BenefactorId> group_of(
       const Redundancy& redundancy,
       const std::vector<std::pair<std::uint64_t, BenefactorId>>& candidates) const;
@@ -75,7 +75,7 @@ class ParityPlanner {
     ChunkIndex chunk = kNoChunk;
     Time since{};
   };
-  /// Chunks of one policy, by where they are.
+  /// Waiting chunks of one redundancy, by the benefactor they are on.
   using Queues = std::map<BenefactorId, std::deque<Waiting>>;
   struct Chosen {
     ChunkIndex chunk = kNoChunk;
@@ -121,12 +121,12 @@ class ParityPlanner {
   std::map<std::uint32_t, Queues> queues_;  ///< by the number of the redundancy
   std::set<ChunkIndex> queued_;
   std::set<ChunkIndex> busy_;
-  std::vector<ChunkIndex> again_;  ///< members of stripes that are to be made again
+  std::vector<ChunkIndex> again_;  ///< chunks whose stripes must be made again
   std::map<std::uint64_t, Sent> sent_;
   std::uint64_t numbers_made_ = 0;
   bool short_of_space_ = false;
-  bool room_ = false;     ///< the last look for a target has seen one that had it
-  bool evicted_ = false;  ///< the last eviction asked for has given something
+  bool room_ = false;     ///< the last choice of a target has seen a benefactor with room
+  bool evicted_ = false;  ///< the last eviction asked for has freed memory, or will
   Time evict_next_{};
   bool plan_posted_ = false;
 };

@@ -12,13 +12,13 @@ namespace stdchk::manager {
 namespace {
 
 using namespace std::chrono_literals;
-/// From the first benefactor with a log to the choice: longer than the back-off of any other, and
-/// together with the reading shorter than a registration waits.
+/// Time from the first benefactor with a log to the choice of a log. It is longer than any
+/// benefactor's back-off. Together with the reading it is shorter than a registration waits.
 constexpr Duration kGather = 4s;
 constexpr Duration kGiveUp = 60s;
 constexpr Duration kComeBack = 500ms;
 
-/// The first epoch of the block behind that of `newest`.
+/// Returns the first epoch of the block after that of `newest`.
 Epoch next_block(Epoch newest) { return {(newest.value / kEpochBlock + 1) * kEpochBlock}; }
 
 tl::unexpected<rpc::Failure> come_back() {
@@ -28,7 +28,7 @@ tl::unexpected<rpc::Failure> come_back() {
 
 }  // namespace
 
-/// A Visitor is one link, and the registration that came over it.
+/// A Visitor is a link with its registration.
 class Rebuilder::Visitor final : public rpc::PeerHandler {
  public:
   Visitor(Rebuilder& owner, std::uint64_t number, std::unique_ptr<transport::Link> link)
@@ -64,14 +64,14 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
   std::uint64_t number() const { return number_; }
   bool keeps() const { return registration && registration->log_sequence > 0; }
   bool has_log() const { return keeps() && !bad; }
-  /// Logs in the order of how much they know.
+  /// Orders logs by how much they contain.
   auto rank() const { return std::pair(registration->log_epoch, registration->log_sequence); }
 
   std::optional<msg::RegisterBenefactor> registration;
-  rpc::Responder held;  ///< its answer, when all is done
-  Time since{};         ///< when that was asked for
-  bool bad = false;     ///< its log is not what it should be
-  bool asked = false;   ///< for a promise
+  rpc::Responder held;  ///< answers the registration when the rebuild is done
+  Time since{};         ///< time of the registration
+  bool bad = false;     ///< its log is damaged
+  bool asked = false;   ///< asked for a promise
   bool promised = false;
 
  private:
@@ -117,7 +117,7 @@ Status Rebuilder::load() {
   return {};
 }
 
-// ---- a standby --------------------------------------------------------------------------------
+// ---- standby ----------------------------------------------------------------------------------
 
 void Rebuilder::admit(Quorum quorum) {
   const Time now = reactor_.clock().now();
@@ -129,14 +129,15 @@ void Rebuilder::admit(Quorum quorum) {
         quorum_->keepers.size() / 2 + 1, quorum_->keepers.size());
   }
   if (promise_) return;
-  // Who has only lost a link to that manager goes back to it.
+  // A benefactor that only lost its link to that manager should go back to it.
   for (auto& [number, visitor] : visitors_) {
     if (visitor->held && now - visitor->since > kGather) visitor->send_away();
   }
 }
 
 bool Rebuilder::dismiss() {
-  // Who has promised serves that manager no more, so this goes on while it gets anywhere.
+  // A benefactor that has promised no longer serves that manager. So the take-over continues as
+  // long as promises are pending.
   const bool asking = promise_ && reactor_.clock().now() - asked_ <= limits::kCallDeadline;
   if (source_ != nullptr || !alive_ || asking) return false;
   quorum_.reset();
@@ -145,7 +146,8 @@ bool Rebuilder::dismiss() {
   return true;
 }
 
-/// One that has heard of a later manager than the one that was followed is not asked: there is one.
+/// Excludes a benefactor that knows a later manager than the followed one: that
+/// manager serves the pool.
 bool Rebuilder::is_keeper(const Visitor& visitor) const {
   const auto& keepers = quorum_->keepers;
   return visitor.keeps() && visitor.registration->newest_epoch <= quorum_->epoch &&
@@ -159,8 +161,8 @@ std::size_t Rebuilder::promised() const {
                     [&](auto& each) { return each.second->promised && is_keeper(*each.second); }));
 }
 
-/// That is in the newest log of those that have promised, and on more than half of all: any half
-/// has it.
+/// Returns true when readable logs have every answered record. The newest log of the promising
+/// benefactors suffices. Half of all logs suffice, too: each record is on more than half.
 bool Rebuilder::have_what_was_answered() const {
   std::size_t readable = 0;
   std::pair<Epoch, std::uint64_t> newest;
@@ -184,7 +186,7 @@ void Rebuilder::seek_promises() {
   promise_ = std::max(promise_, next_block(std::max(newest_epoch_, quorum_->epoch)));
   for (auto& [number, each] : visitors_) {
     if (!is_keeper(*each) || std::exchange(each->asked, true)) continue;
-    // The peer's end drops its calls, so the visitor is there when this is called.
+    // Closing the peer drops its calls, so the visitor still exists in this callback.
     each->peer().call(msg::ReadLog{0, promise_}, limits::kCallDeadline,
                       [this, visitor = each.get(),
                        alive = std::weak_ptr<int>(alive_)](const rpc::Answer& answer) {
@@ -203,7 +205,7 @@ void Rebuilder::give_up() {
   reactor_.cancel(gather_timer_);
   const bool here = std::ranges::any_of(visitors_, &Visitor::has_log,
                                         [](const auto& each) -> Visitor& { return *each.second; });
-  // Who is between two registrations comes back within that time.
+  // A benefactor that is between two registrations comes back within kGather.
   here ? read_best() : gather();
 }
 
@@ -258,7 +260,7 @@ void Rebuilder::read_best() {
     }
     return;
   }
-  // A majority that has promised has all that was answered.
+  // A majority of promises guarantees that the newest log has every answered record.
   if (standby_ || source_->rank() >= newest_ || time_is_up_) return read_more();
   if (!waits_told_) {
     log::warning(
@@ -295,8 +297,8 @@ void Rebuilder::read(Visitor& visitor, const rpc::Answer& answer) {
   read_best();
 }
 
-/// One step of the journal: after a crash there is all of it, or nothing. Applied here first: what
-/// is written must be good.
+/// Writes the journal as one snapshot: after a crash it is complete or empty. First applies the
+/// commands to a State, to prove them valid.
 Status Rebuilder::write() {
   STDCHK_ASSIGN(auto commands, decode_log(log_));
   State state;
@@ -315,7 +317,7 @@ Status Rebuilder::write() {
   const BeginEpoch before_first{{std::max(next_block(newest), promise_).value - 1}};
   commands.emplace_back(before_first);
   journal_.write_snapshot(std::move(commands));
-  // Said once more, to hear when all is durable.
+  // Appends the command a second time, to learn when all is durable.
   journal_.append(before_first, [this, alive = std::weak_ptr<int>(alive_)](const Status& status) {
     if (alive.expired()) return;
     if (status) return finish(found_);
@@ -328,7 +330,7 @@ void Rebuilder::finish(Result<Found> found) {
   reactor_.cancel(give_up_timer_);
   reactor_.cancel(gather_timer_);
   source_ = nullptr;
-  // Its callbacks are made no more; the journal is loaded anew by who goes on.
+  // No more callbacks; the Service loads the journal anew.
   alive_.reset();
   gather_timer_ = reactor_.schedule_after(Duration::zero(), [this, found] {
     journal_.stop();

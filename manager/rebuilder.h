@@ -18,34 +18,36 @@
 
 namespace stdchk::manager {
 
-/// A Rebuilder writes the journal of a pool whose manager's disk is gone: it waits for the pool's
-/// benefactors, takes the newest whole metadata log that one of them has, and makes it durable in
-/// an empty journal. A log that is damaged is passed over. While one of them knows of a newer
-/// record, it waits for others as long as it may. A Service that is started on that is a manager
-/// after a restart.
+/// A Rebuilder writes the journal of a pool whose manager has lost its disk. It waits for the
+/// pool's benefactors, takes the newest intact metadata log among them, and makes it durable in an
+/// empty journal. It passes over damaged logs. While a benefactor knows a newer record than all
+/// logs have, the Rebuilder waits for more benefactors, up to its time limit. A Service started on
+/// this journal behaves like a restarted manager.
 ///
-/// A standby's has somebody to take over from, who may be alive. It sends all away until admit();
-/// then it asks the keepers that have come to promise that they keep nothing for that manager any
-/// more, and reads when more than half of all have promised: what was answered is in the newest of
-/// their logs, and nothing can be answered any more.
+/// A standby's Rebuilder takes over from a manager that may be alive. It sends everyone away until
+/// admit(). Then it asks benefactors that store the log to promise to store nothing more for that
+/// manager. After promises from more than half of them, it reads their newest log. This log has
+/// every command that was answered, and the old manager can answer no more.
 ///
 /// Threads: the reactor's.
-/// Errors: in Done. kExists: the journal is not empty. kNotFound: nobody with a log came in time.
-///   kCorrupt: all logs that came are damaged, or so is the journal that should be empty.
-/// Not: the registration of anybody; all are told to come back, also clients.
+/// Errors: in Done:
+/// - kExists: the journal is not empty.
+/// - kNotFound: no benefactor with a log came in time.
+/// - kCorrupt: all logs are damaged, or the journal that should be empty is.
+/// Not: registration; it tells all benefactors and clients to come back later.
 class Rebuilder final : public transport::AcceptHandler {
  public:
   struct Found {
-    std::string host_name;  ///< whose log it was
-    Epoch epoch;            ///< of that log
+    std::string host_name;  ///< the benefactor whose log was used
+    Epoch epoch;            ///< epoch of that log
     std::uint64_t records = 0;
     std::size_t benefactors = 0;  ///< that came
-    /// Nobody knows of a record that was answered and is not in that log.
+    /// No benefactor knows an answered record that the log lacks.
     bool complete = false;
   };
   using Done = std::function<void(Result<Found>)>;
 
-  /// `done` is called once, never from within start().
+  /// Calls `done` once, never within start().
   Rebuilder(Reactor& reactor, Journal& journal, const msg::Secret& secret, Done done);
   ~Rebuilder() override;
   Rebuilder(const Rebuilder&) = delete;
@@ -53,17 +55,18 @@ class Rebuilder final : public transport::AcceptHandler {
 
   Status start();
 
-  /// By whom a standby decides: benefactors that kept the log of the manager of that epoch.
+  /// The benefactors that decide about a take-over: those that stored the log
+  /// of the manager of `epoch`.
   struct Quorum {
     Epoch epoch;
     std::vector<BenefactorId> keepers;
   };
-  /// Instead of start(): nobody is admitted, and time is not limited.
+  /// Starts as a standby, instead of start(): admits nobody yet, and has no time limit.
   Status start_as_standby();
-  /// The manager is silent. To be said again as long as it is.
+  /// Reports that the manager is silent. Call it repeatedly while the silence lasts.
   void admit(Quorum quorum);
-  /// The manager was heard: sends all away again. False: it is too late, and what that manager says
-  /// by whom to decide must not be taken any more.
+  /// Reports that the manager was heard: sends all benefactors away again. Returns false once the
+  /// take-over has begun: from then on ignore the old manager's quorum.
   bool dismiss();
 
   void on_accept(std::unique_ptr<transport::Link> link) override;
@@ -91,21 +94,23 @@ class Rebuilder final : public transport::AcceptHandler {
   Journal& journal_;
   const msg::Secret secret_;
   Done done_;
-  std::uint64_t accepted_ = 0;                                  ///< visitors, ever
+  std::uint64_t accepted_ = 0;                                  ///< visitors ever accepted
   std::map<std::uint64_t, std::unique_ptr<Visitor>> visitors_;  ///< by number
-  Visitor* source_ = nullptr;                                   ///< whose log is read
-  std::string log_;                                             ///< read so far
+  /// The benefactor whose log is being read.
+  Visitor* source_ = nullptr;
+  std::string log_;  ///< bytes read so far
   Found found_;
-  Epoch newest_epoch_;                      ///< that anybody has heard of
-  std::pair<Epoch, std::uint64_t> newest_;  ///< record that may have been answered
+  Epoch newest_epoch_;                      ///< the newest epoch that any peer has reported
+  std::pair<Epoch, std::uint64_t> newest_;  ///< newest record that may have been answered
   bool found_damage_ = false;
   bool gathering_ = false;
   bool waits_told_ = false;
-  bool time_is_up_ = false;  ///< what has come must do
+  bool time_is_up_ = false;  ///< chooses among the logs that have come
   bool standby_ = false;
-  std::optional<Quorum> quorum_;  ///< of a standby that admits
-  Epoch promise_;                 ///< that keepers are asked for; none: not yet
-  Time asked_{};                  ///< when that was
+  std::optional<Quorum> quorum_;  ///< set while a standby admits benefactors
+  /// Benefactors promise to store nothing of earlier epochs; none: not asked yet.
+  Epoch promise_;
+  Time asked_{};  ///< time of the last request for promises
   TimerId gather_timer_;
   TimerId give_up_timer_;
   std::shared_ptr<int> alive_ = std::make_shared<int>();

@@ -14,11 +14,12 @@
 
 namespace stdchk::manager {
 
-/// What a kind of request is called in metrics: its name in core/messages, "get map".
+/// Returns the name that metrics use for a kind of request: its name in
+/// core/messages, such as "get map".
 std::string_view request_name(std::size_t kind);
 
-/// A RequestCounts counts requests by kind, which is their index in msg::AnyRequest: how long it
-/// took until they were answered, and with which errors.
+/// A RequestCounts counts requests by kind, which is their index in msg::AnyRequest: the time until
+/// the answer, and the errors.
 ///
 /// Threads: one.
 class RequestCounts {
@@ -27,7 +28,7 @@ class RequestCounts {
   void count(std::size_t kind, Duration took);
   void count_error(std::size_t kind, Code code) { ++errors_[{kind, code}]; }
 
-  /// By kind.
+  /// Indexed by kind.
   const std::deque<metrics::Histogram>& times() const { return times_; }
   const std::map<std::pair<std::size_t, Code>, std::uint64_t>& errors() const { return errors_; }
 

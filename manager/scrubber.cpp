@@ -12,7 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kPassInterval = 1h;
-constexpr std::uint64_t kRateByHand = 64 * limits::kMiB;  // where no rate is set
+// Bytes per second, where no rate is configured.
+constexpr std::uint64_t kRateByHand = 64 * limits::kMiB;
 constexpr std::uint64_t kAheadBytes = 64 * limits::kMiB;
 constexpr std::uint64_t kBatchBytes = 16 * limits::kMiB;
 constexpr std::size_t kBatchItems = 512;
@@ -33,7 +34,7 @@ void Scrubber::start() {
 }
 
 void Scrubber::run() {
-  // The first pass comes an interval after the start of the manager.
+  // The first pass begins one interval after the manager's start.
   if (!begun_) next_pass_ = service_.now() + kPassInterval;
   begun_ = true;
   const bool due = service_.config().scrub_rate_bytes_per_s > 0 && service_.now() >= next_pass_;
@@ -50,7 +51,7 @@ void Scrubber::run() {
   next_pass_ = service_.now() + kPassInterval;
 }
 
-/// The slowest benefactor bounds how far the pass is ahead.
+/// Fills the lanes until the fullest one has kAheadBytes: the slowest benefactor paces the pass.
 void Scrubber::fill() {
   const auto full = [](const auto& lane) { return lane.second.waiting_bytes >= kAheadBytes; };
   while (cursor_ != kNoChunk && std::none_of(lanes_.begin(), lanes_.end(), full)) {
@@ -65,7 +66,7 @@ void Scrubber::fill() {
 void Scrubber::push(ChunkIndex index, const Extent& extent, bool first) {
   if (service_.peer_of(extent.benefactor) == nullptr) return;
   const Chunk chunk = service_.state().chunks().get(index);
-  // Files that were found in the drain directory have no checksum.
+  // Chunks of files found in the drain directory have no checksum.
   if (chunk.crc == 0 && !chunk.name.is_named()) return;
   Lane& lane = lanes_[extent.benefactor];
   lane.waiting.insert(first ? lane.waiting.begin() : lane.waiting.end(),
@@ -127,7 +128,8 @@ void Scrubber::checked(BenefactorId benefactor, const std::vector<Item>& items,
   run();
 }
 
-/// What was freed or moved in the meantime is no copy of that chunk any more.
+/// Ignores an extent that was freed or moved since the request: it is no
+/// copy of that chunk any more.
 void Scrubber::found_wrong(BenefactorId benefactor, const Item& item) {
   const Extent extent{benefactor, item.checked.offset};
   if (!service_.state().chunks().exists(item.chunk)) return;

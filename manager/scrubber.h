@@ -15,13 +15,12 @@ namespace stdchk::manager {
 class Service;
 struct File;
 
-/// A Scrubber has every copy of every chunk checked by the benefactor that holds it, again and
-/// again, so that what memory has changed is found while another copy is there. A wrong copy is
-/// made again by the CopyPlanner.
+/// A Scrubber has every copy of every chunk checked by its benefactor, in endless passes. So it
+/// finds damaged memory while another copy still exists. The CopyPlanner replaces a wrong copy.
 ///
 /// Threads: the reactor's.
-/// Limits: one request at each benefactor; the rate, for each benefactor; a pass begins an hour
-///   after the one before, or when it is asked for.
+/// Limits: one request at a time and a maximum rate for each benefactor. A pass begins an hour
+/// after the previous one ended, or on request.
 /// Errors: what a benefactor does not answer is left to the next pass.
 class Scrubber {
  public:
@@ -29,9 +28,9 @@ class Scrubber {
   void run();
   /// Begins a pass, unless one is under way.
   void start();
-  /// A copy that did not match when it was read: it is checked first.
+  /// Queues a suspected copy in front of all others.
   void suspect(ChunkIndex chunk, const Extent& extent);
-  /// All of a file's chunks on that benefactor.
+  /// Queues a file's chunks on that benefactor in front of all others: one of them is suspected.
   void suspect(const File& file, BenefactorId benefactor);
   msg::Scrub::Reply figures() const;
 

@@ -23,14 +23,16 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kTick = 200ms;
-/// Before the client of the first that waits gives up, so that the next one is not waited for.
+/// Shorter than a client's patience: requests fail at once before the first
+/// waiting client gives up.
 constexpr Duration kStuckAfter = limits::kManagerDeadline - limits::kLease;
-/// As long as a client that was not told needs to hear of a new manager: its heartbeat finds the
-/// old one gone, and it tries again within a second.
+/// The time that a client needs to find a new manager by itself. Its heartbeat finds the old
+/// manager gone, and it tries again within a second.
 constexpr Duration kResumeGrace = 3s;
-/// Longer than the back-off of a benefactor.
+/// Longer than the back-off of a benefactor that reconnects.
 constexpr Duration kRollCall = 2s;
-/// And the time that a snapshot takes; clients do not wait longer for an answer.
+/// The roll call plus the time for a snapshot. It must end before clients give up
+/// (kConnectDeadline).
 constexpr Duration kKeepersGrace = kRollCall + 500ms;
 static_assert(kKeepersGrace < limits::kConnectDeadline);
 
@@ -75,8 +77,8 @@ void Service::stop() {
   if (!alive_) return;
   alive_.reset();
   reactor_.cancel(ticker_);
-  // Clients first: with a benefactor's link goes what they wait for there, and they would be told
-  // that it was dropped.
+  // Closes clients' links first. Closing a benefactor's link drops calls; a client that waits for
+  // such a call must not get the answer that it was dropped.
   std::erase_if(connections_, [](const auto& each) { return !each.second->benefactor; });
   connections_.clear();
   ended_.clear();
@@ -91,7 +93,7 @@ Status Service::start() {
   }));
   started_ = true;
   const Epoch next{state_.epoch().value + 1};
-  // A rebuilt journal is not compared with what was before.
+  // A rebuilt journal is not compared with what peers know of the lost one.
   const bool compares = same_block(next, state_.epoch());
   if (!state_.mirror_queue().empty()) mirror_newest_ = state_.mirror_queue().rbegin()->first;
   state_.take_freed();
@@ -120,7 +122,8 @@ Status Service::start() {
     }
   });
   STDCHK_TRY(occupied);
-  // The epoch comes last: a take-over that a crash has cut is done again, with the same numbers.
+  // The epoch comes last. If a crash interrupts the take-over of the drain directory, the next
+  // start repeats it with the same numbers.
   STDCHK_TRY(drain_->start(state_.epoch().value == 0));
   execute(BeginEpoch{next}, [this](const Result<Outcome>& outcome) {
     if (!outcome) return;
@@ -166,8 +169,8 @@ void Service::tick() {
   ticker_ = reactor_.schedule_after(kTick, [this] { tick(); });
 }
 
-/// While this process was stopped, or starved, nobody could be heard: that was not their silence,
-/// nor the time that they have to come back.
+/// While this process was stopped or starved, it could receive nothing. That time counts neither as
+/// silence of peers nor as part of the grace periods.
 void Service::excuse_own_pause() {
   const Time before = std::exchange(ticked_, now());
   const Duration pause = now() - before - kTick;
@@ -183,15 +186,16 @@ void Service::excuse_own_pause() {
   }
 }
 
-/// By ticks: time in which this process was stopped does not count.
+/// Counts ticks, not time: a pause of this process does not count.
 void Service::look_at_durable() {
   const bool waits = durable_ < appended_ && durable_ == std::exchange(durable_before_, durable_);
   stuck_ticks_ = waits ? stuck_ticks_ + 1 : 0;
 }
 
-/// What is asked now would wait in vain, as what was asked before: for a disk that does not answer,
-/// or for benefactors by which the standby decides. Calls in one directory wait for each other in
-/// the kernel, where no deadline ends them, and must not each wait for all of theirs.
+/// Returns true when new requests would wait in vain for durability, as earlier ones do. The disk
+/// does not answer, or benefactors that the standby relies on do not. Calls in one directory queue
+/// in the kernel, where no deadline ends them. Therefore calls fail at once instead of waiting for
+/// their deadlines in turn.
 bool Service::is_stuck() const { return stuck_ticks_ * kTick >= kStuckAfter; }
 
 bool Service::waits_for_keepers() const {
@@ -200,7 +204,7 @@ bool Service::waits_for_keepers() const {
 
 void Service::let_clients_in() {
   if (at_keepers_.empty() || waits_for_keepers()) return;
-  // From now on they may say what they have stored.
+  // From now on these clients may report what they have stored.
   if (resume_until_ != Time{}) resume_until_ = now() + kResumeGrace;
   const auto waiting = std::exchange(at_keepers_, {});
   for (const auto& call : waiting) call();
@@ -261,14 +265,15 @@ void Service::on_durable(std::uint64_t sequence, const Status& status) {
   if (!waiting_.empty()) retry_waiting();
 }
 
-/// All that was applied until now survives a crash by then. Never, when the journal fails.
+/// Calls `call` when everything applied until now is durable. Never calls
+/// it when the journal fails.
 void Service::when_durable(std::function<void()> call) {
   if (durable_ == appended_) return call();
   at_durable_.emplace_back(appended_, std::move(call));
 }
 
 bool Service::mirror_is_durable(std::uint64_t change) {
-  // Changes of one command have consecutive numbers; the last of them is the one that was noted.
+  // Changes of one command have consecutive numbers; only the last number was noted.
   const auto noted = mirror_appended_.lower_bound(change);
   if (noted == mirror_appended_.end()) return true;
   if (noted->second > durable_) return false;
@@ -276,7 +281,8 @@ bool Service::mirror_is_durable(std::uint64_t change) {
   return true;
 }
 
-/// Takes what the state has freed and gives what may be used again.
+/// Takes the extents that the state has freed, and frees the space of those
+/// whose commands are durable.
 void Service::settle_freed() {
   auto freed = state_.take_freed();
   if (!freed.empty()) to_free_.emplace_back(appended_, std::move(freed));

@@ -44,23 +44,25 @@ class Scrubber;
 
 struct Config {
   msg::Secret secret;
-  Policy policy;                            ///< for folders that set nothing
-  msg::PoolConfig pool;                     ///< chunk_bytes and stripe_width of 0 mean the defaults
-  Topology topology;                        ///< what fails together beside what is on one host
-  std::uint64_t copy_rate_bytes_per_s = 0;  ///< to each benefactor; 0: not limited
-  std::uint64_t scrub_rate_bytes_per_s = 0;  ///< of each benefactor; 0: only when asked for
-  Duration gc_period{};  ///< between rounds of the garbage collection; 0: only when asked for
-  std::uint64_t drain_total_bytes_per_s = 0;  ///< of all benefactors together; 0: not limited
-  bool drain_yields = false;                  ///< to those who write
-  /// Address of the standby that this manager had before it was restarted: nothing is answered
-  /// before that is heard of. Empty: none.
+  Policy policy;  ///< for folders without settings
+  /// A chunk_bytes or stripe_width of 0 means the default.
+  msg::PoolConfig pool;
+  Topology topology;                         ///< failure domains wider than a host
+  std::uint64_t copy_rate_bytes_per_s = 0;   ///< to each benefactor; 0: unlimited
+  std::uint64_t scrub_rate_bytes_per_s = 0;  ///< of each benefactor; 0: scrubs only on request
+  Duration gc_period{};  ///< between rounds of the garbage collection; 0: only on request
+  std::uint64_t drain_total_bytes_per_s = 0;  ///< all benefactors together; 0: unlimited
+  bool drain_yields = false;                  ///< the drain slows down while clients write
+  /// Address of the standby that this manager had before a restart; empty: none. The manager
+  /// answers no request before it hears from this standby.
   std::string standby;
-  /// A standby follows from now on. Must outlive the process, so that `standby` is set then; false:
-  /// it cannot.
+  /// Called when a standby begins to follow. Must store the address durably, so that `standby` is
+  /// set at the next start. Returns false when it cannot.
   std::function<bool(const std::string& address)> remember_standby;
-  std::function<void(const Error&)> on_journal_failure;  ///< once; the process should end
-  std::function<void(Epoch)> on_superseded;  ///< a later manager has that epoch: the same
-  /// The journal has lost its end, in words: the same.
+  std::function<void(const Error&)> on_journal_failure;  ///< called once; the process should end
+  /// A later manager has that epoch; the process should end.
+  std::function<void(Epoch)> on_superseded;
+  /// The journal has lost its end; the argument says how. The process should end.
   std::function<void(const std::string&)> on_damaged;
 };
 
@@ -69,14 +71,15 @@ struct BenefactorStatus {
   msg::BenefactorInfo info;
   rpc::Peer* peer = nullptr;
   Time last_heard{};
-  bool leaving = false;             ///< it wants to end
-  std::uint64_t log_bytes_max = 0;  ///< of a metadata log that it can keep
+  bool leaving = false;             ///< it has asked to leave the pool
+  std::uint64_t log_bytes_max = 0;  ///< size of the largest metadata log that it can store
 };
 
-/// A request on its way to its answer. Copies share it; the first answer counts.
+/// A Call represents a request until its answer. Copies share the request; only
+/// the first answer counts.
 class Call {
  public:
-  /// What is counted of it, once it is answered.
+  /// The request counters that the answer updates.
   struct Counted {
     std::shared_ptr<RequestCounts> counts;
     Clock* clock = nullptr;
@@ -87,7 +90,8 @@ class Call {
       : shared_(std::make_shared<Shared>(std::move(respond), std::move(counted))),
         call_id_(call_id),
         deadline_(deadline) {}
-  /// Repeats of this call get the same answer. False: this one is a repeat, and is taken care of.
+  /// Registers the call, so that repeats get the same answer. Returns false when this call is
+  /// itself a repeat; then its answer is taken care of.
   bool first_in(const std::shared_ptr<RecentReplies>& replies) {
     if (replies->begin(call_id_, shared_->respond) != RecentReplies::Seen::kNew) return false;
     replies_ = replies;
@@ -113,14 +117,13 @@ class Call {
   Time deadline_;
 };
 
-/// A Service is the manager at work: it validates and authorises requests, turns them into
-/// commands, answers when they are durable, and keeps leases, fences, the drain and the space
-/// going.
+/// A Service runs the manager. It validates and authorises requests, turns them into commands and
+/// answers when these are durable. It also drives leases, fences, the drain and all planners.
 ///
 /// Owns: the state, soft state, and the links that peers opened. Not the journal.
 /// Threads: the reactor's.
-/// Errors: after a failure of the journal, when that turns out to have lost its end, and when a
-/// later manager has taken over, every change is answered kReadOnly; the process should end.
+/// Errors: every change is answered kReadOnly after the journal fails, has turned out to have lost
+/// its end, or a later manager has taken over. Then the process should end.
 class Service final : public transport::AcceptHandler {
  public:
   Service(Reactor& reactor, Journal& journal, Config config);
@@ -128,9 +131,9 @@ class Service final : public transport::AcceptHandler {
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  /// Loads the journal, begins a new epoch, and takes links from now on.
+  /// Loads the journal, begins a new epoch, and accepts links from now on.
   Status start();
-  /// Lets the journal become durable; no link is served any more.
+  /// Closes all links and lets the journal finish.
   void stop();
 
   void on_accept(std::unique_ptr<transport::Link> link) override;
@@ -144,19 +147,20 @@ class Service final : public transport::AcceptHandler {
   bool has_drain() const { return !config_.pool.drain_directory.empty(); }
   const std::map<BenefactorId, BenefactorStatus>& benefactors() const { return benefactors_; }
   bool journal_failed() const { return journal_failed_; }
-  /// Those that waited for benefactors to keep the metadata, when they need not any more.
+  /// Answers clients that waited for benefactors to store the metadata, if they may proceed now.
   void let_clients_in();
-  /// Commands of this epoch so far.
+  /// The number of commands of this start so far.
   std::uint64_t appended() const { return appended_; }
-  /// So many of them survive a crash.
+  /// How many of these commands are durable.
   std::uint64_t durable() const { return durable_; }
   const LogKeepers& log_keepers() const { return *logs_; }
-  /// Applies now, journals, and calls back when durable, or when it failed.
+  /// Applies the command now and journals it. Calls `done` when it is durable or has failed.
   void execute(Command command, std::function<void(const Result<Outcome>&)> done);
-  /// A copy that a reader may be sent to.
+  /// Returns true for a copy that readers may use: its benefactor is not gone, and it is not known
+  /// to be wrong.
   bool live(const Extent& extent) const;
   bool live(ChunkIndex chunk) const;
-  /// A live one of a benefactor that has not fallen silent.
+  /// Returns true for a live copy on a benefactor that is connected and alive.
   bool at_hand(const Extent& extent) const;
   /// Nobody is waited for: all benefactors are here, or are not expected back.
   bool benefactors_settled() const {
@@ -166,18 +170,18 @@ class Service final : public transport::AcceptHandler {
   }
   /// It is not known, or was silent for so long that it is not expected back.
   bool is_gone(BenefactorId benefactor) const;
-  /// Clients of earlier epochs write nothing there any more.
+  /// Returns true when clients of earlier epochs can no longer write there.
   bool is_fenced(BenefactorId benefactor) const { return fenced_.count(benefactor) > 0; }
-  /// One of them is.
+  /// Returns true when at_hand() is true for one of the copies.
   bool at_hand(const std::vector<Extent>& copies) const;
-  /// Enough of its stripe is there to make it again.
+  /// Returns true when enough members of its stripe are live to reconstruct the chunk.
   bool can_be_made(ChunkIndex chunk) const;
   Status pin(FileId file, Version version) { return state_.pin(file, version); }
   void unpin(FileId file, Version version);
   void set_older_aside(FileId file, std::uint64_t number) { state_.set_older_aside(file, number); }
   void hold(ChunkIndex chunk);
   void release(ChunkIndex chunk);
-  /// Holds of planners, for who counts references again.
+  /// The holds of planners, for callers that recount references.
   const std::map<ChunkIndex, std::uint32_t>& held() const { return held_; }
   /// Calls `visit(chunk)` for each hold of a session (rule M4).
   template <class Visit>
@@ -186,9 +190,9 @@ class Service final : public transport::AcceptHandler {
       for (const ChunkIndex chunk : session.holds) visit(chunk);
     }
   }
-  /// What every range of every arena is for.
+  /// The claims on all ranges of all arenas.
   std::vector<Claim> claims() const;
-  /// Those of them that no chunk has.
+  /// Like claims(), without those of chunks.
   std::vector<Claim> claims_beside_chunks() const;
   std::uint64_t arena_bytes(BenefactorId benefactor) const {
     return space_.arena_bytes(benefactor);
@@ -199,55 +203,56 @@ class Service final : public transport::AcceptHandler {
   std::vector<ChunkIndex> take_thinned() { return state_.take_thinned(); }
   Scrubber& scrubber() { return *scrubber_; }
   GarbageCollector& garbage() { return *garbage_; }
-  /// Somebody has space to write to.
+  /// Returns true when a session has grants.
   bool writing() const { return writers_ > 0; }
-  /// When space to write to was last given to somebody.
+  /// The time of the last grant.
   Time granted_last() const { return granted_last_; }
-  /// After a restart: sessions of before may still come and go on.
+  /// Returns true while sessions of an earlier epoch may still be resumed.
   bool resuming() const { return resume_until_ != Time{}; }
-  /// The pins of versions by sessions that have cut the file to nothing and not committed that yet:
-  /// they need the version, but none of its bytes.
+  /// Counts, for each file, pins by sessions that have truncated the file and not committed yet.
+  /// These sessions need the version, but no bytes of it.
   std::unordered_map<FileId, std::uint32_t> pins_without_bytes() const;
   /// See Evictor.
   bool evict(std::uint64_t want_bytes);
-  /// Any live benefactor, another one each time.
+  /// Returns a connected benefactor, a different one each time.
   std::optional<BenefactorId> some_benefactor();
-  /// A number that was never used: the epoch is in its upper bits.
+  /// Returns an id that was never used: its upper bits are the epoch.
   std::uint64_t next_id() { return (state_.epoch().value << 40) | ++last_id_; }
   static Epoch epoch_of(ClientId client) { return Epoch{client.value >> 40}; }
-  /// True when the command that made this change of the mirror queue survives a crash.
+  /// Returns true when the command that made this change of the mirror queue is durable.
   bool mirror_is_durable(std::uint64_t change);
   rpc::Peer* peer_of(BenefactorId benefactor);
-  /// What holds for a file: its folders' settings, then the pool's.
+  /// Returns the policy in force: settings of the file's folders, then the pool's.
   Policy policy(const File& file) const;
   bool session_open(FileId file) const { return users_.count(file) > 0; }
-  /// That file is drained before others.
+  /// Has this file drained before others.
   void drain_first(FileId file);
   DrainChecks& drain_checks() { return *drain_checks_; }
-  /// The drain directory may have the file's content elsewhere than under its name.
+  /// Returns true when the drain directory may have the file's content under another name just now.
   bool moves_in_drain(const File& file) const;
-  /// Where the drain directory has what memory does not have of the version; nothing while that is
-  /// changing. Whoever opened a file under this path, and is told the same path again afterwards,
-  /// has the right file.
+  /// Returns the path, in the drain directory, of the bytes that memory lacks; nothing while that
+  /// path is changing. A client that opens this path, and then gets the same path again, has the
+  /// right file.
   std::optional<std::string> drained_path(const File& file, const VersionData& version) const;
   SetKeeper& set_keeper() { return *sets_; }
-  /// Clients that may have cached it are told, and so is who keeps the sets of its folder.
+  /// Tells clients that may have cached the entry, except `except`, and the
+  /// SetKeeper of its folder.
   void entry_changed(FileId directory, const std::string& name, ClientId except);
   void file_changed(FileId file, ClientId except);
-  /// Requests for maps that wait for the drain directory are looked at again.
+  /// Retries requests that wait for the drain directory.
   void retry_maps();
-  /// What the pool is and does now. Walks over what is to be drained, copied and protected.
+  /// The state and activity of the pool. Cost: walks over all files and chunks that need work.
   msg::StatPool::Reply statistics() const;
   std::vector<msg::BenefactorInfo> benefactor_list() const;
   const RequestCounts& request_counts() const { return *request_counts_; }
-  /// Space that sessions have been given and have not committed.
+  /// Bytes granted to sessions and not committed.
   std::uint64_t granted_bytes() const;
   std::size_t grant_count() const;
   std::uint64_t quarantined_bytes() const;
   std::size_t aborted_count() const { return aborted_.size(); }
   std::uint64_t conflict_count() const { return conflicts_; }
-  /// An image is there that is not drained, and that a lost benefactor would take along: its policy
-  /// asks for one copy, or not all that it asks for is made yet.
+  /// Returns true when an undrained image depends on one benefactor. Either its policy asks for one
+  /// copy, or not all wanted copies or parity exist yet.
   bool at_risk();
   /// Expires when the service stops: callbacks check it first.
   std::weak_ptr<int> alive() const { return alive_; }
@@ -265,7 +270,7 @@ class Service final : public transport::AcceptHandler {
   void change(Command command, const Call& call, MakeReply make_reply);
   Attributes attributes(const File& file, const VersionData& version) const;
   Attributes attributes(const File& file) const { return attributes(file, file.newest); }
-  /// Without an id when the file has gone.
+  /// Returns attributes without an id when the file does not exist any more.
   Attributes attributes_of(FileId id) const {
     const File* file = state_.file(id);
     return file == nullptr ? Attributes{} : attributes(*file);
@@ -291,8 +296,9 @@ class Service final : public transport::AcceptHandler {
                            const Call& call);
   struct Known {
     Epoch epoch;
-    std::uint64_t sequence = 0;  ///< of a record of that epoch that was answered; 0: none
-    bool told = false;           ///< it has spoken with this manager
+    /// A record of that epoch that the peer's answer relied on; 0: none.
+    std::uint64_t sequence = 0;
+    bool told = false;  ///< the peer has spoken with this manager before
   };
   bool outdated(const Known& known, const Call& call);
   std::string damage(const Known& known) const;
@@ -373,7 +379,8 @@ class Service final : public transport::AcceptHandler {
     std::vector<BenefactorId> avoid{};
     std::vector<BenefactorId> beside{};
   };
-  using Candidates = std::vector<std::pair<std::uint64_t, BenefactorId>>;  ///< and its free bytes
+  /// Free bytes and benefactor.
+  using Candidates = std::vector<std::pair<std::uint64_t, BenefactorId>>;
   void choose_stripe(SessionRecord& session, const Wanted& wanted);
   Candidates candidates_without(const std::vector<BenefactorId>& avoid) const;
   std::vector<PlaceSet> choose_sets(std::uint32_t places, const Candidates& candidates,
@@ -411,14 +418,14 @@ class Service final : public transport::AcceptHandler {
 
   // service_resume.cpp
   struct Resumption {
-    Version base = 0;                   ///< that the session goes out from
-    bool ahead = false;                 ///< the file has a newer one
-    std::map<Extent, Chunk> of_newest;  ///< that one's chunks, by their places
-    std::uint64_t stored = 0;           ///< chunks that the client has told of
-    std::uint64_t committed = 0;        ///< those of them that are in the newest version
+    Version base = 0;                   ///< the version on which the session is based
+    bool ahead = false;                 ///< the file has a newer version
+    std::map<Extent, Chunk> of_newest;  ///< chunks of the newest version, by place
+    std::uint64_t stored = 0;           ///< chunks that the client has reported
+    std::uint64_t committed = 0;        ///< reported chunks that are in the newest version
     std::uint32_t next_part = 0;
     ExtentChecks::Extents to_check;
-    std::vector<std::vector<Extent>> places;  ///< the same, by chunk
+    std::vector<std::vector<Extent>> places;  ///< the places of to_check, by chunk
   };
   Status check_resumed_name(const msg::ResumeSession& request) const;
   Status remake_pending(const ClientRecord& client, const msg::ResumeSession& request);
@@ -433,7 +440,7 @@ class Service final : public transport::AcceptHandler {
 
   // service_totals.cpp
   void look_at_totals();
-  /// Bytes of all benefactors that are not gone, and those of them that are free.
+  /// Bytes lent by all benefactors that are not gone, and the free bytes among them.
   std::pair<std::uint64_t, std::uint64_t> lent_and_free() const;
   void note_set(const File& file);
   void note_shortage(SessionRecord& session);
@@ -449,40 +456,43 @@ class Service final : public transport::AcceptHandler {
   TimerId ticker_;
   bool started_ = false;
   bool journal_failed_ = false;
-  std::string outdated_;  ///< why it must change nothing any more; empty: it may
+  std::string outdated_;  ///< reason why this manager may change nothing any more, or empty
   std::optional<Time> standby_heard_;
-  /// Numbers made of an epoch that a crash forgets would be made again: until it is durable nobody
-  /// is registered.
+  /// Ids contain the epoch. If a crash lost the epoch, the next start would make the same ids
+  /// again. So registrations wait until the epoch is durable.
   bool epoch_durable_ = false;
   std::vector<std::function<void()>> at_epoch_;
-  /// Until then, or until all that the journal knows have come, benefactors are not answered: when
-  /// one knows of a record that the journal has lost, the others' logs are still as they were.
+  /// Until this time, or until all benefactors in the journal have come, benefactors get no answer.
+  /// So the logs of all benefactors are still unchanged if one of them reveals that the journal
+  /// lost a record.
   Time roll_call_until_{};
   std::set<BenefactorId> awaited_;
   std::vector<std::function<void()>> at_roll_call_;
-  /// Benefactors that the journal does not have yet, and what admits them: asked again, it is by
-  /// another link.
+  /// New benefactors whose record is not journalled yet, with the callbacks that admit them. A
+  /// repeated request comes by another link and so adds a callback.
   std::map<BenefactorId, std::vector<std::function<void(const Result<BenefactorId>&)>>> joining_;
-  /// Until then clients wait for benefactors to keep the metadata again: what they are answered
-  /// must outlive this disk.
+  /// Until this time clients wait for benefactors to store the metadata again: what clients are
+  /// answered must survive the loss of this disk.
   Time keepers_until_{};
   std::vector<std::function<void()>> at_keepers_;
   std::uint64_t last_id_ = 0;
   std::uint64_t appended_ = 0;
   std::uint64_t durable_ = 0;
-  std::uint64_t durable_before_ = 0;  ///< in the last tick
-  Time ticked_{};                     ///< the last tick
-  unsigned stuck_ticks_ = 0;          ///< in a row in which what waits has not become durable
+  std::uint64_t durable_before_ = 0;  ///< durable_ at the last tick
+  Time ticked_{};                     ///< time of the last tick
+  /// Successive ticks without progress of durable_ although commands wait.
+  unsigned stuck_ticks_ = 0;
   std::deque<std::pair<std::uint64_t, std::function<void()>>> at_durable_;
   std::uint64_t mirror_newest_ = 0;
-  std::map<std::uint64_t, std::uint64_t> mirror_appended_;  ///< mirrored change to its record
-  /// Freed by commands up to that number: given when they are durable, or a crash could bring back
-  /// a map whose bytes were overwritten.
+  /// Number of a mirrored change -> number of its command.
+  std::map<std::uint64_t, std::uint64_t> mirror_appended_;
+  /// Extents freed by commands up to a number. They become free space only when these commands are
+  /// durable: otherwise a crash could bring back a map whose bytes were overwritten.
   std::deque<std::pair<std::uint64_t, std::vector<FreedExtent>>> to_free_;
 
-  std::uint64_t accepted_ = 0;                                        ///< connections, ever
+  std::uint64_t accepted_ = 0;                                        ///< connections ever accepted
   std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;  ///< by number
-  std::deque<std::unique_ptr<Connection>> ended_;  ///< the one that ended first comes first
+  std::deque<std::unique_ptr<Connection>> ended_;  ///< the connection that ended first comes first
   std::map<BenefactorId, BenefactorStatus> benefactors_;
   FailureDomains domains_;
   std::map<ClientId, ClientRecord> clients_;
@@ -501,9 +511,11 @@ class Service final : public transport::AcceptHandler {
   };
   std::map<std::pair<BenefactorId, ClientId>, Fence> fences_;
   std::set<BenefactorId> fenced_;
-  /// Until then the clients of before may say what they have stored: nothing is granted.
+  /// Until this time clients of earlier epochs may report what they have
+  /// stored, and nothing is granted.
   Time resume_until_{};
-  std::unordered_map<SessionId, Resumption> resumptions_;  ///< whose last part has not come yet
+  /// Sessions whose last part has not arrived yet.
+  std::unordered_map<SessionId, Resumption> resumptions_;
 
   struct Waiting {
     ClientId client;
@@ -511,24 +523,24 @@ class Service final : public transport::AcceptHandler {
     msg::Place request;
     Call call;
   };
-  std::deque<Waiting> waiting_;  ///< for space
+  std::deque<Waiting> waiting_;  ///< requests that wait for space
   struct WaitingCommit {
     ClientId client;
-    msg::Commit request;  ///< the last part; what it has written is with the session
+    msg::Commit request;  ///< the last part; SessionRecord::parts has the slices
     Call call;
   };
-  std::deque<WaitingCommit> waiting_commits_;  ///< for a benefactor that does not answer
+  std::deque<WaitingCommit> waiting_commits_;  ///< commits that wait for a benefactor to answer
   struct WaitingMap {
     ClientId client;
     msg::GetMap request;
     Call call;
   };
-  std::deque<WaitingMap> waiting_maps_;  ///< for changes of the drain directory
+  std::deque<WaitingMap> waiting_maps_;  ///< requests that wait for changes in the drain directory
   struct WaitingConfirm {
     msg::ConfirmDrained request;
     Call call;
   };
-  std::deque<WaitingConfirm> waiting_confirms_;  ///< for the same
+  std::deque<WaitingConfirm> waiting_confirms_;  ///< as waiting_maps_
   std::deque<msg::ListAborted::Entry> aborted_;
   std::uint64_t conflicts_ = 0;
   Ledger ledger_;
@@ -547,10 +559,10 @@ class Service final : public transport::AcceptHandler {
   std::unique_ptr<Scrubber> scrubber_;
   std::unique_ptr<GarbageCollector> garbage_;
   std::unique_ptr<LogKeepers> logs_;
-  std::map<ChunkIndex, std::uint32_t> held_;  ///< by planners
+  std::map<ChunkIndex, std::uint32_t> held_;  ///< holds by planners
 };
 
-/// A Connection is one link and who is at its other end.
+/// A Connection is a link, with the identity of the remote peer.
 class Connection final : public rpc::PeerHandler {
  public:
   Connection(Service& service, std::uint64_t number, std::unique_ptr<transport::Link> link)
@@ -562,10 +574,10 @@ class Connection final : public rpc::PeerHandler {
   void on_closed(rpc::Peer&, Error) override { service_.closed(*this); }
 
   rpc::Peer& peer() { return peer_; }
-  /// Never that of another one of this manager.
+  /// Unique among all connections that this manager ever accepts.
   std::uint64_t number() const { return number_; }
-  ClientId client;          ///< none: not a registered client
-  BenefactorId benefactor;  ///< none: not a registered benefactor
+  ClientId client;          ///< none: no registered client
+  BenefactorId benefactor;  ///< none: no registered benefactor
 
  private:
   const std::uint64_t number_;

@@ -1,4 +1,4 @@
-// Requests of those who look after the pool: copies, scrub, check, garbage.
+// Requests of administrators: copies, scrub, check, garbage.
 #include "core/extent_header.h"
 #include "core/log.h"
 #include "manager/audit.h"
@@ -12,7 +12,7 @@
 namespace stdchk::manager {
 namespace {
 
-constexpr std::size_t kArenasTold = 1000;  // as many as a message surely holds
+constexpr std::size_t kArenasTold = 1000;  // certainly fits into a message
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void Service::serve(ClientRecord&, const msg::GetDebt& request, const Call& call
   const VersionData* version = state_.version(request.file, request.version);
   if (version == nullptr) return call.fail(Code::kStale, "get debt");
   if (copies_->has_lost(*version)) return call.fail(Code::kDataLost, "get debt");
-  // Who waits for copies must not be told of one that a crash would take back.
+  // Answers when durable: a crash must not undo a copy that the answer reports.
   when_durable([call, reply = copies_->debt_of(*version)] { call.answer(reply); });
 }
 
@@ -33,8 +33,8 @@ void Service::serve(ClientRecord&, const msg::CheckMetadata&, const Call& call) 
   call.answer(Audit(*this).reply());
 }
 
-/// What is in no grant of a session was given back by its client, which does not write there any
-/// more; what a client did not give back is quarantined, not leaked. So it is free at once.
+/// Frees leaked space at once. No grant contains it, so a client has returned it and writes there
+/// no longer. Space that a client did not return is quarantined, not leaked.
 void Service::serve(ClientRecord&, const msg::CollectGarbage& request, const Call& call) {
   msg::CollectGarbage::Reply reply;
   if (request.round > 0) {

@@ -1,4 +1,4 @@
-// Commits: what a session wrote becomes a version.
+// Commits: the slices that a session wrote become a version.
 #include <algorithm>
 
 #include "core/extent_header.h"
@@ -11,9 +11,11 @@
 namespace stdchk::manager {
 namespace {
 
-constexpr std::size_t kPartSlicesMax = std::size_t{1} << 24;  // waiting for the last part
+// Bound for a commit whose last part is missing.
+constexpr std::size_t kPartSlicesMax = std::size_t{1} << 24;
 
-/// The newest: what was freed in an older one may have been granted to the same session again.
+/// Finds the newest grant with this extent. Space freed from an older grant may have been granted
+/// to the same session again.
 GrantRecord* grant_of(SessionRecord& session, const Extent& copy, std::uint64_t bytes) {
   const auto in = [&](const auto& entry) {
     return entry.second.grant.benefactor == copy.benefactor &&
@@ -23,7 +25,8 @@ GrantRecord* grant_of(SessionRecord& session, const Extent& copy, std::uint64_t 
   return found == session.grants.rend() ? nullptr : &found->second;
 }
 
-/// What a map makes of the copies of chunks that have some already, one after the other.
+/// Returns the changes that the map makes to the copies of existing chunks,
+/// one change after the other.
 ChangeCopies copies_changed(const ChunkTable& chunks, const ChunkMap& map) {
   ChangeCopies out;
   for (const Chunk& chunk : map.chunks) {
@@ -50,7 +53,7 @@ ChangeCopies copies_changed(const ChunkTable& chunks, const ChunkMap& map) {
 
 }  // namespace
 
-/// Takes out places where what the session has stored is not any more, unless it is nowhere else.
+/// Removes places where the session's chunk is lost, unless all its places are.
 void Service::drop_missing(SessionRecord& session, std::vector<Extent>& copies) const {
   const auto is_missing = [&](const Extent& copy) {
     return !live(copy) || session.missing.contains(copy);
@@ -62,7 +65,7 @@ void Service::drop_missing(SessionRecord& session, std::vector<Extent>& copies) 
   std::erase_if(copies, is_missing);
 }
 
-/// False: a chunk was found at none of its places.
+/// Notes the missing places. Returns false when a chunk was found at none of its places.
 bool Service::note_missing(SessionRecord& session, const std::vector<std::vector<Extent>>& places,
                            const ExtentChecks::Missing& missing) {
   if (!missing.why) return true;
@@ -74,9 +77,9 @@ bool Service::note_missing(SessionRecord& session, const std::vector<std::vector
   return true;
 }
 
-/// Rule M1: the chunk lies in a grant of this session, or the pool has it. Named chunks that the
-/// pool has, as many clients may have written them by now, take the pool's copies; where nobody
-/// answers for these, the session's own come first.
+/// Enforces rule M1: the chunk lies in a grant of this session, or the pool has it. A named chunk
+/// that the pool has takes the pool's copies: other clients may have written it meanwhile. If no
+/// benefactor of these copies answers, the session's own extents come first.
 Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk,
                               const std::map<Extent, std::uint32_t>& of_file, Carved& carved) {
   if (chunk.length == 0 || chunk.length > limits::kChunkBytesMax || chunk.copies.empty()) {
@@ -90,7 +93,7 @@ Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk,
     if (found != kNoChunk && live(found)) {
       Chunk had = state_.chunks().get(found);
       const Extent& told = chunk.copies.front();
-      // It may be this session's own of before.
+      // The pool's copy may be this session's own from an earlier commit.
       const bool known = std::find(had.copies.begin(), had.copies.end(), told) != had.copies.end();
       if (known || at_hand(had.copies) || grant_of(session, told, bytes) == nullptr) {
         chunk = std::move(had);
@@ -99,7 +102,7 @@ Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk,
       silent = std::move(had.copies);
     }
   } else if (const auto had = of_file.find(chunk.copies.front()); had != of_file.end()) {
-    // The extent is as long as it was written: slices of more would show its neighbour's bytes.
+    // The extent is as long as it was written: a longer chunk would show its neighbour's bytes.
     return had->second == chunk.length ? Status{} : fail(Code::kInvalidArgument, "commit");
   }
   for (const Extent& copy : chunk.copies) {
@@ -109,7 +112,7 @@ Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk,
         in->overlaps_used(copy.offset, bytes)) {
       return fail(Code::kInvalidArgument, "commit");
     }
-    // Marked at once, so that two chunks of one commit cannot overlap; undone when it fails.
+    // Marked now so that two chunks of one commit cannot overlap; undone when the commit fails.
     in->used[copy.offset] = bytes;
     carved.push_back({in, {copy.offset, bytes}});
   }
@@ -124,7 +127,7 @@ Status Service::resolve_chunk(SessionRecord& session, Chunk& chunk,
 }
 
 Status Service::resolve(SessionRecord& session, ChunkMap& written, Carved& carved) {
-  // Chunks that no slice names would be freed although no grant counts them as used.
+  // Refuses chunks that no slice names: they would be freed at once, unknown to their grants.
   std::vector<bool> named(written.chunks.size(), false);
   for (const Slice& slice : written.slices) {
     if (slice.chunk >= named.size()) return fail(Code::kInvalidArgument, "commit");
@@ -133,7 +136,7 @@ Status Service::resolve(SessionRecord& session, ChunkMap& written, Carved& carve
   if (std::find(named.begin(), named.end(), false) != named.end()) {
     return fail(Code::kInvalidArgument, "commit");
   }
-  std::map<Extent, std::uint32_t> of_file;  ///< its chunks without names, and their lengths
+  std::map<Extent, std::uint32_t> of_file;  ///< the file's chunks without names, and their lengths
   const VersionData& newest = state_.file(session.file)->newest;
   const bool unnamed = std::any_of(written.chunks.begin(), written.chunks.end(),
                                    [](const Chunk& chunk) { return !chunk.name.is_named(); });
@@ -144,7 +147,8 @@ Status Service::resolve(SessionRecord& session, ChunkMap& written, Carved& carve
       for (const Extent& copy : chunk.copies) of_file.emplace(copy, chunk.length);
     }
   }
-  // Equal chunks of one commit become one: the first one's extent is used, the others' go back.
+  // Equal chunks of one commit become one chunk in the first extent; the
+  // other extents are returned.
   std::map<ChunkName, std::uint32_t> first;
   ChunkMap unique;
   std::vector<std::uint32_t> numbers;
@@ -169,7 +173,8 @@ Status Service::resolve(SessionRecord& session, ChunkMap& written, Carved& carve
   return {};
 }
 
-/// Slices that others committed since this session's base and that the written ones overlap.
+/// Counts the slices that others committed since this session's base and that
+/// the written slices overlap.
 std::uint32_t Service::conflicts(const SessionRecord& session, const ChunkMap& written) const {
   const VersionData& newest = state_.file(session.file)->newest;
   if (newest.version == session.base) return 0;
@@ -239,8 +244,8 @@ void Service::serve(ClientRecord& client, msg::Commit& request, const Call& call
   commit_last(client, *session, request, call);
 }
 
-/// Some of what the session has stored lies on a benefactor that does not answer: whether it is
-/// still there is known when it answers again, or is taken as gone.
+/// Returns true when a stored chunk has places only on benefactors that do not answer now. The
+/// session learns whether the chunk exists when a benefactor answers again or counts as gone.
 bool Service::is_in_doubt(SessionRecord& session) {
   return std::ranges::any_of(session.parts.chunks, [&](const Chunk& chunk) {
     if (chunk.copies.empty() || chunk.length > limits::kChunkBytesMax) return false;
@@ -250,7 +255,7 @@ bool Service::is_in_doubt(SessionRecord& session) {
   });
 }
 
-/// Asks again for those that wait for a benefactor.
+/// Retries commits that wait for a benefactor.
 void Service::retry_commits() {
   std::deque<WaitingCommit> waiting;
   waiting.swap(waiting_commits_);
@@ -265,7 +270,7 @@ void Service::retry_commits() {
   }
 }
 
-/// Has the benefactors look at what the session has stored, and goes on when it is there.
+/// Lets the benefactors check the session's stored chunks, and commits if they are intact.
 void Service::prove(ClientId client, SessionRecord& session, const msg::Commit& request,
                     const Call& call) {
   ExtentChecks::Extents extents;
@@ -363,7 +368,7 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
   const FileId id = session.file;
   const std::optional<NewName> create = command.create;
   const bool durable = create || state_.file(id)->parent;
-  // The state changes now, the answer comes when the journal has it.
+  // The state changes now; the answer follows when the change is durable.
   const Version before = state_.file(id)->newest.version;
   auto shared = std::make_shared<msg::Commit::Reply>(reply);
   const auto done = [call, shared](const Result<Outcome>& outcome) {
@@ -373,7 +378,8 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
   if (durable) {
     execute(std::move(command), done);
   } else {
-    // The journal never hears of this version, but must know where other files' chunks are.
+    // The journal does not get this version, but must know the new places of chunks that other
+    // files use.
     ChangeCopies changed = copies_changed(state_.chunks(), command.written);
     if (!changed.changes.empty()) execute(std::move(changed), [](const Result<Outcome>&) {});
     if (const auto outcome = state_.apply_unjournalled(command); !outcome) done(outcome);

@@ -1,4 +1,4 @@
-// Requests on names and attributes, and those about the pool.
+// Requests on names and attributes, and on the pool.
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,7 +67,7 @@ void Service::serve(ClientRecord& client, const msg::SetAttributes& request, con
   if (file == nullptr) return call.fail(Code::kStale, "setattr");
   ChangeAttributes command{request, reactor_.clock().wall_ns(), has_drain()};
   if (!file->parent) {
-    // Pending or removed: nothing that a restarted manager would know of.
+    // Pending or removed: the journal does not know the file, so it does not get the change.
     const auto outcome = state_.apply_unjournalled(command);
     if (!outcome) return call.fail(outcome.error());
     return call.answer(msg::SetAttributes::Reply{attributes(*state_.file(request.file))});
@@ -137,7 +137,7 @@ void Service::serve(ClientRecord& client, const msg::Remove& request, const Call
     if (request.directory) return call.fail(Code::kNotDirectory, "rmdir");
     state_.drop_pending_name(id);
     file_changed(id, client.id);
-    // Without a committed file behind it, nothing durable has changed.
+    // Without a committed file under the pending one, nothing durable has changed.
     const auto covered = state_.lookup(request.parent, request.name, client.id);
     if (!covered) return call.answer(msg::Remove::Reply{id, {}});
   }
@@ -155,8 +155,8 @@ void Service::serve(ClientRecord& client, const msg::Remove& request, const Call
   sets_->set_changed(request.parent, request.name);
 }
 
-/// The set of that name was whole with fewer images than its folder asks for now, and this is none
-/// of them: who adds it writes the set again.
+/// Returns true when an image `name` would be added to a set that was found whole with fewer images
+/// than its folder asks for now. Such an addition counts as writing the set again.
 bool Service::adds_to_whole(FileId folder, std::string_view name) const {
   const auto image = parse_image_name(name);
   const File* const at = state_.file(folder);
@@ -244,7 +244,7 @@ void Service::serve(ClientRecord& client, const msg::SetPolicy& request, const C
     }
   }
   file_changed(request.directory, client.id);
-  sets_->run();  // what is whole by the policy of before stays so
+  sets_->run();  // sets that are whole under the old policy stay so
   sets_->look_at_all();
   change(SetPolicy{request.directory,
                    request.changes,
@@ -261,7 +261,7 @@ void Service::serve(ClientRecord&, const msg::ListSets& request, const Call& cal
   const SetsPlan plan = plan_sets(sets, holds, reactor_.clock().wall_ns());
   msg::ListSets::Reply reply;
   reply.images_wanted = holds.get(PolicyKey::kImages);
-  // The newest first: the oldest ones are left out when there are more than a message holds.
+  // The newest first: when a message cannot hold all, the oldest sets are left out.
   for (auto set = sets.rbegin(); set != sets.rend(); ++set) {
     if (reply.sets.size() == limits::kSetsMax) break;
     const bool latest = plan.latest == set_name(set->application, set->timestep);
@@ -343,7 +343,7 @@ void Service::serve(ClientRecord&, const msg::ListAborted&, const Call& call) {
 
 void Service::serve(ClientRecord&, const msg::DrainNow& request, const Call& call) {
   if (state_.file(request.below) == nullptr) return call.fail(Code::kNotFound, "drain");
-  sets_->run();  // whoever waits until nothing is pending finds the links of drained sets, too
+  sets_->run();  // a client that sees nothing pending must find the links to drained sets, too
   drain_->hurry(request.below);
   call.answer(drain_->pending(request.below));
 }
@@ -352,7 +352,7 @@ void Service::serve(ClientRecord&, const msg::ConfirmDrained& request, const Cal
   confirm(request, call);
 }
 
-/// What gets another name in the drain directory just now is looked up under that.
+/// Checks the files in the drain directory, after changes of their names there have ended.
 void Service::confirm(const msg::ConfirmDrained& request, const Call& call) {
   const auto moves = [this](FileId id) {
     const File* file = state_.file(id);

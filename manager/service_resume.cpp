@@ -1,4 +1,4 @@
-// Sessions of an earlier epoch that go on: their clients tell what they have stored.
+// Resumes sessions of an earlier epoch: their clients report what they have stored.
 #include <algorithm>
 
 #include "core/extent_header.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kEpochShift = 40;
 
-/// In extents of arenas that the manager knows of: ranges that touch become one.
+/// Returns the ranges that the chunks take in each arena; touching ranges are joined.
 std::map<BenefactorId, std::vector<Range>> ranges_of(const std::vector<Chunk>& stored) {
   std::map<BenefactorId, std::vector<Range>> out;
   for (const Chunk& chunk : stored) {
@@ -48,8 +48,8 @@ bool is_same(const Chunk& one, const Chunk& other) {
 
 }  // namespace
 
-/// kStale: who has made one of that name meanwhile did not see this one. What was renamed replaces
-/// a file, as ever.
+/// Fails with kStale when another file has the name now: its creator did not see this pending file.
+/// A renamed file may replace a file, as in any rename.
 Status Service::check_resumed_name(const msg::ResumeSession& request) const {
   STDCHK_ASSIGN(const File* directory, state_.directory(request.parent));
   const auto other = directory->pending_children.find(request.name);
@@ -62,7 +62,7 @@ Status Service::check_resumed_name(const msg::ResumeSession& request) const {
   return replaces ? Status{} : fail(Code::kStale, "resume");
 }
 
-/// One that had no version is made again, with what its clients have made of it.
+/// Makes a file without a version again, under the name that its clients gave it last.
 Status Service::remake_pending(const ClientRecord& client, const msg::ResumeSession& request) {
   const bool unnamed = request.renamed && !request.parent;
   const File* const file = state_.file(request.file);
@@ -86,7 +86,7 @@ Status Service::remake_pending(const ClientRecord& client, const msg::ResumeSess
   return state_.rename_pending(file->id, request.parent, request.name);
 }
 
-/// What its client has changed while it had no version.
+/// Applies the attributes that the client changed while the file had no version.
 Status Service::take_attributes(const msg::ResumeSession& request) {
   const File* const file = state_.file(request.file);
   if (!request.changed || file->parent || file->newest.version > 0) return {};
@@ -107,7 +107,7 @@ Status Service::take_attributes(const msg::ResumeSession& request) {
   return {};
 }
 
-/// The file, as it was for this session.
+/// Finds the session's file. Remakes the file if it had no version.
 Result<const File*> Service::file_to_resume(const ClientRecord& client,
                                             const msg::ResumeSession& request) {
   const File* const file = state_.file(request.file);
@@ -146,7 +146,7 @@ Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& req
   session.client = client.id;
   session.file = file->id;
   session.opened = std::min(request.opened, state_.sequence());
-  // A commit that was done, and not answered, has cut what was there.
+  // When the version is ahead, a commit was executed but not answered, and has truncated the file.
   session.truncate = request.truncated && newest.version > 0 && !resumption.ahead;
   note_rewriter(session, *file);
   note_late_rewriter(session);
@@ -163,7 +163,8 @@ Status Service::begin_resume(ClientRecord& client, const msg::ResumeSession& req
   return {};
 }
 
-/// Others may have committed images of the set while nobody knew that this one is written again.
+/// Begins a new generation if others have committed images of the set before this client came back.
+/// At that time the manager did not know about the rewriting.
 void Service::note_late_rewriter(const SessionRecord& session) {
   if (!session.writes_again) return;
   const File& file = *state_.file(session.file);
@@ -179,12 +180,12 @@ void Service::note_late_rewriter(const SessionRecord& session) {
   sets_->set_changed(folder, file.name);
 }
 
-/// What is stored is taken out of the free space, and what is referred to is held.
+/// Takes the stored chunks out of the free space, and holds the chunks that the session refers to.
 Status Service::adopt(SessionRecord& session, Resumption& resumption,
                       const msg::ResumeSession& request) {
   if (request.part == 0) STDCHK_TRY(take_attributes(request));
   if (!std::ranges::all_of(request.stored, is_sound)) return fail(Code::kInvalidArgument, "resume");
-  // A place whose benefactor has not come back is not needed where there is another one.
+  // A place on a benefactor that has not come back is dropped if the chunk has another place.
   std::vector<Chunk> stored = request.stored;
   for (Chunk& chunk : stored) drop_missing(session, chunk.copies);
   for (const auto& wanted : request.held) {
@@ -193,7 +194,7 @@ Status Service::adopt(SessionRecord& session, Resumption& resumption,
     if (session.holds.insert(found).second) state_.hold(found);
   }
   const auto committed = std::ranges::count_if(request.stored, [&](const Chunk& chunk) {
-    // Where this session has stored, another one of the file may have stored since.
+    // Another session of the file may have stored other bytes at this place since.
     return std::ranges::any_of(chunk.copies, [&](const Extent& copy) {
       const auto there = resumption.of_newest.find(copy);
       return there != resumption.of_newest.end() && is_same(there->second, chunk);
@@ -202,7 +203,7 @@ Status Service::adopt(SessionRecord& session, Resumption& resumption,
   resumption.committed += static_cast<std::uint64_t>(committed);
   resumption.stored += request.stored.size();
   if (resumption.committed == resumption.stored && resumption.committed > 0) return {};
-  // Others have made a version meanwhile, and a restart leaves nothing of the one before.
+  // Others have committed a version, and the restart has lost the version this session is based on.
   if (resumption.committed > 0 || (resumption.ahead && resumption.base > 0)) {
     return fail(Code::kStale, "resume");
   }

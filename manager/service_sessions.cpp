@@ -51,7 +51,8 @@ Result<const File*> Service::file_to_open(ClientRecord& client, const msg::OpenS
       client.id, wall);
 }
 
-/// The image with the highest timestep below this one of the same series; without one the highest.
+/// Pins a similar image: of the same series, the highest timestep below this
+/// one, or else the highest.
 void Service::find_similar(const File& file, SessionRecord& session) {
   const std::string& name = file.parent ? file.name : file.pending ? file.pending->name : file.name;
   const auto image = parse_image_name(name);
@@ -84,7 +85,7 @@ void Service::find_similar(const File& file, SessionRecord& session) {
   session.similar_version = best->newest.version;
 }
 
-/// The folder's word counts more than the mount's, and that more than the pool's.
+/// The folder's setting takes precedence over the mount's, and the mount's over the pool's.
 std::uint32_t Service::copies_of(const File& file, std::uint32_t asked) const {
   const auto folder = state_.policy(file).find(PolicyKey::kCopies);
   const std::uint64_t pool = config_.policy.find(PolicyKey::kCopies).value_or(config_.pool.copies);
@@ -92,7 +93,7 @@ std::uint32_t Service::copies_of(const File& file, std::uint32_t asked) const {
   return redundancy_of(number).value_or(Redundancy{}).number();
 }
 
-/// Whoever waits for all copies anyway writes them at once: then they are there before the commit.
+/// A client that waits for all copies writes them itself: then they exist before the commit.
 std::uint32_t Service::places_of(const File& file, std::uint32_t copies, bool waits) const {
   const Redundancy wanted = redundancy_of(copies).value_or(Redundancy{});
   const bool at_once = waits || policy(file).commit() == CommitLevel::kRedundant;
@@ -112,7 +113,7 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   session.id = id;
   session.client = client.id;
   session.file = file.id;
-  // Of a file without a version there is nothing to cut: what others commit before this one stays.
+  // A file without a version has nothing to truncate: what others commit meanwhile stays.
   session.truncate = request.truncate && file.newest.version > 0;
   session.opened = state_.sequence();
   session.copies = copies_of(file, request.copies);
@@ -130,7 +131,7 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   reply.session = id;
   reply.created = created;
   reply.attributes = attributes(file);
-  // The client does not know yet how many places there are.
+  // `want_bytes` is for one place of each chunk: the client does not know the number of places yet.
   if (request.want_bytes > 0) reply.grants = grants(session, {request.want_bytes * session.places});
   reply.similar_file = session.similar;
   reply.similar_version = session.similar_version;
@@ -140,7 +141,7 @@ void Service::serve(ClientRecord& client, const msg::OpenSession& request, const
   call.answer(std::move(reply));
 }
 
-/// As long as the session is open its image is known as one that is written again.
+/// Registers the image as being rewritten, as long as the session is open.
 void Service::note_rewriter(SessionRecord& session, const File& file) {
   const auto set = set_of(file);
   if (!set || !session.truncate || file.newest.content() == 0) return;
@@ -159,7 +160,7 @@ SessionRecord* Service::session_of(const ClientRecord& client, SessionId id, con
 
 // ---- space ------------------------------------------------------------------------------------
 
-/// The most free first.
+/// Returns the benefactors that may get grants, sorted by free bytes, the most first.
 Service::Candidates Service::candidates_without(const std::vector<BenefactorId>& avoid) const {
   Candidates candidates;
   for (const auto& [id, status] : benefactors_) {
@@ -173,9 +174,9 @@ Service::Candidates Service::candidates_without(const std::vector<BenefactorId>&
   return candidates;
 }
 
-/// The stripe_width benefactors with most free space that are not to be avoided; with parity those
-/// that stripes can be made of, and for several places of a chunk those that may have copies of
-/// each other's.
+/// Chooses the stripe_width benefactors with most free space, except those to avoid. With parity,
+/// chooses benefactors that can form stripes. With several places of a chunk, chooses sets whose
+/// members may hold each other's copies.
 void Service::choose_stripe(SessionRecord& session, const Wanted& wanted) {
   session.stripe.clear();
   if (!wanted.beside.empty()) {
@@ -200,12 +201,12 @@ void Service::choose_stripe(SessionRecord& session, const Wanted& wanted) {
   for (const BenefactorId id : group) session.stripe.push_back({id, {id}});
 }
 
-/// Sets of so many that use about stripe_width benefactors, each as often as another. Sets that are
-/// too small only where there are no others.
+/// Chooses sets of `places` benefactors. Together they use about stripe_width benefactors, each
+/// equally often. Falls back to sets with too few members when no full set exists.
 std::vector<PlaceSet> Service::choose_sets(std::uint32_t places, const Candidates& candidates,
                                            const Wanted& wanted) {
   const std::size_t width = config_.pool.stripe_width;
-  // Where all are used anyway each is the first one of a set.
+  // With few candidates, each candidate becomes a set's first member.
   const bool all_first = candidates.size() <= width;
   const std::size_t most = all_first ? width : (width + places - 1) / places;
   std::map<BenefactorId, std::size_t> uses;
@@ -232,7 +233,7 @@ std::vector<PlaceSet> Service::choose_sets(std::uint32_t places, const Candidate
   return whole.empty() ? small : whole;
 }
 
-/// Those where the copies of what is on the first one may be: the least used, then the most free.
+/// Adds benefactors that may hold copies of what `held` has: the least used, then the most free.
 std::vector<BenefactorId> Service::further_places(std::vector<BenefactorId> held,
                                                   std::uint32_t places, const Wanted& wanted,
                                                   const std::map<BenefactorId, std::size_t>& uses) {
@@ -251,8 +252,8 @@ std::vector<BenefactorId> Service::further_places(std::vector<BenefactorId> held
   return out;
 }
 
-/// What one session may take at once: half of the free space, divided among those that write. So
-/// grants ahead of need get smaller as the pool fills, and every writer still gets some.
+/// Returns the bytes that a session may take at once: half of the free space, divided among all
+/// writers. So grants ahead of need shrink as the pool fills, and every writer still gets some.
 std::uint64_t Service::fair_share(const SessionRecord& session) const {
   std::set<BenefactorId> members;
   for (const PlaceSet& set : session.stripe) {
@@ -263,8 +264,8 @@ std::uint64_t Service::fair_share(const SessionRecord& session) const {
   return free_bytes / (2 * (1 + writers_beside(session)));
 }
 
-/// The shortest range that is worth a grant: what the client's chunk takes, which may be larger or
-/// smaller than the pool's.
+/// Returns the smallest range worth a grant: the space of one chunk of the client, whose chunks may
+/// be larger or smaller than the pool's.
 std::uint64_t Service::unit_of(std::uint64_t unit_bytes) const {
   const std::uint64_t most = extent_bytes(limits::kChunkBytesMax);
   const std::uint64_t unit = std::min(unit_bytes, most);
@@ -283,7 +284,7 @@ std::vector<Grant> Service::grants(SessionRecord& session, const Wanted& wanted)
   if (members == 0) return out;
   const std::uint64_t want_bytes = std::min({wanted.bytes, limits::kGrantsPerReplyMax * most,
                                              std::max(unit * session.places, fair_share(session))});
-  // Whole chunks, the same number of each benefactor of the stripe.
+  // Whole chunks, equally many on each benefactor of the stripe.
   const std::uint64_t share = (want_bytes + members - 1) / members;
   const std::uint64_t whole = std::clamp((share + unit - 1) / unit * unit, unit, most);
   std::uint64_t left = want_bytes;
@@ -303,7 +304,7 @@ std::vector<Grant> Service::grants(SessionRecord& session, const Wanted& wanted)
   return out;
 }
 
-/// On each of the set.
+/// Grants a range on each member of the set.
 void Service::grant_set(SessionRecord& session, const PlaceSet& set, std::uint64_t want_bytes,
                         std::uint64_t unit, std::vector<Grant>& out) {
   const bool together = session.places > 1;
@@ -343,7 +344,7 @@ void Service::place_when_possible(ClientId, SessionId id, msg::Place request, co
       end_shortage(session);
     } else if (request.beside.empty()) {
       note_shortage(session);
-      // Given up, moved or fenced space comes later; until then the request waits.
+      // Space may come later by eviction, compaction or a fence; until then the request waits.
       if (!make_room(id, request.want_bytes, unit_of(request.unit_bytes)) ||
           now() >= call.deadline()) {
         return call.fail(Code::kNoSpace, "place");
@@ -358,7 +359,8 @@ void Service::place_when_possible(ClientId, SessionId id, msg::Place request, co
     const ChunkIndex found = state_.chunks().find(wanted.name, wanted.length);
     if (found == kNoChunk) continue;
     Chunk existing = state_.chunks().get(found);
-    // What nobody answers for may be lost: the client still has the bytes, and stores them anew.
+    // A chunk whose benefactors do not answer may be lost. The client still has the bytes and
+    // stores them anew.
     if (!at_hand(existing.copies)) continue;
     if (session.holds.insert(found).second) state_.hold(found);
     reply.existing.push_back({i, std::move(existing)});
@@ -366,8 +368,8 @@ void Service::place_when_possible(ClientId, SessionId id, msg::Place request, co
   call.answer(std::move(reply));
 }
 
-/// Asks again for those that wait for space. Those that still find none wait on, until shortly
-/// before their deadline.
+/// Retries requests that wait for space. A request that finds none waits on, until shortly before
+/// its deadline.
 void Service::retry_waiting() {
   std::deque<Waiting> waiting;
   waiting.swap(waiting_);
@@ -382,8 +384,8 @@ void Service::retry_waiting() {
   }
 }
 
-/// True when there may be space soon: something is being given up, or looked up for that, moved,
-/// made durable, or drained although drain-every has left it out.
+/// Returns true when space may become free soon. Sources are eviction, the check before it,
+/// compaction, fences, commands becoming durable, and draining a set that drain-every left out.
 bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_t unit_bytes) {
   parity_->need_space();
   if (!to_free_.empty() || garbage_->gives_back()) return true;
@@ -393,7 +395,7 @@ bool Service::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_
   if (evict(want_bytes)) return true;
   if (compactor_->wanted(unit_bytes)) return true;
   if (sets_->want_oldest()) return true;
-  // Other writers may give back what they do not use.
+  // Other writers may return unused grants.
   return evictor_->is_held_up() || writers_beside(sessions_.at(asking)) > 0;
 }
 
@@ -441,7 +443,7 @@ void Service::serve(ClientRecord& client, const msg::CloseSession& request, cons
   call.answer(msg::CloseSession::Reply{});
 }
 
-/// The folder and the parts of the name, committed or not, when it is an image.
+/// Returns the folder and the parts of the name, committed or pending, when the file is an image.
 std::optional<std::pair<FileId, ImageName>> Service::set_of(const File& file) {
   if (!file.parent && !file.pending) return std::nullopt;
   const auto image = parse_image_name(file.parent ? file.name : file.pending->name);
@@ -449,7 +451,7 @@ std::optional<std::pair<FileId, ImageName>> Service::set_of(const File& file) {
   return std::pair(file.parent ? file.parent : file.pending->parent, *image);
 }
 
-/// An image was given up half written: the generation of its set that it was of misses it.
+/// Ends the generation of the set: an image was given up half written, so this generation lacks it.
 void Service::end_generation(const SessionRecord& session) {
   const auto set = set_of(*state_.file(session.file));
   if (!set) return;
@@ -474,7 +476,7 @@ void Service::end_session(SessionId id, bool clean) {
   if (session.similar) state_.unpin(session.similar, session.similar_version);
   const auto client = clients_.find(session.client);
   if (client != clients_.end()) client->second.sessions.erase(id);
-  // Who has given the file up does not see it any more while others still write it.
+  // A client that gave the file up no longer sees its pending name, even while others write it.
   const bool writes = client != clients_.end() &&
                       std::ranges::any_of(client->second.sessions, [&](SessionId other) {
                         return sessions_.at(other).file == session.file;
@@ -505,20 +507,21 @@ void Service::serve(ClientRecord& client, const msg::GetMap& request, const Call
   if (request.first_slice < reply.slice_count) {
     reply.page = state_.map_page(*version, request.first_slice, limits::kMapPageSlicesMax);
   }
-  // Chunks without a copy were evicted; an older version in the drain directory has them at the
-  // same place. A chunk whose benefactors are gone keeps its dead copies: it is not there.
+  // A chunk without copies was evicted: its bytes are in the drained file, at the same offset. This
+  // holds for older versions that were set aside, too. A chunk of an undrained version keeps its
+  // dead copies: the drained file does not have its bytes.
   bool evicted = false;
   for (Chunk& chunk : reply.page.chunks) {
     const auto dead = [&](const Extent& copy) { return !live(copy); };
     const bool any = !std::all_of(chunk.copies.begin(), chunk.copies.end(), dead);
-    // With a copy, dead as it may be, the reader asks for the chunk's stripe.
+    // If a copy is left, even a dead one, the reader asks for the chunk's stripe.
     if (any || (version->drained && !has_stripe(chunk))) std::erase_if(chunk.copies, dead);
     std::stable_partition(chunk.copies.begin(), chunk.copies.end(),
                           [&](const Extent& copy) { return peer_of(copy.benefactor) != nullptr; });
     evicted |= chunk.copies.empty();
   }
   if (evicted && !drained) {
-    // Soon; not answered before, because the path would be another file's.
+    // Waits until the change is over: now the path could name another file.
     if (now() + limits::kHeartbeatInterval >= call.deadline()) {
       return call.fail(Code::kBusy, "get map");
     }
@@ -560,14 +563,14 @@ std::optional<std::string> Service::drained_path(const File& file,
     return std::string(msg::kTemporaryFolder) + "/" + msg::temporary_name(file.id, version.aside);
   }
   if (!file.parent || drain_->moves(file)) return std::nullopt;
-  // An earlier version that was not set aside has nothing under the name that it alone needs.
+  // An older version that was not set aside and needs no drained bytes has no file under that name.
   if (&version != &file.newest && !state_.needs_drained(version)) return std::nullopt;
   return state_.path(file);
 }
 
 bool Service::moves_in_drain(const File& file) const { return drain_->moves(file); }
 
-/// Asks again for those that wait for the drain directory.
+/// Retries requests that wait for the drain directory.
 void Service::retry_maps() {
   std::deque<WaitingConfirm> confirms;
   confirms.swap(waiting_confirms_);
@@ -584,7 +587,8 @@ void Service::retry_maps() {
   }
 }
 
-/// The benefactor's own check decides. What has moved meanwhile was read at a place of its past.
+/// The benefactor's own check decides. A chunk that has moved since was read
+/// at its old place: ignored.
 void Service::serve(ClientRecord&, const msg::ReportWrongCopy& request, const Call& call) {
   const VersionData* version = state_.version(request.file, request.version);
   if (version != nullptr) {
@@ -603,7 +607,7 @@ void Service::serve(ClientRecord& client, const msg::Unpin& request, const Call&
     unuse(request.file, client.id);
     unpin(request.file, request.version);
   }
-  // Its writers do not compare with that any more.
+  // The client's writers do not compare with that version any more.
   for (const SessionId id : client.sessions) {
     SessionRecord& session = sessions_.at(id);
     if (session.similar != request.file || session.similar_version != request.version) continue;

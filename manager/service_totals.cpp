@@ -1,4 +1,4 @@
-// What the report card of a pool says.
+// The figures of a pool's report card.
 #include <algorithm>
 
 #include "core/image_name.h"
@@ -10,7 +10,7 @@
 namespace stdchk::manager {
 namespace {
 
-constexpr std::size_t kLookedMax = 1000;  ///< files, once for each set
+constexpr std::size_t kLookedMax = 1000;  ///< files examined for each new set
 
 }  // namespace
 
@@ -35,7 +35,7 @@ void Service::look_at_totals() {
   ledger_.look(now(), at_risk());
 }
 
-/// With the first image of a set it shows whether the drain has kept up with the ones before it.
+/// With the first image of a set, checks whether the drain has kept up with the earlier sets.
 void Service::note_set(const File& file) {
   const auto image = parse_image_name(file.name);
   if (!image || file.newest.stored_bytes == 0) return;
@@ -53,7 +53,7 @@ void Service::note_set(const File& file) {
   }
 }
 
-/// A pool that waits for its benefactors is not full.
+/// Notes that a session lacks space. A pool that still waits for its benefactors is not full.
 void Service::note_shortage(SessionRecord& session) {
   const bool lends = std::ranges::any_of(benefactors_, [this](const auto& each) {
     return each.second.peer != nullptr && space_.usable(each.first);

@@ -67,7 +67,7 @@ void RecentReplies::finish(std::uint64_t call_id, const rpc::Answer& answer) {
 }
 
 void Watchers::watch(FileId directory, ClientId client, Time now) {
-  // Twice the lease: the answer is on its way while the client's own lease has not begun.
+  // Twice the lease: the client's own lease begins only when the answer arrives.
   directories_[directory][client] = now + 2 * limits::kCacheLease;
 }
 

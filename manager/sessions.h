@@ -17,21 +17,22 @@
 #include "manager/chunk_table.h"
 #include "transport/rpc.h"
 
-/// What the manager knows of running clients: soft state, gone when it restarts.
+/// Records of running clients: soft state, which a restart loses.
 namespace stdchk::manager {
 
-/// A grant and what of it committed maps use.
+/// A grant, and which parts of it committed maps use.
 struct GrantRecord {
   Grant grant;
-  std::map<std::uint64_t, std::uint64_t> used;  ///< offset -> bytes
-  bool tainted = false;                         ///< a write into it failed: no use before a fence
+  std::map<std::uint64_t, std::uint64_t> used;  ///< offset -> length in bytes
+  /// A write into it failed: its space is not used before a fence.
+  bool tainted = false;
 
   bool contains(std::uint64_t offset, std::uint64_t bytes) const {
     return offset >= grant.offset && bytes <= grant.length &&
            offset - grant.offset <= grant.length - bytes;
   }
   bool overlaps_used(std::uint64_t offset, std::uint64_t bytes) const;
-  /// The parts that no committed map uses: calls `visit(offset, bytes)`.
+  /// Calls `visit(offset, bytes)` for each part that no committed map uses.
   template <class Visit>
   void for_each_unused(Visit visit) const {
     std::uint64_t at = grant.offset;
@@ -43,27 +44,27 @@ struct GrantRecord {
   }
 };
 
-/// A Rewriters knows which images that have content are being written again, from nothing.
+/// A Rewriters records which images with content are being written again from nothing.
 class Rewriters {
  public:
   using Set = std::tuple<FileId, std::string, std::uint64_t>;  ///< folder, application, timestep
   struct Image {
     Set set;
-    std::uint64_t written = 0;  ///< its content
-    std::uint64_t opened = 0;   ///< its session
+    std::uint64_t written = 0;  ///< commit number of the content that is being replaced
+    std::uint64_t opened = 0;   ///< newest commit when the writing session was opened
   };
   void add(const Image& image) { sets_[image.set].emplace(image.written, image.opened); }
   void remove(const Image& image);
-  /// When a session was opened that writes an image of the set again whose content is newer than
-  /// `begun`; 0: there is none.
+  /// Looks for a session that writes an image of `set` again whose content is newer than `begun`.
+  /// Returns the newest commit when it was opened, or 0 when there is no such session.
   std::uint64_t opened(const Set& set, std::uint64_t begun) const;
 
  private:
   std::map<Set, std::multimap<std::uint64_t, std::uint64_t>> sets_;
 };
 
-/// Benefactors that chunks of a session go to together: those that have their first place on
-/// `first`. Without several places of a chunk: each for itself.
+/// Benefactors that hold chunks of a session together. A chunk whose first place is on `first` has
+/// all its places on `members`. With one place for each chunk, a set has one member.
 struct PlaceSet {
   BenefactorId first;
   std::vector<BenefactorId> members;
@@ -74,26 +75,27 @@ struct SessionRecord {
   ClientId client;
   FileId file;
   bool truncate = false;
-  std::uint64_t opened = 0;  ///< the newest commit at that time
+  std::uint64_t opened = 0;  ///< the newest commit when it was opened
   std::optional<Rewriters::Image> writes_again;
   std::uint32_t copies = 1;  ///< of each chunk
-  std::uint32_t places = 1;  ///< that its client writes each chunk to
-  std::set<Extent> missing;  ///< of these: nothing was found there
+  std::uint32_t places = 1;  ///< the number of places to which its client writes each chunk
+  std::set<Extent> missing;  ///< extents whose copy is lost
   Proof proof = Proof::kCompletion;
-  bool proven = false;  ///< the benefactors have found what is to be committed
-  Version base = 0;     ///< pinned when not 0
-  FileId similar;       ///< pinned when not none
+  bool proven = false;  ///< benefactors have confirmed all extents of the commit under way
+  Version base = 0;     ///< pinned unless 0
+  FileId similar;       ///< pinned unless none
   Version similar_version = 0;
   std::map<GrantId, GrantRecord> grants;
   std::set<ChunkIndex> holds;
   std::vector<PlaceSet> stripe;
   std::size_t next_in_stripe = 0;
-  ChunkMap parts;  ///< of a commit that comes in several
+  ChunkMap parts;  ///< the parts received so far of a commit that comes in several
   std::uint32_t next_part = 0;
-  std::optional<Time> short_since;  ///< when it first asked for space in vain
+  std::optional<Time> short_since;  ///< time of its first request for space that failed
 };
 
-/// The last replies of one client, so that a repeated request is answered and not done again.
+/// The last replies to one client. A repeated request gets the old answer
+/// and is not executed again.
 class RecentReplies {
  public:
   static constexpr std::size_t kReplies = 64;
@@ -101,12 +103,12 @@ class RecentReplies {
   RecentReplies() = default;
   RecentReplies(const RecentReplies&) = delete;
   RecentReplies& operator=(const RecentReplies&) = delete;
-  /// Its client has ended: repeats that wait are answered kFenced. What they repeat may yet be
-  /// done.
+  /// The client has ended: repeats that wait are answered kFenced, although their first call may
+  /// still be executed.
   ~RecentReplies();
-  /// kRunning keeps the responder, kAnswered has called it, kNew leaves it.
+  /// kRunning keeps the responder, kAnswered has called it, kNew leaves it untouched.
   Seen begin(std::uint64_t call_id, rpc::Responder& respond);
-  /// Calls the responders of repeats that came in the meantime.
+  /// Answers the waiting repeats of this call, too.
   void finish(std::uint64_t call_id, const rpc::Answer& answer);
 
  private:
@@ -123,23 +125,24 @@ struct ClientRecord {
   ClientId id;
   std::string host_name;
   std::string role;
-  rpc::Peer* peer = nullptr;  ///< none while its link is lost
+  rpc::Peer* peer = nullptr;  ///< null while its link is lost
   Time last_heard{};
   std::set<SessionId> sessions;
   std::set<std::pair<FileId, Version>> pins;
-  std::uint64_t reader_count = 0;  ///< files that it has open for reading, as it last said
+  /// The number of files it has open for reading, as last reported.
+  std::uint64_t reader_count = 0;
   std::shared_ptr<RecentReplies> replies = std::make_shared<RecentReplies>();
-  msg::Invalidate invalidate;  ///< to be sent at the end of the turn
+  msg::Invalidate invalidate;  ///< sent at the end of the reactor's turn
 };
 
-/// A Watchers knows who has looked into which directory so lately that it may have cached what it
-/// saw.
+/// A Watchers records which clients may still have cached entries of which directory.
 ///
-/// Limits: a watch ends one lease of the cache after the last look; nobody may use what is older.
+/// Limits: a watch ends two cache leases after the last look. A client must not use an entry that
+/// is older than its lease.
 class Watchers {
  public:
   void watch(FileId directory, ClientId client, Time now);
-  /// Calls `visit(client)`.
+  /// Calls `visit(client)` for each client that watches `directory`.
   template <class Visit>
   void for_each(FileId directory, Time now, Visit visit) {
     const auto watched = directories_.find(directory);

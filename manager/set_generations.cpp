@@ -10,7 +10,7 @@ void SetGenerations::add(FileId folder, const ImageName& image, std::uint64_t co
   set.newest = std::max(set.newest, content);
 }
 
-/// Of a set without images nothing is left that could be mixed with others.
+/// A set without images is forgotten: nothing is left that could mix with new images.
 void SetGenerations::remove(FileId folder, const ImageName& image) {
   const auto series = series_.find({folder, image.application});
   if (series == series_.end()) return;

@@ -12,56 +12,59 @@
 
 namespace stdchk::manager {
 
-/// A SetGenerations knows which images of a set belong together: those that were written after the
-/// set was begun. They are one generation of it, written by one start of the application. All
-/// numbers are places in the order of the pool's commits.
+/// SetGenerations records which images of a set belong together: those written since the set's
+/// generation began. They stem from a single start of the application. All numbers are positions in
+/// the pool's order of commits.
 ///
-/// A set is begun anew when an image of its generation is written again or goes. Whoever writes
-/// while that one is written belongs to the same generation; whatever was committed before it was
-/// opened does not. All sets of an application begin anew with that, and when one of its ranks goes
-/// back to an earlier timestep: those that are whole stay so, but what is committed from then on
-/// completes none that was begun before. The same holds when a generation is known to have ended,
-/// of a set or of all; and who was opened before that completes nothing.
+/// A new generation of a set begins when an image of the present one is written again or lost.
+/// Images committed before the rewriting session was opened are stale. Images that other sessions
+/// write meanwhile belong to the new generation. The rewriting also begins a new generation for all
+/// sets of the application. So does a rank that goes back to an earlier timestep. Sets that are
+/// whole stay whole, but later commits complete no set that began earlier. The same holds when
+/// BeginGeneration ends generations. A session opened before such an end completes no set.
 ///
-/// An image that is added to, or changed in part, stays what it was.
+/// An image that is appended to, or changed in part, stays in its generation.
 ///
-/// A set that was found whole keeps the number of images that it then had, until one of its
-/// generation goes, is written again, or comes to it: however many the sets of later jobs have.
+/// A set that was found whole keeps that number of images as its own, even if later jobs have more
+/// or fewer ranks. It does so until an image of its generation is lost, rewritten or added.
 ///
-/// Threads: one. Limits: an entry for each set, each call is O(log n).
-/// Not: it does not find out how many images make a set whole.
+/// Threads: one. Limits: an entry for each set; each call is O(log n).
+/// Not: it does not decide how many images make a set whole.
 class SetGenerations {
  public:
   struct Write {
-    std::uint64_t opened = 0;     ///< the newest commit when its session was opened
-    std::uint64_t replaced = 0;   ///< when the content was written that it takes the place of
-    std::uint64_t later = 0;      ///< when the same rank has written a later timestep
-    std::uint64_t replacing = 0;  ///< others write images of the set again, and were opened then
-    std::uint64_t sequence = 0;   ///< of this one
+    std::uint64_t opened = 0;    ///< the newest commit when its session was opened
+    std::uint64_t replaced = 0;  ///< commit that wrote the content it replaces; 0: none
+    std::uint64_t later = 0;     ///< commit of a later timestep of the same rank; 0: none
+    /// `opened` of another session that rewrites an image of the set; 0: none.
+    std::uint64_t replacing = 0;
+    std::uint64_t sequence = 0;  ///< number of this commit
   };
-  /// An image of that name is there, whose content was written then; 0: it has none yet.
+  /// Adds an image name. `content` is the commit that wrote its content, or 0 without content.
   void add(FileId folder, const ImageName& image, std::uint64_t content);
   void remove(FileId folder, const ImageName& image);
   void write(FileId folder, const ImageName& image, const Write& write);
-  /// The content that was written then goes, and nothing takes its place. 0: there was none.
+  /// An image loses the content that commit `content` wrote, without a replacement. 0: it had none.
   void lose(FileId folder, const ImageName& image, std::uint64_t content, std::uint64_t now);
   void begin(const BeginGeneration& command);
   void forget(FileId folder);
-  /// Images of later timesteps of the application are there, or are missed.
+  /// Returns true when the application has a set of a later timestep, even one with lost images.
   bool has_later(FileId folder, const ImageName& image) const;
-  /// Images that were written later are of the newest generation.
+  /// Images written after this commit belong to the set's newest generation.
   std::uint64_t begun(FileId folder, const ImageName& image) const;
-  /// The same, as it is for what is committed next.
+  /// The least value of begun() after the next commit into the set.
   std::uint64_t next_begun(FileId folder, const ImageName& image) const;
-  /// When an image of the set was written last, one that has gone meanwhile perhaps.
+  /// The newest commit that wrote an image of the set; the image may be gone.
   std::uint64_t newest(FileId folder, const ImageName& image) const;
-  /// So many images made the set whole when it was found so; 0: it was not, or not as it is now.
+  /// The number of images with which the set was found whole; 0 if it was
+  /// not, or has changed since.
   std::uint64_t whole(FileId folder, const ImageName& image) const;
-  /// Some set of that folder was found whole and still is. O(applications of the folder).
+  /// Returns true when a set in the folder was found whole and still is.
+  /// O(applications of the folder).
   bool knows_whole(FileId folder) const;
-  /// Who was opened before that commit belongs to a generation that has ended.
+  /// Sessions opened before this commit belong to a generation that has ended.
   std::uint64_t ended(FileId folder, const ImageName& image) const;
-  /// The commands that make the same of the same names.
+  /// Emits the commands that restore this state once add() was called for the same images.
   void snapshot(const std::function<void(Command)>& emit) const;
 
  private:
@@ -75,7 +78,7 @@ class SetGenerations {
   struct Series {
     std::uint64_t begun = 0;
     std::uint64_t ended = 0;
-    std::uint64_t whole = 0;  ///< sets that are
+    std::uint64_t whole = 0;  ///< number of sets with a `whole`
     std::map<std::uint64_t, Set> sets;
   };
   const Set* find(FileId folder, const ImageName& image) const;

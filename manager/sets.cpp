@@ -20,7 +20,8 @@ constexpr std::size_t kRemovedMax = 1000;
 constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 constexpr std::int64_t kBusyRetryNs = kNsPerSecond;
 constexpr std::int64_t kOwingRetryNs = kNsPerSecond;
-constexpr Duration kLookAgainMax = std::chrono::minutes(1);  // the wall clock may be set meanwhile
+// Bounds the error when the wall clock is set.
+constexpr Duration kLookAgainMax = std::chrono::minutes(1);
 
 std::string name_of(const ImageSet& set) { return set_name(set.application, set.timestep); }
 
@@ -29,8 +30,8 @@ bool is_whole(const ImageSet& set, const Policy& policy) {
   return wanted > 0 && set.images >= wanted && set.stale == 0;
 }
 
-/// Of the sets that are whole in the drain directory, those that the folder does not remember as
-/// they are now, the newest first.
+/// Returns the sets that are whole in the drain directory and not yet in the folder's list as they
+/// are now, the newest first.
 std::vector<DrainedSet> newly_drained(const File& folder, const SetsPlan& plan) {
   std::vector<DrainedSet> out;
   const auto& known = folder.drained_sets;
@@ -46,7 +47,7 @@ std::vector<DrainedSet> newly_drained(const File& folder, const SetsPlan& plan) 
 
 bool is_drained(const ImageSet& set) { return set.drained == set.images + set.stale; }
 
-/// The newest complete set of each application, and the sequence below which its sets are obsolete.
+/// The newest complete set of an application, and the sequence below which its sets are obsolete.
 struct Series {
   const ImageSet* newest = nullptr;
   std::uint64_t obsolete_below = 0;
@@ -86,7 +87,8 @@ std::vector<ImageSet> sets_of(const State& state, const File& folder) {
       begun = state.set_generations().begun(folder.id, *image);
       set.whole = state.set_generations().whole(folder.id, *image);
     }
-    // A shell commits an empty file before it starts what writes into it.
+    // An image without content does not count: a shell creates an empty file
+    // before the writer starts.
     if (file->newest.content() > 0) {
       ++(file->newest.written <= begun ? set.stale : set.images);
       set.drained += file->newest.drained ? 1 : 0;
@@ -137,9 +139,9 @@ SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std:
   };
   for (const ImageSet& set : sets) {
     const auto series = all.find(set.application);
-    // Without a complete one there is nothing newer to restart from.
+    // Without a complete set there is nothing newer to restart from.
     if (series == all.end() || series->second.newest == &set || set.pinned) continue;
-    // Nor is there anything newer than the newest whole one, which may never be drained.
+    // The newest whole set stays although it is not complete: it may never be drained.
     const auto whole = newest_whole.find(set.application);
     if (whole != newest_whole.end() && whole->second == &set) continue;
     const bool must = policy.get(PolicyKey::kMustBeDrained) != 0 && !set.skipped;
@@ -205,7 +207,7 @@ void SetKeeper::set_changed(FileId folder, std::string_view name) {
   look_at(*state.file(folder));
 }
 
-/// Returns what the look has cost, in entries.
+/// Examines a folder. Returns the cost in entries.
 std::size_t SetKeeper::look_at(const File& folder) {
   const Policy policy = service_.policy(folder);
   const std::uint64_t every = service_.has_drain() ? policy.get(PolicyKey::kDrainEvery) : 1;
@@ -235,8 +237,8 @@ std::size_t SetKeeper::look_at(const File& folder) {
   return entries;
 }
 
-/// It is known of some set whether it is whole, or the link says so: one to A.*.Tj is the
-/// manager's.
+/// Returns true when the policy sets a number of images, a set was found whole, or the link
+/// `latest` names a set. Only the manager makes links with such targets.
 bool SetKeeper::has_sets(const File& folder, const Policy& policy) const {
   if (policy.get(PolicyKey::kImages) > 0) return true;
   const State& state = service_.state();
@@ -246,7 +248,7 @@ bool SetKeeper::has_sets(const File& folder, const Policy& policy) const {
   return named && (*link)->target == set_name(named->application, named->timestep);
 }
 
-/// From now on they are whole with the images that they have, also for another policy.
+/// Journals that these sets are whole, so that they stay so under another policy.
 void SetKeeper::note_whole(const File& folder, std::vector<ImageSet>& sets, const Policy& policy) {
   std::map<std::string_view, BeginGeneration> found;
   for (ImageSet& set : sets) {
@@ -262,8 +264,8 @@ void SetKeeper::note_whole(const File& folder, std::vector<ImageSet>& sets, cons
   }
 }
 
-/// Clients of before may still come and say which images they write again. Until then only a link
-/// to a set that is not complete any more is changed.
+/// Returns true while the link must not change. After a restart clients may still report which
+/// images they rewrite. Until then the link changes only if its set has become incomplete.
 bool SetKeeper::waits(const File& folder, const std::vector<ImageSet>& sets,
                       const Policy& policy) const {
   if (!service_.resuming()) return false;
@@ -273,8 +275,8 @@ bool SetKeeper::waits(const File& folder, const std::vector<ImageSet>& sets,
   });
 }
 
-/// What a set owed nothing of once counts for good: a benefactor that is lost later takes no set
-/// back. A manager that has just started takes that from the link.
+/// A set that once had all copies and parity counts so for good: a benefactor lost later does not
+/// undo it. After a restart the manager learns this from the link.
 std::vector<ImageSet> SetKeeper::sets_in(const File& folder, const Policy& policy) {
   std::vector<ImageSet> sets = sets_of(service_.state(), folder);
   if (policy.commit() != CommitLevel::kRedundant) return sets;
@@ -302,7 +304,7 @@ std::vector<ImageSet> SetKeeper::sets_in(const File& folder, const Policy& polic
   return sets;
 }
 
-/// Goes on where the last look has stopped, so each image is looked at about once.
+/// Continues where the last call stopped, so that each image is examined about once.
 bool SetKeeper::owes(const File& folder, const ImageSet& set, Looked& looked) const {
   if (service_.copies().owes_nothing()) looked.paid = set.names.size();
   for (; looked.paid < set.names.size(); ++looked.paid) {
@@ -313,8 +315,8 @@ bool SetKeeper::owes(const File& folder, const ImageSet& set, Looked& looked) co
   return false;
 }
 
-/// The first set of an application is drained, then every k-th. What an earlier manager has drained
-/// counts as chosen.
+/// Chooses the first set of an application, then every k-th. A set with drained images counts as
+/// chosen: an earlier manager chose it.
 void SetKeeper::choose(const File& folder, std::vector<ImageSet>& sets, std::uint64_t every) {
   Every& known = every_[folder.id];
   known.images.clear();
@@ -345,7 +347,8 @@ bool SetKeeper::skips(const File& file) const {
   return !wanted_.contains(file.id) && parse_image_name(file.name).has_value();
 }
 
-/// The newest whole set of each application, or, where it is not known what is whole, the newest.
+/// Wants the newest whole set of each application, or its newest set if the policy gives no number
+/// of images.
 void SetKeeper::want_newest(const File& folder) {
   const Policy policy = service_.policy(folder);
   const std::vector<ImageSet> sets = sets_of(service_.state(), folder);
@@ -388,7 +391,7 @@ void SetKeeper::want(FileId below) {
 }
 
 bool SetKeeper::want_oldest() {
-  // What has just been drained may not be given up yet.
+  // Sets that have just been drained will free memory first.
   if (forget_drained() || !wanted_.empty()) return true;
   const State& state = service_.state();
   for (const auto& [sequence, id] : state.undrained()) {
@@ -427,7 +430,7 @@ void SetKeeper::link(const File& folder, const SetsPlan& plan) {
   const auto there = folder.children.find(kLatestName);
   const File* link =
       there == folder.children.end() ? nullptr : service_.state().file(there->second);
-  if (link != nullptr && link->type != FileType::kSymlink) return;  // somebody's own file
+  if (link != nullptr && link->type != FileType::kSymlink) return;  // a user's own file
   std::vector<DrainedSet> drained;
   if (service_.has_drain()) drained = newly_drained(folder, plan);
   const bool missed = link != nullptr && !link->in_drain && !folder.drained_sets.empty();
@@ -437,7 +440,7 @@ void SetKeeper::link(const File& folder, const SetsPlan& plan) {
   }
   if (drained.empty()) drained.emplace_back();
   const FileId id = folder.id;
-  const FileId link_id = link == nullptr ? FileId{} : link->id;  // it may go with the command
+  const FileId link_id = link == nullptr ? FileId{} : link->id;  // the command may erase the link
   for (DrainedSet& set : drained) {
     SetLatest command{id, FileId{service_.next_id()}, plan.latest, std::move(set),
                       service_.reactor().clock().wall_ns()};
@@ -448,7 +451,7 @@ void SetKeeper::link(const File& folder, const SetsPlan& plan) {
   changed_.erase(id);
 }
 
-/// The drained files stay: they are the user's to remove.
+/// Removes a set from the pool. The drained files stay: they belong to the user.
 void SetKeeper::remove(FileId folder, const ImageSet& set) {
   log::info("the set {} of {} images is removed as its folder's policy says", name_of(set),
             set.images);

@@ -30,7 +30,7 @@ PackedSlices overlay(const PackedSlices& base, const PackedSlices& top) {
   for (const PackedSlice& under : base) {
     std::uint64_t from = under.file_offset;
     while (over != top.end() && over->end() <= from) out.push_back(*over++);
-    // Slices of the top that begin within this one cut it; the last of them may reach beyond it.
+    // Slices of `top` that begin within `under` cut it; the last of them may end behind it.
     for (auto cover = over; from < under.end(); ++cover) {
       const std::uint64_t to =
           cover == top.end() ? under.end() : std::min(under.end(), cover->file_offset);

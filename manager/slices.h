@@ -7,7 +7,8 @@
 
 namespace stdchk::manager {
 
-/// A Slice of a version in the manager's memory: 24 bytes. Ascending, not overlapping.
+/// A PackedSlice is a Slice of a version in the manager's memory, 24 bytes long. Slices of a
+/// version ascend and do not overlap.
 struct PackedSlice {
   std::uint64_t file_offset = 0;
   std::uint32_t length = 0;
@@ -19,14 +20,15 @@ struct PackedSlice {
 static_assert(sizeof(PackedSlice) <= 48);
 using PackedSlices = std::vector<PackedSlice>;
 
-/// The slices without the bytes at and above `size_bytes`.
+/// Returns `base` without the bytes at and above `size_bytes`.
 PackedSlices cut(const PackedSlices& base, std::uint64_t size_bytes);
-/// `top` laid over `base`, exact to the byte: what is left of a base slice becomes one or two
+/// Lays `top` over `base`, exact to the byte. An uncovered rest of a base slice becomes one or two
 /// slices.
 PackedSlices overlay(const PackedSlices& base, const PackedSlices& top);
-/// The part of `slice` in [from, to), which must not be empty.
+/// Returns the part of `slice` in [from, to). That part must not be empty.
 PackedSlice part(const PackedSlice& slice, std::uint64_t from, std::uint64_t to);
-/// True when ascending, without overlap, without empty slices and below limits::kFileBytesMax.
+/// Returns true when slices ascend, do not overlap, are not empty and end below
+/// limits::kFileBytesMax.
 bool well_formed(const PackedSlices& slices);
 std::uint64_t covered_bytes(const PackedSlices& slices);
 

@@ -12,22 +12,25 @@ namespace stdchk::manager {
 
 /// A Space knows, for every arena, what is free and what must not be granted yet (rule M3).
 ///
-/// A range is free, granted or used (not here), or quarantined for one client: it becomes free when
-/// the benefactor has answered that this client is fenced. Threads: one.
+/// A range is free, granted or used (not recorded here), or quarantined for one client. A
+/// quarantined range becomes free when the benefactor has confirmed that this client is fenced.
+///
+/// Threads: one.
 class Space {
  public:
   void add(BenefactorId benefactor, std::uint64_t arena_bytes, bool usable);
   bool knows(BenefactorId benefactor) const { return arenas_.count(benefactor) > 0; }
-  /// Not usable: clients of an earlier epoch may still write there; nothing is granted.
+  /// Allows grants there. Before that clients of an earlier epoch may still write to this arena.
   void set_usable(BenefactorId benefactor) { arenas_.at(benefactor).usable = true; }
   bool usable(BenefactorId benefactor) const;
-  /// Taken by a chunk that a journal tells of, or by one that an earlier manager's client has
+  /// Takes the range of a chunk that the journal names, or that a client of an earlier manager has
   /// stored.
   Status occupy(const Extent& extent, std::uint64_t bytes);
 
   std::optional<Range> take(BenefactorId benefactor, std::uint64_t want, std::uint64_t minimum);
   Status take_exactly(BenefactorId benefactor, Range range);
-  /// A range that is not given out is a bug of the caller and changes nothing but the log.
+  /// Frees a range. A range that is free already is the caller's bug: it is
+  /// logged and changes nothing.
   void give(BenefactorId benefactor, Range range);
   void quarantine(BenefactorId benefactor, Range range, ClientId client);
   void fenced(BenefactorId benefactor, ClientId client);
@@ -52,7 +55,7 @@ class Space {
   std::uint64_t free_bytes(BenefactorId benefactor) const;
   std::uint64_t arena_bytes(BenefactorId benefactor) const;
   std::uint64_t largest(BenefactorId benefactor) const;
-  /// So many ranges of `each_bytes` can be taken there. O(count).
+  /// Returns true when `count` ranges of `each_bytes` can be taken there. O(count).
   bool fits(BenefactorId benefactor, std::uint64_t each_bytes, std::size_t count) const;
 
  private:

@@ -17,7 +17,7 @@ constexpr int kFormat = 2;
 constexpr int kFormatWithoutChecksums = 1;
 constexpr std::uint64_t kSnapshotEvery = 20000;
 
-/// The errno of what failed last. SQLite keeps none for a full disk.
+/// Returns the errno of the last failure. For a full disk SQLite keeps none.
 int errno_of(sqlite3* database) {
   const bool full = (sqlite3_errcode(database) & 0xff) == SQLITE_FULL;
   return full ? ENOSPC : sqlite3_system_errno(database);
@@ -35,7 +35,7 @@ Code code_of(sqlite3* database) {
   }
 }
 
-/// As an SQL function of a record's sequence and body.
+/// An SQL function of a record's sequence and body.
 void crc_function(sqlite3_context* context, int, sqlite3_value** values) {
   const auto sequence = static_cast<std::uint64_t>(sqlite3_value_int64(values[0]));
   const auto* const body = static_cast<const std::byte*>(sqlite3_value_blob(values[1]));
@@ -43,12 +43,12 @@ void crc_function(sqlite3_context* context, int, sqlite3_value** values) {
   sqlite3_result_int64(context, record_crc(sequence, {body, bytes}));
 }
 
-/// What makes a journal of this format of one of that; null: it cannot be made. A new database is
-/// of format 0.
+/// Returns the SQL that upgrades a journal of `format` to the present one; null: impossible. A new
+/// database has format 0.
 const char* upgrade_from(int format) {
   switch (format) {
     case 0:
-      // Fails where there is a table: then it is the number that is wrong.
+      // Fails if the table exists: then the format number is wrong.
       return "CREATE TABLE record(sequence INTEGER PRIMARY KEY, body BLOB NOT NULL,"
              " crc INTEGER NOT NULL);"
              "PRAGMA user_version=2;";
@@ -87,7 +87,8 @@ Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& di
   if (opened != SQLITE_OK) {
     return fail(Code::kSystem, "journal.open", errno_of(database));
   }
-  // Exclusive: a second manager on the same state must not start, and no shared memory is needed.
+  // Exclusive: a second manager must not start on the same state, and
+  // SQLite needs no shared memory.
   const char* const setup =
       "PRAGMA locking_mode=EXCLUSIVE;"
       "PRAGMA journal_mode=WAL;"
@@ -160,7 +161,7 @@ Status SqliteJournal::load(Reactor& reactor, const Apply& apply) {
   return {};
 }
 
-/// The record that a row of (sequence, body, crc) holds, which must be the next one.
+/// Decodes a row of (sequence, body, crc), which must hold the next record.
 Result<Command> SqliteJournal::read(sqlite3_stmt* row) {
   constexpr const char* kWhere = "journal.load";
   const std::uint64_t next = ++sequence_;
@@ -244,7 +245,7 @@ Journal::Figures SqliteJournal::figures() const {
   return {records_.load(std::memory_order_relaxed), syncs_.look(1e9)};
 }
 
-/// Runs a statement that gives no rows, and makes it ready for the next time.
+/// Runs a statement that returns no rows, and resets it for the next use.
 Status SqliteJournal::run_once(sqlite3_stmt* statement, const char* where) {
   const bool done = sqlite3_step(statement) == SQLITE_DONE;
   Status status;
@@ -260,7 +261,7 @@ Status SqliteJournal::write(std::vector<Entry>& batch) {
   STDCHK_TRY(run_once(begin_.get(), "journal.begin"));
   for (Entry& entry : batch) {
     if (const Status written = write_one(entry); !written) {
-      // The first failure is the one to report; nothing is written after it.
+      // Returns the first failure, and writes nothing further.
       sqlite3_exec(database_, "ROLLBACK", nullptr, nullptr, nullptr);
       return written;
     }
@@ -292,7 +293,7 @@ Status SqliteJournal::insert(ByteSpan record) {
   return run_once(insert_.get(), "journal.insert");
 }
 
-/// On the reactor's thread, in order: batches are posted in the order in which they were written.
+/// Calls the callbacks on the reactor's thread. Batches are posted in the order of their writes.
 void SqliteJournal::answer(std::vector<Entry> batch, Status status) {
   auto shared = std::make_shared<std::vector<Entry>>(std::move(batch));
   const auto call = [shared, status, alive = std::weak_ptr<int>(alive_)] {
@@ -301,7 +302,7 @@ void SqliteJournal::answer(std::vector<Entry> batch, Status status) {
       if (entry.durable) entry.durable(status);
     }
   };
-  // A full queue of posts empties soon: the reactor never waits for this thread but in stop().
+  // A full queue of posts empties soon: the reactor waits for this thread only in stop().
   for (;;) {
     if (reactor_->post(call)) return;
     {

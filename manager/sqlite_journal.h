@@ -16,22 +16,22 @@ struct sqlite3_stmt;
 
 namespace stdchk::manager {
 
-/// A SqliteJournal keeps the commands in one SQLite database, "journal.db" in the state directory.
-/// Its thread writes everything that is queued as one transaction: one fdatasync for all of them.
-/// Each record has a checksum; a journal of before there were any gets them when it is opened.
+/// A SqliteJournal stores commands in an SQLite database, "journal.db" in the state directory. Its
+/// thread writes all queued commands as one transaction, with one fdatasync. Each record has a
+/// checksum. A journal from before checksums gets them when it is opened.
 ///
 /// Owns: the database, locked against a second manager, and the thread.
-/// Threads: the reactor's, as every Journal; the writing thread touches only the queue.
+/// Threads: the reactor's, as every Journal; the writing thread shares only the queue.
 class SqliteJournal final : public Journal {
  public:
-  /// Makes the directory when it is not there. kBusy: another manager has it open. kCorrupt: it is
-  /// no database any more. kUnsupported: it is of a later version.
+  /// Creates the directory if necessary. kBusy: another manager has the journal open. kCorrupt: it
+  /// is no valid database. kUnsupported: a later version has written it.
   static Result<std::unique_ptr<SqliteJournal>> open(const std::string& directory);
   ~SqliteJournal() override;
 
-  /// kCorrupt: damage() says which record cannot be believed.
+  /// Fails with kCorrupt when a record is invalid; damage() then says which.
   Status load(Reactor& reactor, const Apply& apply) override;
-  /// In words, what load() found; empty: nothing.
+  /// Describes the damage that load() found; empty: none.
   const std::string& damage() const { return damage_; }
   void append(const Command& command, Durable durable) override;
   bool wants_snapshot() const override;
@@ -43,7 +43,7 @@ class SqliteJournal final : public Journal {
   struct Entry {
     std::vector<std::byte> record;
     Durable durable;
-    std::vector<Command> snapshot;  ///< stands in the place of everything before it
+    std::vector<Command> snapshot;  ///< replaces everything before it
     bool is_snapshot = false;
     Status encoded;
   };
@@ -67,26 +67,26 @@ class SqliteJournal final : public Journal {
   void answer(std::vector<Entry> batch, Status status);
 
   sqlite3* database_;
-  // Parsed once: each transaction uses them, most of them for one record.
+  // Prepared once: each transaction uses them, most transactions for a single record.
   Statement begin_;
   Statement insert_;
   Statement commit_;
   Reactor* reactor_ = nullptr;
-  std::shared_ptr<int> alive_;  ///< of one load() to stop()
+  std::shared_ptr<int> alive_;  ///< lives from load() to stop()
   std::string damage_;
   std::thread thread_;
-  std::uint64_t sequence_ = 0;  ///< of the newest record; the thread's, while it runs
+  std::uint64_t sequence_ = 0;  ///< of the newest record; belongs to the thread while that runs
   std::uint64_t since_snapshot_ = 0;
-  std::uint64_t snapshot_records_ = 0;  ///< of the newest one
+  std::uint64_t snapshot_records_ = 0;  ///< records of the newest snapshot
 
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Entry> queue_;
   bool stopping_ = false;
-  Status failed_;  ///< the thread's: the first failure
+  Status failed_;  ///< the first failure; belongs to the thread
 
-  std::atomic<std::uint64_t> records_{0};           ///< that are durable
-  metrics::Histogram syncs_{metrics::kTimeBounds};  ///< ns of each transaction
+  std::atomic<std::uint64_t> records_{0};           ///< durable records
+  metrics::Histogram syncs_{metrics::kTimeBounds};  ///< nanoseconds of each transaction
 };
 
 }  // namespace stdchk::manager

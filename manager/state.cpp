@@ -9,7 +9,7 @@
 namespace stdchk::manager {
 namespace {
 
-/// Of a file with a name.
+/// Returns the parts of the name, if the file is an image with a committed name.
 std::optional<ImageName> image_of(const File& file) {
   if (!file.parent || file.type != FileType::kRegular) return std::nullopt;
   return parse_image_name(file.name);
@@ -182,7 +182,7 @@ bool State::is_aside(FileId id, std::uint64_t number) const {
                            }));
 }
 
-// ---- what commands share ----------------------------------------------------------------------
+// ---- shared by commands -----------------------------------------------------------------------
 
 File& State::add_file(FileId id, FileType type, std::uint32_t mode, std::uint32_t uid,
                       std::uint32_t gid, std::int64_t now_ns) {
@@ -218,12 +218,13 @@ void State::unlink(File& file) {
   file.name.clear();
 }
 
-/// A file that was renamed gets its new name: as an image it is of its set from now on.
-/// `elsewhere`: it comes from another folder. `replaced`: the content() that had the name.
+/// Links a renamed file under its new name. An image counts as written into its new set now.
+/// `elsewhere`: it comes from another folder. `replaced`: content() of the file that had the name.
 void State::link_again(File& file, File& parent, std::string_view name, bool elsewhere,
                        std::uint64_t replaced) {
   if (file.type == FileType::kRegular && file.newest.version > 0 && parse_image_name(name)) {
-    // What was written elsewhere, or before what it replaces, says nothing of the sets here.
+    // A session opened for another folder, or before the replaced content was written, says nothing
+    // about the sets here.
     if (elsewhere || replaced > file.newest.opened) file.newest.opened = sequence_;
     file.newest.sequence = file.newest.written = ++sequence_;
   }
@@ -231,14 +232,14 @@ void State::link_again(File& file, File& parent, std::string_view name, bool els
   note_image(file, replaced, 0);
 }
 
-/// The file is about to lose its name, and no other file gets it.
+/// Tells the generations that the file is about to lose its name, and no other file gets it.
 void State::note_loss(const File& file) {
   if (const auto image = image_of(file)) {
     set_generations_.lose(file.parent, *image, file.newest.content(), sequence_);
   }
 }
 
-/// An image was written from nothing, or has got its name.
+/// Tells the generations that an image was written from nothing, or has got its name.
 void State::note_image(const File& file, std::uint64_t replaced, std::uint64_t replacing) {
   const auto image = image_of(file);
   if (!image || file.newest.version == 0) return;
@@ -247,7 +248,7 @@ void State::note_image(const File& file, std::uint64_t replaced, std::uint64_t r
   set_generations_.write(file.parent, *image, write);
 }
 
-/// The newest content of later timesteps of the same rank that was there when `file` was opened.
+/// Returns the newest content of later timesteps of this rank that existed when `file` was opened.
 std::uint64_t State::later_content(const File& file, const ImageName& image) const {
   std::uint64_t newest = 0;
   const auto& children = this->file(file.parent)->children;
@@ -262,7 +263,7 @@ std::uint64_t State::later_content(const File& file, const ImageName& image) con
   return newest;
 }
 
-/// Files with a name and a content are listed by the order of their newest commit.
+/// Adds a file with a name and a content to the lists that are ordered by newest commits.
 void State::enlist(const File& file) {
   if (!file.parent || file.type != FileType::kRegular || file.newest.version == 0) return;
   if (!file.newest.drained) {
@@ -304,7 +305,7 @@ void State::erase_if_unused(File& file) {
   files_.erase(file.id);
 }
 
-/// References of `next` must have been counted.
+/// Requires that the caller has counted the references of `next`.
 void State::set_newest(File& file, VersionData next) {
   delist(file);
   VersionData old = std::move(file.newest);
@@ -335,7 +336,7 @@ Result<Outcome> State::run(const AddBenefactor& command) {
   return Outcome{};
 }
 
-// ---- soft -------------------------------------------------------------------------------------
+// ---- soft state -------------------------------------------------------------------------------
 
 Result<const File*> State::make_pending(FileId id, const NewName& name, ClientId viewer,
                                         std::int64_t now_ns) {

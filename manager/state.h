@@ -23,34 +23,36 @@
 
 namespace stdchk::manager {
 
-/// One committed content of a file.
+/// A committed content of a file.
 struct VersionData {
   Version version = 0;
   std::uint64_t size_bytes = 0;
-  std::uint64_t stored_bytes = 0;  ///< of the slices
+  std::uint64_t stored_bytes = 0;  ///< bytes that its slices cover
   std::int64_t mtime_ns = 0;
-  /// Order of the commits in the pool, and of images that get names. One of a file without a name
-  /// has no place of its own.
+  /// Orders the commits of the pool; an image that gets its name counts as committed then. Unnamed
+  /// files' versions get no number of their own.
   std::uint64_t sequence = 0;
-  std::uint64_t written = 0;  ///< of these, the one that wrote it from nothing; others have added
-  std::uint64_t opened = 0;   ///< the newest commit when its session was opened
+  /// The commit that wrote the content from nothing; later ones changed parts.
+  std::uint64_t written = 0;
+  std::uint64_t opened = 0;  ///< newest commit of the pool when its session was opened
   bool drained = false;
-  bool evicted = false;  ///< a pass of eviction has taken what it could
+  bool evicted = false;  ///< memory has lost all its chunks
   NamingState naming = NamingState::kUnknown;
   std::uint32_t pins = 0;
-  std::uint32_t copies = 1;  ///< the number of a Redundancy, for each chunk
-  /// Its bytes in the drain directory were set aside under that number; 0: they have the file's
-  /// name. Of versions that something else takes the name from; in memory only.
+  std::uint32_t copies = 1;  ///< a packed Redundancy, for each chunk
+  /// Not 0: number under which the drain directory has its bytes, because another file took the
+  /// name. 0: the bytes have the file's name there. Kept in memory only.
   std::uint64_t aside = 0;
   PackedSlices slices;
 
-  /// When it was written, or 0 when it has no bytes, here or drained: a length alone is none.
+  /// The commit that wrote the content. 0 for a version without bytes, in memory or drained: a
+  /// length alone is no content.
   std::uint64_t content() const {
     return stored_bytes > 0 || (evicted && size_bytes > 0) ? written : 0;
   }
 };
 
-/// A name that is taken but not committed: its viewers see it, nobody else does.
+/// A name that is taken but not committed. Only the clients in `viewers` see it.
 struct PendingName {
   FileId parent;
   std::string name;
@@ -66,23 +68,26 @@ struct File {
   std::uint32_t gid = 0;
   std::int64_t atime_ns = 0;
   std::int64_t ctime_ns = 0;
-  FileId parent;  ///< none: it has no committed name
+  FileId parent;  ///< none: the file has no committed name
   std::string name;
-  bool in_drain = false;        ///< the drain directory may have it under its name
-  bool stale_in_drain = false;  ///< what the drain directory has there was another file's
-  std::uint32_t keeps = 0;      ///< sessions and pins: it stays in memory without a name
+  bool in_drain = false;  ///< the drain directory may have this file under its name
+  /// Under its name the drain directory has another file's old content.
+  bool stale_in_drain = false;
+  /// Sessions and pins; while above 0, it stays in memory without a name.
+  std::uint32_t keeps = 0;
   std::uint32_t subdirectories = 0;
   std::map<std::string, FileId, std::less<>> children;          ///< of a directory
   std::map<std::string, FileId, std::less<>> pending_children;  ///< of a directory
   std::string target;                                           ///< of a symbolic link
   std::map<std::string, std::string> xattrs;
-  Policy policy;  ///< of a directory: what it sets itself
-  /// Of a directory: sets that are whole in the drain directory, the oldest first, no more than
-  /// limits::kDrainedSetsMax. The link there names the last one; without one there is none.
+  Policy policy;  ///< of a directory: the settings made there
+  /// Sets of this directory that are whole in the drain directory, the oldest first. At most
+  /// limits::kDrainedSetsMax. The link in the drain directory names the last of them; without sets
+  /// there is no link.
   std::vector<DrainedSet> drained_sets;
   std::unique_ptr<PendingName> pending;
   VersionData newest;
-  std::map<Version, VersionData> older;  ///< pinned ones only
+  std::map<Version, VersionData> older;  ///< pinned versions only
 };
 
 struct BenefactorRecord {
@@ -93,18 +98,18 @@ struct BenefactorRecord {
   std::string host_name;
 };
 
-/// What a command did.
+/// The files that a command has affected.
 struct Outcome {
   FileId file;      ///< made, changed or removed
-  FileId replaced;  ///< lost its name to another
+  FileId replaced;  ///< lost its name to another file
 };
 
-/// A State is what the manager knows durably: names, versions, chunks, lives of benefactors. It
-/// changes by apply() only (rule M7); the same commands in the same order make the same state.
+/// A State is the manager's durable knowledge: names, versions, chunks, lives of benefactors. Only
+/// apply() changes it (rule M7); the same commands in the same order make the same state.
 ///
-/// Beside that it keeps, in memory only, what running sessions need for longer: pending files, pins
-/// of versions, holds of chunks. They decide when memory is given back, never what apply() does to
-/// committed names and maps; a restarted manager starts without them.
+/// It also keeps what running sessions need, in memory only: pending files, pins of versions, holds
+/// of chunks. These decide when memory is freed, but never what apply() does to committed names and
+/// maps. A restarted manager starts without them.
 ///
 /// Threads: one. Errors: a command that fails changes nothing.
 class State {
@@ -112,93 +117,97 @@ class State {
   State();
 
   Result<Outcome> apply(const Command& command);
-  /// What the journal does not get: of files without a name. It is not counted.
+  /// Applies a command on a file without a name, which the journal does not get. Such commands are
+  /// not counted by lacks().
   Result<Outcome> apply_unjournalled(const Command& command);
-  /// Extents that nothing refers to since the last call.
+  /// Returns the extents that lost their last reference since the last call.
   std::vector<FreedExtent> take_freed();
-  /// Data chunks of stripes that nothing but the stripe refers to since the last call.
+  /// Returns data chunks of stripes that since the last call became unused except by their stripe.
   std::vector<ChunkIndex> take_thinned() { return std::exchange(thinned_, {}); }
-  /// The commands that make this state from an empty one.
+  /// Emits the commands that make this state from an empty one.
   void snapshot(const std::function<void(Command)>& emit) const;
 
-  // Reading. Pointers are good until the next change.
+  // Reading. Pointers are valid until the next change.
   const File* file(FileId id) const;
   Result<const File*> directory(FileId id) const;
-  /// `viewer` sees its own pending files.
+  /// Finds committed names, and pending files that `viewer` may see.
   Result<const File*> lookup(FileId parent, std::string_view name, ClientId viewer) const;
-  const VersionData* version(FileId id, Version version) const;  ///< 0: the newest
+  const VersionData* version(FileId id, Version version) const;  ///< version 0: the newest
   Attributes attributes(const File& file, const VersionData& version) const;
   Attributes attributes(const File& file) const { return attributes(file, file.newest); }
-  /// Chunk numbers become chunks: slices [first, first + count).
+  /// Returns slices [first, first + count) with their chunks.
   ChunkMap map_page(const VersionData& version, std::size_t first, std::size_t count) const;
-  /// From the root, without a leading slash; also of pending files. Empty: it has no name.
+  /// Returns the path from the root, without a leading slash, also for pending files. Empty: the
+  /// file has no name.
   std::string path(const File& file) const;
   bool is_below(FileId file, FileId ancestor) const;
-  /// What holds for a file or folder: its own settings, then those of the folders above it.
+  /// Returns the policy in force: the file's own settings, then those of the folders above it.
   Policy policy(const File& file) const;
-  /// True when bytes of that version may be wanted from the drain directory.
+  /// Returns true when bytes of the version may have to be read from the drain directory.
   bool needs_drained(const VersionData& version) const;
-  /// True when the file's name is about to go to a newer version, and readers have earlier ones
-  /// that have not been set aside.
+  /// Returns true when older pinned versions need the file in the drain directory and were not set
+  /// aside. A newer version must not take that name before.
   bool older_needs_name(const File& file) const;
   const ChunkTable& chunks() const { return chunks_; }
   const StripeTable& stripes() const { return stripes_; }
-  /// Beyond the stripe itself something refers to that data chunk.
+  /// Returns true when more than its stripe refers to this data chunk.
   bool is_used(ChunkIndex member) const { return chunks_.references(member) > 1; }
-  /// Of that stripe nothing is needed from memory: each data chunk is drained, or used by nobody.
+  /// Returns true when no undrained version uses a data chunk of the stripe: memory may lose them.
   bool may_go(const Stripe& stripe) const;
-  /// The chunk in the table, by its name or, in a stripe, by its first copy; otherwise kNoChunk.
+  /// Finds the chunk by its name or, if parity is wanted for it, by its first copy; otherwise
+  /// returns kNoChunk.
   ChunkIndex find_member(const Chunk& chunk) const {
     if (!chunk.name.is_named() && chunk.copies.empty()) return kNoChunk;
     return find_chunk(chunk.name, chunk.length,
                       chunk.copies.empty() ? Extent{} : chunk.copies.front());
   }
-  /// Calls `visit(file)` for every file, in no order.
+  /// Calls `visit(file)` for every file, in no particular order.
   template <class Visit>
   void for_each_file(Visit visit) const {
     for (const auto& [id, file] : files_) visit(*file);
   }
   const std::map<BenefactorId, BenefactorRecord>& benefactors() const { return benefactors_; }
-  /// Named files by the order of their newest commit.
+  /// Files with names and content, ordered by their newest commit.
   const std::set<std::pair<std::uint64_t, FileId>>& undrained() const { return undrained_; }
   const std::set<std::pair<std::uint64_t, FileId>>& evictable() const { return evictable_; }
   const std::map<std::uint64_t, msg::MirrorChange>& mirror_queue() const { return mirror_queue_; }
   /// The number of the newest change, which may have left the queue.
   std::uint64_t mirror_newest() const { return mirror_sequence_; }
   Epoch epoch() const { return epoch_; }
-  /// It is known that the epoch, up to that of now, had fewer commands here.
+  /// Returns true when this state is known to have fewer than `sequence` commands of `epoch`.
   bool lacks(Epoch epoch, std::uint64_t sequence) const;
   std::uint64_t file_count() const { return files_.size(); }
   std::uint64_t logical_bytes() const { return logical_bytes_; }
   const History& history() const { return history_; }
-  /// The newest commit.
+  /// The number of the newest commit.
   std::uint64_t sequence() const { return sequence_; }
   const SetGenerations& set_generations() const { return set_generations_; }
   const DoneCalls& done_calls() const { return done_calls_; }
-  /// Of undrained(), how many have bytes and were asked to have one copy of them, and how many more
-  /// than that.
+  /// Among undrained(), files with bytes for which one copy is wanted, and those
+  /// for which more is wanted.
   std::uint64_t undrained_single() const { return undrained_single_; }
   std::uint64_t undrained_redundant() const { return undrained_redundant_; }
   bool empty() const { return files_.size() == 1 && benefactors_.empty() && epoch_.value == 0; }
 
-  // Soft: not journalled.
+  // Soft state: not journalled.
   Result<const File*> make_pending(FileId id, const NewName& name, ClientId viewer,
                                    std::int64_t now_ns);
-  /// One that has lost its name already.
+  /// Adds a file that has lost its name already.
   void make_unnamed(FileId id, const NewName& name, std::int64_t now_ns);
   void join_pending(FileId id, ClientId viewer);
   void leave_pending(FileId id, ClientId viewer);
   Status rename_pending(FileId id, FileId to_parent, std::string_view to_name);
   void drop_pending_name(FileId id);
-  /// What the first commit of a pending file has to create; nothing when it has no pending name.
+  /// Returns what the first commit of a pending file has to create; nothing
+  /// when it has no pending name.
   std::optional<NewName> new_name(FileId id) const;
   void keep(FileId id);
   void unkeep(FileId id);
   Status pin(FileId id, Version version);
   void unpin(FileId id, Version version);
-  /// Earlier versions' bytes in the drain directory are under that number from now on.
+  /// Notes that the drain directory has the bytes of older versions under that number from now on.
   void set_older_aside(FileId id, std::uint64_t number);
-  /// True when a version's bytes are under that number.
+  /// Returns true when a version's bytes are under that number.
   bool is_aside(FileId id, std::uint64_t number) const;
   void hold(ChunkIndex chunk) { chunks_.refer(chunk, false); }
   void release(ChunkIndex chunk) { release(chunk, false); }
@@ -236,7 +245,7 @@ class State {
   File& add_file(FileId id, FileType type, std::uint32_t mode, std::uint32_t uid, std::uint32_t gid,
                  std::int64_t now_ns);
   void link(File& file, File& parent, std::string_view name);
-  void unlink(File& file);  ///< takes the committed name
+  void unlink(File& file);  ///< removes the committed name
   void link_again(File& file, File& parent, std::string_view name, bool elsewhere,
                   std::uint64_t replaced);
   void note_loss(const File& file);
@@ -256,8 +265,8 @@ class State {
   Status check_replace(const File& from, const File& to) const;
   struct Resolved {
     PackedSlices slices;
-    std::vector<ChunkIndex> held;   ///< one hold for each chunk, to be released
-    std::uint64_t added_bytes = 0;  ///< of chunks that were not there before
+    std::vector<ChunkIndex> held;   ///< a hold on each chunk, to be released
+    std::uint64_t added_bytes = 0;  ///< bytes of chunks new to the table
   };
   Resolved resolve(const ChunkMap& written, const File* file);
   Result<Outcome> load(File& file, const CommitVersion& command);
@@ -286,7 +295,8 @@ class State {
   std::set<std::pair<std::uint64_t, FileId>> evictable_;
   std::map<std::uint64_t, msg::MirrorChange> mirror_queue_;
   Epoch epoch_;
-  std::map<Epoch, std::uint64_t> records_{{Epoch{}, 0}};  ///< commands of each in its block
+  /// Number of commands in each epoch of the block.
+  std::map<Epoch, std::uint64_t> records_{{Epoch{}, 0}};
   std::uint64_t sequence_ = 0;
   std::uint64_t mirror_sequence_ = 0;
   std::uint64_t logical_bytes_ = 0;
@@ -297,7 +307,7 @@ class State {
   DoneCalls done_calls_;
 };
 
-/// kInvalidArgument or kNameTooLong unless `name` can be a directory entry.
+/// Returns kInvalidArgument or kNameTooLong unless `name` can be a directory entry.
 Status check_name(std::string_view name);
 
 }  // namespace stdchk::manager

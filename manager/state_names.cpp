@@ -9,7 +9,7 @@
 namespace stdchk::manager {
 namespace {
 
-/// Later than any commit.
+/// Greater than any commit number.
 constexpr std::uint64_t kNow = ~std::uint64_t{0};
 
 }  // namespace
@@ -20,7 +20,8 @@ Result<File*> State::check_new_name(FileId parent, std::string_view name) {
   if (directory->children.count(name) > 0 || directory->pending_children.count(name) > 0) {
     return fail(Code::kExists, "manager.name");
   }
-  if (!directory->parent) return fail(Code::kNotFound, "manager.name");  // was removed
+  // The directory was removed.
+  if (!directory->parent) return fail(Code::kNotFound, "manager.name");
   return directory;
 }
 
@@ -123,7 +124,7 @@ Result<Outcome> State::run(const RenameName& command) {
     if (replaced == &moved) return Outcome{moved.id, {}};
     STDCHK_TRY(check_replace(moved, *replaced));
   }
-  // A pending file of that name loses it, as any file that is renamed over does.
+  // A pending file of that name loses its name, as any file does on a rename over it.
   const auto pending = to_parent->pending_children.find(command.to_name);
   if (pending != to_parent->pending_children.end()) drop_pending_name(pending->second);
 
@@ -176,7 +177,7 @@ Result<Outcome> State::exchange(File& from, File& to, const RenameName& command)
   return Outcome{from.id, to.id};
 }
 
-/// The change gets the next number of the queue, which is its own number too.
+/// Queues a change for the drain directory. Its number is its position in the queue.
 msg::MirrorChange& State::mirror(msg::MirrorKind kind, const File& file, std::string path,
                                  std::string other) {
   msg::MirrorChange change;
@@ -192,8 +193,8 @@ msg::MirrorChange& State::mirror(msg::MirrorKind kind, const File& file, std::st
   return mirror_queue_[mirror_sequence_] = std::move(change);
 }
 
-/// The file loses its name: what it has in the drain directory stays readable for those who have it
-/// open. Whether there are any is known to who carries the change out.
+/// Called before the file loses its name. Queues a change that keeps its bytes in the drain
+/// directory readable for clients that have the file open.
 void State::set_aside(File& file) {
   if (!file.in_drain || file.type != FileType::kRegular) return;
   mirror(msg::MirrorKind::kSetAside, file, path(file));
@@ -212,8 +213,9 @@ void State::add_drained(File& folder, const DrainedSet& set) {
   if (sets.back().name != named) mirror_latest(folder);
 }
 
-/// The drain directory is about to get or lose an image of that name, whose content was `written`
-/// then. One that was there and is only changed in part leaves its set whole.
+/// Called before the drain directory gets or loses an image of that name, whose content commit
+/// `written` wrote. Drops the image's set from the sets that are whole there. The set stays whole
+/// if the content is not newer than the set, because an existing image changes only in part.
 void State::leave_drained(File& folder, std::string_view name, std::uint64_t written) {
   if (folder.drained_sets.empty()) return;
   const auto image = parse_image_name(name);
@@ -227,7 +229,8 @@ void State::leave_drained(File& folder, std::string_view name, std::uint64_t wri
   if (named) mirror_latest(folder);
 }
 
-/// The link in the drain directory follows. A file of somebody else that is called so stays.
+/// Points the link in the drain directory to the newest whole set, or removes it. A user's own file
+/// of that name in the pool prevents that.
 void State::mirror_latest(File& folder) {
   const auto there = folder.children.find(kLatestName);
   File* const link_file = there == folder.children.end() ? nullptr : find(there->second);
@@ -240,8 +243,8 @@ void State::mirror_latest(File& folder) {
   if (link_file != nullptr) link_file->in_drain = any;
 }
 
-/// A file that was never drained leaves what it replaces in the drain directory until its own drain
-/// replaces it: the parallel file system always has one of the two.
+/// A renamed file that was never drained leaves the file that it replaces in the drain directory.
+/// Its own drain replaces that file, so the parallel file system always has one of the two.
 void State::mirror_rename(File& file, const std::string& from, const std::string& to,
                           const File* replaced) {
   const bool covers = replaced != nullptr && (replaced->in_drain || replaced->stale_in_drain);
@@ -257,7 +260,7 @@ void State::mirror_rename(File& file, const std::string& from, const std::string
 void State::mirror_exchange(File& a, const std::string& path_a, File& b,
                             const std::string& path_b) {
   if (a.in_drain && b.in_drain) {
-    // Three renames, because each of them may be repeated; one exchange may not.
+    // Uses three renames: each may be repeated safely, but one exchange may not.
     const std::uint64_t last = mirror_sequence_ + 3;
     mirror(msg::MirrorKind::kRename, a, path_a).number = last;
     mirror(msg::MirrorKind::kRename, b, path_b, path_a);
@@ -356,7 +359,7 @@ Result<Outcome> State::run(const SetLatest& command) {
     mirror(msg::MirrorKind::kSymlink, *link_file, path(*link_file), command.drained.name);
     link_file->in_drain = true;
   }
-  // Somebody has removed it there, with the pool's.
+  // A user has removed the pool's link, and so the one in the drain directory.
   if (!folder->drained_sets.empty() && !link_file->in_drain) mirror_latest(*folder);
   link_file->newest.mtime_ns = link_file->ctime_ns = command.now_ns;
   link_file->target = command.target;

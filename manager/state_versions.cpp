@@ -9,13 +9,13 @@
 namespace stdchk::manager {
 namespace {
 
-constexpr std::size_t kStripesTogether = 4096;  // in one record of a snapshot
+constexpr std::size_t kStripesTogether = 4096;  // number of stripes in one record of a snapshot
 
 }  // namespace
 
-/// Finds or adds the chunks and counts a hold on each, so that none goes while the commit runs.
+/// Finds or adds the chunks. Counts a hold on each, so that none is freed while the commit runs.
 State::Resolved State::resolve(const ChunkMap& written, const File* file) {
-  std::map<Extent, ChunkIndex> unnamed;  // of the newest version; filled when needed
+  std::map<Extent, ChunkIndex> unnamed;  // chunks of the newest version; filled on first use
   const auto find_unnamed = [&](const Extent& extent) {
     if (unnamed.empty() && file != nullptr) {
       for (const PackedSlice& slice : file->newest.slices) {
@@ -100,7 +100,7 @@ Result<Outcome> State::run(const CommitVersion& command) {
     if (file == nullptr || command.create) return fail(Code::kStale, "manager.commit");
     return load(*file, command);
   }
-  // Checked: nothing fails from here on.
+  // All checks are done: the code below cannot fail.
   FileId replaced_id;
   std::uint64_t replaced_content = 0;
   if (command.create) {
@@ -135,8 +135,8 @@ Result<Outcome> State::run(const CommitVersion& command) {
       command.cut_before ? cut(file->newest.slices, command.cut_bytes) : file->newest.slices;
   VersionData next;
   next.version = file->newest.version + 1;
-  // The journal does not have the versions of files without a name: they take no place in the
-  // order, so that what it has gets the same places when it is read.
+  // The journal lacks versions of files without a name. They get no number of their own, so that
+  // replaying the journal gives the same numbers.
   next.sequence = file->parent ? ++sequence_ : sequence_;
   next.opened = command.opened;
   const std::uint64_t base_size = command.cut_before
@@ -153,7 +153,8 @@ Result<Outcome> State::run(const CommitVersion& command) {
   next.copies = std::max(command.copies, 1U);
   next.naming = written.slices.empty() ? file->newest.naming : command.naming;
   if (!file->parent) next.aside = file->newest.aside;
-  const bool is_left = next.stored_bytes > covered_bytes(written.slices);  // of what was there
+  // Bytes of the base remain.
+  const bool is_left = next.stored_bytes > covered_bytes(written.slices);
   next.written = is_left ? file->newest.written : next.sequence;
   replaced_content = std::max(replaced_content, file->newest.content());
   refer(next);
@@ -164,9 +165,9 @@ Result<Outcome> State::run(const CommitVersion& command) {
   return Outcome{file->id, replaced_id};
 }
 
-/// Memory gets a drained version's bytes back. It is another version, because its chunks are others
-/// than those that readers have asked for; its place in the order of commits, and what is in the
-/// drain directory, stay as they are.
+/// Puts a drained version's bytes back into memory. This makes a new version, because readers of
+/// the old one know other chunks. Its place in the order of commits, and the drained file, stay as
+/// they are.
 Result<Outcome> State::load(File& file, const CommitVersion& command) {
   const VersionData& drained = file.newest;
   if (!file.parent || drained.version != command.same_as || !drained.drained) {
@@ -234,7 +235,7 @@ Result<Outcome> State::run(const DrainLost& command) {
   delist(*file);
   for (const PackedSlice& slice : file->newest.slices) chunks_.mark_undrained(slice.chunk);
   file->newest.drained = file->newest.evicted = false;
-  // Whenever it was written, a set without it is not whole there.
+  // Without this file its set is not whole there, whenever the file was written.
   if (file->parent) leave_drained(*find(file->parent), file->name, ~std::uint64_t{0});
   enlist(*file);
   return Outcome{file->id, {}};
@@ -259,7 +260,7 @@ Result<Outcome> State::run(const Evict& command) {
     chunks_.set_copies(chunk, {}, freed_);
   }
   delist(*file);
-  // Chunks that others still need stay, and the version can be looked at again.
+  // A version with chunks still in memory stays evictable.
   file->newest.evicted =
       std::none_of(file->newest.slices.begin(), file->newest.slices.end(),
                    [&](const PackedSlice& slice) { return chunks_.has_copies(slice.chunk); });
@@ -297,7 +298,7 @@ bool State::change_copies(ChunkIndex index, const ChangeCopies::Change& change) 
 }
 
 Result<Outcome> State::run(const ChangeCopies& command) {
-  // Chunks without names are found by their places: those of stripes at once, others in one walk.
+  // Chunks without names are found by their places: members of stripes at once, others in one walk.
   std::map<Extent, const ChangeCopies::Change*> unnamed;
   for (const auto& change : command.changes) {
     const ChunkIndex index = find_chunk(change.name, change.length, change.at);
@@ -322,7 +323,8 @@ Result<Outcome> State::run(const ChangeCopies& command) {
 
 // ---- stripes ----------------------------------------------------------------------------------
 
-/// A chunk with a name, or one of those that parity was asked for; otherwise kNoChunk.
+/// Finds a chunk by its name, or by its place if parity is wanted for it;
+/// otherwise returns kNoChunk.
 ChunkIndex State::find_chunk(const ChunkName& name, std::uint32_t length, const Extent& at) const {
   const ChunkIndex found = name.is_named() ? chunks_.find(name, length) : chunks_.find_place(at);
   return found != kNoChunk && chunks_.length(found) == length ? found : kNoChunk;
@@ -342,7 +344,7 @@ Result<Outcome> State::run(const MakeStripes& command) {
       return fail(Code::kInvalidArgument, "manager.make_stripes");
     }
   }
-  // Those without names that were not found at once, in one walk.
+  // A single walk finds the data chunks without names that have no place index.
   std::map<Extent, ChunkIndex> places;
   for (const auto& stripe : command.stripes) {
     for (const Chunk& chunk : stripe.data) {
@@ -363,7 +365,7 @@ Result<Outcome> State::run(const MakeStripes& command) {
   return Outcome{};
 }
 
-/// A data chunk that is not there is added: it is used no more, but the others' parity needs it.
+/// Adds a data chunk that the table lacks: no version uses it, but the parity covers its bytes.
 void State::make_stripe(const MakeStripes::Stripe& wanted,
                         const std::map<Extent, ChunkIndex>& places) {
   Stripe stripe;
@@ -386,7 +388,7 @@ void State::make_stripe(const MakeStripes::Stripe& wanted,
     for (const ChunkIndex member : stripe.members) chunks_.release(member, false, freed_);
     return;
   }
-  // Parity is found by its place, like chunks without names that it protects.
+  // Parity blocks, like the chunks without names that they protect, are found by their places.
   const Redundancy redundancy{1, limits::kStripeDataMin,
                               static_cast<std::uint32_t>(wanted.parity.size())};
   for (const Chunk& chunk : wanted.parity) {
@@ -409,7 +411,7 @@ void State::end_stripe(StripeIndex index) {
   for (const ChunkIndex member : stripe.members) chunks_.release(member, false, freed_);
 }
 
-/// Members stay as long as one of them is used: the others' bytes are in its parity.
+/// All members stay while one data chunk is used: reconstructing it needs the others.
 void State::end_if_unused(ChunkIndex member) {
   const Stripe* const stripe = stripes_.of(member);
   if (stripe == nullptr) return;

@@ -9,28 +9,28 @@
 
 namespace stdchk::manager {
 
-/// A number for a stripe that is valid while the stripe is there. Not kept across restarts.
+/// Identifies a stripe as long as it exists. Not kept across restarts.
 using StripeIndex = std::uint32_t;
 
-/// A Stripe is chunks that protect each other: data, then parity that was made from it (
-/// core/erasure.h). Shorter chunks count as if zeros followed. Parity blocks are chunks without
-/// names.
+/// A Stripe is a list of chunks that protect each other: data chunks, then the parity blocks made
+/// from them (core/erasure.h). Chunks shorter than the longest count as padded with zeros. Parity
+/// blocks are chunks without names.
 struct Stripe {
-  std::uint32_t data = 0;           ///< of `members`, the first ones
-  std::vector<ChunkIndex> members;  ///< each block by its number
+  std::uint32_t data = 0;           ///< how many of `members`, from the front, are data chunks
+  std::vector<ChunkIndex> members;  ///< indexed by block number
   std::uint32_t parity() const { return static_cast<std::uint32_t>(members.size()) - data; }
   std::size_t number_of(ChunkIndex chunk) const;
 };
 
-/// A StripeTable knows which chunks are in which stripe; a chunk is in one at most.
+/// A StripeTable maps chunks to stripes. No chunk belongs to two stripes.
 ///
-/// Threads: one. Not: references to the chunks, which State counts.
+/// Threads: one. Not: it does not count references to the chunks; State does.
 class StripeTable {
  public:
   StripeIndex add(Stripe stripe);
-  /// Answers what it was.
+  /// Returns the removed stripe.
   Stripe remove(StripeIndex index);
-  /// nullptr: the chunk is in none. Good until the next change.
+  /// Returns nullptr when the chunk is in no stripe. Valid until the next change.
   const Stripe* of(ChunkIndex chunk) const;
   StripeIndex index_of(ChunkIndex chunk) const { return of_.at(chunk); }
   std::size_t size() const { return stripes_.size(); }
