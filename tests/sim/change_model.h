@@ -15,15 +15,16 @@ namespace stdchk::sim {
 
 /// A ChangeModel knows what each name may show while several writers change it. It uses none of the
 /// code under test.
-/// A change is a function of the content. Between begin() and end() the change may or may not have
-/// happened. A change whose answer was lost may still happen until its name is settled.
+///
+/// A change is a function of the content. Each change under way counts as possible from begin() to
+/// end(). A change whose answer was lost may still happen until its name is settled.
 class ChangeModel {
  public:
   using Change = std::function<Content(const Content&)>;
   using Stamp = std::pair<std::uint64_t, std::uint32_t>;  ///< length and CRC32C
   struct Name {
     std::set<Content> possible{Content{}};
-    std::set<Stamp> ever;  ///< of all that was possible at some time
+    std::set<Stamp> ever;  ///< every content that was ever possible
     std::list<Change> under_way;
     std::set<std::set<Content>*> watchers;  ///< candidate sets of readers that are opening the name
     /// processes that open the name to write; the open may create the file

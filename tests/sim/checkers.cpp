@@ -193,8 +193,7 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
       return;
     }
     if (stripe == nullptr) {
-      // One benefactor makes all parity of a stripe. It is on another host if there are enough
-      // hosts.
+      // A single benefactor makes all parity of a stripe, on another host if enough hosts exist.
       const bool by_host = all_hosts.size() >= redundancy.parity + 2;
       const auto fits = [&](const auto& each) {
         const auto is_here = [&](const Extent& copy) { return copy.benefactor == each.first; };
@@ -216,7 +215,7 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
         if (service.live(copy) && hosts.count(copy.benefactor) > 0) apart.insert(copy.benefactor);
       }
     }
-    // Any block may have to move, so there must be room for the longest.
+    // The stripe may have to move any block, so there must be room for the longest.
     if (apart.size() < std::min(stripe->members.size(), hosts.size()) && room_everywhere(longest)) {
       wrong.push_back(fmt::format("parity: the {} blocks of the stripe of chunk {} are on {}",
                                   stripe->members.size(), index, apart.size()));

@@ -36,7 +36,8 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost);
 
 /// Checks what a successful close that waits for copies has promised. Every chunk of that version
 /// has its copies on different benefactors, or is in a stripe with parity. With `nothing_lost`, all
-/// of these must be readable. Skips newer versions and chunks that are only in the drain directory.
+/// these blocks must be readable. Skips newer versions and chunks that are only in the drain
+/// directory.
 std::vector<std::string> check_redundant(Cluster& cluster, FileId file, Version version,
                                          bool nothing_lost);
 

@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kSizeMax = 500000;
 constexpr std::uint64_t kBlock = 40000;  ///< block size of files that two processes write
 
-/// Whether the change may have happened, or may still happen.
+/// Whether the requested change may have been executed, or may still be.
 bool is_maybe(Code code) {
   return code == Code::kDeadline || code == Code::kPeerLost || code == Code::kManagerLost ||
          code == Code::kFenced || code == Code::kBusy || code == Code::kCancelled;
@@ -33,7 +33,7 @@ std::string show(const Content& content) {
   return content ? fmt::format("{} bytes", content->size()) : "nothing";
 }
 
-/// Names the first and the last byte at which two contents differ.
+/// Names the first and last byte where two contents differ.
 std::string difference(const Content& a, const Content& b) {
   if (!a || !b) return show(b);
   std::size_t first = 0;
@@ -353,7 +353,8 @@ void WriterScript::committed(const Status& status, bool end, bool early) {
 }
 
 /// Complains about data loss after a single benefactor died, although every chunk had several
-/// places. Chunks that were in the pool before may have had one copy; such sessions are skipped.
+/// places. Skips sessions with chunks that were in the pool before: such a chunk may have had one
+/// copy.
 void WriterScript::accept_loss(const Error& why) {
   if (why.code != Code::kDataLost || file_ == nullptr) return;
   const Lock lock(node_.engine().shared().mutex);

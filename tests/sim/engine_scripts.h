@@ -35,11 +35,11 @@ struct Scene {
   std::function<void(std::uint64_t)> note;
   bool faults = false;
   bool deaths = false;  ///< benefactors may die: bytes can be lost
-  /// Whether any copy was corrupt at or after that time.
+  /// Whether any copy was corrupt at that time or later.
   std::function<bool(Time)> rotten_since;
-  /// Whether a part of that file was lost or unreachable at or after that time.
+  /// Whether bytes of that file were lost or unreachable at that time or later.
   std::function<bool(FileId, Time)> lost_since;
-  /// Whether at most one benefactor has ended since then, and nothing else was unreachable.
+  /// Whether at most one benefactor ended after that time, and everything else stayed reachable.
   std::function<bool(Time)> one_lost_since;
   bool redundant = false;  ///< processes close files with CloseMode::kRedundant
   /// Sessions outlast the loss of a benefactor, and all chunks differ.

@@ -1,29 +1,35 @@
 // Simulates a pool with the real client library: manager, benefactors, drain and clients run in one
 // thread, from one seed.
+//
 // Fault model: that of pool_sim.cpp, and:
-//   Storage     The drain directory is real (in memory, for speed). A job on it takes up to 300 ms;
-//               a few take up to 40 s, longer than their deadline. A job fails before it has done
-//               anything, or after it has done everything. For up to a minute there is no room:
-//               pieces are written in part, and no file gets its name.
-//   Standbys    As in pool_sim.cpp.
-//   Not here    What pool_sim.cpp leaves out; storage that forgets durable bytes.
+//    Storage     The drain directory is real (in memory, for speed). A job on it takes up to 300
+//    ms;
+//                a few take up to 40 s, longer than their deadline. A job fails before it has done
+//                anything, or after it has done everything. For up to a minute there is no room:
+//                pieces are written in part, and no file gets its name.
+//    Standbys    As in pool_sim.cpp.
+//    Not here    What pool_sim.cpp leaves out; storage that forgets durable bytes.
+//
 // Each process with the library runs scripts (engine_scripts.h). They write in sequence and at
 // random, append, cut, and read both uncommitted and committed bytes. They sync, commit, abort,
 // rename, and remove open files, and close in every way. Two processes write halves of one file.
 // Chunk size, window and cache differ by process. Arenas are small, so that the pool evicts and
 // compacts all the time.
+//
 // Besides, a client that speaks the plain protocol changes folders and writes sets of images into a
 // folder with a policy. Some pools begin with files that an earlier pool has drained.
+//
 // Checked: bytes, lost, leave, M1, M9, names, sets and space as in pool_sim.cpp (which alone checks
-// M3). A read must not fail for lost bytes while they exist and no process is cut off. Of the
-// epochs: a superseded manager ends. And:
-//   redundant   After a close that waits for copies, every chunk has its copies or its parity,
-//               unless something was lost since. In some seeds the processes ask for such closes;
-//               in others, the policy of the pool's folder does.
-//   M5          A chunk without a place in memory, although no benefactor has died, is in the
-//               drained file with the right checksum.
-//   M6          At any time a name in the drain directory shows only a content that the whole file
-//               once had. After faults have stopped, the directory has each file, and no other.
+// M3). A read must not fail for lost bytes while they exist and no process is cut off. A superseded
+// manager must end. And:
+//    redundant   After a close that waits for copies, every chunk has its copies or its parity,
+//                unless something was lost since. In some seeds the processes ask for such closes;
+//                in others, the policy of the pool's folder does.
+//    M5          A chunk without a place in memory, although no benefactor has died, is in the
+//                drained file with the right checksum.
+//    M6          At any time a name in the drain directory shows only a content that the whole file
+//                once had. After faults have stopped, the directory has each file, and no other.
+//
 // engine-sim [--seed N] [--runs N] [--steps N] [--no-faults] [--no-deaths] [--directory DIR]
 
 #include <fmt/core.h>

@@ -28,7 +28,8 @@ using Folder = std::map<std::string, FolderEntry>;
 /// A FolderScript makes, renames, exchanges, changes, reads and removes directories and symbolic
 /// links of one folder in the root. It knows what the folder may hold, and uses none of the code
 /// under test.
-/// One operation runs at a time. A change whose answer was lost leaves more than one possible
+///
+/// Runs one operation at a time. A change whose answer was lost leaves more than one possible
 /// folder; the next answers decide. Until then, the script leaves the folder alone until the
 /// request can no longer be in flight.
 /// Owns: its model. Threads: one. Not: the cluster's or the clients' owner.

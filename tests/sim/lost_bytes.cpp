@@ -14,7 +14,7 @@
 namespace stdchk::sim {
 namespace {
 
-/// Share of an arena that is kept for chunks with an only copy; others may not use it.
+/// Share of each arena that is reserved for chunks with a single copy.
 constexpr std::uint64_t kReservePercent = 25;
 
 }  // namespace
@@ -123,7 +123,7 @@ bool LostBytes::has_unknown_loss(manager::ChunkIndex chunk, BenefactorId gone) c
 
 void LostBytes::benefactor_ends(std::size_t index, std::optional<Time> left) {
   const BenefactorId gone = cluster_.benefactors()[index].service->id();
-  // A benefactor without an id, or a pool without a manager: nothing can be judged.
+  // Nothing can be judged without the benefactor's id, or without a manager.
   if (!gone || cluster_.manager() == nullptr) return;
   look();
   // Forget places outside this manager's map: a crash may bring them back, so they are not judged.
@@ -198,7 +198,7 @@ void LostBytes::check_version(const manager::File& file, const manager::VersionD
       continue;
     }
     lost_at_[file.id] = cluster_.now();
-    // Of surplus copies the manager keeps one, perhaps the corrupt one.
+    // The manager keeps one of several surplus copies, perhaps the corrupt one.
     const bool excused = !is_safe(slice.chunk) || has_unknown_loss(slice.chunk, {});
     if (!version.drained && excused) continue;
     wrong.push_back(fmt::format(

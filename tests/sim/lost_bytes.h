@@ -20,12 +20,14 @@ namespace stdchk::sim {
 /// LostBytes decides which committed chunks may be lost. A chunk may be lost if its last good copy
 /// went with a benefactor's memory and its stripe could not make it again. Later changes to the
 /// manager's map excuse nothing.
+///
 /// A copy is good when its benefactor lives and the arena holds the chunk's header and bytes there.
 /// A copy counts when the command that made it is durable. A block of a stripe counts when the
-/// manager can also reach it: the manager gives up stripes whose benefactors are silent for long,
-/// although they may come back. A bad place is safe when, at the last check, its chunk had a
-/// counting copy or enough counting blocks in its stripe. A chunk that is unreadable although all
-/// its places are safe was not lost with a benefactor: a bug.
+/// manager can also reach it. The reason: the manager gives up stripes with long silent
+/// benefactors, although they may come back. A bad place is safe when, at the last check, its chunk
+/// had a counting copy or enough counting blocks in its stripe. A chunk that is unreadable although
+/// all its places are safe was not lost with a benefactor: a bug.
+///
 /// Threads: one. Not: chunks that no version names, or that are in the drain directory.
 class LostBytes {
  public:
@@ -43,10 +45,9 @@ class LostBytes {
   /// Whether the file's newest version is whole: each chunk is in an arena, can be made from its
   /// stripe, or is drained. With `copies_only`, stripes do not count.
   bool is_there(const manager::File& file, bool copies_only) const;
-  /// Whether the chunk has no good copy, but its stripe can make it again and there is room.
+  /// Whether the chunk has no good copy, its stripe can make it, and benefactors have room.
   bool could_be_made(manager::ChunkIndex chunk) const;
-  /// Whether a part of that file, or of a version that is being read, was lost at or after that
-  /// time.
+  /// Whether bytes of that file, or of a version under read, were lost at that time or later.
   bool since(FileId file, Time time) const;
   /// The number of chunks that were lost with benefactors.
   std::uint64_t lost() const { return lost_; }

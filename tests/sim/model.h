@@ -16,13 +16,14 @@ namespace stdchk::sim {
 using Content = std::optional<std::vector<std::byte>>;
 
 /// A Model knows what each name may show. It uses none of the code under test.
+///
 /// A change whose answer was lost leaves two possible contents; the next read decides. Such a name
 /// is left alone until the request can no longer be in flight.
 class Model {
  public:
   struct Name {
     std::set<Content> possible{Content{}};
-    std::set<Content> ever{Content{}};  ///< every content that was possible at some time
+    std::set<Content> ever{Content{}};  ///< all that was possible at some time
     Time settled{};                     ///< after this time no request in flight changes the name
     bool busy = false;                  ///< an operation of the workload uses it
   };

@@ -107,8 +107,8 @@ void NodeFaults::leave(std::size_t index) {
   swarm_.happened(Event::kLeave);
 }
 
-/// Whether all benefactors can be reached, and one of them holds a metadata log and lives. The
-/// manager may not have noticed that one is dead.
+/// Whether all benefactors can be reached, and a live one holds a metadata log. The manager may not
+/// have noticed a death.
 bool NodeFaults::all_at_hand() const {
   for (const auto& each : cluster_.benefactors()) {
     if (held_.holds(*each.node)) return false;
@@ -134,7 +134,7 @@ bool NodeFaults::damage_journal() {
     if (each.service->epoch() != cluster_.manager()->state().epoch()) continue;
     known = std::max(known, each.service->newest_sequence());
   }
-  // Commands that are not durable are lost anyway; one of them may be a snapshot.
+  // A crash loses commands that are not durable anyway, perhaps a snapshot among them.
   const std::uint64_t durable = cluster_.manager()->appended() - cluster_.unsynced() + 1;
   if (known == 0) return true;
   const std::uint64_t lost = durable - known + 1 + prng_.below(std::min<std::uint64_t>(known, 20));
@@ -209,7 +209,7 @@ bool NodeFaults::settle_managers() {
     return !cluster_.has_second_manager() || cluster_.standby() != nullptr;
   };
   const bool ended = cluster_.run_until(alone, kTakeOverMax);
-  // A manager that was restarted after its take-over does not announce it.
+  // A manager restarted after its own take-over does not announce itself.
   const bool tells = cluster_.manager_tells();
   if (!ended) cluster_.kill_second_manager();
   if (cluster_.standby() == nullptr) cluster_.start_standby(kSilence);

@@ -52,6 +52,7 @@ class HeldNodes {
 };
 
 /// A NodeFaults injects the faults of processes that all simulators share, and counts them.
+///
 /// Threads: one. Draws random numbers from the simulation's generator.
 class NodeFaults {
  public:
@@ -76,7 +77,7 @@ class NodeFaults {
   /// standbys, waits for one that follows. False: no manager runs afterwards.
   bool lose_manager_disk();
   /// Restarts the manager without the end of its journal, which a benefactor knows, and rebuilds
-  /// it. Does so only without standbys, and while all benefactors are reachable. No other fault may
+  /// it. Requires that no standby exists and all benefactors are reachable. No other fault may
   /// happen meanwhile. False: the damage stayed unnoticed, or no manager runs afterwards.
   bool damage_journal();
   /// Parts the manager from its standby, from all benefactors or a subset, and from a subset of
@@ -94,8 +95,7 @@ class NodeFaults {
   void jump_clock(bool also_manager, const std::function<Node&()>& pick_client);
   /// The processes that are stopped or cut off.
   HeldNodes& held() { return held_; }
-  /// Whether a process was unreachable at or after that time, or others had not yet noticed its
-  /// return.
+  /// Whether a process was unreachable at that time or later, or its return was not yet noticed.
   bool troubled_since(Time time) const { return troubled_ >= time || deaths_since(time) > 0; }
   /// Whether the manager could not reach a live benefactor at, after or shortly before that time.
   bool hidden_since(Time time) const { return hidden_ >= time; }
@@ -117,7 +117,8 @@ class NodeFaults {
   HeldNodes held_;
   Time troubled_{};  ///< a process is unreachable until then
   Time hidden_{};
-  std::vector<Time> deaths_;  ///< for each dead benefactor: until when others may not have noticed
+  /// for each dead benefactor: when all other processes have noticed its death
+  std::vector<Time> deaths_;
 };
 
 }  // namespace stdchk::sim

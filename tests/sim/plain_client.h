@@ -29,6 +29,7 @@ struct Ending {
 /// A PlainClient speaks the client's protocol in the simplest way. It opens, places, writes,
 /// commits and reads whole files. After a lost link it repeats a request under the same call id.
 /// After a failed write it chooses another benefactor.
+///
 /// It hides nothing and trusts nothing: checkers may see all its grants.
 /// Threads: one. Errors: every operation ends within kOperationDeadline.
 class PlainClient final : public rpc::PeerHandler {
@@ -82,7 +83,7 @@ class PlainClient final : public rpc::PeerHandler {
   };
   friend struct StoreOperation;
   friend struct LoadOperation;
-  /// A link to a benefactor, and the callbacks that wait for it.
+  /// A link to a benefactor, with the callbacks waiting for it.
   struct Access final : rpc::PeerHandler {
     Access(PlainClient& of, BenefactorId to) : client(of), benefactor(to) {}
     void on_connected(rpc::Peer& peer) override;

@@ -66,9 +66,8 @@ void StoreOperation::start() {
                });
 }
 
-/// An open without an answer may still have been executed. It would leave a session, and an empty
-/// file that only this client sees. So the client repeats the open under its number, and closes the
-/// session.
+/// Repeats an open without an answer under its number, then closes the session. The open may have
+/// been executed: it would leave a session, and an empty file that only this client sees.
 void StoreOperation::close_late(const msg::OpenSession& request) {
   client_.insist(open_number_, request.client, request,
                  [self = shared_from_this()](const rpc::Answer& answer) {
@@ -147,7 +146,7 @@ void StoreOperation::carve_and_write() {
       break;
     }
   }
-  // all chunks are placed, or the pool has no room: ask again
+  // no chunk is to be written: none is left, or the grants have no room
   if (to_write.empty()) return place();
   in_flight_ = to_write.size();
   const auto self = shared_from_this();

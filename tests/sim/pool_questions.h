@@ -9,6 +9,7 @@ namespace stdchk::sim {
 
 /// Sends one random administrative request: figures, check of the metadata, garbage collection,
 /// scrub, drain. Complains of an impossible answer.
+///
 /// Limits: does not wait for the answer, and never repeats the request.
 void ask_about_pool(Cluster& cluster, PlainClient& client, Prng& prng,
                     const std::function<void(const std::string&)>& complain);
