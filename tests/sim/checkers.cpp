@@ -215,7 +215,7 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
         if (service.live(copy) && hosts.count(copy.benefactor) > 0) apart.insert(copy.benefactor);
       }
     }
-    // The stripe may have to move any block, so there must be room for the longest.
+    // Moving a block needs room, even for the stripe's longest block.
     if (apart.size() < std::min(stripe->members.size(), hosts.size()) && room_everywhere(longest)) {
       wrong.push_back(fmt::format("parity: the {} blocks of the stripe of chunk {} are on {}",
                                   stripe->members.size(), index, apart.size()));

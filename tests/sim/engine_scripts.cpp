@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kSizeMax = 500000;
 constexpr std::uint64_t kBlock = 40000;  ///< block size of files that two processes write
 
-/// Whether the requested change may have been executed, or may still be.
+/// Whether an error leaves the change's execution unknown.
 bool is_maybe(Code code) {
   return code == Code::kDeadline || code == Code::kPeerLost || code == Code::kManagerLost ||
          code == Code::kFenced || code == Code::kBusy || code == Code::kCancelled;
@@ -353,8 +353,7 @@ void WriterScript::committed(const Status& status, bool end, bool early) {
 }
 
 /// Complains about data loss after a single benefactor died, although every chunk had several
-/// places. Skips sessions with chunks that were in the pool before: such a chunk may have had one
-/// copy.
+/// places. Skips sessions with chunks that were in the pool before, perhaps with one copy.
 void WriterScript::accept_loss(const Error& why) {
   if (why.code != Code::kDataLost || file_ == nullptr) return;
   const Lock lock(node_.engine().shared().mutex);

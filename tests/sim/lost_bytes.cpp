@@ -123,7 +123,7 @@ bool LostBytes::has_unknown_loss(manager::ChunkIndex chunk, BenefactorId gone) c
 
 void LostBytes::benefactor_ends(std::size_t index, std::optional<Time> left) {
   const BenefactorId gone = cluster_.benefactors()[index].service->id();
-  // Nothing can be judged without the benefactor's id, or without a manager.
+  // A loss cannot be judged without the benefactor's id and a manager.
   if (!gone || cluster_.manager() == nullptr) return;
   look();
   // Forget places outside this manager's map: a crash may bring them back, so they are not judged.

@@ -146,7 +146,7 @@ void StoreOperation::carve_and_write() {
       break;
     }
   }
-  // no chunk is to be written: none is left, or the grants have no room
+  // no chunk to write: every chunk is placed, or the grants are too small
   if (to_write.empty()) return place();
   in_flight_ = to_write.size();
   const auto self = shared_from_this();

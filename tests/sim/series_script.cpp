@@ -144,8 +144,8 @@ void SeriesScript::asked_for_images(std::uint64_t images) {
   }
 }
 
-/// The image of the timestep that was written last. A failed round restarts with it. The manager
-/// then recognises a new run, even if a restart made it forget the failure.
+/// The timestep's most recently written image. A failed round restarts with it. The manager then
+/// recognises a new run, even if a restart made it forget the failure.
 std::size_t SeriesScript::newest_image(std::size_t index) {
   std::size_t newest = prng_.below(kImages);
   std::uint64_t written = 0;

@@ -26,10 +26,10 @@ struct SeriesOptions {
 /// policy. It pins some sets, and reads earlier sets: a set may be gone only when the policy allows
 /// it.
 ///
-/// Now and then it rewrites a timestep, as a job does that restarts from the timestep before; a
-/// timestep with a failed image is rewritten, too. It commits some images empty first. Each
-/// rewriting is a round, and an image's length tells its round. For a time the folder may ask for
-/// another number of images; sets that were whole before stay whole.
+/// Now and then the script rewrites a timestep: after a failed image, or as a restarted job does.
+/// It commits some images empty first. Each rewriting is a round, and an image's length tells its
+/// round. For a time the folder may ask for another number of images; sets that were whole before
+/// stay whole.
 ///
 /// Runs one operation at a time.
 /// Owns: its model. Threads: one. Not: the cluster's or the clients' owner.
@@ -76,7 +76,7 @@ class SeriesScript {
     bool counted = false;   ///< was whole while the folder asked for this number of images
     bool pinned = false;
     Time begun{};
-    /// Did not count for so long that the policy may have removed its first image as too old.
+    /// Was incomplete for so long that the policy may have removed its first image as too old.
     bool late = false;
     std::uint64_t changed = 0;        ///< number of the operation that last wrote it
     std::set<std::size_t> overtaken;  ///< later timesteps that may have been complete
@@ -129,7 +129,7 @@ class SeriesScript {
   /// images that the folder asks for; none: unknown
   std::optional<std::uint64_t> images_ = kImages;
   std::vector<Timestep> timesteps_;  ///< timestep number i + 1 at index i
-  std::size_t current_ = 0;          ///< the timestep under way, or the last one
+  std::size_t current_ = 0;          ///< timestep under way or last written
   PlainClient* client_ = nullptr;    ///< client of the running operation
   std::function<void()> if_lost_;    ///< records the death of that client
   std::uint64_t operations_ = 0;

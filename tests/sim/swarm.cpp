@@ -36,7 +36,7 @@ constexpr std::array<Kind, kEvents> kKinds{{
     {"flipped bits", 25000},
     {"clock jumps", 30000},
     {"full drain directories", 8000},
-    // These faults occur only in seeds that have a standby.
+    // Only in seeds with a standby.
     {"parted managers", 10000},
     {"killed standbys", 3000},
     {"stopped standbys", 4000},

@@ -20,21 +20,21 @@ enum class Event : std::uint8_t {
   kStopClient,
   kStopBenefactor,
   kStopManager,
-  kCutClient,  ///< this and the next two: cut off from all, without notice
+  kCutClient,  ///< kCut*: cut off from all other processes, without notice
   kCutBenefactor,
   kCutManager,
-  kDropClient,  ///< this and the next two: all its links break
+  kDropClient,  ///< kDrop*: all links of the process break
   kDropBenefactor,
   kDropManager,
   kFlip,  ///< flips a bit of a copy
   kJumpClock,
   kFillStorage,
-  // These faults occur only in seeds that have a standby.
-  kPartManager,  ///< cuts it off from its standby and a subset of others
+  // Only in seeds with a standby.
+  kPartManager,  ///< cuts off the standby and a subset of other processes
   kKillStandby,
   kStopStandby,
   kCutStandby,
-  kStartOldManager,  ///< restarts it on its own disk after a take-over
+  kStartOldManager,  ///< restarts the superseded manager on its own disk
 };
 inline constexpr std::size_t kEvents = static_cast<std::size_t>(Event::kStartOldManager) + 1;
 
@@ -60,7 +60,7 @@ class Swarm {
   /// duplicates, benefactors do not.
   transport::fault::Plan plan(Role role) const;
   std::uint32_t storage_fail_ppm() const { return storage_fail_ppm_; }
-  /// One in this many drain jobs and moves is slow.
+  /// A drain job or move is slow once in this number.
   std::uint64_t slow_jobs() const { return slow_jobs_; }
   /// Draws a jump of up to six hours, forwards or backwards.
   Duration draw_jump();
