@@ -21,9 +21,8 @@ struct StorageCounts {
   std::uint64_t full = 0;    ///< jobs failed with ENOSPC
 };
 
-/// A FaultDrainer fails some jobs before they have done anything, or after they have done
-/// everything. While the storage is full, it writes the first half of the pieces and gives no file
-/// its name.
+/// A FaultDrainer fails random jobs, either before or after their execution. While the storage is
+/// full, it writes the first half of the pieces and gives no file its name.
 ///
 /// Not: short of room for names. The manager abandons a change of names that fails several times.
 class FaultDrainer final : public benefactor::Drainer {

@@ -238,7 +238,7 @@ TEST_CASE("a symbolic link on the way does not lead out of the drain directory")
   struct stat there {};
   REQUIRE(::stat((outside / "victim").c_str(), &there) == 0);
   CHECK((there.st_mode & 0777) != 0);
-  // If the name itself is a link, the drain replaces it and does not follow it.
+  // The drain replaces a link under the file's name, and does not follow the link.
   REQUIRE(f.finish(f.finish_of("leaf", 10)));
   CHECK(read_file(outside / "victim") == "precious");
   CHECK(read_file(f.folder / "leaf").size() == 10);

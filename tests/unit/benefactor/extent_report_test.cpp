@@ -17,7 +17,7 @@ msg::FoundExtent found_at(ByteSpan arena, std::uint64_t offset) {
 TEST_CASE("every header is reported, wherever it lies, and nothing else") {
   std::vector<std::byte> arena(limits::kMiB);
   place_chunk(arena, 0, content_of(1000, 1));
-  // One header lies across the end of an older chunk, one within another chunk's content.
+  // Places one header across the end of an older chunk, and one within another chunk's content.
   place_chunk(arena, 4096, content_of(5000, 2));
   place_chunk(arena, 4096 + 2048, content_of(100, 3));
   place_chunk(arena, limits::kMiB - 128, content_of(64, 4));

@@ -112,12 +112,12 @@ TEST_CASE("little memory is pressure when it lasts, and a spike is none") {
   one.has(kReserve - 1);
   CHECK(one.over(5s) == Pressure::kHigh);
   CHECK(one.judge.why().find("this machine has") != std::string::npos);
-  // Slightly more free memory does not end the pressure.
+  // Free memory slightly above the reserve does not end the pressure.
   one.has(kReserve + kReserve / 8);
   CHECK(one.over(1s) == Pressure::kHigh);
   one.has(kReserve + kReserve / 4);
   CHECK(one.over(1h) == Pressure::kNone);
-  // A slightly short reserve is no pressure by itself.
+  // Nor does this amount begin pressure.
   one.has(kReserve + kReserve / 8);
   CHECK(one.over(1h) == Pressure::kNone);
 }

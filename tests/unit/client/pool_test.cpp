@@ -1056,7 +1056,7 @@ TEST_CASE("for a lease directories and attributes are known, and what others cha
   REQUIRE(changed([&] { return look() == kFiles; }));
   clock.go_on();
 
-  // After its lease the cache asks again, with or without a notice.
+  // After its lease the cache asks again, even without a notice.
   clock.jump(limits::kCacheLease);
   const std::uint64_t before = served();
   REQUIRE(look() == kFiles);

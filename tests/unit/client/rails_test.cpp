@@ -18,7 +18,7 @@ using transport::fault::FaultEndpoint;
 constexpr std::size_t kBytes = 64 * limits::kKiB;
 constexpr Duration kTurn = 100us;
 
-/// One address of a benefactor. Answers every Attach with its memory's key.
+/// A benefactor's address. Answers every Attach with its memory's key.
 class Target final : public transport::AcceptHandler, public rpc::PeerHandler {
  public:
   Target(Reactor& reactor, std::unique_ptr<transport::Endpoint> endpoint, MutableByteSpan memory)

@@ -164,7 +164,7 @@ struct OutOfOrder {
       (*slot)->data[i] = static_cast<std::byte>(random.next());
     REQUIRE(session->end_write(**slot, offset, length) == nullptr);
   }
-  /// Whether a writer of that part would have to wait. If not, the part is begun.
+  /// Whether a write to that part would block. If not, begins the part.
   bool would_wait(std::uint64_t part) {
     const Lock lock(host.shared().mutex);
     std::size_t length = 1;
@@ -208,8 +208,8 @@ struct OutOfOrder {
 
 /// A session that writes each chunk to two places.
 struct TwoPlaces {
-  /// `domains` domains with one benefactor each. A chunk with its first copy in any domain may have
-  /// its second in any other.
+  /// Makes `domains` domains with one benefactor each. Two copies of a chunk may be in any two
+  /// domains.
   explicit TwoPlaces(std::uint64_t domains = 3) {
     NewFile file;
     file.request.waits_for_copies = true;

@@ -71,8 +71,7 @@ TEST_CASE("digests and keys are those of RFC 4231 and RFC 5869") {
   const std::string data = "Hi There";
   CHECK(hex(keyed_digest(key, {std::as_bytes(std::span(data))})) ==
         "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
-  // One block of HKDF-Expand is HMAC(key, info || 1). Here info is the use, a zero byte, the
-  // context.
+  // A block of HKDF-Expand is HMAC(key, info || 1). Here info is the use, a zero byte, the context.
   const std::string info("use\0context\1", 12);
   const std::string context = "context";
   CHECK(derive(key, "use", std::as_bytes(std::span(context))).bytes ==
@@ -125,7 +124,7 @@ TEST_CASE("a sealed chunk is opened by who has the key, and by nobody else") {
       CHECK(naming_of(sealed.name) ==
             (by_content ? ChunkNaming::kSealedByContent : ChunkNaming::kSealedAtRandom));
       CHECK(follows_from_content(sealed.name) == by_content);
-      // A short chunk with a random name may by chance equal its plain text.
+      // A short chunk may by chance equal its sealed bytes.
       if (by_content || length >= 15) CHECK(sealed.bytes != plain);
       CHECK(opens(same, sealed.name, sealed.bytes, plain));
       CHECK_FALSE(opens(other, sealed.name, sealed.bytes, plain));

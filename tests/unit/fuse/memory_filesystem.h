@@ -21,7 +21,7 @@ struct MemoryFile {
   std::string target;
   std::map<std::string, std::string> xattrs;
   Policy policy;
-  /// the connection that created it; until the first commit no other sees it
+  /// the creating connection, which alone sees the file before its first commit
   const void* pending_of = nullptr;
   FileId parent;
   std::string name;

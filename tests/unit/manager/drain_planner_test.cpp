@@ -386,8 +386,8 @@ TEST_CASE("a benefactor that is lost at the finish leaves it to another one when
   CHECK(client.lookup("a")->drain == DrainState::kDrained);
 }
 
-/// A file of two parts, each on its own benefactor. The first part is written and verified, the
-/// second is requested.
+/// A file of two parts on two benefactors. The first part is written and verified, the second is
+/// requested.
 struct TwoParts {
   TwoParts() {
     world.config.pool.stripe_width = 1;

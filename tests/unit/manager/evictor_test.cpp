@@ -202,7 +202,7 @@ TEST_CASE("files are confirmed only when a benefactor has found them in the drai
   CHECK(reply->missing == Indexes{1});
   CHECK(pool.state("b") != DrainState::kDrained);
   CHECK(pool.is_sound());
-  // The file is drained again, and is then present again.
+  // A second drain writes the file again.
   pool.one->fail_with = Code{};
   pool.one->missing.clear();
   pool.run(4s);

@@ -56,7 +56,7 @@ struct Pool : HostsPool {
     client->id = {};
     client->register_now();
   }
-  /// Whether the extent is free, so that it could be granted.
+  /// Whether the extent lies in free space, which may be granted.
   bool is_free(const Extent& extent) {
     bool found = false;
     service->space().for_each_free(extent.benefactor, [&](Range range) {

@@ -70,7 +70,7 @@ TEST_CASE("what nothing claims stays, whether chunks' claims are there or not") 
 }
 
 TEST_CASE("of an old extent counts what is free and no later one's") {
-  // One header's extent reaches into used space; another header lies within an extent.
+  // The first extent reaches into used space; the second header lies within an extent.
   const auto plan = plan_garbage(whole({header(0), header(512), header(3 * kExtent)}),
                                  {claim(0, 3 * kExtent, ClaimKind::kFree),
                                   claim(4 * kExtent, kArena - 4 * kExtent, ClaimKind::kGranted)},

@@ -159,7 +159,7 @@ TEST_CASE(
   for (std::size_t i = 8; i < room.hosts.size(); ++i) pool.add(room.hosts[i]);
   pool.live(10s);
   pool.check_threes(files, kRack, 3);
-  // One rack is lost. Afterwards all copies are in the two remaining racks.
+  // After the loss of a rack, all copies are in the two remaining racks.
   pool.kill_rack("r0");
   pool.live(16s);
   pool.check_threes(files, kRack, 2);

@@ -95,7 +95,7 @@ TEST_CASE("a session goes on after a restart with what it has stored") {
         served, [&](const auto& each) { return std::holds_alternative<decltype(of)>(each); });
   };
   CHECK(first(msg::FenceClient{}) < first(msg::CheckExtents{}));
-  // The file is still visible to its creator only.
+  // Only the creator sees the file before its first commit.
   TestClient other(pool.world, "other");
   CHECK(other.lookup("a").error().code == Code::kNotFound);
   const auto committed = pool.client->call(pool.commit());

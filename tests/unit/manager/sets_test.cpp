@@ -934,7 +934,7 @@ TEST_CASE("one set of names for all timesteps is complete each time that all hav
     runs.write(1, 0);
     CHECK(runs.link() == "a.*.T0");
   }
-  // Two sets are rewritten in turn, so that one of them is always complete.
+  // Two sets are rewritten in turn; at any time, at least one set is complete.
   for (int i = 0; i < 3; ++i) {
     for (const std::uint64_t step : {1U, 0U}) {
       const std::string before = runs.link();
@@ -1393,7 +1393,7 @@ TEST_CASE("what an earlier pool has of later timesteps keeps no set from being w
   before.put(1, 2, 100s);
   if (GENERATE(false, true)) before.put_link("a.*.T1");
   Runs runs("images=3", before.root);
-  // In the second timestep the first rank has no image, the next rank has one.
+  // The first rank has no image of the second timestep; the next rank has one.
   runs.write_all(1);
   CHECK(runs.complete(1));
   CHECK(runs.link() == "a.*.T1");

@@ -138,7 +138,7 @@ TEST_CASE("of a pool's copies all but one may fail, and a single copy survives n
 }
 
 TEST_CASE("of five benefactors any two have both copies of something, of any three all three") {
-  // Each benefactor has its copies on all four others.
+  // With five benefactors, each one's copies go to all four others.
   static_assert(stdchk::kCopyScatter == 4);
   const AllowedFailures two = simulate_pool(5, 2, 1);
   CHECK(two.at_90 == 1);
@@ -163,8 +163,8 @@ TEST_CASE("the table of a pool is what counting all ways to lose its nodes gives
 TEST_CASE("in a large pool two lost nodes take something along as often as there are pairs") {
   // Each of 1024 benefactors has copies on four others. So 2048 to 4096 of the 523776 pairs hold
   // both copies of a chunk. Among f lost nodes there is no such pair with probability of about
-  // exp(-pairs f (f - 1) / 2 / 523776). Then f (f - 1) is at most 26.9 to 53.9 for 90 %, 2.6 to 5.1
-  // for 99 %, and .26 to .51 for 99.9 %.
+  // exp(-pairs f (f - 1) / 2 / 523776). So f (f - 1) is at most 26.9 to 53.9 for 90 %, and 2.6 to
+  // 5.1 for 99 %. For 99.9 % it is at most .26 to .51.
   const AllowedFailures found = simulate_pool(1024, 2, kAdviceSeed);
   CHECK(found.at_90 >= 5);
   CHECK(found.at_90 <= 7);

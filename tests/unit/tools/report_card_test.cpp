@@ -93,7 +93,7 @@ TEST_CASE("advice: a drain that is overtaken should be faster, or do less") {
   has(only_advice(figures), "drain-every=2");
   figures.config.drain_rate_bytes_per_s = kMiB;
   has(only_advice(figures), "raise --drain-rate");
-  figures.pool.totals.sets = 13;  // fewer than a quarter of the images
+  figures.pool.totals.sets = 13;  // 3 of 13 are fewer than a quarter
   CHECK(what_to_change(figures).empty());
 }
 

@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using fault::FaultEndpoint;
 
-/// A link from an endpoint with faults to one without.
+/// Links a faulty endpoint to a reliable one.
 struct Pair : LinkPair<FaultEndpoint> {
   Pair()
       : LinkPair([](auto& in, auto& time) {
@@ -131,7 +131,7 @@ TEST_CASE("a lost link is heard of on both sides") {
   REQUIRE(pair.right_memory == std::array<std::byte, 4096>{});
 }
 
-/// A text that begins with ? is a request, one with ! an answer.
+/// A text that begins with ? is a request; ! begins an answer.
 fault::MessageKind kind_of(ByteSpan message) {
   if (message.front() == std::byte{'?'}) return fault::MessageKind::kRequest;
   if (message.front() == std::byte{'!'}) return fault::MessageKind::kAnswer;
