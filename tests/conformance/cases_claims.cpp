@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kBytes = 1 << 20;
 
-/// A write while the target runs nothing of the transport, then the same with it.
+/// Writes while the target does not poll, then lets the target poll.
 void progress(Scene& scene) {
   for (const std::size_t length : {std::size_t{64}, kBytes}) {
     fill_pattern(scene.local->memory().subspan(0, length), 51);
@@ -28,7 +28,7 @@ void progress(Scene& scene) {
     }
     EXPECT(scene, transfer.succeeded());
     const bool there_later = scene.remote->ask(Verb::kMismatch, {0, length, 51}).numbers[0] == -1;
-    // The large write is the one that counts: small ones may fit into a buffer on the way.
+    // The large write counts: a small one may fit into a buffer on the way.
     scene.measured.needs_target_progress = completed ? "no" : "yes";
     scene.measured.delivered_at_completion = (completed ? there : there_later) ? "yes" : "no";
     if (!scene.capabilities().target_must_progress) EXPECT(scene, completed);
@@ -52,8 +52,8 @@ const char* name_of(Writer writer) {
   return "the target's own code";
 }
 
-/// Criterion: a transport that says one_sided must not have its own code, in the target's thread,
-/// put the bytes of a write into the registered memory; nor may the target hear messages.
+/// Checks the claim one_sided: no code of ours in the target's thread may copy a write's bytes into
+/// the registered memory. The target must not get messages either.
 void one_sided(Scene& scene) {
   const auto before = scene.remote->ask(Verb::kStats).numbers[1];
   for (const std::size_t length : {std::size_t{64}, kBytes}) {
@@ -63,7 +63,7 @@ void one_sided(Scene& scene) {
     const std::array pieces{scene.local->piece(0, length)};
     Transfer& transfer = scene.transfer();
     EXPECT(scene, scene.start_write(*scene.contact, pieces, 0, transfer));
-    // A kernel that copies into read-only memory fails; that answers the question as well.
+    // A kernel that copies into read-only memory fails the write; this answers the question, too.
     const bool completed = scene.local->run_until([&] { return !transfer.in_flight(); }, 12s);
     const auto writer = static_cast<Writer>(scene.remote->ask(Verb::kWriter).numbers[0]);
     EXPECT(scene, completed);
@@ -72,7 +72,7 @@ void one_sided(Scene& scene) {
     EXPECT(scene, scene.remote->ask(Verb::kStats).numbers[1] == before);
     if (!transfer.succeeded()) {
       EXPECT(scene, writer == Writer::kNobodySeen);
-      return;  // the link is over
+      return;  // the failed write has ended the link
     }
     EXPECT(scene, scene.remote->ask(Verb::kMismatch, {0, length, 52}).numbers[0] == -1);
   }

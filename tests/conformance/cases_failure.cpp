@@ -18,7 +18,7 @@ bool all_ended(const Scene& scene) {
                       [](const Transfer& each) { return each.in_flight(); });
 }
 
-/// Starts up to `count` writes of 64 KiB without giving them a chance to complete.
+/// Starts up to `count` writes of 64 KiB, and does not poll, so that none can complete.
 void start_some(Scene& scene, int count) {
   const std::array pieces{scene.local->piece(0, 65536)};
   for (int i = 0; i < count; ++i) {
@@ -30,7 +30,7 @@ void start_some(Scene& scene, int count) {
   }
 }
 
-/// Every operation ends within its deadline, on_closed comes once and after them.
+/// Every operation ends within its deadline; on_closed comes once, after them.
 void expect_end(Scene& scene) {
   bool ended_before_close = true;
   scene.contact->when_closed = [&] { ended_before_close = all_ended(scene); };
@@ -43,7 +43,7 @@ void expect_end(Scene& scene) {
 }
 
 void peer_closes(Scene& scene) {
-  // It can close only a link that it has heard of.
+  // The peer can close only a link that it has accepted.
   EXPECT(scene, scene.local->run_until(
                     [&] { return scene.remote->ask(Verb::kStats).numbers[3] == 1; }, 5s));
   scene.remote->ask(Verb::kPause);
@@ -71,7 +71,7 @@ void peer_is_killed(Scene& scene) {
     expect_end(scene);
     scene.contact->when_closed = nullptr;
     if (!scene.failures.empty() || !busy) return;
-    // Once more with nothing in flight: is the loss heard without writing?
+    // Repeats the case without transfers: the loss must be noticed even without writing.
     scene.local.reset();
     scene.transfers.clear();
     EXPECT(scene, scene.set_up());
@@ -93,7 +93,7 @@ void peer_is_stopped(Scene& scene) {
   EXPECT(scene, !scene.transfers.empty());
   EXPECT(scene,
          scene.local->run_until([&] { return all_ended(scene); }, limits::kRmaDeadline + kSlack));
-  // What has timed out could still land: such a link is over.
+  // A write that timed out could still land, so its link must close.
   const bool any_failed = std::any_of(scene.transfers.begin(), scene.transfers.end(),
                                       [](const Transfer& each) { return !each.succeeded(); });
   if (any_failed) {
@@ -123,7 +123,7 @@ void link_destroyed(Scene& scene) {
     EXPECT(scene, contact->closed == 0);
     scene.remote->ask(Verb::kResume);
   }
-  // The endpoint and the other link live on.
+  // The endpoint and its other link still work.
   const std::array pieces{scene.local->piece(0, 100)};
   Transfer& transfer = scene.transfer();
   EXPECT(scene, scene.start_write(*scene.contact, pieces, 0, transfer));
@@ -131,13 +131,13 @@ void link_destroyed(Scene& scene) {
   EXPECT(scene, transfer.succeeded());
 }
 
-/// The remote party becomes a client that writes into the local memory without end.
+/// Makes the remote party a client that writes into local memory without end.
 Contact* attacked(Scene& scene) {
   if (!scene.local->listen().has_value()) return nullptr;
   Contact* victim = nullptr;
   scene.local->when_accepted = [&](Contact& contact) { victim = &contact; };
   scene.remote->ask(Verb::kFill, {0, kMemoryBytes, 41});
-  // The remote party waits for the link within the command, so the local one must turn meanwhile.
+  // The remote party waits for the link within the command, so the local party must poll meanwhile.
   bool connected = false;
   std::thread asking([&] {
     connected = scene.remote->ask(Verb::kConnect, {}, scene.local->endpoint().address()).numbers[0];
@@ -154,8 +154,8 @@ void start_writes(Scene& scene, Contact& victim) {
   scene.remote->ask(Verb::kWrite, {32, 65536, key.key, key.base, key.length});
 }
 
-/// Looks at memory while another writes to it, which is what this is about: no word is taken for
-/// more than "something has come".
+/// Looks at memory while another party writes to it. The race is intended: the answer means only
+/// that some bytes have arrived.
 __attribute__((no_sanitize("thread"))) bool written(Scene& scene) {
   const volatile std::byte* const memory = scene.local->memory().data();
   for (std::size_t i = 0; i < 65536; ++i) {
@@ -179,7 +179,7 @@ void late_write(Scene& scene) {
     if (round % 3 == 0) scene.local->run_for(5ms);
 
     EXPECT(scene, victim->link->fence());
-    fill_pattern(scene.local->memory(), 42);  // given to someone else
+    fill_pattern(scene.local->memory(), 42);  // stands for reuse by another client
     if (scene.process) scene.remote->signal(SIGCONT);
     scene.remote->ask(Verb::kResume);
     scene.local->run_for(100ms);
@@ -211,7 +211,8 @@ void fence_waits_for_end(Scene& scene) {
   EXPECT(scene, !victim->link->fence());
   scene.local->run_for(200ms);
   EXPECT(scene, !victim->link->fence());
-  // It goes on, and may close its end of the link by itself; otherwise only its end will do.
+  // The resumed peer may close its end of the link by itself; otherwise only the process's end
+  // fences it.
   scene.remote->signal(SIGCONT);
   if (!scene.local->run_until([&] { return victim->link->fence(); }, 1s)) {
     scene.remote->kill();
@@ -223,8 +224,8 @@ void fence_waits_for_end(Scene& scene) {
   scene.measured.fence = "when the peer has ended";
 }
 
-/// Reads more than any buffer on the way holds, so that an answer is under way when the peer is
-/// lost.
+/// Reads more bytes than any buffer on the way holds, so that answers are in flight when the peer
+/// is lost.
 void lose_a_peer_in_the_middle(Scene& scene) {
   const auto peer = Remote::start(scene.subject, scene.process);
   EXPECT(scene, peer != nullptr);
@@ -254,7 +255,7 @@ void lose_a_peer_in_the_middle(Scene& scene) {
   scene.local->run_until([&] { return contact->closed == 1; }, limits::kRmaDeadline + kSlack);
 }
 
-/// Many writes and reads at once, of which each must find its own bytes.
+/// Starts many writes and reads at once; each must transfer its own bytes.
 void expect_sound(Scene& scene) {
   constexpr std::size_t kPart = 16384;
   constexpr std::size_t kParts = 32;

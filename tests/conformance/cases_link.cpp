@@ -33,7 +33,7 @@ void nobody_listens(Scene& scene) {
   gone.reset();
   const Time start = scene.local->reactor().clock().now();
   Contact* const contact = scene.local->connect(address, 2s);
-  if (contact == nullptr) return;  // seen at once
+  if (contact == nullptr) return;  // the transport saw at once that no party listens
   EXPECT(scene, contact->closed == 0);
   EXPECT(scene, !contact->link->connected());
   EXPECT(scene, scene.local->run_until([&] { return contact->closed == 1; }, 3s));
@@ -47,7 +47,7 @@ void nobody_polls(Scene& scene) {
   scene.remote->ask(Verb::kPause);
   Contact* const contact = scene.local->connect(scene.address, 500ms);
   EXPECT(scene, contact != nullptr);
-  // A kernel may accept for a program that sleeps; but an answer there must be.
+  // A kernel may accept a link for a stopped program; but connect() must end either way.
   EXPECT(scene,
          scene.local->run_until([&] { return contact->closed + contact->connected > 0; }, 1500ms));
   scene.remote->ask(Verb::kResume);
@@ -143,7 +143,7 @@ void many_links(Scene& scene) {
     EXPECT(scene, scene.transfers[i].succeeded());
     EXPECT(scene, scene.remote->ask(Verb::kMismatch, {i * 4096, 1000, i + 1}).numbers[0] == -1);
   }
-  // The end of one is not the end of the others.
+  // The end of one link does not end the others.
   contacts[0]->link.reset();
   EXPECT(scene, scene.send(*contacts[1], make_message(9, 9)));
   EXPECT(scene, scene.local->run_until([&] { return contacts[1]->inbox.size() == 2; }, 5s));
@@ -165,7 +165,7 @@ void close_is_heard(Scene& scene) {
   const Status status = scene.local->write(*other, pieces, other->key, 0, transfer);
   EXPECT(scene, !status.has_value() && status.error().code == Code::kPeerLost);
   EXPECT(scene, !transfer.in_flight());
-  EXPECT(scene, scene.connect() != nullptr);  // both sides live on
+  EXPECT(scene, scene.connect() != nullptr);  // both parties still work
 }
 
 void handler_destroys_link(Scene& scene) {

@@ -40,7 +40,6 @@ class CheatLink final : public Link, public LinkHandler {
 
   void set_inner(std::unique_ptr<Link> inner) { inner_ = std::move(inner); }
 
-  // Link
   void set_handler(LinkHandler& handler) override { handler_ = &handler; }
   bool connected() const override { return inner_->connected(); }
   Status send(ByteSpan message) override { return send_part({Kind::kUser}, message); }
@@ -66,7 +65,6 @@ class CheatLink final : public Link, public LinkHandler {
   }
   bool fence() override { return inner_->fence(); }
 
-  // LinkHandler
   void on_connected(Link&) override { handler_->on_connected(*this); }
   void on_message(Link&, ByteSpan message) override {
     Head head;
@@ -78,7 +76,7 @@ class CheatLink final : public Link, public LinkHandler {
       if (!found.empty()) found.mapped()->finish({});
       return;
     }
-    // What a transport that says one_sided must not do: the target's own code copies.
+    // Breaks the claim one_sided: the target's own code copies.
     const MutableByteSpan memory = regions_.at(head.key);
     std::memcpy(memory.data() + head.offset, body.data(), body.size());
     if (head.last != 0) (void)send_part({Kind::kDone, head.number}, {});
@@ -158,7 +156,6 @@ class CheatEndpoint final : public transport::Endpoint, public transport::Accept
   bool may_sleep() override { return inner_->may_sleep(); }
   Duration sleep_max() const override { return inner_->sleep_max(); }
 
-  // AcceptHandler
   void on_accept(std::unique_ptr<Link> inner) override {
     auto link = std::make_unique<CheatLink>(regions_, nullptr);
     inner->set_handler(*link);

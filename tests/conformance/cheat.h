@@ -6,10 +6,10 @@
 
 namespace stdchk::conformance {
 
-/// Wraps an endpoint so that writes and reads travel as messages, which the target copies in its
-/// poll(), while the capabilities say one_sided. Both parties must be wrapped.
+/// Wraps an endpoint that falsely claims one_sided. Writes and reads travel as messages, which the
+/// target copies in its poll(). Both parties must be wrapped.
 ///
-/// For proving that the suite sees it; otherwise a correct transport.
+/// Proves that the suite detects the false claim. All else is a correct transport.
 std::unique_ptr<transport::Endpoint> make_cheat(std::unique_ptr<transport::Endpoint> inner,
                                                 bool target_must_progress);
 

@@ -14,7 +14,7 @@ namespace stdchk::conformance {
 namespace {
 
 constexpr unsigned kCaseSecondsMax = 60;
-constexpr int kNotRun = 77;  ///< exit status when the only subject needs a device that is absent
+constexpr int kNotRun = 77;  ///< exit status when the only subject lacks its device
 
 std::vector<Case> cases_for(const Subject& subject) {
   std::vector<Case> cases;
@@ -26,12 +26,12 @@ std::vector<Case> cases_for(const Subject& subject) {
   return cases;
 }
 
-/// True when the case ended as it must for this subject.
+/// Runs a case. True: the case ended as it must for this subject.
 bool run_case(const Subject& subject, bool process, const Case& each, Measured& measured) {
   const char* const variant = process ? "processes" : "threads";
   fmt::print("[{} {}] {} ... ", subject.name, variant, each.name);
   std::fflush(stdout);
-  // A case that hangs ends the run, and its name is the last line.
+  // The alarm ends a run whose case hangs; the last line printed names that case.
   ::alarm(patience() * kCaseSecondsMax);
   Scene scene(subject, process, measured);
   if (scene.set_up()) each.run(scene);
@@ -76,7 +76,7 @@ void print_table(const Subject& subject, const Measured& measured) {
   fmt::print("\n");
 }
 
-/// Why the subject cannot be examined on this host; empty: it can.
+/// Says why the subject cannot run on this host; empty: it can.
 std::string absence(const Subject& subject) {
   if (!subject.needs_device) return {};
   SystemClock clock;
@@ -100,8 +100,8 @@ bool run_subject(const Subject& subject, std::string_view only) {
 }
 
 int run(int count, char** arguments) {
-  // As the daemons do, and the client library's threads: soft-iWARP's kernel module sends from the
-  // thread that posts, and signals it when the peer has gone.
+  // Ignores SIGPIPE as the daemons and the client library's threads do. The soft-iWARP kernel
+  // module sends from the posting thread, and signals it when the peer has gone.
   ::signal(SIGPIPE, SIG_IGN);
   const std::string_view name = count > 1 ? arguments[1] : "";
   if (name == "--party" && count == 4) {

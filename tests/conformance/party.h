@@ -20,30 +20,30 @@ inline std::byte pattern_byte(std::uint64_t seed, std::uint64_t index) {
   const std::uint64_t mixed = (index + seed * 0x9E3779B97F4A7C15ULL) * 0xBF58476D1CE4E5B9ULL;
   return static_cast<std::byte>(mixed >> 56);
 }
-/// Puts bytes [0, out.size()) of the pattern into `out`.
+/// Fills `out` with the first out.size() bytes of the pattern.
 void fill_pattern(MutableByteSpan out, std::uint64_t seed);
-/// The index of the first byte that is not the pattern's; -1: none.
+/// The index of the first byte that differs from the pattern; -1: none differs.
 std::int64_t first_mismatch(ByteSpan bytes, std::uint64_t seed);
 
-/// A Transfer is an operation that checks the rules of completion itself.
+/// A Transfer is an operation that checks the rules of completion.
 struct Transfer final : transport::Operation {
   void complete(Status status) override;
   bool succeeded() const { return completions == 1 && code == Code{}; }
   int completions = 0;
-  bool inside_start = false;  ///< set around the starting call
+  bool inside_start = false;  ///< true during the call that starts the transfer
   bool completed_inside_start = false;
   Code code{};
   std::function<void()> then;
 };
 
-/// A Contact is one link and what was heard of it.
+/// A Contact is a link with its recorded events.
 struct Contact final : transport::LinkHandler {
   void on_connected(transport::Link& link) override;
   void on_message(transport::Link& link, ByteSpan message) override;
   void on_closed(transport::Link& link, Error why) override;
 
   std::unique_ptr<transport::Link> link;
-  transport::RemoteKey key;  ///< of the peer's memory, on this link
+  transport::RemoteKey key;  ///< key of the peer's memory on this link
   int connected = 0;
   int closed = 0;
   bool called_after_close = false;
@@ -51,14 +51,15 @@ struct Contact final : transport::LinkHandler {
   std::deque<std::vector<std::byte>> inbox;
   std::uint64_t messages = 0;
   std::function<void()> when_connected;
-  std::function<bool(ByteSpan)> when_message;  ///< true: taken, not to be kept
+  /// returns true to drop the message instead of storing it
+  std::function<bool(ByteSpan)> when_message;
   std::function<void()> when_closed;
 };
 
-/// A Party is an endpoint with a reactor and registered memory. One is the initiator, driven by the
-/// cases; the other is driven by commands (remote.h).
+/// A Party is an endpoint with a reactor and registered memory. The cases drive the initiator;
+/// commands (remote.h) drive the other party.
 ///
-/// Threads: the one that made it.
+/// Threads: the thread that made it.
 class Party final : transport::AcceptHandler {
  public:
   static Result<std::unique_ptr<Party>> open(const Subject& subject);
@@ -71,10 +72,10 @@ class Party final : transport::AcceptHandler {
   transport::MemoryRegion& region() { return *region_; }
 
   Status listen();
-  /// Starts a connection; nullptr when it could not even be started.
+  /// Starts a connection; nullptr if the transport refuses at once.
   Contact* connect(const std::string& address, Duration deadline);
   std::vector<std::unique_ptr<Contact>>& contacts() { return contacts_; }
-  /// Links accepted so far.
+  /// Number of links accepted so far.
   std::size_t accepted() const { return accepted_; }
   std::function<void(Contact&)> when_accepted;
   /// The key of the memory on the newest link.
@@ -86,7 +87,7 @@ class Party final : transport::AcceptHandler {
   Status read(Contact& contact, std::span<const transport::LocalPiece> pieces,
               const transport::RemoteKey& key, std::uint64_t offset, Transfer& transfer);
 
-  /// Turns the reactor until `done` says true. False: it did not within patience() times `timeout`.
+  /// Runs the reactor until `done` returns true. False: patience() times `timeout` passed first.
   bool run_until(const std::function<bool()>& done, Duration timeout);
   void run_for(Duration time);
 
@@ -103,8 +104,8 @@ class Party final : transport::AcceptHandler {
   std::size_t accepted_ = 0;
 };
 
-/// How many times slower than a machine of our own the one may be on which this runs:
-/// $STDCHK_TEST_PATIENCE, 1 without it. What must come is waited for so much longer.
+/// The factor by which this machine may be slower than a usual one: $STDCHK_TEST_PATIENCE, or 1.
+/// All waiting times are multiplied by it.
 unsigned patience();
 
 }  // namespace stdchk::conformance

@@ -49,7 +49,6 @@ class Servant final : public EventSource {
     }
   }
 
-  // EventSource
   bool poll() override {
     Command command;
     const auto got = ::recv(control_fd_, &command, sizeof(command), MSG_DONTWAIT);
@@ -145,7 +144,7 @@ bool Servant::connect(const std::string& address) {
   Contact* const contact = party_.connect(address, std::chrono::seconds(5));
   if (contact == nullptr) return false;
   prepare(*contact);
-  // Not run_until: this runs within poll() of the reactor, so the endpoint is polled directly.
+  // run_until() cannot be used within poll() of the reactor, so poll the endpoint directly.
   const Time give_up = party_.reactor().clock().now() + std::chrono::seconds(5);
   while (contact->connected == 0 && contact->closed == 0) {
     if (party_.reactor().clock().now() > give_up) return false;
@@ -245,7 +244,7 @@ std::unique_ptr<Remote> Remote::start(const Subject& subject, bool process) {
   STDCHK_ASSERT(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0);
   remote->control_fd_ = fds[0];
   if (process) {
-    // A new program, because fabrics do not survive a fork.
+    // Starts a new program, because fabrics do not survive a fork.
     const std::string fd_text = fmt::format("{}", fds[1]);
     const pid_t parent = ::getpid();
     remote->pid_ = ::fork();

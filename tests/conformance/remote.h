@@ -11,31 +11,31 @@
 
 namespace stdchk::conformance {
 
-/// What a remote party can be told to do. Arguments are numbers a, b, c, ... and one text.
+/// Commands to a remote party. Arguments are numbers a, b, c, ... and one text.
 enum class Verb : std::uint32_t {
-  kListen,  ///< text: the address
-  kKey,   ///< key, base, length of its memory, for the peer of the newest link that it has accepted
-  kFill,  ///< memory[a, a + b) becomes pattern c
-  kMismatch,  ///< first index in memory[a, a + b) that is not pattern c's; -1
-  kPause,     ///< no poll() until kResume; commands are still obeyed
+  kListen,    ///< text: the address
+  kKey,       ///< replies key, base, length of its memory, for the peer of the newest accepted link
+  kFill,      ///< fills memory[a, a + b) with pattern c
+  kMismatch,  ///< replies the first index in memory[a, a + b) that differs from pattern c; -1: none
+  kPause,     ///< no poll() until kResume; commands still work
   kResume,
-  kMode,     ///< Mode a for messages that arrive from now on
-  kStats,    ///< accepted, messages, closed, contacts that are connected
-  kFence,    ///< fence() of the newest contact
+  kMode,     ///< sets Mode a for later messages
+  kStats,    ///< replies numbers: accepted, messages, closed, connected contacts
+  kFence,    ///< calls fence() of the newest contact
   kClose,    ///< destroys all links
-  kConnect,  ///< to the address in text; 1: on_connected came within 5 s
-  kWrite,  ///< a writes of b bytes each to region {c, d, e}, one behind the other, again and again
-  kTransfers,  ///< started, completed, succeeded
-  kWatch,      ///< makes the memory read-only and reports who writes first (see kWriter)
-  kWriter,     ///< Writer, since kWatch; the memory is writable again
+  kConnect,  ///< connects to the address in text; replies 1 if on_connected came within 5 s
+  /// repeats a writes of b bytes each to region {c, d, e}, back to back, until told to end
+  kWrite,
+  kTransfers,  ///< replies started, completed, succeeded
+  kWatch,      ///< makes the memory read-only, to find the first writer (see kWriter)
+  kWriter,     ///< replies the Writer since kWatch; makes the memory writable again
   kQuit,
 };
 
 enum class Mode : std::uint64_t {
-  kKeep = 0,  ///< counts messages
-  kEcho = 1,  ///< sends each one back
-  kVerify =
-      2,  ///< a message is a Probe: looks at the memory at once and answers with one byte, 1: right
+  kKeep = 0,    ///< counts messages
+  kEcho = 1,    ///< echoes each message
+  kVerify = 2,  ///< a message is a Probe: checks memory at once, replies one byte; 1: right
 };
 
 struct Probe {
@@ -44,10 +44,10 @@ struct Probe {
   std::uint64_t seed = 0;
 };
 
-/// Who wrote first into memory that was made read-only.
+/// The first writer into memory that was made read-only.
 enum class Writer : std::int64_t {
-  kNobodySeen = 0,     ///< no processor fault: hardware, the kernel, or nothing was written
-  kOtherThread = 1,    ///< not the target's thread
+  kNobodySeen = 0,     ///< no processor fault: written by hardware or the kernel, or not at all
+  kOtherThread = 1,    ///< a thread other than the target's
   kFabricLibrary = 2,  ///< the target's thread, in a shared library that poll() called
   kOwnCode = 3,        ///< the target's thread, in the program's own code
 };
@@ -62,12 +62,12 @@ struct Answer {
   std::array<char, 512> text{};
 };
 
-/// Obeys commands from `control_fd` until kQuit or its end.
+/// Obeys commands from `control_fd` until kQuit or end of file.
 void run_party(const Subject& subject, int control_fd);
 
-/// A Remote is the other party: a thread of this process, or a process of its own.
+/// A Remote is the other party: a thread of this process, or another process.
 ///
-/// Owns: the thread or process. Both are gone after the destructor.
+/// Owns: the thread or process. The destructor ends both.
 class Remote {
  public:
   static std::unique_ptr<Remote> start(const Subject& subject, bool process);
@@ -79,11 +79,11 @@ class Remote {
   bool alive() const { return alive_; }
 
   std::string listen();
-  /// Of the newest link. Nothing may connect to the party in between.
+  /// The key for the newest link. No other link may be accepted meanwhile.
   transport::RemoteKey key();
-  /// Process only.
+  /// Sends a signal; only for a process.
   void signal(int number);
-  /// Process only: SIGKILL, and waits for its end.
+  /// Sends SIGKILL and waits for the end; only for a process.
   void kill();
 
  private:

@@ -76,7 +76,7 @@ bool Scene::get_access(Remote& of, std::int64_t heard_before, Contact& over) {
   if (!local->run_until(heard, 6s)) return false;
   over.key = of.key();
   if (!subject.in_parts) return true;
-  // A table of keys may still be on its way.
+  // The peer's table of keys may still be in flight, so probe with a read.
   Transfer probe;
   const std::array pieces{local->piece(0, 1)};
   const auto started = [&] { return local->read(over, pieces, over.key, 0, probe).has_value(); };

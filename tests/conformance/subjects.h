@@ -9,23 +9,23 @@
 
 namespace stdchk::conformance {
 
-/// A Subject is one transport that the suite examines.
+/// A Subject is a transport that the suite examines.
 struct Subject {
   std::string name;
   /// Makes an endpoint. Called in the thread, or process, that will poll it.
   std::function<Result<std::unique_ptr<transport::Endpoint>>(Clock&)> open;
-  /// Of a subject that keeps the memory of its endpoints from who is no member: an endpoint of the
-  /// same transport that is none.
+  /// Makes an endpoint of the same transport without membership. Set only where the subject
+  /// protects endpoints' memory from strangers.
   std::function<Result<std::unique_ptr<transport::Endpoint>>(Clock&)> open_stranger;
-  bool in_parts = false;  ///< a party's memory is registered in parts
-  /// Parties may be in different processes. Otherwise they are two threads of one.
+  bool in_parts = false;  ///< each party registers its memory in parts
+  /// Parties may be in different processes; otherwise they are two threads of one process.
   bool processes = false;
-  /// Hosts without a certain device have no such transport. Said, and not taken for a success.
+  /// The subject needs a device, which hosts may lack. Its absence is reported, and is no success.
   bool needs_device = false;
   /// Parties may be two threads of one process.
   bool threads = true;
-  /// Not empty: the subject claims what it does not do. Only the cases about claims are run, and
-  /// those named here must fail, or the suite fails.
+  /// Not empty: the subject makes false claims. Only the cases about claims run, and the cases
+  /// named here must fail.
   std::vector<std::string> must_fail;
 };
 

@@ -27,12 +27,12 @@ struct Watch {
   int frame_count = 0;
   struct sigaction before {};
 };
-Watch current;  // a signal handler has no other way to its data
+Watch current;  // a signal handler can reach its data only through a global
 
 void on_fault(int number, siginfo_t* info, void* context) {
   const auto* const address = static_cast<const std::byte*>(info->si_addr);
   if (address < current.memory.data() || address >= current.memory.data() + current.memory.size()) {
-    // A fault of another kind: let it end the process as usual.
+    // A fault outside the watched memory: let it end the process as usual.
     ::sigaction(number, &current.before, nullptr);
     return;
   }
@@ -47,18 +47,17 @@ bool contains(const char* text, std::string_view part) {
   return text != nullptr && std::string_view(text).find(part) != std::string_view::npos;
 }
 
-/// Sanitizers put a memcpy of their own into the program.
+/// Sanitizers link their own memcpy into the program.
 bool copies(const void* function) {
   return function == reinterpret_cast<const void*>(&::memcpy) ||
          function == reinterpret_cast<const void*>(&::memmove);
 }
 
-/// The innermost caller that is neither the C library (memcpy, the signal trampoline) nor this
-/// file.
+/// Finds the innermost caller outside the C library (memcpy, the signal trampoline) and this file.
 Writer judge() {
   Dl_info self{};
   STDCHK_ASSERT(::dladdr(reinterpret_cast<void*>(&watch), &self) != 0);
-  bool before_fault = true;  // the frames of the handler itself come first
+  bool before_fault = true;  // the handler's own frames come first
   for (int i = 0; i < current.frame_count; ++i) {
     Dl_info info{};
     const bool known = ::dladdr(current.frames[i], &info) != 0;
@@ -66,7 +65,7 @@ Writer judge() {
     const bool c_library = !known || copies(info.dli_saddr) || contains(info.dli_fname, "/libc.") ||
                            contains(info.dli_fname, "vdso") || contains(info.dli_fname, "libgcc");
     if (before_fault) {
-      if (c_library) before_fault = false;  // the trampoline
+      if (c_library) before_fault = false;  // the signal trampoline
       continue;
     }
     if (c_library) continue;
@@ -79,7 +78,7 @@ Writer judge() {
 
 void watch(MutableByteSpan memory) {
   void* warm[1];
-  ::backtrace(warm, 1);  // loads what it needs now, not within the handler
+  ::backtrace(warm, 1);  // loads its libraries now rather than within the handler
   current.memory = memory;
   current.owner = ::pthread_self();
   current.seen = false;

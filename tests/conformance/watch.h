@@ -4,8 +4,9 @@
 
 namespace stdchk::conformance {
 
-/// Makes whole pages of `memory` read-only. The first processor fault makes them writable again and
-/// notes who caused it. One watch at a time in a process; called on the target's thread.
+/// Makes the whole pages of `memory` read-only. The first processor fault makes them writable again
+/// and records its cause.
+/// Threads: the target's. Limits: one watch at a time in a process.
 void watch(MutableByteSpan memory);
 /// Ends the watch: the memory is writable again.
 Writer end_watch();

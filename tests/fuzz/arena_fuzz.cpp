@@ -1,6 +1,6 @@
-// An arena whose bytes anybody may have written, and requests about it with any numbers: what a
-// benefactor reports, forgets, checks and moves; what a manager makes of any report; and the
-// metadata log that a benefactor keeps.
+// Feeds an arena with arbitrary bytes, and requests with arbitrary numbers, to a benefactor's code:
+// report, forget, check and move extents. Feeds arbitrary reports to the manager's garbage planner.
+// Feeds arbitrary requests to a benefactor's metadata log.
 
 #include <algorithm>
 #include <array>
@@ -27,7 +27,7 @@ namespace {
 constexpr std::uint64_t kStep = limits::kExtentAlignment;
 constexpr std::uint64_t kArenaBytes = 32 * kStep;
 
-/// Mostly of a place in the arena; now and then any number.
+/// Mostly a place within the arena; now and then an arbitrary number.
 std::uint64_t place(fuzz::Choices& choices) {
   const unsigned value = choices.byte();
   return value == 255 ? choices.number() : value == 254 ? value : value % 40 * kStep;
@@ -37,7 +37,7 @@ std::uint32_t length(fuzz::Choices& choices) {
   return value == 255 ? static_cast<std::uint32_t>(choices.number()) : value;
 }
 
-/// A header that is one, with a content or without it, or bytes of the input.
+/// Writes a valid header, with its content or without, or bytes of the input.
 void write_something(fuzz::Choices& choices, MutableByteSpan arena) {
   const std::uint64_t at = choices.below(32) * kStep;
   const MutableByteSpan to = arena.subspan(at);
@@ -58,7 +58,8 @@ void write_something(fuzz::Choices& choices, MutableByteSpan arena) {
   encode_extent_header(header, to.data());
 }
 
-/// All of the arena in pages; each reports what is there, in order, and goes on.
+/// Reports the whole arena page by page. Each page lists its extents in order, and the next page
+/// follows.
 msg::ReportExtents::Reply check_report(ByteSpan arena) {
   msg::ReportExtents::Reply all;
   for (std::uint64_t at = 0; at < arena.size();) {
@@ -125,7 +126,8 @@ void check_checks(fuzz::Choices& choices, ByteSpan arena) {
   STDCHK_ASSERT(reply.corrupt.size() <= request.extents.size());
 }
 
-/// What a benefactor that lies reports: plans are about what it could have reported only.
+/// Makes the report of a lying benefactor. Plans are checked only for reports that pass
+/// is_possible().
 void check_plan(fuzz::Choices& choices) {
   msg::ReportExtents::Reply reply;
   for (unsigned i = choices.below(12); i > 0; --i) {
@@ -164,12 +166,12 @@ void check_plan(fuzz::Choices& choices) {
   }
 }
 
-/// What the log should be, and what it is.
+/// Compares the metadata log with a simple model of it.
 void check_log(fuzz::Choices& choices) {
   constexpr std::uint64_t kLogBytes = 64;
   benefactor::MetadataLog log(kLogBytes);
-  std::string whole;    // what counts
-  std::string written;  // of the log that is being written
+  std::string whole;    // content that counts
+  std::string written;  // content of the log being written
   std::uint64_t sequence = 0;
   while (!choices.empty()) {
     if (choices.below(8) == 0) {
@@ -190,7 +192,7 @@ void check_log(fuzz::Choices& choices) {
       if (request.sequence > 0) sequence = request.sequence;
       STDCHK_ASSERT(written.size() <= kLogBytes / 2);
     } else if (request.begins && !written.empty()) {
-      return;  // which of the two goes on depends on why it was refused
+      return;  // whether the old or the new log continues depends on the error
     }
     STDCHK_ASSERT(log.sequence() == sequence);
     const auto read = log.read(0);
@@ -216,7 +218,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check_plan(choices);
     return 0;
   }
-  // On the heap, with nothing behind its end.
+  // On the heap without spare bytes, so that sanitizers see reads past the end.
   std::vector<std::byte> memory(kArenaBytes);
   for (unsigned i = choices.below(16); i > 0; --i) write_something(choices, memory);
   (void)benefactor::report_extents(memory, {choices.number(), choices.number()});

@@ -8,7 +8,8 @@
 
 namespace stdchk::fuzz {
 
-/// A Choices makes numbers and texts of the bytes of one input, in order; zeros behind its end.
+/// A Choices turns the bytes of one input into numbers and texts, in order; after its end come
+/// zeros.
 class Choices {
  public:
   explicit Choices(ByteSpan bytes) : left_(bytes) {}
@@ -22,7 +23,7 @@ class Choices {
     return one;
   }
   bool flag() { return (byte() & 1) != 0; }
-  /// Below `bound`, which is at most 256.
+  /// A number below `bound`, which is at most 256.
   unsigned below(unsigned bound) { return byte() % bound; }
   std::uint64_t number() {
     std::uint64_t value = 0;

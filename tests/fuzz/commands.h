@@ -5,8 +5,8 @@
 
 namespace stdchk::fuzz {
 
-/// A command of any kind, about few files, chunks and places, so that commands meet. Now and then a
-/// number is any number.
+/// A command of any kind. It names few files, chunks and places, so that commands interact. Now and
+/// then a number is arbitrary.
 manager::Command make_command(Choices& choices);
 
 }  // namespace stdchk::fuzz

@@ -1,5 +1,5 @@
-// Feeds any bytes to the decoders that read what others wrote. What they let in must be encodable
-// again, and equal when decoded once more.
+// Feeds arbitrary bytes to the message decoders. An accepted message must be encodable, and must
+// decode to an equal message.
 
 #include <cstdint>
 

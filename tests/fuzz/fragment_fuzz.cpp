@@ -1,5 +1,5 @@
-// Feeds any bytes to the decoders of what verbs peers say below messages: greetings, region tables,
-// and fragments, whose messages must be what was in them.
+// Feeds arbitrary bytes to the verbs transport's decoders below messages: greetings, region tables
+// and fragments. Assembled messages must equal their fragments' content.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,7 +31,7 @@ void check_table(ByteSpan bytes) {
   STDCHK_ASSERT(table->part_bytes > 0 && !table->keys.empty());
 }
 
-/// Fragments in order, until one is refused; what was let in is put together here, too.
+/// Adds fragments in order until one is refused; assembles the accepted fragments a second time.
 void check_fragments(ByteSpan bytes) {
   fuzz::Choices choices(bytes);
   Assembler assembler(kMessageBytesMax);

@@ -1,6 +1,6 @@
-// Feeds any bytes to the decoders of the journal: as one record, and as a metadata log, which gets
-// behind the checksums as one of before there were any. What they let in must be encodable again,
-// and equal when decoded once more; with a wrong bit it is not let in.
+// Feeds arbitrary bytes to the journal's decoders, as one record and as a metadata log. A log of
+// the old format without checksums avoids their check. Accepted input must be encodable, and must
+// decode to an equal value. A log with a flipped bit must be refused.
 
 #include <cstdint>
 

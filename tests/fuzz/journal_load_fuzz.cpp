@@ -1,6 +1,6 @@
-// Starts a manager over a database whose records are any bytes, or any commands, with the checksums
-// of these: it starts or says what is wrong. What it starts with, it can walk, run over, and start
-// with again.
+// Starts a manager on a database of arbitrary records, or arbitrary commands, with valid checksums.
+// The manager starts or reports an error. After a start it can walk its state, run, and start
+// again.
 
 #include <sqlite3.h>
 
@@ -25,11 +25,11 @@ using namespace stdchk::manager;
 
 namespace {
 
-/// One record: of one of SQLite's types, of the input's bytes or a command.
+/// Binds one record: a value of any SQLite type, made of the input's bytes or a command.
 void bind(sqlite3_stmt* insert, fuzz::Choices& choices, std::vector<std::byte>& record) {
   const unsigned kind = choices.below(16);
   if (kind == 0) {
-    // What has no bytes is read as its digits.
+    // SQLite reads a number as the text of its digits.
     const auto number = static_cast<sqlite3_int64>(choices.number());
     const std::string digits = std::to_string(number);
     const ByteSpan bytes = std::as_bytes(std::span(digits));
@@ -48,7 +48,7 @@ void bind(sqlite3_stmt* insert, fuzz::Choices& choices, std::vector<std::byte>& 
   } else if (!encode_command(fuzz::make_command(choices), record)) {
     record.clear();
   }
-  static constexpr std::byte kNone{};  // no pointer would be a NULL, which the table refuses
+  static constexpr std::byte kNone{};  // a null pointer would be NULL, which the table refuses
   const std::byte* const from = record.empty() ? &kNone : record.data();
   if (kind == 2) {
     sqlite3_bind_text(insert, 1, reinterpret_cast<const char*>(from),

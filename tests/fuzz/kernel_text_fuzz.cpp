@@ -1,6 +1,5 @@
-// Feeds any bytes to who reads the text files of /proc and of control groups: the first byte
-// chooses which. A number that is read stands there, and a program's name hides nothing of its
-// state.
+// Feeds arbitrary bytes to the readers of /proc and of control groups; the first byte chooses the
+// reader. A number that was read must occur in the text. A program's name must not hide its state.
 
 #include <string>
 
@@ -22,7 +21,7 @@ void check_numbers(const std::string& text) {
   }
 }
 
-/// Whatever a program is called, it is seen how it ends.
+/// Whatever the program's name, the reader sees whether it was killed.
 void check_caller(const std::string& text) {
   using mount::CallerState;
   (void)mount::parse_process_stat(text);

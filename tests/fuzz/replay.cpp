@@ -1,4 +1,5 @@
-// Gives each file of a folder to a fuzz target, once: replay FOLDER. Where there is no libFuzzer.
+// Feeds each file of a folder to a fuzz target once: replay FOLDER. Replaces libFuzzer where it is
+// missing.
 
 #include <algorithm>
 #include <cstddef>
@@ -20,11 +21,11 @@ int main(int argc, char** argv) {
   }
   std::ranges::sort(files);
   for (const auto& path : files) {
-    std::printf("%s\n", path.c_str());  // the last one is the one that breaks it
+    std::printf("%s\n", path.c_str());  // the last path printed is the input that crashes
     std::fflush(stdout);
     std::ifstream file(path, std::ios::binary);
     const std::vector<char> read{std::istreambuf_iterator<char>(file), {}};
-    // No byte more than that, so that a sanitizer sees who reads behind the end.
+    // A buffer of exact size lets a sanitizer see reads past the end.
     const std::vector<std::uint8_t> bytes(read.begin(), read.end());
     LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
   }

@@ -1,5 +1,5 @@
-// Feeds any bytes to who opens sealed chunks: as a name and what is stored under it, and as changes
-// of a chunk that was sealed. It opens only as it was sealed.
+// Feeds arbitrary bytes to the code that opens sealed chunks: as a name with its stored bytes, and
+// as changes to a sealed chunk. Only the unchanged chunk may open.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMarkBytes = 8;
 
-/// The first bytes become a name's, the others the chunk's.
+/// Uses the first bytes as the name, the others as the chunk.
 bool open_as_it_is(const ChunkSealer& sealer, ByteSpan bytes) {
   ChunkName name;
   const std::size_t of_name = std::min(bytes.size(), name.bytes.size() - kMarkBytes);
@@ -26,7 +26,7 @@ bool open_as_it_is(const ChunkSealer& sealer, ByteSpan bytes) {
   return sealer.open(name, stored).has_value();
 }
 
-/// Lays the bytes over a sealed chunk.
+/// Changes a sealed chunk and its name by XOR with the bytes.
 void change(const ChunkSealer& sealer, ByteSpan bytes) {
   std::vector<std::byte> plain(bytes.size() / 2, std::byte{7});
   std::vector<std::byte> stored = plain;

@@ -1,6 +1,6 @@
-// Plays a peer of the shm transport who puts any bytes into the socket of a link, in any pieces, at
-// either end of it. Messages must come whole and in order, copies must go only to and from regions
-// that the peer has told, and the link must end at the first frame that is none.
+// Plays a peer of the shm transport that writes arbitrary bytes into the socket of a link, in
+// pieces, from either end. Messages must arrive whole and in order. Copies must go only to and from
+// regions that the peer has announced. The link must end at the first invalid frame.
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -34,20 +34,20 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-/// As the link has them; a second description of them, to see that it keeps to it.
+/// A second definition of the link's frames, to detect a change of the format.
 enum class Kind : std::uint32_t { kHello = 1, kRegion = 2, kRegionGone = 3, kMessage = 4 };
 struct Header {
   std::uint32_t kind = 0;
   std::uint32_t length = 0;
 };
-constexpr std::size_t kActionsMax = 64;  // too few to tell more regions than there may be
+constexpr std::size_t kActionsMax = 64;  // too few to announce more regions than the limit
 
 template <class T>
 ByteSpan bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-/// An Expected is what the bytes of a peer mean, computed from all of them at once.
+/// An Expected is the meaning of a peer's bytes, computed from all of them at once.
 class Expected {
  public:
   void add(ByteSpan bytes) {
@@ -61,7 +61,7 @@ class Expected {
   std::map<std::uint64_t, RemoteKey> regions;
 
  private:
-  /// One frame. False: it is not whole yet, or is none.
+  /// Takes one frame. False: the frame is incomplete or invalid.
   bool take() {
     Header header;
     if (left_.size() < sizeof(header)) return false;
@@ -116,12 +116,12 @@ struct Side final : LinkHandler, AcceptHandler {
   }
   std::unique_ptr<Link> link;
   std::vector<Bytes> messages;
-  std::size_t destroy_at = 0;  ///< in the middle of that message
+  std::size_t destroy_at = 0;  ///< destroys the link within this message's callback
   int connected = 0;
   int closed = 0;
 };
 
-/// The peer's end: a socket, and memory in which its regions are.
+/// The peer's end: a socket, and memory in which its regions lie.
 class Peer {
  public:
   Peer(Endpoint& endpoint, Side& side, bool connects) {
@@ -133,7 +133,7 @@ class Peer {
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  /// What has found room.
+  /// Sends as many bytes as the socket takes; returns their number.
   std::size_t put(ByteSpan bytes) {
     if (socket_ < 0 || bytes.empty()) return 0;
     const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -271,13 +271,14 @@ class Play {
     }
     put(whole);
   }
-  /// About the longest that there may be. Once: it takes longer than all else together.
+  /// Sends a message of about the largest size, once per input, because it takes longer than all
+  /// other actions.
   void long_message() {
     if (std::exchange(had_long_, true)) return;
     const Bytes body(kMessageBytesMax + 2 - choices_.below(4), std::byte{7});
     frame(Kind::kMessage, body);
   }
-  /// A region within the peer's memory, or any.
+  /// A region within the peer's memory, or an arbitrary region.
   RemoteKey key() {
     RemoteKey key;
     key.key = choices_.below(4);
@@ -291,7 +292,8 @@ class Play {
     return key;
   }
 
-  /// Only what was told, and is the peer's, can be written. Reads of any address harm nobody here.
+  /// Only regions of the peer that it has announced may be written. A read of any address is
+  /// harmless here.
   void copy() {
     if (side_.link == nullptr) return;
     turn();
@@ -321,7 +323,7 @@ class Play {
     }
     while (operation.in_flight()) endpoint_->poll();
   }
-  /// Of our regions, of which the peer is told.
+  /// Registers or unregisters a region of ours, which the link announces to the peer.
   void more_or_less() {
     if (choices_.flag() || more_.empty()) {
       more_.push_back(std::move(*endpoint_->register_memory(memory_)));
@@ -339,7 +341,8 @@ class Play {
     STDCHK_ASSERT(side_.connected == 0 || expected_.greeted);
     const bool owned = side_.link != nullptr;
     STDCHK_ASSERT(!owned || !side_.link->connected() || !expected_.broken);
-    // All that was said before the mistake was heard, unless the link was destroyed meanwhile.
+    // All messages before the first invalid frame must arrive, unless the link was destroyed
+    // meanwhile.
     STDCHK_ASSERT(!owned || side_.connected == 0 || count == expected_.messages.size());
   }
 

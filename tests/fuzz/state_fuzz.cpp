@@ -1,6 +1,6 @@
-// Has a State apply any commands, as a journal with wrong content has them: made of the input's
-// bytes, or the metadata log that these are. A command is refused or done; what the State is then,
-// a snapshot must make again.
+// Applies arbitrary commands to a State, as from a corrupt journal: made of the input's bytes, or
+// decoded from them as a metadata log. The State executes or refuses each command. A snapshot must
+// restore an equal State.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,7 @@ using namespace stdchk::manager;
 
 namespace {
 
-/// As it comes back from a journal; nothing when that cannot be.
+/// The command as the journal returns it; empty if the journal cannot hold it.
 std::optional<Command> journalled(const Command& command) {
   std::vector<std::byte> bytes;
   if (!encode_command(command, bytes)) return {};
@@ -26,7 +26,7 @@ std::optional<Command> journalled(const Command& command) {
   return std::move(*read);
 }
 
-/// Without stripes, which have no order.
+/// Leaves out stripes, because they have no order.
 std::vector<Command> snapshot_of(const State& state) {
   std::vector<Command> out;
   state.snapshot([&](Command command) { out.push_back(std::move(command)); });

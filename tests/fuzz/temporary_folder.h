@@ -12,7 +12,7 @@
 
 namespace stdchk::fuzz {
 
-/// A TemporaryFolder is for files of one process; in memory where there is such a file system.
+/// A TemporaryFolder holds files of one process, in memory if possible.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -28,7 +28,7 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  /// A file with that content; its path.
+  /// Writes a file with that content; returns its path.
   std::string write(const std::string& name, std::string_view content) const {
     std::string path = path_ + "/" + name;
     std::ofstream(path, std::ios::binary) << content;
@@ -43,7 +43,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// The one of this process, until it ends.
+/// The folder of this process, removed at its end.
 inline const TemporaryFolder& folder() {
   static const TemporaryFolder one;
   return one;

@@ -13,25 +13,26 @@
 
 namespace stdchk::sim {
 
-/// A ChangeModel knows what each name may show while several writers change it, without any of the
-/// code that is tested.
+/// A ChangeModel knows what each name may show while several writers change it. It uses none of the
+/// code under test.
 ///
-/// A change is a function of the content. Between begin() and end() it may or may not have
-/// happened; one whose answer was lost may happen until its name is settled.
+/// A change is a function of the content. Each change under way counts as possible from begin() to
+/// end(). A change whose answer was lost may still happen until its name is settled.
 class ChangeModel {
  public:
   using Change = std::function<Content(const Content&)>;
   using Stamp = std::pair<std::uint64_t, std::uint32_t>;  ///< length and CRC32C
   struct Name {
     std::set<Content> possible{Content{}};
-    std::set<Stamp> ever;  ///< of all that was possible at some time
+    std::set<Stamp> ever;  ///< every content that was ever possible
     std::list<Change> under_way;
-    std::set<std::set<Content>*> watchers;  ///< readers that are opening the name
-    std::set<std::string> opening;          ///< processes that do so to write, and may see it made
-    Time settled{};                         ///< nothing on its way changes it after this
+    std::set<std::set<Content>*> watchers;  ///< candidate sets of readers that are opening the name
+    /// processes that open the name to write; the open may create the file
+    std::set<std::string> opening;
+    Time settled{};  ///< after this time no request in flight changes the name
     int writers = 0;
-    bool alone = false;   ///< nobody else may write it
-    bool moving = false;  ///< nobody may begin to read it
+    bool alone = false;   ///< no other writer may open it
+    bool moving = false;  ///< no reader may begin
   };
   using Ticket = std::list<Change>::iterator;
   enum class Outcome { kDone, kNot, kMaybe };
@@ -64,7 +65,7 @@ class ChangeModel {
     return std::prev(name.under_way.end());
   }
   static void end(Name& name, Ticket ticket, Outcome outcome, Time settled) {
-    // Of changes that end together, any may have been the first.
+    // When several changes are under way, they may have happened in any order.
     if (name.under_way.size() > 1 && outcome != Outcome::kNot) remember(name, reachable(name));
     const Change change = std::move(*ticket);
     name.under_way.erase(ticket);

@@ -65,7 +65,7 @@ std::vector<std::string> check_committed(Cluster& cluster, const std::set<Extent
 
 namespace {
 
-/// The product in GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1, bit by bit.
+/// The product in GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1, computed bit by bit.
 unsigned product(unsigned a, unsigned b) {
   unsigned out = 0;
   for (; b != 0; b >>= 1) {
@@ -75,7 +75,7 @@ unsigned product(unsigned a, unsigned b) {
   return out;
 }
 
-/// What docs/formats.md says of parity block `row`.
+/// The coefficient of data block `column` in parity block `row`, as docs/formats.md defines it.
 unsigned factor(std::size_t data, std::size_t parity, std::size_t row, std::size_t column) {
   if (parity > 2) {
     const auto divisor = static_cast<unsigned>((data + row) ^ column);
@@ -88,7 +88,7 @@ unsigned factor(std::size_t data, std::size_t parity, std::size_t row, std::size
   return out;
 }
 
-/// The content of a block, when a benefactor that lives has it unchanged.
+/// The content of a block, if a live benefactor holds an unchanged copy of it.
 std::optional<ByteSpan> content_of(Cluster& cluster, const Chunk& chunk,
                                    const std::set<Extent>& rotten) {
   for (const Extent& extent : chunk.copies) {
@@ -185,7 +185,7 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
     if (live < wanted) {
       wrong.push_back(fmt::format("copies: chunk {} has {} of {}", index, live, wanted));
     }
-    // Drained chunks need no parity; without more benefactors than parity blocks there is none.
+    // Drained chunks need no parity. Parity also needs more benefactors than parity blocks.
     const Redundancy redundancy = chunks.redundancy(index);
     const manager::Stripe* const stripe = service.state().stripes().of(index);
     if (!redundancy.has_parity() || chunks.undrained(index) == 0 ||
@@ -193,7 +193,7 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
       return;
     }
     if (stripe == nullptr) {
-      // All of its parity is made by one benefactor, on another host when there are enough.
+      // A single benefactor makes all parity of a stripe, on another host if enough hosts exist.
       const bool by_host = all_hosts.size() >= redundancy.parity + 2;
       const auto fits = [&](const auto& each) {
         const auto is_here = [&](const Extent& copy) { return copy.benefactor == each.first; };
@@ -215,7 +215,7 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
         if (service.live(copy) && hosts.count(copy.benefactor) > 0) apart.insert(copy.benefactor);
       }
     }
-    // The block to be moved may be the longest.
+    // Moving a block needs room, even for the stripe's longest block.
     if (apart.size() < std::min(stripe->members.size(), hosts.size()) && room_everywhere(longest)) {
       wrong.push_back(fmt::format("parity: the {} blocks of the stripe of chunk {} are on {}",
                                   stripe->members.size(), index, apart.size()));
@@ -247,7 +247,7 @@ std::vector<std::string> check_redundant(Cluster& cluster, FileId file, Version 
       wrong.push_back(fmt::format("redundant: chunk {} has {} of {} copies", slice.chunk,
                                   places(slice.chunk), wanted.copies));
     }
-    // What is drained needs none; another version's it may be that is not.
+    // A drained version needs no parity. Its chunk may still belong to an undrained version.
     if (!wanted.has_parity() || committed->drained) continue;
     if (state.chunks().undrained(slice.chunk) == 0) continue;
     const manager::Stripe* const stripe = state.stripes().of(slice.chunk);
@@ -266,7 +266,7 @@ std::vector<std::string> check_redundant(Cluster& cluster, FileId file, Version 
 
 namespace {
 
-/// Who is cut off does not hear that its link was closed: its benefactor knows.
+/// A client that is cut off does not notice that its link was closed, so its benefactor is asked.
 bool can_write(Cluster& cluster, PlainClient& client, BenefactorId id) {
   if (!client.node().endpoint.stalled()) return client.reaches(id);
   const auto* const benefactor = find_benefactor(cluster, id);

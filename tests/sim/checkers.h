@@ -9,49 +9,52 @@
 
 namespace stdchk::sim {
 
-/// Null: it has died.
+/// The benefactor with this id; null if it has died.
 const Cluster::Benefactor* find_benefactor(Cluster& cluster, BenefactorId id);
 
-/// Why what lies at that place of the arena is not the chunk; empty: it is.
+/// Says why the bytes at `extent` in the arena are not `chunk`. Empty: they are.
 std::string check_chunk(const Cluster::Benefactor& benefactor, const Chunk& chunk,
                         const Extent& extent);
 
-/// Rule M1: every chunk of every committed map lies within the arena of its benefactor, and what is
-/// there is that chunk. Benefactors that have died are left out. Answers what is wrong.
-/// `rotten`: what a test has changed and nobody has found yet.
+/// Checks rule M1: every chunk of every committed map lies within its benefactor's arena, and the
+/// bytes there are that chunk. Skips benefactors that have died. Answers the violations.
+/// `rotten`: copies that the simulator has corrupted and the pool has not found yet.
 std::vector<std::string> check_committed(Cluster& cluster, const std::set<Extent>& rotten = {});
 
-/// Parity blocks are what docs/formats.md says, computed once more in the simplest way from what is
-/// in the arenas; stripes with a block that is gone or `rotten` are left out.
+/// Compares parity blocks with docs/formats.md: computes each one a second time, slowly, from the
+/// arenas. Skips stripes of which a block is missing or `rotten`.
 std::vector<std::string> check_stripes(Cluster& cluster, const std::set<Extent>& rotten);
 
-/// The manager's metadata hold together, and every byte of every arena is claimed once.
+/// Checks that the manager's metadata are consistent, and that every byte of every arena is claimed
+/// once.
 std::vector<std::string> check_metadata(Cluster& cluster);
 
-/// What must come to be when faults have stopped: every chunk has the copies that it should have,
-/// as far as there are benefactors and room, and no two on one host. What was lost has none.
+/// Checks the state that the pool must reach after faults have stopped. Every chunk has its wanted
+/// number of copies, as far as benefactors and room allow. No two copies are on one host. Chunks in
+/// `lost` need none.
 std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost);
 
-/// What a close that waits for copies has been answered: every chunk of that version has its copies
-/// on different benefactors, or is in a stripe with its parity. With `nothing_lost` all of these
-/// can be read. A newer version, and what is only in the drain directory, are left out.
+/// Checks what a successful close that waits for copies has promised. Every chunk of that version
+/// has its copies on different benefactors, or is in a stripe with parity. With `nothing_lost`, all
+/// these blocks must be readable. Skips newer versions and chunks that are only in the drain
+/// directory.
 std::vector<std::string> check_redundant(Cluster& cluster, FileId file, Version version,
                                          bool nothing_lost);
 
-/// Rule M3: of two grants that overlap, only one is known to someone who can write there. Asked
-/// whenever `who` has come to know more or to reach more. A grant that is heard of late, by a
-/// client that was fenced meanwhile, is no harm.
+/// Checks rule M3: of two grants that overlap, only one is known to a client that can write there.
+/// Called whenever `who` learns of a grant or gains access to a benefactor. A fenced client may
+/// still learn of a grant late; this is harmless.
 std::vector<std::string> check_grants(Cluster& cluster, const std::vector<PlainClient*>& clients,
                                       const PlainClient& who);
 
-/// In words, each kind with its number.
+/// Lists each kind of fault with its count.
 std::string describe(const Faults& faults);
 
-/// What the pool holds when nothing refers to it any more: all space is free.
+/// Checks a pool to which nothing refers any more: all space must be free.
 std::vector<std::string> check_empty(Cluster& cluster);
 
-/// What arenas hold after a round of the garbage collection when nothing refers to anything any
-/// more: no header of an extent.
+/// Checks arenas after a garbage collection in a pool to which nothing refers: no header of an
+/// extent may remain.
 std::vector<std::string> check_forgotten(Cluster& cluster);
 
 }  // namespace stdchk::sim

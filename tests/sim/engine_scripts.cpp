@@ -16,9 +16,9 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::uint64_t kSizeMax = 500000;
-constexpr std::uint64_t kBlock = 40000;  ///< of files that two write
+constexpr std::uint64_t kBlock = 40000;  ///< block size of files that two processes write
 
-/// The change may have happened, or may still happen.
+/// Whether an error leaves the change's execution unknown.
 bool is_maybe(Code code) {
   return code == Code::kDeadline || code == Code::kPeerLost || code == Code::kManagerLost ||
          code == Code::kFenced || code == Code::kBusy || code == Code::kCancelled;
@@ -33,7 +33,7 @@ std::string show(const Content& content) {
   return content ? fmt::format("{} bytes", content->size()) : "nothing";
 }
 
-/// Where two contents differ first and last.
+/// Names the first and last byte where two contents differ.
 std::string difference(const Content& a, const Content& b) {
   if (!a || !b) return show(b);
   std::size_t first = 0;
@@ -119,7 +119,7 @@ void WriterScript::next() {
     if (way == 0) return abort();
     return commit(true, way < 3);
   }
-  // What is stored, and not committed, is what can be lost.
+  // Long writers commit rarely: only stored but uncommitted chunks can be lost.
   if (scene_.long_writers && scene_.prng.chance(2, 3)) {
     const auto way = scene_.prng.below(3);
     return way == 0 ? write() : way == 1 ? sync() : pause(6s);
@@ -160,7 +160,7 @@ void WriterScript::pause(std::chrono::milliseconds most) {
 }
 
 std::vector<std::byte> WriterScript::make_bytes(std::size_t length) {
-  // Few patterns, so that equal chunks are often there already.
+  // Few patterns, so that equal chunks are often in the pool already.
   const std::uint64_t patterns = scene_.prng.chance(1, 3) ? 6 : 1000000;
   Prng bytes(scene_.long_writers ? scene_.prng.next() : 1 + scene_.prng.below(patterns));
   std::vector<std::byte> out(length);
@@ -306,7 +306,7 @@ void WriterScript::commit(bool end, bool early) {
   const auto done = [self, end, early](const Status& status) {
     self->committed(status, end, early);
   };
-  // Early: the application lets go of the file at once; what becomes of it is heard of later.
+  // An early close releases the file at once; the commit's result arrives later.
   if (early) {
     const auto completion = std::make_shared<client::CompletionPtr>();
     node_.wait(
@@ -352,8 +352,8 @@ void WriterScript::committed(const Status& status, bool end, bool early) {
   return end ? leave() : next();
 }
 
-/// What was written to several places outlives one benefactor. Chunks that were there already may
-/// have had one copy.
+/// Complains about data loss after a single benefactor died, although every chunk had several
+/// places. Skips sessions with chunks that were in the pool before, perhaps with one copy.
 void WriterScript::accept_loss(const Error& why) {
   if (why.code != Code::kDataLost || file_ == nullptr) return;
   const Lock lock(node_.engine().shared().mutex);
@@ -365,7 +365,7 @@ void WriterScript::accept_loss(const Error& why) {
                               session.places(), describe(why)));
 }
 
-/// What a close that waits for copies is at.
+/// The progress of a close that waits for copies.
 struct WriterScript::Debt {
   FileId file;
   Version version = 0;
@@ -376,7 +376,7 @@ struct WriterScript::Debt {
   Duration pause = 5ms;
 };
 
-/// As BlockingFilesystem::wait_redundant does it.
+/// Does what BlockingFilesystem::wait_redundant does.
 void WriterScript::wait_redundant(bool end) {
   ++scene_.tally.redundant;
   auto debt = std::make_shared<Debt>();
@@ -397,7 +397,7 @@ void WriterScript::ask_debt(std::shared_ptr<Debt> debt) {
             [self = shared_from_this(), debt](const rpc::Answer& answer) {
               if (!answer.has_value()) {
                 const Error& why = answer.error().error;
-                // A newer version has taken its place.
+                // A newer version has replaced it.
                 if (why.code == Code::kStale) return self->redundant(*debt, {});
                 return self->redundant(*debt, fail(why));
               }
@@ -425,7 +425,7 @@ void WriterScript::redundant(const Debt& debt, const Status& status) {
     }
   } else {
     ++scene_.tally.redundant_failed;
-    // There may be no room for copies.
+    // The pool may have no room for copies.
     if (status.error().code != Code::kDeadline) accept(status.error(), "copies");
   }
   return debt.end ? leave() : next();
@@ -444,7 +444,8 @@ void WriterScript::rename() {
   ++target.writers;
   moving_to_ = to;
   Content moved = *entry().possible.begin();
-  // An earlier version that was drained moves along, and is there until this one is.
+  // A drained earlier version moves with the file. Its name shows it until the new version is
+  // drained.
   target.ever.insert(entry().ever.begin(), entry().ever.end());
   changes_.push_back(
       {&entry(), ChangeModel::begin(entry(), [](const Content&) { return Content{}; })});
@@ -474,7 +475,7 @@ void WriterScript::rename() {
       return self->next();
     }
     self->accept(status.error(), "rename");
-    // Where the file is now is not known: nothing more is made of it.
+    // The file's name is unknown now, so the script ends.
     if (is_maybe(status.error().code)) return self->abort();
     if (status.error().code == Code::kNotFound) {
       self->scene_.complain("bytes: " + self->name_ + " was lost");
@@ -515,7 +516,7 @@ void WriterScript::remove() {
   });
 }
 
-/// What the application had written is not known to be there: it gives up.
+/// Gives up: the application's bytes may not be stored.
 void WriterScript::fail_with(const Error& why, const char* what) {
   accept(why, what);
   accept_loss(why);
@@ -531,7 +532,7 @@ void WriterScript::abort() {
   leave();
 }
 
-/// As File::close ends.
+/// Does what File::close does at its end.
 void WriterScript::leave() {
   if (file_ != nullptr) {
     Lock lock(node_.engine().shared().mutex);
@@ -610,7 +611,7 @@ void ReaderScript::looked_up(rpc::Answer answer) {
   const FileId id = id_ = std::get<msg::Lookup::Reply>(*answer).attributes.id;
   {
     const Lock lock(node_.engine().shared().mutex);
-    // The process's own writer would show what is not committed.
+    // A writer in the same process would show uncommitted content.
     const bool opening = scene_.model.name(name_).opening.contains(node_.node().name);
     if (node_.engine().session(id) == nullptr && !opening) {
       file_ = std::make_shared<client::OpenFile>(node_.engine(), id, nullptr,
@@ -655,7 +656,7 @@ void ReaderScript::read_on() {
             self->scene_.complain(fmt::format("bytes: {} at {} cannot be read without faults: {}",
                                               self->name_, self->got_, describe(status.error())));
           }
-          // What was only on a benefactor that died is lost.
+          // Bytes whose only copy was on a dead benefactor are lost.
           const bool lost = status.error().code == Code::kDataLost &&
                             (self->scene_.lost_since(self->id_, self->began_) ||
                              self->scene_.rotten_since(self->began_));

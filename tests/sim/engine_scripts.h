@@ -12,10 +12,11 @@
 
 namespace stdchk::sim {
 
-/// After a lost answer a request can be on its way that long.
+/// The longest time for which a request may stay in flight after its answer was lost.
 inline constexpr Duration kSettle = std::chrono::seconds(45);
 
-/// Until the manager knows that a benefactor is lost: one that has come back hears anew.
+/// The time within which the manager notices that a benefactor is lost. A restarted manager begins
+/// counting anew.
 inline constexpr Duration kNoticed = std::chrono::seconds(20);
 
 struct ScriptTally {
@@ -24,35 +25,35 @@ struct ScriptTally {
                 loads_failed = 0, errors = 0, redundant = 0, redundant_failed = 0;
 };
 
-/// What scripts share.
+/// The state that all scripts of a run share.
 struct Scene {
   Cluster& cluster;
   Prng& prng;
   ChangeModel& model;
   std::function<void(const std::string&)> complain;
-  /// Something happened: part of the run's trace.
+  /// Records an event in the run's trace.
   std::function<void(std::uint64_t)> note;
   bool faults = false;
-  bool deaths = false;  ///< benefactors die: bytes can be lost
-  /// A copy was wrong at that time, or later.
+  bool deaths = false;  ///< benefactors may die: bytes can be lost
+  /// Whether any copy was corrupt at that time or later.
   std::function<bool(Time)> rotten_since;
-  /// Something of that file was lost, or could not be reached, at that time or later.
+  /// Whether bytes of that file were lost or unreachable at that time or later.
   std::function<bool(FileId, Time)> lost_since;
-  /// At most one benefactor has ended since then, and nothing else was out of reach.
+  /// Whether at most one benefactor ended after that time, and everything else stayed reachable.
   std::function<bool(Time)> one_lost_since;
-  bool redundant = false;  ///< processes close as with CloseMode::kRedundant
-  /// Sessions outlast the loss of a benefactor, and no two chunks are equal.
+  bool redundant = false;  ///< processes close files with CloseMode::kRedundant
+  /// Sessions outlast the loss of a benefactor, and all chunks differ.
   bool long_writers = false;
-  Time lost_last{};  ///< when copies were lost, or could be taken for lost
+  Time lost_last{};  ///< last time at which copies were lost or seemed lost
   ScriptTally tally;
 };
 
-/// A Script is what one application does with one file.
+/// A Script performs what one application does with one file.
 class Script {
  public:
   virtual ~Script() = default;
   virtual void start() = 0;
-  /// Its process has died.
+  /// The script's process has died.
   virtual void killed() = 0;
   bool ended() const { return ended_; }
   EngineNode& node() { return node_; }
@@ -61,7 +62,7 @@ class Script {
  protected:
   Script(Scene& scene, EngineNode& node, std::string name)
       : scene_(scene), node_(node), name_(std::move(name)), began_(scene.cluster.now()) {}
-  /// An error that may be, given the faults.
+  /// Complains unless the injected faults explain this error.
   void accept(const Error& why, const char* what);
 
   Scene& scene_;
@@ -72,8 +73,8 @@ class Script {
 };
 
 /// A WriterScript opens a file, writes, reads back, cuts, commits, renames and removes it, and
-/// closes it in one of the ways there are. With `half` it writes only every second block, so that
-/// another one can write the others at the same time.
+/// closes it in one of several ways. With `half` it writes only every second block; another writer
+/// may write the others at the same time.
 class WriterScript final : public Script, public std::enable_shared_from_this<WriterScript> {
  public:
   WriterScript(Scene& scene, EngineNode& node, std::string name, std::optional<unsigned> half);
@@ -109,17 +110,17 @@ class WriterScript final : public Script, public std::enable_shared_from_this<Wr
   const std::optional<unsigned> half_;
   bool truncate_ = false;
   std::shared_ptr<client::OpenFile> file_;
-  std::vector<std::byte> view_;  ///< what this opener sees (without `half`)
-  std::vector<Part> parts_;      ///< since the last commit (with `half`)
+  std::vector<std::byte> view_;  ///< the content that this process sees (without `half`)
+  std::vector<Part> parts_;      ///< blocks written since the last commit (with `half`)
   bool unlinked_ = false;
   bool exists_ = false;   ///< was committed at least once
-  bool created_ = false;  ///< by this session, and not committed
+  bool created_ = false;  ///< created by this session and not yet committed
   int steps_ = 0;
   struct Change {
     ChangeModel::Name* name = nullptr;
     ChangeModel::Ticket ticket;
   };
-  std::vector<Change> changes_;  ///< under way
+  std::vector<Change> changes_;  ///< changes under way
   std::string moving_to_;
 };
 
@@ -139,7 +140,7 @@ class ReaderScript final : public Script, public std::enable_shared_from_this<Re
   void stop_watching();
 
   const bool must_succeed_;
-  bool resolves_ = false;  ///< what it sees decides what the name holds
+  bool resolves_ = false;  ///< the content read becomes the model's only possible content
   std::set<Content> allowed_;
   bool watching_ = false;
   FileId id_;

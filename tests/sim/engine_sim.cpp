@@ -1,34 +1,34 @@
-// The simulated pool with the real client library: manager, benefactors, drain and clients, one
-// thread, one seed.
+// Simulates a pool with the real client library: manager, benefactors, drain and clients run in one
+// thread, from one seed.
 //
-// Fault model. That of pool_sim.cpp, and:
-//   Storage     The drain directory is real (in memory, for speed). A job of it takes up to 300 ms,
-//               some take up to 40 s, longer than their deadline. It fails before it has done
-//               anything, or after it has done everything. For up to a minute there is no room:
-//               pieces are written in part, and no file gets its name.
-//   Standbys    As there.
-//   Not here    What pool_sim.cpp leaves out; storage that forgets what was made durable.
+// Fault model: that of pool_sim.cpp, and:
+//    Storage     The drain directory is real (in memory, for speed). A job on it takes up to 300
+//    ms;
+//                a few take up to 40 s, longer than their deadline. A job fails before it has done
+//                anything, or after it has done everything. For up to a minute there is no room:
+//                pieces are written in part, and no file gets its name.
+//    Standbys    As in pool_sim.cpp.
+//    Not here    What pool_sim.cpp leaves out; storage that forgets durable bytes.
 //
-// Each process with the library runs scripts (engine_scripts.h): sequential and random writes,
-// appends, cuts, reads of what was written and of what was committed, sync, commit, abort, rename
-// and removal while open, closes of each kind, two processes that write halves of one file. Chunks
-// have another size in each process, and so have window and cache; arenas are small: space is
-// evicted and compacted all the time.
+// Each process with the library runs scripts (engine_scripts.h). They write in sequence and at
+// random, append, cut, and read both uncommitted and committed bytes. They sync, commit, abort,
+// rename, and remove open files, and close in every way. Two processes write halves of one file.
+// Chunk size, window and cache differ by process. Arenas are small, so that the pool evicts and
+// compacts all the time.
 //
-// Beside them a client that speaks the protocol changes folders and writes sets of images into a
-// folder with a policy, and some pools begin with what an earlier one has drained.
+// Besides, a client that speaks the plain protocol changes folders and writes sets of images into a
+// folder with a policy. Some pools begin with files that an earlier pool has drained.
 //
-// Checked. bytes, lost, leave, M1, M9, names, sets, space as in pool_sim.cpp (M3 is checked there);
-// a read that fails because bytes are lost while they are there and nobody is cut off; of epochs
-// that the manager of before ends, and:
-//   redundant   When a close that waits for copies has been answered, every chunk has its copies or
-//               its parity, unless something was lost since. Processes close so in some seeds, and
-//               in others the pool's folder asks for it.
-//   M5          What has no place in memory, and no benefactor has died, is in the drained file,
-//   with
-//               that checksum.
-//   M6          At any time the drain directory shows under a name only what the whole file was
-//               once; when faults have stopped, each file, and no other.
+// Checked: bytes, lost, leave, M1, M9, names, sets and space as in pool_sim.cpp (which alone checks
+// M3). A read must not fail for lost bytes while they exist and no process is cut off. A superseded
+// manager must end. And:
+//    redundant   After a close that waits for copies, every chunk has its copies or its parity,
+//                unless something was lost since. In some seeds the processes ask for such closes;
+//                in others, the policy of the pool's folder does.
+//    M5          A chunk without a place in memory, although no benefactor has died, is in the
+//                drained file with the right checksum.
+//    M6          At any time a name in the drain directory shows only a content that the whole file
+//                once had. After faults have stopped, the directory has each file, and no other.
 //
 // engine-sim [--seed N] [--runs N] [--steps N] [--no-faults] [--no-deaths] [--directory DIR]
 
@@ -75,11 +75,12 @@ constexpr std::size_t kNames = 8;
 constexpr std::size_t kScriptsMax = 7;
 constexpr std::size_t kFolders = 2;
 constexpr std::size_t kEarlierFiles = 3;
-/// Of pools with long writers: all that they write has room in two places.
+/// Arena size of pools with long writers: two places have room for all that they write.
 constexpr std::uint64_t kLongArena = 8 * limits::kMiB;
-/// So long after one benefactor has died, and all have found out, the next one may.
+/// The least time between two benefactor deaths with long writers: all others have noticed the
+/// first.
 constexpr Duration kLongApart = 30s;
-/// So long a benefactor can be silent, and is taken for lost meanwhile.
+/// The longest silence of a benefactor; others take it for lost meanwhile.
 constexpr Duration kHeldMax = 25s;
 
 struct Settings {
@@ -104,7 +105,7 @@ class Simulation {
   Simulation(const Simulation&) = delete;
   Simulation& operator=(const Simulation&) = delete;
 
-  /// True when nothing was wrong.
+  /// Runs the seed. True: all checks passed.
   bool run();
   void print();
 
@@ -113,8 +114,8 @@ class Simulation {
   static SeriesOptions series_options(std::uint64_t seed) {
     return {1 + seed % 2, seed % 5 == 0 ? 30U : 0U, seed % 3 == 1, seed % 4 == 2 ? 2U : 1U};
   }
-  /// In such a seed nothing but deaths keeps a benefactor from being reached, and each chunk has
-  /// two places: a writer must outlive one death.
+  /// Long writers must outlive one death: each chunk has two places. In such a seed, only deaths
+  /// make a benefactor unreachable.
   static bool has_long_writers(std::uint64_t seed) { return seed % 6 == 5; }
   void leave_files_of_earlier_pool();
   void ask_for_copies();
@@ -155,18 +156,18 @@ class Simulation {
   std::vector<std::unique_ptr<EngineNode>> processes_;
   std::uint64_t processes_made_ = 0;
   std::vector<std::shared_ptr<Script>> scripts_;
-  Prng beside_;  ///< for what is not in the model
+  Prng beside_;  ///< draws for everything outside the model
   std::vector<std::unique_ptr<FolderScript>> folders_;
   std::unique_ptr<SeriesScript> series_;
   std::unique_ptr<PlainClient> plain_;  ///< works in folders
   LostBytes lost_{cluster_, settings_.directory};
   NodeFaults faults_{cluster_, swarm_, prng_, lost_};
   RottenCopies rotten_{cluster_, prng_};
-  Time full_until_{};  ///< the drain directory
+  Time full_until_{};  ///< the drain directory has no room until then
   std::vector<std::string> wrong_;
   std::uint64_t trace_ = 0xCBF29CE484222325ULL;
   std::uint64_t evicted_seen_ = 0;
-  /// Files in the drain directory that are right: their number there, length and time of change.
+  /// Files in the drain directory that were checked: inode number, length, time of change.
   std::map<std::string, std::tuple<ino_t, off_t, std::int64_t, std::int64_t>> shown_;
 };
 
@@ -174,7 +175,7 @@ Cluster::Options Simulation::options(const Settings& settings, Swarm& swarm) {
   Cluster::Options options;
   options.seed = settings.seed ^ 0xE16E;
   swarm.limit(options);
-  constexpr std::uint64_t kArenas[] = {2048, 1024, 640, 768};  // ample to scarce
+  constexpr std::uint64_t kArenas[] = {2048, 1024, 640, 768};  // from ample to scarce
   options.arena_bytes = kArenas[settings.seed % 4] * limits::kKiB;
   options.pool.chunk_bytes = limits::kChunkBytesMin;
   options.pool.naming = static_cast<Naming>(settings.seed % 3);
@@ -233,7 +234,7 @@ Simulation::Simulation(const Settings& settings)
                                      series_options(settings_.seed), scene_.complain, scene_.note);
 }
 
-/// What a manifest says of a file with that content: it is there since `mtime_ns`.
+/// The manifest's entry for a file with that content, changed at `mtime_ns`.
 std::string manifest_entry(const std::string& name, ByteSpan bytes, std::int64_t mtime_ns) {
   std::string pieces;
   for (std::size_t at = 0; at < bytes.size(); at += limits::kChunkBytesMin) {
@@ -246,8 +247,8 @@ std::string manifest_entry(const std::string& name, ByteSpan bytes, std::int64_t
                      pieces);
 }
 
-/// Some of the names that scripts use, a folder with a link, and what a drain was at. The manifest
-/// knows the first file, is about an earlier one than the second, and not about the third.
+/// Leaves names that scripts use, a folder with a link, and an interrupted drain. The manifest
+/// knows the first file, describes an earlier version of the second, and omits the third.
 void Simulation::leave_files_of_earlier_pool() {
   const files::path root(settings_.directory);
   const auto write = [&](const files::path& path, const std::vector<std::byte>& bytes) {
@@ -335,7 +336,7 @@ void Simulation::start_script() {
   }
 }
 
-/// Closes wait for copies wherever nothing else is set.
+/// Makes closes wait for copies wherever no other policy is set.
 void Simulation::ask_for_copies() {
   msg::SetPolicy request;
   request.client = plain_->id();
@@ -350,7 +351,7 @@ void Simulation::ask_for_copies() {
   if (!cluster_.run_until([&] { return done; }, 10s)) complain("M9: no end of setting a policy");
 }
 
-/// What goes on beside the files of the model: folders, sets of images, and questions.
+/// Starts activities outside the model's files: folders, sets of images, administrative questions.
 void Simulation::start_beside() {
   if (!plain_->registered() || plain_->behind()) return;
   for (const auto& each : folders_) {
@@ -371,8 +372,8 @@ void Simulation::release_due(bool all) {
   if (all || full_until_ <= now()) cluster_.set_storage_full(false);
 }
 
-/// A benefactor cannot be reached although it lives, or is not known, or what it has is wrong; or
-/// it ends, which long writers see one after the other.
+/// Whether the event makes a live benefactor unreachable or unknown, corrupts its copies, or ends
+/// it. Seeds with long writers end benefactors by their own schedule.
 bool disturbs_long_writers(Event event) {
   switch (event) {
     case Event::kKillBenefactor:
@@ -424,7 +425,7 @@ void Simulation::make(Event event) {
       hear_anew();
       return faults_.restart_manager();
     case Event::kStopClient:
-      // In the middle of something.
+      // Stops the client in the middle of an operation.
       cluster_.run_for(Duration(1ms) * prng_.below(40));
       return faults_.hold(event, client);
     case Event::kCutClient:
@@ -475,7 +476,7 @@ void Simulation::make(Event event) {
   }
 }
 
-/// Another manager: a benefactor that has just been lost counts for as long again.
+/// After a change of manager, the time to notice a recently lost benefactor begins anew.
 void Simulation::hear_anew() {
   if (scene_.lost_last + 3 * kNoticed > now()) {
     scene_.lost_last = std::max(scene_.lost_last, now());
@@ -493,7 +494,8 @@ void Simulation::lose_benefactor(Event event, std::size_t index) {
   scene_.lost_last = std::max(scene_.lost_last, now());
 }
 
-/// The time of day in one process. Sets of some seeds go by the manager's.
+/// Jumps the time of day of one process. The manager's clock stays in seeds whose sets expire by
+/// age.
 void Simulation::jump_clock() {
   faults_.jump_clock(series_options(settings_.seed).purge_after_s == 0, [this]() -> Node& {
     return processes_[prng_.below(processes_.size())]->node();
@@ -515,13 +517,15 @@ void Simulation::set_plans(bool on) {
                           faults ? swarm_.slow_jobs() : 40, faults ? swarm_.storage_fail_ppm() : 0);
 }
 
-/// Nothing that it needs was lost with benefactors: LostBytes complains of all else.
+/// Whether nothing that the file needs was lost with benefactors. LostBytes complains of all other
+/// losses.
 bool Simulation::healthy(const std::string& name) {
   const auto file = cluster_.manager()->state().lookup(kRootFile, name, ClientId{});
   return !file.has_value() || lost_.is_there(**file, false);
 }
 
-/// Rule M5. Names in the drain directory follow those in the pool: only looked at when they agree.
+/// Checks rule M5, where the names in the drain directory agree with those in the pool. They follow
+/// the pool's with a delay.
 void Simulation::check_evicted() {
   if (cluster_.manager() == nullptr) return;
   const manager::State& state = cluster_.manager()->state();
@@ -578,7 +582,7 @@ bool Simulation::settle_scripts(Duration time) {
       time);
 }
 
-/// Rule M6, at any time: what is under a name was the whole file once.
+/// Checks rule M6 at any time: each name shows a content that the whole file once had.
 void Simulation::check_shown() {
   for (const auto& [name, entry] : model_.names()) {
     const files::path path = files::path(settings_.directory) / name;
@@ -601,7 +605,7 @@ void Simulation::check_shown() {
   }
 }
 
-/// Rule M6: what is under a name is the whole file.
+/// Checks rule M6 after the drain: each name shows the whole file.
 void Simulation::check_directory() {
   const manager::State& state = cluster_.manager()->state();
   for (const auto& each : files::directory_iterator(settings_.directory)) {
@@ -637,7 +641,7 @@ void Simulation::final_checks() {
       bool named = false;
       for (auto& [name, entry] : model_.names()) {
         const auto found = state.lookup(kRootFile, name, ClientId{});
-        // What can only be made from a stripe is not drained before it is.
+        // A chunk that exists only as a stripe is drained after its reconstruction.
         if (found.has_value() && *found == file) named = lost_.is_there(*file, true);
       }
       if (named) return false;
@@ -706,11 +710,11 @@ bool Simulation::run() {
     check();
   }
   if (!wrong_.empty()) return false;
-  // No more faults: within a bounded time the pool is well again.
+  // Faults end: within a bounded time the pool must be healthy again.
   set_plans(false);
   release_due(true);
   if (!faults_.settle_managers()) complain("epochs: a manager does not hear of a later one");
-  scene_.faults = true;  // what began before may still fail
+  scene_.faults = true;  // operations that began earlier may still fail
   if (!settle_scripts(300s)) complain("M9: scripts do not end");
   scripts_.clear();
   cluster_.run_for(kSettle + 90s);
@@ -798,7 +802,7 @@ int run(int count, char** arguments) {
 }  // namespace stdchk::sim
 
 int main(int count, char** arguments) {
-  // Containers that are ordered by address would make runs of one seed differ.
+  // Address order must not vary: containers ordered by address would make runs of one seed differ.
   const int before = ::personality(0xFFFFFFFF);
   if (before >= 0 && (before & ADDR_NO_RANDOMIZE) == 0 &&
       ::personality(static_cast<unsigned long>(before) | ADDR_NO_RANDOMIZE) >= 0) {

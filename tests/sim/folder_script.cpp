@@ -16,7 +16,7 @@ namespace {
 namespace files = std::filesystem;
 
 constexpr std::uint64_t kNames = 4;
-constexpr std::uint32_t kModeKept = 0700;  // the owner can always enter
+constexpr std::uint32_t kModeKept = 0700;  // the owner can always enter the directory
 
 std::string parent_of(const std::string& path) {
   const auto slash = path.rfind('/');
@@ -25,7 +25,7 @@ std::string parent_of(const std::string& path) {
 
 std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-/// `path` itself, or what is below it.
+/// Whether `path` is `above` or lies below it.
 bool is_within(const std::string& path, const std::string& above) {
   if (above.empty() || path == above) return true;
   return path.size() > above.size() && path.compare(0, above.size(), above) == 0 &&
@@ -43,7 +43,7 @@ bool has_children(const Folder& folder, const std::string& path) {
   });
 }
 
-/// Takes `path` and what is below it out, under the names that it has there.
+/// Removes `path` and its descendants from `folder`. Answers them with paths relative to `path`.
 Folder cut(Folder& folder, const std::string& path) {
   Folder out;
   for (auto each = folder.begin(); each != folder.end();) {
@@ -131,7 +131,7 @@ Result<Folder> with_attribute(Folder folder, const std::string& path,
   return folder;
 }
 
-/// What a directory shows, as far as a drain directory has it.
+/// Reads a directory into a Folder, as far as a drain directory records it.
 Folder load_folder(const files::path& path) {
   Folder out;
   const auto add_one = [&](const files::path& at) {
@@ -392,7 +392,7 @@ void FolderScript::resolve(const std::string& path, Then then) {
   look_up(path, std::string::npos, kRootFile, std::move(then));
 }
 
-/// `begin`: of the next name in `path`; npos: the folder itself.
+/// Looks up the name that begins at `begin` in `path`; npos means the folder itself.
 void FolderScript::look_up(const std::string& path, std::size_t begin, FileId parent, Then then) {
   const bool top = begin == std::string::npos;
   const std::size_t end_of_name = top ? 0 : std::min(path.find('/', begin), path.size());

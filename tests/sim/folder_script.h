@@ -12,26 +12,27 @@
 
 namespace stdchk::sim {
 
-/// What is under one name of a folder that has no images.
+/// The entry of one name in a folder without images.
 struct FolderEntry {
   FileType type = FileType::kDirectory;
   std::uint32_t mode = 0;
-  std::string target;  ///< of a symbolic link
+  std::string target;  ///< target of a symbolic link
   std::map<std::string, std::string> xattrs;
-  std::optional<std::uint64_t> keep;  ///< what its policy says
+  std::optional<std::uint64_t> keep;  ///< `keep` of its policy
   auto operator<=>(const FolderEntry&) const = default;
 };
-/// By the path below the folder, which is itself under the empty path. Nothing: there is no folder.
+/// Entries by their path below the folder; the folder itself has the empty path. Empty map: no
+/// folder.
 using Folder = std::map<std::string, FolderEntry>;
 
 /// A FolderScript makes, renames, exchanges, changes, reads and removes directories and symbolic
-/// links of one folder in the root, and knows what the folder may hold without any of the code that
-/// is tested.
+/// links of one folder in the root. It knows what the folder may hold, and uses none of the code
+/// under test.
 ///
-/// One operation runs at a time. A change whose answer was lost leaves more than one possible
-/// folder; the next answers decide. Then the folder is left alone until the request cannot be on
-/// its way any more.
-/// Owns: its model; not the cluster and the clients. Threads: one.
+/// Runs one operation at a time. A change whose answer was lost leaves more than one possible
+/// folder; the next answers decide. Until then, the script leaves the folder alone until the
+/// request can no longer be in flight.
+/// Owns: its model. Threads: one. Not: the cluster's or the clients' owner.
 class FolderScript {
  public:
   using Complain = std::function<void(const std::string&)>;
@@ -42,23 +43,23 @@ class FolderScript {
 
   /// Begins the next operation, unless one runs or may still happen.
   void start_one(PlainClient& client);
-  /// What it had asked for may have happened.
+  /// The client has died: the changes that it asked for may have happened.
   void client_died(const PlainClient& client);
   bool idle() const { return run_ == nullptr; }
   std::uint64_t operations() const { return operations_; }
-  /// The directory of that name in a drain directory that has all changes: what it shows of types,
-  /// modes and targets must be a possible folder.
+  /// Checks the directory of that name in a fully drained directory. Its types, modes and link
+  /// targets must be those of a possible folder.
   void check_drained(const std::string& drain_directory) const;
 
  private:
-  /// What a change makes of a folder, or why it is refused.
+  /// The folder after a change, or the reason of its refusal.
   using Effect = std::function<Result<Folder>(const Folder&)>;
   using Seen = std::function<bool(const Folder&)>;
   /// The operation that runs.
   struct Run {
     PlainClient* client = nullptr;
     std::string what;
-    Effect effect;  ///< of the change that was asked for; none: nothing was
+    Effect effect;  ///< the requested change; empty if none was requested
   };
   using Then = std::function<void(FileId)>;
 
@@ -74,13 +75,13 @@ class FolderScript {
   void read_more(const std::string& path, FileId id, FileType type);
   void list(const std::string& path, FileId id, const std::string& after,
             std::set<std::string> seen);
-  /// Finds the path by its names; ends the operation when it is not there.
+  /// Resolves the path name by name. Ends the operation if a name is missing.
   void resolve(const std::string& path, Then then);
   void look_up(const std::string& path, std::size_t begin, FileId parent, Then then);
   void ask(msg::Request request, std::function<void(rpc::Answer)> done);
   void change(msg::Request request, Effect effect);
   void settle(const rpc::Answer& answer);
-  /// Only folders of which that is so remain. False: it is so of none.
+  /// Keeps only the possible folders that satisfy `seen`. False: none does.
   bool observe(const std::string& what, const Seen& seen);
   void end(std::uint64_t outcome);
 
@@ -90,7 +91,7 @@ class FolderScript {
   Complain complain_;
   Note note_;
   std::set<Folder> possible_{Folder{}};
-  Time settled_{};  ///< nothing on its way changes it after this
+  Time settled_{};  ///< after this time no request in flight changes the folder
   std::shared_ptr<Run> run_;
   std::uint64_t operations_ = 0;
 };

@@ -14,7 +14,7 @@
 namespace stdchk::sim {
 namespace {
 
-/// Of an arena; what is less exposed than an only copy does not get the last of it.
+/// Share of each arena that is reserved for chunks with a single copy.
 constexpr std::uint64_t kReservePercent = 25;
 
 }  // namespace
@@ -32,7 +32,8 @@ bool LostBytes::is_durable(const Extent& extent) const {
   return found != seen_.end() && found->second.commands <= cluster_.manager()->durable();
 }
 
-/// What a manager has loaded is durable; what it does since is so when it says so.
+/// Records all places in the map. A place that a new manager has loaded is durable; a later one is
+/// durable once its command is.
 void LostBytes::look() {
   const manager::Service& service = *cluster_.manager();
   const auto before = std::exchange(seen_, {});
@@ -64,7 +65,7 @@ LostBytes::Places LostBytes::copies_without(BenefactorId gone) const {
   return out;
 }
 
-/// As many blocks of a stripe as it has data make every other one.
+/// A stripe with as many good blocks as it has data blocks can make every other block.
 LostBytes::Where LostBytes::place_of(const Places& copies, manager::ChunkIndex chunk) const {
   const manager::Stripe* const stripe = state().stripes().of(chunk);
   if (stripe == nullptr) return copies.at(chunk).copy;
@@ -76,7 +77,8 @@ LostBytes::Where LostBytes::place_of(const Places& copies, manager::ChunkIndex c
   return std::max(copies.at(chunk).copy, blocks[stripe->data - 1]);
 }
 
-/// Under its name, or where it was set aside. While that is changing nobody reads it.
+/// Whether the drain directory has the slice, under its name or where it was set aside. While names
+/// are changing, the answer is yes unread.
 bool LostBytes::in_drain(const manager::File& file, const manager::VersionData& version,
                          const manager::PackedSlice& slice) const {
   if (drain_directory_.empty()) return false;
@@ -112,7 +114,7 @@ void LostBytes::note_places(manager::ChunkIndex chunk, bool safe, BenefactorId g
   }
 }
 
-/// A copy elsewhere has changed, and nobody has looked at it since.
+/// Whether another live benefactor has a corrupt copy that no scrub has found.
 bool LostBytes::has_unknown_loss(manager::ChunkIndex chunk, BenefactorId gone) const {
   return std::ranges::any_of(state().chunks().get(chunk).copies, [&](const Extent& copy) {
     return copy.benefactor != gone && find_benefactor(cluster_, copy.benefactor) != nullptr;
@@ -121,10 +123,10 @@ bool LostBytes::has_unknown_loss(manager::ChunkIndex chunk, BenefactorId gone) c
 
 void LostBytes::benefactor_ends(std::size_t index, std::optional<Time> left) {
   const BenefactorId gone = cluster_.benefactors()[index].service->id();
-  // Its places are not safe, unless somebody says so.
+  // A loss cannot be judged without the benefactor's id and a manager.
   if (!gone || cluster_.manager() == nullptr) return;
   look();
-  // A crash may bring back what this manager's map does not name: of that nobody judges.
+  // Forget places outside this manager's map: a crash may bring them back, so they are not judged.
   std::erase_if(safe_, [&](const Extent& place) { return !seen_.contains(place); });
   const Places before = copies_without({});
   const Places after = copies_without(gone);
@@ -144,7 +146,7 @@ void LostBytes::benefactor_ends(std::size_t index, std::optional<Time> left) {
   });
 }
 
-/// On a benefactor, and on a host, that has nothing of its stripe.
+/// Whether a benefactor whose host holds nothing of the stripe has room.
 bool LostBytes::has_room(manager::ChunkIndex chunk, BenefactorId leaving,
                          std::uint64_t reserve_percent) const {
   manager::Service& service = *cluster_.manager();
@@ -196,7 +198,7 @@ void LostBytes::check_version(const manager::File& file, const manager::VersionD
       continue;
     }
     lost_at_[file.id] = cluster_.now();
-    // Of two copies more than enough the manager keeps one: it may be the one that has changed.
+    // The manager keeps one of several surplus copies, perhaps the corrupt one.
     const bool excused = !is_safe(slice.chunk) || has_unknown_loss(slice.chunk, {});
     if (!version.drained && excused) continue;
     wrong.push_back(fmt::format(

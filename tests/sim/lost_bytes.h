@@ -17,18 +17,18 @@
 
 namespace stdchk::sim {
 
-/// LostBytes says of which committed chunks the bytes may be lost: of those whose last good copy
-/// went with the memory of a benefactor, and that their stripes could not make again. What the
-/// manager makes of its map afterwards excuses nothing.
+/// LostBytes decides which committed chunks may be lost. A chunk may be lost if its last good copy
+/// went with a benefactor's memory and its stripe could not make it again. Later changes to the
+/// manager's map excuse nothing.
 ///
-/// A copy is good when its benefactor lives and the arena has the chunk's header and bytes there.
-/// It counts when the manager has told that the command that made it survives a crash. A block of a
-/// stripe counts when, besides, the manager can reach it: a stripe is given up with those that were
-/// silent for long, although they may come back. A place that is not good is safe when its chunk
-/// had a copy that counts, or a stripe with enough such blocks, at the last look. A chunk that can
-/// not be read although all of its places are safe was not lost with any benefactor.
+/// A copy is good when its benefactor lives and the arena holds the chunk's header and bytes there.
+/// A copy counts when the command that made it is durable. A block of a stripe counts when the
+/// manager can also reach it. The reason: the manager gives up stripes with long silent
+/// benefactors, although they may come back. A bad place is safe when, at the last check, its chunk
+/// had a counting copy or enough counting blocks in its stripe. A chunk that is unreadable although
+/// all its places are safe was not lost with a benefactor: a bug.
 ///
-/// Threads: one. Not: what no version names any more, and what is in the drain directory.
+/// Threads: one. Not: chunks that no version names, or that are in the drain directory.
 class LostBytes {
  public:
   LostBytes(Cluster& cluster, std::string drain_directory)
@@ -36,35 +36,34 @@ class LostBytes {
   LostBytes(const LostBytes&) = delete;
   LostBytes& operator=(const LostBytes&) = delete;
 
-  /// To be called before the memory of that benefactor goes. `left`: when it began to leave; the
-  /// manager has told it since that it may go.
+  /// Call this before the memory of that benefactor is freed. `left`: when it began to leave, if
+  /// the manager has since allowed it to end.
   void benefactor_ends(std::size_t index, std::optional<Time> left);
-  /// To be called at each step. Answers what is wrong: of files, what cannot be read and may not be
-  /// lost, and what was let go of too early.
+  /// Call this at each step. Answers violations: unreadable chunks that may not be lost, and
+  /// departures that were allowed too early.
   std::vector<std::string> check();
-  /// Everything of the newest version of that file is in an arena, or can be made again, or is in
-  /// the drain directory. With `copies_only`: in an arena, or in the drain directory.
+  /// Whether the file's newest version is whole: each chunk is in an arena, can be made from its
+  /// stripe, or is drained. With `copies_only`, stripes do not count.
   bool is_there(const manager::File& file, bool copies_only) const;
-  /// That chunk has no good copy, its stripe makes it again, and there is room for it.
+  /// Whether the chunk has no good copy, its stripe can make it, and benefactors have room.
   bool could_be_made(manager::ChunkIndex chunk) const;
-  /// Something of that file, or of a version of it that is being read, was lost at that time, or
-  /// later.
+  /// Whether bytes of that file, or of a version under read, were lost at that time or later.
   bool since(FileId file, Time time) const;
-  /// Chunks so far that were lost with benefactors.
+  /// The number of chunks that were lost with benefactors.
   std::uint64_t lost() const { return lost_; }
 
  private:
   enum class Where { kNowhere, kMayBeGivenUp, kHere };
-  /// Where a chunk is itself, and what its stripe can count on of it.
+  /// The state of a chunk's own copies, and of the block that its stripe can count on.
   struct Place {
     Where copy = Where::kNowhere;
     Where block = Where::kNowhere;
   };
   /// A place of a copy in the map.
   struct Seen {
-    std::uint32_t crc = 0;       ///< of the chunk
-    Time first{};                ///< when it was there
-    std::uint64_t commands = 0;  ///< so many had been applied then
+    std::uint32_t crc = 0;       ///< checksum of the chunk
+    Time first{};                ///< when the place was first seen
+    std::uint64_t commands = 0;  ///< commands appended by then
   };
   using Places = std::unordered_map<manager::ChunkIndex, Place>;
 
@@ -86,9 +85,9 @@ class LostBytes {
 
   Cluster& cluster_;
   const std::string drain_directory_;
-  Epoch epoch_;  ///< of what is in `seen_`
+  Epoch epoch_;  ///< epoch of the manager that `seen_` describes
   std::map<Extent, Seen> seen_;
-  std::set<Extent> safe_;  ///< places that are not good; see above
+  std::set<Extent> safe_;  ///< bad places that are safe (see above)
   std::map<FileId, Time> lost_at_;
   std::vector<std::string> wrong_;
   std::uint64_t lost_ = 0;

@@ -18,10 +18,10 @@ using namespace std::chrono_literals;
 using client::Lock;
 
 constexpr std::size_t kHosts = 4;
-/// Longer than until a silent benefactor is taken as gone.
+/// Longer than the time after which a silent benefactor counts as gone.
 constexpr Duration kGone = 12s;
 
-/// A pool with a file that is being written, each chunk to two of four hosts.
+/// A pool in which a file is being written; each chunk goes to two of four hosts.
 struct Writer {
   Writer() : cluster(options()) {
     log::start("test", log::Level::kError);
@@ -76,7 +76,7 @@ struct Writer {
                                               std::exchange(opening->session, {}), true, false);
     REQUIRE(file->session()->places() == 2);
   }
-  /// As many more bytes, which no other write has.
+  /// Writes `count` more bytes, which differ from all others.
   void write(std::size_t count) {
     const std::size_t from = bytes.size();
     for (std::size_t i = 0; i < count; ++i) {
@@ -88,7 +88,7 @@ struct Writer {
     REQUIRE(wait_for(
         [&](Lock&) -> Result<client::CompletionPtr> { return file->session()->start_sync(); }));
   }
-  /// The one that has the first place of the first chunk.
+  /// Kills the benefactor that holds the first place of the first chunk.
   void kill_one() {
     BenefactorId victim;
     {

@@ -12,20 +12,20 @@
 
 namespace stdchk::sim {
 
-/// What a name may show: its bytes, or nothing when there is no such file.
+/// The content that a name may show: bytes, or nothing when no such file exists.
 using Content = std::optional<std::vector<std::byte>>;
 
-/// A Model knows what each name may show, without any of the code that is tested.
+/// A Model knows what each name may show. It uses none of the code under test.
 ///
 /// A change whose answer was lost leaves two possible contents; the next read decides. Such a name
-/// is left alone until the request cannot be on its way any more.
+/// is left alone until the request can no longer be in flight.
 class Model {
  public:
   struct Name {
     std::set<Content> possible{Content{}};
     std::set<Content> ever{Content{}};  ///< all that was possible at some time
-    Time settled{};                     ///< nothing on its way changes it after this
-    bool busy = false;                  ///< an operation of the workload runs on it
+    Time settled{};                     ///< after this time no request in flight changes the name
+    bool busy = false;                  ///< an operation of the workload uses it
   };
 
   Name& name(const std::string& name) { return names_[name]; }
@@ -49,7 +49,7 @@ class Model {
     return out;
   }
 
-  /// The change to `after` was asked for and answered like that.
+  /// Records the result of a change to one of the contents `after`.
   static void changed(Name& name, const std::set<Content>& after, const Ending& ending,
                       Time settled) {
     if (ending.status.has_value() || ending.maybe) name.ever.insert(after.begin(), after.end());

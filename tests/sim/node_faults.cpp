@@ -15,12 +15,12 @@ using namespace std::chrono_literals;
 constexpr Duration kStopMax = 25s;
 constexpr Duration kCutMax = 12s;
 constexpr Duration kLeaveMax = 10s;
-/// So long a standby waits.
+/// How long a standby waits before it takes over from a silent manager.
 constexpr Duration kSilence = 5s;
-/// Until it knows of a change of those by whom it decides.
+/// How long it takes until the standby knows a change of the benefactors that form its quorum.
 constexpr Duration kStandbyTold = 2s;
 constexpr Duration kTakeOverMax = 60s;
-/// Until all know where everything is again.
+/// How long it takes until all processes know each other's addresses again.
 constexpr Duration kRecovered = 20s;
 
 }  // namespace
@@ -75,7 +75,7 @@ void NodeFaults::drop(Event event, Node& node) {
 }
 
 void NodeFaults::restart_manager() {
-  // In the middle of writing, as often as not.
+  // Half of the restarts hit unsynced commands.
   if (prng_.chance(1, 2)) cluster_.run_until([&] { return cluster_.unsynced() > 0; }, 1s);
   cluster_.restart_manager();
   trouble(cluster_.now());
@@ -107,7 +107,8 @@ void NodeFaults::leave(std::size_t index) {
   swarm_.happened(Event::kLeave);
 }
 
-/// All benefactors, and one that keeps the metadata, which the manager may not know to be dead.
+/// Whether all benefactors can be reached, and a live one holds a metadata log. The manager may not
+/// have noticed a death.
 bool NodeFaults::all_at_hand() const {
   for (const auto& each : cluster_.benefactors()) {
     if (held_.holds(*each.node)) return false;
@@ -133,7 +134,7 @@ bool NodeFaults::damage_journal() {
     if (each.service->epoch() != cluster_.manager()->state().epoch()) continue;
     known = std::max(known, each.service->newest_sequence());
   }
-  // What is not durable is gone anyway; one of that may be a snapshot.
+  // A crash loses commands that are not durable anyway, perhaps a snapshot among them.
   const std::uint64_t durable = cluster_.manager()->appended() - cluster_.unsynced() + 1;
   if (known == 0) return true;
   const std::uint64_t lost = durable - known + 1 + prng_.below(std::min<std::uint64_t>(known, 20));
@@ -208,7 +209,7 @@ bool NodeFaults::settle_managers() {
     return !cluster_.has_second_manager() || cluster_.standby() != nullptr;
   };
   const bool ended = cluster_.run_until(alone, kTakeOverMax);
-  // One that was started again after it had taken over tells nobody.
+  // A manager restarted after its own take-over does not announce itself.
   const bool tells = cluster_.manager_tells();
   if (!ended) cluster_.kill_second_manager();
   if (cluster_.standby() == nullptr) cluster_.start_standby(kSilence);

@@ -17,10 +17,11 @@ namespace stdchk::sim {
 /// A HeldNodes remembers which processes are stopped or cut off, and until when.
 class HeldNodes {
  public:
-  /// False: it is held already. With `from` it is cut off from that address alone, or also from
-  /// that.
+  /// Stops a process or cuts it off. With `from`, cuts it off from that address only; repeated
+  /// calls add addresses. False: the process is held already.
   bool hold(Node& node, Time until, bool cut, const std::string& from = {});
-  /// Lets those go whose time has come, or all; calls `resumed(node)` for those that were stopped.
+  /// Releases the processes whose time has come, or all. Calls `resumed(node)` for those that were
+  /// stopped.
   template <class Resumed>
   void release(Time now, bool all, Resumed resumed) {
     for (const Held& each : held_) {
@@ -36,7 +37,7 @@ class HeldNodes {
     }
     std::erase_if(held_, [&](const Held& each) { return all || each.until <= now; });
   }
-  /// The process has died.
+  /// Forgets a process that has died.
   void forget(const Node& node);
   bool holds(const Node& node) const;
 
@@ -45,15 +46,14 @@ class HeldNodes {
     Node* node = nullptr;
     Time until{};
     bool cut = false;
-    std::string from;  ///< empty: from all
+    std::string from;  ///< empty: cut off from all
   };
   std::list<Held> held_;
 };
 
-/// A NodeFaults does to the processes of a pool what goes wrong with them alike in all simulators,
-/// and counts it.
+/// A NodeFaults injects the faults of processes that all simulators share, and counts them.
 ///
-/// Threads: one. Draws from the numbers of the simulation.
+/// Threads: one. Draws random numbers from the simulation's generator.
 class NodeFaults {
  public:
   NodeFaults(Cluster& cluster, Swarm& swarm, Prng& prng, LostBytes& lost)
@@ -63,43 +63,43 @@ class NodeFaults {
   ~NodeFaults() { cluster_.set_on_end({}); }
   NodeFaults(const NodeFaults&) = delete;
   NodeFaults& operator=(const NodeFaults&) = delete;
-  /// It is stopped or cut off for some time, unless it is already.
+  /// Stops or cuts off the process for a random time, unless it is held already.
   void hold(Event event, Node& node);
-  /// It loses all its links.
+  /// Breaks all links of the process.
   void drop(Event event, Node& node);
   void restart_manager();
-  /// Another one takes its place, without its memory.
+  /// Replaces the benefactor by a new one with an empty memory.
   void kill_benefactor(std::size_t index);
-  /// As by SIGTERM: it goes when it may, or when its time is over.
+  /// Ends the benefactor as SIGTERM does: when the manager allows it, or after a time limit.
   void leave(std::size_t index);
-  /// Only while all that keep the metadata can be reached: what was answered is there then. Where
-  /// there may be a standby, only while that follows; it takes over. False: there is no manager
-  /// afterwards.
+  /// Destroys the manager's disk, and rebuilds the manager or lets the standby take over. Does so
+  /// only while all holders of the metadata are reachable: all answered commands survive then. With
+  /// standbys, waits for one that follows. False: no manager runs afterwards.
   bool lose_manager_disk();
-  /// The manager is restarted without the end of its journal, of which a benefactor knows, and then
-  /// rebuilt. Only where there can be no standby, and as above; nothing else may go wrong
-  /// meanwhile. False: nobody found out, or there is no manager afterwards.
+  /// Restarts the manager without the end of its journal, which a benefactor knows, and rebuilds
+  /// it. Requires that no standby exists and all benefactors are reachable. No other fault may
+  /// happen meanwhile. False: the damage stayed unnoticed, or no manager runs afterwards.
   bool damage_journal();
-  /// From its standby, from all benefactors or some, and from some of these.
+  /// Parts the manager from its standby, from all benefactors or a subset, and from a subset of
+  /// `clients`.
   void part_manager(const std::vector<Node*>& clients);
-  /// One of the kinds that are about standbys, when it can be.
+  /// Injects a fault of the standby kinds, if it is possible now.
   void trouble_standby(Event event);
-  /// At each step: where there is no standby and may be one, it is started before long.
+  /// Call this at each step. Starts a standby after a random time where one is allowed and missing.
   void tend_standby();
-  /// When faults have stopped: a manager that was told of a later one ends, and a standby follows.
-  /// False: one does not end.
+  /// Call this after faults have stopped. A manager that learned of its successor must end, and a
+  /// standby starts. False: such a manager does not end.
   bool settle_managers();
-  /// The time of day in one process, of the manager's only where nothing goes by it.
+  /// Jumps the time of day of one process. `also_manager`: nothing in this seed depends on the
+  /// manager's time of day.
   void jump_clock(bool also_manager, const std::function<Node&()>& pick_client);
-  /// Which processes are stopped or cut off.
+  /// The processes that are stopped or cut off.
   HeldNodes& held() { return held_; }
-  /// A process was not to be reached at that time, or later, or others had not found out yet that
-  /// it can be reached again.
+  /// Whether a process was unreachable at that time or later, or its return was not yet noticed.
   bool troubled_since(Time time) const { return troubled_ >= time || deaths_since(time) > 0; }
-  /// A benefactor that lives was not to be reached by the manager then, or later, or shortly
-  /// before.
+  /// Whether the manager could not reach a live benefactor at, after or shortly before that time.
   bool hidden_since(Time time) const { return hidden_ >= time; }
-  /// How many benefactors have ended at that time, or later, or shortly before.
+  /// How many benefactors have ended at, after or shortly before that time.
   std::size_t deaths_since(Time time) const;
 
  private:
@@ -115,9 +115,10 @@ class NodeFaults {
   Prng& prng_;
   LostBytes& lost_;
   HeldNodes held_;
-  Time troubled_{};  ///< until then
+  Time troubled_{};  ///< a process is unreachable until then
   Time hidden_{};
-  std::vector<Time> deaths_;  ///< of benefactors: until when others may not have found out
+  /// for each dead benefactor: when all other processes have noticed its death
+  std::vector<Time> deaths_;
 };
 
 }  // namespace stdchk::sim

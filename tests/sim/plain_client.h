@@ -19,28 +19,28 @@ struct Part {
   std::vector<std::byte> bytes;
 };
 
-/// How an operation ended. `maybe`: it failed, but what it wanted may have happened or still
+/// How an operation ended. `maybe`: it failed, but its change may have happened or may still
 /// happen.
 struct Ending {
   Status status;
   bool maybe = false;
 };
 
-/// A PlainClient speaks the protocol of a client in the simplest way: it opens, places, writes,
-/// commits and reads whole files, asks again after a lost link under the same call id, and takes
-/// another benefactor when a write fails.
+/// A PlainClient speaks the client's protocol in the simplest way. It opens, places, writes,
+/// commits and reads whole files. After a lost link it repeats a request under the same call id.
+/// After a failed write it chooses another benefactor.
 ///
-/// It keeps nothing back and trusts nothing: what it knows of grants is open to the checkers.
+/// It hides nothing and trusts nothing: checkers may see all its grants.
 /// Threads: one. Errors: every operation ends within kOperationDeadline.
 class PlainClient final : public rpc::PeerHandler {
  public:
   using Done = std::function<void(Ending)>;
   using Loaded = std::function<void(Result<std::vector<std::byte>>)>;
-  /// Called when this client has come to know a grant, or has become able to write to a benefactor.
+  /// Called after this client has learned of a grant, or has gained access to a benefactor.
   using Enabled = std::function<void(PlainClient&)>;
 
   PlainClient(Cluster& cluster, std::string name, Enabled on_enabled);
-  ~PlainClient() override;  ///< as by SIGKILL
+  ~PlainClient() override;  ///< dies as by SIGKILL
   PlainClient(const PlainClient&) = delete;
   PlainClient& operator=(const PlainClient&) = delete;
 
@@ -49,22 +49,22 @@ class PlainClient final : public rpc::PeerHandler {
   void load(const std::string& name, Loaded done, FileId parent = kRootFile);
   void remove(const std::string& name, Done done);
   void rename(const std::string& from, const std::string& to, Done done);
-  /// Any other request to the manager.
+  /// Sends any other request to the manager.
   void ask(msg::Request request, rpc::Peer::Callback done);
 
   Node& node() { return node_; }
   bool registered() const { return registered_; }
   ClientId id() const { return id_; }
-  /// What it is answered may be what an earlier manager knows, who is not told yet.
+  /// Whether this client still belongs to an earlier manager's epoch. Its answers may then be
+  /// outdated.
   bool behind() const { return cluster_.is_behind(id_); }
   /// Grants of sessions that this client has not ended.
   const std::map<GrantId, std::pair<SessionId, Grant>>& known() const { return known_; }
-  /// Rule M4: what this client has seen broken since it was asked last.
+  /// Violations of rule M4 that this client has seen since the last call.
   std::vector<std::string> take_wrong() { return std::exchange(wrong_, {}); }
-  /// A write to that benefactor could be started now.
+  /// Whether a write to that benefactor could start now.
   bool reaches(BenefactorId benefactor) const;
 
-  // rpc::PeerHandler
   void on_connected(rpc::Peer& peer) override;
   void on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time deadline,
                   rpc::Responder respond) override;
@@ -83,7 +83,7 @@ class PlainClient final : public rpc::PeerHandler {
   };
   friend struct StoreOperation;
   friend struct LoadOperation;
-  /// A link to a benefactor, and who waits for it.
+  /// A link to a benefactor, with the callbacks waiting for it.
   struct Access final : rpc::PeerHandler {
     Access(PlainClient& of, BenefactorId to) : client(of), benefactor(to) {}
     void on_connected(rpc::Peer& peer) override;
@@ -101,11 +101,11 @@ class PlainClient final : public rpc::PeerHandler {
   void connect();
   void heartbeat();
   void take_list(const std::vector<msg::BenefactorInfo>& list);
-  /// Asks the manager until `end`; after a lost link again, under the same number.
+  /// Asks the manager until `end`. After a lost link, asks again under the same number.
   void call(msg::Request request, Time end, rpc::Peer::Callback done);
   void send(std::uint64_t number, ClientId as, msg::Request request, Time end,
             rpc::Peer::Callback done);
-  /// Asks under one number until there is an answer, or four times the deadline of a call has
+  /// Asks under one number until an answer arrives, or four times the deadline of a call have
   /// passed.
   void insist(std::uint64_t number, ClientId as, const msg::Request& request,
               const rpc::Peer::Callback& done, int rounds = 3);

@@ -66,8 +66,8 @@ void StoreOperation::start() {
                });
 }
 
-/// An open without an answer may be done all the same, and leave a session and an empty file that
-/// only this client sees: it is asked for again under its number, to be closed.
+/// Repeats an open without an answer under its number, then closes the session. The open may have
+/// been executed: it would leave a session, and an empty file that only this client sees.
 void StoreOperation::close_late(const msg::OpenSession& request) {
   client_.insist(open_number_, request.client, request,
                  [self = shared_from_this()](const rpc::Answer& answer) {
@@ -146,7 +146,8 @@ void StoreOperation::carve_and_write() {
       break;
     }
   }
-  if (to_write.empty()) return place();  // nothing to do, or room is missing: ask again
+  // no chunk to write: every chunk is placed, or the grants are too small
+  if (to_write.empty()) return place();
   in_flight_ = to_write.size();
   const auto self = shared_from_this();
   for (const std::size_t index : to_write) {
@@ -187,8 +188,8 @@ void StoreOperation::commit() {
   request.mtime_ns = client_.node().clock.wall_ns();
   request.abandoned = abandoned_;
   request.end = true;
-  // No transfer is in flight, and none follows: the tail of the grants may be another's from now
-  // on, also before the answer is here.
+  // No transfer is in flight and none follows. From now on, even before the answer, the manager may
+  // grant the rest of these extents to others.
   client_.forget(session_);
   client_.call(request, end_, [self = shared_from_this()](rpc::Answer answer) {
     if (!answer.has_value()) {
@@ -199,8 +200,8 @@ void StoreOperation::commit() {
   });
 }
 
-/// Rule M4: a session that the manager knows, so that it finds fault with the map, has what it was
-/// told is there.
+/// Checks rule M4: if the manager knows the session and rejects its map, no chunk that the manager
+/// called present may be missing.
 void StoreOperation::check_held(const Error& why) {
   if (why.code != Code::kInvalidArgument || client_.cluster_.manager() == nullptr) return;
   const manager::ChunkTable& chunks = client_.cluster_.manager()->state().chunks();
@@ -216,8 +217,8 @@ void StoreOperation::end_badly(const rpc::Failure& why, bool maybe) {
   msg::CloseSession request;
   request.session = session_;
   request.aborted = true;
-  request.writes_in_flight = !abandoned_.empty();  // they may come late
-  // While the session is there, this client sees an empty file.
+  request.writes_in_flight = !abandoned_.empty();  // these writes may land late
+  // Until the session is closed, this client sees an empty file.
   const std::uint64_t number = rpc::next_call_id();
   const auto ended = [self = shared_from_this(), request, number, why, maybe,
                       as = client_.id()](const rpc::Answer& answer) {
@@ -266,7 +267,7 @@ void LoadOperation::on_map(rpc::Answer answer) {
   read_next();
 }
 
-/// Copies are where the manager says now, which may be elsewhere than before.
+/// Asks the manager for the chunks' places again: copies may have moved.
 void LoadOperation::look_again(Status why) {
   slices_seen_ -= page_.slices.size();
   copy_ = 0;

@@ -8,10 +8,10 @@
 
 namespace stdchk::sim {
 
-/// After it nothing new is started for an operation; what is under way ends by its own deadline.
+/// After this time an operation starts nothing new; what is under way ends by its own deadline.
 inline constexpr Duration kOperationTime = std::chrono::seconds(15);
 
-/// Whether a change may have happened although its answer is an error.
+/// Tells whether a change may have happened although its answer is an error.
 inline Ending ending_of(const rpc::Answer& answer) {
   if (answer.has_value()) return {};
   const Error why = answer.error().error;
@@ -26,9 +26,9 @@ struct StoreOperation final : std::enable_shared_from_this<StoreOperation> {
   struct Piece {
     Chunk chunk;
     std::uint64_t file_offset = 0;
-    std::size_t at = 0;  ///< in the buffer: header, then content
+    std::size_t at = 0;  ///< position in the buffer of the header, which the content follows
     bool stored = false;
-    bool existing = false;  ///< the manager has said that it is there
+    bool existing = false;  ///< the manager has said that this chunk is in the pool
   };
 
   StoreOperation(PlainClient& of, FileId parent, std::string name, std::vector<Part> parts,
@@ -58,14 +58,14 @@ struct StoreOperation final : std::enable_shared_from_this<StoreOperation> {
   std::vector<Piece> pieces_;
   const std::uint64_t open_number_ = rpc::next_call_id();
   SessionId session_;
-  std::vector<Grant> room_;  ///< what is left of the grants
+  std::vector<Grant> room_;  ///< unused rest of the grants
   std::vector<BenefactorId> avoid_;
   std::vector<Extent> abandoned_;
   std::size_t in_flight_ = 0;
   int rounds_ = 0;
 };
 
-/// A LoadOperation reads the newest version of a file, checking each chunk.
+/// A LoadOperation reads the newest version of a file and checks each chunk.
 struct LoadOperation final : std::enable_shared_from_this<LoadOperation> {
   LoadOperation(PlainClient& of, FileId parent, std::string name, PlainClient::Loaded done)
       : client_(of), parent_(parent), name_(std::move(name)), done_(std::move(done)) {}
@@ -91,7 +91,7 @@ struct LoadOperation final : std::enable_shared_from_this<LoadOperation> {
   std::uint64_t slices_seen_ = 0;
   std::uint64_t slice_count_ = 0;
   std::size_t next_ = 0;
-  std::size_t copy_ = 0;  ///< of the chunk that is read now
+  std::size_t copy_ = 0;  ///< index of the copy from which the current chunk is read
   std::shared_ptr<PlainClient::Buffer> buffer_;
 };
 

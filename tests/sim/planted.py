@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Plants one bug after the other in a copy of the sources and runs the simulators until they find it.
+"""Plants bugs one after the other in a copy of the sources, and runs the simulators until they find each bug.
 
-Each of the rules M1 to M9 (docs/architecture.md) has a bug that breaks it, and so have take-overs, copies, leaving
-benefactors, repeated messages and sets of images. One that is not found within its seeds, or whose place in the
-sources has changed, is a failure.
+Each of the rules M1 to M9 (docs/architecture.md) has a bug that breaks it. Take-overs, copies, leaving
+benefactors, repeated messages and sets of images have bugs, too. The script fails when its seeds do not find
+a bug, or when a bug's place in the sources has changed.
 """
 
 import argparse
@@ -18,9 +18,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 COPY = ROOT / "build" / "planted"
-# As deep below its sources as the release build: what has not changed is not compiled again.
+# The copy lies as deep below its sources as the release build, so that unchanged files are not recompiled.
 BUILD = COPY / "build" / "release"
-SEED_SECONDS = 900  # one that takes longer does not end
+SEED_SECONDS = 900  # a seed that takes longer counts as endless
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Bug:
     rule: str
     what: str
     file: str
-    right: str  # stands there once
+    right: str  # occurs exactly once in the file
     wrong: str
     simulator: str
-    complaint: str  # a pattern of what the simulator says; seeds that say something else count not
+    complaint: str  # pattern of the simulator's complaint; other complaints do not count
 
 
 BUGS = (
@@ -109,7 +109,7 @@ BUGS = (
 
 
 def copy_sources():
-    """What git knows; unchanged files keep their time, so that they are not compiled again."""
+    """Copies the files that git knows. Unchanged files keep their time, so that they are not recompiled."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
                             capture_output=True, text=True, check=True).stdout
     names = {pathlib.Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file()}
@@ -133,7 +133,7 @@ def build():
 
 
 def find(bug, seeds):
-    """Says whether the simulator finds it."""
+    """Tells whether the simulator finds the bug."""
     place = COPY / bug.file
     source = place.read_text()
     if source.count(bug.right) != 1:
@@ -160,7 +160,7 @@ def find(bug, seeds):
 
 
 def simulate(bug, seed):
-    """What the simulator says of a seed that is wrong; nothing for one that is right."""
+    """Returns the simulator's complaint about a seed, or nothing if the seed passes."""
     try:
         done = subprocess.run([BUILD / "tests" / "sim" / bug.simulator, "--seed", str(seed)],
                               capture_output=True, text=True, check=False, timeout=SEED_SECONDS)

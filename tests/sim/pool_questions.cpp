@@ -27,7 +27,7 @@ std::string problem_of(const Reply&) {
   return {};
 }
 
-/// Some file that has a version.
+/// A random file that has a version.
 const manager::File* some_file(const manager::State& state, Prng& prng) {
   const auto& children = state.file(kRootFile)->children;
   if (children.empty()) return nullptr;

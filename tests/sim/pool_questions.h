@@ -7,15 +7,14 @@
 
 namespace stdchk::sim {
 
-/// Asks one of what those ask who look after a pool: its figures, the check of the metadata, the
-/// garbage, a scrub, the drain. An answer that cannot be is complained of.
+/// Sends one random administrative request: figures, check of the metadata, garbage collection,
+/// scrub, drain. Complains of an impossible answer.
 ///
-/// Limits: asks, and does not wait; nothing is asked again.
+/// Limits: does not wait for the answer, and never repeats the request.
 void ask_about_pool(Cluster& cluster, PlainClient& client, Prng& prng,
                     const std::function<void(const std::string&)>& complain);
 
-/// What the manager shows to Prometheus, as it is now: every figure is a number and none is
-/// missing.
+/// Checks the manager's present Prometheus metrics: every figure is a number, and none is missing.
 void check_metrics(Cluster& cluster, const std::function<void(const std::string&)>& complain);
 
 }  // namespace stdchk::sim

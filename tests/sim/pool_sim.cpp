@@ -1,68 +1,64 @@
-// The simulated pool: the manager's and the benefactors' real code, clients that speak the
-// protocol, one thread, one seed.
+// Simulates a pool in one thread from one seed: the manager's and the benefactors' real code, and
+// clients that speak the protocol.
 //
-// Fault model. Each seed draws which of these there are and how often each comes (swarm.h).
-//   Processes   A client or a benefactor dies at any moment and never comes back; its memory is
-//               gone. A client, a benefactor or the manager is stopped for up to 25 s, longer than
-//               a lease, and goes on with its old state as if nothing had happened. The manager
-//               dies and starts again from its journal; what was not durable is gone. Or the
-//               journal is gone, too, and it is rebuilt from the benefactors; or its end alone, of
-//               which a benefactor knows, and the manager must find that out.
-//   Links       Any link is lost at any moment, with what is on its way: a request that was not
-//               received, or the answer to one that was, which comes again. All links of a process
-//               are lost. A process is cut off for up to 12 s: nothing comes or goes, and nobody is
-//               told.
-//   Messages    They are late, and overtake those of other links, and transfers. A message is lost,
-//               or comes twice, on a link that lives: no transport does that, see README.md.
-//   Transfers   A write fails without having written anything, or after a part of it, or its bytes
-//               land up to 3 s after it has failed.
-//   Journal     Commands become durable up to 20 ms late.
-//   Memory      A bit of one copy changes silently while another copy is there; or of one of the
-//               metadata logs that benefactors keep.
-//   Clocks      Each process has its own: they began at different times and drift by up to 200 ppm;
-//               the time of day jumps by up to 6 h to and fro. The manager's does not where the
-//               policy of a folder gives up sets by their age, which is by that clock.
-//   Leaving     A benefactor says that it wants to end, and ends when it may, or after 10 s.
-//   Standbys    In a third of the seeds a standby follows the manager and takes over: when that is
-//               lost, with its disk or without; when it is stopped, and wakes up to find another
-//               one; when it is cut off from its standby, from all benefactors or some, and from
-//               some clients, so that two managers run for a time. The standby is killed, stopped
-//               and cut off, too. Where the manager was, it is started again on its old disk, or a
-//               new standby comes.
-//   Not here    Messages of one link in another order; a process of a benefactor that comes back
-//               with its memory.
+// Fault model. Each seed draws which of these faults occur, and how often (swarm.h).
+//    Processes   A client or a benefactor dies at any moment and never comes back; its memory is
+//                gone. A client, a benefactor or the manager is stopped for up to 25 s, longer than
+//                a lease, and continues with its old state. The manager dies and restarts from its
+//                journal; commands that were not durable are gone. Or the journal is lost, and the
+//                manager is rebuilt from the benefactors. Or only the journal's end is lost: a
+//                benefactor knows it, and the manager must notice the loss.
+//    Links       A link breaks at any moment. Messages in flight are lost: a request that was not
+//                received, or the answer to an executed request, which the client repeats. All
+//                links of a process break. A process is cut off for up to 12 s: nothing arrives or
+//                leaves, and no process is notified.
+//    Messages    A message is late. It overtakes messages of other links, and transfers. A message
+//                on a live link is lost or arrives twice: no transport does that, see README.md.
+//    Transfers   A write fails with nothing or a part written, or its bytes land up to 3 s after
+//                the failure.
+//    Journal     Commands become durable up to 20 ms late.
+//    Memory      A bit of one copy flips silently while another copy exists, or a bit of one of
+//                the metadata logs on benefactors.
+//    Clocks      Each process has its own clock. Clocks began at different times and drift by up
+//                to 200 ppm; the time of day jumps by up to 6 h in either direction. The manager's
+//                clock stays where a folder's policy removes sets by age.
+//    Leaving     A benefactor asks to end, and ends when the manager allows it, or after 10 s.
+//    Standbys    In a third of the seeds a standby follows the manager and takes over: when the
+//                manager dies, with its disk or without; when it is stopped, and wakes up beside
+//                its successor; when it is cut off from its standby, from benefactors, and from
+//                some clients, so that two managers run for a time. The standby is killed, stopped
+//                and cut off, too. Afterwards the old manager restarts on its old disk, or a new
+//                standby starts.
+//    Not here    Reordered messages of one link; a benefactor that restarts with its memory.
 //
 // Checked.
-//   bytes       A read answers what the model says that the name may show, or an error; when faults
-//               have stopped, the bytes, unless some were lost.
-//   lost        Bytes are lost only with the memory of a benefactor that had the last good copy of
-//               them, and whose stripe could not make them again: see lost_bytes.h.
-//   leave       Who may go has no only copy of anything, unless there is no room for another.
-//   M1          Committed maps name only chunks that are there, whole.
-//   M3          Nobody is granted bytes that a client which could still write there knows.
-//   M4          What a session was told is there is there when it commits.
-//   epochs      After a take-over the manager of before says of nothing any more that it was done;
-//               what it is asked for is what was there once. When faults have stopped, it ends.
-//   M9          Every operation ends within kOperationDeadline of virtual time (plus the time its
-//   client
-//               was stopped).
-//   metadata    The manager's own audit finds nothing, after each step.
-//   names       Directories, links, attributes and policies are what the answers said, after lost
-//               answers, restarts and rebuilds, too.
-//   sets        A set of images is gone only when the policy of its folder allows it; the link
-//               names no set of two runs; when faults have stopped, what the policy gives up is
-//               gone, and the link names the newest set.
-//   parity      Every parity block is what a second, slow computation gives from the chunks as they
-//   are.
-//   copies      When faults have stopped, every chunk has the copies that were asked for, on
-//   different
-//               hosts, where there is room.
-//   space       When every file is removed and every client has gone, all space is free.
-//   garbage     Then, after a round of the garbage collection, no arena has a header of an extent.
+//    bytes       A read answers a content that the model allows, or an error. After faults have
+//                stopped it answers the content, unless bytes were lost.
+//    lost        Bytes are lost only with the memory of a benefactor that held their last good
+//                copy, and whose stripe could not make them again: see lost_bytes.h.
+//    leave       A benefactor that may end holds no only copy, unless no other benefactor has room.
+//    M1          Committed maps name only chunks that are present and whole.
+//    M3          A grant never covers bytes that another client knows and can still write.
+//    M4          A chunk that the manager called present is present when the session commits.
+//    epochs      After a take-over, the old manager acknowledges no change. Its other answers are
+//                contents that once were true. After faults have stopped, it ends.
+//    M9          Every operation ends within kOperationDeadline of virtual time. Time for which
+//                its client was stopped does not count.
+//    metadata    The manager's own audit finds nothing, after each step.
+//    names       Directories, links, attributes and policies match the answers, also after lost
+//                answers, restarts and rebuilds.
+//    sets        A set of images disappears only when its folder's policy allows it. The link
+//                never names a set that mixes two runs. After faults have stopped, obsolete sets
+//                are gone, and the link names the newest set.
+//    parity      Every parity block equals a second, slow computation from the chunks.
+//    copies      After faults have stopped, every chunk has the wanted copies on different hosts,
+//                where there is room.
+//    space       After every file is removed and every client has gone, all space is free.
+//    garbage     Then, after a garbage collection, no arena has a header of an extent.
 //
-// pool-sim [--seed N] [--runs N] [--steps N] [--no-faults] [--flips]: seeds N, N + 1, ... The
-// same seed makes the same run. With --flips, writes change a bit now and then and say nothing: the
-// checkers must see it.
+// pool-sim [--seed N] [--runs N] [--steps N] [--no-faults] [--flips]: runs the seeds N, N + 1, ...
+// The same seed makes the same run. With --flips, writes silently flip bits now and then: the
+// checkers must notice.
 
 #include <fmt/core.h>
 #include <sys/personality.h>
@@ -98,8 +94,9 @@ constexpr std::size_t kBenefactors = 4;
 constexpr std::size_t kClients = 3;
 constexpr std::size_t kNames = 10;
 constexpr std::size_t kFolders = 2;
-constexpr std::uint64_t kStripesChecked = 10;  // steps; it is slow
-/// After a lost answer a request can be on its way that long.
+// steps between two checks of all stripes, which are slow
+constexpr std::uint64_t kStripesChecked = 10;
+/// The longest time for which a request may stay in flight after its answer was lost.
 constexpr Duration kSettle = 45s;
 
 struct Tally {
@@ -127,7 +124,7 @@ class Simulation {
   Simulation(const Simulation&) = delete;
   Simulation& operator=(const Simulation&) = delete;
 
-  /// True when nothing was wrong.
+  /// Runs the seed. True: all checks passed.
   bool run();
   const std::vector<std::string>& wrong() const { return wrong_; }
   const Tally& tally() const { return tally_; }
@@ -137,7 +134,7 @@ class Simulation {
     return count;
   }
   std::uint64_t set_operations() const { return series_.operations(); }
-  /// Two runs of one seed have the same.
+  /// A hash of the run; two runs of one seed have equal hashes.
   std::uint64_t trace() const { return trace_; }
   Time now() const { return cluster_.now(); }
   std::string faults() {
@@ -206,7 +203,8 @@ class Simulation {
     trace_ ^= static_cast<std::uint64_t>(cluster_.now().time_since_epoch().count());
   }
   bool healthy(const std::string& name);
-  /// `behind`: so was the client when it asked.
+  /// Complains if an old manager acknowledged a change after a take-over. `behind`: the client
+  /// belonged to the old epoch when it asked.
   void check_epoch(const PlainClient& client, bool behind, const Ending& ending,
                    const std::string& what);
   void complain(std::vector<std::string> what) {
@@ -223,14 +221,14 @@ class Simulation {
   Swarm swarm_;
   Cluster cluster_;
   Model model_;
-  Prng beside_;      ///< for what is not in the model
-  const bool ages_;  ///< sets go by the manager's time of day
+  Prng beside_;      ///< draws for everything outside the model
+  const bool ages_;  ///< sets expire by the manager's time of day
   std::vector<std::unique_ptr<FolderScript>> folders_;
   SeriesScript series_;
   std::vector<std::unique_ptr<PlainClient>> clients_;
   std::uint64_t clients_made_ = 0;
   std::map<std::uint64_t, Running> running_;
-  /// What to do for the model when a client dies within an operation.
+  /// The model's update for each operation whose client dies meanwhile.
   std::map<std::uint64_t, std::function<void()>> when_lost_;
   std::uint64_t operations_made_ = 0;
   std::uint64_t checks_made_ = 0;
@@ -277,7 +275,7 @@ std::vector<Part> Simulation::make_parts(bool truncate) {
     Part part;
     part.offset = offset;
     part.bytes.resize(1 + prng_.below(120000));
-    // Few patterns, so that equal chunks are often there already.
+    // Few patterns, so that equal chunks are often in the pool already.
     const std::uint64_t seed = 1 + prng_.below(12);
     Prng bytes(seed);
     for (std::byte& each : part.bytes) each = static_cast<std::byte>(bytes.next() >> 56);
@@ -311,8 +309,8 @@ void Simulation::start_store(PlainClient& client, const std::string& name) {
                });
 }
 
-/// Nothing that it needs was lost with benefactors (LostBytes complains of all else), and there are
-/// copies: this client makes nothing from stripes.
+/// Whether the file lost nothing with benefactors, and copies exist: this client reads no stripes.
+/// LostBytes complains of all other losses.
 bool Simulation::healthy(const std::string& name) {
   const auto file = cluster_.manager()->state().lookup(kRootFile, name, ClientId{});
   return !file.has_value() || lost_.is_there(**file, true);
@@ -441,7 +439,7 @@ void Simulation::start_operation() {
   }
 }
 
-/// What goes on beside the files of the model: folders, sets of images, and questions.
+/// Starts activities outside the model's files: folders, sets of images, administrative questions.
 void Simulation::start_beside() {
   PlainClient& client = *clients_[beside_.below(clients_.size())];
   if (!client.registered() || client.behind() || client.node().stopped) return;
@@ -460,7 +458,7 @@ bool Simulation::beside_idle() const {
 
 void Simulation::release_due(bool all) {
   faults_.held().release(now(), all, [&](const Node& node) {
-    // Its operations could not go on meanwhile.
+    // The stopped client's operations could not proceed: restart their deadlines.
     for (auto& [number, running] : running_) {
       if (&running.client->node() == &node) running.started = now();
     }
@@ -486,7 +484,7 @@ void Simulation::kill_client() {
   add_client();
 }
 
-/// In the middle of storing, when it can be: what it had begun must not land later.
+/// Stops a client in the middle of a store, if possible: its pending writes must not land later.
 void Simulation::stop_client() {
   PlainClient* const client = pick_client();
   if (client == nullptr) return;
@@ -552,7 +550,7 @@ void Simulation::make(Event event) {
     case Event::kJumpClock:
       return jump_clock();
     case Event::kFillStorage:
-      return;  // nothing is drained here
+      return;  // this pool has no drain
     case Event::kPartManager: {
       std::vector<Node*> nodes;
       for (const auto& each : clients_) nodes.push_back(&each->node());
@@ -566,7 +564,7 @@ void Simulation::make(Event event) {
   }
 }
 
-/// The time of day in one process.
+/// Jumps the time of day of one process.
 void Simulation::jump_clock() {
   faults_.jump_clock(!ages_,
                      [this]() -> Node& { return clients_[prng_.below(clients_.size())]->node(); });
@@ -644,7 +642,7 @@ bool Simulation::run() {
   set_plans(true);
   for (std::uint64_t i = 0; i < steps_ && wrong_.empty(); ++i) step();
   if (!wrong_.empty()) return false;
-  // No more faults: within a bounded time the pool is well again.
+  // Faults end: within a bounded time the pool must be healthy again.
   set_plans(false);
   release_due(true);
   if (!faults_.settle_managers()) complain({"epochs: a manager does not hear of a later one"});
@@ -718,7 +716,7 @@ int run(int count, char** arguments) {
 }  // namespace stdchk::sim
 
 int main(int count, char** arguments) {
-  // Containers that are ordered by address would make runs of one seed differ.
+  // Containers ordered by address would make runs of one seed differ, so addresses must not vary.
   const int before = ::personality(0xFFFFFFFF);
   if (before >= 0 && (before & ADDR_NO_RANDOMIZE) == 0 &&
       ::personality(static_cast<unsigned long>(before) | ADDR_NO_RANDOMIZE) >= 0) {

@@ -15,8 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A manager that is cut off answers nothing that the one after it does not know, for longer than
-/// that one takes to come.
+/// Longer than a take-over: within this time a cut-off manager may still answer from its old map.
 constexpr Duration kForgotten = 60s;
 
 bool is_whole(const benefactor::MetadataLog& log) {
@@ -26,14 +25,14 @@ bool is_whole(const benefactor::MetadataLog& log) {
 
 }  // namespace
 
-/// Its benefactor lives, and it has not changed.
+/// Whether the copy is unchanged and its benefactor lives.
 bool RottenCopies::is_good(const Extent& copy) const {
   return !contains(copy) && std::ranges::any_of(cluster_.benefactors(), [&](const auto& each) {
     return each.service->id() == copy.benefactor;
   });
 }
 
-/// All other blocks of its stripe are there, unchanged.
+/// Whether every block of the chunk's stripe has a good copy.
 bool RottenCopies::can_be_made(manager::ChunkIndex index) const {
   const manager::State& state = cluster_.manager()->state();
   const manager::Stripe* const stripe = state.stripes().of(index);
@@ -45,7 +44,7 @@ bool RottenCopies::can_be_made(manager::ChunkIndex index) const {
          });
 }
 
-/// Those that this manager has written.
+/// The metadata logs that the present manager has written.
 std::vector<const benefactor::MetadataLog*> RottenCopies::logs() const {
   std::vector<const benefactor::MetadataLog*> found;
   for (const auto& each : cluster_.benefactors()) {
@@ -71,7 +70,7 @@ bool RottenCopies::flip_log() {
   if (all.size() < 2) return false;
   if (!std::ranges::all_of(all, [](const auto* log) { return is_whole(*log); })) return false;
   const ByteSpan bytes = all[prng_.below(all.size())]->content();
-  // Its owner is not asked: that is what rot is.
+  // Corrupts the log behind its owner's back, as rot does.
   auto& byte = const_cast<std::byte&>(bytes[prng_.below(bytes.size())]);
   byte ^= static_cast<std::byte>(1U << prng_.below(8));
   return true;
@@ -138,7 +137,7 @@ std::vector<std::string> RottenCopies::scrub() {
       if (!service.live(copy)) rotten_.insert(copy);
     }
   });
-  // What is not known to be wrong is right.
+  // Every copy that the manager does not know as corrupt must be right.
   for (std::string& each : check_committed(cluster_, rotten_)) wrong.push_back(std::move(each));
   return wrong;
 }

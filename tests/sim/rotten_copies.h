@@ -13,27 +13,28 @@
 
 namespace stdchk::sim {
 
-/// RottenCopies are copies of chunks whose memory has changed since they were written, and that
-/// nobody has mended yet; and copies of the manager's journal, one at a time.
+/// RottenCopies corrupts copies of chunks, and metadata logs (one log at a time). It remembers the
+/// corrupt copies until the pool has replaced them.
 ///
-/// Threads: one. Draws from the numbers of the simulation.
+/// Threads: one. Draws random numbers from the simulation's generator.
 class RottenCopies {
  public:
   RottenCopies(Cluster& cluster, Prng& prng) : cluster_(cluster), prng_(prng) {}
-  /// Changes a bit of one copy, where another one, or the rest of its stripe, is as it should be;
-  /// or of one metadata log where there are others. False: there is no such copy.
+  /// Flips a bit of one copy, if another copy or the rest of its stripe is good. Or flips a bit of
+  /// one metadata log, if other logs exist. False: nothing qualifies.
   bool flip();
-  /// What no map has named for so long that none will again is nobody's business. A manager that
-  /// takes over may not know yet what the one before had mended.
+  /// Forgets a corrupt copy after no map has named it for kForgotten. A manager that takes over may
+  /// not know a repair of its predecessor.
   void forget_mended();
   const std::set<Extent>& all() const { return rotten_; }
   bool contains(const Extent& copy) const { return rotten_.contains(copy); }
-  /// There were some at that time, or later.
+  /// Whether corrupt copies existed at that time or later.
   bool since(Time time) const { return !rotten_.empty() || last_ >= time; }
-  /// Two passes of the scrub: every copy that has changed is found, and made again where another
-  /// one is left. Answers what is wrong; all() are those that are known to be wrong then.
+  /// Runs two passes of the scrub. They must find every corrupt copy, and replace it where a good
+  /// copy exists. Answers violations; afterwards all() holds the copies that the manager knows as
+  /// corrupt.
   std::vector<std::string> scrub();
-  /// The metadata logs that are as they should be have all that the others have.
+  /// Whether the whole metadata logs reach as far as the corrupt logs.
   bool logs_do() const;
 
  private:
@@ -45,8 +46,8 @@ class RottenCopies {
   Cluster& cluster_;
   Prng& prng_;
   std::set<Extent> rotten_;
-  std::map<Extent, Time> named_;  ///< when a map named it last
-  Time last_{};                   ///< when there were some
+  std::map<Extent, Time> named_;  ///< when a map last named the copy
+  Time last_{};                   ///< when corrupt copies last existed
 };
 
 }  // namespace stdchk::sim

@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kFolder = "series";
 constexpr const char* kApplication = "job";
 constexpr std::ptrdiff_t kPinnedMax = 3;
-constexpr std::uint64_t kRounds = 64;  // that can be told apart
+constexpr std::uint64_t kRounds = 64;  // number of rounds that an image's length tells apart
 
 }  // namespace
 
@@ -83,7 +83,7 @@ void SeriesScript::make_folder() {
                    return end(2);
                  }
                  if (found.error().error.code != Code::kNotFound) return end(3);
-                 // When the answer is lost, the next look-up says whether it is there.
+                 // After a lost answer, the next look-up tells whether the folder exists.
                  msg::MakeDirectory request;
                  request.client = client_->id();
                  request.parent = kRootFile;
@@ -112,7 +112,7 @@ void SeriesScript::set_policy() {
                }));
 }
 
-/// For more than there are, or for a number that is not known; or as before.
+/// Changes how many images the folder asks for: too many, unlimited, or the right number.
 void SeriesScript::ask_for_images() {
   const std::uint64_t other = prng_.chance(1, 2) ? kImages + 2 : 0;
   const std::uint64_t images = images_ == kImages ? other : kImages;
@@ -144,8 +144,8 @@ void SeriesScript::asked_for_images(std::uint64_t images) {
   }
 }
 
-/// The image that was written last of a timestep of which one has failed. A run that begins with it
-/// shows that it is another one, also where a manager that has started again knows of no failure.
+/// The timestep's most recently written image. A failed round restarts with it. The manager then
+/// recognises a new run, even if a restart made it forget the failure.
 std::size_t SeriesScript::newest_image(std::size_t index) {
   std::size_t newest = prng_.below(kImages);
   std::uint64_t written = 0;
@@ -158,7 +158,7 @@ std::size_t SeriesScript::newest_image(std::size_t index) {
   return newest;
 }
 
-/// All of its images are written once more.
+/// Begins to write all images of the timestep once more.
 void SeriesScript::begin_round(std::size_t index) {
   Timestep& timestep = timesteps_[index];
   const bool may_be_gone_now = may_be_gone(index + 1);
@@ -183,7 +183,7 @@ void SeriesScript::write() {
     timesteps_.emplace_back();
     begin_round(current_);
   } else if (timesteps_[current_].written()) {
-    // A job that begins again goes on from there, and over what it had written after it.
+    // A restarted job continues there, and overwrites its later timesteps.
     if (prng_.chance(1, 5)) {
       current_ -= std::min<std::size_t>(current_, prng_.below(2));
     } else if (++current_ == timesteps_.size()) {
@@ -211,8 +211,8 @@ void SeriesScript::write() {
                  folder_);
 }
 
-/// What was begun has ended. One that has failed ends the round, and is left alone until nothing of
-/// it can come late.
+/// Records how a store ended. A failed store ends the round; the script pauses until no request of
+/// it can be in flight.
 void SeriesScript::settle(std::size_t index, std::size_t image, bool empty, const Ending& ending) {
   Timestep& timestep = timesteps_[index];
   Image& written = timestep.images[image];
@@ -242,7 +242,7 @@ void SeriesScript::settle(std::size_t index, std::size_t image, bool empty, cons
 
 void SeriesScript::load() {
   if (timesteps_.empty()) return end(8);
-  // The last ones, most of the time: those of long ago are gone.
+  // Mostly reads the last timesteps, because older ones are gone.
   const std::uint64_t back = prng_.below(std::min<std::size_t>(timesteps_.size(), 4));
   const std::uint64_t timestep = timesteps_.size() - back;
   const std::uint64_t image = prng_.below(kImages);
@@ -277,7 +277,7 @@ bool SeriesScript::is_old(const Timestep& timestep) const {
          cluster_.now() - timestep.begun >= std::chrono::seconds(options_.purge_after_s);
 }
 
-/// Newer sets allow it: `keep` complete ones, or one when time removes sets.
+/// Whether newer sets allow the removal: `keep` complete sets, or one where sets expire by age.
 bool SeriesScript::may_be_gone(std::uint64_t timestep) const {
   const Timestep& written = timesteps_[timestep - 1];
   if (written.pinned) return false;
@@ -286,7 +286,7 @@ bool SeriesScript::may_be_gone(std::uint64_t timestep) const {
   return (options_.keep > 0 && newer >= options_.keep) || (options_.purge_after_s > 0 && newer > 0);
 }
 
-/// The newest one, unless it may be gone: one of too few images goes by its age.
+/// Pins the newest set, unless it may be removed: an incomplete set expires by age.
 void SeriesScript::pin() {
   const auto pinned = std::ranges::count_if(timesteps_, &Timestep::pinned);
   const bool is_newest = !timesteps_.empty() && timesteps_[current_].complete();
@@ -364,8 +364,8 @@ void SeriesScript::check_named(const std::string& link, std::uint64_t timestep,
                         timestep, images, rounds.size()));
 }
 
-/// It has lost bytes. Where a set counts only with its copies, that may have been before it had
-/// them.
+/// Whether the set has lost bytes in a folder where only sets with all copies count. The loss may
+/// have happened before the set had its copies.
 bool SeriesScript::may_never_count(const manager::ImageSet& set) const {
   manager::Service& service = *cluster_.manager();
   if (service.policy(*folder()).commit() != CommitLevel::kRedundant) return false;
@@ -385,17 +385,17 @@ void SeriesScript::check_settled() const {
   const manager::State& state = cluster_.manager()->state();
   std::uint64_t complete = 0;
   std::uint64_t newest = 0;
-  std::set<std::string> linked{""};  // what the link may say
+  std::set<std::string> linked{""};  // targets that the link may have
   for (const manager::ImageSet& set : manager::sets_of(state, *folder())) {
     if (set.images < kImages || set.stale > 0) continue;
     newest = set.timestep;
     if (must_count(set)) {
-      complete += set.pinned || set.in_use ? 0 : 1;  // by the drain, still
+      complete += set.pinned || set.in_use ? 0 : 1;  // sets in use by the drain are kept besides
       linked.clear();
     }
     linked.insert(set_name(kApplication, set.timestep));
   }
-  // One that is written again may have made others obsolete when it was whole.
+  // A rewritten set may have made other sets obsolete when it became whole.
   std::uint64_t wanted = 0;
   const auto changed = [this](std::uint64_t timestep) {
     return timestep > 0 ? timesteps_[timestep - 1].changed : 0;
@@ -430,7 +430,7 @@ void SeriesScript::remove_next() {
   if (left == 0) return end(14);
   const msg::Remove request{client_->id(), folder_, from->children.begin()->first, false};
   client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
-                 // The link to the newest set goes by itself.
+                 // The pool itself removes the link to the newest set.
                  if (!answer.has_value() && answer.error().error.code != Code::kNotFound) {
                    complain_("sets: a removal fails: " + describe(answer.error().error));
                    return end(15);

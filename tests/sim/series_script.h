@@ -14,7 +14,7 @@
 
 namespace stdchk::sim {
 
-/// What a folder asks for about its sets.
+/// The settings of a folder that concern its sets.
 struct SeriesOptions {
   std::uint64_t keep = 1;
   std::uint64_t purge_after_s = 0;
@@ -22,16 +22,17 @@ struct SeriesOptions {
   std::uint64_t drain_every = 1;
 };
 
-/// A SeriesScript writes one application's timesteps, each a set of images, into a folder with a
-/// policy, pins some, and reads those of before: one may be gone only when the policy allows it.
+/// A SeriesScript writes timesteps of one application, each a set of images, into a folder with a
+/// policy. It pins some sets, and reads earlier sets: a set may be gone only when the policy allows
+/// it.
 ///
-/// Now and then a timestep is written again, as by a job that begins again from the one before; so
-/// is one of which an image has failed. Some images are committed empty first. Each time is a
-/// round, and the length of an image says of which one it is. For a time the folder may ask for
-/// another number of images: what was whole before stays so.
+/// Now and then the script rewrites a timestep: after a failed image, or as a restarted job does.
+/// It commits some images empty first. Each rewriting is a round, and an image's length tells its
+/// round. For a time the folder may ask for another number of images; sets that were whole before
+/// stay whole.
 ///
-/// One operation runs at a time.
-/// Owns: what it has written; not the cluster and the clients. Threads: one.
+/// Runs one operation at a time.
+/// Owns: its model. Threads: one. Not: the cluster's or the clients' owner.
 class SeriesScript {
  public:
   using Complain = std::function<void(const std::string&)>;
@@ -42,18 +43,18 @@ class SeriesScript {
 
   /// Begins the next operation, unless one runs or may still happen.
   void start_one(PlainClient& client);
-  /// What it had begun may have happened.
+  /// The client has died: its operation may have happened.
   void client_died(const PlainClient& client);
   bool idle() const { return client_ == nullptr; }
   std::uint64_t operations() const { return operations_; }
-  /// At any time the link names no set of which images are missing, empty, or of several rounds.
+  /// Checks that the link names no set with missing or empty images, or of several rounds.
   void check_latest() const;
-  /// The same of the link in the drain directory, and the files there.
+  /// Checks the same of the link and the files in the drain directory.
   void check_drained_latest(const std::string& drain_directory) const;
-  /// Without faults, after a while: sets that the policy gives up are gone, the newest complete one
-  /// is there, and the link names it.
+  /// Checks the pool after a pause without faults. Sets that the policy gives up are gone. The
+  /// newest complete set exists, and the link names it.
   void check_settled() const;
-  /// Removes every image, one after the other. None is left when it is idle again.
+  /// Removes every image, one after the other. None remains when the script is idle again.
   void remove_all(PlainClient& client);
 
  private:
@@ -61,24 +62,24 @@ class SeriesScript {
   enum class Stored : std::uint8_t { kNot, kMaybe, kYes };
   using Bytes = std::vector<std::byte>;
   struct Image {
-    Bytes bytes;  ///< of this round
+    Bytes bytes;  ///< content of this round
     Stored stored = Stored::kNot;
-    bool empty_first = false;    ///< is still to be committed empty
-    std::vector<Bytes> earlier;  ///< what it may show while these are not stored
-    bool is_there = false;       ///< it shows something
+    bool empty_first = false;    ///< must still be committed empty
+    std::vector<Bytes> earlier;  ///< contents it may show while `bytes` is not stored
+    bool is_there = false;       ///< the name shows some content
   };
   struct Timestep {
     Image images[kImages];
     std::uint64_t round = 0;
-    std::size_t first = 0;  ///< image of a round
-    bool failed = false;    ///< the round
-    bool counted = false;   ///< it was whole while the folder asked for so many images
+    std::size_t first = 0;  ///< image that begins a round
+    bool failed = false;    ///< the round has failed
+    bool counted = false;   ///< was whole while the folder asked for this number of images
     bool pinned = false;
     Time begun{};
-    /// It did not count for so long that its first image may have been removed as too old.
+    /// Was incomplete for so long that the policy may have removed its first image as too old.
     bool late = false;
-    std::uint64_t changed = 0;        ///< operation that wrote it last
-    std::set<std::size_t> overtaken;  ///< by these since then, which may have been complete
+    std::uint64_t changed = 0;        ///< number of the operation that last wrote it
+    std::set<std::size_t> overtaken;  ///< later timesteps that may have been complete
     bool written() const {
       return all([](Stored stored) { return stored == Stored::kYes; });
     }
@@ -111,7 +112,7 @@ class SeriesScript {
   bool is_old(const Timestep& timestep) const;
   bool may_be_gone(std::uint64_t timestep) const;
   void remove_next();
-  /// Wraps what takes an answer: it counts only while this operation runs.
+  /// Wraps a callback so that it ignores answers after this operation has ended.
   template <class Argument>
   std::function<void(Argument)> while_running(std::function<void(Argument)> done);
   void end(std::uint64_t outcome);
@@ -123,15 +124,16 @@ class SeriesScript {
   const SeriesOptions options_;
   Complain complain_;
   Note note_;
-  FileId folder_;  ///< none: it is not known
+  FileId folder_;  ///< none: unknown
   bool has_policy_ = false;
-  std::optional<std::uint64_t> images_ = kImages;  ///< that the folder asks for; none: not known
-  std::vector<Timestep> timesteps_;                ///< number i + 1 at i
-  std::size_t current_ = 0;                        ///< the one that is written, or was last
-  PlainClient* client_ = nullptr;                  ///< of the operation that runs
-  std::function<void()> if_lost_;                  ///< what its client's death means
+  /// images that the folder asks for; none: unknown
+  std::optional<std::uint64_t> images_ = kImages;
+  std::vector<Timestep> timesteps_;  ///< timestep number i + 1 at index i
+  std::size_t current_ = 0;          ///< timestep under way or last written
+  PlainClient* client_ = nullptr;    ///< client of the running operation
+  std::function<void()> if_lost_;    ///< records the death of that client
   std::uint64_t operations_ = 0;
-  std::uint64_t rounds_ = 0;  ///< begun
+  std::uint64_t rounds_ = 0;  ///< rounds begun
   Time settled_{};
 };
 

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 /// In the order of Event.
 struct Kind {
   const char* name;
-  double usual_ppm;  ///< of steps
+  double usual_ppm;  ///< usual chance per million steps
 };
 constexpr std::array<Kind, kEvents> kKinds{{
     {"killed clients", 16000},
@@ -36,7 +36,7 @@ constexpr std::array<Kind, kEvents> kKinds{{
     {"flipped bits", 25000},
     {"clock jumps", 30000},
     {"full drain directories", 8000},
-    // Only in seeds that have a standby.
+    // Only in seeds with a standby.
     {"parted managers", 10000},
     {"killed standbys", 3000},
     {"stopped standbys", 4000},
@@ -70,7 +70,7 @@ double Swarm::draw_between(double least, double most) {
   return least * std::pow(most / least, at);
 }
 
-/// Zero in one of four seeds: there is no such fault.
+/// The drawn chance in parts per million; zero, for one of four seeds, switches the fault off.
 std::uint32_t Swarm::draw_ppm(double usual) {
   const double ppm = draw_between(usual / kSpread, usual * kSpread);
   const bool on = prng_.chance(3, 4);

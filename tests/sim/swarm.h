@@ -9,64 +9,65 @@
 
 namespace stdchk::sim {
 
-/// What goes wrong with whole processes, their clocks and what they store.
+/// Faults of whole processes, their clocks and their storage.
 enum class Event : std::uint8_t {
   kKillClient,
   kKillBenefactor,
-  kLeave,  ///< a benefactor wants to end
+  kLeave,  ///< a benefactor asks to end
   kRestartManager,
   kLoseManagerDisk,
-  kDamageJournal,  ///< its end is gone when the manager is started again
+  kDamageJournal,  ///< the journal's end is gone at the manager's restart
   kStopClient,
   kStopBenefactor,
   kStopManager,
-  kCutClient,  ///< here and below: off from everybody, and nobody is told
+  kCutClient,  ///< kCut*: cut off from all other processes, without notice
   kCutBenefactor,
   kCutManager,
-  kDropClient,  ///< here and below: all its links are lost
+  kDropClient,  ///< kDrop*: all links of the process break
   kDropBenefactor,
   kDropManager,
-  kFlip,  ///< a bit of a copy
+  kFlip,  ///< flips a bit of a copy
   kJumpClock,
   kFillStorage,
-  // Only in seeds that have a standby.
-  kPartManager,  ///< off from some others and its standby
+  // Only in seeds with a standby.
+  kPartManager,  ///< cuts off the standby and a subset of other processes
   kKillStandby,
   kStopStandby,
   kCutStandby,
-  kStartOldManager,  ///< on its own disk, after another one has taken over
+  kStartOldManager,  ///< restarts the superseded manager on its own disk
 };
 inline constexpr std::size_t kEvents = static_cast<std::size_t>(Event::kStartOldManager) + 1;
 
-/// A Swarm is what one seed draws: which kinds of faults there are at all, how often each comes,
-/// and the pool's limits. A fault that hides others is absent in some seeds (Groce et al., "Swarm
-/// Testing", 2012).
+/// A Swarm holds what one seed draws: the kinds of faults that occur, their frequency, and the
+/// pool's limits. Each kind is absent in some seeds, because it could hide others (Groce et al.,
+/// "Swarm Testing", 2012).
 ///
-/// Chances are drawn between a quarter and four times the usual one, evenly on a logarithmic scale.
+/// Chances are drawn between a quarter and four times the usual chance, evenly on a logarithmic
+/// scale.
 /// Threads: one.
 class Swarm {
  public:
-  /// Without `faults` there are only the limits.
+  /// Without `faults`, draws only the limits.
   Swarm(std::uint64_t seed, bool faults);
 
-  /// Whether it is to happen in this step.
+  /// Draws whether the event happens in this step.
   bool happens(Event event) { return prng_.below(kMillion) < events_ppm_[index(event)]; }
   void happened(Event event) { ++happened_[index(event)]; }
-  /// In words, each kind with its number.
+  /// Lists each kind of fault with its count.
   std::string describe() const;
 
-  /// Only what clients say comes twice: the manager suppresses what it has seen, and benefactors do
-  /// not.
+  /// The network faults for a process. Only clients' messages are repeated: the manager suppresses
+  /// duplicates, benefactors do not.
   transport::fault::Plan plan(Role role) const;
   std::uint32_t storage_fail_ppm() const { return storage_fail_ppm_; }
-  /// One in so many drain jobs and moves is slow.
+  /// A drain job or move is slow once in this number.
   std::uint64_t slow_jobs() const { return slow_jobs_; }
-  /// Up to six hours, forwards or backwards.
+  /// Draws a jump of up to six hours, forwards or backwards.
   Duration draw_jump();
 
-  /// What the options of all simulated pools have in common.
+  /// Sets the options that all simulated pools share.
   void limit(Cluster::Options& options);
-  /// A number of bytes between these, evenly on a logarithmic scale, in steps of the first.
+  /// Draws a multiple of `least` up to `most`, evenly on a logarithmic scale.
   std::uint64_t draw_bytes(std::uint64_t least, std::uint64_t most);
 
  private:

@@ -10,7 +10,7 @@
 
 namespace stdchk::test {
 
-/// A CapturedLog takes what is written to standard error while it lives: the log.
+/// A CapturedLog captures standard error, and so the log, while it lives.
 class CapturedLog {
  public:
   CapturedLog() : before_(::dup(STDERR_FILENO)), file_(::memfd_create("log", 0)) {
@@ -26,7 +26,7 @@ class CapturedLog {
   CapturedLog(const CapturedLog&) = delete;
   CapturedLog& operator=(const CapturedLog&) = delete;
 
-  /// How often `what` is in what came since the last forget().
+  /// Counts `what` in the text captured since the last forget().
   std::size_t count(const std::string& what) const {
     const std::string text = this->text();
     std::size_t found = 0;

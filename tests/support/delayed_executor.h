@@ -11,9 +11,9 @@
 
 namespace stdchk::sim {
 
-/// A DelayedExecutor runs work one after the other on a reactor, each after some virtual time.
+/// A DelayedExecutor runs work one after the other on a reactor, each after a virtual delay.
 ///
-/// Threads: the reactor's. Not: run by the destructor; what waits is dropped then.
+/// Threads: the reactor's. Not: completed by the destructor, which drops waiting work.
 class DelayedExecutor final : public Executor {
  public:
   DelayedExecutor(Reactor& reactor, std::uint64_t seed) : reactor_(reactor), prng_(seed) {}
@@ -21,9 +21,9 @@ class DelayedExecutor final : public Executor {
   DelayedExecutor(const DelayedExecutor&) = delete;
   DelayedExecutor& operator=(const DelayedExecutor&) = delete;
 
-  /// Most work takes up to `usual`; one in `rare` takes up to `longest`, unless the work before it
-  /// ends later than that: those who ask again after a deadline would never get to the end of such
-  /// a queue. Zero: no time.
+  /// Draws delays up to `usual`, and once in `rare` up to `longest`. The latter only if no earlier
+  /// work ends later: callers that repeat after a deadline would otherwise never reach the queue's
+  /// end. Zero: no delay.
   void set_delays(Duration usual, Duration longest, std::uint64_t rare) {
     usual_ = usual;
     longest_ = longest;
@@ -48,7 +48,7 @@ class DelayedExecutor final : public Executor {
       next();
     });
   }
-  /// How much work was given up to `longest`.
+  /// How many pieces of work drew a delay of up to `longest`.
   std::uint64_t slow() const { return slow_; }
   void clear() {
     waiting_.clear();

@@ -10,24 +10,24 @@
 
 namespace stdchk::sim {
 
-/// What is wrong with the storage that a pool drains to.
+/// Faults of the storage to which a pool drains.
 struct StorageFaults {
-  std::uint32_t fail_ppm = 0;  ///< of jobs
-  bool full = false;           ///< nothing can be written
+  std::uint32_t fail_ppm = 0;  ///< failing jobs in a million
+  bool full = false;           ///< every write fails
 };
 
 struct StorageCounts {
-  std::uint64_t failed = 0;  ///< jobs, with EIO
-  std::uint64_t full = 0;    ///< jobs, with ENOSPC
+  std::uint64_t failed = 0;  ///< jobs failed with EIO
+  std::uint64_t full = 0;    ///< jobs failed with ENOSPC
 };
 
-/// A FaultDrainer fails now and then: before it has done anything, or after it has done everything.
-/// While the storage is full, it writes the first half of the pieces and gives no file its name.
+/// A FaultDrainer fails random jobs, either before or after their execution. While the storage is
+/// full, it writes the first half of the pieces and gives no file its name.
 ///
-/// Not: short of room for names. The manager gives up a change of names that fails some times.
+/// Not: short of room for names. The manager abandons a change of names that fails several times.
 class FaultDrainer final : public benefactor::Drainer {
  public:
-  /// `faults` may change at any time; it and `counts` must outlive this.
+  /// `faults` may change at any time. `faults` and `counts` must outlive this object.
   FaultDrainer(std::unique_ptr<benefactor::Drainer> inner, const StorageFaults& faults,
                StorageCounts& counts, std::uint64_t seed)
       : inner_(std::move(inner)), faults_(faults), counts_(counts), prng_(seed) {}

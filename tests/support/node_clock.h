@@ -6,21 +6,22 @@
 
 namespace stdchk::sim {
 
-/// A NodeClock is one process's view of the time that all share: it began elsewhere, it is a little
-/// fast or slow, and its time of day jumps.
+/// A NodeClock is one process's view of the common time. It begins at another time, drifts, and its
+/// time of day jumps.
 ///
-/// Threads: one. Limits: a drift of less than a million in a million.
+/// Threads: one. Limits: a drift below one million ppm.
 class NodeClock final : public Clock {
  public:
-  /// `of` must outlive this. When it shows its own beginning, this one shows `start` after that.
+  /// `of` must outlive this clock. When `of` shows its beginning, this clock shows `start` after
+  /// its own.
   NodeClock(const ManualClock& of, std::int64_t drift_ppm, Duration start)
       : of_(of), drift_ppm_(drift_ppm), start_(start) {}
 
   Time now() const override { return at(of_.now()); }
   std::int64_t wall_ns() const override { return of_.wall_ns() + jumped_.count(); }
-  /// now() goes on as before.
+  /// Jumps the time of day; now() is unaffected.
   void jump(Duration by) { jumped_ += by; }
-  /// The first moment at which now() is `own` or more. Time::max() stays.
+  /// The earliest common time at which now() has reached `own`. Time::max() stays.
   Time true_time(Time own) const {
     if (own == Time::max()) return own;
     const std::int64_t shown = (own - start_).time_since_epoch().count();

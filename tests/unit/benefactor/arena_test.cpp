@@ -62,7 +62,7 @@ TEST_CASE("a memfd, a ramdisk and a disk can be lent") {
     const auto disk = make(Backing::kDisk, 8 * kMiB, folder.path());
     REQUIRE(disk);
     CHECK(is_usable(**disk));
-    // The file has no name: nothing is left when the process is killed.
+    // The file has no name, so the kernel frees it with the process.
     CHECK(std::filesystem::is_empty(folder.path()));
   }
   if (std::filesystem::exists("/dev/shm")) {
@@ -141,7 +141,7 @@ TEST_CASE("who watches memory pressure leaves twice the reserve to others") {
   OtherMachine machine("MemTotal: 2097152 kB\nMemAvailable: 1048576 kB\n", "0::/job\n");
   CHECK(check_memory(624 * kMiB, machine.files, limits));
   CHECK_FALSE(check_memory(625 * kMiB, machine.files, limits));
-  // Of a small group the reserve is a quarter at most.
+  // The reserve is at most a quarter of a small group's limit.
   machine.group("/job", "memory.max", "419430400\n");
   machine.group("/job", "memory.current", "0\n");
   CHECK(check_memory(200 * kMiB, machine.files, limits));
@@ -217,7 +217,7 @@ TEST_CASE("a rate limiter lets a burst pass and then the rate") {
   CHECK(limiter.reserve(500, clock.now()) == std::chrono::milliseconds(1000));
   clock.advance(std::chrono::seconds(1));
   CHECK(limiter.reserve(100, clock.now()) == std::chrono::milliseconds(100));
-  // What was not used for long is not saved up for ever.
+  // A long pause saves up no more than the burst.
   clock.advance(std::chrono::hours(1));
   CHECK(limiter.reserve(1100, clock.now()) == std::chrono::milliseconds(1000));
   CHECK(RateLimiter(0).reserve(~std::uint64_t{0}, clock.now()) == Duration::zero());

@@ -97,7 +97,7 @@ TEST_CASE("a drained file is found as it was left, and missed when it was remove
     return reply->missing.empty();
   };
   CHECK(is_found(finish.mtime_ns));
-  // Some file systems keep whole seconds, or every other one.
+  // Some file systems store times in steps of one or two seconds.
   CHECK(is_found(finish.mtime_ns + 1'900'000'000));
   CHECK_FALSE(is_found(finish.mtime_ns + 2'000'000'000));
   CHECK_FALSE(is_found(finish.mtime_ns - 1));
@@ -163,7 +163,7 @@ TEST_CASE("a chunk that fails its checksum is reported and not written") {
   const PlacedChunk good = f.put(0, 1000, 1), flipped = f.put(4096, 1000, 2);
   const PlacedChunk replaced = f.put(8192, 1000, 3);
   f.arena[4096 + 64 + 500] ^= std::byte{1};
-  f.put(8192, 1000, 4);  // a whole chunk with a valid header, but another one
+  f.put(8192, 1000, 4);  // a valid header and a whole chunk, but another chunk
   const auto reply = f.write({f.piece(flipped, 0), f.piece(good, 1000), f.piece(replaced, 2000)});
   REQUIRE(reply);
   CHECK(reply->corrupt == std::vector<std::uint32_t>{0, 2});
@@ -238,7 +238,7 @@ TEST_CASE("a symbolic link on the way does not lead out of the drain directory")
   struct stat there {};
   REQUIRE(::stat((outside / "victim").c_str(), &there) == 0);
   CHECK((there.st_mode & 0777) != 0);
-  // The name itself may be taken by a link: it is replaced, not followed.
+  // The drain replaces a link under the file's name, and does not follow the link.
   REQUIRE(f.finish(f.finish_of("leaf", 10)));
   CHECK(read_file(outside / "victim") == "precious");
   CHECK(read_file(f.folder / "leaf").size() == 10);
@@ -358,7 +358,7 @@ TEST_CASE("a full file system is kDrainFailed with ENOSPC and names no file") {
     CHECK(reply.error().error.code == Code::kDrainFailed);
     CHECK(reply.error().error.os_errno == ENOSPC);
     CHECK(reply.error().detail.find("make room") != std::string::npos);
-    // Dropping what is there makes room again.
+    // Dropping the temporary file makes room again.
     msg::MirrorChange drop;
     drop.kind = msg::MirrorKind::kDropTemporary;
     drop.file = FileId{7};

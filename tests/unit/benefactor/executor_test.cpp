@@ -18,7 +18,7 @@ TEST_CASE("a thread executor runs work in its order and several at once") {
   ThreadExecutor executor("test", 2);
   std::binary_semaphore first{0}, second{0};
   std::atomic<int> done{0};
-  // Each waits for the other: one thread alone would never end.
+  // The two pieces of work wait for each other: one thread alone would never end.
   executor.run([&] {
     second.release();
     first.acquire();

@@ -17,7 +17,7 @@ msg::FoundExtent found_at(ByteSpan arena, std::uint64_t offset) {
 TEST_CASE("every header is reported, wherever it lies, and nothing else") {
   std::vector<std::byte> arena(limits::kMiB);
   place_chunk(arena, 0, content_of(1000, 1));
-  // Over the end of an older one, and one within the content of another.
+  // Places one header across the end of an older chunk, and one within another chunk's content.
   place_chunk(arena, 4096, content_of(5000, 2));
   place_chunk(arena, 4096 + 2048, content_of(100, 3));
   place_chunk(arena, limits::kMiB - 128, content_of(64, 4));
@@ -55,7 +55,7 @@ TEST_CASE("a part is reported to where it says, and the rest is asked for from t
   }
   CHECK(at == steps * 64);
   CHECK(count == steps);
-  // What is asked for beyond the arena is not there.
+  // A range beyond the arena has no extents.
   CHECK(report_extents(arena, {arena.size() + 1, arena.size() + 900}).extents.empty());
   CHECK(report_extents(arena, {steps * 64 - 64, ~std::uint64_t{0}}).extents.size() == 1);
 }

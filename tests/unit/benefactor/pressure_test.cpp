@@ -17,8 +17,7 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kReserve = 512 * kMiB;
 
-/// A Watched is one scope of 16 GiB whose figures a test changes, and a judge that looks at it as
-/// often as it wants to.
+/// A Watched is a scope of 16 GiB whose figures the test sets, with a judge of its memory pressure.
 struct Watched {
   Watched() {
     scope.name = "this machine";
@@ -27,7 +26,7 @@ struct Watched {
     has(8 * kGiB);
   }
   void has(std::uint64_t bytes) { scope.available_bytes = scope.before_oom_bytes = bytes; }
-  /// The worst of the looks in this time, in which tasks wait for that share of it.
+  /// The highest pressure seen within `time`, while tasks stall for the share `stalled` of it.
   Pressure over(Duration time, double stalled = 0) {
     Pressure worst = Pressure::kNone;
     const Time until = clock.now() + time;
@@ -113,12 +112,12 @@ TEST_CASE("little memory is pressure when it lasts, and a spike is none") {
   one.has(kReserve - 1);
   CHECK(one.over(5s) == Pressure::kHigh);
   CHECK(one.judge.why().find("this machine has") != std::string::npos);
-  // A little more does not end it.
+  // Free memory slightly above the reserve does not end the pressure.
   one.has(kReserve + kReserve / 8);
   CHECK(one.over(1s) == Pressure::kHigh);
   one.has(kReserve + kReserve / 4);
   CHECK(one.over(1h) == Pressure::kNone);
-  // Nor is that little pressure by itself.
+  // Nor does this amount begin pressure.
   one.has(kReserve + kReserve / 8);
   CHECK(one.over(1h) == Pressure::kNone);
 }

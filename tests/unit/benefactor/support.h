@@ -16,7 +16,7 @@ namespace stdchk::benefactor {
 /// Bytes that differ for each seed.
 std::vector<std::byte> content_of(std::size_t length, unsigned seed);
 
-/// A chunk as a client leaves it in an arena.
+/// A chunk as a client writes it into an arena.
 struct PlacedChunk {
   std::uint64_t extent_offset = 0;
   std::uint32_t length = 0;
@@ -25,7 +25,7 @@ struct PlacedChunk {
 };
 PlacedChunk place_chunk(MutableByteSpan arena, std::uint64_t offset, ByteSpan content);
 
-/// A folder of its own that is removed with all that is in it.
+/// A temporary folder, removed with its content.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -43,10 +43,10 @@ std::string read_file(const std::string& path);
 void write_file(const std::string& path, const std::string& content);
 bool path_exists(const std::string& path);
 
-/// What the kernel would tell on another machine.
+/// Files that the kernel would show on another machine.
 struct OtherMachine {
   explicit OtherMachine(const std::string& meminfo, const std::string& cgroups = "");
-  /// The content of a file of the control group at `path`.
+  /// Writes a file of the control group at `path`.
   void group(const std::string& path, const std::string& name, const std::string& content) const;
   TemporaryFolder folder;
   MachineFiles files;

@@ -15,7 +15,7 @@ CacheKey key(std::uint64_t number, std::uint32_t length = kBuffer) {
 
 class Cache {
  public:
-  /// As after a fetch: in the cache, and nobody has a pin.
+  /// Adds a chunk as a fetch leaves it: cached, without a pin.
   CachedChunk& add(std::uint64_t number, std::uint32_t length = kBuffer) {
     CachedChunk* const chunk = cache.add(key(number, length));
     REQUIRE(chunk != nullptr);

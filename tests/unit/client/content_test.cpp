@@ -1,4 +1,5 @@
-// Content-defined chunks from write() to the chunk map: a real manager and real benefactors.
+// Tests content-defined chunks from write() to the chunk map, with a real manager and real
+// benefactors.
 #include <chrono>
 #include <cstring>
 #include <set>
@@ -35,7 +36,7 @@ SessionFigures write_image(Filesystem& filesystem, const std::string& name, Byte
   return file->figures();
 }
 
-/// Where the chunks of a file end.
+/// The ends of a file's chunks, by file offset.
 std::vector<std::uint64_t> ends_of(Filesystem& filesystem, const std::string& name) {
   const auto attributes = filesystem.lookup_fresh(kRootFile, name);
   REQUIRE(attributes.has_value());
@@ -43,7 +44,7 @@ std::vector<std::uint64_t> ends_of(Filesystem& filesystem, const std::string& na
   REQUIRE(found.has_value());
   std::vector<std::uint64_t> ends;
   for (const Slice& slice : found->second.slices) {
-    // A chunk that lay in two slots is one slice, and whole.
+    // A chunk that lay in two slots is one slice that covers it whole.
     CHECK(slice.length == found->second.chunks[slice.chunk].length);
     ends.push_back(slice.file_offset + slice.length);
   }
@@ -82,7 +83,7 @@ TEST_CASE("threads that fill a file's parts out of order get the same chunks") {
   auto one = pool.connect(options);
   const auto bytes = random_bytes(24 * kChunk, 2);
   auto file = create(*one, "image");
-  // As the kernel's write-back does it: neighbours change places.
+  // Writes neighbouring parts in swapped order, as the kernel's write-back does.
   for (std::size_t part = 0; part < 24; part += 2) {
     const auto write = [&](std::size_t from, std::size_t length) {
       REQUIRE(file->write(from, ByteSpan(bytes).subspan(from, length)).has_value());
@@ -109,7 +110,7 @@ TEST_CASE("pieces that come in any order within a megabyte make the same chunks"
     const std::string name = "app.N0.T" + std::to_string(seed);
     auto file = create(*one, name);
     Prng random(seed);
-    // However long the writer is kept from going on.
+    // The stopped clock delays the writer arbitrarily.
     clock.stop();
     for (std::size_t begin = 0; begin < bytes.size(); begin += limits::kMiB) {
       const std::size_t end = std::min<std::size_t>(begin + limits::kMiB, bytes.size());
@@ -160,7 +161,7 @@ TEST_CASE("an image that is written again sends nothing, and one with an inserti
   const auto moved = write_image(*one, "app.N0.T3", changed, 100000);
   CHECK(moved.bytes_sent < more.size() + 4 * kChunk);
   CHECK(read_all(*one, "app.N0.T3") == changed);
-  // Another rank, with a mount of its own, that has the same.
+  // Another rank with its own mount writes equal content.
   auto two = pool.connect(content());
   const auto other = write_image(*two, "app.N1.T1", bytes, 100000);
   CHECK(other.bytes_sent == 0);
@@ -178,7 +179,7 @@ TEST_CASE("what a client has named before is not hashed again, and gets the same
   CHECK(recognised() == 0);
   write_image(*one, "app.N0.T2", bytes, 77777);
   CHECK(recognised() == bytes.size());
-  // One bit, in a chunk that is known but for it.
+  // Flips one bit in a chunk that is otherwise known.
   bytes[4000000] ^= std::byte{16};
   const auto changed = write_image(*one, "app.N1.T1", bytes, 100000);
   CHECK(changed.bytes_sent > 0);
@@ -186,7 +187,7 @@ TEST_CASE("what a client has named before is not hashed again, and gets the same
   CHECK(recognised() >= 2 * bytes.size() - 2 * kChunk);
   CHECK(recognised() < 2 * bytes.size());
   CHECK(read_all(*one, "app.N1.T1") == bytes);
-  // Who hashes all of it finds the same names.
+  // A client that hashes every byte finds the same names.
   auto two = pool.connect(options);
   CHECK(write_image(*two, "app.N2.T1", bytes, 100000).bytes_sent == 0);
   CHECK(two->figures(1s).value().recognised_bytes == 0);
@@ -209,7 +210,7 @@ TEST_CASE("what the previous version has is found without a message") {
   const auto bytes = random_bytes(16 * limits::kMiB, 5);
   write_image(*one, "app.N0.T1", bytes, 100000);
   auto file = create(*one, "app.N0.T2");
-  // The map is on its way from the open on; it is there when this one byte was asked for.
+  // The open requests the previous version's map; after these calls it has arrived.
   REQUIRE(file->write(0, ByteSpan(bytes).first(100)).has_value());
   REQUIRE(file->sync().has_value());
   for (int i = 0; i < 200; ++i) {
@@ -244,10 +245,10 @@ TEST_CASE("in a pool that names nothing a mount, or a folder, may ask how chunks
   bytes.insert(bytes.begin(), std::byte{1});
   const auto shifted = write_image(*one, "app.N0.T2", bytes, limits::kMiB);
   CHECK((shifted.bytes_existing > kImage / 2) == by_content);
-  // What was found in the image before needed no message.
+  // Chunks of the previous image need no message to the manager.
   if (by_content) CHECK(shifted.manager_calls < 25);
   CHECK(read_all(*one, "app.N0.T2") == bytes);
-  // Once it does not pay it ends, as anywhere.
+  // Naming stops when it does not pay, as with other cuts.
   for (std::uint64_t i = 3; i < 5; ++i) {
     const std::string name = "app.N0.T" + std::to_string(i);
     write_image(*one, name, random_bytes(kImage, i), limits::kMiB);

@@ -1,4 +1,4 @@
-// A small pool that drains: what is drained makes room, and is read on.
+// Tests a small pool that drains: drained images make room, and stay readable.
 #include <unistd.h>
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kArena = 40 * std::uint64_t{kChunk};
 
-/// An empty folder, for this test only.
+/// An empty temporary folder.
 struct Folder {
   Folder() { std::filesystem::create_directories(path); }
   ~Folder() { std::filesystem::remove_all(path); }
@@ -62,7 +62,7 @@ TEST_CASE("a file that is in the drain directory only is read on when its name g
     write(*one, name, random_bytes(16 * kChunk, 2 + i));
     wait_drained(*one, name);
   }
-  // One has begun to read, the other has only opened it.
+  // `begun` has begun to read; `opened` has only opened the file.
   auto begun = open_reading(*one, "old");
   auto opened = open_reading(*two, "old");
   std::vector<std::byte> back(bytes.size());
@@ -93,7 +93,7 @@ TEST_CASE("the first read of a drained file waits for nothing but its answers") 
   auto client = pool.connect();
   const auto began = std::chrono::steady_clock::now();
   for (int i = 0; i < kFiles; ++i) CHECK(read_all(*client, "f" + std::to_string(i)) == bytes);
-  // A wake-up that is missed costs 100 ms.
+  // A missed wake-up costs 100 ms.
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::milliseconds(50 * kFiles));
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("the image that one is compared with makes room for it when the pool i
   const auto before = random_bytes(24 * kChunk, 1);
   write(*one, "app.N0.T1", before);
   wait_drained(*one, "app.N0.T1");
-  // Some of its chunks are found there, first and last.
+  // The next image shares its first and last chunks with its predecessor.
   auto next = random_bytes(24 * kChunk, 2);
   std::copy_n(before.begin(), 4 * kChunk, next.begin());
   std::copy_n(before.end() - 2 * kChunk, 2 * kChunk, next.end() - 2 * kChunk);

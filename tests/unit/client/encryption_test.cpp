@@ -1,4 +1,4 @@
-// Images that benefactors cannot read: a real manager and real benefactors.
+// Tests images that benefactors cannot read, with a real manager and real benefactors.
 #include <filesystem>
 
 #include "core/sealed_chunk.h"
@@ -36,7 +36,7 @@ ChunkMap map_of(Filesystem& filesystem, const std::string& name) {
   return found->second;
 }
 
-/// How often a part of `bytes` lies in a benefactor's memory. It is changed there.
+/// Counts how often a part of `bytes` lies in a benefactor's memory, and corrupts it there.
 std::size_t found_in_memory(Pool& pool, ByteSpan bytes) {
   return pool.spoil(bytes.subspan(bytes.size() / 2, 64));
 }
@@ -68,7 +68,7 @@ TEST_CASE("an encrypted image is read by who has the key, and nowhere in a benef
   CHECK(read_all(*reader, "app.N0.T1") == bytes);
   CHECK(found_in_memory(pool, bytes) == 0);
   for (const Chunk& chunk : map_of(*one, "app.N0.T1").chunks) CHECK(is_sealed(chunk.name));
-  // The test itself finds what is not encrypted.
+  // Control: the search does find unencrypted bytes.
   auto plain = pool.connect();
   const auto others = random_bytes(limits::kMiB, 2);
   write_image(*plain, "app.N1.T1", others);
@@ -83,7 +83,7 @@ TEST_CASE("without the key, or with another one, an encrypted image cannot be re
   auto other = pool.connect(with_key(2));
   CHECK(code_of_reading(*without, "f") == Code::kPermission);
   CHECK(code_of_reading(*other, "f") == Code::kPermission);
-  // They can write and read what is their own.
+  // Clients without the key can still write and read their own files.
   const auto bytes = random_bytes(300000, 2);
   write_image(*without, "g", bytes);
   CHECK(read_all(*without, "g") == bytes);

@@ -67,7 +67,7 @@ TEST_CASE("dropping a benefactor tells the grants that were never used") {
   REQUIRE(set.free_bytes() == 100);
 }
 
-/// Of benefactor 10 * `domain` + `number`.
+/// A grant on benefactor 10 * `domain` + `number`.
 Grant place(std::uint64_t id, std::uint64_t domain, std::uint64_t number, std::uint64_t first,
             std::uint64_t length = 1000) {
   return Grant{GrantId{id},         BenefactorId{10 * domain + number},

@@ -18,7 +18,7 @@ TEST_CASE("the last write of each byte wins, whatever the order and sizes") {
   std::vector<Slot> slots(300);
   for (int round = 0; round < 20; ++round) {
     Overlay overlay;
-    // model[i]: slot and position in it.
+    // model[i]: the slot of byte i, and its position there.
     std::vector<std::optional<std::pair<std::size_t, std::uint64_t>>> model(kSpace);
     std::uint64_t referred = 0;
     std::uint64_t dropped = 0;
@@ -52,7 +52,7 @@ TEST_CASE("the last write of each byte wins, whatever the order and sizes") {
       return true;
     });
     REQUIRE(next == kSpace);
-    // Every byte that was referred to is either there or was reported as removed.
+    // Every referenced byte is present or was reported as dropped.
     REQUIRE(referred == present + dropped);
   }
 }
@@ -88,10 +88,10 @@ TEST_CASE("what lay in two slots lies in one chunk, without what was written ove
   overlay.put(1000, 100, Piece{&slots[0], nullptr, 900}, nothing);
   overlay.put(1100, 100, Piece{&slots[1], nullptr, 0}, nothing);
   overlay.put(1150, 20, Piece{&slots[2], nullptr, 5}, nothing);
-  // Any address will do: the overlay does not look into a chunk.
+  // Any address will do: the overlay never dereferences a chunk.
   const auto owner = std::make_shared<int>();
   const std::shared_ptr<OutChunk> chunk(owner, reinterpret_cast<OutChunk*>(owner.get()));
-  // The chunk is [1040, 1180): it begins and ends within entries.
+  // The chunk covers [1040, 1180): it begins and ends inside entries.
   REQUIRE(overlay.refer(1040, 1100, slots[0], chunk, 0) == 60);
   REQUIRE(overlay.refer(1100, 1180, slots[1], chunk, 60) == 60);
   struct Seen {

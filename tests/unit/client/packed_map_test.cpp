@@ -26,7 +26,7 @@ Chunk chunk_of(std::uint64_t number, std::uint32_t length, std::size_t copies = 
   return chunk;
 }
 
-/// Slices [first, first + count) of an image whose chunks come one after the other.
+/// Slices [first, first + count) of an image whose chunks are contiguous.
 ChunkMap page_of(std::uint64_t first, std::uint32_t count, std::size_t copies = 1) {
   ChunkMap page;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -36,7 +36,8 @@ ChunkMap page_of(std::uint64_t first, std::uint32_t count, std::size_t copies = 
   return page;
 }
 
-/// Adds slices of any kind behind `end`: with holes, parts of chunks, chunks of several slices.
+/// Makes random slices after `end`: with holes, with parts of chunks, with chunks of several
+/// slices.
 ChunkMap random_page(Prng& prng, std::uint64_t& end, std::uint64_t& number) {
   ChunkMap page;
   const bool whole = prng.below(3) == 0;

@@ -5,7 +5,7 @@
 namespace stdchk::client::test {
 namespace {
 
-/// Takes no connection, and tells what was tried.
+/// Refuses every connection, and records the attempt.
 class ClosedEndpoint final : public transport::Endpoint {
  public:
   ClosedEndpoint(std::string_view name, bool same_host_only, std::vector<std::string>& tried)

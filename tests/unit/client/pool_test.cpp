@@ -64,7 +64,8 @@ TEST_CASE("writing goes on with a manager that was restarted") {
   auto earlier = create(*one, "app.N0.T1");
   REQUIRE(earlier->write(0, before).has_value());
   REQUIRE(earlier->close().has_value());
-  // Some of it is what the pool has, the rest is stored, waits, and comes after the restart.
+  // The pool has a part of the content; the rest is stored, waits, and is committed after the
+  // restart.
   auto bytes = random_bytes(6 * limits::kMiB + 12345, 5);
   std::memcpy(bytes.data(), before.data(), before.size());
   const std::size_t half = 3 * limits::kMiB + 100;
@@ -275,8 +276,7 @@ TEST_CASE("a chunk that the pool had already is read back after it was moved in 
   REQUIRE(again->write(0, kept).has_value());
   REQUIRE(again->sync().has_value());
   REQUIRE(again->figures().bytes_sent == 0);
-  // Holes of one chunk each; who writes longer ones has the others moved, and writes where they
-  // were.
+  // Free space is in holes of one chunk each. A writer of longer chunks makes the pool compact.
   for (std::size_t i = 1; i < kFiles; i += 2) {
     REQUIRE(one->remove(kRootFile, name(i), false).has_value());
   }
@@ -360,12 +360,13 @@ TEST_CASE("naming stops where nothing is found again, and comes back when someth
     REQUIRE(read_all(*one, name) == bytes);
     return file->figures();
   };
-  CHECK(write(1).bytes_named == kImage);  // nothing to compare with
+  CHECK(write(1).bytes_named == kImage);  // no earlier image to compare with
   const auto second = write(2);
   CHECK(second.bytes_named >= client::SeriesNaming::kJudgedBytes);
   CHECK(second.bytes_named < kImage);
   CHECK(write(3).bytes_named < kImage / 5);
-  CHECK(write(3).bytes_existing > 0);  // samples are found: all are named from here on
+  // samples match, so the client names every chunk from here on
+  CHECK(write(3).bytes_existing > 0);
   CHECK(write(3).bytes_named == kImage);
   CHECK(write(3).bytes_existing == kImage);
 }
@@ -416,7 +417,8 @@ TEST_CASE("a benefactor that fills up in the middle of an image leaves the rest 
     const Status closed = file.close();
     return done.has_value() ? closed : done;
   };
-  // An equal share is three times what the small one has, and nearly all of the pool is needed.
+  // An equal share would be three times the small benefactor's arena, and the file needs nearly all
+  // of the pool.
   const auto bytes = random_bytes(34 * limits::kMiB, 7);
   const Status written = write(*create(*one, "app.N0.T1"), bytes);
   INFO((written.has_value() ? std::string() : describe(written.error())));
@@ -431,7 +433,7 @@ TEST_CASE("a benefactor that fills up in the middle of an image leaves the rest 
   }
   REQUIRE(places.size() == 3);
   for (const auto& [id, stored] : places) REQUIRE(stored > 3 * limits::kMiB);
-  // Only now it is full.
+  // Only now the pool is full.
   const auto more = random_bytes(3 * limits::kMiB, 8);
   const Status refused = write(*create(*one, "app.N0.T2"), more);
   REQUIRE_FALSE(refused.has_value());
@@ -446,7 +448,7 @@ TEST_CASE("what is on its way to a benefactor that dies is written elsewhere") {
   constexpr std::size_t kChunks = 12;
   constexpr std::uint64_t kAll = kChunks * (kChunk + limits::kExtentHeaderBytes);
   const auto bytes = random_bytes(kChunks * kChunk, 7);
-  // The links come up with the first file.
+  // The first file brings the links up.
   for (const char* name : {"app.N0.T1", "app.N0.T2"}) {
     auto file = create(*one, name);
     const bool dies = std::string_view(name) == "app.N0.T2";
@@ -455,7 +457,7 @@ TEST_CASE("what is on its way to a benefactor that dies is written elsewhere") {
     if (dies) {
       while (file->figures().bytes_sent < kAll) std::this_thread::yield();
       pool.kill(2);
-      // What had arrived before would count as stored if its completion came before the loss.
+      // A write that completed before the loss would count as stored, so wait for the failure.
       for (int i = 0; i < 5000 && file->figures().bytes_sent == kAll; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
@@ -475,10 +477,10 @@ TEST_CASE("a file whose chunks a benefactor takes along can be written again") {
   REQUIRE(file->write(0, ByteSpan(bytes).first(limits::kMiB)).has_value());
   REQUIRE(file->sync().has_value());
   pool.kill(2);
-  // What was stored there is lost: the close waits until that is sure.
+  // Chunks stored there are lost; the close waits until the manager is sure.
   REQUIRE(file->write(limits::kMiB, ByteSpan(bytes).subspan(limits::kMiB)).has_value());
   CHECK(file->close().error().code == Code::kDataLost);
-  file = create(*one, "app.N0.T1", true);  // also while the manager has not heard of the end
+  file = create(*one, "app.N0.T1", true);  // works even before the manager has noticed the loss
   REQUIRE(file->write(0, bytes).has_value());
   REQUIRE(file->close().has_value());
   CHECK(read_all(*one, "app.N0.T1") == bytes);
@@ -667,7 +669,7 @@ TEST_CASE("a copy that does not match is read past, told of, and made again") {
   REQUIRE(file->close().has_value());
   const ByteSpan chunk = ByteSpan(bytes).subspan(3 * kChunk, kChunk);
   REQUIRE(pool.find(chunk) == 2);
-  // Only one of the copies is read: one or the other.
+  // A read uses one copy only, so spoil each in turn.
   bool mended = false;
   for (std::size_t which = 0; which < 2 && !mended; ++which) {
     std::byte* spoiled = nullptr;
@@ -745,7 +747,7 @@ TEST_CASE("sync makes an image stored but private, and any other file a version"
   REQUIRE(image->close().has_value());
   REQUIRE(other->close().has_value());
   REQUIRE(read_all(*two, "app.N2.T3") == bytes);
-  // Opened again by number, it is still known as an image.
+  // After reopening by number, the file still counts as an image.
   const auto id = one->resolve("app.N2.T3")->id;
   OpenFlags flags;
   flags.write = true;
@@ -764,7 +766,7 @@ TEST_CASE("a sync waits for what was written before it, and not for who goes on 
   options.content_cuts = content_cuts;
   auto one = pool.connect_slowly(options, clock, std::chrono::milliseconds(20));
   auto file = create(*one, "app.N0.T1");
-  constexpr std::uint64_t kMost = 3000;  // some seconds
+  constexpr std::uint64_t kMost = 3000;  // takes several seconds
   std::atomic<std::uint64_t> written{0};
   std::atomic<bool> synced{false};
   std::thread writer([&] {
@@ -814,7 +816,7 @@ TEST_CASE("an open that nobody waits for any more leaves no session") {
     request.name = "f";
     (void)engine.open_session(std::move(request));
   }
-  // The manager has done it, and answers who comes later after that.
+  // The manager has executed the open before it answers this later request.
   auto file = create(*one, "g");
   REQUIRE(file->close().has_value());
   const auto idle = [&] {
@@ -828,7 +830,7 @@ TEST_CASE("an open that nobody waits for any more leaves no session") {
 }
 
 TEST_CASE("equal chunks that lie where nobody answers are stored anew") {
-  // Who wrote them knows their places; others ask.
+  // The writer knows the places of its chunks; another client asks the manager.
   const bool knows_them = GENERATE(true, false);
   Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
@@ -844,7 +846,7 @@ TEST_CASE("equal chunks that lie where nobody answers are stored anew") {
   pool.kill(0);
   Filesystem& writer = knows_them ? *one : *two;
   std::string name;
-  // Silence is told soon.
+  // The manager reports the benefactor as silent within seconds.
   for (int i = 2; i < 500 && (i == 2 || bytes_sent(writer, name) == 0); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     name = "app.N0.T" + std::to_string(i);
@@ -884,7 +886,7 @@ TEST_CASE("close=early returns before anything is stored, and the version follow
   auto file = create(*one, "app.N0.T1");
   REQUIRE(file->write(0, bytes).has_value());
   if (by_mount) {
-    // As two descriptors are closed.
+    // Two descriptors are closed.
     REQUIRE(file->flush().has_value());
     REQUIRE(file->flush().has_value());
   }
@@ -907,7 +909,7 @@ TEST_CASE("an image that is closed early is stored before its client ends") {
   clock.stop();
   REQUIRE(file->write(0, bytes).has_value());
   REQUIRE(file->flush().has_value());
-  file.reset();  // as a mount that is unmounted lazily
+  file.reset();  // as a mount that is unmounted lazily does
   std::thread later([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     clock.go_on();
@@ -920,7 +922,7 @@ TEST_CASE("an image that is closed early is stored before its client ends") {
 TEST_CASE("what an early close has not kept is told by the next open, once, and to the manager") {
   const bool too_late = GENERATE(false, true);
   const bool released =
-      GENERATE(true, false);  // the kernel releases files after close has returned
+      GENERATE(true, false);  // the kernel releases files after close() has returned
   constexpr std::uint64_t kStored = kChunk + limits::kExtentHeaderBytes;
   Pool pool(1, (too_late ? 30 : 14) * kStored + 4096, Naming::kOff);
   StoppableClock clock;
@@ -938,7 +940,7 @@ TEST_CASE("what an early close has not kept is told by the next open, once, and 
   if (too_late) clock.stop();
   REQUIRE(file->write(0, random_bytes(12 * kChunk, 2)).has_value());
   REQUIRE((released ? file->close() : file->flush()).has_value());
-  // Second by second, so that no question that the manager is about to answer is found too late.
+  // Jumps in steps of 1 s: a larger jump could let a request pass its deadline before its answer.
   for (auto left = kEarlyCommit + std::chrono::seconds(1); too_late && left.count() > 0; --left) {
     own.jump(std::chrono::seconds(1));
     REQUIRE(one->stat_pool().has_value());
@@ -994,7 +996,7 @@ TEST_CASE("who is told that a name is taken finds it at once") {
     REQUIRE(two->lookup(kRootFile, name).error().code == Code::kNotFound);
     std::future<bool> first;
     std::future<bool> second;
-    // Both should reach the manager in one turn: then the answers come before the notice.
+    // Both opens should reach the manager in one turn: their answers then precede the notice.
     pool.on_reactor([&] {
       first = std::async(std::launch::async, [&] { return make_or_find(*one); });
       second = std::async(std::launch::async, [&] { return make_or_find(*two); });
@@ -1033,10 +1035,10 @@ TEST_CASE("for a lease directories and attributes are known, and what others cha
   REQUIRE(look() == kFiles);
   const std::uint64_t start = served();
   for (int i = 0; i < 100; ++i) REQUIRE(look() == kFiles);
-  // Heartbeats of the other one, and what it asks here.
+  // The remaining requests are the other client's heartbeats and this test's own.
   REQUIRE(served() - start < 30);
 
-  // With its time standing still nothing but the manager's word can change what it knows.
+  // While the client's clock stands still, only notices from the manager can change its caches.
   const auto changed = [&](const std::function<bool()>& seen) {
     const Time until = pool.clock.now() + limits::kOperationDeadline;
     while (!seen() && pool.clock.now() < until) std::this_thread::yield();
@@ -1054,7 +1056,7 @@ TEST_CASE("for a lease directories and attributes are known, and what others cha
   REQUIRE(changed([&] { return look() == kFiles; }));
   clock.go_on();
 
-  // After a lease it is asked for again, told or not.
+  // After its lease the cache asks again, even without a notice.
   clock.jump(limits::kCacheLease);
   const std::uint64_t before = served();
   REQUIRE(look() == kFiles);
@@ -1083,7 +1085,8 @@ TEST_CASE("a file that comes and goes costs four calls, and its directory's time
     REQUIRE(changed());
     REQUIRE(one->lookup(kRootFile, name).error().code == Code::kNotFound);
   }
-  // Open, commit, close, remove, and the last look-up; a few for heartbeats and leases that end.
+  // Per file: open, commit, close, remove, last look-up. A few more are heartbeats and ended
+  // leases.
   REQUIRE(served() - start <= 5 * kFiles + 20);
 }
 
@@ -1104,7 +1107,7 @@ TEST_CASE("what a client knows of its own commit is taken back at once when anot
   const std::vector<std::byte> bytes = random_bytes(100, 1);
   REQUIRE(other->write(0, bytes).has_value());
   REQUIRE(other->close().has_value());
-  // Told, not left to the end of the cache's lease; on a busy machine that may come first.
+  // A notice from the manager must arrive; on a busy machine the cache's lease may end first.
   const Time until = pool.clock.now() + limits::kOperationDeadline;
   while (!told && pool.clock.now() < until) std::this_thread::yield();
   REQUIRE(told);
@@ -1124,13 +1127,13 @@ TEST_CASE("a directory that is gone through name by name is asked for in pages")
   const std::uint64_t start = two->stat_pool()->requests_served;
   for (int i = 0; i < kNames; ++i) {
     REQUIRE(two->lookup(kRootFile, name(i))->type == FileType::kDirectory);
-    // As long as the page is under way, each name is asked for.
+    // While the page is in flight, the client looks up each name.
     if (i == 2 * static_cast<int>(LookAhead::kMissesFirst)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
   REQUIRE(two->stat_pool()->requests_served - start <= kNames / 2);
-  // Told of the change, not left with what the page said.
+  // A notice must replace the page's outdated entry.
   REQUIRE(one->remove(kRootFile, name(kNames - 1), true).has_value());
   for (int i = 0; i < 100 && two->lookup(kRootFile, name(kNames - 1)).has_value(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

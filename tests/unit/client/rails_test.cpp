@@ -1,4 +1,4 @@
-// Several ways to one benefactor.
+// Tests several network paths ("rails") to one benefactor.
 #include <array>
 #include <memory>
 #include <vector>
@@ -18,7 +18,7 @@ using transport::fault::FaultEndpoint;
 constexpr std::size_t kBytes = 64 * limits::kKiB;
 constexpr Duration kTurn = 100us;
 
-/// One address of a benefactor: answers every Attach with its memory's key.
+/// A benefactor's address. Answers every Attach with its memory's key.
 class Target final : public transport::AcceptHandler, public rpc::PeerHandler {
  public:
   Target(Reactor& reactor, std::unique_ptr<transport::Endpoint> endpoint, MutableByteSpan memory)
@@ -54,7 +54,7 @@ class Target final : public transport::AcceptHandler, public rpc::PeerHandler {
   std::vector<std::unique_ptr<rpc::Peer>> peers_;
 };
 
-/// Writes again and again until it is told to end.
+/// Repeats its write until the test stops it.
 class Writer final : public Transfer {
  public:
   explicit Writer(class Rails& rails) : rails_(rails) {}
@@ -67,7 +67,7 @@ class Writer final : public Transfer {
   class Rails& rails_;
 };
 
-/// A client with two network interfaces and a benefactor with two addresses.
+/// A client with two network interfaces, and a benefactor with two addresses.
 class Rails {
  public:
   Rails() {
@@ -118,7 +118,7 @@ class Rails {
   void wait(Duration time) {
     for (Duration waited{}; waited < time; waited += kTurn) turn();
   }
-  /// How often each interface was used, as far as its delays tell.
+  /// How often each interface was used; only delayed operations count.
   std::array<std::uint64_t, 2> used() const {
     return {ours[0]->counts().delayed, ours[1]->counts().delayed};
   }
@@ -193,7 +193,7 @@ TEST_CASE("a rail that is lost is parked, the other carries on, and it is taken 
   rails.slow_down(1, 2ms);
   rails.write(200);
   REQUIRE(rails.state(1) == Rail::State::kReady);
-  // It is lost with writes under way.
+  // The rail fails with writes in flight.
   rails.ours[1]->stall(true);
   rails.left = 0;
   std::vector<std::unique_ptr<Writer>> writers;
@@ -204,7 +204,7 @@ TEST_CASE("a rail that is lost is parked, the other carries on, and it is taken 
   REQUIRE(rails.at_work > 0);
   rails.ours[1]->drop_links();
   rails.ours[1]->stall(false);
-  rails.ours[1]->plan().drop_ppm = 1000000;  // nor does it come up again
+  rails.ours[1]->plan().drop_ppm = 1000000;  // the rail does not reconnect either
   rails.wait(20ms);
   REQUIRE(rails.at_work == 0);
   REQUIRE(rails.failed > 0);
@@ -215,7 +215,7 @@ TEST_CASE("a rail that is lost is parked, the other carries on, and it is taken 
   rails.write(500);
   REQUIRE(rails.failed == failed);
   REQUIRE(rails.used()[0] > before + 400);
-  // The network is mended: the next writes after the back-off open the rail again.
+  // The network is repaired: the next writes after the back-off open the rail again.
   rails.ours[1]->plan().drop_ppm = 0;
   rails.wait(6s);
   rails.write(200);

@@ -8,8 +8,8 @@ namespace {
 constexpr std::uint32_t kChunk = 1U << 20;
 constexpr std::uint64_t kJudged = 64 * kChunk;
 
-/// An image of `count` chunks with CRCs from `first` on. Of a hundred that are named, `found_of`
-/// are in the pool. How many were named.
+/// Feeds an image of `count` chunks with CRCs from `first` on; `found_of` in a hundred named chunks
+/// are in the pool. Returns how many chunks were named.
 std::uint64_t image(SeriesNaming& series, std::uint32_t first, std::uint32_t count,
                     std::uint32_t found_of = 0) {
   std::uint64_t named = 0;
@@ -24,7 +24,7 @@ std::uint64_t image(SeriesNaming& series, std::uint32_t first, std::uint32_t cou
   return named;
 }
 
-/// Two images that have nothing in common: from then on only samples are named.
+/// Feeds two images without common chunks; afterwards the client names only samples.
 void nothing_in_common(SeriesNaming& series, std::uint32_t count = 1000) {
   image(series, 0, count);
   image(series, 1'000'000, count);
@@ -66,7 +66,7 @@ TEST_CASE("a sample that is found anywhere in the pool brings naming back, and i
   CHECK(series.state() == NamingState::kDidNotPay);
   series.judge(SeriesNaming::kSampledOneOf, kChunk, true);
   REQUIRE(series.state() == NamingState::kOn);
-  // The image before has few names: that nothing is found says nothing.
+  // The previous image has few names, so zero matches prove nothing.
   CHECK(image(series, 2'000'000, 1000) == 1000);
   CHECK(series.state() == NamingState::kOn);
   CHECK(image(series, 3'000'000, 1000) < 1000);

@@ -1,4 +1,4 @@
-// A session whose manager and transport are played by the test.
+// Tests a session; the test plays the manager and the transport.
 #include "client/session.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ struct Host final : SessionHost {
   msg::WriterTotals totals_;
 };
 
-/// A new file, as a session is told of it when it opens it.
+/// The answer to the open of a new file.
 struct NewFile {
   NewFile() {
     request.parent = kRootFile;
@@ -71,8 +71,8 @@ struct NewFile {
   msg::OpenSession::Reply opened;
 };
 
-/// A session of a new file whose bytes are stored, and whose commit is on its way when another
-/// manager comes.
+/// A session of a new file. Its bytes are stored, and its commit is in flight when another manager
+/// takes over.
 struct Interrupted {
   explicit Interrupted(Version base = 0, bool truncate = false) {
     NewFile file;
@@ -102,7 +102,7 @@ struct Interrupted {
     const Lock lock(host.shared().mutex);
     session->let_go();
   }
-  /// What is hashed, then written, as hash threads and the transport do it.
+  /// Hashes and writes planned chunks, as hash threads and the transport do.
   void store() {
     const Lock lock(host.shared().mutex);
     Work work;
@@ -121,7 +121,7 @@ struct Interrupted {
     session->plan(work);
     return std::move(work.calls);
   }
-  /// The commit's call ends with the link that it was sent on, and the session asks to go on.
+  /// Ends the commit's call with its link; the session then asks to resume.
   Work::Call resume() {
     sent[0].done(tl::unexpected(rpc::Failure{{Code::kFenced, 0, "test"}, {}, {}}));
     auto calls = plan();
@@ -142,7 +142,7 @@ struct Interrupted {
   std::vector<Work::Call> sent;
 };
 
-/// A session that cuts by content, whose parts of the file come in any order.
+/// A session with content-defined cuts. The file's parts arrive in any order.
 struct OutOfOrder {
   explicit OutOfOrder(std::size_t slots = 16) : host(slots, true) {
     session = NewFile().open(host, Naming::kOn);
@@ -151,7 +151,7 @@ struct OutOfOrder {
     const Lock lock(host.shared().mutex);
     session->let_go();
   }
-  /// Writes [from, to) of a part.
+  /// Writes bytes [from, to) of a part.
   void write(std::uint64_t part, std::size_t from = 0, std::size_t to = kChunk) {
     const Lock lock(host.shared().mutex);
     std::size_t length = to - from;
@@ -164,7 +164,7 @@ struct OutOfOrder {
       (*slot)->data[i] = static_cast<std::byte>(random.next());
     REQUIRE(session->end_write(**slot, offset, length) == nullptr);
   }
-  /// Who writes that part waits. One that does not has it begun.
+  /// Whether a write to that part would block. If not, begins the part.
   bool would_wait(std::uint64_t part) {
     const Lock lock(host.shared().mutex);
     std::size_t length = 1;
@@ -184,11 +184,11 @@ struct OutOfOrder {
     }
     return parts;
   }
-  /// How many timers end so long from now.
+  /// The number of timers that expire after `delay`.
   auto timers_in(Duration delay) const {
     return std::count(host.timers.begin(), host.timers.end(), host.clock_now() + delay);
   }
-  /// The chunks of what was cut become stored.
+  /// Marks the chunks of all cut parts as stored.
   void store() {
     const Lock lock(host.shared().mutex);
     for (const ScanPtr& scan : scans) {
@@ -208,7 +208,8 @@ struct OutOfOrder {
 
 /// A session that writes each chunk to two places.
 struct TwoPlaces {
-  /// So many domains, with one benefactor each; what goes to the first may go to all others.
+  /// Makes `domains` domains with one benefactor each. Two copies of a chunk may be in any two
+  /// domains.
   explicit TwoPlaces(std::uint64_t domains = 3) {
     NewFile file;
     file.request.waits_for_copies = true;
@@ -249,7 +250,7 @@ struct TwoPlaces {
     const Lock lock(host.shared().mutex);
     session->benefactor_gone(benefactor);
   }
-  /// What it tells another manager that it has stored.
+  /// The chunks that the session reports as stored to another manager.
   std::vector<Chunk> resumes_with() {
     {
       const Lock lock(host.shared().mutex);
@@ -264,7 +265,7 @@ struct TwoPlaces {
     CHECK(request->waits_for_copies);
     return request->stored;
   }
-  /// The places of the chunk, as its commit tells them.
+  /// The chunk's places, as the commit reports them.
   std::vector<Extent> committed() {
     {
       const Lock lock(host.shared().mutex);
@@ -327,7 +328,7 @@ TEST_CASE("a session that goes on says whether it replaces all, and when it was 
   };
   CHECK(asked(3, true));
   CHECK_FALSE(asked(3, false));
-  CHECK_FALSE(asked(0, true));  // there is nothing to replace
+  CHECK_FALSE(asked(0, true));  // a new file replaces nothing
 }
 
 TEST_CASE("a session tells another manager what has become of a new file") {
@@ -342,7 +343,7 @@ TEST_CASE("a session tells another manager what has become of a new file") {
     change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode) |
                   static_cast<std::uint32_t>(msg::SetMask::kMtime);
     change.mode = 0600;
-    change.uid = 9;  // not asked for
+    change.uid = 9;  // not in the mask
     change.mtime_ns = 2000;
     pool.session->pending_changed(change);
     pool.session->pending_changed(msg::SetXattr{{}, kFile, "user.a", "1"});
@@ -401,7 +402,7 @@ TEST_CASE("a chunk in two places is stored when both are, and one of them may be
   REQUIRE(writes.size() == 2);
   CHECK(writes[0]->at.benefactor != writes[1]->at.benefactor);
   pool.ended(*writes[0], {});
-  CHECK(pool.host.window().free_count() == 3);  // the other one still reads from the slot
+  CHECK(pool.host.window().free_count() == 3);  // the other write still reads from the slot
   pool.ended(*writes[1], {});
   CHECK(pool.host.window().free_count() == 4);
   pool.lose(writes[0]->at.benefactor);
@@ -462,7 +463,7 @@ TEST_CASE("when its first place fails the manager is asked for one beside the ot
 TEST_CASE("a chunk is in one place where the manager has no space in another domain") {
   TwoPlaces pool(1);
   pool.write(kChunk);
-  CHECK(pool.writes().empty());  // more is asked for first
+  CHECK(pool.writes().empty());  // the session asks for more space first
   const auto* asked = std::get_if<msg::Place>(&pool.calls.at(0).request);
   REQUIRE(asked != nullptr);
   CHECK(asked->want_bytes >= 2 * extent_bytes(kChunk));

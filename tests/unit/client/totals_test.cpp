@@ -1,4 +1,4 @@
-// What clients tell of their writes for the pool's report card.
+// Tests the write totals that clients report for the pool's report card.
 #include <chrono>
 #include <thread>
 
@@ -17,7 +17,7 @@ msg::PoolTotals totals_of(Filesystem& asking) {
   return reply->totals;
 }
 
-/// As soon as the manager knows of so many bytes, which may be a heartbeat later.
+/// Waits until the manager knows of `committed_bytes`; a heartbeat may be needed.
 msg::PoolTotals totals_with(Filesystem& asking, std::uint64_t committed_bytes) {
   for (int i = 0; i < 1000; ++i) {
     const msg::PoolTotals totals = totals_of(asking);
@@ -50,13 +50,13 @@ TEST_CASE("the times from open to close and to the commit, once for each byte") 
   auto two = pool.connect();
   const auto bytes = random_bytes(10 * kChunk, 1);
   write(*one, "app.N0.T1", bytes, 50ms);
-  write(*two, "app.N1.T1", bytes, 50ms);  // equal
+  write(*two, "app.N1.T1", bytes, 50ms);  // equal content
   const auto file = create(*one, "log");
   std::this_thread::sleep_for(20ms);
   REQUIRE(file->write(0, bytes).has_value());
   REQUIRE(file->commit().has_value());
   REQUIRE(file->commit().has_value());
-  std::this_thread::sleep_for(200ms);  // nothing was written in this time
+  std::this_thread::sleep_for(200ms);  // nothing is written in this time
   REQUIRE(file->write(0, ByteSpan(bytes).first(kChunk)).has_value());
   REQUIRE(file->close().has_value());
   const std::uint64_t all = 31 * kChunk;
@@ -124,7 +124,7 @@ TEST_CASE("what is read comes from the pool at first, and then from the cache") 
     REQUIRE((*file)->read(offset, out).value() == length);
     REQUIRE((*file)->close().has_value());
   };
-  read(kChunk / 2, kChunk);  // of two chunks
+  read(kChunk / 2, kChunk);  // touches two chunks
   read(kChunk / 2, kChunk);
   read(0, bytes.size());
   reader.reset();

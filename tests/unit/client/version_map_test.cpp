@@ -13,7 +13,7 @@ namespace {
 
 constexpr FileId kFile{7};
 
-/// A MapStore whose requests wait for an answer.
+/// A MapStore whose requests the test answers.
 struct Scene {
   struct Call {
     msg::Request request;
@@ -28,7 +28,7 @@ struct Scene {
                 },
                 [] {}};
 
-  /// The oldest request for a page is answered with one chunk of `count`.
+  /// Answers the oldest request for a page with one of `count` chunks.
   void answer(std::uint32_t count, bool late = false) {
     Call call = std::move(calls.front());
     calls.erase(calls.begin());

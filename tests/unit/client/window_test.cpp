@@ -100,7 +100,7 @@ TEST_CASE("the oldest slot without a copy under way is the one to seal under pre
   f.window.seal(*first);
   REQUIRE(f.window.oldest_waiting() == second);
   f.window.end_copy(*first, 1, 2);
-  REQUIRE(f.window.oldest_waiting() == first);  // it waits to be cut
+  REQUIRE(f.window.oldest_waiting() == first);  // the slot waits to be cut
   REQUIRE(f.window.waiting_count() == 2);
   REQUIRE(f.window.busy_count() == 0);
   f.window.cut(*first, 1);

@@ -28,8 +28,7 @@ std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed) {
   return bytes;
 }
 
-/// As a program's memory: pages of small numbers, of pointers, of text, of zeros, of floating
-/// point.
+/// Imitates a program's memory: pages of small numbers, of pointers, of text, of zeros, of floats.
 std::vector<std::byte> memory_like(std::size_t size, std::uint64_t seed) {
   Prng prng(seed);
   std::vector<std::byte> bytes(size);
@@ -54,7 +53,7 @@ std::vector<std::uint64_t> ends_of(ByteSpan bytes, ChunkSizes sizes, BoundaryEng
   return ends;
 }
 
-/// The share of `next` that is in chunks of `previous`.
+/// The share of `next` whose chunks also occur in `previous`.
 double found_again(ByteSpan previous, ByteSpan next, ChunkSizes sizes) {
   const auto chunks = [&](ByteSpan bytes) {
     auto ends = ends_of(bytes, sizes, best_boundary_engine());
@@ -86,7 +85,7 @@ TEST_CASE("every engine finds the same boundaries") {
     const BoundaryFinder scalar(sizes, BoundaryEngine::kScalar);
     for (const BoundaryEngine engine : boundary_engines()) {
       INFO(name_of(engine) << ", seed " << seed);
-      // From each place of a vector on, and with each number of positions left over.
+      // Tests every start within a vector, and every number of left-over positions.
       const BoundaryFinder finder(sizes, engine);
       for (std::size_t skip = 0; skip < 80; ++skip) {
         const ByteSpan part = ByteSpan(bytes).subspan(skip, 40000 + 3 * skip);
@@ -120,7 +119,7 @@ TEST_CASE("nothing behind the bytes is read") {
 }
 
 TEST_CASE("the boundaries are those that are documented") {
-  // Computed from the definition in core/chunker.h, byte by byte.
+  // Computes the boundaries byte by byte from the definition in core/chunker.h.
   const auto load = [](const std::byte* at, int count) {
     std::uint64_t value = 0;
     for (int i = 0; i < count; ++i) value |= std::to_integer<std::uint64_t>(at[i]) << (8 * i);
@@ -128,7 +127,7 @@ TEST_CASE("the boundaries are those that are documented") {
   };
   const auto bytes = random_bytes(4 * limits::kMiB, 5);
   const auto found = find_boundaries(BoundaryFinder(ChunkSizes{64, 64 + 2048, 16384}), bytes);
-  // With the smallest spread the filter alone decides.
+  // With the smallest spread, the filter alone decides.
   std::vector<std::uint32_t> expected;
   for (std::uint32_t p = 32; p <= bytes.size(); ++p) {
     const std::byte* end = bytes.data() + p;
@@ -140,7 +139,8 @@ TEST_CASE("the boundaries are those that are documented") {
 }
 
 TEST_CASE("images are cut where they always were") {
-  // What is cut elsewhere by a later program shares nothing with what is stored already.
+  // Fixed expectations: if a later version cut elsewhere, it would share nothing with stored
+  // images.
   const auto bytes = random_bytes(4 * limits::kMiB, 6);
   const auto ends = ends_of(bytes, ChunkSizes::around(64 * limits::kKiB), best_boundary_engine());
   REQUIRE(ends.size() > 8);
@@ -163,7 +163,7 @@ TEST_CASE("where a stream is cut does not depend on how it was handed over") {
     for (std::size_t at = 0; at < bytes.size();) {
       const std::size_t most = seed < 4 ? 100 : 100000;
       const std::size_t length =
-          std::min<std::size_t>(bytes.size() - at, prng.below(most));  // also none
+          std::min<std::size_t>(bytes.size() - at, prng.below(most));  // possibly zero bytes
       const ByteSpan part = ByteSpan(bytes).subspan(at, length);
       chunker.push(part, ends);
       prepared.push(part, find_boundaries(finder, part), prepared_ends);
@@ -223,7 +223,7 @@ TEST_CASE("98 % of an image are found again after an insertion in its middle") {
 }
 
 TEST_CASE("numbers of eight bytes, small ones too, have boundaries") {
-  // A window that saw one number only would have few values to tell them apart by.
+  // A window that compared single numbers would see too few distinct values.
   const ChunkSizes sizes = ChunkSizes::around(16384);
   Prng prng(21);
   for (const std::uint64_t below : {64ULL, 1000ULL, 1ULL << 20, 1ULL << 40}) {

@@ -20,7 +20,7 @@ std::vector<std::byte> encoded(const msg::Envelope& envelope) {
 
 msg::Envelope request(msg::Request body) { return msg::RequestEnvelope{1, 2, 3, std::move(body)}; }
 
-/// A map of `count` chunks with one copy each, each seen through one slice.
+/// A map of `count` chunks with one copy and one slice each.
 ChunkMap long_map(std::uint32_t count) {
   ChunkMap map;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -66,7 +66,7 @@ TEST_CASE("a chunk with one copy and its slice take at most 96 bytes") {
     return encoded(request(commit)).size();
   };
   CHECK(size(1000) - size(500) <= 96 * 500);
-  // A full page fits in a message, also with three copies of each chunk.
+  // A full page fits in a message, even with three copies of each chunk.
   msg::GetMap::Reply reply;
   reply.page = long_map(limits::kMapPageSlicesMax);
   for (Chunk& chunk : reply.page.chunks) chunk.copies.resize(3, chunk.copies[0]);
@@ -83,11 +83,12 @@ TEST_CASE("what is above a limit is not encoded") {
   msg::Commit commit;
   commit.written = long_map(limits::kMapPageSlicesMax + 1);
   CHECK(msg::encode(request(commit), bytes).error().code == Code::kTooLarge);
-  msg::GetXattrs::Reply xattrs;  // each within its limit, together above the message's
+  // each attribute is within its limit, but their sum exceeds the message's
+  msg::GetXattrs::Reply xattrs;
   xattrs.attributes.resize(5, {"user.x", std::string(limits::kXattrBytesMax, 'x')});
   CHECK(msg::encode(msg::ReplyEnvelope{1, Code{}, 0, 0, "", xattrs}, bytes).error().code ==
         Code::kTooLarge);
-  // The memory that is used again has not kept anything of it.
+  // The reused buffer keeps nothing of the refused message.
   lookup.name.resize(1);
   const auto received = msg::decode(encoded(request(lookup)));
   REQUIRE(received.has_value());
@@ -155,7 +156,7 @@ TEST_CASE("twenty thousand damaged messages are decoded without harm") {
   for (int i = 0; i < 20000; ++i) {
     auto bytes = corpus[prng.below(corpus.size())];
     for (auto changes = 1 + prng.below(8); changes-- > 0;) {
-      // Beyond the frame mostly: it is checked before anything else.
+      // Mostly changes bytes after the frame's header, because the header is checked first.
       const std::size_t at =
           prng.chance(1, 20) ? prng.below(bytes.size()) : 8 + prng.below(bytes.size() - 8);
       switch (prng.below(3)) {
@@ -175,7 +176,8 @@ TEST_CASE("twenty thousand damaged messages are decoded without harm") {
       CHECK(received.error().code == Code::kMalformed);
       ++malformed;
     } else {
-      // What was let in keeps all rules, so it can be sent on, and says the same then.
+      // An accepted message keeps all rules: it can be encoded again, and decodes to the same
+      // value.
       CHECK(msg::encode(*received, again).has_value());
       CHECK(*msg::decode(again) == *received);
     }

@@ -15,7 +15,7 @@
 namespace stdchk {
 namespace {
 
-/// True when `check` holds in a child that has confined itself.
+/// Whether `check` holds in a child process that has confined itself.
 bool holds_confined(const Needs& needs, const std::function<bool()>& check) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(confine(needs).has_value() && check() ? 0 : 1);

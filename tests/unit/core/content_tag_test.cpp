@@ -48,7 +48,8 @@ TEST_CASE("a tag tells of every bit, and of the length") {
     bytes[bit / 8] ^= mask;
   }
   CHECK(tags.size() == 801);
-  // Zeros are what GHASH fills up a block with, and does not see at its beginning.
+  // GHASH pads blocks with zeros, and ignores leading zeros, so tags of zeros must include the
+  // length.
   const std::vector<std::byte> zeros(200);
   for (std::size_t length = 0; length <= zeros.size(); ++length) {
     tags.insert(tagger.tag({ByteSpan(zeros).first(length), ByteSpan()}));

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kBytes = 4096 + StripeCoder::kStep;
 
-/// The blocks of one stripe, aligned.
+/// The aligned blocks of one stripe.
 struct Blocks {
   explicit Blocks(std::size_t count)
       : memory(static_cast<std::byte*>(std::aligned_alloc(64, count * kBytes)), &std::free) {
@@ -36,7 +36,7 @@ std::vector<std::uint8_t> numbers(std::uint32_t first, std::uint32_t end) {
   return out;
 }
 
-/// A stripe with random data and the parity that the coder makes.
+/// A stripe of random data with the coder's parity.
 Blocks stripe(std::uint32_t data, std::uint32_t parity, Prng& prng) {
   Blocks out(data + parity);
   for (std::uint32_t i = 0; i < data; ++i) {
@@ -103,7 +103,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the blocks of stripes that were stored stay what they were") {
-  // The last two bytes of three data blocks 01 02, 04 08, 10 20 (docs/formats.md).
+  // The last two bytes of three data blocks are 01 02, 04 08, 10 20 (docs/formats.md).
   const auto parity_of = [](std::uint32_t parity) {
     Blocks blocks(3 + parity);
     for (std::size_t i = 0; i < 3; ++i) {

@@ -14,7 +14,7 @@ namespace {
 
 ByteSpan bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-/// Byte i is (7 i + 3) mod 256: what the expected names were computed from, by another program.
+/// Byte i is (7 i + 3) mod 256. Another program computed the expected names from these bytes.
 std::vector<std::byte> pattern(std::size_t size) {
   std::vector<std::byte> bytes(size);
   for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>((7 * i + 3) & 0xFF);
@@ -47,7 +47,7 @@ TEST_CASE("every engine gives the same name") {
   for (int i = 0; i < 30; ++i) sizes.push_back(prng.below(2 * limits::kMiB));
   sizes.push_back(16 * limits::kMiB);
   for (const std::size_t size : sizes) {
-    // Also from addresses that are not aligned.
+    // The source address may be unaligned.
     const ByteSpan content = ByteSpan(bytes).subspan(prng.below(64), size);
     INFO("size " << size);
     CHECK(namer.name(content) == name_chunk(content));
@@ -62,7 +62,7 @@ TEST_CASE("chunks in two pieces, and several at once, get the names that they ge
   for (int round = 0; round < 40; ++round) {
     std::vector<ChunkPieces> chunks;
     std::vector<ChunkName> expected;
-    std::deque<std::vector<std::byte>> apart;  // so that the pieces are not side by side
+    std::deque<std::vector<std::byte>> apart;  // keeps the pieces from being adjacent
     for (std::uint64_t left = prng.below(9); left > 0; --left) {
       const ByteSpan content =
           ByteSpan(bytes).subspan(prng.below(limits::kMiB), prng.below(200000));

@@ -29,7 +29,7 @@ class TemporaryFile {
   std::string path;
 };
 
-/// A Program has one option of each kind and sources that a test fills.
+/// A Program has one option of each kind, and sources that the test fills.
 struct Program {
   Options options{"stdchk-manager", "Manages."};
   std::string state;

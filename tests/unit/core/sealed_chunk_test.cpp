@@ -33,7 +33,7 @@ struct Sealed {
   Bytes bytes;
 };
 
-/// In two pieces, the first of `first` bytes.
+/// Seals `plain` in two pieces; the first has `first` bytes.
 Sealed seal(const ChunkSealer& sealer, const Bytes& plain, std::size_t first,
             const ChunkName& content_name) {
   Sealed sealed{{}, plain};
@@ -65,13 +65,13 @@ std::string hex(ByteSpan bytes) {
 }  // namespace
 
 TEST_CASE("digests and keys are those of RFC 4231 and RFC 5869") {
-  // RFC 4231, case 1; its key of 20 bytes is filled up with zeros as HMAC does.
+  // RFC 4231, case 1. HMAC pads the key of 20 bytes with zeros.
   Secret key;
   std::fill_n(key.bytes.begin(), 20, std::byte{0x0b});
   const std::string data = "Hi There";
   CHECK(hex(keyed_digest(key, {std::as_bytes(std::span(data))})) ==
         "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
-  // One block of HKDF-Expand is HMAC(key, info || 1); here info is the use, 0, the context.
+  // A block of HKDF-Expand is HMAC(key, info || 1). Here info is the use, a zero byte, the context.
   const std::string info("use\0context\1", 12);
   const std::string context = "context";
   CHECK(derive(key, "use", std::as_bytes(std::span(context))).bytes ==
@@ -98,7 +98,7 @@ TEST_CASE("AES-256-GCM gives what its authors published, in one part and in two"
 }
 
 TEST_CASE("a chunk is sealed as docs/formats.md says") {
-  // Computed from that page with another implementation of HMAC and AES-GCM.
+  // Computed from docs/formats.md with another implementation of HMAC and AES-GCM.
   ChunkName content_name;
   for (std::size_t i = 0; i < content_name.bytes.size(); ++i) {
     content_name.bytes[i] = static_cast<std::byte>(i + 1);
@@ -124,7 +124,7 @@ TEST_CASE("a sealed chunk is opened by who has the key, and by nobody else") {
       CHECK(naming_of(sealed.name) ==
             (by_content ? ChunkNaming::kSealedByContent : ChunkNaming::kSealedAtRandom));
       CHECK(follows_from_content(sealed.name) == by_content);
-      // Where the name is drawn, one byte may be its own, by chance.
+      // A short chunk may by chance equal its sealed bytes.
       if (by_content || length >= 15) CHECK(sealed.bytes != plain);
       CHECK(opens(same, sealed.name, sealed.bytes, plain));
       CHECK_FALSE(opens(other, sealed.name, sealed.bytes, plain));

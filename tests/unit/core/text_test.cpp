@@ -92,7 +92,7 @@ TEST_CASE("managers are asked in turn, each round later than the one before") {
   using std::chrono::milliseconds;
   ManagerAddresses managers("one,two", milliseconds(250));
   CHECK_FALSE(managers.failing());
-  // Its link was lost: the same one, soon.
+  // After a lost link, the same manager is tried again within 50 ms.
   CHECK(managers.again() == milliseconds(50));
   CHECK(managers.current() == "one");
   CHECK(managers.failing());

@@ -9,8 +9,8 @@ using namespace stdchk;
 
 namespace {
 
-/// The high bytes of a linear congruential generator, which the expected values were computed from
-/// by another program.
+/// The high bytes of a linear congruential generator. Another program computed the expected values
+/// from these bytes.
 std::vector<std::byte> sample() {
   std::vector<std::byte> bytes;
   std::uint64_t state = 1;
@@ -27,7 +27,7 @@ struct Expected {
   unsigned bits;
   std::size_t count;
   std::vector<std::uint64_t> first;
-  std::uint64_t sum;  ///< of all ends, modulo 1000003
+  std::uint64_t sum;  ///< sum of all ends, modulo 1000003
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Mounts a pool that lives in this process: fuse_over_memory MOUNTPOINT [SECOND_MOUNTPOINT]. Says
-// "ready" when all mounts can be used; ends at SIGTERM, SIGINT or unmount.
+// Mounts a pool that lives in this process: fuse_over_memory MOUNTPOINT [SECOND_MOUNTPOINT]. Prints
+// "ready" when all mounts work; ends at SIGTERM, SIGINT or unmount.
 
 #include <signal.h>
 #include <unistd.h>

@@ -181,7 +181,7 @@ class MemoryOpenFile final : public client::File {
   std::shared_ptr<const Bytes> content_;
   Attributes pinned_;
   bool writes_;
-  std::atomic<bool> changed_ = false;  ///< through this opener, since its last commit
+  std::atomic<bool> changed_ = false;  ///< this opener has changed the file since its last commit
 };
 
 MemoryFilesystem::MemoryFilesystem(std::shared_ptr<MemoryPool> pool) : pool_(std::move(pool)) {

@@ -21,16 +21,16 @@ struct MemoryFile {
   std::string target;
   std::map<std::string, std::string> xattrs;
   Policy policy;
-  const void* pending_of = nullptr;  ///< the connection that alone sees a file never committed
+  /// the creating connection, which alone sees the file before its first commit
+  const void* pending_of = nullptr;
   FileId parent;
   std::string name;
 };
 
 class MemoryFilesystem;
 
-/// A MemoryPool is what several MemoryFilesystems share: a pool without processes, with names,
-/// versions and session semantics as docs/architecture.md has them, so that the mount can be tested
-/// alone.
+/// A MemoryPool is a pool in memory that several MemoryFilesystems share. It has the names,
+/// versions and session semantics of docs/architecture.md, so that tests can use the mount alone.
 ///
 /// Threads: any. Not: bounded, durable or fast.
 class MemoryPool {
@@ -45,16 +45,17 @@ class MemoryPool {
   std::uint64_t capacity_bytes = std::uint64_t{16} << 30;
   std::int64_t last_ns = 0;
 
-  /// Wall time that never repeats.
+  /// The time of day in nanoseconds; never repeats.
   std::int64_t now_ns();
   std::shared_ptr<MemoryFile> find(FileId id);
 };
 
-/// What the openers for writing of one file on one connection share.
+/// The session that all writers of one file on one connection share.
 struct MemorySession {
   std::shared_ptr<MemoryFile> file;
-  Bytes bytes;                                     ///< the file as this session sees it
-  std::map<std::uint64_t, std::uint64_t> written;  ///< from -> to, apart from each other
+  Bytes bytes;  ///< the file as this session sees it
+  /// begin -> end of written ranges, which do not touch
+  std::map<std::uint64_t, std::uint64_t> written;
   bool cut = false;
   std::uint64_t cut_bytes = 0;
   bool set_size = false;

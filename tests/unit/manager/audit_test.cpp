@@ -13,17 +13,17 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kArena = 16 * limits::kMiB;
 constexpr std::uint32_t kChunk = 1000;
-constexpr ChunkIndex kNowhere = 5000;  // a number that no chunk has
+constexpr ChunkIndex kNowhere = 5000;  // an index without a chunk
 const FileId kNobody{12345};
 
-/// The service shows its tables for reading only; these tests break them by hand.
+/// Makes a table of the service writable, so that tests can break it by hand.
 template <class T>
 T& writable(const T& table) {
   return const_cast<T&>(table);
 }
 
-/// An image `a` of one chunk in a folder `d`, and with parity: an image `b` of four chunks without
-/// names in a stripe of their own.
+/// An image `a` of one chunk in a folder `d`. With parity, also an image `b` of four chunks without
+/// names in their own stripe.
 struct Tables : HostsPool {
   explicit Tables(const std::string& redundancy)
       : HostsPool(parse_redundancy(redundancy)->number(), {"u", "v", "w", "x", "y", "z"}, kArena) {
@@ -78,7 +78,7 @@ struct Tables : HostsPool {
 };
 
 struct Rule {
-  const char* sentence;  ///< part of what the audit says
+  const char* sentence;  ///< expected part of the audit's report
   std::function<void(Tables&)> break_it;
 };
 
@@ -127,7 +127,7 @@ const std::vector<Rule> kRules = {
      [](Tables& t) {
        t.move(t.chunk(), {t.copy(), {t.copy().benefactor, kArena / 2}});
      }},
-    // One that nothing refers to is not there.
+    // Adds a chunk that no file refers to.
     {"the chunks take 1088 bytes, 2176 are counted",
      [](Tables& t) {
        (void)t.chunks().add({{}, kChunk, 0, {{t.copy().benefactor, kArena / 2}}});

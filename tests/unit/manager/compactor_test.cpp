@@ -26,7 +26,7 @@ struct Arena {
     const CompactionPlan plan = plan_compaction(state, space, {1}, need, 2 * need);
     MoveChunks command{{1}, {}};
     for (const auto& move : plan.moves) {
-      // What the benefactor copies must not overlap what it copies from.
+      // A move's target must not overlap its source.
       const std::uint64_t bytes = extent_bytes(move.length);
       REQUIRE((move.to_offset + bytes <= move.from_offset ||
                move.from_offset + bytes <= move.to_offset));
@@ -63,7 +63,7 @@ struct Arena {
     files[at] = files.back();
     files.pop_back();
   }
-  /// No two extents overlap, and extents and free ranges fill the arena.
+  /// Checks that extents and free ranges fill the arena without overlap.
   void check() const {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> all;
     state.chunks().for_each([&](ChunkIndex index) {

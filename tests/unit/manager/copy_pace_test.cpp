@@ -15,7 +15,7 @@ using namespace stdchk::manager::test;
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kArena = 128 * limits::kMiB;
-constexpr std::uint32_t kChunk = limits::kMiB - 64;  // with its header 1 MiB
+constexpr std::uint32_t kChunk = limits::kMiB - 64;  // with its header, 1 MiB
 
 Config with_rates(std::uint64_t copy_rate, std::uint64_t scrub_rate = 0) {
   Config config;
@@ -29,7 +29,7 @@ struct Pool : HostsPool {
       : HostsPool(parse_redundancy(redundancy)->number(), hosts, kArena, std::move(settings)) {}
   std::vector<FileId> write(std::size_t count) { return write_images(count, kChunk); }
   std::size_t debt() const { return service->copies().figures().debt_chunks; }
-  /// Nothing is copied to this one.
+  /// Fills the benefactor, so that it gets no copies.
   void fill(BenefactorId id) {
     while (const std::uint64_t bytes = service->space().largest(id)) {
       filled.emplace_back(id, *service->space().take(id, bytes, bytes));
@@ -63,8 +63,8 @@ std::uint64_t checked_bytes(const std::vector<msg::Request>& requests) {
   return bytes;
 }
 
-/// Lets time pass until `bytes()` is `all`, and looks often whether it is ever more than the rate
-/// allows. The seconds that it took.
+/// Lets time pass until `bytes()` reaches `all`, and checks often that the rate is kept. Returns
+/// the seconds needed.
 template <class Bytes>
 double seconds_at_rate(Pool& pool, std::uint64_t rate, std::uint64_t all, Bytes bytes) {
   const Time began = pool.clock.now();
@@ -161,7 +161,7 @@ TEST_CASE("copies leave a sixteenth of an arena to those who write") {
 
 TEST_CASE("chunks with one copy left are copied before those with two") {
   Pool pool("3", {"x", "y", "z", "u"}, with_rates(limits::kMiB));
-  // So slow that one is made at a time: the first copies come before the rate is felt.
+  // The rate is so low that copies are made one at a time. The first copies precede the limit.
   const auto files = pool.write(40);
   pool.live(2min);
   REQUIRE(pool.debt() == 0);
@@ -184,7 +184,7 @@ TEST_CASE("chunks with one copy left are copied before those with two") {
   pool.of(first).disconnect();
   pool.of(second).disconnect();
   pool.live(12s);
-  // All that is missing can go only there.
+  // All missing copies can go only to this benefactor.
   TestBenefactor& target = pool.add("w");
   pool.live(1min);
   std::vector<ChunkName> order;
@@ -206,7 +206,7 @@ TEST_CASE("stripes that can stand no further loss are made whole before those th
   pool.live(5s);
   REQUIRE(pool.debt() == 0);
   const StripeTable& stripes = pool.service->state().stripes();
-  // Two that have both lost something, of the same stripes and of different ones.
+  // Finds two benefactors that share some stripes, and hold blocks of different ones.
   const auto holders = [&](const Stripe& stripe) {
     std::set<BenefactorId> out;
     for (const ChunkIndex member : stripe.members) {
@@ -226,7 +226,8 @@ TEST_CASE("stripes that can stand no further loss are made whole before those th
   const auto pair = std::max_element(together.begin(), together.end(), [](auto& a, auto& b) {
                       return a.second < b.second;
                     })->first;
-  std::map<ChunkIndex, std::size_t> lost_of;  // members that are lost, and with how many
+  // lost members, with the number of blocks that their stripe has lost
+  std::map<ChunkIndex, std::size_t> lost_of;
   std::size_t both = 0;
   stripes.for_each([&](const Stripe& stripe) {
     std::vector<ChunkIndex> lost;
@@ -248,7 +249,7 @@ TEST_CASE("stripes that can stand no further loss are made whole before those th
   REQUIRE(pool.debt() == lost_of.size());
   TestBenefactor& target = pool.add("w");
   pool.live(20s);
-  // One block of each stripe can be made there: those of stripes that lost two come first.
+  // The target can take one block of each stripe. Stripes that lost two blocks come first.
   const auto built = target.all<msg::BuildStripe>();
   REQUIRE(built.size() == lost_of.size() - both);
   for (std::size_t i = 0; i < built.size(); ++i) {

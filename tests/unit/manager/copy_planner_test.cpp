@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kArena = 64 * limits::kMiB;
 constexpr std::uint32_t kChunk = 100000;
 
-/// With the loss of benefactors.
+/// A pool that can lose benefactors.
 struct Pool : HostsPool {
   Pool(std::uint32_t copies, const std::vector<std::string>& hosts)
       : HostsPool(copies, hosts, kArena) {}
@@ -96,7 +96,7 @@ TEST_CASE("two copies are on one host only while there are not enough hosts") {
   const BenefactorId other = third.id;
   third.hold_back = true;
   pool.live(1s);
-  // From now on the second one on a host counts as missing.
+  // Now that a second host exists, the second copy on the first host counts as missing.
   CHECK(pool.service->copies().figures().debt_chunks == 1);
   third.let_go();
   pool.live(3s);
@@ -114,7 +114,7 @@ TEST_CASE("a copy beside another on its host goes when there are enough without 
   pool.live(2s);
   auto copies = pool.copies_of(*file);
   REQUIRE(copies.size() == 2);
-  // As who stores a chunk anew, because its copies are silent, adds to it.
+  // Adds a third copy, as a client does that stores a chunk whose copies are silent.
   const ChunkIndex index = pool.chunk_of(*file);
   const Chunk chunk = pool.service->state().chunks().get(index);
   BenefactorId third;
@@ -160,7 +160,7 @@ TEST_CASE("a close that waits for copies is told when there is nothing left to c
   CHECK(pool.client->call(msg::GetDebt{*file, 1})->bytes == kChunk);
   pool.kill(copies[0].benefactor);
   pool.live(1s);
-  // It may come back: silent is not gone.
+  // A silent benefactor is not lost yet: it may come back.
   CHECK(pool.client->call(msg::GetDebt{*file, 1})->bytes == kChunk);
   pool.live(15s);
   const auto debt = pool.client->call(msg::GetDebt{*file, 1});
@@ -210,7 +210,7 @@ TEST_CASE("a wrong copy is found by the scrub and made again from another one") 
   const auto after = pool.copies_of(*file);
   REQUIRE(after.size() == 2);
   CHECK(std::find(after.begin(), after.end(), before[0]) == after.end());
-  // A reader was never sent to the wrong one after it was known.
+  // Once known, the wrong copy was never given to a reader.
   const auto map = pool.client->call(msg::GetMap{pool.client->id, *file});
   REQUIRE(map);
   CHECK(map->page.chunks[0].copies.size() == 2);
@@ -228,7 +228,7 @@ TEST_CASE("a scrub ends though a link is lost while more is to be checked there"
   REQUIRE(only.held.size() == 1);
   const Extent copy = pool.copies_of(*file).front();
   REQUIRE(pool.client->call(msg::ReportWrongCopy{pool.client->id, *file, 1, copy}));
-  // What is asked next, when the end of the link ends the first check, is asked of a lost link.
+  // The lost link ends the first check; the planner sends its next request to a lost link.
   only.disconnect();
   only.let_go();
   only.connect();
@@ -255,7 +255,7 @@ TEST_CASE("a scrub ends though two links are lost at once while more is to be ch
   for (const Extent& copy : copies) {
     REQUIRE(pool.client->call(msg::ReportWrongCopy{pool.client->id, *file, 1, copy}));
   }
-  // What is asked next, when the end of a link ends the first check, is asked of a lost link.
+  // The lost link ends the first check; the planner sends its next request to a lost link.
   for (const auto& each : pool.benefactors) each->lose_link();
   pool.turn();
   for (const auto& each : pool.benefactors) {
@@ -283,7 +283,7 @@ TEST_CASE("who wants to leave hands over what only it has, and may go then") {
   REQUIRE(next);
   CHECK(next->may_go);
   CHECK(pool.copies_of(*file)[0].benefactor != from);
-  // Nothing new goes there.
+  // A leaving benefactor gets no new chunks.
   for (std::uint64_t name = 20; name < 24; ++name) {
     const auto other = pool.client->write("n" + std::to_string(name), kChunk, name);
     REQUIRE(other);
@@ -300,7 +300,7 @@ TEST_CASE("who wants to leave hands over what beside it only a silent one has") 
   const auto copies = pool.copies_of(*file);
   REQUIRE(copies.size() == 2);
   const BenefactorId from = copies[1].benefactor;
-  // The third one does not answer yet.
+  // The third benefactor does not answer yet.
   for (auto& each : pool.benefactors) each->hold_back = each->id != from;
   pool.kill(copies[0].benefactor);
   TestBenefactor& leaving = pool.of(from);

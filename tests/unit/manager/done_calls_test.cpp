@@ -9,7 +9,7 @@ namespace {
 
 using Found = DoneCalls::Found;
 
-/// The same, from its snapshot.
+/// A copy, restored from its snapshot.
 DoneCalls restored(const DoneCalls& from) {
   DoneCalls to;
   from.snapshot([&](const Command& command) { to.restore(std::get<RestoreCalls>(command)); });
@@ -45,17 +45,18 @@ TEST_CASE(
   const std::uint64_t last = DoneCalls::kClientsMax;
   for (std::uint64_t i = 0; i <= last; ++i) {
     calls.add({{10 + i}, 5});
-    calls.add({{10}, 100 + i});  // a busy one stays
+    calls.add({{10}, 100 + i});  // a busy client is not evicted
   }
   for (const DoneCalls& each : {calls, restored(calls)}) {
     CHECK(each.find({{10}, 100 + last}) == Found::kDone);
     CHECK(each.find({{11}, 5}) == Found::kForgotten);
-    CHECK(each.find({{11}, 6}) == Found::kNotDone);  // of those that are forgotten 5 is the last
+    // later than call 5, the last call of all evicted clients
+    CHECK(each.find({{11}, 6}) == Found::kNotDone);
     CHECK(each.find({{9}, 5}) == Found::kForgotten);
     CHECK(each.find({{12}, 5}) == Found::kDone);
     CHECK(each.find({{11 + last}, 5}) == Found::kNotDone);
   }
-  // The one that goes next is the same from a snapshot.
+  // A restored copy evicts the same client next.
   DoneCalls copy = restored(calls);
   for (DoneCalls* each : {&calls, &copy}) {
     each->add({{11 + last}, 5});

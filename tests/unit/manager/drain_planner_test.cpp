@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kArena = 16 * limits::kMiB;
 
-/// Time passes while all benefactors stay alive.
+/// Lets time pass while all benefactors stay alive.
 void run(World& world, Duration time, std::vector<TestBenefactor*> benefactors,
          TestClient* client = nullptr) {
   for (Duration passed{}; passed < time; passed += 500ms) {
@@ -36,7 +36,7 @@ std::vector<msg::MirrorChange> changes(const TestBenefactor& benefactor, msg::Mi
   return out;
 }
 
-/// "a" has one chunk of 1 MiB that is in the drain directory only.
+/// File "a" has one chunk of 1 MiB, which only the drain directory holds.
 FileId evicted_file(World& world, TestBenefactor& one, TestClient& client) {
   const auto file = client.write("a", 1 << 20, 0);
   REQUIRE(file);
@@ -49,7 +49,7 @@ FileId evicted_file(World& world, TestBenefactor& one, TestClient& client) {
   return *file;
 }
 
-/// Commits a small chunk behind the first MiB.
+/// Commits a small chunk after the first MiB.
 void append_to(TestClient& client, FileId file) {
   const auto open = client.open(file);
   REQUIRE(open);
@@ -247,7 +247,7 @@ TEST_CASE("an evicted file that loses its name while open stays readable until i
   const auto asides = changes(one, msg::MirrorKind::kSetAside);
   REQUIRE(asides.size() == 1);
   CHECK(again->drained_path == ".stdchk-drain/" + msg::temporary_name(file, asides[0].number));
-  // First that, then the change that takes the name.
+  // The old file is set aside before the change that replaces its name.
   CHECK(one.all<msg::MirrorChange>().front().kind == msg::MirrorKind::kSetAside);
   REQUIRE(client.call(msg::Unpin{client.id, file, read->attributes.version}));
   run(world, 1s, {&one}, &client);
@@ -352,7 +352,7 @@ TEST_CASE("a finish whose answer was lost is repeated at the same benefactor, by
   const auto finishes = at.all<msg::DrainFinish>();
   REQUIRE(finishes.size() == 2);
   CHECK(finishes[1] == finishes[0]);
-  // The rename waits: the file may be there by its earlier name, or come to be there.
+  // The rename waits: the unanswered finish may still give the file its earlier name.
   const auto renames = [&] {
     return changes(one, msg::MirrorKind::kRename).size() +
            changes(two, msg::MirrorKind::kRename).size();
@@ -386,8 +386,8 @@ TEST_CASE("a benefactor that is lost at the finish leaves it to another one when
   CHECK(client.lookup("a")->drain == DrainState::kDrained);
 }
 
-/// A file of two parts, each at a benefactor of its own: the first one is written and verified, the
-/// second one was asked for.
+/// A file of two parts on two benefactors. The first part is written and verified, the second is
+/// requested.
 struct TwoParts {
   TwoParts() {
     world.config.pool.stripe_width = 1;
@@ -402,7 +402,7 @@ struct TwoParts {
     append_to(*client, file);
     one->let_go();
     run(world, 1s, {&*one, &*two}, &*client);
-    REQUIRE(attempts(*one).size() == 2);  // the first one of the version before
+    REQUIRE(attempts(*one).size() == 2);  // the first attempt belongs to the previous version
     REQUIRE(attempts(*two).size() == 1);
     CHECK(attempts(*one)[1].pieces.size() == 1);
     CHECK(attempts(*two)[0].pieces.size() == 1);
@@ -437,8 +437,8 @@ TEST_CASE("what was verified before a benefactor was lost is not written again")
   CHECK(f.attempts(*f.one).size() == 2);
   REQUIRE(f.attempts(*f.two).size() == 2);
   CHECK(f.attempts(*f.two)[1] == f.attempts(*f.two)[0]);
-  // What the lost one may do late leaves nothing behind.
-  CHECK(changes(*f.one, msg::MirrorKind::kDropTemporary).size() == 1);  // of the version before
+  // A late write by the lost benefactor leaves no file behind.
+  CHECK(changes(*f.one, msg::MirrorKind::kDropTemporary).size() == 1);  // of the previous version
   run(f.world, 40s, {&*f.one, &*f.two}, &*f.client);
   auto dropped = changes(*f.one, msg::MirrorKind::kDropTemporary);
   for (const auto& change : changes(*f.two, msg::MirrorKind::kDropTemporary))
@@ -547,7 +547,7 @@ TEST_CASE("files that do not fit into the drain space together are drained one a
     });
     REQUIRE(asked.size() == held.size());
     for (std::size_t k = 0; k < held.size(); ++k) {
-      // There is room for one temporary file.
+      // The storage has room for one temporary file only.
       if (pieces > 1 && std::holds_alternative<msg::DrainPieces>(asked[k])) {
         held[k](tl::unexpected(rpc::Failure{{Code::kDrainFailed, ENOSPC, "test"}, {}, {}}));
       } else {
@@ -629,7 +629,7 @@ TEST_CASE(
                      [&](rpc::Answer got) { answer = std::move(got); });
   world.turn();
   REQUIRE(one.held.size() == 1);
-  // What is sent is counted as late.
+  // The endpoint counts all messages as delayed.
   door.plan().delay_ppm = 1000000;
   door.plan().delay_max = 1s;
   world.stop();
@@ -675,7 +675,8 @@ TEST_CASE("the drain yields to who writes, but for a share, and not to who waits
     REQUIRE(client.write("f" + std::to_string(i), 1 << 20, 7 + i));
   }
   run(world, 2s, {&one}, &client);
-  CHECK(one.all<msg::DrainPieces>().size() == 1);  // otherwise three at once at each benefactor
+  // without the open writer, each benefactor would run three at once
+  CHECK(one.all<msg::DrainPieces>().size() == 1);
   REQUIRE(client.call(msg::DrainNow{kRootFile}));
   run(world, 500ms, {&one}, &client);
   CHECK(one.all<msg::DrainPieces>().size() == 3);
@@ -725,7 +726,7 @@ TEST_CASE("the drain yields to nobody who has not asked for space for 10 s") {
 TEST_CASE("the share of a drain that yields is 8 MiB/s of each benefactor, or the rate of all") {
   struct Case {
     bool two_benefactors;
-    std::uint64_t rate_of_all;  ///< in MiB/s; 0: not limited
+    std::uint64_t rate_of_all;  ///< in MiB/s; 0 means unlimited
     std::uint64_t share;
   };
   const auto [two_benefactors, rate_of_all, share] =
@@ -764,7 +765,7 @@ TEST_CASE("files whose storage hangs stall no others, now and when they are trie
   world.start();
   TestBenefactor one(world, "b1", 1, kArena);
   TestClient client(world, "client");
-  one.hold_back = true;  // until it is known which files hang
+  one.hold_back = true;  // until the test has chosen the files that hang
   for (std::uint64_t i = 0; i < 4; ++i) {
     const auto file = client.write("hung" + std::to_string(i), 1000, 7 + i);
     REQUIRE(file);
@@ -777,7 +778,7 @@ TEST_CASE("files whose storage hangs stall no others, now and when they are trie
   for (std::uint64_t i = 0; i < 40; ++i) {
     REQUIRE(client.write("f" + std::to_string(i), 1000, 100 + i));
   }
-  run(world, 25s, {&one}, &client);  // two of them at a time are found to hang
+  run(world, 25s, {&one}, &client);  // the drain finds two hanging files at a time
   const auto pending = client.call(msg::StatPool{});
   REQUIRE(pending);
   CHECK(pending->drain_pending_files == 4);
@@ -788,7 +789,7 @@ TEST_CASE("files whose storage hangs stall no others, now and when they are trie
     run(world, 1s, {&one}, &client);
     CHECK(client.lookup(name)->drain == DrainState::kDrained);
   }
-  CHECK(one.hung.size() > 8);  // they were tried again
+  CHECK(one.hung.size() > 8);  // the drain has retried them
   one.hangs.clear();
   run(world, 100s, {&one}, &client);
   CHECK(client.call(msg::StatPool{})->drain_pending_files == 0);
@@ -803,7 +804,7 @@ TEST_CASE("files that hang when they get their names stall no others") {
     const auto* finish = std::get_if<msg::DrainFinish>(&request);
     return finish != nullptr && finish->path.starts_with("hung");
   };
-  constexpr std::uint64_t kHung = 40;  // more than are drained at once
+  constexpr std::uint64_t kHung = 40;  // more files than drain at once
   for (std::uint64_t i = 0; i < kHung; ++i) {
     REQUIRE(client.write("hung" + std::to_string(i), 1000, 100 + i));
   }

@@ -14,10 +14,10 @@ using namespace stdchk::manager;
 using namespace stdchk::manager::test;
 using namespace std::chrono_literals;
 
-/// Two of these are given up at once.
+/// The evictor releases two chunks of this length at once.
 constexpr std::uint32_t kLength = limits::kChunkBytesMax;
 
-/// A pool that has room for four chunks, and one client.
+/// A pool with room for four chunks, and one client.
 struct SmallPool {
   SmallPool() {
     world.start();
@@ -31,13 +31,13 @@ struct SmallPool {
       REQUIRE(client->call(msg::ClientHeartbeat{client->id}));
     }
   }
-  /// A file of one chunk.
+  /// Writes a file of one chunk.
   Result<FileId> write(const std::string& name, std::uint64_t chunk = 0) {
     const auto opened = client->create(name);
     if (!opened) return fail(opened.error());
     return commit(*opened, chunk, 0);
   }
-  /// The chunk of that version again, which is drained.
+  /// Writes the drained chunk of that version into the pool again.
   Result<FileId> load(FileId file, Version version) {
     const auto opened = client->open(file);
     if (!opened) return fail(opened.error());
@@ -57,7 +57,7 @@ struct SmallPool {
     REQUIRE(client->call(msg::CloseSession{opened.session}));
     return fail(committed.error());
   }
-  /// Written and drained.
+  /// Writes a file and waits until it is drained.
   FileId drained(const std::string& name, std::uint64_t chunk = 0) {
     const auto file = write(name, chunk);
     REQUIRE(file);
@@ -75,7 +75,7 @@ struct SmallPool {
   Result<msg::ConfirmDrained::Reply> confirm(std::vector<FileId> files) {
     return client->call(msg::ConfirmDrained{std::move(files)});
   }
-  /// Something was written or renamed in the drain directory.
+  /// Whether the benefactor has written or renamed files in the drain directory.
   bool has_drained() const {
     return !one->all<msg::DrainPieces>().empty() || !one->all<msg::DrainFinish>().empty() ||
            !one->all<msg::MirrorChange>().empty();
@@ -202,7 +202,7 @@ TEST_CASE("files are confirmed only when a benefactor has found them in the drai
   CHECK(reply->missing == Indexes{1});
   CHECK(pool.state("b") != DrainState::kDrained);
   CHECK(pool.is_sound());
-  // It is drained again, and there again.
+  // A second drain writes the file again.
   pool.one->fail_with = Code{};
   pool.one->missing.clear();
   pool.run(4s);
@@ -247,7 +247,7 @@ TEST_CASE("a drained image that memory gets back is not drained again, and can b
   const Attributes after = *pool.client->lookup("a");
   CHECK(after.version == before.version + 1);
   CHECK(after.mtime_ns == before.mtime_ns);
-  // Who has the version of before reads it where it was.
+  // A reader of the previous version finds its bytes in their old place.
   const auto older = pool.client->call(msg::GetMap{pool.client->id, file, before.version});
   REQUIRE(older);
   CHECK(older->page.chunks.at(0).copies.empty());

@@ -47,7 +47,7 @@ TEST_CASE("ranges of one size fit as often as they can be taken") {
   FreeSpace space(1024);
   REQUIRE(space.take_exactly({256, 64}));
   REQUIRE(space.take_exactly({640, 64}));
-  // Free are 256, 320 and 320 bytes.
+  // The free ranges have 256, 320 and 320 bytes.
   CHECK(space.fits(128, 6));
   CHECK_FALSE(space.fits(128, 7));
   CHECK(space.fits(129, 3));

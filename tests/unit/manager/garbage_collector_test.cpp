@@ -21,7 +21,7 @@ struct Pool : HostsPool {
       : HostsPool(copies, hosts, kArena) {}
   TestBenefactor& first() { return *benefactors.front(); }
   Extent place_of(FileId file) const { return copies_of(file).at(0); }
-  /// A file of one chunk, and its header where it lies.
+  /// Writes a file of one chunk, and the chunk's header in the arena.
   FileId write(const std::string& name, std::uint64_t chunk_name) {
     const auto file = client->write(name, kChunk, chunk_name);
     REQUIRE(file);
@@ -37,7 +37,7 @@ struct Pool : HostsPool {
     REQUIRE(reply);
     return reply->round;
   }
-  /// A whole round; the figures of the first benefactor.
+  /// Runs a whole round; returns the figures of the first benefactor.
   msg::CollectGarbage::Arena collect(bool execute) { return end_of(begin(execute)); }
   msg::CollectGarbage::Arena end_of(std::uint64_t round) {
     for (int i = 0; i < 200 && !service->garbage().ended(round); ++i) live(1s);
@@ -56,7 +56,7 @@ struct Pool : HostsPool {
     client->id = {};
     client->register_now();
   }
-  /// It could be granted.
+  /// Whether the extent lies in free space, which may be granted.
   bool is_free(const Extent& extent) {
     bool found = false;
     service->space().for_each_free(extent.benefactor, [&](Range range) {
@@ -121,7 +121,7 @@ TEST_CASE("what an open session has written stays, and goes when nobody has comm
   auto figures = pool.collect(true);
   CHECK(figures.granted_extents == 1);
   CHECK(figures.garbage_extents == 0);
-  // Its client can still write: the space waits for the fence.
+  // The dead session's client may still write, so its space waits for the fence.
   pool.first().fences = false;
   const ClientId before = pool.client->id;
   REQUIRE(pool.client->call(msg::GoodbyeClient{before}));
@@ -197,7 +197,7 @@ TEST_CASE("a place that waits for what is being forgotten is answered when that 
   pool.pass(200ms);
   pool.first().hold_back = true;
   pool.pass(200ms);
-  // No chunk of that length fits between what is being cleared, and nothing else makes room.
+  // No chunk of that length fits between the ranges being cleared, and nothing else makes room.
   const auto opened = pool.client->create("b");
   REQUIRE(opened);
   std::optional<rpc::Answer> answer;
@@ -250,7 +250,7 @@ TEST_CASE("what is copied somewhere stays while the copy is made, and afterwards
   REQUIRE(copies.size() == 1);
   pool.of(from.benefactor).put_header(from.offset, kChunk);
   target.put_header(copies[0].copies.at(0).to_offset, kChunk);
-  // The copy is not answered, reports are.
+  // The copy request stays unanswered; reports are answered.
   auto held = std::move(target.held.front());
   target.held.clear();
   target.held_requests.clear();
@@ -277,7 +277,7 @@ TEST_CASE(
   const auto chunk = state.file(file)->newest.slices.at(0).chunk;
   const auto copies = state.chunks().get(chunk).copies;
   REQUIRE(copies.size() == 2);
-  // The first one has its header, the other one does not.
+  // The first copy has its header, the second copy lacks it.
   TestBenefactor& lacks = pool.of(copies[1].benefactor);
   REQUIRE(lacks.headers.empty());
   if (wrong) lacks.wrong.insert(copies[1].offset);
@@ -342,7 +342,7 @@ TEST_CASE("a benefactor that is not there is named as one that has not reported"
   CHECK(pool.collect(false).whole);
   REQUIRE(pool.service->garbage().arenas().size() == 2);
   CHECK_FALSE(pool.service->garbage().arenas()[1].whole);
-  // Nobody waits for one that is gone for good.
+  // A round does not wait for a benefactor that is gone for good.
   pool.live(15s);
   pool.collect(false);
   CHECK(pool.service->garbage().arenas().size() == 1);

@@ -11,7 +11,7 @@ using namespace stdchk::manager;
 
 constexpr std::uint64_t kArena = 64 * limits::kKiB;
 constexpr std::uint32_t kLength = 1000;
-constexpr std::uint64_t kExtent = 1088;  // header and content, in whole steps
+constexpr std::uint64_t kExtent = 1088;  // header and content, rounded up to whole steps
 static_assert(kExtent == extent_bytes(kLength));
 
 Claim claim(std::uint64_t offset, std::uint64_t length, ClaimKind kind) {
@@ -38,7 +38,7 @@ ArenaPage whole(std::vector<msg::FoundExtent> found) {
 TEST_CASE("a header in free space may go, and one in anything else stays") {
   const ClaimKind kind = GENERATE(ClaimKind::kFree, ClaimKind::kGranted, ClaimKind::kQuarantined,
                                   ClaimKind::kUsed, ClaimKind::kReserved, ClaimKind::kFreeing);
-  // In the middle, in the first step and in the last one of the range.
+  // Headers lie in the first step, in the middle and in the last step of the range.
   const auto plan =
       plan_garbage(whole({header(kExtent), header(4 * kExtent), header(8 * kExtent - 64, 0)}),
                    {claim(0, kExtent, ClaimKind::kQuarantined), claim(kExtent, 7 * kExtent, kind),
@@ -70,7 +70,7 @@ TEST_CASE("what nothing claims stays, whether chunks' claims are there or not") 
 }
 
 TEST_CASE("of an old extent counts what is free and no later one's") {
-  // One that reaches into used space, and one that begins within another.
+  // The first extent reaches into used space; the second header lies within an extent.
   const auto plan = plan_garbage(whole({header(0), header(512), header(3 * kExtent)}),
                                  {claim(0, 3 * kExtent, ClaimKind::kFree),
                                   claim(4 * kExtent, kArena - 4 * kExtent, ClaimKind::kGranted)},
@@ -98,7 +98,7 @@ TEST_CASE("a chunk without its header is missing, and those behind it are not") 
       plan_garbage(whole({header(0), header(2 * kExtent), header(3 * kExtent)}), {rest}, {});
   CHECK(plan.missing == std::vector<Range>{{kExtent, kExtent}});
   CHECK(plan_garbage(whole({}), {rest}, {}).missing == std::vector<Range>{{0, 4 * kExtent}});
-  // One that is longer than the space that chunks have.
+  // The last header's extent is longer than the space of its chunk.
   const auto longer = plan_garbage(
       whole({header(0), header(kExtent), header(2 * kExtent), header(3 * kExtent, 2 * kLength)}),
       {rest}, {});
@@ -106,18 +106,18 @@ TEST_CASE("a chunk without its header is missing, and those behind it are not") 
 }
 
 TEST_CASE("used space that goes on behind a page is followed from where the page before says") {
-  const std::uint64_t end = 2 * kExtent + 64;  // in the third extent
+  const std::uint64_t end = 2 * kExtent + 64;  // inside the third extent
   const Claim rest = claim(6 * kExtent, kArena - 6 * kExtent, ClaimKind::kFree);
   const ArenaPage first{{0, end}, {header(0), header(kExtent), header(2 * kExtent)}, kArena};
   const auto before = plan_garbage(first, {rest}, {});
   CHECK(before.missing.empty());
   REQUIRE(before.next_extent == 3 * kExtent);
-  // The fourth is there, the fifth is not.
+  // The fourth extent has its header, the fifth lacks it.
   const ArenaPage second{{end, kArena - end}, {header(3 * kExtent), header(5 * kExtent)}, kArena};
   CHECK(plan_garbage(second, {rest}, before.next_extent).missing ==
         std::vector<Range>{{4 * kExtent, kExtent}});
   CHECK(plan_garbage(second, {rest}, {}).missing.empty());
-  // Behind free space it is known again.
+  // After free space, the extents' positions are known again.
   const Claim hole = claim(3 * kExtent, kExtent, ClaimKind::kFree);
   CHECK(plan_garbage(second, {hole, rest}, {}).missing ==
         std::vector<Range>{{4 * kExtent, kExtent}});

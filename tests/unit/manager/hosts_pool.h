@@ -39,7 +39,7 @@ struct HostsPool : World {
     REQUIRE(found != benefactors.end());
     return **found;
   }
-  /// Time passes, and all that live say so.
+  /// Lets time pass; all live benefactors and the client send heartbeats.
   void live(Duration time) {
     constexpr Duration kBeat = std::chrono::seconds(1);
     for (Duration passed{}; passed < time; passed += kBeat) {
@@ -50,7 +50,7 @@ struct HostsPool : World {
       pass(kBeat);
     }
   }
-  /// Images of one chunk, which is equal to no other.
+  /// Writes images of one chunk each; all chunks differ.
   std::vector<FileId> write_images(std::size_t count, std::uint32_t bytes) {
     std::vector<FileId> files;
     for (std::size_t i = 0; i < count; ++i) {
@@ -61,7 +61,7 @@ struct HostsPool : World {
     }
     return files;
   }
-  /// The same by a client that writes all copies itself.
+  /// Writes such images by a client that writes all copies itself.
   std::vector<FileId> write_at_once(std::size_t count, std::uint32_t bytes, std::uint32_t copies) {
     std::vector<FileId> files;
     for (std::size_t i = 0; i < count; ++i) {
@@ -81,7 +81,7 @@ struct HostsPool : World {
     }
     return files;
   }
-  /// Of a file that is made.
+  /// Opens a session on a new file.
   msg::OpenSession::Reply open_at_once(std::uint64_t want_bytes) {
     msg::OpenSession open;
     open.client = client->id;
@@ -104,7 +104,7 @@ struct HostsPool : World {
   const std::uint64_t arena_bytes;
   std::vector<std::unique_ptr<TestBenefactor>> benefactors;
   std::unique_ptr<TestClient> client;
-  std::uint64_t written = 0;  ///< by write_images()
+  std::uint64_t written = 0;  ///< images written by write_images()
 };
 
 }  // namespace stdchk::manager::test

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kArena = 16 * limits::kMiB;
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
-/// What a client that had `first` as its first number has written so far.
+/// The write totals of the client whose first number was `first`.
 msg::WriterTotals written(ClientId first, std::uint64_t bytes, std::uint64_t longest_s = 0) {
   msg::WriterTotals totals;
   totals.first = first;
@@ -32,7 +32,7 @@ msg::PoolTotals totals_of(TestClient& client) {
   return reply->totals;
 }
 
-/// A benefactor and a client that live, in a pool that may drain.
+/// A live benefactor and a live client, in a pool that may drain.
 struct Scene : World {
   explicit Scene(const std::string& drain = {}, std::uint64_t arena_bytes = kArena)
       : World(drain), arena(arena_bytes) {
@@ -89,7 +89,7 @@ TEST_CASE("reads are added up over clients, each by where it came from") {
   reader.first = {1};
   ledger.tell(reader, {100, 10, 1});
   ledger.tell(reader, {300, 10, 5});
-  ledger.tell(reader, {200, 10, 3});  // late
+  ledger.tell(reader, {200, 10, 3});  // a late report
   reader.first = {2};
   ledger.tell(reader, {1000, 0, 0});
   ledger.tell_last(reader, {2000, 7, 0});
@@ -125,14 +125,14 @@ TEST_CASE("a client that comes back is counted once, under whatever number") {
   auto writer = std::make_unique<TestClient>(scene, "writer");
   const ClientId first = writer->id;
   REQUIRE(writer->call(msg::ClientHeartbeat{writer->id, written(first, 100)}));
-  // Its link is lost: it keeps its number.
+  // The client's link is lost: the client keeps its number.
   writer->disconnect();
   writer->connect();
   writer->register_now();
   REQUIRE(writer->id == first);
   REQUIRE(writer->call(msg::ClientHeartbeat{writer->id, written(first, 250)}));
   CHECK(totals_of(*scene.client).writers.closed_bytes == 250);
-  // It is silent for longer than its lease: it gets another one.
+  // The client is silent for longer than its lease: it gets another number.
   writer->disconnect();
   scene.live(limits::kLease + 1s);
   CHECK(totals_of(*scene.client).writers.closed_bytes == 250);
@@ -161,7 +161,7 @@ TEST_CASE("a restarted manager hears all from clients that live, and knows image
   Scene scene("/drain");
   const ClientId first = scene.client->id;
   REQUIRE(scene.client->write("app.N0.T1", 1000, 7));
-  REQUIRE(scene.client->write("app.N1.T1", 1000, 7));  // equal
+  REQUIRE(scene.client->write("app.N1.T1", 1000, 7));  // equal content
   REQUIRE(scene.client->write("app.N2.T1", 500, 8));
   REQUIRE(scene.client->call(msg::ClientHeartbeat{scene.client->id, written(first, 2500)}));
   scene.live(2s);
@@ -193,7 +193,7 @@ TEST_CASE("a file is an image when it comes to have bytes, and again when it is 
   REQUIRE(opened);
   const SessionId session = opened->session;
   const Grant grant = opened->grants.at(0);
-  REQUIRE(client.call(msg::Commit{session}));  // as a shell's redirection does it
+  REQUIRE(client.call(msg::Commit{session}));  // commits empty first, as a shell's redirection does
   CHECK(totals_of(client).images == 0);
   REQUIRE(client.call(TestClient::commit_of(session, grant, 0, 1000, 7)));
   REQUIRE(client.call(TestClient::commit_of(session, grant, 1088, 1000, 8, 1000)));
@@ -206,7 +206,7 @@ TEST_CASE("a file is an image when it comes to have bytes, and again when it is 
   CHECK(totals_of(client).written_bytes == 2500);
   REQUIRE(client.call(msg::Remove{client.id, kRootFile, "a"}));
   CHECK(totals_of(client).images == 2);
-  // Nobody can open it any more: it is not part of what the pool has done.
+  // The removed file cannot be opened any more, so its bytes do not count.
   REQUIRE(client.call(TestClient::commit_of(session, grant, 4096, 1000, 10, 0)));
   CHECK(totals_of(client).written_bytes == 2500);
 }
@@ -251,7 +251,7 @@ TEST_CASE("with several copies an image is at risk until they are made, and when
   CHECK(at_risk() == made);
   pool.benefactors[0]->disconnect();
   pool.benefactors[1]->disconnect();
-  pool.live(15s);  // nobody is left to make them again
+  pool.live(15s);  // no benefactor is left to make the copies again
   CHECK(at_risk() > made);
 }
 

@@ -21,7 +21,7 @@ struct Pool : HostsPool {
   explicit Pool(const std::vector<std::string>& hosts, std::uint32_t copies = 1)
       : HostsPool(copies, hosts, 64 * limits::kMiB) {}
   TestBenefactor& holder(FileId file) { return of(copies_of(file).at(0).benefactor); }
-  /// The memory of its only copy has changed; a reader says so.
+  /// Corrupts the file's only copy in memory; a reader reports it.
   void spoil(FileId file) {
     const Extent copy = copies_of(file).at(0);
     of(copy.benefactor).wrong.insert(copy.offset);
@@ -43,7 +43,7 @@ TEST_CASE("an image whose only copy is found wrong is named, though no benefacto
   pool.live(1s);
   CHECK(log.count("image f1: 100000 of its 100000 bytes have no copy any more") == 1);
   CHECK(log.count("image f2") == 0);
-  // Once, also when benefactors come.
+  // The log names the image once, even when benefactors join.
   pool.add("z");
   pool.live(2s);
   CHECK(log.count(kLost) == 1);
@@ -62,7 +62,7 @@ TEST_CASE("an image that the scrub finds lost is named") {
 TEST_CASE("an image that loses no more than a removed one had lost is named") {
   Pool pool({"x", "y"});
   const auto files = pool.write_images(2, kChunk);
-  // One on each.
+  // Each benefactor holds one image.
   REQUIRE(&pool.holder(files[0]) != &pool.holder(files[1]));
   TestBenefactor& second = pool.holder(files[1]);
   CapturedLog log;
@@ -124,7 +124,7 @@ TEST_CASE("a large loss is named in parts, each image once") {
   }
   CHECK(log.count(kLost) > 0);
   CHECK(log.count(kLost) <= LostImages::kNamedMax);
-  // What is removed before its turn is not lost any more.
+  // An image that is removed before its turn is not named.
   pool.remove("f" + std::to_string(kImages));
   pool.pass(2s);
   CHECK(log.count(kLost) == kImages - 1);

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kArena = 64 * limits::kMiB;
 
-/// The value behind "name " or "name{labels} " at the beginning of a line.
+/// The value of the sample, which is "name" or "name{labels}" at the beginning of a line.
 double value(const std::string& text, const std::string& sample) {
   const auto at = text.find("\n" + sample + " ");
   INFO(sample);

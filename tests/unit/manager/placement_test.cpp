@@ -22,7 +22,7 @@ Config with_topology(const std::string& text) {
   return config;
 }
 
-/// Hosts of a topology, a benefactor on each, and images of one chunk.
+/// The hosts of a topology, a benefactor on each, and images of one chunk.
 struct Pool : HostsPool {
   Pool(const std::string& redundancy, const std::vector<std::string>& hosts,
        const std::string& topology = {})
@@ -33,7 +33,7 @@ struct Pool : HostsPool {
     for (const Extent& copy : copies_of(file)) out.push_back(copy.benefactor);
     return out;
   }
-  /// All blocks of the chunk's stripe.
+  /// The benefactors of all blocks of the chunk's stripe.
   std::vector<BenefactorId> stripe_of(FileId file) const {
     std::vector<BenefactorId> out;
     const Stripe* const stripe = service->state().stripes().of(chunk_of(file));
@@ -54,7 +54,7 @@ struct Pool : HostsPool {
     for (const BenefactorId id : holders) out.insert(of(id).host);
     return out.size();
   }
-  /// Different nodes, racks or switches of these.
+  /// The number of different nodes, racks or switches among `holders`.
   std::size_t count(const std::vector<BenefactorId>& holders, std::string Topology::Place::*level) {
     std::set<std::string> out;
     for (const BenefactorId id : holders) out.insert(place_of(id).*level);
@@ -65,7 +65,7 @@ struct Pool : HostsPool {
       if (place_of(each->id).rack == rack) each->disconnect();
     }
   }
-  /// Each has three copies, in so many different nodes, racks or switches.
+  /// Checks that each file has three copies, in `places` different nodes, racks or switches.
   void check_threes(const std::vector<FileId>& files, std::string Topology::Place::*level,
                     std::size_t places) {
     for (const FileId file : files) {
@@ -73,7 +73,7 @@ struct Pool : HostsPool {
       CHECK(count(holders_of(file), level) == places);
     }
   }
-  /// Each has three copies, all on different hosts.
+  /// Checks that each file has three copies, all on different hosts.
   void check_hosts(const std::vector<FileId>& files) {
     for (const FileId file : files) {
       REQUIRE(holders_of(file).size() == 3);
@@ -82,7 +82,7 @@ struct Pool : HostsPool {
   }
 };
 
-/// Hosts "h0", "h1" and so on: so many in each rack, and so many racks behind each switch.
+/// Hosts "h0", "h1" and so on: `in_rack` hosts in each rack, and `racks` racks behind each switch.
 struct Room {
   Room(std::size_t switches, std::size_t racks, std::size_t in_rack) {
     for (std::size_t i = 0; i < switches * racks * in_rack; ++i) {
@@ -148,7 +148,7 @@ TEST_CASE("no two copies are on one host while there are as many hosts") {
 TEST_CASE(
     "with fewer racks than copies these are on different hosts of all racks, until there are") {
   const Room room(1, 3, 4);
-  // Of the third rack there is nothing yet.
+  // The third rack has no benefactors yet.
   const std::vector<std::string> first(room.hosts.begin(), room.hosts.begin() + 8);
   Pool pool("3", first, room.topology);
   const auto files = pool.write(60);
@@ -159,7 +159,7 @@ TEST_CASE(
   for (std::size_t i = 8; i < room.hosts.size(); ++i) pool.add(room.hosts[i]);
   pool.live(10s);
   pool.check_threes(files, kRack, 3);
-  // One rack is lost: two are left, and both have copies again.
+  // After the loss of a rack, all copies are in the two remaining racks.
   pool.kill_rack("r0");
   pool.live(16s);
   pool.check_threes(files, kRack, 2);
@@ -190,7 +190,7 @@ TEST_CASE("no two blocks of a stripe are in one rack while there are as many rac
     CHECK(blocks.size() >= 3);
   }
   CHECK(pool.service->copies().figures().debt_chunks == 0);
-  // Any two racks may go.
+  // Any two racks may fail.
   pool.kill_rack("r0");
   pool.kill_rack("r4");
   pool.live(20s);
@@ -227,9 +227,9 @@ TEST_CASE(
   CHECK(longest == 5);
 }
 
-/// Which benefactors have chunks together.
+/// The sets of benefactors that hold all copies of a chunk.
 struct Copysets {
-  /// `holders`: of one chunk, its first place first.
+  /// `holders`: the benefactors of one chunk, its first place first.
   void add(const std::vector<BenefactorId>& holders, std::size_t copies) {
     const auto made = sets.emplace(holders.begin(), holders.end()).first;
     REQUIRE(holders.size() == copies);
@@ -238,7 +238,7 @@ struct Copysets {
   }
 
   std::set<std::set<BenefactorId>> sets;
-  std::map<BenefactorId, std::set<BenefactorId>> others;  ///< by the first place
+  std::map<BenefactorId, std::set<BenefactorId>> others;  ///< the other holders, by the first place
 };
 
 TEST_CASE("few sets of benefactors hold all copies of anything") {
@@ -255,7 +255,7 @@ TEST_CASE("few sets of benefactors hold all copies of anything") {
         found.add(pool.holders_of(file), copies);
       }
     }
-    // Those of one benefactor are among few others: of 190 pairs and 1140 threes of all.
+    // Each benefactor shares chunks with few others. There are 190 possible pairs and 1140 triples.
     for (const auto& [first, rest] : found.others) {
       for (const BenefactorId other : rest) {
         const auto before =
@@ -282,7 +282,7 @@ TEST_CASE("few sets of benefactors hold all copies of anything, also in racks") 
       found.add(pool.holders_of(file), 3);
     }
   }
-  // Of the 1280 threes of different racks.
+  // There are 1280 possible triples in different racks.
   CHECK(found.sets.size() <= room.hosts.size() * 6);
 }
 

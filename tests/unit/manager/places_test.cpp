@@ -1,4 +1,4 @@
-// Chunks that their client has written to several places.
+// Tests chunks that their client has written to several places.
 #include <algorithm>
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-// Sessions that go on with a manager of a later epoch.
+// Tests sessions that resume with a manager of a later epoch.
 #include <algorithm>
 
 #include "manager/audit.h"
@@ -17,7 +17,7 @@ constexpr std::uint32_t kLength = 1000;
 constexpr std::uint64_t kFirst = 0;
 constexpr std::uint64_t kSecond = extent_bytes(kLength);
 
-/// A pool whose manager is restarted under a session that has a grant.
+/// A pool whose manager restarts while a session has a grant.
 struct Interrupted {
   Interrupted() {
     world.start();
@@ -40,7 +40,7 @@ struct Interrupted {
   msg::Commit commit(std::uint64_t at = kFirst, std::uint64_t name = 7) const {
     return TestClient::commit_of(session, grant, at, kLength, name);
   }
-  /// With what is stored at these places of the grant.
+  /// The request of a session that has stored chunks at these places of its grant.
   msg::ResumeSession resume(std::vector<std::uint64_t> places) const {
     msg::ResumeSession request;
     request.client = client->id;
@@ -88,21 +88,21 @@ TEST_CASE("a session goes on after a restart with what it has stored") {
   const auto checks = pool.benefactor->all<msg::CheckExtents>();
   REQUIRE(checks.size() == 1);
   CHECK(checks[0].extents.size() == 2);
-  // Nobody looks at it before late writes are fenced.
+  // The manager checks the chunks only after it has fenced late writes.
   const auto& served = pool.benefactor->served;
   const auto first = [&](auto of) {
     return std::ranges::find_if(
         served, [&](const auto& each) { return std::holds_alternative<decltype(of)>(each); });
   };
   CHECK(first(msg::FenceClient{}) < first(msg::CheckExtents{}));
-  // Still its own.
+  // Only the creator sees the file before its first commit.
   TestClient other(pool.world, "other");
   CHECK(other.lookup("a").error().code == Code::kNotFound);
   const auto committed = pool.client->call(pool.commit());
   REQUIRE(committed);
   CHECK(committed->attributes.version == 1);
   CHECK(other.lookup("a")->id == pool.file);
-  // What it has stored and not committed comes back with its end.
+  // Closing the session frees its stored but uncommitted chunks.
   REQUIRE(pool.client->call(msg::CloseSession{pool.session, false, 0, false}));
   CHECK(pool.world.service->space().free_bytes(pool.benefactor->id) ==
         kArena - extent_bytes(kLength));
@@ -216,7 +216,8 @@ TEST_CASE("a commit that was done and not answered is found") {
     CHECK(resumed->attributes.version == 1);
     auto more = pool.commit(kSecond, 9);
     more.written.slices.at(0).file_offset = kLength;
-    CHECK(pool.client->call(more).error().code == Code::kInvalidArgument);  // it has no grant
+    // the session has no grant
+    CHECK(pool.client->call(more).error().code == Code::kInvalidArgument);
     REQUIRE(pool.client->call(msg::CloseSession{pool.session, false, 0, false}));
   }
   SECTION("only a part of it") {
@@ -281,7 +282,7 @@ struct Shared : Interrupted {
     other.id = {};
     other.register_now();
   }
-  /// The one that has changed nothing.
+  /// Resumes the session of the client that has changed nothing.
   void other_resumes() {
     auto request = resume({});
     request.client = other.id;
@@ -372,7 +373,7 @@ TEST_CASE("a new file that was renamed onto another still replaces it") {
   pool.restart();
   auto request = pool.resume({kFirst});
   request.name = "b";
-  CHECK(pool.refused(request) == Code::kStale);  // made by another, under that name
+  CHECK(pool.refused(request) == Code::kStale);  // another client has created that name
   request.renamed = true;
   request.name = "d";
   CHECK(pool.refused(request) == Code::kStale);

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kArena = 64 * limits::kMiB;
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-/// A set of application "a" that was committed as the `sequence`-th.
+/// A set of application "a" with the commit number `sequence`.
 ImageSet set_at(std::uint64_t timestep, std::uint64_t sequence, std::uint64_t images = 2,
                 std::uint64_t drained = 0) {
   ImageSet set;
@@ -45,7 +45,7 @@ std::vector<std::uint64_t> removed(const SetsPlan& plan) { return steps_of(plan.
 
 Policy policy_of(std::string_view text) { return *parse_policy(text); }
 
-/// Images of ranks 0 to `ranks` - 1 of one timestep, committed through a client in the root.
+/// Commits images of ranks 0 to `ranks` - 1 of one timestep in the root.
 void write_set(TestClient& client, std::uint64_t timestep, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     const auto name = "a.N" + std::to_string(rank) + ".T" + std::to_string(timestep);
@@ -74,7 +74,7 @@ std::string latest(TestClient& client) {
   return target->target;
 }
 
-/// Symbolic links that the benefactor was told to make in the drain directory.
+/// The number of symbolic links that the benefactor had to make in the drain directory.
 std::ptrdiff_t links_made(const TestBenefactor& benefactor) {
   return std::ranges::count(benefactor.all<msg::MirrorChange>(), msg::MirrorKind::kSymlink,
                             &msg::MirrorChange::kind);
@@ -108,7 +108,7 @@ TEST_CASE("keep counts complete sets; a half set does not push out a whole one")
   const SetsPlan two = plan_sets(sets, policy_of("images=2 keep=2"), 0);
   CHECK(two.latest == "a.*.T4");
   CHECK(removed(two) == Steps{1});
-  // The half of T3 is older than what is kept; that of T5 may still become whole.
+  // The half set T3 is older than the kept sets; the half set T5 may still become whole.
   CHECK(removed(plan_sets(sets, policy_of("images=2 keep=1"), 0)) == Steps{1, 2, 3});
   CHECK(removed(plan_sets(sets, policy_of("images=2"), 0)).empty());
 }
@@ -139,7 +139,7 @@ TEST_CASE("a purge takes old sets, but never the last complete one, a pinned or 
   const SetsPlan plan = plan_sets(sets, policy_of("images=2 purge-after=10s"), 13 * kSecond);
   CHECK(removed(plan) == Steps{3});
   REQUIRE(plan.next_ns);
-  CHECK(*plan.next_ns == 14 * kSecond);  // the used one is tried again
+  CHECK(*plan.next_ns == 14 * kSecond);  // the set in use is tried again
   CHECK(removed(plan_sets(sets, policy_of("images=2 purge-after=10s"), 99 * kSecond)) == Steps{3});
   const SetsPlan young = plan_sets(sets, policy_of("images=2 purge-after=10s"), 5 * kSecond);
   CHECK(young.remove.empty());
@@ -181,7 +181,7 @@ TEST_CASE("the manager keeps n complete sets and moves the link, also after a re
     CHECK(latest(client) == "a.*.T4");
     CHECK(steps_of(client) == Steps{5, 4, 3});
     CHECK_FALSE(client.lookup("a.N0.T2"));
-    // A user removes it: the one before is the newest complete one again.
+    // A user removes an image of the newest set: the previous complete set becomes the newest.
     REQUIRE(client.call(msg::Remove{client.id, kRootFile, "a.N1.T4", false}));
     world.pass(1s);
     CHECK(latest(client) == "a.*.T3");
@@ -190,7 +190,7 @@ TEST_CASE("the manager keeps n complete sets and moves the link, also after a re
   TestBenefactor benefactor(world, "b2", 2, kArena);
   TestClient client(world, "again");
   CHECK(latest(client) == "a.*.T3");
-  world.pass(3s);  // clients of before might have stored something
+  world.pass(3s);  // sessions of the earlier manager might still have stored images
   write_set(client, 5, 2);
   world.pass(1s);
   CHECK(latest(client) == "a.*.T5");
@@ -211,7 +211,7 @@ TEST_CASE("the link moves, and old sets go, also when the manager's time of day 
   TestBenefactor benefactor(world, "b2", 2, kArena);
   TestClient client(world, "again");
   world.pass(500ms);
-  CHECK(latest(client) == "a.*.T1");  // clients of before might write one again
+  CHECK(latest(client) == "a.*.T1");  // sessions of the earlier manager might still write an image
   world.manager_clock.jump(-1h);
   world.pass(4s);
   CHECK(latest(client) == "a.*.T2");
@@ -306,7 +306,7 @@ TEST_CASE("when nothing is left to drain the drain directory's link is there, to
   TestBenefactor benefactor(world, "b1", 1, kArena);
   TestClient client(world, "client");
   write_set(client, 1, 2);
-  world.journal.set_automatic(false);  // what it has done is durable only after somebody has asked
+  world.journal.set_automatic(false);  // commits become durable only on request
   std::uint64_t pending = 1;
   for (int i = 0; i < 2000 && pending > 0; ++i) {
     world.pass(1ms);
@@ -373,14 +373,14 @@ TEST_CASE("every k-th set is drained, and of the others what somebody asks for")
   }
   CHECK(drained() == std::vector<std::uint64_t>{4, 1});
   CHECK(latest(client) == "a.*.T4");
-  // What is left out is not waited for.
+  // A set that the policy leaves out is not waited for.
   CHECK(client.call(msg::StatPool{})->drain_pending_files == 0);
   const auto second = client.lookup("a.N0.T2");
   CHECK(client.call(msg::DrainNow{second->id})->pending_files == 1);
   wait();
   CHECK(client.lookup("a.N0.T2")->drain == DrainState::kDrained);
   CHECK(client.lookup("a.N1.T2")->drain == DrainState::kNone);
-  // Who asks for everything gets the newest whole set, too.
+  // A request to drain everything includes the newest whole set.
   write_set(client, 7, 1);
   wait();
   REQUIRE(client.call(msg::DrainNow{kRootFile}));
@@ -395,7 +395,7 @@ TEST_CASE("what is left out is drained after all, the oldest set first, when spa
   world.start();
   TestBenefactor benefactor(world, "b1", 1, 6 * limits::kMiB);
   TestClient client(world, "client");
-  // Two images of a bit less than 1 MiB in each set.
+  // Writes a set of two images of slightly less than 1 MiB each.
   const auto write = [&](std::uint64_t step) {
     for (const std::string rank : {"0", "1"}) {
       if (!client.write("a.N" + rank + ".T" + std::to_string(step), 1'000'000, 0)) return false;
@@ -407,7 +407,7 @@ TEST_CASE("what is left out is drained after all, the oldest set first, when spa
   for (std::uint64_t step = 1; step <= 3; ++step) REQUIRE(write(step));
   CHECK(client.lookup("a.N0.T1")->drain == DrainState::kDrained);
   CHECK(client.lookup("a.N0.T2")->drain == DrainState::kNone);
-  REQUIRE(write(4));  // in place of the first set
+  REQUIRE(write(4));  // replaces the first set
   CHECK(client.lookup("a.N0.T2")->drain == DrainState::kNone);
   REQUIRE(write(5));
   CHECK(client.lookup("a.N0.T2")->drain == DrainState::kDrained);
@@ -431,7 +431,7 @@ TEST_CASE("a manager that comes back goes on with every k-th set") {
   world.restart();
   TestBenefactor benefactor(world, "b1", 1, kArena);
   TestClient client(world, "client");
-  world.pass(3s);  // clients of before might have stored something
+  world.pass(3s);  // sessions of the earlier manager might still have stored images
   for (std::uint64_t step = 3; step <= 4; ++step) {
     write_set(client, step, 1);
     benefactor.beat();
@@ -456,7 +456,7 @@ TEST_CASE("a set that drain-every leaves out is obsolete like others") {
 
 namespace {
 
-/// A folder of three images a set, in which nothing is removed.
+/// A folder with three images in a set, in which nothing is removed.
 struct Runs : World {
   explicit Runs(const std::string& policy = "images=3", std::string drain_directory = {})
       : World(std::move(drain_directory)) {
@@ -478,7 +478,7 @@ struct Runs : World {
   static std::string name(std::uint64_t rank, std::uint64_t step) {
     return "a.N" + std::to_string(rank) + ".T" + std::to_string(step);
   }
-  /// For an image that is there from nothing, as O_TRUNC does it.
+  /// Opens an image with O_TRUNC.
   msg::OpenSession::Reply open(std::uint64_t rank, std::uint64_t step, TestClient* by = nullptr) {
     TestClient& writer = by == nullptr ? *client : *by;
     msg::OpenSession request;
@@ -499,7 +499,7 @@ struct Runs : World {
     REQUIRE(client->call(commit));
   }
   void write(std::uint64_t rank, std::uint64_t step) { commit(open(rank, step)); }
-  /// For an image as it is, and room for more of it.
+  /// Opens an existing image without truncation, with a grant for more bytes.
   std::pair<SessionId, Grant> open_to_change(std::uint64_t rank, std::uint64_t step) {
     const auto image = client->lookup(name(rank, step));
     REQUIRE(image);
@@ -524,7 +524,7 @@ struct Runs : World {
     const auto set = std::ranges::find(sets->sets, step, &msg::ListSets::Entry::timestep);
     return set != sets->sets.end() && set->complete;
   }
-  /// The same manager from its journal, or from a snapshot.
+  /// Restarts the manager from its journal or from a snapshot, and reconnects.
   void come_back() {
     disconnect();
     restart();
@@ -534,7 +534,7 @@ struct Runs : World {
     come_back();
     wait_for_grants();
   }
-  /// For a session of open() that goes on with this manager.
+  /// Resumes a session that open() began.
   msg::ResumeSession resume_of(const msg::OpenSession::Reply& opened, std::uint64_t rank,
                                std::uint64_t step) const {
     msg::ResumeSession request;
@@ -549,14 +549,14 @@ struct Runs : World {
     request.name = name(rank, step);
     return request;
   }
-  /// Commits a session that goes on, in new space.
+  /// Commits a resumed session with a chunk in newly granted space.
   void commit_resumed(msg::OpenSession::Reply opened) {
     const auto placed = client->call(msg::Place{opened.session, {}, 4096, {}, {}});
     REQUIRE(placed);
     opened.grants = placed->grants;
     commit(opened);
   }
-  /// Until the clients of before have told what they have stored.
+  /// Waits until clients of the earlier manager have reported their stored chunks.
   void wait_for_grants() {
     for (int i = 0; i < 5; ++i) link();
   }
@@ -601,7 +601,7 @@ TEST_CASE("a set that is written again is complete when all of its images are") 
   CHECK(sets->sets.at(0).images == 2);
   runs.write(0, 2);
   CHECK(runs.link() == "a.*.T2");
-  // Once more, and this time in step with another one.
+  // Rewrites the image once more; this run then continues with another timestep.
   runs.write(0, 2);
   if (again) runs.begin_again();
   CHECK(runs.link().empty());
@@ -614,7 +614,7 @@ TEST_CASE("a set that is written again does not push a complete one out") {
   Runs runs("images=3 keep=1");
   for (const std::uint64_t rank : {0U, 1U}) runs.write(rank, 1);
   runs.write_all(2);
-  runs.write_all(1);  // the half of before is gone
+  runs.write_all(1);  // the earlier half set disappears
   CHECK(runs.link() == "a.*.T1");
   runs.write(2, 1);
   CHECK(runs.link().empty());
@@ -697,7 +697,7 @@ TEST_CASE("who writes while an image is written again is of the same run") {
   runs.write_all(1);
   runs.write(0, 2);
   runs.write(1, 2);
-  // The next run writes all three at once, and the one that was missing is there first.
+  // The next run writes all three images at once; the missing image is committed first.
   const auto first = runs.open(0, 2);
   const auto third = runs.open(2, 2);
   runs.commit(third);
@@ -816,7 +816,7 @@ TEST_CASE("a session that goes on is of the run in which it was opened") {
   Runs runs;
   runs.write_all(1);
   runs.write(0, 2);
-  // The next run begins with the first timestep again, and goes on while the manager is restarted.
+  // The next run begins with the first timestep again, and continues across a manager restart.
   const auto first = runs.open(0, 1);
   const auto second = runs.open(1, 1);
   runs.commit(runs.open(2, 1));
@@ -837,7 +837,7 @@ TEST_CASE("the links of a restarted manager do not go forward while clients of b
   for (const std::uint64_t rank : {0U, 1U}) runs.write(rank, 2);
   const auto third = runs.open(2, 2);
   const auto stored = TestClient::commit_of(third.session, third.grants.at(0), 0, 1000, 77);
-  // Of its own life, so that what is stored is still there.
+  // The benefactor keeps its memory, so that stored chunks survive.
   runs.client.reset();
   runs.restart();
   runs.benefactor->connect();
@@ -915,7 +915,7 @@ TEST_CASE("an image that was renamed into its set is of it from then on") {
   renamed(0, 2);
   renamed(1, 2);
   CHECK(runs.link() == "a.*.T2");
-  // One set under the names of another: it was never written as that.
+  // An image of one set is renamed into another set, so that set was never written whole.
   msg::Rename move;
   move.client = runs.client->id;
   move.from_parent = move.to_parent = kRootFile;
@@ -934,7 +934,7 @@ TEST_CASE("one set of names for all timesteps is complete each time that all hav
     runs.write(1, 0);
     CHECK(runs.link() == "a.*.T0");
   }
-  // Two in turn, so that one of them is complete at any time.
+  // Two sets are rewritten in turn; at any time, at least one set is complete.
   for (int i = 0; i < 3; ++i) {
     for (const std::uint64_t step : {1U, 0U}) {
       const std::string before = runs.link();
@@ -952,13 +952,14 @@ TEST_CASE("an empty image completes no set") {
   runs.write(0, 1);
   runs.write(1, 1);
   const auto opened = runs.open(2, 1);
-  REQUIRE(runs.client->call(msg::Commit{opened.session}));  // as a shell's redirection does it
+  // commits empty first, as a shell's redirection does
+  REQUIRE(runs.client->call(msg::Commit{opened.session}));
   CHECK(runs.link().empty());
   CHECK_FALSE(runs.complete(1));
   msg::Commit longer{opened.session};
   longer.set_size = true;
   longer.size_bytes = 1000;
-  REQUIRE(runs.client->call(longer));  // a length, and no bytes
+  REQUIRE(runs.client->call(longer));  // a length without bytes
   CHECK_FALSE(runs.complete(1));
   runs.commit(opened);
   CHECK(runs.link() == "a.*.T1");
@@ -992,7 +993,7 @@ TEST_CASE("with commit=redundant a set is complete when it has all of its copies
   beat();
   CHECK(beat() == "a.*.T2");
   CHECK(steps_of(*runs.client) == Steps{2});
-  // A copy that is lost afterwards takes no set back, not even from a manager that starts again.
+  // A copy lost later does not make the set incomplete, not even after a manager's restart.
   second.disconnect();
   for (int i = 0; i < 120; ++i) runs.link();
   CHECK(runs.service->copies().figures().debt_chunks > 0);
@@ -1012,7 +1013,7 @@ TEST_CASE("with commit=stored a set is complete without its copies") {
 
 namespace {
 
-/// What a benefactor was told to do there since the last call, in order.
+/// The changes that the benefactor made in the drain directory since the last call, in order.
 std::vector<std::string> done_in_drain(TestBenefactor& benefactor) {
   std::vector<std::string> out;
   for (const msg::Request& request : benefactor.served) {
@@ -1071,7 +1072,8 @@ TEST_CASE("the drain directory's link leaves a set before an image of it is repl
   CHECK(runs.drain() == Done{"a.N1.T2"});
   runs.write(2, 2);
   CHECK(runs.drain() == Done{"a.N2.T2", "latest -> a.*.T2"});
-  // The other one is not what the link names, and is none for it any more.
+  // Rewriting T1 breaks the set, which the link does not name; so the link has no other target
+  // left.
   runs.write(1, 1);
   CHECK(runs.drain() == Done{"a.N1.T1"});
   runs.write(1, 2);
@@ -1090,7 +1092,8 @@ TEST_CASE("a manager that starts again has the link leave a set before an image 
   REQUIRE(runs.benefactor->held.size() == 1);
   runs.benefactor->held[0](msg::Reply{msg::DrainPieces::Reply{}});
   runs.link();
-  CHECK(done_in_drain(*runs.benefactor) == Done{"latest -> a.*.T1"});  // which is not answered
+  // the request stays unanswered
+  CHECK(done_in_drain(*runs.benefactor) == Done{"latest -> a.*.T1"});
   SECTION("from its journal") {}
   SECTION("from a snapshot") { runs.take_snapshots(); }
   runs.disconnect();
@@ -1112,7 +1115,8 @@ TEST_CASE("sets that the pool has removed stay whole in the drain directory") {
   runs.benefactor->hold_back = true;
   runs.write_all(3);
   runs.link();
-  CHECK(steps_of(*runs.client) == Steps{3});  // the drained one is removed, the link there stays
+  // T2, which is drained, is removed in the pool; the drain directory's link stays
+  CHECK(steps_of(*runs.client) == Steps{3});
   CHECK(done_in_drain(*runs.benefactor).empty());
   runs.benefactor->let_go();
   CHECK(runs.drain().back() == "latest -> a.*.T3");
@@ -1146,7 +1150,7 @@ TEST_CASE("the drain directory's link leaves a set before an image of it is take
     exchange.exchange = true;
     REQUIRE(runs.client->call(exchange));
     const Done done = runs.drain();
-    CHECK(done.size() == 4);  // three renames
+    CHECK(done.size() == 4);  // an exchange takes three renames
     CHECK(done.at(0) == "no latest");
   }
 }
@@ -1205,7 +1209,7 @@ TEST_CASE("a set that was whole stays so with as many images as it had, whatever
   CHECK(plan_sets(sets, policy_of("images=unknown"), 0).latest == "a.*.T1");
   CHECK(plan_sets(sets, policy_of("images=4"), 0).latest == "a.*.T2");
   CHECK(plan_sets(sets, policy_of("images=5,must-be-drained=yes"), 0).latest == "a.*.T1");
-  // Where it is not known how many images the others are to have, none of them is removed.
+  // Without a known number of images, no set is removed.
   CHECK(removed(plan_sets(sets, policy_of("images=unknown keep=1 purge-after=1s"), 99 * kSecond))
             .empty());
   sets[0].images = 2;
@@ -1220,7 +1224,7 @@ TEST_CASE("a set that was whole stays so when its folder asks for another number
         msg::SetPolicy{runs.client->id, kRootFile, policy_of("images=" + images)}));
   };
   runs.write_all(1);
-  ask_for("5");  // before anybody has looked at the set
+  ask_for("5");  // before the manager has judged the set
   bool again = false;
   SECTION("by one manager") {}
   SECTION("by one that starts again from its journal") { again = true; }
@@ -1238,7 +1242,7 @@ TEST_CASE("a set that was whole stays so when its folder asks for another number
   runs.write_all(2);
   CHECK(runs.link() == "a.*.T1");
   CHECK_FALSE(runs.complete(2));
-  // Written again it is judged as any other.
+  // A rewritten set is judged like any other.
   runs.write(0, 1);
   CHECK(latest(*runs.client).empty());
   if (again) runs.begin_again();
@@ -1334,7 +1338,7 @@ TEST_CASE("of an earlier pool's sets the one that its link names is whole, as it
   before.put_all(1, 300s);
   before.put_all(2, 200s);
   before.put_all(3, 100s);
-  before.put(1, 3, 10s);  // written again, the others not
+  before.put(1, 3, 10s);  // rewritten, unlike the set's other images
   before.put_link("a.*.T2");
   INFO(images);
   Runs runs("images=" + images, before.root);
@@ -1375,7 +1379,7 @@ TEST_CASE("of an earlier pool's sets that no link names none is whole, whatever 
   CHECK(runs.link().empty());
   CHECK_FALSE(runs.complete(1));
   CHECK(links_made(*runs.benefactor) == 0);
-  // All of them again, and it is this pool's.
+  // Rewriting every image makes the set this pool's own.
   runs.write(2, 1);
   CHECK_FALSE(runs.complete(1));
   runs.write(0, 1);
@@ -1389,7 +1393,7 @@ TEST_CASE("what an earlier pool has of later timesteps keeps no set from being w
   before.put(1, 2, 100s);
   if (GENERATE(false, true)) before.put_link("a.*.T1");
   Runs runs("images=3", before.root);
-  // The first rank has nothing of the second timestep, the next one has.
+  // The first rank has no image of the second timestep; the next rank has one.
   runs.write_all(1);
   CHECK(runs.complete(1));
   CHECK(runs.link() == "a.*.T1");

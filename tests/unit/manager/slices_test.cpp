@@ -7,7 +7,7 @@ namespace {
 
 using namespace stdchk::manager;
 
-/// What each byte of a file shows: (chunk, offset in it), or a hole.
+/// The content of each byte of a file: (chunk, offset in it), or a hole.
 using Bytes = std::vector<std::pair<ChunkIndex, std::uint32_t>>;
 
 void paint(Bytes& bytes, const PackedSlices& slices) {

@@ -291,7 +291,7 @@ TEST_CASE("a drained version that memory gets back stays what it was, and draine
   CHECK(state.history().images == 3);
   CHECK(state.undrained().count({sequence, {10}}) == 0);
   CHECK(state.evictable().count({sequence, {10}}) == 1);
-  // Who reads the version of before finds its bytes where they were.
+  // A reader of the previous version finds its bytes in their old place.
   CHECK(state.needs_drained(*state.version({10}, 1)));
   CHECK(state.version({10}, 1)->aside == 0);
   State restored;
@@ -349,7 +349,7 @@ TEST_CASE("a file that loses its name is set aside first, and its versions say w
   CHECK(change.file == FileId{10});
   CHECK(change.number == number);
   CHECK(state.version({10}, 1)->aside == number);
-  // What is committed to a file without a name has its base there, too.
+  // A commit to the nameless file also has its base in the set-aside file.
   REQUIRE(state.apply(write({10}, 5000, chunk_at(3))));
   CHECK(state.version({10}, 2)->aside == number);
   CHECK(state.version({11}, 1)->aside == 0);
@@ -372,7 +372,7 @@ TEST_CASE("an exchange is repeated as three renames through a temporary name") {
   const auto last = state.mirror_queue().rbegin()->second;
   CHECK(first.file == last.file);
   CHECK(first.number == last.number);
-  // Not below the oldest number of the queue while any of them is in it: a restart keeps it.
+  // A restart keeps the number, because the queue's newest change has it.
   CHECK(last.number == state.mirror_queue().rbegin()->first);
 }
 
@@ -409,7 +409,7 @@ TEST_CASE("a folder's policy holds below it where nothing nearer is set, and is 
   CHECK(keep(state) == 2);
   CHECK(state.apply(SetPolicy{{10}, {}, 8}).error().code == Code::kNotDirectory);
   CHECK(state.apply(SetPolicy{{99}, {}, 8}).error().code == Code::kNotFound);
-  // It moves with the folder.
+  // The policy moves with the folder.
   REQUIRE(state.apply(SetPolicy{{21}, {{{PolicyKey::kKeep, 9}}}, 9}));
   REQUIRE(state.apply(RenameName{{20}, "b", kRootFile, "c"}));
   CHECK(keep(state) == 9);
@@ -461,7 +461,7 @@ TEST_CASE("a version says how it was named until something else is written") {
   REQUIRE(state.apply(first));
   const auto naming = [](const State& of) { return of.attributes(*of.file({10})).naming; };
   CHECK(naming(state) == NamingState::kDidNotPay);
-  CommitVersion nothing;  // it is cut only
+  CommitVersion nothing;  // the commit only truncates
   nothing.file = {10};
   nothing.cut_before = nothing.set_size = true;
   nothing.cut_bytes = nothing.size_bytes = 500;

@@ -1,4 +1,4 @@
-// An endpoint over loopback: what it answers to whom, and whom it does not wait for.
+// Tests an endpoint over loopback: its answers, and the clients for which it does not wait.
 #include "metrics/endpoint.h"
 
 #include <arpa/inet.h>
@@ -39,7 +39,7 @@ class Client {
   void send(const std::string& text) const {
     (void)!::send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
   }
-  /// All that comes until the other end closes, or nothing came for `longest`.
+  /// Receives until the other end closes, or no byte has come for `longest`.
   std::string receive(std::chrono::milliseconds longest = 20s) const {
     std::string all;
     char bytes[4096];
@@ -77,7 +77,7 @@ std::string status_of(const std::string& answer) { return answer.substr(0, answe
 
 Result<std::string> small_page() { return std::string("stdchk_a 1\n"); }
 
-/// A Gate lets a page be made when the test says so.
+/// A Gate holds back a page until the test opens it.
 class Gate {
  public:
   void wait() {
@@ -184,7 +184,7 @@ TEST_CASE("requests that come while a page is made get one page together") {
   ask_one();
   gate.await_one();
   for (int i = 0; i < 20; ++i) ask_one();
-  // Most of them wait by now: a later request has been read, and refused.
+  // A later request has been refused, so most of the earlier requests are waiting by now.
   CHECK(status_of(ask(*endpoint, "GET /other HTTP/1.1\r\nHost: here\r\n\r\n")) ==
         "HTTP/1.1 404 Not Found");
   gate.open();
@@ -230,7 +230,7 @@ TEST_CASE("who does not read its answer is dropped") {
   const auto endpoint = start([&]() -> Result<std::string> { return large; }, 300ms);
   const Client deaf(*endpoint);
   deaf.send("GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
-  std::this_thread::sleep_for(3s);  // it cannot be seen from here when it is dropped
+  std::this_thread::sleep_for(3s);  // the drop is not visible from here
   CHECK(deaf.receive().size() < large.size());
 }
 

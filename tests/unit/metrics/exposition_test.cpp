@@ -53,7 +53,7 @@ TEST_CASE("numbers are exact, and those without digits have their names") {
 TEST_CASE("the buckets of a histogram hold all below their bounds") {
   Histogram times(kTimeBounds);
   CHECK_FALSE(times.used());
-  times.count(100'000);  // the first bound itself
+  times.count(100'000);  // equal to the first bound
   times.count(100'001);
   times.count(5'000'000'000);
   times.count(200'000'000'000);

@@ -1,4 +1,4 @@
-// How figures come from a daemon's own thread to the endpoint's.
+// Tests how figures get from a daemon's own thread to the endpoint's.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A reactor that turns until the end of the test.
+/// A reactor that runs until the end of the test.
 struct Running {
   ~Running() {
     reactor.stop();

@@ -15,10 +15,10 @@ using namespace stdchk::tools;
 
 namespace {
 
-/// The probability that every image can be read when `failed` random nodes of `nodes` are gone,
-/// each having kept its own image and `replicas` more on others at random. The image of a node that
-/// lives is there. That of a failed one is gone when all its replicas are among the other failed
-/// nodes, and the replicas of different nodes are drawn independently: so this is exact.
+/// The exact probability that every image stays readable when `failed` random nodes of `nodes`
+/// fail. Each node keeps its own image, and `replicas` more copies on other random nodes. The image
+/// of a live node is readable. The image of a failed node is lost when all its replicas are on
+/// failed nodes. Replicas of different nodes are drawn independently.
 double all_readable(std::uint32_t nodes, std::uint32_t replicas, std::uint32_t failed) {
   double gone = 1;
   for (std::uint32_t i = 0; i < replicas; ++i) {
@@ -34,12 +34,13 @@ std::uint32_t allowed(std::uint32_t nodes, std::uint32_t replicas, double probab
   return failures;
 }
 
-/// As all_readable(), by looking at every way to place one replica of each node and to lose
-/// `failed` nodes.
+/// Like all_readable() for one replica, but enumerates every placement and every loss of `failed`
+/// nodes.
 double all_readable_by_counting(std::uint32_t nodes, std::uint32_t failed) {
   std::uint64_t cases = 0;
   std::uint64_t good = 0;
-  std::vector<std::uint32_t> holder(nodes, 0);  // of the replica, among the other nodes
+  // holder of the replica, counted among the other nodes
+  std::vector<std::uint32_t> holder(nodes, 0);
   for (bool more = true; more;) {
     for (std::uint32_t lost = 0; lost < 1U << nodes; ++lost) {
       if (static_cast<std::uint32_t>(std::popcount(lost)) != failed) continue;
@@ -58,8 +59,8 @@ double all_readable_by_counting(std::uint32_t nodes, std::uint32_t failed) {
   return static_cast<double>(good) / static_cast<double>(cases);
 }
 
-/// True when of those that are lost no one and `copies` - 1 of the kCopyScatter that its copies go
-/// to are all lost.
+/// Whether a pool stays readable without the nodes in the bit set `lost`. A chunk is lost when its
+/// first node, and `copies` - 1 of the kCopyScatter nodes that take its copies, are all lost.
 bool is_readable(std::uint32_t lost, std::uint32_t nodes, std::uint32_t copies) {
   for (std::uint32_t primary = 0; primary < nodes; ++primary) {
     if (((lost >> primary) & 1U) == 0) continue;
@@ -118,7 +119,7 @@ TEST_CASE("every cell of the table of replicas is within one failure of the exac
       CHECK(is_near(found.at_90, allowed(nodes, replicas, 0.9)));
       CHECK(is_near(found.at_99, allowed(nodes, replicas, 0.99)));
       CHECK(is_near(found.at_999, allowed(nodes, replicas, 0.999)));
-      CHECK(found.at_999 >= replicas);  // so many are survived for certain
+      CHECK(found.at_999 >= replicas);  // this number of failures is always survived
       CHECK(found.at_90 >= found.at_99);
       CHECK(found.at_99 >= found.at_999);
     }
@@ -129,15 +130,15 @@ TEST_CASE("of a pool's copies all but one may fail, and a single copy survives n
   for (const std::uint32_t copies : {1U, 2U, 3U}) {
     const AllowedFailures found = simulate_pool(32, copies, 1);
     CHECK(found.at_999 >= copies - 1);
-    // More sets of benefactors than nodes, and the writer's own image is none of the copies.
+    // A pool has more sets of benefactors than nodes, and the writer's own image is no copy.
     CHECK(found.at_90 <= simulate_replicas(32, copies, 1).at_90);
   }
   CHECK(simulate_pool(32, 1, 1).at_90 == 0);
-  CHECK(simulate_pool(2, 3, 1).copies == 2);  // no more than there are benefactors
+  CHECK(simulate_pool(2, 3, 1).copies == 2);  // limited by the number of benefactors
 }
 
 TEST_CASE("of five benefactors any two have both copies of something, of any three all three") {
-  // Each has its copies on all four others.
+  // With five benefactors, each one's copies go to all four others.
   static_assert(stdchk::kCopyScatter == 4);
   const AllowedFailures two = simulate_pool(5, 2, 1);
   CHECK(two.at_90 == 1);
@@ -160,10 +161,10 @@ TEST_CASE("the table of a pool is what counting all ways to lose its nodes gives
 }
 
 TEST_CASE("in a large pool two lost nodes take something along as often as there are pairs") {
-  // Each of 1024 benefactors has copies on four others, so 2048 to 4096 of the 523776 pairs have
-  // both copies of something: of f lost nodes no two are such a pair with about
-  // exp(-pairs f (f - 1) / 2 / 523776). For 90 % that is f (f - 1) <= 26.9 to 53.9, for 99 %
-  // 2.6 to 5.1, for 99.9 % .26 to .51.
+  // Each of 1024 benefactors has copies on four others. So 2048 to 4096 of the 523776 pairs hold
+  // both copies of a chunk. Among f lost nodes there is no such pair with probability of about
+  // exp(-pairs f (f - 1) / 2 / 523776). So f (f - 1) is at most 26.9 to 53.9 for 90 %, and 2.6 to
+  // 5.1 for 99 %. For 99.9 % it is at most .26 to .51.
   const AllowedFailures found = simulate_pool(1024, 2, kAdviceSeed);
   CHECK(found.at_90 >= 5);
   CHECK(found.at_90 <= 7);

@@ -22,7 +22,7 @@ TEST_CASE("a check that finds a broken rule says which one and ends with 1") {
         "chunk 4: its name does not lead to it\n3 files, 5 chunks, 6 references: 1 broken rules\n");
   CHECK(check_json(reply).at("good") == false);
   CHECK(check_json(reply).at("broken").size() == 1);
-  // More than are told.
+  // More broken rules than the reply lists.
   reply.broken_count = 150;
   CHECK(check_status(reply) == kExitNo);
   CHECK(check_json(reply).at("broken_count") == 150);

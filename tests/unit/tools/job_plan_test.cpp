@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kMegabyte = limits::kMiB;
 
-/// Small, so that it is planned quickly; nothing fails before a set is drained.
+/// A small job that is planned quickly; no node fails before a set is drained.
 JobFigures small_job() {
   JobFigures job;
   job.nodes = 16;
@@ -24,7 +24,7 @@ JobFigures small_job() {
   return job;
 }
 
-/// As small_job(), with so bad nodes that some fail before a set is drained.
+/// A variant of small_job() with bad nodes, some of which fail before a set is drained.
 JobFigures failing_job(std::uint64_t node_mtbf_s) {
   JobFigures job = small_job();
   job.nodes = 64;
@@ -84,7 +84,7 @@ TEST_CASE("a run that is shorter than the interval has no checkpoint") {
 }
 
 TEST_CASE("communication takes longer while images are drained, at most twice as long") {
-  JobFigures job = small_job();  // the drain has an eighth of each link
+  JobFigures job = small_job();  // the drain uses an eighth of each link
   CHECK(is_about(communication_slowdown(job, 100, 100), 1 / (1 - 1.0 / 8)));
   CHECK(is_about(communication_slowdown(job, 50, 100), 1 + (1 / (1 - 1.0 / 8) - 1) / 2));
   CHECK(is_about(communication_slowdown(job, 0, 100), 1));
@@ -106,14 +106,14 @@ TEST_CASE("alpha is as given, or worked out") {
 
 TEST_CASE("a stripe has as many benefactors as take in what one node sends") {
   JobFigures job = small_job();
-  CHECK(plan_for(job).stripe_width == 1);  // as fast as the node
+  CHECK(plan_for(job).stripe_width == 1);  // one benefactor is as fast as the node
   job.benefactor_rate = 300 * kMegabyte;
   const JobPlan plan = plan_for(job);
   CHECK(plan.copies == 1);
-  CHECK(plan.stripe_width == 4);  // 1024 / 300, and a part of one more
+  CHECK(plan.stripe_width == 4);  // 1024 / 300, rounded up
   CHECK(plan.width_reason == WidthReason::kFillsWriter);
   CHECK(has(describe_width(job, plan), "300.0 MiB/s each, take in the 1.0 GiB/s of one node"));
-  // 16 images over 4 of 16 benefactors each.
+  // There are 16 images, each over 4 of 16 benefactors.
   CHECK(has(describe_width(job, plan), "one lost benefactor takes 4 of 16 images along"));
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("a stripe is no wider than the number of benefactors") {
   CHECK(plan.width_wanted == 103);
   CHECK(plan.benefactors_wanted == 1639);  // 16 times 102.4
   CHECK(plan.width_reason == WidthReason::kBenefactors);
-  // Two that 16 nodes share.
+  // Two benefactors shared by 16 nodes.
   CHECK(is_about(plan.with_pool.write_s, 1024.0 / (2 * 10.0 / 16)));
 }
 

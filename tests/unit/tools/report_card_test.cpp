@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kMiB = 1 << 20;
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
-/// A job with which all went well.
+/// The figures of a job without problems.
 ReportFigures good() {
   ReportFigures figures;
   figures.mount = "/mnt/pool";
@@ -46,7 +46,7 @@ ReportFigures good() {
   return figures;
 }
 
-/// The one sentence that the figures lead to.
+/// The only advice that these figures give.
 std::string only_advice(const ReportFigures& figures) {
   const auto advice = what_to_change(figures);
   REQUIRE(advice.size() == 1);
@@ -93,7 +93,7 @@ TEST_CASE("advice: a drain that is overtaken should be faster, or do less") {
   has(only_advice(figures), "drain-every=2");
   figures.config.drain_rate_bytes_per_s = kMiB;
   has(only_advice(figures), "raise --drain-rate");
-  figures.pool.totals.sets = 13;  // fewer than a quarter
+  figures.pool.totals.sets = 13;  // 3 of 13 are fewer than a quarter
   CHECK(what_to_change(figures).empty());
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("advice: a call that took long in a pool with room asks for a look at 
   auto figures = good();
   figures.pool.totals.writers.longest_call_ns = 20 * kSecond;
   has(only_advice(figures), "One write or close took 20.0 s: `stdchk doctor /mnt/pool`");
-  figures.pool.totals.space_wait_ns = 20 * kSecond;  // that is why
+  figures.pool.totals.space_wait_ns = 20 * kSecond;  // explains the long call
   has(only_advice(figures), "waited 20.0 s for room");
 }
 
@@ -179,7 +179,7 @@ TEST_CASE("a pool that was not used has a card, too") {
   has(card_text(nothing), "OT          -");
   CHECK(card_text(nothing).find("\n  read ") == std::string::npos);
   CHECK(card_json(nothing).at("ot_bytes_per_second").get<double>() == 0.0);
-  // Chunks may be longer than what is used of them.
+  // A chunk may be longer than its used part.
   msg::PoolTotals totals;
   totals.written_bytes = 10;
   totals.stored_bytes = 20;

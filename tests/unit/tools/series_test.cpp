@@ -11,7 +11,7 @@ namespace {
 constexpr FileId kFolder{7};
 constexpr std::uint32_t kLength = 1000;
 
-/// Chunks [first, first + count), each at a place of its own; those that `named` says have names.
+/// Chunks [first, first + count), each at its own place; `named` tells which have names.
 template <class Named>
 ChunkMap image(std::uint32_t first, std::uint32_t count, Named named) {
   ChunkMap map;
@@ -59,7 +59,7 @@ TEST_CASE("images may come in any order") {
 TEST_CASE("naming that stopped is told from naming that is off as its writer has told") {
   SeriesReport report;
   report.add(kFolder, "app.N0.T1", NamingState::kOn, image(0, 100, kAll));
-  // As many chunks as an image has, or few, with and without a sample among them.
+  // The image has many chunks or few, so some have no sample among them.
   const std::uint32_t count = GENERATE(3U, 100U);
   SECTION("did not pay") {
     report.add(kFolder, "app.N0.T2", NamingState::kDidNotPay, image(1000, count, kSome));

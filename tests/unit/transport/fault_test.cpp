@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using fault::FaultEndpoint;
 
-/// A link from an endpoint with faults to one without.
+/// Links a faulty endpoint to a reliable one.
 struct Pair : LinkPair<FaultEndpoint> {
   Pair()
       : LinkPair([](auto& in, auto& time) {
@@ -131,7 +131,7 @@ TEST_CASE("a lost link is heard of on both sides") {
   REQUIRE(pair.right_memory == std::array<std::byte, 4096>{});
 }
 
-/// Texts that begin with ? ask, those that begin with ! answer.
+/// A text that begins with ? is a request; ! begins an answer.
 fault::MessageKind kind_of(ByteSpan message) {
   if (message.front() == std::byte{'?'}) return fault::MessageKind::kRequest;
   if (message.front() == std::byte{'!'}) return fault::MessageKind::kAnswer;
@@ -207,7 +207,7 @@ TEST_CASE("messages of different links overtake each other") {
   Side other;
   auto link = pair.a->connect("mem:b", other, 1s);
   REQUIRE(link.has_value());
-  // From here on the other side of both is this one.
+  // From here on, this side accepts both links.
   const auto first = std::move(pair.right.link);
   pair.turn();
   REQUIRE(other.connected == 1);

@@ -13,7 +13,7 @@
 
 namespace stdchk::transport {
 
-/// An Op counts its completions and keeps the last one's code.
+/// An Op counts its completions and keeps the last error code.
 struct Op final : Operation {
   void complete(Status status) override {
     ++completions;
@@ -23,7 +23,7 @@ struct Op final : Operation {
   Code code{};
 };
 
-/// A Side is one end of a link and what it was told.
+/// A Side is one end of a link, and records its events.
 struct Side final : LinkHandler, AcceptHandler {
   void on_connected(Link&) override { ++connected; }
   void on_message(Link&, ByteSpan message) override {

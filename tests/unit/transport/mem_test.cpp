@@ -116,7 +116,7 @@ TEST_CASE("connecting ends at its deadline when the target does not poll") {
   REQUIRE(late.code == Code::kDeadline);
   pair.right.link.reset();
   pair.turn();
-  REQUIRE(pair.right.link == nullptr);  // the attempt that was given up is not accepted later
+  REQUIRE(pair.right.link == nullptr);  // the abandoned attempt is not accepted later
 }
 
 TEST_CASE("connecting to nobody is refused") {

@@ -12,10 +12,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// What a FakeLink has sent, and what it is to answer; outlives the link.
+/// The messages that a FakeLink has sent, and the answers it is to give. Outlives the link.
 struct Script {
   std::vector<msg::Envelope> sent;
-  std::deque<Code> refusals;  ///< of the next sends
+  std::deque<Code> refusals;  ///< results of the next sends
   bool connected = true;
   bool destroyed = false;
 
@@ -77,7 +77,7 @@ struct Handler final : rpc::PeerHandler {
   std::vector<rpc::Responder> responders;
   std::vector<msg::Notice> notices;
   std::optional<Code> closed;
-  std::unique_ptr<rpc::Peer>* doomed = nullptr;  ///< destroyed by the next callback
+  std::unique_ptr<rpc::Peer>* doomed = nullptr;  ///< the next callback destroys this peer
 };
 
 struct Fixture {
@@ -96,7 +96,7 @@ struct Fixture {
     clock.advance(by);
     reactor.run_once(Duration::zero());
   }
-  /// Keeps the answer and counts: a second one fails the test.
+  /// Stores the answer; a second answer fails the test.
   rpc::Peer::Callback keep(std::optional<rpc::Answer>& place) {
     return [&place](rpc::Answer given) {
       REQUIRE_FALSE(place.has_value());
@@ -211,7 +211,7 @@ TEST_CASE_METHOD(Fixture, "the outgoing queue is bounded") {
     if (!given.has_value() && given.error().error.code == Code::kBusy) ++busy;
   };
   for (std::size_t i = 0; i < fit + 100; ++i) peer->call(big, 5s, count);
-  CHECK(busy == 0);  // not from within call()
+  CHECK(busy == 0);  // never called from within call()
   reactor.run_once(Duration::zero());
   CHECK(busy >= 90);
   CHECK(busy <= 100);
@@ -222,7 +222,7 @@ TEST_CASE_METHOD(Fixture, "a lost link answers all calls before on_closed, later
     CHECK_FALSE(handler.closed.has_value());
     CHECK(given.error().error.code == Code::kPeerLost);
     answer = std::move(given);
-    peer->call(fence_client(2), 5s, keep(second));  // from within the answer
+    peer->call(fence_client(2), 5s, keep(second));  // sent from within the answer's callback
   });
   peer->on_closed(*link, Error{Code::kPeerLost, 0, "fake"});
   CHECK(handler.closed == Code::kPeerLost);

@@ -1,4 +1,4 @@
-// What of the verbs transport needs no device, and what is said where there is none.
+// Tests those parts of the verbs transport that need no device, and its error without one.
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -99,11 +99,11 @@ TEST_CASE("no part crosses an end of a part of a region, here or there") {
   Region region;
   region.memory = memory;
   std::vector<LocalPiece> pieces;
-  cut_piece({memory.data() + 90, 250, &region}, 100, pieces);  // ends at 100, 200 and 300
+  cut_piece({memory.data() + 90, 250, &region}, 100, pieces);  // cuts at 100, 200 and 300
   REQUIRE(pieces.size() == 4);
   CHECK((pieces[0].length == 10 && pieces[1].length == 100 && pieces[3].length == 40));
   std::vector<Part> parts;
-  split(pieces, 130, {.bytes = 1000, .remote_bytes = 128}, parts);  // ends at 256
+  split(pieces, 130, {.bytes = 1000, .remote_bytes = 128}, parts);  // cuts at 256
   std::uint64_t offset = 130;
   const std::byte* local = memory.data() + 90;
   for (const Part& part : parts) {
@@ -148,9 +148,9 @@ TEST_CASE("one completion ends all entries before it") {
     CHECK(queue.count_through(second) == 2);
     queue.pop();
     queue.pop();
-    CHECK(queue.count_through(second) == 0);  // has ended before
+    CHECK(queue.count_through(second) == 0);  // already removed
     CHECK(queue.count_through(third) == 1);
-    CHECK(queue.count_through(third + 1) == 0);  // was never given
+    CHECK(queue.count_through(third + 1) == 0);  // never pushed
     queue.pop();
     CHECK(queue.empty());
   }
@@ -221,7 +221,8 @@ TEST_CASE("too little lockable memory is seen before it is asked for") {
 TEST_CASE("an address that no verbs device has is refused with a remedy") {
   SystemClock clock;
   const auto endpoint =
-      open_endpoint("verbs", {.clock = &clock, .listen_host = "192.0.2.1"});  // RFC 5737
+      // a documentation address (RFC 5737), which no interface has
+      open_endpoint("verbs", {.clock = &clock, .listen_host = "192.0.2.1"});
   REQUIRE_FALSE(endpoint.has_value());
   CHECK(endpoint.error().code == Code::kUnsupported);
   const std::string text = describe(endpoint.error());
