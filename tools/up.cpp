@@ -360,6 +360,7 @@ class Starter {
     add(one.arguments, "--backing", options_.backing);
     add(one.arguments, "--disk", options_.disk.empty() ? "" : options_.disk + "/" + name);
     add(one.arguments, "--log-memory", std::to_string(log_memory(memory_bytes)));
+    if (options_.trusted_network) one.arguments.emplace_back("--trusted-network");
     if (!options_.pressure) {
       one.arguments.insert(one.arguments.end(), {"--pressure", "off"});
     }
@@ -469,6 +470,7 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
       options.state.empty() ? default_state_directory(record.mount) : absolute_path(options.state);
   record.remote_shell = split_words(options.remote_shell);
   record.transport = options.transport;
+  record.trusted_network = options.trusted_network;
   record.job_id = options.job_id;
   record.undrained = options.undrained;
   if (!options.report.empty()) record.report = absolute_path(options.report);

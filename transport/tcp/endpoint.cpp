@@ -301,7 +301,7 @@ void TcpEndpoint::prove(TcpLink& link) {
   arrivals_.leave(link.number_);
   link.notes_.push_back({.type = FrameType::kHello,
                          .id = secure::kProtocolVersion,
-                         .key = trusts_network() ? 1U : 0U});
+                         .key = link.accepted_ && trusts_network() ? 1U : 0U});
   link.more_to_read_ = true;  // TLS may have read on already
   mark_ready(link);
 }

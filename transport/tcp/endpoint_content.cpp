@@ -33,7 +33,7 @@ std::unique_ptr<ContentChannel> make_channel(const TlsSession& tls, int socket, 
 
 }  // namespace
 
-/// Both ends want content in clear. An accepted link waits for the channel, if it is not there yet.
+/// Content goes in clear. An accepted link waits for the channel, if it is not there yet.
 void TcpEndpoint::join(TcpLink& link) {
   link.state_ = TcpLink::State::kJoining;
   if (!link.accepted_) return connect_channel(link);

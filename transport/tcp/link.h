@@ -39,7 +39,7 @@ class TcpRegion final : public MemoryRegion {
 /// | connecting | TCP is connected -> proving                                              |
 /// | proving    | both ends have proven that they have the key -> greeting                 |
 /// | greeting   | the peer's hello names our version -> open, or joining                   |
-/// | joining    | the content channel is there, if both ends want one -> open              |
+/// | joining    | the content channel is there -> open              |
 /// | open       | fence(), a frame that is not allowed, a late transfer, a loss -> closed  |
 ///
 /// In each state: the connection is lost, or its deadline has come -> closed.
@@ -191,7 +191,7 @@ class TcpLink final : public Link {
   bool message_was_last_ = false;
   Outgoing out_;
 
-  bool in_clear_ = false;  ///< content: both ends want that
+  bool in_clear_ = false;  ///< content: the accepting end trusts the network
   std::unique_ptr<ContentChannel> channel_;
   bool channel_connecting_ = false;
   bool channel_room_ = false;         ///< is waited for, in its socket

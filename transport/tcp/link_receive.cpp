@@ -228,7 +228,7 @@ bool TcpLink::on_hello() {
     endpoint_.end(*this, kWrongVersion);
     return false;
   }
-  in_clear_ = in_.key == 1 && endpoint_.trusts_network();
+  in_clear_ = accepted_ ? endpoint_.trusts_network() : in_.key == 1;
   const std::weak_ptr<const char> life = life_;
   endpoint_.on_greeted(*this);
   return !life.expired() && state_ == State::kOpen;
