@@ -40,8 +40,9 @@ struct Hello {
 /// Both ends have it, and nobody else can know that it is used.
 constexpr transport::secure::Identity kIdentity{{}, transport::secure::Role::kBenefactor};
 
-Result<std::unique_ptr<transport::Endpoint>> open(const std::string& kind, Clock& clock) {
-  transport::EndpointOptions options{.clock = &clock};
+Result<std::unique_ptr<transport::Endpoint>> open(const std::string& kind, Clock& clock,
+                                                  bool trusted_network = false) {
+  transport::EndpointOptions options{.clock = &clock, .trusted_network = trusted_network};
   if (kind == "tcp") options.identity = kIdentity;  // the others are measured by themselves
   return transport::open_endpoint(kind, options);
 }
@@ -66,12 +67,12 @@ class Target final : public transport::AcceptHandler, public transport::LinkHand
 };
 
 /// The process that is written to.
-int run_target(const std::string& kind, int socket) {
+int run_target(const std::string& kind, int socket, bool trusted_network) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   SystemClock clock;
   Reactor reactor(clock);
   const MutableByteSpan memory = random_memory(kBlock * kBlocks, 1);
-  auto endpoint = open(kind, clock);
+  auto endpoint = open(kind, clock, trusted_network);
   if (!endpoint.has_value()) return 1;
   auto region = (*endpoint)->register_memory(memory);
   Target target;
@@ -140,6 +141,7 @@ class Writer final : public transport::LinkHandler {
 
 struct Settings {
   std::string transport = "tcp";
+  bool trusted_network = false;
   std::uint64_t bytes = 2 * limits::kGiB;
   std::uint32_t rounds = 5;
 };
@@ -224,7 +226,7 @@ int run(const Settings& settings) {
   const pid_t pid = ::fork();
   if (pid == 0) {
     ::close(sockets[0]);
-    ::_exit(run_target(settings.transport, sockets[1]));
+    ::_exit(run_target(settings.transport, sockets[1], settings.trusted_network));
   }
   ::close(sockets[1]);
   const int result = run_writer(settings, sockets[0], pid, *raw, *stream);
@@ -241,6 +243,7 @@ int main(int argc, char** argv) {
   stdchk::Options options("rma-bench", "Measures writes through transport.h beside a raw loop.");
   options.choice("--transport", settings.transport, {"tcp", "shm", "verbs", "ofi:verbs"},
                  "how bytes move");
+  options.flag("--trusted-network", settings.trusted_network, "content in clear, over tcp");
   options.size("--bytes", settings.bytes, 1u << 20, std::uint64_t{1} << 40, "of each round");
   options.count("--rounds", settings.rounds, 1, 1000, "that count; one more goes before them");
   if (const auto status = options.parse_or_exit(argc, argv)) return *status;

@@ -48,6 +48,7 @@ struct Flags {
   std::string disk;
   std::string listen = "127.0.0.1";
   std::string transport = "auto";
+  bool trusted_network = false;
   std::uint32_t leave_seconds = 30;
   bool pressure = true;
   PressureLimits pressure_limits;
@@ -85,6 +86,8 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "addresses that clients reach this host by, each a rail");
   options.choice("--transport", flags.transport, transport::choices(),
                  "how clients reach the memory", transport::former_choices());
+  options.flag("--trusted-network", flags.trusted_network,
+               "content of images crosses TCP in clear, with a tag against changes");
   options.count(
       "--leave-time", flags.leave_seconds, 0, 3600,
       "seconds in which what only this one has is copied elsewhere when it is told to end");
@@ -249,6 +252,7 @@ int run(const Flags& flags) {
                                              {.clock = &clock,
                                               .listen_host = flags.listen,
                                               .identity = identity_of(*secret, Role::kBenefactor),
+                                              .trusted_network = flags.trusted_network,
                                               .serves = true,
                                               .pinned_bytes = (*arena)->bytes().size()});
   if (!endpoints) return fail_with(describe(endpoints.error()));

@@ -60,6 +60,8 @@ void describe(Options& options, UpOptions& up) {
                "addresses that the daemons here listen on; the manager on the first");
   options.choice("--transport", up.transport, transport::choices(), "how bytes move",
                  transport::former_choices());
+  options.flag("--trusted-network", up.trusted_network,
+               "content of images crosses TCP in clear, with a tag against changes");
   options.chunk_size("--chunk-size", up.chunk_bytes, "size of the chunks that images are cut into");
   options.count("--stripe-width", up.stripe_width, 0, 1024,
                 "benefactors that one image is spread over; 0 is the manager's default");

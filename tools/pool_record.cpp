@@ -57,6 +57,7 @@ Json to_json(const PoolRecord& record) {
           {"manager_command", record.manager_command},
           {"remote_shell", record.remote_shell},
           {"transport", record.transport},
+          {"trusted_network", record.trusted_network},
           {"job_id", record.job_id},
           {"report", record.report},
           {"undrained", record.undrained},
@@ -138,6 +139,7 @@ Outcome<PoolRecord> parse_record(const std::string& directory, const std::string
     }
     record.remote_shell = json.at("remote_shell").get<std::vector<std::string>>();
     record.transport = json.at("transport");
+    record.trusted_network = json.value("trusted_network", false);
     record.job_id = json.value("job_id", "");
     record.report = json.value("report", "");
     record.undrained = json.value("undrained", "");

@@ -49,8 +49,9 @@ struct PoolRecord {
   std::vector<std::string> manager_command;  ///< how it was started here; empty: it was not
   std::vector<std::string> remote_shell;     ///< "ssh", or a command of several words
   std::string transport = "auto";
-  std::string job_id;  ///< of the batch job whose pool this is a part of; empty: none
-  std::string report;  ///< file that the report card is added to at the end; empty: none
+  bool trusted_network = false;  ///< content crosses TCP in clear
+  std::string job_id;            ///< of the batch job whose pool this is a part of; empty: none
+  std::string report;            ///< file that the report card is added to at the end; empty: none
   std::string
       undrained;  ///< file that tells what is not drained, when the pool is lost; empty: none
   std::vector<Member> members;

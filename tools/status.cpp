@@ -254,13 +254,10 @@ int run_status(const StatusOptions& options) {
     return answers && all_run ? kExitGood : kExitNo;
   }
   if (options.json) {
-    Json json = {{"mount", pool->mount},
-                 {"mount_state", mount_text(mount.state)},
-                 {"drain", pool->drain},
-                 {"state_directory", pool->directory},
-                 {"created", pool->created},
-                 {"members", members},
-                 {"manager_answers", answers.has_value()}};
+    Json json = {{"mount", pool->mount},     {"mount_state", mount_text(mount.state)},
+                 {"drain", pool->drain},     {"state_directory", pool->directory},
+                 {"created", pool->created}, {"trusted_network", pool->trusted_network},
+                 {"members", members},       {"manager_answers", answers.has_value()}};
     if (answers) {
       json["pool"] = to_json(*answers);
     } else {
@@ -271,6 +268,11 @@ int run_status(const StatusOptions& options) {
   }
   fmt::print("pool        {} ({}), since {}\nstate       {}\n", pool->mount,
              mount_text(mount.state), pool->created, pool->directory);
+  if (pool->trusted_network) {
+    fmt::print(
+        "network     trusted: content crosses TCP in clear; who can send to a connection "
+        "cannot change it unnoticed, who can listen reads it\n");
+  }
   if (answers) print_answers(*answers);
   print_metrics_addresses(*pool);
   for (const auto& member : pool->members) {

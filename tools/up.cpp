@@ -360,6 +360,7 @@ class Starter {
                            {"--log-memory", std::to_string(log_bytes), "--log-memory-max",
                             std::to_string(asked ? log_bytes : most)});
     }
+    if (options_.trusted_network) one.arguments.emplace_back("--trusted-network");
     if (!options_.pressure) {
       one.arguments.insert(one.arguments.end(), {"--pressure", "off"});
     }
@@ -481,6 +482,7 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
       options.state.empty() ? default_state_directory(record.mount) : absolute_path(options.state);
   record.remote_shell = split_words(options.remote_shell);
   record.transport = options.transport;
+  record.trusted_network = options.trusted_network;
   record.job_id = options.job_id;
   record.undrained = options.undrained;
   if (!options.report.empty()) record.report = absolute_path(options.report);

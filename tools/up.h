@@ -25,6 +25,7 @@ struct UpOptions {
   bool no_mount = false;  ///< the mount's path is only the pool's name
   std::string listen;
   std::string transport = "auto";
+  bool trusted_network = false;
   std::uint32_t chunk_bytes = 0;
   std::uint32_t stripe_width = 0;
   std::string naming;

@@ -79,7 +79,8 @@ Result<std::unique_ptr<Endpoint>> open_bare(std::string_view kind, const Endpoin
   if (kind == "tcp") {
     if (!options.identity) return fail(Code::kInvalidArgument, "transport.open: tcp needs a key");
     return tcp::open_tcp(*options.clock, options.listen_host, options.listen_port,
-                         keyring_of(*options.identity));
+                         keyring_of(*options.identity),
+                         {.trusted_network = options.trusted_network});
   }
   if (kind == "ofi:tcp") return fail(Code::kUnsupported, kNoFabricTcp);
   if (kind == "ofi:verbs") {

@@ -24,6 +24,8 @@ struct EndpointOptions {
   /// None: anyone may connect, and be connected to. Only for measuring a transport by itself, and
   /// not for "tcp".
   std::optional<secure::Identity> identity;
+  /// Of "tcp": content in clear on links that are opened to this endpoint.
+  bool trusted_network = false;
   // Of open_endpoints() only:
   bool serves = false;             ///< others connect to this process
   std::uint64_t pinned_bytes = 0;  ///< that will be registered, where that pins them

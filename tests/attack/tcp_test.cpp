@@ -2,6 +2,7 @@
 #include "transport/tcp/tcp.h"
 
 #include <arpa/inet.h>
+#include <malloc.h>
 #include <openssl/crypto.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -37,6 +38,25 @@ using transport::tcp::TcpEndpoint;
 using transport::tcp::TcpLink;
 
 constexpr std::size_t kBytes = 64 * limits::kKiB;
+
+std::atomic<std::int64_t> openssl_bytes{0};  ///< that OpenSSL holds
+
+void* count(void* memory) {
+  openssl_bytes += static_cast<std::int64_t>(::malloc_usable_size(memory));
+  return memory;
+}
+void* counted_malloc(std::size_t bytes, const char*, int) { return count(std::malloc(bytes)); }
+void counted_free(void* memory, const char*, int) {
+  openssl_bytes -= static_cast<std::int64_t>(::malloc_usable_size(memory));
+  std::free(memory);
+}
+void* counted_realloc(void* memory, std::size_t bytes, const char*, int) {
+  openssl_bytes -= static_cast<std::int64_t>(::malloc_usable_size(memory));
+  return count(std::realloc(memory, bytes));
+}
+/// Only before OpenSSL has allocated anything.
+const bool is_counted =
+    CRYPTO_set_mem_functions(counted_malloc, counted_realloc, counted_free) == 1;
 
 Secret secret_of(int seed) {
   Secret secret;
@@ -98,6 +118,7 @@ struct Member final : transport::AcceptHandler {
       if (clock.now() > end) return false;
       bool any = endpoint->poll();
       if (other != nullptr) any |= other->endpoint->poll();
+      busy_polls += any;
       if (!any) ::usleep(200);
     }
     return true;
@@ -125,6 +146,7 @@ struct Member final : transport::AcceptHandler {
   }
 
   SystemClock clock;
+  std::atomic<int> busy_polls{0};
   std::shared_ptr<const Keyring> keyring;
   std::vector<std::byte> memory = std::vector<std::byte>(kBytes);
   std::unique_ptr<TcpEndpoint> endpoint;
@@ -360,6 +382,28 @@ TEST_CASE("a flood of connections is bounded, and members are served meanwhile")
   member.until([] { return false; }, nullptr, 200ms);
 }
 
+TEST_CASE("a connection that has proven nothing holds at most 64 KiB") {
+  REQUIRE(is_counted);
+  Member member;
+  Member client(Role::kClient);
+  const auto greeting = recorded_greeting(client);
+  const std::int64_t before = openssl_bytes;
+  std::vector<int> held;
+  constexpr std::size_t kHeld = 50;
+  // One half has been answered, and the other half is in the middle of a record.
+  for (std::size_t i = 0; i < kHeld; ++i) {
+    held.push_back(connect_to(member.endpoint->address()));
+    say(held.back(), i % 2 == 0 ? ByteSpan(greeting) : ByteSpan(greeting).first(200));
+  }
+  REQUIRE(member.until([&] { return member.endpoint->arriving() == kHeld; }));
+  member.until([] { return false; }, nullptr, 200ms);
+  const auto each = static_cast<std::size_t>(openssl_bytes - before) / kHeld;
+  INFO("bytes of each: " << each);
+  CHECK(each + sizeof(TcpLink) + sizeof(transport::tcp::TlsSession) < 64 * limits::kKiB);
+  CHECK(each > 1000);  // it was counted
+  for (const int socket : held) ::close(socket);
+}
+
 TEST_CASE("a process without descriptors does not spin, and takes connections again later") {
   Member member;
   rlimit before{};
@@ -376,7 +420,6 @@ TEST_CASE("a process without descriptors does not spin, and takes connections ag
   }
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(busy < 30);
-  CHECK(member.endpoint->sleep_max() < 1s);
   member.expect_served();
   for (const int socket : waiting) ::close(socket);
 }
@@ -547,6 +590,159 @@ TEST_CASE("who makes no new key within the limit of records loses its link") {
     return std::vector<Frame>(20, {{.type = FrameType::kMessage, .length = 1}, 1});
   };
   CHECK(ends_link(member, many));
+}
+
+// ---- content in clear ---------------------------------------------------------------------------
+
+using transport::tcp::ContentChannel;
+using transport::tcp::ContentTag;
+using transport::tcp::Pieces;
+
+/// Two ends of a connection, and a hand between them.
+struct Channels {
+  Channels() {
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, from.data()) == 0);
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, to.data()) == 0);
+    sender = std::make_unique<ContentChannel>(from[0], secret_of(1), secret_of(2));
+    receiver = std::make_unique<ContentChannel>(to[0], secret_of(2), secret_of(1));
+  }
+  ~Channels() {
+    ::close(from[1]);
+    ::close(to[1]);
+  }
+  std::vector<std::byte> sent(std::byte fill) {
+    std::vector<std::byte> content(1000, fill);
+    sender->begin_send(Pieces(MutableByteSpan(content)));
+    REQUIRE(sender->send() == ContentChannel::Io::kDone);
+    std::vector<std::byte> wire(1000 + ContentTag::kBytes);
+    REQUIRE(::recv(from[1], wire.data(), wire.size(), 0) == static_cast<ssize_t>(wire.size()));
+    return wire;
+  }
+  ContentChannel::Io receive(ByteSpan wire) {
+    say(to[1], wire);
+    std::vector<std::byte> content(1000);
+    receiver->begin_receive(Pieces(MutableByteSpan(content)));
+    return receiver->receive();
+  }
+  std::array<int, 2> from{};
+  std::array<int, 2> to{};
+  std::unique_ptr<ContentChannel> sender;
+  std::unique_ptr<ContentChannel> receiver;
+};
+
+TEST_CASE("content that was changed, left out or repeated is not taken") {
+  {
+    Channels good;
+    const auto first = good.sent(std::byte{1});
+    const auto second = good.sent(std::byte{2});
+    CHECK(good.receive(first) == ContentChannel::Io::kDone);
+    CHECK(good.receive(second) == ContentChannel::Io::kDone);
+    CHECK(good.receive(second) == ContentChannel::Io::kLost);
+  }
+  for (const std::size_t at :
+       {std::size_t{0}, std::size_t{999}, std::size_t{1000}, std::size_t{1015}}) {
+    Channels changed;
+    auto wire = changed.sent(std::byte{1});
+    wire[at] ^= std::byte{1};
+    CHECK(changed.receive(wire) == ContentChannel::Io::kLost);
+  }
+  Channels left_out;
+  left_out.sent(std::byte{1});
+  CHECK(left_out.receive(left_out.sent(std::byte{2})) == ContentChannel::Io::kLost);
+}
+
+TEST_CASE("who offers another token, or a part of one, gets no link's content channel") {
+  Member member(Role::kManager, {.trusted_network = true, .prove_deadline = 1s});
+  CHECK(!lets_in(member, offer_of(2)));
+  std::vector<std::byte> greeting(ContentChannel::kGreetingBytes);
+  greeting[0] = ContentChannel::kFirstByte;
+  bool closed = false;
+  const int whole = connect_to(member.endpoint->address());
+  while_polled(member, [&] {
+    say(whole, greeting);
+    closed = is_closed_within(whole, 0.5);
+  });
+  CHECK(closed);
+  // A part of one keeps nobody awake.
+  const int part = connect_to(member.endpoint->address());
+  say(part, ByteSpan(greeting).first(5));
+  int busy = 0;
+  for (int i = 0; i < 60; ++i) {
+    busy += member.endpoint->poll();
+    ::usleep(5000);
+  }
+  CHECK(busy < 20);
+  CHECK(member.until([&] { return member.endpoint->arriving() == 0; }, nullptr, 3s));
+  ::close(whole);
+  ::close(part);
+  member.expect_served();
+}
+
+/// A member that opens its content channel by hand. `talk` gets the key of memory, a function that
+/// sends frames inside TLS, and the channel's socket.
+using Put = std::function<void(const FrameHeader&)>;
+void with_channel(Member& member,
+                  const std::function<void(const RemoteKey&, const Put&, int)>& talk) {
+  std::atomic<bool> has_key{false};
+  std::atomic<bool> ended{false};
+  const std::size_t before = member.sides.size();
+  RemoteKey key;
+  std::thread peer([&] {
+    const int socket = connect_to(member.endpoint->address());
+    handshake(socket, true, offer_of(1), [&](SSL* ssl) {
+      const Put put = [&](const FrameHeader& header) {
+        const auto bytes = header.encode();
+        std::size_t written = 0;
+        SSL_write_ex(ssl, bytes.data(), bytes.size(), &written);
+      };
+      put({.type = FrameType::kHello, .id = transport::secure::kProtocolVersion});
+      std::array<std::byte, ContentChannel::kGreetingBytes> greeting{ContentChannel::kFirstByte};
+      const std::string use = "EXPORTER-stdchk content channel";
+      SSL_export_keying_material(ssl, reinterpret_cast<unsigned char*>(greeting.data() + 1), 32,
+                                 use.data(), use.size(), nullptr, 0, 0);
+      const int channel = connect_to(member.endpoint->address());
+      say(channel, greeting);
+      while (!has_key) ::usleep(1000);
+      talk(key, put, channel);
+      ::close(channel);
+    });
+    ::close(socket);
+    ended = true;
+  });
+  CHECK(member.until([&] { return member.sides.size() > before || ended; }));
+  if (member.sides.size() > before) key = member.sides.back()->link->share(*member.region);
+  has_key = true;
+  CHECK(member.until([&] { return ended.load(); }, nullptr, 20s));
+  peer.join();
+}
+
+TEST_CASE("content without its tag ends the link and is not proven") {
+  Member member(Role::kManager, {.trusted_network = true});
+  bool closed = false;
+  with_channel(member, [&](const RemoteKey& key, const Put& put, int channel) {
+    put({.type = FrameType::kWrite, .last = true, .length = 64, .id = 256, .key = key.key});
+    say(channel, std::vector<std::byte>(64 + ContentTag::kBytes, std::byte{0xEE}));
+    closed = is_closed_within(channel, 3);
+  });
+  CHECK(closed);
+  CHECK(std::ranges::all_of(std::span(member.memory).subspan(64),
+                            [](std::byte each) { return each == std::byte{0}; }));
+  member.expect_served();
+}
+
+TEST_CASE("content that nobody has announced changes nothing and keeps nobody awake") {
+  Member member(Role::kManager, {.trusted_network = true});
+  int busy = 0;
+  with_channel(member, [&](const RemoteKey&, const Put&, int channel) {
+    say(channel, std::vector<std::byte>(100'000, std::byte{0xEE}));
+    ::usleep(100'000);
+    busy = member.busy_polls;
+    ::usleep(300'000);
+    busy = member.busy_polls - busy;
+  });
+  CHECK(std::ranges::all_of(member.memory, [](std::byte each) { return each == std::byte{0}; }));
+  CHECK(busy < 50);
+  member.expect_served();
 }
 
 TEST_CASE("a link knows who is at its other end") {

@@ -144,6 +144,7 @@ const std::vector<Subject>& subjects() {
       fabric("ofi:verbs", true),
       secure_mem(),
       tcp("tcp-short-keys", {.records_max = 10}),
+      tcp("tcp-trusted", {.trusted_network = true}),
       secure("shm"),
       secure_verbs(),
       verbs_in_parts(),

@@ -213,6 +213,7 @@ void TcpEndpoint::end(TcpLink& link, const Error& why) {
   if (link.state_ != TcpLink::State::kOpen) --unopened_;
   link.state_ = TcpLink::State::kClosed;
   link.tls_->close();
+  if (link.channel_ != nullptr) link.channel_->close();
   closing_.push_back({link.number_, why});
 }
 
@@ -220,6 +221,7 @@ void TcpEndpoint::remove(TcpLink& link) {
   if (link.state_ != TcpLink::State::kClosed && link.state_ != TcpLink::State::kOpen) --unopened_;
   link.state_ = TcpLink::State::kClosed;
   if (link.tls_ != nullptr) link.tls_->close();
+  if (link.channel_ != nullptr) link.channel_->close();
   links_.erase(link.number_);
   arrivals_.leave(link.number_);
 }
@@ -240,6 +242,9 @@ bool TcpEndpoint::poll_sockets() {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     if (event.data.u64 == 0) {
       accepts = true;
+    } else if ((event.data.u64 & kChannelBit) != 0) {
+      TcpLink* const link = find(event.data.u64 & ~kChannelBit);
+      if (link != nullptr) on_channel_event(*link, event.events);
     } else if (TcpLink* const link = find(event.data.u64); link != nullptr) {
       on_event(*link, event.events);
     }
@@ -256,6 +261,7 @@ void TcpEndpoint::on_event(TcpLink& link, std::uint32_t events) {
     case TcpLink::State::kProving:
       return prove(link);
     case TcpLink::State::kGreeting:
+    case TcpLink::State::kJoining:
     case TcpLink::State::kOpen:
       if ((events & EPOLLOUT) != 0) mark_ready(link);
       if ((events & ~EPOLLOUT) != 0) {
@@ -280,6 +286,7 @@ void TcpEndpoint::on_connected(TcpLink& link) {
 }
 
 void TcpEndpoint::prove(TcpLink& link) {
+  if (link.accepted_ && trusts_network() && is_content_channel(link)) return;
   switch (link.tls_->prove()) {
     case TlsSession::Proof::kUnfinished:
       return;
@@ -292,12 +299,20 @@ void TcpEndpoint::prove(TcpLink& link) {
   link.peer_ = {link.accepted_ ? name.from : name.to, name.epoch};
   link.state_ = TcpLink::State::kGreeting;
   arrivals_.leave(link.number_);
-  link.notes_.push_back({.type = FrameType::kHello, .id = secure::kProtocolVersion});
+  link.notes_.push_back({.type = FrameType::kHello,
+                         .id = secure::kProtocolVersion,
+                         .key = link.accepted_ && trusts_network() ? 1U : 0U});
   link.more_to_read_ = true;  // TLS may have read on already
   mark_ready(link);
 }
 
 void TcpEndpoint::on_greeted(TcpLink& link) {
+  if (link.in_clear_) return join(link);
+  link.channel_.reset();
+  open_link(link);
+}
+
+void TcpEndpoint::open_link(TcpLink& link) {
   link.state_ = TcpLink::State::kOpen;
   --unopened_;
   if (!link.accepted_) return link.handler_->on_connected(link);
@@ -313,14 +328,16 @@ bool TcpEndpoint::run_ready() {
     TcpLink* link = find(number);
     if (link == nullptr) continue;
     link->ready_ = false;
-    if (std::exchange(link->more_to_read_, false)) {
+    // Before its content channel is there, nothing is handled of what a link has said.
+    const bool joins = link->state_ == TcpLink::State::kJoining;
+    if (!joins && std::exchange(link->more_to_read_, false)) {
       const bool more = link->state_ != TcpLink::State::kClosed && link->receive();
       link = find(number);  // a handler may have destroyed it
       if (link == nullptr) continue;
-      link->more_to_read_ = more;
+      link->more_to_read_ |= more;
     }
     const bool more_to_send = link->pump();
-    if (more_to_send || link->more_to_read_) mark_ready(*link);
+    if (more_to_send || (link->more_to_read_ && !joins)) mark_ready(*link);
   }
   const bool any = !running_.empty();
   running_.clear();

@@ -71,6 +71,8 @@ class TcpEndpoint final : public Endpoint {
   /// Has poll() send what the link has queued.
   void mark_ready(TcpLink& link);
   void watch_room(TcpLink& link, bool wanted);
+  void watch_channel(TcpLink& link, bool content, bool room);
+  bool trusts_network() const { return settings_.trusted_network; }
   /// Closes the connection now. The next poll() tells the handler.
   void end(TcpLink& link, const Error& why);
   void on_greeted(TcpLink& link);
@@ -85,6 +87,15 @@ class TcpEndpoint final : public Endpoint {
   void on_event(TcpLink& link, std::uint32_t events);
   void on_connected(TcpLink& link);
   void prove(TcpLink& link);
+  void open_link(TcpLink& link);
+
+  // endpoint_content.cpp
+  void join(TcpLink& link);
+  void connect_channel(TcpLink& link);
+  void on_channel_event(TcpLink& link, std::uint32_t events);
+  void on_channel_connected(TcpLink& link);
+  bool is_content_channel(TcpLink& arrival);
+  void attach(TcpLink& arrival);
   bool run_ready();
   bool check_deadlines();
   bool close_pending();
@@ -119,6 +130,9 @@ class TcpEndpoint final : public Endpoint {
   Time next_check_{};
   Time next_warning_{};
 };
+
+/// Set in the number of an event: it is of a link's content channel.
+inline constexpr std::uint64_t kChannelBit = std::uint64_t{1} << 63U;
 
 /// A socket for a link: none of its calls waits.
 int set_up_socket(int socket);

@@ -34,7 +34,7 @@ bool is_sound(const FrameHeader& header) {
   const bool uses_memory = header.key != 0;
   switch (header.type) {
     case FrameType::kHello:
-      return !header.last && header.length == 0 && header.key == 0 && header.offset == 0;
+      return !header.last && header.length == 0 && header.key <= 1 && header.offset == 0;
     case FrameType::kMessage:
       return !header.last && header.length <= kMessageBytesMax && header.id == 0 &&
              header.key == 0 && header.offset == 0;

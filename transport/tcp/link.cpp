@@ -151,7 +151,10 @@ void TcpLink::forget(const TcpRegion& region) {
   std::erase_if(shared_, [&](const auto& each) { return each.second == &region; });
   const bool answers = std::ranges::any_of(
       contents_, [&](const Content& content) { return content.region == &region; });
-  if (answers || in_region_ == &region || out_.region == &region) {
+  const auto is_of = [&](const ClearFrame& frame) { return frame.region == &region; };
+  const bool in_clear =
+      std::ranges::any_of(clear_in_, is_of) || std::ranges::any_of(clear_out_, is_of);
+  if (answers || in_clear || in_region_ == &region || out_.region == &region) {
     endpoint_.end(*this, {Code::kPeerLost, 0, "tcp.region"});
   }
 }

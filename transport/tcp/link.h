@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "transport/tcp/content_channel.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/pieces.h"
 #include "transport/tcp/tls.h"
@@ -37,7 +38,8 @@ class TcpRegion final : public MemoryRegion {
 /// |------------|--------------------------------------------------------------------------|
 /// | connecting | TCP is connected -> proving                                              |
 /// | proving    | both ends have proven that they have the key -> greeting                 |
-/// | greeting   | the peer's hello names our version -> open                               |
+/// | greeting   | the peer's hello names our version -> open, or joining                   |
+/// | joining    | the content channel is there -> open              |
 /// | open       | fence(), a frame that is not allowed, a late transfer, a loss -> closed  |
 ///
 /// In each state: the connection is lost, or its deadline has come -> closed.
@@ -52,7 +54,7 @@ class TcpRegion final : public MemoryRegion {
 /// Limits: kTransfersMax transfers and as many answers, kSendsMax messages of kSendBytesMax bytes.
 class TcpLink final : public Link {
  public:
-  enum class State : std::uint8_t { kConnecting, kProving, kGreeting, kOpen, kClosed };
+  enum class State : std::uint8_t { kConnecting, kProving, kGreeting, kJoining, kOpen, kClosed };
   static constexpr std::size_t kSendsMax = 128;
   static constexpr std::size_t kSendBytesMax = 4 * limits::kMiB;
 
@@ -101,13 +103,20 @@ class TcpLink final : public Link {
     std::size_t burst = 0;              ///< bytes sent since another one had its turn
     const TcpRegion* region = nullptr;  ///< of an answer
   };
+  /// A frame whose header is in TLS and whose content is on the content channel.
+  struct ClearFrame {
+    FrameHeader header;
+    Pieces pieces;
+    const TcpRegion* region = nullptr;
+    bool ends = false;  ///< the transfer
+  };
   /// The frame that is being sent.
   struct Outgoing {
     FrameHeader::Bytes header{};
     std::size_t header_left = 0;
     Pieces content;
     std::vector<std::byte> message;     ///< content's memory
-    Transfer* write = nullptr;          ///< that is sent with it
+    std::uint64_t write = 0;            ///< that is sent with it
     const TcpRegion* region = nullptr;  ///< content's, of an answer
     bool is_content = false;            ///< of a transfer
     bool left() const { return header_left > 0 || content.left() > 0; }
@@ -133,6 +142,9 @@ class TcpLink final : public Link {
   void begin_frame(const FrameHeader& header, Pieces content = {});
   void end_frame();
   ByteSpan next_record();
+  bool may_send_content() const;
+  bool pump_clear(std::size_t& bytes);
+  void content_sent(std::uint64_t write);
 
   // link_receive.cpp
   /// Handles what has come. True: it stopped for the sake of other links. The link may be gone.
@@ -144,6 +156,10 @@ class TcpLink final : public Link {
   bool on_read_data(const FrameHeader& header);
   bool on_content();
   bool on_hello();
+  bool receive_clear();
+  bool on_clear_frame();
+  bool on_written_here(const FrameHeader& header);
+  bool on_read_here(const FrameHeader& header, bool ends);
   Pieces region_part(const FrameHeader& header, const TcpRegion*& region);
   bool refuse_frame();
 
@@ -156,6 +172,8 @@ class TcpLink final : public Link {
   std::optional<secure::Credential> credential_;  ///< of a link that connects, until then
   std::unique_ptr<TlsSession> tls_;
   std::optional<secure::PeerIdentity> peer_;
+  bool begun_ = false;           ///< an arrival has begun with TLS
+  bool peeked_ = false;          ///< what an arrival begins with was looked at
   bool ready_ = false;           ///< in the endpoint's list
   bool more_to_read_ = false;    ///< receive() has stopped before the end
   bool waits_for_room_ = false;  ///< in the socket
@@ -172,6 +190,14 @@ class TcpLink final : public Link {
   std::size_t answers_ = 0;  ///< of the peer's transfers, in notes_ and contents_
   bool message_was_last_ = false;
   Outgoing out_;
+
+  bool in_clear_ = false;  ///< content: the accepting end trusts the network
+  std::unique_ptr<ContentChannel> channel_;
+  bool channel_connecting_ = false;
+  bool channel_room_ = false;         ///< is waited for, in its socket
+  bool channel_content_ = false;      ///< is waited for
+  std::deque<ClearFrame> clear_out_;  ///< announced; the first is being sent
+  std::deque<ClearFrame> clear_in_;   ///< announced; the first is being received
 
   std::unordered_map<std::uint64_t, const TcpRegion*> shared_;
   FrameHeader::Bytes header_{};

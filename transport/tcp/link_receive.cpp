@@ -12,6 +12,9 @@ namespace {
 constexpr std::size_t kReceiveBytesPerTurn = 2 * limits::kMiB;
 /// Memory for messages that is kept for the next one.
 constexpr std::size_t kKeptBytes = 16 * limits::kKiB;
+/// Content frames that a peer may announce before they come: what sockets hold, and more.
+constexpr std::size_t kAnnouncedMax = 1024;
+constexpr std::size_t kClearFramesPerTurn = 16;
 
 constexpr Error kWrongVersion{Code::kRefused, 0,
                               "handshake: the protocol's versions differ; use one version of "
@@ -20,6 +23,7 @@ constexpr Error kWrongVersion{Code::kRefused, 0,
 }  // namespace
 
 bool TcpLink::receive() {
+  if (in_clear_ && !receive_clear()) return false;
   for (std::size_t bytes = 0; bytes < kReceiveBytesPerTurn;) {
     const bool in_header = header_got_ < header_.size();
     const TlsSession::Got got =
@@ -87,8 +91,18 @@ Pieces TcpLink::region_part(const FrameHeader& header, const TcpRegion*& region)
 bool TcpLink::on_write(const FrameHeader& header) {
   // Nobody has more writes in flight than that: this is one that does not wait for their ends.
   if (header.last && answers_ >= kTransfersMax) return refuse_frame();
-  content_ = region_part(header, in_region_);
-  return content_.left() > 0 || refuse_frame();
+  const TcpRegion* region = nullptr;
+  const Pieces pieces = region_part(header, region);
+  if (pieces.left() == 0) return refuse_frame();
+  if (header.last) ++answers_;
+  if (in_clear_) {
+    if (clear_in_.size() >= kAnnouncedMax) return refuse_frame();
+    clear_in_.push_back({header, pieces, region, header.last});
+  } else {
+    content_ = pieces;
+    in_region_ = region;
+  }
+  return true;
 }
 
 bool TcpLink::on_written(const FrameHeader& header) {
@@ -114,8 +128,14 @@ bool TcpLink::on_read_data(const FrameHeader& header) {
       header.length > transfer->pieces.left()) {
     return refuse_frame();
   }
-  content_ = transfer->pieces.take(header.length);
+  const Pieces pieces = transfer->pieces.take(header.length);
   transfer->received += header.length;
+  if (in_clear_) {
+    if (clear_in_.size() >= kAnnouncedMax) return refuse_frame();
+    clear_in_.push_back({header, pieces, nullptr, transfer->pieces.left() == 0});
+  } else {
+    content_ = pieces;
+  }
   return true;
 }
 
@@ -136,12 +156,8 @@ bool TcpLink::on_content() {
     }
     case FrameType::kWrite:
       in_region_ = nullptr;
-      moved_ = endpoint_.clock().now();
-      if (!in_.last) break;
-      ++answers_;
-      notes_.push_back({.type = FrameType::kWritten, .id = in_.id});
-      endpoint_.mark_ready(*this);
-      break;
+      if (in_clear_) return receive_clear();
+      return on_written_here(in_);
     case FrameType::kWritten: {
       moved_ = endpoint_.clock().now();
       finish(*find_transfer(in_.id, true), {});
@@ -150,16 +166,61 @@ bool TcpLink::on_content() {
     }
     case FrameType::kRead:
       break;
-    case FrameType::kReadData: {
-      Transfer& transfer = *find_transfer(in_.id, false);
-      moved_ = endpoint_.clock().now();
-      if (transfer.pieces.left() > 0) break;
-      finish(transfer, {});
-      if (life.expired()) return false;
-      break;
-    }
+    case FrameType::kReadData:
+      if (in_clear_) return receive_clear();
+      return on_read_here(in_, find_transfer(in_.id, false)->pieces.left() == 0);
   }
   return state_ == State::kOpen;
+}
+
+/// A part of a peer's write is in memory. False: the link has ended.
+bool TcpLink::on_written_here(const FrameHeader& header) {
+  moved_ = endpoint_.clock().now();
+  if (header.last) {
+    notes_.push_back({.type = FrameType::kWritten, .id = header.id});
+    endpoint_.mark_ready(*this);
+  }
+  return state_ == State::kOpen;
+}
+
+/// A part of an own read is in memory. False: the link has ended, or was destroyed.
+bool TcpLink::on_read_here(const FrameHeader& header, bool ends) {
+  moved_ = endpoint_.clock().now();
+  if (!ends) return true;
+  const std::weak_ptr<const char> life = life_;
+  finish(*find_transfer(header.id, false), {});
+  return !life.expired() && state_ == State::kOpen;
+}
+
+/// Takes announced content from the channel as far as it has come. False: the link has ended, or
+/// was destroyed.
+bool TcpLink::receive_clear() {
+  for (std::size_t frames = 0; channel_ != nullptr && !clear_in_.empty(); ++frames) {
+    if (frames == kClearFramesPerTurn) {
+      more_to_read_ = true;
+      endpoint_.mark_ready(*this);
+      return true;
+    }
+    if (!channel_->is_receiving()) channel_->begin_receive(clear_in_.front().pieces);
+    const TlsSession::Io io = channel_->receive();
+    if (io == TlsSession::Io::kBlocked) {
+      endpoint_.watch_channel(*this, true, channel_room_);
+      return true;
+    }
+    if (io == TlsSession::Io::kLost) {
+      endpoint_.end(*this, {Code::kPeerLost, 0, "tcp.content"});
+      return false;
+    }
+    if (!on_clear_frame()) return false;
+  }
+  return true;
+}
+
+bool TcpLink::on_clear_frame() {
+  const ClearFrame frame = clear_in_.front();
+  clear_in_.pop_front();
+  if (frame.header.type == FrameType::kWrite) return on_written_here(frame.header);
+  return on_read_here(frame.header, frame.ends);
 }
 
 bool TcpLink::on_hello() {
@@ -167,6 +228,7 @@ bool TcpLink::on_hello() {
     endpoint_.end(*this, kWrongVersion);
     return false;
   }
+  in_clear_ = accepted_ ? endpoint_.trusts_network() : in_.key == 1;
   const std::weak_ptr<const char> life = life_;
   endpoint_.on_greeted(*this);
   return !life.expired() && state_ == State::kOpen;

@@ -15,15 +15,23 @@ constexpr std::size_t kSendBytesPerTurn = 2 * limits::kMiB;
 /// Of one transfer, before the next one has its turn: a chunk goes out as a whole, and a long
 /// transfer does not hold up short ones.
 constexpr std::size_t kBurstBytes = 2 * limits::kMiB;
+/// Content frames that are announced before the socket has taken them.
+constexpr std::size_t kAnnouncedMax = 4;
 
 }  // namespace
 
 bool TcpLink::anything_to_send() const {
-  return out_.left() || !notes_.empty() || !messages_.empty() || !contents_.empty();
+  return out_.left() || !notes_.empty() || !messages_.empty() || may_send_content();
+}
+
+bool TcpLink::may_send_content() const {
+  return !contents_.empty() && (!in_clear_ || clear_out_.size() < kAnnouncedMax);
 }
 
 bool TcpLink::pump() {
-  if (state_ != State::kOpen && state_ != State::kGreeting) return false;
+  if (state_ == State::kConnecting || state_ == State::kProving || state_ == State::kClosed) {
+    return false;
+  }
   for (std::size_t bytes = 0;;) {
     while (tls_->has_room() && anything_to_send()) {
       const ByteSpan record = next_record();
@@ -39,9 +47,38 @@ bool TcpLink::pump() {
       return false;
     }
     endpoint_.watch_room(*this, io == TlsSession::Io::kBlocked);
+    if (!pump_clear(bytes)) return false;
     if (io == TlsSession::Io::kBlocked || !anything_to_send()) return false;
     if (bytes >= kSendBytesPerTurn) return true;
   }
+}
+
+/// A part of a transfer is out of our hands. `write`: the one that it was the last part of, or 0.
+void TcpLink::content_sent(std::uint64_t write) {
+  moved_ = endpoint_.clock().now();
+  Transfer* const transfer = write == 0 ? nullptr : find_transfer(write, true);
+  if (transfer != nullptr) transfer->sent = true;
+}
+
+/// Sends content in clear that has been announced. False: the link has ended.
+bool TcpLink::pump_clear(std::size_t& bytes) {
+  if (channel_ == nullptr) return true;
+  while (!clear_out_.empty()) {
+    const ClearFrame& frame = clear_out_.front();
+    if (!channel_->is_sending()) channel_->begin_send(frame.pieces);
+    const TlsSession::Io io = channel_->send();
+    if (io == TlsSession::Io::kLost) {
+      endpoint_.end(*this, {Code::kPeerLost, 0, "tcp.content"});
+      return false;
+    }
+    endpoint_.watch_channel(*this, channel_content_, io == TlsSession::Io::kBlocked);
+    if (io == TlsSession::Io::kBlocked) return true;
+    const bool ends_write = frame.ends && frame.header.type == FrameType::kWrite;
+    content_sent(ends_write ? frame.header.id : 0);
+    bytes += frame.header.length;
+    clear_out_.pop_front();
+  }
+  return true;
 }
 
 /// The next bytes of the stream of frames: straight from memory where a whole record lies there,
@@ -82,8 +119,7 @@ void TcpLink::begin_frame(const FrameHeader& header, Pieces content) {
 }
 
 void TcpLink::end_frame() {
-  if (out_.write != nullptr) out_.write->sent = true;
-  if (out_.is_content) moved_ = endpoint_.clock().now();
+  if (out_.is_content) content_sent(out_.write);
   out_ = {};
 }
 
@@ -97,7 +133,7 @@ bool TcpLink::next_frame() {
     return true;
   }
   // Messages and content take turns, so that neither waits for all of the other.
-  if (!messages_.empty() && (contents_.empty() || !message_was_last_)) {
+  if (!messages_.empty() && (!may_send_content() || !message_was_last_)) {
     message_was_last_ = true;
     out_.message = std::move(messages_.front());
     messages_.pop_front();
@@ -107,7 +143,7 @@ bool TcpLink::next_frame() {
         Pieces(MutableByteSpan(out_.message)));
     return true;
   }
-  if (contents_.empty()) return false;
+  if (!may_send_content()) return false;
   message_was_last_ = false;
   next_content();
   return true;
@@ -121,13 +157,19 @@ void TcpLink::next_content() {
   const bool ends = content.pieces.left() == length;
   const bool is_write = header.type == FrameType::kWrite;
   header.last = is_write && ends;
-  begin_frame(header, content.pieces.take(length));
-  out_.is_content = true;
-  out_.region = content.region;
+  const Pieces pieces = content.pieces.take(length);
+  if (in_clear_) {
+    begin_frame(header);
+    clear_out_.push_back({header, pieces, content.region, ends});
+  } else {
+    begin_frame(header, pieces);
+    out_.is_content = true;
+    out_.region = content.region;
+    out_.write = is_write && ends ? header.id : 0;
+  }
   content.next.offset += length;
   content.burst += length;
   if (ends) {
-    if (is_write) out_.write = find_transfer(header.id, true);
     if (!is_write) --answers_;
     contents_.pop_front();
   } else if (content.burst >= kBurstBytes && contents_.size() > 1) {

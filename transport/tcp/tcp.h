@@ -18,6 +18,9 @@ struct Settings {
   /// Connections that have not proven anything yet: together, and from one address.
   std::size_t arriving_max = 1024;
   std::size_t arriving_of_address_max = 128;
+  /// Content of transfers goes in clear on links that others open to this endpoint, with a tag
+  /// against changes. All else stays inside TLS. For networks that nobody else listens to.
+  bool trusted_network = false;
   /// From accept() until the peer has proven itself.
   Duration prove_deadline = std::chrono::seconds(5);
 };

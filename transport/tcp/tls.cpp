@@ -294,6 +294,14 @@ TlsSession::Got TlsSession::read(MutableByteSpan into) {
   return {blocked ? Io::kBlocked : Io::kLost, 0};
 }
 
+Secret TlsSession::derived(const char* use) const {
+  Secret secret;
+  STDCHK_ASSERT(
+      SSL_export_keying_material(ssl_.get(), reinterpret_cast<unsigned char*>(secret.bytes.data()),
+                                 secret.bytes.size(), use, std::strlen(use), nullptr, 0, 0) == 1);
+  return secret;
+}
+
 bool TlsSession::has_room() const { return kOutBytes - out_end_ >= kRoomWanted; }
 
 bool TlsSession::write(ByteSpan plain) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -103,6 +104,11 @@ class TlsSession {
   bool unsent() const { return out_end_ > out_start_; }
   /// Sends what is encrypted. kBlocked: the socket is full.
   Io flush();
+
+  /// 256 bits for `use` that both ends of this session know, and nobody else (RFC 8446, 7.5).
+  Secret derived(const char* use) const;
+  /// Hands the socket over. To be asked only of a session that has read nothing.
+  int release() { return std::exchange(socket_, -1); }
 
   /// Closes the socket. Nothing is read or written any more.
   void close();
