@@ -61,5 +61,6 @@ TEST_CASE("nothing came after what is no time") {
 }
 
 TEST_CASE("nothing came into a folder that is not there") {
-  CHECK(drained_since("/absent", "", *parse_set_name("app.*.T1"), "2008-06-17 10:00:00 +0200") == 0);
+  CHECK(drained_since("/absent", "", *parse_set_name("app.*.T1"), "2008-06-17 10:00:00 +0200") ==
+        0);
 }
