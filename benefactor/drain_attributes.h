@@ -8,7 +8,7 @@
 
 namespace stdchk::benefactor {
 
-/// What a file in the drain directory should look like.
+/// A Wanted is how a file in the drain directory should look.
 struct Wanted {
   std::uint32_t mode = 0;
   std::uint32_t uid = 0;

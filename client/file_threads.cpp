@@ -96,7 +96,7 @@ void FileThreads::serve(const std::shared_ptr<State>& state) {
       ++state->delivering;
       lock.unlock();
       work.deliver();
-      // What the work holds goes before the owner of this may go.
+      // The work is destroyed here, because the objects that it uses may end after `delivering`.
       const std::uint32_t owner = work.owner;
       work = {};
       lock.lock();

@@ -43,12 +43,12 @@ class ExecutedFiles final : public FileExecutor {
   Executor& executor_;
 };
 
-/// A FileThreads does the work on threads of its own, and keeps users apart: files of one user that
+/// A FileThreads does the work on threads of its own, and keeps users apart. Files of one user that
 /// hang hold up no file of another user.
 ///
 /// Each user has kThreadsOfOne threads at most, and work beyond that waits in the user's own line.
-/// Up to kThreadsForMore threads in all any user gets more of them. Beyond that, up to kThreadsMax,
-/// a user gets one who has none.
+/// While there are fewer than kThreadsForMore threads, a new thread is started for any user. While
+/// there are fewer than kThreadsMax, a new thread is started only for a user without a thread.
 ///
 /// Owns: its threads; one without work for kIdle ends. The destructor drops what was not begun and
 ///   waits kEndPatience for what was. A thread that hangs longer is left behind: it ends with its

@@ -117,7 +117,7 @@ bool DrainDirectory::may_belong(const DrainFolder& root, const struct stat& file
   const uid_t self = ::geteuid();
   if (self != 0 && file.st_uid == self) return true;
   if (const auto maker = file_maker(root)) return file.st_uid == maker->uid && !maker->gives_files;
-  // Nothing can be tried where nothing can be written. The folder's maker has drained the files.
+  // A read-only file system allows no trial. The owner of the temporary folder has drained there.
   const auto folder = root.status(msg::kTemporaryFolder);
   if (!folder || folder->st_uid != file.st_uid) return false;
   return file.st_uid != 0 || (file.st_mode & S_IROTH) != 0;

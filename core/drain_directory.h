@@ -32,10 +32,10 @@ class DrainDirectory {
   const std::string& path() const { return path_; }
   Below<DrainFolder> open() const;
 
-  /// Whether a file may be one that was drained for the user `uid` of the pool: it is that user's,
-  /// or whoever drains cannot give files to their owners. `root` is what open() gave.
+  /// Whether a file may be a drained file of the pool's user `uid`. Such a file belongs to that
+  /// user, or to the benefactors' user where they cannot give files away. `root` is from open().
   bool may_belong(const DrainFolder& root, const struct stat& file, std::uint32_t uid) const;
-  /// Looked for once. Nothing where nobody has drained yet, or nothing can be written.
+  /// Tried once, with a file in the temporary folder; empty when no file can be made there.
   std::optional<FileMaker> file_maker(const DrainFolder& root) const;
 
  private:

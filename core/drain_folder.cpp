@@ -165,7 +165,7 @@ Below<DrainFolder> DrainFolder::parent_of(const std::string& path) const {
 
 Below<OpenedFile> DrainFolder::open(const std::string& path, Access access,
                                     const ExpectedFile& expected) const {
-  // A device may do something as soon as it is opened, so its kind is looked at before.
+  // Opening a device may start an action of the device, so status() comes first.
   const auto before = status(path);
   if (!before) return tl::unexpected(before.error());
   if (const auto good = check(path, *before, expected); !good) return tl::unexpected(good.error());

@@ -43,9 +43,9 @@ enum class Access : std::uint8_t { kRead, kReadWrite };
 /// A DrainFolder is a folder in the drain directory, or that directory, held open.
 ///
 /// Paths are relative to the folder, without "." and "..". No component of a path may be a symbolic
-/// link (openat2(2), RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS; where the kernel has no openat2 each
-/// folder is opened from the one above). A call never waits for who opens the other end of a FIFO,
-/// nor for who holds a lease on a file (fcntl(2), F_SETLEASE).
+/// link (openat2(2), RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS). On kernels without openat2 each
+/// folder is opened from the folder above. No call waits for a FIFO's other end, nor for the holder
+/// of a lease on a file (fcntl(2), F_SETLEASE).
 ///
 /// Owns: one descriptor. Threads: any.
 /// Errors: a Refusal: ELOOP for a link, EINVAL for a FIFO, a device, a socket or a bad path,
@@ -77,7 +77,7 @@ class DrainFolder {
   Below<OpenedFile> create(const std::string& name) const;
   /// A file of mode 0600 that has no name, and goes with its descriptor.
   Below<Descriptor> create_unnamed() const;
-  /// Of a link, its own.
+  /// The status of the file at `path`; a link is not followed.
   Below<struct stat> status(const std::string& path) const;
   Below<struct stat> own_status() const;
   Below<std::string> link_target(const std::string& path) const;

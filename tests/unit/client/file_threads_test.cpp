@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What reads wait for; they outlive their test when it fails.
+/// A Gate holds reads until it opens. Reads share it, and may outlive their test.
 struct Gate {
   std::mutex mutex;
   std::condition_variable changed;
