@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -167,6 +168,11 @@ Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
     file.size_bytes = size;
   }
   return std::move(found.files);
+}
+
+std::string fault_of(const Refusal& refusal) {
+  if (refusal.os_errno == ENOENT) return "cannot be opened";
+  return fmt::format("cannot be opened: {}", refusal.why);
 }
 
 bool is_as_said(const ManifestPiece& piece, ByteSpan bytes, Namer& namer) {

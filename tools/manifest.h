@@ -39,6 +39,8 @@ ManifestFile parse_entry(std::string path, const nlohmann::json& entry);
 /// their paths; each path begins with the folder. Folders below it that cannot be read, and
 /// manifests that open_manifest() refuses, are told of and left out.
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder);
+/// Of a file that was not opened, after its path.
+std::string fault_of(const Refusal& refusal);
 bool is_as_said(const ManifestPiece& piece, ByteSpan bytes, Namer& namer);
 /// The bytes [offset, offset + length) of an open file, or fewer.
 std::vector<std::byte> read_range(int fd, std::uint64_t offset, std::size_t length);

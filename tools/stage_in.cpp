@@ -139,7 +139,7 @@ void load(client::Filesystem& filesystem, const DrainFolder& from, Loading& load
   if (loading.said.damaged) {
     loading.fault = "has an entry in the manifest that is damaged";
   } else if (!source) {
-    loading.fault = fmt::format("cannot be opened: {}", source.error().why);
+    loading.fault = fault_of(source.error());
   } else if (static_cast<std::uint64_t>(source->status.st_size) != loading.said.size_bytes) {
     loading.fault =
         fmt::format("has {} bytes instead of {}", source->status.st_size, loading.said.size_bytes);

@@ -50,7 +50,7 @@ void check_file(const DrainFolder& folder, Checked& file, Namer& namer) {
   }
   const auto opened = folder.open(file.said.below, Access::kRead);
   if (!opened) {
-    file.fault = fmt::format("cannot be opened: {}", opened.error().why);
+    file.fault = fault_of(opened.error());
     return;
   }
   check_open_file(opened->file.get(), file, namer);
