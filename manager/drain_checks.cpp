@@ -17,10 +17,9 @@ void DrainChecks::look_up(const std::vector<FileId>& files, Time deadline, Done 
     if (file == nullptr || !file->parent || !file->newest.drained) continue;
     const auto path = service_.drained_path(*file, file->newest);
     if (!path) continue;
-    looked.push_back(
-        {id,
-         file->newest.version,
-         {*path, file->newest.size_bytes, file->newest.mtime_ns, file->uid}});
+    looked.push_back({id,
+                      file->newest.version,
+                      {*path, file->newest.size_bytes, file->newest.mtime_ns, file->uid}});
     request.files.push_back(looked.back().wanted);
   }
   if (looked.empty()) return done(Found{});
@@ -46,7 +45,8 @@ DrainChecks::Found DrainChecks::judge(const std::vector<Looked>& looked,
     const Looked& one = looked[i];
     const File* const file = service_.state().file(one.file);
     if (file == nullptr || !file->parent || !file->newest.drained ||
-        file->newest.version != one.version || file->newest.mtime_ns != one.wanted.mtime_ns || file->uid != one.wanted.uid ||
+        file->newest.version != one.version || file->newest.mtime_ns != one.wanted.mtime_ns ||
+        file->uid != one.wanted.uid ||
         service_.drained_path(*file, file->newest) != one.wanted.path) {
       continue;
     }
