@@ -47,7 +47,7 @@ enum class Way { kWrite, kReserveAndCopy, kReserve };
 client::Options options_of(const Settings& settings, Naming naming) {
   client::Options options;
   options.manager_address = settings.pool.manager;
-  options.secret = settings.pool.secret;
+  options.keyring = settings.pool.keyring;
   options.transport = settings.transport;
   options.naming = naming;
   options.chunk_bytes = limits::kChunkBytesDefault;

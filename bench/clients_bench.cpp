@@ -50,7 +50,7 @@ struct Settings {
 std::unique_ptr<client::Filesystem> connect(const Settings& settings) {
   client::Options options;
   options.manager_address = settings.pool.manager;
-  options.secret = settings.pool.secret;
+  options.keyring = settings.pool.keyring;
   options.transport = settings.transport;
   options.naming = Naming::kOff;
   return must(client::Filesystem::connect(options));

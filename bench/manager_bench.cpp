@@ -31,7 +31,6 @@ constexpr std::size_t kFileChunks = 1024;
 constexpr std::size_t kBatch = 128;   ///< names of one Place, as the client library collects them
 constexpr std::size_t kBatches = 16;  ///< of one session
 constexpr std::uint64_t kKnown = 1 << 20;  ///< chunks of the pool that is asked
-constexpr msg::Secret kSecret{1, 2};
 const std::string kAddress = "mem:manager";
 
 /// As random as a hash: chunk `number` always has the same.
@@ -109,7 +108,6 @@ class Client final : public rpc::PeerHandler {
     peer_ =
         must(rpc::Peer::connect(reactor, *endpoint_, kAddress, *this, limits::kConnectDeadline));
     msg::RegisterClient request;
-    request.secret = kSecret;
     call(request, [this](const msg::RegisterClient::Reply& reply) {
       id_ = reply.client;
       peer_->set_sender(id_.value);
@@ -202,7 +200,7 @@ nlohmann::json measure_lookups(std::uint32_t clients, std::uint32_t rounds) {
   manager::MemoryJournal journal;
   fill(journal);
   manager::Config config;
-  config.secret = kSecret;
+  config.membership = manager::Membership::believing();
   manager::Service service(manager_reactor, journal, config);
   must(service.start());
   const auto endpoint = fabric.make_endpoint("manager", clock);

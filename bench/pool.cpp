@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/measuring.h"
-#include "core/pool_files.h"
+#include "transport/secure/key_file.h"
 
 namespace stdchk::bench {
 
@@ -14,9 +14,10 @@ Pool read_pool(const std::string& state) {
   if (!record.is_object()) give_up("no pool is up with its state in " + state);
   Pool pool;
   pool.manager = record.at("manager_address");
-  const auto secret = read_secret_file(record.at("secret_file"));
-  if (!secret) give_up(secret.error());
-  pool.secret = *secret;
+  auto keyring =
+      transport::secure::read_keyring(record.at("secret_file"), transport::secure::Role::kClient);
+  if (!keyring) give_up(keyring.error());
+  pool.keyring = std::move(*keyring);
   for (const auto& member : record.at("members")) {
     if (member.at("role") == "benefactor") pool.benefactors.push_back(member.at("pid"));
   }

@@ -2,17 +2,18 @@
 
 #include <sys/types.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "core/messages/messages.h"
+#include "transport/secure/keyring.h"
 
 namespace stdchk::bench {
 
 /// What a bench must know of a pool that runs on this machine.
 struct Pool {
   std::string manager;
-  msg::Secret secret;
+  std::shared_ptr<transport::secure::Keyring> keyring;
   std::vector<pid_t> benefactors;
 };
 

@@ -59,7 +59,7 @@ class Bench {
   Bench(const stdchk::bench::Pool& pool, std::string local, std::size_t bytes)
       : local_(std::move(local)), image_(random_memory(bytes, 0)) {
     options_.manager_address = pool.manager;
-    options_.secret = pool.secret;
+    options_.keyring = pool.keyring;
   }
 
   /// The cases take turns; the first round does not count.

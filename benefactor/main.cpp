@@ -1,5 +1,4 @@
 #include <fmt/core.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,9 +28,11 @@
 #include "core/options.h"
 #include "core/pool_files.h"
 #include "core/reactor.h"
+#include "core/secret.h"
 #include "core/units.h"
 #include "metrics/daemon.h"
 #include "transport/factory.h"
+#include "transport/secure/key_file.h"
 
 namespace stdchk::benefactor {
 namespace {
@@ -65,7 +67,9 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
       .text("--manager", flags.manager, "ADDRESS",
             "address of the pool's manager, and of its standby behind a comma")
       .required();
-  options.text("--secret-file", flags.secret_file, "FILE", "file that holds the pool's secret")
+  options
+      .text("--secret-file", flags.secret_file, "FILE",
+            "file that holds this member's key, or the pool's secret")
       .required();
   options
       .text("--ready-file", flags.ready_file, "FILE",
@@ -127,6 +131,12 @@ MachineFiles machine_files(const Flags& flags) {
   return {flags.kernel_files + "/proc", flags.kernel_files + "/sys/fs/cgroup"};
 }
 
+/// That the benefactors of one pool on this host share: the folder of their files.
+std::string turn_file(const Flags& flags) {
+  const auto slash = flags.ready_file.rfind('/');
+  return slash == std::string::npos ? "." : flags.ready_file.substr(0, slash + 1);
+}
+
 Outcome<std::unique_ptr<Arena>> take_memory(const Flags& flags, const Clock& clock,
                                             const std::atomic<bool>& ending) {
   ArenaOptions options;
@@ -155,10 +165,10 @@ Outcome<std::unique_ptr<Arena>> take_memory(const Flags& flags, const Clock& clo
   return Arena::create(options, clock);
 }
 
-Config make_config(const Flags& flags, const msg::Secret& secret) {
+Config make_config(const Flags& flags, std::shared_ptr<transport::secure::Keyring> keyring) {
   Config config;
   config.manager_address = flags.manager;
-  config.secret = secret;
+  config.keyring = std::move(keyring);
   config.host_token = transport::host_token();
   char name[256] = {};
   ::gethostname(name, sizeof(name) - 1);
@@ -171,9 +181,9 @@ Config make_config(const Flags& flags, const msg::Secret& secret) {
     if (!there) log::warning("the metadata log cannot grow: {}", there.error().detail);
     return there.has_value();
   };
-  std::uint64_t random[2];
-  STDCHK_ASSERT(::getrandom(random, sizeof(random), 0) == sizeof(random));
-  config.life = {random[0], random[1]};
+  std::uint64_t random = 0;
+  fill_random(std::as_writable_bytes(std::span(&random, 1)));
+  config.life = {random, config.keyring->mark(random)};
   return config;
 }
 
@@ -235,9 +245,9 @@ int run(const Flags& flags) {
   const std::atomic<bool>& ending = end_on_signals(reactor);
   // A drain that hangs in dead storage must not keep the process alive: its file has no name yet.
   std::signal(SIGALRM, [](int) { ::_exit(EXIT_SUCCESS); });
-  const auto secret = read_secret_file(flags.secret_file);
-  if (!secret) return fail_with(secret.error());
-  Turn turn(flags.secret_file);  // given back after the memory
+  const auto keyring = transport::secure::read_keyring(flags.secret_file, Role::kBenefactor);
+  if (!keyring) return fail_with(keyring.error());
+  Turn turn(turn_file(flags));  // given back after the memory
   std::unique_ptr<Service> service;
   auto served =
       metrics::serve(flags.metrics, metrics::page_of("stdchk-benefactor", reactor, [&](auto& to) {
@@ -251,7 +261,7 @@ int run(const Flags& flags) {
   auto endpoints = transport::open_endpoints(flags.transport, flags.manager,
                                              {.clock = &clock,
                                               .listen_host = flags.listen,
-                                              .identity = identity_of(*secret, Role::kBenefactor),
+                                              .identity = *keyring,
                                               .trusted_network = flags.trusted_network,
                                               .serves = true,
                                               .pinned_bytes = (*arena)->bytes().size()});
@@ -259,7 +269,7 @@ int run(const Flags& flags) {
 
   int status = EXIT_SUCCESS;
   bool ready = false;
-  Config config = make_config(flags, *secret);
+  Config config = make_config(flags, *keyring);
   config.on_refused = [&](const std::string& why) {
     const int refused =
         fail_with(fmt::format("the manager at {} refused us: {}", flags.manager, why));

@@ -76,7 +76,7 @@ Status Service::start() {
     return true;
   });
   if (listeners_.empty()) return fail(last);
-  SourceAccess access{config_.secret, config_.host_token, {}};
+  SourceAccess access{config_.host_token, {}};
   for (const auto& listener : listeners_) {
     access.ways.push_back({&listener->endpoint, listener->region.get()});
   }
@@ -102,7 +102,6 @@ void Service::connect_manager() {
 
 void Service::register_now() {
   msg::RegisterBenefactor request;
-  request.secret = config_.secret;
   request.life_high = config_.life.high;
   request.life_low = config_.life.low;
   request.addresses = addresses();
@@ -116,6 +115,7 @@ void Service::register_now() {
   request.log_sequence = log_.sequence();
   request.newest_sequence = newest_sequence_;
   request.benefactor = id_;
+  request.proof = proof_;
   manager_->call(std::move(request), limits::kCallDeadline,
                  [this](rpc::Answer answer) { on_register_answer(std::move(answer)); });
 }
@@ -141,7 +141,13 @@ void Service::on_register_answer(rpc::Answer answer) {
   }
   if (epoch_ && epoch_ != reply->epoch) new_epoch();
   fence_.fence_below(reply->first_client);
-  if (epoch_ != reply->epoch) newest_sequence_ = 0;
+  if (epoch_ != reply->epoch) {
+    newest_sequence_ = 0;
+    proof_ = reply->proof;
+    // Those of the epoch before may be on their way: who comes by one is told that it is fenced.
+    if (config_.keyring && first_client_) config_.keyring->refuse_before(first_client_.value);
+    first_client_ = reply->first_client;
+  }
   epoch_ = reply->epoch;
   id_ = reply->benefactor;
   manager_->set_sender(id_.value);
@@ -181,7 +187,10 @@ void Service::on_heartbeat(const rpc::Answer& answer) {
   if (answer) {
     const auto* reply = std::get_if<msg::BenefactorHeartbeat::Reply>(&*answer);
     if (reply == nullptr) return;
-    newest_sequence_ = std::max(newest_sequence_, reply->log_sequence);
+    if (reply->log_sequence >= newest_sequence_) {
+      newest_sequence_ = reply->log_sequence;
+      proof_ = reply->proof;
+    }
     if (reply->may_go && on_may_go_) on_may_go_(true);
     return;
   }
@@ -229,6 +238,9 @@ void Service::Listener::on_accept(std::unique_ptr<transport::Link> link) {
 }
 
 void Service::accept(Listener& listener, std::unique_ptr<transport::Link> link) {
+  if (!config_.believes_links && link->peer() == nullptr) {
+    return log::warning("a link was closed: nobody has proven itself at its other end");
+  }
   if (links_.size() >= kLinksMax) {
     log::warning("a link was closed: {} links are open already", links_.size());
     return;
@@ -259,6 +271,9 @@ std::vector<Service::ClientLink>::iterator Service::link_of(const rpc::Peer& pee
 void Service::on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time deadline,
                          rpc::Responder respond) {
   if (&peer == manager_.get()) {
+    if (!has_proven(peer)) {
+      return respond(refuse(Code::kRefused, "benefactor.request", "No manager has proven itself."));
+    }
     return serve_manager(std::move(request.body), deadline, std::move(respond));
   }
   const auto* wanted = std::get_if<msg::Attach>(&request.body);
@@ -269,11 +284,20 @@ void Service::on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time dea
   respond(attach(peer, *wanted));
 }
 
+/// A link to the manager is up when the other end has proven that it is one.
+bool Service::has_proven(const rpc::Peer& peer) const {
+  const auto* const member = peer.link().peer();
+  return config_.believes_links ||
+         (member != nullptr && member->member.role == transport::secure::Role::kManager);
+}
+
 rpc::Answer Service::attach(rpc::Peer& peer, const msg::Attach& request) {
   constexpr const char* kWhere = "benefactor.attach";
   const auto link = link_of(peer);
-  if (link == links_.end() || request.secret != config_.secret) {
-    return refuse(Code::kRefused, kWhere, "The pool's secret is another one.");
+  if (link == links_.end()) return refuse(Code::kRefused, kWhere, "The link has gone.");
+  const auto* const member = peer.link().peer();
+  if (!config_.believes_links && (member == nullptr || member->number != request.client.value)) {
+    return refuse(Code::kRefused, kWhere, "The ticket is for another client number.");
   }
   if (!id_ || !registered_) {
     return refuse(Code::kBusy, kWhere, "The benefactor is not registered with its manager.",

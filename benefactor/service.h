@@ -27,7 +27,8 @@
 
 namespace stdchk::benefactor {
 
-/// 128 random bits that identify one life of an arena.
+/// Identifies one life of an arena. `high` is random, and `low` belongs to the member: it is
+/// Keyring::mark of `high`.
 struct Life {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -40,7 +41,10 @@ using DrainerFactory =
 
 struct Config {
   std::string manager_address;  ///< several, separated by commas, are tried in turn
-  msg::Secret secret;
+  /// The member that the endpoints of this benefactor prove.
+  std::shared_ptr<transport::secure::Keyring> keyring;
+  /// The service believes links that prove nothing. Only for programs that hold all ends.
+  bool believes_links = false;
   Life life;
   std::string host_token;
   std::string host_name;
@@ -157,6 +161,7 @@ class Service final : public rpc::PeerHandler {
   void on_heartbeat(const rpc::Answer& answer);
   void lose_manager(Error why);
   void new_epoch();
+  bool has_proven(const rpc::Peer& peer) const;
 
   // Clients.
   void accept(Listener& listener, std::unique_ptr<transport::Link> link);
@@ -193,9 +198,11 @@ class Service final : public rpc::PeerHandler {
   std::shared_ptr<rpc::Peer> manager_;  ///< jobs whose link is gone are not begun
   BenefactorId id_;
   Epoch epoch_;
+  ClientId first_client_;  ///< of epoch_
   bool registered_ = false;
   MetadataLog log_;
   std::uint64_t newest_sequence_ = 0;  ///< the newest answered record of epoch_
+  std::string proof_;                  ///< of id_, epoch_ and newest_sequence_
   TimerId manager_timer_;
   TimerId sweep_timer_;
 

@@ -1,6 +1,7 @@
 #include "benefactor/source.h"
 
 #include "core/limits.h"
+#include "transport/secure/ticket.h"
 
 namespace stdchk::benefactor {
 
@@ -52,13 +53,14 @@ void Source::connect_next() {
   peer_.reset();
   while (next_ < tries_.size()) {
     way_ = tries_[next_].first;
+    const auto ticket = transport::secure::ticket_of(info_);
     auto peer = rpc::Peer::connect(reactor_, *way_.endpoint, tries_[next_].second, *this,
-                                   limits::kConnectDeadline);
+                                   limits::kConnectDeadline, ticket ? &*ticket : nullptr);
     ++next_;
     if (!peer) continue;
     peer_ = std::move(*peer);
     peer_->set_sender(client_.value);
-    peer_->call(msg::Attach{access_.secret, client_, info_.id}, limits::kConnectDeadline,
+    peer_->call(msg::Attach{client_, info_.id}, limits::kConnectDeadline,
                 [this](const rpc::Answer& answer) { attached(answer); });
     return;
   }

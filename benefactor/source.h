@@ -23,7 +23,6 @@ struct SourceAccess {
     transport::Endpoint* endpoint = nullptr;
     const transport::MemoryRegion* region = nullptr;
   };
-  msg::Secret secret;
   std::string host_token;
   std::vector<Way> ways;
 };

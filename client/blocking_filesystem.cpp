@@ -60,7 +60,6 @@ BlockingFilesystem::BlockingFilesystem(const Options& options, Clock& clock, Par
   files_ = std::make_unique<FileThreads>();
   Engine::Config config;
   config.manager_address = options.manager_address;
-  config.secret = options.secret;
   config.role = options.role;
   config.host_token = parts_.host_token;
   config.host_name = this_host();

@@ -16,6 +16,7 @@
 #include "client/stdchk.h"
 #include "core/limits.h"
 #include "core/pool_files.h"
+#include "transport/secure/key_file.h"
 
 using stdchk::ByteSpan;
 using stdchk::Code;
@@ -111,7 +112,7 @@ bool read_key(const std::string& path, std::optional<stdchk::Secret>& key) {
     failed("stdchk_connect: " + secret.error() + ".", EACCES);
     return false;
   }
-  key = stdchk::to_key(*secret);
+  key = *secret;
   return true;
 }
 
@@ -151,12 +152,13 @@ stdchk_pool* stdchk_connect(const struct stdchk_options* given) {
     return nullptr;
   }
   const std::string secret_file = text_or_environment(options.secret_file, "STDCHK_SECRET_FILE");
-  auto secret = stdchk::read_secret_file(secret_file);
-  if (!secret) {
-    failed("stdchk_connect: " + secret.error() + ".", EACCES);
+  auto keyring = stdchk::transport::secure::read_keyring(secret_file,
+                                                         stdchk::transport::secure::Role::kClient);
+  if (!keyring) {
+    failed("stdchk_connect: " + keyring.error() + ".", EACCES);
     return nullptr;
   }
-  to.secret = *secret;
+  to.keyring = std::move(*keyring);
   if (!read_key(text_or_environment(options.key_file, "STDCHK_KEY_FILE"), to.key)) return nullptr;
   to.encrypts = options.encrypt != 0;
   if (to.encrypts && !to.key.has_value()) {

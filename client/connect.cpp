@@ -7,8 +7,6 @@
 namespace stdchk::client {
 namespace {
 
-using transport::secure::Role;
-
 /// The text tells the user what to do: describe() appends it to the error.
 constexpr Error kDrains{
     Code::kConfig, 0,
@@ -24,6 +22,7 @@ SystemClock& system_clock() {
 }  // namespace
 
 Result<std::unique_ptr<Filesystem>> Filesystem::connect(const Options& options) {
+  if (options.keyring == nullptr) return fail(Code::kInvalidArgument, "client.connect");
   SystemClock& clock = system_clock();
   const std::uint64_t window =
       options.window_bytes != 0 ? options.window_bytes : limits::kWindowBytesDefault;
@@ -32,7 +31,7 @@ Result<std::unique_ptr<Filesystem>> Filesystem::connect(const Options& options) 
   STDCHK_ASSIGN(auto endpoints,
                 transport::open_endpoints(options.transport, options.manager_address,
                                           {.clock = &clock,
-                                           .identity = identity_of(options.secret, Role::kClient),
+                                           .identity = options.keyring,
                                            .pinned_bytes = window + headers + cache}));
   BlockingFilesystem::Parts parts;
   parts.endpoints = std::move(endpoints.data);

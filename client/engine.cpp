@@ -35,13 +35,17 @@ Engine::Engine(Reactor& reactor, transport::Endpoint& control,
             call(std::move(request), std::move(done), std::move(late));
           },
           [this] { (void)reactor_.post([this] { pump(); }); }),
-      peers_(reactor, data_, Peers::Config{config_.secret, config_.host_token}),
-      manager_(reactor, control,
-               ManagerClient::Config{
-                   config_.manager_address,
-                   msg::RegisterClient{config_.secret, config_.host_token, config_.host_name,
-                                       config_.pid, config_.role, ClientId{}}},
-               *this) {
+      peers_(reactor, data_, Peers::Config{config_.host_token}),
+      manager_(
+          reactor, control,
+          ManagerClient::Config{config_.manager_address, msg::RegisterClient{config_.host_token,
+                                                                             config_.host_name,
+                                                                             config_.pid,
+                                                                             config_.role,
+                                                                             ClientId{},
+                                                                             Epoch{},
+                                                                             {}}},
+          *this) {
   if (config_.key.has_value()) sealer_.emplace(*config_.key);
   STDCHK_ASSERT(sealer_.has_value() || !config_.encrypts);
 }

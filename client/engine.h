@@ -48,7 +48,6 @@ class Engine final : private SessionHost, private ManagerListener {
  public:
   struct Config {
     std::string manager_address;
-    msg::Secret secret;
     std::string role = "library";
     std::string host_token;
     std::string host_name;

@@ -15,6 +15,7 @@
 #include "core/result.h"
 #include "core/secret.h"
 #include "core/types.h"
+#include "transport/secure/keyring.h"
 
 /// The blocking interface of the client library, which the mount, the C API and the tools call.
 namespace stdchk::client {
@@ -29,7 +30,8 @@ enum class CloseMode : std::uint8_t { kStored = 0, kEarly = 1, kRedundant = 2 };
 
 struct Options {
   std::string manager_address;
-  msg::Secret secret;
+  /// Who the client is: as which member it proves itself. Not for connect_over().
+  std::shared_ptr<transport::secure::Keyring> keyring;
   std::string role = "library";
   std::string transport = "auto";  ///< "auto" or a kind of transport, see transport::choices()
   std::uint64_t window_bytes = 0;  ///< 0: limits::kWindowBytesDefault

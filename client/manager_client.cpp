@@ -81,6 +81,7 @@ void ManagerClient::connect() {
   peer_->set_sender(client_.value);
   config_.registration.resume = client_;
   config_.registration.newest_epoch = epoch_;
+  config_.registration.proof = proof_;
   peer_->call(config_.registration, limits::kConnectDeadline,
               [this, attempt = attempt_](rpc::Answer answer) {
                 if (attempt == attempt_) on_register(std::move(answer));
@@ -147,6 +148,7 @@ void ManagerClient::on_register(rpc::Answer answer) {
   client_ = reply->client;
   if (!first_) first_ = client_;
   epoch_ = reply->epoch;
+  proof_ = reply->proof;
   peer_->set_sender(client_.value);
   registered_ = true;
   answered_attempt_ = attempt_;

@@ -111,6 +111,7 @@ class ManagerClient final : public rpc::PeerHandler {
   ClientId client_;
   ClientId first_;  ///< the number that it had first
   Epoch epoch_;
+  std::string proof_;  ///< that client_ is this one's number
   bool registered_ = false;
   bool stopped_ = false;
   bool told_lost_ = false;

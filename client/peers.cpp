@@ -5,6 +5,7 @@
 
 #include "core/limits.h"
 #include "core/log.h"
+#include "transport/secure/ticket.h"
 
 namespace stdchk::client {
 namespace {
@@ -79,11 +80,12 @@ void BenefactorLink::add_rails() {
 /// Opens what is not open of the best transport that may work. True: a rail is ready, or may become
 /// so.
 bool BenefactorLink::open_rails(bool parked_too) {
-  const msg::Attach attach{peers_.config_.secret, peers_.client_, info_.id};
+  const msg::Attach attach{peers_.client_, info_.id};
+  const auto ticket = transport::secure::ticket_of(info_);
   std::string_view kind;
   for (const auto& rail : rails_) {
     if (!kind.empty() && rail->transport() != kind) continue;
-    if (rail->open(attach, parked_too)) kind = rail->transport();
+    if (rail->open(attach, ticket, parked_too)) kind = rail->transport();
   }
   return !kind.empty();
 }

@@ -102,7 +102,6 @@ class BenefactorLink final : public RailOwner {
 class Peers {
  public:
   struct Config {
-    msg::Secret secret;
     std::string host_token;
   };
   Peers(Reactor& reactor, std::vector<transport::Endpoint*> endpoints, Config config);

@@ -19,7 +19,6 @@ namespace stdchk::client {
 namespace {
 
 using namespace std::chrono_literals;
-using transport::secure::Role;
 
 constexpr std::size_t kLarge = limits::kMiB;
 constexpr std::size_t kSmall = 4 * limits::kKiB;
@@ -52,7 +51,6 @@ class Prober final : public ManagerListener {
     if (endpoints_.control_only != nullptr) reactor_->add(*endpoints_.control_only);
     ManagerClient::Config config;
     config.address = options.manager_address;
-    config.registration.secret = options.secret;
     config.registration.host_token = transport::host_token();
     char name[256] = {};
     ::gethostname(name, sizeof(name) - 1);
@@ -60,8 +58,8 @@ class Prober final : public ManagerListener {
     config.registration.pid = ::getpid();
     config.registration.role = options.role;
     manager_ = std::make_unique<ManagerClient>(*reactor_, *endpoints_.control, config, *this);
-    peers_ = std::make_unique<Peers>(*reactor_, data,
-                                     Peers::Config{options.secret, config.registration.host_token});
+    peers_ =
+        std::make_unique<Peers>(*reactor_, data, Peers::Config{config.registration.host_token});
     memory_ = Memory::create(kSpace, data);
   }
 
@@ -249,10 +247,9 @@ class Prober final : public ManagerListener {
 Result<std::vector<Probed>> probe(const Options& options) {
   SystemClock clock;
   STDCHK_ASSIGN(auto endpoints,
-                transport::open_endpoints(options.transport, options.manager_address,
-                                          {.clock = &clock,
-                                           .identity = identity_of(options.secret, Role::kClient),
-                                           .pinned_bytes = kSpace}));
+                transport::open_endpoints(
+                    options.transport, options.manager_address,
+                    {.clock = &clock, .identity = options.keyring, .pinned_bytes = kSpace}));
   return Prober(clock, std::move(endpoints), options).run();
 }
 

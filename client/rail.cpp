@@ -28,12 +28,14 @@ Rail::~Rail() {
   peer_.reset();
 }
 
-bool Rail::open(const msg::Attach& attach, bool parked_too) {
+bool Rail::open(const msg::Attach& attach, const std::optional<transport::secure::Ticket>& ticket,
+                bool parked_too) {
   if (state_ == State::kReady || state_ == State::kConnecting) return true;
   if (state_ == State::kParked && !parked_too && reactor_.clock().now() < parked_until_) {
     return false;
   }
   attach_ = attach;
+  ticket_ = ticket;
   endpoints_tried_ = 0;
   return connect();
 }
@@ -42,7 +44,8 @@ bool Rail::open(const msg::Attach& attach, bool parked_too) {
 bool Rail::connect() {
   peer_.reset();
   for (;;) {
-    auto peer = rpc::Peer::connect(reactor_, endpoint(), address_, *this, limits::kConnectDeadline);
+    auto peer = rpc::Peer::connect(reactor_, endpoint(), address_, *this, limits::kConnectDeadline,
+                                   ticket_ ? &*ticket_ : nullptr);
     if (peer.has_value()) {
       peer_ = std::move(*peer);
       break;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,7 +50,9 @@ class Rail final : public rpc::PeerHandler {
 
   /// Connects and attaches, unless it is at it or ready, or parked and its time is not over and
   /// `parked_too` is false. True: it is connecting or ready.
-  bool open(const msg::Attach& attach, bool parked_too);
+  /// Without a ticket it proves nothing to anybody: see Endpoint::connect_to.
+  bool open(const msg::Attach& attach, const std::optional<transport::secure::Ticket>& ticket,
+            bool parked_too);
   /// It is of no use at present: `why` is known before its link tells.
   void park(Error why);
 
@@ -91,6 +94,7 @@ class Rail final : public rpc::PeerHandler {
   std::size_t endpoints_tried_ = 0;  ///< since open()
   bool moves_on_ = false;            ///< connect_by_next() follows
   msg::Attach attach_;
+  std::optional<transport::secure::Ticket> ticket_;
   State state_ = State::kIdle;
   std::unique_ptr<rpc::Peer> peer_;
   transport::RemoteKey key_;

@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 
 namespace stdchk {
@@ -48,18 +51,18 @@ std::string distrust(const std::string& path, const struct stat& facts) {
   return {};
 }
 
-bool parse_secret(std::string_view text, msg::Secret& secret) {
-  if (text.size() == kDigits + 1 && text.back() == '\n') text.remove_suffix(1);
-  if (text.size() != kDigits) return false;
-  const char* const end = text.data() + kDigits;
-  const char* const middle = text.data() + kDigits / 2;
-  return std::from_chars(text.data(), middle, secret.high, 16).ptr == middle &&
-         std::from_chars(middle, end, secret.low, 16).ptr == end;
+/// Random bytes repeat themselves so often less than once in 10^9 files.
+bool looks_typed(ByteSpan bytes) {
+  constexpr std::ptrdiff_t kDistinctMin = 8;
+  std::array<bool, 256> seen{};
+  for (const std::byte byte : bytes) seen[std::to_integer<std::size_t>(byte)] = true;
+  return std::ranges::count(seen, true) < kDistinctMin;
 }
 
 }  // namespace
 
-tl::expected<msg::Secret, std::string> read_secret_file(const std::string& path) {
+tl::expected<std::string, std::string> read_private_file(const std::string& path,
+                                                         std::size_t bytes_max) {
   const auto unreadable = [&] {
     return tl::unexpected(fmt::format(
         "the secret file \"{}\" cannot be read ({}); --secret-file and STDCHK_SECRET_FILE name "
@@ -71,7 +74,7 @@ tl::expected<msg::Secret, std::string> read_secret_file(const std::string& path)
   if (fd < 0) return unreadable();
   struct stat facts {};
   std::string text;
-  const bool good = ::fstat(fd, &facts) == 0 && read_text(fd, kDigits + 2, text);
+  const bool good = ::fstat(fd, &facts) == 0 && read_text(fd, bytes_max + 1, text);
   if (!good) {
     auto why = unreadable();
     ::close(fd);
@@ -79,21 +82,48 @@ tl::expected<msg::Secret, std::string> read_secret_file(const std::string& path)
   }
   ::close(fd);
   if (std::string why = distrust(path, facts); !why.empty()) return tl::unexpected(std::move(why));
-  msg::Secret secret;
-  if (parse_secret(text, secret)) return secret;
-  return tl::unexpected(
-      fmt::format("the secret file {} does not hold {} hexadecimal digits; `stdchk up` makes one "
-                  "that does, and docs/operating.md has a command for it",
-                  path, kDigits));
+  return text;
 }
 
-Secret to_key(const msg::Secret& secret) {
-  Secret key;
-  for (std::size_t i = 0; i < 8; ++i) {
-    key.bytes[i] = static_cast<std::byte>(secret.high >> (56 - 8 * i));
-    key.bytes[8 + i] = static_cast<std::byte>(secret.low >> (56 - 8 * i));
+tl::expected<Secret, std::string> read_secret_file(const std::string& path) {
+  auto text = read_private_file(path, kDigits + 1);
+  if (!text) return tl::unexpected(std::move(text.error()));
+  return parse_secret(path, *text);
+}
+
+tl::expected<Secret, std::string> parse_secret(const std::string& path, std::string_view text) {
+  constexpr const char* kHow =
+      "`stdchk up` makes one that does, and docs/operating.md has a command for it";
+  if (text.size() == kDigits + 1 && text.back() == '\n') text.remove_suffix(1);
+  Secret secret;
+  const MutableByteSpan bytes = MutableByteSpan(secret.bytes).first(kDigits / 2);
+  if (!parse_hex(text, bytes)) {
+    return tl::unexpected(fmt::format("the secret file {} does not hold {} hexadecimal digits; {}",
+                                      path, kDigits, kHow));
   }
-  return key;
+  if (looks_typed(bytes)) {
+    return tl::unexpected(fmt::format(
+        "the secret file {} does not hold random digits, so others could guess them; {}", path,
+        kHow));
+  }
+  return secret;
+}
+
+bool parse_hex(std::string_view digits, MutableByteSpan bytes) {
+  if (digits.size() != 2 * bytes.size()) return false;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const char* const at = digits.data() + 2 * i;
+    std::uint8_t value = 0;
+    if (std::from_chars(at, at + 2, value, 16).ptr != at + 2) return false;
+    bytes[i] = static_cast<std::byte>(value);
+  }
+  return true;
+}
+
+std::string hex_text(ByteSpan bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  return text;
 }
 
 Status write_file_at_once(const std::string& path, std::string_view text) {

@@ -24,6 +24,7 @@
 #include "fuse/mountpoint.h"
 #include "metrics/daemon.h"
 #include "transport/factory.h"
+#include "transport/secure/key_file.h"
 
 namespace stdchk::mount {
 namespace {
@@ -59,7 +60,9 @@ void describe_options(Options& options, Settings& settings) {
       .text("--manager", settings.manager, "ADDRESS",
             "address of the pool's manager, and of its standby behind a comma")
       .required();
-  options.text("--secret-file", settings.secret_file, "FILE", "file with the pool's secret")
+  options
+      .text("--secret-file", settings.secret_file, "FILE",
+            "file with this member's key, or the pool's secret")
       .required();
   options
       .text("--ready-file", settings.ready_file, "FILE", "file to make when the mount can be used")
@@ -118,15 +121,15 @@ metrics::Endpoint::Page page_of(client::Filesystem& filesystem, Mount& mounted) 
   };
 }
 
-int run(const Settings& settings, const msg::Secret& secret, const sigset_t& ends,
-        const Pulse& pulse) {
+int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> keyring,
+        const sigset_t& ends, const Pulse& pulse) {
   client::Options wanted;
   wanted.manager_address = settings.manager;
-  wanted.secret = secret;
+  wanted.keyring = std::move(keyring);
   if (!settings.key_file.empty()) {
     const auto key = read_secret_file(settings.key_file);
     if (!key) return fail_with(key.error());
-    wanted.key = to_key(*key);
+    wanted.key = *key;
   }
   if (settings.encrypts && !wanted.key) {
     return fail_with("--encrypt needs --key-file: `stdchk up --encrypt` makes a key");
@@ -200,8 +203,9 @@ int main(int argc, char** argv) {
   crash_at_once();
   log::start("stdchk-mount", settings.log_level);
   // Read once: it may come through a pipe, and the process that serves is started again.
-  const auto secret = read_secret_file(settings.secret_file);
-  if (!secret) return fail_with(secret.error());
+  const auto keyring =
+      transport::secure::read_keyring(settings.secret_file, transport::secure::Role::kClient);
+  if (!keyring) return fail_with(keyring.error());
   settings.mountpoint = real_mount_point(settings.mountpoint);
   if (const auto problem = mount::prepare_mountpoint(settings.mountpoint)) {
     return fail_with(*problem);
@@ -209,6 +213,6 @@ int main(int argc, char** argv) {
   const auto lock = MountLock::take(settings.mountpoint, mount::kLockPatience);
   if (!lock) return fail_with(lock.error().text);
   return mount::guard({settings.mountpoint, settings.watchdog_s}, [&](const mount::Pulse& pulse) {
-    return mount::run(settings, *secret, ends, pulse);
+    return mount::run(settings, *keyring, ends, pulse);
   });
 }

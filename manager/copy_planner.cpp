@@ -585,6 +585,13 @@ ClientId CopyPlanner::reader(BenefactorId target) {
   return reader;
 }
 
+void CopyPlanner::let_read(BenefactorId target, msg::BuildStripe& request) {
+  request.client = reader(target);
+  for (msg::BenefactorInfo& source : request.sources) {
+    source = service_.source(source.id, target, request.client);
+  }
+}
+
 void CopyPlanner::pace(BenefactorId target, std::uint64_t bytes) {
   const std::uint64_t rate = service_.config().copy_rate_bytes_per_s;
   if (rate == 0) return;
@@ -635,7 +642,8 @@ std::optional<msg::BuildStripe> CopyPlanner::build_of(ChunkIndex chunk) const {
 }
 
 void CopyPlanner::send(Sent sent) {
-  msg::CopyExtents request{reader(sent.target), service_.benefactors().at(sent.source).info, {}};
+  const ClientId number = reader(sent.target);
+  msg::CopyExtents request{number, service_.source(sent.source, sent.target, number), {}};
   for (const Item& item : sent.items) {
     const Chunk chunk = service_.state().chunks().get(item.chunk);
     request.copies.push_back(
@@ -645,7 +653,7 @@ void CopyPlanner::send(Sent sent) {
 }
 
 void CopyPlanner::send(msg::BuildStripe request, Sent sent) {
-  request.client = reader(sent.target);
+  let_read(sent.target, request);
   request.outputs.front().to_offset = sent.items.front().to.offset;
   for (const auto& input : request.inputs) {
     sent.inputs.push_back(

@@ -116,6 +116,8 @@ class CopyPlanner {
   void park(BenefactorId id);
   /// Returns the client id under which `target` attaches to other benefactors.
   ClientId reader(BenefactorId target);
+  /// Fills in that number, and the tickets that it is used with.
+  void let_read(BenefactorId target, msg::BuildStripe& request);
   void add_source(msg::BuildStripe& request, std::uint32_t number, const Chunk& chunk,
                   const Extent& at) const;
 

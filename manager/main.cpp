@@ -26,9 +26,14 @@
 #include "manager/standby.h"
 #include "metrics/daemon.h"
 #include "transport/factory.h"
+#include "transport/secure/key_file.h"
 
 namespace stdchk::manager {
 namespace {
+
+using transport::secure::new_member;
+using transport::secure::read_root_keyring;
+using transport::secure::Role;
 
 struct Flags {
   std::string state;
@@ -125,13 +130,16 @@ Status prepare_drain(std::string& directory) {
   return {};
 }
 
-/// Opens a second endpoint for a standby: the first listens as a manager, this
-/// one connects as a client.
+/// Opens a second endpoint for a standby: the first one listens, and this one connects to the
+/// manager.
 Result<std::unique_ptr<transport::Endpoint>> open_to_manager(Clock& clock,
-                                                             const msg::Secret& secret) {
+                                                             const std::string& secret_file) {
   transport::EndpointOptions options;
   options.clock = &clock;
-  options.identity = transport::secure::identity_of(secret, transport::secure::Role::kClient);
+  // Not by the name of all managers: a link has two different ends.
+  auto keyring = read_root_keyring(secret_file, new_member(Role::kManager));
+  if (!keyring) return fail(Code::kConfig, "manager.secret");
+  options.identity = std::move(*keyring);
   return transport::open_endpoint("tcp", options);
 }
 
@@ -175,10 +183,10 @@ std::string damaged(const std::string& state, const std::string& how) {
 /// Runs until the journal is rebuilt, or the process is told to end. The error text says why it
 /// failed. `standby` is null when no other manager can be alive.
 tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
-                                        const msg::Secret& secret, Door& door,
+                                        const Membership& membership, Door& door,
                                         const std::string& address, Standby* standby) {
   Result<Rebuilder::Found> found = fail(Code::kCancelled, "manager.rebuild");
-  Rebuilder rebuilder(reactor, journal, secret, [&](Result<Rebuilder::Found> got) {
+  Rebuilder rebuilder(reactor, journal, membership, [&](Result<Rebuilder::Found> got) {
     found = std::move(got);
     reactor.stop();
   });
@@ -234,11 +242,11 @@ int run(Flags flags) {
   SystemClock clock;
   Reactor reactor(clock);
   end_on_signals(reactor);
-  const auto secret = read_secret_file(flags.secret_file);
-  if (!secret) return fail_with(secret.error());
+  const auto keyring = read_root_keyring(flags.secret_file, transport::secure::kAnyManager);
+  if (!keyring) return fail_with(keyring.error());
   transport::EndpointOptions listen;
   listen.clock = &clock;
-  listen.identity = transport::secure::identity_of(*secret, transport::secure::Role::kManager);
+  listen.identity = *keyring;
   if (!split_listen(flags.listen, listen)) {
     return fail_with(
         fmt::format("--listen {} is not HOST, HOST:PORT or [IPV6]:PORT", flags.listen));
@@ -292,7 +300,8 @@ int run(Flags flags) {
     }
     config.topology = std::move(*topology);
   }
-  config.secret = *secret;
+  config.membership = Membership(*keyring);
+  const Membership membership = config.membership;
   config.pool = {flags.chunk_size, flags.stripe_width, *parse_naming(flags.naming), flags.drain,
                  flags.drain_rate};
   if (flags.chunking == "none") config.pool.naming = Naming::kOff;
@@ -340,14 +349,13 @@ int run(Flags flags) {
   std::unique_ptr<transport::Endpoint> to_manager;
   std::unique_ptr<Standby> standby;
   if (!flags.standby.empty()) {
-    auto opened = open_to_manager(clock, *secret);
+    auto opened = open_to_manager(clock, flags.secret_file);
     if (!opened) return fail_with(describe(opened.error()));
     to_manager = std::move(*opened);
     reactor.add(*to_manager);
     Standby::Config follow;
     follow.manager = flags.standby;
     follow.address = (*endpoint)->address();
-    follow.secret = *secret;
     follow.silence = std::chrono::seconds(flags.takeover_after);
     follow.on_followed = [&] {
       if (!write_address()) refuse(flags.address_file + " cannot be written");
@@ -358,7 +366,7 @@ int run(Flags flags) {
   }
   if (is_new) {
     const auto done =
-        rebuild(reactor, **journal, *secret, door, (*endpoint)->address(), standby.get());
+        rebuild(reactor, **journal, membership, door, (*endpoint)->address(), standby.get());
     if (!refused.empty()) {
       return fail_with(
           fmt::format("cannot stand by for the manager at {}: {}", flags.standby, refused));

@@ -396,7 +396,6 @@ bool ParityPlanner::send(const Redundancy& redundancy, std::vector<Chosen> data,
     sent.outputs.push_back(*range);
   }
   msg::BuildStripe request;
-  request.client = service_.copies().reader(*target);
   request.data = static_cast<std::uint32_t>(data.size());
   request.parity = redundancy.parity;
   for (std::uint32_t i = 0; i < data.size(); ++i) {
@@ -410,6 +409,7 @@ bool ParityPlanner::send(const Redundancy& redundancy, std::vector<Chosen> data,
   for (std::uint32_t i = 0; i < redundancy.parity; ++i) {
     request.outputs.push_back({request.data + i, sent.outputs[i].offset, sent.length, {}});
   }
+  service_.copies().let_read(*target, request);
   service_.copies().add_load(*target, sent.bytes);
   service_.copies().pace(*target, sent.bytes);
   sent.data = std::move(data);

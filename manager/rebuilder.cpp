@@ -1,6 +1,7 @@
 #include "manager/rebuilder.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/limits.h"
@@ -36,15 +37,22 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
 
   void on_request(rpc::Peer&, msg::RequestEnvelope envelope, Time,
                   rpc::Responder respond) override {
-    if (auto* client = std::get_if<msg::RegisterClient>(&envelope.body)) {
-      if (client->secret == owner_.secret_) {
-        owner_.newest_epoch_ = std::max(owner_.newest_epoch_, client->newest_epoch);
-      }
+    const Membership& membership = owner_.membership_;
+    const auto member = Membership::member_at(peer_.link());
+    if (auto* client = std::get_if<msg::RegisterClient>(&envelope.body);
+        client != nullptr && may_ask(msg::Route::kClientToManager)) {
+      membership.examine(*client, member);
+      owner_.newest_epoch_ = std::max(owner_.newest_epoch_, client->newest_epoch);
     }
     auto* wanted = std::get_if<msg::RegisterBenefactor>(&envelope.body);
     const bool admitted = !owner_.standby_ || owner_.quorum_;
-    if (wanted == nullptr || wanted->secret != owner_.secret_ || !admitted) {
+    if (wanted == nullptr || !may_ask(msg::Route::kBenefactorToManager) ||
+        !membership.owns_life(*wanted, member) || !admitted) {
       return respond(come_back());
+    }
+    if (!membership.examine(*wanted, member)) {
+      log::warning("a benefactor on {} does not prove what it says of earlier epochs",
+                   wanted->host_name);
     }
     registration = std::move(*wanted);
     held = std::move(respond);
@@ -62,6 +70,7 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
 
   rpc::Peer& peer() { return peer_; }
   std::uint64_t number() const { return number_; }
+  bool may_ask(msg::Route route) const { return owner_.membership_.may_ask(peer_.link(), route); }
   bool keeps() const { return registration && registration->log_sequence > 0; }
   bool has_log() const { return keeps() && !bad; }
   /// Orders logs by how much they contain.
@@ -80,8 +89,11 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
   rpc::Peer peer_;
 };
 
-Rebuilder::Rebuilder(Reactor& reactor, Journal& journal, const msg::Secret& secret, Done done)
-    : reactor_(reactor), journal_(journal), secret_(secret), done_(std::move(done)) {}
+Rebuilder::Rebuilder(Reactor& reactor, Journal& journal, Membership membership, Done done)
+    : reactor_(reactor),
+      journal_(journal),
+      membership_(std::move(membership)),
+      done_(std::move(done)) {}
 
 Rebuilder::~Rebuilder() {
   alive_.reset();
@@ -155,33 +167,37 @@ bool Rebuilder::is_keeper(const Visitor& visitor) const {
              keepers.end();
 }
 
-std::size_t Rebuilder::promised() const {
-  return static_cast<std::size_t>(
-      std::count_if(visitors_.begin(), visitors_.end(),
-                    [&](auto& each) { return each.second->promised && is_keeper(*each.second); }));
+/// Each once: one benefactor may have come over several links.
+std::size_t Rebuilder::keepers_here(bool that_promised) const {
+  std::set<BenefactorId> keepers;
+  for (const auto& [number, each] : visitors_) {
+    if (is_keeper(*each) && (each->promised || !that_promised)) {
+      keepers.insert(each->registration->benefactor);
+    }
+  }
+  return keepers.size();
 }
 
 /// Returns true when readable logs have every answered record. The newest log of the promising
 /// benefactors suffices. Half of all logs suffice, too: each record is on more than half.
 bool Rebuilder::have_what_was_answered() const {
-  std::size_t readable = 0;
+  std::set<BenefactorId> readable;
   std::pair<Epoch, std::uint64_t> newest;
   std::pair<Epoch, std::uint64_t> newest_readable;
   for (const auto& [number, each] : visitors_) {
     if (!each->promised || !is_keeper(*each)) continue;
     newest = std::max<decltype(newest)>(newest, each->rank());
     if (each->bad) continue;
-    ++readable;
+    readable.insert(each->registration->benefactor);
     newest_readable = std::max<decltype(newest)>(newest_readable, each->rank());
   }
-  return readable > 0 && (newest_readable == newest || 2 * readable >= quorum_->keepers.size());
+  return !readable.empty() &&
+         (newest_readable == newest || 2 * readable.size() >= quorum_->keepers.size());
 }
 
 void Rebuilder::seek_promises() {
   if (source_ != nullptr) return;
-  const auto here = std::count_if(visitors_.begin(), visitors_.end(),
-                                  [&](auto& each) { return is_keeper(*each.second); });
-  if (!is_majority(static_cast<std::size_t>(here))) return;
+  if (!is_majority(keepers_here(false))) return;
   asked_ = reactor_.clock().now();
   promise_ = std::max(promise_, next_block(std::max(newest_epoch_, quorum_->epoch)));
   for (auto& [number, each] : visitors_) {
@@ -210,6 +226,9 @@ void Rebuilder::give_up() {
 }
 
 void Rebuilder::on_accept(std::unique_ptr<transport::Link> link) {
+  if (!membership_.admits(*link)) {
+    return log::warning("a link was closed: nobody has proven itself at its other end");
+  }
   const std::uint64_t number = ++accepted_;
   visitors_.emplace(number, std::make_unique<Visitor>(*this, number, std::move(link)));
 }
@@ -239,7 +258,7 @@ void Rebuilder::left(Visitor& visitor) {
 
 void Rebuilder::read_best() {
   source_ = nullptr;
-  if (standby_ && !is_majority(promised())) return;
+  if (standby_ && !is_majority(keepers_here(true))) return;
   if (standby_ && !have_what_was_answered()) {
     if (!std::exchange(waits_told_, true)) {
       log::warning(

@@ -13,6 +13,7 @@
 #include "core/reactor.h"
 #include "manager/command.h"
 #include "manager/journal.h"
+#include "manager/membership.h"
 #include "transport/rpc.h"
 #include "transport/transport.h"
 
@@ -48,7 +49,7 @@ class Rebuilder final : public transport::AcceptHandler {
   using Done = std::function<void(Result<Found>)>;
 
   /// Calls `done` once, never within start().
-  Rebuilder(Reactor& reactor, Journal& journal, const msg::Secret& secret, Done done);
+  Rebuilder(Reactor& reactor, Journal& journal, Membership membership, Done done);
   ~Rebuilder() override;
   Rebuilder(const Rebuilder&) = delete;
   Rebuilder& operator=(const Rebuilder&) = delete;
@@ -77,7 +78,7 @@ class Rebuilder final : public transport::AcceptHandler {
   Status load();
   bool is_keeper(const Visitor& visitor) const;
   bool is_majority(std::size_t count) const { return 2 * count > quorum_->keepers.size(); }
-  std::size_t promised() const;
+  std::size_t keepers_here(bool that_promised) const;
   bool have_what_was_answered() const;
   void seek_promises();
   void arrived(Visitor& visitor);
@@ -92,7 +93,7 @@ class Rebuilder final : public transport::AcceptHandler {
 
   Reactor& reactor_;
   Journal& journal_;
-  const msg::Secret secret_;
+  const Membership membership_;
   Done done_;
   std::uint64_t accepted_ = 0;                                  ///< visitors ever accepted
   std::map<std::uint64_t, std::unique_ptr<Visitor>> visitors_;  ///< by number

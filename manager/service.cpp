@@ -139,6 +139,9 @@ Status Service::start() {
 }
 
 void Service::on_accept(std::unique_ptr<transport::Link> link) {
+  if (!config_.membership.admits(*link)) {
+    return log::warning("a link was closed: nobody has proven itself at its other end");
+  }
   const std::uint64_t number = ++accepted_;
   connections_.emplace(number, std::make_unique<Connection>(*this, number, std::move(link)));
 }

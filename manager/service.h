@@ -22,6 +22,7 @@
 #include "manager/failure_domains.h"
 #include "manager/journal.h"
 #include "manager/ledger.h"
+#include "manager/membership.h"
 #include "manager/request_counts.h"
 #include "manager/sessions.h"
 #include "manager/space.h"
@@ -43,7 +44,8 @@ class SetKeeper;
 class Scrubber;
 
 struct Config {
-  msg::Secret secret;
+  /// The default has no members, so the service closes every link.
+  Membership membership;
   Policy policy;  ///< for folders without settings
   /// A chunk_bytes or stripe_width of 0 means the default.
   msg::PoolConfig pool;
@@ -69,6 +71,7 @@ struct Config {
 /// A benefactor as the manager sees it now.
 struct BenefactorStatus {
   msg::BenefactorInfo info;
+  transport::secure::Member member;  ///< that registered as this
   rpc::Peer* peer = nullptr;
   Time last_heard{};
   bool leaving = false;             ///< it has asked to leave the pool
@@ -244,6 +247,8 @@ class Service final : public transport::AcceptHandler {
   /// The state and activity of the pool. Cost: walks over all files and chunks that need work.
   msg::StatPool::Reply statistics() const;
   std::vector<msg::BenefactorInfo> benefactor_list() const;
+  /// A benefactor that another one is to read from, as `reader`, under that number.
+  msg::BenefactorInfo source(BenefactorId source, BenefactorId reader, ClientId number) const;
   const RequestCounts& request_counts() const { return *request_counts_; }
   /// Bytes granted to sessions and not committed.
   std::uint64_t granted_bytes() const;
@@ -290,9 +295,8 @@ class Service final : public transport::AcceptHandler {
   FileId drop_resumed(ClientRecord& client, const msg::Remove& request);
 
   // service_members.cpp
-  void register_client(Connection& connection, const msg::RegisterClient& request,
-                       const Call& call);
-  void register_benefactor(Connection& connection, const msg::RegisterBenefactor& request,
+  void register_client(Connection& connection, msg::RegisterClient request, const Call& call);
+  void register_benefactor(Connection& connection, msg::RegisterBenefactor request,
                            const Call& call);
   struct Known {
     Epoch epoch;
@@ -309,6 +313,8 @@ class Service final : public transport::AcceptHandler {
   void admit_benefactor(Connection& connection, BenefactorId id,
                         const msg::RegisterBenefactor& request, const Call& call);
   void let_go(BenefactorId id, const Call& call);
+  msg::BenefactorHeartbeat::Reply heartbeat_reply(BenefactorId id, bool may_go) const;
+  std::vector<msg::BenefactorInfo> benefactor_list_for(const Connection& connection) const;
   void closed(Connection& connection);
   void end_client(ClientId id, bool clean);
   void excuse_own_pause();
@@ -341,7 +347,7 @@ class Service final : public transport::AcceptHandler {
   void serve(ClientRecord& client, const msg::SetPolicy& request, const Call& call);
   void serve(ClientRecord& client, const msg::ListSets& request, const Call& call);
   void serve(ClientRecord& client, const msg::StatPool& request, const Call& call);
-  void serve(ClientRecord& client, const msg::ListBenefactors& request, const Call& call);
+  void list_benefactors(const Connection& connection, const Call& call) const;
   void serve(ClientRecord& client, const msg::ListAborted& request, const Call& call);
   void serve(ClientRecord& client, const msg::DrainNow& request, const Call& call);
   void serve(ClientRecord& client, const msg::ConfirmDrained& request, const Call& call);
@@ -574,6 +580,7 @@ class Connection final : public rpc::PeerHandler {
   void on_closed(rpc::Peer&, Error) override { service_.closed(*this); }
 
   rpc::Peer& peer() { return peer_; }
+  transport::secure::Member member() const { return Membership::member_at(peer_.link()); }
   /// Unique among all connections that this manager ever accepts.
   std::uint64_t number() const { return number_; }
   ClientId client;          ///< none: no registered client

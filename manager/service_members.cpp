@@ -24,13 +24,13 @@ constexpr std::ptrdiff_t kBenefactorsMax = 500;  // as many as a message surely 
 
 // ---- registration -----------------------------------------------------------------------------
 
-void Service::register_client(Connection& connection, const msg::RegisterClient& request,
+void Service::register_client(Connection& connection, msg::RegisterClient request,
                               const Call& call) {
-  if (!(request.secret == config_.secret)) {
-    log::warning("a client on {} was refused: wrong pool secret", request.host_name);
-    return call.fail(Code::kRefused, "register client");
-  }
   if (connection.benefactor) return call.fail(Code::kInvalidArgument, "register client");
+  if (!config_.membership.examine(request, connection.member())) {
+    log::warning("a client on {} does not prove that it was client {}", request.host_name,
+                 request.resume.value);
+  }
   const std::uint64_t last_given = (state_.epoch().value << 40) | last_id_;
   if (outdated({request.newest_epoch, 0, request.resume.value <= last_given}, call)) return;
   auto resumed = clients_.find(request.resume);
@@ -55,15 +55,20 @@ void Service::register_client(Connection& connection, const msg::RegisterClient&
   }
   client.peer = &connection.peer();
   connection.client = client.id;
-  call.answer(
-      msg::RegisterClient::Reply{client.id, state_.epoch(), config_.pool, benefactor_list()});
+  call.answer(msg::RegisterClient::Reply{
+      client.id, state_.epoch(), config_.pool, benefactor_list_for(connection),
+      config_.membership.proof_of(client.id, connection.member())});
 }
 
-void Service::register_benefactor(Connection& connection, const msg::RegisterBenefactor& request,
+void Service::register_benefactor(Connection& connection, msg::RegisterBenefactor request,
                                   const Call& call) {
-  if (!(request.secret == config_.secret)) {
-    log::warning("a benefactor on {} was refused: wrong pool secret", request.host_name);
+  if (!config_.membership.owns_life(request, connection.member())) {
+    log::warning("a benefactor on {} was refused: it claims to be another one", request.host_name);
     return call.fail(Code::kRefused, "register benefactor");
+  }
+  if (!config_.membership.examine(request, connection.member())) {
+    log::warning("a benefactor on {} does not prove what it says of earlier epochs",
+                 request.host_name);
   }
   const bool too_large = request.arena_bytes / limits::kExtentAlignment >= (std::uint64_t{1} << 40);
   if (request.arena_bytes == 0 || too_large || request.addresses.empty() || connection.client) {
@@ -170,7 +175,6 @@ void Service::end_roll_call() {
 }
 
 void Service::follow(const msg::FollowManager& request, const Call& call) {
-  if (!(request.secret == config_.secret)) return call.fail(Code::kRefused, "follow");
   // It knows the epoch from this manager, or from one whose journal that was.
   const bool told = request.newest_epoch < state_.epoch() || standby_heard_;
   if (outdated({request.newest_epoch, 0, told}, call)) return;
@@ -207,13 +211,16 @@ void Service::admit_benefactor(Connection& connection, BenefactorId id,
           space_.free_bytes(id),
           msg::BenefactorState::kAlive,
           request.pid};
+  status.member = connection.member();
   status.peer = &connection.peer();
   status.last_heard = now();
   status.leaving = false;
   status.log_bytes_max = request.log_bytes_max;
   log::info("benefactor {} on {} lends {} bytes", id.value, info.host_name, info.arena_bytes);
   const ClientId first_client{state_.epoch().value << 40};
-  call.answer(msg::RegisterBenefactor::Reply{id, state_.epoch(), first_client, config_.pool});
+  call.answer(msg::RegisterBenefactor::Reply{
+      id, state_.epoch(), first_client, config_.pool,
+      config_.membership.proof_of(Membership::Told{id, state_.epoch(), 0}, status.member)});
   // Clients of earlier epochs are not known here: nothing is granted before they are fenced.
   if (!space_.usable(id)) fence(id, first_client, true);
   benefactors_changed();
@@ -222,13 +229,19 @@ void Service::admit_benefactor(Connection& connection, BenefactorId id,
 /// The copies that make up for it are durable first, and no other manager has taken over that does
 /// not know of them. Where that takes long it is asked for again.
 void Service::let_go(BenefactorId id, const Call& call) {
-  const auto answer = [this, call, alive = std::weak_ptr<int>(alive_)](bool may_go) {
-    if (!alive.expired()) call.answer(msg::BenefactorHeartbeat::Reply{may_go, durable_});
+  const auto answer = [this, id, call, alive = std::weak_ptr<int>(alive_)](bool may_go) {
+    if (!alive.expired()) call.answer(heartbeat_reply(id, may_go));
   };
   execute(ChangeCopies{}, [this, id, answer](const Result<Outcome>& outcome) {
     answer(outcome.has_value() && copies_->may_go(id));
   });
   reactor_.schedule_after(limits::kHeartbeatInterval, [answer] { answer(false); });
+}
+
+msg::BenefactorHeartbeat::Reply Service::heartbeat_reply(BenefactorId id, bool may_go) const {
+  const auto& member = benefactors_.at(id).member;
+  return {may_go, durable_,
+          config_.membership.proof_of(Membership::Told{id, state_.epoch(), durable_}, member)};
 }
 
 void Service::closed(Connection& connection) {
@@ -362,6 +375,28 @@ std::vector<msg::BenefactorInfo> Service::benefactor_list() const {
   });
   if (std::ssize(out) > kBenefactorsMax) out.resize(kBenefactorsMax);
   return out;
+}
+
+/// With tickets for the client at that link's other end.
+std::vector<msg::BenefactorInfo> Service::benefactor_list_for(const Connection& connection) const {
+  std::vector<msg::BenefactorInfo> out = benefactor_list();
+  for (msg::BenefactorInfo& info : out) {
+    config_.membership.add_ticket(info, benefactors_.at(info.id).member, connection.member(),
+                                  connection.client);
+  }
+  return out;
+}
+
+void Service::list_benefactors(const Connection& connection, const Call& call) const {
+  call.answer(msg::ListBenefactors::Reply{benefactor_list_for(connection)});
+}
+
+msg::BenefactorInfo Service::source(BenefactorId source, BenefactorId reader,
+                                    ClientId number) const {
+  const BenefactorStatus& from = benefactors_.at(source);
+  msg::BenefactorInfo info = from.info;
+  config_.membership.add_ticket(info, from.member, benefactors_.at(reader).member, number);
+  return info;
 }
 
 void Service::use(FileId file, ClientId client) { ++users_[file][client]; }

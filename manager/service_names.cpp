@@ -326,10 +326,6 @@ void Service::serve(ClientRecord&, const msg::StatPool&, const Call& call) {
   call.answer(statistics());
 }
 
-void Service::serve(ClientRecord&, const msg::ListBenefactors&, const Call& call) {
-  call.answer(msg::ListBenefactors::Reply{benefactor_list()});
-}
-
 void Service::serve(ClientRecord&, const msg::ListAborted&, const Call& call) {
   msg::ListAborted::Reply reply;
   std::size_t bytes = 0;

@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "core/log.h"
+#include "core/messages/routes.h"
 #include "manager/copy_planner.h"
 #include "manager/service.h"
 
@@ -20,11 +21,6 @@ constexpr bool kChangesNames = M::kKind == msg::RequestKind::kChangesNames;
 template <class M>
 constexpr bool kChanges = kChangesNames<M> || M::kKind == msg::RequestKind::kOpens ||
                           M::kKind == msg::RequestKind::kOfSession;
-
-/// From a client that is registered.
-template <class M>
-constexpr bool kForManager =
-    M::kKind != msg::RequestKind::kOfMember&& M::kKind != msg::RequestKind::kToBenefactor;
 
 }  // namespace
 
@@ -88,6 +84,10 @@ FileId Service::drop_resumed(ClientRecord& client, const msg::Remove& request) {
 
 template <class M>
 void Service::handle(Connection& connection, M& request, const Call& call) {
+  constexpr msg::Route kRoute = msg::route_of<M>();
+  if (!config_.membership.may_ask(connection.peer().link(), kRoute)) {
+    return call.fail(Code::kRefused, M::kName, "No member of this role may ask for that.");
+  }
   if constexpr (std::is_same_v<M, msg::RegisterClient> ||
                 std::is_same_v<M, msg::RegisterBenefactor>) {
     const auto later = [&](std::vector<std::function<void()>>& waiting) {
@@ -119,8 +119,8 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
       benefactors_changed();
     }
     if (status.leaving && copies_->may_go(found->first)) return let_go(found->first, call);
-    call.answer(msg::BenefactorHeartbeat::Reply{false, durable_});
-  } else if constexpr (kForManager<M>) {
+    call.answer(heartbeat_reply(found->first, false));
+  } else if constexpr (kRoute == msg::Route::kClientToManager) {
     const auto client = clients_.find(connection.client);
     if (!connection.client || client == clients_.end()) {
       // The lease ran out while the link was up: everything of this client has ended.
@@ -153,6 +153,8 @@ void Service::handle(Connection& connection, M& request, const Call& call) {
         }
       }
       serve(client->second, request, remembered);
+    } else if constexpr (std::is_same_v<M, msg::ListBenefactors>) {
+      list_benefactors(connection, call);
     } else {
       serve(client->second, request, call);
     }

@@ -49,8 +49,8 @@ void Standby::ask() {
     peer_ = std::move(*peer);
   }
   asking_ = true;
-  peer_->call(msg::FollowManager{config_.secret, config_.address, quorum_.epoch, seen_},
-              limits::kConnectDeadline, [this](const rpc::Answer& answer) { answered(answer); });
+  peer_->call(msg::FollowManager{config_.address, quorum_.epoch, seen_}, limits::kConnectDeadline,
+              [this](const rpc::Answer& answer) { answered(answer); });
 }
 
 void Standby::answered(const rpc::Answer& answer) {

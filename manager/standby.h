@@ -24,9 +24,8 @@ namespace stdchk::manager {
 class Standby final : public rpc::PeerHandler {
  public:
   struct Config {
-    std::string manager;  ///< its address
-    std::string address;  ///< where benefactors and clients find the standby
-    msg::Secret secret;
+    std::string manager;                ///< its address
+    std::string address;                ///< where benefactors and clients find the standby
     Duration silence{};                 ///< of the manager, before it is taken for lost
     std::function<void()> on_followed;  ///< the manager has it as its standby
     std::function<void(const std::string&)> on_refused;

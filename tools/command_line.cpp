@@ -407,6 +407,17 @@ void describe(Options& options, AdviseOptions& advise) {
   add_json(options, advise.json);
 }
 
+void describe(Options& options, MemberKeyOptions& key) {
+  options.choice("--role", key.role, {"client", "benefactor"}, "what the member may do")
+      .command_line_only();
+  options
+      .text("--secret-file", key.secret_file, "FILE",
+            "file that holds the pool's secret; without it that of the pool that is up")
+      .command_line_only();
+  add_pool(options, key.pool);
+  options.argument("PATH", key.path, "the mount of the pool, or anything below it");
+}
+
 void describe(Options& options, DoctorOptions& doctor) {
   add_question(options, doctor);
   options.argument("PATH", doctor.path, "the mount of the pool, or anything below it");

@@ -5,6 +5,7 @@
 
 #include "core/options.h"
 #include "tools/commands.h"
+#include "tools/member_key.h"
 #include "tools/up.h"
 
 /// What each subcommand of `stdchk` takes on its command line, in the environment and in a file.
@@ -49,5 +50,6 @@ void describe(Options& options, CheckOptions& check);
 void describe(Options& options, RecoverOptions& recover);
 void describe(Options& options, GarbageOptions& garbage);
 void describe(Options& options, DoctorOptions& doctor);
+void describe(Options& options, MemberKeyOptions& key);
 
 }  // namespace stdchk::tools

@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include "core/pool_files.h"
+#include "transport/secure/key_file.h"
 
 namespace stdchk::tools {
+
+using transport::secure::read_keyring;
 
 Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool,
                                                      std::uint64_t window_bytes) {
@@ -12,15 +15,15 @@ Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool,
     return problem("the pool at {} never became usable; clean up with: stdchk down {}", pool.mount,
                    pool.mount);
   }
-  auto secret = read_secret_file(pool.secret_file());
-  if (!secret) return problem("{}", secret.error());
+  auto keyring = read_keyring(pool.secret_file(), transport::secure::Role::kClient);
+  if (!keyring) return problem("{}", keyring.error());
   client::Options options;
   options.manager_address = pool.manager_address;
-  options.secret = *secret;
+  options.keyring = std::move(*keyring);
   if (::access(pool.key_file().c_str(), F_OK) == 0) {
     const auto key = read_secret_file(pool.key_file());
     if (!key) return problem("{}", key.error());
-    options.key = to_key(*key);
+    options.key = *key;
   }
   options.role = "tool";
   // Only the manager is asked: no device is opened for that.

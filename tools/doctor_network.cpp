@@ -6,8 +6,8 @@
 #include "client/probe.h"
 #include "core/clock.h"
 #include "core/limits.h"
-#include "core/pool_files.h"
 #include "transport/factory.h"
+#include "transport/secure/key_file.h"
 
 namespace stdchk::tools {
 namespace {
@@ -164,11 +164,12 @@ std::vector<Finding> examine_pool(const PoolRecord& pool) {
   const auto bad = [&](const std::string& why) {
     return std::vector<Finding>{{Kind::kBad, "pool " + pool.mount, why, "see `stdchk status`", {}}};
   };
-  const auto secret = read_secret_file(pool.secret_file());
-  if (!secret) return bad(secret.error());
+  const auto keyring =
+      transport::secure::read_keyring(pool.secret_file(), transport::secure::Role::kClient);
+  if (!keyring) return bad(keyring.error());
   client::Options options;
   options.manager_address = pool.manager_address;
-  options.secret = *secret;
+  options.keyring = *keyring;
   options.role = "tool";
   options.transport = pool.transport;
   const auto probed = client::probe(options);

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "tools/meeting.h"
+#include "tools/member_key.h"
 #include "tools/members.h"
 #include "tools/restore.h"
 #include "tools/undrained.h"
@@ -189,6 +190,10 @@ Outcome<CommandOutput> run_with_pool(const BatchJob& job, std::size_t index,
     if (!text && text.error().code == Code::kNotFound && name == std::string_view("key")) continue;
     if (!text) return failed(fmt::format("{}/{}", pool.directory, name), text.error());
     files[name] = std::move(*text);
+  }
+  // The node gets a key of its own. Who has no secret is a member, and hands on what it has.
+  if (const auto keys = MemberKeys::of(pool.secret_file())) {
+    files["secret"] = keys->make(transport::secure::Role::kClient);
   }
   std::vector<std::string> command = job.remote_shell;
   command.insert(command.end(), {job.nodes[index], "sh", "-s"});

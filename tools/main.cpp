@@ -255,6 +255,9 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
   commands.add<AdviseOptions>(
       "advise", "Works out how often to checkpoint, with how many copies and benefactors.",
       run_advise);
+  commands.add<MemberKeyOptions>(
+      "member-key", "Prints a key for a benefactor or a mount that is started by hand.",
+      run_member_key);
   commands.add<DoctorOptions>(
       "doctor", "Names the cause of a bad set-up, and measures writes to a pool's benefactors.",
       [invoked_as](auto& doctor) { return run_doctor(doctor, invoked_as); });

@@ -116,7 +116,8 @@ std::string end_script(const std::string& directory, const std::vector<const Mem
     for (const pid_t pid : staying) kept += fmt::format("{} ", pid);
     script += fmt::format(
         "for p in $(told_of {0}); do case ' {1} ' in *\" $p \"*) ;; *) kill -KILL $p;; esac; done\n"
-        "cd /; rm -f {0}/secret {0}/key {0}/*.ready {0}/*.metrics; [ \"$keep\" ] || rm -rf {0}\n",
+        "cd /; rm -f {0}/secret {0}/key {0}/*.member {0}/*.ready {0}/*.metrics; [ \"$keep\" ] || "
+        "rm -rf {0}\n",
         shell_word(directory), kept);
   }
   script += "echo done\n";

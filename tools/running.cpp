@@ -44,8 +44,8 @@ std::string role_of(const std::vector<std::string>& words) {
 std::string directory_of(const std::vector<std::string>& words, const std::string& role) {
   if (role == "recorder") return value_of(words, "--pool");
   const fs::path secret = value_of(words, "--secret-file");
-  return secret.filename() == "secret" && secret.is_absolute() ? secret.parent_path().string()
-                                                               : std::string();
+  const bool is_known = secret.filename() == "secret" || secret.extension() == ".member";
+  return is_known && secret.is_absolute() ? secret.parent_path().string() : std::string();
 }
 
 /// The log in the directory is named after the ready file; see Job.

@@ -1,7 +1,6 @@
 #include "tools/up.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,7 +22,9 @@
 #include "core/mount_lock.h"
 #include "core/own_folder.h"
 #include "core/policy.h"
+#include "core/pool_files.h"
 #include "core/redundancy.h"
+#include "core/secret.h"
 #include "core/units.h"
 #include "metrics/listen_address.h"
 #include "tools/connection.h"
@@ -32,6 +33,7 @@
 #include "tools/hosts.h"
 #include "tools/job.h"
 #include "tools/meeting.h"
+#include "tools/member_key.h"
 #include "tools/members.h"
 #include "tools/mounts.h"
 #include "tools/running.h"
@@ -43,6 +45,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
+using transport::secure::Role;
 
 constexpr auto kJoinPatience = 60s;  ///< for the first node of a job
 /// 120, and parity: three quarters of one half of the log's memory (docs/decisions/0015).
@@ -61,15 +64,23 @@ Outcome<void> put_file(const std::string& directory, const std::string& name,
 }
 
 Outcome<std::string> make_secret(const std::string& directory, const std::string& name) {
-  std::array<unsigned char, 16> bytes;
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    return problem("no random bytes can be had: {}", std::strerror(errno));
-  }
-  std::string text;
-  for (unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  std::array<std::byte, 16> bytes;
+  fill_random(bytes);
+  std::string text = hex_text(bytes);
   if (auto put = put_file(directory, name, text + "\n"); !put) return problem(put.error());
   return text;
 }
+
+/// The file of a member's key, in its state directory.
+std::string key_name(const std::string& job) { return job + ".member"; }
+
+Role role_of(const Job& job) {
+  return job.role == "benefactor" ? Role::kBenefactor : Role::kClient;
+}
+
+/// The keys of one node's members, which the first node of a job leaves for it: the names of files
+/// and their texts, one each line.
+std::string keys_name(const std::string& node) { return node + ".keys"; }
 
 bool is_listed(const std::string& names, const std::string& name) {
   return std::ranges::any_of(split(names, ','), [&](const std::string& word) {
@@ -102,7 +113,7 @@ class Starter {
   }
 
  private:
-  /// The first node of the job has the manager, and tells the others where it is and the secret.
+  /// The first node of the job has the manager, and tells the others where it is, and their keys.
   Outcome<void> run_node() {
     const std::string name = node_name();
     const std::string first = options_.nodes.substr(0, options_.nodes.find(','));
@@ -141,7 +152,51 @@ class Starter {
     for (const auto& [name, text] : mount_files_) {
       if (auto handed = meeting.hand_over(name, text + "\n"); !handed) return handed;
     }
+    for (const std::string& node : split(options_.nodes, ',')) {
+      if (is_listed(node, node_name())) continue;
+      auto handed = meeting.hand_over(keys_name(node), keys_of(node));
+      if (!handed) return handed;
+    }
     return meeting.tell_manager(record_.manager_address);
+  }
+
+  /// For the daemons of another node, and for commands there.
+  std::string keys_of(const std::string& node) const {
+    const auto line = [](const std::string& name, const std::string& key) {
+      return name + " " + key;
+    };
+    std::string text = line("secret", keys_->make(Role::kClient));
+    text += line(key_name("mount"), keys_->make(Role::kClient));
+    for (std::uint32_t i = 0; is_listed(options_.lenders, node) && i < options_.benefactors; ++i) {
+      text += line(key_name(fmt::format("benefactor.{}", i)), keys_->make(Role::kBenefactor));
+    }
+    return text;
+  }
+
+  Outcome<void> take_keys(const Meeting& meeting) const {
+    std::string name;
+    for (const std::string& node : split(options_.nodes, ',')) {
+      if (is_listed(node, node_name())) name = keys_name(node);
+    }
+    const auto text = meeting.take(name);
+    if (!text) return problem(text.error());
+    std::istringstream lines(*text);
+    for (std::string line; std::getline(lines, line);) {
+      const auto end = line.find(' ');
+      const std::string file = line.substr(0, end);
+      if (end == std::string::npos || file.empty() || file.find('/') != std::string::npos) {
+        return problem("{} in {} is damaged", name, options_.exchange);
+      }
+      auto put = put_file(record_.directory, file, line.substr(end + 1) + "\n");
+      if (!put) return put;
+    }
+    return {};
+  }
+
+  /// Where there is no secret, the first node of the job has made the key.
+  Outcome<void> make_key(const Job& job) const {
+    if (!keys_) return {};
+    return put_file(record_.directory, key_name(job.name), keys_->make(role_of(job)));
   }
 
   Outcome<void> join_job() {
@@ -159,20 +214,24 @@ class Starter {
       sleep_for(20ms);
     }
     record_.manager_address = *manager;
-    for (const char* name : {"secret", "key"}) {
-      if (name == std::string_view("key") && !options_.encrypt) continue;
-      const auto text = meeting.take(name);
-      if (!text) return problem(text.error());
-      if (auto put = put_file(record_.directory, name, *text); !put) return put;
+    if (auto taken = take_keys(meeting); !taken) return taken;
+    if (options_.encrypt) {
+      const auto key = meeting.take("key");
+      if (!key) return problem(key.error());
+      if (auto put = put_file(record_.directory, "key", *key); !put) return put;
     }
     return save(record_);
   }
 
-  /// The pool's secret, for all its members, and its key, for those that read and write images.
+  /// The pool's secret, which manager and standby have, and its key, for those that read and write
+  /// images.
   Outcome<void> make_secrets() {
     auto secret = make_secret(record_.directory, "secret");
     if (!secret) return problem(secret.error());
-    benefactor_files_ = mount_files_ = {{"secret", *secret}};
+    manager_files_ = {{"secret", *secret}};
+    auto keys = MemberKeys::of(record_.secret_file());
+    if (!keys) return problem(keys.error());
+    keys_.emplace(std::move(*keys));
     if (!options_.encrypt) return {};
     auto key = make_secret(record_.directory, "key");
     if (!key) return problem(key.error());
@@ -301,7 +360,7 @@ class Starter {
     standby.change("--metrics-file", metrics_file(directory, standby.name));
     auto done = host == nullptr ? start_and_wait(standby, 30s)
                                 : start_remote(record_.remote_shell, host->name, directory,
-                                               benefactor_files_, {standby}, 30s, record_.members);
+                                               manager_files_, {standby}, 30s, record_.members);
     if (auto saved = save(record_); done && !saved) done = saved;
     if (!done) return done;
     auto filesystem = connect(record_);
@@ -345,7 +404,7 @@ class Starter {
     const std::string name = fmt::format("benefactor.{}", number);
     Job one = job("benefactor", name, benefactor_program_, directory);
     one.arguments = {"--manager",     record_.manager_address,
-                     "--secret-file", directory + "/secret",
+                     "--secret-file", directory + "/" + key_name(name),
                      "--ready-file",  one.ready_file,
                      "--memory",      std::to_string(memory_bytes),
                      "--listen",      address,
@@ -373,9 +432,10 @@ class Starter {
   Job mount_job(const std::string& host, const std::string& directory, const std::string& mount) {
     Job one = job("mount", "mount", mount_program_, directory);
     one.mount = mount;
-    one.arguments = {"--manager",           record_.manager_address, "--secret-file",
-                     directory + "/secret", "--ready-file",          one.ready_file,
-                     "--transport",         options_.transport};
+    one.arguments = {"--manager",     record_.manager_address,
+                     "--secret-file", directory + "/" + key_name(one.name),
+                     "--ready-file",  one.ready_file,
+                     "--transport",   options_.transport};
     add(one.arguments, "--window", std::to_string(options_.window_bytes));
     add(one.arguments, "--close", options_.close_mode);
     add(one.arguments, "--log-level", options_.log_level);
@@ -396,6 +456,7 @@ class Starter {
         std::error_code code;
         fs::create_directories(options_.disk + "/" + jobs.back().name, code);
       }
+      if (auto made = make_key(jobs.back()); !made) return made;
       auto member = start_local(jobs.back(), record_.directory);
       if (!member) return problem(member.error());
       record_.members.push_back(*member);
@@ -431,13 +492,14 @@ class Starter {
         jobs.push_back(benefactor(number++, host.memory_bytes, host.address, host.name, directory));
       }
       if (options_.mount_on_hosts) jobs.push_back(mount_job(host.name, directory, record_.mount));
+      PrivateFiles files = options_.mount_on_hosts ? mount_files_ : PrivateFiles{};
+      for (const Job& one : jobs) files.emplace(key_name(one.name), keys_->make(role_of(one)));
       const Duration longest = ready_longest(host.memory_bytes * host.benefactors);
-      threads.emplace_back(
-          [this, jobs = std::move(jobs), directory, longest, &host, &part = parts[i]] {
-            part.done = start_remote(record_.remote_shell, host.name, directory,
-                                     options_.mount_on_hosts ? mount_files_ : benefactor_files_,
-                                     jobs, longest, part.members);
-          });
+      threads.emplace_back([this, jobs = std::move(jobs), files = std::move(files), directory,
+                            longest, &host, &part = parts[i]] {
+        part.done = start_remote(record_.remote_shell, host.name, directory, files, jobs, longest,
+                                 part.members);
+      });
     }
     for (auto& thread : threads) thread.join();
     record_.host_folders.clear();
@@ -453,6 +515,7 @@ class Starter {
   Outcome<void> start_mount() {
     if (options_.no_mount) return {};
     Job mount = mount_job({}, record_.directory, record_.mount);
+    if (auto made = make_key(mount); !made) return made;
     mount.input = record_.spare->fd();
     if (auto done = start_and_wait(mount, 30s); !done) return done;
     const std::uint64_t told = record_.members.back().mount_id;
@@ -464,8 +527,9 @@ class Starter {
   PoolRecord& record_;
   std::vector<Host> hosts_;
   std::map<std::string, std::uint16_t> metrics_given_;  ///< ports by host
-  PrivateFiles benefactor_files_;
-  PrivateFiles mount_files_;
+  std::optional<MemberKeys> keys_;  ///< none: this part of a job does not know the secret
+  PrivateFiles manager_files_;
+  PrivateFiles mount_files_;  ///< beside the mount's own key
   std::string manager_program_;
   std::string benefactor_program_;
   std::string mount_program_;

@@ -42,12 +42,6 @@ std::string_view kind_of(std::string_view address) {
   return address.substr(0, has_provider ? address.find(':', first + 1) : first);
 }
 
-/// Until keyrings are what daemons have: one made of the pool's secret, for a member of that role.
-std::shared_ptr<const secure::Keyring> keyring_of(const secure::Identity& identity) {
-  return std::make_shared<const secure::Keyring>(
-      secure::Keyring::of_root(identity.secret, secure::new_member(identity.role)));
-}
-
 std::vector<std::string> hosts_of(const EndpointOptions& options) {
   std::vector<std::string> hosts = split(options.listen_host, ',');
   for (std::string& host : hosts) host = without_brackets(host);
@@ -79,8 +73,7 @@ Result<std::unique_ptr<Endpoint>> open_bare(std::string_view kind, const Endpoin
   if (kind == "tcp") {
     if (!options.identity) return fail(Code::kInvalidArgument, "transport.open: tcp needs a key");
     return tcp::open_tcp(*options.clock, options.listen_host, options.listen_port,
-                         keyring_of(*options.identity),
-                         {.trusted_network = options.trusted_network});
+                         options.identity, {.trusted_network = options.trusted_network});
   }
   if (kind == "ofi:tcp") return fail(Code::kUnsupported, kNoFabricTcp);
   if (kind == "ofi:verbs") {
@@ -128,7 +121,7 @@ Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
   // TCP proves for itself who is at the other end.
   if (!options.identity || kind == "tcp") return endpoint;
   return std::unique_ptr<Endpoint>(std::make_unique<secure::SecureEndpoint>(
-      std::move(endpoint), *options.clock, *options.identity));
+      std::move(endpoint), *options.clock, options.identity));
 }
 
 std::vector<std::string> choices() { return {"auto", "tcp", "shm", "verbs", "ofi:verbs"}; }

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,7 +22,7 @@ struct EndpointOptions {
   std::uint16_t listen_port = 0;  ///< 0: any free one
   /// None: anyone may connect, and be connected to. Only for measuring a transport by itself, and
   /// not for "tcp".
-  std::optional<secure::Identity> identity;
+  std::shared_ptr<secure::Keyring> identity;
   /// Of "tcp": content in clear on links that are opened to this endpoint.
   bool trusted_network = false;
   // Of open_endpoints() only:

@@ -95,6 +95,7 @@ class Peer final : public transport::LinkHandler {
   void close(Error why);
 
   transport::Link& link() { return *link_; }
+  const transport::Link& link() const { return *link_; }
   bool connected() const { return link_ != nullptr && link_->connected(); }
   /// Sets the sender's number in every request: the id of a client or benefactor.
   void set_sender(std::uint64_t sender) { sender_ = sender; }

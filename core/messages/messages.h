@@ -18,13 +18,6 @@
 /// what when.
 namespace stdchk::msg {
 
-/// 128 random bits made by `stdchk up`; whoever does not know them is refused.
-struct Secret {
-  std::uint64_t high = 0;
-  std::uint64_t low = 0;
-  bool operator==(const Secret&) const = default;
-};
-
 /// A RequestKind says whether a request may be sent again, and under which client number.
 /// Each request declares its kind; a request without a kind does not compile.
 enum class RequestKind : std::uint8_t {
@@ -61,6 +54,11 @@ struct BenefactorInfo {
   std::uint64_t free_bytes = 0;
   BenefactorState state = BenefactorState::kAlive;
   std::int64_t pid = 0;
+  // How the receiver, and nobody else, proves itself to the benefactor. Empty where it opens no
+  // links to it, and in compositions where links prove nothing.
+  std::string member;               ///< the benefactor's member id
+  std::uint64_t ticket_number = 0;  ///< the client number to attach under
+  std::string ticket_key;           ///< of links under that number
   bool operator==(const BenefactorInfo&) const = default;
 };
 
@@ -80,7 +78,6 @@ struct PoolConfig {
 struct RegisterClient {
   static constexpr const char* kName = "register client";
   static constexpr RequestKind kKind = RequestKind::kOfMember;
-  Secret secret;
   std::string host_token;
   std::string host_name;
   std::int64_t pid = 0;
@@ -89,11 +86,14 @@ struct RegisterClient {
   /// otherwise the reply tells a new one, and everything of the old one has ended.
   ClientId resume;
   Epoch newest_epoch;  ///< the highest that it has heard of
+  /// As the reply that gave it `resume` has told. Without it the two above count as none.
+  std::string proof;
   struct Reply {
     ClientId client;
     Epoch epoch;
     PoolConfig config;
     std::vector<BenefactorInfo> benefactors;
+    std::string proof;  ///< that this member was given this number
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const RegisterClient&) const = default;
@@ -163,9 +163,8 @@ struct ListBenefactors {
 struct RegisterBenefactor {
   static constexpr const char* kName = "register benefactor";
   static constexpr RequestKind kKind = RequestKind::kOfMember;
-  Secret secret;
-  std::uint64_t life_high = 0;  ///< 128 random bits made when the arena was: names this life of it
-  std::uint64_t life_low = 0;
+  std::uint64_t life_high = 0;  ///< random bits made when the arena was: name this life of it
+  std::uint64_t life_low = 0;   ///< made of these and the member's key
   std::vector<std::string> addresses;
   std::string host_token;
   std::string host_name;
@@ -178,11 +177,14 @@ struct RegisterBenefactor {
   /// Of the newest record, of `newest_epoch`, that it knows to have been answered.
   std::uint64_t newest_sequence = 0;
   BenefactorId benefactor;  ///< that it was in `newest_epoch`; none: it is new
+  /// Of these three, as a reply has told. Without it they count as none, and so does the log.
+  std::string proof;
   struct Reply {
     BenefactorId benefactor;
     Epoch epoch;
     ClientId first_client;  ///< smaller ids are of earlier epochs: they may not attach any more
     PoolConfig config;
+    std::string proof;  ///< that this member was told of `benefactor` and `epoch`
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const RegisterBenefactor&) const = default;
@@ -196,6 +198,7 @@ struct BenefactorHeartbeat {
   struct Reply {
     bool may_go = false;             ///< nothing is left that could be copied elsewhere
     std::uint64_t log_sequence = 0;  ///< of the newest record that was answered in this epoch
+    std::string proof;               ///< that this member was told of that record
     bool operator==(const Reply&) const = default;
   };
   bool operator==(const BenefactorHeartbeat&) const = default;
@@ -206,7 +209,6 @@ struct BenefactorHeartbeat {
 struct FollowManager {
   static constexpr const char* kName = "follow";
   static constexpr RequestKind kKind = RequestKind::kOfMember;
-  Secret secret;
   std::string address;     ///< where the standby takes links
   Epoch newest_epoch;      ///< the highest that it has heard of, or its own
   std::uint64_t seen = 0;  ///< `number` of the newest reply that it has, of that epoch
@@ -1197,7 +1199,6 @@ struct ReadLog {
 struct Attach {
   static constexpr const char* kName = "attach";
   static constexpr RequestKind kKind = RequestKind::kToBenefactor;
-  Secret secret;
   ClientId client;
   BenefactorId benefactor;
   struct Reply {

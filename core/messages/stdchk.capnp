@@ -251,7 +251,7 @@ struct Grant {
 }
 
 struct Secret {
-  # The pool's 128-bit secret; whoever does not know it is refused.
+  # A 128-bit secret. Messages of earlier versions had one; no message has it any more.
   high @0 :UInt64;
   low @1 :UInt64;
 }
@@ -284,6 +284,11 @@ struct BenefactorInfo {
   freeBytes @5 :UInt64;
   state @6 :BenefactorState;
   pid @7 :Int64;
+  # How the receiver, and nobody else, proves itself to the benefactor; absent where no links are to
+  # be opened.
+  member @8 :Data;          # the benefactor's member id, 16 bytes
+  ticketNumber @9 :UInt64;  # the client number to attach under
+  ticketKey @10 :Data;      # of links under that number, 32 bytes
 }
 
 enum Naming {
@@ -304,19 +309,21 @@ struct PoolConfig {
 }
 
 struct RegisterClient {
-  secret @0 :Secret;
+  secret @0 :Secret;  # not sent any more, and not looked at: the link has proven its ends
   hostToken @1 :Text;
   hostName @2 :Text;
   pid @3 :Int64;
   role @4 :Text;      # "mount", "tool", "library"
   resume @5 :UInt64;  # after a lost link: the number it had
   newestEpoch @6 :UInt64;  # the highest that it has heard of
+  proof @7 :Data;          # as the reply that gave it `resume` has told: without it both count as 0
 }
 struct RegisterClientReply {
   client @0 :UInt64;  # the number to use from now on
   epoch @1 :UInt64;   # the manager's life
   config @2 :PoolConfig;
   benefactors @3 :List(BenefactorInfo);
+  proof @4 :Data;  # that this member was given this number; only a manager of the pool can make it
 }
 
 struct WriterTotals {
@@ -359,9 +366,9 @@ struct ListBenefactorsReply {
 }
 
 struct RegisterBenefactor {
-  secret @0 :Secret;
-  lifeHigh @1 :UInt64;  # 128 random bits made with the arena: name this life of it
-  lifeLow @2 :UInt64;
+  secret @0 :Secret;    # not sent any more, and not looked at
+  lifeHigh @1 :UInt64;  # random bits made with the arena: name this life of it
+  lifeLow @2 :UInt64;   # made of these and the member's key: no other member has this life
   addresses @3 :List(Text);
   hostToken @4 :Text;
   hostName @5 :Text;
@@ -373,12 +380,14 @@ struct RegisterBenefactor {
   logSequence @11 :UInt64;     # of that log's newest record
   newestSequence @12 :UInt64;  # of the newest record, of newestEpoch, that it knows to have been answered
   benefactor @13 :UInt64;      # that it was in newestEpoch
+  proof @14 :Data;             # of the last three but the log's: without it they count as 0
 }
 struct RegisterBenefactorReply {
   benefactor @0 :UInt64;
   epoch @1 :UInt64;
   config @2 :PoolConfig;
   firstClient @3 :UInt64;  # smaller client numbers are of earlier epochs: they may not attach
+  proof @4 :Data;          # that this member was told of this benefactor number and epoch
 }
 
 struct BenefactorHeartbeat {
@@ -388,11 +397,12 @@ struct BenefactorHeartbeat {
 struct BenefactorHeartbeatReply {
   mayGo @0 :Bool;           # nothing is left that could be copied elsewhere
   logSequence @1 :UInt64;  # of the newest record that was answered in this epoch
+  proof @2 :Data;          # that this member was told of that record
 }
 
 struct FollowManager {
   # From a manager's standby, on a link of its own, again and again.
-  secret @0 :Secret;
+  secret @0 :Secret;       # not sent any more, and not looked at
   address @1 :Text;        # where the standby takes links
   newestEpoch @2 :UInt64;  # the highest that it has heard of, or its own
   seen @3 :UInt64;         # number of the newest reply that it has, of that epoch
@@ -1098,7 +1108,7 @@ struct ForgetExtentsReply {
 
 struct Attach {
   # The first message on a link to a benefactor.
-  secret @0 :Secret;
+  secret @0 :Secret;      # not sent any more, and not looked at
   client @1 :UInt64;
   benefactor @2 :UInt64;  # who the client thinks it speaks to
 }

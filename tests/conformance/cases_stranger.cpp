@@ -94,9 +94,9 @@ Contact* come_in(Scene& scene, Party& stranger, bool greets) {
     return nullptr;
   }
   if (!greets) return way_in;
-  transport::secure::Handshake handshake(transport::secure::Handshake::End::kConnecting,
-                                         Secret{{std::byte{1}}}, transport::secure::Role::kClient,
-                                         {});
+  const transport::secure::LinkName name{{transport::secure::Role::kClient, {}}};
+  auto handshake = transport::secure::Handshake::connecting({name, Secret{{std::byte{1}}}},
+                                                            transport::secure::Handshake::fresh());
   if (!way_in->link->send(handshake.hello()).has_value()) return nullptr;
   return stranger.run_until([&] { return !way_in->inbox.empty(); }, 6s) ? way_in : nullptr;
 }

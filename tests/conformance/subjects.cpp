@@ -46,19 +46,18 @@ Subject fabric(const char* kind, bool needs_device = false) {
           .needs_device = needs_device};
 }
 
-constexpr transport::secure::Identity kMember{{}, transport::secure::Role::kBenefactor};
+/// Parties connect to each other in both directions, as managers may.
+std::shared_ptr<transport::secure::Keyring> keyring() {
+  using namespace transport::secure;
+  return std::make_shared<Keyring>(Keyring::of_root({}, new_member(Role::kManager)));
+}
 
 /// Proves for itself who is at the other end.
 Subject tcp(const char* name, const transport::tcp::Settings& settings = {}) {
   return {.name = name,
           .open =
               [settings](Clock& clock) {
-                return transport::tcp::open_tcp(
-                    clock, "127.0.0.1", 0,
-                    std::make_shared<const transport::secure::Keyring>(
-                        transport::secure::Keyring::of_root(
-                            kMember.secret, transport::secure::new_member(kMember.role))),
-                    settings);
+                return transport::tcp::open_tcp(clock, "127.0.0.1", 0, keyring(), settings);
               },
           .processes = true};
 }
@@ -68,7 +67,7 @@ Subject secure(const char* kind, bool needs_device = false) {
   return {.name = fmt::format("secure-{}", kind),
           .open =
               [kind](Clock& clock) {
-                return transport::open_endpoint(kind, {.clock = &clock, .identity = kMember});
+                return transport::open_endpoint(kind, {.clock = &clock, .identity = keyring()});
               },
           .processes = true,
           .needs_device = needs_device};
@@ -79,7 +78,7 @@ Subject secure_mem() {
           .open = [](Clock& clock) -> Result<std::unique_ptr<transport::Endpoint>> {
             STDCHK_ASSIGN(auto inner, open_mem(clock));
             return std::make_unique<transport::secure::SecureEndpoint>(std::move(inner), clock,
-                                                                       kMember);
+                                                                       keyring());
           },
           .open_stranger = open_mem};
 }
@@ -109,7 +108,7 @@ Subject secure_verbs_in_parts() {
           .open = [](Clock& clock) -> Result<std::unique_ptr<transport::Endpoint>> {
             STDCHK_ASSIGN(auto inner, open_verbs_in_parts(clock));
             return std::make_unique<transport::secure::SecureEndpoint>(std::move(inner), clock,
-                                                                       kMember);
+                                                                       keyring());
           },
           .open_stranger = open_verbs,
           .in_parts = true,

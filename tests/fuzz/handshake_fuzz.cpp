@@ -10,7 +10,6 @@
 
 using namespace stdchk;
 using namespace stdchk::transport::secure;
-using End = Handshake::End;
 using Message = std::vector<std::byte>;
 
 namespace {
@@ -43,9 +42,25 @@ class Changes {
   bool changed_ = false;
 };
 
+const Keyring& manager() {
+  static const Keyring keyring = Keyring::of_root({}, kAnyManager);
+  return keyring;
+}
+const Credential& credential() {
+  static const Credential own =
+      Keyring::of_member(manager().key_of({Role::kClient, {}})).to_manager();
+  return own;
+}
+/// The same each time: what is found can be tried again.
+Handshake::Fresh fresh(int seed) {
+  Handshake::Fresh fresh;
+  fresh.key.bytes.fill(static_cast<std::byte>(seed));
+  return fresh;
+}
+
 void talk(ByteSpan bytes) {
-  Handshake connecting(End::kConnecting, {}, Role::kClient, {});
-  Handshake accepting(End::kAccepting, {}, Role::kManager, {});
+  Handshake connecting = Handshake::connecting(credential(), fresh(1));
+  Handshake accepting = Handshake::accepting(manager(), fresh(2));
   Changes changes(bytes);
   const auto first = accepting.take(changes.apply(connecting.hello()));
   if (!first.status) return STDCHK_ASSERT(changes.changed());
@@ -59,9 +74,9 @@ void talk(ByteSpan bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const ByteSpan bytes(reinterpret_cast<const std::byte*>(data), size);
-  Handshake accepting(End::kAccepting, {}, Role::kManager, {});
+  Handshake accepting = Handshake::accepting(manager(), fresh(2));
   STDCHK_ASSERT(!accepting.take(bytes).done);
-  Handshake connecting(End::kConnecting, {}, Role::kClient, {});
+  Handshake connecting = Handshake::connecting(credential(), fresh(1));
   (void)connecting.hello();
   STDCHK_ASSERT(!connecting.take(bytes).done);
   talk(bytes);

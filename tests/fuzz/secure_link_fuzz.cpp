@@ -92,8 +92,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Choices choices({reinterpret_cast<const std::byte*>(data), size});
   mem::Fabric fabric;
   ManualClock clock;
-  SecureEndpoint member(fabric.make_endpoint("member", clock), clock, {{}, Role::kManager});
-  SecureEndpoint client(fabric.make_endpoint("client", clock), clock, {{}, Role::kClient});
+  using secure::Keyring;
+  const auto manager = std::make_shared<Keyring>(Keyring::of_root({}, secure::kAnyManager));
+  const auto own =
+      std::make_shared<Keyring>(Keyring::of_member(manager->key_of({Role::kClient, {}})));
+  SecureEndpoint member(fabric.make_endpoint("member", clock), clock, manager);
+  SecureEndpoint client(fabric.make_endpoint("client", clock), clock, own);
   const auto between = fabric.make_endpoint("middle", clock);
   Side at_member, at_client, nearer, onward;
   STDCHK_ASSERT(member.listen(at_member).has_value() && between->listen(nearer).has_value());

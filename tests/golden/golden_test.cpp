@@ -180,6 +180,30 @@ TEST_CASE("who does not know of owners in the drain directory has not said any")
   CHECK(change.uid_before == msg::kUnknownUid);
 }
 
+TEST_CASE("who still sends a secret proves nothing by it, and who knows of no tickets has none") {
+  const auto lines = read_lines("messages_older.txt");
+  const auto read = [&](const char* name) {
+    const auto message = msg::decode(unhex(lines.at(name)));
+    REQUIRE(message.has_value());
+    return *message;
+  };
+  const auto request = [&](const char* name) {
+    return std::get<msg::RequestEnvelope>(read(name)).body;
+  };
+  CHECK(std::get<msg::RegisterClient>(request("register_client_with_secret")).proof.empty());
+  CHECK(
+      std::get<msg::RegisterBenefactor>(request("register_benefactor_with_secret")).proof.empty());
+  CHECK(std::holds_alternative<msg::Attach>(request("attach_with_secret")));
+  CHECK(std::holds_alternative<msg::FollowManager>(request("follow_with_secret")));
+  const auto listed = std::get<msg::ReplyEnvelope>(read("list_benefactors_before_tickets")).body;
+  const auto& benefactors = std::get<msg::ListBenefactors::Reply>(listed).benefactors;
+  REQUIRE_FALSE(benefactors.empty());
+  for (const msg::BenefactorInfo& one : benefactors) {
+    CHECK(one.member.empty());
+    CHECK(one.ticket_key.empty());
+  }
+}
+
 TEST_CASE("each command of the journal has the bytes it always had") {
   const auto lines = read_lines("journal.txt");
   const auto commands = manager::test::one_of_each();

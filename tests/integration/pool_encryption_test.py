@@ -156,6 +156,6 @@ def test_hosts_that_only_lend_get_no_key(pool):
     pool.stdchk("up", "--mount", pool.mount, "--hosts", hosts, "--rsh", shell, "--encrypt")
     (member,) = [each for each in pool.record["members"] if each["role"] == "benefactor"]
     there = {path.name for path in pathlib.Path(member["directory"]).iterdir()}
-    assert "secret" in there and "key" not in there
+    assert "benefactor.0.member" in there and "key" not in there and "secret" not in there
     (pool.mount / "f").write_bytes(MARKER)
     assert (pool.mount / "f").read_bytes() == MARKER

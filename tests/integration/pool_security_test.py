@@ -6,6 +6,7 @@ import socket
 import time
 
 import pytest
+from conftest import restart_manager
 from processes import BIN, is_running, run
 
 MIB = 1 << 20
@@ -50,15 +51,15 @@ def mount_that_fails(pool, secret_file):
 
 def test_another_secret_is_refused_at_once_with_the_remedy(pool):
     pool.up(benefactors=1, drain=False)
-    wrong = write_secret(pool.folder / "wrong", "ab" * 16 + "\n")
+    wrong = write_secret(pool.folder / "wrong", os.urandom(16).hex() + "\n")
     said, took = mount_that_fails(pool, wrong)
-    assert "the secrets differ" in said and "--secret-file" in said
+    assert "the keys differ" in said and "--secret-file" in said
     assert took < 5
     done = run(BIN / "stdchk-benefactor", "--manager", pool.record["manager_address"],
                "--secret-file", wrong, "--ready-file", pool.folder / "b.ready", "--memory", "64M",
                check=False, env=pool.environment, seconds=20)
     assert done.returncode == 1
-    assert "the secrets differ" in done.stderr
+    assert "the keys differ" in done.stderr
     assert len(pool.status()["pool"]["benefactors"]) == 1
     (pool.mount / "still").write_bytes(b"works")
 
@@ -66,6 +67,7 @@ def test_another_secret_is_refused_at_once_with_the_remedy(pool):
 @pytest.mark.parametrize("text, mode, words", [
     ("ab" * 16, 0o644, ["mode 0644", "chmod 600"]),
     ("ab" * 15, 0o600, ["32 hexadecimal digits"]),
+    ("ab" * 16, 0o600, ["random digits"]),
     (None, 0, ["cannot be read", "No such file", "--secret-file"]),
 ])
 def test_a_bad_secret_file_is_one_sentence_with_the_remedy(pool, text, mode, words):
@@ -88,13 +90,65 @@ def test_the_secret_is_in_one_file_and_on_no_command_line(pool):
     directory = pathlib.Path(pool.record["directory"])
     secret = pathlib.Path(pool.record["secret_file"]).read_text().strip()
     assert len(secret) == 32
+    keys = {path.name: path.read_text().split() for path in directory.glob("*.member")}
+    assert {name: key[1] for name, key in keys.items()} == {
+        "benefactor.0.member": "benefactor", "benefactor.1.member": "benefactor", "mount.member": "client"}
+    assert len({key[3] for key in keys.values()}) == 3
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in directory.glob("*.member"))
     for member in pool.record["members"]:
+        words = pathlib.Path(f"/proc/{member['pid']}/cmdline").read_bytes().split(b"\0")
+        named = pathlib.Path(words[words.index(b"--secret-file") + 1].decode()).name
+        assert named == "secret" if member["role"] == "manager" else named.startswith(member["role"])
         for name in ("cmdline", "environ"):
             told = pathlib.Path(f"/proc/{member['pid']}/{name}").read_bytes()
-            assert secret.encode() not in told
+            assert not any(key.encode() in told for key in [secret, *(key[3] for key in keys.values())])
     holders = [path for path in directory.rglob("*")
                if path.is_file() and secret.encode() in path.read_bytes()]
     assert holders == [directory / "secret"]
+
+
+def member_key(pool, name, role):
+    done = pool.stdchk("member-key", "--role", role, pool.mount)
+    assert done.stdout.split()[:2] == ["stdchk-member", role]
+    return write_secret(pool.folder / name, done.stdout)
+
+
+def test_members_started_by_hand_have_keys_of_their_own(pool):
+    pool.up(benefactors=1, drain=False)
+    manager = pool.record["manager_address"]
+    keys = {role: member_key(pool, role, role) for role in ("client", "benefactor")}
+    pool.start_by_hand("stdchk-benefactor", "lender", manager, keys["benefactor"], "--memory", "64M")
+    assert len(pool.status()["pool"]["benefactors"]) == 2
+    point = pool.mount_of(manager, keys["client"], "user")
+    content = os.urandom(5 * MIB)
+    (point / "f").write_bytes(content)
+    assert (pool.mount / "f").read_bytes() == content
+    # Neither is good for another role, or for what needs the secret itself.
+    said, _ = mount_that_fails(pool, keys["benefactor"])
+    assert "is of a benefactor" in said and "member-key --role client" in said
+    done = run(BIN / "stdchk-benefactor", "--manager", manager, "--secret-file", keys["client"],
+               "--ready-file", pool.folder / "no", "--memory", "64M", check=False, seconds=20)
+    assert done.returncode == 1 and "is of a client" in done.stderr
+    done = run(BIN / "stdchk-manager", "--state", pool.folder / "no", "--address-file", pool.folder / "no.address",
+               "--secret-file", keys["client"], check=False, seconds=20)
+    assert done.returncode == 1 and "needs the pool's secret" in done.stderr
+    done = pool.stdchk("member-key", "--secret-file", keys["client"], check=False)
+    assert done.returncode == 2 and "needs the pool's secret" in done.stderr
+
+
+def test_a_restarted_manager_s_members_get_on_with_new_tickets(pool):
+    pool.up(benefactors=2, drain=False)
+    content = os.urandom(3 * MIB)
+    (pool.mount / "before").write_bytes(content)
+    with open(pool.mount / "during", "wb") as file:
+        file.write(content[:MIB])
+        (manager,) = [member["pid"] for member in pool.record["members"] if member["role"] == "manager"]
+        os.kill(manager, 9)
+        restart_manager(pool)
+        file.write(content[MIB:])
+    assert (pool.mount / "during").read_bytes() == content
+    (pool.mount / "after").write_bytes(content)
+    assert (pool.mount / "before").read_bytes() == content
 
 
 def test_strangers_on_the_sockets_change_nothing(pool):

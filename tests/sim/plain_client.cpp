@@ -63,7 +63,6 @@ void PlainClient::connect() {
 
 void PlainClient::on_connected(rpc::Peer& peer) {
   msg::RegisterClient request;
-  request.secret = cluster_.secret();
   request.host_token = node_.name;
   request.host_name = node_.name;
   request.role = "library";
@@ -199,7 +198,7 @@ void PlainClient::with_access(BenefactorId benefactor, Waiter waiter) {
 
 void PlainClient::Access::on_connected(rpc::Peer& of) {
   of.set_sender(client.id_.value);
-  const msg::Attach request{client.cluster_.secret(), client.id_, benefactor};
+  const msg::Attach request{client.id_, benefactor};
   of.call(request, limits::kCallDeadline, [this](rpc::Answer answer) {
     if (!answer.has_value()) return client.end_access(benefactor, answer.error().error);
     const auto& reply = std::get<msg::Attach::Reply>(*answer);

@@ -24,7 +24,6 @@ class Somebody final : public client::ManagerListener {
       : cluster_(cluster), node_(cluster.add_node(name)) {
     client::ManagerClient::Config config;
     config.address = std::move(managers);
-    config.registration.secret = cluster.secret();
     config.registration.host_name = name;
     manager_ = std::make_unique<client::ManagerClient>(node_.reactor, node_.endpoint,
                                                        std::move(config), *this);

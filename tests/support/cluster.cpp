@@ -76,7 +76,7 @@ void ManagerNode::serve() {
 
 void ManagerNode::rebuild() {
   rebuilder_ = std::make_unique<manager::Rebuilder>(
-      node_->reactor, disk_.journal, config_.secret,
+      node_->reactor, disk_.journal, config_.membership,
       [this](const auto& found) { rebuilt(found.has_value()); });
   STDCHK_ASSERT(rebuilder_->start().has_value());
   listen();
@@ -84,14 +84,13 @@ void ManagerNode::rebuild() {
 
 void ManagerNode::stand_by(std::string manager, Duration silence) {
   rebuilder_ = std::make_unique<manager::Rebuilder>(
-      node_->reactor, disk_.journal, config_.secret,
+      node_->reactor, disk_.journal, config_.membership,
       [this](const auto& found) { rebuilt(found.has_value()); });
   STDCHK_ASSERT(rebuilder_->start_as_standby().has_value());
   listen();
   manager::Standby::Config config;
   config.manager = std::move(manager);
   config.address = node_->endpoint.address();
-  config.secret = config_.secret;
   config.silence = silence;
   standby_ = std::make_unique<manager::Standby>(node_->reactor, node_->endpoint, std::move(config));
   standby_->watch(*rebuilder_);
@@ -152,7 +151,7 @@ manager::MemoryJournal& Cluster::journal() {
 ManagerNode& Cluster::start_process(ManagerPlace& place) {
   STDCHK_ASSERT(place.process == nullptr);
   manager::Config config;
-  config.secret = secret_;
+  config.membership = manager::Membership::believing();
   config.pool = options_.pool;
   config.scrub_rate_bytes_per_s = options_.scrub_rate_bytes_per_s;
   config.gc_period = options_.gc_period;
@@ -277,7 +276,7 @@ void Cluster::add_benefactor() {
   made.arena = std::move(*created);
   benefactor::Config config;
   config.manager_address = options_.managers;
-  config.secret = secret_;
+  config.believes_links = true;
   config.life = {.high = prng_.next(), .low = life};
   config.host_token = options_.hosts == 1 ? "host" : fmt::format("host{}", life % options_.hosts);
   config.host_name = made.node->name;

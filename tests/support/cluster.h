@@ -146,7 +146,6 @@ class Cluster {
   Cluster& operator=(const Cluster&) = delete;
 
   Time now() const { return clock_.now(); }
-  const msg::Secret& secret() const { return secret_; }
   static std::string manager_address() { return "mem:manager"; }
   /// With that of the standby, whether there is one or not.
   static std::string manager_addresses() { return "mem:manager,mem:standby"; }
@@ -238,7 +237,6 @@ class Cluster {
   Options options_;
   ManualClock clock_;
   Prng prng_;
-  msg::Secret secret_{1, 2};
   transport::mem::Fabric fabric_;
   benefactor::Stop stop_;
   Duration job_usual_{};

@@ -3,7 +3,6 @@
 
 #include "core/limits.h"
 #include "core/log.h"
-#include "core/pool_files.h"
 #include "transport/secure/secure.h"
 
 namespace stdchk::transport::secure {
@@ -15,14 +14,13 @@ constexpr Duration kWarningInterval = 10s;  ///< a stranger must not fill the lo
 
 }  // namespace
 
-Identity identity_of(const msg::Secret& secret, Role role) { return {to_key(secret), role}; }
-
 SecureEndpoint::SecureEndpoint(std::unique_ptr<Endpoint> inner, const Clock& clock,
-                               const Identity& identity)
+                               std::shared_ptr<const Keyring> keyring)
     : inner_(std::move(inner)),
       clock_(clock),
-      identity_(identity),
+      keyring_(std::move(keyring)),
       capabilities_(inner_->capabilities()) {
+  STDCHK_ASSERT(keyring_ != nullptr);
   capabilities_.message_bytes_max -= Sealer::kTagBytes;
   inner_->withhold_access();
 }
@@ -32,12 +30,6 @@ SecureEndpoint::~SecureEndpoint() {
   STDCHK_ASSERT(connecting_.empty() && ending_.empty());
 }
 
-Handshake SecureEndpoint::begin(Handshake::End end) const {
-  Handshake::Nonce nonce;
-  fill_random(nonce);
-  return {end, identity_.secret, identity_.role, nonce};
-}
-
 Status SecureEndpoint::listen(AcceptHandler& handler) {
   accept_handler_ = &handler;
   return inner_->listen(*this);
@@ -45,8 +37,20 @@ Status SecureEndpoint::listen(AcceptHandler& handler) {
 
 Result<std::unique_ptr<Link>> SecureEndpoint::connect(std::string_view address,
                                                       LinkHandler& handler, Duration deadline) {
-  auto link =
-      std::make_unique<SecureLink>(*this, Handshake::End::kConnecting, clock_.now() + deadline);
+  return connect_as(keyring_->to_manager(), address, handler, deadline);
+}
+
+Result<std::unique_ptr<Link>> SecureEndpoint::connect_to(const Ticket& peer,
+                                                         std::string_view address,
+                                                         LinkHandler& handler, Duration deadline) {
+  return connect_as(keyring_->by(peer), address, handler, deadline);
+}
+
+Result<std::unique_ptr<Link>> SecureEndpoint::connect_as(const Credential& credential,
+                                                         std::string_view address,
+                                                         LinkHandler& handler, Duration deadline) {
+  auto link = std::make_unique<SecureLink>(
+      *this, Handshake::connecting(credential, Handshake::fresh()), false, clock_.now() + deadline);
   STDCHK_ASSIGN(link->inner_, inner_->connect(address, *link, deadline));
   link->set_handler(handler);
   connecting_.push_back(link.get());
@@ -54,8 +58,9 @@ Result<std::unique_ptr<Link>> SecureEndpoint::connect(std::string_view address,
 }
 
 void SecureEndpoint::on_accept(std::unique_ptr<Link> inner) {
-  auto link = std::make_unique<SecureLink>(*this, Handshake::End::kAccepting,
-                                           clock_.now() + limits::kConnectDeadline);
+  auto link =
+      std::make_unique<SecureLink>(*this, Handshake::accepting(*keyring_, Handshake::fresh()), true,
+                                   clock_.now() + limits::kConnectDeadline);
   link->inner_ = std::move(inner);
   link->inner_->set_handler(*link);
   if (arriving_.size() >= kArrivingMax) arriving_.pop_front();
@@ -64,7 +69,7 @@ void SecureEndpoint::on_accept(std::unique_ptr<Link> inner) {
 
 /// Of a link that was proven.
 void SecureEndpoint::hand_over(SecureLink& link) {
-  if (!link.accepted()) {
+  if (!link.accepted_) {
     std::erase(connecting_, &link);
     link.handler_->on_connected(link);
     return;

@@ -7,7 +7,7 @@
 namespace stdchk::transport::secure {
 namespace {
 
-constexpr std::size_t kEpochAt = 8;
+constexpr std::size_t kNumberAt = 8;
 constexpr std::size_t kFromAt = 16;
 constexpr std::size_t kToAt = 32;
 constexpr unsigned kByteBits = 8;
@@ -33,6 +33,25 @@ Secret key_to_member(const Secret& accepting, const LinkName& name) {
   return derive(accepting, "key between members", name.encode());
 }
 
+/// Low byte first.
+std::array<std::byte, sizeof(std::uint64_t)> bytes_of(std::uint64_t number) {
+  std::array<std::byte, sizeof number> bytes{};
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>(number >> (kByteBits * i));
+  }
+  return bytes;
+}
+
+std::uint64_t number_at(ByteSpan bytes) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < sizeof number; ++i) {
+    number |= std::to_integer<std::uint64_t>(bytes[i]) << (kByteBits * i);
+  }
+  return number;
+}
+
+std::uint64_t number_of(const Secret& secret) { return number_at(secret.bytes); }
+
 /// Clients write and read a benefactor's memory; benefactors copy from each other.
 bool may_connect(Role from, Role to) {
   if (to == Role::kManager) return true;
@@ -51,9 +70,7 @@ LinkName::Bytes LinkName::encode() const {
   Bytes bytes{};
   bytes[0] = static_cast<std::byte>(from.role);
   bytes[1] = static_cast<std::byte>(to.role);
-  for (std::size_t i = 0; i < sizeof epoch; ++i) {
-    bytes[kEpochAt + i] = static_cast<std::byte>(epoch >> (kByteBits * i));
-  }
+  std::ranges::copy(bytes_of(number), bytes.begin() + kNumberAt);
   std::ranges::copy(from.id, bytes.begin() + kFromAt);
   std::ranges::copy(to.id, bytes.begin() + kToAt);
   return bytes;
@@ -62,13 +79,11 @@ LinkName::Bytes LinkName::encode() const {
 std::optional<LinkName> LinkName::decode(ByteSpan bytes) {
   if (bytes.size() != kBytes || !is_role(bytes[0]) || !is_role(bytes[1])) return std::nullopt;
   const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
-  if (!std::ranges::all_of(bytes.subspan(2, kEpochAt - 2), is_zero)) return std::nullopt;
+  if (!std::ranges::all_of(bytes.subspan(2, kNumberAt - 2), is_zero)) return std::nullopt;
   LinkName name;
   name.from.role = static_cast<Role>(bytes[0]);
   name.to.role = static_cast<Role>(bytes[1]);
-  for (std::size_t i = 0; i < sizeof name.epoch; ++i) {
-    name.epoch |= std::to_integer<std::uint64_t>(bytes[kEpochAt + i]) << (kByteBits * i);
-  }
+  name.number = number_at(bytes.subspan(kNumberAt));
   std::ranges::copy(bytes.subspan(kFromAt, name.from.id.size()), name.from.id.begin());
   std::ranges::copy(bytes.subspan(kToAt, name.to.id.size()), name.to.id.begin());
   return name;
@@ -86,30 +101,54 @@ Credential Keyring::to_manager() const {
 }
 
 Credential Keyring::by(const Ticket& ticket) const {
-  return {{own_.member, ticket.to, ticket.epoch}, ticket.key};
+  return {{own_.member, ticket.to, ticket.number}, ticket.key};
 }
 
 std::optional<Secret> Keyring::accept(const LinkName& name) const {
   if (!may_connect(name.from.role, name.to.role) || name.from == own_.member) return std::nullopt;
   if (own_.member.role == Role::kManager) {
-    if (!root_ || name.to != kAnyManager || name.epoch != 0) return std::nullopt;
+    if (!root_ || name.to != kAnyManager || name.number != 0) return std::nullopt;
     return key_to_manager(member_key(*root_, name.from).key, name);
   }
-  if (name.to != own_.member || name.epoch == 0 || name.epoch < oldest_epoch_) return std::nullopt;
+  if (name.to != own_.member || name.number == 0 || name.number < oldest_number_)
+    return std::nullopt;
   return key_to_member(own_.key, name);
 }
 
-void Keyring::refuse_before(std::uint64_t epoch) { oldest_epoch_ = std::max(oldest_epoch_, epoch); }
+void Keyring::refuse_before(std::uint64_t number) {
+  oldest_number_ = std::max(oldest_number_, number);
+}
+
+Secret Keyring::own(std::string_view use, ByteSpan context) const {
+  return derive(derive(own_.key, "own", {}), use, context);
+}
+
+Secret Keyring::own_of(const Member& member, std::string_view use, ByteSpan context) const {
+  return derive(derive(key_of(member).key, "own", {}), use, context);
+}
+
+std::uint64_t Keyring::mark(std::uint64_t number) const {
+  return number_of(own("mark", bytes_of(number)));
+}
+
+std::uint64_t Keyring::mark_of(const Member& member, std::uint64_t number) const {
+  return number_of(own_of(member, "mark", bytes_of(number)));
+}
+
+Secret Keyring::of_managers(std::string_view use, ByteSpan context) const {
+  STDCHK_ASSERT(root_.has_value());
+  return derive(derive(*root_, "of managers", {}), use, context);
+}
 
 MemberKey Keyring::key_of(const Member& member) const {
   STDCHK_ASSERT(root_.has_value());
   return member_key(*root_, member);
 }
 
-Ticket Keyring::ticket(const Member& from, const Member& to, std::uint64_t epoch) const {
+Ticket Keyring::ticket(const Member& from, const Member& to, std::uint64_t number) const {
   STDCHK_ASSERT(root_.has_value());
-  const LinkName name{from, to, epoch};
-  return {to, epoch, key_to_member(member_key(*root_, to).key, name)};
+  const LinkName name{from, to, number};
+  return {to, number, key_to_member(member_key(*root_, to).key, name)};
 }
 
 }  // namespace stdchk::transport::secure

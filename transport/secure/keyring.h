@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "core/result.h"
 #include "core/secret.h"
@@ -12,19 +13,23 @@
 
 /// Who the members of a pool are, and which key a link between two of them has.
 ///
-/// | key              | made of                                   | known to |
-/// |------------------|-------------------------------------------|---------------------------------|
-/// | root secret      | random bytes                              | manager, standby, pool's owner
-/// | | member key       | root secret, member                       | these, and that member | |
-/// link key         | accepting member's key, both ends, epoch  | these, and both members         |
-/// | key to manager   | connecting member's key, both ends        | manager, and that member |
+/// | key            | made of                                      | known to                |
+/// |----------------|----------------------------------------------|-------------------------|
+/// | root secret    | random bytes                                 | manager, standby, owner |
+/// | member key     | root secret, member                          | these, and that member  |
+/// | link key       | accepting member's key, both ends, a number  | these, and both members |
+/// | key to manager | connecting member's key, both ends           | manager, and that member|
 ///
-/// Every key is an HKDF expansion of the key above it (core/secret.h). So a member that is broken
-/// into can pose as itself only: it has no key to another member's links, and none to the
-/// manager's. The manager makes link keys and hands them to the connecting member (Ticket); the
-/// accepting member computes the same key by itself. Reflection (RFC 9257, section 4) fails,
-/// because the two ends of a link have different names and the name of the accepting end is part of
-/// the key.
+/// Every key is an HKDF expansion of the key above it (core/secret.h). Who breaks into a
+/// member can pose as that member only: he has no key to other members' links or to the manager's.
+/// The manager makes link keys and hands them to the connecting member (Ticket). The accepting
+/// member computes the same key. Reflection (RFC 9257, section 4) fails, because the two ends of a
+/// link have different names.
+/// The name of the accepting end is part of the key.
+///
+/// A ticket is made for one client number, because benefactors fence numbers. A member that opens a
+/// link with a ticket can attach under that number only. The manager's epoch is in the upper bits
+/// of every number, so tickets of an earlier epoch have smaller numbers.
 namespace stdchk::transport::secure {
 
 /// A Role says what a member may do. Numbers on the wire.
@@ -48,19 +53,21 @@ struct LinkName {
   using Bytes = std::array<std::byte, kBytes>;
   Member from;              ///< the connecting end
   Member to = kAnyManager;  ///< the accepting end
-  std::uint64_t epoch = 0;  ///< of the manager that made the key; 0: a link to the manager
+  /// The client number that the manager made the key for; 0: a link to the manager.
+  std::uint64_t number = 0;
   auto operator<=>(const LinkName&) const = default;
 
-  /// from: role (1), to: role (1), zero (6), epoch (8, low byte first), from: id (16), to: id (16).
+  /// from: role (1), to: role (1), zero (6), number (8, low byte first), from: id (16), to: id
+  /// (16).
   Bytes encode() const;
   /// Nothing: another length, a role that does not exist, or bytes that must be zero and are not.
   static std::optional<LinkName> decode(ByteSpan bytes);
 };
 
-/// A Ticket lets one member open links to another one.
+/// A Ticket lets one member open links to another one, under one client number.
 struct Ticket {
   Member to;
-  std::uint64_t epoch = 0;
+  std::uint64_t number = 0;
   Secret key;
 };
 
@@ -95,29 +102,39 @@ class Keyring {
   Credential by(const Ticket& ticket) const;
   /// The key of a link that a peer opens to this process. Nothing: the name is not addressed to
   /// this process, names this process as the connecting end, joins two roles that have nothing to
-  /// say to each other, or is of an epoch before oldest_epoch().
+  /// say to each other, or is of a number below oldest_number().
   std::optional<Secret> accept(const LinkName& name) const;
 
-  /// Tickets of earlier epochs are refused from now on. Never goes back.
-  void refuse_before(std::uint64_t epoch);
-  std::uint64_t oldest_epoch() const { return oldest_epoch_; }
+  /// Tickets of smaller numbers are refused from now on. Never goes back.
+  void refuse_before(std::uint64_t number);
+  std::uint64_t oldest_number() const { return oldest_number_; }
+
+  /// A secret that only this member and managers can compute from `context`.
+  Secret own(std::string_view use, ByteSpan context) const;
+  /// The same as a number, for numbers that belong to this member: a benefactor's life.
+  std::uint64_t mark(std::uint64_t number) const;
 
   // Of a process with the root secret only:
   MemberKey key_of(const Member& member) const;
-  Ticket ticket(const Member& from, const Member& to, std::uint64_t epoch) const;
+  Ticket ticket(const Member& from, const Member& to, std::uint64_t number) const;
+  /// The answer of that member's own().
+  Secret own_of(const Member& member, std::string_view use, ByteSpan context) const;
+  std::uint64_t mark_of(const Member& member, std::uint64_t number) const;
+  /// A secret that only managers of this pool can compute from `context`.
+  Secret of_managers(std::string_view use, ByteSpan context) const;
 
  private:
   Keyring(std::optional<Secret> root, const MemberKey& own) : root_(root), own_(own) {}
 
   std::optional<Secret> root_;
   MemberKey own_;
-  std::uint64_t oldest_epoch_ = 0;
+  std::uint64_t oldest_number_ = 0;
 };
 
 /// A PeerIdentity is who has proven itself at the other end of a link.
 struct PeerIdentity {
   Member member;
-  std::uint64_t epoch = 0;  ///< of the ticket; 0 on a link to the manager
+  std::uint64_t number = 0;  ///< of the ticket; 0 on a link to the manager
 };
 
 }  // namespace stdchk::transport::secure

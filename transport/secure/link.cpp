@@ -5,8 +5,11 @@
 
 namespace stdchk::transport::secure {
 
-SecureLink::SecureLink(SecureEndpoint& endpoint, Handshake::End end, Time late_at)
-    : endpoint_(endpoint), end_(end), late_at_(late_at), handshake_(endpoint.begin(end)) {}
+SecureLink::SecureLink(SecureEndpoint& endpoint, Handshake handshake, bool accepted, Time late_at)
+    : endpoint_(endpoint),
+      accepted_(accepted),
+      late_at_(late_at),
+      handshake_(std::move(handshake)) {}
 
 SecureLink::~SecureLink() {
   state_ = State::kClosed;
@@ -67,7 +70,7 @@ void SecureLink::on_message(Link&, ByteSpan message) {
 
 void SecureLink::on_closed(Link&, Error why) {
   if (told_) return;
-  if (accepted() && state_ == State::kGreeting) return endpoint_.refuse(*this, why);
+  if (accepted_ && state_ == State::kGreeting) return endpoint_.refuse(*this, why);
   if (why_) why = *why_;  // this end has ended it, and knows better
   state_ = State::kClosed;
   told_ = true;
@@ -88,7 +91,7 @@ void SecureLink::greet(ByteSpan message) {
   }
   if (!status.has_value()) {
     // One that was sent a refusal ends the link when it has read it, or its time runs out.
-    if (!accepted()) return end_soon(status.error());
+    if (!accepted_) return end_soon(status.error());
     if (step.reply.empty()) return endpoint_.refuse(*this, status.error());
     why_ = status.error();
     return;
@@ -113,7 +116,7 @@ void SecureLink::end_soon(const Error& why) {
 }
 
 void SecureLink::end_now() {
-  if (accepted()) {
+  if (accepted_) {
     // The owner may have to wait until the peer cannot write any more: the inner link stays.
     const bool tells = endpoint_.capabilities_.fence == FenceKind::kImmediate;
     inner_->fence();

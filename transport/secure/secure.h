@@ -15,23 +15,16 @@
 /// Links between members of one pool only, over any transport.
 namespace stdchk::transport::secure {
 
-/// Who this process is, and what it proves that by.
-struct Identity {
-  Secret secret;
-  Role role = Role::kClient;
-};
-
-Identity identity_of(const msg::Secret& secret, Role role);
-
 class SecureLink;
 
-/// A SecureEndpoint lets only those through that know the pool's secret: a link is handed over, or
-/// said to be connected, after the handshake. Messages are encrypted and authenticated with the
-/// link's own keys, so the keys of memory are told to members only. One-sided transfers go to the
-/// inner link as they are: they cost nothing more, and are not encrypted.
+/// A SecureEndpoint lets only members of the pool through: a link is handed over, or said to be
+/// connected, after the handshake, and Link::peer() says then who is at its other end. Messages are
+/// encrypted and authenticated with the link's own keys, so the keys of memory are told to members
+/// only. One-sided transfers go to the inner link as they are: they cost nothing more, and are not
+/// encrypted.
 ///
 /// Owns: the inner endpoint. Threads: its reactor's.
-/// Errors: kRefused (another secret, or another version) and kMalformed are what on_closed says of
+/// Errors: kRefused (another key, or another version) and kMalformed are what on_closed says of
 ///   a handshake that failed; kCorrupt: a message was changed, left out or repeated on its way.
 /// Limits: kArrivingMax links that were not proven yet; the oldest of them gives way. Each has
 ///   limits::kConnectDeadline.
@@ -39,7 +32,8 @@ class SecureEndpoint final : public Endpoint, private AcceptHandler {
  public:
   static constexpr std::size_t kArrivingMax = 1024;
 
-  SecureEndpoint(std::unique_ptr<Endpoint> inner, const Clock& clock, const Identity& identity);
+  SecureEndpoint(std::unique_ptr<Endpoint> inner, const Clock& clock,
+                 std::shared_ptr<const Keyring> keyring);
   ~SecureEndpoint() override;
   SecureEndpoint(const SecureEndpoint&) = delete;
   SecureEndpoint& operator=(const SecureEndpoint&) = delete;
@@ -52,6 +46,8 @@ class SecureEndpoint final : public Endpoint, private AcceptHandler {
   Status listen(AcceptHandler& handler) override;
   Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
                                         Duration deadline) override;
+  Result<std::unique_ptr<Link>> connect_to(const Ticket& peer, std::string_view address,
+                                           LinkHandler& handler, Duration deadline) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override {
     return inner_->register_memory(memory);
   }
@@ -65,12 +61,13 @@ class SecureEndpoint final : public Endpoint, private AcceptHandler {
   void on_accept(std::unique_ptr<Link> link) override;
   void hand_over(SecureLink& link);
   void refuse(SecureLink& link, const Error& why);
-  Handshake begin(Handshake::End end) const;
+  Result<std::unique_ptr<Link>> connect_as(const Credential& credential, std::string_view address,
+                                           LinkHandler& handler, Duration deadline);
   bool end_late();
 
   std::unique_ptr<Endpoint> inner_;
   const Clock& clock_;
-  const Identity identity_;
+  const std::shared_ptr<const Keyring> keyring_;
   Capabilities capabilities_;
   AcceptHandler* accept_handler_ = nullptr;
   std::list<std::unique_ptr<SecureLink>> arriving_;  ///< accepted, not proven; the oldest first
@@ -90,7 +87,8 @@ class SecureEndpoint final : public Endpoint, private AcceptHandler {
 /// | open     | a message does not open -> closed; the inner link is lost -> closed  |
 class SecureLink final : public Link, private LinkHandler {
  public:
-  SecureLink(SecureEndpoint& endpoint, Handshake::End end, Time late_at);
+  /// `accepted`: by this end.
+  SecureLink(SecureEndpoint& endpoint, Handshake handshake, bool accepted, Time late_at);
   ~SecureLink() override;
   SecureLink(const SecureLink&) = delete;
   SecureLink& operator=(const SecureLink&) = delete;
@@ -102,13 +100,18 @@ class SecureLink final : public Link, private LinkHandler {
                Operation& operation) override;
   Status read(std::span<const LocalPiece> pieces, const RemoteKey& from, std::uint64_t offset,
               Operation& operation) override;
+  const PeerIdentity* peer() const override {
+    return state_ == State::kGreeting ? nullptr : &handshake_.peer();
+  }
+  RemoteKey share(const MemoryRegion& region) override {
+    return inner_ == nullptr ? region.remote_key() : inner_->share(region);
+  }
   bool fence() override { return inner_ == nullptr || inner_->fence(); }
 
  private:
   friend class SecureEndpoint;
   enum class State : std::uint8_t { kGreeting, kOpen, kClosed };
 
-  bool accepted() const { return end_ == Handshake::End::kAccepting; }
   void greet(ByteSpan message);
   void end_soon(const Error& why);
   void end_now();
@@ -119,7 +122,7 @@ class SecureLink final : public Link, private LinkHandler {
   void on_closed(Link& link, Error why) override;
 
   SecureEndpoint& endpoint_;
-  const Handshake::End end_;
+  const bool accepted_;
   const Time late_at_;
   std::unique_ptr<Link> inner_;
   LinkHandler* handler_ = nullptr;

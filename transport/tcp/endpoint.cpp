@@ -296,7 +296,7 @@ void TcpEndpoint::prove(TcpLink& link) {
       break;
   }
   const secure::LinkName& name = link.tls_->name();
-  link.peer_ = {link.accepted_ ? name.from : name.to, name.epoch};
+  link.peer_ = {link.accepted_ ? name.from : name.to, name.number};
   link.state_ = TcpLink::State::kGreeting;
   arrivals_.leave(link.number_);
   link.notes_.push_back({.type = FrameType::kHello,

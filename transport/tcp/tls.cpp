@@ -37,17 +37,6 @@ TlsSession& session_of(const SSL* ssl) {
   return *static_cast<TlsSession*>(SSL_get_app_data(const_cast<SSL*>(ssl)));
 }
 
-/// The key by which a peer of that name proves itself.
-std::optional<Secret> key_for(const Keyring& keyring, const LinkName& name) {
-  if (auto key = keyring.accept(name)) return key;
-  // Until tickets are told: members that have the root secret take links that name any manager.
-  if (keyring.has_root() && name.to == secure::kAnyManager && name.epoch == 0 &&
-      name.from != keyring.self() && name.from.role != secure::Role::kManager) {
-    return Keyring::of_member(keyring.key_of(name.from)).to_manager().key;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 /// What OpenSSL calls. None of these throws.
@@ -73,7 +62,7 @@ struct TlsCallbacks {
     if (length != LinkName::kBytes || self.credential_) return 0;
     const auto name = LinkName::decode({reinterpret_cast<const std::byte*>(identity), length});
     if (!name) return 0;
-    const auto key = key_for(self.context_.keyring(), *name);
+    const auto key = self.context_.keyring().accept(*name);
     if (!key) return 0;
     self.credential_ = secure::Credential{*name, *key};
     *session = self.make_psk();

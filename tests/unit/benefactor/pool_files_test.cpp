@@ -22,7 +22,8 @@ TEST_CASE("a secret file is read with and without a line end, and nothing else i
     return read_secret_file(path);
   };
   const std::string good = kDigits;
-  const msg::Secret expected{0x0123456789abcdef, 0xfedcba9876543210};
+  Secret expected;
+  REQUIRE(parse_hex(good, MutableByteSpan(expected.bytes).first(16)));
   CHECK(read(good + "\n").value() == expected);
   CHECK(read(good).value() == expected);
   for (const std::string& bad :
@@ -52,6 +53,20 @@ TEST_CASE("a secret file that is not there, or open to others, is refused with t
   }
   REQUIRE(::chmod(path.c_str(), 0400) == 0);
   CHECK(read_secret_file(path));
+}
+
+TEST_CASE("a secret that somebody has typed is refused") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "secret";
+  for (const char* const typed :
+       {"00000000000000000000000000000000", "12121212121212121212121212121212",
+        "01020304050607010203040506070102", "deadbeefdeadbeefdeadbeefdeadbeef"}) {
+    write_file(path, typed);
+    REQUIRE(::chmod(path.c_str(), 0600) == 0);
+    const auto secret = read_secret_file(path);
+    REQUIRE_FALSE(secret);
+    CHECK(secret.error().find("does not hold random digits") != std::string::npos);
+  }
 }
 
 TEST_CASE("a secret can be handed over by a descriptor") {

@@ -17,8 +17,6 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr msg::Secret kSecret{1, 2};
-
 /// A Manager of the test: answers registrations and heartbeats, and asks what the test wants.
 struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   FakeManager(Reactor& turns, transport::Endpoint& at) : reactor(turns) {
@@ -30,9 +28,9 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   void on_request(rpc::Peer&, msg::RequestEnvelope request, Time, rpc::Responder respond) override {
     if (auto* wanted = std::get_if<msg::RegisterBenefactor>(&request.body)) {
       registrations.push_back(*wanted);
-      if (wanted->secret != kSecret) {
+      if (refuses) {
         return respond(tl::unexpected<rpc::Failure>(
-            rpc::Failure{Error{Code::kRefused, 0, "test"}, "wrong secret", {}}));
+            rpc::Failure{Error{Code::kRefused, 0, "test"}, "the pool is full", {}}));
       }
       return respond(msg::Reply(reply));
     }
@@ -54,6 +52,7 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   std::vector<msg::RegisterBenefactor> registrations;
   int heartbeats = 0;
   bool forget = false;
+  bool refuses = false;
   bool leaving = false;
   bool may_go = false;
 };
@@ -106,7 +105,7 @@ struct Pool {
   Config config() {
     Config config;
     config.manager_address = "mem:manager";
-    config.secret = kSecret;
+    config.believes_links = true;
     config.life = {11, 12};
     config.host_name = "here";
     config.executor = use_inline ? &inline_executor : nullptr;
@@ -144,9 +143,8 @@ struct Pool {
     turn_until([&] { return answer.has_value(); });
     return *answer;
   }
-  rpc::Answer attach(Client& client, std::uint64_t id, msg::Secret secret = kSecret,
-                     std::uint64_t benefactor = 5) {
-    return ask(*client.peer, msg::Attach{secret, ClientId{id}, BenefactorId{benefactor}});
+  rpc::Answer attach(Client& client, std::uint64_t id, std::uint64_t benefactor = 5) {
+    return ask(*client.peer, msg::Attach{ClientId{id}, BenefactorId{benefactor}});
   }
   static Code code_of(const rpc::Answer& answer) {
     return answer ? Code{} : answer.error().error.code;
@@ -258,15 +256,14 @@ TEST_CASE("a benefactor goes back to a manager that it has lost, and then to the
   pool.reactor.remove(*endpoint);
 }
 
-TEST_CASE("a benefactor with another secret is told so") {
+TEST_CASE("a benefactor that its manager refuses is told why") {
   Pool pool;
-  auto config = pool.config();
-  config.secret = {7, 7};
-  pool.service = std::make_unique<Service>(pool.reactor, config, *pool.arena, *pool.control,
+  pool.manager->refuses = true;
+  pool.service = std::make_unique<Service>(pool.reactor, pool.config(), *pool.arena, *pool.control,
                                            std::vector<transport::Endpoint*>{pool.data.get()});
   REQUIRE(pool.service->start());
   pool.turn_until([&] { return pool.refused.has_value(); });
-  CHECK(*pool.refused == "wrong secret");
+  CHECK(*pool.refused == "the pool is full");
 }
 
 TEST_CASE("an attached client can write into the arena") {
@@ -281,12 +278,11 @@ TEST_CASE("an attached client can write into the arena") {
   CHECK(std::equal(pool.buffer.begin(), pool.buffer.end(), pool.arena->bytes().begin()));
 }
 
-TEST_CASE("attach is refused without the secret, to another benefactor, and to old clients") {
+TEST_CASE("attach is refused to another benefactor, and to old clients") {
   Pool pool;
   pool.start();
   const auto client = pool.connect();
-  CHECK(Pool::code_of(pool.attach(*client, 100, {1, 3})) == Code::kRefused);
-  CHECK(Pool::code_of(pool.attach(*client, 100, kSecret, 6)) == Code::kStale);
+  CHECK(Pool::code_of(pool.attach(*client, 100, 6)) == Code::kStale);
   CHECK(Pool::code_of(pool.attach(*client, 99)) == Code::kFenced);
   CHECK(Pool::code_of(pool.attach(*client, 0)) == Code::kFenced);
   CHECK(pool.attach(*client, 100));

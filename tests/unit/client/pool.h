@@ -24,7 +24,6 @@
 /// of their own, as in life.
 namespace stdchk::client::test {
 
-inline constexpr msg::Secret kSecret{3, 4};
 inline constexpr std::uint32_t kChunk = 65536;
 
 /// Stands still between stop() and go_on(), and jumps when it is told to. Threads: any.
@@ -54,7 +53,7 @@ class Pool {
   Pool(const std::vector<std::uint64_t>& arenas, Naming naming,
        const std::string& drain_directory = {}) {
     config_.pool.drain_directory = drain_directory;
-    config_.secret = kSecret;
+    config_.membership = manager::Membership::believing();
     config_.pool.chunk_bytes = kChunk;
     config_.pool.stripe_width = 4;
     config_.pool.naming = naming;
@@ -127,7 +126,6 @@ class Pool {
   std::unique_ptr<Filesystem> connect_over(Options options, BlockingFilesystem::Parts parts,
                                            Clock* own = nullptr) {
     options.manager_address = "mem:manager";
-    options.secret = kSecret;
     if (options.window_bytes == 0) options.window_bytes = 16 * kChunk;
     auto made =
         BlockingFilesystem::connect_over(options, own == nullptr ? clock : *own, std::move(parts));
@@ -201,7 +199,7 @@ class Pool {
     reactor_.add(*one->endpoint);
     benefactor::Config config;
     config.manager_address = "mem:manager";
-    config.secret = kSecret;
+    config.believes_links = true;
     config.life = {1, benefactors_.size() + 1};
     config.executor = &executor_;
     one->service = std::make_unique<benefactor::Service>(

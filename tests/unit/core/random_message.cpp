@@ -100,7 +100,9 @@ void fill_map(Prng& prng, ChunkMap& map) {
 #define REQUIRED(member, Field) fill_value(prng, message.member);
 #define TEXT(member, Field, max) fill_text(prng, message.member);
 #define PATH(member, Field, max) fill_text(prng, message.member);
-#define BYTES(member, Field, max) fill_text(prng, message.member);
+#define BYTES(member, Field, max)  \
+  fill_text(prng, message.member); \
+  if (message.member.size() > (max)) message.member.resize(max);
 #define STRUCT(member, Field) fill_struct(prng, message.member);
 #define OPTIONAL(member, Field) fill_struct(prng, message.member);
 #define LIST(member, Field, max) fill_list(prng, message.member);

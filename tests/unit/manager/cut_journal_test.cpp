@@ -145,7 +145,6 @@ TEST_CASE("a client that was given its number by nobody shows that the journal h
   Pool pool;
   Actor client(pool.world, "client");
   msg::RegisterClient request;
-  request.secret = kSecret;
   const auto reply = client.call(request);
   REQUIRE(reply);
   pool.restart_without(1000);
@@ -159,11 +158,11 @@ TEST_CASE("a client that was given its number by nobody shows that the journal h
 TEST_CASE("a standby that knows an epoch before it is told shows the same") {
   Pool pool;
   Actor standby(pool.world, "standby");
-  const auto reply = standby.call(msg::FollowManager{kSecret, "mem:standby", {}, 0});
+  const auto reply = standby.call(msg::FollowManager{"mem:standby", {}, 0});
   REQUIRE(reply);
   pool.restart_without(1000);
   standby.connect();
-  CHECK(standby.call(msg::FollowManager{kSecret, "mem:standby", reply->epoch, 1}).error().code ==
+  CHECK(standby.call(msg::FollowManager{"mem:standby", reply->epoch, 1}).error().code ==
         Code::kBusy);
   CHECK(pool.damage.size() == 1);
 }

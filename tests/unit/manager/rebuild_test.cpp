@@ -48,7 +48,7 @@ Result<Rebuilder::Found> rebuild_while(World& world, Meanwhile meanwhile) {
   world.reactor.add(*world.endpoint);
   Rebuilt found;
   {
-    Rebuilder rebuilder(world.reactor, world.journal, kSecret,
+    Rebuilder rebuilder(world.reactor, world.journal, Membership::believing(),
                         [&](Result<Rebuilder::Found> got) { found = std::move(got); });
     REQUIRE(rebuilder.start());
     REQUIRE(world.endpoint->listen(rebuilder));
@@ -365,7 +365,6 @@ TEST_CASE("a manager that is told of a later epoch changes nothing more and ends
   TestClient client(world, "client");
   Actor other(world, "other");
   msg::RegisterClient request;
-  request.secret = kSecret;
   request.newest_epoch = Epoch{1};
   CHECK(other.call(request));
   CHECK(later.empty());
@@ -408,7 +407,8 @@ TEST_CASE("nothing is rebuilt over a journal, nor when nobody with a log comes")
   world.start();
   TestBenefactor benefactor(world, "b1", 1, kArena);
   world.stop();
-  Rebuilder rebuilder(world.reactor, world.journal, kSecret, [](const auto&) { CHECK(false); });
+  Rebuilder rebuilder(world.reactor, world.journal, Membership::believing(),
+                      [](const auto&) { CHECK(false); });
   CHECK(rebuilder.start().error().code == Code::kExists);
   world.journal = MemoryJournal{};
   CHECK(rebuild(world, {&benefactor}).error().code == Code::kNotFound);
@@ -445,7 +445,6 @@ TEST_CASE("M8: a restarted manager lets clients in when a benefactor keeps the m
   Actor client(world, "client");
   std::optional<rpc::Answer> answer;
   msg::RegisterClient request;
-  request.secret = kSecret;
   client.peer().call(request, limits::kCallDeadline, [&](rpc::Answer got) { answer = got; });
   world.pass(1s);
   CHECK(!answer);

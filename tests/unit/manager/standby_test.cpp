@@ -25,14 +25,13 @@ struct StandbyHost {
     world.reactor.add(*endpoint);
     world.reactor.add(to_manager);
     rebuilder = std::make_unique<Rebuilder>(
-        world.reactor, journal, kSecret,
+        world.reactor, journal, Membership::believing(),
         [this](Result<Rebuilder::Found> got) { found = std::move(got); });
     REQUIRE(rebuilder->start_as_standby());
     REQUIRE(endpoint->listen(*rebuilder));
     Standby::Config config;
     config.manager = "mem:manager";
     config.address = "mem:" + name;
-    config.secret = kSecret;
     config.silence = kSilence;
     config.on_followed = [this] { follows = true; };
     config.on_refused = [this](const std::string& why) { refused = why; };
@@ -348,7 +347,7 @@ TEST_CASE("a manager that is restarted answers nothing before its standby is hea
   scene.restart();
   Actor stranger(scene, "client");
   bool registered = false;
-  stranger.peer().call(msg::RegisterClient{kSecret, {}, {}, 0, {}, {}, {}}, limits::kCallDeadline,
+  stranger.peer().call(msg::RegisterClient{}, limits::kCallDeadline,
                        [&](const rpc::Answer& answer) { registered = answer.has_value(); });
   scene.pass(5s);
   CHECK_FALSE(registered);
@@ -357,15 +356,12 @@ TEST_CASE("a manager that is restarted answers nothing before its standby is hea
   CHECK(registered);
 }
 
-TEST_CASE("a manager has one standby, and takes none that does not know the secret") {
+TEST_CASE("a manager has one standby") {
   Scene scene;
   StandbyHost host(scene);
   StandbyHost other(scene, "other");
   CHECK_FALSE(other.follows);
   CHECK(other.refused == "Its standby is at mem:standby.");
-  Actor stranger(scene, "stranger");
-  CHECK(stranger.call(msg::FollowManager{{1, 2}, "mem:standby", {}, 0}).error().code ==
-        Code::kRefused);
 }
 
 TEST_CASE("what is asked in the name of an earlier manager's client has ended with that") {

@@ -24,8 +24,6 @@
 /// A manager and peers that are played by the test, in one thread on a clock of its own.
 namespace stdchk::manager::test {
 
-inline constexpr msg::Secret kSecret{11, 22};
-
 struct World {
   explicit World(std::string drain_directory = {}) {
     config.pool.drain_directory = drain_directory;
@@ -33,7 +31,7 @@ struct World {
   ~World() { stop(); }
 
   void start() {
-    config.secret = kSecret;
+    config.membership = Membership::believing();
     endpoint = fabric.make_endpoint("manager", clock);
     reactor.add(*endpoint);
     service = std::make_unique<Service>(reactor, journal, config);
@@ -130,7 +128,6 @@ class TestBenefactor : public Actor {
       : Actor(world, name), host(std::move(host_token)) {
     request_.host_token = host;
     request_.host_name = host;
-    request_.secret = kSecret;
     request_.life_low = life;
     request_.addresses = {"mem:" + name};
     request_.arena_bytes = arena_bytes;
@@ -334,7 +331,6 @@ class TestClient : public Actor {
   TestClient(World& world, std::string name) : Actor(world, std::move(name)) { register_now(); }
   void register_now() {
     msg::RegisterClient request;
-    request.secret = kSecret;
     request.resume = id;
     const auto reply = call(request);
     REQUIRE(reply);

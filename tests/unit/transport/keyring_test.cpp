@@ -63,7 +63,7 @@ TEST_CASE("a ticket opens a link to the member that it names") {
   CHECK_FALSE(pool.manager.accept(key.name));
 }
 
-TEST_CASE("a stolen ticket is of no use to another member, role or epoch") {
+TEST_CASE("a stolen ticket is of no use to another member, role or number") {
   const Pool pool;
   const Ticket ticket = pool.manager.ticket(kClientA, kLender, 5);
   const Keyring lender = pool.member(kLender);
@@ -88,7 +88,7 @@ TEST_CASE("a link is never accepted from oneself, nor between roles that have no
   CHECK_FALSE(pool.manager.accept({pool.manager.self(), kAnyManager, 0}));
 }
 
-TEST_CASE("tickets of an epoch that has been left are refused") {
+TEST_CASE("tickets of numbers that have been left are refused") {
   const Pool pool;
   Keyring lender = pool.member(kLender);
   CHECK_FALSE(lender.accept({kClientA, kLender, 0}));
@@ -96,7 +96,7 @@ TEST_CASE("tickets of an epoch that has been left are refused") {
   CHECK_FALSE(lender.accept({kClientA, kLender, 5}));
   CHECK(lender.accept({kClientA, kLender, 6}));
   lender.refuse_before(2);
-  CHECK(lender.oldest_epoch() == 6);
+  CHECK(lender.oldest_number() == 6);
 }
 
 TEST_CASE("a member cannot make the key by which another one proves itself to the manager") {
@@ -105,6 +105,21 @@ TEST_CASE("a member cannot make the key by which another one proves itself to th
   // What a lender has: its own key, and names. It has no root secret, so it accepts for no manager.
   const Keyring posing = Keyring::of_member({member_of(Role::kManager, 5), secret_of(1)});
   CHECK_FALSE(posing.accept(name));
+}
+
+TEST_CASE("what a member or a manager computes from its own key, nobody else computes") {
+  const Pool pool;
+  const ByteSpan context = std::as_bytes(std::span("life", 4));
+  const Secret own = pool.member(kLender).own("life", context);
+  CHECK(pool.manager.own_of(kLender, "life", context) == own);
+  CHECK_FALSE(pool.member(kOtherLender).own("life", context) == own);
+  CHECK_FALSE(pool.manager.own_of(kLender, "other", context) == own);
+  CHECK(pool.manager.mark_of(kLender, 5) == pool.member(kLender).mark(5));
+  CHECK(pool.manager.mark_of(kOtherLender, 5) != pool.member(kLender).mark(5));
+  CHECK(pool.manager.mark_of(kLender, 6) != pool.member(kLender).mark(5));
+  const Keyring standby = Keyring::of_root(secret_of(7), kAnyManager);
+  CHECK(standby.of_managers("life", context) == pool.manager.of_managers("life", context));
+  CHECK_FALSE(standby.of_managers("life", context) == own);
 }
 
 }  // namespace stdchk::transport::secure

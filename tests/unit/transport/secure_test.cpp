@@ -11,22 +11,36 @@ namespace stdchk::transport {
 namespace {
 
 using namespace std::chrono_literals;
-using secure::Identity;
+using secure::Keyring;
+using secure::Member;
 using secure::Role;
 using secure::SecureEndpoint;
 
-Identity identity(Role role, int seed = 1) {
-  Identity one;
-  one.secret.bytes.fill(static_cast<std::byte>(seed));
-  one.role = role;
-  return one;
+Secret secret_of(int seed) {
+  Secret secret;
+  secret.bytes.fill(static_cast<std::byte>(seed));
+  return secret;
+}
+
+Member member_of(Role role, int seed) {
+  Member member{role, {}};
+  if (role != Role::kManager) member.id.fill(static_cast<std::byte>(seed));
+  return member;
+}
+
+/// A member of the pool of that root secret: managers know it, the others have their own key.
+std::shared_ptr<Keyring> identity(Role role, int root = 1) {
+  const Keyring manager = Keyring::of_root(secret_of(root), secure::kAnyManager);
+  if (role == Role::kManager) return std::make_shared<Keyring>(manager);
+  return std::make_shared<Keyring>(Keyring::of_member(manager.key_of(member_of(role, 5))));
 }
 
 /// A pool's member that listens at "mem:member", and whoever comes.
 struct World {
   World() { REQUIRE(member.listen(at_member).has_value()); }
-  std::unique_ptr<SecureEndpoint> make(const std::string& name, const Identity& who) {
-    return std::make_unique<SecureEndpoint>(fabric.make_endpoint(name, clock), clock, who);
+  std::unique_ptr<SecureEndpoint> make(const std::string& name, std::shared_ptr<Keyring> who) {
+    return std::make_unique<SecureEndpoint>(fabric.make_endpoint(name, clock), clock,
+                                            std::move(who));
   }
   void turn(std::initializer_list<Endpoint*> others, Duration step = 0ns) {
     for (int i = 0; i < 12; ++i) {
@@ -123,6 +137,10 @@ TEST_CASE("members are connected, send messages and reach each other's memory") 
   REQUIRE(client.connected == 1);
   REQUIRE(world.at_member.link != nullptr);
   CHECK(world.member.arriving() == 0);
+  REQUIRE(client.link->peer() != nullptr);
+  CHECK(client.link->peer()->member == secure::kAnyManager);
+  REQUIRE(world.at_member.link->peer() != nullptr);
+  CHECK(world.at_member.link->peer()->member == member_of(Role::kClient, 5));
   const std::string longest(endpoint->capabilities().message_bytes_max, 'x');
   REQUIRE(client.link->send(bytes_of("there")).has_value());
   REQUIRE(client.link->send({}).has_value());
@@ -189,7 +207,8 @@ TEST_CASE("who says nothing, or stops half way, is dropped in time") {
   side.link = std::move(*stranger->connect("mem:member", side, 1s));
   world.turn({stranger.get()});
   if (says_hello) {
-    secure::Handshake handshake(secure::Handshake::End::kConnecting, {}, Role::kClient, {});
+    auto handshake = secure::Handshake::connecting(identity(Role::kClient, 9)->to_manager(),
+                                                   secure::Handshake::fresh());
     REQUIRE(side.link->send(handshake.hello()).has_value());
   }
   world.turn({stranger.get()});
@@ -237,6 +256,38 @@ TEST_CASE("however many strangers there are, members come through") {
   CHECK(client.connected == 1);
   client.link.reset();
   world.at_member.link.reset();
+}
+
+TEST_CASE("a ticket opens a link to its member, and nothing but a ticket does") {
+  World world;
+  const Keyring manager = Keyring::of_root(secret_of(1), secure::kAnyManager);
+  const auto lender = world.make("lender", identity(Role::kBenefactor));
+  Side at_lender;
+  REQUIRE(lender->listen(at_lender).has_value());
+  const auto endpoint = world.make("client", identity(Role::kClient));
+  const secure::Ticket ticket =
+      manager.ticket(member_of(Role::kClient, 5), member_of(Role::kBenefactor, 5), 77);
+  Side client, bare, stolen;
+  client.link = std::move(*endpoint->connect_to(ticket, "mem:lender", client, 1s));
+  world.turn({endpoint.get(), lender.get()});
+  REQUIRE(client.connected == 1);
+  CHECK(client.link->peer()->member == member_of(Role::kBenefactor, 5));
+  REQUIRE(at_lender.link != nullptr);
+  CHECK(at_lender.link->peer()->member == member_of(Role::kClient, 5));
+  CHECK(at_lender.link->peer()->number == 77);
+  at_lender.link.reset();
+  bare.link = std::move(*endpoint->connect("mem:lender", bare, 1s));
+  world.turn({endpoint.get(), lender.get()});
+  CHECK(bare.connected == 0);
+  CHECK(bare.closed == 1);
+  const auto thief = world.make(
+      "thief",
+      std::make_shared<Keyring>(Keyring::of_member(manager.key_of(member_of(Role::kClient, 6)))));
+  stolen.link = std::move(*thief->connect_to(ticket, "mem:lender", stolen, 1s));
+  world.turn({thief.get(), lender.get()});
+  CHECK(stolen.connected == 0);
+  CHECK(stolen.closed == 1);
+  CHECK(at_lender.link == nullptr);
 }
 
 TEST_CASE("who only passes messages on learns nothing of them") {

@@ -1,0 +1,534 @@
+// Malicious members behind the handshake: each has its own key, and tries to do more than its role
+// allows. The manager and the benefactor are real services.
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "benefactor/arena.h"
+#include "benefactor/service.h"
+#include "core/clock.h"
+#include "core/executor.h"
+#include "core/limits.h"
+#include "manager/memory_journal.h"
+#include "manager/rebuilder.h"
+#include "manager/service.h"
+#include "tests/support/catch.h"
+#include "transport/mem/mem.h"
+#include "transport/rpc.h"
+#include "transport/secure/secure.h"
+#include "transport/secure/ticket.h"
+
+namespace stdchk::manager {
+namespace {
+
+using namespace std::chrono_literals;
+using transport::secure::Keyring;
+using transport::secure::Member;
+using transport::secure::new_member;
+using transport::secure::Role;
+using transport::secure::SecureEndpoint;
+using transport::secure::ticket_of;
+
+constexpr std::uint64_t kArena = 4 * limits::kMiB;
+
+Secret root_secret() {
+  Secret secret;
+  secret.bytes.fill(std::byte{7});
+  return secret;
+}
+
+/// Everything of one pool, in one thread.
+struct Pool {
+  Pool() { start_manager(); }
+  ~Pool() {
+    benefactor.reset();
+    if (lender_endpoint) reactor.remove(*lender_endpoint);
+    stop_manager();
+  }
+  void start_manager() {
+    Config config;
+    config.membership = Membership(root);
+    config.on_superseded = [this](Epoch epoch) { superseded = epoch; };
+    config.on_damaged = [this](const std::string& how) { damage = how; };
+    manager_endpoint = secured("manager", root);
+    reactor.add(*manager_endpoint);
+    service = std::make_unique<Service>(reactor, journal, std::move(config));
+    REQUIRE(service->start());
+    REQUIRE(manager_endpoint->listen(*service));
+    turn();
+  }
+  void stop_manager() {
+    service->stop();
+    service.reset();
+    reactor.remove(*manager_endpoint);
+    manager_endpoint.reset();
+  }
+  /// A real one.
+  void start_benefactor() {
+    benefactor::ArenaOptions options;
+    options.bytes = kArena;
+    options.check_machine = false;
+    options.prefault = false;
+    auto made = benefactor::Arena::create(options, clock);
+    REQUIRE(made);
+    arena = std::move(*made);
+    lender_endpoint = secured("lender", lender);
+    reactor.add(*lender_endpoint);
+    benefactor::Config config;
+    config.manager_address = "mem:manager";
+    config.keyring = lender;
+    config.life = {5, lender->mark(5)};
+    config.executor = &executor;
+    benefactor = std::make_unique<benefactor::Service>(
+        reactor, std::move(config), *arena, *lender_endpoint,
+        std::vector<transport::Endpoint*>{lender_endpoint.get()});
+    REQUIRE(benefactor->start());
+    pass(3s);
+    REQUIRE(benefactor->registered());
+  }
+  std::unique_ptr<transport::Endpoint> secured(const std::string& name,
+                                               const std::shared_ptr<Keyring>& who) {
+    return std::make_unique<SecureEndpoint>(fabric.make_endpoint(name, clock), clock, who);
+  }
+  std::shared_ptr<Keyring> member(Role role) const {
+    return std::make_shared<Keyring>(Keyring::of_member(root->key_of(new_member(role))));
+  }
+  void turn() {
+    for (int i = 0; i < 60; ++i) reactor.run_once(Duration::zero());
+  }
+  void pass(Duration time) {
+    for (const Time end = clock.now() + time; clock.now() < end;) {
+      clock.advance(100ms);
+      turn();
+    }
+  }
+
+  ManualClock clock;
+  Reactor reactor{clock};
+  transport::mem::Fabric fabric;
+  MemoryJournal journal;
+  InlineExecutor executor;
+  std::shared_ptr<Keyring> root =
+      std::make_shared<Keyring>(Keyring::of_root(root_secret(), transport::secure::kAnyManager));
+  std::shared_ptr<Keyring> lender = member(Role::kBenefactor);
+  std::unique_ptr<transport::Endpoint> manager_endpoint;
+  std::unique_ptr<transport::Endpoint> lender_endpoint;
+  std::unique_ptr<Service> service;
+  std::unique_ptr<benefactor::Arena> arena;
+  std::unique_ptr<benefactor::Service> benefactor;
+  std::optional<Epoch> superseded;
+  std::string damage;
+};
+
+/// One link of one member, and whatever it likes to say.
+struct Actor : rpc::PeerHandler {
+  Actor(Pool& all, const std::string& name, std::shared_ptr<Keyring> who)
+      : pool(all), keyring(std::move(who)), endpoint(pool.secured(name, keyring)) {
+    pool.reactor.add(*endpoint);
+  }
+  ~Actor() override {
+    peer.reset();
+    pool.reactor.remove(*endpoint);
+  }
+  /// True: the other end has taken the link.
+  bool connect(const std::string& address = "mem:manager",
+               const std::optional<transport::secure::Ticket>& ticket = std::nullopt) {
+    connected = closed = false;
+    auto made = rpc::Peer::connect(pool.reactor, *endpoint, address, *this,
+                                   limits::kConnectDeadline, ticket ? &*ticket : nullptr);
+    REQUIRE(made);
+    peer = std::move(*made);
+    pool.turn();
+    return connected && !closed;
+  }
+  template <class M>
+  Result<typename M::Reply> call(M request) {
+    std::optional<rpc::Answer> answer;
+    peer->call(std::move(request), limits::kCallDeadline,
+               [&](rpc::Answer got) { answer = std::move(got); });
+    pool.turn();
+    for (int i = 0; i < 200 && !answer; ++i) pool.pass(100ms);
+    REQUIRE(answer);
+    if (!*answer) return fail(answer->error().error);
+    return std::get<typename M::Reply>(std::move(**answer));
+  }
+  msg::RegisterBenefactor lends(std::uint64_t life) const {
+    msg::RegisterBenefactor request;
+    request.life_high = life;
+    request.life_low = keyring->mark(life);
+    request.addresses = {"mem:somewhere"};
+    request.arena_bytes = kArena;
+    return request;
+  }
+  void on_connected(rpc::Peer&) override { connected = true; }
+  void on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Responder) override {}
+  void on_notice(rpc::Peer&, msg::Notice) override { ++notices; }
+  void on_closed(rpc::Peer&, Error) override { closed = true; }
+
+  Pool& pool;
+  std::shared_ptr<Keyring> keyring;
+  std::unique_ptr<transport::Endpoint> endpoint;
+  std::unique_ptr<rpc::Peer> peer;
+  bool connected = false;
+  bool closed = false;
+  int notices = 0;
+};
+
+/// Calls `visit` with one of each request.
+template <std::size_t I = 0, class Visit>
+void for_each_request(Visit visit) {
+  if constexpr (I < std::variant_size_v<msg::AnyRequest>) {
+    visit(std::variant_alternative_t<I, msg::AnyRequest>{});
+    for_each_request<I + 1>(visit);
+  }
+}
+
+/// Required ids, without which a message is none.
+template <class M>
+void make_valid(M& request) {
+  if constexpr (requires { request.addresses; }) request.addresses = {"mem:x"};
+}
+
+template <class M>
+Code answer_to(Actor& actor) {
+  M request{};
+  make_valid(request);
+  const auto answer = actor.call(std::move(request));
+  return answer ? Code{} : answer.error().code;
+}
+
+}  // namespace
+
+TEST_CASE("a member asks a manager for what its role may ask for, and for nothing else") {
+  Pool pool;
+  const auto [role, own] =
+      GENERATE(table<Role, msg::Route>({{Role::kClient, msg::Route::kClientToManager},
+                                        {Role::kBenefactor, msg::Route::kBenefactorToManager},
+                                        {Role::kManager, msg::Route::kStandbyToManager}}));
+  Actor actor(pool, "actor",
+              role == Role::kManager ? std::make_shared<Keyring>(Keyring::of_root(
+                                           root_secret(), new_member(Role::kManager)))
+                                     : pool.member(role));
+  REQUIRE(actor.connect());
+  for_each_request([&, own = own]<class M>(M) {
+    if (msg::route_of<M>() == own) return;
+    CAPTURE(M::kName);
+    // What cannot be encoded without its ids was not said to anybody.
+    const Code code = answer_to<M>(actor);
+    CHECK((code == Code::kRefused || code == Code::kInvalidArgument));
+    CHECK_FALSE(actor.closed);
+  });
+  CHECK(pool.service->benefactors().empty());
+}
+
+TEST_CASE("a link without a proof is closed, also where a service would be reached without one") {
+  Pool pool;
+  // The composition has forgotten the handshake: the service itself refuses the link.
+  const auto bare = pool.fabric.make_endpoint("bare", pool.clock);
+  pool.reactor.add(*bare);
+  REQUIRE(bare->listen(*pool.service));
+  struct Side : transport::LinkHandler {
+    void on_connected(transport::Link&) override {}
+    void on_message(transport::Link&, ByteSpan) override {}
+    void on_closed(transport::Link&, Error) override { closed = true; }
+    bool closed = false;
+  } side;
+  const auto stranger = pool.fabric.make_endpoint("stranger", pool.clock);
+  pool.reactor.add(*stranger);
+  auto link = stranger->connect("mem:bare", side, 1s);
+  REQUIRE(link);
+  pool.turn();
+  CHECK(side.closed);
+  link->reset();
+  pool.reactor.remove(*stranger);
+  pool.reactor.remove(*bare);
+  Config nobody;
+  CHECK_FALSE(
+      nobody.membership.admits(*std::make_unique<Actor>(pool, "x", pool.member(Role::kClient))
+                                    ->endpoint->connect("mem:manager", side, 1s)
+                                    .value()));
+}
+
+TEST_CASE("a client's number is its own: another member that resumes it gets one of its own") {
+  Pool pool;
+  Actor honest(pool, "honest", pool.member(Role::kClient));
+  Actor thief(pool, "thief", pool.member(Role::kClient));
+  REQUIRE(honest.connect());
+  REQUIRE(thief.connect());
+  const auto given = honest.call(msg::RegisterClient{});
+  REQUIRE(given);
+  REQUIRE_FALSE(given->proof.empty());
+  msg::RegisterClient theft;
+  theft.resume = given->client;
+  theft.newest_epoch = given->epoch;
+  const bool with_proof = GENERATE(false, true);
+  if (with_proof) theft.proof = given->proof;  // overheard somehow: it is for another member
+  const auto taken = thief.call(theft);
+  REQUIRE(taken);
+  CHECK(taken->client != given->client);
+  CHECK(honest.call(msg::Lookup{given->client, kRootFile, "a"}).error().code == Code::kNotFound);
+  CHECK(thief.call(msg::Lookup{given->client, kRootFile, "a"}).error().code == Code::kRefused);
+  // Its own member gets it back, over another link.
+  Actor again(pool, "again", honest.keyring);
+  REQUIRE(again.connect());
+  theft.proof = given->proof;
+  const auto resumed = again.call(theft);
+  REQUIRE(resumed);
+  CHECK(resumed->client == given->client);
+}
+
+TEST_CASE("no member ends a manager by telling of a later one, or of records that it has lost") {
+  Pool pool;
+  Actor client(pool, "client", pool.member(Role::kClient));
+  Actor lender(pool, "lender", pool.member(Role::kBenefactor));
+  REQUIRE(client.connect());
+  REQUIRE(lender.connect());
+  const auto given = client.call(msg::RegisterClient{});
+  REQUIRE(given);
+  msg::RegisterClient lie;
+  lie.newest_epoch = Epoch{1 << 20};
+  lie.proof = given->proof;
+  CHECK(client.call(lie));
+  lie.resume = ClientId{(std::uint64_t{1} << 60) + 5};
+  CHECK(client.call(lie));
+  lie.newest_epoch = given->epoch;
+  lie.resume = ClientId{given->client.value + 1000};
+  CHECK(client.call(lie));
+  msg::RegisterBenefactor request = lender.lends(3);
+  const auto registered = lender.call(request);
+  REQUIRE(registered);
+  request.benefactor = registered->benefactor;
+  request.proof = registered->proof;
+  request.newest_epoch = Epoch{1 << 20};
+  CHECK(lender.call(request));
+  request.newest_epoch = registered->epoch;
+  request.newest_sequence = 1'000'000;
+  CHECK(lender.call(request));
+  CHECK_FALSE(pool.superseded.has_value());
+  CHECK(pool.damage.empty());
+  // What a manager has really told is believed, by each manager.
+  Pool later;
+  const Membership other(later.root);
+  msg::RegisterClient truth;
+  truth.newest_epoch = Epoch{kEpochBlock};
+  truth.resume = ClientId{(truth.newest_epoch.value << 40) + 5};
+  truth.proof = other.proof_of(truth.resume, client.keyring->self());
+  CHECK(client.call(truth).error().code == Code::kBusy);
+  REQUIRE(pool.superseded.has_value());
+  CHECK(pool.superseded->value == kEpochBlock);
+}
+
+TEST_CASE("a benefactor's life is its own: nobody else registers under it") {
+  Pool pool;
+  Actor honest(pool, "honest", pool.member(Role::kBenefactor));
+  Actor thief(pool, "thief", pool.member(Role::kBenefactor));
+  REQUIRE(honest.connect());
+  REQUIRE(thief.connect());
+  const auto registered = honest.call(honest.lends(3));
+  REQUIRE(registered);
+  msg::RegisterBenefactor theft = honest.lends(3);
+  theft.proof = registered->proof;
+  theft.benefactor = registered->benefactor;
+  theft.newest_epoch = registered->epoch;
+  CHECK(thief.call(theft).error().code == Code::kRefused);
+  theft.life_low = 77;
+  CHECK(thief.call(theft).error().code == Code::kRefused);
+  CHECK(thief.call(msg::BenefactorHeartbeat{registered->benefactor}).error().code ==
+        Code::kRefused);
+  CHECK(honest.call(msg::BenefactorHeartbeat{registered->benefactor}));
+  CHECK(pool.service->benefactors().size() == 1);
+  // After a restart its own member has the same number again.
+  pool.stop_manager();
+  pool.start_manager();
+  REQUIRE(thief.connect());
+  CHECK(thief.call(theft).error().code == Code::kRefused);
+  REQUIRE(honest.connect());
+  msg::RegisterBenefactor again = honest.lends(3);
+  again.proof = registered->proof;
+  again.benefactor = registered->benefactor;
+  again.newest_epoch = registered->epoch;
+  const auto back = honest.call(again);
+  REQUIRE(back);
+  CHECK(back->benefactor == registered->benefactor);
+}
+
+TEST_CASE("a client attaches by its ticket, under its own number, and says nothing else there") {
+  Pool pool;
+  pool.start_benefactor();
+  Actor client(pool, "client", pool.member(Role::kClient));
+  Actor other(pool, "other", pool.member(Role::kClient));
+  REQUIRE(client.connect());
+  REQUIRE(other.connect());
+  const auto given = client.call(msg::RegisterClient{});
+  const auto others = other.call(msg::RegisterClient{});
+  REQUIRE((given && others));
+  REQUIRE(given->benefactors.size() == 1);
+  const auto ticket = ticket_of(given->benefactors[0]);
+  const auto others_ticket = ticket_of(others->benefactors[0]);
+  REQUIRE((ticket && others_ticket));
+  CHECK_FALSE(ticket->key == others_ticket->key);
+  const BenefactorId lender = pool.benefactor->id();
+
+  SECTION("as it should") {
+    REQUIRE(client.connect("mem:lender", ticket));
+    CHECK(client.call(msg::Attach{given->client, lender}));
+    CHECK(pool.benefactor->is_attached(given->client));
+  }
+  SECTION("not under another number") {
+    REQUIRE(client.connect("mem:lender", ticket));
+    CHECK(client.call(msg::Attach{others->client, lender}).error().code == Code::kRefused);
+    CHECK(client.call(msg::Attach{ClientId{given->client.value + 1}, lender}).error().code ==
+          Code::kRefused);
+    CHECK(pool.benefactor->attached_count() == 0);
+  }
+  SECTION("not by another one's ticket, a changed one, or none") {
+    CHECK_FALSE(client.connect("mem:lender", others_ticket));
+    auto changed = *ticket;
+    changed.number = others->client.value;
+    CHECK_FALSE(client.connect("mem:lender", changed));
+    CHECK_FALSE(client.connect("mem:lender"));
+    CHECK(pool.benefactor->attached_count() == 0);
+  }
+  SECTION("and a benefactor does for it nothing that a manager asks for") {
+    REQUIRE(client.connect("mem:lender", ticket));
+    REQUIRE(client.call(msg::Attach{given->client, lender}));
+    for_each_request([&]<class M>(M) {
+      if (std::is_same_v<M, msg::Attach>) return;
+      CAPTURE(M::kName);
+      const Code code = answer_to<M>(client);
+      CHECK((code == Code::kRefused || code == Code::kInvalidArgument));
+    });
+    CHECK(client.call(msg::FenceClient{others->client}).error().code == Code::kRefused);
+    CHECK(client.call(msg::ForgetExtents{}).error().code == Code::kRefused);
+    CHECK(pool.benefactor->is_attached(given->client));
+  }
+  SECTION("not any more when it was fenced") {
+    REQUIRE(client.connect("mem:lender", ticket));
+    REQUIRE(client.call(msg::Attach{given->client, lender}));
+    // Its lease runs out: the manager gives it another number, and the old one is of no use.
+    pool.stop_manager();
+    pool.start_manager();
+    pool.pass(10s);
+    REQUIRE(pool.benefactor->registered());
+    CHECK_FALSE(pool.benefactor->is_attached(given->client));
+    const bool linked = client.connect("mem:lender", ticket);
+    if (linked) {
+      CHECK(client.call(msg::Attach{given->client, lender}).error().code == Code::kFenced);
+    }
+    // And then it gets on: nothing of this was for good.
+    REQUIRE(client.connect());
+    msg::RegisterClient resume;
+    resume.resume = given->client;
+    resume.newest_epoch = given->epoch;
+    resume.proof = given->proof;
+    const auto anew = client.call(resume);
+    REQUIRE(anew);
+    REQUIRE(anew->benefactors.size() == 1);
+    REQUIRE(client.connect("mem:lender", ticket_of(anew->benefactors[0])));
+    CHECK(client.call(msg::Attach{anew->client, lender}));
+  }
+}
+
+TEST_CASE("a member that listens where the manager was is told nothing") {
+  Pool pool;
+  pool.stop_manager();
+  struct Listener : transport::AcceptHandler {
+    void on_accept(std::unique_ptr<transport::Link>) override { accepted = true; }
+    bool accepted = false;
+  } listener;
+  // It has a member's key, and says that it is the manager.
+  const auto key = pool.root->key_of(new_member(Role::kBenefactor));
+  auto posing =
+      std::make_shared<Keyring>(Keyring::of_root(key.key, transport::secure::kAnyManager));
+  auto endpoint = pool.secured("manager", posing);
+  pool.reactor.add(*endpoint);
+  REQUIRE(endpoint->listen(listener));
+  Actor client(pool, "client", pool.member(Role::kClient));
+  CHECK_FALSE(client.connect());
+  CHECK_FALSE(listener.accepted);
+  pool.reactor.remove(*endpoint);
+  endpoint.reset();
+  pool.start_manager();
+}
+
+TEST_CASE("one benefactor that comes twice, or as another one, makes no majority for a standby") {
+  Pool pool;
+  Actor one(pool, "one", pool.member(Role::kBenefactor));
+  Actor two(pool, "two", pool.member(Role::kBenefactor));
+  Actor thief(pool, "thief", pool.member(Role::kBenefactor));
+  std::vector<BenefactorId> keepers;
+  std::vector<msg::RegisterBenefactor> requests;
+  for (Actor* actor : {&one, &two, &thief}) {
+    REQUIRE(actor->connect());
+    auto request = actor->lends(3);
+    const auto reply = actor->call(request);
+    REQUIRE(reply);
+    request.benefactor = reply->benefactor;
+    request.newest_epoch = reply->epoch;
+    request.proof = reply->proof;
+    request.log_epoch = reply->epoch;
+    request.log_sequence = 1;
+    request.log_bytes_max = limits::kMiB;
+    keepers.push_back(reply->benefactor);
+    requests.push_back(request);
+  }
+  const Epoch epoch = pool.service->state().epoch();
+  // A standby of the same pool, which the thief tells the most that it can.
+  MemoryJournal journal;
+  bool done = false;
+  Rebuilder rebuilder(pool.reactor, journal, Membership(pool.root),
+                      [&](const auto&) { done = true; });
+  REQUIRE(rebuilder.start_as_standby());
+  auto endpoint = pool.secured("standby", pool.root);
+  pool.reactor.add(*endpoint);
+  REQUIRE(endpoint->listen(rebuilder));
+  rebuilder.admit({epoch, keepers});
+  struct Promising : Actor {
+    using Actor::Actor;
+    void on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Responder respond) override {
+      asked = true;
+      respond(msg::Reply{msg::ReadLog::Reply{}});
+    }
+    bool asked = false;
+  };
+  Promising first(pool, "first", thief.keyring);
+  Promising second(pool, "second", thief.keyring);
+  Promising third(pool, "third", thief.keyring);
+  std::size_t number = 0;
+  for (Promising* link : {&first, &second, &third}) {
+    REQUIRE(link->connect("mem:standby"));
+    auto claim = link->lends(3);
+    const auto& stolen = requests[number];
+    claim.benefactor = number < 2 ? stolen.benefactor : requests[2].benefactor;
+    claim.newest_epoch = epoch;
+    claim.proof = number < 2 ? stolen.proof : requests[2].proof;
+    claim.log_epoch = epoch;
+    claim.log_sequence = 1;
+    claim.log_bytes_max = limits::kMiB;
+    link->peer->call(claim, limits::kCallDeadline, [](const rpc::Answer&) {});
+    ++number;
+  }
+  pool.turn();
+  CHECK_FALSE(first.asked);
+  CHECK_FALSE(second.asked);
+  CHECK_FALSE(third.asked);
+  CHECK_FALSE(done);
+  // Three keepers that are what they say are asked.
+  Promising honest_one(pool, "honest1", one.keyring);
+  REQUIRE(honest_one.connect("mem:standby"));
+  honest_one.peer->call(requests[0], limits::kCallDeadline, [](const rpc::Answer&) {});
+  pool.turn();
+  CHECK(honest_one.asked);
+  for (Actor* link : std::initializer_list<Actor*>{&first, &second, &third, &honest_one}) {
+    link->peer.reset();
+  }
+  pool.turn();
+  pool.reactor.remove(*endpoint);
+}
+
+}  // namespace stdchk::manager

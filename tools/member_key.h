@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+
+#include "tools/process.h"
+#include "transport/secure/keyring.h"
+
+namespace stdchk::tools {
+
+/// A MemberKeys makes the keys of a pool's members from its secret: each a new member's.
+class MemberKeys {
+ public:
+  /// The Problem says why `secret_file` does not hold the secret.
+  static Outcome<MemberKeys> of(const std::string& secret_file);
+  /// The text of a key file.
+  std::string make(transport::secure::Role role) const;
+
+ private:
+  explicit MemberKeys(transport::secure::Keyring root) : root_(std::move(root)) {}
+  transport::secure::Keyring root_;
+};
+
+struct MemberKeyOptions {
+  std::string role = "client";
+  std::string secret_file;  ///< empty: that of the pool
+  std::string pool;
+  std::string path;
+};
+/// Prints a key. Returns the exit status.
+int run_member_key(const MemberKeyOptions& options);
+
+}  // namespace stdchk::tools

@@ -1,0 +1,93 @@
+#include "transport/secure/key_file.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "core/pool_files.h"
+
+namespace stdchk::transport::secure {
+namespace {
+
+constexpr std::string_view kFirstWord = "stdchk-member";
+constexpr std::size_t kBytesMax = 256;
+constexpr std::array kRoles{Role::kClient, Role::kBenefactor, Role::kManager};
+
+std::optional<Role> role_named(std::string_view name) {
+  for (const Role role : kRoles) {
+    if (name == name_of(role)) return role;
+  }
+  return std::nullopt;
+}
+
+/// Nothing: it is no member's key.
+std::optional<MemberKey> parse_key(const std::string& text) {
+  std::istringstream words(text);
+  std::string first, role, id, key, more;
+  words >> first >> role >> id >> key;
+  const auto known = role_named(role);
+  MemberKey out;
+  // A manager is who knows the secret, so there is no such key.
+  if (first != kFirstWord || !known || *known == Role::kManager || (words >> more) ||
+      !parse_hex(id, out.member.id) || !parse_hex(key, out.key.bytes)) {
+    return std::nullopt;
+  }
+  out.member.role = *known;
+  return out;
+}
+
+}  // namespace
+
+const char* name_of(Role role) {
+  constexpr std::array<const char*, 3> kNames{"client", "benefactor", "manager"};
+  return kNames[static_cast<std::size_t>(role) - 1];
+}
+
+std::string key_file_text(const MemberKey& key) {
+  return fmt::format("{} {} {} {}\n", kFirstWord, name_of(key.member.role), hex_text(key.member.id),
+                     hex_text(key.key.bytes));
+}
+
+tl::expected<std::shared_ptr<Keyring>, std::string> read_keyring(const std::string& path,
+                                                                 Role role) {
+  auto text = read_private_file(path, kBytesMax);
+  if (!text) return tl::unexpected(std::move(text.error()));
+  if (!text->starts_with(kFirstWord)) {
+    const auto root = parse_secret(path, *text);
+    if (!root) return tl::unexpected(root.error());
+    return std::make_shared<Keyring>(Keyring::of_root(*root, new_member(role)));
+  }
+  const auto key = parse_key(*text);
+  if (!key) {
+    return tl::unexpected(
+        fmt::format("the key file {} is damaged; `stdchk member-key` makes a new one", path));
+  }
+  if (key->member.role != role) {
+    return tl::unexpected(fmt::format(
+        "the key file {} is of a {}, and this process is a {}; `stdchk member-key --role {}` makes "
+        "one for it",
+        path, name_of(key->member.role), name_of(role), name_of(role)));
+  }
+  return std::make_shared<Keyring>(Keyring::of_member(*key));
+}
+
+tl::expected<std::shared_ptr<Keyring>, std::string> read_root_keyring(const std::string& path,
+                                                                      const Member& self) {
+  auto text = read_private_file(path, kBytesMax);
+  if (!text) return tl::unexpected(std::move(text.error()));
+  if (text->starts_with(kFirstWord)) {
+    return tl::unexpected(fmt::format(
+        "the key file {} is one member's, and this needs the pool's secret: run it where `stdchk "
+        "up` has left the file `secret` in the pool's state directory",
+        path));
+  }
+  const auto root = parse_secret(path, *text);
+  if (!root) return tl::unexpected(root.error());
+  return std::make_shared<Keyring>(Keyring::of_root(*root, self));
+}
+
+}  // namespace stdchk::transport::secure
