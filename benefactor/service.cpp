@@ -313,7 +313,12 @@ rpc::Answer Service::attach(rpc::Peer& peer, const msg::Attach& request) {
     return refuse(Code::kRefused, kWhere, "Another client is attached through this link.");
   }
   link->client = request.client;
-  const transport::RemoteKey key = peer.link().share(*link->listener->region);
+  // Another benefactor makes copies of what is here; it has nothing to write.
+  const transport::MemoryRegion& region = *link->listener->region;
+  const bool reads_only =
+      member != nullptr && member->member.role == transport::secure::Role::kBenefactor;
+  const transport::RemoteKey key =
+      reads_only ? peer.link().share_for_reading(region) : peer.link().share(region);
   return msg::Reply(msg::Attach::Reply{key.key, key.base, key.length});
 }
 

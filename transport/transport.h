@@ -158,6 +158,9 @@ class Link {
   /// Where the transport can, the key is valid on this link only and ends with the link. Call it
   /// once for each region, for peers that may access the whole region.
   virtual RemoteKey share(const MemoryRegion& region) { return region.remote_key(); }
+  /// The same for a peer that must only read. "tcp" ends the link when the peer writes with this
+  /// key; the other transports do not tell reads and writes apart.
+  virtual RemoteKey share_for_reading(const MemoryRegion& region) { return share(region); }
   /// Lets the peer reach the memory of an endpoint that withholds access, because the peer has
   /// proven who it is. Takes effect before messages that are sent later.
   virtual void grant_access() {}

@@ -745,6 +745,28 @@ TEST_CASE("content that nobody has announced changes nothing and keeps nobody aw
   member.expect_served();
 }
 
+TEST_CASE("a key for reading opens memory for reads, and a write with it ends the link") {
+  Member target(Role::kManager);
+  target.memory.assign(kBytes, std::byte{0x5A});
+  Member other(Role::kClient);
+  Side& side = other.connect(target);
+  REQUIRE(target.until([&] { return side.connected && !target.sides.empty(); }, &other));
+  const RemoteKey key = target.sides.back()->link->share_for_reading(*target.region);
+  CHECK_FALSE(key == target.sides.back()->link->share(*target.region));
+  const std::array pieces{transport::LocalPiece{other.memory.data(), kBytes, other.region.get()}};
+  Sent read;
+  REQUIRE(side.link->read(pieces, key, 0, read).has_value());
+  REQUIRE(target.until([&] { return read.ended; }, &other));
+  CHECK(read.good);
+  CHECK(other.memory == target.memory);
+  other.memory.assign(kBytes, std::byte{0xEE});
+  Sent write;
+  REQUIRE(side.link->write(pieces, key, 0, write).has_value());
+  REQUIRE(target.until([&] { return write.ended; }, &other));
+  CHECK_FALSE(write.good);
+  CHECK(target.memory == std::vector<std::byte>(kBytes, std::byte{0x5A}));
+}
+
 TEST_CASE("a link knows who is at its other end") {
   Member member;
   Member client(Role::kClient);

@@ -35,6 +35,9 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   RemoteKey share(const MemoryRegion& region) {
     return inner_ == nullptr ? RemoteKey{} : inner_->share(region);
   }
+  RemoteKey share_for_reading(const MemoryRegion& region) {
+    return inner_ == nullptr ? RemoteKey{} : inner_->share_for_reading(region);
+  }
   void grant_access() {
     if (inner_ != nullptr) inner_->grant_access();
   }
@@ -144,6 +147,9 @@ class FaultLink final : public Link {
   bool fence() override { return core_->fence(); }
   const secure::PeerIdentity* peer() const override { return core_->peer(); }
   RemoteKey share(const MemoryRegion& region) override { return core_->share(region); }
+  RemoteKey share_for_reading(const MemoryRegion& region) override {
+    return core_->share_for_reading(region);
+  }
   void grant_access() override { core_->grant_access(); }
 
  private:

@@ -106,6 +106,9 @@ class SecureLink final : public Link, private LinkHandler {
   RemoteKey share(const MemoryRegion& region) override {
     return inner_ == nullptr ? region.remote_key() : inner_->share(region);
   }
+  RemoteKey share_for_reading(const MemoryRegion& region) override {
+    return inner_ == nullptr ? region.remote_key() : inner_->share_for_reading(region);
+  }
   bool fence() override { return inner_ == nullptr || inner_->fence(); }
 
  private:

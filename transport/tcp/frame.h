@@ -18,8 +18,8 @@ inline constexpr std::size_t kTransferBytesMax = limits::kGiB;
 
 /// Numbers on the wire.
 enum class FrameType : std::uint8_t {
-  kHello =
-      1,  ///< the first frame of each end. id: kProtocolVersion. key: 1 of the accepting end: content in clear
+  kHello = 1,  ///< the first frame of each end. id: kProtocolVersion. key: 1 of the accepting end:
+               ///< content in clear
   kMessage = 2,  ///< content: the message
   // Where the hello says so, the content of these is on the ContentChannel.
   kWrite = 3,     ///< content goes to `offset` in the region of `key`

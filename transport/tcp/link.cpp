@@ -131,24 +131,24 @@ bool TcpLink::fence() {
   return true;
 }
 
-RemoteKey TcpLink::share(const MemoryRegion& region) {
+RemoteKey TcpLink::share(const MemoryRegion& region, bool writable) {
   const auto& own = static_cast<const TcpRegion&>(region);
   STDCHK_ASSERT(&own.endpoint() == &endpoint_);
   const std::uint64_t length = own.bytes().size();
   for (const auto& [key, shared] : shared_) {
-    if (shared == &own) return {key, 0, length};
+    if (shared == Shared{&own, writable}) return {key, 0, length};
   }
   std::uint64_t key = 0;
   while (key == 0 || shared_.contains(key)) {
     fill_random(std::as_writable_bytes(std::span(&key, 1)));
   }
-  shared_.emplace(key, &own);
+  shared_.emplace(key, Shared{&own, writable});
   return {key, 0, length};
 }
 
 /// The region ends. A peer that uses it now loses the link: half a transfer has no other end.
 void TcpLink::forget(const TcpRegion& region) {
-  std::erase_if(shared_, [&](const auto& each) { return each.second == &region; });
+  std::erase_if(shared_, [&](const auto& each) { return each.second.region == &region; });
   const bool answers = std::ranges::any_of(
       contents_, [&](const Content& content) { return content.region == &region; });
   const auto is_of = [&](const ClearFrame& frame) { return frame.region == &region; };

@@ -77,7 +77,8 @@ class TcpLink final : public Link {
   }
   bool fence() override;
   const secure::PeerIdentity* peer() const override { return peer_ ? &*peer_ : nullptr; }
-  RemoteKey share(const MemoryRegion& region) override;
+  RemoteKey share(const MemoryRegion& region) override { return share(region, true); }
+  RemoteKey share_for_reading(const MemoryRegion& region) override { return share(region, false); }
 
   /// For tests: how often each direction has had a new key.
   const TlsSession& tls() const { return *tls_; }
@@ -160,7 +161,8 @@ class TcpLink final : public Link {
   bool on_clear_frame();
   bool on_written_here(const FrameHeader& header);
   bool on_read_here(const FrameHeader& header, bool ends);
-  Pieces region_part(const FrameHeader& header, const TcpRegion*& region);
+  RemoteKey share(const MemoryRegion& region, bool writable);
+  Pieces region_part(const FrameHeader& header, bool writes, const TcpRegion*& region);
   bool refuse_frame();
 
   TcpEndpoint& endpoint_;
@@ -199,7 +201,13 @@ class TcpLink final : public Link {
   std::deque<ClearFrame> clear_out_;  ///< announced; the first is being sent
   std::deque<ClearFrame> clear_in_;   ///< announced; the first is being received
 
-  std::unordered_map<std::uint64_t, const TcpRegion*> shared_;
+  /// What a key of this link opens.
+  struct Shared {
+    const TcpRegion* region = nullptr;
+    bool writable = false;
+    bool operator==(const Shared&) const = default;
+  };
+  std::unordered_map<std::uint64_t, Shared> shared_;
   FrameHeader::Bytes header_{};
   std::size_t header_got_ = 0;
   FrameHeader in_;

@@ -79,12 +79,12 @@ bool TcpLink::on_header() {
 }
 
 /// The memory that the peer reaches for. Empty: it must not.
-Pieces TcpLink::region_part(const FrameHeader& header, const TcpRegion*& region) {
+Pieces TcpLink::region_part(const FrameHeader& header, bool writes, const TcpRegion*& region) {
   const auto found = shared_.find(header.key);
-  if (found == shared_.end()) return {};
-  const MutableByteSpan memory = found->second->bytes();
+  if (found == shared_.end() || (writes && !found->second.writable)) return {};
+  const MutableByteSpan memory = found->second.region->bytes();
   if (header.offset > memory.size() || header.length > memory.size() - header.offset) return {};
-  region = found->second;
+  region = found->second.region;
   return Pieces(memory.subspan(header.offset, header.length));
 }
 
@@ -92,7 +92,7 @@ bool TcpLink::on_write(const FrameHeader& header) {
   // Nobody has more writes in flight than that: this is one that does not wait for their ends.
   if (header.last && answers_ >= kTransfersMax) return refuse_frame();
   const TcpRegion* region = nullptr;
-  const Pieces pieces = region_part(header, region);
+  const Pieces pieces = region_part(header, true, region);
   if (pieces.left() == 0) return refuse_frame();
   if (header.last) ++answers_;
   if (in_clear_) {
@@ -112,7 +112,7 @@ bool TcpLink::on_written(const FrameHeader& header) {
 
 bool TcpLink::on_read(const FrameHeader& header) {
   const TcpRegion* region = nullptr;
-  const Pieces pieces = region_part(header, region);
+  const Pieces pieces = region_part(header, false, region);
   if (answers_ >= kTransfersMax || pieces.left() == 0) return refuse_frame();
   ++answers_;
   contents_.push_back({.next = {.type = FrameType::kReadData, .id = header.id},
