@@ -27,7 +27,7 @@ struct stdchk_options {
   size_t size;             /* sizeof(struct stdchk_options), so that later fields can be told */
   const char* manager;     /* "tcp:HOST:PORT", or the path of a file that holds it; NULL:
                               $STDCHK_MANAGER */
-  const char* secret_file; /* file with the pool's secret or a client's key; NULL: $STDCHK_SECRET_FILE */
+  const char* secret_file; /* pool's secret, or a client's key; NULL: $STDCHK_SECRET_FILE */
   const char* transport;   /* NULL: "auto" */
   uint64_t window_bytes;   /* buffers between write and storage; 0: 64 MiB */
   uint64_t cache_bytes;    /* for chunks read ahead or read recently; 0: a quarter of the window */
