@@ -1,5 +1,5 @@
-"""Copies that are made after close() has returned, beside the messages of an MPI program on the same links: how much longer
-its steps take meanwhile (alpha of Walters and Chaudhary). Used by bench/run."""
+"""Measures by how much copies made after close() lengthen the steps of an MPI program on the same links
+(alpha of Walters and Chaudhary). Used by bench/run."""
 
 import collections
 import contextlib
@@ -22,11 +22,11 @@ from report import Failure, Series
 
 HOSTS = 4
 LINK = "1gbit"
-RATE_MIB = 32  # of each benefactor, where it is limited
+RATE_MIB = 32  # MiB/s of each benefactor, where it is limited
 METRICS = (f"{links.NET}.1", 9200)
 COPIED = "stdchk_copied_bytes_total"
 POLL_S = 0.05
-ALONE_S = 1.0  # that counts as the time after close where nothing goes on then
+ALONE_S = 1.0  # time after close that counts as "meanwhile" where nothing happens then
 STEPS_LEAST = 3
 TRIAL_S_MAX = 120
 COPYING_S_MAX = 60
@@ -37,12 +37,12 @@ COMMUNICATING, REDUCTION, COMPUTING = "communicating step", "reduction of 16 byt
 
 @dataclasses.dataclass
 class Case:
-    """What goes on after close() has returned."""
+    """The activity after close() has returned."""
 
     name: str
     copies: int = 1
-    streams: bool = False  # plain TCP, of as many bytes as a second copy
-    rate_mib: int = 0  # of each benefactor; 0: no limit
+    streams: bool = False  # plain TCP streams of as many bytes as a second copy
+    rate_mib: int = 0  # limit of each benefactor; 0: none
 
     @property
     def quiet(self):
@@ -80,12 +80,13 @@ class Sizes:
         return self.image_mib * MIB
 
     def memory(self, copies):
-        """Of each benefactor, as there is one for each rank: with room for grants, and for parts that are not even."""
+        """The memory of each benefactor; there is one for each rank. Leaves room for grants and for uneven
+        shares."""
         return f"{copies * self.images * self.image_mib * 3 // 2 + 64}M"
 
 
 def missing(bin_dir):
-    """What the section needs and this machine does not have, in words."""
+    """Names what the section needs and this machine lacks."""
     found = [] if os.geteuid() == 0 else ["the rights of root"]
     found += [name for name in ("ip", "tc", "nsenter", "unshare", "mpirun") if shutil.which(name) is None]
     if "mpirun" not in found and "Open MPI" not in call("mpirun", "--version").stdout:
@@ -108,7 +109,7 @@ def run(*command):
 
 @contextlib.contextmanager
 def pool(bin_dir, folder, net, memory, *options):
-    """What the paths of the mounts begin with."""
+    """Starts the pool; yields the common prefix of the mounts' paths."""
     hosts, shell = net.write_hosts(memory)
     here, state, name = net.prefix(net.client), folder / "state", folder / "pool"
     run(*here, bin_dir / "stdchk", "up", "--no-mount", "--mount", name, "--state", state, "--hosts", hosts, "--rsh", shell,
@@ -153,15 +154,15 @@ def wait_mounted(daemon, mount):
 # ---- what goes on after close --------------------------------------------------------------------
 
 def figures_of(connection):
-    """{name: value} of what the manager tells to Prometheus, without what has labels."""
+    """The manager's Prometheus metrics without labels: {name: value}."""
     connection.request("GET", "/metrics")
     lines = connection.getresponse().read().decode().splitlines()
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#") if "{" not in name}
 
 
 def watch():
-    """Runs at the manager's host. Whenever a line has come with the bytes that are to be copied by then in all: tells when
-    they were, and nothing was missing. Ends where that takes longer than COPYING_S_MAX."""
+    """Runs on the manager's host. Each input line gives the total of bytes to be copied by then. Prints when
+    they were copied and no chunk lacked copies. Ends if that takes longer than COPYING_S_MAX seconds."""
     connection = http.client.HTTPConnection(*METRICS, timeout=10)
     print("connected", flush=True)
     for line in sys.stdin:
@@ -177,8 +178,8 @@ def watch():
 
 @contextlib.contextmanager
 def copying(net, bytes_of_an_image):
-    """Answers what waits until all copies of one more image of each rank are made, and returns when they were and how many
-    bytes have been copied for it."""
+    """Yields a function that waits until all copies of one more image of each rank are made. It returns the
+    moment and the number of copied bytes."""
     watcher = subprocess.Popen([*net.prefix(net.client), sys.executable, __file__, "watch"],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     copied = wanted = 0
@@ -224,7 +225,8 @@ def beside(case, net, sizes):
 # ---- the program ---------------------------------------------------------------------------------
 
 def write_agent(folder, net):
-    """What starts Open MPI's daemon on a host, which has a name of its own: folders in /tmp are called by it."""
+    """Writes the program that starts Open MPI's daemon on a host. Each host gets its own name, because the
+    daemon names folders in /tmp by it."""
     agent = folder / "agent"
     cases = "".join(f"  {address}) net=/proc/{holder.pid}/ns/net name=host{i} ;;\n"
                     for i, (address, holder) in enumerate(zip(net.addresses(), net.hosts)))
@@ -235,9 +237,9 @@ def write_agent(folder, net):
 
 
 class Program:
-    """halo-ranks, one rank on each host, whose messages go over the hosts' links.
+    """halo-ranks with one rank on each host; its messages use the hosts' links.
 
-    Errors: Failure when it does not tell what it should; it is ended with all that it has started.
+    Errors: Failure when its output is not as expected; it is then ended with all its processes.
     """
 
     def __init__(self, bin_dir, folder, net, sizes, mounts):
@@ -260,7 +262,7 @@ class Program:
         self.limit.start()
 
     def tells(self, what):
-        """Its next line, which has that."""
+        """Returns its next output line, which must contain the key `what`."""
         line = self.process.stdout.readline()
         if not line.startswith("{") or what not in (told := json.loads(line)):
             raise Failure(f"halo-ranks ended, or told something else than {what}: {line}{self.said.read_text(errors='replace')}")
@@ -270,7 +272,7 @@ class Program:
         pathlib.Path(f"{self.over}{image}").touch()
 
     def end(self):
-        """Its status; also of what does not end by itself."""
+        """Returns its exit status; ends it if it does not end by itself."""
         self.limit.cancel()
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.process.wait(20)
@@ -302,17 +304,19 @@ def program(*arguments):
 
 @dataclasses.dataclass
 class Trial:
-    """One run of the program, with each of its images and what went on after that."""
+    """One run of the program: its images, and the activity after each."""
 
-    meanwhile: dict = dataclasses.field(default_factory=lambda: collections.defaultdict(list))  # {part: seconds of each step}
+    # {part: seconds of each step}
+    meanwhile: dict = dataclasses.field(default_factory=lambda: collections.defaultdict(list))
     after: dict = dataclasses.field(default_factory=lambda: collections.defaultdict(list))
-    seconds: list = dataclasses.field(default_factory=list)  # from close until what went on was over, for each image
-    bytes_count: int = 0  # that were moved by it
+    # for each image, the seconds from close to the activity's end
+    seconds: list = dataclasses.field(default_factory=list)
+    bytes_count: int = 0  # bytes moved by the activity
     steps: int = 0
     taken: float = 0.0
 
     def add(self, closed, over, moved, told):
-        """What a step has no part in does not count: it began before, or ended after."""
+        """Adds an image's steps. A step that was only partly within the activity does not count."""
         for step in told["steps"]:
             if step["began"] >= over:
                 where = self.after
@@ -341,12 +345,13 @@ class Trial:
 
     @property
     def rate(self):
-        """Bytes a second that were moved beside the steps."""
+        """Bytes a second moved beside the steps."""
         return self.bytes_count / sum(self.seconds)
 
 
 def check_links(case, sizes, trial, sent):
-    """What each host has sent over its link: at least its messages, and its part of what was moved, which a plan shares out."""
+    """Checks what each host has sent over its link: at least its messages, and its planned share of the moved
+    bytes."""
     messages = 2 * sizes.message_mib * MIB * trial.steps
     if min(sent) < messages or sum(sent) < HOSTS * messages + trial.bytes_count:
         raise Failure(f"{case.name}: the hosts' links have carried {sent} bytes, which are less than messages and copies")
@@ -386,7 +391,8 @@ def add_steps(report, name, part, trials):
 
 
 def add_rows(report, sizes, found, link):
-    """`found`: {case's name: Trial of each round}; `link`: bytes a second of a plain TCP stream in each round."""
+    """`found`: {case's name: Trial of each round}; `link`: bytes a second of a plain TCP stream in each
+    round."""
     alone, streams = found[ALONE.name], found[STREAMS.name]
     taken = min(trial.taken for trials in found.values() for trial in trials)
 
@@ -422,7 +428,7 @@ def add_rows(report, sizes, found, link):
 
 
 def measure(report, bin_dir, scratch, rounds, sizes):
-    """Needs what `missing` names. In turns, each round from another case on."""
+    """Runs all cases in turns; each round begins with another case. Requires all that `missing` names."""
     found, link = {case.name: [] for case in CASES}, []
     with links.network(scratch, "10gbit", [LINK] * HOSTS) as net:
         for number in range(rounds):

@@ -1,6 +1,7 @@
-// Measures MPI ranks that leave a barrier together and save an image each, into a file of its own
-// by plain POSIX calls: the size of all images / (barrier until all have closed). Takes turns
-// between directories. Rank 0 prints one JSON object for each, with the value of each round.
+// Measures MPI ranks that leave a barrier together and save one image each, into its own file, by
+// plain POSIX calls. The figure is the size of all images / (barrier until all have closed). Takes
+// turns between directories. Rank 0 prints one JSON object for each directory, with the value of
+// each round.
 
 #include <mpi.h>
 #include <sys/stat.h>
@@ -23,12 +24,12 @@ namespace {
 
 struct Settings {
   std::vector<std::string> directories;
-  std::string synced;  ///< one of them, whose files end with fsync
+  std::string synced;  ///< the directory whose files end with fsync; empty: none
   std::uint64_t bytes = 512 * limits::kMiB;
   std::uint32_t rounds = 5;
 };
 
-/// Who has come sleeps until all have: those who still write need the processors.
+/// Ranks that wait sleep, because ranks that still write need the processors.
 void barrier() {
   MPI_Request request{};
   MPI_Ibarrier(MPI_COMM_WORLD, &request);
@@ -39,7 +40,7 @@ void barrier() {
   }
 }
 
-/// Seconds of the slowest rank, from the barrier before to the one after; at rank 0.
+/// Returns, at rank 0, the seconds of the slowest rank between the two barriers around the save.
 double save(const std::string& path, ByteSpan image, bool is_synced) {
   barrier();
   const double began = MPI_Wtime();
@@ -55,7 +56,7 @@ double save(const std::string& path, ByteSpan image, bool is_synced) {
   return longest;
 }
 
-/// The first round warms what is warmed once and is not kept; each begins with another directory.
+/// Drops the first round, which warms caches up. Each round begins with another directory.
 void measure(const Settings& settings) {
   int rank = 0;
   int ranks = 0;

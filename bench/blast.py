@@ -1,4 +1,5 @@
-"""A search of Debian's ncbi-blast+ in a database of generated sequences: a program that runs long and has real memory."""
+"""A search by Debian's ncbi-blast+ in a database of generated sequences: a long-running program with real
+memory."""
 
 import random
 import shutil
@@ -13,7 +14,8 @@ def missing():
 
 
 def make(folder, megabytes, queries):
-    """Writes the database and the queries: `megabytes` sequences of a MiB, each a twentieth unlike one original."""
+    """Writes the database and the queries: `megabytes` sequences of 1 MiB, each with a twentieth changed from
+    one original."""
     rng = random.Random(2)
     letters = bytes(rng.choices(b"ACGT", k=1 << 20))
     with open(folder / "database.fa", "wb") as file:
@@ -32,6 +34,6 @@ def make(folder, megabytes, queries):
 
 
 def search(folder):
-    """Starts the search; it ends by itself."""
+    """Starts the search, which ends by itself."""
     return subprocess.Popen(["blastn", "-db", folder / "db", "-query", folder / "query.fa", "-word_size", "11",
                              "-out", folder / "found"])

@@ -21,7 +21,7 @@ constexpr const char* kWhere = "bench.ceilings";
 constexpr std::uint64_t kBlock = 1 << 20;
 constexpr std::uint64_t kHugePage = 2 << 20;
 
-/// A Buffer is anonymous memory, on huge pages or surely not.
+/// A Buffer is anonymous memory, with huge pages requested or forbidden.
 class Buffer {
  public:
   static Result<Buffer> map(std::uint64_t bytes, bool huge) {
@@ -63,10 +63,10 @@ class Buffer {
   MutableByteSpan bytes_;
 };
 
-/// Keeps the compiler from leaving out what fills or reads `bytes`.
+/// Keeps the compiler from removing code that fills or reads `bytes`.
 void use(const void* bytes) { asm volatile("" : : "r"(bytes) : "memory"); }
 
-/// A step answers how long its timed part took.
+/// A step returns the duration of its timed part.
 using Step = std::function<Result<Duration>()>;
 
 Result<Ceiling> measure(const CeilingOptions& options, std::string name, std::string measures,
@@ -75,7 +75,7 @@ Result<Ceiling> measure(const CeilingOptions& options, std::string name, std::st
   for (int i = 0; i <= options.repetitions; ++i) {
     STDCHK_ASSIGN(const Duration taken, step());
     const auto ns = static_cast<double>(std::max<Duration::rep>(taken.count(), 1));
-    if (i > 0) rates.push_back(static_cast<double>(options.bytes) / ns);  // bytes a ns: GB/s
+    if (i > 0) rates.push_back(static_cast<double>(options.bytes) / ns);  // bytes per ns equal GB/s
   }
   std::ranges::sort(rates);
   return Ceiling{std::move(name), std::move(measures), rates.front(), rates[rates.size() / 2],
@@ -139,7 +139,7 @@ Result<std::vector<Ceiling>> measure_ceilings(const CeilingOptions& options) {
   }
   STDCHK_ASSIGN(const Buffer source, Buffer::map(options.bytes, true));
   STDCHK_ASSIGN(const Buffer target, Buffer::map(options.bytes, true));
-  Prng random(1);  // nothing on the way may profit from equal bytes
+  Prng random(1);  // random, so that no layer profits from equal bytes
   for (std::uint64_t at = 0; at + 8 <= options.bytes; at += 8) {
     const std::uint64_t number = random.next();
     std::memcpy(source.bytes().data() + at, &number, sizeof(number));

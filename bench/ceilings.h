@@ -9,25 +9,28 @@
 
 namespace stdchk::bench {
 
-/// What one step of the machine can do, in 10^9 bytes a second, over the repetitions of one run.
+/// The speed of one basic operation of the machine, in 10^9 bytes a second, over the repetitions of
+/// one run.
 struct Ceiling {
-  std::string name;      ///< a key: "memcpy_1m"
-  std::string measures;  ///< one sentence
+  std::string name;  ///< key, such as "memcpy_1m"
+  std::string measures;  ///< description in one sentence
   double min = 0;
   double median = 0;
   double max = 0;
 };
 
 struct CeilingOptions {
-  std::uint64_t bytes = 256ull << 20;  ///< of each repetition; far above the caches
-  int repetitions = 5;                 ///< counted; one more goes before them and is dropped
-  std::string tmpfs = "/dev/shm";      ///< where the new file is written
+  std::uint64_t bytes = 256ull << 20;  ///< bytes of each repetition; far above the caches
+  int repetitions = 5;  ///< counted repetitions; a first one more is dropped
+  std::string tmpfs = "/dev/shm";  ///< directory of the new file
 };
 
-/// Measures, on one thread: copying memory in blocks of 1 MiB and in one call, the first touch of
-/// new memory on small and on huge pages, a new file on tmpfs, CRC32C. For a bench to divide its
-/// own figures by, in the same run. Takes about 12 times `bytes` * repetitions of memory traffic,
-/// and 3 times `bytes` of memory. kNoMemory, or the errno of the tmpfs.
+/// Measures the machine's ceilings on one thread. A bench divides its own figures by them in the
+/// same run. Ceilings: memcpy in blocks of 1 MiB and in one call, the first touch of new memory on
+/// small and on huge pages, a new file on tmpfs, CRC32C.
+/// Limits: needs about 12 times `bytes` * repetitions of memory traffic, and 3 times `bytes` of
+/// memory.
+/// Errors: kNoMemory, or the errno of the tmpfs.
 Result<std::vector<Ceiling>> measure_ceilings(const CeilingOptions& options);
 
 /// {"memcpy_1m": {"min": .., "median": .., "max": .., "unit": "GB/s", "measures": ".."}, ...}

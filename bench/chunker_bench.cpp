@@ -1,7 +1,7 @@
-// Measures the content-defined chunker (core/chunker.h) on one core: each engine on random bytes,
-// on pages as a program's memory has them, on zeros, and on an image from a file, at mean chunk
-// lengths of 64 KiB and 1 MiB, beside reading the same memory, which is its ceiling. And what it
-// finds again after an insertion in the middle.
+// Measures the content-defined chunker (core/chunker.h) on one core, at mean chunk lengths of 64
+// KiB and 1 MiB. Each engine runs on random bytes, on memory-like pages, on zeros, and on an image
+// from a file. The ceiling is reading the same memory. Also measures how much the chunker finds
+// again after an insertion in the middle.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr std::size_t kBytes = 256 * limits::kMiB;
 constexpr int kRounds = 7;
 constexpr std::uint32_t kMeans[] = {64 * limits::kKiB, limits::kMiB};
 
-/// As a program's memory: pages of small numbers, pointers, text, zeros and floating point.
+/// Imitates a program's memory: pages of small numbers, pointers, text, zeros and floats.
 void fill_memory_like(MutableByteSpan bytes, std::uint64_t seed) {
   Prng prng(seed);
   for (std::size_t page = 0; page < bytes.size(); page += 4096) {
@@ -57,7 +57,7 @@ std::vector<ByteSpan> chunks_of(ByteSpan bytes, std::uint32_t mean) {
   return chunks;
 }
 
-/// The share of the image's bytes that are in chunks of the changed one.
+/// The share of the image's bytes in chunks that the changed image also has.
 double found_again(ByteSpan image, std::size_t inserted, std::uint32_t mean) {
   Namer namer;
   std::set<std::string> known;
@@ -81,10 +81,10 @@ nlohmann::json measure(ByteSpan bytes, std::uint32_t mean) {
   for (int round = 0; round <= kRounds; ++round) {
     std::uint64_t sum = 0;
     const double read = bench::thread_rate(bytes.size(), [&] { sum = bench::sum_words(bytes); });
-    if (sum == 1) fmt::print(stderr, "\n");  // uses the sum
+    if (sum == 1) fmt::print(stderr, "\n");  // uses the sum, so that the loop is not removed
     if (round > 0) rates["read"].push_back(read);
     for (const BoundaryEngine engine : engines) {
-      // The narrow one is too slow to go over all of it each time.
+      // The scalar engine is too slow for all bytes in each round.
       const ByteSpan part =
           engine == BoundaryEngine::kScalar ? bytes.first(bytes.size() / 8) : bytes;
       const double one = bench::thread_rate(part.size(), [&] {

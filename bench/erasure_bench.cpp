@@ -1,7 +1,8 @@
-// Measures parity (core/erasure.h) on one core, GB of data a second of processor time, beside
-// ISA-L's own loop over the same blocks: making it, making a lost block again, and all that a
-// benefactor computes for a stripe, checksums of all blocks included. For one and two parity blocks
-// also ISA-L's general code beside its simple ones, in the processor's cache.
+// Measures parity (core/erasure.h) on one core, in GB of data per second of processor time. The
+// ceiling is ISA-L's own loop over the same blocks. Measures making parity, rebuilding a lost
+// block, and all computation of a benefactor for a stripe with the checksums of all blocks. For one
+// and two parity blocks, also compares ISA-L's general code with its simple code in the processor's
+// cache.
 #include <fmt/core.h>
 #include <isa-l/erasure_code.h>
 #include <isa-l/raid.h>
@@ -38,7 +39,7 @@ constexpr Shape kShapes[] = {{4, 1}, {8, 1}, {4, 2}, {8, 2}, {8, 3}, {8, 4}};
 
 using Blocks = std::vector<std::byte*>;
 
-/// ISA-L as its users call it: no step of ours between.
+/// ISA-L as its users call it, without our code between.
 class RawLoop {
  public:
   explicit RawLoop(Shape shape) : shape_(shape), matrix_((shape.data + shape.parity) * shape.data) {
@@ -89,7 +90,7 @@ void measure(Shape shape) {
   }
   const StripeCoder make = *StripeCoder::create(shape.data, shape.parity, numbers(0, shape.data),
                                                 numbers(shape.data, all));
-  // Data block 0 is lost; the first parity block stands in.
+  // Data block 0 is lost; the first parity block replaces it.
   const StripeCoder again =
       *StripeCoder::create(shape.data, shape.parity, numbers(1, shape.data + 1), {0});
   RawLoop raw(shape);

@@ -1,5 +1,5 @@
-"""Faults made on purpose to the processes, hosts and disks of real pools under a writer that verifies: what is lost, and how
-long the writer waits. Used by bench/run."""
+"""Injects faults into processes, hosts and disks of real pools during verified writes. Measures which images
+are lost, and how long the writer waits. Used by bench/run."""
 
 import contextlib
 import dataclasses
@@ -21,17 +21,17 @@ from verifying import Creator, Writer, lost
 
 BENEFACTORS = 4
 MANAGER_ADDRESS, CLIENT_ADDRESS = f"{links.NET}.1", f"{links.NET}.2"
-WATCHDOG = 5  # seconds, of a mount that is stopped
-FLIP_EVERY = 256 << 10  # one bit of so many bytes
+WATCHDOG = 5  # seconds until a stopped mount is replaced
+FLIP_EVERY = 256 << 10  # one flipped bit in this many bytes
 OPEN = "faults that met an open image, of all"
 FAIL_OVER = "until the first file is made"
 
-# Seconds that a call may take (docs/operating.md).
-SLACK = 5  # for all that a call does beside waiting, on a machine that does everything at once
-GONE = 10 + SLACK  # until a silent benefactor is taken as gone
+# Limits of a call in seconds (docs/operating.md).
+SLACK = 5  # allowance for work besides waiting, on a machine that runs everything
+GONE = 10 + SLACK  # until a silent benefactor counts as gone
 STUCK = 30 + SLACK  # without any progress
 NO_MANAGER = 25 + SLACK
-FOLLOWED, HOST_FOLLOWED = 15, 20  # until a standby serves, when a process or a host is lost
+FOLLOWED, HOST_FOLLOWED = 15, 20  # until a standby serves after the loss of a process or a host
 
 
 def run(*command, check=True, timeout=120):
@@ -50,7 +50,7 @@ def wait_until(condition, what, seconds=60):
 
 
 def process_state(pid):
-    """As proc(5) has it; "X" also for one that has ended and that nobody has waited for."""
+    """The state letter of proc(5); "X" also for a process that has ended and is not yet reaped."""
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -59,7 +59,7 @@ def process_state(pid):
 
 
 def waits_in_kernel(pid):
-    """One of its threads is in a sleep that no signal ends."""
+    """Whether one of its threads is in uninterruptible sleep."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -113,11 +113,11 @@ PARITY_FIRST = "--copies", "ec(2,1)", "--close", "redundant"
 
 
 class Pool:
-    """A pool of 4 benefactors, unless said otherwise with two copies of each chunk, whose close() waits for both."""
+    """A pool of 4 benefactors. By default it keeps two copies of each chunk, and close() waits for both."""
 
     def __init__(self, place, *options, policy=COPIES_FIRST, here=(), elsewhere=(), network=None):
-        """`here`: words in front of a command that runs on the manager's host; `elsewhere`: on another one, which has the
-        mount then, and where the pool is asked from."""
+        """`here`: prefix of a command that runs on the manager's host. `elsewhere`: prefix for the other
+        host, which has the mount and asks the pool."""
         self.bin, self.folder, self.memory, self.network = place.bin, place.folder, place.memory, network
         self.here = list(here)
         self.mount, self.state = self.folder / "mnt", self.folder / "state" / "pool"
@@ -145,7 +145,7 @@ class Pool:
                 process.wait()
 
     def start(self, program, name, *options):
-        """One more process of the pool, which is ready."""
+        """Starts one more process of the pool, and waits until it is ready."""
         record, ready = self.record(), self.folder / f"{name}.ready"
         ready.unlink(missing_ok=True)
         with open(self.state / f"{name}.log", "ab") as log:
@@ -169,19 +169,20 @@ class Pool:
         return pids + [child for pid in pids for child in children(pid)]
 
     def figures(self):
-        """None when no manager answers."""
+        """The pool's figures; None when no manager answers."""
         said = self.stdchk("status", "--json", self.mount, check=False)
         return json.loads(said[:said.rindex("}") + 1]).get("pool") if "{" in said else None
 
     def count(self, figure):
-        """0 when no manager answers."""
+        """A figure of the pool; 0 when no manager answers."""
         return (self.figures() or {figure: 0})[figure]
 
     def benefactors(self, state):
         return [each for each in (self.figures() or {"benefactors": []})["benefactors"] if each["state"] == state]
 
     def is_whole(self):
-        """All live, have what they should, and keep the metadata; the standby follows where there is one."""
+        """Whether all benefactors live, no copy is missing, and enough of them keep the metadata. A standby,
+        if any, must follow."""
         figures = self.figures()
         return (figures is not None and figures["debt_chunks"] == 0
                 and figures["log_copies"] == figures["log_copies_wanted"]
@@ -193,16 +194,17 @@ class Pool:
 
     def wait_followed(self):
         self.wait_whole()
-        time.sleep(2)  # the standby hears twice a second who keeps the metadata
+        time.sleep(2)  # twice a second the standby learns which benefactors keep the metadata
 
     def check(self):
-        """Nothing is missing of what the policy promises, no rule is broken, and no process hangs in the kernel."""
+        """Checks that nothing that the policy promises is missing, no rule is broken, and no process hangs in
+        the kernel."""
         self.wait_whole()
         self.stdchk("check", self.mount)
         wait_until(lambda: not any(map(waits_in_kernel, self.processes())), "processes that do not hang in the kernel", 10)
 
     def undrained(self):
-        """Files; 0 when no manager answers."""
+        """The number of undrained files; 0 when no manager answers."""
         return self.count("drain_pending_files")
 
     def add_benefactor(self):
@@ -213,7 +215,7 @@ class Pool:
 
     @contextlib.contextmanager
     def fresh_mount(self):
-        """Another mount, which has nothing in its cache."""
+        """Makes another mount with an empty cache."""
         point = self.folder / "fresh"
         point.mkdir(exist_ok=True)
         daemon = self.start("stdchk-mount", "fresh", point)
@@ -225,7 +227,7 @@ class Pool:
             daemon.wait(20)
 
     def save_logs(self):
-        """A folder with what the daemons have said, which stays."""
+        """Copies the daemons' logs to a new folder, which stays; returns its path."""
         saved = pathlib.Path(tempfile.mkdtemp(prefix="stdchk-faults-"))
         for log in self.state.glob("*.log"):
             shutil.copy(log, saved)
@@ -245,7 +247,7 @@ def opened(pool):
 
 @dataclasses.dataclass
 class Place:
-    """Where a pool is made, and for images of which size."""
+    """The place and the image size of a trial's pool."""
 
     bin: pathlib.Path
     folder: pathlib.Path
@@ -253,7 +255,8 @@ class Place:
 
     @property
     def memory(self):
-        """Of each benefactor. The writer keeps 17 images at most, in two copies, and one benefactor is away."""
+        """The memory of each benefactor. The writer keeps at most 17 images, in two copies, and one
+        benefactor may be missing."""
         return f"{16 * self.largest_mib}M"
 
     @property
@@ -294,7 +297,8 @@ def pool_of_hosts(place):
 
 @contextlib.contextmanager
 def pool_with_manager_apart(place):
-    """Its manager has a host of its own, the writer's mount another one, and the standby is with a benefactor."""
+    """A pool with the manager and the writer's mount on separate hosts, and the standby beside a
+    benefactor."""
     place.folder.mkdir()
     with links.network(place.folder, "10gbit", ["10gbit"] * BENEFACTORS) as net:
         hosts, shell = net.write_hosts(place.memory)
@@ -313,7 +317,8 @@ def pool_with_watchdog(place):
 
 @contextlib.contextmanager
 def pool_with_troubled_drain(place):
-    """What its drain goes to hangs as the file `rules` says (tests/integration/troubled_fs.c)."""
+    """A pool whose drain directory hangs by the rules in the file `rules`
+    (tests/integration/troubled_fs.c)."""
     behind, drain, rules = (place.folder / name for name in ("behind", "drain", "rules"))
     for folder in (behind, drain):
         folder.mkdir(parents=True)
@@ -333,7 +338,7 @@ def pool_with_troubled_drain(place):
 
 @contextlib.contextmanager
 def pool_with_small_drain(place):
-    """Its drain has less room than the writer keeps."""
+    """A pool whose drain directory has less room than the writer keeps."""
     drain = place.folder / "drain"
     options = *place.local, "--drain", drain, "--drain-yields", "off"
     with small_disk(drain, f"{2 * place.largest_mib}m"), opened(Pool(place, *options)) as pool:
@@ -347,18 +352,19 @@ def pool_with_small_disk(place):
 
 
 class Trial:
-    """One fault of a pool under a writer, and what is found."""
+    """One fault of a pool during writes, and its findings."""
 
     def __init__(self, pool, folder, largest_mib):
         self.pool, self.folder = pool, folder
         self.chance = random.Random()
-        self.met_open = False  # an image was being written when the fault was made
-        self.struck = None  # when it was made, by the monotonic clock
+        self.met_open = False  # an image was being written at the fault
+        self.struck = None  # moment of the fault, by the monotonic clock
         folder.mkdir()
         self.writer = Writer(folder, largest_mib)
 
     def strike(self):
-        """Waits for the moment of the fault, mostly in the middle of an image; the fault is made next."""
+        """Waits for the moment of the fault, mostly in the middle of an image; the caller makes the fault
+        next."""
         time.sleep(self.chance.uniform(0, 1))
         self.writer.hold()
         if self.chance.random() < 0.8:
@@ -366,7 +372,8 @@ class Trial:
         self.note_strike()
 
     def strike_redundant(self):
-        """As strike(), when all images have what the policy promises; no other is begun before the writer is told to go on."""
+        """Like strike(), but waits until all images have what the policy promises. The writer begins no other
+        image until it is told."""
         self.writer.hold()
         self.writer.rest()
         self.pool.wait_whole()
@@ -377,11 +384,11 @@ class Trial:
         self.struck = time.monotonic()
 
     def pause(self, most):
-        """Before the fault is undone."""
+        """Waits before the fault is undone."""
         time.sleep(self.chance.uniform(0, most))
 
     def run(self, fault):
-        """The images that must be there, and what the fault's function has answered."""
+        """Makes the fault; returns the images that must exist, and the result of the fault's function."""
         try:
             self.writer.goes_on()
             took = fault.make(self.pool, self)
@@ -397,7 +404,8 @@ class Trial:
         return images, took
 
     def compare(self, images):
-        """The images that are lost: through another mount, through the writer's, or, where there is a drain, there."""
+        """The names of lost images, read through another mount, through the writer's mount, and in the drain
+        directory if there is one."""
         self.pool.check()
         places = [self.folder]
         if self.pool.drain.exists():
@@ -413,8 +421,9 @@ class Trial:
         return gone
 
 
-# Each of these makes one fault and undoes it. Returns when the pool has noticed and the fault is over; Failure when it did
-# not happen. Those in which a standby takes over answer the seconds until the first file is made.
+# Each function below makes one fault and undoes it. It returns once the pool has noticed and the fault is
+# over, and raises Failure if the fault did not happen. If a standby takes over, it returns the seconds until
+# the first new file.
 
 def wait_gone(pool, victim):
     def is_gone():
@@ -487,7 +496,7 @@ def client_cut_off(pool, trial):
 
 
 def flip_bits(pid, chance):
-    """In the largest part of a process's memory that it may write: what a benefactor lends."""
+    """Flips bits in the largest writable mapping of a process: the memory that a benefactor lends."""
     maps = [line.split() for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()]
     parts = [[int(end, 16) for end in words[0].split("-")] for words in maps if words[1].startswith("rw")]
     first, last = max(parts, key=lambda part: part[1] - part[0])
@@ -573,7 +582,8 @@ def manager_followed(pool, trial):
 
 
 def taken_over_while(away, pool, trial):
-    """`away`: the fault, and its end, as a context of the manager's number. The manager must hear then that it is none."""
+    """`away`: a context manager on the manager's pid, which makes the fault and ends it. Afterwards the old
+    manager must learn of its successor."""
     creator, manager = Creator(pool.mount), pool.pid("manager")
     trial.strike()
     with away(manager):
@@ -597,7 +607,7 @@ def manager_cut_off(pool, trial):
 
 
 def mount_lost(pool, trial, sign):
-    """The process that serves the mount gets that signal, and another one comes in its place."""
+    """Sends the signal to the process that serves the mount; another process must replace it."""
     guard = pool.pid("mount")
     serving = children(guard)
     if len(serving) != 1:
@@ -632,7 +642,7 @@ def drain_hangs(pool, trial):
     rules = pool.folder / "rules"
     trial.strike()
     rules.write_text("write\n")
-    time.sleep(2)  # for what is written already
+    time.sleep(2)  # for images already written
     before = drained()
     time.sleep(3)
     trial.pause(5)
@@ -659,11 +669,11 @@ def journal_full(pool, trial):
 class Fault:
     name: str
     make: typing.Callable
-    longest_s: float  # that a call may take
+    longest_s: float  # limit of a call in seconds
     opening: typing.Callable = local_pool
     goes_on: bool = False  # no call may fail
-    once: bool = False  # a pool of its own for each trial
-    fail_over_s: float = None  # within which a standby takes over
+    once: bool = False  # a new pool for each trial
+    fail_over_s: float = None  # within this time a standby takes over
 
     def aims(self):
         most = {"lost": 0, "longest call": self.longest_s}
@@ -710,7 +720,7 @@ FIGURES = [OPEN] + [f"{fault.name}: {what}" for fault in FAULTS
 
 @dataclasses.dataclass
 class Found:
-    """What the trials of one fault have shown, a value for each trial."""
+    """The results of the trials of one fault; one value for each trial."""
 
     written: list = dataclasses.field(default_factory=list)
     read: list = dataclasses.field(default_factory=list)

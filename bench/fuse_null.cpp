@@ -1,7 +1,9 @@
-// A FUSE file system that does nothing: names and sizes in memory, what is written is copied into a
-// buffer and dropped, what is read comes from a buffer. The ceiling of every mount made with the
-// same libfuse.
-//   fuse-null --mode direct|cached|writeback MOUNTPOINT
+// A FUSE file system that stores nothing: the ceiling of every mount that uses the same libfuse.
+// Keeps names and sizes in memory, copies written bytes into a buffer and drops them, and reads
+// from a buffer.
+//
+// fuse-null --mode direct|cached|writeback MOUNTPOINT
+//
 // Runs in the foreground until it is unmounted.
 
 #define FUSE_USE_VERSION 312
@@ -31,14 +33,14 @@ struct File {
   mode_t mode = 0;
 };
 
-/// All state: files are never freed, so that a node number is an index.
+/// The whole state. Files are never freed, so a node number is an index.
 struct Null {
   std::mutex mutex;
   std::deque<File> files;  // index 0: the root
   std::map<std::string, fuse_ino_t> names;
   bool direct = true;
   bool writeback = false;
-} g_null;  // libfuse's callbacks for this one program share it
+} g_null;  // global, because libfuse's callbacks share it
 
 File& file_of(fuse_ino_t node) {
   std::scoped_lock lock(g_null.mutex);

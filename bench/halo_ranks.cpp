@@ -1,12 +1,12 @@
-// Measures an MPI program that saves images and goes on: what its steps take while something else
-// may use its links. After each image of every rank it does steps until a file says that this is
-// over, and some more. A step: each rank computes, all reduce 16 bytes, then each sends and gets a
-// message to and from both of its neighbours in a ring. Who waits for messages sleeps: on one
-// machine, ranks that spin would take the processors from what is measured.
+// Measures the steps of an MPI program that saves images and then computes, while other traffic may
+// use its links. After each image, every rank runs steps until a file says that the traffic is
+// over, and a few more. In a step each rank computes, all reduce 16 bytes, and each exchanges a
+// message with both neighbours in a ring. A rank that waits for messages sleeps: on one machine,
+// spinning ranks would take processors from the measured work.
 //
-// Rank 0 prints two JSON objects for each image: when all had closed it; and the steps, each with
-// the moments (CLOCK_MONOTONIC, which all ranks share: they must be on one machine) when it began
-// and when all had computed, reduced and exchanged.
+// Rank 0 prints two JSON objects for each image: the moment when all ranks had closed it, and the
+// steps. For each step it prints when it began, and when all ranks had computed, reduced and
+// exchanged. All ranks must run on one machine, because they compare moments of CLOCK_MONOTONIC.
 
 #include <mpi.h>
 #include <unistd.h>
@@ -28,11 +28,11 @@
 namespace stdchk::bench {
 namespace {
 
-constexpr std::size_t kCells = std::size_t{1} << 18;  ///< that a rank computes with
+constexpr std::size_t kCells = std::size_t{1} << 18;  ///< cells of a rank
 
 struct Settings {
-  std::string directories;  ///< what the path of each rank's directory begins with
-  std::string over;         ///< what the path of the file begins with that ends the waiting
+  std::string directories;  ///< prefix of the path of each rank's directory
+  std::string over;  ///< prefix of the path of the file that ends the steps
   std::uint64_t image_bytes = 64 * limits::kMiB;
   std::uint64_t message_bytes = 2 * limits::kMiB;
   std::uint32_t images = 2;
@@ -40,7 +40,7 @@ struct Settings {
   std::uint32_t steps_after = 20;
 };
 
-/// Seconds of CLOCK_MONOTONIC.
+/// The present second of CLOCK_MONOTONIC.
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -56,7 +56,7 @@ void wait(std::array<MPI_Request, kCount>& requests) {
 
 using Values = std::array<double, 2>;
 
-/// The greatest of each, of all ranks.
+/// The element-wise maximum over all ranks.
 Values reduce(Values mine) {
   Values all{};
   std::array<MPI_Request, 1> requests{};
@@ -65,7 +65,7 @@ Values reduce(Values mine) {
   return all;
 }
 
-/// A part of a grid in one dimension, and what it is computed from.
+/// A part of a grid in one dimension, and its previous state.
 class Cells {
  public:
   Cells() : now_(kCells), next_(kCells) {
@@ -83,7 +83,7 @@ class Cells {
   std::vector<double> next_;
 };
 
-/// Messages to and from both neighbours.
+/// The messages to and from both neighbours.
 class Halo {
  public:
   Halo(std::size_t bytes, int rank, int ranks)
@@ -92,8 +92,8 @@ class Halo {
         sent_(random_memory(2 * bytes, static_cast<std::uint64_t>(rank))),
         got_(random_memory(2 * bytes, 0)) {}
 
-  /// One side after the other, as examples/heat does: data then flows in one direction between two
-  /// ranks, and what each has to say of it does not wait behind data of the other.
+  /// Exchanges one side after the other, as examples/heat does. Data between two ranks then flows
+  /// in one direction at a time, and acknowledgements do not wait behind data.
   void exchange() {
     for (std::size_t side = 0; side < 2; ++side) {
       const int to = neighbours_[side];
@@ -135,7 +135,7 @@ class Ranks {
   void measure() {
     Halo halo(settings_.message_bytes, rank_, ranks_);
     const std::uint32_t sweeps = sweeps_of_a_step();
-    halo.exchange();  // connects
+    halo.exchange();  // makes the connections
     for (image_number_ = 1; image_number_ <= settings_.images; ++image_number_) {
       change_pages(image_, seed());
       save();
@@ -144,10 +144,10 @@ class Ranks {
   }
 
  private:
-  /// Another one for each image of each rank.
+  /// A different seed for each image of each rank.
   std::uint64_t seed() const { return (static_cast<std::uint64_t>(rank_) << 32U) + image_number_; }
 
-  /// The same for all ranks.
+  /// The number of sweeps in a step, equal for all ranks.
   std::uint32_t sweeps_of_a_step() {
     constexpr std::uint32_t kTried = 50;
     const double before = thread_seconds();
@@ -168,7 +168,7 @@ class Ranks {
     print({{"image", image_number_}, {"closed", last[0]}, {"write_s", last[1]}});
   }
 
-  /// All ranks do the same number.
+  /// Runs steps; all ranks run the same number.
   std::vector<Step> steps(Halo& halo, std::uint32_t sweeps) {
     const std::string file = settings_.over + std::to_string(image_number_);
     std::vector<Step> steps;
@@ -189,8 +189,8 @@ class Ranks {
     return steps;
   }
 
-  /// `mine`: the moments of this rank. Printed are those of all: the first that began, and the
-  /// last that had done each part; and what the slowest took to compute.
+  /// `mine`: the moments of this rank. Prints, over all ranks, the first beginning of each step,
+  /// the last end of each part, and the longest computation.
   void print_steps(const std::vector<Step>& mine) {
     std::vector<Step> all(rank_ == 0 ? mine.size() * static_cast<std::size_t>(ranks_) : 0);
     const auto bytes = static_cast<int>(mine.size() * sizeof(Step));

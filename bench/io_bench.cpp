@@ -1,7 +1,7 @@
-// Measures plain POSIX input and output as an application sees it, of several file systems in
-// turns: writing a new image (OT: file size / (open until close returns)), reading one, creating,
-// looking at and removing empty files. Prints one JSON object for each directory and measure, with
-// the value of each round.
+// Measures plain POSIX input and output of several file systems in turns. Measures: writing a new
+// image (OT: file size / (open until close returns)), reading an image, and creating, looking up
+// and removing empty files. Prints one JSON object for each directory and measure, with the value
+// of each round.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -37,7 +37,7 @@ struct Settings {
   bool keep = false;
 };
 
-/// Of each counted round, by directory and by what was measured.
+/// The values of the counted rounds, by directory and measure.
 using Figures = std::map<std::string, std::map<std::string, std::vector<double>>>;
 
 double seconds_since(Timer::time_point start) {
@@ -59,9 +59,8 @@ void write_file(const std::string& path, ByteSpan image, std::size_t block) {
   if (::close(fd) != 0) give_up_call("cannot close " + path);
 }
 
-/// Calls `work(directory, round)` for all directories in each round, each round from another one
-/// on: what goes before is not always the same. The first round warms what is warmed once and is
-/// not kept.
+/// Calls `work(directory, round)` for all directories in each round. Each round begins with the
+/// next directory, so that the order varies. Drops the first round, which warms caches up.
 template <class Work>
 Figures take_turns(const Settings& settings, Work work) {
   Figures figures;
@@ -103,10 +102,10 @@ Figures measure_writing(const Settings& settings) {
   });
 }
 
-/// Of images that a run with --keep left; each is read once.
+/// Reads each image that a run with --keep left, once.
 Figures measure_reading(const Settings& settings) {
-  // As an image is read into the pages of a process, aligned. From any other address the kernel
-  // needs one page more than a request has, and asks twice for each call.
+  // The buffer is aligned, like the pages of a process. For an unaligned buffer the kernel needs
+  // one page more than a request has, and sends two requests for each call.
   const MutableByteSpan buffer = random_memory(settings.block, 1);
   return take_turns(settings, [&](const std::string& directory, std::uint32_t round) {
     const std::string path = image_path(directory, 0, round);
@@ -125,7 +124,7 @@ Figures measure_reading(const Settings& settings) {
   });
 }
 
-/// As a journal does it: a record of 128 bytes behind the last, on disk before the next.
+/// Appends as a journal does: each record of 128 bytes is on disk before the next begins.
 double syncs_a_second(const std::string& path, std::uint32_t records) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   if (fd < 0) give_up_call("cannot create " + path);
@@ -168,7 +167,7 @@ Figures measure_metadata(const Settings& settings) {
   });
 }
 
-/// The bytes that the benches write, for a check that they do not compress.
+/// Prints the bytes that the benches write, so that their compressibility can be checked.
 int dump(const Settings& settings) {
   const MutableByteSpan image = random_memory(settings.size, 0);
   change_pages(image, 1);

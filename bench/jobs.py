@@ -1,5 +1,5 @@
-"""Jobs: how long pools take to come and go in a Slurm cluster of namespaces, what many MPI ranks reach that write at the same
-time, what the drain reaches and what it costs who writes meanwhile, and how long a restart takes. Used by bench/run."""
+"""Measures jobs in a Slurm cluster of namespaces. Measures: start and end of pools, the rate of many MPI
+ranks that write at once, the drain and its cost to writers, restarts. Used by bench/run."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,7 @@ LEFT_MIB = (0, 64, 256)
 RANKS = (4, 16, 64)
 READERS = 8
 RESTART_NODES, RANK_MIB = 4, 64
-POOL_IMAGES = 28  # that the memory has room for under an application that is slowed down
+POOL_IMAGES = 28  # number of images that the memory holds under the slowed-down application
 MEASURED_IMAGES = 8
 MIB = 1 << 20
 
@@ -33,19 +33,19 @@ BEGAN_ABOVE = "writes that began with more than half of the memory not drained, 
 
 @dataclasses.dataclass
 class Fill:
-    """How full a pool is that an application writes into: to so many images that are not drained before each that is measured."""
+    """How full the pool is before each measured write: the number of images that are not drained."""
 
     name: str
     not_drained: int
 
 
-# A drain yields as long as what it has still to do is at most half of the memory.
+# A drain yields to writers while at most half of the memory is not drained.
 FILLS = (Fill("below half", 0), Fill("above half", 17))
 
-TARGET_MIB = 400  # a second, of the file system that is drained to; as much for reading
+TARGET_MIB = 400  # MiB/s of the file system that is drained to, for writing and for reading
 THROTTLE = pathlib.Path("/sys/fs/cgroup/blkio")
 
-AIMS = {  # of the rows that must come
+AIMS = {  # rows that must appear
     "write and drain": Aim(least=0.90),
     "below half: write, while it is drained": Aim(least=0.91),  # 10 % longer
 }
@@ -62,7 +62,7 @@ FIGURES = ([f"{nodes} nodes: {what}" for nodes in NODES
 
 
 def missing(bin_dir):
-    """What the section needs and this machine does not have, in words."""
+    """Names what the section needs and this machine lacks."""
     found = [] if os.geteuid() == 0 else ["the rights of root"]
     found += [name for name in PROGRAMS if shutil.which(name) is None]
     if not (THROTTLE / "blkio.throttle.write_bps_device").exists():
@@ -82,7 +82,7 @@ def run(*command, **options):
 
 
 def write_file(path, bytes_count):
-    """Random data; returns how long it took until close() had returned."""
+    """Writes random data; returns the seconds until close() returned."""
     data = os.urandom(MIB) + os.urandom(4096)
     started = time.monotonic()
     with open(path, "wb", buffering=0) as file:
@@ -94,8 +94,8 @@ def write_file(path, bytes_count):
 
 
 def is_over(asked):
-    """True when that answer of squeue says that a job and all its epilogs have ended. A controller that does not answer says
-    nothing about it."""
+    """Whether this answer of squeue says that a job and all its epilogs have ended. A controller that does
+    not answer says neither."""
     return not asked.stdout.strip() and (asked.returncode == 0 or "Invalid job id" in asked.stderr)
 
 
@@ -118,7 +118,7 @@ class Cluster:
             raise
 
     def job(self, nodes, script, *options):
-        """The output of a job, when all its epilogs are over, and how long those took after the script's end."""
+        """Runs a job; returns its output after all its epilogs, and their duration after the script's end."""
         path, output = self.folder / "job.sh", self.folder / "job.out"
         output.unlink(missing_ok=True)
         path.write_text(f"#!/bin/bash\ncd {self.folder}\n{script}\necho end $(date +%s.%N)\n")
@@ -150,7 +150,7 @@ def cluster(nodes, bin_dir):
 
 
 def up_and_down(report, bin_dir, rounds):
-    """From the line in the job script until every mount can be used, and back."""
+    """Measures from the line in the job script until every mount works, and the way back."""
     for nodes in NODES:
         up, down, prolog = [], [], []
         with cluster(nodes, bin_dir) as slurm:
@@ -163,7 +163,7 @@ def up_and_down(report, bin_dir, rounds):
                 times = {word: float(when) for word, when in re.findall(r"^(\w+) (\d+\.\d+)$", text, re.MULTILINE)}
                 up.append(times["up"] - times["begin"])
                 down.append(times["end"] - times["up"])
-                # What the site's prolog adds to a job's start.
+                # Measures how much later a job starts because of the site's prolog.
                 starts = []
                 for options in ((), ("--comment", "stdchk=mem=16M")):
                     submitted = time.time()
@@ -207,7 +207,7 @@ def pool(bin_dir, scratch, *options, memory_mib=512):
 
 @contextlib.contextmanager
 def limited(folder, mib):
-    """A file system with room for so much, whose device writes TARGET_MIB a second and reads as many."""
+    """A file system of `mib` MiB on a device limited to TARGET_MIB MiB/s for writing and for reading."""
     image = folder.with_suffix(".image")
     folder.mkdir()
     with open(image, "wb") as file:
@@ -234,7 +234,7 @@ def drop_caches():
 
 
 def parallel_dd(source, target, mib, writers=4):
-    """What as many programs as benefactors write and sync, at the same time."""
+    """The rate of one dd per benefactor that write and sync at once."""
     target.mkdir()
     started = time.monotonic()
     running = [subprocess.Popen(["dd", f"if={source}", f"of={target}/{i}", "bs=1M", f"count={mib // writers}",
@@ -247,8 +247,8 @@ def parallel_dd(source, target, mib, writers=4):
 
 
 def drain_rate(bin_dir, scratch, target, rounds, size_mib):
-    """In turns, onto one file system; from the first write into the pool until all is drained, and was read back. A drain
-    that does not yield: nobody else writes that it would hinder."""
+    """Measures the pool and dd in turns on one file system. The pool's time is from the first write until all
+    is drained and was read back. The drain does not yield: no other writer exists."""
     ours, theirs = [], []
     source = scratch / "source"
     write_file(source, size_mib // 4 * MIB)
@@ -272,32 +272,35 @@ def drain_rate(bin_dir, scratch, target, rounds, size_mib):
 
 
 def image_mib(size_mib):
-    """Of an application that is slowed down."""
+    """The image size of the slowed-down application."""
     return max(32, size_mib // 8)
 
 
 def bytes_below(folder):
-    """Of all files, also of those that have not their names yet."""
+    """The bytes of all files, including files that are not yet renamed to their final names."""
     total = 0
     for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # it gets its name
+        with contextlib.suppress(FileNotFoundError):  # it was renamed meanwhile
             total += path.lstat().st_blocks * 512
     return total
 
 
 def not_drained(bin_dir, mount):
-    """The bytes that are not drained, and whether they are more than half of the memory: then a drain must not yield."""
+    """The bytes that are not drained, and whether they exceed half of the memory: then a drain must not
+    yield."""
     figures = json.loads(run(bin_dir / "stdchk", "status", "--json", mount))["pool"]
     return figures["drain_pending_bytes"], 2 * figures["drain_pending_bytes"] > figures["total_bytes"]
 
 
 @dataclasses.dataclass
 class Written:
-    """By an application that writes an image, pauses for as long, and writes the next."""
+    """The measurements of an application that writes an image, pauses for as long, and repeats."""
 
     seconds: list = dataclasses.field(default_factory=list)
-    began_above: list = dataclasses.field(default_factory=list)  # of each write, whether more than half was not drained then
-    # From the first of them until the last pause was over, with the images that filled the memory up in between.
+    # for each write: began with more than half of the memory undrained
+    began_above: list = dataclasses.field(default_factory=list)
+    # Totals from the first measured write to the end of the last pause, including images that filled the
+    # memory up.
     bytes_count: int = 0
     drained_bytes: int = 0
 
@@ -311,7 +314,8 @@ class Application:
         return write_file(self.mount / f"app.N0.T{self.images}", self.bytes_count)
 
     def fill_up(self, bin_dir, fill):
-        """Whether more than half is not drained then."""
+        """Writes until the wanted number of images is not drained. Returns whether this exceeds half of the
+        memory."""
         pending, _ = not_drained(bin_dir, self.mount)
         while pending < fill.not_drained * self.bytes_count:
             self.write()
@@ -343,14 +347,14 @@ def write_and_pause(bin_dir, scratch, fill, size_mib, drain=None):
 
 
 def slowdown(report, bin_dir, scratch, target, rounds, size_mib):
-    """With and without a drain in turns, both into a pool that is as full."""
+    """Writes with and without a drain in turns, into equally full pools."""
     measured = MEASURED_IMAGES * size_mib * MIB / 1e9
     for fill in FILLS:
         alone, drained = [], []
         for _ in range(rounds + 1):
             alone.append(write_and_pause(bin_dir, scratch, fill, size_mib))
             drained.append(write_and_pause(bin_dir, scratch, fill, size_mib, target / "drained"))
-        del alone[0], drained[0]  # they have warmed what is warmed once
+        del alone[0], drained[0]  # the first round only warms caches up
         began_above = [statistics.mean(each.began_above) for each in drained]
         if fill.not_drained and min(began_above) < 0.5:
             raise Failure(f"{fill.name}: the drain is as fast as the writes")
@@ -396,7 +400,8 @@ def restart(report, bin_dir, scratch, rounds, size_mib, ranks=READERS):
 
 
 def restart_of_nodes(report, bin_dir, rounds):
-    """Each rank loads on its own node: in the job that has written, and in the next one with a new pool."""
+    """Each rank loads on its own node: in the job that wrote the images, and in the next job with a new
+    pool."""
     up = f"stdchk up --job --memory {2 * RANK_MIB}M --mount /tmp/pool --drain drained --policy images={RESTART_NODES} >/dev/null || exit 1"
     load = "loaded=$(stdchk restart-test --job --json /tmp/pool) || exit 1; echo loaded $loaded"
     found = {"memory": [], "the drained set": []}
@@ -420,7 +425,7 @@ def restart_of_nodes(report, bin_dir, rounds):
 
 
 def measure(report, bin_dir, scratch, rounds, cluster_rounds, size_mib):
-    """Needs what `missing` names."""
+    """Runs all measurements. Requires all that `missing` names."""
     up_and_down(report, bin_dir, cluster_rounds)
     epilog(report, bin_dir, cluster_rounds)
     barrier(report, bin_dir, scratch, rounds, size_mib)

@@ -1,4 +1,5 @@
-"""Hosts in network namespaces, with links whose rate is limited (tc-tbf(8)): what the papers' networks were. Root only."""
+"""Hosts in network namespaces, with rate-limited links (tc-tbf(8)) like the papers' networks. Requires
+root."""
 
 import concurrent.futures
 import contextlib
@@ -17,7 +18,7 @@ BLOCK = 1 << 20
 
 
 def namespace():
-    """A process that keeps a network namespace of its own."""
+    """A process that keeps a new network namespace alive."""
     holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
     own = os.readlink("/proc/self/ns/net")
     until = time.monotonic() + 5
@@ -29,7 +30,7 @@ def namespace():
 
 
 class Network:
-    """A client and some hosts at a switch, each by a link of its own rate."""
+    """A client and several hosts at a switch; each has a link with its own rate."""
 
     def __init__(self, folder, client_rate, host_rates):
         self.folder = folder
@@ -58,7 +59,8 @@ class Network:
             raise Failure(f"{' '.join(map(str, command))}: {done.stderr}")
 
     def add_host(self, last, rate):
-        """Shaped at both ends: the host's end limits what it sends, the switch's end what it gets."""
+        """Limits both ends of the link: the host's end limits what it sends, the switch's end what it
+        receives."""
         holder, port = self.add_holder(), f"port{last}"
         self.within(self.switch, "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0",
                     "netns", holder.pid)
@@ -72,7 +74,8 @@ class Network:
         return holder
 
     def add_clients(self, count, rate):
-        """More hosts like the client; answers the paths of their network namespaces, the client's the first."""
+        """Adds hosts like the client. Returns the paths of the clients' network namespaces; the first is the
+        original client's."""
         more = [self.add_host(2 + i, rate) for i in range(count - 1)]
         return [f"/proc/{holder.pid}/ns/net" for holder in (self.client, *more)]
 
@@ -81,7 +84,7 @@ class Network:
 
     @contextlib.contextmanager
     def cut_off(self, address):
-        """The link of the host with that address is down, at the switch, as when the cable is pulled."""
+        """Takes the link of that host down at the switch, as if its cable were pulled."""
         port = f"port{address.rpartition('.')[2]}"
         self.within(self.switch, "ip", "link", "set", port, "down")
         try:
@@ -90,7 +93,7 @@ class Network:
             self.within(self.switch, "ip", "link", "set", port, "up")
 
     def write_hosts(self, memory):
-        """What `stdchk up` needs for one benefactor on each host: the hosts file and the remote shell."""
+        """Writes the hosts file and the remote shell for `stdchk up` with one benefactor on each host."""
         hosts, shell = self.folder / "hosts", self.folder / "rsh"
         hosts.write_text("".join(f"host{i} address={address} memory={memory} benefactors=1\n"
                                  for i, address in enumerate(self.addresses())))
@@ -100,7 +103,8 @@ class Network:
         return hosts, shell
 
     def stream(self, total, count=None):
-        """GB/s of plain TCP streams from the client to all hosts, or the first ones, at once: what the links carry."""
+        """GB/s of simultaneous plain TCP streams from the client to all hosts, or to the first `count`: the
+        capacity of the links."""
         program = [sys.executable, __file__]
         servers = [subprocess.Popen([*self.prefix(holder), *program, "serve"], stdout=subprocess.PIPE, text=True)
                    for holder in self.hosts[:count]]
@@ -116,7 +120,7 @@ class Network:
                 server.wait()
 
     def sent_bytes(self, number):
-        """What has left that host over its link, headers included."""
+        """The bytes that this host has sent over its link, headers included."""
         for line in pathlib.Path(f"/proc/{self.hosts[number].pid}/net/dev").read_text().splitlines():
             name, _, counters = line.partition(":")
             if name.strip() == "eth0":
@@ -124,7 +128,7 @@ class Network:
         raise Failure(f"host{number} has no link")
 
     def processes(self):
-        """The numbers of all that run on the hosts and at the client, but for those that keep the namespaces."""
+        """The pids of all processes on the hosts and the client, except those that keep the namespaces."""
         networks = {os.readlink(f"/proc/{holder.pid}/ns/net") for holder in (self.client, *self.hosts)}
         found = set()
         for path in pathlib.Path("/proc").glob("[0-9]*/ns/net"):
@@ -135,8 +139,8 @@ class Network:
 
     @contextlib.contextmanager
     def mesh(self, total):
-        """Plain TCP streams from each host to each other one, of `total` bytes from each host in all. Answers what sends that
-        once, and returns the moment (time.monotonic()) when all has arrived everywhere."""
+        """Opens plain TCP streams between all hosts; each host sends `total` bytes in all. Yields a function
+        that sends once, and returns the moment (time.monotonic()) when all bytes have arrived."""
         addresses = self.addresses()
         programs = [subprocess.Popen([*self.prefix(holder), sys.executable, __file__, "mesh", str(total), own,
                                       *(each for each in addresses if each != own)],
@@ -184,7 +188,7 @@ def serve():
     buffer = bytearray(BLOCK)
     while peer.recv_into(buffer):
         pass
-    peer.sendall(b"!")  # all has arrived
+    peer.sendall(b"!")  # all bytes have arrived
 
 
 def send(total, addresses):
@@ -217,7 +221,7 @@ def connection(address):
 
 
 def mesh(total, own, others):
-    """Sends to all others, and gets as much from them, whenever a line comes."""
+    """Sends to all others, and receives as much from each, after each input line."""
     listener = socket.create_server((own, 7001))
     targets = [connection(address) for address in others]
     sources = [listener.accept()[0] for _ in others]

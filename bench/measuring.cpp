@@ -79,7 +79,7 @@ MutableByteSpan random_memory(std::size_t bytes, std::uint64_t seed) {
   return memory;
 }
 
-// In vectors that every x86-64 and aarch64 has, so that memory and not the adding is the limit.
+// Adds with vectors that every x86-64 and aarch64 has, so that memory is the limit, not addition.
 std::uint64_t sum_words(ByteSpan bytes) {
   using Vector __attribute__((vector_size(16))) = std::uint64_t;
   constexpr std::size_t kVectors = 8;

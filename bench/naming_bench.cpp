@@ -1,11 +1,10 @@
-// Measures what checking, naming and sealing chunks costs, on one core and on all at once: CRC32C,
-// SHA-256 names by OpenSSL and by the engine that Namer chose, in turns with reading the same
-// memory, and with the multi-buffer library alone, which hashes pieces of 48 KiB of it and makes no
-// names: the ceiling of naming. Chunks are sealed and opened in place as the client does it, beside
-// AES-256-GCM of the whole memory under one key, the ceiling of that. The chunks are random and
-// together larger than the caches. Prints one JSON object for each chunk size and number of
-// threads; GB/s of each round. With --turns chunks of 1 MiB are named on all cores whenever a line
-// comes, so that others can take turns with it.
+// Measures checking, naming and sealing of chunks on one core and on all cores at once. CRC32C and
+// SHA-256 names, by OpenSSL and by Namer's chosen engine, take turns with two ceilings. The
+// ceilings are reading the same memory, and the multi-buffer library alone on pieces of 48 KiB.
+// Sealing and opening in place, as the client does them, take turns with AES-256-GCM of the whole
+// memory under one key. The chunks are random and together larger than the caches. Prints one JSON
+// object for each chunk size and number of threads, with GB/s of each round. With --turns, names
+// chunks of 1 MiB on all cores after each input line, so that other programs can take turns.
 
 #include <fmt/core.h>
 #if STDCHK_HAVE_IPSEC_MB
@@ -41,10 +40,10 @@ constexpr std::size_t kTotalBytes = 256 * limits::kMiB;
 constexpr int kRounds = 5;
 constexpr int kPassesOfTurn = 4;
 
-/// Goes over all of its bytes and answers something that depends on them.
+/// Reads all bytes and returns a value that depends on them.
 using Work = std::function<std::uint64_t(MutableByteSpan)>;
 
-/// `one` for each chunk.
+/// Applies `one` to each chunk.
 template <class One>
 Work each_chunk(std::size_t chunk_bytes, One one) {
   return [chunk_bytes, one](MutableByteSpan bytes) {
@@ -61,7 +60,7 @@ std::uint64_t number_of(const ChunkName& name) {
 }
 
 #if STDCHK_HAVE_IPSEC_MB
-/// SHA-256 in lanes, of pieces of which the library takes the longest.
+/// SHA-256 in lanes, on pieces of the library's maximum length.
 Work raw_lanes() {
   static constexpr std::size_t kPiece = 48 * limits::kKiB;
   struct FreeManager {
@@ -93,7 +92,7 @@ Work raw_lanes() {
 }
 #endif
 
-/// What is measured, made anew for each thread.
+/// Makes each measured work anew for each thread.
 using Makers = std::map<std::string, std::function<Work()>>;
 
 Makers makers_for(std::size_t chunk_bytes) {
@@ -126,7 +125,7 @@ Makers makers_for(std::size_t chunk_bytes) {
   makers["seal"] = [=] {
     const auto sealer = std::make_shared<ChunkSealer>(Secret{});
     return each_chunk(chunk_bytes, [sealer](MutableByteSpan bytes) {
-      // As if named: the name comes from elsewhere.
+      // Uses a made-up name: naming is measured elsewhere.
       ChunkName name;
       name.bytes[0] = bytes[0] | std::byte{1};
       const ChunkName sealed = sealer->seal({bytes, {}}, name);
@@ -138,7 +137,7 @@ Makers makers_for(std::size_t chunk_bytes) {
     MutableByteSpan nothing;
     const ChunkName name = sealer->seal({nothing, nothing}, {});
     return each_chunk(chunk_bytes, [sealer, name](MutableByteSpan bytes) {
-      // It is found to be wrong at the end, which costs the same.
+      // The authentication fails at the end, which costs the same as success.
       const std::uint64_t crc = crc32c(0, bytes);
       return crc + (sealer->open(name, bytes).has_value() ? 1U : 0U);
     });
@@ -156,7 +155,7 @@ Makers makers_for(std::size_t chunk_bytes) {
   return makers;
 }
 
-/// GB/s of all threads together, each with a part of the bytes.
+/// GB/s of all threads together; each works on its part of the bytes.
 double rate(MutableByteSpan bytes, const std::vector<Work>& works) {
   using Timer = std::chrono::steady_clock;
   const std::size_t part = bytes.size() / works.size();
@@ -197,7 +196,7 @@ nlohmann::json measure(MutableByteSpan bytes, std::size_t chunk_bytes, unsigned 
           {"gb_per_s", rates}};
 }
 
-/// For each line that comes: how many GB were named, in how many seconds.
+/// After each input line, names the bytes and prints the GB and the seconds.
 void take_turns(MutableByteSpan bytes, unsigned threads) {
   std::vector<Work> works;
   for (unsigned i = 0; i < threads; ++i) {

@@ -74,7 +74,7 @@ class SharedMemoryLoop final : public RawLoop {
   explicit SharedMemoryLoop(const RawShape& shape) : RawLoop(shape) {
     const auto target = [](int socket, MutableByteSpan arena) {
       tell(socket, arena.data());
-      ::pause();  // nothing is to be done for a write
+      ::pause();  // writes need no action here
     };
     for (const int socket : fork_targets(target)) arenas_.push_back(hear<std::byte*>(socket));
   }
@@ -110,7 +110,8 @@ class StreamLoop final : public RawLoop {
   }
 
  private:
-  /// A header of 1 precedes a chunk; 0 asks to be told when all before it has come.
+  /// Receives chunks. A header of 1 precedes a chunk; 0 asks for an answer once all earlier chunks
+  /// have arrived.
   static void receive(int socket, MutableByteSpan arena, std::size_t chunk_bytes) {
     const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
@@ -149,7 +150,7 @@ class StreamLoop final : public RawLoop {
     std::array<iovec, 2> pieces{iovec{&header, sizeof(header)},
                                 iovec{slot_data(slot), shape_.chunk_bytes}};
     const std::size_t bytes = sizeof(header) + shape_.chunk_bytes;
-    // A blocking socket takes all of it.
+    // A blocking socket takes all bytes.
     if (::writev(connections_[target], pieces.data(), 2) != static_cast<ssize_t>(bytes)) {
       give_up("a stream has ended");
     }

@@ -20,16 +20,17 @@ struct RawShape {
   std::size_t targets = 4;
   std::size_t chunk_bytes = limits::kChunkBytesDefault;
   std::size_t window_bytes = limits::kWindowBytesDefault;
-  std::size_t arena_bytes = 256 * limits::kMiB;  ///< of each target; written again and again
-  std::string device_address;                    ///< for verbs: an IP address of the device
+  /// bytes of each target's arena, which is overwritten again and again
+  std::size_t arena_bytes = 256 * limits::kMiB;
+  std::string device_address;  ///< for verbs: an IP address of the device
 };
 
-/// A RawLoop is a ceiling: the least program that moves chunks into the memory of other processes,
-/// in turn, from a window of registered slots. It shares no code with transport/, keeps no books
-/// and no promises.
+/// A RawLoop is a ceiling: a minimal program that moves chunks from a window of registered slots
+/// into the memory of other processes, in turn. It shares no code with transport/, and has no
+/// bookkeeping and no guarantees.
 ///
-/// Owns: the targets, as child processes; the window. Threads: one; to be made before there are
-/// others. Errors: ends the program.
+/// Owns: the targets, as child processes; the window. Threads: one; create it before other threads
+/// exist. Errors: ends the program.
 class RawLoop {
  public:
   /// "shm": process_vm_writev(2). "tcp" and "stream": send(2) on a TCP connection for each target,
@@ -40,9 +41,9 @@ class RawLoop {
   RawLoop(const RawLoop&) = delete;
   RawLoop& operator=(const RawLoop&) = delete;
 
-  /// GB/s from the first of `total` bytes until all are delivered. Chunks are copied from `image`
-  /// into their slots first; when it is empty, what lies in the slots is written. With `checksums`
-  /// the CRC32C of each chunk is computed before it is written.
+  /// GB/s from the first of `total` bytes until all are delivered. Copies chunks from `image` into
+  /// their slots first; if `image` is empty, writes the slots as they are. With `checksums`,
+  /// computes the CRC32C of each chunk before its write.
   double run(ByteSpan image, std::uint64_t total, bool checksums = false);
   const std::vector<pid_t>& targets() const { return pids_; }
 
@@ -60,16 +61,17 @@ class RawLoop {
 
   const RawShape shape_;
   MutableByteSpan window_;
-  std::uint32_t checksums_ = 0;  ///< of all chunks, so that computing them is not left out
+  /// sum over all chunks, so that the compiler keeps the computation
+  std::uint32_t checksums_ = 0;
 
  private:
   std::vector<pid_t> pids_;
 };
 
-/// "verbs"; in raw_verbs.cpp, or without libibverbs in raw_verbs_absent.cpp.
+/// The loop for "verbs"; in raw_verbs.cpp, or without libibverbs in raw_verbs_absent.cpp.
 std::unique_ptr<RawLoop> start_verbs_loop(const RawShape& shape);
 
-/// To and from a target, over its socket.
+/// Sends a value over the socket between parent and target; hear() receives it.
 template <class T>
 void tell(int socket, const T& value) {
   if (::write(socket, &value, sizeof(value)) != sizeof(value)) give_up("a target has ended");

@@ -1,5 +1,5 @@
-// The ceiling of verbs: RDMA writes of one queue pair for each target, each signalled, and nothing
-// else. No proof of delivery: a completion is the acknowledgement of the target's device.
+// The ceiling of verbs: signalled RDMA writes on one queue pair for each target, and nothing else.
+// Does not prove delivery: a completion is the acknowledgement of the target's device.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -43,7 +43,7 @@ ibv_mr* register_memory(rdma_cm_id& id, MutableByteSpan memory) {
   return mr;
 }
 
-/// `queue` null: of its own.
+/// `queue` null: the queue pair gets its own completion queue.
 void make_queue_pair(rdma_cm_id& id, std::size_t depth, ibv_cq* queue) {
   ibv_qp_init_attr attributes{};
   attributes.qp_type = IBV_QPT_RC;
@@ -70,7 +70,7 @@ class VerbsLoop final : public RawLoop {
     ibv_mr* window = nullptr;
   };
 
-  /// Registers the arena and lets the device work. The end of the process frees all.
+  /// Registers the arena and lets the device work. The process's end frees all resources.
   static void take_writes(const std::string& host, int socket, MutableByteSpan arena) {
     rdma_cm_id* listener = nullptr;
     rdma_cm_id* id = nullptr;
@@ -78,7 +78,7 @@ class VerbsLoop final : public RawLoop {
     check(::rdma_create_id(nullptr, &listener, nullptr, RDMA_PS_TCP) == 0, "rdma_create_id");
     check(::rdma_bind_addr(listener, generic(address.name)) == 0, "rdma_bind_addr");
     check(::rdma_listen(listener, 1) == 0, "rdma_listen");
-    // The device's protection domain is that of every id on it.
+    // All ids on a device share its protection domain.
     const ibv_mr& mr = *register_memory(*listener, arena);
     address.name.sin_port = ::rdma_get_src_port(listener);
     address.base = reinterpret_cast<std::uint64_t>(arena.data());
@@ -87,7 +87,7 @@ class VerbsLoop final : public RawLoop {
     check(::rdma_get_request(listener, &id) == 0, "rdma_get_request");
     make_queue_pair(*id, 1, nullptr);
     check(::rdma_accept(id, nullptr) == 0, "rdma_accept");
-    hear<char>(socket);  // nothing is to be done for a write
+    hear<char>(socket);  // writes need no action here
   }
 
   void connect(const MemoryAddress& to, const std::string& host) {
@@ -113,7 +113,7 @@ class VerbsLoop final : public RawLoop {
     targets_.push_back(target);
   }
 
-  /// False: nothing had completed.
+  /// False: no write had completed.
   bool reap() {
     std::array<ibv_wc, kEntriesPerRead> done;
     const int got = ::ibv_poll_cq(queue_, kEntriesPerRead, done.data());

@@ -1,4 +1,4 @@
-"""What the benches have found: figures, their ratios to ceilings, and the page that says so."""
+"""The benches' results: figures, their ratios to ceilings, and the page that presents them."""
 
 import dataclasses
 import fnmatch
@@ -8,7 +8,7 @@ import time
 
 
 class Failure(Exception):
-    """Why a section must not be published."""
+    """The reason why a section must not be published."""
 
 
 HOW_TO_READ = " ".join("""
@@ -21,8 +21,8 @@ section written last; each section names its processor.""".split())
 
 @dataclasses.dataclass
 class Series:
-    """One measurement: a value for each round, and when (seconds since 1970) it was taken: now, where a section has just
-    measured it; the programs that measure say when themselves."""
+    """A measurement: a value for each round, and the time (seconds since 1970) when it was taken. The default
+    is now; programs that measure give their own time."""
 
     values: list
     unit: str
@@ -37,7 +37,7 @@ class Series:
         return statistics.median(self.values)
 
     def over(self, other):
-        """Ratios round by round: the two took turns, and what disturbs one round disturbs both."""
+        """Ratios by round: both took turns, so that a disturbance in a round affects both."""
         if len(self.values) != len(other.values):
             raise Failure("a figure and its ceiling were not measured in the same rounds")
         return Series([mine / theirs for mine, theirs in zip(self.values, other.values)], "",
@@ -56,11 +56,11 @@ def number_text(number):
 
 @dataclasses.dataclass
 class Aim:
-    """What is aimed at: of the ratio to the ceiling where there is one, otherwise of the figure."""
+    """The aim for a row: for the ratio to the ceiling if there is one, otherwise for the figure."""
 
     least: float = None
     most: float = None
-    must: bool = False  # a promise: where it is missed, the page says so, and the run has failed
+    must: bool = False  # a promise: if it is missed, the page says so and the run fails
 
     def met(self, series):
         return (self.least is None or series.median >= self.least) and (
@@ -91,8 +91,9 @@ class Row:
 
 
 class Report:
-    """The figures of one section. `taken`: when, of which commit, on what. These rows must come: those that `aims` has by
-    their names, those that `ratios` has, with a ratio, and those that `figures` has. Both may have patterns (fnmatch)."""
+    """The figures of one section. `taken`: when, of which commit, on which machine. Required rows: the names
+    in `aims`; the names in `ratios`, with a ratio; the names in `figures`. `ratios` and `figures` may have
+    patterns (fnmatch)."""
 
     def __init__(self, aims, taken, ratios=(), figures=()):
         self.started = time.time()
@@ -140,7 +141,8 @@ class Report:
 
 
 def updated(page, section, head, facts):
-    """The page with this section in place of the one of the same title, and a head that counts what all of it says."""
+    """The page with this section in place of the one with the same title. The head counts what all sections
+    say."""
     title = section.split("\n", 1)[0]
     sections = re.split(r"(?m)^(?=## )", page)[1:]
     sections = {each.split("\n", 1)[0]: each.rstrip() + "\n" for each in sections} | {title: section}
@@ -154,7 +156,7 @@ def updated(page, section, head, facts):
 
 
 def table(rows):
-    """With the columns that at least one row fills."""
+    """A table with the columns that at least one row fills."""
     columns = [("what", [row.name for row in rows]),
                ("figure", [row.figure.text() for row in rows]),
                ("ceiling", [f"{row.ceiling_name}: {row.ceiling.text()}" if row.ceiling else ""

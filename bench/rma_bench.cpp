@@ -1,6 +1,6 @@
-// Measures one-sided writes of 1 MiB through transport.h between two processes, in turns with the
-// raw loop of the same kind, a TCP stream and memcpy. Prints JSON: GB/s of each round, and CPU
-// seconds per GB at both ends.
+// Measures one-sided writes of 1 MiB through transport.h between two processes. They take turns
+// with the raw loop of the same kind, a TCP stream and memcpy. Prints JSON: GB/s of each round, and
+// CPU seconds per GB at both ends.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -31,13 +31,13 @@ using namespace std::chrono_literals;
 using transport::Link;
 
 constexpr std::size_t kBlock = limits::kMiB;
-constexpr std::size_t kBlocks = 256;  ///< of each buffer
+constexpr std::size_t kBlocks = 256;  ///< blocks of each buffer
 constexpr std::size_t kDepth = 16;
 
 struct Hello {
   std::array<char, 256> address{};
 };
-/// Both ends have it, and nobody else can know that it is used.
+/// A fixed root secret for both ends. Never use it outside a bench: anyone can know it.
 std::shared_ptr<transport::secure::Keyring> keyring() {
   using namespace transport::secure;
   return std::make_shared<Keyring>(Keyring::of_root({}, new_member(Role::kManager)));
@@ -46,7 +46,7 @@ std::shared_ptr<transport::secure::Keyring> keyring() {
 Result<std::unique_ptr<transport::Endpoint>> open(const std::string& kind, Clock& clock,
                                                   bool trusted_network = false) {
   transport::EndpointOptions options{.clock = &clock, .trusted_network = trusted_network};
-  if (kind == "tcp") options.identity = keyring();  // the others are measured by themselves
+  if (kind == "tcp") options.identity = keyring();  // the other transports are measured without a handshake
   return transport::open_endpoint(kind, options);
 }
 
@@ -69,7 +69,7 @@ class Target final : public transport::AcceptHandler, public transport::LinkHand
   std::unique_ptr<Link> link_;
 };
 
-/// The process that is written to.
+/// The process that receives the writes.
 int run_target(const std::string& kind, int socket, bool trusted_network) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   SystemClock clock;
@@ -112,13 +112,13 @@ class Writer final : public transport::LinkHandler {
 
   void fill(Slot& slot) {
     if (started == wanted || failed) return;
-    const std::size_t from = (started % kDepth) * kBlock;  // a window's slots, as in the raw loop
+    const std::size_t from = (started % kDepth) * kBlock;  // the window's slots, as in the raw loop
     const std::size_t to = (started % kBlocks) * kBlock;
     const std::array pieces{transport::LocalPiece{memory.data() + from, kBlock, region}};
     if (link->write(pieces, key, to, slot).has_value()) {
       ++started;
     } else {
-      failed = true;  // the depth is far below every queue
+      failed = true;  // the depth is far below every queue's length
     }
   }
 
@@ -151,7 +151,8 @@ struct Settings {
 
 using Figures = std::map<std::string, std::map<std::string, std::vector<double>>>;
 
-/// Runs `work`, which moves `bytes`, and notes what it took here and in the processes `others`.
+/// Runs `work`, which moves `bytes`. Records its rate, and the CPU time here and in the processes
+/// `others`.
 void measure(Figures& figures, bool counts, const std::string& what, std::uint64_t bytes,
              const std::vector<pid_t>& others, const std::function<void()>& work) {
   const double gigabytes = static_cast<double>(bytes) / 1e9;
@@ -219,7 +220,7 @@ int run(const Settings& settings) {
   RawShape shape{.targets = 1, .window_bytes = kDepth * kBlock};
   for (const auto& port : transport::rdma_ports()) {
     if (!port.active || port.addresses.empty()) continue;
-    shape.device_address = port.addresses.front();  // the one that the transport takes, too
+    shape.device_address = port.addresses.front();  // the address that the transport uses, too
     break;
   }
   const auto raw = RawLoop::start(settings.transport, shape);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""In the virtual machine with a verbs device (scripts/rdma-vm): perftest's ib_write_bw, a raw loop, the transports
-verbs and ofi:verbs, and a pool by each, in turns; then how long small writes and commits take. Prints one JSON object for
-each turn, and one with the latencies. Usage: bench/verbs.py BIN ROUNDS"""
+"""Runs in the virtual machine with a verbs device (scripts/rdma-vm). Measures perftest's ib_write_bw, a raw
+loop, the transports verbs and ofi:verbs, and a pool on each, in turns. Then measures the latency of small
+writes and commits. Prints one JSON object for each turn, and one with the latencies. Usage: bench/verbs.py
+BIN ROUNDS"""
 
 import contextlib
 import json
@@ -12,7 +13,7 @@ import tempfile
 import time
 
 MIB = 1 << 20
-COUNT, DEPTH = 128, 16  # writes of 1 MiB, and how many are in flight
+COUNT, DEPTH = 128, 16  # number of writes of 1 MiB, and how many are in flight
 LATENCY_IMAGES = 100  # of each round
 DEVICE, ADDRESS = "rxe0", "10.77.0.1"
 KINDS = ("verbs", "ofi:verbs")
@@ -24,11 +25,11 @@ def run(*command, seconds=300):
 
 
 def perftest():
-    """GB/s, the average over all writes."""
+    """The average GB/s over all writes."""
     command = ["ib_write_bw", "-d", DEVICE, "-s", str(MIB), "-n", str(COUNT), "-t", str(DEPTH), "-F"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        time.sleep(2)  # it says nothing when it listens
+        time.sleep(2)  # it prints nothing when it listens
         (line,) = [line for line in run(*command, ADDRESS).splitlines() if line.split()[:1] == [str(MIB)]]
         return float(line.split()[3]) * MIB / 1e9
     finally:

@@ -1,5 +1,5 @@
-"""A writer that remembers what it has written, and a reader that compares: programs of their own, so that one that hangs can
-be ended. They use a mount by plain POSIX calls. Used by faults.py."""
+"""A writer that remembers its images, and a reader that compares them. They are separate programs, so that a
+hanging one can be ended. They use a mount by plain POSIX calls. Used by faults.py."""
 
 import contextlib
 import errno
@@ -18,21 +18,21 @@ MIB = 1 << 20
 
 
 class Writer:
-    """A process that writes images into a folder, one after the other, until it is told to end. An image is random bytes.
-    One that fails is begun again under its name. The newest KEEP stay, and what hold() has asked for; the others are
-    removed.
+    """A process that writes images into a folder one after the other until it is told to end. An image is
+    random bytes. A failed image is begun again under its name. The newest KEEP images stay, and those that
+    hold() has protected; others are removed.
 
-    Owns: the process, and a thread that hears what it tells.
-    Errors: Failure when it does not go on, or hangs.
+    Owns: the process, and a thread that reads its output.
+    Errors: Failure when it hangs or makes no progress.
     """
 
     KEEP = 4
 
     def __init__(self, folder, largest_mib):
         self.lock = threading.Condition()
-        self.committed = {}  # name: {sha256, bytes, closed}; closed: the moment by the monotonic clock
-        self.open_since = None  # the moment when the image that is written now was begun
-        self.last_seconds = 0.0  # that the last image took
+        self.committed = {}  # name: {sha256, bytes, closed}; closed: moment by the monotonic clock
+        self.open_since = None  # moment when the current image was begun
+        self.last_seconds = 0.0  # seconds of the last image
         self.failures = []  # {name, call, errno}; the image is begun again
         self.closed = self.written_bytes = 0
         self.rests = False
@@ -72,14 +72,14 @@ class Writer:
         self.longest = longest
 
     def goes_on(self, count=2, seconds=90):
-        """Returns when it has closed `count` images more, the first of which may have been begun before."""
+        """Returns when it has closed `count` more images; the first may have been begun before the call."""
         with self.lock:
             wanted = self.closed + count
             if not self.lock.wait_for(lambda: self.closed >= wanted, seconds):
                 raise Failure(f"the writer has not closed {count} images in {seconds} s; its failures: {self.failures[-5:]}")
 
     def wait_begun(self, seconds=60):
-        """Returns when an image has just been begun, with the seconds that the last one took."""
+        """Waits until an image has just been begun; returns the seconds of the last image."""
         with self.lock:
             before = self.open_since
             if not self.lock.wait_for(lambda: self.open_since not in (None, before), seconds):
@@ -87,11 +87,11 @@ class Writer:
             return self.last_seconds
 
     def hold(self):
-        """What is there now, and the next two images, stay to the end."""
+        """Protects the present images and the next two to the end."""
         self.tell("hold")
 
     def rest(self, seconds=90):
-        """Returns when nothing is open; the next image is begun when go() has been said."""
+        """Returns when no image is open; the next image begins after go()."""
         with self.lock:
             self.rests = False
             self.tell("rest")
@@ -106,7 +106,7 @@ class Writer:
         self.process.stdin.flush()
 
     def end(self, seconds=120):
-        """The images that must be there."""
+        """Ends the process; returns the images that must exist."""
         self.tell("end")
         try:
             self.process.wait(seconds)
@@ -125,7 +125,7 @@ class Writer:
 
 
 def lost(folder, images, seconds=300):
-    """{name: why} of the images that cannot be read, or have other bytes. Nothing comes from the kernel's cache."""
+    """{name: why} of the images that are unreadable or differ. Drops the kernel's cache first."""
     subprocess.run(["sync"], check=True)
     with open("/proc/sys/vm/drop_caches", "w") as file:
         file.write("3")
@@ -140,19 +140,19 @@ def lost(folder, images, seconds=300):
 
 
 class Creator:
-    """A process that makes a new file in a folder, again and again until that succeeds, from when it is told to."""
+    """A process that, once told, tries to make a new file in a folder until it succeeds."""
 
     def __init__(self, folder):
         self.process = subprocess.Popen([sys.executable, __file__, "create", str(folder)], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
-        self.process.stdout.readline()  # it waits
+        self.process.stdout.readline()  # the process waits
 
     def begin(self):
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def answered(self, seconds=90):
-        """The moment by the monotonic clock."""
+        """The moment of its success, by the monotonic clock."""
         try:
             said, _ = self.process.communicate(timeout=seconds)
             return float(said)
@@ -166,14 +166,15 @@ def tell(what, **facts):
 
 
 class Saver:
-    """What the writer's process does. It hears words on standard input between images, and tells on standard output."""
+    """The writer's process. It reads commands on standard input between images, and reports on standard
+    output."""
 
     def __init__(self, folder, largest_mib):
         self.folder = folder
         self.largest_bytes = largest_mib * MIB
-        self.newest = []  # names that are removed when there are more of them than KEEP
+        self.newest = []  # names of unprotected images; those beyond KEEP are removed
         self.doomed = []  # names whose removal has not succeeded yet
-        self.to_hold = 0  # images to come that are never removed
+        self.to_hold = 0  # number of coming images that are never removed
         self.ends = False
         self.longest = 0.0
 
@@ -182,7 +183,7 @@ class Saver:
 
     @contextlib.contextmanager
     def timed(self, call):
-        """Tells of each call that took longer than all before, and gives an error the call's name."""
+        """Reports each call that took longer than all earlier calls, and adds the call's name to an error."""
         started = time.monotonic()
         try:
             yield
@@ -196,7 +197,7 @@ class Saver:
                 tell("took", call=call, seconds=took)
 
     def listen(self):
-        """Without waiting, unless it is told to rest."""
+        """Reads commands without waiting, unless it was told to rest."""
         words = ""
         while not self.ends and (words.endswith("rest\n") or select.select([0], [], [], 0)[0]):
             if words.endswith("rest\n"):
@@ -222,7 +223,7 @@ class Saver:
                 number += 1
 
     def save(self, name, content):
-        """False: it was told to end before it succeeded."""
+        """False: told to end before the save succeeded."""
         while not self.ends:
             tell("begins", now=time.monotonic())
             try:

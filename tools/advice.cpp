@@ -14,12 +14,12 @@
 namespace stdchk::tools {
 namespace {
 
-/// Enough for 60 trials beyond the 99.9 %.
+/// At 99.9 %, 60 trials remain on the other side.
 constexpr std::uint32_t kTrials = 60'000;
 
 using Nodes = std::vector<std::uint32_t>;
 
-/// `count` different numbers below `nodes`, none of them `except`.
+/// Draws `count` different numbers below `nodes`, except `except`.
 void draw(Prng& prng, std::uint32_t nodes, std::uint32_t except, std::uint32_t count, Nodes& out) {
   out.clear();
   while (out.size() < count) {
@@ -28,15 +28,15 @@ void draw(Prng& prng, std::uint32_t nodes, std::uint32_t except, std::uint32_t c
   }
 }
 
-/// Where everything lies: groups of nodes of which one must live.
+/// The placement of all chunks: groups of nodes of which one must live.
 struct Placement {
-  std::vector<Nodes> groups_of;  ///< by node
+  std::vector<Nodes> groups_of;  ///< indices of groups, by node
   std::uint32_t groups = 0;
   std::uint32_t group_size = 0;
 };
 
-/// The failures, in a random order, before the first that takes a group's last member. `order` has
-/// all nodes, `lost` a zero for each group, again after the call.
+/// Draws a random order of failures. Returns how many precede the first that takes a group's last
+/// member. `order` has all nodes; `lost` has zeros, one for each group, also after the call.
 std::uint32_t survived(Prng& prng, const Placement& placement, Nodes& order, Nodes& lost) {
   const auto nodes = static_cast<std::uint32_t>(order.size());
   std::uint32_t failures = 0;
@@ -49,11 +49,11 @@ std::uint32_t survived(Prng& prng, const Placement& placement, Nodes& order, Nod
   for (std::uint32_t i = 0; i < failures; ++i) {
     for (const std::uint32_t group : placement.groups_of[order[i]]) lost[group] = 0;
   }
-  return failures - 1;  // the last one was too many; the loss of all nodes always is
+  return failures - 1;  // excludes the fatal last failure
 }
 
-/// `place` fills an empty placement. It serves for `orders` orders of failures, more of them where
-/// it costs more to make.
+/// `place` fills an empty placement. Each placement serves for `orders` orders of failures; use
+/// more orders where a placement costs more.
 template <class Place>
 AllowedFailures simulate(std::uint32_t nodes, std::uint32_t copies, std::uint64_t seed,
                          std::uint32_t orders, const Place& place) {
@@ -73,14 +73,15 @@ AllowedFailures simulate(std::uint32_t nodes, std::uint32_t copies, std::uint64_
     results[trial] = survived(prng, placement, order, lost);
   }
   std::ranges::sort(results);
-  // At least that share of the trials survived so many.
+  // The number of failures that at least this share of the trials survived.
   const auto at = [&](double share) {
     return results[static_cast<std::size_t>((1 - share) * kTrials)];
   };
   return {nodes, copies, at(0.9), at(0.99), at(0.999)};
 }
 
-/// Of the benefactors that a new pool numbers from 1 on: those that get copies of one's chunks.
+/// The nodes that get copies of the node `primary`'s chunks. A new pool numbers its benefactors
+/// from 1.
 Nodes takers_of(std::uint32_t primary, std::uint32_t nodes) {
   const auto id = [](std::uint32_t node) { return BenefactorId{node + 1}; };
   Nodes others(nodes);
@@ -165,7 +166,7 @@ constexpr double kWidth = 640;
 constexpr double kHeight = 420;
 constexpr double kMargin = 50;
 
-/// Both axes logarithmic: nodes from 8 on, failures from 1 on (and 0 below the axis).
+/// Both axes are logarithmic: nodes from 8, failures from 1 (0 lies below the axis).
 struct Scale {
   double nodes_max = 8;
   double failures_max = 1;

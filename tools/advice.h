@@ -6,8 +6,8 @@
 
 namespace stdchk::tools {
 
-/// How many nodes may fail, one after the other without a new checkpoint, so that every image can
-/// still be read with a probability of at least 90, 99 and 99.9 %.
+/// How many nodes may fail in turn without a new checkpoint. Every image stays readable with a
+/// probability of at least 90, 99 and 99.9 %.
 struct AllowedFailures {
   std::uint32_t nodes = 0;
   std::uint32_t copies = 0;
@@ -16,25 +16,27 @@ struct AllowedFailures {
   std::uint32_t at_999 = 0;
 };
 
-/// Whole images: each node keeps its own and has `replicas` more on other nodes, drawn at random
-/// (Walters and Chaudhary, "Replication-Based Fault Tolerance for MPI Applications", IEEE TPDS
-/// 20(7), 2009, and "A Fault-Tolerant Strategy for Virtualized HPC Clusters", The Journal of
-/// Supercomputing 50(3), 2009). `seed` makes it repeatable.
+/// Simulates whole images: each node keeps its own image and `replicas` more copies on random other
+/// nodes. `seed` makes the result repeatable.
+/// Sources: Walters and Chaudhary, "Replication-Based Fault Tolerance for MPI Applications", IEEE
+/// TPDS 20(7), 2009. Walters and Chaudhary, "A Fault-Tolerant Strategy for Virtualized HPC
+/// Clusters", The Journal of Supercomputing 50(3), 2009.
 AllowedFailures simulate_replicas(std::uint32_t nodes, std::uint32_t replicas, std::uint64_t seed);
-/// As a pool places them that has a benefactor on each node: every benefactor has chunks, and these
-/// `copies` in all, the others spread over the few that core/copy_scatter.h gives. With many chunks
-/// each choice among these occurs, so the width of a stripe makes no difference.
+/// Simulates a pool with a benefactor on each node. Each chunk has `copies` copies: one on its
+/// benefactor, the others spread over the few that core/copy_scatter.h gives. With many chunks
+/// every choice of these occurs, so a stripe's width makes no difference.
 AllowedFailures simulate_pool(std::uint32_t nodes, std::uint32_t copies, std::uint64_t seed);
 
-/// Seconds between checkpoints that cost least: Young 1974, first order.
+/// The cheapest interval between checkpoints in seconds: Young 1974, first order.
 double young_interval(double checkpoint_s, double mtbf_s);
-/// Daly 2006, higher order (his equation 37): of work, without the checkpoint itself.
+/// The same by Daly 2006, higher order (his equation 37): seconds of work, without the checkpoint
+/// itself.
 double daly_interval(double checkpoint_s, double mtbf_s);
-/// Expected time for `work_s` of work, in units of it, with a checkpoint after each `interval_s`
-/// and failures at random (Daly's complete model, his equation 20).
+/// The expected time for `work_s` of work, in units of it. A checkpoint follows each `interval_s`;
+/// failures are random (Daly's complete model, his equation 20).
 double slowdown(double interval_s, double checkpoint_s, double restart_s, double mtbf_s);
 
-/// The allowed failures against the number of nodes, a line for each number of copies.
+/// Plots the allowed failures against the number of nodes; one line for each number of copies.
 std::string plot_svg(const std::vector<AllowedFailures>& replicas,
                      const std::vector<AllowedFailures>& pool);
 

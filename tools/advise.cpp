@@ -1,4 +1,4 @@
-// Works out how to checkpoint, for a job whose figures are given or measured.
+// Advises how to checkpoint a job, from given or measured figures.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,12 +35,12 @@ std::vector<std::uint32_t> sizes_for(std::uint32_t nodes, std::uint32_t most) {
   return sizes;
 }
 
-/// `text` empty: `seconds` stays.
+/// Parses a time into `seconds`; an empty `text` leaves it unchanged.
 Outcome<void> take_time(const char* flag, const std::string& text, std::uint64_t least,
                         std::uint64_t& seconds) {
   if (text.empty()) return {};
   const auto given = parse_seconds(text);
-  // Ten thousand years: sums of such times are exact.
+  // At most ten thousand years, so that sums of times stay exact.
   constexpr std::uint64_t kMost = 10'000ULL * 365 * 86400;
   if (!given || *given < least || *given > kMost) {
     return problem("{} \"{}\" is not valid; allowed: a time such as 90s, 15m, 12h or 1825d", flag,
@@ -80,12 +80,12 @@ Outcome<void> take_given(AdviseOptions& options) {
 /// A rate that was measured in a directory.
 struct Measured {
   std::string directory;
-  std::uint64_t image_bytes = 0;  ///< of the last step
-  std::uint64_t rate = 0;         ///< bytes a second
+  std::uint64_t image_bytes = 0;  ///< image size of the last step
+  std::uint64_t rate = 0;  ///< bytes a second
 };
 
-/// Bytes a second until all is stored and synced. Images grow from one block to `measure_bytes`;
-/// no step is begun that would end after `measure_s`. What was written is gone afterwards.
+/// Measures bytes a second until all are stored and synced. Images grow from one block to
+/// `measure_bytes`; begins no step that would end after `measure_s`. Removes the images afterwards.
 Outcome<Measured> measure(const std::string& directory, const AdviseOptions& options) {
   constexpr std::uint32_t kRanks = 4;
   constexpr std::uint64_t kBlockBytes = limits::kMiB;
@@ -109,7 +109,7 @@ Outcome<Measured> measure(const std::string& directory, const AdviseOptions& opt
   }
 }
 
-/// Is the directory in a mount of a pool?
+/// Whether a pool is mounted at or above the directory.
 bool is_in_pool(const std::string& directory) {
   std::string path = absolute_path(directory);
   for (;;) {
@@ -121,7 +121,7 @@ bool is_in_pool(const std::string& directory) {
   }
 }
 
-/// Those of the mount and of the target that are to be measured.
+/// Measures the mount and the target, if they are given.
 Outcome<std::vector<Measured>> measure_rates(AdviseOptions& options) {
   if (!options.mount.empty() && !is_in_pool(options.mount)) {
     return problem("--mount {} is in no mount of a pool", options.mount);
@@ -131,7 +131,7 @@ Outcome<std::vector<Measured>> measure_rates(AdviseOptions& options) {
       {options.mount, options.job.node_rate}, {options.target, options.job.pfs_rate}};
   for (const auto& [directory, rate] : wanted) {
     if (directory.empty()) continue;
-    // Twice: a pool may keep for a while what was removed.
+    // Twice the size, because a pool may keep removed files for a while.
     auto room = check_room(directory, 2 * options.measure_bytes, "use less with --measure-size");
     if (!room) return problem(room.error());
   }
@@ -248,7 +248,7 @@ Tables simulate_tables(const std::vector<std::uint32_t>& sizes) {
   Tables tables;
   tables.replicas.resize(sizes.size() * kCopiesMax);
   tables.pool.resize(tables.replicas.size());
-  // The largest first: they take longest.
+  // Begins with the largest sizes, which take longest.
   std::atomic<std::size_t> next{tables.replicas.size()};
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i) {

@@ -1,4 +1,4 @@
-// Measures how fast file systems take checkpoint images and give them back, in turns.
+// Measures how fast file systems write and read checkpoint images, in turns.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 struct Place {
   std::string directory;
   std::unique_ptr<Scratch> scratch;
-  std::map<std::string, std::vector<double>> rates;  ///< GB/s, one a round
+  std::map<std::string, std::vector<double>> rates;  ///< GB/s of each round
 };
 
 double median(std::vector<double> values) {

@@ -1,4 +1,4 @@
-// scrub, check, gc: looking after a pool.
+// The commands scrub, check and gc, which look after a pool.
 #include <nlohmann/json.hpp>
 
 #include "core/units.h"
@@ -40,7 +40,7 @@ int run_scrub(const ScrubOptions& options) {
   auto before = ask(**pool, msg::Scrub{false});
   if (!before) return complain(before.error().text);
   auto reply = ask(**pool, msg::Scrub{true});
-  // A pass that was under way has not seen everything from now on.
+  // A running pass began before this request, so wait for one pass more.
   const std::uint64_t passes = before->passes + (before->running ? 2 : 1);
   while (reply && options.wait && reply->passes < passes) {
     sleep_for(kAskAgain);

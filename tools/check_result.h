@@ -7,7 +7,8 @@
 
 namespace stdchk::tools {
 
-/// What `stdchk check` shows of a walk over the metadata: a line for each broken rule and a sum.
+/// The text of `stdchk check` after a walk over the metadata: a line for each broken rule, and a
+/// sum.
 std::string check_text(const msg::CheckMetadata::Reply& reply);
 nlohmann::json check_json(const msg::CheckMetadata::Reply& reply);
 /// The exit status: kExitNo when a rule is broken.

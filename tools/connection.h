@@ -9,25 +9,25 @@
 
 namespace stdchk::tools {
 
-/// A connection to the pool's manager as a tool.
+/// The window of a tool that transfers no images.
 inline constexpr std::uint64_t kToolWindowBytes =
-    4 * limits::kMiB;  ///< of one that moves no images
+    4 * limits::kMiB;
 Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool,
                                                      std::uint64_t window_bytes = kToolWindowBytes);
 
-/// A path that a person gave, found in its pool.
+/// A path that the user gave, with the pool that it belongs to.
 struct Located {
   PoolRecord pool;
   std::string path;  ///< relative to the pool's root; "" is the root
   std::unique_ptr<client::Filesystem> filesystem;
   Attributes attributes;
 };
-/// `path` empty: the pool's root.
+/// Finds the pool and connects to it. `path` empty: the pool's root.
 Outcome<Located> locate(const std::string& pool_directory, const std::string& path,
                         std::uint64_t window_bytes = kToolWindowBytes);
 
-/// Calls `visit` with the path and attributes of `start` and of everything below it, in the order
-/// of the names, until it returns false.
+/// Calls `visit` with the path and attributes of `start` and of everything below it, ordered by
+/// name. Stops when `visit` returns false.
 template <class Visit>
 Outcome<bool> walk(client::Filesystem& filesystem, const std::string& path,
                    const Attributes& attributes, const Visit& visit) {

@@ -34,7 +34,7 @@ std::uint64_t meminfo(const std::string& key) {
   return 0;
 }
 
-/// The word in brackets: "always [madvise] never" is "madvise".
+/// The word in brackets: "always [madvise] never" gives "madvise".
 std::string chosen_word(const std::string& line) {
   const auto begin = line.find('[');
   const auto end = line.find(']');
@@ -133,8 +133,8 @@ Finding open_files() {
           limit.rlim_max < 4096 ? "large pools need more: ulimit -n" : ""};
 }
 
-/// The kernel's own bound for an answer from whoever serves a mount, by which it ends the
-/// connection (admin-guide/sysctl/fs.rst of Linux, since 6.15).
+/// The kernel's own limit for an answer of a FUSE daemon. Afterwards the kernel ends the connection
+/// (admin-guide/sysctl/fs.rst of Linux, since 6.15).
 Finding request_timeout() {
   const std::string seconds = first_line("/proc/sys/fs/fuse/default_request_timeout");
   if (seconds.empty()) {

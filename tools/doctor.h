@@ -9,23 +9,23 @@
 
 namespace stdchk::tools {
 
-/// A Finding is one thing that `stdchk doctor` looked at.
+/// A Finding is one result of `stdchk doctor`.
 struct Finding {
   enum class Kind { kGood, kNote, kBad };
   Kind kind = Kind::kGood;
-  std::string what;             ///< "FUSE device"
-  std::string found;            ///< "/dev/fuse can be opened"
-  std::string remedy;           ///< what to do; empty when nothing
-  nlohmann::json figures = {};  ///< the same for programs, where there is more than a sentence
+  std::string what;  ///< subject, such as "FUSE device"
+  std::string found;  ///< result, such as "/dev/fuse can be opened"
+  std::string remedy;  ///< remedy; empty: none needed
+  nlohmann::json figures = {};  ///< figures for programs, if there are any
 };
 
-/// Looks at everything that a pool on this machine needs or profits from. Changes nothing.
-/// The network is in doctor_network.h.
+/// Examines everything on this machine that a pool needs or profits from. Changes nothing.
+/// doctor_network.h examines the network.
 std::vector<Finding> examine_machine(const std::string& invoked_as);
 
-/// What a mount cannot do without: FUSE. The Problem says what remains possible.
+/// Checks that FUSE works, which every mount needs. The Problem says what remains possible without.
 Outcome<void> check_mounting();
-/// That the machine has so many bytes for benefactors.
+/// Checks that the machine has this much memory for benefactors.
 Outcome<void> check_memory(std::uint64_t memory_bytes);
 
 }  // namespace stdchk::tools

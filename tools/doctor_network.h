@@ -8,10 +8,10 @@
 
 namespace stdchk::tools {
 
-/// Ports of verbs devices, the transports that work here, and what "auto" chooses.
+/// Examines the ports of verbs devices, the transports that work here, and the choice of "auto".
 std::vector<Finding> examine_network();
 
-/// What a pool's benefactors are reached by from here, and how fast writes to them are.
+/// Examines how this machine reaches a pool's benefactors, and how fast it writes to them.
 std::vector<Finding> examine_pool(const PoolRecord& pool);
 
 }  // namespace stdchk::tools

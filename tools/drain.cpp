@@ -20,7 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kAskAgain = 200ms;
-/// Time for what failed before to be tried again, also behind what is left of its last attempt.
+/// Time in which the drain retries failed files, even behind the rest of their last attempt.
 constexpr auto kTriedAgain = 6s;
 
 void show_progress(const msg::DrainNow::Reply& reply) {
@@ -29,8 +29,8 @@ void show_progress(const msg::DrainNow::Reply& reply) {
              reply.failed_files > 0 ? fmt::format(", {} failed", reply.failed_files) : "");
 }
 
-/// Asks until nothing is pending, or nothing but failures, or the time is over. Each question has
-/// all that failed tried again; failures from before the first one say nothing.
+/// Asks until no file is pending except failed files, or the time is over. Each question makes the
+/// drain retry all failed files. So failures count only after kTriedAgain.
 Outcome<msg::DrainNow::Reply> wait_drained(client::Filesystem& filesystem, FileId below,
                                            std::uint32_t timeout_s, bool progress) {
   const auto began = std::chrono::steady_clock::now();
@@ -52,14 +52,14 @@ Outcome<msg::DrainNow::Reply> wait_drained(client::Filesystem& filesystem, FileI
   }
 }
 
-/// A file that `stdchk safe` says no about.
+/// A file that is not safe, for `stdchk safe`.
 struct Unsafe {
   std::string path;
   FileId file;
-  bool missing = false;  ///< it was drained, and somebody has removed or changed that
+  bool missing = false;  ///< the drained file was removed or changed by others
 };
 
-/// Looks up a batch of files; the unsafe ones of them are added to `out`.
+/// Looks up a batch of files; adds the unsafe ones to `out`.
 Outcome<void> look_up(client::Filesystem& filesystem, std::vector<Unsafe> batch,
                       std::vector<Unsafe>& out) {
   msg::ConfirmDrained request;
@@ -75,8 +75,8 @@ Outcome<void> look_up(client::Filesystem& filesystem, std::vector<Unsafe> batch,
   return {};
 }
 
-/// Has all files at and below a path looked up in the drain directory; what is missing there is
-/// drained again. The number of files.
+/// Looks up all files at and below a path in the drain directory; the pool drains missing files
+/// again. Returns the number of files.
 Outcome<std::uint64_t> find_unsafe(const Located& located, std::vector<Unsafe>& out) {
   client::Filesystem& filesystem = *located.filesystem;
   std::uint64_t files = 0;
@@ -99,8 +99,8 @@ Outcome<std::uint64_t> find_unsafe(const Located& located, std::vector<Unsafe>& 
   return files;
 }
 
-/// Waits until all is drained, and has it looked up then: what was removed or changed there in the
-/// meantime is waited for once more. `lost` gets what memory does not have any more, either.
+/// Waits until all is drained, then looks the files up. If files were removed or changed meanwhile,
+/// waits once more. `lost` gets the files whose chunks memory has lost, too.
 Outcome<msg::DrainNow::Reply> wait_and_look(const Located& located, const DrainOptions& options,
                                             std::vector<Unsafe>& lost) {
   for (bool again = false;; again = true) {
@@ -179,7 +179,7 @@ int run_safe(const SafeOptions& options) {
   if (!files) return complain(files.error().text);
   nlohmann::json unsafe = nlohmann::json::array();
   for (const Unsafe& one : found) {
-    // What a cache says may be a moment old.
+    // A cached answer may be slightly outdated.
     const auto now = filesystem.resolve(one.path).value_or(Attributes{});
     const auto debt = filesystem.debt(now.id, now.version);
     const std::string has = redundancy_text(now.copies);

@@ -8,18 +8,18 @@
 
 namespace stdchk::tools {
 
-/// What was removed at the end of a job that has ended well.
+/// The files removed at the end of a successful job.
 struct Cleared {
-  std::string drain_directory;                              ///< empty: there is none
+  std::string drain_directory;  ///< empty: none
   std::map<std::string, std::vector<std::string>> removed;  ///< images, by folder of the pool
-  std::vector<std::string> notes;                           ///< for people
+  std::vector<std::string> notes;  ///< messages for people
 };
 
-/// Removes the sets that the policy "end" of each folder gives up, here and, with the drain, in the
-/// drain directory. Pinned sets stay, and with must-be-drained those that are not drained yet.
+/// Removes the sets that the policy "end" of each folder gives up, in the pool and, with a drain,
+/// in the drain directory. Keeps pinned sets and, with must-be-drained, undrained sets.
 Outcome<Cleared> clear_sets(const PoolRecord& pool);
 
-/// When the drain has followed: nothing in the drain directory speaks of what was removed any more.
+/// Removes the last traces in the drain directory, once the drain has executed the removals.
 Outcome<void> forget_removed(const Cleared& cleared);
 
 }  // namespace stdchk::tools

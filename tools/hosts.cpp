@@ -12,7 +12,7 @@
 namespace stdchk::tools {
 namespace {
 
-/// A name that is safe in a command line and in a path.
+/// Whether the name is safe in a command line and in a path.
 bool is_plain(const std::string& text) {
   if (text.empty() || text.size() > 255 || text[0] == '-' || text[0] == '.') return false;
   return text.find_first_not_of(
@@ -20,7 +20,7 @@ bool is_plain(const std::string& text) {
              "._-:@[]%") == std::string::npos;
 }
 
-/// Plain names with commas between them.
+/// Whether the text is plain names with commas between them.
 bool is_plain_list(const std::string& text) {
   std::size_t at = 0;
   for (;;) {

@@ -24,14 +24,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Every page has a stamp, so that no two pages of all images are equal.
+/// Every page has a stamp, so that all pages of all images differ.
 constexpr std::size_t kPage = 4096;
 
 Problem system_problem(const char* what, const std::string& path) {
   return Problem{fmt::format("{} {}: {}", what, path, std::strerror(errno))};
 }
 
-/// An open file; closed without a word when nobody has closed it.
+/// An open file. The destructor closes it without a check if close() was not called.
 class OpenedFile {
  public:
   OpenedFile(const std::string& path, int flags) : fd_(::open(path.c_str(), flags, 0600)) {}
@@ -147,12 +147,13 @@ Outcome<void> ImageBench::write_image(Rank& rank) {
   return {};
 }
 
-/// A mount that closes early has it stored when it is opened again; others when it is synced.
+/// Makes sure that the image is stored. A mount with early close stores it before the next open;
+/// other file systems at fsync.
 Outcome<void> ImageBench::store_image(Rank& rank) {
   const OpenedFile file(rank.path, O_RDONLY);
   if (file.fd() < 0) return problem(system_problem("cannot open", rank.path));
   if (::fsync(file.fd()) != 0) return problem(system_problem("cannot sync", rank.path));
-  // What is read next should not come from this machine's page cache.
+  // The next read should bypass this machine's page cache.
   ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED);
   return {};
 }

@@ -12,9 +12,10 @@
 
 namespace stdchk::tools {
 
-/// A Scratch is a folder of this run in a file system that is measured.
+/// A Scratch is a folder of this run in a measured file system.
 ///
-/// Owns: the folder and all that is in it; both go with it. What stays is said on standard error.
+/// Owns: the folder and its content. The destructor removes both, and reports on standard error
+/// what it could not remove.
 class Scratch {
  public:
   static Outcome<std::unique_ptr<Scratch>> make_in(const std::string& directory);
@@ -36,16 +37,16 @@ Outcome<void> check_room(const std::string& directory, std::uint64_t wanted,
 struct ImageLoad {
   std::uint64_t image_bytes = 0;
   std::uint64_t block_bytes = 0;  ///< of one call
-  std::uint32_t ranks = 0;        ///< that write an image each, at once
+  std::uint32_t ranks = 0;  ///< ranks that write one image each at once
 };
 
 /// An ImageBench writes images into a folder as the ranks of a program do, and reads them back.
 ///
-/// Owns: a buffer of one block for each rank; the images until remove(), which their folder's
-/// Scratch outlives.
-/// Threads: one thread calls; each rank has one of its own during a call.
-/// Errors: what a system call said, with the path; "ended by a signal" when asked_to_end().
-/// Not: a limit of time. A file system that hangs keeps the caller.
+/// Owns: a buffer of one block for each rank; the images until remove(). The folder's Scratch must
+/// outlive them.
+/// Threads: one thread calls; during a call each rank has its own thread.
+/// Errors: the system call's error with the path; "ended by a signal" when asked_to_end().
+/// Not: limited in time. A hanging file system blocks the caller.
 class ImageBench {
  public:
   explicit ImageBench(const ImageLoad& load);
@@ -55,17 +56,17 @@ class ImageBench {
     double closed = 0;  ///< until the last close() returned
     double stored = 0;  ///< until all is stored: opened again and synced
   };
-  /// No two pages of all images of all rounds are equal.
+  /// Writes one image per rank. All pages of all images of all rounds differ.
   Outcome<WriteRates> write(const std::string& directory, std::uint32_t round);
-  /// What write() has written last, held against what it was. Bytes a second.
+  /// Reads and compares the images of the last write(). Returns bytes a second.
   Outcome<double> read();
   void remove();
 
  private:
-  /// One rank: its buffer, its image of this round, and how that went.
+  /// A rank with its buffer, its image of this round, and the result.
   struct Rank {
     std::uint32_t number = 0;
-    std::vector<std::byte> block;  ///< random; the stamps come on top
+    std::vector<std::byte> block;  ///< random; each page is stamped before a write
     std::string path;
     Outcome<void> done;
   };

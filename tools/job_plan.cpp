@@ -11,10 +11,11 @@
 namespace stdchk::tools {
 namespace {
 
-/// As stdchk-manager takes it.
+/// The limit of stdchk-manager.
 constexpr std::uint32_t kStripeWidthMax = 1024;
 
-/// Failures that come within `seconds` with a probability above 0.1 %: the Poisson distribution.
+/// The number of failures within `seconds` that is exceeded with a probability of at most 0.1 %, by
+/// the Poisson distribution.
 std::uint32_t failures_within(double seconds, double mtbf_s) {
   const double mean = seconds / mtbf_s;
   double term = std::exp(-mean);
@@ -30,7 +31,7 @@ double benefactor_rate(const JobFigures& job) {
   return static_cast<double>(job.benefactor_rate == 0 ? job.node_rate : job.benefactor_rate);
 }
 
-/// How images are kept, and what that costs and survives.
+/// How images are stored, with the cost and the survived failures.
 struct Layout {
   std::uint32_t copies = 0;
   std::uint32_t width = 0;
@@ -40,14 +41,14 @@ struct Layout {
   bool survives = false;
 };
 
-/// Two sets, with all copies: the one that is kept and the one that is written.
+/// The benefactors needed for two sets with all copies: the stored one and the one being written.
 std::uint32_t benefactors_for(const JobFigures& job, std::uint32_t copies) {
   const double needed = std::ceil(2 * bytes_of(job) * copies / static_cast<double>(job.lend_bytes));
   return std::max(copies, static_cast<std::uint32_t>(std::min(needed, 4e9)));
 }
 
-/// All nodes write at once: each as fast as its own link, its stripe and its share of all
-/// benefactors allow.
+/// The seconds that all nodes need to write at once. Each node is limited by its link, its stripe
+/// and its share of all benefactors.
 double write_time(const JobFigures& job, const Layout& layout) {
   const double one = benefactor_rate(job);
   const double rate = std::min({static_cast<double>(job.node_rate), layout.width * one,
@@ -55,7 +56,7 @@ double write_time(const JobFigures& job, const Layout& layout) {
   return static_cast<double>(job.memory_bytes) * layout.copies / rate;
 }
 
-/// The number of benefactors that take in what so many nodes send at once.
+/// The number of benefactors that can receive what this many nodes send at once.
 std::uint32_t wanted_for(const JobFigures& job, std::uint32_t nodes) {
   const double sent = static_cast<double>(job.node_rate) * nodes;
   const double wanted = std::ceil(sent / benefactor_rate(job));
@@ -125,7 +126,7 @@ JobPlan plan_for(const JobFigures& job) {
   plan.stripe_width = best.width;
   plan.width_reason = best.reason;
   plan.benefactor_nodes = best.benefactor_nodes;
-  const double restart_s = best.write_s / best.copies;  // one copy is read
+  const double restart_s = best.write_s / best.copies;  // a restart reads one copy
   const RunCost plain = cost_of(job, best.write_s, restart_s, 1);
   const double alpha =
       job.alpha != 0 ? job.alpha

@@ -18,16 +18,16 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// One file with what `ls -l` says about it.
+/// A file with its attributes and places.
 struct Row {
   std::string name;
   Attributes attributes;
   std::size_t chunks = 0;
   std::map<BenefactorId, std::uint64_t> bytes_at;  ///< content bytes on each benefactor
-  std::uint64_t bytes_nowhere = 0;                 ///< only in the drain directory
-  std::size_t copies_least = 0;                    ///< of a chunk in memory
+  std::uint64_t bytes_nowhere = 0;  ///< only in the drain directory
+  std::size_t copies_least = 0;  ///< least number of copies of a chunk in memory
   Redundancy wanted;
-  std::size_t chunks_lacking = 0;  ///< copies or parity that they should have
+  std::size_t chunks_lacking = 0;  ///< chunks that lack wanted copies or parity
   std::string trouble;
 };
 
@@ -55,7 +55,7 @@ Row make_row(client::Filesystem& filesystem, const std::string& name, const Attr
     row.wanted = redundancy_of(row.attributes.copies).value_or(Redundancy{});
     count_chunks(map->second, row);
     if (row.wanted.has_parity()) {
-      // Which chunks have parity is not in the map.
+      // The map does not tell which chunks have parity, so ask for the debt.
       const auto debt = filesystem.debt(attributes.id, row.attributes.version);
       if (debt) row.chunks_lacking = debt->chunks;
     }
@@ -127,7 +127,7 @@ std::vector<std::string> cells(const Row& row) {
           time_text(attributes.mtime_ns)};
 }
 
-/// Images of one series stand together under a line of their own, in the order of their timesteps.
+/// Groups the images of a series under a heading, ordered by timestep.
 void print_details(std::vector<Row> rows) {
   std::map<std::pair<std::string, std::uint64_t>, std::vector<std::pair<std::uint64_t, Row>>>
       series;
@@ -216,7 +216,7 @@ Json series_to_json(const std::vector<SeriesReport::Line>& lines) {
   return list;
 }
 
-/// One line for each state, with the series that are in it.
+/// Prints one line for each state, with its series.
 void print_series(const std::vector<SeriesReport::Line>& lines) {
   constexpr std::size_t kNamesMost = 4;
   std::map<SeriesState, std::vector<const SeriesReport::Line*>> by_state;
@@ -257,7 +257,7 @@ void print_usage(const Usage& usage, const Attributes& of, const msg::StatPool::
              bytes_text(pool.logical_bytes, pool.stored_bytes), pool.file_count, pool.chunk_count);
 }
 
-/// Of an image, not of a directory, whose images were all looked at.
+/// Adds the series of a single image. The images of a directory were added before.
 Outcome<void> look_at_series_of(const Located& located, SeriesReport& series) {
   if (located.attributes.type != FileType::kRegular) return {};
   const std::size_t slash = located.path.rfind('/');

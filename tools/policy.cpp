@@ -19,7 +19,7 @@ Outcome<Policy> parse_changes(const std::vector<std::string>& words) {
   return std::move(*changes);
 }
 
-/// Where the value that holds was set.
+/// The origin of the effective value.
 const char* origin(const msg::GetPolicy::Reply& policy, PolicyKey key) {
   if (policy.own.find(key)) return "this folder";
   return policy.effective.find(key) ? "inherited" : "default";

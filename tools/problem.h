@@ -10,12 +10,12 @@
 
 namespace stdchk::tools {
 
-/// A Problem is what a person reads when a command fails: what, why, and what to do about it.
+/// A Problem is the text of a failed command: the failure, its reason, and the remedy.
 struct Problem {
   std::string text;
 };
 
-/// A value, or the Problem that stands in its place.
+/// A value, or the Problem in its place.
 template <class T>
 using Outcome = tl::expected<T, Problem>;
 

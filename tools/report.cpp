@@ -32,7 +32,7 @@ int run_report(const ReportOptions& options) {
       }
     }
   }
-  // Of a pool that was not used there is nothing to say at its end.
+  // An unused pool has nothing to report at its end.
   if (options.ends && figures->totals.written_bytes == 0) return kExitGood;
   if (options.json) {
     print(card_json(card));

@@ -11,13 +11,15 @@
 namespace stdchk::tools {
 namespace {
 
-// Below these the figures ask for no change.
-constexpr double kWaitSeconds = 1;        ///< for room, all writers together
-constexpr double kRiskSeconds = 60;       ///< with an image that one lost benefactor takes along
-constexpr double kNamingSeconds = 1;      ///< of a processor, for names that were found too seldom
-constexpr std::uint64_t kEqualPart = 20;  ///< of what is named that part must be there already
-constexpr double kCallSeconds = 10;       ///< of one write or close, in a pool with room
-constexpr std::uint64_t kOvertakenPart = 4;  ///< of the sets
+// Figures below these limits ask for no change.
+constexpr double kWaitSeconds = 1;  ///< seconds of waiting for room, of all writers together
+/// seconds with an image that one lost benefactor would take along
+constexpr double kRiskSeconds = 60;
+constexpr double kNamingSeconds = 1;  ///< processor seconds for names with too few matches
+constexpr std::uint64_t kEqualPart = 20;  ///< at least one in this number of named bytes must match
+constexpr double kCallSeconds = 10;  ///< of one write or close, in a pool with room
+/// largest share of overtaken sets: one in this number
+constexpr std::uint64_t kOvertakenPart = 4;
 
 std::string time_text(std::uint64_t ns) {
   const double time = seconds(ns);

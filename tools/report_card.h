@@ -8,25 +8,25 @@
 
 namespace stdchk::tools {
 
-/// What a report card is made of.
+/// The figures of a report card.
 struct ReportFigures {
   std::string mount;
   std::string since;  ///< time, for people
   msg::PoolConfig config;
   msg::StatPool::Reply pool;
-  bool ends = false;              ///< the pool is about to be taken down
-  std::vector<std::string> lost;  ///< at the end: sets and files that go with it
+  bool ends = false;  ///< the pool is about to end
+  std::vector<std::string> lost;  ///< at the end: sets and files that are lost with it
 };
 
-/// Bytes a second over all open-to-close times (OT), and over all times until the commit (AT); 0:
+/// Bytes a second over all open-to-close times (OT), and over all times until the commit (AT). 0:
 /// nothing was closed, or committed.
 double observed_throughput(const msg::WriterTotals& writers);
 double achieved_throughput(const msg::WriterTotals& writers);
-/// Bytes that were written and did not have to be stored.
+/// Written bytes that needed no storage.
 std::uint64_t saved_bytes(const msg::PoolTotals& totals);
 
-/// What to change, in the order of its weight: sentences that follow from the figures, at most
-/// kAdviceMax. None: nothing asks for a change.
+/// Advice in the order of its weight: at most kAdviceMax sentences that follow from the figures.
+/// Empty: no change needed.
 inline constexpr std::size_t kAdviceMax = 3;
 std::vector<std::string> what_to_change(const ReportFigures& figures);
 

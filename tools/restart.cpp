@@ -37,7 +37,7 @@ std::string environment(std::initializer_list<const char*> names) {
   return "";
 }
 
-/// Which of how many this process is: as told, otherwise as the launcher says.
+/// Finds this process's rank and the number of ranks: as given, otherwise from the launcher.
 Outcome<void> find_place(RestartOptions& options) {
   const auto number = [](std::uint32_t& value, std::initializer_list<const char*> names) {
     const std::string text = environment(names);
@@ -54,14 +54,14 @@ Outcome<void> find_place(RestartOptions& options) {
     }
   }
   if (options.run.empty()) {
-    // Ranks that mpirun starts share its namespace, and not always the number of a step.
+    // Ranks that mpirun starts share its namespace, but not always a step number.
     options.run = environment({"PMIX_NAMESPACE"});
     if (options.run.empty()) {
       options.run = environment({"SLURM_JOB_ID", "PBS_JOBID"});
       const std::string step = environment({"SLURM_STEP_ID"});
       if (!step.empty()) options.run += "." + step;
     }
-    // A job that is requeued has the numbers again that it had before.
+    // A requeued job has its earlier numbers again.
     const std::string again = environment({"SLURM_RESTART_COUNT"});
     if (!options.run.empty() && !again.empty()) options.run += ".again" + again;
   }
@@ -74,10 +74,11 @@ Outcome<void> find_place(RestartOptions& options) {
   return {};
 }
 
-/// A Barrier lets nobody through before all have come. All meet in a folder of the pool, in which
-/// each rank has a folder named RANK@STATE; the first rank removes it when all have left.
+/// A Barrier lets no rank through before all ranks have arrived. Ranks meet in a folder of the
+/// pool, where each has a folder named RANK@STATE. The first rank removes the meeting folder after
+/// all have left.
 ///
-/// Errors: one that has failed, or that has other news than this one, ends the wait of all.
+/// Errors: a rank that failed, or that reports another set, ends the wait of all.
 class Barrier {
  public:
   Barrier(client::Filesystem& filesystem, const RestartOptions& options)
@@ -111,7 +112,7 @@ class Barrier {
     said_ = entry;
     return {};
   }
-  /// Until all have said the same, or were let through already.
+  /// Waits until all ranks have reported the same state, or have passed the barrier already.
   Outcome<void> wait(const std::string& state) {
     for (;; sleep_for(kAskAgain)) {
       auto entries = filesystem_.read_directory(folder_);
@@ -135,7 +136,8 @@ class Barrier {
       }
     }
   }
-  /// The first rank waits for the others, a little, and removes what they met in.
+  /// Leaves the barrier. The first rank waits for the others for at most kLeavePatience, and
+  /// removes the meeting folder.
   void leave() {
     if (!say(kLeft) || rank_ != 0) return;
     const auto until = Clock::now() + kLeavePatience;
@@ -190,15 +192,15 @@ Outcome<void> load_image(client::Filesystem& filesystem, const SetImage& image,
       at += *count;
     }
   }
-  // NFS tells only now that there is no room. No fsync: the program reads what it finds in memory,
-  // and the pool has the image still when the node loses it.
+  // NFS may report missing room only now. No fsync: the program reads the file from memory, and the
+  // pool still has the image if the node loses it.
   if (fd >= 0 && ::close(fd) != 0 && done) {
     done = problem("{} cannot be written: {}", path, std::strerror(errno));
   }
   return done;
 }
 
-/// Loads this rank's share and lets it go on when all others have theirs. The name of the set.
+/// Loads this rank's share and waits until all ranks have theirs. Returns the set's name.
 Outcome<std::string> restart_rank(const RestartOptions& options) {
   const auto began = Clock::now();
   auto located = locate(options.pool, options.path, limits::kWindowBytesDefault);
@@ -238,7 +240,7 @@ Outcome<std::string> restart_rank(const RestartOptions& options) {
   return name;
 }
 
-/// The part of one node, for the one that loads for all ranks and waits for all nodes.
+/// Loads one node's images, for the process that loads for all ranks and waits for all nodes.
 int run_load(const RestartOptions& options) {
   std::vector<std::uint32_t> mine;
   for (const std::string& word : split(options.load, ',')) {
@@ -293,7 +295,7 @@ int go_on(const RestartOptions& options, const std::string& set) {
   for (const auto& word : options.command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   (void)std::fflush(nullptr);
-  ::signal(SIGPIPE, SIG_DFL);  // what is ignored here would be ignored there
+  ::signal(SIGPIPE, SIG_DFL);  // the program would inherit the ignored signal
   ::execvp(words[0], words.data());
   return complain(fmt::format("{} cannot be started: {}", words[0], std::strerror(errno)));
 }

@@ -11,14 +11,14 @@
 namespace stdchk::tools {
 namespace {
 
-/// Where which ranks are.
+/// The nodes and their ranks.
 struct Places {
-  BatchJob nodes;  ///< each once
+  BatchJob nodes;  ///< each node once
   std::vector<std::vector<std::uint32_t>> ranks_on;
   std::uint32_t ranks = 0;
 };
 
-/// Some nodes of a job; false when it has not all of them.
+/// Reduces the job to these nodes; false when it lacks one.
 bool only_these(BatchJob& job, const std::vector<std::string>& names) {
   std::vector<std::string> places;
   for (const std::string& name : names) {
@@ -32,7 +32,8 @@ bool only_these(BatchJob& job, const std::vector<std::string>& names) {
   return true;
 }
 
-/// By the launcher of the pool's job where these are nodes of it and no other way is asked for.
+/// Uses the launcher of the pool's job if all hosts are its nodes and the user asks for no other
+/// way.
 BatchJob reach(const std::vector<std::string>& names, const RestartOptions& options,
                const PoolRecord& pool) {
   if (options.remote_shell.empty() && !pool.job_id.empty()) {
@@ -75,7 +76,7 @@ Outcome<Places> find_places(const RestartOptions& options, const PoolRecord& poo
   return places;
 }
 
-/// What one node is to do.
+/// The command line for one node.
 std::vector<std::string> words_for(const Places& places, std::size_t node, const std::string& set,
                                    const RestartOptions& options) {
   std::string ranks;
@@ -89,7 +90,7 @@ std::vector<std::string> words_for(const Places& places, std::size_t node, const
   return words;
 }
 
-/// One line for each node that has failed; the node's own words without what each begins with.
+/// Prints one line for each failed node, without the prefix of the node's own message.
 void complain_about(const BatchJob& nodes, const std::vector<NodeEnd>& ends) {
   std::size_t good = 0;
   for (std::size_t i = 0; i < ends.size(); ++i) {

@@ -20,10 +20,10 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kReadBytes = limits::kMiB;
 
-/// One rank's image on its way.
+/// The loading of one rank's image.
 struct Load {
   SetImage image;
-  double seconds = 0;  ///< from the beginning of all until its last byte was there
+  double seconds = 0;  ///< seconds from the common beginning to the image's last byte
   Status done;
 };
 
@@ -40,7 +40,7 @@ Status load(client::Filesystem& filesystem, const Attributes& attributes) {
   return file->close();
 }
 
-/// All at once, as the ranks of a job would; no rank goes on before the slowest has its image.
+/// Loads all images at once, as a job's ranks would. A restart ends with its slowest rank.
 void load_all(client::Filesystem& filesystem, Clock::time_point began, std::uint32_t readers,
               std::vector<Load>& loads) {
   share_out(loads, readers, [&] {
@@ -54,7 +54,7 @@ void load_all(client::Filesystem& filesystem, Clock::time_point began, std::uint
 constexpr const char* kNoSet =
     "no set in that folder is complete; see stdchk set list, or name one with --set";
 
-/// Each node loads what its ranks would.
+/// Each node loads the images of its ranks.
 int test_on_nodes(const RestartTestOptions& options, const std::string& invoked_as) {
   RestartOptions restart;
   restart.pool = options.pool;

@@ -32,7 +32,7 @@ void SeriesReport::add(FileId directory, std::string_view name, NamingState nami
   image.name = name;
   image.naming = naming;
   for (const Chunk& chunk : map.chunks) {
-    // What is in the drain directory only may never have had a name.
+    // Chunks that only the drain directory holds have unknown names, so skip them.
     if (chunk.copies.empty()) continue;
     const Extent& first = chunk.copies.front();
     image.chunks[{first.benefactor.value, first.offset}] = chunk.length;

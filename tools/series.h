@@ -12,31 +12,31 @@
 
 namespace stdchk::tools {
 
-/// How the chunks of a series of images are named by content, as its newest image shows.
+/// How the newest image shows that chunks of a series are named by content.
 enum class SeriesState : std::uint8_t {
   kOff,
   kDidNotPay,  ///< `auto` has stopped: only samples have names
-  kUnnamed,    ///< one of both: its writer has not told
-  kNamed,      ///< on, but little or nothing is in the image before
-  kPays,       ///< on, and that finds some again
+  kUnnamed,  ///< kOff or kDidNotPay: the writer has not reported which
+  kNamed,  ///< on, but the previous image has few or no equal chunks
+  kPays,  ///< on, and finds equal chunks
 };
-/// "did not pay".
+/// The state in words, for example "did not pay".
 std::string_view series_state_name(SeriesState state);
 
-/// A SeriesReport looks at images A.Ni.Tj, and says for each series A.Ni of a directory whether
-/// naming its chunks by content is off, did not pay, or pays: as the writer of the newest one told
-/// with its commit. What was found again it reads from the chunk maps of the two newest.
+/// A SeriesReport examines images A.Ni.Tj. For each series A.Ni of a directory it tells whether
+/// naming chunks by content is off, did not pay, or pays. The writer of the newest image reports
+/// this with its commit. The chunk maps of the two newest images show what was found again.
 class SeriesReport {
  public:
   struct Line {
-    std::string series;  ///< "app.N0"
+    std::string series;  ///< such as "app.N0"
     std::string newest;  ///< the name of its newest image
     SeriesState state = SeriesState::kNamed;
-    /// The share of the newest image's bytes that are in chunks of the one before it.
+    /// The share of the newest image's bytes in chunks that the image before also has.
     double found_again = 0;
   };
 
-  /// A file of another name, or without chunks in memory, is left out.
+  /// Adds an image. Ignores files with other names, or without chunks in memory.
   void add(FileId directory, std::string_view name, NamingState naming, const ChunkMap& map);
   /// By directory, then by name.
   std::vector<Line> lines() const;
@@ -45,7 +45,7 @@ class SeriesReport {
   using Place = std::pair<std::uint64_t, std::uint64_t>;  ///< benefactor, offset
   struct Image {
     std::string name;
-    std::map<Place, std::uint64_t> chunks;  ///< their lengths
+    std::map<Place, std::uint64_t> chunks;  ///< lengths by place
     NamingState naming = NamingState::kUnknown;
     bool has_unnamed = false;
   };

@@ -19,8 +19,8 @@ const char* state_name(const msg::ListSets::Entry& set, bool known) {
   return known ? "incomplete" : "not known";
 }
 
-/// How many there are of how many that it takes: a complete set may have another number than what
-/// is asked for now.
+/// "present/needed" images of a set. A complete set needs only its own number, whatever the folder
+/// asks for now.
 std::string images_text(const msg::ListSets::Entry& set, std::uint64_t wanted) {
   if (set.complete) wanted = set.images;
   return wanted > 0 ? fmt::format("{}/{}", set.images, wanted) : std::to_string(set.images);
@@ -28,7 +28,7 @@ std::string images_text(const msg::ListSets::Entry& set, std::uint64_t wanted) {
 
 using SetKey = std::pair<std::string, std::uint64_t>;  ///< application and timestep
 
-/// Images with bytes that the folder has of each set, whether they count or not.
+/// The number of non-empty images of each set in the folder, whether they count or not.
 Result<std::map<SetKey, std::uint64_t>> count_images(client::Filesystem& filesystem,
                                                      FileId folder) {
   STDCHK_ASSIGN(const auto entries, filesystem.read_directory(folder));
@@ -40,8 +40,7 @@ Result<std::map<SetKey, std::uint64_t>> count_images(client::Filesystem& filesys
   return counts;
 }
 
-/// Says of sets whose images are not counted why that is, and what somebody can do who knows
-/// better.
+/// Explains why images of sets do not count, and what the user can do.
 void explain_uncounted(const msg::ListSets::Reply& sets,
                        const std::map<SetKey, std::uint64_t>& there) {
   std::string newest;
@@ -109,7 +108,7 @@ int list_sets(const SetOptions& options) {
   return kExitGood;
 }
 
-/// A pin is an extended attribute of the folder, so that it is kept and seen as others are.
+/// A pin is an extended attribute of the folder, so it is stored and shown like others.
 int pin_set(const SetOptions& options, bool pin) {
   const std::size_t slash = options.path.rfind('/');
   const auto set =

@@ -9,17 +9,17 @@
 
 namespace stdchk::tools {
 
-/// One rank's image of a set.
+/// A rank's image of a set.
 struct SetImage {
   std::uint64_t rank = 0;
   std::string name;
   Attributes attributes;
 };
 
-/// The set that was asked for (A.*.Tj), otherwise the newest complete one; nothing when none is.
+/// The wanted set (A.*.Tj), otherwise the newest complete one; nothing when no set is complete.
 Outcome<std::optional<msg::ListSets::Entry>> choose_set(client::Filesystem& filesystem,
                                                         FileId folder, const std::string& wanted);
-/// In the order of their ranks.
+/// The images of a set, ordered by rank.
 Outcome<std::vector<SetImage>> images_of(client::Filesystem& filesystem, FileId folder,
                                          const msg::ListSets::Entry& set);
 

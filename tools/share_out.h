@@ -8,9 +8,8 @@
 
 namespace stdchk::tools {
 
-/// Does something to every item, with up to `threads` items at once, and returns when all is done.
-/// Each thread calls make_worker() for a worker of its own, and the worker with one item after the
-/// other.
+/// Processes all items with up to `threads` threads, and returns when all are done. Each thread
+/// calls make_worker() once, then calls its worker for item after item.
 template <class Item, class MakeWorker>
 void share_out(std::vector<Item>& items, std::size_t threads, MakeWorker make_worker) {
   std::atomic<std::size_t> next{0};

@@ -27,12 +27,12 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr const char* kOurs = "stdchk";
 constexpr const char* kFixed = "FsCH";
-/// Below it a series is not worth naming.
+/// Below this share a series is not worth naming.
 constexpr double kWorthNaming = 0.02;
-/// What content-defined chunks must find more than fixed ones.
+/// The share that content-defined chunks must find beyond fixed chunks.
 constexpr double kWorthCutting = 0.02;
 
-/// An Image is a file that is mapped for as long as this lives.
+/// An Image is a file that is mapped for the object's life.
 class Image {
  public:
   static Outcome<Image> open(const std::string& path) {
@@ -74,12 +74,12 @@ class Image {
   std::size_t size_;
 };
 
-/// A Series takes one image after the other, cut in one way, and keeps count.
+/// A Series takes one image after the other, cut in one way, and counts equal chunks.
 class Series {
  public:
   explicit Series(Similarity what) : result_(std::move(what)) {}
 
-  /// `cutting`: what finding the ends took.
+  /// `cutting`: the seconds needed to find the ends.
   void add(ByteSpan image, const Ends& ends, Seconds cutting) {
     const auto started = std::chrono::steady_clock::now();
     name(image, ends);
@@ -114,7 +114,7 @@ class Series {
   }
 
  private:
-  /// In groups of about a MiB, as the write path does it.
+  /// Names chunks in groups of about 1 MiB, as the write path does.
   void name(ByteSpan image, const Ends& ends) {
     names_.resize(ends.size());
     std::vector<ChunkPieces> group;
@@ -149,7 +149,7 @@ Seconds timed(Work work) {
   return std::chrono::steady_clock::now() - started;
 }
 
-/// Work counts bytes that are looked at, those of slow techniques more often.
+/// A Work tracks progress in bytes; bytes of slow techniques count several times.
 class Work {
  public:
   Work(double all, const std::function<void(double)>& progress) : all_(all), progress_(progress) {}
@@ -189,7 +189,7 @@ Similarity of_chunk(const char* technique, std::uint64_t bytes, const char* pref
   return what;
 }
 
-/// One hash, one window, overlap or not: the windows' hashes serve all k.
+/// A combination of hash, window and overlap; its hashes serve for all k.
 struct Windows {
   WindowHash hash;
   std::uint32_t window;
@@ -296,8 +296,8 @@ Advice advise_chunking(const std::vector<Similarity>& measured) {
     });
     return at == measured.end() ? 0.0 : at->similarity;
   };
-  // What the write path does with chunks of 1 MiB: fixed ones, or content-defined ones of at most
-  // that.
+  // Compares the write path's choices for chunks of 1 MiB: fixed chunks, or content-defined chunks
+  // of at most 1 MiB.
   const double fixed = found(kFixed, limits::kMiB);
   const double ours = found(kOurs, 256 * limits::kKiB);
   if (std::max(fixed, ours) < kWorthNaming) {

@@ -13,8 +13,8 @@
 namespace stdchk::tools {
 namespace {
 
-/// A ProgressBar is one line on a terminal that is written over again and again, and goes away at
-/// the end. On anything else it is nothing.
+/// A ProgressBar is a line on a terminal that is overwritten, and removed at the end. It prints
+/// nothing elsewhere.
 class ProgressBar {
  public:
   ~ProgressBar() {
@@ -65,8 +65,8 @@ void print_lines(const std::vector<Similarity>& measured, std::uint64_t sample_b
   }
 }
 
-/// An image that gets shorter, or cannot be read, while it is looked at: its bytes are mapped, and
-/// the next one that is touched ends the program.
+/// Ends the program with a message when an image shrinks or becomes unreadable meanwhile. Images
+/// are mapped, so an access then raises a signal.
 void end_on_lost_bytes() {
   struct sigaction action {};
   action.sa_handler = [](int) {

@@ -21,10 +21,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kBarWidth = 30;
 constexpr std::chrono::milliseconds kAskAgain{100};
 constexpr const char* kClear = "\033[H\033[2J";
-constexpr const char* kTakeScreen = "\033[?1049h\033[?25l";  ///< the other screen, no cursor
+constexpr const char* kTakeScreen = "\033[?1049h\033[?25l";  ///< alternate screen, no cursor
 constexpr const char* kGiveScreen = "\033[?25h\033[?1049l";
 
-/// What the manager has said at one moment.
+/// The manager's figures at one moment.
 struct Moment {
   Clock::time_point when;
   msg::StatPool::Reply pool;
@@ -38,7 +38,7 @@ std::string bar(std::uint64_t part, std::uint64_t whole) {
                      std::string(kBarWidth - filled, ' '), whole == 0 ? 0 : part * 100 / whole);
 }
 
-/// "+12.0 MiB/s": how fast a number of bytes has changed.
+/// The rate of change of a number of bytes, such as "+12.0 MiB/s".
 std::string change(std::uint64_t before, std::uint64_t now, double seconds) {
   const bool more = now >= before;
   const auto bytes = static_cast<double>(more ? now - before : before - now);
@@ -57,7 +57,7 @@ std::string rate(std::uint64_t before, std::uint64_t now, double seconds) {
   return format_bytes(per_second(before, now, seconds)) + "/s";
 }
 
-/// The highest rates since the first look, in bytes a second: bars of rates are held against them.
+/// The highest rates so far in bytes a second: the full length of the bars.
 struct Fastest {
   std::uint64_t written = 0;
   std::uint64_t read = 0;
@@ -70,7 +70,7 @@ std::string rate_bar(std::uint64_t before, std::uint64_t now, double seconds,
   return bar(is, fastest) + " of the fastest";
 }
 
-/// What was written, and what of it had to be stored.
+/// Written bytes, and how many of them had to be stored.
 void draw_written(const msg::PoolTotals& before, const msg::PoolTotals& now, double seconds,
                   Fastest& fastest) {
   fmt::print("written  {}   {} committed, {} stored; {} and {} in all\n",
@@ -84,7 +84,7 @@ std::uint64_t read_bytes(const msg::ReaderTotals& totals) {
   return totals.pool_bytes + totals.cached_bytes + totals.drained_bytes;
 }
 
-/// What readers got, and from where.
+/// Bytes that readers got, by source.
 void draw_read(const msg::ReaderTotals& before, const msg::ReaderTotals& now, double seconds,
                Fastest& fastest) {
   fmt::print("read     {}   {} from the pool, {} from caches, {} drained; {} in all\n",
@@ -94,7 +94,7 @@ void draw_read(const msg::ReaderTotals& before, const msg::ReaderTotals& now, do
              rate(before.drained_bytes, now.drained_bytes, seconds), format_bytes(read_bytes(now)));
 }
 
-/// How many copies or how much parity there should be, what lacks of it, and what is lost.
+/// The wanted copies or parity, the missing part, and the losses.
 void draw_redundancy(const msg::PoolConfig& config, const msg::StatPool::Reply& before,
                      const msg::StatPool::Reply& now, double seconds) {
   const std::uint64_t wanted = now.stored_bytes + now.debt_bytes;
@@ -165,8 +165,8 @@ Outcome<Moment> look(client::Filesystem& filesystem) {
   return Moment{Clock::now(), *pool, std::move(*benefactors)};
 }
 
-/// A Screen shows one picture after the other. On a terminal it takes the whole screen, and gives
-/// it back with all that was there.
+/// A Screen shows one picture after the other. On a terminal it uses the whole screen, and restores
+/// the old content at the end.
 ///
 /// Threads: one.
 class Screen {
@@ -174,7 +174,7 @@ class Screen {
   Screen() : takes_all_(::isatty(STDOUT_FILENO) != 0) {
     if (!takes_all_) return;
     fmt::print("{}", kTakeScreen);
-    // A key counts at once, and is not shown.
+    // A key takes effect at once, and is not echoed.
     reads_keys_ = ::isatty(STDIN_FILENO) != 0 && ::tcgetattr(STDIN_FILENO, &before_) == 0;
     if (!reads_keys_) return;
     termios now = before_;
@@ -192,7 +192,7 @@ class Screen {
   void clear() const {
     if (takes_all_) fmt::print("{}", kClear);
   }
-  /// False when a signal, or the key q, says that it is enough.
+  /// False when a signal or the key q ends the display.
   bool wait(Duration duration) const {
     const auto until = Clock::now() + duration;
     while (!asked_to_end() && Clock::now() < until) {

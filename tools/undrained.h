@@ -9,26 +9,26 @@
 
 namespace stdchk::tools {
 
-/// Asks the pool for all that is committed and not drained.
+/// Asks the pool for everything that is committed and not drained.
 Outcome<Undrained> find_undrained(client::Filesystem& filesystem);
 
-/// A line for each entry, and one for the rest of very many.
+/// A line for each entry, and one for the rest of a long list.
 std::vector<std::string> undrained_lines(const Undrained& undrained);
-/// Takes out what was drained after the file was written: sets of which all came that was missing.
+/// Removes the sets that were drained completely after the file was written.
 void leave_out_drained(Undrained& undrained, const std::string& drain);
 
-/// What went with a pool that was lost, as its file says it, for people; empty: nothing that is
-/// known. Without what `drain` has whole, when that is not empty.
+/// The losses with a lost pool, as its file lists them, for people; empty: no known loss. Leaves
+/// out what `drain` holds whole, unless `drain` is empty.
 std::string losses(const std::string& path, const std::string& drain);
-/// The same, and removes the file: nobody else tells it.
+/// Like losses(), and removes the file, so that the losses are reported once.
 std::string take_losses(const std::string& path, const std::string& drain);
 
-/// Says on standard error, and in the file `report`, what an earlier run of a job has lost so.
+/// Reports the losses of a job's earlier run on standard error and in the file `report`.
 void tell_losses(const std::string& path, const std::string& drain, const std::string& report);
 
-/// Keeps the file as the pool is, and the manifests of its drain directory: once a second, and less
-/// often in a pool where that takes long, until the pool's record has gone or a signal ends this.
-/// Returns the exit status.
+/// Keeps the file and the manifests of the drain directory up to date: once a second, and less
+/// often where that takes long. Ends when the pool's record has gone, or at a signal. Returns the
+/// exit status.
 int keep_undrained(const PoolRecord& pool, const std::string& path);
 
 }  // namespace stdchk::tools

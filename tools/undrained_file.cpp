@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The one that the text begins with, which ends with a space; both are taken off.
+/// Takes the number at the beginning of the text, and the space after it.
 std::optional<std::uint64_t> take_number(std::string_view& text) {
   std::uint64_t number = 0;
   const char* const end = text.data() + text.size();
@@ -39,7 +39,7 @@ Outcome<void> save_undrained(const Undrained& undrained, const std::string& path
     file << entry.missing << " " << entry.files << " " << entry.path << "\n";
   }
   file.close();
-  // Who reads it may do so because the power has failed.
+  // Made durable, because its reader may need it after a power failure.
   const bool written = file && sync_path(temporary);
   if (written) fs::rename(temporary, path, code);
   const std::string folder = fs::path(path).parent_path();

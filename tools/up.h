@@ -9,11 +9,11 @@
 
 namespace stdchk::tools {
 
-/// What `stdchk up` was told. Empty texts: the daemon's own default.
+/// The options of `stdchk up`. Empty texts: the daemon's own default.
 struct UpOptions {
-  std::uint32_t benefactors = 0;                    ///< 0: 2; in a job 1 on each node that lends
+  std::uint32_t benefactors = 0;  ///< 0: 2; in a job 1 on each node that lends
   std::uint64_t memory_bytes = 512 * limits::kMiB;  ///< of each benefactor
-  std::string mount;                                ///< empty: in a job where job_mount() says
+  std::string mount;  ///< empty: in a job, job_mount()
   std::string drain;
   std::uint64_t drain_rate = 0;
   std::uint64_t drain_total = 0;
@@ -32,10 +32,10 @@ struct UpOptions {
   std::string policy;
   std::string chunking;
   std::uint32_t copies = 0;  ///< the number of a Redundancy
-  std::string topology;      ///< file
+  std::string topology;  ///< path of a file
   std::uint64_t copy_rate = 0;
   std::uint64_t scrub_rate = limits::kScrubRateDefault;
-  std::uint32_t gc_period = 600;  ///< seconds; 0: only when asked for
+  std::uint32_t gc_period = 600;  ///< seconds; 0: only on request
   std::uint64_t window_bytes = 0;
   std::string close_mode;
   std::string backing;
@@ -44,38 +44,39 @@ struct UpOptions {
   bool pressure = true;
   std::uint64_t pressure_reserve = 0;
   std::string state;
-  std::string report;   ///< file
-  std::string metrics;  ///< of all daemons; empty: none
+  std::string report;  ///< path of a file
+  std::string metrics;  ///< address for all daemons; empty: none
   std::string log_level;
   bool allow_other = false;
   bool encrypt = false;
   bool json = false;
-  bool export_mount = false;  ///< lines that a shell evaluates
+  bool export_mount = false;  ///< prints lines for a shell to evaluate
   // In a batch job:
   bool job = false;
-  std::uint32_t benefactor_nodes = 0;  ///< the last ones of the job; 0: all
-  std::string exchange;                ///< a folder that all nodes share
+  std::uint32_t benefactor_nodes = 0;  ///< the job's last nodes lend memory; 0: all nodes
+  std::string exchange;  ///< a folder that all nodes share
   std::vector<std::string> arguments;  ///< as given, for the parts on the nodes
-  // Of one node's part, as `up --job` starts it:
+  // For one node's part, as `up --job` starts it:
   bool node = false;
   bool detach = false;
   std::string job_id;
   std::string nodes;
   std::string lenders;
-  std::string undrained;  ///< file; empty: none is kept
+  std::string undrained;  ///< path of the file of undrained sets; empty: none
   std::string config_file;
   std::string invoked_as;
 };
 
-/// Starts a pool and returns when its mount is usable; after a failure nothing of it runs any more.
+/// Starts a pool and returns when its mount works; after a failure no process of it remains.
 Outcome<PoolRecord> start_pool(UpOptions options);
-/// The words of a text with spaces between them.
+/// The words of a text, separated by spaces.
 std::vector<std::string> split_words(const std::string& text);
-/// A folder of this user alone: others must not be able to read a secret or plant files.
+/// Makes a folder that only this user can access, so that others cannot read secrets or plant
+/// files.
 Outcome<void> make_private(const std::string& directory);
-/// How long it may take until that much memory was touched and all answers.
+/// The time limit until this much memory is touched and all daemons answer.
 Duration ready_longest(std::uint64_t memory_bytes);
-/// How to use the pool, for people.
+/// Tells people how to use the pool.
 std::string describe_pool(const PoolRecord& pool, const UpOptions& options);
 
 }  // namespace stdchk::tools

@@ -9,7 +9,7 @@
 namespace stdchk::tools {
 namespace {
 
-/// Gone since it was listed.
+/// The file has gone since it was listed.
 bool gone(const Error& error) {
   return error.code == Code::kNotFound || error.code == Code::kStale;
 }

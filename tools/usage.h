@@ -11,15 +11,16 @@
 
 namespace stdchk::tools {
 
-/// A Usage is what some files say of themselves, and what they take: chunks that several of them
-/// share, or that one has several times, count once.
+/// A Usage is the total size of a group of files, and the space that they take. A chunk that occurs
+/// several times counts once.
 struct Usage {
   std::uint64_t files = 0;
-  std::uint64_t logical_bytes = 0;  ///< their sizes
+  std::uint64_t logical_bytes = 0;  ///< sum of the files' sizes
   std::uint64_t stored_bytes =
       0;  ///< content of their chunks in benefactors' memory, one copy each
-  std::uint64_t drained_bytes = 0;  ///< of their chunks in the drain directory only
-  std::uint64_t unnamed_bytes = 0;  ///< of `stored_bytes`: could not be found equal to others
+  std::uint64_t drained_bytes = 0;  ///< content of chunks that only the drain directory holds
+  /// part of `stored_bytes` without names, which never matches other chunks
+  std::uint64_t unnamed_bytes = 0;
   std::uint64_t chunks = 0;
 
   void add(const Attributes& attributes, const ChunkMap& map);
@@ -28,11 +29,11 @@ struct Usage {
   std::set<std::pair<std::uint64_t, std::uint64_t>> places_;  ///< benefactor, offset
 };
 
-/// Of all files below a directory, or of one file. Files that go meanwhile are left out. Images
-/// below a directory are added to `series`.
+/// Measures all files below a directory, or one file. Skips files that vanish meanwhile. Adds
+/// images below a directory to `series`.
 Outcome<Usage> measure_usage(client::Filesystem& filesystem, const Attributes& below,
                              SeriesReport& series);
-/// Adds an image of a directory and the others of its series. Those that go meanwhile are left out.
+/// Adds a directory's image, and the other images of its series. Skips files that vanish meanwhile.
 Outcome<void> look_at_series(client::Filesystem& filesystem, FileId directory,
                              std::string_view image, SeriesReport& series);
 

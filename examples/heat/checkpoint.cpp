@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
-/// What an image begins with. The rest are the rows of the block as doubles of this machine.
+/// The header of an image. The rows of the block follow, as doubles of this machine.
 struct Header {
   char magic[8] = {'H', 'E', 'A', 'T', '3', 'D', '0', '1'};
   std::int32_t ranks[3] = {};
@@ -111,7 +111,7 @@ std::string read_open_image(Solver& solver, int fd, const std::string& path, std
   return "";
 }
 
-/// What the pool's link names; 0: there is none.
+/// The step that the pool's link names; 0: no link.
 std::uint64_t latest_step(const std::string& directory) {
   char target[64] = "";
   unsigned long long step = 0;

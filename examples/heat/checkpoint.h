@@ -8,31 +8,31 @@
 
 namespace heat {
 
-/// When a rank is to kill itself in the middle of a checkpoint, for tests of what is left then.
+/// When a rank kills itself within a checkpoint; tests then check what remains.
 struct Kill {
-  std::uint64_t step = 0;   ///< 0: never
-  std::uint64_t bytes = 0;  ///< after that many bytes of the image were written
+  std::uint64_t step = 0;  ///< 0: never
+  std::uint64_t bytes = 0;  ///< after writing this many bytes of the image
 };
 
-/// The image of one rank at one step: "heat.N<rank>.T<step>" in `directory`.
+/// The path of one rank's image at one step: "heat.N<rank>.T<step>" in `directory`.
 std::string image_path(const std::string& directory, int rank, std::uint64_t step);
 
-/// Bytes of one rank's image.
+/// The length of one rank's image in bytes.
 std::uint64_t image_bytes(const Solver& solver);
 
-/// Writes the image in pieces of 1 MiB. Empty: good; otherwise what failed.
+/// Writes the image in pieces of 1 MiB. Returns the failure; empty: success.
 std::string write_image(const Solver& solver, const std::string& directory, int rank,
                         const Kill& kill);
 
-/// Reads the image into the solver. Empty: good. Otherwise why it cannot be used, and the solver's
-/// cells are undefined.
+/// Reads the image into the solver. Returns why the image cannot be used; empty: success. After a
+/// failure the solver's cells are undefined.
 std::string read_image(Solver& solver, const std::string& directory, int rank, std::uint64_t step);
 
-/// Steps of which `directory` has a file of every rank: the one that the link `latest` names, where
-/// there is one, then the newest first.
+/// Steps of which `directory` has a file of every rank. The step that the link `latest` names comes
+/// first, then the others, newest first.
 std::vector<std::uint64_t> complete_steps(const std::string& directory, int ranks);
 
-/// A number that tells two states apart, bit by bit.
+/// A checksum over all bits of the state.
 std::uint64_t state_checksum(const Solver& solver);
 
 }  // namespace heat

@@ -19,13 +19,14 @@ struct Arguments {
   std::uint64_t steps = 12;
   std::uint64_t every = 3;
   std::string directory;  ///< empty: no checkpoints
-  std::string pids;       ///< a directory for files RANK that hold the ranks' process numbers
+  std::string pids;  ///< directory for files RANK with the ranks' process numbers
   Kill kill;
   int kill_rank = 0;
-  std::uint64_t wait_step = 0;  ///< all wait there, before their images, to be killed; 0: nowhere
+  /// before the images of this step, all ranks wait to be killed; 0: never
+  std::uint64_t wait_step = 0;
 };
 
-/// False and a message for rank 0 when a flag is unknown or its value is no number.
+/// False, with a message by rank 0, when a flag is unknown or its value is no number.
 bool parse(int argc, char** argv, Arguments& arguments) {
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
@@ -66,9 +67,9 @@ bool all_agree(bool mine) {
   return good == 1;
 }
 
-/// Goes back to the newest step that every rank can read; 0 when there is none.
+/// Restores the newest step that every rank can read, or starts at 0.
 void restart(Solver& solver, const Arguments& arguments, int rank, int size) {
-  // Rank 0 looks and tells, so that all try the same steps in the same order.
+  // Rank 0 lists the steps for all, so that all try the same steps in the same order.
   std::vector<std::uint64_t> steps;
   if (rank == 0) steps = complete_steps(arguments.directory, size);
   std::uint64_t count = steps.size();

@@ -17,22 +17,22 @@ namespace heat {
 /// Threads: one.
 class Solver {
  public:
-  /// Collective. Blocks of `cells`^3, as many as there are ranks in `world`.
+  /// Makes one block of `cells`^3 for each rank in `world`. Collective.
   Solver(MPI_Comm world, int cells);
   ~Solver();
   Solver(const Solver&) = delete;
   Solver& operator=(const Solver&) = delete;
 
-  /// Collective. One time step.
+  /// Advances by one time step. Collective.
   void advance();
 
   std::uint64_t step() const { return step_; }
-  /// How many ranks there are along each axis.
+  /// The number of ranks along each axis.
   const std::array<int, 3>& ranks() const { return ranks_; }
   const std::array<int, 3>& position() const { return position_; }
   int cells() const { return cells_; }
 
-  /// Rows of the block's own cells: they are the state that a checkpoint holds, cells()^2 rows.
+  /// A row of the block's own cells. These cells()^2 rows are the state that a checkpoint holds.
   std::span<const double> row(int index) const;
   std::span<double> row(int index);
   int row_count() const { return cells_ * cells_; }

@@ -143,7 +143,7 @@ void many_links(Scene& scene) {
     EXPECT(scene, scene.transfers[i].succeeded());
     EXPECT(scene, scene.remote->ask(Verb::kMismatch, {i * 4096, 1000, i + 1}).numbers[0] == -1);
   }
-  // The end of one link does not end the others.
+  // Closing a link leaves the others open.
   contacts[0]->link.reset();
   EXPECT(scene, scene.send(*contacts[1], make_message(9, 9)));
   EXPECT(scene, scene.local->run_until([&] { return contacts[1]->inbox.size() == 2; }, 5s));

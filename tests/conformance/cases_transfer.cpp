@@ -15,8 +15,8 @@ bool finished(Scene& scene, Transfer& transfer, Duration timeout = 10s) {
   return scene.local->run_until([&] { return !transfer.in_flight(); }, timeout);
 }
 
-/// Writes a header and the two halves of a content as three pieces. Checks the target's memory
-/// around them, and reads them back.
+/// Writes a header and the two halves of a content as three pieces, looks at the target's memory
+/// around them, reads them back.
 bool round_trip(Scene& scene, std::size_t head, std::size_t body, std::size_t local_offset,
                 std::uint64_t remote_offset, std::uint64_t seed) {
   const std::size_t total = head + body;
@@ -25,7 +25,7 @@ bool round_trip(Scene& scene, std::size_t head, std::size_t body, std::size_t lo
   const MutableByteSpan memory = scene.local->memory();
   const std::size_t body_at = memory.size() / 2 + local_offset + 3;
   std::memcpy(memory.data() + local_offset, bytes.data(), head);
-  // In local memory the second half lies before the first.
+  // The second half lies before the first.
   const std::size_t first = body / 2;
   const std::size_t second = body - first;
   std::memcpy(memory.data() + body_at + second, bytes.data() + head, first);
@@ -81,7 +81,7 @@ void odd_sizes(Scene& scene) {
     ++seed;
     EXPECT(scene, round_trip(scene, head, body, local_offset, remote_offset, seed));
   }
-  // Writes up to the last byte of the region, and from its first byte.
+  // Writes up to the region's end, then at its beginning.
   EXPECT(scene, round_trip(scene, 64, 1000, 5, kMemoryBytes - 1064, ++seed));
   EXPECT(scene, round_trip(scene, 64, 1000, 5, 0, ++seed));
 }
@@ -114,7 +114,7 @@ void many_in_flight(Scene& scene) {
   EXPECT(scene,
          scene.remote->ask(Verb::kMismatch, {used, kMemoryBytes - used, 0}).numbers[0] == -1);
 
-  // Reads the bytes back into the other half.
+  // The same back, into the other half.
   for (std::size_t i = 0; i < kSlots; ++i) {
     const std::array pieces{scene.local->piece(used + i * kBytes, kBytes)};
     EXPECT(scene, scene.start_read(*scene.contact, pieces, i * kBytes, scene.transfer()));
@@ -148,7 +148,7 @@ void full_operation_queue(Scene& scene) {
                     20s));
 }
 
-/// Tries a transfer that must fail and change nothing, on its own link.
+/// A transfer that must fail and change nothing, on a link of its own.
 bool must_fail(Scene& scene, bool write, std::uint64_t offset, std::size_t length,
                const std::function<void(transport::RemoteKey&)>& change = {}) {
   Contact* const contact = scene.connect();
@@ -170,7 +170,7 @@ bool must_fail(Scene& scene, bool write, std::uint64_t offset, std::size_t lengt
 
 void bounds(Scene& scene) {
   scene.remote->ask(Verb::kFill, {0, kMemoryBytes, 30});
-  // Attempts of a faulty or malicious client.
+  // What a client with wrong data, or ill will, would do.
   const auto larger = [](transport::RemoteKey& key) { key.length += 1 << 20; };
   for (const bool write : {true, false}) {
     EXPECT(scene, must_fail(scene, write, kMemoryBytes - 99, 100));
@@ -200,7 +200,7 @@ void key_of_another_link(Scene& scene) {
     EXPECT(scene,
            must_fail(scene, write, 0, 100, [&](transport::RemoteKey& key) { key = theirs; }));
   }
-  // The link to which the key belongs still works.
+  // The link that the key is of has not suffered.
   Transfer& transfer = scene.transfer();
   const std::array pieces{scene.local->piece(0, 100)};
   EXPECT(scene, scene.start_read(*other, pieces, 0, transfer));
@@ -231,8 +231,7 @@ void seen_at_once(Scene& scene) {
     if (message.size() != 1 || message[0] != std::byte{1}) ++wrong;
     return true;
   };
-  // Half of the rounds send the message on another link: completion itself proves delivery, not
-  // message order.
+  // The link of the message is another one in half of the rounds: the proof is not an order.
   Contact* const other = scene.connect();
   EXPECT(scene, other != nullptr);
   other->when_message = scene.contact->when_message;

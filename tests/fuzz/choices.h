@@ -23,7 +23,7 @@ class Choices {
     return one;
   }
   bool flag() { return (byte() & 1) != 0; }
-  /// A number below `bound`, which is at most 256.
+  /// A number below `bound` (at most 256).
   unsigned below(unsigned bound) { return byte() % bound; }
   std::uint64_t number() {
     std::uint64_t value = 0;

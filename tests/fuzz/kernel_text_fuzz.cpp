@@ -21,7 +21,7 @@ void check_numbers(const std::string& text) {
   }
 }
 
-/// Whatever the program's name, the reader sees whether it was killed.
+/// The reader sees whether a program was killed, regardless of its name.
 void check_caller(const std::string& text) {
   using mount::CallerState;
   (void)mount::parse_process_stat(text);

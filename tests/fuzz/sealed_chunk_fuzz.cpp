@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMarkBytes = 8;
 
-/// Uses the first bytes as the name, the others as the chunk.
+/// Uses the first bytes as the chunk's name, the rest as its content.
 bool open_as_it_is(const ChunkSealer& sealer, ByteSpan bytes) {
   ChunkName name;
   const std::size_t of_name = std::min(bytes.size(), name.bytes.size() - kMarkBytes);

@@ -40,14 +40,14 @@ struct Header {
   std::uint32_t kind = 0;
   std::uint32_t length = 0;
 };
-constexpr std::size_t kActionsMax = 64;  // too few to announce more regions than the limit
+constexpr std::size_t kActionsMax = 64;  // fewer than the limit of announced regions
 
 template <class T>
 ByteSpan bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-/// An Expected is the meaning of a peer's bytes, computed from all of them at once.
+/// An Expected is the meaning of a peer's bytes, computed from the whole stream.
 class Expected {
  public:
   void add(ByteSpan bytes) {
@@ -100,7 +100,7 @@ struct Copy final : Operation {
   void complete(Status) override {}
 };
 
-/// This end of the link, as its owner sees it.
+/// The tested end of the link, as its owner sees it.
 struct Side final : LinkHandler, AcceptHandler {
   void on_connected(Link&) override { ++connected; }
   void on_message(Link&, ByteSpan message) override {
@@ -292,8 +292,7 @@ class Play {
     return key;
   }
 
-  /// Only regions of the peer that it has announced may be written. A read of any address is
-  /// harmless here.
+  /// Writes only to regions that the peer has announced. A read of any address is harmless here.
   void copy() {
     if (side_.link == nullptr) return;
     turn();

@@ -1,9 +1,9 @@
-/* Calls everything in stdchk.h, as a program that was compiled against what is installed.
+/* Calls every function of stdchk.h, as a program compiled against the installed library.
  *
  *   c-api-calls CASE
  *
- * The pool is that of STDCHK_MANAGER and STDCHK_SECRET_FILE. Prints "good", or the first thing that
- * did not hold, and ends with 1.
+ * STDCHK_MANAGER and STDCHK_SECRET_FILE name the pool. Prints "good", or the first failed
+ * expectation, and then exits with 1.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static stdchk_file* open_file(stdchk_pool* pool, const char* path, int flags) {
   return file;
 }
 
-/* Bytes that no other seed has. */
+/* Bytes that differ for each seed. */
 static unsigned char* random_bytes(uint64_t seed, size_t count) {
   unsigned char* bytes = malloc(count);
   MUST(bytes != NULL);
@@ -53,7 +53,7 @@ static void write_image(stdchk_pool* pool, const char* path, const unsigned char
   MUST(stdchk_close(file) == 0);
 }
 
-/* The file is these bytes and no more. */
+/* Checks that the file has exactly these bytes. */
 static void check_file(stdchk_pool* pool, const char* path, const unsigned char* bytes,
                        size_t count) {
   unsigned char* got = malloc(count + 1);
@@ -74,8 +74,7 @@ static int is_absent(stdchk_pool* pool, const char* path) {
   return stdchk_open(pool, path, O_RDONLY, 0) == NULL && errno == ENOENT;
 }
 
-/* pwrite and pread in any order and at any offset; the file's own position does not move by them.
- */
+/* pwrite and pread work in any order and at any offset, and leave the file's position alone. */
 static void at_any_offset(stdchk_pool* pool) {
   const size_t size = 5 * MIB + 123;
   unsigned char* model = calloc(size, 1);
@@ -145,7 +144,7 @@ static void aborted(stdchk_pool* pool) {
   free(dropped);
 }
 
-/* Buffers of the library's, filled wholly, in part, and between calls of write. */
+/* Fills the library's buffers wholly, in part, and between calls of write. */
 static void without_a_copy(stdchk_pool* pool) {
   const size_t size = 4 * MIB + 321;
   unsigned char* bytes = random_bytes(5, size);
@@ -173,7 +172,7 @@ static void without_a_copy(stdchk_pool* pool) {
   free(bytes);
 }
 
-/* An image is visible at close and not before; any other file when it was synced. */
+/* An image becomes visible at close; any other file already at sync. */
 static void visible_when_promised(stdchk_pool* pool) {
   unsigned char* bytes = random_bytes(6, MIB);
   stdchk_pool* other = connect_pool();
@@ -235,7 +234,7 @@ struct writer {
   unsigned number;
 };
 
-/* Writes a file of its own, and every other MiB of the shared one. */
+/* Writes its own file, and every second MiB of the shared file. */
 static void* write_two_files(void* argument) {
   const struct writer* self = argument;
   char name[32];

@@ -1,4 +1,5 @@
-"""What `meson install` leaves: the C interface by its pkg-config file, used over a real pool, and the programs."""
+"""Tests what `meson install` installs: the programs, and the C interface found by its pkg-config file, over a
+real pool."""
 
 import os
 
@@ -10,7 +11,7 @@ STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"]
 
 
 class Installed:
-    """A staging directory, which stands for /, as a packager makes one."""
+    """A staging directory in place of /, as packagers use it."""
 
     def __init__(self, stage):
         run("meson", "install", "-C", BUILD, "--no-rebuild", "--destdir", stage, seconds=120)
@@ -21,7 +22,7 @@ class Installed:
         (self.program,) = (path for path in stage.rglob("stdchk") if path.parent.name == "bin")
 
     def pkg_config(self, *words):
-        # As a cross compiler finds it: all its paths begin with the staging directory.
+        # Imitates a cross compiler: all paths in the pkg-config file begin with the staging directory.
         environment = os.environ | {
             "PKG_CONFIG_PATH": str(self.package.parent), "PKG_CONFIG_SYSROOT_DIR": str(self.stage),
             "PKG_CONFIG_ALLOW_SYSTEM_CFLAGS": "1", "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1"}

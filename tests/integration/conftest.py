@@ -1,4 +1,4 @@
-"""Real pools for the tests in this folder: started by `stdchk up`, ended by `stdchk down`."""
+"""Real pools for the tests in this folder: `stdchk up` starts them, `stdchk down` ends them."""
 
 import json
 import os
@@ -23,14 +23,15 @@ def pytest_collection_modifyitems(items):
 
 
 def drop_caches():
-    """Nothing read after this comes from the kernel's page cache."""
+    """Empties the kernel's page cache, so that later reads reach the pool."""
     if os.geteuid() == 0:
         run("sync")
         pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
 def write_random(folder, names, size):
-    """Files of random bytes in a folder that may be there already: name and bytes of each."""
+    """Writes files of random bytes into a folder, which may exist already. Returns each name with its
+    bytes."""
     folder.mkdir(exist_ok=True)
     expected = {name: os.urandom(size) for name in names}
     for name, content in expected.items():
@@ -39,7 +40,7 @@ def write_random(folder, names, size):
 
 
 def all_read_back(folder, expected):
-    """Every file has the bytes that write_random() has told."""
+    """Whether every file has the bytes that write_random() returned."""
     try:
         return all((folder / name).read_bytes() == content for name, content in expected.items())
     except OSError:
@@ -47,7 +48,7 @@ def all_read_back(folder, expected):
 
 
 class Pool:
-    """A pool on this machine in a directory of its own."""
+    """A pool on this machine, in its own directory."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -81,7 +82,7 @@ class Pool:
         return [member["pid"] for member in self.record["members"] if member["role"] == role]
 
     def kill(self, role, index=0):
-        """SIGKILL for one process of the record; returns when it is gone."""
+        """Kills one process of the record with SIGKILL; returns when it is gone."""
         pid = self.pids(role)[index]
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not is_running(pid), f"the end of pid {pid}")
@@ -96,12 +97,12 @@ class Pool:
         )
 
     def mount_by_hand(self, name, *arguments, prefix=()):
-        """A second mount of the pool, started as a person would start the daemon."""
+        """Makes a second mount of the pool, started as a person would start the daemon."""
         record = self.record
         return self.mount_of(record["manager_address"], record["secret_file"], name, *arguments, prefix=prefix)
 
     def mount_of(self, manager, secret_file, name, *arguments, prefix=()):
-        """A mount of the pool of any manager; `prefix` is a command that runs the daemon."""
+        """Mounts the pool of any manager; `prefix` is a command that runs the daemon."""
         point = self.folder / name
         point.mkdir(exist_ok=True)
         self.hand_mounts.append(point)
@@ -109,7 +110,8 @@ class Pool:
         return point
 
     def benefactor_by_hand(self, name, *arguments, prefix=(), enter=None):
-        """The process of a benefactor beside those of `stdchk up`; `enter` is called in it before the daemon runs."""
+        """Starts a benefactor beside those of `stdchk up`; `enter` is called in its process before the daemon
+        runs."""
         record = self.record
         return self.start_by_hand("stdchk-benefactor", name, record["manager_address"], record["secret_file"],
                                   *arguments, prefix=prefix, enter=enter)
@@ -129,24 +131,24 @@ class Pool:
         return process
 
     def print_logs(self):
-        """What the daemons said last, for the report of a test that has failed."""
+        """Prints the last log lines of the daemons, for the report of a failed test."""
         for log in [*(self.runtime / "stdchk").glob("*/*.log"), *self.folder.glob("*.log")]:
             lines = log.read_text(errors="replace").splitlines()[-20:]
             print(f"--- {log.parent.name}/{log.name}", *lines, sep="\n")
 
     def clean(self):
-        """Ends everything, whatever the test has done to it."""
+        """Ends all processes and mounts, in whatever state the test left them."""
         self.print_logs()
         for process in self.hand_processes:
             if process.poll() is None:
-                process.terminate()  # a mount's unmounts it
+                process.terminate()  # the daemon of a mount also unmounts it
                 try:
                     process.wait(10)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait(10)
         for point in self.hand_mounts:
-            # Looking at it would wait for its manager.
+            # os.path.ismount() would wait for the mount's manager, so read mountinfo.
             if f" {point} " in pathlib.Path("/proc/self/mountinfo").read_text():
                 run("umount", "--lazy", point, check=False) if os.geteuid() == 0 else run(
                     "fusermount3", "-uz", point, check=False)
@@ -155,7 +157,7 @@ class Pool:
 
 
 def restart_manager(pool):
-    """Starts the killed manager again by hand: same state, same address."""
+    """Restarts the killed manager by hand, with the same state and address."""
     record = pool.record
     kind, host, port = record["manager_address"].rsplit(":", 2)
     directory = pathlib.Path(record["directory"])
@@ -174,7 +176,7 @@ def restart_manager(pool):
 
 @pytest.fixture
 def pool():
-    """A pool that is not up yet; gone after the test."""
+    """A pool that the test still has to start; removed after the test."""
     folder = tempfile.mkdtemp(prefix="stdchk-test-")
     one = Pool(folder)
     yield one
@@ -194,7 +196,7 @@ def module_pool():
 
 @pytest.fixture
 def neighbour():
-    """A host beside this one. Only root may ask for it."""
+    """A second host in a network namespace, which only root can make."""
     if os.geteuid() != 0:
         pytest.skip("only root may make networks")
     made = Neighbour()
@@ -204,12 +206,12 @@ def neighbour():
 
 @pytest.fixture(scope="session", autouse=True)
 def rules_pool():
-    """With STDCHK_TEST_POOL set, the rules of mounts (mount_test.py) are tested over a real pool."""
+    """With STDCHK_TEST_POOL set, mount_test.py tests the rules of mounts over a real pool."""
     if not os.environ.get("STDCHK_TEST_POOL"):
         yield None
         return
     folder = tempfile.mkdtemp(prefix="stdchk-test-")
-    os.chmod(folder, 0o755)  # other users come through
+    os.chmod(folder, 0o755)  # lets other users pass
     one = Pool(folder)
     one.up("--allow-other", memory="512M")
     os.environ["STDCHK_TEST_MOUNT"] = str(one.mount)

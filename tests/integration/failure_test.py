@@ -1,4 +1,4 @@
-"""What went wrong once in a real pool, each as a test: odd set-ups, odd files, parts that stop."""
+"""Regression tests of faults seen in real pools: odd set-ups, odd files, stopped processes."""
 
 MIB = 1 << 20
 
@@ -34,7 +34,7 @@ def test_files_without_bytes_are_drained_and_found_by_the_next_pool(pool):
     pool.down("--drain")
     sparse = pool.drain / "sparse"
     assert sparse.read_bytes() == b"begin" + bytes(16 * MIB - 5) + b"end"
-    assert sparse.stat().st_blocks * 512 < MIB  # what was a hole is one
+    assert sparse.stat().st_blocks * 512 < MIB  # holes stay holes
     assert (pool.drain / "folder" / "empty").stat().st_size == 0
     assert (pool.drain / "hole").read_bytes() == bytes(3 * MIB + 1)
     pool.up(benefactors=2, memory="64M")

@@ -1,5 +1,6 @@
-"""Rule M3 with real client processes: a writer is stopped in the middle of its window, or loses its network; it loses
-its lease, and is there again when its space belongs to another. STDCHK_TEST_TRANSPORTS names the transports (default: shm tcp)."""
+"""Tests rule M3 with real client processes. A writer is stopped within its window, or loses its network; it
+loses its lease, and wakes up after its space was granted to another. STDCHK_TEST_TRANSPORTS names the
+transports (default: shm tcp)."""
 
 import os
 import signal
@@ -10,11 +11,12 @@ from processes import stopped, wait_until
 from writers import Writers, go_on
 
 MIB = 1 << 20
-FENCE_SECONDS = 30  # lease, the manager's look at it, and the fence; an emulated machine takes its time
+FENCE_SECONDS = 30  # lease, the manager's check of it, and the fence; an emulated machine needs longer
 
 
 def wake_without_manager(pool, process):
-    """The writer has a second for all it can do with what it believes is its own; then the manager tells."""
+    """Gives the writer one second to write into space that it believes is its own, then lets the manager
+    answer."""
     with stopped(pool.pids("manager")[0]):
         os.kill(process.pid, signal.SIGCONT)
         time.sleep(1)
@@ -32,20 +34,20 @@ def names(pool):
 
 
 def cut_off_at_once(pool, transport):
-    """It was stopped with writes under way; its space is granted again while it sleeps."""
+    """Stops a writer with writes in flight; its space is granted again while it sleeps."""
     pool.up("--naming", "off", "--transport", transport, benefactors=1, memory="64M", drain=False)
     writers = Writers(pool, transport)
     empty_bytes = benefactor(pool)["free_bytes"]
-    # More than there is room for: it can never close, whenever it is stopped.
+    # The file is larger than the pool, so the writer can never close it.
     with writers.paused("app.N0.T1", 1, 70, 20) as first:
         assert benefactor(pool)["free_bytes"] < empty_bytes - 20 * MIB
-        # Bytes pile up on their way to a benefactor that takes none, where it has to take them.
+        # The stopped benefactor receives nothing, so bytes pile up where the transport needs the receiver.
         with stopped(pool.pids("benefactor")[0]):
             go_on(first)
             time.sleep(0.2)
             os.kill(first.pid, signal.SIGSTOP)
         wait_until(lambda: benefactor(pool)["free_bytes"] == empty_bytes, "the fence", FENCE_SECONDS)
-        # All but three chunks of the arena: what the first had is in use again.
+        # The second file takes all but three chunks of the arena, so it reuses the first writer's space.
         assert writers.run("write", "app.N0.T2", 2, 60) == ("closed", 0)
         said = wake_without_manager(pool, first)
         assert first.returncode == 1
@@ -55,13 +57,14 @@ def cut_off_at_once(pool, transport):
 
 
 def kept_until_it_cannot_write(pool, transport):
-    """Its space is nobody's while it sleeps, and is granted again when it has woken up and let go."""
+    """The space of a sleeping writer stays reserved. It is granted again after the writer has woken up and
+    let go."""
     pool.up("--naming", "off", "--transport", transport, benefactors=1, memory="128M", drain=False)
     writers = Writers(pool, transport)
     empty_bytes = benefactor(pool)["free_bytes"]
     with writers.paused("app.N0.T1", 1, 40, 20) as first:
         os.kill(first.pid, signal.SIGSTOP)
-        go_on(first)  # it writes on at once when it wakes up
+        go_on(first)  # the writer continues as soon as it wakes up
         wait_until(lambda: pool.status()["pool"]["sessions"] == 0, "the end of the lease", FENCE_SECONDS)
         assert benefactor(pool)["free_bytes"] < empty_bytes - 20 * MIB
         assert writers.run("write", "app.N0.T2", 2, 40) == ("closed", 0)
@@ -80,13 +83,14 @@ def kept_until_it_cannot_write(pool, transport):
 
 @pytest.mark.parametrize("transport", os.environ.get("STDCHK_TEST_TRANSPORTS", "shm tcp").split())
 def test_a_writer_that_wakes_up_changes_nothing_in_space_of_another(pool, transport):
-    # What each transport does is in docs/transports.md.
+    # docs/transports.md describes the fence of each transport.
     way = kept_until_it_cannot_write if transport == "shm" else cut_off_at_once
     way(pool, transport)
 
 
 def test_bytes_that_a_lost_network_held_back_change_nothing_in_space_of_another(neighbour, pool):
-    # Lost bytes are sent again each second, so that they come when the network is back. Older kernels wait longer.
+    # TCP retries lost bytes every second, so they arrive soon after the network is back. Older kernels wait
+    # longer.
     neighbour.run("sysctl", "-w", "net.ipv4.tcp_rto_max_ms=1000", check=False)
     pool.up("--naming", "off", "--transport", "tcp", "--listen", neighbour.near, benefactors=1, memory="64M",
             drain=False)
@@ -94,7 +98,7 @@ def test_bytes_that_a_lost_network_held_back_change_nothing_in_space_of_another(
     empty_bytes = benefactor(pool)["free_bytes"]
     with there.paused("app.N0.T1", 1, 70, 20) as first:
         neighbour.set_link("down")
-        go_on(first)  # into its sockets
+        go_on(first)  # fills its sockets
         wait_until(lambda: benefactor(pool)["free_bytes"] == empty_bytes, "the fence", FENCE_SECONDS)
         assert here.run("write", "app.N0.T2", 2, 60) == ("closed", 0)
         neighbour.set_link("up")

@@ -1,4 +1,4 @@
-"""File systems made for the tests in this folder, and ended with them."""
+"""File systems that tests in this folder create; they are removed with the tests."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ MIB = 1 << 20
 PROGRAMS = (BIN / "stdchk").resolve().parents[1] / "tests" / "integration"
 TROUBLED = PROGRAMS / "troubled-fs"
 FORGETFUL = PROGRAMS / "forgetful-fs"
-LOOP_BYTES = {"ext4": 64 * MIB, "xfs": 320 * MIB}  # mkfs.xfs makes no smaller ones
+LOOP_BYTES = {"ext4": 64 * MIB, "xfs": 320 * MIB}  # mkfs.xfs accepts no smaller size
 
 
 def need(program):
@@ -40,7 +40,7 @@ def need_in_kernel(kind):
 
 @contextlib.contextmanager
 def mounted(point, *command):
-    """What `command` mounts at `point`; unmounted at the end, whoever still uses it."""
+    """Mounts with `command` at `point`; unmounts at the end, even if processes still use it."""
     point.mkdir()
     done = run(*command, check=False)
     if done.returncode != 0:
@@ -53,7 +53,7 @@ def mounted(point, *command):
 
 @contextlib.contextmanager
 def loop(kind, folder, size=None):
-    """A file system of its own in a file, which is in memory so that no disk makes the tests slow."""
+    """A new file system in a file, which lies in memory so that no disk slows the tests down."""
     need_root()
     need(f"mkfs.{kind}")
     need_in_kernel(kind)
@@ -73,7 +73,7 @@ def tmpfs(folder, size):
 
 @contextlib.contextmanager
 def bindfs(folder):
-    """Another directory of this machine, by way of FUSE."""
+    """Another directory of this machine, shown through FUSE."""
     need("bindfs")
     (folder / "shown").mkdir()
     with mounted(folder / "bindfs", "bindfs", folder / "shown", folder / "bindfs") as point:
@@ -81,10 +81,10 @@ def bindfs(folder):
 
 
 class Troubled:
-    """A file system that is slow or hangs as its rules say (troubled_fs.c)."""
+    """A file system that is slow or hangs, by its rules (troubled_fs.c)."""
 
     def __init__(self, folder):
-        self.behind = folder / "behind"  # what it shows, where nothing hangs
+        self.behind = folder / "behind"  # the directory that it shows; access to this directory never hangs
         self.behind.mkdir()
         self.point = folder / "troubled"
         self.point.mkdir()
@@ -96,19 +96,19 @@ class Troubled:
         self.device = os.minor(os.lstat(self.point).st_dev)
 
     def rules(self, *lines):
-        """These from now on, and no others."""
+        """Replaces all rules."""
         new = self.control.with_suffix(".new")
         new.write_text("".join(f"{line}\n" for line in lines))
         new.rename(self.control)
 
     def held(self, kind):
-        """Inodes of the files that a rule of that kind has held up so far."""
+        """The inodes of the files that rules of this kind have held up so far."""
         told = self.control.with_suffix(".held")
         lines = told.read_text().splitlines() if told.exists() else []
         return {int(line.split()[1]) for line in lines if line.startswith(f"{kind} ")}
 
     def abort(self):
-        """Whoever waits for it gets an error, so that no process is left that cannot end."""
+        """Fails every waiting operation, so that no process is left that cannot end."""
         with contextlib.suppress(OSError):
             pathlib.Path(f"/sys/fs/fuse/connections/{self.device}/abort").write_text("1")
 
@@ -131,7 +131,7 @@ def troubled(folder):
 
 
 class Forgetful:
-    """A file system that forgets what was not synced, as a machine that loses its power (forgetful_fs.c)."""
+    """A file system that forgets unsynced changes, as after a power failure (forgetful_fs.c)."""
 
     def __init__(self, folder, *options):
         self.point = folder / "forgetful"
@@ -141,7 +141,8 @@ class Forgetful:
         assert self.process.poll() is None
 
     def forget(self, what="all"):
-        """Everything, or only the bytes of files; whoever uses it must have been killed."""
+        """Forgets all unsynced changes, or only those of files' bytes. Processes that use it must have been
+        killed."""
         os.setxattr(self.point, "user.forget", what.encode())
 
     def end(self):

@@ -1,28 +1,28 @@
-// A FUSE file system in memory that forgets, when it is told so, what was not made durable: what is
-// left is the least that a machine that has lost its power may find where the file system promises
-// no more than POSIX does.
-//   forgetful-fs [--nodes] [--ignore-sync files|folders] MOUNTPOINT
-//   --nodes        each process is a node with a cache of its own, as where the file system is a
-//                  parallel one: its sync makes durable what it has written, and nothing of others
-//   --ignore-sync  each sync of that kind succeeds, and makes nothing durable
-// The extended attribute user.forget, set on MOUNTPOINT, makes it forget:
-//   all            everything that is not durable
-//   bytes          that of files; names stay as they are, as where those are journalled and bytes
-//                  wait for their place
+// A FUSE file system in memory that on request forgets all changes that were not made durable. It
+// keeps only what POSIX promises to survive a power failure.
+//
+// forgetful-fs [--nodes] [--ignore-sync files|folders] MOUNTPOINT
+//    --nodes        each process is a node with its own cache, as in a parallel file system:
+//                   its sync makes only its own writes durable
+//    --ignore-sync  each sync of that kind succeeds, and makes nothing durable
+// Setting the extended attribute user.forget on MOUNTPOINT makes it forget:
+//    all            everything that is not durable
+//    bytes          unsynced bytes of files; names stay, as in a file system that journals names
+//                   and allocates bytes late
 // Files that are open then stay open. Runs in the foreground until it is unmounted or killed.
 //
-// What is durable:
-// - Of a file: its bytes and its size at its last fsync or fdatasync (POSIX, fsync; nothing is said
-//   of close, nor of the file's name). A name of a file that never was synced has an empty one.
-// - Of a directory: the names in it at its last fsync (Linux, fsync(2): that of a file is not that
-//   of its entry); its own name by that of the directory above. Each of them by itself: where only
-//   one of two is synced after a rename between them, the file has both names or none. (POSIX,
-//   rename: whoever looks finds one of them; whoever crashes is not spoken of.)
-// - Modes, owners and times are not forgotten.
+// Durable are:
+// - Of a file: its bytes and its size at its last fsync or fdatasync. POSIX promises nothing for
+//   close, and nothing for the file's name. A file that never was synced is empty.
+// - Of a directory: the names in it at its last fsync; fsync(2) of a file does not cover its entry.
+//   The directory's own name belongs to its parent. Each directory counts separately: if only one
+//   of two is synced after a rename between them, the file has both names or none. POSIX describes
+//   rename for processes that look, not for crashes.
+// - Modes, owners and times are never forgotten.
 //
-// That nothing else is left is one of the states that a crash may leave. Others have a part of a
-// write, or later changes and not the earlier ones: Pillai et al., "All File Systems Are Not
-// Created Equal" (OSDI'14), table 1. Of those there is only "bytes".
+// A crash may leave other states: a write that is partly durable, or later changes without earlier
+// ones. Pillai et al., "All File Systems Are Not Created Equal" (OSDI'14), table 1, lists them.
+// This program offers only "bytes" of those.
 
 #define FUSE_USE_VERSION 312
 #include <errno.h>
@@ -42,9 +42,9 @@ struct bytes {
   size_t size, room;
 };
 
-/// What a process has done to a file since it was made durable: new bytes, or a new size.
+/// A change of a process to a file since the last sync: new bytes, or a new size.
 struct change {
-  size_t from, to;  ///< equal: the size is that
+  size_t from, to;  ///< range of new bytes; if equal, the new size
   pid_t by;
 };
 
@@ -64,11 +64,11 @@ struct node {
   struct change* changes;
   size_t change_count, change_room;
   struct names names_now, names_durable;
-  char* target;  ///< of a symbolic link
+  char* target;  ///< target of a symbolic link
   struct node* next;
 };
 
-static struct node* nodes;  // all that have ever been: nothing is freed
+static struct node* nodes;  // every node ever made; none is freed
 static struct node* root;
 static bool has_nodes, ignores_files, ignores_folders;
 
@@ -77,7 +77,7 @@ static void* need(void* memory) {
   return memory;
 }
 
-/// Room for one more in an array of `count`.
+/// Makes room for one more element in an array of `count`.
 static void* grown(void* array, size_t count, size_t* room, size_t each) {
   if (count < *room) return array;
   *room = *room * 2 + 8;
@@ -105,7 +105,7 @@ static void copy_names(struct names* to, const struct names* from) {
   if (from->count > 0) memcpy(to->at, from->at, from->count * sizeof *to->at);
 }
 
-/// The node that the caller works on: its process, of whose threads it may be any.
+/// The node on which the caller runs: its process, which the calling thread belongs to.
 static pid_t caller(void) {
   if (!has_nodes) return 0;
   char path[64], line[256];
@@ -172,7 +172,7 @@ static struct entry* entry_of(const struct node* folder, const char* name, size_
   return NULL;
 }
 
-/// NULL: there is nothing of that name.
+/// NULL: no such name.
 static struct node* find(const char* path, size_t length) {
   struct node* node = root;
   for (const char* end = path + length; node != NULL && path < end;) {
@@ -484,7 +484,7 @@ int main(int count, char** arguments) {
   root = make_node(S_IFDIR | 0755);
   root->stat.st_uid = getuid();
   root->stat.st_gid = getgid();
-  // One thread: nothing here is locked.
+  // -s: a single thread, so nothing here is locked.
   char* words[] = {arguments[0], "-f", "-s", "-o", "default_permissions", (char*)mountpoint, NULL};
   return fuse_main(6, words, &operations, NULL);
 }

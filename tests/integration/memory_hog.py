@@ -1,4 +1,4 @@
-"""Takes memory step by step and keeps it: memory_hog.py STEP_MIB STEPS SECONDS_BETWEEN."""
+"""Allocates memory step by step and keeps it: memory_hog.py STEP_MIB STEPS SECONDS_BETWEEN."""
 
 import sys
 import time

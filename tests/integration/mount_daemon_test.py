@@ -1,4 +1,4 @@
-"""How a mount comes and goes: bad mount points, unmounting from outside, daemons that die.
+"""Tests how a mount starts and ends: bad mount points, unmounting from outside, daemons that die.
 
 Runs the mount over a pool in the memory of a test program (STDCHK_FUSE_OVER_MEMORY names it).
 """

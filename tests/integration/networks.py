@@ -1,4 +1,4 @@
-"""Network namespaces, as hosts for tests. Only root may make them."""
+"""Network namespaces that stand for hosts. Only root may make them."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ class Namespace:
 
 
 class Neighbour(Namespace):
-    """A host with one link to this one. There may be several, each with addresses of its own: other tests'."""
+    """A host with one link to this host. Several may exist at once, in other tests, with other addresses."""
 
     def __init__(self):
         super().__init__()
@@ -52,6 +52,6 @@ class Neighbour(Namespace):
         self.run("ip", "link", "set", self.link, state)
 
     def end(self):
-        # Sockets whose bytes could not be sent keep the namespace for minutes, and it the link.
+        # Sockets with unsent bytes keep the namespace alive for minutes, and the namespace keeps the link.
         run("ip", "link", "delete", self.link)
         super().end()

@@ -1,5 +1,5 @@
-"""Two mounts, writers that are killed, names that are replaced all the time: whoever looks from the
-other mount sees whole images only, and the drain ends up with the same tree."""
+"""Two mounts, with killed writers and constant renames. Readers on the other mount see whole images only, and
+the drain directory ends up with the same tree."""
 
 import os
 import random
@@ -10,7 +10,7 @@ import time
 from processes import run
 
 SECONDS = 12
-GROUPS = 4  # names whose number is the same modulo this have one writer at a time
+GROUPS = 4  # names with equal numbers modulo GROUPS have one writer at a time
 
 ACTOR = """
 import errno, hashlib, os, random, signal, struct, sys, time

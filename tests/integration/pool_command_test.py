@@ -1,4 +1,4 @@
-"""The stdchk command itself: starting, ending, asking, and what it says when something is wrong."""
+"""Tests the stdchk command: start, end, questions, and its error messages."""
 
 import errno
 import fcntl
@@ -41,7 +41,7 @@ def test_up_prints_how_to_use_the_pool_and_down_leaves_nothing(pool):
     assert [member["role"] for member in record["members"]] == [
         "manager", "benefactor", "benefactor", "mount"]
     for member in record["members"]:
-        # In a session of its own: it does not end with the terminal.
+        # Each daemon has its own session, so it outlives the terminal.
         assert os.getsid(member["pid"]) == member["pid"]
     pool.down()
     assert not directory.exists()
@@ -86,7 +86,7 @@ def test_a_mount_point_that_is_in_use_is_refused(pool):
     assert done.returncode == 2 and "in use" in done.stderr
 
 
-# A device directory without the one node, in name spaces of its own.
+# Shows a device directory without /dev/fuse, in new namespaces.
 WITHOUT_FUSE = """
 mkdir "$1" && mount -t tmpfs dev "$1"
 for each in null zero full random urandom shm; do
@@ -113,8 +113,8 @@ def test_up_without_a_fuse_device_says_what_to_do_and_leaves_nothing(pool):
 
 
 def test_without_fuse_a_pool_can_do_what_is_said_to_remain_possible(pool):
-    """Drained images are staged in, loaded by rank, listed and drained; a program that uses the library would write
-    where c_api_test.py does."""
+    """Stages in drained images, loads them by rank, lists and drains. A program with the library would write
+    as c_api_test.py does."""
     pool.up(benefactors=1, memory="64M")
     image = os.urandom(3 * MIB)
     (pool.mount / "app.N0.T1").write_bytes(image)
@@ -304,7 +304,7 @@ def test_pressure_loses_no_image_whose_drained_file_was_removed(pool):
     expected = write_random(pool.mount / "app", ["app.N0.T1"], 24 * MIB)
     pool.stdchk("drain", "--wait", pool.mount)
     (pool.drain / "app" / "app.N0.T1").unlink()
-    for step in (2, 3, 4):  # more than there is room for
+    for step in (2, 3, 4):  # more images than the pool has room for
         expected |= write_random(pool.mount / "app", [f"app.N0.T{step}"], 24 * MIB)
     drop_caches()
     assert all_read_back(pool.mount / "app", expected)
@@ -314,7 +314,7 @@ def test_pressure_loses_no_image_whose_drained_file_was_removed(pool):
 
 def test_an_image_that_is_gone_from_memory_and_from_the_drain_directory_is_named_and_holds_up_no_end(pool):
     pool.up(benefactors=1, memory="64M")
-    for step in (1, 2, 3):  # for the third one the oldest is given up
+    for step in (1, 2, 3):  # the third image makes the pool evict the oldest
         write_random(pool.mount, [f"app.N0.T{step}"], 24 * MIB)
         pool.stdchk("drain", "--wait", pool.mount)
     assert {entry["path"]: entry["bytes_only_drained"] for entry in pool.list()}["app.N0.T1"] == 24 * MIB
@@ -382,7 +382,7 @@ def test_statfs_tells_the_space_of_the_pool(pool):
     empty = free_bytes()
     assert empty == numbers["free_bytes"]
     (pool.mount / "file").write_bytes(os.urandom(32 * MIB))
-    # What the session had been granted and did not use goes back at its end.
+    # Space that the session was granted but did not use is freed at its end.
     wait_until(lambda: 32 * MIB <= empty - free_bytes() < 33 * MIB, "the space of the file")
     (pool.mount / "file").unlink()
     wait_until(lambda: free_bytes() == empty, "the space given back")
@@ -393,9 +393,9 @@ def test_a_full_pool_is_enospc_at_write_and_room_comes_back(pool):
     pool.up(benefactors=2, memory="64M", drain=False)
     descriptor, data = os.open(pool.mount / "large", os.O_WRONLY | os.O_CREAT), os.urandom(MIB)
     with pytest.raises(OSError) as at_write:
-        for number in range(256):  # twice the pool, and more than fits into the window, too
+        for number in range(256):  # twice the pool's size, and more than the window
             os.write(descriptor, number.to_bytes(8, "little") + data[8:])
-    with pytest.raises(OSError) as at_close:  # says so once more: nothing of it is kept
+    with pytest.raises(OSError) as at_close:  # close() repeats the error: no byte of the file is kept
         os.close(descriptor)
     assert at_write.value.errno == at_close.value.errno == errno.ENOSPC
     if (pool.mount / "large").exists():
@@ -416,13 +416,13 @@ def test_an_early_close_returns_before_the_image_is_stored(pool):
     (pool.mount / "app.N0.T1").write_bytes(os.urandom(8 * MIB))  # brings the links up
     wait_until((other / "app.N0.T1").exists, "the first image")
     image, data = pool.mount / "app.N0.T2", os.urandom(24 * MIB)
-    with stopped(*pool.pids("benefactor")):  # over TCP nothing is stored without them
+    with stopped(*pool.pids("benefactor")):  # over TCP, nothing is stored without the benefactors
         began = time.monotonic()
         image.write_bytes(data)
         assert time.monotonic() - began < 2
         assert not (other / "app.N0.T2").exists()
         assert [entry["path"] for entry in pool.list()] == ["app.N0.T1"]
-        assert pool.stdchk("safe", image, check=False).returncode == 2  # there is no such image
+        assert pool.stdchk("safe", image, check=False).returncode == 2  # no such image
     wait_until((other / "app.N0.T2").exists, "the commit")
     assert (other / "app.N0.T2").read_bytes() == data
     assert image.read_bytes() == data
@@ -438,9 +438,9 @@ def test_what_an_early_close_has_lost_is_told_by_the_next_open_and_in_the_status
     wait_until(lambda: pool.list(), "the first version")
     began = time.monotonic()
     descriptor = os.open(image, os.O_WRONLY)
-    os.write(descriptor, os.urandom(24 * MIB))  # fits into the window, and not into the pool
+    os.write(descriptor, os.urandom(24 * MIB))  # fits into the window but exceeds the pool
     os.close(descriptor)
-    assert time.monotonic() - began < 3  # that there is no room is known after five seconds
+    assert time.monotonic() - began < 3  # a write learns of the missing room only after 5 s
     with pytest.raises(OSError) as raised:
         image.read_bytes()
     assert raised.value.errno == errno.ENOSPC
@@ -451,7 +451,7 @@ def test_what_an_early_close_has_lost_is_told_by_the_next_open_and_in_the_status
     pool.down()
 
 
-@pytest.mark.parametrize("size, count", [(32 * MIB, 8), (80 * MIB, 3)])  # of the latter no two fit
+@pytest.mark.parametrize("size, count", [(32 * MIB, 8), (80 * MIB, 3)])  # no two files of 80 MiB fit
 def test_drained_images_make_room_and_are_read_from_the_drain_directory(pool, size, count):
     pool.up(benefactors=2, memory="64M")
     images = {}
@@ -476,7 +476,7 @@ def test_a_policy_is_set_on_a_folder_and_holds_below_it(pool):
     changed = policy("set", pool.mount / "app", "chunking=fixed", "copies=1")
     assert changed["chunking"] == {"value": "fixed", "from": "this folder"}
     assert policy("get", below)["chunking"] == {"value": "fixed", "from": "inherited"}
-    # The same through an extended attribute, of any folder or file below.
+    # Sets the policy through an extended attribute of any folder or file below.
     (below / "file").write_bytes(b"x")
     assert os.getxattr(below / "file", "user.stdchk.policy.chunking") == b"fixed"
     os.removexattr(pool.mount / "app", "user.stdchk.policy.chunking")
@@ -538,10 +538,10 @@ def test_sets_are_kept_as_the_policy_says_and_latest_names_a_whole_one(pool):
     wait_until(lambda: [one["timestep"] for one in sets()] == [5, 4, 3], "the removal of T1")
     text = pool.stdchk("set", "list", folder).stdout
     assert "app.*.T4" in text and "latest" in text and "2/3" in text
-    # In the drain directory the link follows when the set is there; what was drained stays there.
+    # In the drain directory, the link moves when the set is complete. Drained sets stay there.
     pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
     wait_until(lambda: leads_to(pool.drain / "app" / "latest", "app.*.T4"), "the drained link")
-    # A new pool on the same directory, in the order of times and not of names.
+    # A new pool on the same directory orders sets by time, not by name.
     pool.stdchk("down", pool.mount)
     pool.up("--policy", "images=3,keep=3", benefactors=1)
     wait_until(lambda: latest() == "app.*.T4", "the link of the new pool")
@@ -554,7 +554,7 @@ def test_every_other_set_is_drained_within_the_rate_of_all_together(pool):
     for step in (1, 2, 3, 4):
         write_set(pool.mount, step, 2, 2 * MIB)
     pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
-    # Who waits gets the newest whole set, too, which was not its turn: 12 MiB.
+    # A caller that waits also gets the newest whole set, although drain-every omits it: 12 MiB.
     assert time.monotonic() - began > 2
     assert {path.name for path in pool.drain.glob("app.*")} == {
         f"app.N{rank}.T{step}" for rank in (0, 1) for step in (1, 3, 4)}
@@ -582,7 +582,7 @@ def test_verify_finds_what_has_changed_in_the_drain_directory(pool):
     good = verify()
     assert good["files"] == 5 and good["bad"] == [] and good["unknown_bytes"] == 0
     assert good["checked_bytes"] == 3 * (256 << 10) + 5 * MIB + 17 + len("of the first pool")
-    # A new pool keeps what the old one has said, and adds what it drains itself.
+    # A new pool keeps the old pool's entries, and adds the files that it drains itself.
     pool.stdchk("down", pool.mount)
     pool.up(benefactors=1)
     assert ".stdchk-manifest" not in os.listdir(folder)
@@ -650,7 +650,7 @@ def test_top_shows_how_full_all_is_and_how_fast_it_changes(pool):
     wait_until(lambda: pool.status()["pool"]["debt_chunks"] == 0, "all copies")
     lines = pool.stdchk("top", "--count", "1", "--interval", "2", pool.mount).stdout.splitlines()
     assert str(pool.mount) in lines[0] and "requests/s" in lines[0]
-    # 1 of 128 MiB is the log of the metadata.
+    # 1 of 128 MiB belongs to the metadata log.
     assert "###" in lines[1] and "of 127.0 MiB" in lines[1] and "/s" in lines[1]
     assert [line.split()[0] for line in lines[2:7]] == ["written", "read", "equal", "copies", "parity"]
     assert lines[2].endswith("; 16.0 MiB and 16.0 MiB in all")
@@ -663,7 +663,7 @@ def test_top_shows_how_full_all_is_and_how_fast_it_changes(pool):
 
 
 class Terminal:
-    """A program on a terminal of its own, whose keys are written and whose screen is read."""
+    """A program on its own terminal; the test types its keys and reads its screen."""
 
     def __init__(self, *command, environment):
         self.keys, there = pty.openpty()
@@ -680,7 +680,7 @@ class Terminal:
         return self.shown
 
     def end(self):
-        """The exit status; the terminal must be as it was."""
+        """Returns the exit status. The terminal's settings must be restored."""
         wait_until(lambda: self.read() is not None and self.process.poll() is not None, "the end")
         self.read()
         after = termios.tcgetattr(self.there)
@@ -703,7 +703,7 @@ def test_top_on_a_terminal_goes_on_until_a_key_ends_it(pool, key):
     began = time.monotonic()
     assert terminal.end() == 0
     assert time.monotonic() - began < 5
-    # It had the other screen, and has given it back with the cursor.
+    # The program used the alternate screen, and restored the screen and the cursor.
     assert terminal.shown.startswith(b"\x1b[?1049h\x1b[?25l") and terminal.shown.endswith(b"\x1b[?25h\x1b[?1049l")
 
 
@@ -726,7 +726,8 @@ def test_advise_works_out_an_interval_and_draws_the_table(pool):
 
 
 def test_advise_says_how_many_copies_survive_what_may_fail(pool):
-    """64 nodes of 16 GiB at 4 GiB/s are drained in 256 s, in which more fail than it says with less than 0.1 %."""
+    """64 nodes of 16 GiB drain in 256 s at 4 GiB/s. With less than 0.1 % probability more nodes fail
+    meanwhile than the advice says."""
     words = ["advise", "--nodes", "64", "--memory", "16G", "--node-rate", "1G/s", "--pfs-rate", "4G/s",
              "--table", "64"]
     for mtbf, hours, copies in (("1825d", 1825 * 24, 1), ("30d", 30 * 24, 2), ("1d", 24, 3), ("6h", 6, None)):
@@ -738,7 +739,7 @@ def test_advise_says_how_many_copies_survive_what_may_fail(pool):
         shown = pool.stdchk(*words, "--mtbf", mtbf).stdout
         said = re.search(r"^copies +(.*): until a set is drained up to (\d+) nodes may fail", shown, re.MULTILINE)
         assert said.groups() == (str(copies or "more than 3"), str(failures)), (mtbf, shown)
-        # As the table beside it says, of this pool's own copies: the fewest that are enough.
+        # The advice must match its own table: the fewest copies that are enough.
         (row,) = re.findall(r"^ +64 .*?   (0 0 0) +\d+ \d+ (\d+) +\d+ \d+ (\d+)$", shown, re.MULTILINE)
         enough = [number for number, allowed in enumerate((0, int(row[1]), int(row[2])), 1) if allowed >= failures]
         assert (enough or [None])[0] == copies
@@ -779,7 +780,7 @@ def test_advise_measures_a_mount_and_a_target_and_leaves_nothing(pool, tmp_path)
     assert mount["bytes"] == target["bytes"] == 32 * MIB
     assert (told["node_rate"], told["pfs_rate"]) == (mount["rate"], target["rate"])
     assert min(mount["rate"], target["rate"]) > MIB
-    # A slower node waits longer: the figures are those that were measured.
+    # A slower node waits longer: the figures are the measured ones.
     assert told["write_s"] == pytest.approx(told["copies"] * 32 * 1024 * MIB / mount["rate"])
     assert told["drain_s"] == pytest.approx(16 * 32 * 1024 * MIB / target["rate"])
     shown = pool.stdchk("advise", "--table", "8", "--measure-size", "4M", "--mount", pool.mount).stdout
@@ -830,7 +831,7 @@ def test_advise_clears_up_when_a_measurement_fails_or_is_ended(pool, tmp_path):
 
 def test_bench_measures_in_turns_and_leaves_nothing(pool, tmp_path):
     pool.up(benefactors=2)
-    # An odd end, in a block of its own.
+    # An image with an odd length ends in a partial block.
     flags = ["--ranks", "2", "--size", "5000001", "--block", "1M", "--rounds", "2"]
     result = json.loads(pool.stdchk("bench", *flags, "--json", pool.mount, tmp_path).stdout)
     assert (result["size"], result["ranks"]) == (5000001, 2)
@@ -843,7 +844,7 @@ def test_bench_measures_in_turns_and_leaves_nothing(pool, tmp_path):
     assert os.listdir(pool.mount) == [] and os.listdir(tmp_path) == []
     done = pool.stdchk("bench", "--size", "64G", pool.mount, check=False)
     assert done.returncode == 2 and "--size" in done.stderr
-    # It clears up when it is told to end, too.
+    # The benchmark also removes its files after a signal.
     running = subprocess.Popen([BIN / "stdchk", "bench", "--rounds", "1000", "--size", "16M", pool.mount],
                                stderr=subprocess.PIPE, text=True)
     wait_until(lambda: os.listdir(pool.mount), "the folder of a run")
@@ -860,7 +861,7 @@ def test_doctor_and_version(pool):
     (provider,) = [finding["figures"]["provider"] for finding in findings if finding["what"] == "transport tcp"]
     assert re.fullmatch(r"OpenSSL 3\.\d+\.\d+", provider)
     assert states["transport auto"] == "good"
-    assert states["pool"] == "note"  # there is none to measure
+    assert states["pool"] == "note"  # no link to measure
     assert pool.stdchk("doctor", "--pool", pool.folder, check=False).returncode == 2
     assert run(BIN / "stdchk", "version").stdout.startswith("stdchk ")
     assert run(BIN / "stdchk", "--help").stdout.startswith("Usage: stdchk")
@@ -896,7 +897,7 @@ def test_doctor_names_a_benefactor_that_does_not_answer(pool):
 
 @pytest.mark.skipif(not (BIN / "heat").exists(), reason="examples/heat was built without MPI")
 def test_a_small_demo_runs_to_its_end():
-    # One that takes too long is asked to end, so that it takes its pool down.
+    # A demo that takes too long gets SIGTERM, so that it takes its pool down.
     done = run("timeout", 240, ROOT / "scripts" / "demo", "--cells", "48", seconds=280,
                env=dict(os.environ, DEMO_NO_BUILD="1"))
     assert "the same as undisturbed" in done.stdout

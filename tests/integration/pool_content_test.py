@@ -1,5 +1,5 @@
-"""What programs write into a pool is read back equal: by another process with caches dropped, through
-a second mount, and from a new pool over the same drain directory after the first one is gone."""
+"""Tests that programs read back equal files. They read through another process with dropped caches, through a
+second mount, and from a new pool on the same drain directory."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ from processes import run
 
 MIB = 1 << 20
 
-# Each writer makes the same tree in a directory of the pool and in one of the local disk.
+# Each writer makes the same tree in a directory of the pool and in a local directory.
 
 
 def write_cp(target, source):
@@ -59,7 +59,7 @@ def write_git(target, source):
         run("git", "-C", origin, "commit", "-qm", "first", env=environment)
     run("git", "clone", "-q", "--no-hardlinks", origin, target / "clone")
     assert run("git", "-C", target / "clone", "fsck", "--strict").returncode == 0
-    # What differs between any two clones: times in the index and the log.
+    # Any two clones differ in the times of the index and of the log.
     shutil.rmtree(target / "clone" / ".git" / "logs")
     (target / "clone" / ".git" / "index").unlink()
     run("git", "-C", target / "clone", "reset", "-q", "--hard")
@@ -144,8 +144,8 @@ WRITERS = {
 
 
 def manifest(folder):
-    """Name, kind and SHA-256 of all below, read by other processes than this one. What stdchk itself keeps in a
-    drain directory does not count."""
+    """Name, kind and SHA-256 of all files below, read by new processes. Leaves out stdchk's own files in a
+    drain directory."""
     listing = run("sh", "-c", "find . ! -name '.stdchk-*' -printf '%y %p -> %l\\n' | sort; "
                   "find . -type f ! -name '.stdchk-*' -print0 | sort -z | xargs -0 -r sha256sum", cwd=folder)
     return listing.stdout
@@ -169,7 +169,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(module_pool, source, tmp_path_factory):
-    """Every writer has written: the manifests of what it wrote to the local disk."""
+    """Runs every writer. Returns the manifests of the local trees."""
     module_pool.up(memory="512M")
     manifests = {}
     for name, writer in WRITERS.items():
@@ -236,5 +236,5 @@ def test_no_process_of_a_pool_is_left_after_down(module_pool):
     module_pool.down()
     listing = subprocess.run(["ps", "-o", "stat=,pid=", "-p", ",".join(map(str, pids))],
                              capture_output=True, text=True, timeout=10).stdout.splitlines()
-    # One that has ended and waits to be collected by init is none of ours any more.
+    # Zombies that wait for init do not count.
     assert [line for line in listing if not line.startswith("Z")] == []

@@ -1,4 +1,4 @@
-"""Copies of chunks in real pools: made, lost, made again, checked, handed over."""
+"""Tests copies of chunks in real pools: made, lost, made again, checked, handed over."""
 
 import hashlib
 import os
@@ -40,7 +40,7 @@ def check_metadata(pool):
 
 
 def change_memory(pid, name, content):
-    """Overwrites the first bytes of `content` where a benefactor lends the disk file `name`."""
+    """Overwrites the first bytes of `content` in the mapped file `name` of a benefactor."""
     for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
         if name not in line:
             continue
@@ -56,7 +56,7 @@ def change_memory(pid, name, content):
 
 
 def read_back(pool, images, seconds=30):
-    """Every image, from a mount that has nothing in its caches; no read may take longer."""
+    """Reads every image through a mount with empty caches; no read may take longer than `seconds`."""
     drop_caches()
     fresh = pool.mount_by_hand("fresh")
     slowest = 0.0
@@ -84,7 +84,7 @@ def test_a_killed_benefactor_loses_nothing_and_its_copies_are_made_again(pool):
     status = figures(pool)
     assert status["lost_chunks"] == 0
     check_metadata(pool)
-    # And a second one may go now.
+    # With the copies restored, a second benefactor may die.
     pool.kill("benefactor", 2)
     wait_until(lambda: [b["state"] for b in figures(pool)["benefactors"]].count("gone") == 2,
                "the second death is noticed", seconds=30)
@@ -98,7 +98,7 @@ def test_a_close_may_wait_for_all_copies(pool):
     write(pool, "a", 1)
     assert redundant(pool)
     assert pool.list()[0]["copies"] == 3
-    # With fewer benefactors than copies it says so, and the image is there.
+    # With fewer benefactors than copies, the status says so, and the image stays readable.
     pool.kill("benefactor", 0)
     wait_until(lambda: "gone" in [b["state"] for b in figures(pool)["benefactors"]],
                "the death is noticed", seconds=30)
@@ -119,7 +119,7 @@ def test_a_benefactor_killed_in_mid_write_costs_no_image_whose_close_waits_for_t
     files = {name: os.open(pool.mount / "app" / name, os.O_CREAT | os.O_WRONLY) for name in data}
     for at in range(0, 48 * MIB, MIB):
         if at == 16 * MIB:
-            os.fsync(files["app.N0.T1"])  # what is stored has left the window
+            os.fsync(files["app.N0.T1"])  # stored bytes have left the window
             pool.kill("benefactor", 1)
         for name, file in files.items():
             assert os.pwrite(file, data[name][at:at + MIB], at) == MIB
@@ -156,7 +156,7 @@ def test_mounts_and_folders_ask_for_their_own_number_of_copies(pool):
     wait_until(lambda: redundant(pool), "the second copies")
     copies = {row["path"]: row["copies"] for row in pool.list()}
     assert copies == {"one": 1, "two": 2}
-    # A folder's word counts more, and it may ask a close to wait.
+    # A folder's policy overrides the pool's, and may make close() wait for copies.
     (pool.mount / "app").mkdir()
     pool.stdchk("policy", "set", pool.mount / "app", "copies=3", "commit=redundant")
     (two / "app" / "three").write_bytes(content(3, MIB))
@@ -171,7 +171,7 @@ def test_a_changed_bit_is_found_and_mended(pool):
     images = {"a": write(pool, "a", 1, 8 * MIB)}
     wait_until(lambda: redundant(pool), "the second copies")
     assert pool.stdchk("scrub", "--wait", pool.mount).returncode == 0
-    # A benefactor's memory changes behind its back.
+    # Corrupts a benefactor's memory.
     change_memory(pool.pids("benefactor")[0], "arenas", images["a"][:64])
     done = pool.stdchk("scrub", "--wait", pool.mount, check=False)
     assert done.returncode == 1, done.stdout
@@ -190,14 +190,14 @@ def test_a_copy_that_has_become_wrong_is_read_past_and_mended(pool, naming):
     pool.up("--copies", "2", "--naming", naming, "--disk", disk, benefactors=2, memory="64M", drain=False)
     images = {"app.N0.T1": write(pool, "app.N0.T1", 1, 8 * MIB)}
     wait_until(lambda: redundant(pool), "the second copies")
-    # One half of the chunks here, the other there: whichever copies a reader takes, some are wrong.
+    # Corrupts half of the chunks on each benefactor: any choice of copies meets corrupt ones.
     for chunk in range(8):
         change_memory(pool.pids("benefactor")[chunk // 4], "arenas", images["app.N0.T1"][chunk * MIB:][:64])
     read_back(pool, images)
     assert pool.list()[0]["chunks"] == 8
-    # Who has read a wrong copy has told of it.
+    # Readers have reported the corrupt copies that they met.
     wait_until(lambda: figures(pool)["scrub"]["repaired_chunks"] >= 1 and redundant(pool), "the repair")
-    pool.stdchk("scrub", "--wait", pool.mount, check=False)  # finds those that nobody has read
+    pool.stdchk("scrub", "--wait", pool.mount, check=False)  # finds the corrupt copies that no reader met
     wait_until(lambda: figures(pool)["scrub"]["repaired_chunks"] == 8 and redundant(pool), "all repairs")
     assert pool.stdchk("scrub", "--wait", pool.mount).returncode == 0
     check_metadata(pool)

@@ -1,5 +1,5 @@
-"""A drain is the work of all benefactors at once. It goes on after a process has crashed, and does not write what is there and
-verified."""
+"""Tests that all benefactors drain an image together. After a crash, the drain continues and does not rewrite
+verified bytes."""
 
 import os
 import re
@@ -19,7 +19,7 @@ def metrics_of(pool, pid):
 
 
 def drained_bytes(address):
-    """What a benefactor has written and verified."""
+    """The bytes that a benefactor has written and verified."""
     page = urllib.request.urlopen(f"http://{address}/metrics", timeout=10).read().decode()
     return float(re.search(r"^stdchk_benefactor_drained_bytes_total(?:{.*})? (.*)$", page, re.MULTILINE)[1])
 
@@ -33,7 +33,7 @@ def test_all_benefactors_drain_one_image_at_once(pool):
     image, data = pool.mount / "app.N0.T1", os.urandom(96 * MIB)
     image.write_bytes(data)
     addresses = [metrics_of(pool, pid) for pid in pool.pids("benefactor")]
-    began, done = time.monotonic(), {}  # when a benefactor had its first part, by its address
+    began, done = time.monotonic(), {}  # when each benefactor, by its address, had drained its first part
 
     def all_have_a_part():
         for address in set(addresses) - set(done):
@@ -42,7 +42,7 @@ def test_all_benefactors_drain_one_image_at_once(pool):
         return len(done) == len(addresses)
 
     wait_until(all_have_a_part, "a part of each")
-    # One after the other they would begin 1.5 s apart, as long as a quarter of the image takes at that rate.
+    # In turn, the benefactors would begin 1.5 s apart: a quarter of the image at this rate.
     assert max(done.values()) - min(done.values()) < 1.5
     pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
     assert (pool.drain / "app.N0.T1").read_bytes() == data
@@ -59,8 +59,9 @@ def test_pieces_verified_before_a_benefactor_died_are_not_written_again(pool):
     wait_until(lambda: has_all_copies(pool), "the copies")
     lives, dies = pool.pids("benefactor")
     address = metrics_of(pool, lives)
-    by_the_dead = drained_bytes(metrics_of(pool, dies))  # by a slow machine, which may not have told of it
-    os.kill(dies, signal.SIGSTOP)  # it was asked for its part of the image, and does not answer
+    # bytes that the benefactor drained before, perhaps not yet reported on a slow machine
+    by_the_dead = drained_bytes(metrics_of(pool, dies))
+    os.kill(dies, signal.SIGSTOP)  # this benefactor leaves its request unanswered
     wait_until(lambda: drained_bytes(address) > 0, "the part of the other one", seconds=40)
     assert drained_bytes(address) < len(data)
     os.kill(dies, signal.SIGKILL)

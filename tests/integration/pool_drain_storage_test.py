@@ -1,4 +1,4 @@
-"""The drain into real file systems: of several kinds, full, slow, and such that hang."""
+"""Tests the drain into real file systems: several kinds, full, slow, and hanging ones."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ KINDS = {
 
 @pytest.fixture(params=KINDS)
 def storage(request, tmp_path):
-    """An empty directory of such a file system."""
+    """An empty directory of that kind of file system."""
     with KINDS[request.param](tmp_path) as point:
         yield point
 
@@ -46,7 +46,7 @@ def temporaries(pool):
 
 
 def write_sparse(path, size, parts):
-    """A file of `size` bytes with holes but for `parts`: offset and bytes of each."""
+    """Writes a sparse file of `size` bytes; `parts` gives offset and bytes of its content."""
     with open(path, "wb") as file:
         for at, content in parts:
             file.seek(at)
@@ -65,7 +65,8 @@ def test_what_is_drained_is_the_same_on_each_file_system(pool, storage):
     (pool.mount / "before").write_bytes(files["renamed"])
     (pool.mount / "removed").write_bytes(b"not any more")
     drain_all(pool)
-    before = os.open(pool.mount / "replaced", os.O_RDONLY)  # is set aside: a second name of the file
+    # the drain sets the file aside: it gets a second name
+    before = os.open(pool.mount / "replaced", os.O_RDONLY)
     for name in files.keys() - {"renamed"}:
         (pool.mount / name).write_bytes(files[name])
     (pool.mount / "before").rename(pool.mount / "renamed")
@@ -89,7 +90,7 @@ def test_what_is_drained_is_the_same_on_each_file_system(pool, storage):
     os.close(before)
     wait_until(lambda: temporaries(pool) == [], "the end of the temporary files", seconds=40)
     pool.down()
-    # A new pool has nothing but what was drained.
+    # A new pool has only the drained files.
     pool.up(benefactors=1, memory="64M")
     assert all((pool.mount / name).read_bytes() == data for name, data in files.items())
     assert (pool.mount / "sparse").read_bytes() == sparse
@@ -111,7 +112,7 @@ def test_a_full_file_system_loses_nothing_and_is_filled_when_there_is_room(pool,
         for name, data in files.items():
             (pool.mount / name).write_bytes(data)
         wait_until(lambda: pool.status()["pool"]["drain_failed_files"] == 2, "that status tells of it")
-        # What there is room for goes there.
+        # Files that fit are drained.
         (pool.mount / "small").write_bytes(b"s" * MIB)
         wait_until(lambda: is_safe(pool, "small"), "the drain of what fits", seconds=40)
         wait_until(lambda: "2 failed" in pool.stdchk("status", pool.mount).stdout, "that status says so")
@@ -126,7 +127,7 @@ def test_a_full_file_system_loses_nothing_and_is_filled_when_there_is_room(pool,
 
 
 def uses(pool, seconds):
-    """Writes, reads and asks; all of it together within that time."""
+    """Writes, reads and asks for the status; fails if all together take longer than `seconds`."""
     began, data = time.monotonic(), os.urandom(MIB)
     (pool.mount / "used").write_bytes(data)
     assert (pool.mount / "used").read_bytes() == data
@@ -139,7 +140,7 @@ def uses(pool, seconds):
 
 def test_a_slow_file_system_makes_the_drain_slow_and_nothing_else(pool, troubled):
     pool.drain = troubled.point / "drain"
-    troubled.rules("delay 1000")  # for each 128 KiB, or what FUSE makes of it
+    troubled.rules("delay 1000")  # for each FUSE write, usually of 128 KiB
     pool.up(benefactors=2, memory="64M")
     files = {f"app.N{number}.T1": os.urandom(2 * MIB) for number in range(4)}
     for name, data in files.items():
@@ -176,7 +177,7 @@ def test_files_that_hang_when_they_get_their_names_stall_no_others(pool, trouble
     hung = {f"hung.N{number}.T1": b"HANG" + os.urandom(MIB) for number in range(4)}
     for name, data in hung.items():
         (pool.mount / name).write_bytes(data)
-    # More than there are threads for names: those that hang give theirs to others.
+    # More renames hang than the drain has threads for names; the other names must still proceed.
     wait_until(lambda: len(list(pool.drain.glob(".stdchk-drain/*.*"))) == len(hung), "the pieces")
     files = {f"app.N{number}.T{step}": os.urandom(MIB) for step in (1, 2) for number in range(4)}
     for name, data in files.items():
@@ -198,7 +199,7 @@ def test_down_ends_while_storage_hangs(pool, troubled):
     pool.up(benefactors=1, memory="64M")
     (pool.mount / "hung").write_bytes(b"HANG")
     wait_until(lambda: any(pool.drain.glob(".stdchk-drain/*.*")), "the drain")
-    time.sleep(0.5)  # its write
+    time.sleep(0.5)  # until its write
     pids = [member["pid"] for member in pool.record["members"]]
     began = time.monotonic()
     pool.down(check=False)
@@ -223,11 +224,11 @@ def write_into(path, content, keep_time=False):
 
 
 def hanging_image():
-    """A read of its second MiB hangs while there is a rule for that."""
+    """An image whose second MiB hangs in read() while the rule exists."""
     return os.urandom(MIB) + b"".join(b"HANG" + os.urandom(4092) for page in range(256)) + os.urandom(MIB)
 
 
-# What a name leads to is another file then, or none.
+# Afterwards the name leads to another file or to none.
 OF_NAMES = {
     "replaced": lambda path: replace(path, os.urandom(3 * MIB)),
     "replaced by a longer one": lambda path: replace(path, os.urandom(4 * MIB)),
@@ -235,7 +236,7 @@ OF_NAMES = {
     "removed": lambda path: path.unlink(),
     "moved away": lambda path: path.rename(path.with_name("elsewhere")),
 }
-# By another node: on this one it would wait for the reads.
+# Another node makes these changes; on this node they would wait for the reads.
 OF_BYTES = {
     "truncated": lambda path: os.truncate(path, MIB + 4096),
     "emptied": lambda path: os.truncate(path, 0),
@@ -247,17 +248,18 @@ OF_BYTES = {
 
 CHANGES = {*OF_NAMES, *OF_BYTES}
 OF_SAME_SIZE = {"replaced", "written to", "written to, and its time put back"}
-# By whether the pool has drained them itself, and whether there is a manifest.
+# Keys: whether the pool itself drained the images, and whether a manifest exists. Values: the changes that
+# stage-in must report.
 TOLD_OF = {
-    (False, True): {*OF_BYTES} - {"lengthened"},  # of the others and of this one all that the manifest says is there
+    (False, True): {*OF_BYTES} - {"lengthened"},  # the file still has all bytes that the manifest lists
     (False, False): CHANGES,
-    (True, True): CHANGES,  # its own drained ones are no more what they were
-    (True, False): CHANGES - OF_SAME_SIZE,  # those are loaded as they are
+    (True, True): CHANGES,  # differ from the pool's own record
+    (True, False): CHANGES - OF_SAME_SIZE,  # same-size changes are loaded without notice
 }
 
 
 def change_while_staged_in(pool, troubled, change_of, to):
-    """What stage-in says of the files that it has not loaded, by their names."""
+    """Returns stage-in's findings on files that it has not loaded, by name."""
     troubled.rules("read HANG")
     staging = subprocess.Popen(
         [BIN / "stdchk", "stage-in", "--json", "--readers", str(len(change_of)), *to, pool.drain],
@@ -284,7 +286,7 @@ def change_while_staged_in(pool, troubled, change_of, to):
 @pytest.mark.parametrize("listed", [True, False], ids=["listed", "unlisted"])
 @pytest.mark.parametrize("own", [False, True], ids=["another", "own"])
 def test_what_changes_while_it_is_staged_in_is_loaded_whole_or_named(pool, troubled, own, listed):
-    """From the drain directory of another pool, which has ended, and from the pool's own."""
+    """Loads from the drain directory of another pool, which has ended, and from the pool's own."""
     pool.drain = troubled.point / "drain"
     changes = [None, *OF_NAMES, *OF_BYTES, None]
     old = {f"app.N{rank}.T1": hanging_image() for rank in range(len(changes))}

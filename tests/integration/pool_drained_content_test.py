@@ -1,4 +1,4 @@
-"""Images that are in the drain directory alone: what is read of them is what was drained, or an error."""
+"""Tests images that only the drain directory holds: a read returns the drained bytes, or an error."""
 
 import concurrent.futures
 import errno
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def damage(path, at):
-    """One bit is another one on the storage: size and time of the file say nothing of it."""
+    """Flips one bit in the storage; the file keeps its size and its time."""
     with open(path, "r+b") as file:
         times = os.stat(file.fileno())
         file.seek(at)
@@ -26,7 +26,7 @@ def damage(path, at):
 
 
 def read_error(path, at=0, size=-1):
-    """Why these bytes cannot be read; None: they can."""
+    """The errno of the read; None: the bytes can be read."""
     try:
         with open(path, "rb") as file:
             file.seek(at)
@@ -48,7 +48,7 @@ def mount_log(pool):
 
 
 def check_damaged(pool, name, at, expected):
-    """The image is EIO where it is damaged, whoever reads it; all else is as it was written."""
+    """A damaged image answers EIO at the damage, to every reader; all else reads as written."""
     drop_caches()
     path = pool.mount / name
     assert read_error(path) == errno.EIO
@@ -61,7 +61,7 @@ def check_damaged(pool, name, at, expected):
 
 
 def drained_images(pool, *arguments, size=3 * MIB + 5):
-    """Images in the drain directory, and no pool any more."""
+    """Images in the drain directory of a pool that has ended."""
     pool.up(*arguments, benefactors=1, memory="96M")
     expected = write_random(pool.mount, ["app.N0.T1", "app.N1.T1", "other"], size)
     pool.down("--drain")
@@ -75,13 +75,13 @@ def manifest_of(folder):
 def test_a_bit_that_has_changed_in_the_drained_file_of_an_image_is_an_error(pool):
     pool.up(benefactors=1, memory="64M")
     expected = {}
-    for step in (1, 2, 3):  # for the third one the oldest is given up
+    for step in (1, 2, 3):  # the third image makes the pool evict the oldest
         expected |= write_random(pool.mount, [f"app.N0.T{step}"], 24 * MIB)
         pool.stdchk("drain", "--wait", pool.mount)
     assert {entry["path"]: entry["bytes_only_drained"] for entry in pool.list()}["app.N0.T1"] == 24 * MIB
     damage(pool.drain / "app.N0.T1", 9 * MIB + 77)
     check_damaged(pool, "app.N0.T1", 9 * MIB, expected)
-    # What is whole of it can be read.
+    # The undamaged parts stay readable.
     for at in (0, 12 * MIB):
         assert part(pool.mount / "app.N0.T1", at, MIB) == expected["app.N0.T1"][at:at + MIB]
     pool.down()
@@ -94,7 +94,7 @@ def test_a_new_pool_compares_what_is_read_of_the_drain_directory_with_the_manife
     damage(pool.drain / "app.N1.T1", 20 * MIB + 3)
     pool.up(benefactors=1, memory="64M")
     check_damaged(pool, "app.N1.T1", 20 * MIB, expected)
-    # The pool that has found them does not say less of them in the manifest than the one that has drained them.
+    # The new pool's manifest says as much of the found images as the manifest of the pool that drained them.
     pool.stdchk("drain", "--wait", pool.mount)
     assert manifest_of(pool.drain) == before
     os.chmod(pool.mount / "other", 0o640)
@@ -105,7 +105,7 @@ def test_a_new_pool_compares_what_is_read_of_the_drain_directory_with_the_manife
     assert run(BIN / "stdchk", "verify", pool.drain, check=False).returncode == 1
     damage(pool.drain / "other", 0)
     pool.up(benefactors=1, memory="64M")
-    # It is known also when the pool's own manager is another one.
+    # A recovered manager knows the checksums, too.
     pool.kill("manager")
     pool.stdchk("recover", pool.folder / "mount")
     check_damaged(pool, "other", 0, {"app.N0.T1": expected["app.N0.T1"]})
@@ -114,8 +114,8 @@ def test_a_new_pool_compares_what_is_read_of_the_drain_directory_with_the_manife
 
 def test_files_that_the_manifest_does_not_know_are_read_as_they_are(pool):
     expected = drained_images(pool)
-    # Somebody has put another one there; a backup of an earlier one; the time that its manifest lacks is that of
-    # one that an earlier stdchk has written.
+    # The first image is replaced; the second is an older backup with an older time. The third has a manifest
+    # entry without a time, as an earlier stdchk wrote it.
     (pool.drain / "app.N0.T1").write_bytes(b"another" + expected["app.N0.T1"][7:])
     damage(pool.drain / "app.N1.T1", 5)
     os.utime(pool.drain / "app.N1.T1", ns=(5, 5))
@@ -127,7 +127,7 @@ def test_files_that_the_manifest_does_not_know_are_read_as_they_are(pool):
     for name in expected:
         assert (pool.mount / name).read_bytes() == (pool.drain / name).read_bytes() != expected[name]
     pool.down("--drain")
-    # That they are not what it has says, still.
+    # The manifest still lists the original bytes.
     assert len(json.loads(run(BIN / "stdchk", "verify", "--json", pool.drain, check=False).stdout)["bad"]) == 3
     (pool.drain / ".stdchk-manifest").write_text("{")
     pool.up(benefactors=1, memory="64M")
@@ -137,7 +137,7 @@ def test_files_that_the_manifest_does_not_know_are_read_as_they_are(pool):
 
 
 def read_bytes(pool):
-    """What the mount's processes have read, of files and of all else."""
+    """The bytes that the mount's processes have read, from files and elsewhere."""
     pids = pool.pids("mount")
     pids += [int(each) for pid in pids for each in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     said = "".join(pathlib.Path(f"/proc/{pid}/io").read_text() for pid in pids)
@@ -145,7 +145,8 @@ def read_bytes(pool):
 
 
 def test_many_readers_of_drained_images_read_each_byte_about_twice(pool):
-    """Once to compare, once to give: whole pieces of all of them have no room in the cache."""
+    """Each byte is read once for the check and once for the reader: the cache has no room for whole pieces of
+    all images."""
     pool.up(benefactors=1, memory="256M")
     expected = write_random(pool.mount, [f"app.N{rank}.T1" for rank in range(6)], 32 * MIB + 7)
     pool.down("--drain")

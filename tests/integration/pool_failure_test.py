@@ -1,4 +1,4 @@
-"""Parts of a pool are killed: what was committed stays, nothing hangs, and `stdchk down` still works.
+"""Tests the death of a pool's processes: committed images stay, no call hangs, and `stdchk down` still works.
 
 Every call here has a time limit (conftest.CALL_SECONDS); a hang is a failure.
 """
@@ -22,7 +22,7 @@ from processes import BIN, PATIENCE, is_running, run, stopped, wait_until
 
 MIB = 1 << 20
 
-# Writes `size` bytes in pieces; says "writing" on the way, then waits to be told to go on.
+# Writes `size` bytes in pieces; prints "writing" on the way, then waits for a line.
 SLOW_WRITER = """
 import os, sys
 path, size = sys.argv[1], int(sys.argv[2])
@@ -37,7 +37,7 @@ os.close(fd)
 print("closed", flush=True)
 """
 
-# Reads a whole file in a process of its own, so that a hang can be ended; prints "errno N" or a hash.
+# Reads a whole file in its own process, so that a hang can be ended; prints "errno N" or a hash.
 READER = """
 import hashlib, sys
 try:
@@ -47,7 +47,7 @@ except OSError as error:
     print("errno", error.errno)
 """
 
-# Reads each chunk for itself; prints, as JSON, its hash or the number of the error.
+# Reads the chunks one by one; prints as JSON the hash or the errno of each.
 PART_READER = f"""
 import hashlib, json, os, sys
 file, parts = os.open(sys.argv[1], os.O_RDONLY), []
@@ -69,7 +69,7 @@ def start_writer(path, size=16 * MIB):
 
 
 def end_writer(process, seconds=60):
-    """Lets the writer go on to its end; its exit status."""
+    """Lets the writer finish; returns its exit status and its error output."""
     try:
         _, err = process.communicate("\n", timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -85,7 +85,7 @@ def read_back(path, seconds=45):
 
 
 def write_files(folder, count=8, size=3 * MIB):
-    """Files of random bytes, and what reading them must say."""
+    """Writes files of random bytes; returns the expected answers of their readers."""
     folder.mkdir(exist_ok=True)
     rng = random.Random(count)
     for number in range(count):
@@ -161,7 +161,7 @@ def test_a_dead_manager_is_an_error_in_bounded_time(pool):
     def in_time():
         began = time.monotonic()
         yield
-        assert time.monotonic() - began < 26 * PATIENCE  # 25 s (docs/operating.md), and one for this machine
+        assert time.monotonic() - began < 26 * PATIENCE  # 25 s (docs/operating.md), and 1 s for this machine
 
     with in_time():
         done = pool.stdchk("ls", pool.mount, check=False)
@@ -183,7 +183,7 @@ def test_a_manager_that_returns_has_all_that_was_committed(pool):
     writer = start_writer(pool.mount / "app" / "half")
     pool.kill("manager")
     restart_manager(pool)
-    assert end_writer(writer) == (0, "")  # it goes on with what it had stored
+    assert end_writer(writer) == (0, "")  # the writer continues with its stored bytes
     drop_caches()
     assert all_read_back(pool.mount / "app", expected)
     assert (pool.mount / "app" / "half").stat().st_size == 16 * MIB
@@ -192,11 +192,11 @@ def test_a_manager_that_returns_has_all_that_was_committed(pool):
 
 def test_a_read_waits_for_benefactors_that_a_restarted_manager_has_not_seen_yet(pool):
     pool.up(benefactors=2, drain=False)
-    expected = write_files(pool.mount / "app", count=4, size=8 * MIB)  # more than the mount keeps in its cache
+    expected = write_files(pool.mount / "app", count=4, size=8 * MIB)  # more than the mount's cache holds
     with stopped(*pool.pids("benefactor")):
         pool.kill("manager")
         restart_manager(pool)
-        pool.status()  # answered when the manager waits no longer for benefactors that keep its log
+        pool.status()  # answered only after the manager has given up waiting for benefactors with its log
         time.sleep(2)  # the mount asks again every second
         drop_caches()
         reader = subprocess.Popen([sys.executable, "-c", READER, *(pool.mount / "app" / name for name in expected)],
@@ -210,11 +210,11 @@ def test_a_read_waits_for_benefactors_that_a_restarted_manager_has_not_seen_yet(
 def test_a_killed_benefactor_loses_only_its_own_undrained_chunks(pool):
     pool.up("--stripe-width", "1", drain=False)
     folder = pool.mount / "app"
-    expected = write_files(folder, size=8 * MIB)  # more than the mount keeps in its cache
+    expected = write_files(folder, size=8 * MIB)  # more than the mount's cache holds
     where = {entry["path"]: {place["benefactor"] for place in entry["benefactors"]}
              for entry in pool.list("app")}
     assert all(where[name] for name in expected)
-    victim = next(iter(where[list(expected)[-1]]))  # what was read last leaves the cache first
+    victim = next(iter(where[list(expected)[-1]]))  # the cache evicts the most recently read images first
     pid = next(b["pid"] for b in pool.status()["pool"]["benefactors"] if b["id"] == victim)
     assert pid in pool.pids("benefactor")
     os.kill(pid, signal.SIGKILL)
@@ -225,13 +225,13 @@ def test_a_killed_benefactor_loses_only_its_own_undrained_chunks(pool):
         now, seconds = read_back(folder / name)
         assert seconds < 40
         if victim in where[name]:
-            # The mount may still have some.
+            # The mount's cache may still hold the image.
             assert now in (["errno", str(errno.EIO)], answer), name
             lost += now != answer
         else:
             assert now == answer, name
     assert lost > 0
-    # New images go to those that are left.
+    # New images go to the remaining benefactors.
     assert (folder / "new").write_bytes(b"n" * (2 * MIB)) == 2 * MIB
     assert (folder / "new").read_bytes() == b"n" * (2 * MIB)
 
@@ -262,7 +262,7 @@ def test_of_drained_and_undrained_images_a_killed_benefactor_takes_only_the_undr
         return {name for name in images if rows[name]["drain"] == "drained"} == first
     wait_until(first_set_is_drained, "the drain of the first set")
     had = {name: {place["benefactor"]: place["bytes"] for place in rows[name]["benefactors"]} for name in images}
-    assert all(sum(places.values()) == size for places in had.values())  # each byte is there once
+    assert all(sum(places.values()) == size for places in had.values())  # the pool holds each byte once
 
     def taken(victim, steps):
         return {name: had[name][victim] for name in images if name[-1] in steps and victim in had[name]}
@@ -281,7 +281,7 @@ def test_of_drained_and_undrained_images_a_killed_benefactor_takes_only_the_undr
         gone = [each for each, part in zip(right, parts, strict=True) if part == errno.EIO]
         assert sum(map(len, gone)) == lost.get(name, 0), name
         assert all(part in (errno.EIO, hashlib.sha256(each).hexdigest()) for each, part in zip(right, parts)), name
-    # Each image that has lost something is named, with what it has lost, and no other one.
+    # The log names each image with losses, and the number of lost bytes, and no other image.
     log = pathlib.Path(pool.record["directory"], "manager.log")
     told = re.compile(r"image (?:.*/)?(\S+): (\d+) of its (\d+) bytes have no copy any more and were not drained")
 
@@ -294,7 +294,7 @@ def test_a_write_goes_on_when_a_benefactor_dies_that_has_nothing_of_the_image(po
     pool.up(drain=False)
     image, data = pool.mount / "app.N0.T1", os.urandom(64 * MIB)
     with open(image, "wb", buffering=0) as file:
-        pool.kill("benefactor")  # where the image has been granted space
+        pool.kill("benefactor")  # this benefactor has granted space for the image
         for at in range(0, len(data), MIB):
             assert file.write(data[at:at + MIB]) == MIB
     drop_caches()
@@ -307,16 +307,16 @@ def test_a_benefactor_takes_along_what_it_had_of_an_image_that_is_written_and_it
     file = open(image, "wb", buffering=0)
     for at in range(0, len(first), MIB):
         file.write(first[at:at + MIB])
-    os.fsync(file.fileno())  # stored, a part of it on each
+    os.fsync(file.fileno())  # stored, with a part on each benefactor
     pool.kill("benefactor")
-    time.sleep(0.5)  # the mount hears of it
+    time.sleep(0.5)  # the mount notices the death
     for at in range(0, len(second), MIB):
         file.write(second[at:at + MIB])
     started = time.monotonic()
     with pytest.raises(OSError) as raised:
         file.close()
     assert raised.value.errno == errno.EIO
-    assert time.monotonic() - started < 15  # when it is taken as gone
+    assert time.monotonic() - started < 15  # then the benefactor counts as gone
     assert not image.exists()
     again = first + second
     image.write_bytes(again)
@@ -324,7 +324,7 @@ def test_a_benefactor_takes_along_what_it_had_of_an_image_that_is_written_and_it
     assert image.read_bytes() == again
 
 
-# The manager over a disk of 256 KiB, in a name space of its own, so that nothing is left mounted.
+# Runs the manager on a disk of 256 KiB, in its own mount namespace, so that no mount is left.
 SMALL_DISK = 'mount -t tmpfs -o size=256k tmpfs "$1" && shift && exec "$@"'
 
 
@@ -351,7 +351,7 @@ def test_a_manager_without_room_for_its_journal_says_so_and_ends(pool):
     assert "No space left on device" in last
 
 
-# What a process sees of a file system of which a part does not answer: writes of some files do not return.
+# Imitates a file system of which a part does not answer: some writes do not return.
 HANGING_WRITES = """
 #define _GNU_SOURCE
 #include <dlfcn.h>

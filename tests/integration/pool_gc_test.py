@@ -1,4 +1,4 @@
-"""What was deleted is forgotten by benefactors, on the manager's word, and nothing else is."""
+"""Tests that benefactors forget deleted chunks when the manager tells them to, and no other chunks."""
 
 import json
 import os
@@ -15,7 +15,7 @@ def write(folder, names, size=2 * MIB):
 
 
 def collect(pool, *arguments):
-    """The figures of all benefactors together."""
+    """The sums of the figures of all benefactors."""
     reply = json.loads(pool.stdchk("gc", "--json", *arguments, pool.mount).stdout)
     assert reply["executed"] == ("--dry-run" not in arguments)
     out = {"whole": sum(each["whole"] for each in reply["benefactors"])}
@@ -29,7 +29,7 @@ def plan(pool):
 
 
 def wait_for_garbage(pool, extents):
-    """Until removals have come through and nobody has the files open."""
+    """Waits until removals have taken effect and no process has the files open."""
     wait_until(lambda: plan(pool)["garbage"] >= extents, f"{extents} extents of garbage")
 
 
@@ -39,7 +39,7 @@ def test_what_was_deleted_is_planned_then_forgotten_and_a_rebuilt_manager_finds_
     folder = pool.mount / "app"
     kept = write(folder, [f"kept.N{i}.T1" for i in range(4)])
     gone = write(folder, [f"gone.N{i}.T1" for i in range(4)])
-    chunks = 2 * 2  # copies, and chunks of a file
+    chunks = 2 * 2  # a file's two chunks, with two copies each
     wait_until(lambda: plan(pool)["used"] == 8 * chunks, "all copies")
     for name in gone:
         (folder / name).unlink()

@@ -1,4 +1,5 @@
-"""The link of a host goes down, as when its cable is pulled: nobody is told. A benefactor's, under a writer, and a client's."""
+"""Tests a host whose link goes down without notice, as when its cable is pulled: a benefactor's during a
+write, and a client's."""
 
 import time
 
@@ -7,13 +8,15 @@ from processes import PATIENCE, is_running, wait_until
 from writers import Writers, go_on
 
 REMEDY = "The manager does not answer; see `stdchk status`"
-GONE_SECONDS = 15 * PATIENCE  # until a silent benefactor is gone (docs/operating.md), and 5 for this machine
-END_SECONDS = 31 * PATIENCE  # a call's bound of 30 s (docs/operating.md), and one for this machine
+# time until a silent benefactor is gone (docs/operating.md), and 5 s for this machine
+GONE_SECONDS = 15 * PATIENCE
+END_SECONDS = 31 * PATIENCE  # a call's limit of 30 s (docs/operating.md), and 1 s for this machine
 
 
 @pytest.fixture
 def hosts(neighbour, pool):
-    """The pool has three benefactors here and one on the neighbour, and an image of 16 MiB with a copy there."""
+    """A pool of three benefactors here and one on the neighbour, with an image of 16 MiB that has copies
+    there."""
     shell, file = pool.folder / "shell", pool.folder / "hosts"
     shell.write_text(f'#!/bin/sh\nhost=$1\nshift\n[ $host = near ] || exec {" ".join(neighbour.prefix)} "$@"\nexec "$@"\n')
     shell.chmod(0o755)
@@ -29,19 +32,20 @@ def figures(pool):
 
 
 def at(pool, address):
-    """The benefactor there."""
+    """The benefactor at that address."""
     (one,) = [each for each in figures(pool)["benefactors"] if any(f":{address}:" in other for other in each["addresses"])]
     return one
 
 
 def last_line(process, seconds):
-    """What it says last; it must end in that time from now."""
+    """The last line that the process prints; it must end within `seconds`."""
     said, _ = process.communicate(timeout=seconds)
     return said.splitlines()[-1]
 
 
 def all_is_well(pool, writers, images):
-    """All that the policy asks for is there, no rule is broken, and who has nothing in a cache reads the images: MiB by seed."""
+    """Checks that all wanted copies exist, no rule is broken, and a client with empty caches can read the
+    images. `images`: MiB by seed."""
     wait_until(lambda: figures(pool)["debt_chunks"] == 0, "the second copies", 40)
     assert figures(pool)["lost_chunks"] == 0
     pool.stdchk("check", pool.mount)
@@ -65,10 +69,10 @@ def test_a_write_goes_on_when_a_benefactors_link_goes_down(hosts, pool):
 
 def test_what_a_benefactor_has_of_an_image_is_waited_for_while_its_link_is_down(hosts, pool):
     writers = Writers(pool, "auto")
-    with writers.paused("app.N0.T1", 1, 32, 16) as writer:  # a part of it is there
+    with writers.paused("app.N0.T1", 1, 32, 16) as writer:  # a part of the image is stored
         hosts.set_link("down")
         go_on(writer)
-        time.sleep(7)  # it is silent, and not gone yet
+        time.sleep(7)  # the benefactor is silent, but not yet gone
         assert writer.poll() is None
         hosts.set_link("up")
         assert last_line(writer, GONE_SECONDS) == "closed"

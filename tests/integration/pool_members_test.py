@@ -1,4 +1,4 @@
-"""Benefactors come and fall silent while a pool is in use: where new images go."""
+"""Tests where new images go when benefactors join or fall silent in a used pool."""
 
 import errno
 import os
@@ -9,8 +9,8 @@ from conftest import drop_caches
 from processes import stopped, wait_until
 
 MIB = 1 << 20
-SILENT_SECONDS = 5  # docs/operating.md: who is silent for so long gets nothing new
-READ_SECONDS = 31  # a call's bound of 30 s (docs/operating.md), and one for this machine
+SILENT_SECONDS = 5  # docs/operating.md: a benefactor that is silent for this time gets no new chunks
+READ_SECONDS = 31  # a call's limit of 30 s (docs/operating.md), and 1 s for this machine
 
 
 def states(pool):
@@ -18,7 +18,7 @@ def states(pool):
 
 
 def places(pool, *names):
-    """The processes that have chunks of these images."""
+    """The pids of the benefactors that hold chunks of these images."""
     pids = {one["id"]: one["pid"] for one in pool.status()["pool"]["benefactors"]}
     found = {entry["path"]: entry["benefactors"] for entry in pool.list()}
     return {pids[place["benefactor"]] for name in names for place in found[name] if place["bytes"] > 0}
@@ -58,8 +58,8 @@ def test_a_benefactor_that_is_stopped_gets_nothing_new_until_it_goes_on(pool, tr
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize("copies", ["1", "2", "ec(2,1)"])
 def test_what_a_stopped_benefactor_has_is_read_in_time(pool, transport, copies):
-    """From another copy or by parity; where there is neither it is EIO, until the benefactor goes on. The memory of a stopped
-    process of this host can be read."""
+    """Reads use another copy or the parity. Without either they answer EIO until the benefactor continues.
+    The memory of a stopped process on this host stays readable by shm."""
     pool.up("--transport", transport, "--naming", "off", "--copies", copies, "--close", "redundant", benefactors=3, drain=False)
     images = write_images(pool, 1)
     drop_caches()
@@ -90,10 +90,10 @@ def test_a_benefactor_started_by_hand_joins_and_gets_chunks(pool):
     late = pool.benefactor_by_hand("late", "--memory", "64M")
     wait_until(lambda: states(pool) == {first: "alive", late.pid: "alive"}, "the new benefactor")
     assert os.statvfs(pool.mount).f_bavail * os.statvfs(pool.mount).f_frsize > 100 * MIB
-    images = write_images(pool, 1, count=5, size=16 * MIB)  # more than either has
+    images = write_images(pool, 1, count=5, size=16 * MIB)  # more than either benefactor holds
     assert places(pool, *images) == {first, late.pid}
     assert_equal(pool, images)
-    # Told to end, it goes; what is written next goes to who is left.
+    # A benefactor ends on SIGTERM; new images go to the remaining ones.
     for name in images:
         (pool.mount / name).unlink()
     late.terminate()

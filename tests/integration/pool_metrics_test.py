@@ -1,4 +1,4 @@
-"""What the daemons of a real pool show to Prometheus: whole, true, in time, and harmless."""
+"""Tests what the daemons of a real pool export to Prometheus: complete, correct, in time, and harmless."""
 
 import concurrent.futures
 import http.client
@@ -15,13 +15,13 @@ from processes import BIN, ROOT, run, stopped, wait_until
 
 MIB = 1 << 20
 DASHBOARD = ROOT / "scripts" / "monitoring" / "grafana-dashboard.json"
-FAKE_SHELL = '#!/bin/sh\nshift\nexec "$@"\n'  # takes the place of ssh: the "host" is this one
+FAKE_SHELL = '#!/bin/sh\nshift\nexec "$@"\n'  # replaces ssh: the "host" is this machine
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)')
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|$)')
 
 
 class Page:
-    """A page in the text format 0.0.4, read strictly: what Prometheus would refuse is a failure."""
+    """A page in the text format 0.0.4, parsed strictly: what Prometheus would refuse fails the test."""
 
     def __init__(self, text):
         self.samples = {}  # name: {sorted labels: value}
@@ -78,14 +78,14 @@ class Page:
             assert key in self.samples[name + "_sum"]
 
     def value(self, name, **labels):
-        """The sum of the samples that have these labels; there must be one."""
+        """The sum of the samples with these labels; at least one must exist."""
         found = [value for key, value in self.samples[name].items() if labels.items() <= dict(key).items()]
         assert found, (name, labels)
         return sum(found)
 
 
 def fetch(address, method="GET", seconds=10):
-    """Status and body."""
+    """Returns status and body."""
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=seconds)
     try:
@@ -112,7 +112,7 @@ def all_pages(pool):
 
 @pytest.fixture(scope="module")
 def shown(module_pool):
-    """A pool whose daemons all show their figures."""
+    """A pool whose daemons all export metrics."""
     module_pool.up("--metrics", "127.0.0.1:0", "--copies", 2, benefactors=3, memory="128M")
     yield module_pool
     module_pool.down(check=False)
@@ -153,7 +153,7 @@ def test_figures_agree_with_what_was_written(shown):
     assert mount_grown("stdchk_mount_closed_bytes_total") == len(content)
     assert mount_grown("stdchk_mount_requests_total", kind="create") == 1
     assert mount_grown("stdchk_mount_open_to_close_seconds_total") > 0
-    # With a header of 64 bytes for each chunk, of which there are nine, or more when a write was late.
+    # Each chunk adds a header of 64 bytes. There are nine chunks, or more when a write was late.
     headers = mount_grown("stdchk_mount_sent_bytes_total") - len(content)
     assert 9 * 64 <= headers < MIB and headers % 64 == 0
     assert mount_grown("stdchk_mount_fetched_bytes_total") == len(content)
@@ -235,10 +235,10 @@ def test_what_the_dashboard_shows_is_there(shown):
     asked = {name for text in expressions for name in re.findall(r"\b(?:stdchk|process)_\w+", text)}
     known = set().union(*(page.samples for page in all_pages(shown)))
     status = Page(shown.stdchk("status", "--prometheus", shown.mount).stdout)
-    # A manager that has refused nothing, and a mount without an error, show none.
+    # A manager without refused requests and a mount without errors export no such samples.
     known |= {"stdchk_manager_request_errors_total", "stdchk_mount_errors_total"}
     assert asked - known - set(status.samples) == set()
-    # What status tells, the manager tells under the same name, but for what only status can know.
+    # The manager exports all that status exports, under the same names, except what only status can know.
     (manager,) = addresses(shown, "manager")
     assert set(status.types) - set(scrape(manager).types) == {"stdchk_up", "stdchk_mounted"}
     labels = {(name, label) for text in expressions
@@ -291,7 +291,7 @@ def test_a_mount_that_is_ended_by_its_watchdog_shows_figures_again(pool):
     wait_until(answers, "the metrics of the new process")
     assert scrape(addresses(pool, "mount")[0]).value("stdchk_mount_written_bytes_total") == 0
     assert before.startswith("127.0.0.1:")
-    # A manager that is recovered tells them again, too.
+    # A recovered manager exports them again.
     pool.kill("manager")
     pool.stdchk("recover", pool.mount)
     assert scrape(addresses(pool, "manager")[0]).value("stdchk_epoch") == 2
@@ -319,7 +319,7 @@ def test_a_standby_shows_that_it_follows(pool):
 
 
 def free_ports(count):
-    """The first of so many ports in a row that are free now."""
+    """The first of `count` consecutive ports that are free now."""
     for first in range(23000, 32000, 50):
         taken = []
         try:
@@ -372,7 +372,7 @@ def test_metrics_of_other_hosts_are_told(pool):
     assert [one["targets"][0].partition(":")[0] for one in targets] == [
         socket.gethostname(), "one", "one", "two", socket.gethostname()]
     pool.down()
-    # What only the other host can read is no target.
+    # A port reachable only from the other host is no target.
     pool.stdchk("up", *words, "--metrics", "0")
     done = pool.stdchk("status", "--prometheus-targets", pool.mount)
     assert len(json.loads(done.stdout)) == 2

@@ -1,4 +1,4 @@
-"""Programs of another MPI than the one that the project was built with: MPICH, beside Open MPI."""
+"""Tests programs of MPICH, an MPI other than the Open MPI that the project was built with."""
 
 import re
 import shutil
@@ -23,15 +23,16 @@ def heat(tmp_path_factory):
 
 
 def ranks(pool, *words, check=True):
-    """What MPICH's launcher starts knows its rank from PMI_RANK, and has nothing of another launcher."""
+    """Runs ranks by MPICH's launcher. They know their rank from PMI_RANK, and see no variable of another
+    launcher."""
     environment = {name: value for name, value in pool.environment.items()
                    if not name.startswith(("OMPI_", "PMI", "SLURM_", "PBS_"))}
-    environment["UCX_NET_DEVICES"] = "lo"  # others of this machine come and go with other tests
+    environment["UCX_NET_DEVICES"] = "lo"  # other tests on this machine add and remove interfaces
     return run(MPIRUN, "-n", RANKS, *words, check=check, env=environment)
 
 
 def wait_latest(folder, name):
-    """The manager moves the link after the last close() has returned."""
+    """The manager moves the link only after the last close() has returned."""
     link = folder / "latest"
     wait_until(lambda: leads_to(link, name), f"the link to {name}")
 
@@ -50,7 +51,7 @@ def test_a_program_of_mpich_saves_in_a_pool_and_restarts_from_it(pool, heat, tmp
     assert broken.returncode != 0
     newest = f"heat.*.T{STEPS - EVERY}"
     wait_latest(folder, newest)
-    # Each rank loads its own image, and becomes the program, which is still a rank of this MPI.
+    # Each rank loads its own image, then becomes the program, which still is a rank of this MPI.
     local = tmp_path / "local"
     local.mkdir()
     restart = [BIN / "stdchk", "restart", "--run", "again", "--to", local, folder, "--"]

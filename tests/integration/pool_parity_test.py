@@ -1,4 +1,4 @@
-"""Parity in real pools: made, read through, made again, told."""
+"""Tests parity in real pools: made, read through, made again, reported."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from processes import wait_until
 
 
 def read_all(pool, images, name):
-    """Every image, from a mount that has nothing in its caches."""
+    """Reads every image through a mount with empty caches."""
     drop_caches()
     fresh = pool.mount_by_hand(name)
     for image, data in images.items():
@@ -23,7 +23,7 @@ def gone(pool):
 
 @pytest.mark.parametrize("parity", [1, 2])
 def test_as_many_benefactors_as_parity_blocks_may_be_killed(pool, parity):
-    # What is lost is made again as long as there are as many benefactors as a stripe has blocks.
+    # Lost blocks can be made again while there are as many benefactors as a stripe has blocks.
     pool.up("--copies", f"ec(4,{parity})", benefactors=5 + 2 * parity, memory="96M", drain=False)
     images = {f"app.N{i}.T1": write(pool, f"app.N{i}.T1", i, 12 * MIB) for i in range(4)}
     wait_until(lambda: redundant(pool), "the parity")
@@ -32,11 +32,11 @@ def test_as_many_benefactors_as_parity_blocks_may_be_killed(pool, parity):
     assert row["chunks_lacking_copies"] == 0
     before = figures(pool)
     assert before["stripes"] >= 12
-    # Whole stripes, but for a few at the ends of images.
+    # All stripes are whole, except a few at the ends of images.
     assert before["parity_bytes"] < (parity / 4 + 0.25) * 48 * MIB
     for number in range(parity):
         pool.kill("benefactor", number)
-    # At once, while nothing has been made again: through the parity.
+    # Reads at once, through the parity, before lost blocks are made again.
     read_all(pool, images, "degraded")
     wait_until(lambda: gone(pool) == parity and redundant(pool), "what was lost is made again",
                seconds=60)
@@ -44,7 +44,7 @@ def test_as_many_benefactors_as_parity_blocks_may_be_killed(pool, parity):
     assert after["lost_chunks"] == 0
     assert after["rebuilt_chunks"] > 0
     check_metadata(pool)
-    # And as many may go once more.
+    # The restored parity survives another loss.
     pool.kill("benefactor", parity)
     read_all(pool, images, "again")
     wait_until(lambda: gone(pool) == parity + 1 and redundant(pool), "it is made again once more",
@@ -61,7 +61,8 @@ def test_more_losses_than_parity_are_told_and_never_read_as_something_else(pool)
     pool.up("--copies", "ec(3,1)", benefactors=5, memory="96M", drain=False)
     data = write(pool, "app.N0.T1", 1, 12 * MIB)
     wait_until(lambda: redundant(pool), "the parity")
-    # Of four blocks on five benefactors three take two at least. At once: nothing is made again in between.
+    # Three of five benefactors hold at least two of a stripe's four blocks. All three die at once, which
+    # leaves no time for a rebuild.
     for pid in pool.pids("benefactor")[:3]:
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: gone(pool) == 3, "the deaths are noticed", seconds=30)

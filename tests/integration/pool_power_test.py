@@ -1,5 +1,6 @@
-"""Machines lose their power: what a pool has said to be durable is there afterwards, on a file system that keeps only
-what was synced (forgetful_fs.c). That processes are killed shows nothing of it: the kernel's cache stays as it is."""
+"""Tests power failures: what a pool has reported as durable must survive on a file system that keeps only
+synced changes (forgetful_fs.c). Killing processes would not show this, because the kernel's cache survives.
+"""
 
 import contextlib
 import os
@@ -21,7 +22,7 @@ RANKS = 3
 
 @pytest.fixture
 def storage(request, tmp_path):
-    """A file system that forgets; its options are the fixture's parameter."""
+    """A file system that forgets; the fixture's parameter gives its options."""
     with file_systems.forgetful(tmp_path, *getattr(request, "param", ())) as one:
         yield one
 
@@ -32,24 +33,24 @@ def ignored_syncs(*options):
 
 
 def kill_all(pool):
-    """Nobody has a file open afterwards."""
+    """Kills all processes, so that no file stays open."""
     pids = [member["pid"] for member in pool.record["members"]]
     pids += [child for pid in pids if is_running(pid) for child in children_of(pid)]
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not any(map(is_running, pids)), "the end of all processes")
-    pool.hand_mounts.append(pool.mount)  # `stdchk down` may find no record of it any more
+    pool.hand_mounts.append(pool.mount)  # `stdchk down` may find no record of the mount any more
 
 
-# The manager's journal.
+# Tests of the manager's journal.
 
 
 def write_names(pool):
-    """Images, and names that were changed: all of it has been answered. What must read back."""
+    """Writes images and changes names; every change was answered. Returns what must be read back."""
     folder = pool.mount / "run"
     expected = write_random(folder, [f"app.N{rank}.T1" for rank in range(8)] + ["old", "removed"], 300 * KIB)
-    # More than the write-ahead log keeps: SQLite brings it into the database after 1000 pages.
+    # Fills more than the write-ahead log holds: SQLite merges it into the database after 1000 pages.
     for number in range(400):
         (folder / f"{number}").mkdir()
     (folder / "old").rename(folder / "new")
@@ -60,7 +61,7 @@ def write_names(pool):
 
 
 def records(storage, folder):
-    """How many commands the journal has that is on the file system now; a copy of it is opened."""
+    """The number of commands in the journal that is on the file system now; opens a copy of it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name in ("journal.db", "journal.db-wal"):
@@ -83,7 +84,7 @@ def test_what_was_committed_outlives_the_power_of_the_managers_host(pool, storag
     wait_until(lambda: all_read_back(pool.mount / "run", expected), "the images", seconds=40)
     assert pool.list("run") == before
     assert not (pool.mount / "run" / "old").exists() and not (pool.mount / "run" / "removed").exists()
-    # It is no worse than before.
+    # The recovered pool works.
     (pool.mount / "run" / "later").write_bytes(b"later")
     pool.stdchk("check")
     pool.down()
@@ -103,7 +104,7 @@ def test_a_journal_is_whole_after_any_change_of_names(pool, storage, tmp_path):
 
 @pytest.mark.parametrize("storage", ignored_syncs(), indirect=True)
 def test_a_journal_that_is_not_synced_is_lost(pool, storage, tmp_path):
-    """That is: the tests above can fail."""
+    """Proves that the tests above can fail."""
     pool.up("--state", storage.point / "state", benefactors=1, memory="64M", drain=False)
     write_names(pool)
     kill_all(pool)
@@ -112,7 +113,7 @@ def test_a_journal_that_is_not_synced_is_lost(pool, storage, tmp_path):
     assert before > 400 and records(storage, tmp_path / "copy") < before
 
 
-# The drain directory. Each benefactor is a node, and syncs what it has written itself.
+# Tests of the drain directory. Each benefactor is a node, and syncs its own writes.
 
 
 def image(folder, rank, timestep):
@@ -120,7 +121,8 @@ def image(folder, rank, timestep):
 
 
 def write_drained(pool, *how):
-    """Files in folders, changed and not, that are all safe. What must be in the drain directory, and what must not."""
+    """Writes and changes files in folders until all are safe. Returns what the drain directory must hold, and
+    what it must not."""
     drain = ("drain", "--wait", *how, pool.mount)
     run_folder, deep = pool.mount / "run", pool.mount / "deep" / "er"
     deep.mkdir(parents=True)
@@ -176,7 +178,7 @@ def test_what_is_safe_outlives_the_power_of_all_hosts(pool, storage, what):
     check_drained(pool, expected, gone)
     told = run(BIN / "stdchk", "verify", "--json", pool.drain, check=False)
     assert told.returncode == 0, told.stdout
-    # A new pool takes it for what was drained.
+    # A new pool accepts the files as drained.
     pool.up("--policy", f"images={RANKS}", benefactors=3, memory="64M")
     assert all_read_back(pool.mount, expected)
     assert pool.stdchk("safe", pool.mount, check=False).returncode == 0
@@ -185,7 +187,7 @@ def test_what_is_safe_outlives_the_power_of_all_hosts(pool, storage, what):
 
 @pytest.mark.parametrize("storage", [("--nodes",)], ids=["nodes"], indirect=True)
 def test_what_is_safe_needs_no_syncs_but_the_benefactors_own(pool, storage):
-    """Who writes manifests syncs their folders."""
+    """Without manifests, because their writer would sync the folders."""
     up_with_drain(pool, storage)
     expected, gone = write_drained(pool, "--no-manifest")
     kill_all(pool)
@@ -199,7 +201,7 @@ def test_a_file_in_a_folder_that_its_maker_has_not_synced_is_safe(pool, storage)
     drain = ("drain", "--wait", "--no-manifest", pool.mount)
     (pool.mount / "run" / "deep").mkdir(parents=True)
     pool.stdchk(*drain)
-    # As another node leaves it that loses its power now.
+    # Imitates a node that made the folder, did not sync it, and then loses its power.
     (pool.drain / "run" / "deep").rmdir()
     (pool.drain / "run").rmdir()
     (pool.drain / "run" / "deep").mkdir(parents=True)
@@ -213,7 +215,7 @@ def test_a_file_in_a_folder_that_its_maker_has_not_synced_is_safe(pool, storage)
 
 @pytest.mark.parametrize("storage", ignored_syncs("--nodes"), indirect=True)
 def test_what_is_drained_and_not_synced_is_lost(pool, storage):
-    """That is: the test above can fail."""
+    """Proves that the test above can fail."""
     up_with_drain(pool, storage)
     expected, _ = write_drained(pool)
     kill_all(pool)
@@ -222,7 +224,7 @@ def test_what_is_drained_and_not_synced_is_lost(pool, storage):
 
 
 def contents(folder, timestep):
-    """The first byte of each image of a set that is there, whole: all its bytes are the same."""
+    """The first byte of each present image of a set. Each image must be whole: all its bytes are equal."""
     found = []
     for rank in range(RANKS):
         with contextlib.suppress(FileNotFoundError):
@@ -236,7 +238,7 @@ def contents(folder, timestep):
 @pytest.mark.parametrize("what", ["all", "bytes"])
 def test_a_drain_that_loses_its_power_leaves_whole_files_and_a_link_to_a_whole_set(pool, storage, what):
     rng = random.Random(what)
-    safe = 0  # the content of the newest set that was
+    safe = 0  # content of the newest set that was safe
     for content in (1, 3, 5):
         up_with_drain(pool, storage, "--drain-rate", "64M")
         for timestep in (0, 1):

@@ -1,5 +1,5 @@
-"""Benefactors give their memory back when others need it: real control groups where there are some to make, otherwise
-files that say what a kernel would."""
+"""Tests that benefactors return memory when others need it. Uses real control groups if possible, else files
+that imitate a kernel's."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 class Group:
-    """A control group with a limit of memory, of the version that this machine has."""
+    """A control group with a memory limit, of the version that this machine has."""
 
     def __init__(self, limit):
         self.two = (CGROUPS / "cgroup.controllers").exists()
@@ -27,7 +27,7 @@ class Group:
         (self.folder / ("memory.max" if self.two else "memory.limit_in_bytes")).write_text(str(limit))
 
     def enter(self):
-        """For a process that was just made."""
+        """Moves the calling process into the group; for use in a new process."""
         (self.folder / "cgroup.procs").write_text("0")
 
     def used(self):
@@ -54,7 +54,7 @@ def group():
 
 
 class Machine:
-    """What the kernel of another machine would say, for --kernel-files."""
+    """The files of another machine's kernel, for --kernel-files."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -93,7 +93,7 @@ def lending(pool):
 
 
 def read_back(pool, images):
-    """From a mount that has nothing in its caches."""
+    """Reads the images through a mount with empty caches."""
     drop_caches()
     fresh = pool.mount_by_hand(f"fresh{time.monotonic_ns()}")
     for name, data in images.items():
@@ -112,7 +112,7 @@ def test_a_benefactor_leaves_before_the_oom_killer_comes_to_its_group(pool, grou
     try:
         wait_until(lambda: not lender.runs(), "its end", seconds=40)
         print(f"{group.used() >> 20} MiB are in use after its end")
-        # What the job wants and could not have had beside the benefactor.
+        # The job now uses memory that it could not have had beside the benefactor.
         for line in hog.stdout:
             if int(line) == 400:
                 break
@@ -156,7 +156,7 @@ def test_those_of_one_host_leave_one_after_the_other(pool, machine):
     images = write_random(pool.mount, [f"f{i}" for i in range(6)], 8 * MIB)
     machine.available(400)
     wait_until(lambda: not all(one.runs() for one in both), "the end of one", seconds=30)
-    machine.available(4096)  # that was enough
+    machine.available(4096)  # then enough memory is free
     time.sleep(6)
     assert sum(one.runs() for one in both) == 1
     machine.available(400)
@@ -209,13 +209,13 @@ def test_a_desktop_lends_while_nobody_uses_it(pool, tmp_path):
     wait_until(lambda: lender.text().rstrip().endswith("ends"), "its end")
     assert "ends before all" not in lender.text()
     read_back(pool, images)
-    assert lender.runs()  # the script waits for the next time
+    assert lender.runs()  # the script waits for its next turn
     lender.process.send_signal(signal.SIGTERM)
     assert lender.process.wait(10) == 0
 
 
 def test_a_terminal_that_was_just_used_is_not_idle(tmp_path):
-    """The script's own look, at a terminal of this test's."""
+    """Tests the script's own check with a terminal of this test."""
     if shutil.which("loginctl") and run("loginctl", "list-sessions", "--no-legend", check=False).stdout:
         pytest.skip("a desktop of this machine may be idle or not")
     used = [path.stat().st_atime for path in [*pathlib.Path("/dev").glob("tty[1-9]*"),

@@ -1,4 +1,4 @@
-"""A benefactor that is reached by two networks: both carry its bytes, each what it can, and one is enough."""
+"""Tests a benefactor on two networks: both carry its bytes at their own speeds, and one suffices."""
 
 import os
 import re
@@ -68,7 +68,7 @@ def test_two_networks_carry_the_bytes_by_what_each_can_and_one_that_fails_is_par
     writers = Writers(pool, "tcp", networks.here.prefix)
     before = [networks.sent_bytes(name) for name, _, _ in LINKS]
     rates = []
-    # The processors may be another's for a while; what was reached once can be reached.
+    # Other processes may hold the processors for a while; a rail that was reached once stays reachable.
     for name in ("app.N0.T1", "app.N1.T1", "app.N2.T1"):
         began = time.monotonic()
         assert writers.run("write", name, 1, 96) == ("closed", 0)
@@ -79,7 +79,7 @@ def test_two_networks_carry_the_bytes_by_what_each_can_and_one_that_fails_is_par
     assert 1.2 < fast / slow < 4, "200 and 100 Mbit/s"
     assert rates[-1] > 220e6, "more than the faster one alone"
 
-    # One network goes in the middle of a write: its transfers end at their deadline, the rest goes on.
+    # A network fails during a write: its transfers end at their deadline, the rest continues.
     with writers.paused("app.N0.T2", 2, 64, 8) as writer:
         go_on(writer)
         time.sleep(0.3)
@@ -87,7 +87,7 @@ def test_two_networks_carry_the_bytes_by_what_each_can_and_one_that_fails_is_par
         assert last_line(writer, 40) == "closed"
     assert writers.run("check", "app.N0.T2", 2, 64) == ("equal", 0)
 
-    # It comes back, and is taken again without anybody's doing.
+    # The network returns, and the client uses it again by itself.
     networks.here.run("ip", "link", "set", "rail1", "up")
     before = networks.sent_bytes("rail1")
     with writers.paused("app.N0.T3", 3, 96, 8) as writer:

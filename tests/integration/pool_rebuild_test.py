@@ -1,4 +1,4 @@
-"""The manager's disk is lost, or the manager is taken for dead: what was committed is there."""
+"""Tests the loss of the manager's disk, and a manager taken for dead: all committed images survive."""
 
 import os
 import pathlib
@@ -32,7 +32,7 @@ def writes(path):
 
 
 def lists(folder):
-    """None: the mount has not found the manager yet."""
+    """The names in the folder; None: the mount has not found the manager yet."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -68,7 +68,7 @@ def test_a_pool_whose_manager_lost_its_disk_is_rebuilt_from_its_benefactors(pool
     wait_until(lambda: writes(folder / "after"), "writing to the rebuilt pool", seconds=60)
     pool.stdchk("check", pool.mount)
 
-    # With its disk, the same command starts it from there.
+    # With its disk, `recover` starts the manager from its journal.
     pool.kill("manager")
     assert "from its journal" in pool.stdchk("recover", pool.mount).stdout
     drop_caches()
@@ -78,15 +78,16 @@ def test_a_pool_whose_manager_lost_its_disk_is_rebuilt_from_its_benefactors(pool
 
 def test_a_rebuild_that_lacks_what_was_answered_says_so(pool):
     pool.up(benefactors=3, memory="64M", drain=False)
-    pool.benefactor_by_hand("witness", "--memory", "16M", "--log-memory", "1")  # it knows of records, and keeps none
+    # it knows the newest record's number, but stores no records
+    pool.benefactor_by_hand("witness", "--memory", "16M", "--log-memory", "1")
     wait_until(lambda: metadata_copies(pool) == 3, "three copies of the metadata")
     behind, *others = pool.pids("benefactor")
     os.kill(behind, signal.SIGSTOP)
     try:
-        (pool.mount / "sent").mkdir()  # it has that, when it goes on
+        (pool.mount / "sent").mkdir()  # the stopped benefactor receives this record when it continues
         wait_until(lambda: metadata_copies(pool) == 2, "the end of a copy that is not kept up")
         (pool.mount / "later").mkdir()
-        time.sleep(1.5)  # a heartbeat of the witness
+        time.sleep(1.5)  # a heartbeat to the witness
         pool.kill("manager")
         for pid in others:
             os.kill(pid, signal.SIGKILL)
@@ -99,7 +100,7 @@ def test_a_rebuild_that_lacks_what_was_answered_says_so(pool):
     wait_until(lambda: lists(pool.mount) == ["sent"], "what is there")
 
 
-# A process of its own: who starts another one closes what it has open, and that commits.
+# Runs in its own process: starting another process would close the open files there, which commits them.
 NEW_FILES = """
 import os, sys
 half = os.urandom(3 << 20)
@@ -172,7 +173,7 @@ def test_the_metadata_of_a_pool_full_of_small_chunks_is_kept(pool):
 
 
 def flip_bit(path, place):
-    """In the first place that has these characters."""
+    """Flips a bit in the first occurrence of these characters."""
     content = bytearray(path.read_bytes())
     content[content.index(place)] ^= 1
     path.write_bytes(content)
@@ -210,14 +211,14 @@ FRAME_HEADER_BYTES = 24
 
 
 def transactions(wal):
-    """Where the frames of each transaction begin in the bytes of a journal.db-wal: pairs of first and last."""
+    """The frames of each transaction in the bytes of a journal.db-wal: pairs of first and last offset."""
     page = int.from_bytes(wal[8:12], "big")
     frames = range(WAL_HEADER_BYTES, len(wal) - page, FRAME_HEADER_BYTES + page)
     valid = [at for at in frames if wal[at + 8 : at + 16] == wal[16:24]]
     first, found = None, []
     for at in valid:
         first = at if first is None else first
-        if int.from_bytes(wal[at + 4 : at + 8], "big") != 0:  # it ends one
+        if int.from_bytes(wal[at + 4 : at + 8], "big") != 0:  # this frame ends a transaction
             found.append((first, at))
             first = None
     return found
@@ -240,7 +241,7 @@ def test_a_journal_that_has_lost_its_end_starts_no_manager_and_the_pool_is_rebui
     pool.up(memory="64M", drain=False)
     wait_until(lambda: metadata_copies(pool) == 3, "three copies of the metadata")
     expected = write_files(pool.mount / "app")
-    time.sleep(1.5)  # a heartbeat of each benefactor
+    time.sleep(1.5)  # a heartbeat to each benefactor
     pool.kill("manager")
     state = pathlib.Path(pool.record["directory"], "manager")
     damage(state / "journal.db-wal", how)
@@ -271,7 +272,7 @@ def test_a_manager_that_is_killed_again_and_again_has_no_damaged_journal(pool):
 
 
 class Door:
-    """One address behind which the manager changes."""
+    """A fixed address whose manager can be exchanged."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -357,7 +358,8 @@ def test_a_stopped_manager_that_wakes_up_does_no_harm_and_ends(pool):
 
         old.send_signal(signal.SIGSTOP)
         new, address = start_manager("new", "--rebuild", "--listen", "127.0.0.1")
-        # Its address file comes when it is rebuilt; where it waits for benefactors is in its log.
+        # The address file appears only after the rebuild; until then the log names the address for
+        # benefactors.
         waits = re.compile(r"waits at tcp:127.0.0.1:(\d+) ")
         wait_until(lambda: waits.search((pool.folder / "new.log").read_text()), "the new manager")
         door.target = int(waits.search((pool.folder / "new.log").read_text()).group(1))
@@ -366,7 +368,7 @@ def test_a_stopped_manager_that_wakes_up_does_no_harm_and_ends(pool):
         wait_until(lambda: all_read_back(mount / "app", expected), "the images", seconds=60)
         wait_until(lambda: writes(mount / "app" / "new"), "writing with the new manager", seconds=60)
 
-        # Everybody meets the old one again.
+        # All processes meet the old manager again.
         door.target = int((pool.folder / "old.address").read_text().rpartition(":")[2])
         door.cut()
         old.send_signal(signal.SIGCONT)

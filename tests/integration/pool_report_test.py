@@ -1,4 +1,4 @@
-"""The report card: what a pool has done, while it lives and at its end."""
+"""Tests the report card: what a pool has done, while it runs and at its end."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def test_two_mounts_write_sets_and_every_byte_is_on_the_card(pool):
     write(pool.mount / "app.N0.T2", os.urandom(4 * MIB))
     write(second / "app.N1.T2", os.urandom(2 * MIB))
     pool.stdchk("drain", "--wait", pool.mount)
-    # Both mounts have told of it a second later.
+    # Both mounts report within a second.
     wait_until(lambda: report(pool)["closed_bytes"] == 12 * MIB, "what the mounts tell", 10)
     figures = report(pool)
     assert figures["images"] == 4
@@ -55,7 +55,7 @@ def test_two_mounts_write_sets_and_every_byte_is_on_the_card(pool):
     assert figures["advice"] == []
     text = pool.stdchk("report", pool.mount).stdout
     assert "images      4\n" in text
-    # A shell's redirection commits an empty file first; that is no image of its own.
+    # A shell's redirection commits an empty file first, which does not count as an image.
     pool.stdchk("status", pool.mount)
     assert os.system(f"head -c {MIB} /dev/urandom >{pool.mount}/app.N0.T3") == 0
     assert report(pool)["images"] == 5
@@ -110,7 +110,7 @@ def test_without_a_manager_there_is_no_card_and_down_does_the_rest(pool):
 
 
 def read_new(path):
-    """What the mount says, and not the kernel's page cache."""
+    """Reads from the mount, without the kernel's page cache."""
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return len(file.read())
@@ -135,7 +135,7 @@ def test_what_readers_got_is_told_by_where_it_came_from(pool):
     assert any(line.startswith("read ") and line.endswith("; 8.0 MiB in all") for line in lines)
     said = pool.down("--drain").stdout
     assert "  read        4.0 MiB from the pool, 4.0 MiB from caches, 0 B from the drain directory\n" in said
-    # Another pool has it only in the drain directory.
+    # In the next pool, only the drain directory holds the image.
     pool.up(benefactors=1, memory="64M")
     assert read_new(pool.mount / "app.N0.T1") == 4 * MIB
     wait_until(lambda: reads() == {"pool": 0, "cache": 0, "drain": 4 * MIB}, "what the mount tells")

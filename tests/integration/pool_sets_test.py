@@ -1,4 +1,5 @@
-"""Sets that are written again: what the links name meanwhile, in the pool and in the drain directory."""
+"""Tests sets that are written again: what the links name meanwhile, in the pool and in the drain
+directory."""
 
 import contextlib
 import json
@@ -42,7 +43,7 @@ def drain(pool):
 
 
 class Watch:
-    """Looks at a drain directory all the time: at what its link names."""
+    """Watches the link in a drain directory all the time."""
 
     def __init__(self, folder):
         self.folder, self.looks, self.mixed = folder, 0, []
@@ -58,7 +59,7 @@ class Watch:
         self.thread.join()
 
     def look(self):
-        """The set that the link has named all the time, and the first byte of each of its images."""
+        """The set that the link named throughout the look, and the first byte of each of its images."""
         before = os.lstat(self.folder / "latest")
         named = os.readlink(self.folder / "latest")
         found = []
@@ -90,7 +91,7 @@ def test_the_drain_directorys_link_never_names_a_set_that_is_being_replaced(pool
             timestep = content % 2
             for rank in range(RANKS):
                 write_image(pool.mount, rank, timestep, content)
-                # The files of a set come one after the other, and the manager goes between them.
+                # The set drains in several steps, and the manager restarts between them.
                 if rank == content % RANKS:
                     drain(pool)
                 if rank == 1 and content % 3 == 2:
@@ -98,11 +99,12 @@ def test_the_drain_directorys_link_never_names_a_set_that_is_being_replaced(pool
                     pool.stdchk("recover", pool.mount)
             drain(pool)
             wait_until(lambda now=timestep: link_of(pool.drain) == f"app.*.T{now}", "the link")
-        # One image of the newest set: the one before it, which the pool has removed, is whole.
+        # Rewriting one image breaks the newest set. Its predecessor, which the pool has removed, is whole in
+        # the drain directory.
         write_image(pool.mount, 1, 1, 100)
         drain(pool)
         assert link_of(pool.drain) == "app.*.T0" and link_of(pool.mount) is None
-        # One of that, too: none is.
+        # Rewriting an image of that set leaves no whole set.
         write_image(pool.mount, 1, 0, 101)
         drain(pool)
         assert link_of(pool.drain) is None
@@ -119,9 +121,9 @@ def of_sets(*timesteps):
 
 
 def test_old_sets_go_by_themselves_but_not_what_must_be_drained_first_nor_the_last_complete_one(pool):
-    """Nobody writes, asks or cleans up: the manager does it when the time has come."""
+    """No client writes, asks or removes: the manager acts when the time has come."""
     pool.up("--policy", f"images={RANKS},purge-after=3s,must-be-drained=yes", benefactors=2)
-    for folder in ("kept/app.N1.T2", "free/app.N0.T1"):  # a drained image cannot get this name: it is taken
+    for folder in ("kept/app.N1.T2", "free/app.N0.T1"):  # blocks the drain of an image with this name
         (pool.drain / folder / "in the way").mkdir(parents=True)
     kept, free = pool.mount / "kept", pool.mount / "free"
     kept.mkdir()
@@ -132,12 +134,12 @@ def test_old_sets_go_by_themselves_but_not_what_must_be_drained_first_nor_the_la
         write_set(kept, timestep, timestep)
         if timestep < 3:
             write_set(free, timestep, timestep)
-    if time.monotonic() - began < 2:  # an idle machine: none is old yet
+    if time.monotonic() - began < 2:  # on an idle machine: no set is old yet
         assert images(kept) == of_sets(1, 2, 3) and images(free) == of_sets(1, 2)
     wait_until(lambda: images(kept) == of_sets(2, 3), "the end of the first set, which is drained")
     wait_until(lambda: images(free) == of_sets(2), "the end of one that need not be drained")
     assert link_of(kept) == "app.*.T3" and link_of(free) == "app.*.T2"
-    time.sleep(4)  # all that is left is older than the time
+    time.sleep(4)  # then all remaining sets are older than the limit
     assert images(kept) == of_sets(2, 3) and images(free) == of_sets(2)
     assert (kept / "app.N0.T2").read_bytes() == bytes([2]) * (100 * KIB)
     (pool.drain / "kept" / "app.N1.T2" / "in the way").rmdir()
@@ -159,7 +161,7 @@ def test_a_set_whose_images_are_written_again_while_the_manager_is_restarted_is_
 
     for rank in (0, 1):
         write_image(pool.mount, rank, 1, 1)
-    # In a process of its own: a fork of who has a file open closes it, too, and waits for the manager.
+    # Runs in its own process: a fork of this one would close the open file, too, and wait for the manager.
     with subprocess.Popen([sys.executable, "-c", REWRITER, pool.mount / "app.N0.T1"], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as again:
         assert again.stdout.readline() == b"open\n"

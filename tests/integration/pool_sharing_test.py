@@ -1,5 +1,5 @@
-"""Versions that share chunks: what they take, what `stdchk stat` says of it, and that deleting one harms no
-other, also after the manager was killed."""
+"""Tests versions that share chunks: the space they take, and the answer of `stdchk stat`. Removing a version
+harms no other, even after the manager was killed."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ def stat(pool, name=""):
 
 
 def naming(pool, name=""):
-    """What `stdchk stat` says of each series."""
+    """The naming state that `stdchk stat` reports for each series."""
     return {line["series"]: line["naming"] for line in stat(pool, name)["naming"]}
 
 
@@ -35,7 +35,7 @@ def write(path, content, block=1 << 20):
 
 
 def series():
-    """An image, the same again, one with 100,000 bytes more in the middle, one that lost a part."""
+    """An image, an equal image, one with 100,000 more bytes in the middle, one with a part removed."""
     rng = random.Random(3)
     first = rng.randbytes(SIZE)
     more = first[:SIZE // 2] + rng.randbytes(100_000) + first[SIZE // 2:]
@@ -51,9 +51,8 @@ def test_content_defined_chunks_are_stored_once_wherever_they_lie(pool, block):
         before = stored(pool)
         write(pool.mount / name, content, block)
         grown.append(stored(pool) - before)
-    assert SIZE <= grown[0] < 1.01 * SIZE  # with the chunks' headers
-    # Writes of 40,000 bytes come out of the kernel's page cache out of order now and then; there a chunk
-    # ends that would not have.
+    assert SIZE <= grown[0] < 1.01 * SIZE  # including the chunks' headers
+    # Writes of 40,000 bytes sometimes leave the kernel's page cache out of order; then a chunk may end early.
     disturbed = 0 if block == MIB else SIZE // 3
     assert grown[1] <= disturbed
     assert grown[2] < 100_000 + 3 * MIB + disturbed
@@ -64,8 +63,8 @@ def test_content_defined_chunks_are_stored_once_wherever_they_lie(pool, block):
 
 
 def test_an_image_written_again_is_found_whatever_order_its_requests_come_in(pool):
-    """The kernel writes its page cache back by several requests at once, which the mount's threads take out of order.
-    A thread that is kept from going on for long may still cost a chunk or two."""
+    """The kernel writes its page cache back with parallel requests, which the mount's threads take out of
+    order. A long delayed thread may still cost a chunk or two."""
     size, times = 128 * MIB, 10
     pool.up("--naming", "on", "--chunking", "content", benefactors=2, drain=False)
     content = random.Random(4).randbytes(size)
@@ -165,7 +164,7 @@ def test_deleting_a_version_harms_no_other_also_after_the_manager_was_killed(poo
             try:
                 path.unlink()
             except FileNotFoundError:
-                pass  # an attempt whose answer was lost has done it
+                pass  # an earlier attempt, whose answer was lost, has removed it
             except OSError:
                 return False
             return True
@@ -174,7 +173,7 @@ def test_deleting_a_version_harms_no_other_also_after_the_manager_was_killed(poo
         for other in order[step + 1:]:
             assert (pool.mount / names[other]).read_bytes() == images[names[other]]
         assert stored(pool) <= full
-        pool.stdchk("check", pool.mount)  # a walk over all that refers to chunks
+        pool.stdchk("check", pool.mount)  # checks every reference to chunks
     wait_until(lambda: stored(pool) == 0, "all space given back")
     assert stat(pool)["pool"]["chunks"] == 0
 
@@ -190,7 +189,7 @@ def test_nine_tenths_of_the_memory_are_used_again_after_ten_times_filling_and_de
         return status.f_bavail * status.f_frsize
 
     def fill(label, longest, leave=0):
-        """Files of any length until no more than `leave` bytes are free, or there is no space."""
+        """Writes files of any length until at most `leave` bytes are free, or there is no space."""
         for number in range(10_000):
             if leave > 0 and space() < leave:
                 return
@@ -208,7 +207,7 @@ def test_nine_tenths_of_the_memory_are_used_again_after_ten_times_filling_and_de
         for name in rng.sample(sorted(kept), 2 * len(kept) // 3):
             (pool.mount / name).unlink()
             del kept[name]
-    fill("last", MIB)  # to the brim
+    fill("last", MIB)  # fills the pool completely
     assert sum(len(content) for content in kept.values()) >= 0.9 * 2 * arena
     drop_caches()
     for name, content in kept.items():
@@ -216,7 +215,7 @@ def test_nine_tenths_of_the_memory_are_used_again_after_ten_times_filling_and_de
 
 
 def test_a_series_without_anything_in_common_is_not_named_to_the_end(pool):
-    """Also when each image is removed before the next one is written."""
+    """This also holds when each image is removed before the next write."""
     size = 160 * MIB
     pool.up(benefactors=2, memory="256M")
     unnamed = []
@@ -226,15 +225,15 @@ def test_a_series_without_anything_in_common_is_not_named_to_the_end(pool):
         unnamed.append(stat(pool, image.name)["usage"]["unnamed_bytes"])
         assert naming(pool) == {"app.N0": "on" if step == 0 else "did not pay"}
         image.unlink()
-    assert unnamed[0] == 0  # there was nothing to compare it with
+    assert unnamed[0] == 0  # no earlier image to compare with
     assert 0 < unnamed[1] < unnamed[2]
     assert unnamed[2] > size / 2
 
 
 @pytest.mark.parametrize("by", ["mount", "folder"])
 def test_a_series_that_is_not_named_is_off_however_large_or_small_its_images_are(pool, by):
-    """Its chunks do not tell: of 160 there is none that `auto` would name in any case once in 12, of 8 nine times of
-    ten. A manager that has come back says the same."""
+    """The chunks alone cannot tell, because `auto` always names a random sample of chunks. 160 chunks include
+    no sample once in 12 cases; 8 chunks, nine times in ten. A recovered manager says the same."""
     pool.up("--naming", "off" if by == "mount" else "auto", benefactors=2, memory="256M")
     if by == "folder":
         pool.stdchk("policy", "set", pool.mount, "chunking=none")

@@ -1,5 +1,5 @@
-"""The manager is silent: stopped, or behind a network that is cut, or the mount is. Each call below the mount ends in
-time, with an error or, when the manager comes back before, as it would have."""
+"""Tests a silent manager: stopped, or cut off from the network, or the mount is cut off. Each call on the
+mount ends in time, with an error, or normally if the manager returns before."""
 
 import contextlib
 import errno
@@ -12,12 +12,14 @@ import time
 from processes import BIN, stopped, wait_until
 
 MIB = 1 << 20
-END_SECONDS = 31  # a call's bound of 30 s (docs/operating.md), and one for this machine
-AGAIN_SECONDS = 5  # of a read that the kernel asks for once more when no benefactor answers (docs/operating.md)
-SHORT_SECONDS = 8  # of a stop that calls wait for: longer than a lease
-STALE_SECONDS = 1.5  # after which nothing of names and attributes is cached any more
+END_SECONDS = 31  # a call's limit of 30 s (docs/operating.md), and 1 s for this machine
+# more time for a read that the kernel repeats when no benefactor answers (docs/operating.md)
+AGAIN_SECONDS = 5
+SHORT_SECONDS = 8  # a stop that calls outlast, although it is longer than a lease
+STALE_SECONDS = 1.5  # afterwards no name and no attribute is cached any more
 
-# What a process does in its own folder before the manager is silent, and then. There is a file `old` of 2 MiB.
+# For each call: preparations in the process's own folder, then the call during the silence. A file `old` of 2
+# MiB exists.
 NEW = "fd = os.open('new', os.O_WRONLY | os.O_CREAT)"
 IMAGE = "fd = os.open('app.N0.T1', os.O_WRONLY | os.O_CREAT)"
 DIRTY = "; os.write(fd, b'x' * 5000000)"
@@ -38,7 +40,7 @@ CALLS = {
     "read": ("fd = os.open('old', os.O_RDONLY); os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)",
              "assert os.pread(fd, 4096, 1 << 20) == bytes(range(256)) * 16"),
 }
-# In one folder, whose lock the kernel holds while one of them waits.
+# Calls in one folder: the kernel holds its lock while one of them waits.
 TOGETHER = {f"create {i} of many": ("", f"os.open('new{i}', os.O_WRONLY | os.O_CREAT)") for i in range(4)}
 NORMAL = {"look up": errno.ENOENT}
 GOES_ON = {"read"}  # needs the benefactors only
@@ -86,7 +88,7 @@ class SmallPool:
         return process
 
     def prepare(self):
-        """Processes that wait for a line to make their call."""
+        """Starts processes that make their call after a line of input."""
         self.callers = {}
         for call, (before, then) in (CALLS | TOGETHER).items():
             here = self.mount / ("shared" if call in TOGETHER else call)
@@ -104,7 +106,7 @@ class SmallPool:
             self.callers[call].stdin.flush()
 
     def results(self):
-        """The errno of each call, and its seconds."""
+        """The errno and the seconds of each call."""
         out = {}
         for call, caller in self.callers.items():
             try:

@@ -1,4 +1,4 @@
-"""Hosts that are reached by ssh itself: a server of the test's own on the loopback device, with its own keys."""
+"""Tests hosts that are reached by ssh: a server of the test on the loopback device, with its own keys."""
 
 import getpass
 import os
@@ -28,7 +28,7 @@ def make_key(path):
 
 
 class Server:
-    """An sshd that lets in who has the key `good`."""
+    """An sshd that accepts the key `good`."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -43,7 +43,7 @@ class Server:
             f"AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nPermitRootLogin yes\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\n")
         if os.geteuid() == 0:
-            pathlib.Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # it wants that
+            pathlib.Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd needs this directory
         with open(folder / "sshd.log", "wb") as log:
             self.process = subprocess.Popen([SSHD, "-D", "-e", "-f", folder / "config"], stdin=subprocess.DEVNULL,
                                             stderr=log)
@@ -54,7 +54,7 @@ class Server:
         return (self.folder / "sshd.log").read_text()
 
     def shell(self, key):
-        """For --rsh."""
+        """A value for --rsh."""
         return (f"ssh -F none -p {self.port} -i {self.folder}/{key} -o IdentitiesOnly=yes -o BatchMode=yes "
                 f"-o UserKnownHostsFile={self.folder}/known_hosts")
 

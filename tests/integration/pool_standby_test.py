@@ -1,4 +1,4 @@
-"""A standby takes the pool over from a manager that is killed, stopped or cut off, under a writer."""
+"""Tests that a standby takes over during a write, from a manager that is killed, stopped or cut off."""
 
 import errno
 import os
@@ -14,11 +14,12 @@ from processes import is_running, stopped, wait_until
 from writers import go_on
 
 IMAGE_BYTES = 64 << 10
-STATED_SECONDS = 15  # docs/operating.md, for a manager whose process is lost or stopped
-STATED_SECONDS_HOST = 20  # for one whose host is gone
-CALL_SECONDS = 31  # of a call without a manager: 30 s (docs/operating.md), and one for this machine
+STATED_SECONDS = 15  # docs/operating.md: for a manager whose process is lost or stopped
+STATED_SECONDS_HOST = 20  # for a manager whose host is lost
+CALL_SECONDS = 31  # limit of a call without a manager: 30 s (docs/operating.md), and 1 s for this machine
 SLOW_MACHINE = 5
-# Stores an image, and closes it when a line comes. In a process of its own: who starts one closes the files that are open, too.
+# Stores an image, and closes it after a line of input. Runs in its own process: starting another process
+# would close the open files there, too.
 IMAGE = """
 import os, sys
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -35,7 +36,7 @@ except OSError as error:
 
 
 class Writer(threading.Thread):
-    """Saves images one after the other, as a program does that tries one again when it failed."""
+    """Saves images one after the other, and repeats failed images, as programs do."""
 
     def __init__(self, folder):
         super().__init__(daemon=True)
@@ -61,7 +62,7 @@ class Writer(threading.Thread):
             last = time.monotonic()
 
     def goes_on(self, count=10, seconds=20.0):
-        """Waits until it has committed `count` more."""
+        """Waits until it has committed `count` more images."""
         wanted = len(self.committed) + count
         wait_until(lambda: len(self.committed) >= wanted, "the writer", seconds)
 
@@ -78,7 +79,7 @@ def all_there(folder, committed):
 
 
 def write_hosts(pool, address, prefix=""):
-    """The options of two hosts that are at this address; `prefix`: words that bring a command there."""
+    """The options for two hosts at this address; `prefix` runs a command there."""
     shell, hosts = pool.folder / "shell", pool.folder / "hosts"
     shell.write_text(f'#!/bin/sh\nshift\nexec {prefix} "$@"\n')
     shell.chmod(0o755)
@@ -92,23 +93,23 @@ def start(pool, *words):
 
 
 def followed(pool):
-    """A folder in the pool, when its standby can take over."""
+    """A folder in the pool, once its standby can take over."""
     wait_until(lambda: pool.status()["pool"]["log_copies"] == 3, "three copies of the metadata")
     assert pool.status()["pool"]["standby_follows"]
     assert "follows the manager" in pool.stdchk("status", pool.mount).stdout
-    time.sleep(2)  # the standby hears twice a second who keeps the log
+    time.sleep(2)  # twice a second the standby learns which benefactors keep the log
     folder = pool.mount / "app"
     folder.mkdir()
     return folder
 
 
 def check_taken_over(pool, writer, folder, lost_at, stated_seconds=STATED_SECONDS):
-    """The writer commits again within the stated time, and all that it ever committed is there."""
+    """Checks that the writer commits again within the stated time, and that all committed images exist."""
     writer.goes_on(seconds=60)
     assert writer.longest < stated_seconds + SLOW_MACHINE
     print(f"commits again {time.monotonic() - lost_at:.1f} s after the loss, longest stall "
           f"{writer.longest:.1f} s, {len(writer.failures)} writes failed: {writer.failures}")
-    assert writer.failures == []  # the one that was under way went on
+    assert writer.failures == []  # the write in progress continued
     assert pool.status()["pool"]["epoch"] >= 256
     all_there(folder, dict(writer.committed))
 
@@ -135,7 +136,7 @@ def stored_image(path):
 
 
 def check_ended(pool, writer, folder, manager):
-    """The manager that comes back hears that it is none, ends, and has changed nothing."""
+    """Checks that the old manager learns of its successor, ends, and has changed nothing."""
     wait_until(lambda: not is_running(manager), "the end of the manager that came back", 40)
     assert "has taken this pool over" in pathlib.Path(pool.record["directory"], "manager.log").read_text()
     writer.goes_on()

@@ -1,6 +1,6 @@
-"""Manager, mount or writer are killed before and in the middle of each step of a writer.
+"""Kills manager, mount or writer before and within each step of a writer.
 
-Whatever is killed, all files are as they were before the step or as they are after it, and nothing hangs.
+Afterwards all files are as before the step or as after it, and no call hangs.
 """
 
 import os
@@ -17,14 +17,15 @@ from processes import children_of, is_running, run, wait_until
 
 SIZE = 6 * (1 << 20) + 17
 IMAGES = ("app.N0.T1", "app.N0.T2")
-FILES = ("old", "new")  # fsync commits what is no image
+FILES = ("old", "new")  # fsync commits files that are no images
 STEPS = ("open", "write", "write the rest", "fsync", "close", "rename", "unlink")
 OF_AN_OPEN_FILE = STEPS[:5]
-MIDDLES_SECONDS = (0, 0, 0, 0.0005, 0.001, 0.002, 0.004)  # into the steps of a test, in any order
-STRUCK_LEAST = 3  # of the steps of a test, by a kill before they were over
-STATED_SECONDS = 30  # docs/operating.md: no call waits longer for what does not move
+# delays of the kills after a step's start, in any order
+MIDDLES_SECONDS = (0, 0, 0, 0.0005, 0.001, 0.002, 0.004)
+STRUCK_LEAST = 3  # at least this many kills must hit an unfinished step
+STATED_SECONDS = 30  # docs/operating.md: the longest wait of a call without progress
 
-# Takes a step for each line that it gets; says how it went. The file `old` is replaced as careful programs do it.
+# Takes a step for each line of input, and prints its result. Replaces the file `old` as careful programs do.
 WRITER = f"""
 import os, sys
 old, new, other, content = sys.argv[1:]
@@ -58,7 +59,7 @@ for line in sys.stdin:
 
 
 class Case:
-    """One writer in a folder of its own, and what the folder may hold."""
+    """A writer in its own folder, with the contents that the folder may have."""
 
     def __init__(self, pool, mount, name, files=IMAGES):
         self.folder = mount / name
@@ -86,7 +87,7 @@ class Case:
         self.process.stdin.flush()
 
     def result(self, step):
-        """What the step that was begun came to; the folder's state is known if that was "ok"."""
+        """The result of the step that was begun. After "ok" the folder's content is known."""
         answer = self.process.stdout.readline().strip()
         if answer == "ok":
             self.now = self.after[step]
@@ -101,7 +102,7 @@ class Case:
         self.process.communicate(timeout=60)
 
     def holds_one_of(self, states, folder):
-        """Seen through another mount. What a writer left that is gone takes its lease to go."""
+        """Looks through another mount. Files of a dead writer vanish with its lease."""
         def read():
             try:
                 return {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -116,7 +117,8 @@ def middles():
 
 
 def strike(case, step, seconds, pid):
-    """Begins the step, and kills a process so many seconds later, or before it. Whether the step was not over yet."""
+    """Begins the step, and kills a process `seconds` later, or before the step. Returns whether the step was
+    unfinished."""
     if seconds is not None:
         case.begin(step)
         if seconds > 0:
@@ -171,7 +173,7 @@ def test_what_is_committed_stays_when_a_mount_is_killed(pool, middle):
         if answer == "ok":
             before = case.now
         case.holds_one_of([before, case.after[step]] if answer != "ok" else [before], pool.mount / step)
-        # The guard has mounted anew.
+        # The guard has mounted again.
         wait_until(lambda: killed not in children_of(guard) and os.path.ismount(mount), "the mount's return")
         case.holds_one_of([case.now, case.after[step]], mount / step)
         run("umount", mount)

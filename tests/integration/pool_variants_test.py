@@ -1,5 +1,5 @@
-"""The same small work over pools that are set up in different ways: chunk sizes, naming, transports,
-kinds of memory, and an ordinary user's pool."""
+"""Runs the same small work on differently configured pools: chunk sizes, naming, transports, kinds of memory,
+an ordinary user's pool."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ VARIANTS = {
     "stored is what its benefactor has summed": ["--policy", "proof=checksum"],
 }
 
-# Overwrites parts of a file that is open, and tells what it holds in the end.
+# Overwrites parts of an open file, and prints its final hash.
 REWRITE = """
 import os, random, sys
 path, size = sys.argv[1], int(sys.argv[2])
@@ -116,7 +116,7 @@ def test_a_ramdisk_of_huge_pages_is_lent(pool, source):
         write_and_compare(pool.mount, source)
         pool.down()
     finally:
-        run("umount", "--lazy", pages, check=False)  # of a pool that failed
+        run("umount", "--lazy", pages, check=False)  # remains of a pool that failed
         reserved.write_text(str(before))
 
 
@@ -131,7 +131,7 @@ def test_a_benefactor_that_is_full_takes_no_more_than_it_lends_and_32_mib_of_its
         assert 63 * MIB <= int(most[1]) * 1024 < (64 + 32 * PATIENCE) * MIB
 
 
-# In a mount namespace with a /dev/fuse that everybody may open, as on desktops: the rest as that user.
+# Runs as an ordinary user, in a mount namespace where everybody may open /dev/fuse, as on desktops.
 AS_USER = """mknod "$1/fuse" c 10 229 && chmod 666 "$1/fuse" && mount --bind "$1/fuse" /dev/fuse && shift &&
     exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec "$@"
 """
@@ -153,7 +153,7 @@ OWN_POOL = """
 def test_an_ordinary_user_has_a_pool_of_his_own(pool, source):
     for path in (pool.folder, pool.runtime):
         os.chown(path, 65534, 65534)
-    own = pool.folder / "bytes"  # the other is in a directory of root's
+    own = pool.folder / "bytes"  # root owns the other directory
     own.write_bytes(source.read_bytes())
     programs = programs_for_all(pool.folder / "bin")
     done = run("unshare", "--mount", "sh", "-c", AS_USER, "sh", pool.folder, OWN_POOL, "sh", pool.mount, pool.drain,
@@ -168,18 +168,18 @@ def test_the_close_of_a_writer_that_the_mount_cannot_see_does_as_it_was_told(poo
     pool.up(benefactors=2, drain=False)
     old, new = os.urandom(2 * MIB), os.urandom(3 * MIB)
     (pool.mount / "app.N0.T1").write_bytes(old)
-    # The daemon knows no number of a process outside of its own pid namespace.
+    # The daemon sees no process outside its own pid namespace.
     blind = pool.mount_by_hand("blind", "--unseen-writer", choice, prefix=("unshare", "--pid", "--fork"))
     for name in ("app.N0.T1", "app.N0.T2"):
         (blind / name).write_bytes(new)
     if choice == "commit":
         assert {path.name: path.read_bytes() for path in pool.mount.iterdir()} == {"app.N0.T1": new, "app.N0.T2": new}
     else:
-        # The kernel tells of the end of an open after close() has returned.
+        # The kernel reports the end of an open file after close() has returned.
         wait_until(lambda: len(pool.list("", "--aborted")) == 2, "the end of both sessions")
         assert {path.name: path.read_bytes() for path in pool.mount.iterdir()} == {"app.N0.T1": old}
         assert {path.name: path.read_bytes() for path in blind.iterdir()} == {"app.N0.T1": old}
-    # Who can be seen is not meant.
+    # The option does not concern writers that the daemon can see.
     seeing = pool.mount_by_hand("seeing", "--unseen-writer", choice)
     (seeing / "app.N0.T3").write_bytes(new)
     assert (pool.mount / "app.N0.T3").read_bytes() == new

@@ -1,4 +1,4 @@
-"""A mount whose process is killed or stopped comes back by itself, and keeps nobody waiting."""
+"""Tests that a killed or stopped mount comes back by itself, and that no caller waits for long."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def test_who_waits_for_a_stopped_mount_gets_an_error_in_time(pool):
     os.kill(stopped, signal.SIGSTOP)
     wait_until(lambda: state_of(stopped) == "T", "the stop")
     began = time.monotonic()
-    # Names that no cache has.
+    # No cache has these names.
     waiting = [subprocess.Popen(["stat", pool.mount / f"nothing.{i}"], stderr=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL) for i in range(3)]
     assert all(each.wait(15) != 0 for each in waiting)
@@ -174,8 +174,8 @@ while True:
 
 
 def test_nobody_waits_for_a_mount_that_is_killed_while_it_tells_of_names(pool):
-    """The kernel holds a directory's lock while a rename waits for the mount; who tells of a name waits for that lock and
-    cannot be killed."""
+    """The kernel holds a directory's lock while a rename waits for the mount. A thread of the mount that
+    sends a name to the kernel waits for that lock and cannot be killed."""
     pool.up(benefactors=2, drain=False)
     for number in range(4):
         (pool.mount / f"a{number}").touch()
@@ -190,7 +190,7 @@ def test_nobody_waits_for_a_mount_that_is_killed_while_it_tells_of_names(pool):
         for process in renamers:
             _, said = process.communicate(timeout=15)
             assert process.returncode == 0, said
-        # For the next turn they have their first names.
+        # The next turn needs the files under their first names.
         wait_until(lambda at=mount: answers(at / "a1", b"") or answers(at / "b1", b""), "the mount's return")
         for number in (1, 2, 3):
             if (pool.mount / f"b{number}").exists():

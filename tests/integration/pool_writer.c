@@ -1,11 +1,16 @@
-/* A client process that tests stop, wake and ask what became of it.
+/* A client process that tests stop and wake, and whose files they check.
  *
- *   pool-writer TRANSPORT write PATH SEED MIB PAUSE   writes MIB MiB; says "paused" after PAUSE of
- * them are stored, and goes on when a line comes in; "closed" pool-writer TRANSPORT check PATH SEED
- * MIB         "equal", or where the file differs
+ *   pool-writer TRANSPORT write PATH SEED MIB PAUSE
  *
- * The pool is that of STDCHK_MANAGER and STDCHK_SECRET_FILE. A call that fails is said as
- * "failed: CALL: ERRNO: SENTENCE" and ends the program with 1.
+ * writes MIB MiB. After PAUSE MiB are stored, it prints "paused" and waits for a line of input.
+ * At the end it prints "closed".
+ *
+ *   pool-writer TRANSPORT check PATH SEED MIB
+ *
+ * prints "equal", or where the file differs.
+ *
+ * STDCHK_MANAGER and STDCHK_SECRET_FILE name the pool. After a failed call the program prints
+ * "failed: CALL: ERRNO: SENTENCE" and exits with 1.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +31,7 @@ static int failed(const char* call) {
   return 1;
 }
 
-/* No two MiB of any two seeds are equal, and none can be compressed. */
+/* Each MiB of each seed is different and incompressible. */
 static void fill(uint64_t seed, uint64_t mib) {
   uint64_t state = (seed << 32) + mib;
   for (size_t i = 0; i < STEP / sizeof(uint64_t); ++i) {
@@ -89,7 +94,7 @@ int main(int argc, char** argv) {
                                       argc > 6 ? strtoull(argv[6], NULL, 10) : UINT64_MAX)
                          : check_file(pool, argv[3], seed, count);
   fflush(stdout);
-  if (status != 0) exit(status); /* as a program does that gives up; the file is still open */
+  if (status != 0) exit(status); /* like a program that gives up; the file is still open */
   stdchk_disconnect(pool);
   return 0;
 }

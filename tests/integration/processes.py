@@ -1,4 +1,4 @@
-"""Processes of tests: commands that must end, what is waited for, and what runs."""
+"""Processes of tests: commands that must end, conditions to wait for, running processes."""
 
 import contextlib
 import os
@@ -10,12 +10,12 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("STDCHK_BIN", ROOT / "build" / "bin"))
-PATIENCE = int(os.environ.get("STDCHK_TEST_PATIENCE", "1"))  # slow programs take so many times longer
+PATIENCE = int(os.environ.get("STDCHK_TEST_PATIENCE", "1"))  # slow programs take this factor longer
 CALL_SECONDS = 60 * PATIENCE  # no call in these tests may take longer: a hang is a failure
 
 
 def run(*command, check=True, seconds=CALL_SECONDS, **options):
-    """Runs a command to its end; a command that hangs or fails is the test's failure."""
+    """Runs a command to its end; fails the test if the command hangs or fails."""
     done = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, timeout=seconds, **options
     )
@@ -27,7 +27,7 @@ def run(*command, check=True, seconds=CALL_SECONDS, **options):
 
 
 def wait_until(condition, what, seconds=20.0):
-    """Waits for `condition` to hold; what never comes is the test's failure."""
+    """Waits until `condition` holds; fails the test after `seconds`."""
     end = time.monotonic() + seconds * PATIENCE
     while not condition():
         assert time.monotonic() < end, f"{what}: not within {seconds * PATIENCE} s"
@@ -35,7 +35,7 @@ def wait_until(condition, what, seconds=20.0):
 
 
 def leads_to(link, target):
-    """Whether there is such a link now; for what is waited for."""
+    """Whether the link now exists with this target."""
     try:
         return os.readlink(link) == target
     except FileNotFoundError:
@@ -43,13 +43,13 @@ def leads_to(link, target):
 
 
 def programs_for_all(folder):
-    """The programs in a folder of their own: another user may not be able to look into that of the build."""
+    """Copies the programs into a folder that other users can read, unlike perhaps the build's."""
     return shutil.copytree(BIN, folder, ignore=lambda _, names: [one for one in names if not one.startswith("stdchk")])
 
 
 @contextlib.contextmanager
 def stopped(*pids):
-    """These processes run nothing meanwhile."""
+    """Stops these processes for the duration of the block."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:

@@ -1,8 +1,8 @@
-/* Writes by reservation where that is easily got wrong, and reads back what came of it.
+/* Writes by reservation in error-prone cases, and reads the result back.
  *
  *   reserver NAME     in the pool of STDCHK_MANAGER and STDCHK_SECRET_FILE
  *
- * Says "right" and ends with 0, or says which expectation did not hold, and ends with 1.
+ * Prints "right" and exits with 0, or prints the failed expectation and exits with 1.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-"""`stdchk similarity` on images whose likeness is known, and what it says when it cannot answer."""
+"""Tests `stdchk similarity` on images of known similarity, and its errors."""
 
 import json
 import os
@@ -16,7 +16,8 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """8 MiB of random bytes; the same with one byte more in the middle; others; a quarter changed."""
+    """8 MiB of random bytes; the same with one more byte in the middle; different bytes; a quarter
+    changed."""
     folder = tmp_path_factory.mktemp("images")
     rng = random.Random(5)
     first = rng.randbytes(8 * MIB)
@@ -62,7 +63,7 @@ def test_what_an_insertion_moves_is_found_by_content_only(images):
     for chunk in ("1.0 KiB", "256.0 KiB", "1.0 MiB"):
         assert share(lines, "FsCH", chunk) == pytest.approx(half, abs=1e-9)
     assert share(lines, "stdchk", "mean 64.0 KiB") > 0.95
-    # The papers' form without overlap does not see a boundary again that has moved by one byte.
+    # The papers' form without overlap misses a boundary that has moved by one byte.
     assert share(lines, "CbCH Rabin, no overlap", "m 64, k 8") < half + 0.05
 
 
@@ -115,14 +116,14 @@ def test_an_empty_image_is_no_error(images):
 
 
 def test_images_of_any_length_up_to_the_end_of_a_page(images):
-    """What lies behind a mapped image must not be looked at."""
+    """The program must not read past the end of a mapped image."""
     rng = random.Random(6)
     for size in (1, 31, 32, 33, 63, 64, 65, 4095, 4096, 4097, 65536, 65537, 3 * 4096, 16384 - 1):
         content = rng.randbytes(size)
         (images / "odd").write_bytes(content)
         (images / "odd-again").write_bytes(content)
         _, lines = similarity(images, "odd", "odd-again", "empty", "odd")
-        assert share(lines, "FsCH", "1.0 KiB") == pytest.approx(1 / 3)  # found, empty, not found
+        assert share(lines, "FsCH", "1.0 KiB") == pytest.approx(1 / 3)  # matched, empty, unmatched
 
 
 def test_an_image_of_nothing_but_a_hole(images):

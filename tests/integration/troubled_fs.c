@@ -1,16 +1,16 @@
-// A FUSE file system that shows another directory, and that can be made slow or hang while it is
-// mounted.
-//   troubled-fs DIRECTORY CONTROL MOUNTPOINT
-// CONTROL is a file outside of it, read before each operation that it may concern; each line is a
+// A FUSE file system that shows another directory. While it is mounted, rules can make it slow or
+// make it hang.
+//    troubled-fs DIRECTORY CONTROL MOUNTPOINT
+// CONTROL is a file outside of it, read before each operation that it may concern. Each line is a
 // rule:
-//   delay MS       each write takes that much longer
-//   write BYTES    a write that begins with BYTES does not return while the rule is there
-//   rename PATH    nor does a rename to a path that begins so
-//   sync           nor does an fsync or fdatasync of a file
-//   fsync BYTES    nor does an fsync of a file that begins with BYTES
-//   read BYTES     nor does a read of what begins with BYTES; it has what is there in the end
-//   flush BYTES    a close of a file that begins with BYTES finds no room for it
-// What does not return is told of in CONTROL.held, once: the kind of the rule and the inode.
+//    delay MS       each write takes MS milliseconds longer
+//    write BYTES    a write that begins with BYTES hangs while the rule exists
+//    rename PATH    a rename to a path that begins with PATH hangs
+//    sync           an fsync or fdatasync of a file hangs
+//    fsync BYTES    an fsync of a file that begins with BYTES hangs
+//    read BYTES     a read of bytes that begin with BYTES hangs; it returns the content at its end
+//    flush BYTES    a close of a file that begins with BYTES fails with ENOSPC
+// Each hanging operation adds one line to CONTROL.held: the kind of the rule and the inode.
 // Runs in the foreground until it is unmounted or killed.
 
 #define FUSE_USE_VERSION 312
@@ -26,14 +26,14 @@
 #include <unistd.h>
 
 static const char* control_file;
-static int below = -1;  // the directory that is shown
+static int below = -1;  // the shown directory
 
 static int result(long value) { return value < 0 ? -errno : (int)value; }
 
 static const char* relative(const char* path) { return path[1] == 0 ? "." : path + 1; }
 
-/// The argument, in `line`, of the first rule of that kind that `bytes` begin with, or of the first
-/// one where `bytes` is NULL; NULL: there is none.
+/// The argument of the first rule of that kind which is a prefix of `bytes`, copied to `line`. With
+/// `bytes` NULL, the first rule of that kind. NULL: none.
 static char* rule(const char* kind, const char* bytes, size_t count, char* line, int room) {
   FILE* rules = fopen(control_file, "re");
   char* found = NULL;
@@ -61,7 +61,7 @@ static void tell_of(const char* kind, int fd) {
   fclose(told);
 }
 
-/// `fd` is of the file that it is about, or -1.
+/// `fd`: the file concerned, or -1.
 static void hang_while(const char* kind, const char* bytes, size_t count, int fd) {
   char line[256];
   for (int turn = 0; rule(kind, bytes, count, line, sizeof line) != NULL; ++turn) {
@@ -71,11 +71,11 @@ static void hang_while(const char* kind, const char* bytes, size_t count, int fd
 }
 
 static void* on_init(struct fuse_conn_info* connection, struct fuse_config* config) {
-  // Reads ahead that hang keep none of another file waiting.
+  // Many background requests, so that hanging read-aheads delay no other file.
   connection->max_background = 1000;
   config->use_ino = 1;
   config->hard_remove = 1;
-  // What hangs in an open file hinders nobody who gives its name to another file or removes it.
+  // Operations on open files need no path, so a hanging one does not block renames and removals.
   config->nullpath_ok = 1;
   config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
   return NULL;
@@ -176,7 +176,8 @@ static int on_flush(const char* path, struct fuse_file_info* file) {
   (void)path;
   char start[64], line[256];
   snprintf(line, sizeof line, "/proc/self/fd/%d", (int)file->fh);
-  const int fd = open(line, O_RDONLY | O_CLOEXEC);  // the file may be open for writing only
+  // opens again, because the file may be open for writing only
+  const int fd = open(line, O_RDONLY | O_CLOEXEC);
   const ssize_t count = fd < 0 ? -1 : pread(fd, start, sizeof start, 0);
   if (fd >= 0) close(fd);
   return count > 0 && rule("flush", start, (size_t)count, line, sizeof line) != NULL ? -ENOSPC : 0;
@@ -209,7 +210,7 @@ static int on_opendir(const char* path, struct fuse_file_info* file) {
 static int on_readdir(const char* path, void* out, fuse_fill_dir_t fill, off_t at,
                       struct fuse_file_info* file, enum fuse_readdir_flags flags) {
   (void)path, (void)at, (void)flags;
-  // One of its own each time, as each time all names are read.
+  // A new descriptor each time, because each call reads the directory from its start.
   DIR* folder = fdopendir(openat((int)file->fh, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder == NULL) return -errno;
   for (struct dirent* entry; (entry = readdir(folder)) != NULL;)
@@ -263,7 +264,7 @@ int main(int count, char** arguments) {
   }
   control_file = arguments[2];
   umask(0);
-  // Each operation that hangs holds a thread, and must not hold those that others need.
+  // Each hanging operation holds a thread; the other operations need threads, too.
   char* words[] = {arguments[0], "-f", "-o", "default_permissions,max_threads=200",
                    arguments[3], NULL};
   return fuse_main(5, words, &operations, NULL);

@@ -1,5 +1,6 @@
-"""What pools do with verbs devices: a link that goes down in the middle of a write, two devices, memory that must not
-be locked. For scripts/rdma-vm: it takes rnic0 down, the interface below rxe0, and makes the device anew afterwards."""
+"""Tests pools on verbs devices: a link that fails during a write, two devices, memory that must not be
+locked. For scripts/rdma-vm: takes down rnic0, the interface below rxe0, and makes the device anew afterwards.
+"""
 
 import json
 import os
@@ -10,15 +11,16 @@ from conftest import drop_caches
 from processes import BIN, run
 from writers import WRITER, Writers, go_on
 
-# Another host as far as shared memory goes: the transport between hosts is what is asked for.
+# Runs a command as on another host, without shared memory: the transport between hosts is under test.
 ELSEWHERE = ("unshare", "--pid", "--fork")
-SECONDS_MOST = 60  # deadline of a transfer, then of a connection, then the rest of the image; emulated
+# deadlines of a transfer and of a connection, then the rest of the image, on an emulated machine
+SECONDS_MOST = 60
 
 
 @pytest.fixture
 def link():
-    """Asked for before the pool, so that it comes after the pool's end: who tries to connect while the link is down
-    leaves soft-RoCE's queue pair for connection requests in the error state, so the device is made anew."""
+    """Requested before the pool, so that its clean-up follows the pool's end. A connection attempt while the
+    link is down leaves soft-RoCE's queue pair for requests in the error state, so the device is made anew."""
     yield
     run("ip", "link", "set", "rnic0", "up")
     run("rdma", "link", "delete", "rxe0")
@@ -37,7 +39,7 @@ def second_link():
 
 
 def examined(pool):
-    """{what: finding}, as `stdchk doctor` finds it from another host."""
+    """The findings of `stdchk doctor` on another host: {what: finding}."""
     done = run(*ELSEWHERE, BIN / "stdchk", "doctor", "--json", pool.mount, check=False, env=pool.environment)
     return {finding["what"]: finding for finding in json.loads(done.stdout)}
 

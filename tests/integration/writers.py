@@ -1,4 +1,4 @@
-"""Client processes (pool_writer.c) that tests start, stop, wake, and ask what became of their files."""
+"""Client processes (pool_writer.c) that tests start, stop and wake, and whose files they check."""
 
 import contextlib
 import subprocess
@@ -9,7 +9,8 @@ WRITER = (BIN / "stdchk").resolve().parents[1] / "tests" / "integration" / "pool
 
 
 class Writers:
-    """Client processes of one pool; `prefix` is a command that runs each, in another namespace for example."""
+    """Client processes of one pool; `prefix` is a command that runs each process, for example in another
+    namespace."""
 
     def __init__(self, pool, transport, prefix=()):
         record = pool.record
@@ -23,7 +24,7 @@ class Writers:
                                 env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, *words):
-        """What it says last, and its exit status."""
+        """Returns the last printed line, and the exit status."""
         process = self.start(*words)
         said, _ = process.communicate(timeout=120)
         return said.splitlines()[-1], process.returncode

@@ -1,4 +1,5 @@
-"""What the section on copies beside MPI messages stands on: which steps count, what its rows are made of, and when it fails."""
+"""Tests the benchmark section on copies beside MPI messages: which steps count, how its rows are made, and
+when it fails."""
 
 import contextlib
 import http.server
@@ -21,12 +22,12 @@ import links  # noqa: E402
 from report import Failure, Report  # noqa: E402
 
 SIZES = alpha.Sizes(image_mib=4, message_mib=1, images=2, compute_ms=5, steps_after=3)
-COPIED_BYTES = 4 * 4 << 20  # what second copies of one image of each rank are
+COPIED_BYTES = 4 * 4 << 20  # bytes of the second copies of one image of each rank
 
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    """A folder for stand-ins, of which all that the section needs are there."""
+    """A folder with stand-ins for all programs that the section needs."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("ip", "tc", "nsenter", "unshare", "halo-ranks"):
@@ -40,14 +41,15 @@ def programs(tmp_path, monkeypatch):
 
 
 def step(began, exchanged, computing=0.25, reducing=0.5):
-    """Of which the slowest rank computes from its first moment on. All times are exact in binary."""
+    """A step of a rank that computes from its first moment on and is the slowest. All times are exact in
+    binary."""
     computed = began + computing
     return {"began": began, "computing_s": computing, "computed": computed, "reduced": computed + reducing, "exchanged": exchanged}
 
 
 def trial(meanwhile, after, seconds=2.0, moved=COPIED_BYTES):
-    """Of two images, as SIZES; `meanwhile`, `after`: how long the communicating steps take. Computing takes .25 s, and
-    meanwhile half as much again."""
+    """A trial of two images of sizes SIZES. `meanwhile`, `after`: the duration of the communicating steps in
+    seconds. Computing takes .25 s, and half as much again while copies are made."""
     one = alpha.Trial()
     for image in range(2):
         closed = 1000.0 * image
@@ -59,7 +61,7 @@ def trial(meanwhile, after, seconds=2.0, moved=COPIED_BYTES):
 
 
 def found(rounds=2):
-    """Messages take 1 s alone, 2 s beside second copies or TCP streams, 4 s beside third ones."""
+    """Messages take 1 s alone, 2 s beside second copies or TCP streams, 4 s beside third copies."""
     return {
         "1 copy": [trial(1.0, 1.0, 8.0, 0)] * rounds,
         "TCP streams": [trial(2.0, 1.0, 4.0)] * rounds,
@@ -117,7 +119,7 @@ def test_messages_that_have_not_gone_over_the_links_are_noticed():
     messages = 12 * 2 << 20
     needed = messages + 2 * COPIED_BYTES // 4
     alpha.check_links(alpha.COPIES[0], SIZES, one, [needed] * 4)
-    # Copies may lie unevenly, messages do not.
+    # Copies may be uneven among links; messages are even.
     alpha.check_links(alpha.COPIES[0], SIZES, one, [messages, needed, needed, 2 * needed - messages])
     for sent in ([needed - 1, needed, needed, needed], [messages - 1, needed, needed, 9 * needed], [0] * 4):
         with pytest.raises(Failure, match="2 copies: the hosts' links"):
@@ -147,7 +149,7 @@ def test_all_rows_that_must_come_come_and_are_what_they_say():
     assert beside.figure.values == [2000, 2000] and beside.ratio.values == [2, 2]
     assert row(one, "3 copies: alpha").ratio.values == [2, 2]
     assert row(one, "2 copies, 32 MiB/s each: alpha").ratio.values == [0.625, 0.625]
-    # Second copies take twice as long as the streams, third ones twice as long for twice as many bytes.
+    # Second copies take twice as long as the streams; third copies also twice, for twice as many bytes.
     assert row(one, "2 copies: from close until redundant").ratio.values == [2, 2]
     assert row(one, "3 copies: from close until redundant").ratio.values == [2, 2]
     limited = row(one, "2 copies, 32 MiB/s each: from close until redundant")
@@ -163,7 +165,7 @@ def test_a_case_that_is_left_out_or_older_than_the_run_fails():
     with pytest.raises(Failure, match="not measured: 4 copies: alpha \\(its ratio\\)$"):
         one.check_complete()
     old = found()
-    old["TCP streams"] = [trial(2.0, 1.0, 4.0)]  # of fewer rounds
+    old["TCP streams"] = [trial(2.0, 1.0, 4.0)]  # from fewer rounds
     with pytest.raises(Failure, match="same rounds"):
         alpha.add_rows(report(), SIZES, old, [2e9, 4e9])
     old = found()
@@ -181,7 +183,7 @@ def test_cases_take_turns(monkeypatch, tmp_path):
             return 1.0
 
     def try_case(bin_dir, folder, net, sizes, case):
-        folder.mkdir()  # of its own
+        folder.mkdir()  # the check's own folder
         asked.append(case.name)
         return every[case.name][0]
     monkeypatch.setattr(alpha.links, "network", lambda *_: contextlib.nullcontext(Network()))
@@ -203,7 +205,7 @@ def test_what_goes_on_beside_the_steps_is_of_the_case():
 
 
 def test_copies_are_made_when_nothing_is_missing_and_all_bytes_were_copied(monkeypatch, capsys):
-    """What the manager tells may be older than the last close."""
+    """The manager's figures may be older than the last close."""
     told = [(0, 0), (3, 50), (0, 99), (1, 100), (0, 120), (0, 130), (0, 200)]
 
     class Manager(http.server.BaseHTTPRequestHandler):
@@ -241,7 +243,7 @@ def test_copies_are_made_when_nothing_is_missing_and_all_bytes_were_copied(monke
 
 
 class OneHost:
-    """Stands in for a network; what runs on it is named in a file."""
+    """Stands in for a network; records the programs that run on it in a file."""
 
     def __init__(self, folder):
         self.started, self.client = folder / "started", None
@@ -308,7 +310,7 @@ def test_streams_go_from_each_host_to_each_other_one_as_often_as_asked():
 
 def test_a_stream_that_fails_is_noticed(monkeypatch):
     one = Loopback(2)
-    one.addressed[0] = "192.0.2.1"  # is nobody's
+    one.addressed[0] = "192.0.2.1"  # no interface has this address
     with pytest.raises(Failure, match="a TCP stream has failed"), one.mesh(1 << 20):
         pass
 

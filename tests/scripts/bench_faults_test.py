@@ -1,5 +1,5 @@
-"""What the trials with faults stand on: the writer remembers right, the reader sees every difference, and a fault that did
-not happen is noticed."""
+"""Tests the fault trials: the writer remembers correctly, the reader sees every difference, and a fault that
+did not happen is noticed."""
 
 import os
 import pathlib
@@ -37,7 +37,8 @@ def test_the_writer_keeps_what_it_was_told_to_hold_and_the_newest(folder, writer
     writer.goes_on(20)
     images = writer.end()
     names = {path.name for path in folder.iterdir()}
-    assert set(images) <= names and len(names - set(images)) <= 1  # one may have been begun and not closed
+    # the last image may be unfinished
+    assert set(images) <= names and len(names - set(images)) <= 1
     assert f"app.N0.T{writer.closed - 1}" in images
     assert len(images) >= Writer.KEEP + 3 and len(images) < writer.closed
     assert writer.failures == [] and writer.longest["seconds"] > 0

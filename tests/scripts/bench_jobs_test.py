@@ -1,4 +1,5 @@
-"""What the section on jobs stands on: when it must not run, when a job is over, and what its rows are made of."""
+"""Tests the benchmark section on jobs: when it must not run, when a job is over, and how its rows are
+made."""
 
 import fnmatch
 import json
@@ -19,7 +20,7 @@ from report import Failure, Report, Series  # noqa: E402
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    """A folder for stand-ins, of which all that the section needs are there."""
+    """A folder with stand-ins for all programs that the section needs."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in (*jobs.PROGRAMS, "barrier-ranks"):
@@ -113,7 +114,7 @@ def test_what_is_in_the_drain_directory_counts_before_it_has_its_name(tmp_path):
 
 
 class Pool:
-    """Stands in for a pool; `drains` bytes of each that is written are drained at once."""
+    """Stands in for a pool that at once drains the share `drains` of each written byte count."""
 
     def __init__(self, mount, monkeypatch, drains=0.0):
         self.mount, self.drains, self.written = mount, drains, 0
@@ -156,7 +157,7 @@ def test_what_is_not_drained_is_above_half_when_it_is_more_than_half(programs):
 
 
 def test_memory_is_filled_up_before_each_write_that_is_measured(tmp_path, monkeypatch, drain):
-    """A quarter of each image is drained at once, so the first 17 are not enough."""
+    """The drain takes a quarter of each image at once, so the first 17 images are not enough."""
     for fill, is_above, images in ((jobs.FILLS[0], False, 8), (jobs.FILLS[1], True, 8 + 5)):
         drain.mkdir(exist_ok=True)
         Pool(tmp_path, monkeypatch, drains=0.25)
@@ -213,7 +214,7 @@ def test_the_slowdown_is_that_of_each_fill_with_and_without_a_drain_in_turns(mon
 def test_fills_are_on_both_sides_of_half():
     below, above = jobs.FILLS
     assert 2 * (below.not_drained + 1 + jobs.MEASURED_IMAGES) <= jobs.POOL_IMAGES
-    # Also without a drain there is room for all.
+    # All images fit even without a drain.
     assert 2 * above.not_drained > jobs.POOL_IMAGES > above.not_drained + jobs.MEASURED_IMAGES
 
 

@@ -1,4 +1,4 @@
-"""The rules by which a section of bench/run is published or not, and what its page says."""
+"""Tests when bench/run publishes a section, and what its page says."""
 
 import fnmatch
 import importlib.machinery
@@ -18,7 +18,7 @@ from report import Aim, Failure, Report, Series, table, updated  # noqa: E402
 
 loader = importlib.machinery.SourceFileLoader("bench_run", str(BENCH / "run"))
 bench_run = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_run", loader))
-sys.modules["bench_run"] = bench_run  # dataclasses look there
+sys.modules["bench_run"] = bench_run  # dataclasses looks the module up there
 sys.dont_write_bytecode = True
 loader.exec_module(bench_run)
 
@@ -130,14 +130,14 @@ def test_every_section_has_rows_that_must_come():
 
 @pytest.fixture
 def programs(tmp_path):
-    """A folder with an io-bench that writes what $SAMPLE names."""
+    """A folder with an io-bench that writes the file named by $SAMPLE."""
     (tmp_path / "io-bench").write_text('#!/bin/sh\nexec head -c 4M "$SAMPLE"\n')
     (tmp_path / "io-bench").chmod(0o755)
     return tmp_path
 
 
 def run_main(monkeypatch, programs, measured, sample="/dev/urandom"):
-    """bench/run with one section; `measured` stands in for what the section does. Its status and its page."""
+    """Runs bench/run with one section whose measurement is `measured`. Returns its status and its page."""
     page = programs / "page.md"
     page.write_text("## Starting a pool\n\nof yesterday\n")
     monkeypatch.setenv("SAMPLE", sample)
@@ -196,7 +196,8 @@ NOT_PUBLISHED = set()  # sections of bench/run that the page does not have
 
 
 def published():
-    """{title: {row: {column: cell}}} of bench/RESULTS.md; no rows where a section says that it was not run."""
+    """The tables of bench/RESULTS.md as {title: {row: {column: cell}}}. A section that was not run has no
+    rows."""
     page = {}
     for text in re.split(r"(?m)^## ", (BENCH / "RESULTS.md").read_text())[1:]:
         title, *lines = text.splitlines()

@@ -1,4 +1,5 @@
-"""bench/traces makes series of images of each program that it names, which are alike where they should be."""
+"""Tests that bench/traces makes series of images for each program it names, and that images share the
+expected parts."""
 
 import os
 import pathlib
@@ -12,7 +13,7 @@ BIN = pathlib.Path(os.environ.get("STDCHK_BIN", ROOT / "build" / "bin"))
 
 
 def pieces(path):
-    """Also of what has moved."""
+    """The pieces of an image between separators, which are found even if they moved."""
     return {piece for piece in path.read_bytes().split(b"\x3f") if len(piece) > 16}
 
 
@@ -26,7 +27,7 @@ def test_a_series_of_a_program(tmp_path, program):
                     "--bin", BIN], check=True, timeout=120)
     first, second = (tmp_path / f"{program}.N0.T{number}" for number in (1, 2))
     assert first.stat().st_size > 2 << 20
-    if program == "heat-files":  # each value of the grid is another one after five steps
+    if program == "heat-files":  # each value of the grid differs after five steps
         assert first.stat().st_size == second.stat().st_size
         return
     before, after = pieces(first), pieces(second)

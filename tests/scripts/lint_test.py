@@ -1,4 +1,4 @@
-"""Which files scripts/lint hands to clang-tidy when it does not look at all, and in which order."""
+"""Tests which files scripts/lint gives to clang-tidy, and in which order."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ CLEAN = {name: value for name, value in os.environ.items() if not name.startswit
 
 
 class Repository:
-    """One of its own with scripts/lint in it."""
+    """A new repository with scripts/lint in it."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -53,7 +53,7 @@ def test_the_files_of_the_last_commits_come_first_whatever_their_times(repositor
         repository.commit(name)
     (repository.folder / "gone.cpp").unlink()
     repository.commit("b.cpp")
-    for number, name in enumerate(old):  # as a checkout leaves them: the times say nothing
+    for number, name in enumerate(old):  # equal times, as a checkout leaves them, tell nothing
         os.utime(repository.folder / name, (2_000_000_000 + number,) * 2)
     chosen = repository.changed()
     assert chosen[:2] == ["b.cpp", "a.cpp"]

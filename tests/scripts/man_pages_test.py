@@ -1,4 +1,5 @@
-"""Every option that a program's --help names is on its man page; of stdchk, in the section of its command."""
+"""Tests that every option in a program's --help is on its man page; for stdchk, in the section of its
+command."""
 
 import functools
 import os
@@ -22,7 +23,7 @@ def help_of(*command):
 
 
 def options_of(text):
-    """The options of a help text, which has each on a line that begins with it."""
+    """The options of a help text; each begins its line."""
     heads = re.findall(r"^  (-.*?)(?:  |$)", text, re.MULTILINE)
     return {option for head in heads for option in re.findall(r"--[a-z-]+", head)}
 
@@ -37,7 +38,7 @@ def page_of(program):
 
 
 def section_of(page, heading):
-    """From .SS HEADING, or .SH HEADING, to the next of either."""
+    """The part of a page from .SS or .SH HEADING to the next heading."""
     found = re.search(rf"^\.S[SH] \"?{re.escape(heading)}\"?\n(.*?)(?=^\.S[SH]|\Z)", page, re.MULTILINE | re.DOTALL)
     return found.group(1) if found else ""
 
@@ -47,7 +48,7 @@ def is_in(option, text):
 
 
 def test_a_help_text_has_options():
-    """Otherwise nothing below is compared."""
+    """Without options, the comparisons below would be empty."""
     assert {"--drain", "--timeout", "--pool"} <= options_of(help_of("stdchk", "down"))
     assert {"up", "down", "safe", "restart-test", "advise"} <= set(commands())
 

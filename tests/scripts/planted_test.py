@@ -1,4 +1,4 @@
-"""The places of the bugs that tests/sim/planted.py plants."""
+"""Tests that the places of the bugs of tests/sim/planted.py exist."""
 
 import pathlib
 import sys

@@ -1,4 +1,5 @@
-"""What scripts/rdma-vm makes of the end of its virtual machine. QEMU, and what fetches packages, are stand-ins."""
+"""Tests how scripts/rdma-vm handles the end of its virtual machine. QEMU and the package downloads are
+stand-ins."""
 
 import os
 import pathlib
@@ -14,7 +15,7 @@ STAND_INS = {
     "apt-cache": "echo '  Depends: linux-kbuild-6.1'",
     "apt-get": "exit ${FETCH_STATUS:-0}",
     "make": "exit 2",
-    # Says as the guest what it is told to say, and ends as it is told to.
+    # Prints the scripted output as the guest, and ends as told.
     "qemu-system-x86_64": """
         [[ $* == "-accel help" ]] && echo tcg && exit
         [[ "$*" =~ id=status,path=([^ ]+) ]]
@@ -27,7 +28,7 @@ STAND_INS = {
 
 @pytest.fixture
 def environment(tmp_path):
-    """Of a script that finds the stand-ins, and a kernel that is kept."""
+    """The environment of a script that finds the stand-ins and a cached kernel."""
     programs, kept = tmp_path / "bin", tmp_path / "cache" / "stdchk" / "rdma-vm"
     programs.mkdir()
     kept.mkdir(parents=True)
@@ -67,7 +68,7 @@ def test_a_machine_that_does_not_end_in_time_is_a_failure(environment, tmp_path)
 
 
 def add_source(folder):
-    """What Debian's packages of headers and source would have brought."""
+    """Adds the files of Debian's packages of headers and sources."""
     (folder / f"usr/src/linux-headers-{VERSION}").mkdir(parents=True)
     (folder / f"usr/src/linux-headers-{VERSION}" / "Makefile").write_text("include /usr/src/other\n")
     (folder / "linux-source-6.1/drivers/infiniband/sw/siw").mkdir(parents=True)

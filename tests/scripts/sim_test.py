@@ -1,4 +1,4 @@
-"""scripts/sim with a simulator that is played."""
+"""Tests scripts/sim with a stand-in for the simulator."""
 
 import pathlib
 import subprocess

@@ -115,7 +115,7 @@ TEST_CASE("a metadata log grows with what it must hold, and gives that back when
   CHECK(log.keep(more(1, offset, "x", 3)).error().code == Code::kNoSpace);
   CHECK(log.taken_bytes() >= kMax / 2);
   CHECK(log.taken_bytes() <= kMax / 2 + kBase);
-  // The host has no memory for the next one beside it: the log of before stays.
+  // The host has no memory for a second log beside the first, so the old log stays.
   const std::uint64_t left_bytes = std::exchange(allowed_bytes, 0);
   CHECK(log.keep(begin(2, piece, 1)).error().code == Code::kNoSpace);
   CHECK(log.content().size() == kMax / 2);
