@@ -13,6 +13,7 @@
 #include "core/extent_header.h"
 #include "core/messages/codec.h"
 #include "core/naming.h"
+#include "manager/journal.members.h"
 #include "manager/journal_codec.h"
 #include "manager/metadata_log.h"
 #include "tests/support/catch.h"
@@ -218,6 +219,16 @@ TEST_CASE("each command of the journal has the bytes it always had") {
     const auto read = manager::decode_command(unhex(line->second));
     REQUIRE(read.has_value());
     CHECK(*read == command);
+  }
+}
+
+TEST_CASE("each member of each command is set in its golden line") {
+  for (manager::Command& command : manager::test::one_of_each()) {
+    int unset = 0;
+    const auto look = [&]<class T>(const T& member) { unset += member == T{}; };
+    std::visit([&](auto& body) { each_member(look, body); }, command);
+    // The restored file is a regular one, which has no target.
+    CHECK(unset == (std::holds_alternative<manager::RestoreFile>(command) ? 1 : 0));
   }
 }
 
