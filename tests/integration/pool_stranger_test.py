@@ -128,6 +128,29 @@ def test_many_strangers_take_little_memory_and_keep_nobody_out(pool):
         stranger.close()
 
 
+def test_a_stranger_on_another_host_reaches_the_ports_and_nothing_behind_them(neighbour, pool):
+    pool.up("--transport", "tcp", "--listen", neighbour.near, benefactors=2, drain=False)
+    content = os.urandom(3 * MIB)
+    (pool.mount / "before").write_bytes(content)
+    targets = [port for pid in daemons(pool) for port in listening_ports(pid)]
+    script = f"""
+import socket, sys
+for port in {targets}:
+    for words in {WORDS!r}:
+        try:
+            with socket.create_connection(({neighbour.near!r}, port), 5) as stranger:
+                stranger.settimeout(0.2)
+                stranger.sendall(words)
+                heard = stranger.recv(65536)
+                # An alert of TLS (RFC 8446, section 6) is all that a stranger is told.
+                assert not heard or heard[0] == 21, heard
+        except OSError:
+            pass
+"""
+    neighbour.run("python3", "-c", script)
+    assert_all_work(pool, content)
+
+
 @pytest.mark.parametrize("words", [REQUEST + ACKNOWLEDGEMENT, ALERT, os.urandom(4096)], ids=["ack", "alert", "noise"])
 def test_who_takes_the_port_of_a_dead_manager_ends_nobody(pool, words):
     pool.up(benefactors=2, drain=False)
