@@ -14,14 +14,14 @@ void add_pool(Options& options, std::string& pool) {
   options.text("--pool", pool, "DIR", "state directory of the pool");
 }
 
-/// For commands that ask a pool something.
+/// Options of commands that ask a pool.
 template <typename Chosen>
 void add_question(Options& options, Chosen& chosen) {
   add_json(options, chosen.json);
   add_pool(options, chosen.pool);
 }
 
-/// For those that look at it as a whole, which any path in it names.
+/// Options of commands on a whole pool; any path in it names it.
 template <typename Chosen>
 void add_whole_pool(Options& options, Chosen& chosen) {
   add_question(options, chosen);
@@ -257,7 +257,7 @@ void describe(Options& options, StageInOptions& stage) {
   options.argument("DIR", stage.path, "a drain directory, or a folder in it").required();
 }
 
-/// Of RestartOptions, or RestartTestOptions.
+/// Options of RestartOptions or RestartTestOptions.
 template <class Restart>
 void add_nodes(Options& options, Restart& restart) {
   options.flag("--job", restart.job, "load on all nodes of this Slurm or PBS job")

@@ -8,16 +8,17 @@
 #include "tools/member_key.h"
 #include "tools/up.h"
 
-/// What each subcommand of `stdchk` takes on its command line, in the environment and in a file.
+/// The options of each subcommand of `stdchk`, on its command line, in the environment and in a
+/// file.
 namespace stdchk::tools {
 
 struct DownOptions {
   std::string pool;
   std::string path;
   bool drain = false;
-  bool success = false;         ///< of the job: sets go as the policy says
-  std::uint32_t timeout_s = 0;  ///< of the drain; 0: none
-  std::string node_of;          ///< a batch job: only what it has left on this node
+  bool success = false;         ///< of the job: its sets go as the policy says
+  std::uint32_t timeout_s = 0;  ///< limit of the drain; 0: none
+  std::string node_of;          ///< a batch job: ends only its remains on this node
 };
 
 struct DoctorOptions {
@@ -26,7 +27,8 @@ struct DoctorOptions {
   bool json = false;
 };
 
-/// Each tells `options` what fills the struct beside it, which must outlive them.
+/// Each function describes to `options` how to fill the struct beside it. The struct must outlive
+/// `options`.
 void describe(Options& options, UpOptions& up);
 void describe(Options& options, DownOptions& down);
 void describe(Options& options, StatusOptions& status);

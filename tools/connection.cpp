@@ -26,7 +26,7 @@ Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool,
     options.key = *key;
   }
   options.role = "tool";
-  // Only the manager is asked: no device is opened for that.
+  // The tool only asks the manager, which needs no device.
   options.transport = pool.transport == "auto" ? "tcp" : pool.transport;
   options.window_bytes = window_bytes;
   auto filesystem = client::Filesystem::connect(options);

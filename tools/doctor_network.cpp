@@ -15,7 +15,8 @@ namespace {
 using Kind = Finding::Kind;
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kClientBytes = 2 * limits::kWindowBytesDefault;  ///< that a client pins
+/// memory that a client pins
+constexpr std::uint64_t kClientBytes = 2 * limits::kWindowBytesDefault;
 
 Finding port_finding(const transport::verbs::Port& port) {
   Finding finding;
@@ -46,11 +47,11 @@ Finding port_finding(const transport::verbs::Port& port) {
   return finding;
 }
 
-/// Empty: it works.
+/// Why the transport does not work; empty: it works.
 std::string trouble_of(const std::string& kind) {
   SystemClock clock;
   transport::EndpointOptions options{.clock = &clock};
-  options.identity.emplace();  // of no pool
+  options.identity.emplace();  // an identity of no pool
   fill_random(options.identity->secret.bytes);
   auto endpoint = transport::open_endpoint(kind, options);
   if (!endpoint) return describe(endpoint.error());
@@ -73,7 +74,7 @@ Finding transport_finding(const std::string& kind, const std::string& trouble, b
   return finding;
 }
 
-/// What "auto" takes, and why.
+/// The choice of "auto", with the reason.
 Finding choice_finding(const std::string& shm_trouble, const std::string& verbs_trouble) {
   Finding finding;
   finding.what = "transport auto";
@@ -92,7 +93,7 @@ double microseconds(Duration time) {
   return std::chrono::duration<double, std::micro>(time).count();
 }
 
-/// "shm", and what was tried before it.
+/// The chosen transport, such as "shm", and the ones tried before.
 std::string chosen_text(const client::Probed& probed) {
   std::string used;
   std::string failed;

@@ -24,13 +24,13 @@ using namespace std::chrono_literals;
 
 constexpr auto kGrace = 10s;  ///< between SIGTERM and SIGKILL
 constexpr auto kCardPatience = 10s;
-constexpr auto kEndPatience = 2s;      ///< for a killed mount daemon to be gone
-constexpr auto kUnmountPatience = 3s;  ///< for programs that are just about to leave the mount
+constexpr auto kEndPatience = 2s;      ///< time for a killed mount daemon to vanish
+constexpr auto kUnmountPatience = 3s;  ///< time for programs that are leaving the mount
 
-/// Tells whether this pool's own daemon made the mount that is there now. When the daemon told no
-/// number of a mount, only a dead mount counts as its own.
+/// Tells whether this pool's own daemon made the present mount. If the daemon reported no mount
+/// number, only a dead mount counts as its own.
 bool is_own_mount(const PoolRecord& pool, const MountInfo& info) {
-  std::uint64_t own = told_mount_id(pool.directory);  // the last: a guard mounts again
+  std::uint64_t own = told_mount_id(pool.directory);  // the last one, because a guard mounts again
   bool lives = false;
   for (const Member& member : pool.members) {
     if (member.role != "mount" || !member.host.empty()) continue;
@@ -41,7 +41,7 @@ bool is_own_mount(const PoolRecord& pool, const MountInfo& info) {
   return lives || mount_at(pool.mount).state == MountState::kDead;
 }
 
-/// Unmounts the pool's mount if it is there: patiently, then lazily, saying so.
+/// Unmounts the pool's mount if it exists: after a wait, then lazily with a note.
 void unmount_pool(const PoolRecord& pool, DownReport& report) {
   const std::string& mount = pool.mount;
   const MountInfo info = mount_unasked(mount);
@@ -67,12 +67,12 @@ void unmount_pool(const PoolRecord& pool, DownReport& report) {
                   mount, users.empty() ? "" : " by " + users));
 }
 
-/// Whether the manager has told what the pool has done.
+/// Asks the manager for the report card; false: no answer.
 bool ask_for_card(const PoolRecord& pool, DownReport& report) {
   std::error_code code;
   const fs::path own = fs::read_symlink("/proc/self/exe", code);
   if (code) return false;
-  // A process of its own can be ended when the manager does not answer.
+  // A separate process can be ended if the manager does not answer.
   const auto done =
       run_command({own, "report", "--at-end", "--pool", pool.directory}, "", kCardPatience);
   if (done && done->status == 0) {
@@ -85,8 +85,8 @@ bool ask_for_card(const PoolRecord& pool, DownReport& report) {
   return false;
 }
 
-/// What the pool has done, while its manager can still tell, otherwise what is known to be lost
-/// with it; added to the file of the record, too.
+/// Takes the report card while the manager can answer, otherwise the known losses. Adds it to the
+/// record's report file, too.
 void take_card(const PoolRecord& pool, DownReport& report) {
   const auto manages = [](const Member& member) {
     return member.role == "manager" && member.host.empty();
@@ -104,7 +104,7 @@ void take_card(const PoolRecord& pool, DownReport& report) {
   }
 }
 
-/// The logs stay when something went wrong; everything else of the directory goes.
+/// Removes the state directory; keeps the logs if something went wrong.
 void remove_state(const PoolRecord& pool, bool keep_logs, DownReport& report) {
   std::error_code code;
   withdraw(pool.directory, pool.mount);
@@ -119,7 +119,7 @@ void remove_state(const PoolRecord& pool, bool keep_logs, DownReport& report) {
     }
     report.logs = kept.string();
   }
-  // The record goes last: until then the next `down` or `up` can go on from here.
+  // The record goes last: until then, the next `down` or `up` can continue from here.
   for (const auto& entry : fs::directory_iterator(pool.directory, code)) {
     std::error_code ignored;
     if (entry.path().filename() != "pool.json") fs::remove_all(entry.path(), ignored);
@@ -131,7 +131,7 @@ void remove_state(const PoolRecord& pool, bool keep_logs, DownReport& report) {
   }
 }
 
-/// With the processes of its state directory that a killed `stdchk up` could not record any more.
+/// Adds processes of the state directory that a killed `stdchk up` could not record.
 PoolRecord with_unrecorded(PoolRecord pool) {
   for (Member& found : running_in(pool.directory).members) {
     const auto same = [&](const Member& member) {
@@ -142,7 +142,7 @@ PoolRecord with_unrecorded(PoolRecord pool) {
   return pool;
 }
 
-/// Cleans up one earlier pool. A Problem: it runs, or is being started.
+/// Cleans up one earlier pool. A Problem: the pool runs, or is being started.
 Outcome<bool> clean_pool(const PoolRecord& old, std::vector<std::string>& cleaned) {
   const PoolRecord all = with_unrecorded(old);
   const bool lives = std::ranges::any_of(
@@ -177,7 +177,7 @@ Outcome<bool> clean_pool(const PoolRecord& old, std::vector<std::string>& cleane
   return true;
 }
 
-/// Reads the record that an earlier pool has left in a state directory; nothing: there is none.
+/// Reads the record that an earlier pool has left in a state directory; nothing: no record.
 Outcome<std::optional<PoolRecord>> left_in(const std::string& directory) {
   std::error_code code;
   const auto kind = fs::symlink_status(directory, code);
@@ -198,9 +198,9 @@ DownReport stop_pool(const PoolRecord& recorded) {
   const PoolRecord pool = with_unrecorded(recorded);
   DownReport report;
   Ended ended;
-  end_members(pool, "recorder", kGrace, ended);  // what it keeps is brought up to date at the end
-  // The mount goes first, while all that it needs to finish is there. A mount process that hangs
-  // does not let its mount go before it has ended, so a second try comes after it.
+  end_members(pool, "recorder", kGrace, ended);  // the recorder updates its file at the end
+  // End the mount first, while the daemons that it needs still run. A hanging mount process
+  // releases its mount only at its end, so a second try follows.
   for (const Member& member : pool.members) {
     if (member.role == "mount" && member.host.empty() && is_alive(member)) {
       ended.unmounted.insert(member.process.pid);
@@ -209,14 +209,14 @@ DownReport stop_pool(const PoolRecord& recorded) {
   if (!ended.unmounted.empty()) unmount_pool(pool, report);
   end_members(pool, "mount", kGrace, ended);
   unmount_pool(pool, report);
-  take_card(pool, report);  // the mounts have told all that they knew
+  take_card(pool, report);  // the mounts have reported their totals
   end_members(pool, "benefactor", kGrace, ended);
   end_members(pool, "standby", kGrace, ended);
   end_members(pool, "manager", kGrace, ended);
   report.notes.insert(report.notes.end(), ended.crashed.begin(), ended.crashed.end());
   report.troubles.insert(report.troubles.end(), ended.troubles.begin(), ended.troubles.end());
   if (report.troubles.empty()) remove_state(pool, !ended.crashed.empty(), report);
-  // Nobody has asked for this folder. One that is not empty is somebody else's.
+  // stdchk chose this folder, so it removes it. A folder with content belongs to somebody else.
   if (!pool.job_id.empty() && pool.mount == job_mount(pool.job_id)) ::rmdir(pool.mount.c_str());
   return report;
 }
@@ -244,7 +244,7 @@ Outcome<std::vector<std::string>> clean_leftovers(const std::vector<std::string>
     if (auto done = clean_pool(*other, cleaned); !done) return problem(done.error());
   }
   MountInfo info = mount_at(mount);
-  // A daemon that was just killed has its mount for some milliseconds more.
+  // The mount of a daemon that was just killed survives for some milliseconds.
   const auto until = std::chrono::steady_clock::now() + kEndPatience;
   while (info.state == MountState::kAlive && info.type == "fuse.stdchk" &&
          std::chrono::steady_clock::now() < until) {

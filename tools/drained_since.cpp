@@ -47,7 +47,8 @@ std::uint64_t drained_since(const std::string& drain, const std::string& folder,
     if (!image || image->application != set.application || image->timestep != set.timestep) {
       continue;
     }
-    // The drain gives a file its image's time; that of its last change is when it came here.
+    // The drain sets a file's modification time to the image's, so the change time tells when it
+    // arrived.
     const auto status = there->status(name);
     if (status && S_ISREG(status->st_mode) && status->st_ctime > *since) ++count;
   }

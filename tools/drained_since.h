@@ -7,14 +7,14 @@
 
 namespace stdchk::tools {
 
-/// Now, for people and for drained_since(): 2026-01-02 03:04:05 +0100.
+/// The present time as text, such as 2026-01-02 03:04:05 +0100, for people and for drained_since().
 std::string text_of_now();
 
-/// How many images of the set have come into `folder` of a drain directory after the second
-/// `when`, a text_of_now(). What is there of before may be older versions of them. None where
-/// `when` is not such a text.
+/// How many images of the set have arrived in `folder` of a drain directory after the second
+/// `when`, a text_of_now(). Earlier files may be older versions of the images. Zero if `when` is no
+/// such text.
 ///
-/// Not: exact where the clock of the storage differs from that of this machine.
+/// Not: exact where the clocks of the storage and of this machine differ.
 std::uint64_t drained_since(const std::string& drain, const std::string& folder,
                             const ImageName& set, const std::string& when);
 

@@ -21,13 +21,13 @@ namespace fs = std::filesystem;
 constexpr const char* kLatest = "latest";
 using SetKey = std::pair<std::string, std::uint64_t>;  ///< application and timestep
 
-/// What goes of the sets of a folder, and of what should go what has to stay.
+/// The sets of a folder to remove, and the sets that must be drained first.
 struct Choice {
   std::set<SetKey> go;
-  std::set<SetKey> wait;  ///< must be drained and are not
+  std::set<SetKey> wait;  ///< given up, but must be drained before
 };
 
-/// `sets`: the newest first.
+/// `sets`: newest first.
 Choice choose(const msg::ListSets::Reply& sets, const Policy& policy) {
   const auto end = static_cast<EndOfJob>(policy.get(PolicyKey::kEnd));
   const bool must_be_drained = policy.get(PolicyKey::kMustBeDrained) != 0;
@@ -35,7 +35,7 @@ Choice choose(const msg::ListSets::Reply& sets, const Policy& policy) {
   std::set<std::string> have_last;
   for (const auto& set : sets.sets) {
     const bool last = set.complete && have_last.insert(set.application).second;
-    // Without a complete one nothing is known to be worth more than the others.
+    // Without a complete set, none is known to be worth more than the others.
     const bool older = have_last.contains(set.application) && !last;
     const bool given_up = end == EndOfJob::kRemove || (end == EndOfJob::kLast && older);
     if (!given_up || set.pinned) continue;
@@ -45,7 +45,7 @@ Choice choose(const msg::ListSets::Reply& sets, const Policy& policy) {
   return choice;
 }
 
-/// Removes the images of `sets`; their names.
+/// Removes the images of `sets`; returns their names.
 Outcome<std::vector<std::string>> remove_images(client::Filesystem& filesystem, FileId folder,
                                                 const std::set<SetKey>& sets) {
   auto entries = filesystem.read_directory(folder);
@@ -65,7 +65,7 @@ Outcome<std::vector<std::string>> remove_images(client::Filesystem& filesystem, 
 Outcome<void> clear_folder(client::Filesystem& filesystem, const std::string& path, FileId folder,
                            const Policy& policy, Cleared& cleared) {
   std::vector<std::string>& names = cleared.removed[path];
-  for (;;) {  // a list of sets has an end, however many there are
+  for (;;) {  // lists page by page; the list of sets is finite
     auto sets = filesystem.sets(folder);
     if (!sets) return failed(path, sets.error());
     const Choice choice = choose(*sets, policy);
@@ -85,7 +85,7 @@ Outcome<void> clear_folder(client::Filesystem& filesystem, const std::string& pa
   }
 }
 
-/// The link of a folder of the drain directory goes when the set that it names has gone.
+/// Removes a drain folder's link if its set has been removed.
 void drop_link(const DrainFolder& folder, const std::vector<std::string>& removed) {
   const auto target = parse_set_name(folder.link_target(kLatest).value_or(""));
   if (!target) return;
@@ -120,7 +120,7 @@ Outcome<Cleared> clear_sets(const PoolRecord& pool) {
       });
   if (!walked) return problem(walked.error());
   if (!done) return problem(done.error());
-  if (cleared.removed.empty()) return cleared;  // no folder has asked for it
+  if (cleared.removed.empty()) return cleared;  // no folder has this policy
   std::size_t images = 0;
   for (const auto& [folder, names] : cleared.removed) images += names.size();
   cleared.notes.push_back(

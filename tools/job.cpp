@@ -27,14 +27,15 @@ using namespace std::chrono_literals;
 
 constexpr auto kLaunchPatience = 60s;
 constexpr auto kDownPatience = 60s;
-constexpr double kTellSeconds = 2;  ///< after one node's failure, for the others to tell theirs
+/// time for other nodes to report their failures after the first
+constexpr double kTellSeconds = 2;
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
-/// Safe in a path and as an argument.
+/// Whether the text is safe in a path and as an argument.
 bool is_plain(const std::string& text) {
   return !text.empty() && text.size() < 200 && text[0] != '-' && text[0] != '.' &&
          text.find_first_not_of(
@@ -82,8 +83,8 @@ Outcome<BatchJob> pbs_job(const std::vector<std::string>& remote_shell) {
   return job;
 }
 
-/// By the remote shell, whatever it makes of the words behind a host's name: they come by standard
-/// input.
+/// The command for a remote shell. Words go by standard input, because remote shells treat
+/// arguments differently.
 std::vector<std::string> remote_shell_command(const BatchJob& job, const std::string& node,
                                               const std::vector<std::string>& words) {
   std::string script = "exec";
@@ -127,8 +128,8 @@ std::vector<std::vector<std::string>> launch_commands(const BatchJob& job,
     return commands;
   }
   const std::string count = std::to_string(job.nodes.size());
-  // Beside the application's steps, without a share of their processors; the loss of a node is
-  // not the end of the others.
+  // The command runs beside the application's steps and takes none of their processors. The loss of
+  // a node does not end the other nodes.
   commands.push_back({"srun", "--overlap", "--no-kill", "--nodes=" + count, "--ntasks=" + count,
                       "--ntasks-per-node=1", "--nodelist=" + joined(job.nodes), "--mpi=none",
                       "--kill-on-bad-exit=0", "--job-name=stdchk", "--input=none"});
@@ -136,9 +137,8 @@ std::vector<std::vector<std::string>> launch_commands(const BatchJob& job,
   return commands;
 }
 
-/// Why a command on one node has failed; "" when it has not. pbsdsh of OpenPBS ends well whatever
-/// becomes of its task, and tells of one that did not; what the task itself says goes to the job's
-/// output.
+/// Why a command on one node has failed; "": it has not. pbsdsh of OpenPBS exits with 0 even if its
+/// task fails, and prints that the task failed. The task's own output goes to the job's output.
 std::string failure_of(const BatchJob& job, const Outcome<CommandOutput>& done) {
   if (!done) return done.error().text;
   if (done->status != 0 && done->err.empty()) return fmt::format("exit status {}", done->status);
@@ -155,14 +155,14 @@ std::string failure_of(const BatchJob& job, const Outcome<CommandOutput>& done) 
   return {};
 }
 
-/// A shell's script that runs `stdchk WORDS...` for the pool that the files are of. They are there
-/// only as long as the command runs.
+/// A shell script that runs `stdchk WORDS...` for the pool of these files. The files exist only
+/// while the command runs.
 std::string pool_script(const std::string& program, const PrivateFiles& files,
                         const std::vector<std::string>& words) {
   std::string script =
       "umask 077\nd=$(mktemp -d) || exit 1\ntrap 'rm -rf \"$d\"' EXIT\ntrap 'exit 1' HUP INT "
       "TERM\n";
-  // By standard input to a shell that has printf built in: no command line shows it.
+  // The text goes by standard input to a shell with a built-in printf, so no command line shows it.
   for (const auto& [name, text] : files) {
     script += fmt::format("printf '%s' {} >\"$d\"/{} || exit 1\n", shell_word(text), name);
   }
@@ -173,7 +173,8 @@ std::string pool_script(const std::string& program, const PrivateFiles& files,
   return script + " </dev/null\n";
 }
 
-/// `stdchk WORDS...` on one node, which gets to know the pool where no launcher reaches it.
+/// Runs `stdchk WORDS...` on one node; gives the node the pool's files where no launcher reaches
+/// it.
 Outcome<CommandOutput> run_with_pool(const BatchJob& job, std::size_t index,
                                      const std::string& program, const PoolRecord& pool,
                                      std::vector<std::string> words, Duration longest,
@@ -191,7 +192,8 @@ Outcome<CommandOutput> run_with_pool(const BatchJob& job, std::size_t index,
     if (!text) return failed(fmt::format("{}/{}", pool.directory, name), text.error());
     files[name] = std::move(*text);
   }
-  // The node gets a key of its own. Who has no secret is a member, and hands on what it has.
+  // The node gets its own key. Without the pool's secret, this process is a member, and passes its
+  // own key on.
   if (const auto keys = MemberKeys::of(pool.secret_file())) {
     files["secret"] = keys->make(transport::secure::Role::kClient);
   }
@@ -200,7 +202,7 @@ Outcome<CommandOutput> run_with_pool(const BatchJob& job, std::size_t index,
   return run_command(command, pool_script(program, files, words), longest, enough);
 }
 
-/// A program by its absolute path, which is the same on all nodes.
+/// The program's absolute path, equal on all nodes.
 Outcome<std::string> own_program(const std::string& invoked_as) {
   auto program = find_program("stdchk", invoked_as);
   if (program) *program = absolute_path(*program);
@@ -213,7 +215,7 @@ Outcome<void> wait_for_nodes(const BatchJob& job, const std::string& exchange,
                              Duration longest) {
   const auto until = std::chrono::steady_clock::now() + longest;
   for (;;) {
-    // Looked at first: what a part says is there before its launcher ends.
+    // Look before reading answers: a part's answer exists before its launcher ends.
     const bool launching = std::ranges::any_of(
         launchers, [](const ProcessId& launcher) { return is_alive(launcher); });
     const Answers answers = Meeting(exchange).answers();
@@ -255,8 +257,7 @@ DownReport stop_part(const std::string& job_id) {
   return {};
 }
 
-/// Until a signal comes, or nothing of the part runs any more. What is printed comes into the
-/// launch log.
+/// Waits for a signal, or until no process of the part runs. Prints into the launch log.
 void supervise(const PoolRecord& record) {
   const auto runs = [](const Member& member) { return is_alive(member); };
   while (!asked_to_end() && std::ranges::any_of(record.members, runs)) sleep_for(100ms);
@@ -265,7 +266,7 @@ void supervise(const PoolRecord& record) {
   report(stop_pool(record));
 }
 
-/// What the parts have said since they were ready: one that has ended early, and why.
+/// The parts' messages after they were ready: which one ended early, and why.
 std::vector<std::string> launch_notes(const std::string& job_id) {
   std::ifstream log(launch_log(job_id));
   std::vector<std::string> notes;
@@ -327,7 +328,7 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
   const std::string undrained = fmt::format("{}/stdchk-{}.undrained", meeting, job->id);
   tell_losses(undrained, options.drain.empty() ? "" : absolute_path(options.drain), report);
   std::error_code code;
-  fs::remove_all(exchange, code);  // of an earlier run of a job that was requeued
+  fs::remove_all(exchange, code);  // from an earlier run of a requeued job
   if (auto made = OwnFolder::make(exchange, kExchangeRules); !made) {
     return problem("{}", made.error());
   }
@@ -335,7 +336,7 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
   if (auto made = make_private(fs::path(state).parent_path()); !made) return problem(made.error());
   std::vector<std::string> words = {*program, "up"};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
-  // The parts run in another folder; of an option given twice the last counts.
+  // The parts run in another folder. The last of repeated options counts.
   if (!options.drain.empty()) words.insert(words.end(), {"--drain", absolute_path(options.drain)});
   for (const auto& word :
        {std::string("--mount"), mount, std::string("--node"), std::string("--job-id"), job->id,
@@ -358,11 +359,11 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
     (void)stop_in_job(*job, options.invoked_as);
     for (const auto& launcher : launchers) (void)end_process(launcher, 5s);
   }
-  fs::remove_all(exchange, code);  // the secret is in each node's own state directory
+  fs::remove_all(exchange, code);  // each node's own state directory has the secret
   if (!done) return problem("{}", done.error().text);
   auto record = load(state);
   if (record) return record;
-  // A shell of the job that runs on none of its nodes.
+  // For a shell of the job outside its nodes.
   PoolRecord elsewhere;
   elsewhere.mount = mount;
   elsewhere.drain = options.drain;
@@ -372,12 +373,12 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
 std::string end_traps(const PoolRecord& pool, const std::string& invoked_as) {
   const auto program = own_program(invoked_as);
   if (!program || pool.directory.empty()) return {};
-  // A pool that was taken down before needs nothing. The trap of another pool is replaced. Without
-  // a drain directory nothing outlives the script anyway.
+  // A pool that is down already needs no action. The trap of another pool is replaced. Without a
+  // drain directory no data outlives the script anyway.
   std::string down =
       fmt::format("[ ! -e {} ] || {} down ", shell_word(pool.path()), shell_word(*program));
   if (!pool.drain.empty()) {
-    // A script that ends with 0 has ended well, if what it has left is drained.
+    // A script with exit status 0 was successful if its images are drained.
     down = "[ $? = 0 ] && stdchk_success=--success || stdchk_success=; " + down +
            "$stdchk_success --drain --timeout ${stdchk_drain_seconds:-0} " +
            shell_word(pool.mount) + " || [ -z \"$stdchk_success\" ] || exit 1";
@@ -399,7 +400,7 @@ int run_node_part(UpOptions options) {
   if (auto made = make_private(fs::path(options.state).parent_path()); !made) {
     record = problem(made.error());
   } else {
-    report(stop_part(options.job_id));  // of an earlier run of a job that was requeued
+    report(stop_part(options.job_id));  // from an earlier run of a requeued job
     record = start_pool(options);
   }
   if (!record) {
@@ -465,7 +466,7 @@ DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as) {
     if (done) notes[i] = done->out;
     failures[i] = failure_of(job, done);
   };
-  // The first node has the manager, which the others say goodbye to.
+  // The first node, with the manager, ends last: the others say goodbye to the manager.
   std::vector<std::thread> threads;
   for (std::size_t i = 1; i < job.nodes.size(); ++i) threads.emplace_back(stop, i);
   for (auto& thread : threads) thread.join();

@@ -36,13 +36,13 @@ int complain(const std::string& text) {
 
 namespace {
 
-/// Benefactors that have come keep the metadata by then.
+/// Time for benefactors to begin to keep the metadata.
 constexpr Duration kKeptAfter = std::chrono::seconds(3);
 
 int run_up(UpOptions& up) {
   auto pool = up.job ? start_in_job(up) : start_pool(up);
   if (!pool) {
-    if (up.export_mount) fmt::print("false\n");  // what the shell evaluates fails, too
+    if (up.export_mount) fmt::print("false\n");  // makes the shell's eval fail, too
     return complain("the pool was not started: " + pool.error().text);
   }
   if (up.standby) {
@@ -89,7 +89,7 @@ int finish_down(const DownReport& report, const std::string& what) {
   return kExitGood;
 }
 
-/// Before a pool goes down: what may be removed, then what must be drained.
+/// Before a pool goes down: removes what the policy gives up, then drains.
 Outcome<void> clear_and_drain(const PoolRecord& pool, const DownOptions& down) {
   Cleared cleared;
   if (down.success) {
@@ -138,7 +138,7 @@ const char* word(Finding::Kind kind) {
   return kind == Finding::Kind::kNote ? "note" : "bad";
 }
 
-/// The pool that is meant; one that nobody has named need not be there.
+/// Examines the pool if there is one; only an explicitly named pool must exist.
 Outcome<std::vector<Finding>> examine_a_pool(const DoctorOptions& options) {
   auto pool = find_pool(options.pool, options.path);
   if (pool) {
@@ -181,7 +181,7 @@ int run_doctor(const DoctorOptions& options, const std::string& invoked_as) {
   return bad ? kExitNo : kExitGood;
 }
 
-/// The Subcommands of one command line: what each takes, and what it does.
+/// The Subcommands of one command line, with their options and functions.
 class Subcommands {
  public:
   explicit Subcommands(Options& options) : options_(options) {}
@@ -193,7 +193,7 @@ class Subcommands {
     runs_[name] = [chosen, run = std::move(run)] { return run(*chosen); };
   }
 
-  /// The one that options' parse() found.
+  /// Runs the subcommand that options' parse() found.
   int run_chosen() const { return runs_.at(options_.chosen())(); }
 
  private:

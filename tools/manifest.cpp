@@ -19,14 +19,14 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int kDepthMax = 8;  // a piece's values are 5 below the manifest
+constexpr int kDepthMax = 8;  // a piece's values are 5 levels below the manifest
 constexpr std::uint64_t kCrcMax = std::numeric_limits<std::uint32_t>::max();
 
-/// In memory a manifest takes several times its size.
+/// A parsed manifest takes several times its size in memory.
 constexpr std::int64_t kManifestBytesMax = std::int64_t{1} << 30;
 
-/// No value: it is not JSON. What is nested deeper than a manifest is left out: the library copies
-/// and writes by recursion.
+/// No value: not JSON. Values nested deeper than in a manifest are left out, because the library
+/// copies and writes recursively.
 Json parse_file(const OpenedFile& manifest) {
   if (manifest.status.st_size > kManifestBytesMax) return Json(Json::value_t::discarded);
   const auto bytes =
@@ -38,7 +38,7 @@ Json parse_file(const OpenedFile& manifest) {
   return Json::parse(text, text + bytes.size(), is_shallow, false);
 }
 
-/// Throws a std::exception, as the JSON library does, when there is no such number up to `max`.
+/// Throws a std::exception, like the JSON library, unless a number up to `max` exists.
 std::uint64_t number(const Json& of, const char* key, std::uint64_t max) {
   const Json& found = of.at(key);
   if (!found.is_number_unsigned() || found.get<std::uint64_t>() > max) {
@@ -47,7 +47,7 @@ std::uint64_t number(const Json& of, const char* key, std::uint64_t max) {
   return found.get<std::uint64_t>();
 }
 
-/// The manifest is about files of its own folder.
+/// A manifest describes only files of its own folder.
 bool is_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
@@ -58,7 +58,7 @@ bool is_file_name(const std::string& name) {
 ManifestFile parse_entry(std::string path, const Json& entry) {
   ManifestFile file;
   file.path = std::move(path);
-  try {  // the JSON library's exceptions
+  try {  // the JSON library throws
     file.size_bytes = number(entry, "size", limits::kFileBytesMax);
     for (const Json& piece : entry.at("pieces")) {
       ManifestPiece one{
@@ -80,9 +80,9 @@ bool has_files(const Json& manifest) {
   return manifest.is_object() && manifest.contains("files") && manifest["files"].is_object();
 }
 
-/// What is in and below one folder.
+/// The files and manifests in and below one folder.
 struct Found {
-  std::string top;  ///< the path of the folder that was asked for
+  std::string top;  ///< path of the requested folder
   std::vector<ManifestFile> files;
   std::map<std::string, std::uint64_t> sizes;  ///< of all plain files, by path below the top
 
@@ -116,7 +116,7 @@ Outcome<void> read_manifest(Found& found, const DrainFolder& folder, const std::
   return {};
 }
 
-/// One folder is open at a time, however deep they lie.
+/// Opens one folder at a time, at any depth.
 Outcome<void> look_below(Found& found, const DrainFolder& top, const std::string& below) {
   std::vector<std::string> folders;
   {
@@ -130,7 +130,7 @@ Outcome<void> look_below(Found& found, const DrainFolder& top, const std::string
     }
     for (const std::string& name : *names) {
       const auto status = folder->status(name);
-      if (!status) continue;  // gone
+      if (!status) continue;  // removed meanwhile
       if (name == kManifestName) {
         if (auto read = read_manifest(found, *folder, below); !read) return read;
       } else if (S_ISDIR(status->st_mode) && name != msg::kTemporaryFolder) {

@@ -12,34 +12,34 @@
 
 namespace stdchk::tools {
 
-/// The entries of the manifest of one folder by the names of files; none when it has none, one that
-/// is damaged, or one that open_manifest() refuses.
+/// The manifest entries of one folder by file name; empty if the manifest is missing, damaged, or
+/// refused by open_manifest().
 nlohmann::json manifest_entries(const DrainFolder& folder);
 
-/// A range of a drained file, and what its bytes must be.
+/// A range of a drained file, and the checksum and name of its bytes.
 struct ManifestPiece {
   std::uint64_t offset = 0;
   std::size_t length = 0;
   std::uint32_t crc = 0;
-  std::string name;  ///< in hexadecimal; empty: none
+  std::string name;  ///< hexadecimal; empty: none
 };
-/// A ManifestFile is what a manifest says of one drained file.
+/// A ManifestFile is the description of one drained file in a manifest.
 struct ManifestFile {
   std::string path;
-  std::string below;      ///< the part of the path below the folder that was asked for
-  bool unlisted = false;  ///< it is there, and no manifest says anything of it
+  std::string below;      ///< the part of the path below the requested folder
+  bool unlisted = false;  ///< the file exists, but no manifest lists it
   std::uint64_t size_bytes = 0;
-  std::vector<ManifestPiece> pieces;  ///< in the order of their offsets; they need not cover it all
+  std::vector<ManifestPiece> pieces;  ///< ordered by offset; may leave gaps
   bool damaged = false;               ///< the entry is not as a ManifestWriter writes it
 };
 
-/// What an entry says of the file at `path`.
+/// Parses the entry of the file at `path`.
 ManifestFile parse_entry(std::string path, const nlohmann::json& entry);
-/// The files of all manifests in and below a folder, then the other files there, in the order of
-/// their paths; each path begins with the folder. Folders below it that cannot be read, and
-/// manifests that open_manifest() refuses, are told of and left out.
+/// The files of all manifests in and below a folder, then the other files there, ordered by path.
+/// Each path begins with the folder. Prints and skips unreadable folders, and manifests that
+/// open_manifest() refuses.
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder);
-/// Of a file that was not opened, after its path.
+/// Says why a file was not opened; the text follows the path.
 std::string fault_of(const Refusal& refusal);
 bool is_as_said(const ManifestPiece& piece, ByteSpan bytes, Namer& namer);
 /// The bytes [offset, offset + length) of an open file, or fewer.

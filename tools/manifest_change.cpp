@@ -24,12 +24,11 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kAskAgain = 20ms;
 constexpr std::int64_t kLeftOverSeconds = 600;
 
-/// A LockedFile is open and locked until this object goes, when it is there and the file system has
-/// locks.
+/// A LockedFile keeps a file open and locked, if it exists and the file system has locks.
 class LockedFile {
  public:
   LockedFile(const DrainFolder& folder, Clock::time_point until) : folder_(folder) {
-    // A lock over NFS needs the right to write.
+    // A lock over NFS requires write access.
     auto opened = open_manifest(folder, Access::kReadWrite);
     if (!opened) opened = open_manifest(folder, Access::kRead);
     is_absent_ = !opened && opened.error().os_errno == ENOENT;
@@ -43,7 +42,7 @@ class LockedFile {
 
   bool is_there() const { return static_cast<bool>(file_.file); }
   bool is_absent() const { return is_absent_; }
-  /// False when another file has taken its place.
+  /// False when another file has replaced it.
   bool has_name() const {
     const auto named = folder_.status(kManifestName);
     return named && file_.status.st_dev == named->st_dev && file_.status.st_ino == named->st_ino;
@@ -55,7 +54,8 @@ class LockedFile {
   bool is_absent_ = false;
 };
 
-/// A TemporaryFile is beside the file that it is to become. Its own name goes with this object.
+/// A TemporaryFile lies beside the file that it will replace. Its own name vanishes with this
+/// object.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const DrainFolder& folder)
@@ -71,7 +71,7 @@ class TemporaryFile {
 
   const std::string& name() const { return name_; }
   int fd() const { return file_.get(); }
-  /// Durable. False with errno.
+  /// Writes durably. False: see errno.
   bool write(const std::string& text) const {
     std::size_t done = 0;
     while (file_ && done < text.size()) {
@@ -83,11 +83,11 @@ class TemporaryFile {
   }
 
  private:
-  /// With whoever may list the folder.
+  /// Gives read access to all who may list the folder.
   bool share() const {
     const auto folder = folder_.own_status();
     if (!folder) return false;
-    // Only root may; otherwise the file stays this process's.
+    // Only root can change the owner; otherwise the file stays this process's.
     const bool given = ::fchown(fd(), folder->st_uid, folder->st_gid) == 0;
     const mode_t of_group = given ? folder->st_mode & S_IRGRP : 0;
     return ::fchmod(fd(), 0600 | of_group | (folder->st_mode & S_IROTH)) == 0;
@@ -98,8 +98,8 @@ class TemporaryFile {
   Descriptor file_;
 };
 
-/// The temporary files of those who were killed. The file system tells what is old, not this host's
-/// clock.
+/// Removes temporary files of killed processes. Judges their age by the file system's clock, not
+/// this host's.
 void remove_leftovers(const DrainFolder& folder, const TemporaryFile& mine) {
   struct stat now {};
   const auto names = folder.names();
@@ -114,8 +114,8 @@ void remove_leftovers(const DrainFolder& folder, const TemporaryFile& mine) {
   }
 }
 
-/// Gives the new file its name: in place of `old`, or where there was none. False when another has
-/// come first. Fails with errno.
+/// Renames the new file into place, over `old` or as the first. False: another process came first.
+/// Fails with errno.
 Outcome<bool> take_name(const DrainFolder& folder, const std::string& path,
                         const TemporaryFile& file, const LockedFile& old) {
   const char* const from = file.name().c_str();
@@ -134,17 +134,17 @@ Outcome<bool> take_name(const DrainFolder& folder, const std::string& path,
   return problem("{}/{} cannot be written: {}", path, kManifestName, std::strerror(errno));
 }
 
-/// True also when there is none.
+/// Removes the manifest. True also if there is none.
 Outcome<bool> remove_manifest(const DrainFolder& folder, const std::string& path) {
   if (::unlinkat(folder.get(), kManifestName, 0) != 0 && errno != ENOENT && errno != EISDIR) {
     return problem("{}/{} cannot be removed: {}", path, kManifestName, std::strerror(errno));
   }
-  // One that comes back would call what was removed missing.
+  // Sync the removal: a manifest that came back after a crash would list removed files as missing.
   (void)::fsync(folder.get());
   return true;
 }
 
-/// False when another has come first.
+/// False: another process came first.
 Outcome<bool> replace_entries(const DrainFolder& folder, const std::string& path,
                               const Json& entries, const LockedFile& old) {
   if (entries.empty()) return remove_manifest(folder, path);

@@ -11,29 +11,28 @@
 
 namespace stdchk::tools {
 
-/// Has the entries of the manifest of one folder of the drain directory changed: reads them, calls
-/// `change` and replaces the file, which is durable, and whole from its first moment. One without
-/// entries goes.
+/// Changes the entries of the manifest of one drain folder: reads them, calls `change`, and
+/// replaces the file durably and atomically. Removes a manifest without entries.
 ///
-/// Several may do so at once, on any hosts: a lock on the file has one wait for the other, until
-/// `until` at most. `change` may be called again, with the entries that another has left. Where the
-/// file system has no locks, or nobody waits any more, an entry of another one may be lost until
-/// that is written again.
+/// Several processes on any hosts may do so at once. A lock on the file serialises them; each waits
+/// until `until` at most. `change` may be called again, with entries that another process has
+/// written. Without locks, or after the wait, another process's entry may be lost until it is
+/// written again.
 ///
-/// The manifest belongs to the folder's owner, as far as this process may give it, and whoever may
-/// not list the folder may not read it. A link or a FIFO in its place is replaced; for a folder in
-/// its place a line is printed, and nothing is written.
+/// The manifest belongs to the folder's owner, if this process can change owners. Users who cannot
+/// list the folder cannot read it. A link or a FIFO in its place is replaced. For a folder in its
+/// place, prints a line and writes nothing.
 ///
-/// What somebody who was killed has left beside the manifest is removed when it is ten minutes old.
+/// Removes files that killed processes left beside the manifest, after ten minutes.
 ///
 /// `path` is the folder's, for messages.
 Outcome<void> change_manifest(const DrainFolder& folder, const std::string& path,
                               const std::function<void(nlohmann::json& entries)>& change,
                               std::chrono::steady_clock::time_point until);
-/// So long somebody waits for others who change manifests.
+/// The longest wait for other processes that change manifests.
 inline constexpr auto kManifestPatience = std::chrono::seconds(60);
 
-/// Takes files that were removed out of the manifest of one folder.
+/// Removes deleted files from the manifest of one folder.
 Outcome<void> forget_in_manifest(const DrainFolder& folder, const std::string& path,
                                  const std::vector<std::string>& names);
 

@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-/// What is known of a file's content: whole chunks with their checksums, and names where they have
-/// some. Of a file that an earlier pool has drained it is what this one has found in the manifest.
+/// The known content of a file: whole chunks with their checksums, and names where they exist. For
+/// a file that an earlier pool drained, the content is what this pool found in the manifest.
 Json pieces_of(const ChunkMap& map) {
   Json pieces = Json::array();
   for (const Slice& slice : map.slices) {
@@ -38,13 +38,13 @@ Json pieces_of(const ChunkMap& map) {
   return pieces;
 }
 
-/// JSON is UTF-8, names of files need not be.
+/// JSON is UTF-8, but file names need not be.
 bool is_utf8(const Json& text) {
   return text.dump(-1, ' ', false, Json::error_handler_t::ignore) ==
          text.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// What an earlier manifest says, which may be anything, is of a file of that size.
+/// Whether an earlier manifest's entry, which may be anything, is of a file of that size.
 bool has_size(const Json& entry, const Json& size) {
   return entry.is_object() && entry.contains("size") && entry["size"].is_number_unsigned() &&
          entry["size"] == size;
@@ -60,9 +60,9 @@ std::vector<DrainedRange> ranges_of(const Json& entry) {
   return ranges;
 }
 
-/// What this pool knows goes before what was known, except of a file whose checksums only an
-/// earlier one knew. What that one has said of the same bytes says where they are wrong more
-/// closely than what a new pool keeps of it, perhaps with names.
+/// Merges the pool's entries into the old ones; the pool's entries win. An old entry stays if only
+/// the earlier pool knew the checksums and the bytes are the same. It locates damage more exactly
+/// than the new pool's entry, and may have names.
 void merge(const Json& found, Json& entries) {
   for (const auto& [name, entry] : found.items()) {
     const auto known = entries.find(name);
@@ -75,7 +75,7 @@ void merge(const Json& found, Json& entries) {
   }
 }
 
-/// A folder that cannot be read says nothing of its files.
+/// Drops entries of removed files. An unreadable folder tells nothing about its files.
 void drop_gone(const DrainFolder& folder, Json& entries) {
   const auto names = folder.names();
   if (!names) return;
@@ -89,7 +89,7 @@ void drop_gone(const DrainFolder& folder, Json& entries) {
 
 Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::string& path,
                                     const Attributes& attributes) {
-  std::map<std::string, Json> folders;  // by path; entries of the files in each
+  std::map<std::string, Json> folders;  // entries of each folder's files, by the folder's path
   Written written;
   Outcome<void> done;
   const auto add = [&](const std::string& at, const Attributes& of) {
@@ -107,7 +107,7 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
         done = failed(at, map.error());
         return false;
       }
-      // A newer version than the drained one comes with its own drain.
+      // A newer version gets its own drain and then its own entry.
       if (map->first.version != of.version) return true;
       auto [entries, added] = folders.try_emplace(file.parent_path(), Json::object());
       entries->second[name] = {
@@ -122,7 +122,7 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
   const DrainDirectory drain(drain_directory_);
   const auto until = std::chrono::steady_clock::now() + kManifestPatience;
   for (const auto& [folder, found] : folders) {
-    // What has gone is looked for once, and where something is new.
+    // Removed files are looked for in the first run, and later only where entries are new.
     if (found.empty() && !written_.empty()) continue;
     const std::string target = (fs::path(drain_directory_) / folder).string();
     std::set<std::string> kept;
@@ -131,7 +131,7 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
     const auto place = root->folder(folder);
     if (!place && found.empty()) continue;
     if (!place) {
-      // Its owner may have put anything in its place. That keeps no other folder from its manifest.
+      // The folder's owner may have replaced it. Other folders still get their manifests.
       fmt::print(stderr, "stdchk: no manifest is written: {}\n", place.error().why);
       for (const auto& [name, entry] : found.items()) {
         written.erase((fs::path(folder) / name).string());
@@ -145,7 +145,7 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
       for (const auto& [name, entry] : entries.items()) kept.insert(name);
     };
     if (auto changed = change_manifest(*place, target, change, until); !changed) return changed;
-    // A file that was renamed in the pool may get its name in the drain directory later.
+    // The drain directory may rename a file later than the pool.
     for (const auto& [name, entry] : found.items()) {
       if (!kept.contains(name)) written.erase((fs::path(folder) / name).string());
     }

@@ -9,25 +9,24 @@
 
 namespace stdchk::tools {
 
-/// What the parts of a job's pool have told by now.
+/// The answers of the parts of a job's pool so far.
 struct Answers {
   std::size_t ready = 0;
-  std::string failures;  ///< "NODE: why", with semicolons between them
+  std::string failures;  ///< "NODE: why", separated by semicolons
 };
 
-/// The rules for an exchange folder. Other users of a project may be able to rename it.
+/// The rules for an exchange folder. Other users of a project may be able to rename the folder.
 inline constexpr FolderRules kExchangeRules{
     .what = "the exchange folder", .is_private = true, .safe_above = false};
 
-/// A Meeting is a folder that all nodes of a job share, in which the parts of its pool, one on each
-/// node, tell what the others wait for. Each word is a file that is whole from its first moment.
+/// A Meeting is a folder that all nodes of a job share. The parts of its pool, one on each node,
+/// publish words there that the others wait for. Each word is a file that appears whole.
 ///
-/// The folder must be this user's own: another user's folder in its place is not read, and nothing
-/// is written there. A word is at most kWordBytesMax long, and its invisible bytes are
-/// shown as "?".
+/// The folder must be this user's own: another user's folder in its place is neither read nor
+/// written. A word is at most kWordBytesMax long; its invisible bytes are shown as "?".
 ///
-/// Errors: a folder that cannot be written to, is another user's, or was removed because nobody
-///   waits any more.
+/// Errors: a folder that cannot be written, that is another user's, or that was removed because
+/// nobody waits any more.
 class Meeting {
  public:
   static constexpr std::size_t kWordBytesMax = 4096;
@@ -38,7 +37,7 @@ class Meeting {
   Outcome<void> tell_ready(const std::string& node) const;
   Outcome<void> tell_failure(const std::string& node, const std::string& why) const;
 
-  /// A Problem: another user's folder, or a link, has the folder's name.
+  /// A Problem: the folder's name belongs to another user's folder, or to a link.
   Outcome<void> check() const;
   /// Passes on a private file of the pool, such as the secret, unchanged.
   Outcome<void> hand_over(const std::string& name, const std::string& text) const;

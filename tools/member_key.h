@@ -7,7 +7,7 @@
 
 namespace stdchk::tools {
 
-/// A MemberKeys makes the keys of a pool's members from its secret: each a new member's.
+/// A MemberKeys makes keys for members from the pool's secret. Each key is a new member's.
 class MemberKeys {
  public:
   /// The Problem says why `secret_file` does not hold the secret.
@@ -22,7 +22,7 @@ class MemberKeys {
 
 struct MemberKeyOptions {
   std::string role = "client";
-  std::string secret_file;  ///< empty: that of the pool
+  std::string secret_file;  ///< empty: the pool's own
   std::string pool;
   std::string path;
 };

@@ -14,8 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Shell functions for another host. Start time and boot tell a process from a later one that has
-// its number: see ProcessId.
+// Shell functions for another host. Start time and boot distinguish a process from a later process
+// with the same number: see ProcessId.
 constexpr const char* kRemoteFunctions = R"sh(
 start_of() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 state_of() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f1; }
@@ -29,8 +29,8 @@ told_of() {
 }
 )sh";
 
-// Waits for NAME.ready of each started daemon in $pids, "NAME:PID:START ...", $longest tenths of a
-// second at most.
+// Waits for NAME.ready of each started daemon in $pids ("NAME:PID:START ..."), for at most $longest
+// tenths of a second.
 constexpr const char* kRemoteWait = R"sh(
 for item in $pids; do
   name=${item%%:*}; rest=${item#*:}; p=${rest%%:*}; s=${rest#*:}; t=0
@@ -48,7 +48,7 @@ std::string start_script(const std::string& directory, const PrivateFiles& files
                          const std::vector<Job>& jobs, Duration longest) {
   const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(longest).count() / 100;
   std::string script = kRemoteFunctions;
-  // In /tmp another user may have been faster.
+  // In /tmp another user may have made the folder first.
   const std::filesystem::path pools = std::filesystem::path(directory).parent_path().parent_path();
   script += fmt::format(
       "umask 077\nmkdir {1} 2>/dev/null\n"
@@ -56,7 +56,7 @@ std::string start_script(const std::string& directory, const PrivateFiles& files
       "  {{ echo 'failed' {1} 'must be a directory of your own; remove what is there'; exit 1; "
       "}}\n",
       shell_word(directory), shell_word(pools));
-  // By standard input to a shell that has printf built in: no command line shows it.
+  // The text goes by standard input to a shell with a built-in printf, so no command line shows it.
   for (const auto& [name, text] : files) {
     script += fmt::format("rm -f {0}; printf '%s' {1} > {0} || exit 1\n", name, shell_word(text));
   }
@@ -81,7 +81,8 @@ std::string start_script(const std::string& directory, const PrivateFiles& files
   return script + kRemoteWait;
 }
 
-/// A benefactor that gets SIGTERM hands over what it has first; the whole pool ends here.
+/// On SIGTERM a benefactor would first hand over its chunks. Here the whole pool ends, so it gets
+/// SIGINT.
 int end_signal(const Member& member) { return member.role == "benefactor" ? SIGINT : SIGTERM; }
 
 std::string end_script(const std::string& directory, const std::vector<const Member*>& members,
@@ -101,7 +102,8 @@ std::string end_script(const std::string& directory, const std::vector<const Mem
         "if [ $t -gt {4} ]; then echo stays {1}; keep=1; break; fi\nsleep 0.1; done\n",
         shell_word(member->boot_id), member->process.pid, member->process.start_ticks, tenths,
         tenths + 50);
-    // The daemon has unmounted. What it could not is dead; a mount that answers is another pool's.
+    // The daemon has unmounted its mount. What it could not unmount is dead; a mount that answers
+    // belongs to another pool.
     if (!member->mount.empty()) {
       script += fmt::format(
           "stat -f {0} >/dev/null 2>&1 || fusermount3 -u -z {0} 2>/dev/null || umount -l {0} "
@@ -109,8 +111,8 @@ std::string end_script(const std::string& directory, const std::vector<const Mem
           shell_word(member->mount));
     }
   }
-  // Members of another role may still need the directory; the last one removes it, but not the logs
-  // of those that failed.
+  // Members of other roles may still need the directory. The last role removes it, except the logs
+  // of failed members.
   if (last) {
     std::string kept;
     for (const pid_t pid : staying) kept += fmt::format("{} ", pid);
@@ -199,7 +201,7 @@ void end_local(const std::vector<const Member*>& members, Duration grace, Ended&
 }
 
 struct LogLine {
-  std::string level;  ///< empty: it is not a line of ours
+  std::string level;  ///< empty: not one of our log lines
   std::string text;
 };
 
@@ -241,7 +243,7 @@ Outcome<Member> start_local(const Job& job, const std::string& directory) {
 
 Outcome<void> wait_ready(const Job& job, Member& member, Duration longest) {
   const auto until = std::chrono::steady_clock::now() + longest;
-  // Many may wait on one machine, for processes that need its processors.
+  // Many may wait on one machine for processes that need its processors.
   Duration pause = 5ms;
   while (::access(job.ready_file.c_str(), F_OK) != 0) {
     if (!is_alive(member)) {
@@ -285,7 +287,7 @@ StartReport read_start_report(const std::string& text, const std::vector<Job>& j
     Member member;
     words >> name >> member.process.pid >> member.process.start_ticks;
     const auto job = std::ranges::find(jobs, name, &Job::name);
-    // No process of others, or group of them, is ever taken for one of these.
+    // Never take a foreign process, or a process group, for a member.
     if (job == jobs.end() || member.process.pid <= 1) continue;
     member.role = job->role;
     member.mount = job->mount;
@@ -319,7 +321,7 @@ Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const s
   }
   std::string why = done->err.substr(0, done->err.find_last_not_of(" \r\n") + 1);
   if (why.empty()) why = fmt::format("exit status {}", done->status);
-  // The remote shell itself has failed: it has run nothing.
+  // The remote shell itself failed, before it ran the script.
   if (report.boot.empty()) {
     std::string command;
     for (const std::string& word : remote_shell) command += word + " ";

@@ -43,7 +43,7 @@ Finding examine_metadata(const PoolRecord& pool) {
        {"standby_keepers", answer->standby_keepers},
        {"standby_reached", answer->standby_reached}}};
   if (answer->log_advice.empty()) return finding;
-  // What would not be taken over is lost with its manager's host.
+  // Metadata that a standby cannot take over are lost with the manager's host.
   const bool lacks_majority = 2 * answer->standby_reached <= answer->standby_keepers;
   finding.kind = answer->log_copies == 0 || (standby && lacks_majority) ? Kind::kBad : Kind::kNote;
   return finding;

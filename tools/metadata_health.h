@@ -9,11 +9,11 @@
 
 namespace stdchk::tools {
 
-/// Whether the pool's metadata outlives its manager, and what to do where it does not.
+/// Whether the pool's metadata survive the loss of its manager, and the remedy if not.
 Finding examine_metadata(const PoolRecord& pool);
 
-/// What endangers the metadata of a pool that has just been started, a sentence each. Waits for
-/// `patience` until its benefactors keep the metadata.
+/// The dangers to the metadata of a newly started pool, a sentence each. Waits for `patience` until
+/// the benefactors keep the metadata.
 std::vector<std::string> metadata_warnings(const PoolRecord& pool, Duration patience);
 
 }  // namespace stdchk::tools

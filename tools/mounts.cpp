@@ -45,7 +45,7 @@ MountInfo mount_unasked(const std::string& directory) {
 
 MountInfo mount_at(const std::string& directory) {
   MountInfo found = mount_unasked(directory);
-  // The kernel may answer stat(2) for a dead mount from its cache for a while, but not this.
+  // The kernel may answer stat(2) for a dead mount from its cache, but not statvfs(2).
   struct statvfs space {};
   if (found.state == MountState::kAlive && found.type.starts_with("fuse") &&
       ::statvfs(directory.c_str(), &space) != 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {

@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 constexpr int kFormat = 1;
 constexpr std::size_t kSecretBytesMax = 4096;
 
-/// Takes "." and ".." out of a path, and a slash from its end.
+/// Removes ".", ".." and trailing slashes from a path.
 std::string absolute_text(const std::string& path) {
   const fs::path full = fs::path(path).lexically_normal();
   return full.has_filename() ? full.string() : full.parent_path().string();
@@ -71,7 +71,7 @@ Json to_json(const PoolRecord& record) {
           {"members", members}};
 }
 
-/// Reads a process number; -1: no process can have this number.
+/// Reads a process number; -1: impossible number.
 pid_t pid_of(const Json& json) {
   constexpr std::int64_t kPidMax = 1 << 22;  // PID_MAX_LIMIT of Linux
   const auto number = json.get<std::int64_t>();
@@ -84,18 +84,19 @@ bool is_whole_path(const std::string& path) {
          absolute_text(path) == path;
 }
 
-/// Safe as a word of a remote shell's command line: no option, nothing invisible.
+/// Whether the text is safe as a word of a remote shell's command line: no option, nothing
+/// invisible.
 bool is_host(const std::string& host) {
   return !host.empty() && host[0] != '-' &&
          std::ranges::all_of(host, [](unsigned char c) { return c > ' ' && c != 0x7f; });
 }
 
-/// Names a fault that `stdchk up` never writes into a record; empty: there is none.
+/// Names a fault that `stdchk up` never writes into a record; empty: no fault.
 std::string find_fault(const PoolRecord& record) {
   if (!is_whole_path(record.mount)) return "its mount is no absolute path";
   if (!record.drain.empty() && !is_whole_path(record.drain)) return "its drain is no absolute path";
   for (const Member& member : record.members) {
-    // No process of others, and no group of processes, is ever taken for a member.
+    // Never take a foreign process, or a process group, for a member.
     if (member.process.pid <= 1) return "a member has no number of a process";
     if (!member.host.empty() && !is_host(member.host)) return "a member has no valid host";
     if (!is_whole_path(member.directory)) return "a member has no absolute directory";
@@ -121,7 +122,7 @@ tl::unexpected<Problem> damaged(const std::string& directory, const std::string&
 
 }  // namespace
 
-/// The one place where the JSON library's exceptions are met while reading.
+/// The only place that handles the JSON library's exceptions while reading.
 Outcome<PoolRecord> parse_record(const std::string& directory, const std::string& text) {
   try {
     const Json json = Json::parse(text);
@@ -176,7 +177,7 @@ Outcome<PoolRecord> parse_record(const std::string& directory, const std::string
 
 namespace {
 
-/// A name for a path that two paths do not share: readable, then FNV-1a of the whole.
+/// A readable name for a path, unique by the FNV-1a hash of the whole path.
 std::string key_of(const std::string& path) {
   std::uint64_t hash = 14695981039346656037ULL;
   std::string readable;
@@ -192,7 +193,7 @@ std::string key_of(const std::string& path) {
 
 Outcome<void> save(const PoolRecord& record) {
   std::string text;
-  try {  // the JSON library's exception
+  try {  // the JSON library throws
     text = to_json(record).dump(2) + "\n";
   } catch (const Json::type_error&) {
     return problem("{} cannot be written: a path or command in it is not UTF-8", record.path());
@@ -217,7 +218,7 @@ Outcome<OwnFolder> open_state(const std::string& directory) {
 }
 
 Outcome<PoolRecord> load(const std::string& directory) {
-  // Not the link that leads to it from state_base(): what is removed must be the directory itself.
+  // Resolves a link from state_base(), because the directory itself must be removed.
   std::error_code code;
   const fs::path real = fs::canonical(directory, code);
   if (code || !fs::exists(fs::symlink_status(real / "pool.json", code))) {
@@ -249,7 +250,7 @@ bool is_alive(const Member& member) {
 std::string user_folder() { return fmt::format("/tmp/stdchk-{}", ::geteuid()); }
 
 std::string state_base() {
-  // A folder of another user is left in the environment by su(1), for example.
+  // The environment may name another user's folder, for example after su(1).
   struct stat facts {};
   if (const char* runtime = std::getenv("XDG_RUNTIME_DIR");
       runtime != nullptr && runtime[0] == '/' && ::stat(runtime, &facts) == 0 &&

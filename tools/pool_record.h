@@ -13,74 +13,75 @@ namespace stdchk::tools {
 
 class SpareRecord;
 
-/// The largest pool.json: a pool with the most hosts needs less.
+/// The largest pool.json; a pool with the most hosts needs less.
 inline constexpr std::size_t kRecordBytesMax = std::size_t{16} << 20;
 
-/// A Member is one process of a pool as `stdchk up` started it.
+/// A Member is one process of a pool, as `stdchk up` started it.
 struct Member {
   std::string role;  ///< "manager", "standby", "benefactor", "mount"; "recorder" of Undrained
-  std::string host;  ///< empty: this one
+  std::string host;  ///< empty: this host
   ProcessId process;
-  std::string boot_id;  ///< of the host when it was started
+  std::string boot_id;  ///< the host's boot at its start
   std::string log;      ///< path on that host
   std::string mount;    ///< of a mount: its mount point
   std::uint64_t mount_id =
       0;                  ///< of a mount: which one it was at first, see mount_id(); 0: unknown
   std::string directory;  ///< on another host: the state directory there
-  std::string metrics;    ///< address of its metrics when it was started; empty: it has none
+  std::string metrics;    ///< address of its metrics at its start; empty: none
 };
 
-/// A HostFolder is a state directory on another host, in which something may have been started.
+/// A HostFolder is a state directory on another host, where processes may have been started.
 struct HostFolder {
   std::string host;
   std::string directory;
   bool operator==(const HostFolder&) const = default;
 };
 
-/// A PoolRecord is what `stdchk up` knows about a pool, kept as pool.json in its state directory.
+/// A PoolRecord is what `stdchk up` knows about a pool, stored as pool.json in its state directory.
 ///
-/// Not: the pool's content; that is the manager's.
+/// Not: the pool's content, which the manager knows.
 struct PoolRecord {
   std::string directory;  ///< the state directory itself; not written
   std::string mount;
   std::string drain;
   std::string created;                       ///< time, for people
-  std::string manager_address;               ///< and the standby's, behind a comma
-  std::vector<std::string> manager_command;  ///< how it was started here; empty: it was not
+  std::string manager_address;               ///< with the standby's address after a comma
+  std::vector<std::string> manager_command;  ///< how it was started here; empty: not here
   std::vector<std::string> remote_shell;     ///< "ssh", or a command of several words
   std::string transport = "auto";
   bool trusted_network = false;  ///< content crosses TCP in clear
-  std::string job_id;            ///< of the batch job whose pool this is a part of; empty: none
-  std::string report;            ///< file that the report card is added to at the end; empty: none
+  std::string job_id;            ///< of the batch job that this part belongs to; empty: none
+  std::string report;            ///< file to which the report card is added at the end; empty: none
   std::string
       undrained;  ///< file that tells what is not drained, when the pool is lost; empty: none
   std::vector<Member> members;
-  /// Noted before anything is started there. Members of a host say the same when it has answered.
+  /// Recorded before the first start on a host. After its answer, the members name the same folder.
   std::vector<HostFolder> host_folders;
-  ProcessId starter;         ///< the `stdchk up` that starts the pool, or has
-  std::string starter_boot;  ///< the boot that `starter` is of
-  bool ready = false;        ///< the pool was usable once; otherwise nothing is stored in it
-  bool keeps_key = true;     ///< the processes that have the spare may know the key; not written
-  std::shared_ptr<SpareRecord> spare;  ///< is written with the record; not written itself
+  ProcessId starter;         ///< the `stdchk up` that starts or started the pool
+  std::string starter_boot;  ///< the boot of `starter`
+  bool ready = false;        ///< the pool was usable once; before, it stores nothing
+  bool keeps_key = true;     ///< the processes with the spare record may know the key; not written
+  std::shared_ptr<SpareRecord> spare;  ///< written together with the record; not part of it
 
   std::string secret_file() const { return directory + "/secret"; }
-  /// There where images are encrypted, on hosts with a mount.
+  /// Exists where images are encrypted, on hosts with a mount.
   std::string key_file() const { return directory + "/key"; }
   std::string address_file() const { return directory + "/manager.address"; }
   std::string path() const { return directory + "/pool.json"; }
 };
 
-/// Writes pool.json so that a reader sees the old or the new one, whole.
+/// Writes pool.json atomically: a reader sees the old or the new file.
 Outcome<void> save(const PoolRecord& record);
-/// The record of a state directory, or of a link to it. The directory must be this user's own.
+/// Loads the record of a state directory, or of a link to it. The directory must be this user's
+/// own.
 Outcome<PoolRecord> load(const std::string& directory);
-/// Decodes the text of a pool.json, any bytes. Each field that is used as a path, a host or a
-/// process is checked.
+/// Decodes the text of a pool.json, which may be arbitrary bytes. Checks each field that is used as
+/// a path, a host or a process.
 Outcome<PoolRecord> parse_record(const std::string& directory, const std::string& text);
 
-/// Where its metrics are now, which may change when it is started again; empty: it has none.
+/// The present address of a member's metrics, which may change at a restart; empty: none.
 std::string metrics_address(const Member& member);
-/// The file in the state directory that the daemon of that name writes its metrics' address to.
+/// The file in the state directory to which the daemon of that name writes its metrics' address.
 std::string metrics_file(const std::string& directory, const std::string& name);
 
 /// True when the member runs. Only for members on this host.
