@@ -1,11 +1,11 @@
-// Measures what the client library adds to moving the bytes: a sequential image is written through
-// it, and by a raw loop (raw_loop.h) of the same kind, chunk size and window into as many
-// processes, in turns in one run. Prints JSON: of each round GB/s, CPU seconds per GB at client and
-// benefactors, calls to the manager. With --memory: what the library's memory grows to beyond its
-// window, and what it keeps for each chunk.
+// Measures the client library's overhead over moving the bytes. A sequential image goes through the
+// library, and through a raw loop (raw_loop.h) of the same kind, chunk size and window into as many
+// processes, in turns in one run. Prints JSON for each round: GB/s, CPU seconds per GB at client
+// and benefactors, calls to the manager. With --memory: the library's memory beyond its window, and
+// for each chunk.
 //
 // The library's figures are achieved throughput: from open until close has returned, when all is
-// stored and committed. The loop's are from the first byte until the last is delivered.
+// stored and committed. The loop's figures are from the first byte until the last is delivered.
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct Settings {
   std::uint64_t image_bytes = limits::kGiB;
   std::uint64_t window_bytes = limits::kWindowBytesDefault;
   std::uint32_t rounds = 5;
-  std::string memory;  ///< what of it to measure; empty: speed
+  std::string memory;  ///< which memory to measure; empty: measures speed
 };
 
 enum class Way { kWrite, kReserveAndCopy, kReserve };
@@ -65,7 +65,7 @@ std::unique_ptr<client::File> create(client::Filesystem& filesystem, const std::
   return must(filesystem.create(kRootFile, name, flags, client::Owner{}));
 }
 
-/// Calls to the manager. `image` gives the bytes, again and again until `total` were written.
+/// Returns the number of calls to the manager. Repeats `image` until `total` bytes were written.
 std::uint64_t write_image(client::Filesystem& filesystem, const std::string& name, ByteSpan image,
                           std::uint64_t total, Way way) {
   const auto file = create(filesystem, name);
@@ -86,7 +86,7 @@ std::uint64_t write_image(client::Filesystem& filesystem, const std::string& nam
   return file->figures().manager_calls;
 }
 
-/// Of each round, by what was measured and how the image was written.
+/// The values of each round, by measure and write mode.
 using Figures = std::map<std::string, std::map<std::string, std::vector<double>>>;
 
 class Comparison {
@@ -97,7 +97,7 @@ class Comparison {
         raw_(RawLoop::start(settings.transport, shape(settings))),
         image_(random_memory(settings.image_bytes, 1)) {}
 
-  /// The first round warms memory and links up and does not count.
+  /// Drops the first round, which warms memory and links up.
   Figures run() {
     for (round_ = 0; round_ <= settings_.rounds; ++round_) {
       change_pages(image_, round_ + 1);
@@ -170,7 +170,7 @@ std::uint64_t peak_resident_bytes() {
   give_up("/proc/self/status has no VmHWM");
 }
 
-/// Writes an image of which no more than 1 MiB is kept here: what is resident is the library's.
+/// Writes an image from a block of 1 MiB, so that the resident memory is the library's.
 void measure_memory(const Settings& settings) {
   std::vector<std::byte> block(kStep);
   fill_random(block, settings.image_bytes);
@@ -204,7 +204,7 @@ void print_chunks(double chunks, std::uint64_t bytes) {
   std::printf("%s\n", out.dump().c_str());
 }
 
-/// Growth in the second half of an image that is not committed; the image stays.
+/// The growth during the second half of an uncommitted image; keeps the image.
 void measure_written_chunks(const Settings& settings) {
   const auto filesystem = connect_for_chunks(settings);
   const auto file = create(*filesystem, kChunksName);
@@ -225,7 +225,7 @@ void measure_written_chunks(const Settings& settings) {
   print_chunks(static_cast<double>(chunks), after - before);
 }
 
-/// Growth with readers of that image, each of which has its map whole; the image goes.
+/// The growth with readers of that image, each of which holds its whole map; removes the image.
 void measure_read_chunks(const Settings& settings) {
   const auto filesystem = connect_for_chunks(settings);
   const auto image = must(filesystem->lookup_fresh(kRootFile, kChunksName));
@@ -237,7 +237,7 @@ void measure_read_chunks(const Settings& settings) {
     readers.push_back(must(filesystem->open(image.id, flags)));
     must(readers.back()->read(image.size_bytes - 1, {&last, 1}));
   };
-  open_one();  // links, the cache, and what messages take
+  open_one();  // pays for links, the cache and message buffers
   const std::uint64_t before = resident_bytes();
   for (std::uint64_t i = 0; i < kReaders; ++i) open_one();
   const std::uint64_t after = resident_bytes();

@@ -1,10 +1,10 @@
-// Measures several client processes that write images into a pool at once: the rate of all together
-// and how evenly it is shared, and, with --latency, how long one client waits for small writes and
-// commits. Prints JSON.
+// Measures several client processes that write images into a pool at once: their total rate and its
+// fairness. With --latency, measures how long one client waits for small writes and commits. Prints
+// JSON.
 //
-// Each client is a process of its own. A round begins when all are connected, and each is timed
-// from its open until its close has returned. The rate of all is all their bytes over the time of
-// the slowest; fairness is the rate of the slowest over that of the fastest.
+// Each client is a separate process. A round begins when all are connected; each client's time is
+// from its open until its close has returned. The total rate is all bytes over the slowest client's
+// time. Fairness is the rate of the slowest client over that of the fastest.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/wait.h>
@@ -43,8 +43,8 @@ struct Settings {
   std::uint32_t clients = 8;
   std::uint32_t images = 1;
   std::uint32_t rounds = 5;
-  std::uint32_t latency = 0;  ///< small images of each round; 0: rates are measured
-  std::string namespaces;     ///< paths; the clients are in these networks in turns
+  std::uint32_t latency = 0;  ///< small images of each round; 0: measures rates
+  std::string namespaces;     ///< paths of network namespaces, which clients use in turn
 };
 
 std::unique_ptr<client::Filesystem> connect(const Settings& settings) {
@@ -78,7 +78,7 @@ double seconds_since(Timer::time_point start) {
 
 // ---- rates ------------------------------------------------------------------------------------
 
-/// A Client is one process that writes its images whenever it is told to.
+/// A Client is a process that writes its images on request.
 class Client {
  public:
   Client(const Settings& settings, std::uint32_t number) {
@@ -112,7 +112,7 @@ class Client {
 
   pid_t pid() const { return pid_; }
   void begin() const { tell(kWrite); }
-  /// Seconds that it took; the first answer says that it is connected.
+  /// The seconds of the client's write; the first answer means that it is connected.
   double answer() const {
     double seconds = 0;
     if (::read(answers_, &seconds, sizeof(seconds)) != sizeof(seconds))
@@ -180,7 +180,7 @@ void measure_rates(const Settings& settings) {
     std::vector<double> took;
     took.reserve(clients.size());
     for (const Client& each : clients) took.push_back(each.answer());
-    if (round == 0) continue;  // warms up
+    if (round == 0) continue;  // the first round warms up
     const auto [fastest, slowest] = std::ranges::minmax(took);
     const double gigabytes = bytes * settings.clients / 1e9;
     together.push_back(gigabytes / slowest);
@@ -198,7 +198,7 @@ void measure_rates(const Settings& settings) {
 
 // ---- latency ----------------------------------------------------------------------------------
 
-/// Microseconds.
+/// A percentile in microseconds.
 double percentile(std::vector<double> seconds, std::size_t percent) {
   std::ranges::sort(seconds);
   return seconds[std::min(seconds.size() * percent / 100, seconds.size() - 1)] * 1e6;
@@ -217,14 +217,14 @@ void measure_latency(const Settings& settings) {
       auto file = create(*filesystem, name);
       const auto start = Timer::now();
       must(file->write(0, block));
-      must(file->sync());  // of an image: until its bytes are stored; nothing is committed
+      must(file->sync());  // of an image: waits until its bytes are stored, without a commit
       stored.push_back(seconds_since(start));
       const auto closing = Timer::now();
       must(file->close());
       committed.push_back(seconds_since(closing));
       must(filesystem->remove(kRootFile, name, false));
     }
-    if (round == 0) continue;  // warms up
+    if (round == 0) continue;  // the first round warms up
     for (const auto& [what, seconds] :
          {std::pair{"stored", stored}, std::pair{"committed", committed}}) {
       out[what]["median_us"].push_back(percentile(seconds, 50));

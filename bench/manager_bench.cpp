@@ -1,8 +1,8 @@
-// Measures the manager alone, without a network: `memory`, what a chunk takes in its table and in a
-// version's map, by the program's resident memory, and how long finding one takes; `lookups`, the
-// names that it looks up in a second of its processor's time for many clients at once, which open
-// sessions, ask for chunks by Place, half of which the pool has, and close. The clients are
-// simulated: one thread, a transport in memory, a clock that stands. Prints one JSON object a line.
+// Measures the manager alone, without a network. `memory`: the resident memory of a chunk in the
+// manager's table and in a version's map, and the time to find a chunk. `lookups`: names looked up
+// per second of processor time for many clients at once. They open sessions, ask for chunks by
+// Place, half of which the pool has, and close. The clients are simulated: one thread, a transport
+// in memory, a stopped clock. Prints one JSON object a line.
 
 #include <algorithm>
 #include <cstdio>
@@ -28,12 +28,12 @@ namespace {
 
 constexpr std::uint32_t kChunkBytes = 64 * limits::kKiB;
 constexpr std::size_t kFileChunks = 1024;
-constexpr std::size_t kBatch = 128;   ///< names of one Place, as the client library collects them
+constexpr std::size_t kBatch = 128;   ///< names in one Place, as the client library batches them
 constexpr std::size_t kBatches = 16;  ///< of one session
-constexpr std::uint64_t kKnown = 1 << 20;  ///< chunks of the pool that is asked
+constexpr std::uint64_t kKnown = 1 << 20;  ///< chunks of the pool
 const std::string kAddress = "mem:manager";
 
-/// As random as a hash: chunk `number` always has the same.
+/// Names that look random like a hash; chunk `number` always has the same name.
 ChunkName name_of(std::uint64_t number) {
   Prng prng(number + 1);
   ChunkName name;
@@ -67,7 +67,8 @@ double nanoseconds_to_find(const manager::ChunkTable& table, std::uint64_t first
 nlohmann::json measure_memory(std::uint64_t chunks) {
   const std::uint64_t before = resident_bytes();
   manager::ChunkTable table;
-  double most = 0;  // while it fills: just after a part of the index has grown it is emptiest
+  // maximum while filling: the index is emptiest just after a part of it has grown
+  double most = 0;
   for (std::uint64_t i = 0; i < chunks; ++i) {
     table.refer(table.add(chunk_of(i)), false);
     if (i < chunks / 2 || i % (chunks / 100) != 0) continue;
@@ -152,7 +153,7 @@ class Client final : public rpc::PeerHandler {
     msg::Place request;
     request.session = session_;
     for (std::size_t i = 0; i < kBatch; ++i) {
-      // Every other one is new.
+      // Half of the names are new.
       request.chunks.push_back({name_of(prng_.below(kKnown) + i % 2 * kKnown), kChunkBytes});
     }
     call(std::move(request), [this](const msg::Place::Reply& reply) {
@@ -174,7 +175,7 @@ class Client final : public rpc::PeerHandler {
   std::uint64_t asked_ = 0;
 };
 
-/// A pool with kKnown chunks, as a journal tells of it.
+/// Fills a journal with the commands of a pool of kKnown chunks.
 void fill(manager::MemoryJournal& journal) {
   journal.set_automatic(false);
   journal.append(manager::AddBenefactor{{1}, 1, 1, 2 * kKnown * kChunkBytes, "host"}, {});

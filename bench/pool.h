@@ -10,14 +10,14 @@
 
 namespace stdchk::bench {
 
-/// What a bench must know of a pool that runs on this machine.
+/// The address and the secret of a pool that runs on this machine.
 struct Pool {
   std::string manager;
   std::shared_ptr<transport::secure::Keyring> keyring;
   std::vector<pid_t> benefactors;
 };
 
-/// From the state directory of `stdchk up`. Errors: ends the program.
+/// Reads them from the state directory of `stdchk up`. Errors: ends the program.
 Pool read_pool(const std::string& state);
 
 }  // namespace stdchk::bench

@@ -1,7 +1,7 @@
 // Compares the write techniques of the stdchk paper (Al-Kiswany et al., ICDCS 2008, section IV.C)
-// on a running pool: complete local write, incremental write, and the sliding window that stdchk
-// uses, the last also for several window sizes. OT: size / (open until close returns). AT: size /
-// (open until the image is committed in the pool). Prints one JSON object a line.
+// on a running pool: complete local write, incremental write, and stdchk's sliding window, the last
+// also for several window sizes. OT: size / (open until close returns). AT: size / (open until the
+// image is committed in the pool). Prints one JSON object a line.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -62,7 +62,7 @@ class Bench {
     options_.keyring = pool.keyring;
   }
 
-  /// The cases take turns; the first round does not count.
+  /// Runs the cases in turns; drops the first round.
   void run(std::vector<Case>& cases, unsigned rounds) {
     for (unsigned round = 0; round <= rounds; ++round) {
       for (Case& each : cases) {
@@ -173,7 +173,7 @@ class Bench {
     return times;
   }
 
-  /// The application writes parts of bounded size; a full part is pushed while the next is written.
+  /// Writes parts of bounded size; pushes a full part while the next is written.
   Times incremental_write(const std::string& name) {
     constexpr std::size_t kPartBytes = 64 * stdchk::limits::kMiB;
     const auto start = Timer::now();

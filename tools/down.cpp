@@ -30,7 +30,8 @@ constexpr auto kUnmountPatience = 3s;  ///< time for programs that are leaving t
 /// Tells whether this pool's own daemon made the present mount. If the daemon reported no mount
 /// number, only a dead mount counts as its own.
 bool is_own_mount(const PoolRecord& pool, const MountInfo& info) {
-  std::uint64_t own = told_mount_id(pool.directory);  // the last one, because a guard mounts again
+  // the last mount's, because a guard mounts again
+  std::uint64_t own = told_mount_id(pool.directory);
   bool lives = false;
   for (const Member& member : pool.members) {
     if (member.role != "mount" || !member.host.empty()) continue;

@@ -35,7 +35,7 @@ Choice choose(const msg::ListSets::Reply& sets, const Policy& policy) {
   std::set<std::string> have_last;
   for (const auto& set : sets.sets) {
     const bool last = set.complete && have_last.insert(set.application).second;
-    // Without a complete set, none is known to be worth more than the others.
+    // Without a complete set, no set counts more than another.
     const bool older = have_last.contains(set.application) && !last;
     const bool given_up = end == EndOfJob::kRemove || (end == EndOfJob::kLast && older);
     if (!given_up || set.pinned) continue;

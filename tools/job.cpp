@@ -35,7 +35,7 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// Whether the text is safe in a path and as an argument.
+/// Whether the text is a valid path component and argument.
 bool is_plain(const std::string& text) {
   return !text.empty() && text.size() < 200 && text[0] != '-' && text[0] != '.' &&
          text.find_first_not_of(
@@ -117,7 +117,7 @@ std::vector<std::string> one_node_command(const BatchJob& job, std::size_t index
   return command;
 }
 
-/// One command for each group of nodes that the launcher starts together.
+/// Makes a command for each group of nodes that the launcher starts together.
 std::vector<std::vector<std::string>> launch_commands(const BatchJob& job,
                                                       const std::vector<std::string>& words) {
   std::vector<std::vector<std::string>> commands;
@@ -137,8 +137,9 @@ std::vector<std::vector<std::string>> launch_commands(const BatchJob& job,
   return commands;
 }
 
-/// Why a command on one node has failed; "": it has not. pbsdsh of OpenPBS exits with 0 even if its
-/// task fails, and prints that the task failed. The task's own output goes to the job's output.
+/// Why a command on one node has failed. Empty: success.
+/// pbsdsh of OpenPBS exits with 0 even if its task fails, and prints that the task failed. The
+/// task's own output goes to the job's output.
 std::string failure_of(const BatchJob& job, const Outcome<CommandOutput>& done) {
   if (!done) return done.error().text;
   if (done->status != 0 && done->err.empty()) return fmt::format("exit status {}", done->status);

@@ -30,13 +30,13 @@ struct ManifestFile {
   bool unlisted = false;  ///< the file exists, but no manifest lists it
   std::uint64_t size_bytes = 0;
   std::vector<ManifestPiece> pieces;  ///< ordered by offset; may leave gaps
-  bool damaged = false;               ///< the entry is not as a ManifestWriter writes it
+  bool damaged = false;               ///< the entry has not the form that a ManifestWriter writes
 };
 
 /// Parses the entry of the file at `path`.
 ManifestFile parse_entry(std::string path, const nlohmann::json& entry);
-/// The files of all manifests in and below a folder, then the other files there, ordered by path.
-/// Each path begins with the folder. Prints and skips unreadable folders, and manifests that
+/// The files of all manifests in and below a folder, then the other files below it, ordered by
+/// path. Each path begins with the folder. Prints and skips unreadable folders, and manifests that
 /// open_manifest() refuses.
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder);
 /// Says why a file was not opened; the text follows the path.

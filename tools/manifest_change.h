@@ -14,10 +14,10 @@ namespace stdchk::tools {
 /// Changes the entries of the manifest of one drain folder: reads them, calls `change`, and
 /// replaces the file durably and atomically. Removes a manifest without entries.
 ///
-/// Several processes on any hosts may do so at once. A lock on the file serialises them; each waits
-/// until `until` at most. `change` may be called again, with entries that another process has
-/// written. Without locks, or after the wait, another process's entry may be lost until it is
-/// written again.
+/// Processes on several hosts may change a manifest at once. A lock on the file serialises them;
+/// each waits until `until` at most. `change` may be called again, with entries that another
+/// process has written. Without locks, or after the wait, another process's entry may be lost until
+/// it is written again.
 ///
 /// The manifest belongs to the folder's owner, if this process can change owners. Users who cannot
 /// list the folder cannot read it. A link or a FIFO in its place is replaced. For a folder in its

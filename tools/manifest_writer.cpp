@@ -44,7 +44,7 @@ bool is_utf8(const Json& text) {
          text.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// Whether an earlier manifest's entry, which may be anything, is of a file of that size.
+/// Whether an earlier manifest's entry (arbitrary JSON) has that file size.
 bool has_size(const Json& entry, const Json& size) {
   return entry.is_object() && entry.contains("size") && entry["size"].is_number_unsigned() &&
          entry["size"] == size;

@@ -102,8 +102,8 @@ std::string end_script(const std::string& directory, const std::vector<const Mem
         "if [ $t -gt {4} ]; then echo stays {1}; keep=1; break; fi\nsleep 0.1; done\n",
         shell_word(member->boot_id), member->process.pid, member->process.start_ticks, tenths,
         tenths + 50);
-    // The daemon has unmounted its mount. What it could not unmount is dead; a mount that answers
-    // belongs to another pool.
+    // The daemon has unmounted its mount. A failed unmount leaves a dead mount; a mount that
+    // answers belongs to another pool.
     if (!member->mount.empty()) {
       script += fmt::format(
           "stat -f {0} >/dev/null 2>&1 || fusermount3 -u -z {0} 2>/dev/null || umount -l {0} "

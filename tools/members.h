@@ -62,8 +62,8 @@ struct Ended {
   bool good() const { return troubles.empty(); }
 };
 /// Ends exactly the members of one role, on all hosts; it is no error if members have ended. On
-/// another host, the end of the benefactors also ends every other process of its state directory,
-/// even those that a killed `stdchk up` could not record.
+/// other hosts, the benefactors' end also ends every other process of their state directory. This
+/// includes processes that a killed `stdchk up` could not record.
 void end_members(const PoolRecord& pool, const std::string& role, Duration grace, Ended& ended);
 
 /// The last meaningful line of a log, without time and level.

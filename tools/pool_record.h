@@ -44,10 +44,11 @@ struct PoolRecord {
   std::string directory;  ///< the state directory itself; not written
   std::string mount;
   std::string drain;
-  std::string created;                       ///< time, for people
-  std::string manager_address;               ///< with the standby's address after a comma
-  std::vector<std::string> manager_command;  ///< how it was started here; empty: not here
-  std::vector<std::string> remote_shell;     ///< "ssh", or a command of several words
+  std::string created;          ///< time, for people
+  std::string manager_address;  ///< with the standby's address after a comma
+  /// start command on this host; empty: started elsewhere
+  std::vector<std::string> manager_command;
+  std::vector<std::string> remote_shell;  ///< "ssh", or a command of several words
   std::string transport = "auto";
   bool trusted_network = false;  ///< content crosses TCP in clear
   std::string job_id;            ///< of the batch job that this part belongs to; empty: none
@@ -59,7 +60,7 @@ struct PoolRecord {
   std::vector<HostFolder> host_folders;
   ProcessId starter;         ///< the `stdchk up` that starts or started the pool
   std::string starter_boot;  ///< the boot of `starter`
-  bool ready = false;        ///< the pool was usable once; before, it stores nothing
+  bool ready = false;        ///< the pool was usable once; until then it stores no image
   bool keeps_key = true;     ///< the processes with the spare record may know the key; not written
   std::shared_ptr<SpareRecord> spare;  ///< written together with the record; not part of it
 

@@ -11,8 +11,8 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::size_t kBytes = 65536;
-constexpr std::uint64_t kOurs = 51;    ///< pattern of the memory that is reached for
-constexpr std::uint64_t kTheirs = 52;  ///< of what a stranger writes
+constexpr std::uint64_t kOurs = 51;    ///< pattern of the memory under attack
+constexpr std::uint64_t kTheirs = 52;  ///< pattern that the stranger writes
 
 std::unique_ptr<Party> open_stranger(Scene& scene) {
   Subject kind;
@@ -21,7 +21,7 @@ std::unique_ptr<Party> open_stranger(Scene& scene) {
   return party.has_value() ? std::move(*party) : nullptr;
 }
 
-/// A device whose queue pairs have their rights for good.
+/// Whether the device fixes the access rights of its queue pairs.
 bool is_iwarp(const std::string& address) {
   return std::ranges::any_of(transport::rdma_ports(), [&](const transport::verbs::Port& port) {
     return port.kind == "iWARP" && std::ranges::any_of(port.addresses, [&](const auto& each) {
@@ -30,7 +30,7 @@ bool is_iwarp(const std::string& address) {
   });
 }
 
-/// Empty: the rule holds for this subject.
+/// Why the rule does not apply to this subject; empty: it applies.
 std::string why_not(const Scene& scene, bool in_parts) {
   if (!scene.subject.open_stranger) return "whoever has a way in and a key has access";
   if (scene.subject.in_parts != in_parts) {
@@ -48,7 +48,7 @@ bool run_both(Scene& scene, Party& stranger, const std::function<bool()>& done, 
   return scene.local->run_until(once, timeout);
 }
 
-/// The access fails and neither memory has changed. The link may end of it.
+/// Checks that the access fails and that both memories are unchanged. The access may end the link.
 void expect_kept_out(Scene& scene, Party& stranger, Contact& way_in, bool writes,
                      const transport::RemoteKey& key) {
   fill_pattern(stranger.memory(), writes ? kTheirs : 0);
@@ -86,7 +86,7 @@ void expect_members_served(Scene& scene) {
   }
 }
 
-/// Comes up at the transport, with a greeting that is as far as a stranger gets, or without.
+/// Connects the stranger, with or without a greeting, which is as far as a stranger gets.
 Contact* come_in(Scene& scene, Party& stranger, bool greets) {
   Contact* const way_in = stranger.connect(scene.address, 5s);
   if (way_in == nullptr) return nullptr;
@@ -118,7 +118,7 @@ void key_is_not_enough(Scene& scene) {
   expect_members_served(scene);
 }
 
-/// The same towards who was connected to.
+/// The same rule when the member connects to the stranger.
 void listener_is_kept_out(Scene& scene) {
   if (auto why = why_not(scene, false); !why.empty()) return scene.skip(std::move(why));
   const auto stranger = open_stranger(scene);

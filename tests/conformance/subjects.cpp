@@ -16,14 +16,14 @@ namespace stdchk::conformance {
 namespace {
 
 Result<std::unique_ptr<transport::Endpoint>> open_mem(Clock& clock) {
-  static transport::mem::Fabric fabric;  // what connects the parties of this process
+  static transport::mem::Fabric fabric;  // connects the parties of this process
   static std::atomic<int> count{0};
   return fabric.make_endpoint(fmt::format("party{}", ++count), clock);
 }
 
 Subject mem() { return {.name = "mem", .open = open_mem}; }
 
-/// The decorator that injects faults keeps all rules, with and without delays.
+/// The fault-injecting decorator keeps all rules, with and without delays.
 Subject fault(std::string name, std::uint32_t delay_ppm) {
   return {.name = std::move(name),
           .open = [delay_ppm](Clock& clock) -> Result<std::unique_ptr<transport::Endpoint>> {
@@ -93,7 +93,7 @@ Subject secure_verbs() {
   return subject;
 }
 
-/// Every region longer than 2 MiB is registered in parts.
+/// Registers every region longer than 2 MiB in parts.
 Result<std::unique_ptr<transport::Endpoint>> open_verbs_in_parts(Clock& clock) {
   return transport::verbs::open_verbs(clock, "127.0.0.1", 0, 2 * limits::kMiB);
 }
@@ -116,7 +116,7 @@ Subject secure_verbs_in_parts() {
           .needs_device = true};
 }
 
-/// Writes are messages that the target's code copies, and the transport denies it.
+/// Makes writes messages that the target's code copies, and falsely claims one_sided.
 Subject cheat(std::string name, bool target_must_progress, std::vector<std::string> must_fail) {
   return {
       .name = std::move(name),
@@ -148,7 +148,7 @@ const std::vector<Subject>& subjects() {
       secure_verbs(),
       verbs_in_parts(),
       secure_verbs_in_parts(),
-      // A new transport is one more entry here.
+      // Add a new transport here.
       cheat("cheat", false, {kProgress, kOneSided}),
       cheat("cheat-with-progress", true, {kOneSided}),
   };

@@ -27,7 +27,7 @@ Extent extent(Choices& choices) {
 }
 Chunk chunk(Choices& choices) {
   Chunk made;
-  made.name.bytes[31] = static_cast<std::byte>(choices.below(5));  // 0: none
+  made.name.bytes[31] = static_cast<std::byte>(choices.below(5));  // 0: no name
   made.length = choices.flag() ? 100 : static_cast<std::uint32_t>(number(choices, 1000));
   made.crc = choices.byte();
   for (unsigned i = choices.below(4); i > 0; --i) made.copies.push_back(extent(choices));

@@ -1,5 +1,5 @@
-// Feeds any bytes to both ends of a handshake: as they are, and as changes of what a member says.
-// Nobody gets through but who says exactly that.
+// Feeds arbitrary bytes to both ends of a handshake, as they are and as changes of a member's
+// messages. Only the unchanged messages may complete it.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@ using Message = std::vector<std::byte>;
 
 namespace {
 
-/// Lays bytes over a message, and cuts it or makes it longer when its turn has more or less.
+/// Applies bytes to a message, and shortens or lengthens it.
 class Changes {
  public:
   explicit Changes(ByteSpan left) : left_(left) {}
@@ -51,7 +51,7 @@ const Credential& credential() {
       Keyring::of_member(manager().key_of({Role::kClient, {}})).to_manager();
   return own;
 }
-/// The same each time: what is found can be tried again.
+/// Fixed randomness, so that a failing input can be repeated.
 Handshake::Fresh fresh(int seed) {
   Handshake::Fresh fresh;
   fresh.key.bytes.fill(static_cast<std::byte>(seed));

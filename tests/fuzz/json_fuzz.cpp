@@ -1,6 +1,6 @@
-// Feeds any bytes to those who read JSON: as the manifest of a folder of the drain directory, as
-// the record of a pool, and as the copy of it that the pool's processes keep. What they let in they
-// can write and read again. Also to the nodes of a job, as a file of their exchange folder.
+// Feeds arbitrary bytes to the readers of JSON: as a drain folder's manifest, as the record of a
+// pool, and as the copy of it that the pool's processes keep. Accepted input must be writable and
+// readable again. Feeds the bytes also to a job's nodes, as a file of their exchange folder.
 
 #include <algorithm>
 #include <chrono>
@@ -64,7 +64,7 @@ void check_manifest(const fuzz::TemporaryFolder& folder, const std::string& text
   }
 }
 
-/// A new pool knows of drained files what those who verify them know, or nothing.
+/// A new pool imports from a manifest the same facts as its verifier reads, or none.
 void check_import(const fuzz::TemporaryFolder& folder, const std::string& text) {
   folder.write(kManifestName, text);
   manager::ManifestReader reader(manager::ManifestReader::Clock::time_point::max());

@@ -1,6 +1,6 @@
-// Any bytes say what happens to the frames between two members, from the first one of their
-// handshake on: they pass, or are left out, repeated, changed, cut or made up. Each member gets
-// what the other one has said, in order, up to some message, and nothing else.
+// Arbitrary bytes control the frames between two members, from the handshake on. Frames pass, or
+// are dropped, repeated, changed, cut or invented. Each member must receive a prefix of the other's
+// messages, in order, and nothing else.
 
 #include <algorithm>
 #include <memory>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kTurnsMax = 24;
 
-/// An end of a link, and what it was told.
+/// An end of a link, with its recorded events.
 struct Side : LinkHandler, AcceptHandler {
   void on_accept(std::unique_ptr<Link> taken) override {
     link = std::move(taken);
@@ -40,7 +40,7 @@ struct Side : LinkHandler, AcceptHandler {
   std::vector<Message> messages;
 };
 
-/// Gives each frame that one side has received to the other one, or does something else.
+/// Passes each frame on to the other side, or tampers with it.
 class Middle {
  public:
   explicit Middle(fuzz::Choices& choices) : choices_(choices) {}
@@ -106,7 +106,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Middle middle(choices);
   int by_client = 0, by_member = 0;
   for (int turn = 0; turn < kTurnsMax; ++turn) {
-    const bool last = turn + 8 >= kTurnsMax;  // what is on its way arrives
+    const bool last = turn + 8 >= kTurnsMax;  // messages in flight arrive
     for (Endpoint* const each :
          {static_cast<Endpoint*>(&member), static_cast<Endpoint*>(&client), between.get()}) {
       each->poll();

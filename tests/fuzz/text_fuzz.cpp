@@ -1,5 +1,5 @@
-// Feeds any bytes to what reads words that people and files say: the first byte chooses which. What
-// can be written is written and read again, and is the same.
+// Feeds arbitrary bytes to the parsers of people's and files' texts; the first byte chooses the
+// parser. Values that can be written must be read back equal.
 
 #include <sys/stat.h>
 
@@ -187,7 +187,7 @@ void check_undrained(const std::string& text) {
   STDCHK_ASSERT(one.entries.empty() || again.when == one.when);
 }
 
-/// What another host says of the processes that were started there.
+/// Parses another host's report on the processes started there.
 void check_start_report(const std::string& text) {
   std::vector<tools::Job> jobs(2);
   jobs[0].name = "benefactor.0";
@@ -203,14 +203,15 @@ void check_start_report(const std::string& text) {
   STDCHK_ASSERT(!tools::last_words(fuzz::folder().write("log", text)).empty() || !text.empty());
 }
 
-/// Any table; and the directory is found in one that the kernel would write.
+/// Parses any mount table. A directory must be found in a table as the kernel would write it.
 void check_mounts(const std::string& text) {
   (void)find_mount("/mnt/pool", fuzz::folder().write("mounts", text));
   const std::string directory = text.substr(0, text.find('\0'));
   std::string point;
   for (const char one : directory) {
     const bool blank =
-        one == '\v' || one == '\f' || one == '\r';  // the kernel leaves them, and a word ends there
+        // the kernel does not escape them, and the parser ends a word there
+        one == '\v' || one == '\f' || one == '\r';
     if (blank) return;
     const std::size_t special = std::string(" \t\n\\").find(one);
     static constexpr const char* kWritten[] = {"\\040", "\\011", "\\012", "\\134"};

@@ -29,7 +29,7 @@ EngineNode::EngineNode(Cluster& cluster, const std::string& name, const Limits& 
 }
 
 EngineNode::~EngineNode() {
-  // Nothing that is said from now on leaves the process.
+  // From now on no message leaves the process.
   node_.endpoint.stall(true);
   node_.reactor.remove(*this);
   executor_.clear();
@@ -47,7 +47,7 @@ bool EngineNode::ready() {
 void EngineNode::wait(std::string what, Step step, Done done, Moved moved) {
   const Time deadline = node_.clock.now() + limits::kOperationDeadline;
   waits_.push_back({std::move(what), std::move(step), std::move(done), deadline, std::move(moved)});
-  // So that time stops there, and that the first step is tried without another event.
+  // Time must stop at the deadline, and the first step must not wait for another event.
   node_.reactor.schedule_at(deadline, [] {});
   (void)node_.reactor.post([] {});
 }
@@ -120,7 +120,7 @@ bool EngineNode::poll() {
     }
     if (blocked) status = fail(Code::kDeadline, each->what.empty() ? "sim" : "sim.wait");
     const Done done = std::move(each->done);
-    each->step = {};  // lets go of what it holds with the lock held
+    each->step = {};  // releases its resources while the lock is held
     lock.unlock();
     each = waits_.erase(each);
     any = true;

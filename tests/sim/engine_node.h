@@ -12,8 +12,8 @@
 
 namespace stdchk::sim {
 
-/// An EngineNode is a process with the client library in it. Where an application's thread would
-/// wait, it looks again after each turn of the node's reactor.
+/// An EngineNode is a process with the client library. Where an application's thread would wait,
+/// the node tries the step again after each turn of its reactor.
 ///
 /// Threads: one. Errors: every operation ends within kOperationDeadline, as in client::Filesystem.
 class EngineNode final : private EventSource {
@@ -22,7 +22,7 @@ class EngineNode final : private EventSource {
   using Done = std::function<void(Status)>;
   using Moved = std::function<std::uint64_t()>;
 
-  /// Of the library in this process.
+  /// The limits of the library in this process.
   struct Limits {
     std::uint32_t chunk_bytes = limits::kChunkBytesMin;
     std::uint64_t window_bytes = 512 * limits::kKiB;
@@ -32,28 +32,28 @@ class EngineNode final : private EventSource {
 
   EngineNode(Cluster& cluster, const std::string& name, const Limits& of_process,
              std::uint64_t seed);
-  ~EngineNode() override;  ///< as by SIGKILL
+  ~EngineNode() override;  ///< dies as by SIGKILL
   EngineNode(const EngineNode&) = delete;
   EngineNode& operator=(const EngineNode&) = delete;
 
   Node& node() { return node_; }
   client::Engine& engine() { return *engine_; }
   DelayedExecutor& executor() { return executor_; }
-  /// It has the pool's manager, and not an earlier one that is not told yet.
+  /// Whether it is registered with the pool's present manager, not with a superseded one.
   bool ready();
 
-  /// Calls `step` until it answers something else than kWouldBlock, or the deadline has come.
-  /// While what `moved` answers changes, the deadline moves on, as for an application's call.
+  /// Repeats `step` until it returns something other than kWouldBlock, or the deadline passes. Each
+  /// change of `moved`'s result extends the deadline, as for an application's call.
   void wait(std::string what, Step step, Done done, Moved moved = {});
-  /// Begins something, waiting for its turn, and waits for its end.
+  /// Waits for its turn, begins an operation, and waits for the operation's end.
   void wait_for(std::string what, std::function<Result<client::CompletionPtr>(client::Lock&)> begin,
                 Done done);
   void ask(std::string what, msg::Request request, std::function<void(rpc::Answer)> done);
   void sleep(Duration time, std::function<void()> done);
-  /// What has not ended although its time is over; empty: nothing.
+  /// The operations that passed their time without an end; empty: none.
   std::string overdue() const;
   std::size_t waiting() const { return waits_.size(); }
-  /// Time in which the process was stopped does not count.
+  /// Does not count the time for which the process was stopped.
   void resumed();
 
  private:
@@ -62,10 +62,9 @@ class EngineNode final : private EventSource {
     Step step;
     Done done;
     Time deadline{};
-    Moved moved;                   ///< none: the deadline stays
-    std::uint64_t moved_last = 0;  ///< when it was asked last
+    Moved moved;                   ///< none: the deadline is fixed
+    std::uint64_t moved_last = 0;  ///< its last result
   };
-  // EventSource
   bool poll() override;
   int fd() const override { return -1; }
   bool may_sleep() override { return true; }

@@ -2,10 +2,9 @@
 // thread, from one seed.
 //
 // Fault model: that of pool_sim.cpp, and:
-//    Storage     The drain directory is real (in memory, for speed). A job on it takes up to 300
-//    ms;
-//                a few take up to 40 s, longer than their deadline. A job fails before it has done
-//                anything, or after it has done everything. For up to a minute there is no room:
+//    Storage     The drain directory is real (in memory, for speed). A job on it takes up to
+//                300 ms; a few take up to 40 s, longer than their deadline. A job fails either
+//                before or after its execution. For up to a minute there is no room:
 //                pieces are written in part, and no file gets its name.
 //    Standbys    As in pool_sim.cpp.
 //    Not here    What pool_sim.cpp leaves out; storage that forgets durable bytes.

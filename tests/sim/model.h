@@ -23,7 +23,7 @@ class Model {
  public:
   struct Name {
     std::set<Content> possible{Content{}};
-    std::set<Content> ever{Content{}};  ///< all that was possible at some time
+    std::set<Content> ever{Content{}};  ///< every content that was ever possible
     Time settled{};                     ///< after this time no request in flight changes the name
     bool busy = false;                  ///< an operation of the workload uses it
   };

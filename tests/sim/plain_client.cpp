@@ -75,7 +75,7 @@ void PlainClient::on_connected(rpc::Peer& peer) {
     epoch_ = reply.epoch;
     managers_.answered();
     if (reply.client != id_) {
-      // All of the old number has ended; the benefactors refuse it.
+      // Everything of the old client number has ended; benefactors refuse it.
       id_ = reply.client;
       known_.clear();
       while (!accesses_.empty()) end_access(accesses_.begin()->first, {Code::kFenced, 0, "sim"});
@@ -104,7 +104,7 @@ void PlainClient::on_notice(rpc::Peer&, msg::Notice notice) {
 void PlainClient::on_closed(rpc::Peer&, Error) {
   const bool had_one = std::exchange(registered_, false);
   node_.reactor.cancel(heartbeat_);
-  // The old peer ends when the new one takes its place.
+  // The old peer ends when the new one replaces it.
   reconnect_ = node_.reactor.schedule_after(had_one ? managers_.again() : managers_.next(),
                                             [this] { connect(); });
 }
@@ -131,14 +131,15 @@ void PlainClient::send(std::uint64_t number, ClientId as, msg::Request request, 
                        rpc::Peer::Callback done) {
   if (now() >= end) return done(tl::make_unexpected(rpc::Failure{{Code::kDeadline, 0, "sim"}, {}}));
   if (!registered_) {
-    // Whether it comes up in time is looked at every now and then.
+    // Checks every 100 ms whether the link is up.
     node_.reactor.schedule_after(100ms, [this, number, as, request = std::move(request), end,
                                          done = std::move(done)]() mutable {
       send(number, as, std::move(request), end, std::move(done));
     });
     return;
   }
-  // Under another client number the request would not be known as a repeat, but for those.
+  // Under another client number the manager would not recognise a repeat. Only name changes are
+  // recognised anyway.
   if (id_ != as && msg::kind_of(request) != msg::RequestKind::kChangesNames)
     return done(tl::make_unexpected(rpc::Failure{{Code::kFenced, 0, "sim"}, {}}));
   auto again = [this, number, request, end, done, as](rpc::Answer answer) mutable {

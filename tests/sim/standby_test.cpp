@@ -1,4 +1,4 @@
-// A standby among benefactors and clients as they are: they find it by themselves.
+// Tests a standby with unmodified benefactors and clients, which find it by themselves.
 #include <optional>
 
 #include "client/manager_client.h"
@@ -14,10 +14,10 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kSilence = 5s;
-/// What docs/operating.md states for a manager whose process is lost or stopped.
+/// The time that docs/operating.md states for a manager whose process is lost or stopped.
 constexpr Duration kTakeover = 15s;
 
-/// A Somebody is a client that makes folders and looks for them.
+/// A Somebody is a client that makes folders and looks them up.
 class Somebody final : public client::ManagerListener {
  public:
   Somebody(Cluster& cluster, const std::string& name, std::string managers)
@@ -41,7 +41,7 @@ class Somebody final : public client::ManagerListener {
     manager_->call(msg::MakeDirectory{manager_->client(), kRootFile, name, 0755}, 60s,
                    [&answer](rpc::Answer got) { answer = std::move(got); });
   }
-  /// As an application would: until it works, or `time` is over.
+  /// Repeats the call as an application would, until it succeeds or `time` is over.
   bool make(const std::string& name, Duration time) {
     const Time end = cluster_.now() + time;
     while (cluster_.now() < end) {
@@ -87,7 +87,7 @@ struct Pool {
     options.managers = Cluster::manager_addresses();
     return options;
   }
-  /// None: nobody has taken over.
+  /// The manager that has taken over; none: no take-over yet.
   manager::Service* successor() {
     manager::Service* const now = cluster.manager();
     return now != nullptr && now->state().epoch() >= Epoch{manager::kEpochBlock} ? now : nullptr;
@@ -124,7 +124,7 @@ TEST_CASE(
   Somebody client(pool.cluster, "client", Cluster::manager_addresses());
   Somebody old(pool.cluster, "old", Cluster::manager_address());
   REQUIRE(client.make("a", 1s));
-  // One change is on its way when the manager is stopped.
+  // A change is in flight when the manager is stopped.
   std::optional<rpc::Answer> late;
   Node& stopped = pool.cluster.manager_node();
   stopped.stopped = true;
@@ -149,7 +149,7 @@ TEST_CASE("a standby that is cut off leaves the manager alone, and follows it ag
   transport::fault::FaultEndpoint& standby = pool.cluster.standby()->node().endpoint;
   standby.stall_to(Cluster::manager_address(), true);
   pool.cluster.run_for(10s);
-  // Benefactors that lose their links now ask the standby first.
+  // Benefactors without links ask the standby first.
   for (const auto& each : pool.cluster.benefactors()) each.node->endpoint.drop_links();
   pool.cluster.run_for(60s);
   CHECK(pool.successor() == nullptr);

@@ -13,7 +13,7 @@ namespace stdchk::sim {
 
 namespace {
 
-/// Rounds of all nodes at one moment of virtual time; more means that something spins.
+/// The most rounds of all nodes at one moment of virtual time; beyond it some code spins.
 constexpr int kRoundsMax = 200000;
 
 transport::fault::MessageKind kind_of(ByteSpan message) {
@@ -103,7 +103,7 @@ void ManagerNode::on_accept(std::unique_ptr<transport::Link> link) {
   rebuilder_->on_accept(std::move(link));
 }
 
-/// Not within the rebuilder's call.
+/// Deferred, because the rebuilder is still in its call.
 void ManagerNode::rebuilt(bool found) {
   failed_ = !found;
   if (!found) return;
@@ -160,7 +160,7 @@ ManagerNode& Cluster::start_process(ManagerPlace& place) {
   return *place.process;
 }
 
-/// The callbacks of commands that are lost must not be made, and go when who made them has gone.
+/// Callbacks of lost commands must never run; they are destroyed together with their owner.
 void Cluster::end_process(ManagerPlace& place) {
   if (place.process == nullptr) return;
   if (on_end_) on_end_(place.process->node());
@@ -234,7 +234,7 @@ bool Cluster::can_start_old_manager() {
 
 void Cluster::start_old_manager() { start_process(other_place()).serve(); }
 
-/// The epoch is in the upper bits of the number.
+/// The client number's upper bits are the epoch.
 bool Cluster::is_behind(ClientId client) {
   return manager() != nullptr && client.value >> 40 < manager()->state().epoch().value;
 }
@@ -394,7 +394,7 @@ void Cluster::turn(Time until) {
       next = std::min(next, node->clock.true_time(node->clock.now() + sleep));
     }
   }
-  // An event that is due, and does nothing when it is run, must not stop the time.
+  // An event that is due but does nothing must not stop the clock.
   clock_.advance_to(std::max(next, std::min(until, clock_.now() + Duration(1000))));
 }
 

@@ -28,9 +28,9 @@ namespace stdchk::sim {
 
 /// A Node is one process of the simulated pool: clocks, a reactor and an endpoint with faults.
 ///
-/// Destroying it is the process's death. Who lives on it must be destroyed before.
+/// Its destruction is the process's death. Objects that live on it must be destroyed before.
 struct Node {
-  /// What went wrong on purpose is added to `ended` at the end.
+  /// At its end the node adds its injected faults to `ended`.
   Node(std::string node_name, transport::mem::Fabric& fabric, const NodeClock& own_clock,
        std::uint64_t seed, transport::fault::Counts& ended);
   ~Node();
@@ -41,56 +41,57 @@ struct Node {
   NodeClock clock;
   Reactor reactor;
   transport::fault::FaultEndpoint endpoint;
-  bool stopped = false;  ///< as by SIGSTOP: runs nothing until it is cleared
+  bool stopped = false;  ///< as by SIGSTOP: runs nothing until cleared
 
  private:
   transport::fault::Counts& ended_;
 };
 
-/// What was made to go wrong below the processes.
+/// The faults that were injected below the processes.
 struct Faults {
   transport::fault::Counts transport;
   StorageCounts storage;
-  std::uint64_t slow_jobs = 0;  ///< drains and moves that took up to the longest time there is
-  std::uint64_t commands = 0;   ///< of the journal, lost before they were durable
+  /// drain jobs and moves that drew a delay of up to the longest time
+  std::uint64_t slow_jobs = 0;
+  std::uint64_t commands = 0;  ///< journal commands lost before they were durable
   std::uint64_t take_overs = 0;
-  std::uint64_t superseded = 0;  ///< managers that heard of a later one
+  std::uint64_t superseded = 0;  ///< managers that learned of their successor
 };
 
-/// What a process is, to those who say what goes wrong there.
+/// The role of a process, for fault plans.
 enum class Role : std::uint8_t { kManager, kBenefactor, kClient };
 
-/// What a manager's process leaves behind.
+/// The data that survive a manager's process.
 struct ManagerDisk {
   manager::MemoryJournal journal;
-  std::string standby;  ///< that the manager remembers
+  std::string standby;  ///< the standby that the manager remembers
 };
 
-/// A ManagerNode is a process with a manager, or with what becomes one: a standby, or the
+/// A ManagerNode is a process with a manager, or with a future manager: a standby, or the
 /// rebuilding of a lost manager.
 ///
 /// Owns: its node; not the disk. Threads: one.
 class ManagerNode final : private transport::AcceptHandler {
  public:
   ManagerNode(std::unique_ptr<Node> node, ManagerDisk& disk, manager::Config config);
-  ~ManagerNode() override;  ///< as by SIGKILL
+  ~ManagerNode() override;  ///< dies as by SIGKILL
 
-  /// One of these, once. The first begins with what is on the disk; for the others it is empty.
+  /// Call one of these three, once. serve() starts from the disk; the others require an empty disk.
   void serve();
   void rebuild();
   void stand_by(std::string manager, Duration silence);
 
   Node& node() { return *node_; }
-  /// None: it does not serve yet.
+  /// Null: it does not serve yet.
   manager::Service* service() { return service_.get(); }
-  /// It stands by and hears the manager.
+  /// Whether it is a standby that hears the manager.
   bool follows() const;
   bool took_over() const { return standby_ != nullptr && service_ != nullptr; }
-  /// No benefactor had a log to rebuild it from.
+  /// Whether the rebuilding failed because no benefactor had a log.
   bool failed() const { return failed_; }
-  /// Of the manager that has the pool now: this one runs nothing any more. None: it has not heard.
+  /// The epoch of its successor, if it has learned of one; it then runs nothing any more.
   Epoch superseded() const { return superseded_; }
-  /// Its journal has lost its end: it runs nothing any more.
+  /// Whether its journal has lost its end; it then runs nothing any more.
   bool damaged() const { return damaged_; }
 
  private:
@@ -110,28 +111,29 @@ class ManagerNode final : private transport::AcceptHandler {
   std::unique_ptr<manager::Service> service_;
 };
 
-/// A Cluster is a manager, benefactors and the nodes of clients in one thread: each node has its
+/// A Cluster is a manager, benefactors and the nodes of clients in one thread. Each node has its
 /// own reactor and its own view of one manual clock; all share one network in memory.
 ///
-/// There are two places for managers. A standby is in the one that the manager is not in; a manager
-/// that is told of a later one ends.
+/// There are two places for managers: a standby is in the place without the manager. A manager that
+/// learns of its successor ends.
 ///
-/// Owns: all nodes. Deterministic: nodes run in the order in which they were made.
+/// Owns: all nodes. Deterministic: nodes run in the order of their creation.
 class Cluster {
  public:
   struct Options {
     std::uint64_t seed = 1;
     std::uint64_t arena_bytes = 4 * limits::kMiB;
     msg::PoolConfig pool;
-    std::uint64_t hosts = 1;  ///< that benefactors are spread over
+    std::uint64_t hosts = 1;  ///< hosts over which benefactors are spread
     std::uint64_t scrub_rate_bytes_per_s = 0;
     Duration gc_period{};
-    Duration sync_delay{};                         ///< until what is journalled is durable
+    Duration sync_delay{};                         ///< time until a journalled command is durable
     std::uint64_t log_bytes = 512 * limits::kKiB;  ///< of each benefactor
     std::size_t snapshot_every = 10000;            ///< commands in the journal
-    std::uint32_t drift_ppm_max = 0;               ///< clocks are up to that much fast or slow
-    Duration clock_offset_max{};                   ///< and show another time, up to that much
-    std::string managers = manager_address();      ///< where benefactors look for it
+    std::uint32_t drift_ppm_max = 0;               ///< largest drift of a clock
+    Duration clock_offset_max{};  ///< largest difference between the clocks' beginnings
+    /// addresses at which benefactors look for the manager
+    std::string managers = manager_address();
   };
   struct Benefactor {
     std::unique_ptr<Node> node;
@@ -147,74 +149,74 @@ class Cluster {
 
   Time now() const { return clock_.now(); }
   static std::string manager_address() { return "mem:manager"; }
-  /// With that of the standby, whether there is one or not.
+  /// The manager's and the standby's address, whether a standby runs or not.
   static std::string manager_addresses() { return "mem:manager,mem:standby"; }
 
   Node& add_node(const std::string& name);
   void remove_node(Node& node);
 
-  /// Called before a process is gone.
+  /// Called before a process ends.
   void set_on_end(std::function<void(const Node&)> on_end) { on_end_ = std::move(on_end); }
 
   void start_manager();
-  /// As by SIGKILL. What its journal was not told to keep durable is gone; without `keep_disk` all
-  /// of it.
+  /// Kills the manager as by SIGKILL. Commands that were not durable are lost; without `keep_disk`,
+  /// all are.
   void kill_manager(bool keep_disk = true);
-  /// Killed, and started again where it was.
+  /// Kills the manager, and starts it again in its place.
   void restart_manager();
-  /// The same, and the end of what was durable is gone.
+  /// As restart_manager(), and the last `commands` durable commands are lost.
   void restart_manager_without(std::size_t commands);
   bool manager_is_damaged() { return manager_place()->process->damaged(); }
-  /// As by the loss of its node: the journal is gone, too, and another manager is rebuilt from the
-  /// benefactors. False: it could not be.
+  /// Loses the manager's node with its journal, and rebuilds a manager from the benefactors. False:
+  /// the rebuilding failed.
   bool rebuild_manager();
-  /// The one with the latest epoch; none serves: null.
+  /// The manager with the latest epoch; null: none serves.
   manager::Service* manager();
   Node& manager_node();
   manager::MemoryJournal& journal();
-  /// Commands of the manager that are not durable yet.
+  /// The number of the manager's commands that are not durable yet.
   std::size_t unsynced() { return journal().unsynced(); }
 
-  /// It follows the manager from where that is not. What was on the disk there is gone.
+  /// Starts a standby in the other place, with an empty disk.
   void start_standby(Duration silence);
   ManagerNode* standby();
-  /// Where the manager is not there is a process: a standby, or a manager that has not heard yet
-  /// that another one has taken over.
+  /// Whether the other place has a process: a standby, or a manager that does not know its
+  /// successor yet.
   bool has_second_manager() { return other_place().process != nullptr; }
   void kill_second_manager() { end_process(other_place()); }
-  /// The manager has taken over and goes on to tell the one before.
+  /// Whether the manager has taken over, and so announces itself to its predecessor.
   bool manager_tells() { return manager_place()->process->took_over(); }
-  /// On the disk of a manager that was killed or superseded.
+  /// Starts a killed or superseded manager on its own disk.
   bool can_start_old_manager();
   void start_old_manager();
-  /// The client has its number from an earlier manager than the one that has the pool now, and may
-  /// still speak with that.
+  /// Whether the client's number is from an earlier manager than the present one; it may still
+  /// speak with that manager.
   bool is_behind(ClientId client);
-  /// Where everybody looks for the manager.
+  /// The addresses at which all processes look for the manager.
   const std::string& managers() const { return options_.managers; }
   bool may_stand_by() const { return options_.managers != manager_address(); }
 
   void add_benefactor();
   void kill_benefactor(std::size_t index);
-  /// Drain jobs and moves take up to `usual`, one in `rare` up to `longest`, and the storage fails
-  /// that often.
+  /// Drain jobs and moves take up to `usual`, and one in `rare` up to `longest`. `storage_fail_ppm`
+  /// jobs in a million fail.
   void set_job_faults(Duration usual, Duration longest, std::uint64_t rare,
                       std::uint32_t storage_fail_ppm);
-  /// The drain directory has no room any more, or has some again.
+  /// Fills the drain directory, or makes room in it.
   void set_storage_full(bool full) { storage_.full = full; }
-  /// What goes wrong on the endpoints of these processes, those that come to be later, too.
+  /// Sets the network faults of these processes, also of later ones.
   void set_plan(Role role, const transport::fault::Plan& plan);
   std::vector<Benefactor>& benefactors() { return benefactors_; }
 
-  /// Runs every node until none has anything to do, then moves the clock to the next event, but not
-  /// beyond `until`.
+  /// Runs every node until none has work left, then moves the clock to the next event, at most to
+  /// `until`.
   void turn(Time until);
   void run_for(Duration time);
-  /// False: `done` was not so within `time`.
+  /// False: `done` did not become true within `time`.
   bool run_until(const std::function<bool()>& done, Duration time);
-  /// Turns so far without the clock moving are bounded; this one was not: something spins.
+  /// Whether the number of turns without progress of the clock exceeded its limit: some code spins.
   bool livelock() const { return livelock_; }
-  /// So far.
+  /// All faults so far.
   Faults faults();
 
  private:
@@ -224,7 +226,7 @@ class Cluster {
     std::unique_ptr<ManagerNode> process;
   };
 
-  /// Where the manager is; none serves: null.
+  /// The manager's place; null: none serves.
   ManagerPlace* manager_place();
   ManagerPlace& other_place();
   ManagerNode& start_process(ManagerPlace& place);
@@ -244,7 +246,7 @@ class Cluster {
   std::uint64_t job_rare_ = 0;
   StorageFaults storage_;
   std::map<Role, transport::fault::Plan> plans_;
-  Faults ended_;  ///< of nodes that are no more
+  Faults ended_;  ///< faults of ended nodes
   std::function<void(const Node&)> on_end_;
   std::array<ManagerPlace, 2> places_;
   std::vector<Benefactor> benefactors_;
