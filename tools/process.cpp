@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 constexpr auto kEndPatience = 2s;
 
-/// Set by a signal's handler, read by any thread.
+/// Set by a signal handler, read by any thread.
 std::atomic<bool> end_signal_came = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -41,7 +41,7 @@ struct ProcessState {
   std::uint64_t start_ticks = 0;
 };
 
-/// From /proc/PID/stat (proc(5)); state X when there is no such process.
+/// Reads /proc/PID/stat (proc(5)); state X: no such process.
 ProcessState read_state(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -57,7 +57,8 @@ ProcessState read_state(pid_t pid) {
   return state;
 }
 
-/// Real, effective, saved and file system user are this one: proc(5), "Uid" of /proc/PID/status.
+/// Whether the real, effective, saved and file system users are this user: proc(5), "Uid" of
+/// /proc/PID/status.
 bool is_of_this_user(const std::string& pid) {
   std::ifstream file("/proc/" + pid + "/status");
   for (std::string word; file >> word;) {
@@ -71,7 +72,7 @@ bool is_of_this_user(const std::string& pid) {
   return false;
 }
 
-/// A container's paths lead elsewhere.
+/// Whether the process sees the same files: paths in a container lead elsewhere.
 bool sees_same_files(const std::string& pid) {
   std::error_code code;
   const fs::path theirs = fs::read_symlink("/proc/" + pid + "/ns/mnt", code);
@@ -85,8 +86,9 @@ std::vector<std::string> words_of(const std::string& pid) {
   return words;
 }
 
-/// A ProcessHandle refers to one process, whoever gets its pid later: pidfd_open(2), Linux 5.3.
-/// Called by number, because the C library's header does not suit C++ before glibc 2.37.
+/// A ProcessHandle refers to one process, whatever process gets its pid later: pidfd_open(2), Linux
+/// 5.3. The system call is made by number, because the C library's header does not suit C++ before
+/// glibc 2.37.
 class ProcessHandle {
  public:
   explicit ProcessHandle(pid_t pid) : fd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
@@ -97,7 +99,7 @@ class ProcessHandle {
   ProcessHandle& operator=(const ProcessHandle&) = delete;
 
   void send(int signal) const { ::syscall(SYS_pidfd_send_signal, fd_, signal, nullptr, 0); }
-  /// True when it has ended within `longest`, even if nobody has waited for it yet.
+  /// Waits for the end for up to `longest`. True: ended, even as a zombie.
   bool wait_end(std::chrono::milliseconds longest) const {
     pollfd fd{fd_, POLLIN, 0};
     const auto until = std::chrono::steady_clock::now() + longest;
@@ -131,7 +133,7 @@ class Spawn {
   void open(int fd, const char* path, int flags) {
     posix_spawn_file_actions_addopen(&actions_, fd, path, flags, 0600);
   }
-  /// Away from folders that somebody may want to unmount.
+  /// Leaves the present folder, which a user may want to unmount.
   void leave_folder() { posix_spawn_file_actions_addchdir_np(&actions_, "/"); }
   void duplicate(int from, int to) { posix_spawn_file_actions_adddup2(&actions_, from, to); }
   Outcome<pid_t> run(const std::vector<std::string>& command) {
@@ -174,7 +176,7 @@ struct Pipe {
   }
 };
 
-/// Moves what is ready between the pipes and the texts; true while any pipe is open.
+/// Moves ready bytes between the pipes and the texts; true while any pipe is open.
 bool exchange(Pipe& in, Pipe& out, Pipe& err, std::string_view& input, CommandOutput& output) {
   if (input.empty()) in.close_write();
   pollfd fds[3] = {{in.write, POLLOUT, 0}, {out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
@@ -182,7 +184,7 @@ bool exchange(Pipe& in, Pipe& out, Pipe& err, std::string_view& input, CommandOu
   if ((fds[0].revents & (POLLOUT | POLLERR)) != 0) {
     const ssize_t n = ::write(in.write, input.data(), std::min<std::size_t>(input.size(), 4096));
     if (n > 0) input.remove_prefix(static_cast<std::size_t>(n));
-    if (n < 0) input = {};  // it does not want to read it all, which is its right
+    if (n < 0) input = {};  // the command may close its input early
   }
   auto take = [](pollfd& fd, Pipe& pipe, std::string& text) {
     if ((fd.revents & (POLLIN | POLLHUP)) == 0) return;
@@ -196,8 +198,8 @@ bool exchange(Pipe& in, Pipe& out, Pipe& err, std::string_view& input, CommandOu
   return out.read >= 0 || err.read >= 0;
 }
 
-/// Ends a child that leads a process group, and the group. SIGTERM first: a launcher such as srun
-/// then ends what it has started elsewhere.
+/// Ends a child that leads a process group, and the group. Sends SIGTERM first: a launcher such as
+/// srun then ends its processes on other nodes.
 void end_group(pid_t child) {
   ::kill(-child, SIGTERM);
   const auto until = std::chrono::steady_clock::now() + kEndPatience;
@@ -237,7 +239,8 @@ Outcome<ProcessId> start_detached(const std::string& program,
   command.insert(command.end(), arguments.begin(), arguments.end());
   auto pid = spawn.run(command);
   if (!pid) return problem(pid.error());
-  // The child stays, if only as a zombie, until this process waits for it: its start time is there.
+  // The child remains at least as a zombie until this process waits for it, so its start time can
+  // be read.
   return ProcessId{*pid, read_state(*pid).start_ticks};
 }
 
@@ -279,7 +282,7 @@ std::string began_text(const ProcessId& process) {
 
 End end_process(const ProcessId& process, Duration grace, int signal) {
   const ProcessHandle handle(process.pid);
-  // Looked at after the handle was taken, so it refers to the process that is looked at.
+  // Checked after the handle was taken, so the handle refers to the checked process.
   if (!is_alive(process)) return End::kWasGone;
   handle.send(signal);
   if (handle.wait_end(std::chrono::duration_cast<std::chrono::milliseconds>(grace))) {
@@ -320,7 +323,7 @@ Outcome<CommandOutput> run_command(const std::vector<std::string>& command,
     } else {
       sleep_for(5ms);
     }
-    // What it left running in the background may hold the pipes for ever; its own end counts.
+    // Processes that it left in the background may hold the pipes open; only its own end counts.
     ended = ::waitpid(*pid, &status, WNOHANG) == *pid;
     if (ended) break;
     if (std::chrono::steady_clock::now() > until) {

@@ -14,7 +14,7 @@
 
 namespace stdchk::tools {
 
-/// A ProcessId names one life of one process: a pid alone is used again by others.
+/// A ProcessId names one life of one process, because the system reuses pids.
 struct ProcessId {
   pid_t pid = 0;
   std::uint64_t start_ticks = 0;  ///< field 22 of /proc/PID/stat: clock ticks since the boot
@@ -22,12 +22,12 @@ struct ProcessId {
 };
 
 ProcessId this_process();
-/// False also for a zombie, and for another process that has the pid now.
+/// False also for a zombie, and for another process with the same pid.
 bool is_alive(const ProcessId& process);
 
-/// Starts a program in a session of its own, without terminal; its output is appended to
-/// `log_path`. `arguments` are without the program's name. `input`, a descriptor, is its standard
-/// input; -1: that is empty.
+/// Starts a program in its own session, without terminal. Appends its output to `log_path`.
+/// `arguments` lack the program's name. `input` is a descriptor for its standard input; -1: empty
+/// input.
 Outcome<ProcessId> start_detached(const std::string& program,
                                   const std::vector<std::string>& arguments,
                                   const std::string& log_path, int input = -1);
@@ -39,13 +39,13 @@ struct FoundProcess {
   std::vector<std::string> words;  ///< its command line
 };
 /// All processes of this user whose program's name begins with "stdchk", and that see the same
-/// files. A program that runs with other rights than its user's is left out.
+/// files. Skips programs that run with other rights than their user's.
 std::vector<FoundProcess> own_processes();
-/// When a process began: "2026-01-31 12:00:00"; empty: it is gone.
+/// When a process began, such as "2026-01-31 12:00:00"; empty: it has ended.
 std::string began_text(const ProcessId& process);
 
 enum class End { kWasGone, kEnded, kKilled, kStillThere };
-/// SIGTERM, then SIGKILL when it is still there after `grace`. Never signals another process.
+/// Sends SIGTERM, and SIGKILL if the process exists after `grace`. Never signals another process.
 End end_process(const ProcessId& process, Duration grace, int signal = SIGTERM);
 
 struct CommandOutput {
@@ -53,8 +53,8 @@ struct CommandOutput {
   std::string out;
   std::string err;
 };
-/// Runs a command with `input` as standard input to its end. At `deadline`, or when `enough`, asked
-/// again and again, says so, it is ended with all in its session's first process group.
+/// Runs a command with `input` as standard input to its end. At `deadline`, or once `enough`
+/// (called repeatedly) returns true, ends it with all of its session's first process group.
 Outcome<CommandOutput> run_command(const std::vector<std::string>& command,
                                    const std::string& input, Duration deadline,
                                    const std::function<bool()>& enough = {});
@@ -65,10 +65,10 @@ Outcome<std::string> find_program(const std::string& name, const std::string& in
 /// `text` as one word of a POSIX shell.
 std::string shell_word(const std::string& text);
 
-/// Names this boot of this machine; a process of an earlier one is gone.
+/// Identifies this boot of this machine; processes of earlier boots have ended.
 std::string boot_id();
 
-/// From now on SIGTERM, SIGINT and SIGHUP do nothing but make asked_to_end() true.
+/// From now on SIGTERM, SIGINT and SIGHUP only make asked_to_end() true.
 void notice_end_signals();
 bool asked_to_end();
 

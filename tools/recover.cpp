@@ -1,4 +1,4 @@
-// recover: a manager that has ended, or does not answer, is started again.
+// The command recover: restarts a manager that has ended or does not answer.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A rebuild waits a minute for benefactors, and their logs take time to read.
+/// A rebuild waits a minute for benefactors; reading their logs takes time, too.
 constexpr auto kUsableAgain = 120s;
 /// Longer than the back-off of a benefactor.
 constexpr auto kBenefactorsBack = 3s;
@@ -29,7 +29,7 @@ std::string host_and_port(const std::string& address) {
   return address.starts_with(kKind) ? address.substr(kKind.size()) : address;
 }
 
-/// One that does not answer is ended: two must not have the same address.
+/// Ends a manager that does not answer, because two managers cannot have the same address.
 Outcome<std::string> end_old(const PoolRecord& pool, const Member& manager) {
   if (!is_alive(manager)) return std::string("had ended");
   if (connect(pool)) return problem("the manager of the pool at {} answers", pool.mount);
@@ -40,7 +40,8 @@ Outcome<std::string> end_old(const PoolRecord& pool, const Member& manager) {
   return std::string("did not answer and was ended");
 }
 
-/// Only benefactors know whether a journal has lost its end, and the manager that hears of it ends.
+/// Waits for the benefactors: only they know whether a journal has lost its end, and then the
+/// manager ends.
 Outcome<void> outlive_benefactors(const Member& manager) {
   const auto until = std::chrono::steady_clock::now() + kBenefactorsBack;
   while (std::chrono::steady_clock::now() < until) {
@@ -51,10 +52,10 @@ Outcome<void> outlive_benefactors(const Member& manager) {
 }
 
 struct Recovered {
-  std::string old;  ///< what became of the one before
+  std::string old;  ///< the end of the old manager, in words
   bool rebuilt = false;
   pid_t pid = 0;
-  std::vector<std::string> warnings;  ///< of the new one until it served
+  std::vector<std::string> warnings;  ///< of the new manager until it served
 };
 
 Outcome<Recovered> recover(PoolRecord& pool) {
@@ -83,7 +84,7 @@ Outcome<Recovered> recover(PoolRecord& pool) {
   job.program = pool.manager_command.front();
   job.arguments.assign(pool.manager_command.begin() + 1, pool.manager_command.end());
   job.ready_file = pool.address_file();
-  // Benefactors and mounts look for it where it was.
+  // Benefactors and mounts look for the manager at its old address.
   const std::string old_address = pool.manager_address.substr(0, pool.manager_address.find(','));
   job.change("--listen", host_and_port(old_address));
   if (!journal) job.arguments.emplace_back("--rebuild");

@@ -9,16 +9,16 @@
 
 namespace stdchk::tools {
 
-/// A Running is the part of a pool on this host that was found by its processes alone. The state
-/// directory may be gone: a person, or a program that clears /tmp, has removed it.
+/// A Running is the part of a pool on this host that was found through its processes alone. The
+/// state directory may be gone, removed by a user or by a program that clears /tmp.
 struct Running {
-  std::string directory;  ///< the state directory that its processes were told
-  std::string mount;      ///< empty: no process says
+  std::string directory;  ///< the state directory given to its processes
+  std::string mount;      ///< empty: no process names it
   std::string manager_address;
   std::vector<Member> members;
 };
 
-/// The pools of this user that have processes on this host, also when their directories are gone.
+/// The pools of this user with processes on this host, even if their directories are gone.
 std::vector<Running> running_pools();
 /// The processes of one state directory; no members: none runs.
 Running running_in(const std::string& directory);
@@ -34,13 +34,13 @@ std::string describe(const Running& pool);
 class SpareRecord {
  public:
   struct Content {
-    std::string record;  ///< as pool.json
+    std::string record;  ///< the text of pool.json
     std::string secret;
-    std::string key;  ///< empty: there is none
+    std::string key;  ///< empty: no key
   };
 
   static Outcome<std::shared_ptr<SpareRecord>> make();
-  /// The copy that a running process has; nothing: it has none that this user made.
+  /// The copy that a running process has; nothing: no copy made by this user.
   static std::shared_ptr<SpareRecord> of(const ProcessId& process);
 
   ~SpareRecord();
@@ -56,7 +56,7 @@ class SpareRecord {
   int fd_;
 };
 
-/// The copy that any process of the pool on this host has; nothing: none has one.
+/// The copy of any process of the pool on this host; nothing: no process has a copy.
 std::shared_ptr<SpareRecord> spare_of(const PoolRecord& pool);
 
 /// Text that a SpareRecord holds. parse_spare() takes any bytes; nothing: the text is damaged.

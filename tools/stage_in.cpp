@@ -28,23 +28,24 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
-constexpr std::size_t kCopyBytes = limits::kMiB;  ///< at once, where no checksum is known
-/// Some file systems keep times in steps of that much.
+/// bytes of one copy step where no checksum is known
+constexpr std::size_t kCopyBytes = limits::kMiB;
+/// Some file systems store times in steps of this size.
 constexpr std::int64_t kTimeStepNs = 2'000'000'000;
 
-/// One file on its way from the drain directory into the pool.
+/// A file on its way from the drain directory into the pool.
 struct Loading {
   ManifestFile said;
   std::string relative;  ///< path below both folders
   FileId folder;
-  std::string drained;  ///< where below its directory the pool drains it; empty: nowhere
-  std::string fault;    ///< empty: it is in the pool
+  std::string drained;  ///< where the pool drains it, below its drain directory; empty: nowhere
+  std::string fault;    ///< empty: loaded
   std::uint64_t checked_bytes = 0;
 
   std::string name() const { return fs::path(relative).filename().string(); }
 };
 
-/// The bytes between two pieces; the manifest says nothing of them.
+/// Copies the bytes between two pieces, for which the manifest has no checksum.
 Status copy_unchecked(int fd, client::File& file, std::uint64_t from, std::uint64_t to) {
   while (from < to) {
     const auto bytes = read_range(fd, from, std::min<std::uint64_t>(kCopyBytes, to - from));
@@ -68,8 +69,8 @@ Status copy_checked(int fd, client::File& file, Loading& loading, Namer& namer) 
   return copy_unchecked(fd, file, at, loading.said.size_bytes);
 }
 
-/// The pool's file whose drained copy this is, as a benefactor has just found it. Nothing: to the
-/// pool it is another file.
+/// The pool's file of which this is the drained copy, as a benefactor has just confirmed. Nothing:
+/// the pool takes it for another file.
 std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loading& loading,
                                      const struct stat& status) {
   if (loading.drained.empty()) return std::nullopt;
@@ -92,8 +93,7 @@ std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loadi
   return *there;
 }
 
-/// It is the same file, and nobody has written to it: not even one that has put st_mtim back, for
-/// which there is st_ctim.
+/// Whether it is the same, unchanged file. A writer can restore st_mtim, but not st_ctim.
 bool is_unchanged(const DrainFolder& from, const std::string& path, const struct stat& before) {
   const auto now = from.status(path);
   return now && now->st_dev == before.st_dev && now->st_ino == before.st_ino &&
@@ -101,9 +101,9 @@ bool is_unchanged(const DrainFolder& from, const std::string& path, const struct
          to_ns(now->st_ctim) == to_ns(before.st_ctim);
 }
 
-/// Copies the file and commits it: as what the pool's file `own` is already, or as a new one. It is
-/// visible when all of it is there and as the manifest says; otherwise nothing of it is. kStale:
-/// it, or the pool's, was changed meanwhile.
+/// Copies the file and commits it, either as the content of the pool's file `own` or as a new file.
+/// It becomes visible only when it is whole and matches the manifest. kStale: the file or the
+/// pool's file was changed meanwhile.
 Status copy(client::Filesystem& filesystem, const DrainFolder& from, const OpenedFile& source,
             const std::optional<Attributes>& own, Loading& loading, Namer& namer) {
   const struct stat& status = source.status;
@@ -117,7 +117,7 @@ Status copy(client::Filesystem& filesystem, const DrainFolder& from, const Opene
   loading.checked_bytes = 0;
   Status done = copy_checked(source.file.get(), **file, loading, namer);
   const bool is_checked = loading.checked_bytes >= loading.said.size_bytes;
-  // No checksum speaks for all of it, or it has an end where none was.
+  // Some bytes have no checksum, or the file ends too early.
   const bool is_doubtful = done ? own || !is_checked : done.error().code == Code::kSystem;
   if (is_doubtful && !is_unchanged(from, loading.said.below, status)) {
     done = fail(Code::kStale, "stage_in.read");
@@ -129,7 +129,7 @@ Status copy(client::Filesystem& filesystem, const DrainFolder& from, const Opene
 }
 
 enum class LoadAs : std::uint8_t {
-  kWhatItIs,  ///< one that this pool has drained there stays that one
+  kWhatItIs,  ///< a file that this pool has drained keeps its identity
   kNew,
 };
 
@@ -155,7 +155,7 @@ void load(client::Filesystem& filesystem, const DrainFolder& from, Loading& load
     if (now && now->id == own->id && now->version == own->version) {
       return load(filesystem, from, loading, namer, LoadAs::kNew);
     }
-    // Newer than what is drained: that must not replace it.
+    // The pool's file is newer than the drained copy, which must not replace it.
     loading.fault = "was written or removed in the pool while it was read";
   } else if (code == Code::kStale) {
     loading.fault = "was changed while it was read";
@@ -166,7 +166,7 @@ void load(client::Filesystem& filesystem, const DrainFolder& from, Loading& load
   }
 }
 
-/// The folder of the pool, made if it is absent.
+/// The folder of the pool; makes it if it is absent.
 Outcome<FileId> make_folder(client::Filesystem& filesystem, FileId from, const fs::path& path) {
   FileId at = from;
   for (const auto& part : path) {
@@ -182,8 +182,8 @@ Outcome<FileId> make_folder(client::Filesystem& filesystem, FileId from, const f
   return at;
 }
 
-/// Where the pool has what is in a folder of its drain directory; empty: it is no such folder, or
-/// all of that directory.
+/// The pool's path of a folder of its drain directory; empty: another folder, or the whole
+/// directory.
 fs::path place_of(const std::string& folder, const std::string& drain) {
   std::error_code code;
   const fs::path below = drain.empty() ? fs::path() : fs::relative(folder, drain, code);
@@ -195,13 +195,13 @@ bool is_of(const std::optional<ImageName>& image, const ImageName& set) {
   return image && image->application == set.application && image->timestep == set.timestep;
 }
 
-/// The Turns of files: what is loaded at once, then what is loaded when all of that is there. To
-/// the manager a rank that writes an earlier timestep after a later one begins anew
-/// (manager/set_generations.h), so a set is loaded whole before the next one of its application
-/// begins. The set that `latest` names comes last: it is to be the newest again.
+/// The Turns order files: each turn is loaded whole before the next begins. A rank that writes an
+/// earlier timestep after a later one begins a new run for the manager (manager/set_generations.h).
+/// So each set of an application is loaded whole before its next set. The set that `latest` names
+/// comes last, so that it is the newest again.
 class Turns {
  public:
-  /// `latest` is of the file's folder.
+  /// `latest`: the link of the file's folder.
   void add(Loading loading, const std::optional<ImageName>& latest) {
     const fs::path path = loading.relative;
     const auto image = parse_image_name(path.filename().string());
@@ -234,8 +234,8 @@ class Turns {
   std::vector<Loading> last_;
 };
 
-/// Which of the drained files are meant: one set, or all. Without either: what `latest` names where
-/// there is such a link.
+/// The drained files to load: one set, all files, or by default the set that each `latest` link
+/// names.
 Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options,
                                                   const DrainFolder& from) {
   auto said = read_manifests(options.path);

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// "running", "ended", or what can be said of a process on another host.
+/// "running", "ended", or the known state of a process on another host.
 std::string member_state(const Member& member) {
   if (!member.host.empty()) return "on " + member.host;
   return is_alive(member) ? "running" : "ended";
@@ -35,11 +35,11 @@ std::string_view mount_text(MountState state) {
   return "unknown";
 }
 
-/// What the manager says, when it answers.
+/// The manager's answers, if it answers.
 struct Answers {
   msg::StatPool::Reply pool;
   std::vector<msg::BenefactorInfo> benefactors;
-  std::size_t aborted = 0;  ///< writes, as many as the manager keeps
+  std::size_t aborted = 0;  ///< number of aborted writes that the manager remembers
   msg::PoolConfig config;
 };
 Outcome<Answers> ask(const PoolRecord& pool) {
@@ -202,8 +202,8 @@ void print_metrics_addresses(const PoolRecord& pool) {
   if (table.size() > 1) print_table(table, {});
 }
 
-/// Prometheus's file_sd_configs: prometheus.io/docs/prometheus/latest/configuration. Metrics that
-/// can be read on another host only are left out, with a line on standard error.
+/// Prints Prometheus's file_sd_configs: prometheus.io/docs/prometheus/latest/configuration. Skips
+/// metrics that only another host can read, with a line on standard error.
 void print_targets(const PoolRecord& pool) {
   Json all = Json::array();
   for (const auto& member : pool.members) {
@@ -230,7 +230,7 @@ int run_status(const StatusOptions& options) {
     print_targets(*pool);
     return kExitGood;
   }
-  // A mount is dead when nobody serves it any more.
+  // A mount is dead when none of its processes lives.
   const bool served = std::ranges::any_of(pool->members, [](const Member& member) {
     return member.role == "mount" && is_alive(member);
   });

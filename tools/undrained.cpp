@@ -20,13 +20,13 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr auto kLookEvery = 1s;
-constexpr int kShareOfTime = 20;  ///< looking takes one part of so many, at most
+constexpr int kShareOfTime = 20;  ///< looking takes at most one part in this number of the time
 constexpr std::size_t kShownMax = 20;
 
 /// Folder, application and timestep of a set; folder and name of another file.
 using Key = std::tuple<std::string, std::string, std::uint64_t>;
 
-/// An entry is one line of the file.
+/// Removes line breaks, because an entry is one line of the file.
 std::string one_line(std::string path) {
   std::ranges::replace(path, '\n', '?');
   return path;
@@ -35,14 +35,14 @@ std::string one_line(std::string path) {
 std::string parent_of(const std::string& path) { return fs::path(path).parent_path(); }
 std::string name_of(const std::string& path) { return fs::path(path).filename(); }
 
-/// Differs when something was written, drained or removed.
+/// Changes when a file was written, drained or removed.
 auto state_of(const msg::StatPool::Reply& pool) {
   return std::tuple(pool.epoch.value, pool.file_count, pool.totals.images,
                     pool.totals.written_bytes, pool.totals.drained_images,
                     pool.drain_pending_files);
 }
 
-/// One look at all names, for the file and the manifests.
+/// Walks all names once, for the file and the manifests.
 Outcome<void> look(client::Filesystem& filesystem, const std::string& path,
                    ManifestWriter& manifests) {
   const auto undrained = find_undrained(filesystem);
@@ -58,7 +58,7 @@ Outcome<void> look(client::Filesystem& filesystem, const std::string& path,
 
 Outcome<Undrained> find_undrained(client::Filesystem& filesystem) {
   Undrained undrained;
-  undrained.when = text_of_now();  // what is drained while all names are walked may be missing, too
+  undrained.when = text_of_now();  // files that drain during the walk may be listed as missing
   auto root = filesystem.attributes(kRootFile);
   if (!root) return failed("/", root.error());
   std::map<Key, Undrained::Entry, std::greater<>> found;
@@ -146,7 +146,7 @@ int keep_undrained(const PoolRecord& pool, const std::string& path) {
     const auto figures = (*filesystem)->stat_pool();
     if (!figures || state_of(*figures) == seen) continue;
     if (auto done = look(**filesystem, path, manifests); !done) {
-      (void)complain(done.error().text);  // and looks again
+      (void)complain(done.error().text);  // and tries again later
       continue;
     }
     seen = state_of(*figures);

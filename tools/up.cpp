@@ -47,12 +47,13 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using transport::secure::Role;
 
-constexpr auto kJoinPatience = 60s;  ///< for the first node of a job
-/// 120, and parity: three quarters of one half of the log's memory (docs/decisions/0015).
+constexpr auto kJoinPatience = 60s;  ///< wait for the first node of a job
+/// 120 bytes, and parity: three quarters of one half of the log's memory (docs/decisions/0015).
 constexpr std::uint64_t kLogBytesPerChunk = 400;
-constexpr std::uint64_t kLogShareMost = 16;  ///< of a benefactor's memory
+/// the log gets at most one part in this number of a benefactor's memory
+constexpr std::uint64_t kLogShareMost = 16;
 
-/// A new file in the state directory.
+/// Makes a new file in the state directory.
 Outcome<void> put_file(const std::string& directory, const std::string& name,
                        const std::string& text) {
   auto folder = open_state(directory);
@@ -71,15 +72,15 @@ Outcome<std::string> make_secret(const std::string& directory, const std::string
   return text;
 }
 
-/// The file of a member's key, in its state directory.
+/// The name of a member's key file in its state directory.
 std::string key_name(const std::string& job) { return job + ".member"; }
 
 Role role_of(const Job& job) {
   return job.role == "benefactor" ? Role::kBenefactor : Role::kClient;
 }
 
-/// The keys of one node's members, which the first node of a job leaves for it: the names of files
-/// and their texts, one each line.
+/// The name of the file with the keys of one node's members, left by the job's first node. It has
+/// pairs of lines: a file's name and its text.
 std::string keys_name(const std::string& node) { return node + ".keys"; }
 
 bool is_listed(const std::string& names, const std::string& name) {
@@ -88,8 +89,8 @@ bool is_listed(const std::string& names, const std::string& name) {
   });
 }
 
-/// A Starter starts one pool, or the part of it on one node of a job, step by step, and knows what
-/// to take back.
+/// A Starter starts a pool, or one node's part of a job's pool, step by step, and can undo the
+/// steps.
 class Starter {
  public:
   Starter(UpOptions& options, PoolRecord& record) : options_(options), record_(record) {}
@@ -113,7 +114,8 @@ class Starter {
   }
 
  private:
-  /// The first node of the job has the manager, and tells the others where it is, and their keys.
+  /// Runs one node's part. The first node of the job has the manager, and publishes its address and
+  /// the nodes' keys.
   Outcome<void> run_node() {
     const std::string name = node_name();
     const std::string first = options_.nodes.substr(0, options_.nodes.find(','));
@@ -126,7 +128,7 @@ class Starter {
     return start_recorder();
   }
 
-  /// Tells those who come after the pool what it had in memory only.
+  /// Starts the recorder, which keeps the list of undrained files for the time after the pool.
   Outcome<void> start_recorder() {
     Job recorder;
     recorder.role = recorder.name = "recorder";
@@ -147,7 +149,7 @@ class Starter {
     }
     if (auto done = make_secrets(); !done) return done;
     if (auto done = start_manager(); !done) return done;
-    // Readable by this user only, and removed when all have it.
+    // Readable by this user only, and removed when all nodes have read it.
     const Meeting meeting(options_.exchange);
     for (const auto& [name, text] : mount_files_) {
       if (auto handed = meeting.hand_over(name, text + "\n"); !handed) return handed;
@@ -160,7 +162,7 @@ class Starter {
     return meeting.tell_manager(record_.manager_address);
   }
 
-  /// For the daemons of another node, and for commands there.
+  /// The keys for another node's daemons and commands.
   std::string keys_of(const std::string& node) const {
     const auto line = [](const std::string& name, const std::string& key) {
       return name + " " + key;
@@ -193,7 +195,7 @@ class Starter {
     return {};
   }
 
-  /// Where there is no secret, the first node of the job has made the key.
+  /// Without the secret, this node gets the key that the job's first node has made.
   Outcome<void> make_key(const Job& job) const {
     if (!keys_) return {};
     return put_file(record_.directory, key_name(job.name), keys_->make(role_of(job)));
@@ -223,8 +225,8 @@ class Starter {
     return save(record_);
   }
 
-  /// The pool's secret, which manager and standby have, and its key, for those that read and write
-  /// images.
+  /// Makes the pool's secret, for manager and standby, and the encryption key, for processes that
+  /// read and write images.
   Outcome<void> make_secrets() {
     auto secret = make_secret(record_.directory, "secret");
     if (!secret) return problem(secret.error());
@@ -258,7 +260,7 @@ class Starter {
     return name;
   }
 
-  /// The manager is reached by one address; benefactors may have several.
+  /// The manager has one address; benefactors may have several.
   std::string manager_listen() const {
     const std::string all = listen();
     return all.substr(0, all.find(','));
@@ -270,11 +272,11 @@ class Starter {
     arguments.push_back(value);
   }
 
-  /// Where the metrics of the next daemon on that host are: ports are counted up from the first.
+  /// The metrics address of the next daemon on that host; ports count up from the first.
   std::string next_metrics(const std::string& host) {
     if (options_.metrics.empty()) return {};
     auto at = metrics::ListenAddress::parse(options_.metrics);
-    STDCHK_ASSERT(at.has_value());  // prepare() has looked
+    STDCHK_ASSERT(at.has_value());  // prepare() has checked it
     if (at->port != 0) at->port = static_cast<std::uint16_t>(at->port + metrics_given_[host]++);
     return at->text();
   }
@@ -296,7 +298,7 @@ class Starter {
     return job;
   }
 
-  /// Starts the job and waits until it is usable; the record knows it from its first moment.
+  /// Starts the job and waits until it is usable. The record lists the job from its start.
   Outcome<void> start_and_wait(const Job& job, Duration longest) {
     auto member = start_local(job, record_.directory);
     if (!member) return problem(member.error());
@@ -343,7 +345,8 @@ class Starter {
     return save(record_);
   }
 
-  /// On the first other host, where there are some. Everybody is told both addresses.
+  /// Starts the standby, on the first other host if there is one. All processes know both
+  /// addresses.
   Outcome<void> start_standby() {
     const Host* const host = hosts_.empty() ? nullptr : &hosts_.front();
     const std::string directory = host == nullptr ? record_.directory : directory_on(host->name);
@@ -388,8 +391,8 @@ class Starter {
                            });
   }
 
-  /// Of a benefactor of that size, taken at the start. 0: its own default is enough for the
-  /// metadata of a pool that is full of large images.
+  /// The log memory of a benefactor of that size, reserved at its start. 0: the benefactor's
+  /// default is enough for the metadata of a pool full of large images.
   std::uint64_t log_memory(std::uint64_t memory_bytes) const {
     if (options_.log_memory > 0) return options_.log_memory;
     const std::uint64_t chunk_bytes =
@@ -412,7 +415,7 @@ class Starter {
     add(one.arguments, "--backing", options_.backing);
     add(one.arguments, "--disk", options_.disk.empty() ? "" : options_.disk + "/" + name);
     if (const std::uint64_t log_bytes = log_memory(memory_bytes); log_bytes > 0) {
-      // What a user asks for is all that it may have. Otherwise it grows with what it must hold.
+      // A size that the user gives is fixed. Otherwise the log's memory grows as needed.
       const bool asked = options_.log_memory > 0;
       const std::uint64_t most = std::max(memory_bytes / limits::kLogGrowthShare, log_bytes);
       one.arguments.insert(one.arguments.end(),
@@ -470,9 +473,9 @@ class Starter {
     return save(record_);
   }
 
-  /// All hosts at once: a slow one costs its own time only.
+  /// Starts all hosts at once, so that a slow host delays no other.
   Outcome<void> start_hosts() {
-    // Noted first: this process may be killed before a host has answered.
+    // Recorded first, because this process may be killed before a host answers.
     for (const Host& host : hosts_) {
       record_.host_folders.push_back({host.name, directory_on(host.name)});
     }
@@ -526,21 +529,21 @@ class Starter {
   UpOptions& options_;
   PoolRecord& record_;
   std::vector<Host> hosts_;
-  std::map<std::string, std::uint16_t> metrics_given_;  ///< ports by host
-  std::optional<MemberKeys> keys_;  ///< none: this part of a job does not know the secret
+  std::map<std::string, std::uint16_t> metrics_given_;  ///< next port, by host
+  std::optional<MemberKeys> keys_;  ///< none: this part of a job does not have the secret
   PrivateFiles manager_files_;
-  PrivateFiles mount_files_;  ///< beside the mount's own key
+  PrivateFiles mount_files_;  ///< besides the mount's own key
   std::string manager_program_;
   std::string benefactor_program_;
   std::string mount_program_;
 };
 
-/// Makes the paths absolute and the drain directory exist; nothing is started yet.
+/// Makes the paths absolute, and makes the drain directory; starts nothing.
 Outcome<PoolRecord> prepare(UpOptions& options) {
   PoolRecord record;
   if (options.mount.empty())
     return problem("--mount is required; only --job has a place of its own");
-  // With the directory and not a link to it programs and commands see the same path.
+  // Resolves a link to the directory, so that programs and commands see the same path.
   record.mount = absolute_path_of_link(options.mount);
   record.directory =
       options.state.empty() ? default_state_directory(record.mount) : absolute_path(options.state);
@@ -583,7 +586,7 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
           "what is left when the mount is gone",
           record.drain, record.mount);
     }
-    // Its name is to last as long as what is drained there.
+    // The directory's name must survive a crash like the files in it.
     (void)make_durable_directories(record.drain);
     if (!fs::is_directory(record.drain, code) || ::access(record.drain.c_str(), W_OK) != 0) {
       return problem(
@@ -606,7 +609,7 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
   return record;
 }
 
-/// Names the pool that has the mount directory already.
+/// Fails with the name of the pool that holds the mount directory.
 Outcome<void> held_by(const std::string& mount, const std::string& otherwise) {
   for (const Running& pool : running_pools()) {
     if (pool.mount != mount) continue;
@@ -617,7 +620,7 @@ Outcome<void> held_by(const std::string& mount, const std::string& otherwise) {
   return problem("{}; stdchk status {} may say which", otherwise, mount);
 }
 
-/// Makes a missing mount directory, and tests whether a mount could take it.
+/// Makes a missing mount directory, and tests whether a mount is possible there.
 Outcome<void> check_mount_point(const std::string& mount) {
   if (auto made = OwnFolder::make(mount, kMountRules); !made) {
     return problem("--mount: {}", made.error());
@@ -643,7 +646,8 @@ Outcome<void> make_private(const std::string& directory) {
   return {};
 }
 
-/// Pre-faulting memory takes time: the slowest seen is 2.6 GB/s, here four times slower.
+/// Pre-faulting memory takes time: the slowest rate seen is 2.6 GB/s; the limit assumes a quarter
+/// of it.
 Duration ready_longest(std::uint64_t memory_bytes) {
   return 30s + std::chrono::milliseconds(memory_bytes / (650 * 1000));
 }
@@ -670,7 +674,7 @@ Outcome<PoolRecord> start_pool(UpOptions options) {
     if (auto checked = check_mount_point(record->mount); !checked) return problem(checked.error());
   }
   if (auto made = make_private(record->directory); !made) return problem(made.error());
-  // `stdchk down` removes this directory with all that is in it.
+  // `stdchk down` removes this directory with all its content.
   drop_unfinished(record->directory);
   std::error_code code;
   if (!fs::is_empty(record->directory, code)) {
@@ -700,7 +704,7 @@ Outcome<PoolRecord> start_pool(UpOptions options) {
 }
 
 std::string describe_pool(const PoolRecord& pool, const UpOptions& options) {
-  // In a job the record is of this node's part alone.
+  // In a job the record describes this node's part alone.
   const auto benefactors =
       options.job ? std::int64_t{options.benefactor_nodes} * std::max(options.benefactors, 1U)
                   : std::ranges::count(pool.members, "benefactor", &Member::role);

@@ -17,12 +17,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// One file of a manifest, and what came of looking at it.
+/// A file of a manifest, with the result of its check.
 struct Checked {
   ManifestFile said;
-  std::string fault;  ///< empty: it is as the manifest says
+  std::string fault;  ///< empty: as the manifest says
   std::uint64_t checked_bytes = 0;
-  std::uint64_t unknown_bytes = 0;  ///< of which no checksum is known
+  std::uint64_t unknown_bytes = 0;  ///< without a known checksum
 };
 
 void check_open_file(int fd, Checked& file, Namer& namer) {

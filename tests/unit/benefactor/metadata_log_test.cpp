@@ -34,12 +34,12 @@ TEST_CASE("a metadata log counts from the moment when it is whole, and the one b
   CHECK(log.epoch() == Epoch{1});
   CHECK(log.sequence() == 7);
   CHECK(content(log) == "snapshot");
-  // A record that is not whole is kept, and does not count.
+  // An incomplete record is stored, but does not count yet.
   REQUIRE(log.keep(more(1, 8, "+half", 0)));
   CHECK(content(log) == "snapshot");
   REQUIRE(log.keep(more(1, 13, "+half", 8)));
   CHECK(content(log) == "snapshot+half+half");
-  // Of the next manager: two beginnings, of which the second becomes whole.
+  // The next manager begins its log twice; only the second beginning becomes complete.
   REQUIRE(log.keep(begin(2, "lost", 0)));
   CHECK(content(log) == "snapshot+half+half");
   REQUIRE(log.keep(begin(2, "next", 3)));
@@ -75,7 +75,7 @@ TEST_CASE("a metadata log takes nothing of an earlier manager, nor what does not
   CHECK(log.sequence() == 9);
   CHECK(log.read(33).error().code == Code::kInvalidArgument);
   CHECK(log.read(32)->bytes.empty());
-  // An earlier manager is refused also while a later one's log is not whole.
+  // An earlier manager is refused even while a later manager's log is incomplete.
   REQUIRE(log.keep(begin(7, "y", 0)));
   CHECK(log.keep(more(5, 32, "", 10)).error().code == Code::kFenced);
   CHECK(log.epoch() == Epoch{5});

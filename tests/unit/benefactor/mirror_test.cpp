@@ -119,7 +119,7 @@ TEST_CASE("what was set aside is there when its name goes to another file") {
   CHECK(f.twice(Kind::kSetAside, "a"));
   write_file(f.folder / "b", "B");
   CHECK(f.change(Kind::kRename, "b", "a"));
-  // Late, again: it stays what it was.
+  // A late repeat changes nothing.
   CHECK(f.change(Kind::kSetAside, "a"));
   CHECK(read_file(f.folder / ".stdchk-drain/7.1") == "A");
   CHECK(f.twice(Kind::kDropTemporary, ""));
@@ -178,7 +178,8 @@ TEST_CASE("an unknown kind of change is refused") {
 }
 
 TEST_CASE("nobody may do more with a drained file than with the pool's") {
-  // Who is in which class of users of the pool's file, and in which of the drained file's.
+  // Checks all combinations: whether owner and group of the drained file are those of the pool's
+  // file.
   for (std::uint32_t mode = 0; mode < 010000; ++mode) {
     CHECK(mode_without_widening(mode, true, true) == mode);
     for (const bool uid_is_right : {false, true}) {
@@ -190,7 +191,7 @@ TEST_CASE("nobody may do more with a drained file than with the pool's") {
         bool good = (now & ~mode & (S_ISVTX | S_ISUID | S_ISGID)) == 0 && (now >> 6 & 7) == user;
         good = good && (uid_is_right || (now & S_ISUID) == 0);
         good = good && (gid_is_right || (now & S_ISGID) == 0);
-        // The pool's owner may be one of the file's group, or one of its others.
+        // The pool's owner may belong to the drained file's group or to its others.
         if (!uid_is_right) good = good && (group_now & ~user) == 0 && (other_now & ~user) == 0;
         if (!gid_is_right) {
           good = good && (group_now & ~(group & other)) == 0 && (other_now & ~(group & other)) == 0;
@@ -232,7 +233,7 @@ TEST_CASE("who cannot give a file to its owner gives it no privilege") {
   REQUIRE(::stat((f.folder / "program").c_str(), &there) == 0);
   CHECK(there.st_uid == kDrains);
   CHECK((there.st_mode & 07777) == 0755);
-  // As root the drainer gives the file away, with its bits.
+  // As root, the drainer gives the file to its owner and keeps its mode.
   finish.number = pieces.number = 4;
   finish.path = "own";
   REQUIRE(::chown((f.folder / ".stdchk-drain").c_str(), 0, 0) == 0);
@@ -259,7 +260,7 @@ TEST_CASE("a folder of temporary files that others may write to is not used") {
   REQUIRE(::chown(folder.c_str(), 0, 0) == 0);
   REQUIRE(::chmod(folder.c_str(), 0777) == 0);
   CHECK(f.drainer.write_pieces(pieces, Time::max()).error().error.os_errno == EPERM);
-  // Sticky: others may put files there first, which are not taken for temporary ones.
+  // In a sticky folder others may put files first; these are not taken for temporary files.
   REQUIRE(::chmod(folder.c_str(), 01777) == 0);
   write_file(folder + "/7.3", "mine");
   REQUIRE(::chown((folder + "/7.3").c_str(), 23102, 23102) == 0);

@@ -17,7 +17,8 @@ namespace {
 
 using std::chrono::seconds;
 
-/// A Manager of the test: answers registrations and heartbeats, and asks what the test wants.
+/// A manager played by the test: answers registrations and heartbeats, and sends the test's
+/// requests.
 struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   FakeManager(Reactor& turns, transport::Endpoint& at) : reactor(turns) {
     REQUIRE(at.listen(*this));
@@ -68,7 +69,7 @@ class SharedManualClock final : public Clock {
   std::atomic<std::int64_t> now_ns_{1'000'000'000};
 };
 
-/// A WriteOperation remembers how it ended.
+/// A WriteOperation records its result.
 struct WriteOperation : transport::Operation {
   void complete(Status status) override { done = status; }
   std::optional<Status> done;
@@ -120,7 +121,7 @@ struct Pool {
     REQUIRE(service->start());
     turn_until([&] { return service->registered(); });
   }
-  /// Turns the reactor and moves the clock until `done`; a test fails after a minute of the clock.
+  /// Runs the reactor and moves the clock until `done`; fails after one minute of the clock.
   void turn_until(const std::function<bool()>& done) {
     for (int i = 0; i < 6000 && !done(); ++i) turn();
     REQUIRE(done());
@@ -465,7 +466,7 @@ TEST_CASE("a drain without a drain directory is refused") {
 
 namespace {
 
-/// A Drainer whose pieces, names and changes of names of some files hang until it is told to go on.
+/// A Drainer whose work on certain files hangs until the test releases it.
 struct StuckDrainer final : Drainer {
   Outcome<msg::DrainPieces::Reply> write_pieces(const msg::DrainPieces& request, Time) override {
     if (request.file == FileId{1}) go_on->acquire();
@@ -485,8 +486,8 @@ struct StuckDrainer final : Drainer {
   std::shared_ptr<std::counting_semaphore<>> go_on;
 };
 
-/// A benefactor whose drains of file 1, names of files 3 and 4, and changes of "hung" hang, each
-/// until what is answered is released once.
+/// Starts a benefactor whose drains of file 1, names of files 3 and 4, and changes of "hung" hang.
+/// Each release of the returned semaphore frees one.
 std::shared_ptr<std::counting_semaphore<>> start_with_stuck_drainer(Pool& pool) {
   auto go_on = std::make_shared<std::counting_semaphore<>>(0);
   auto config = pool.config();
@@ -534,7 +535,7 @@ TEST_CASE("names that hang hold up no others, and repeats wait for them") {
   msg::DrainFinish finish;
   finish.file = FileId{3};
   ask(1, finish);
-  // The other thread does all else.
+  // The other thread does all other work.
   for (std::uint64_t file = 10; file < 14; ++file) {
     finish.file = FileId{file};
     CHECK(pool.ask(*pool.manager->peer, finish));
@@ -548,7 +549,7 @@ TEST_CASE("names that hang hold up no others, and repeats wait for them") {
   change.path = "hung";
   change.number = 5;
   ask(4, change);
-  // Now both threads hang, and others come in their place.
+  // Now both threads hang, and new threads replace them.
   change.path = "other";
   change.number = 6;
   CHECK(pool.ask(*pool.manager->peer, change));
@@ -603,7 +604,7 @@ TEST_CASE("a copy is read from its source by one-sided transfer and proven where
   const MutableByteSpan arena = pool.arena->bytes();
   msg::CopyExtents request;
   request.client = ClientId{200};
-  request.source.id = BenefactorId{5};  // itself: to read is the same from everybody
+  request.source.id = BenefactorId{5};  // itself, because reads are the same from any benefactor
   request.source.addresses = {"mem:data"};
   std::vector<std::vector<std::byte>> contents;
   for (unsigned i = 0; i < 20; ++i) {
@@ -612,9 +613,9 @@ TEST_CASE("a copy is read from its source by one-sided transfer and proven where
     request.copies.push_back({placed.extent_offset, limits::kMiB + i * 32768ULL, placed.length,
                               placed.crc, placed.name});
   }
-  arena[3 * 32768 + 100] ^= std::byte{1};           // has changed since it was written
-  request.copies[4].name.bytes[0] ^= std::byte{1};  // is another chunk by now
-  request.copies[5].to_offset = 8 * limits::kMiB;   // is beyond the end
+  arena[3 * 32768 + 100] ^= std::byte{1};           // changed since it was written
+  request.copies[4].name.bytes[0] ^= std::byte{1};  // another chunk by now
+  request.copies[5].to_offset = 8 * limits::kMiB;   // beyond the end
   const auto answer = pool.ask(*pool.manager->peer, request);
   REQUIRE(answer);
   const auto& reply = std::get<msg::CopyExtents::Reply>(*answer);
@@ -638,7 +639,7 @@ TEST_CASE(
   nowhere.source.addresses = {"mem:nobody"};
   nowhere.copies = {{0, 64 * 1024, placed.length, placed.crc, placed.name}};
   msg::CopyExtents other = nowhere;
-  other.source.id = BenefactorId{7};  // somebody else answers there
+  other.source.id = BenefactorId{7};  // another benefactor answers there
   other.source.addresses = {"mem:data"};
   msg::CopyExtents good = nowhere;
   good.source.id = BenefactorId{5};
@@ -665,7 +666,7 @@ TEST_CASE("a benefactor that has lost its manager copies nothing more before it 
   request.source.id = BenefactorId{5};
   request.source.addresses = {"mem:data"};
   request.copies = {{0, 64 * 1024, placed.length, placed.crc, placed.name}};
-  // Asked, and lost before the source is attached.
+  // Sent, then lost before the source is attached.
   pool.manager->peer->call(request, seconds(30), [](const rpc::Answer&) {});
   pool.reactor.run_once(Duration::zero());
   pool.manager->peer.reset();
@@ -697,14 +698,14 @@ TEST_CASE("a chunk that was changed so that its checksum stays is found by its n
   for (unsigned i = 0; i < 2; ++i) {
     const auto placed = place_chunk(pool.arena->bytes(), i * 4096ULL, content_of(1000, i));
     request.extents.push_back({placed.extent_offset, placed.length, placed.crc, placed.name});
-    // The generator polynomial of CRC32C, whose multiples it cannot see; low bits go first.
+    // The generator polynomial of CRC32C: the checksum misses its multiples. Low bits come first.
     const std::uint64_t polynomial = 1 | std::uint64_t{0x82F63B78} << 1;
     for (std::size_t at = 0; at < 5; ++at) {
       pool.arena->bytes()[i * 4096 + limits::kExtentHeaderBytes + 100 + at] ^=
           static_cast<std::byte>(polynomial >> (8 * at));
     }
   }
-  request.extents[1].name = {};  // of this one only the checksum is known
+  request.extents[1].name = {};  // only the checksum of this chunk is known
   const auto answer = pool.ask(*pool.manager->peer, request);
   REQUIRE(answer);
   CHECK(std::get<msg::CheckExtents::Reply>(*answer).corrupt == std::vector<std::uint32_t>{0});

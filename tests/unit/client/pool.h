@@ -20,13 +20,13 @@
 #include "transport/fault/fault.h"
 #include "transport/mem/mem.h"
 
-/// A real manager and real benefactors in this process, served by one thread; clients have threads
-/// of their own, as in life.
+/// A real manager and real benefactors in this process, served by one thread. Clients have their
+/// own threads, as in reality.
 namespace stdchk::client::test {
 
 inline constexpr std::uint32_t kChunk = 65536;
 
-/// Stands still between stop() and go_on(), and jumps when it is told to. Threads: any.
+/// Stops between stop() and go_on(), and jumps on request. Threads: any.
 class StoppableClock final : public Clock {
  public:
   Time now() const override {
@@ -49,7 +49,7 @@ class Pool {
   Pool(std::size_t benefactors, std::uint64_t arena_bytes, Naming naming,
        const std::string& drain_directory = {})
       : Pool(std::vector<std::uint64_t>(benefactors, arena_bytes), naming, drain_directory) {}
-  /// One benefactor for each arena.
+  /// Makes a benefactor for each arena.
   Pool(const std::vector<std::uint64_t>& arenas, Naming naming,
        const std::string& drain_directory = {}) {
     config_.pool.drain_directory = drain_directory;
@@ -71,21 +71,22 @@ class Pool {
     for (auto& one : benefactors_) end(*one);
     stop_manager();
   }
-  /// From its journal: a new epoch.
+  /// Restarts the manager from its journal, with a new epoch.
   void restart_manager() {
     on_reactor([this] {
       stop_manager();
       start_manager();
     });
   }
-  /// The same, with a while between.
+  /// Restarts the manager, and calls `meanwhile` in between.
   void restart_manager(const std::function<void()>& meanwhile) {
     on_reactor([this] { stop_manager(); });
     meanwhile();
     on_reactor([this] { start_manager(); });
   }
 
-  /// What `ask` has a thread ask for is made durable, and not answered.
+  /// Restarts the manager after it has made the request of `ask` durable and before it answers.
+  /// `ask` sends the request from another thread.
   void restart_manager_before_answer(const std::function<void()>& ask) {
     on_reactor([this] { journal_.set_sync_delay(std::chrono::hours(1)); });
     ask();
@@ -110,8 +111,8 @@ class Pool {
     parts.control = parts.endpoints.back().get();
     return connect_over(std::move(options), std::move(parts), own);
   }
-  /// Its bytes are on their way for up to `delay_max` of a clock that the test may stop; `own` is
-  /// the client's own clock.
+  /// Connects a client whose messages are in flight for up to `delay_max` of a clock that the test
+  /// may stop. `own` is the client's own clock.
   std::unique_ptr<Filesystem> connect_slowly(Options options, Clock& of_delays, Duration delay_max,
                                              Clock* own = nullptr) {
     BlockingFilesystem::Parts parts;
@@ -132,11 +133,12 @@ class Pool {
     REQUIRE(made.has_value());
     return std::move(*made);
   }
-  /// As if its process had been killed.
+  /// Kills the benefactor's process.
   void kill(std::size_t index) {
     on_reactor([this, index] { end(*benefactors_[index]); });
   }
-  /// In how many benefactors' memory `bytes` lie; `then` is told the number and place of each.
+  /// The number of benefactors whose memory holds `bytes`; calls `then` with the index and place of
+  /// each.
   std::size_t find(ByteSpan bytes, const std::function<void(std::size_t, std::byte*)>& then = {}) {
     std::size_t found = 0;
     on_reactor([&] {
@@ -151,8 +153,8 @@ class Pool {
     });
     return found;
   }
-  /// Changes one byte of `bytes`, wherever they lie in a benefactor's memory. How often they were
-  /// found.
+  /// Corrupts one byte of each occurrence of `bytes` in benefactors' memory. Returns the number of
+  /// occurrences.
   std::size_t spoil(ByteSpan bytes) {
     return find(bytes, [&](std::size_t, std::byte* at) { at[bytes.size() / 2] ^= std::byte{1}; });
   }
@@ -175,7 +177,7 @@ class Pool {
 
   SystemClock clock;
   transport::mem::Fabric fabric;
-  bool first_endpoint_without_memory = false;  ///< of clients that connect from now on
+  bool first_endpoint_without_memory = false;  ///< for clients that connect from now on
 
  private:
   std::unique_ptr<transport::Endpoint> make_endpoint() {

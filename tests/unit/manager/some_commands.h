@@ -17,7 +17,7 @@ inline Chunk some_chunk() {
   return chunk;
 }
 
-/// One command of each kind, in the order of the journal, with all fields set.
+/// A command of each kind, in the order of the journal, with all fields set.
 inline std::vector<Command> one_of_each() {
   CommitVersion commit;
   commit.file = {10};

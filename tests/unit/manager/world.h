@@ -21,7 +21,7 @@
 #include "transport/mem/mem.h"
 #include "transport/rpc.h"
 
-/// A manager and peers that are played by the test, in one thread on a clock of its own.
+/// A manager with peers that the test plays, in one thread with a manual clock.
 namespace stdchk::manager::test {
 
 struct World {
@@ -49,7 +49,7 @@ struct World {
     stop();
     start();
   }
-  /// Everything that is ready runs; time does not pass.
+  /// Runs all work that is ready, without passage of time.
   void turn() {
     for (int i = 0; i < 50; ++i) reactor.run_once(Duration::zero());
   }
@@ -61,7 +61,7 @@ struct World {
   }
 
   ManualClock clock;
-  sim::NodeClock manager_clock{clock, 0, Duration::zero()};  ///< its time of day can be set
+  sim::NodeClock manager_clock{clock, 0, Duration::zero()};  ///< the test can set its time of day
   Reactor reactor{manager_clock};
   transport::mem::Fabric fabric;
   MemoryJournal journal;
@@ -94,7 +94,7 @@ class Actor : public rpc::PeerHandler {
     lose_link();
     world_.turn();
   }
-  /// The other side hears of it in the next turn.
+  /// The other side notices the loss in the next turn.
   void lose_link() { peer_.reset(); }
   template <class M>
   Result<typename M::Reply> call(M request, std::uint64_t call_id = 0) {
@@ -141,7 +141,7 @@ class TestBenefactor : public Actor {
     epoch = reply->epoch;
     world_.turn();
   }
-  /// It can keep the metadata log from now on.
+  /// Makes it able to keep the metadata log from now on.
   void keep_log(std::uint64_t bytes = limits::kMiB) {
     log = std::make_unique<benefactor::MetadataLog>(bytes);
     register_now();
@@ -191,7 +191,7 @@ class TestBenefactor : public Actor {
     }
     answer(request.body, respond);
   }
-  /// Answers what was held back, and from now on everything at once.
+  /// Answers all requests that were held back; later requests are answered at once.
   void let_go() {
     hold_back = false;
     for (std::size_t i = 0; i < held.size(); ++i) answer(held_requests[i], held[i]);
@@ -261,7 +261,7 @@ class TestBenefactor : public Actor {
     }
     respond(msg::Reply{msg::MoveExtents::Reply{}});
   }
-  /// As a client leaves it there.
+  /// Puts a header there, as a client does.
   void put_header(std::uint64_t offset, std::uint32_t length) {
     headers[offset] = {offset, length, static_cast<std::uint32_t>(offset) + length};
   }
@@ -284,33 +284,33 @@ class TestBenefactor : public Actor {
 
   BenefactorId id;
   Epoch epoch;
-  std::uint64_t newest_sequence = 0;  ///< that was answered
+  std::uint64_t newest_sequence = 0;  ///< number in its last answer
   std::unique_ptr<benefactor::MetadataLog> log;
-  bool log_stopped = false;  ///< what is to be kept is not answered
+  bool log_stopped = false;  ///< leaves requests to keep the log unanswered
   bool fences = true;
   bool hold_back = false;
   Code fail_with{};
   int fail_errno = 0;
   std::vector<msg::Request> served;
   std::vector<rpc::Responder> held;
-  std::vector<msg::Request> held_requests;  ///< of those
-  std::set<FileId> hangs;                   ///< whose pieces are never drained
-  /// What else is never answered.
+  std::vector<msg::Request> held_requests;  ///< the requests that belong to `held`
+  std::set<FileId> hangs;                   ///< files whose pieces are never drained
+  /// Selects other requests that are never answered.
   std::function<bool(const msg::Request&)> hangs_at = [](const msg::Request&) { return false; };
   std::vector<rpc::Responder> hung;
   const std::string host;
-  std::set<std::string> missing;  ///< what was removed from the drain directory
-  bool find_fails = false;        ///< that cannot be found out
-  bool copies_fail = false;       ///< what is copied to it is not what it should be
-  std::set<std::uint64_t> wrong;  ///< offsets of extents that fail a check
-  std::map<std::uint64_t, msg::FoundExtent> headers;    ///< in its arena, by their places
-  std::uint64_t page_bytes = std::uint64_t{256} << 20;  ///< that it reports at once
+  std::set<std::string> missing;                        ///< files removed from the drain directory
+  bool find_fails = false;                              ///< look-ups in the drain directory fail
+  bool copies_fail = false;                             ///< copies to it arrive corrupt
+  std::set<std::uint64_t> wrong;                        ///< offsets of extents that fail a check
+  std::map<std::uint64_t, msg::FoundExtent> headers;    ///< headers in its arena, by offset
+  std::uint64_t page_bytes = std::uint64_t{256} << 20;  ///< bytes of the arena in one report
 
  private:
   msg::RegisterBenefactor request_;
 };
 
-/// A bit of its log is not what was kept: in the first place that has these characters.
+/// Flips a bit in the first occurrence of these characters in its log.
 inline void flip_bit(TestBenefactor& keeper, std::string_view place) {
   const auto whole = keeper.log->read(0);
   REQUIRE(whole);
@@ -370,7 +370,7 @@ class TestClient : public Actor {
     commit.written.slices = {{offset, length, 0, 0}};
     return commit;
   }
-  /// A whole file of one chunk.
+  /// Writes a whole file of one chunk.
   Result<FileId> write(const std::string& name, std::uint32_t length, std::uint64_t chunk_name) {
     const auto opened = create(name);
     if (!opened) return fail(opened.error());
