@@ -26,7 +26,7 @@ constexpr std::size_t kShownMax = 20;
 /// Folder, application and timestep of a set; folder and name of another file.
 using Key = std::tuple<std::string, std::string, std::uint64_t>;
 
-/// Removes line breaks, because an entry is one line of the file.
+/// Replaces line breaks, because an entry is one line of the file.
 std::string one_line(std::string path) {
   std::ranges::replace(path, '\n', '?');
   return path;

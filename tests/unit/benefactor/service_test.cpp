@@ -604,7 +604,7 @@ TEST_CASE("a copy is read from its source by one-sided transfer and proven where
   const MutableByteSpan arena = pool.arena->bytes();
   msg::CopyExtents request;
   request.client = ClientId{200};
-  request.source.id = BenefactorId{5};  // itself, because reads are the same from any benefactor
+  request.source.id = BenefactorId{5};  // itself: reads work the same from every benefactor
   request.source.addresses = {"mem:data"};
   std::vector<std::vector<std::byte>> contents;
   for (unsigned i = 0; i < 20; ++i) {
