@@ -13,8 +13,7 @@
 namespace stdchk::client {
 namespace {
 
-/// A manager that answers registrations, and who asks for attributes, opens, or goes on with a
-/// session.
+/// A manager that answers registrations, and requests for attributes, opens and resumed sessions.
 struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   explicit FakeManager(Reactor& turns) : reactor(turns) {}
   void on_accept(std::unique_ptr<transport::Link> link) override {
@@ -60,8 +59,8 @@ struct FakeManager : transport::AcceptHandler, rpc::PeerHandler {
   Reactor& reactor;
   std::unique_ptr<rpc::Peer> peer;
   bool mute = false;
-  bool ended = false;                ///< the client's lease; until a request has found that
-  std::vector<rpc::Responder> held;  ///< of what is never answered
+  bool ended = false;                ///< the client's lease has ended, until a request notices it
+  std::vector<rpc::Responder> held;  ///< of requests that are never answered
   Epoch epoch{256};
   ClientId number{100};
   std::vector<Epoch> told;
@@ -81,7 +80,7 @@ struct Listener : ManagerListener {
 
 namespace {
 
-/// A client that is registered.
+/// A registered client.
 struct Scene {
   Scene() {
     reactor.add(*at);
@@ -160,7 +159,7 @@ TEST_CASE("what only asks goes on when the manager has ended the client's lease"
 
 namespace {
 
-/// One of its kind that a codec takes.
+/// A request of type M that the codec accepts.
 template <class M>
 M sample() {
   M request;
@@ -169,7 +168,7 @@ M sample() {
   return request;
 }
 
-/// Calls `visit` with a sample of each request that may be asked again.
+/// Calls `visit` with a sample of each repeatable request.
 template <std::size_t... I, class Visit>
 void for_each_question(std::index_sequence<I...>, const Visit& visit) {
   const auto one = [&]<class M>(const M& request) {
@@ -309,7 +308,7 @@ TEST_CASE("a change that nobody was sent is asked for under the next number, ano
   scene.manager.mute = true;
   if (!sent) {
     scene.manager.peer.reset();
-    scene.pass(20);  // it looks for the manager
+    scene.pass(20);  // the client looks for the manager
     CHECK_FALSE(scene.client->registered());
   }
   ask();

@@ -1,4 +1,4 @@
-// A journal that has lost its end: others know of records that it had.
+// Tests a journal that has lost its end, of which other processes know.
 #include "manager/log_keepers.h"
 #include "manager/rebuilder.h"
 #include "tests/unit/manager/world.h"
@@ -29,13 +29,13 @@ struct Pool {
     TestClient client(world, "client");
     REQUIRE(client.write(name, 1000, 7));
   }
-  /// The last `commands` of what was answered are not in the journal that the next one begins with.
+  /// Restarts the manager with a journal that lacks the last `commands` answered commands.
   void restart_without(std::size_t commands) {
     world.stop();
     world.journal.lose_end(commands);
     world.start();
   }
-  /// What it is told, if that is anything before time passes.
+  /// Registers the benefactor; returns the answer, if one arrives before time passes.
   std::optional<rpc::Answer>& come(TestBenefactor& benefactor) {
     auto& answer = answers.emplace_back();
     benefactor.connect();
@@ -74,7 +74,7 @@ TEST_CASE("a journal that lacks an answered record is damaged, and logs of benef
   pool.one.beat();
   const std::uint64_t sequence = pool.one.log->sequence();
   pool.restart_without(1);
-  // This one has not heard of the record, and waits for the other.
+  // The second benefactor does not know the record, so the manager waits for the first.
   CHECK_FALSE(pool.come(pool.two));
   CHECK(pool.is_refused(pool.one));
   REQUIRE(pool.damage.size() == 1);
@@ -130,7 +130,7 @@ TEST_CASE("a damaged journal is found out later, too, and not by more that is wr
   pool.one.beat();
   pool.restart_without(1);
   CHECK_FALSE(pool.come(pool.two));
-  // Nobody else comes in time, so it serves.
+  // No other benefactor comes in time, so the manager serves.
   pool.world.pass(2200ms);
   CHECK(pool.answers.back());
   for (const char* const name : {"b", "c", "d"}) pool.write(name);
@@ -175,7 +175,7 @@ TEST_CASE("a manager that was killed is not taken for one with a damaged journal
     pool.write("x" + std::to_string(round));
     if (prng.chance(1, 2)) pool.one.beat();
     if (prng.chance(1, 2)) pool.two.beat();
-    // Unanswered ones are lost.
+    // Unanswered commands are lost.
     pool.world.journal.set_automatic(false);
     pool.world.service->execute(SetPolicy{kRootFile, {}, 1}, [](const Result<Outcome>&) {});
     const auto dropped = pool.world.journal.drop_unsynced();

@@ -1,5 +1,5 @@
-// Malicious members behind the handshake: each has its own key, and tries to do more than its role
-// allows. The manager and the benefactor are real services.
+// Tests malicious members after the handshake. Each has its own key, and tries to do more than its
+// role allows. The manager and the benefactor are real services.
 
 #include <array>
 #include <memory>
@@ -42,7 +42,7 @@ Secret root_secret() {
   return secret;
 }
 
-/// Everything of one pool, in one thread.
+/// All parts of one pool, in one thread.
 struct Pool {
   Pool() { start_manager(); }
   ~Pool() {
@@ -68,7 +68,7 @@ struct Pool {
     reactor.remove(*manager_endpoint);
     manager_endpoint.reset();
   }
-  /// A real one.
+  /// Starts a real benefactor.
   void start_benefactor() {
     benefactor::ArenaOptions options;
     options.bytes = kArena;
@@ -125,7 +125,7 @@ struct Pool {
   std::string damage;
 };
 
-/// One link of one member, and whatever it likes to say.
+/// A link of a member, which can send any message.
 struct Actor : rpc::PeerHandler {
   Actor(Pool& all, const std::string& name, std::shared_ptr<Keyring> who)
       : pool(all), keyring(std::move(who)), endpoint(pool.secured(name, keyring)) {
@@ -135,7 +135,7 @@ struct Actor : rpc::PeerHandler {
     peer.reset();
     pool.reactor.remove(*endpoint);
   }
-  /// True: the other end has taken the link.
+  /// True: the other end has accepted the link.
   bool connect(const std::string& address = "mem:manager",
                const std::optional<transport::secure::Ticket>& ticket = std::nullopt) {
     connected = closed = false;
@@ -188,7 +188,7 @@ void for_each_request(Visit visit) {
   }
 }
 
-/// Required ids, without which a message is none.
+/// Sets the ids without which a message is invalid.
 template <class M>
 void make_valid(M& request) {
   if constexpr (requires { request.addresses; }) request.addresses = {"mem:x"};
@@ -218,7 +218,7 @@ TEST_CASE("a member asks a manager for what its role may ask for, and for nothin
   for_each_request([&, own = own]<class M>(M) {
     if (msg::route_of<M>() == own) return;
     CAPTURE(M::kName);
-    // What cannot be encoded without its ids was not said to anybody.
+    // A request that cannot be encoded without its ids never reached the service.
     const Code code = answer_to<M>(actor);
     CHECK((code == Code::kRefused || code == Code::kInvalidArgument));
     CHECK_FALSE(actor.closed);
@@ -228,7 +228,7 @@ TEST_CASE("a member asks a manager for what its role may ask for, and for nothin
 
 TEST_CASE("a link without a proof is closed, also where a service would be reached without one") {
   Pool pool;
-  // The composition has forgotten the handshake: the service itself refuses the link.
+  // Leaves the handshake out: the service itself must refuse the link.
   const auto bare = pool.fabric.make_endpoint("bare", pool.clock);
   pool.reactor.add(*bare);
   REQUIRE(bare->listen(*pool.service));
@@ -267,13 +267,13 @@ TEST_CASE("a client's number is its own: another member that resumes it gets one
   theft.resume = given->client;
   theft.newest_epoch = given->epoch;
   const bool with_proof = GENERATE(false, true);
-  if (with_proof) theft.proof = given->proof;  // overheard somehow: it is for another member
+  if (with_proof) theft.proof = given->proof;  // an overheard proof, which is for another member
   const auto taken = thief.call(theft);
   REQUIRE(taken);
   CHECK(taken->client != given->client);
   CHECK(honest.call(msg::Lookup{given->client, kRootFile, "a"}).error().code == Code::kNotFound);
   CHECK(thief.call(msg::Lookup{given->client, kRootFile, "a"}).error().code == Code::kRefused);
-  // Its own member gets it back, over another link.
+  // The right member gets it back over another link.
   Actor again(pool, "again", honest.keyring);
   REQUIRE(again.connect());
   theft.proof = given->proof;
@@ -311,7 +311,7 @@ TEST_CASE("no member ends a manager by telling of a later one, or of records tha
   CHECK(lender.call(request));
   CHECK_FALSE(pool.superseded.has_value());
   CHECK(pool.damage.empty());
-  // What a manager has really told is believed, by each manager.
+  // Any manager believes a membership that a manager has really issued.
   Pool later;
   const Membership other(later.root);
   msg::RegisterClient truth;
@@ -342,7 +342,7 @@ TEST_CASE("a benefactor's life is its own: nobody else registers under it") {
         Code::kRefused);
   CHECK(honest.call(msg::BenefactorHeartbeat{registered->benefactor}));
   CHECK(pool.service->benefactors().size() == 1);
-  // After a restart its own member has the same number again.
+  // After a restart, the right member gets the same number again.
   pool.stop_manager();
   pool.start_manager();
   REQUIRE(thief.connect());
@@ -410,7 +410,7 @@ TEST_CASE("a client attaches by its ticket, under its own number, and says nothi
   SECTION("not any more when it was fenced") {
     REQUIRE(client.connect("mem:lender", ticket));
     REQUIRE(client.call(msg::Attach{given->client, lender}));
-    // Its lease runs out: the manager gives it another number, and the old one is of no use.
+    // The client's lease runs out: the manager gives it another number, and the old one is useless.
     pool.stop_manager();
     pool.start_manager();
     pool.pass(10s);
@@ -420,7 +420,7 @@ TEST_CASE("a client attaches by its ticket, under its own number, and says nothi
     if (linked) {
       CHECK(client.call(msg::Attach{given->client, lender}).error().code == Code::kFenced);
     }
-    // And then it gets on: nothing of this was for good.
+    // Afterwards the client continues: none of the attacks had a lasting effect.
     REQUIRE(client.connect());
     msg::RegisterClient resume;
     resume.resume = given->client;
@@ -441,7 +441,7 @@ TEST_CASE("a member that listens where the manager was is told nothing") {
     void on_accept(std::unique_ptr<transport::Link>) override { accepted = true; }
     bool accepted = false;
   } listener;
-  // It has a member's key, and says that it is the manager.
+  // A member with its own key poses as the manager.
   const auto key = pool.root->key_of(new_member(Role::kBenefactor));
   auto posing =
       std::make_shared<Keyring>(Keyring::of_root(key.key, transport::secure::kAnyManager));
@@ -478,7 +478,7 @@ TEST_CASE("one benefactor that comes twice, or as another one, makes no majority
     requests.push_back(request);
   }
   const Epoch epoch = pool.service->state().epoch();
-  // A standby of the same pool, which the thief tells the most that it can.
+  // A standby of the same pool, to which the thief sends everything that it can.
   MemoryJournal journal;
   bool done = false;
   Rebuilder rebuilder(pool.reactor, journal, Membership(pool.root),
@@ -518,7 +518,7 @@ TEST_CASE("one benefactor that comes twice, or as another one, makes no majority
   CHECK_FALSE(second.asked);
   CHECK_FALSE(third.asked);
   CHECK_FALSE(done);
-  // Three keepers that are what they say are asked.
+  // Three honest benefactors must be asked.
   Promising honest_one(pool, "honest1", one.keyring);
   REQUIRE(honest_one.connect("mem:standby"));
   honest_one.peer->call(requests[0], limits::kCallDeadline, [](const rpc::Answer&) {});

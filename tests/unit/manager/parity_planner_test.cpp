@@ -24,13 +24,13 @@ std::vector<std::string> names_of_hosts(std::size_t count) {
   return names;
 }
 
-/// Benefactors on hosts of their own, and images that want parity.
+/// Benefactors on separate hosts, and images that want parity.
 struct Pool : HostsPool {
   explicit Pool(const std::string& redundancy, std::size_t hosts = 8)
       : Pool(redundancy, names_of_hosts(hosts)) {}
   Pool(const std::string& redundancy, const std::vector<std::string>& hosts)
       : HostsPool(parse_redundancy(redundancy)->number(), hosts, kArena) {}
-  /// An image of `count` chunks, one on each grant from `first_grant` on.
+  /// Writes an image of `count` chunks, one on each grant from `first_grant` on.
   FileId write(const std::string& name, std::size_t count, std::uint64_t first_name,
                std::uint32_t length = kChunk, std::size_t first_grant = 0) {
     const auto opened = client->create(name);
@@ -81,7 +81,7 @@ struct Pool : HostsPool {
     for (const auto& each : benefactors) out += service->space().free_bytes(each->id);
     return out;
   }
-  /// So many ranges for a block of kChunk bytes stay free there, and shorter ones.
+  /// Fills the arena except `ranges` ranges that fit a block of kChunk bytes, and shorter ones.
   void leave_free(BenefactorId id, std::size_t ranges) {
     constexpr std::uint64_t kApart = limits::kExtentAlignment;
     const std::uint64_t block = extent_bytes(kChunk);
@@ -233,7 +233,7 @@ TEST_CASE("what went with a benefactor is made again from the rest of its stripe
   pool.live(3s);
   const Stripe before = *pool.stripe_of(file);
   const auto places = pool.places_of(before);
-  // A data chunk and a parity block at once.
+  // Both a data chunk and a parity block are lost.
   pool.of(places[1].benefactor).disconnect();
   pool.of(places[5].benefactor).disconnect();
   const auto answer = pool.client->call(msg::GetStripe{
@@ -260,7 +260,7 @@ TEST_CASE("a stripe stays while it alone can make a chunk again, however thin it
   Pool pool("ec(4,1)");
   pool.write("a", 4, 7);
   pool.live(3s);
-  // The last two chunks of the other one.
+  // The last two chunks of image b.
   const FileId b = pool.write("b", 2, 9, kChunk - 2);
   REQUIRE(pool.stripe_of(b) != nullptr);
   REQUIRE(pool.stripe_of(b)->members.size() == 5);
@@ -322,7 +322,7 @@ TEST_CASE("a removed chunk stays while others of its stripe need it, and goes wi
   pool.remove("a");
   CHECK(pool.broken().empty());
   pool.live(3s);
-  // Whatever stripes there were, what is left of them still protects what is left.
+  // The remaining stripes still protect the remaining chunks.
   REQUIRE(pool.stripe_of(b) != nullptr);
   CHECK(pool.debt() == 0);
   const auto places = pool.places_of(*pool.stripe_of(b));
@@ -436,8 +436,8 @@ TEST_CASE("stripes use few sets of benefactors") {
     REQUIRE(pool.stripe_of(file) != nullptr);
     sets.insert(pool.benefactors_of(*pool.stripe_of(file)));
   }
-  // Of 495 sets of four among twelve: one for each group of neighbours, and parts of those for what
-  // did not fill a stripe.
+  // There are 495 sets of four among twelve. Used are one for each group of neighbours, and parts
+  // of these for incomplete stripes.
   CHECK(sets.size() <= 24);
 }
 
@@ -453,7 +453,7 @@ TEST_CASE(
   REQUIRE(members.size() == 3);
   const CapturedLog log;
   pool.restart();
-  // Those come back first that have nothing of it. Each host has one of them.
+  // The benefactors without blocks of the stripe come back first. Each host has one benefactor.
   for (const auto& each : pool.benefactors) {
     each->disconnect();
     if (members.count(each->id) > 0) continue;

@@ -1,4 +1,4 @@
-// The metadata log on benefactors, the manager that is rebuilt from it, and the fence of epochs.
+// Tests the metadata log on benefactors, the manager rebuilt from it, and the fence of epochs.
 #include "manager/log_keepers.h"
 #include "manager/metadata_log.h"
 #include "manager/rebuilder.h"
@@ -15,7 +15,7 @@ constexpr std::uint64_t kArena = 64 * limits::kMiB;
 
 std::uint32_t keepers(World& world) { return world.service->log_keepers().count(); }
 
-/// Time in which the benefactors stay alive.
+/// Lets time pass while the benefactors stay alive.
 void pass(World& world, std::vector<TestBenefactor*> benefactors, Duration time) {
   for (Duration passed{}; passed < time; passed += 500ms) {
     world.pass(500ms);
@@ -23,7 +23,7 @@ void pass(World& world, std::vector<TestBenefactor*> benefactors, Duration time)
   }
 }
 
-/// From then on they keep the log.
+/// Makes the benefactors keep the log from now on.
 void keep_logs(World& world, std::vector<TestBenefactor*> benefactors) {
   for (TestBenefactor* each : benefactors) each->keep_log();
   world.pass(400ms);
@@ -41,7 +41,7 @@ void offer(TestBenefactor& benefactor, const msg::RegisterBenefactor& request) {
   benefactor.peer().call(request, limits::kCallDeadline, [](const rpc::Answer&) {});
 }
 
-/// A manager with an empty disk comes; `meanwhile(found)` is what happens until it is rebuilt.
+/// Starts a manager with an empty disk. `meanwhile(found)` runs until the manager is rebuilt.
 template <class Meanwhile>
 Result<Rebuilder::Found> rebuild_while(World& world, Meanwhile meanwhile) {
   world.endpoint = world.fabric.make_endpoint("manager", world.clock);
@@ -60,7 +60,7 @@ Result<Rebuilder::Found> rebuild_while(World& world, Meanwhile meanwhile) {
   return *found;
 }
 
-/// The benefactors offer what they have.
+/// Rebuilds the manager while the benefactors offer their logs.
 Result<Rebuilder::Found> rebuild(World& world, std::vector<TestBenefactor*> benefactors) {
   return rebuild_while(world, [&](const Rebuilt& found) {
     for (TestBenefactor* each : benefactors) offer(*each, each->request());
@@ -76,7 +76,7 @@ void come_back(World& world, std::vector<TestBenefactor*> benefactors) {
   }
 }
 
-/// The commands of a snapshot: equal ones are equal states.
+/// The commands of a snapshot; equal commands mean equal states.
 std::vector<Command> content(World& world) {
   std::vector<Command> out;
   world.service->state().snapshot([&](Command command) {
@@ -127,7 +127,7 @@ TEST_CASE(
   TestClient client(world, "client2");
   CHECK(client.lookup("a")->size_bytes == 1000);
   CHECK(client.lookup("gone").error().code == Code::kNotFound);
-  // And once more, from the logs of the rebuilt one.
+  // Rebuilds again, from the rebuilt manager's logs.
   REQUIRE(client.write("c", 500, 3));
   world.pass(400ms);
   lose_manager_and_disk(world);
@@ -160,14 +160,14 @@ TEST_CASE(
   world.pass(300ms);
   CHECK(answered);
   CHECK(keepers(world) == 1);
-  // The one that answered has it; the other's log ends before.
+  // The benefactor that answered has the record; the other's log ends earlier.
   const auto log = one.log->read(0);
   REQUIRE(log);
   const auto commands = decode_log(log->bytes);
   REQUIRE(commands);
   CHECK(std::holds_alternative<CommitVersion>(commands->back()));
   CHECK(two.log->sequence() < one.log->sequence());
-  // It is asked again after a pause, with a whole log.
+  // After a pause the second benefactor is asked again, with a whole log.
   two.log_stopped = false;
   pass(world, {&one, &two}, 6s);
   CHECK(keepers(world) == 2);
@@ -187,7 +187,7 @@ TEST_CASE("the log that knows most is taken, and one that cannot be read is not"
     old.log_stopped = true;
     REQUIRE(client.write("b", 1000, 8));
   }
-  // Bytes that are no record, as the newest of all.
+  // Invalid bytes that claim to be the newest log.
   msg::KeepLog wrong;
   wrong.epoch = Epoch{1};
   wrong.begins = true;
@@ -220,7 +220,7 @@ TEST_CASE("M8: a log with a wrong bit is passed over, wherever it is, and anothe
   world.turn();
   before = content(world);
   lose_manager_and_disk(world);
-  // Any of them can be the one that is read first.
+  // Each of the logs may be read first.
   const int good = GENERATE(0, 1, 2);
   for (int i = 0; i < 3; ++i) {
     if (i != good) flip_bit(*all[static_cast<std::size_t>(i)], "the name");
@@ -390,7 +390,7 @@ TEST_CASE(
   REQUIRE(rebuild(world, {&benefactor}));
   come_back(world, {&benefactor});
   world.stop();
-  // The old one comes again, as often as it likes.
+  // The old manager comes back repeatedly.
   world.journal = old;
   std::vector<Epoch> later;
   world.config.on_superseded = [&](Epoch epoch) { later.push_back(epoch); };

@@ -71,7 +71,7 @@ TEST_CASE("what was answered survives a power cut; what was not may be gone, the
     REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "kept", 0755}));
     world.journal.set_automatic(false);
     bool answered = false;
-    // Not answered before it is durable.
+    // No answer before the command is durable.
     auto peer_call = [&] {
       const auto reply = client.call(msg::MakeDirectory{client.id, kRootFile, "cut", 0755});
       answered = reply.has_value();
@@ -196,7 +196,7 @@ TEST_CASE("M1: a commit waits for a benefactor that does not answer, and fails w
     REQUIRE(answer);
     REQUIRE_FALSE(answer->has_value());
     CHECK(answer->error().error.code == Code::kDataLost);
-    // What lies elsewhere does not wait.
+    // Chunks on other benefactors do not wait.
     CHECK(client.write("b", 1000, 0).has_value());
   }
   SECTION("its client has given up meanwhile") {
@@ -224,7 +224,7 @@ TEST_CASE("M1: with proof=checksum a commit names what the benefactors have foun
     REQUIRE(checked.size() == 1);
     CHECK(checked[0].offset == grant.offset);
     CHECK(checked[0].length == 1000);
-    // What comes next is proven, too.
+    // Later chunks are proven, too.
     benefactor.wrong = {grant.offset + 1088};
     CHECK(client.call(TestClient::commit_of(opened->session, grant, 1088, 1000, 9, 1000))
               .error()
@@ -240,7 +240,7 @@ TEST_CASE("M1: with proof=checksum a commit names what the benefactors have foun
   }
   SECTION("the benefactor does not say") {
     benefactor.hold_back = true;
-    CHECK(client.call(commit).error().code == Code::kFenced);  // its client says nothing, either
+    CHECK(client.call(commit).error().code == Code::kFenced);  // the client is silent, too
     client.register_now();
     CHECK(client.lookup("a").error().code == Code::kNotFound);
   }
@@ -260,7 +260,7 @@ TEST_CASE("a grant has room for the client's chunk, whatever the pool's is") {
     REQUIRE(opened->grants.size() == 1);
     sessions.push_back(opened->session);
   }
-  // The first hole is of no use to who writes chunks of twice that size.
+  // The first hole is too small for a writer of chunks of twice that size.
   REQUIRE(client.call(msg::CloseSession{sessions[0], false, 0, false}));
   REQUIRE(client.call(msg::CloseSession{sessions[2], false, 0, false}));
   REQUIRE(client.call(msg::CloseSession{sessions[3], false, 0, false}));
@@ -447,7 +447,7 @@ TEST_CASE("the time in which a manager was stopped is nobody's silence") {
   world.turn();
   CHECK(state() == msg::BenefactorState::kAlive);
   CHECK(client.call(TestClient::commit_of(open->session, open->grants[0], 0, 1000, 7)).has_value());
-  // From then on silence counts as ever, also when somebody was heard just before the first tick.
+  // From then on silence counts normally, even if a client was heard just before the first tick.
   world.pass(limits::kLease + 1s);
   CHECK(client.call(msg::StatPool{}).error().code == Code::kFenced);
   client.register_now();
@@ -470,7 +470,7 @@ TEST_CASE("a registration that had to wait is not done over a link that came aft
     world.turn();
   }
   world.turn();
-  // Its connection's memory is another one's now.
+  // The memory of its connection has been reused.
   std::deque<Actor> others;
   for (int i = 0; i < 8; ++i) others.emplace_back(world, "other" + std::to_string(i));
   world.journal.set_automatic(true);
@@ -535,7 +535,7 @@ TEST_CASE("a repeat that waits is told when its client has ended") {
 
 namespace {
 
-/// Asks again by the number of before, as a client does that was not answered.
+/// Repeats a request under its old number, as a client without an answer does.
 struct Repeats {
   World& world;
   TestClient client{world, "client"};
@@ -588,7 +588,7 @@ TEST_CASE("a change that a manager has made is not made again by the next one") 
   }
   repeats.restart();
 
-  // Others have gone on.
+  // Other clients have made changes meanwhile.
   TestClient other(world, "other");
   REQUIRE(other.call(msg::MakeDirectory{other.id, kRootFile, "x", 0755}));
   REQUIRE(other.call(msg::MakeSymlink{other.id, kRootFile, "l", "new"}));
@@ -608,7 +608,7 @@ TEST_CASE("a change that a manager has made is not made again by the next one") 
   CHECK(client.lookup("x"));
   CHECK(client.lookup("l"));
   CHECK(client.lookup("m"));
-  // What it changed has gone, and another has its name.
+  // The changed name is gone, and another file has it.
   REQUIRE(other.call(msg::Remove{other.id, kRootFile, "d", true}));
   REQUIRE(other.call(msg::MakeSymlink{other.id, kRootFile, "d", "x"}));
   world.stop();
@@ -660,7 +660,7 @@ TEST_CASE("a change that a manager has made and not kept yet is not answered bef
     world.turn();
   };
   ask();
-  // Nobody keeps the answers of a client that has ended.
+  // The answers of a client that has ended are dropped.
   const ClientId second = client.id;
   client.disconnect();
   world.pass(limits::kLease + 1s);
@@ -777,7 +777,7 @@ TEST_CASE("a registration that comes twice on one link makes one client") {
   client.id = {};
   client.register_now();
   CHECK(client.id == first);
-  client.id = ClientId{1};  // of an earlier manager
+  client.id = ClientId{1};  // a client number of an earlier manager
   client.register_now();
   CHECK(client.id == first);
 }
@@ -893,7 +893,7 @@ TEST_CASE("a folder's policy is told with each session below it, also after a re
     REQUIRE(asked);
     CHECK(asked->own == fixed);
     CHECK(asked->effective.settings.size() == 2);
-    // What is not there yet is refused, not kept.
+    // An unknown setting is refused, not stored.
     const Policy many{{{PolicyKey::kChunking, static_cast<std::uint64_t>(Chunking::kFixed)},
                        {static_cast<PolicyKey>(999), 1}}};
     CHECK(client.call(msg::SetPolicy{client.id, folder, many}).error().code == Code::kUnsupported);

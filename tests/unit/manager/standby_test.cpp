@@ -1,4 +1,5 @@
-// A standby decides by the benefactors that keep the log, and the manager answers by them.
+// Tests that a standby decides by a majority of the benefactors that keep the log, and that the
+// manager answers by the same majority.
 #include "manager/standby.h"
 
 #include "manager/log_keepers.h"
@@ -45,7 +46,7 @@ struct StandbyHost {
     world.reactor.remove(to_manager);
     world.reactor.remove(*endpoint);
   }
-  /// The state that it would serve.
+  /// The state with which the standby would serve.
   State taken() {
     State state;
     REQUIRE(found);
@@ -88,7 +89,7 @@ struct Scene : World {
     pass(400ms);
     REQUIRE(service->log_keepers().count() == 3);
   }
-  /// It has lost the manager and asks the standby.
+  /// The benefactor loses the manager and asks the standby.
   void go_to_standby(std::size_t index) {
     TestBenefactor& keeper = *keepers.at(index);
     keeper.connect("mem:standby");
@@ -98,14 +99,14 @@ struct Scene : World {
                        });
     turn();
   }
-  /// Time in which those with the manager stay alive.
+  /// Lets time pass while the benefactors `with_manager` stay alive.
   void live(Duration time, std::vector<std::size_t> with_manager) {
     for (Duration passed{}; passed < time; passed += 500ms) {
       pass(500ms);
       for (const std::size_t index : with_manager) keepers.at(index)->beat();
     }
   }
-  /// Asks the manager for a change; whether it was answered as done is in `done`.
+  /// Asks the manager for a change; sets `done` when the change succeeds.
   void ask(TestClient& client, const std::string& name, bool& done) {
     client.peer().call(msg::MakeDirectory{client.id, kRootFile, name, 0755}, 60s,
                        [&done](const rpc::Answer& answer) { done |= answer.has_value(); });
@@ -142,7 +143,7 @@ TEST_CASE("a standby takes over with all that was answered when the manager is s
     REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "b", 0755}));
   }
   scene.stop();
-  // Before its time it sends benefactors away.
+  // Before its silence limit, the standby sends benefactors away.
   scene.pass(kSilence - 2s);
   scene.go_to_standby(0);
   CHECK(scene.sent_away[0] == 1);
@@ -185,7 +186,7 @@ TEST_CASE("a standby passes over a log with a wrong bit, where another one has w
     scene.go_to_standby(0);
     scene.go_to_standby(1);
     scene.pass(2s);
-    // It could have been answered, and be in the third one's.
+    // The manager may have answered the change, and the third benefactor's log may have it.
     CHECK_FALSE(host.found);
     scene.go_to_standby(2);
     scene.pass(1s);
@@ -201,7 +202,7 @@ TEST_CASE("a standby that is cut off takes nothing over while the benefactors he
   host.to_manager.stall(true);
   TestClient client(scene, "client");
   scene.live(10s, {0, 1, 2});
-  // One has lost a link, and is sent back before the manager has missed it for long.
+  // A benefactor with a lost link is sent back before the manager has missed it for long.
   scene.go_to_standby(0);
   scene.live(4s, {1, 2});
   CHECK(scene.sent_away[0] == 0);
@@ -217,7 +218,7 @@ TEST_CASE("a standby that is cut off takes nothing over while the benefactors he
   scene.live(6s, {0, 1, 2});
   client.register_now();
   CHECK(client.call(msg::StatPool{})->standby_follows);
-  // Who asks it now is sent away at once.
+  // The standby now sends new callers away at once.
   scene.go_to_standby(0);
   CHECK(scene.sent_away[0] == 2);
 }
@@ -246,7 +247,7 @@ TEST_CASE("a change is refused at once when those before it have waited for long
   CHECK(third.error().code == Code::kManagerLost);
   CHECK(scene.clock.now() == asked);
   CHECK_FALSE(has(scene.service->state(), "third"));
-  // When they come back all that waits is answered, and changes are made again.
+  // When the benefactors return, all waiting requests are answered, and changes work again.
   for (const std::size_t index : {1u, 2u}) {
     scene.keepers[index]->connect();
     scene.keepers[index]->register_now();
@@ -265,7 +266,8 @@ TEST_CASE("what a manager has not answered when most keepers left it, it never a
   REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "before", 0755}));
   host.to_manager.stall(true);
   scene.live(kSilence + 1s, {0, 1, 2});
-  // Two of three are on the standby's side of a cut, and the manager and a client on the other.
+  // Two of three benefactors are on the standby's side of a cut; the manager and a client are on
+  // the other.
   scene.go_to_standby(1);
   bool done = false;
   client.register_now();
@@ -283,13 +285,13 @@ TEST_CASE("what a manager has not answered when most keepers left it, it never a
   CHECK_FALSE(has(taken, "with one"));
   scene.live(10s, {0});
   CHECK_FALSE(late);
-  // Nor when a keeper that has promised comes back to it.
+  // The same holds after a benefactor that promised itself to the standby returns.
   scene.keepers[1]->connect();
   scene.keepers[1]->register_now();
   scene.live(10s, {0, 1});
   CHECK_FALSE(late);
   CHECK(scene.superseded == Epoch{});
-  // It hears of the other one as soon as that reaches it.
+  // The manager learns of its successor as soon as the successor reaches it.
   host.standby->tell(Epoch{kEpochBlock});
   host.to_manager.stall(false);
   scene.pass(10s);
@@ -305,7 +307,7 @@ TEST_CASE("a manager that most keepers have left lets no benefactor go") {
   scene.live(kSilence + 1s, {0, 1, 2});
   scene.go_to_standby(1);
   scene.go_to_standby(2);
-  // The other manager may know of nothing that this one has had copied.
+  // The successor may not know the copies that this manager has ordered.
   for (int i = 0; i < 3; ++i) {
     std::optional<rpc::Answer> answer;
     leaving.peer().call(msg::BenefactorHeartbeat{leaving.id, true}, limits::kCallDeadline,
@@ -323,7 +325,8 @@ TEST_CASE("a manager with a standby goes on when a keeper is lost, and the stand
   TestClient client(scene, "client");
   scene.keepers[0]->disconnect();
   scene.keepers[1]->disconnect();
-  // One of three is left: the answer comes when the standby has heard who is left.
+  // Only one of three benefactors is left. The manager answers after the standby has learned which
+  // one.
   REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "a", 0755}));
   scene.live(2s, {2});
   scene.stop();

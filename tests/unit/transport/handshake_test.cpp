@@ -45,14 +45,14 @@ Credential to_manager(int root = 7) {
   return Keyring::of_member(manager(root).key_of(kClient)).to_manager();
 }
 
-/// Both ends, and what is done to the messages between them: number 0 is the hello.
+/// Both ends of a handshake, with changes to the messages between them; message 0 is the hello.
 struct Talk {
   Handshake connecting = Handshake::connecting(to_manager(), fresh_of(2));
   Handshake accepting = Handshake::accepting(manager(), fresh_of(3));
   std::function<void(int, Message&)> change = [](int, Message&) {};
   Code code{};  ///< of the end that failed first
 
-  /// True when both ends are done.
+  /// True: both ends are done.
   bool run() {
     Message hello = connecting.hello();
     change(0, hello);
@@ -101,7 +101,7 @@ TEST_CASE("a ticket's link is known by who opened it and under which number") {
 
 TEST_CASE("a member poses neither as the manager nor as another member") {
   const Ticket ticket = manager().ticket(kClient, kLender, kNumber);
-  // Whom a client takes for the manager has only a member's key, whatever it says that it is.
+  // A client's supposed manager has only a member's key, whatever it claims to be.
   const Keyring liar = Keyring::of_root(manager().key_of(kLender).key, kAnyManager);
   Talk as_manager{Handshake::connecting(to_manager(), fresh_of(2)),
                   Handshake::accepting(liar, fresh_of(3))};
@@ -113,7 +113,7 @@ TEST_CASE("a member poses neither as the manager nor as another member") {
                 Handshake::accepting(as_lender, fresh_of(3))};
   CHECK_FALSE(as_other.run());
   CHECK(as_other.code == Code::kRefused);
-  // Another client's number, role, and name, by the own ticket.
+  // Another client's number, role and name with one's own ticket.
   Credential changed = member(kClient).by(ticket);
   const int what = GENERATE(0, 1, 2);
   if (what == 0) changed.name.number = kNumber + 1;
@@ -138,7 +138,8 @@ TEST_CASE("each link has keys of its own, whichever end is new") {
 }
 
 TEST_CASE("who has the link's key later, and all that was said, has not the link's keys") {
-  // The same nonces, names and link key, and another exchange: nothing of it was on the wire.
+  // With equal nonces, names and link key, another key exchange differs: its secret was never on
+  // the wire.
   Talk one;
   REQUIRE(one.run());
   Handshake::Fresh other = fresh_of(2);
@@ -150,7 +151,7 @@ TEST_CASE("who has the link's key later, and all that was said, has not the link
 }
 
 TEST_CASE("a public value of small order is refused by either end") {
-  // Whatever is multiplied by these, the result is zero (RFC 7748, section 6.1).
+  // The product of any number with these points is zero (RFC 7748, section 6.1).
   for (const int first : {0, 1}) {
     for (const int message : {0, 1}) {
       Talk talk;
@@ -191,7 +192,7 @@ TEST_CASE("who connects finds out that the other end is of another pool") {
 }
 
 TEST_CASE("who accepts finds out that the other end is of another pool") {
-  // One that does not care what the challenge proves, as a stranger would not.
+  // A stranger that ignores the proof in the challenge.
   Handshake right = Handshake::accepting(manager(), fresh_of(3));
   Handshake same_nonce = Handshake::accepting(manager(9), fresh_of(3));
   Handshake stranger = Handshake::connecting(to_manager(9), fresh_of(2));
@@ -288,7 +289,7 @@ TEST_CASE("another version is refused by either end, and both know why") {
   REQUIRE_FALSE(step.status.has_value());
   CHECK(step.status.error().code == Code::kRefused);
   REQUIRE_FALSE(step.reply.empty());
-  step.reply[12] = std::byte{99};  // as the end that speaks 99 sees ours
+  step.reply[12] = std::byte{99};  // ours, as an end of version 99 sees it
   CHECK(connecting.take(step.reply).status.error().code == Code::kRefused);
 }
 

@@ -22,7 +22,7 @@ const Member kClientB = member_of(Role::kClient, 2);
 const Member kLender = member_of(Role::kBenefactor, 3);
 const Member kOtherLender = member_of(Role::kBenefactor, 4);
 
-/// A pool's manager, and what members have who were given a key of their own.
+/// A pool's manager, and the keys given to its members.
 struct Pool {
   Keyring manager = Keyring::of_root(secret_of(7), member_of(Role::kManager, 9));
   Keyring member(const Member& who) const { return Keyring::of_member(manager.key_of(who)); }
@@ -48,7 +48,7 @@ TEST_CASE("member and manager find the same key, and no two members have one") {
   REQUIRE(pool.manager.accept(key.name));
   CHECK(*pool.manager.accept(key.name) == key.key);
   CHECK_FALSE(pool.member(kClientB).to_manager().key == key.key);
-  // Who knows the root secret can be that member.
+  // A process with the root secret can act as that member.
   CHECK(Keyring::of_root(secret_of(7), kClientA).to_manager().key == key.key);
 }
 
@@ -102,7 +102,8 @@ TEST_CASE("tickets of numbers that have been left are refused") {
 TEST_CASE("a member cannot make the key by which another one proves itself to the manager") {
   const Pool pool;
   const LinkName name{kClientA, kAnyManager, 0};
-  // What a lender has: its own key, and names. It has no root secret, so it accepts for no manager.
+  // A lender has only its own key, and names. Without the root secret, it accepts no one as a
+  // manager.
   const Keyring posing = Keyring::of_member({member_of(Role::kManager, 5), secret_of(1)});
   CHECK_FALSE(posing.accept(name));
 }
