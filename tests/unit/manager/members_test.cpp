@@ -311,7 +311,7 @@ TEST_CASE("no member ends a manager by telling of a later one, or of records tha
   CHECK(lender.call(request));
   CHECK_FALSE(pool.superseded.has_value());
   CHECK(pool.damage.empty());
-  // Any manager believes a membership that a manager has really issued.
+  // A manager believes a proof that any real manager has issued, and so learns of its successor.
   Pool later;
   const Membership other(later.root);
   msg::RegisterClient truth;

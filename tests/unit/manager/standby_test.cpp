@@ -285,7 +285,7 @@ TEST_CASE("what a manager has not answered when most keepers left it, it never a
   CHECK_FALSE(has(taken, "with one"));
   scene.live(10s, {0});
   CHECK_FALSE(late);
-  // The same holds after a benefactor that promised itself to the standby returns.
+  // The change also fails after a benefactor that has promised itself to the standby returns.
   scene.keepers[1]->connect();
   scene.keepers[1]->register_now();
   scene.live(10s, {0, 1});

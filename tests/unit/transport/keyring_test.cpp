@@ -102,7 +102,7 @@ TEST_CASE("tickets of numbers that have been left are refused") {
 TEST_CASE("a member cannot make the key by which another one proves itself to the manager") {
   const Pool pool;
   const LinkName name{kClientA, kAnyManager, 0};
-  // A lender has only its own key, and names. Without the root secret, it accepts no one as a
+  // A lender has its own key, and names. Without the root secret, it cannot accept members as a
   // manager.
   const Keyring posing = Keyring::of_member({member_of(Role::kManager, 5), secret_of(1)});
   CHECK_FALSE(posing.accept(name));
