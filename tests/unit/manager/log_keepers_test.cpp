@@ -77,7 +77,7 @@ TEST_CASE("a manager with a standby warns when fewer than three benefactors keep
   pool.live(16s);
   // Nobody decides by them.
   CHECK(pool.status().log_advice.empty());
-  REQUIRE(pool.client->call(msg::FollowManager{kSecret, "mem:standby", Epoch{}, 0}));
+  REQUIRE(pool.client->call(msg::FollowManager{"mem:standby", Epoch{}, 0}));
   pool.live(1s);
   const auto two = pool.status();
   CHECK(two.standby_keepers == 2);
