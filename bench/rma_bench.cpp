@@ -46,7 +46,8 @@ std::shared_ptr<transport::secure::Keyring> keyring() {
 Result<std::unique_ptr<transport::Endpoint>> open(const std::string& kind, Clock& clock,
                                                   bool trusted_network = false) {
   transport::EndpointOptions options{.clock = &clock, .trusted_network = trusted_network};
-  if (kind == "tcp") options.identity = keyring();  // the other transports are measured without a handshake
+  if (kind == "tcp")
+    options.identity = keyring();  // the other transports are measured without a handshake
   return transport::open_endpoint(kind, options);
 }
 

@@ -38,6 +38,8 @@ using transport::tcp::TcpEndpoint;
 using transport::tcp::TcpLink;
 
 constexpr std::size_t kBytes = 64 * limits::kKiB;
+constexpr std::size_t kLong =
+    FrameHeader::kInlineBytesMax + 1;  ///< goes in clear, where that is so
 
 std::atomic<std::int64_t> openssl_bytes{0};  ///< that OpenSSL holds
 
@@ -720,14 +722,26 @@ TEST_CASE("content without its tag ends the link and is not proven") {
   Member member(Role::kManager, {.trusted_network = true});
   bool closed = false;
   with_channel(member, [&](const RemoteKey& key, const Put& put, int channel) {
-    put({.type = FrameType::kWrite, .last = true, .length = 64, .id = 256, .key = key.key});
-    say(channel, std::vector<std::byte>(64 + ContentTag::kBytes, std::byte{0xEE}));
+    put({.type = FrameType::kWrite, .last = true, .length = kLong, .id = 256, .key = key.key});
+    say(channel, std::vector<std::byte>(kLong + ContentTag::kBytes, std::byte{0xEE}));
     closed = is_closed_within(channel, 3);
   });
   CHECK(closed);
-  CHECK(std::ranges::all_of(std::span(member.memory).subspan(64),
+  CHECK(std::ranges::all_of(std::span(member.memory).subspan(kLong),
                             [](std::byte each) { return each == std::byte{0}; }));
   member.expect_served();
+}
+
+TEST_CASE("what overtakes a part of its own transfer ends the link") {
+  Member member(Role::kManager, {.trusted_network = true});
+  bool closed = false;
+  with_channel(member, [&](const RemoteKey& key, const Put& put, int channel) {
+    put({.type = FrameType::kWrite, .length = kLong, .id = 256, .key = key.key});
+    put({.type = FrameType::kWrite, .last = true, .length = 8, .id = 256, .key = key.key});
+    closed = is_closed_within(channel, 3);
+  });
+  CHECK(closed);
+  CHECK(std::ranges::all_of(member.memory, [](std::byte each) { return each == std::byte{0}; }));
 }
 
 TEST_CASE("content that nobody has announced changes nothing and keeps nobody awake") {

@@ -6,7 +6,7 @@ import socket
 import time
 
 import pytest
-from conftest import restart_manager
+from conftest import drop_caches, restart_manager
 from processes import BIN, is_running, run
 
 MIB = 1 << 20
@@ -206,3 +206,16 @@ def test_hosts_get_the_secret_only_in_directories_of_this_user(pool):
         run("rm", "-rf", top)
         if aside.exists():
             aside.rename(top)
+
+
+def test_a_trusted_network_is_said_and_images_come_back(pool):
+    pool.up("--transport", "tcp", "--trusted-network", benefactors=2, drain=False)
+    content = os.urandom(9 * MIB + 12345)
+    (pool.mount / "image").write_bytes(content)
+    drop_caches()
+    assert (pool.mount / "image").read_bytes() == content
+    assert pool.status()["trusted_network"]
+    assert "trusted" in pool.stdchk("status", pool.mount).stdout
+    for member in pool.record["members"]:
+        told = pathlib.Path(f"/proc/{member['pid']}/cmdline").read_bytes()
+        assert (b"--trusted-network" in told) == (member["role"] == "benefactor")

@@ -21,7 +21,7 @@ enum class FrameType : std::uint8_t {
   kHello = 1,  ///< the first frame of each end. id: kProtocolVersion. key: 1 of the accepting end:
                ///< content in clear
   kMessage = 2,  ///< content: the message
-  // Where the hello says so, the content of these is on the ContentChannel.
+  // Where the hello says so, longer content of these is on the ContentChannel.
   kWrite = 3,     ///< content goes to `offset` in the region of `key`
   kWritten = 4,   ///< all frames of write `id` are in memory
   kRead = 5,      ///< asks for `length` bytes at `offset` in the region of `key`; no content
@@ -34,6 +34,9 @@ struct FrameHeader {
   static constexpr std::size_t kBytes = 32;
   /// So that a frame is 16 full TLS records.
   static constexpr std::size_t kContentBytesMax = 256 * limits::kKiB - kBytes;
+  /// Content that is no longer follows its header inside TLS, also where content goes in clear: a
+  /// second socket costs a short transfer more than its encryption does.
+  static constexpr std::size_t kInlineBytesMax = 16 * limits::kKiB;
   using Bytes = std::array<std::byte, kBytes>;
 
   FrameType type = FrameType::kHello;

@@ -144,6 +144,9 @@ class TcpLink final : public Link {
   void end_frame();
   ByteSpan next_record();
   bool may_send_content() const;
+  bool goes_in_clear(const FrameHeader& header) const {
+    return in_clear_ && header.length > FrameHeader::kInlineBytesMax;
+  }
   bool pump_clear(std::size_t& bytes);
   void content_sent(std::uint64_t write);
 
@@ -158,6 +161,8 @@ class TcpLink final : public Link {
   bool on_content();
   bool on_hello();
   bool receive_clear();
+  bool announce(const ClearFrame& frame);
+  bool overtakes(const FrameHeader& header) const;
   bool on_clear_frame();
   bool on_written_here(const FrameHeader& header);
   bool on_read_here(const FrameHeader& header, bool ends);

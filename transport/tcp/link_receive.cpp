@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "core/assert.h"
@@ -95,13 +96,10 @@ bool TcpLink::on_write(const FrameHeader& header) {
   const Pieces pieces = region_part(header, true, region);
   if (pieces.left() == 0) return refuse_frame();
   if (header.last) ++answers_;
-  if (in_clear_) {
-    if (clear_in_.size() >= kAnnouncedMax) return refuse_frame();
-    clear_in_.push_back({header, pieces, region, header.last});
-  } else {
-    content_ = pieces;
-    in_region_ = region;
-  }
+  if (goes_in_clear(header)) return announce({header, pieces, region, header.last});
+  if (overtakes(header)) return refuse_frame();
+  content_ = pieces;
+  in_region_ = region;
   return true;
 }
 
@@ -130,12 +128,11 @@ bool TcpLink::on_read_data(const FrameHeader& header) {
   }
   const Pieces pieces = transfer->pieces.take(header.length);
   transfer->received += header.length;
-  if (in_clear_) {
-    if (clear_in_.size() >= kAnnouncedMax) return refuse_frame();
-    clear_in_.push_back({header, pieces, nullptr, transfer->pieces.left() == 0});
-  } else {
-    content_ = pieces;
+  if (goes_in_clear(header)) {
+    return announce({header, pieces, nullptr, transfer->pieces.left() == 0});
   }
+  if (overtakes(header)) return refuse_frame();
+  content_ = pieces;
   return true;
 }
 
@@ -156,7 +153,7 @@ bool TcpLink::on_content() {
     }
     case FrameType::kWrite:
       in_region_ = nullptr;
-      if (in_clear_) return receive_clear();
+      if (goes_in_clear(in_)) return receive_clear();
       return on_written_here(in_);
     case FrameType::kWritten: {
       moved_ = endpoint_.clock().now();
@@ -167,7 +164,7 @@ bool TcpLink::on_content() {
     case FrameType::kRead:
       break;
     case FrameType::kReadData:
-      if (in_clear_) return receive_clear();
+      if (goes_in_clear(in_)) return receive_clear();
       return on_read_here(in_, find_transfer(in_.id, false)->pieces.left() == 0);
   }
   return state_ == State::kOpen;
@@ -214,6 +211,21 @@ bool TcpLink::receive_clear() {
     if (!on_clear_frame()) return false;
   }
   return true;
+}
+
+/// The content of the frame will come on the channel.
+bool TcpLink::announce(const ClearFrame& frame) {
+  if (clear_in_.size() >= kAnnouncedMax) return refuse_frame();
+  clear_in_.push_back(frame);
+  return true;
+}
+
+/// True: the frame would end a transfer of which a part is still to come on the channel, and would
+/// be written to memory that its owner has back.
+bool TcpLink::overtakes(const FrameHeader& header) const {
+  return std::ranges::any_of(clear_in_, [&](const ClearFrame& frame) {
+    return frame.header.id == header.id && frame.header.type == header.type;
+  });
 }
 
 bool TcpLink::on_clear_frame() {

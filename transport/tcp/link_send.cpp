@@ -151,14 +151,18 @@ bool TcpLink::next_frame() {
 
 void TcpLink::next_content() {
   Content& content = contents_.front();
-  const std::size_t length = std::min(content.pieces.left(), FrameHeader::kContentBytesMax);
+  const std::size_t left = content.pieces.left();
+  std::size_t length = std::min(left, FrameHeader::kContentBytesMax);
+  // The end of a long transfer must not be short: it would go another way than what is before it.
+  const bool leaves_little = left > length && left - length <= FrameHeader::kInlineBytesMax;
+  if (in_clear_ && leaves_little) length = left / 2;
   FrameHeader header = content.next;
   header.length = static_cast<std::uint32_t>(length);
   const bool ends = content.pieces.left() == length;
   const bool is_write = header.type == FrameType::kWrite;
   header.last = is_write && ends;
   const Pieces pieces = content.pieces.take(length);
-  if (in_clear_) {
+  if (goes_in_clear(header)) {
     begin_frame(header);
     clear_out_.push_back({header, pieces, content.region, ends});
   } else {
