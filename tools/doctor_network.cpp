@@ -50,9 +50,13 @@ Finding port_finding(const transport::verbs::Port& port) {
 /// Why the transport does not work; empty: it works.
 std::string trouble_of(const std::string& kind) {
   SystemClock clock;
-  transport::EndpointOptions options{.clock = &clock};
-  options.identity.emplace();  // an identity of no pool
-  fill_random(options.identity->secret.bytes);
+  Secret secret;  // of no pool
+  fill_random(secret.bytes);
+  using transport::secure::Keyring;
+  const transport::EndpointOptions options{
+      .clock = &clock,
+      .identity = std::make_shared<Keyring>(Keyring::of_root(
+          secret, transport::secure::new_member(transport::secure::Role::kClient)))};
   auto endpoint = transport::open_endpoint(kind, options);
   if (!endpoint) return describe(endpoint.error());
   if (!kind.ends_with("verbs")) return "";
