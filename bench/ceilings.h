@@ -12,7 +12,7 @@ namespace stdchk::bench {
 /// The speed of one basic operation of the machine, in 10^9 bytes a second, over the repetitions of
 /// one run.
 struct Ceiling {
-  std::string name;  ///< key, such as "memcpy_1m"
+  std::string name;      ///< key, such as "memcpy_1m"
   std::string measures;  ///< description in one sentence
   double min = 0;
   double median = 0;
@@ -21,8 +21,8 @@ struct Ceiling {
 
 struct CeilingOptions {
   std::uint64_t bytes = 256ull << 20;  ///< bytes of each repetition; far above the caches
-  int repetitions = 5;  ///< counted repetitions; a first one more is dropped
-  std::string tmpfs = "/dev/shm";  ///< directory of the new file
+  int repetitions = 5;                 ///< counted repetitions; a first one more is dropped
+  std::string tmpfs = "/dev/shm";      ///< directory of the new file
 };
 
 /// Measures the machine's ceilings on one thread. A bench divides its own figures by them in the

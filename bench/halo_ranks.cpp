@@ -32,7 +32,7 @@ constexpr std::size_t kCells = std::size_t{1} << 18;  ///< cells of a rank
 
 struct Settings {
   std::string directories;  ///< prefix of the path of each rank's directory
-  std::string over;  ///< prefix of the path of the file that ends the steps
+  std::string over;         ///< prefix of the path of the file that ends the steps
   std::uint64_t image_bytes = 64 * limits::kMiB;
   std::uint64_t message_bytes = 2 * limits::kMiB;
   std::uint32_t images = 2;

@@ -81,7 +81,7 @@ Outcome<void> take_given(AdviseOptions& options) {
 struct Measured {
   std::string directory;
   std::uint64_t image_bytes = 0;  ///< image size of the last step
-  std::uint64_t rate = 0;  ///< bytes a second
+  std::uint64_t rate = 0;         ///< bytes a second
 };
 
 /// Measures bytes a second until all are stored and synced. Images grow from one block to

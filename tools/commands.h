@@ -45,9 +45,9 @@ struct ReportOptions {
   std::string pool;
   std::string path;
   bool json = false;
-  bool ends = false;  ///< the pool is about to end; an unused pool gets no report
+  bool ends = false;      ///< the pool is about to end; an unused pool gets no report
   std::string undrained;  ///< only keep this file up to date (see Undrained)
-  bool lost = false;  ///< only print the losses that this file lists of a lost pool
+  bool lost = false;      ///< only print the losses that this file lists of a lost pool
 };
 int run_report(const ReportOptions& options);
 
@@ -56,8 +56,8 @@ struct DrainOptions {
   std::string path;
   bool wait = false;
   std::uint32_t timeout_s = 0;  ///< limit of the wait; 0: none
-  bool no_manifest = false;  ///< another waiting command writes the manifests
-  bool before_down = false;  ///< do not wait for chunks that memory has lost
+  bool no_manifest = false;     ///< another waiting command writes the manifests
+  bool before_down = false;     ///< do not wait for chunks that memory has lost
   bool json = false;
 };
 int run_drain(const DrainOptions& options);
@@ -81,7 +81,7 @@ int run_policy(const PolicyOptions& options);
 struct SetOptions {
   std::string pool;
   std::string action;  ///< "list", "pin" or "unpin"
-  std::string path;  ///< of a folder; with pin and unpin FOLDER/A.*.Tj
+  std::string path;    ///< of a folder; with pin and unpin FOLDER/A.*.Tj
   bool json = false;
 };
 int run_set(const SetOptions& options);
@@ -124,8 +124,8 @@ int run_verify(const VerifyOptions& options);
 struct StageInOptions {
   std::string pool;
   std::string path;  ///< a drain directory, or a folder in it
-  std::string to;  ///< a folder of the pool; empty: its root
-  std::string set;  ///< A.*.Tj; empty: the set that `latest` names in each folder
+  std::string to;    ///< a folder of the pool; empty: its root
+  std::string set;   ///< A.*.Tj; empty: the set that `latest` names in each folder
   bool all = false;  ///< every file
   std::uint32_t readers = 16;
   bool json = false;
@@ -135,7 +135,7 @@ int run_stage_in(const StageInOptions& options);
 struct RestartTestOptions {
   std::string pool;
   std::string path;  ///< a folder of the pool
-  std::string set;  ///< A.*.Tj; empty: the newest complete set
+  std::string set;   ///< A.*.Tj; empty: the newest complete set
   std::uint32_t readers = 64;
   bool json = false;
   // On several nodes, as in RestartOptions:
@@ -148,15 +148,15 @@ int run_restart_test(const RestartTestOptions& options, const std::string& invok
 struct RestartOptions {
   std::string pool;
   std::string path;  ///< a folder of the pool
-  std::string set;  ///< A.*.Tj; empty: the newest complete set
-  std::string to;  ///< copies the images to this local folder; empty: only reads them
+  std::string set;   ///< A.*.Tj; empty: the newest complete set
+  std::string to;    ///< copies the images to this local folder; empty: only reads them
   std::uint32_t rank = 0;
   std::uint32_t ranks = 0;  ///< 0: rank and ranks come from the launcher's environment
-  std::string run;  ///< name shared by all ranks of this start; empty: from the environment
+  std::string run;          ///< name shared by all ranks of this start; empty: from the environment
   std::uint32_t timeout_s = 600;
   // For the process that loads for all ranks:
-  bool job = false;  ///< on all nodes of the batch job; each node is one rank
-  std::string hosts;  ///< file, or names with commas: the host of each rank
+  bool job = false;          ///< on all nodes of the batch job; each node is one rank
+  std::string hosts;         ///< file, or names with commas: the host of each rank
   std::string remote_shell;  ///< empty: the shell of `up`, or in a job its launcher
   // For one node's part, which that process starts:
   std::string load;  ///< ranks, with commas: loads their images without a barrier
@@ -173,10 +173,10 @@ struct SimilarityCommand {
 int run_similarity(const SimilarityCommand& command);
 struct BenchOptions {
   std::string pool;
-  std::vector<std::string> directories;  ///< the first one is the reference
-  std::uint64_t size = 256 * limits::kMiB;  ///< of one image
+  std::vector<std::string> directories;      ///< the first one is the reference
+  std::uint64_t size = 256 * limits::kMiB;   ///< of one image
   std::uint64_t block_bytes = limits::kMiB;  ///< of one call
-  std::uint32_t ranks = 4;  ///< ranks that write one image each at once
+  std::uint32_t ranks = 4;                   ///< ranks that write one image each at once
   std::uint32_t rounds = 3;
   bool json = false;
 };
@@ -200,10 +200,10 @@ struct AdviseOptions {
   std::string coordinate;
   std::string contend;
   std::string alpha;
-  std::string mount;  ///< measures job.node_rate through this mount; empty: as given
+  std::string mount;   ///< measures job.node_rate through this mount; empty: as given
   std::string target;  ///< measures job.pfs_rate in this directory; empty: as given
   std::uint64_t measure_bytes = 256 * limits::kMiB;  ///< largest image in each measurement
-  std::uint32_t measure_s = 20;  ///< duration of each measurement
+  std::uint32_t measure_s = 20;                      ///< duration of each measurement
   std::uint32_t table_nodes = 2048;
   std::string plot;
   bool json = false;

@@ -10,8 +10,7 @@
 namespace stdchk::tools {
 
 /// The window of a tool that transfers no images.
-inline constexpr std::uint64_t kToolWindowBytes =
-    4 * limits::kMiB;
+inline constexpr std::uint64_t kToolWindowBytes = 4 * limits::kMiB;
 Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool,
                                                      std::uint64_t window_bytes = kToolWindowBytes);
 

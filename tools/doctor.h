@@ -13,9 +13,9 @@ namespace stdchk::tools {
 struct Finding {
   enum class Kind { kGood, kNote, kBad };
   Kind kind = Kind::kGood;
-  std::string what;  ///< subject, such as "FUSE device"
-  std::string found;  ///< result, such as "/dev/fuse can be opened"
-  std::string remedy;  ///< remedy; empty: none needed
+  std::string what;             ///< subject, such as "FUSE device"
+  std::string found;            ///< result, such as "/dev/fuse can be opened"
+  std::string remedy;           ///< remedy; empty: none needed
   nlohmann::json figures = {};  ///< figures for programs, if there are any
 };
 

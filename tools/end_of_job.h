@@ -10,9 +10,9 @@ namespace stdchk::tools {
 
 /// The files removed at the end of a successful job.
 struct Cleared {
-  std::string drain_directory;  ///< empty: none
+  std::string drain_directory;                              ///< empty: none
   std::map<std::string, std::vector<std::string>> removed;  ///< images, by folder of the pool
-  std::vector<std::string> notes;  ///< messages for people
+  std::vector<std::string> notes;                           ///< messages for people
 };
 
 /// Removes the sets that the policy "end" of each folder gives up, in the pool and, with a drain,

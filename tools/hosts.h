@@ -11,7 +11,7 @@ namespace stdchk::tools {
 /// A Host is one line of the file that --hosts names: NAME [address=ADDRESS[,ADDRESS...]]
 /// [memory=SIZE] [benefactors=N]. "#" begins a comment.
 struct Host {
-  std::string name;  ///< as the remote shell knows it
+  std::string name;     ///< as the remote shell knows it
   std::string address;  ///< addresses for other hosts, with commas; default: the name
   std::uint64_t memory_bytes = 0;
   std::uint32_t benefactors = 0;

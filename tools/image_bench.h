@@ -37,7 +37,7 @@ Outcome<void> check_room(const std::string& directory, std::uint64_t wanted,
 struct ImageLoad {
   std::uint64_t image_bytes = 0;
   std::uint64_t block_bytes = 0;  ///< of one call
-  std::uint32_t ranks = 0;  ///< ranks that write one image each at once
+  std::uint32_t ranks = 0;        ///< ranks that write one image each at once
 };
 
 /// An ImageBench writes images into a folder as the ranks of a program do, and reads them back.

@@ -15,7 +15,7 @@ struct BatchJob {
   enum class System { kSlurm, kPbs, kNone };
   System system = System::kSlurm;
   std::string id;
-  std::vector<std::string> nodes;  ///< without repetition; the script runs on the first node
+  std::vector<std::string> nodes;   ///< without repetition; the script runs on the first node
   std::vector<std::string> places;  ///< PBS: the number of each node's first line in PBS_NODEFILE
   /// Without a launcher: the remote shell, as in `up --hosts`; otherwise empty.
   std::vector<std::string> remote_shell;
@@ -51,7 +51,7 @@ int run_node_part(UpOptions options);
 struct NodeEnd {
   bool good = false;
   std::string failure;  ///< empty when a signal or another node's failure ended it
-  double seconds = 0;  ///< seconds since all have begun
+  double seconds = 0;   ///< seconds since all have begun
 };
 /// Runs `stdchk WORDS...` on all nodes at once; returns after the last has ended. After a node's
 /// failure, and when asked_to_end(), ends the others. `words` gets the node's number and returns

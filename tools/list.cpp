@@ -24,8 +24,8 @@ struct Row {
   Attributes attributes;
   std::size_t chunks = 0;
   std::map<BenefactorId, std::uint64_t> bytes_at;  ///< content bytes on each benefactor
-  std::uint64_t bytes_nowhere = 0;  ///< only in the drain directory
-  std::size_t copies_least = 0;  ///< least number of copies of a chunk in memory
+  std::uint64_t bytes_nowhere = 0;                 ///< only in the drain directory
+  std::size_t copies_least = 0;                    ///< least number of copies of a chunk in memory
   Redundancy wanted;
   std::size_t chunks_lacking = 0;  ///< chunks that lack wanted copies or parity
   std::string trouble;

@@ -15,9 +15,9 @@ namespace {
 constexpr double kWaitSeconds = 1;  ///< seconds of waiting for room, of all writers together
 /// seconds with an image that one lost benefactor would take along
 constexpr double kRiskSeconds = 60;
-constexpr double kNamingSeconds = 1;  ///< processor seconds for names with too few matches
+constexpr double kNamingSeconds = 1;      ///< processor seconds for names with too few matches
 constexpr std::uint64_t kEqualPart = 20;  ///< at least one in this number of named bytes must match
-constexpr double kCallSeconds = 10;  ///< of one write or close, in a pool with room
+constexpr double kCallSeconds = 10;       ///< of one write or close, in a pool with room
 /// largest share of overtaken sets: one in this number
 constexpr std::uint64_t kOvertakenPart = 4;
 

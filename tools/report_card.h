@@ -14,7 +14,7 @@ struct ReportFigures {
   std::string since;  ///< time, for people
   msg::PoolConfig config;
   msg::StatPool::Reply pool;
-  bool ends = false;  ///< the pool is about to end
+  bool ends = false;              ///< the pool is about to end
   std::vector<std::string> lost;  ///< at the end: sets and files that are lost with it
 };
 

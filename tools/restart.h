@@ -31,7 +31,7 @@ struct Loaded {
   std::uint32_t ranks = 0;
   std::size_t nodes = 0;
   double seconds = 0;  ///< seconds from the call until the last node had its images
-  std::string last;  ///< the last node
+  std::string last;    ///< the last node
 };
 
 /// Loads the images of all ranks, on the nodes of options.job or options.hosts. Returns when the

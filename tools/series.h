@@ -16,9 +16,9 @@ namespace stdchk::tools {
 enum class SeriesState : std::uint8_t {
   kOff,
   kDidNotPay,  ///< `auto` has stopped: only samples have names
-  kUnnamed,  ///< kOff or kDidNotPay: the writer has not reported which
-  kNamed,  ///< on, but the previous image has few or no equal chunks
-  kPays,  ///< on, and finds equal chunks
+  kUnnamed,    ///< kOff or kDidNotPay: the writer has not reported which
+  kNamed,      ///< on, but the previous image has few or no equal chunks
+  kPays,       ///< on, and finds equal chunks
 };
 /// The state in words, for example "did not pay".
 std::string_view series_state_name(SeriesState state);

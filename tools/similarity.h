@@ -13,16 +13,16 @@ namespace stdchk::tools {
 /// The similarity of the images of a series for one way to cut them: a line of the papers' Tables 3
 /// to 7.
 struct Similarity {
-  std::string technique;  ///< "FsCH", "CbCH SHA-1, overlap", ..., "stdchk"
-  std::string parameters;  ///< "256 KiB", "m 20, k 14", "mean 256 KiB"
+  std::string technique;           ///< "FsCH", "CbCH SHA-1, overlap", ..., "stdchk"
+  std::string parameters;          ///< "256 KiB", "m 20, k 14", "mean 256 KiB"
   std::uint64_t window_bytes = 0;  ///< m; 0: the technique has none
-  std::uint32_t bits = 0;  ///< k; 0: the technique has none
-  std::uint64_t chunk_bytes = 0;  ///< FsCH: the chunk size; stdchk: the wanted mean
+  std::uint32_t bits = 0;          ///< k; 0: the technique has none
+  std::uint64_t chunk_bytes = 0;   ///< FsCH: the chunk size; stdchk: the wanted mean
   /// The share of an image's bytes in chunks that the image before has, averaged over all images
   /// except the first.
   double similarity = 0;
   double bytes_per_s = 0;  ///< cutting and naming, on one thread
-  double chunk_mean = 0;  ///< in bytes
+  double chunk_mean = 0;   ///< in bytes
   std::uint64_t chunk_min = 0;
   std::uint64_t chunk_max = 0;
   std::uint64_t image_bytes = 0;  ///< examined bytes of all images together
@@ -34,7 +34,7 @@ struct SimilarityOptions {
   /// overlapping Rabin windows. 0: all.
   std::uint64_t sample_bytes = 0;
   std::vector<std::uint32_t> windows;  ///< values of m
-  std::vector<std::uint32_t> bits;  ///< values of k
+  std::vector<std::uint32_t> bits;     ///< values of k
 };
 
 /// Measures all techniques. `progress` gets the completed share of the work, 0 to 1.

@@ -11,12 +11,12 @@ namespace stdchk::tools {
 /// The undrained part of a pool. A file keeps it for the case that the pool is lost with its job.
 struct Undrained {
   struct Entry {
-    std::string path;  ///< path of a file, or of a set as FOLDER/A.*.Tj
+    std::string path;           ///< path of a file, or of a set as FOLDER/A.*.Tj
     std::uint64_t missing = 0;  ///< files that are not drained
-    std::uint64_t files = 0;  ///< files of the set in the pool
+    std::uint64_t files = 0;    ///< files of the set in the pool
     bool operator==(const Entry&) const = default;
   };
-  std::string when;  ///< text_of_now() at the query
+  std::string when;            ///< text_of_now() at the query
   std::vector<Entry> entries;  ///< newer sets of an application before older sets
 };
 

@@ -11,9 +11,9 @@ namespace stdchk::tools {
 
 /// The options of `stdchk up`. Empty texts: the daemon's own default.
 struct UpOptions {
-  std::uint32_t benefactors = 0;  ///< 0: 2; in a job 1 on each node that lends
+  std::uint32_t benefactors = 0;                    ///< 0: 2; in a job 1 on each node that lends
   std::uint64_t memory_bytes = 512 * limits::kMiB;  ///< of each benefactor
-  std::string mount;  ///< empty: in a job, job_mount()
+  std::string mount;                                ///< empty: in a job, job_mount()
   std::string drain;
   std::uint64_t drain_rate = 0;
   std::uint64_t drain_total = 0;
@@ -32,7 +32,7 @@ struct UpOptions {
   std::string policy;
   std::string chunking;
   std::uint32_t copies = 0;  ///< the number of a Redundancy
-  std::string topology;  ///< path of a file
+  std::string topology;      ///< path of a file
   std::uint64_t copy_rate = 0;
   std::uint64_t scrub_rate = limits::kScrubRateDefault;
   std::uint32_t gc_period = 600;  ///< seconds; 0: only on request
@@ -44,7 +44,7 @@ struct UpOptions {
   bool pressure = true;
   std::uint64_t pressure_reserve = 0;
   std::string state;
-  std::string report;  ///< path of a file
+  std::string report;   ///< path of a file
   std::string metrics;  ///< address for all daemons; empty: none
   std::string log_level;
   bool allow_other = false;
@@ -54,7 +54,7 @@ struct UpOptions {
   // In a batch job:
   bool job = false;
   std::uint32_t benefactor_nodes = 0;  ///< the job's last nodes lend memory; 0: all nodes
-  std::string exchange;  ///< a folder that all nodes share
+  std::string exchange;                ///< a folder that all nodes share
   std::vector<std::string> arguments;  ///< as given, for the parts on the nodes
   // For one node's part, as `up --job` starts it:
   bool node = false;

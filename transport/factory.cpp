@@ -72,8 +72,8 @@ Result<std::unique_ptr<Endpoint>> open_bare(std::string_view kind, const Endpoin
   if (options.clock == nullptr) return fail(Code::kInvalidArgument, "transport.open");
   if (kind == "tcp") {
     if (!options.identity) return fail(Code::kInvalidArgument, "transport.open: tcp needs a key");
-    return tcp::open_tcp(*options.clock, options.listen_host, options.listen_port,
-                         options.identity, {.trusted_network = options.trusted_network});
+    return tcp::open_tcp(*options.clock, options.listen_host, options.listen_port, options.identity,
+                         {.trusted_network = options.trusted_network});
   }
   if (kind == "ofi:tcp") return fail(Code::kUnsupported, kNoFabricTcp);
   if (kind == "ofi:verbs") {

@@ -10,7 +10,7 @@ namespace heat {
 
 /// When a rank kills itself within a checkpoint; tests then check what remains.
 struct Kill {
-  std::uint64_t step = 0;  ///< 0: never
+  std::uint64_t step = 0;   ///< 0: never
   std::uint64_t bytes = 0;  ///< after writing this many bytes of the image
 };
 

@@ -19,7 +19,7 @@ struct Arguments {
   std::uint64_t steps = 12;
   std::uint64_t every = 3;
   std::string directory;  ///< empty: no checkpoints
-  std::string pids;  ///< directory for files RANK with the ranks' process numbers
+  std::string pids;       ///< directory for files RANK with the ranks' process numbers
   Kill kill;
   int kill_rank = 0;
   /// before the images of this step, all ranks wait to be killed; 0: never
