@@ -15,6 +15,7 @@
 #include "core/host_port.h"
 #include "core/image_name.h"
 #include "core/limits.h"
+#include "core/messages/messages.h"
 #include "core/mount_table.h"
 #include "core/options.h"
 #include "core/policy.h"

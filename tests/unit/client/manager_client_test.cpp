@@ -182,12 +182,6 @@ void for_each_question(const Visit& visit) {
   for_each_question(std::make_index_sequence<std::variant_size_v<msg::AnyRequest>>{}, visit);
 }
 
-struct Unclassified {
-  static constexpr const char* kName = "unclassified";
-};
-static_assert(!msg::detail::Classified<Unclassified>);
-static_assert(msg::detail::Classified<msg::GetMap>);
-
 }  // namespace
 
 TEST_CASE("every request that changes nothing is asked of the next manager, as the client of now") {

@@ -47,7 +47,7 @@ std::vector<std::string> addresses_tried(const std::string& benefactors_host) {
   Reactor reactor(clock);
   ClosedEndpoint fabric("tcp", false, tried);
   ClosedEndpoint memory("shm", true, tried);
-  Peers peers(reactor, {&fabric, &memory}, Peers::Config{{1, 2}, "this host"});
+  Peers peers(reactor, {&fabric, &memory}, Peers::Config{"this host"});
   msg::BenefactorInfo info;
   info.id = BenefactorId{7};
   info.host_token = benefactors_host;
@@ -72,7 +72,7 @@ TEST_CASE("a patient transfer waits for a benefactor that is expected back, unti
   SystemClock clock;
   Reactor reactor(clock);
   ClosedEndpoint fabric("tcp", false, tried);
-  Peers peers(reactor, {&fabric}, Peers::Config{{1, 2}, "this host"});
+  Peers peers(reactor, {&fabric}, Peers::Config{"this host"});
   const auto turn = [&] {
     for (int i = 0; i < 100; ++i) reactor.run_once(Duration::zero());
   };

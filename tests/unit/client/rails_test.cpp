@@ -83,7 +83,7 @@ class Rails {
     auto memory = Memory::create(kBytes, endpoints);
     REQUIRE(memory.has_value());
     memory_ = std::move(*memory);
-    peers_ = std::make_unique<Peers>(reactor_, endpoints, Peers::Config{{1, 2}, "this host"});
+    peers_ = std::make_unique<Peers>(reactor_, endpoints, Peers::Config{"this host"});
     msg::BenefactorInfo info;
     info.id = id;
     info.host_token = "this host";
