@@ -49,7 +49,7 @@ def test_what_keeps_a_standby_from_taking_over_is_said_before_it_should(pool):
     assert "2 of the 3 benefactors that a standby needs keep the metadata: start another" in started.stderr
     text = pool.stdchk("status", pool.mount).stdout
     assert "warning     2 of the 3 benefactors that a standby needs" in text
-    assert 'stdchk_metadata_warnings{pool=' in pool.stdchk("status", "--metrics", pool.mount).stdout
+    assert 'stdchk_metadata_warnings{pool=' in pool.stdchk("status", "--prometheus", pool.mount).stdout
     assert figures(pool)["standby_keepers"] == 2
     pool.benefactor_by_hand("third", "--memory", "64M")
     wait_until(lambda: figures(pool)["log_copies"] == 3, "three copies of the metadata")

@@ -80,7 +80,7 @@ def test_another_mount_with_the_key_reads_it_and_none_without(pool):
     assert (second / "app.N0.T1").read_bytes() == content
     wrong = pool.folder / "wrong"
     wrong.touch(0o600)
-    wrong.write_text("ab" * 16)
+    wrong.write_text(os.urandom(16).hex())
     for name, arguments in (("without", ()), ("other", ("--key-file", wrong))):
         point = pool.mount_by_hand(name, *arguments)
         with pytest.raises(PermissionError):
@@ -132,7 +132,7 @@ def test_encryption_and_a_drain_directory_exclude_each_other(pool):
     pool.up(benefactors=1)
     key = pool.folder / "key"
     key.touch(0o600)
-    key.write_text("ab" * 16)
+    key.write_text(os.urandom(16).hex())
     point = pool.folder / "refused"
     point.mkdir()
 

@@ -132,16 +132,15 @@ TEST_CASE("bytes that are no command are corrupt, whatever they are") {
   }
 }
 
-TEST_CASE("a place that no arena has is corrupt, also as the end of a move") {
+TEST_CASE("a place that no arena has is never journalled, also as the end of a move") {
   const std::uint64_t behind = std::uint64_t{limits::kExtentAlignment} << 40;
   std::vector<std::byte> bytes;
   REQUIRE(encode_command(MoveChunks{{1}, {{64, behind - limits::kExtentAlignment}}}, bytes));
   CHECK(decode_command(bytes));
-  REQUIRE(encode_command(MoveChunks{{1}, {{64, behind}}}, bytes));
-  CHECK(decode_command(bytes).error().code == Code::kCorrupt);
+  CHECK_FALSE(encode_command(MoveChunks{{1}, {{64, behind}}}, bytes));
 }
 
-TEST_CASE("a number of a commit that no pool reaches is corrupt") {
+TEST_CASE("a number of a commit that no pool reaches is never journalled") {
   constexpr std::uint64_t kTooLarge = std::uint64_t{1} << 62;
   RestoreFile file;
   file.attributes.type = FileType::kRegular;
@@ -153,10 +152,7 @@ TEST_CASE("a number of a commit that no pool reaches is corrupt") {
                          BeginGeneration{kRootFile, "a", 0, kTooLarge, {}},
                          BeginGeneration{kRootFile, "a", 0, 0, {{1, 0, kTooLarge}}}};
   std::vector<std::byte> bytes;
-  for (const Command& command : all) {
-    REQUIRE(encode_command(command, bytes));
-    CHECK(decode_command(bytes).error().code == Code::kCorrupt);
-  }
+  for (const Command& command : all) CHECK_FALSE(encode_command(command, bytes));
 }
 
 TEST_CASE("a database gives back what was durable, also after a snapshot, and is locked") {
