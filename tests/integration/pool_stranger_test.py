@@ -147,7 +147,7 @@ for port in {targets}:
         except OSError:
             pass
 """
-    neighbour.run("python3", "-c", script)
+    neighbour.run("python3", "-", input=script)
     assert_all_work(pool, content)
 
 
