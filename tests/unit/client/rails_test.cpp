@@ -106,6 +106,7 @@ class Rails {
   void write(std::size_t count) {
     left = count;
     std::vector<std::unique_ptr<Writer>> writers;
+    writers.reserve(8);
     for (int i = 0; i < 8; ++i) writers.push_back(std::make_unique<Writer>(*this));
     for (const auto& each : writers) each->begin();
     for (int turns = 0; turns < 100000 && at_work > 0; ++turns) turn();
@@ -197,6 +198,7 @@ TEST_CASE("a rail that is lost is parked, the other carries on, and it is taken 
   rails.ours[1]->stall(true);
   rails.left = 0;
   std::vector<std::unique_ptr<Writer>> writers;
+  writers.reserve(8);
   for (int i = 0; i < 8; ++i) writers.push_back(std::make_unique<Writer>(rails));
   rails.left = 8;
   for (const auto& each : writers) each->begin();
