@@ -106,7 +106,7 @@ class Cluster:
     def left_behind(self, node):
         """Processes, mounts, memory and files of pools on one node; of a dead process as long as it hangs."""
         look = ("ps -eo args | grep -E '^([^ ]*/)?stdchk(-[a-z]+)?( |$)|^.stdchk[^ ]*. <defunct>|[s]cripts/site' ;"
-                "grep -E ' /tmp/(pool|mine|stdchk-)[^ ]* fuse' /proc/mounts; ls -A /dev/shm | grep stdchk;"
+                "grep -E ' /tmp/(pool|mine|stdchk-[0-9]+-)[^ ]* fuse' /proc/mounts; ls -A /dev/shm | grep stdchk;"
                 "ls -d /tmp/stdchk-*-jobs/* /tmp/stdchk-*/pool*/pool.json ; true")
         return self.on(node, "sh", "-c", f"({look}) 2>/dev/null").stdout
 
