@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/clock.h"
-#include "core/naming.h"
+#include "core/base/clock.h"
+#include "core/chunk/naming.h"
 
 namespace stdchk::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/ceilings.h"
-#include "core/options.h"
+#include "core/runtime/options.h"
 
 /// Prints the machine's ceilings as JSON.
 int main(int argc, char** argv) {

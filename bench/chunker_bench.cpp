@@ -1,7 +1,7 @@
-// Measures the content-defined chunker (core/chunker.h) on one core, at mean chunk lengths of 64
-// KiB and 1 MiB. Each engine runs on random bytes, on memory-like pages, on zeros, and on an image
-// from a file. The ceiling is reading the same memory. Also measures how much the chunker finds
-// again after an insertion in the middle.
+// Measures the content-defined chunker (core/chunk/chunker.h) on one core, at mean chunk lengths of
+// 64 KiB and 1 MiB. Each engine runs on random bytes, on memory-like pages, on zeros, and on an
+// image from a file. The ceiling is reading the same memory. Also measures how much the chunker
+// finds again after an insertion in the middle.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "bench/measuring.h"
-#include "core/chunker.h"
-#include "core/clock.h"
-#include "core/limits.h"
-#include "core/naming.h"
-#include "core/options.h"
+#include "core/base/clock.h"
+#include "core/base/limits.h"
+#include "core/chunk/chunker.h"
+#include "core/chunk/naming.h"
+#include "core/runtime/options.h"
 
 using namespace stdchk;
 

@@ -23,9 +23,9 @@
 #include "bench/measuring.h"
 #include "bench/pool.h"
 #include "bench/raw_loop.h"
-#include "client/filesystem.h"
-#include "core/limits.h"
-#include "core/options.h"
+#include "client/api/filesystem.h"
+#include "core/base/limits.h"
+#include "core/runtime/options.h"
 
 namespace stdchk::bench {
 namespace {

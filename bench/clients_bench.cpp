@@ -22,9 +22,9 @@
 
 #include "bench/measuring.h"
 #include "bench/pool.h"
-#include "client/filesystem.h"
-#include "core/limits.h"
-#include "core/options.h"
+#include "client/api/filesystem.h"
+#include "core/base/limits.h"
+#include "core/runtime/options.h"
 #include "transport/factory.h"
 
 namespace stdchk::bench {

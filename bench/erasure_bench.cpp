@@ -1,5 +1,5 @@
-// Measures parity (core/erasure.h) on one core, in GB of data per second of processor time. The
-// ceiling is ISA-L's own loop over the same blocks. Measures making parity, rebuilding a lost
+// Measures parity (core/chunk/erasure.h) on one core, in GB of data per second of processor time.
+// The ceiling is ISA-L's own loop over the same blocks. Measures making parity, rebuilding a lost
 // block, and all computation of a benefactor for a stripe with the checksums of all blocks. For one
 // and two parity blocks, also compares ISA-L's general code with its simple code in the processor's
 // cache.
@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "bench/measuring.h"
-#include "core/erasure.h"
-#include "core/limits.h"
-#include "core/naming.h"
+#include "core/base/limits.h"
+#include "core/chunk/erasure.h"
+#include "core/chunk/naming.h"
 
 using namespace stdchk;
 

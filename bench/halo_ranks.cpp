@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "bench/measuring.h"
-#include "core/limits.h"
-#include "core/options.h"
+#include "core/base/limits.h"
+#include "core/runtime/options.h"
 
 namespace stdchk::bench {
 namespace {

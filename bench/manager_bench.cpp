@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "bench/measuring.h"
-#include "core/clock.h"
-#include "core/extent_header.h"
-#include "core/limits.h"
-#include "core/options.h"
-#include "core/reactor.h"
-#include "manager/memory_journal.h"
-#include "manager/service.h"
+#include "core/base/clock.h"
+#include "core/base/limits.h"
+#include "core/chunk/extent_header.h"
+#include "core/runtime/options.h"
+#include "core/runtime/reactor.h"
+#include "manager/journal/memory_journal.h"
+#include "manager/service/service.h"
 #include "transport/mem/mem.h"
 #include "transport/rpc.h"
 

@@ -12,8 +12,8 @@
 #include <ctime>
 #include <fstream>
 
-#include "core/clock.h"
-#include "core/limits.h"
+#include "core/base/clock.h"
+#include "core/base/limits.h"
 
 namespace stdchk::bench {
 namespace {

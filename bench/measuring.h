@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/result.h"
-#include "core/types.h"
+#include "core/base/result.h"
+#include "core/values/types.h"
 
 /// Functions that the benches share: test data, processor time, and fatal errors.
 namespace stdchk::bench {

@@ -25,12 +25,12 @@
 #include <vector>
 
 #include "bench/measuring.h"
-#include "core/content_tag.h"
-#include "core/limits.h"
-#include "core/naming.h"
-#include "core/options.h"
-#include "core/sealed_chunk.h"
-#include "core/sealer.h"
+#include "core/base/limits.h"
+#include "core/chunk/content_tag.h"
+#include "core/chunk/naming.h"
+#include "core/chunk/sealed_chunk.h"
+#include "core/crypto/sealer.h"
+#include "core/runtime/options.h"
 
 using namespace stdchk;
 

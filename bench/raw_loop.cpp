@@ -15,7 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/naming.h"
+#include "core/chunk/naming.h"
 
 namespace stdchk::bench {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "bench/measuring.h"
-#include "core/limits.h"
-#include "core/types.h"
+#include "core/base/limits.h"
+#include "core/values/types.h"
 
 namespace stdchk::bench {
 

@@ -18,10 +18,10 @@
 
 #include "bench/measuring.h"
 #include "bench/raw_loop.h"
-#include "core/clock.h"
-#include "core/limits.h"
-#include "core/options.h"
-#include "core/reactor.h"
+#include "core/base/clock.h"
+#include "core/base/limits.h"
+#include "core/runtime/options.h"
+#include "core/runtime/reactor.h"
 #include "transport/factory.h"
 
 namespace stdchk::bench {

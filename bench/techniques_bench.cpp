@@ -20,10 +20,10 @@
 
 #include "bench/measuring.h"
 #include "bench/pool.h"
-#include "client/filesystem.h"
-#include "core/limits.h"
-#include "core/options.h"
-#include "core/units.h"
+#include "client/api/filesystem.h"
+#include "core/base/limits.h"
+#include "core/base/units.h"
+#include "core/runtime/options.h"
 
 namespace {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/limits.h"
-#include "core/log.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
 
 namespace stdchk::mount {
 namespace {

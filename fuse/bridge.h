@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "client/filesystem.h"
-#include "core/clock.h"
-#include "core/result.h"
+#include "client/api/filesystem.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 #include "fuse/cache_modes.h"
 #include "fuse/caller.h"
 #include "fuse/init_exchange.h"
@@ -207,8 +207,8 @@ class Bridge {
 inline constexpr std::string_view kXattrWriteMode = "user.stdchk.write_mode";
 inline constexpr std::string_view kXattrVersion = "user.stdchk.version";
 inline constexpr std::string_view kXattrDrained = "user.stdchk.drained";
-/// Prefix of a policy's name (core/policy.h). Reading gives the value in force; only folders can be
-/// set.
+/// Prefix of a policy's name (core/policy/policy.h). Reading gives the value in force; only folders
+/// can be set.
 inline constexpr std::string_view kXattrPolicy = "user.stdchk.policy.";
 
 /// Answers with success, or with the errno of the error.

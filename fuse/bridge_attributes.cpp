@@ -7,8 +7,8 @@
 #include <cstring>
 #include <optional>
 
-#include "core/file_time.h"
-#include "core/limits.h"
+#include "core/base/file_time.h"
+#include "core/base/limits.h"
 #include "fuse/bridge.h"
 
 namespace stdchk::mount {

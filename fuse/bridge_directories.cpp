@@ -2,7 +2,7 @@
 
 #include <sys/stat.h>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 #include "fuse/bridge.h"
 
 namespace stdchk::mount {

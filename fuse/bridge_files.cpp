@@ -8,10 +8,10 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "client/read_view.h"
-#include "core/image_name.h"
-#include "core/limits.h"
-#include "core/log.h"
+#include "client/blocking/read_view.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/policy/image_name.h"
 #include "fuse/bridge.h"
 #include "fuse/receive_buffer.h"
 

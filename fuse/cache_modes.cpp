@@ -1,6 +1,6 @@
 #include "fuse/cache_modes.h"
 
-#include "core/image_name.h"
+#include "core/policy/image_name.h"
 
 namespace stdchk::mount {
 

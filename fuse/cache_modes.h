@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/types.h"
+#include "core/values/types.h"
 
 namespace stdchk::mount {
 

@@ -17,7 +17,7 @@
 #include <fstream>
 #include <string>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "fuse/mountpoint.h"
 
 namespace stdchk::mount {

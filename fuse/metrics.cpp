@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "core/units.h"
+#include "core/base/units.h"
 #include "metrics/pool_figures.h"
 
 namespace stdchk::mount {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "client/figures.h"
+#include "client/api/figures.h"
 #include "fuse/request_counts.h"
 #include "metrics/exposition.h"
 

@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/limits.h"
-#include "core/log.h"
-#include "core/mount_table.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/files/mount_table.h"
 #include "fuse/mountpoint.h"
 #include "fuse/receive_buffer.h"
 

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "client/filesystem.h"
-#include "core/clock.h"
-#include "core/result.h"
+#include "client/api/filesystem.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 #include "fuse/bridge.h"
 
 struct fuse_session;
@@ -35,7 +35,7 @@ struct MountOptions {
 class Mount {
  public:
   static constexpr std::size_t kThreadsMax =
-      320;  ///< more than reads of hanging files take (client/reader.h)
+      320;  ///< more than reads of hanging files take (client/read/reader.h)
   static constexpr std::size_t kThreadsIdleMax = 4;
 
   static Result<std::unique_ptr<Mount>> start(client::Filesystem& filesystem, Clock& clock,

@@ -16,8 +16,8 @@
 #include <fstream>
 #include <string_view>
 
-#include "core/log.h"
-#include "core/mount_table.h"
+#include "core/base/log.h"
+#include "core/files/mount_table.h"
 
 extern char** environ;
 

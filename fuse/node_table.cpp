@@ -1,6 +1,6 @@
 #include "fuse/node_table.h"
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 
 namespace stdchk::mount {
 

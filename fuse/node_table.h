@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "client/filesystem.h"
-#include "core/result.h"
-#include "core/types.h"
+#include "client/api/filesystem.h"
+#include "core/base/result.h"
+#include "core/values/types.h"
 
 namespace stdchk::mount {
 

@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
-#include "core/assert.h"
-#include "core/limits.h"
+#include "core/base/assert.h"
+#include "core/base/limits.h"
 
 namespace stdchk::mount {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <cstddef>
 
-#include "client/filesystem.h"
-#include "client/window_buffers.h"
-#include "core/result.h"
+#include "client/api/filesystem.h"
+#include "client/blocking/window_buffers.h"
+#include "core/base/result.h"
 
 namespace stdchk::mount {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "metrics/histogram.h"
 
 namespace stdchk::mount {

@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "core/ask_reactor.h"
-#include "core/log.h"
-#include "core/pool_files.h"
+#include "core/base/log.h"
+#include "core/files/pool_files.h"
+#include "core/runtime/ask_reactor.h"
 #include "metrics/process.h"
 
 namespace stdchk::metrics {

@@ -5,8 +5,8 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "core/options.h"
-#include "core/reactor.h"
+#include "core/runtime/options.h"
+#include "core/runtime/reactor.h"
 #include "metrics/endpoint.h"
 #include "metrics/exposition.h"
 

@@ -15,8 +15,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/log.h"
-#include "core/thread.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
 #include "metrics/listen_address.h"
 
 namespace stdchk::metrics {

@@ -11,8 +11,8 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 
 struct MHD_Connection;
 struct MHD_Daemon;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <functional>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 
 namespace stdchk::metrics {
 namespace {

@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "core/units.h"
+#include "core/base/units.h"
 
 namespace stdchk::metrics {
 namespace {

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <utility>
 
-#include "core/clock.h"
-#include "core/copy_scatter.h"
+#include "core/base/clock.h"
+#include "core/policy/copy_scatter.h"
 
 namespace stdchk::tools {
 namespace {

@@ -23,8 +23,8 @@ struct AllowedFailures {
 /// Clusters", The Journal of Supercomputing 50(3), 2009.
 AllowedFailures simulate_replicas(std::uint32_t nodes, std::uint32_t replicas, std::uint64_t seed);
 /// Simulates a pool with a benefactor on each node. Each chunk has `copies` copies: one on its
-/// benefactor, the others spread over the few that core/copy_scatter.h gives. With many chunks
-/// every choice of these occurs, so a stripe's width makes no difference.
+/// benefactor, the others spread over the few that core/policy/copy_scatter.h gives. With many
+/// chunks every choice of these occurs, so a stripe's width makes no difference.
 AllowedFailures simulate_pool(std::uint32_t nodes, std::uint32_t copies, std::uint64_t seed);
 
 /// The cheapest interval between checkpoints in seconds: Young 1974, first order.

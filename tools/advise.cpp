@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/copy_scatter.h"
-#include "core/units.h"
+#include "core/base/units.h"
+#include "core/policy/copy_scatter.h"
 #include "tools/advice.h"
 #include "tools/commands.h"
 #include "tools/image_bench.h"

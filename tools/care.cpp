@@ -1,7 +1,7 @@
 // The commands scrub, check and gc, which look after a pool.
 #include <nlohmann/json.hpp>
 
-#include "core/units.h"
+#include "core/base/units.h"
 #include "tools/check_result.h"
 #include "tools/commands.h"
 #include "tools/connection.h"

@@ -1,6 +1,6 @@
 #include "tools/command_line.h"
 
-#include "core/units.h"
+#include "core/base/units.h"
 #include "transport/factory.h"
 
 namespace stdchk::tools {

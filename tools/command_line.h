@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/options.h"
+#include "core/runtime/options.h"
 #include "tools/commands.h"
 #include "tools/member_key.h"
 #include "tools/up.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/limits.h"
+#include "core/base/clock.h"
+#include "core/base/limits.h"
 #include "tools/job_plan.h"
 
 /// The subcommands that ask a pool. Each prints its result and returns the exit status. 0: good. 1:

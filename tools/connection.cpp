@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "core/pool_files.h"
+#include "core/files/pool_files.h"
 #include "transport/secure/key_file.h"
 
 namespace stdchk::tools {

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "client/filesystem.h"
-#include "core/limits.h"
+#include "client/api/filesystem.h"
+#include "core/base/limits.h"
 #include "tools/pool_record.h"
 
 namespace stdchk::tools {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "core/units.h"
+#include "core/base/units.h"
 #include "tools/process.h"
 
 namespace stdchk::tools {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "client/probe.h"
-#include "core/clock.h"
-#include "core/limits.h"
+#include "client/blocking/probe.h"
+#include "core/base/clock.h"
+#include "core/base/limits.h"
 #include "transport/factory.h"
 #include "transport/secure/key_file.h"
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "core/own_folder.h"
+#include "core/files/own_folder.h"
 #include "tools/job.h"
 #include "tools/members.h"
 #include "tools/mounts.h"

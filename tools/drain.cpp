@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/limits.h"
-#include "core/redundancy.h"
-#include "core/units.h"
+#include "core/base/limits.h"
+#include "core/base/units.h"
+#include "core/policy/redundancy.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/manifest_writer.h"

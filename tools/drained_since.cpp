@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/drain_directory.h"
+#include "core/files/drain_directory.h"
 
 namespace stdchk::tools {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/image_name.h"
+#include "core/policy/image_name.h"
 
 namespace stdchk::tools {
 

@@ -8,9 +8,9 @@
 #include <set>
 #include <utility>
 
-#include "core/drain_directory.h"
-#include "core/image_name.h"
-#include "core/policy.h"
+#include "core/files/drain_directory.h"
+#include "core/policy/image_name.h"
+#include "core/policy/policy.h"
 #include "tools/connection.h"
 #include "tools/manifest_change.h"
 

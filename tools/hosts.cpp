@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "core/units.h"
+#include "core/base/units.h"
 
 namespace stdchk::tools {
 namespace {

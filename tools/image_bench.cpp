@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/units.h"
+#include "core/base/units.h"
 #include "tools/commands.h"
 #include "tools/process.h"
 #include "tools/share_out.h"

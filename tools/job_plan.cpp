@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/units.h"
+#include "core/base/units.h"
 #include "tools/advice.h"
 
 namespace stdchk::tools {

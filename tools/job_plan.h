@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 
 namespace stdchk::tools {
 

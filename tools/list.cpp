@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/image_name.h"
-#include "core/naming.h"
-#include "core/redundancy.h"
-#include "core/units.h"
+#include "core/base/units.h"
+#include "core/chunk/naming.h"
+#include "core/policy/image_name.h"
+#include "core/policy/redundancy.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/series.h"

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/log.h"
-#include "core/options.h"
-#include "core/units.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "core/runtime/options.h"
 #include "tools/command_line.h"
 #include "tools/doctor.h"
 #include "tools/doctor_network.h"

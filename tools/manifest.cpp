@@ -9,8 +9,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "core/drain_directory.h"
-#include "core/limits.h"
+#include "core/base/limits.h"
+#include "core/files/drain_directory.h"
 #include "core/messages/messages.h"
 
 namespace stdchk::tools {

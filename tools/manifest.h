@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/drain_manifest.h"
-#include "core/naming.h"
-#include "core/types.h"
+#include "core/chunk/naming.h"
+#include "core/files/drain_manifest.h"
+#include "core/values/types.h"
 #include "tools/problem.h"
 
 namespace stdchk::tools {

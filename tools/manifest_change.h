@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/drain_folder.h"
+#include "core/files/drain_folder.h"
 #include "tools/problem.h"
 
 namespace stdchk::tools {

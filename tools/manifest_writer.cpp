@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/drain_directory.h"
-#include "core/naming.h"
+#include "core/chunk/naming.h"
+#include "core/files/drain_directory.h"
 #include "tools/connection.h"
 #include "tools/manifest.h"
 #include "tools/manifest_change.h"

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "client/filesystem.h"
+#include "client/api/filesystem.h"
 #include "tools/problem.h"
 
 namespace stdchk::tools {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "core/own_folder.h"
+#include "core/files/own_folder.h"
 #include "tools/problem.h"
 
 namespace stdchk::tools {

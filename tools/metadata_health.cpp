@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "core/units.h"
+#include "core/base/units.h"
 #include "tools/connection.h"
 
 namespace stdchk::tools {

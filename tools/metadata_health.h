@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tools/doctor.h"
 #include "tools/pool_record.h"
 

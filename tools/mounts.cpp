@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/mount_table.h"
+#include "core/files/mount_table.h"
 #include "tools/process.h"
 
 namespace stdchk::tools {

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "core/mount_table.h"
+#include "core/files/mount_table.h"
 #include "tools/restore.h"
 #include "tools/running.h"
 

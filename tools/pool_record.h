@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/own_folder.h"
+#include "core/files/own_folder.h"
 #include "tools/process.h"
 
 namespace stdchk::tools {

@@ -6,7 +6,7 @@
 #include <tl/expected.hpp>
 #include <utility>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace stdchk::tools {
 

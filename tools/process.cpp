@@ -19,7 +19,7 @@
 #include <sstream>
 #include <thread>
 
-#include "core/units.h"
+#include "core/base/units.h"
 
 extern char** environ;
 

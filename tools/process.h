@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tools/problem.h"
 
 namespace stdchk::tools {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/redundancy.h"
-#include "core/units.h"
+#include "core/base/units.h"
+#include "core/policy/redundancy.h"
 
 namespace stdchk::tools {
 namespace {

@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/image_name.h"
-#include "core/units.h"
+#include "core/base/units.h"
+#include "core/policy/image_name.h"
 #include "tools/connection.h"
 #include "tools/process.h"
 #include "tools/share_out.h"

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <map>
 
-#include "core/image_name.h"
-#include "core/units.h"
+#include "core/base/units.h"
+#include "core/policy/image_name.h"
 #include "tools/connection.h"
 #include "tools/hosts.h"
 #include "tools/job.h"

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/own_folder.h"
+#include "core/files/own_folder.h"
 
 namespace stdchk::tools {
 namespace {

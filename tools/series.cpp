@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
-#include "client/series_naming.h"
-#include "core/image_name.h"
-#include "core/sealed_chunk.h"
+#include "client/write/series_naming.h"
+#include "core/chunk/sealed_chunk.h"
+#include "core/policy/image_name.h"
 
 namespace stdchk::tools {
 

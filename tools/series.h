@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/types.h"
+#include "core/values/types.h"
 
 namespace stdchk::tools {
 

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/image_name.h"
-#include "core/units.h"
+#include "core/base/units.h"
+#include "core/policy/image_name.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/show.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/image_name.h"
+#include "core/policy/image_name.h"
 
 namespace stdchk::tools {
 

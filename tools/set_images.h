@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "client/filesystem.h"
+#include "client/api/filesystem.h"
 #include "tools/problem.h"
 
 namespace stdchk::tools {

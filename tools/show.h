@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/types.h"
+#include "core/values/types.h"
 
 namespace stdchk::tools {
 

@@ -13,11 +13,11 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/chunker.h"
-#include "core/limits.h"
-#include "core/naming.h"
-#include "core/units.h"
-#include "core/window_chunking.h"
+#include "core/base/limits.h"
+#include "core/base/units.h"
+#include "core/chunk/chunker.h"
+#include "core/chunk/naming.h"
+#include "core/chunk/window_chunking.h"
 
 namespace stdchk::tools {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/types.h"
+#include "core/values/types.h"
 #include "tools/problem.h"
 
 namespace stdchk::tools {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/units.h"
+#include "core/base/units.h"
 #include "tools/commands.h"
 #include "tools/show.h"
 #include "tools/similarity.h"

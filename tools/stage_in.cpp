@@ -11,10 +11,10 @@
 #include <optional>
 #include <utility>
 
-#include "core/drain_directory.h"
-#include "core/file_time.h"
-#include "core/image_name.h"
-#include "core/units.h"
+#include "core/base/file_time.h"
+#include "core/base/units.h"
+#include "core/files/drain_directory.h"
+#include "core/policy/image_name.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/manifest.h"
@@ -196,9 +196,9 @@ bool is_of(const std::optional<ImageName>& image, const ImageName& set) {
 }
 
 /// The Turns order files: each turn is loaded whole before the next begins. A rank that writes an
-/// earlier timestep after a later one begins a new run for the manager (manager/set_generations.h).
-/// So each set of an application is loaded whole before its next set. The set that `latest` names
-/// comes last, so that it is the newest again.
+/// earlier timestep after a later one begins a new run for the manager
+/// (manager/state/set_generations.h). So each set of an application is loaded whole before its next
+/// set. The set that `latest` names comes last, so that it is the newest again.
 class Turns {
  public:
   /// `latest`: the link of the file's folder.

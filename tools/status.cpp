@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/redundancy.h"
-#include "core/units.h"
+#include "core/base/units.h"
+#include "core/policy/redundancy.h"
 #include "metrics/exposition.h"
 #include "metrics/listen_address.h"
 #include "metrics/pool_figures.h"

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <map>
 
-#include "core/redundancy.h"
-#include "core/units.h"
+#include "core/base/units.h"
+#include "core/policy/redundancy.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/show.h"

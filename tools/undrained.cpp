@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-#include "core/image_name.h"
+#include "core/policy/image_name.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/drained_since.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "client/filesystem.h"
+#include "client/api/filesystem.h"
 #include "tools/pool_record.h"
 #include "tools/undrained_file.h"
 

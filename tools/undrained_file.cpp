@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/durable.h"
+#include "core/files/durable.h"
 
 namespace stdchk::tools {
 namespace {

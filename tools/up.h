@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tools/pool_record.h"
 
 namespace stdchk::tools {

@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/image_name.h"
-#include "core/sealed_chunk.h"
+#include "core/chunk/sealed_chunk.h"
+#include "core/policy/image_name.h"
 
 namespace stdchk::tools {
 namespace {

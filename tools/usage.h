@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "client/filesystem.h"
+#include "client/api/filesystem.h"
 #include "tools/problem.h"
 #include "tools/series.h"
 

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/drain_directory.h"
-#include "core/units.h"
+#include "core/base/units.h"
+#include "core/files/drain_directory.h"
 #include "tools/commands.h"
 #include "tools/manifest.h"
 #include "tools/share_out.h"

@@ -8,9 +8,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/host_port.h"
-#include "core/log.h"
-#include "core/units.h"
+#include "core/base/host_port.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
 #include "transport/ofi/ofi.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/secure/secure.h"
 #include "transport/transport.h"
 #include "transport/verbs/verbs.h"

@@ -2,8 +2,8 @@
 
 #include <cstddef>
 
-#include "core/limits.h"
-#include "core/sealer.h"
+#include "core/base/limits.h"
+#include "core/crypto/sealer.h"
 
 namespace stdchk::transport {
 

@@ -6,8 +6,8 @@
 #include <limits>
 #include <utility>
 
-#include "core/assert.h"
-#include "core/limits.h"
+#include "core/base/assert.h"
+#include "core/base/limits.h"
 #include "core/messages/codec.h"
 
 namespace stdchk::rpc {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/messages/messages.h"
-#include "core/reactor.h"
+#include "core/runtime/reactor.h"
 #include "transport/transport.h"
 
 namespace stdchk::rpc {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 /// Addresses of transports that are reached by an IP address and a port: "tcp:10.0.0.1:7471".
 namespace stdchk::transport {

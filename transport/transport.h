@@ -6,11 +6,11 @@
 #include <string>
 #include <string_view>
 
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/reactor.h"
-#include "core/result.h"
-#include "core/types.h"
+#include "core/base/assert.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
+#include "core/runtime/reactor.h"
+#include "core/values/types.h"
 #include "transport/secure/keyring.h"
 
 /// Moving bytes between processes. transport/README.md has the rules that every transport keeps,

@@ -5,12 +5,12 @@
 
 #include <cstring>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
+#include "core/base/one_of_instance.h"
 #include "core/messages/fields.h"
 #include "core/messages/stdchk.capnp.h"
-#include "core/one_of_instance.h"
 
-// The schema describes all fields and checks (core/messages/README.md). This file has the rest.
+// The schema describes all fields and checks (core/schema/README.md). This file has the rest.
 
 namespace stdchk::wire {
 
@@ -55,7 +55,7 @@ static bool is_consistent(const stdchk::ChunkMap& map) {
 
 }  // namespace stdchk::wire
 
-#include "core/messages/values.codec.h"
+#include "core/values/values.codec.h"
 
 namespace stdchk::msg::wire {
 using namespace schema;

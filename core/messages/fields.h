@@ -7,10 +7,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/error_codes.h"
-#include "core/limits.h"
-#include "core/policy.h"
-#include "core/types.h"
+#include "core/base/error_codes.h"
+#include "core/base/limits.h"
+#include "core/policy/policy.h"
+#include "core/values/types.h"
 
 namespace stdchk {
 

@@ -1,9 +1,9 @@
 @0x96264a81ba849d50;
-# The messages of stdchk. docs/protocol.md tells who sends what when, core/messages/README.md how to add
+# The messages of stdchk. docs/protocol.md tells who sends what when, core/schema/README.md how to add
 # a message or a field.
 
 # The same file is the wire contract. A message on a link is one Envelope in Cap'n Proto's standard stream
-# framing with exactly one segment, at most 256 KiB (core/limits.h). Rules for changes:
+# framing with exactly one segment, at most 256 KiB (core/base/limits.h). Rules for changes:
 #
 # - Fields and members of unions are only ever added, with the next free number. A number is never reused.
 # - A receiver treats a field that it does not know as absent. A sender that does not know a field leaves
@@ -17,7 +17,7 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("stdchk::msg::wire");
 
-using Say = import "annotations.capnp";
+using Say = import "/core/schema/annotations.capnp";
 using title = Say.title;
 using type = Say.type;
 using items = Say.items;
@@ -28,12 +28,12 @@ $Say.include("<string>");
 $Say.include("<utility>");
 $Say.include("<variant>");
 $Say.include("<vector>");
-$Say.include("core/one_of.h");
-$Say.include("core/policy.h");
-$Say.include("core/result.h");
-$Say.include("core/types.h");
+$Say.include("core/base/one_of.h");
+$Say.include("core/policy/policy.h");
+$Say.include("core/base/result.h");
+$Say.include("core/values/types.h");
 
-using Values = import "values.capnp";
+using Values = import "/core/values/values.capnp";
 using Attributes = Values.Attributes;
 using Chunk = Values.Chunk;
 using ChunkMap = Values.ChunkMap;
@@ -132,7 +132,7 @@ struct PoolConfig {
   drainRateBytesPerS @4 :UInt64;                  # of each benefactor; 0: not limited
   contentCuts @5 :Bool;  # with `naming`: the content decides where chunks end
   copies @6 :UInt32;
-  # The number of a Redundancy (core/redundancy.h), where nothing else is asked for; 0: one copy.
+  # The number of a Redundancy (core/policy/redundancy.h), where nothing else is asked for; 0: one copy.
 }
 
 struct RegisterClient $title("register client") $kind(ofMember) $route(clientToManager) {
@@ -955,7 +955,7 @@ struct CopyExtents $title("copy extents") $kind(toBenefactor) $route(managerToBe
 }
 
 struct BuildStripe $title("build stripe") $kind(toBenefactor) $route(managerToBenefactor) {
-  # Makes blocks of a stripe from other blocks of it, in this arena (core/erasure.h): parity from data, or
+  # Makes blocks of a stripe from other blocks of it, in this arena (core/chunk/erasure.h): parity from data, or
   # lost blocks from the rest. Inputs are read by one-sided transfers and checked; an output is a whole
   # extent. Requests are answered in order. After an answer, also to a request without outputs, no earlier
   # request changes the arena any more.
@@ -1165,7 +1165,7 @@ struct Request $Say.envelope {
 struct Reply $Say.envelope {
   # All replies, in the order of the requests. A reply carries the call_id of its request.
   callId @0 :UInt64;
-  code @1 :UInt16 $type("Code");  # Code{}: success, and `body` holds; otherwise core/error_codes.h
+  code @1 :UInt16 $type("Code");  # Code{}: success, and `body` holds; otherwise core/base/error_codes.h
   osErrno @2 :Int32;              # errno of the system call that failed at the server; 0: none
   retryAfterMs @3 :UInt32;        # back-off that the server asks for
   detail @4 :Text $max("kPathBytesMax");  # for people; may be empty

@@ -14,7 +14,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 
 namespace stdchk::attack {
 namespace {

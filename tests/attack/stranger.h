@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/types.h"
+#include "core/values/types.h"
 #include "transport/secure/keyring.h"
 
 /// What somebody without our code does to a port.

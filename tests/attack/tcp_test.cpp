@@ -15,8 +15,8 @@
 #include <map>
 #include <mutex>
 
-#include "core/clock.h"
-#include "core/limits.h"
+#include "core/base/clock.h"
+#include "core/base/limits.h"
 #include "tests/attack/stranger.h"
 #include "tests/support/catch.h"
 #include "transport/secure/handshake.h"

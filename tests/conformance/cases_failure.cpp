@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/conformance/suite.h"
 
 namespace stdchk::conformance {

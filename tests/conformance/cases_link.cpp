@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/conformance/suite.h"
 
 namespace stdchk::conformance {

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <functional>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/conformance/suite.h"
 
 namespace stdchk::conformance {

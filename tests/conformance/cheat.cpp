@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 
 namespace stdchk::conformance {
 

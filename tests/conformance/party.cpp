@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 
 namespace stdchk::conformance {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/reactor.h"
+#include "core/runtime/reactor.h"
 #include "tests/conformance/subjects.h"
 #include "transport/transport.h"
 

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 #include "tests/conformance/watch.h"
 
 namespace stdchk::conformance {

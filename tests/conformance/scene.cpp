@@ -1,6 +1,6 @@
 #include <fmt/core.h>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/conformance/suite.h"
 
 namespace stdchk::conformance {

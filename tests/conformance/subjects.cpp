@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/conformance/cheat.h"
 #include "transport/factory.h"
 #include "transport/fault/fault.h"

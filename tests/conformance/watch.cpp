@@ -10,7 +10,7 @@
 #include <atomic>
 #include <string_view>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 
 namespace stdchk::conformance {
 

@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "benefactor/check_extents.h"
-#include "benefactor/extent_report.h"
-#include "benefactor/metadata_log.h"
-#include "benefactor/move_extents.h"
-#include "core/assert.h"
-#include "core/extent_header.h"
-#include "core/naming.h"
-#include "manager/garbage_plan.h"
+#include "benefactor/memory/check_extents.h"
+#include "benefactor/memory/extent_report.h"
+#include "benefactor/memory/metadata_log.h"
+#include "benefactor/memory/move_extents.h"
+#include "core/base/assert.h"
+#include "core/chunk/extent_header.h"
+#include "core/chunk/naming.h"
+#include "manager/space/garbage_plan.h"
 #include "tests/fuzz/choices.h"
 
 using namespace stdchk;

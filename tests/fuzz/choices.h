@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/types.h"
+#include "core/values/types.h"
 
 namespace stdchk::fuzz {
 

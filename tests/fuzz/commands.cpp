@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 
 namespace stdchk::fuzz {
 namespace {

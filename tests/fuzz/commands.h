@@ -1,6 +1,6 @@
 #pragma once
 
-#include "manager/command.h"
+#include "manager/journal/command.h"
 #include "tests/fuzz/choices.h"
 
 namespace stdchk::fuzz {

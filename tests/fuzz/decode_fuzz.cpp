@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "core/assert.h"
-#include "core/extent_header.h"
+#include "core/base/assert.h"
+#include "core/chunk/extent_header.h"
 #include "core/messages/codec.h"
 
 using namespace stdchk;

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 #include "tests/fuzz/choices.h"
 #include "transport/verbs/fragment.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 #include "transport/secure/handshake.h"
 
 using namespace stdchk;

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "core/assert.h"
-#include "manager/journal_codec.h"
-#include "manager/metadata_log.h"
+#include "core/base/assert.h"
+#include "manager/journal/journal_codec.h"
+#include "manager/journal/metadata_log.h"
 
 using namespace stdchk;
 using namespace stdchk::manager;

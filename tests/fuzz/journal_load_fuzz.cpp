@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/assert.h"
-#include "core/log.h"
-#include "core/reactor.h"
-#include "manager/audit.h"
-#include "manager/journal_codec.h"
-#include "manager/service.h"
-#include "manager/sqlite_journal.h"
+#include "core/base/assert.h"
+#include "core/base/log.h"
+#include "core/runtime/reactor.h"
+#include "manager/journal/journal_codec.h"
+#include "manager/journal/sqlite_journal.h"
+#include "manager/service/service.h"
+#include "manager/space/audit.h"
 #include "tests/fuzz/commands.h"
 #include "tests/fuzz/temporary_folder.h"
 

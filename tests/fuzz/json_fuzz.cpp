@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "core/assert.h"
-#include "core/drain_directory.h"
-#include "core/limits.h"
-#include "manager/manifest_reader.h"
+#include "core/base/assert.h"
+#include "core/base/limits.h"
+#include "core/files/drain_directory.h"
+#include "manager/drain/manifest_reader.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/temporary_folder.h"
 #include "tools/manifest.h"

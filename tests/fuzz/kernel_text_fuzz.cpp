@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "benefactor/kernel_text.h"
-#include "core/assert.h"
+#include "benefactor/memory/kernel_text.h"
+#include "core/base/assert.h"
 #include "fuse/caller.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/temporary_folder.h"

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/assert.h"
-#include "core/sealed_chunk.h"
+#include "core/base/assert.h"
+#include "core/chunk/sealed_chunk.h"
 
 using namespace stdchk;
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/assert.h"
-#include "core/log.h"
+#include "core/base/assert.h"
+#include "core/base/log.h"
 #include "tests/fuzz/choices.h"
 #include "transport/mem/mem.h"
 #include "transport/secure/secure.h"

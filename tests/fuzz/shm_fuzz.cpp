@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/assert.h"
-#include "core/limits.h"
+#include "core/base/assert.h"
+#include "core/base/limits.h"
 #include "tests/fuzz/choices.h"
 #include "transport/message_limit.h"
 #include "transport/shm/shm.h"

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/assert.h"
-#include "manager/journal_codec.h"
-#include "manager/metadata_log.h"
-#include "manager/state.h"
+#include "core/base/assert.h"
+#include "manager/journal/journal_codec.h"
+#include "manager/journal/metadata_log.h"
+#include "manager/state/state.h"
 #include "tests/fuzz/commands.h"
 
 using namespace stdchk;

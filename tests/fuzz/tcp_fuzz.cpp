@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 #include "tests/fuzz/choices.h"
 #include "transport/secure/handshake.h"
 #include "transport/tcp/endpoint.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 
 namespace stdchk::fuzz {
 

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 #include "tests/fuzz/choices.h"
 #include "transport/tcp/tls.h"
 

@@ -10,12 +10,12 @@
 #include <map>
 #include <string>
 
-#include "core/extent_header.h"
+#include "core/chunk/extent_header.h"
+#include "core/chunk/naming.h"
 #include "core/messages/codec.h"
-#include "core/naming.h"
-#include "manager/journal.members.h"
-#include "manager/journal_codec.h"
-#include "manager/metadata_log.h"
+#include "manager/journal/journal.members.h"
+#include "manager/journal/journal_codec.h"
+#include "manager/journal/metadata_log.h"
 #include "tests/support/catch.h"
 #include "tests/unit/core/random_message.h"
 #include "tests/unit/manager/some_commands.h"

@@ -1,4 +1,4 @@
-"""core/messages/generate.py refuses a schema that forgets something, and copies comments into the structs."""
+"""core/schema/generate.py refuses a schema that forgets something, and copies comments into the structs."""
 
 import pathlib
 import re
@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEAD = """@0xf1d2c3b4a5968778;
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("test::wire");
-using Say = import "/core/messages/annotations.capnp";
+using Say = import "/core/schema/annotations.capnp";
 $Say.namespace("test");
 """
 
@@ -24,7 +24,7 @@ def generate(folder, text, head=HEAD):
     schema = folder / "some.capnp"
     schema.write_text(head + text)
     return subprocess.run(
-        ["python3", ROOT / "core/messages/generate.py", "--schema", capnp_schema(), "--root", ROOT, "--out", folder, schema],
+        ["python3", ROOT / "core/schema/generate.py", "--schema", capnp_schema(), "--root", ROOT, "--out", folder, schema],
         capture_output=True, text=True)
 
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "core/clock.h"
-#include "core/naming.h"
+#include "core/base/clock.h"
+#include "core/chunk/naming.h"
 #include "tests/sim/model.h"
 
 namespace stdchk::sim {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <set>
 
-#include "core/extent_header.h"
-#include "core/naming.h"
+#include "core/chunk/extent_header.h"
+#include "core/chunk/naming.h"
 
 namespace stdchk::sim {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 
 namespace stdchk::sim {
 

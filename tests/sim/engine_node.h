@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "client/engine.h"
-#include "client/open_file.h"
+#include "client/blocking/open_file.h"
+#include "client/engine/engine.h"
 #include "tests/support/cluster.h"
 
 namespace stdchk::sim {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/sim/checkers.h"
 
 namespace stdchk::sim {

@@ -46,11 +46,11 @@
 #include <string>
 #include <tuple>
 
-#include "core/drain_manifest.h"
-#include "core/file_time.h"
-#include "core/limits.h"
-#include "core/log.h"
-#include "core/naming.h"
+#include "core/base/file_time.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/chunk/naming.h"
+#include "core/files/drain_manifest.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/engine_scripts.h"
 #include "tests/sim/folder_script.h"

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <utility>
 
-#include "core/extent_header.h"
-#include "core/limits.h"
-#include "core/naming.h"
+#include "core/base/limits.h"
+#include "core/chunk/extent_header.h"
+#include "core/chunk/naming.h"
 #include "tests/sim/checkers.h"
 
 namespace stdchk::sim {

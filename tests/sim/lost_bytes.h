@@ -10,9 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/types.h"
-#include "manager/state.h"
+#include "core/base/clock.h"
+#include "core/values/types.h"
+#include "manager/state/state.h"
 #include "tests/support/cluster.h"
 
 namespace stdchk::sim {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/log.h"
-#include "core/redundancy.h"
+#include "core/base/log.h"
+#include "core/policy/redundancy.h"
 #include "tests/sim/engine_node.h"
 #include "tests/support/catch.h"
 #include "tests/support/cluster.h"

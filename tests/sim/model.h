@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tests/sim/plain_client.h"
 
 namespace stdchk::sim {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "manager/log_keepers.h"
+#include "manager/recovery/log_keepers.h"
 #include "tests/sim/checkers.h"
 
 namespace stdchk::sim {

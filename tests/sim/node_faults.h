@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tests/sim/lost_bytes.h"
 #include "tests/sim/swarm.h"
 #include "tests/support/cluster.h"

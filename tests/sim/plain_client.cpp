@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/sim/plain_operations.h"
 
 namespace stdchk::sim {

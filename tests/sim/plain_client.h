@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/manager_addresses.h"
 #include "core/messages/messages.h"
+#include "core/runtime/manager_addresses.h"
 #include "tests/support/cluster.h"
 #include "transport/rpc.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/extent_header.h"
-#include "core/naming.h"
+#include "core/chunk/extent_header.h"
+#include "core/chunk/naming.h"
 
 namespace stdchk::sim {
 

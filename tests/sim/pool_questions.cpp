@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "manager/metrics.h"
+#include "manager/service/metrics.h"
 
 namespace stdchk::sim {
 

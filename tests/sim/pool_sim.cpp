@@ -71,9 +71,9 @@
 #include <iterator>
 #include <string>
 
-#include "core/limits.h"
-#include "core/log.h"
-#include "manager/garbage_collector.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "manager/space/garbage_collector.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/folder_script.h"
 #include "tests/sim/lost_bytes.h"

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <utility>
 
-#include "core/limits.h"
-#include "manager/metadata_log.h"
-#include "manager/scrubber.h"
+#include "core/base/limits.h"
+#include "manager/journal/metadata_log.h"
+#include "manager/replication/scrubber.h"
 #include "tests/sim/checkers.h"
 
 namespace stdchk::sim {

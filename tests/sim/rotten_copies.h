@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "benefactor/metadata_log.h"
-#include "core/clock.h"
-#include "core/types.h"
-#include "manager/chunk_table.h"
+#include "benefactor/memory/metadata_log.h"
+#include "core/base/clock.h"
+#include "core/values/types.h"
+#include "manager/state/chunk_table.h"
 #include "tests/support/cluster.h"
 
 namespace stdchk::sim {

@@ -6,9 +6,9 @@
 #include <chrono>
 #include <filesystem>
 
-#include "core/image_name.h"
-#include "manager/copy_planner.h"
-#include "manager/service.h"
+#include "core/policy/image_name.h"
+#include "manager/replication/copy_planner.h"
+#include "manager/service/service.h"
 #include "tests/sim/engine_scripts.h"
 #include "tests/sim/plain_operations.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "manager/sets.h"
+#include "manager/pool/sets.h"
 #include "tests/sim/plain_client.h"
 
 namespace stdchk::sim {

@@ -1,10 +1,10 @@
 // Tests a standby with unmodified benefactors and clients, which find it by themselves.
 #include <optional>
 
-#include "client/manager_client.h"
-#include "core/log.h"
-#include "manager/log_keepers.h"
-#include "manager/rebuilder.h"
+#include "client/net/manager_client.h"
+#include "core/base/log.h"
+#include "manager/recovery/log_keepers.h"
+#include "manager/recovery/rebuilder.h"
 #include "tests/support/catch.h"
 #include "tests/support/cluster.h"
 

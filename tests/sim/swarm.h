@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tests/support/cluster.h"
 
 namespace stdchk::sim {

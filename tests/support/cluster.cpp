@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "benefactor/file_drainer.h"
-#include "core/assert.h"
+#include "benefactor/drain/file_drainer.h"
+#include "core/base/assert.h"
 #include "core/messages/codec.h"
 
 namespace stdchk::sim {

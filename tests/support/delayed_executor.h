@@ -5,9 +5,9 @@
 #include <functional>
 #include <memory>
 
-#include "core/clock.h"
-#include "core/executor.h"
-#include "core/reactor.h"
+#include "core/base/clock.h"
+#include "core/base/executor.h"
+#include "core/runtime/reactor.h"
 
 namespace stdchk::sim {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "benefactor/drainer.h"
-#include "core/clock.h"
+#include "benefactor/drain/drainer.h"
+#include "core/base/clock.h"
 
 namespace stdchk::sim {
 

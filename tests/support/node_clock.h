@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 namespace stdchk::sim {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/transport.h"
 
 /// Injects faults in front of any transport.

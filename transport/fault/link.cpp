@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 
 namespace stdchk::transport::fault {
 

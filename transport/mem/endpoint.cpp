@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "transport/mem/mem.h"
 #include "transport/message_limit.h"
 

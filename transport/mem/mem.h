@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/transport.h"
 
 /// A transport within one process, complete, for tests and simulation.

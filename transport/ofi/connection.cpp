@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "transport/ofi/endpoint.h"
 #include "transport/transfer_check.h"
 

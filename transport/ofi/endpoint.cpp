@@ -13,8 +13,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "core/limits.h"
-#include "core/log.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
 #include "transport/message_limit.h"
 #include "transport/ofi/ofi.h"
 #include "transport/socket_address.h"

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "core/result.h"
-#include "core/types.h"
+#include "core/base/result.h"
+#include "core/values/types.h"
 
 namespace stdchk::transport::ofi {
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/limits.h"
-#include "core/log.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
 #include "transport/secure/secure.h"
 
 namespace stdchk::transport::secure {

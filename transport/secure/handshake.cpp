@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 
 namespace stdchk::transport::secure {
 namespace {

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/key_exchange.h"
-#include "core/result.h"
-#include "core/secret.h"
-#include "core/types.h"
+#include "core/base/result.h"
+#include "core/crypto/key_exchange.h"
+#include "core/crypto/secret.h"
+#include "core/values/types.h"
 #include "transport/secure/keyring.h"
 
 namespace stdchk::transport::secure {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/pool_files.h"
+#include "core/files/pool_files.h"
 
 namespace stdchk::transport::secure {
 namespace {

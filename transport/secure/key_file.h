@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "transport/secure/keyring.h"
 
 /// Key files: each tells one process which member it is. An error is a sentence that says what is

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string_view>
 
-#include "core/result.h"
-#include "core/secret.h"
-#include "core/types.h"
+#include "core/base/result.h"
+#include "core/crypto/secret.h"
+#include "core/values/types.h"
 
 /// Who the members of a pool are, and which key a link between two of them has.
 ///
@@ -20,7 +20,7 @@
 /// | link key       | accepting member's key, both ends, a number  | these, and both members |
 /// | key to manager | connecting member's key, both ends           | manager, and that member|
 ///
-/// Every key is an HKDF expansion of the key above it (core/secret.h). Who breaks into a
+/// Every key is an HKDF expansion of the key above it (core/crypto/secret.h). Who breaks into a
 /// member can pose as that member only: he has no key to other members' links or to the manager's.
 /// The manager makes link keys and hands them to the connecting member (Ticket). The accepting
 /// member computes the same key. Reflection (RFC 9257, section 4) fails, because the two ends of a

@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
+#include "core/crypto/sealer.h"
 #include "core/messages/messages.h"
-#include "core/sealer.h"
 #include "transport/secure/handshake.h"
 #include "transport/transport.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <span>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 
 namespace stdchk::transport::secure {
 namespace {

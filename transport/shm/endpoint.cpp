@@ -13,7 +13,7 @@
 #include <cstring>
 #include <random>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "transport/message_limit.h"
 
 namespace stdchk::transport::shm {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "transport/message_limit.h"
 #include "transport/shm/endpoint.h"
 

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "core/clock.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 #include "transport/transport.h"
 
 namespace stdchk::transport::shm {

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "core/assert.h"
-#include "core/limits.h"
+#include "core/base/assert.h"
+#include "core/base/limits.h"
 
 namespace stdchk::transport::tcp {
 namespace {

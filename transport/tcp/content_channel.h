@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/secret.h"
+#include "core/crypto/secret.h"
 #include "transport/tcp/pieces.h"
 #include "transport/tcp/tls.h"
 

@@ -13,9 +13,9 @@
 #include <cstring>
 #include <utility>
 
-#include "core/assert.h"
-#include "core/limits.h"
-#include "core/log.h"
+#include "core/base/assert.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
 #include "transport/message_limit.h"
 #include "transport/secure/handshake.h"
 #include "transport/socket_address.h"

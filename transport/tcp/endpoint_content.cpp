@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 #include "transport/socket_address.h"
 #include "transport/tcp/endpoint.h"
 

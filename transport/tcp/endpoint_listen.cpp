@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "transport/socket_address.h"
 #include "transport/tcp/endpoint.h"
 

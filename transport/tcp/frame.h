@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
-#include "core/limits.h"
-#include "core/types.h"
+#include "core/base/limits.h"
+#include "core/values/types.h"
 
 /// What travels inside TLS: frames, each of a header of fixed size and the content that the header
 /// tells the length of.

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/assert.h"
-#include "core/limits.h"
+#include "core/base/assert.h"
+#include "core/base/limits.h"
 #include "transport/message_limit.h"
 #include "transport/tcp/endpoint.h"
 #include "transport/transfer_check.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 #include "transport/secure/handshake.h"
 #include "transport/tcp/endpoint.h"
 #include "transport/tcp/link.h"

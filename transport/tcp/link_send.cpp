@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/assert.h"
+#include "core/base/assert.h"
 #include "transport/tcp/endpoint.h"
 #include "transport/tcp/link.h"
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-#include "core/types.h"
+#include "core/values/types.h"
 #include "transport/transport.h"
 
 namespace stdchk::transport::tcp {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "core/clock.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 #include "transport/secure/keyring.h"
 #include "transport/transport.h"
 

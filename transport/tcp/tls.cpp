@@ -11,8 +11,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/assert.h"
-#include "core/limits.h"
+#include "core/base/assert.h"
+#include "core/base/limits.h"
 
 namespace stdchk::transport::tcp {
 namespace {

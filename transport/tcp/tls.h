@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/result.h"
-#include "core/types.h"
+#include "core/base/result.h"
+#include "core/values/types.h"
 #include "transport/secure/keyring.h"
 
 struct bio_st;

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "transport/transfer_check.h"
 #include "transport/verbs/endpoint.h"
 

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <thread>
 
-#include "core/limits.h"
-#include "core/log.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
 #include "transport/verbs/fragment.h"
 #include "transport/verbs/locked_memory.h"
 

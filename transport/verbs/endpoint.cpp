@@ -9,8 +9,8 @@
 #include <array>
 #include <cstring>
 
-#include "core/limits.h"
-#include "core/log.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
 #include "transport/message_limit.h"
 #include "transport/socket_address.h"
 #include "transport/verbs/addresses.h"

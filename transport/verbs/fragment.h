@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/result.h"
-#include "core/types.h"
+#include "core/base/result.h"
+#include "core/values/types.h"
 
 /// The protocol between two endpoints, below messages. Numbers are little-endian, as on x86-64 and
 /// the project's other machines. The greeting refuses a peer with another byte order.

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace stdchk::transport::verbs {
 

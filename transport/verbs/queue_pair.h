@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "transport/verbs/device.h"
 
 namespace stdchk::transport::verbs {

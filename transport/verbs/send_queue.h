@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <deque>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/transport.h"
 
 namespace stdchk::transport::verbs {

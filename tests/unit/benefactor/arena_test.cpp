@@ -1,4 +1,4 @@
-#include "benefactor/arena.h"
+#include "benefactor/memory/arena.h"
 
 #include <sys/mount.h>
 #include <sys/statfs.h>
@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "benefactor/rate_limiter.h"
-#include "core/limits.h"
+#include "benefactor/drain/rate_limiter.h"
+#include "core/base/limits.h"
 #include "tests/support/catch.h"
 #include "tests/unit/benefactor/support.h"
 

@@ -7,9 +7,9 @@
 #include <fstream>
 #include <thread>
 
-#include "benefactor/drain_paths.h"
-#include "benefactor/file_drainer.h"
-#include "core/units.h"
+#include "benefactor/drain/drain_paths.h"
+#include "benefactor/drain/file_drainer.h"
+#include "core/base/units.h"
 #include "tests/support/catch.h"
 #include "tests/unit/benefactor/support.h"
 

@@ -1,4 +1,4 @@
-#include "core/executor.h"
+#include "core/base/executor.h"
 
 #include <atomic>
 #include <semaphore>

@@ -1,6 +1,6 @@
-#include "benefactor/extent_report.h"
+#include "benefactor/memory/extent_report.h"
 
-#include "core/naming.h"
+#include "core/chunk/naming.h"
 #include "tests/support/catch.h"
 #include "tests/unit/benefactor/support.h"
 

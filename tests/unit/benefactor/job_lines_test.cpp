@@ -1,4 +1,4 @@
-#include "benefactor/job_lines.h"
+#include "benefactor/service/job_lines.h"
 
 #include <atomic>
 #include <semaphore>

@@ -1,8 +1,8 @@
-#include "benefactor/metadata_log.h"
+#include "benefactor/memory/metadata_log.h"
 
 #include <utility>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/support/catch.h"
 
 namespace stdchk::benefactor {

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "benefactor/drain_attributes.h"
-#include "benefactor/file_drainer.h"
-#include "core/drain_manifest.h"
+#include "benefactor/drain/drain_attributes.h"
+#include "benefactor/drain/file_drainer.h"
+#include "core/files/drain_manifest.h"
 #include "tests/support/catch.h"
 #include "tests/unit/benefactor/support.h"
 

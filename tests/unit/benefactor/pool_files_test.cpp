@@ -1,4 +1,4 @@
-#include "core/pool_files.h"
+#include "core/files/pool_files.h"
 
 #include <fmt/core.h>
 #include <sys/stat.h>

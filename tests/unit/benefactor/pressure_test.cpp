@@ -1,10 +1,10 @@
-#include "benefactor/pressure.h"
+#include "benefactor/memory/pressure.h"
 
 #include <filesystem>
 
-#include "benefactor/leaver.h"
-#include "benefactor/memory_watch.h"
-#include "core/limits.h"
+#include "benefactor/memory/memory_watch.h"
+#include "benefactor/service/leaver.h"
+#include "core/base/limits.h"
 #include "tests/support/catch.h"
 #include "tests/unit/benefactor/support.h"
 

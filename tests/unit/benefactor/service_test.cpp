@@ -1,4 +1,4 @@
-#include "benefactor/service.h"
+#include "benefactor/service/service.h"
 
 #include <atomic>
 #include <functional>
@@ -6,8 +6,8 @@
 #include <semaphore>
 #include <thread>
 
-#include "benefactor/move_extents.h"
-#include "core/log.h"
+#include "benefactor/memory/move_extents.h"
+#include "core/base/log.h"
 #include "tests/support/catch.h"
 #include "tests/unit/benefactor/support.h"
 #include "transport/mem/mem.h"

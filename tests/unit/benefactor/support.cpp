@@ -5,8 +5,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/assert.h"
-#include "core/clock.h"
+#include "core/base/assert.h"
+#include "core/base/clock.h"
 
 namespace stdchk::benefactor {
 

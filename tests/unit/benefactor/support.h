@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "benefactor/memory_scopes.h"
-#include "core/extent_header.h"
-#include "core/limits.h"
-#include "core/naming.h"
-#include "core/types.h"
+#include "benefactor/memory/memory_scopes.h"
+#include "core/base/limits.h"
+#include "core/chunk/extent_header.h"
+#include "core/chunk/naming.h"
+#include "core/values/types.h"
 
 namespace stdchk::benefactor {
 

@@ -1,4 +1,4 @@
-#include "client/chunk_cache.h"
+#include "client/read/chunk_cache.h"
 
 #include <vector>
 

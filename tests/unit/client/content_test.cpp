@@ -4,7 +4,7 @@
 #include <cstring>
 #include <set>
 
-#include "core/chunker.h"
+#include "core/chunk/chunker.h"
 #include "tests/unit/client/pool.h"
 
 namespace stdchk::client::test {

@@ -1,7 +1,7 @@
 // Tests images that benefactors cannot read, with a real manager and real benefactors.
 #include <filesystem>
 
-#include "core/sealed_chunk.h"
+#include "core/chunk/sealed_chunk.h"
 #include "tests/unit/client/pool.h"
 
 namespace stdchk::client::test {

@@ -1,4 +1,4 @@
-#include "client/file_threads.h"
+#include "client/read/file_threads.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "client/grant_set.h"
+#include "client/write/grant_set.h"
 
 #include <map>
 #include <set>

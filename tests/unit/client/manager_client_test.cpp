@@ -1,4 +1,4 @@
-#include "client/manager_client.h"
+#include "client/net/manager_client.h"
 
 #include <memory>
 #include <optional>
@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tests/support/catch.h"
 #include "transport/mem/mem.h"
 

@@ -1,4 +1,4 @@
-#include "client/name_cache.h"
+#include "client/engine/name_cache.h"
 
 #include "tests/support/catch.h"
 

@@ -1,10 +1,10 @@
-#include "client/overlay.h"
+#include "client/write/overlay.h"
 
 #include <optional>
 #include <vector>
 
-#include "client/window.h"
-#include "core/clock.h"
+#include "client/write/window.h"
+#include "core/base/clock.h"
 #include "tests/support/catch.h"
 
 namespace stdchk::client {

@@ -1,9 +1,9 @@
-#include "client/packed_map.h"
+#include "client/read/packed_map.h"
 
 #include <algorithm>
 
-#include "core/clock.h"
-#include "core/limits.h"
+#include "core/base/clock.h"
+#include "core/base/limits.h"
 #include "tests/support/catch.h"
 
 namespace stdchk::client {

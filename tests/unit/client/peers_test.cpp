@@ -1,4 +1,4 @@
-#include "client/peers.h"
+#include "client/net/peers.h"
 
 #include "tests/support/catch.h"
 

@@ -9,13 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include "benefactor/arena.h"
-#include "benefactor/service.h"
-#include "client/blocking_filesystem.h"
-#include "core/executor.h"
-#include "core/limits.h"
-#include "manager/memory_journal.h"
-#include "manager/service.h"
+#include "benefactor/memory/arena.h"
+#include "benefactor/service/service.h"
+#include "client/blocking/blocking_filesystem.h"
+#include "core/base/executor.h"
+#include "core/base/limits.h"
+#include "manager/journal/memory_journal.h"
+#include "manager/service/service.h"
 #include "tests/support/catch.h"
 #include "transport/fault/fault.h"
 #include "transport/mem/mem.h"

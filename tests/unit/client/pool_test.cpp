@@ -6,8 +6,8 @@
 #include <map>
 #include <utility>
 
-#include "client/read_view.h"
-#include "core/limits.h"
+#include "client/blocking/read_view.h"
+#include "core/base/limits.h"
 
 namespace stdchk::client::test {
 namespace {

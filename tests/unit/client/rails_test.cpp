@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "client/peers.h"
-#include "core/limits.h"
+#include "client/net/peers.h"
+#include "core/base/limits.h"
 #include "tests/support/catch.h"
 #include "transport/fault/fault.h"
 #include "transport/mem/mem.h"

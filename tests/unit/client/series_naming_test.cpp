@@ -1,4 +1,4 @@
-#include "client/series_naming.h"
+#include "client/write/series_naming.h"
 
 #include "tests/support/catch.h"
 

@@ -1,12 +1,12 @@
 // Tests a session; the test plays the manager and the transport.
-#include "client/session.h"
+#include "client/write/session.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "core/extent_header.h"
-#include "core/limits.h"
+#include "core/base/limits.h"
+#include "core/chunk/extent_header.h"
 #include "tests/support/catch.h"
 
 namespace stdchk::client {

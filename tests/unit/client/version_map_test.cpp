@@ -1,4 +1,4 @@
-#include "client/version_map.h"
+#include "client/read/version_map.h"
 
 #include <algorithm>
 #include <cstdint>

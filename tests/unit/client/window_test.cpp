@@ -1,4 +1,4 @@
-#include "client/window.h"
+#include "client/write/window.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "core/chunker.h"
+#include "core/chunk/chunker.h"
 
 #include <sys/mman.h>
 
@@ -8,9 +8,9 @@
 #include <set>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/limits.h"
-#include "core/naming.h"
+#include "core/base/clock.h"
+#include "core/base/limits.h"
+#include "core/chunk/naming.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;
@@ -119,7 +119,7 @@ TEST_CASE("nothing behind the bytes is read") {
 }
 
 TEST_CASE("the boundaries are those that are documented") {
-  // Computes the boundaries byte by byte from the definition in core/chunker.h.
+  // Computes the boundaries byte by byte from the definition in core/chunk/chunker.h.
   const auto load = [](const std::byte* at, int count) {
     std::uint64_t value = 0;
     for (int i = 0; i < count; ++i) value |= std::to_integer<std::uint64_t>(at[i]) << (8 * i);

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/support/catch.h"
 #include "tests/unit/core/random_message.h"
 

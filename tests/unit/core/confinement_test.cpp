@@ -1,4 +1,4 @@
-#include "core/confinement.h"
+#include "core/runtime/confinement.h"
 
 #include <sched.h>
 #include <sys/prctl.h>

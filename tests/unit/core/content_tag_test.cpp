@@ -1,4 +1,4 @@
-#include "core/content_tag.h"
+#include "core/chunk/content_tag.h"
 
 #include <algorithm>
 #include <set>

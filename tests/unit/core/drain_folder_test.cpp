@@ -1,4 +1,4 @@
-#include "core/drain_folder.h"
+#include "core/files/drain_folder.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 #include <fstream>
 #include <thread>
 
-#include "core/drain_directory.h"
+#include "core/files/drain_directory.h"
 #include "core/messages/messages.h"
 #include "tests/support/catch.h"
 

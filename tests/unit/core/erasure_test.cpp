@@ -1,4 +1,4 @@
-#include "core/erasure.h"
+#include "core/chunk/erasure.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -6,7 +6,7 @@
 #include <memory>
 #include <numeric>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;

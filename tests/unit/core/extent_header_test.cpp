@@ -1,8 +1,8 @@
-#include "core/extent_header.h"
+#include "core/chunk/extent_header.h"
 
 #include <array>
 
-#include "core/naming.h"
+#include "core/chunk/naming.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;

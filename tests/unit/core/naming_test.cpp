@@ -1,11 +1,11 @@
-#include "core/naming.h"
+#include "core/chunk/naming.h"
 
 #include <deque>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/crc_joined.h"
-#include "core/limits.h"
+#include "core/base/clock.h"
+#include "core/base/limits.h"
+#include "core/chunk/crc_joined.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;

@@ -1,4 +1,4 @@
-#include "core/options.h"
+#include "core/runtime/options.h"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <map>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/support/catch.h"
 
 namespace stdchk {

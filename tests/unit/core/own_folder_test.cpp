@@ -1,4 +1,4 @@
-#include "core/own_folder.h"
+#include "core/files/own_folder.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/host_port.h"
-#include "core/mount_lock.h"
-#include "core/mount_table.h"
+#include "core/base/host_port.h"
+#include "core/files/mount_lock.h"
+#include "core/files/mount_table.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;

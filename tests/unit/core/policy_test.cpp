@@ -1,6 +1,6 @@
-#include "core/policy.h"
+#include "core/policy/policy.h"
 
-#include "core/units.h"
+#include "core/base/units.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;

@@ -2,9 +2,9 @@
 
 #include <type_traits>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "core/messages/stdchk.members.h"
-#include "core/messages/values.members.h"
+#include "core/values/values.members.h"
 
 namespace stdchk::msg {
 namespace {

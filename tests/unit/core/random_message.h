@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "core/messages/messages.h"
 
 namespace stdchk::test {

@@ -1,6 +1,6 @@
-#include "core/redundancy.h"
+#include "core/policy/redundancy.h"
 
-#include "core/policy.h"
+#include "core/policy/policy.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;

@@ -1,12 +1,12 @@
-#include "core/sealed_chunk.h"
+#include "core/chunk/sealed_chunk.h"
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/naming.h"
-#include "core/sealer.h"
+#include "core/base/clock.h"
+#include "core/chunk/naming.h"
+#include "core/crypto/sealer.h"
 #include "tests/support/catch.h"
 
 namespace stdchk {

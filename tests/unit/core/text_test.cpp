@@ -1,6 +1,6 @@
-#include "core/image_name.h"
-#include "core/manager_addresses.h"
-#include "core/units.h"
+#include "core/base/units.h"
+#include "core/policy/image_name.h"
+#include "core/runtime/manager_addresses.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;

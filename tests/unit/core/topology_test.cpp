@@ -1,4 +1,4 @@
-#include "core/topology.h"
+#include "core/policy/topology.h"
 
 #include "tests/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "core/window_chunking.h"
+#include "core/chunk/window_chunking.h"
 
 #include <numeric>
 #include <vector>

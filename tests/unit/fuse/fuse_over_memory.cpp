@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/log.h"
+#include "core/base/clock.h"
+#include "core/base/log.h"
 #include "fuse/mount.h"
 #include "tests/unit/fuse/memory_filesystem.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 
 namespace stdchk::test {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "client/filesystem.h"
+#include "client/api/filesystem.h"
 
 namespace stdchk::test {
 

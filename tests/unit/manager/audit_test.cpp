@@ -1,4 +1,4 @@
-#include "manager/audit.h"
+#include "manager/space/audit.h"
 
 #include <functional>
 

@@ -1,6 +1,6 @@
-#include "manager/chunk_table.h"
+#include "manager/state/chunk_table.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tests/support/catch.h"
 
 namespace {

@@ -1,11 +1,11 @@
-#include "manager/compactor.h"
+#include "manager/space/compactor.h"
 
 #include <algorithm>
 
-#include "core/clock.h"
-#include "core/extent_header.h"
-#include "core/limits.h"
-#include "manager/state.h"
+#include "core/base/clock.h"
+#include "core/base/limits.h"
+#include "core/chunk/extent_header.h"
+#include "manager/state/state.h"
 #include "tests/support/catch.h"
 
 namespace {

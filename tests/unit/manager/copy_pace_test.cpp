@@ -2,9 +2,9 @@
 #include <map>
 #include <set>
 
-#include "core/extent_header.h"
-#include "manager/copy_planner.h"
-#include "manager/scrubber.h"
+#include "core/chunk/extent_header.h"
+#include "manager/replication/copy_planner.h"
+#include "manager/replication/scrubber.h"
 #include "tests/unit/manager/hosts_pool.h"
 
 namespace {

@@ -1,10 +1,10 @@
-#include "manager/copy_planner.h"
+#include "manager/replication/copy_planner.h"
 
 #include <algorithm>
 
-#include "core/copy_scatter.h"
-#include "core/extent_header.h"
-#include "manager/audit.h"
+#include "core/chunk/extent_header.h"
+#include "core/policy/copy_scatter.h"
+#include "manager/space/audit.h"
 #include "tests/unit/manager/hosts_pool.h"
 
 namespace {

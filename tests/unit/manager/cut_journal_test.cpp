@@ -1,6 +1,6 @@
 // Tests a journal that has lost its end, of which other processes know.
-#include "manager/log_keepers.h"
-#include "manager/rebuilder.h"
+#include "manager/recovery/log_keepers.h"
+#include "manager/recovery/rebuilder.h"
 #include "tests/unit/manager/world.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "manager/done_calls.h"
+#include "manager/state/done_calls.h"
 
 #include "tests/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "manager/drain_planner.h"
+#include "manager/drain/drain_planner.h"
 
 #include <algorithm>
 #include <cerrno>

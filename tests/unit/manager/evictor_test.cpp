@@ -1,4 +1,4 @@
-#include "manager/evictor.h"
+#include "manager/space/evictor.h"
 
 #include <algorithm>
 #include <optional>

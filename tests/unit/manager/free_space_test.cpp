@@ -1,6 +1,6 @@
-#include "manager/free_space.h"
+#include "manager/space/free_space.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tests/support/catch.h"
 
 using stdchk::manager::FreeSpace;

@@ -1,9 +1,9 @@
-#include "manager/garbage_collector.h"
+#include "manager/space/garbage_collector.h"
 
 #include <algorithm>
 
-#include "manager/copy_planner.h"
-#include "manager/scrubber.h"
+#include "manager/replication/copy_planner.h"
+#include "manager/replication/scrubber.h"
 #include "tests/unit/manager/hosts_pool.h"
 
 namespace {

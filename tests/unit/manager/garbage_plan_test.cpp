@@ -1,7 +1,7 @@
-#include "manager/garbage_plan.h"
+#include "manager/space/garbage_plan.h"
 
-#include "core/extent_header.h"
-#include "core/limits.h"
+#include "core/base/limits.h"
+#include "core/chunk/extent_header.h"
 #include "tests/support/catch.h"
 
 namespace {

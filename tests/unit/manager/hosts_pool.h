@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "manager/audit.h"
+#include "manager/space/audit.h"
 #include "tests/unit/manager/world.h"
 
 namespace stdchk::manager::test {

@@ -10,15 +10,15 @@
 #include <span>
 #include <tuple>
 
-#include "core/drain_directory.h"
-#include "core/limits.h"
-#include "core/naming.h"
-#include "manager/import.h"
-#include "manager/journal_codec.h"
-#include "manager/manifest_reader.h"
-#include "manager/metadata_log.h"
-#include "manager/sqlite_journal.h"
-#include "manager/state.h"
+#include "core/base/limits.h"
+#include "core/chunk/naming.h"
+#include "core/files/drain_directory.h"
+#include "manager/drain/import.h"
+#include "manager/drain/manifest_reader.h"
+#include "manager/journal/journal_codec.h"
+#include "manager/journal/metadata_log.h"
+#include "manager/journal/sqlite_journal.h"
+#include "manager/state/state.h"
 #include "tests/support/catch.h"
 #include "tests/unit/manager/some_commands.h"
 

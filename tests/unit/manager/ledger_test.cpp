@@ -1,4 +1,4 @@
-#include "manager/ledger.h"
+#include "manager/pool/ledger.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "manager/log_keepers.h"
+#include "manager/recovery/log_keepers.h"
 
 #include "tests/unit/manager/hosts_pool.h"
 

@@ -1,7 +1,7 @@
-#include "manager/lost_images.h"
+#include "manager/replication/lost_images.h"
 
-#include "manager/copy_planner.h"
-#include "manager/scrubber.h"
+#include "manager/replication/copy_planner.h"
+#include "manager/replication/scrubber.h"
 #include "tests/support/captured_log.h"
 #include "tests/unit/manager/hosts_pool.h"
 

@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "benefactor/arena.h"
-#include "benefactor/service.h"
-#include "core/clock.h"
-#include "core/executor.h"
-#include "core/limits.h"
-#include "manager/memory_journal.h"
-#include "manager/rebuilder.h"
-#include "manager/service.h"
+#include "benefactor/memory/arena.h"
+#include "benefactor/service/service.h"
+#include "core/base/clock.h"
+#include "core/base/executor.h"
+#include "core/base/limits.h"
+#include "manager/journal/memory_journal.h"
+#include "manager/recovery/rebuilder.h"
+#include "manager/service/service.h"
 #include "tests/support/catch.h"
 #include "transport/mem/mem.h"
 #include "transport/rpc.h"

@@ -1,4 +1,4 @@
-#include "manager/metrics.h"
+#include "manager/service/metrics.h"
 
 #include <algorithm>
 #include <string>

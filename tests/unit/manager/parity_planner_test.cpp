@@ -1,9 +1,9 @@
-#include "manager/parity_planner.h"
+#include "manager/replication/parity_planner.h"
 
 #include <algorithm>
 
-#include "manager/audit.h"
-#include "manager/copy_planner.h"
+#include "manager/replication/copy_planner.h"
+#include "manager/space/audit.h"
 #include "tests/support/captured_log.h"
 #include "tests/unit/manager/hosts_pool.h"
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <set>
 
-#include "core/copy_scatter.h"
-#include "core/topology.h"
-#include "manager/copy_planner.h"
+#include "core/policy/copy_scatter.h"
+#include "core/policy/topology.h"
+#include "manager/replication/copy_planner.h"
 #include "tests/unit/manager/hosts_pool.h"
 
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/redundancy.h"
-#include "manager/audit.h"
-#include "manager/service.h"
+#include "core/policy/redundancy.h"
+#include "manager/service/service.h"
+#include "manager/space/audit.h"
 #include "tests/unit/manager/world.h"
 
 namespace {

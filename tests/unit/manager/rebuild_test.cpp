@@ -1,7 +1,7 @@
 // Tests the metadata log on benefactors, the manager rebuilt from it, and the fence of epochs.
-#include "manager/log_keepers.h"
-#include "manager/metadata_log.h"
-#include "manager/rebuilder.h"
+#include "manager/journal/metadata_log.h"
+#include "manager/recovery/log_keepers.h"
+#include "manager/recovery/rebuilder.h"
 #include "tests/unit/manager/world.h"
 
 namespace {

@@ -1,8 +1,8 @@
 // Tests sessions that resume with a manager of a later epoch.
 #include <algorithm>
 
-#include "manager/audit.h"
-#include "manager/service.h"
+#include "manager/service/service.h"
+#include "manager/space/audit.h"
 #include "tests/unit/manager/world.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "manager/service.h"
+#include "manager/service/service.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "manager/sets.h"
+#include "manager/pool/sets.h"
 
 #include <unistd.h>
 
@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/image_name.h"
-#include "manager/audit.h"
-#include "manager/copy_planner.h"
+#include "core/policy/image_name.h"
+#include "manager/replication/copy_planner.h"
+#include "manager/space/audit.h"
 #include "tests/unit/manager/world.h"
 
 namespace {

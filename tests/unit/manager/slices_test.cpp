@@ -1,6 +1,6 @@
-#include "manager/slices.h"
+#include "manager/state/slices.h"
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tests/support/catch.h"
 
 namespace {

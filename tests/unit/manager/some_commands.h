@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "manager/command.h"
+#include "manager/journal/command.h"
 
 namespace stdchk::manager::test {
 

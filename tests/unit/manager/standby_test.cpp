@@ -1,9 +1,9 @@
 // Tests that a standby decides by a majority of the benefactors that keep the log, and that the
 // manager answers by the same majority.
-#include "manager/standby.h"
+#include "manager/recovery/standby.h"
 
-#include "manager/log_keepers.h"
-#include "manager/rebuilder.h"
+#include "manager/recovery/log_keepers.h"
+#include "manager/recovery/rebuilder.h"
 #include "tests/unit/manager/world.h"
 #include "transport/fault/fault.h"
 

@@ -1,6 +1,6 @@
-#include "manager/state.h"
+#include "manager/state/state.h"
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/support/catch.h"
 
 namespace {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "benefactor/metadata_log.h"
-#include "core/extent_header.h"
-#include "core/limits.h"
-#include "manager/memory_journal.h"
-#include "manager/service.h"
+#include "benefactor/memory/metadata_log.h"
+#include "core/base/limits.h"
+#include "core/chunk/extent_header.h"
+#include "manager/journal/memory_journal.h"
+#include "manager/service/service.h"
 #include "tests/support/catch.h"
 #include "tests/support/node_clock.h"
 #include "transport/mem/mem.h"

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <thread>
 
-#include "core/ask_reactor.h"
+#include "core/runtime/ask_reactor.h"
 #include "metrics/daemon.h"
 #include "tests/support/catch.h"
 

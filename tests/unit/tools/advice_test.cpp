@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/copy_scatter.h"
+#include "core/policy/copy_scatter.h"
 #include "tests/support/catch.h"
 #include "tools/job_plan.h"
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/drain_directory.h"
+#include "core/files/drain_directory.h"
 #include "tests/support/catch.h"
 #include "tools/manifest_change.h"
 #include "tools/pool_record.h"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/redundancy.h"
+#include "core/policy/redundancy.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;

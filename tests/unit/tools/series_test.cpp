@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "core/sealed_chunk.h"
+#include "core/chunk/sealed_chunk.h"
 #include "tests/support/catch.h"
 
 namespace stdchk::tools {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/unit/transport/link_pair.h"
 
 namespace stdchk::transport {

@@ -3,7 +3,7 @@
 #include <array>
 #include <string>
 
-#include "core/reactor.h"
+#include "core/runtime/reactor.h"
 #include "tests/unit/transport/link_pair.h"
 
 namespace stdchk::transport {

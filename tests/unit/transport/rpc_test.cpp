@@ -3,7 +3,7 @@
 #include <deque>
 #include <optional>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "core/messages/codec.h"
 #include "tests/support/catch.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "tests/support/catch.h"
 #include "transport/factory.h"
 #include "transport/socket_address.h"

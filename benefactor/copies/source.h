@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/messages/messages.h"
+#include "core/runtime/reactor.h"
+#include "core/values/types.h"
+#include "transport/rpc.h"
+#include "transport/transport.h"
+
+namespace stdchk::benefactor {
+
+/// How other benefactors are reached, and the own memory that is read into.
+struct SourceAccess {
+  /// A transport, and that memory registered with it.
+  struct Way {
+    transport::Endpoint* endpoint = nullptr;
+    const transport::MemoryRegion* region = nullptr;
+  };
+  std::string host_token;
+  std::vector<Way> ways;
+};
+
+/// A Source is the way to another benefactor: its addresses are tried one after the other, shared
+/// memory first, until one attaches.
+///
+/// Owns: the link; a Source that is destroyed ends its reads first. Threads: the reactor's.
+class Source final : public rpc::PeerHandler {
+ public:
+  /// Told when it is attached, or cannot be.
+  using Linked = std::function<void(const Source&, bool attached)>;
+  /// `access` outlives it.
+  Source(Reactor& reactor, const SourceAccess& access, ClientId client, msg::BenefactorInfo info,
+         Linked linked);
+
+  bool is_for(ClientId client, const msg::BenefactorInfo& info) const {
+    return client_ == client && info_.addresses == info.addresses;
+  }
+  bool ready() const { return ready_; }
+  void attach();
+  /// `to` lies in the memory that is registered.
+  Status read(std::uint64_t from, MutableByteSpan to, transport::Operation& operation);
+
+  // rpc::PeerHandler
+  void on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Responder respond) override;
+  void on_closed(rpc::Peer&, Error) override;
+
+ private:
+  void next_soon();
+  void connect_next();
+  void attached(const rpc::Answer& answer);
+
+  Reactor& reactor_;
+  const SourceAccess& access_;
+  const ClientId client_;
+  const msg::BenefactorInfo info_;
+  const Linked linked_;
+  std::vector<std::pair<SourceAccess::Way, std::string>> tries_;
+  std::size_t next_ = 0;
+  SourceAccess::Way way_;
+  std::unique_ptr<rpc::Peer> peer_;
+  transport::RemoteKey key_;
+  bool ready_ = false;
+  std::shared_ptr<int> alive_ = std::make_shared<int>();
+};
+
+/// Sources of one who reads from several benefactors.
+class Sources {
+ public:
+  /// As of each Source.
+  Sources(Reactor& reactor, const SourceAccess& access, Source::Linked linked)
+      : reactor_(reactor), access_(access), linked_(std::move(linked)) {}
+  /// Another one when the benefactor, or the number to attach under, is not what it was.
+  Source& of(ClientId client, const msg::BenefactorInfo& info);
+  void erase(BenefactorId id) { sources_.erase(id); }
+  void clear() { sources_.clear(); }
+
+ private:
+  Reactor& reactor_;
+  const SourceAccess& access_;
+  const Source::Linked linked_;
+  std::map<BenefactorId, std::unique_ptr<Source>> sources_;
+};
+
+/// Who hears of the end of SourceReads.
+class SourceReader {
+ public:
+  virtual void read_done(std::uint32_t index, const Status& status) = 0;
+
+ protected:
+  ~SourceReader() = default;
+};
+
+/// A SourceRead is on its way from a Source.
+class SourceRead final : public transport::Operation {
+ public:
+  SourceRead(SourceReader& reader, std::uint32_t index) : reader_(&reader), index_(index) {}
+  std::uint32_t index() const { return index_; }
+  /// Nobody waits for it any more.
+  void forget() { reader_ = nullptr; }
+
+ protected:
+  void complete(Status status) override {
+    if (reader_ != nullptr) reader_->read_done(index_, status);
+  }
+
+ private:
+  SourceReader* reader_;
+  const std::uint32_t index_;
+};
+
+}  // namespace stdchk::benefactor

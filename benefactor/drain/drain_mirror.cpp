@@ -1,0 +1,327 @@
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "benefactor/drain/drain_attributes.h"
+#include "benefactor/drain/drain_paths.h"
+#include "benefactor/drain/file_drainer.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/files/drain_manifest.h"
+
+namespace stdchk::benefactor {
+
+std::uint32_t mode_without_widening(std::uint32_t mode, bool uid_is_right, bool gid_is_right) {
+  constexpr std::uint32_t kSticky = S_ISVTX;
+  const std::uint32_t user = mode >> 6 & 7;
+  std::uint32_t group = mode >> 3 & 7;
+  std::uint32_t other = mode & 7;
+  std::uint32_t special = mode & kSticky;
+  if (uid_is_right) special |= mode & S_ISUID;
+  if (gid_is_right) special |= mode & S_ISGID;
+  // Members of the pool's group are others there, and the members of the file's group were others.
+  if (!gid_is_right) group = other = group & other;
+  // The owner in the pool is one of the group there, or one of the others.
+  if (!uid_is_right) {
+    group &= user;
+    other &= user;
+  }
+  return special | user << 6 | group << 3 | other;
+}
+
+Outcome<void> set_attributes(int fd, const Wanted& wanted, std::string_view path, Acl acl) {
+  // By this name the calls reach the open file itself, whatever its own mode, and no link is
+  // followed.
+  const std::string self = fmt::format("/proc/self/fd/{}", fd);
+  const auto is_refused = [] { return errno == EPERM || errno == EINVAL; };
+  // The owner first: a change of owner clears the set-id bits.
+  if (::chown(self.c_str(), wanted.uid, wanted.gid) != 0) {
+    if (!is_refused()) return storage_problem("setting the owner of", path, errno);
+    // A user may give his file to a group of his.
+    if (::chown(self.c_str(), static_cast<uid_t>(-1), wanted.gid) != 0 && !is_refused()) {
+      return storage_problem("setting the group of", path, errno);
+    }
+  }
+  struct stat now {};
+  if (::fstat(fd, &now) != 0) return storage_problem("looking at", path, errno);
+  if (acl == Acl::kNone) {
+    for (const char* name : {"system.posix_acl_access", "system.posix_acl_default"}) {
+      if (::removexattr(self.c_str(), name) != 0 && errno != ENODATA && errno != EOPNOTSUPP &&
+          errno != EACCES && errno != EINVAL) {
+        return storage_problem("removing the access list of", path, errno);
+      }
+    }
+  }
+  const std::uint32_t mode = mode_without_widening(wanted.mode & 07777, now.st_uid == wanted.uid,
+                                                   now.st_gid == wanted.gid);
+  if (::chmod(self.c_str(), mode) != 0) return storage_problem("setting the mode of", path, errno);
+  std::int64_t seconds = wanted.mtime_ns / 1'000'000'000;
+  std::int64_t rest = wanted.mtime_ns % 1'000'000'000;
+  if (rest < 0) {
+    rest += 1'000'000'000;
+    --seconds;
+  }
+  const timespec times[2] = {{0, UTIME_OMIT}, {static_cast<time_t>(seconds), rest}};
+  if (::utimensat(AT_FDCWD, self.c_str(), times, 0) != 0) {
+    return storage_problem("setting the time of", path, errno);
+  }
+  return {};
+}
+
+namespace {
+
+using Done = Outcome<void>;
+
+/// A folder on the way that is not there means: there is nothing to change.
+bool is_absent(const Problem& problem) { return problem.error.os_errno == ENOENT; }
+
+Wanted wanted_of(const msg::MirrorChange& change) {
+  return {change.mode, change.uid, change.gid, change.mtime_ns};
+}
+
+bool exists(const Place& place) { return place.folder.status(place.name).has_value(); }
+
+Done sync_both(const Place& from, const Place& to) {
+  if (auto synced = sync_folder(to.folder, to.path); !synced) return synced;
+  return sync_folder(from.folder, from.path);
+}
+
+Done rename_place(const Place& from, const Place& to) {
+  if (::renameat(from.folder.get(), from.name.c_str(), to.folder.get(), to.name.c_str()) != 0) {
+    return storage_problem("renaming", from.path, errno);
+  }
+  return sync_both(from, to);
+}
+
+/// A Mirror is the drain directory during one change.
+struct Mirror {
+  const DrainDirectory& directory;
+  const DrainFolder& root;
+  const msg::MirrorChange& change;
+
+  Outcome<Place> temporary() const {
+    return temporary_place(directory, root, change.file, change.number);
+  }
+  /// The place of a path; of no path, that of the change's temporary file.
+  Outcome<Place> place_of(const std::string& path, Missing missing) const {
+    return path.empty() ? temporary() : find_place(root, path, missing);
+  }
+};
+
+Done mirror_rename(const Mirror& in) {
+  auto from = in.place_of(in.change.path, Missing::kFails);
+  if (!from && is_absent(from.error())) return {};
+  if (!from) return problem(from.error());
+  if (!exists(*from)) return {};  // was not drained yet, or renamed before
+  auto to = in.place_of(in.change.other_path, Missing::kIsMade);
+  if (!to) return problem(to.error());
+  return rename_place(*from, *to);
+}
+
+/// A file system without hard links refuses that; the manager then waits until nobody reads the
+/// file.
+Done set_aside(const Mirror& in) {
+  auto to = in.temporary();
+  if (!to) return problem(to.error());
+  if (exists(*to)) return {};
+  auto from = find_place(in.root, in.change.path, Missing::kFails);
+  if (!from && is_absent(from.error())) return {};
+  if (!from) return problem(from.error());
+  if (::linkat(from->folder.get(), from->name.c_str(), to->folder.get(), to->name.c_str(), 0) !=
+          0 &&
+      errno != ENOENT) {
+    return storage_problem("keeping for readers", from->path, errno);
+  }
+  return {};
+}
+
+/// A folder that nothing is in but a manifest of files that have gone is empty for its user.
+void remove_manifests(const Place& place) {
+  const auto folder = place.folder.folder(place.name);
+  const auto names = folder ? folder->names() : Below<std::vector<std::string>>();
+  if (!folder || !names || !std::ranges::all_of(*names, is_manifest)) return;
+  for (const std::string& name : *names) ::unlinkat(folder->get(), name.c_str(), 0);
+}
+
+Done mirror_remove(const Mirror& in, int flags) {
+  auto place = find_place(in.root, in.change.path, Missing::kFails);
+  if (!place && is_absent(place.error())) return {};
+  if (!place) return problem(place.error());
+  if (flags == AT_REMOVEDIR) remove_manifests(*place);
+  if (::unlinkat(place->folder.get(), place->name.c_str(), flags) != 0) {
+    if (errno == ENOENT) return {};
+    return storage_problem("removing", place->path, errno);
+  }
+  return sync_folder(place->folder, place->path);
+}
+
+/// Whoever may write to the folder may have put another file of another user in the place of the
+/// drained one. That file keeps its owner and its mode.
+Done mirror_attributes(const Mirror& in) {
+  auto place = find_place(in.root, in.change.path, Missing::kFails);
+  if (!place && is_absent(place.error())) return {};
+  if (!place) return problem(place.error());
+  const Descriptor file(
+      ::openat(place->folder.get(), place->name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!file && errno == ENOENT) return {};
+  if (!file) return storage_problem("opening", place->path, errno);
+  struct stat there {};
+  if (::fstat(file.get(), &there) != 0) return storage_problem("opening", place->path, errno);
+  if (!S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) return {};
+  if (!in.directory.may_belong(in.root, there, in.change.uid) &&
+      !in.directory.may_belong(in.root, there, in.change.uid_before)) {
+    log::warning(
+        "{} in the drain directory belongs to uid {}, and in the pool to uid {}: it is not "
+        "what was drained, and keeps its owner and mode",
+        place->path, there.st_uid, in.change.uid);
+    return {};
+  }
+  return set_attributes(file.get(), wanted_of(in.change), place->path, Acl::kKept);
+}
+
+/// A folder of who drains may be another one that was moved there. It is given to another user only
+/// while it is empty, or where nobody else could have moved it.
+bool may_be_given(const Mirror& in, const Place& place, const DrainFolder& folder,
+                  const struct stat& there) {
+  if (in.directory.may_belong(in.root, there, in.change.uid)) return true;
+  const auto makers = maker_owners(in.directory, in.root);
+  if (std::ranges::find(makers, there.st_uid) == makers.end()) return false;
+  const auto above = place.folder.own_status();
+  if (above && is_closed_to_others(*above, makers)) return true;
+  const auto names = folder.names();
+  return names && names->empty();
+}
+
+Done mirror_make_directory(const Mirror& in) {
+  auto place = find_place(in.root, in.change.path, Missing::kIsMade);
+  if (!place) return problem(place.error());
+  const bool made = ::mkdirat(place->folder.get(), place->name.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST) return storage_problem("making the folder", place->path, errno);
+  const Descriptor way(::openat(place->folder.get(), place->name.c_str(),
+                                O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!way) return storage_problem("making the folder", place->path, errno);
+  struct stat there {};
+  if (::fstat(way.get(), &there) != 0) return storage_problem("looking at", place->path, errno);
+  const DrainFolder folder(
+      Descriptor(::openat(way.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+  if (!may_be_given(in, *place, folder, there)) {
+    log::warning(
+        "the folder {} in the drain directory belongs to uid {}, and in the pool to uid "
+        "{}: it keeps its owner and mode",
+        place->path, there.st_uid, in.change.uid);
+    return {};
+  }
+  const Acl acl = made ? Acl::kNone : Acl::kKept;
+  if (auto set = set_attributes(way.get(), wanted_of(in.change), place->path, acl); !set) {
+    return set;
+  }
+  return sync_folder(place->folder, place->path);
+}
+
+bool is_link_to(const Place& place, const std::string& target) {
+  char there[limits::kSymlinkBytesMax + 1];
+  const ssize_t length = ::readlinkat(place.folder.get(), place.name.c_str(), there, sizeof(there));
+  return length >= 0 && std::string_view(there, static_cast<std::size_t>(length)) == target;
+}
+
+Done mirror_symlink(const Mirror& in) {
+  const msg::MirrorChange& change = in.change;
+  const std::string& target = change.other_path;
+  if (target.empty() || target.size() > limits::kSymlinkBytesMax ||
+      target.find('\0') != std::string::npos) {
+    return problem(Code::kInvalidArgument, "benefactor.symlink", EINVAL,
+                   "The target of a symbolic link is not valid.");
+  }
+  auto place = find_place(in.root, change.path, Missing::kIsMade);
+  if (!place) return problem(place.error());
+  if (is_link_to(*place, target)) return {};
+  // Under another name first, so that the name never is without a file.
+  auto made = in.temporary();
+  if (!made) return problem(made.error());
+  made->name += ".link";
+  ::unlinkat(made->folder.get(), made->name.c_str(), 0);
+  if (::symlinkat(target.c_str(), made->folder.get(), made->name.c_str()) != 0) {
+    return storage_problem("making the link", place->path, errno);
+  }
+  // Only root may give a link to its owner. A link's owner opens nothing, so a failure is no fault.
+  [[maybe_unused]] const int given = ::fchownat(made->folder.get(), made->name.c_str(), change.uid,
+                                                change.gid, AT_SYMLINK_NOFOLLOW);
+  return rename_place(*made, *place);
+}
+
+/// True for FILE.NUMBER, and what begins so, that nobody uses any more. See MirrorKind.
+bool is_old(const char* name, std::uint64_t first_used) {
+  constexpr unsigned kEpochShift = 40;
+  char* end = nullptr;
+  (void)std::strtoull(name, &end, 10);
+  if (end == name || *end != '.') return false;
+  const std::uint64_t number = std::strtoull(end + 1, nullptr, 10);
+  const std::uint64_t epoch = number >> kEpochShift;
+  return epoch == 0 ? number < (first_used & ((std::uint64_t{1} << kEpochShift) - 1))
+                    : epoch < first_used >> kEpochShift;
+}
+
+Done drop_old_temporaries(const Mirror& in) {
+  auto place = in.temporary();
+  if (!place) return problem(place.error());
+  const auto names = place->folder.names();
+  if (!names) return storage_problem("listing", place->path, names.error().os_errno);
+  for (const std::string& name : *names) {
+    if (is_old(name.c_str(), in.change.number)) ::unlinkat(place->folder.get(), name.c_str(), 0);
+  }
+  return {};
+}
+
+Done drop_temporary(const Mirror& in) {
+  if (!in.change.file) return drop_old_temporaries(in);
+  auto place = in.temporary();
+  if (!place) return problem(place.error());
+  if (::unlinkat(place->folder.get(), place->name.c_str(), 0) != 0 && errno != ENOENT) {
+    return storage_problem("removing", place->path, errno);
+  }
+  return {};
+}
+
+Done carry_out(const Mirror& in) {
+  switch (in.change.kind) {
+    case msg::MirrorKind::kRename:
+      return mirror_rename(in);
+    case msg::MirrorKind::kUnlink:
+      return mirror_remove(in, 0);
+    case msg::MirrorKind::kMakeDirectory:
+      return mirror_make_directory(in);
+    case msg::MirrorKind::kRemoveDirectory:
+      return mirror_remove(in, AT_REMOVEDIR);
+    case msg::MirrorKind::kSymlink:
+      return mirror_symlink(in);
+    case msg::MirrorKind::kAttributes:
+      return mirror_attributes(in);
+    case msg::MirrorKind::kDropTemporary:
+      return drop_temporary(in);
+    case msg::MirrorKind::kSetAside:
+      return set_aside(in);
+  }
+  return problem(Code::kInvalidArgument, "benefactor.mirror", EINVAL, "An unknown change.");
+}
+
+}  // namespace
+
+Outcome<msg::MirrorChange::Reply> FileDrainer::mirror(const msg::MirrorChange& request,
+                                                      Time deadline) {
+  auto root = open_root(directory_);
+  if (!root) return problem(root.error());
+  if (auto going = give_up_check(deadline); !going) return problem(going.error());
+  if (auto done = carry_out({directory_, *root, request}); !done) return problem(done.error());
+  return msg::MirrorChange::Reply{};
+}
+
+}  // namespace stdchk::benefactor

@@ -1,0 +1,175 @@
+#include "benefactor/drain/drain_paths.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/limits.h"
+#include "core/messages/messages.h"
+
+namespace stdchk::benefactor {
+namespace {
+
+/// Others may open what was set aside under a name that they were told, and list nothing.
+constexpr mode_t kTemporaryFolderMode = 0711;
+
+std::string_view remedy(int os_errno) {
+  switch (os_errno) {
+    case ENOSPC:
+    case EDQUOT:
+      return "make room in the drain directory; the drain is tried again";
+    case EACCES:
+    case EPERM:
+      return "let the benefactor's user write there";
+    case EROFS:
+      return "mount the file system writable";
+    case ENOENT:
+      return "make the drain directory, or mount its file system on this host";
+    case ELOOP:
+    case ENOTDIR:
+      return "remove what stands in the way: a file or link where a folder belongs";
+    default:
+      return "look at the file system of the drain directory";
+  }
+}
+
+tl::unexpected<Problem> bad_path(const std::string& path, std::string_view why) {
+  return problem(Code::kInvalidArgument, "benefactor.path", EINVAL,
+                 fmt::format("The path \"{}\" {}.", path, why));
+}
+
+/// True when it was not there before.
+Outcome<bool> make_folder(const DrainFolder& parent, const std::string& name,
+                          const std::string& path, mode_t mode) {
+  const bool made = ::mkdirat(parent.get(), name.c_str(), mode) == 0;
+  if (!made && errno != EEXIST) return storage_problem("making the folder of", path, errno);
+  return made;
+}
+
+/// A folder that it makes is not durable yet.
+Outcome<DrainFolder> enter(const DrainFolder& parent, const std::string& name, Missing missing,
+                           const std::string& path, mode_t mode = 0755) {
+  auto folder = parent.folder(name);
+  if (!folder && folder.error().os_errno == ENOENT && missing == Missing::kIsMade) {
+    if (auto made = make_folder(parent, name, path, mode); !made) return problem(made.error());
+    folder = parent.folder(name);
+  }
+  if (!folder) return storage_problem("opening the folder of", path, folder.error().os_errno);
+  return std::move(*folder);
+}
+
+}  // namespace
+
+tl::unexpected<Problem> storage_problem(std::string_view what, std::string_view path,
+                                        int os_errno) {
+  return problem(
+      Code::kDrainFailed, "benefactor.drain", os_errno,
+      fmt::format("{} {} failed: {}; {}.", what, path, std::strerror(os_errno), remedy(os_errno)));
+}
+
+tl::unexpected<Problem> storage_problem(const Refusal& refusal) {
+  return problem(Code::kDrainFailed, "benefactor.drain", refusal.os_errno, refusal.why + ".");
+}
+
+Outcome<std::vector<std::string>> split_path(const std::string& path) {
+  if (path.empty() || path.size() > limits::kPathBytesMax) {
+    return bad_path(path.substr(0, 64), "is empty or too long");
+  }
+  if (path.find('\0') != std::string::npos) return bad_path("...", "holds a zero byte");
+  std::vector<std::string> parts;
+  std::size_t at = 0;
+  while (at <= path.size()) {
+    const std::size_t end = std::min(path.find('/', at), path.size());
+    std::string part = path.substr(at, end - at);
+    if (part.empty() || part == "." || part == "..") {
+      return bad_path(path, "is not a plain path below the drain directory");
+    }
+    if (part.size() > limits::kNameBytesMax) return bad_path(path, "has a name above 255 bytes");
+    parts.push_back(std::move(part));
+    at = end + 1;
+  }
+  if (parts.front() == msg::kTemporaryFolder) return bad_path(path, "leads to temporary files");
+  return parts;
+}
+
+Outcome<DrainFolder> open_root(const DrainDirectory& directory) {
+  auto root = directory.open();
+  if (root) return std::move(*root);
+  const int number = root.error().os_errno;
+  if (number == ELOOP) return storage_problem(root.error());
+  return storage_problem("opening the drain directory", directory.path(), number);
+}
+
+Outcome<Place> find_place(const DrainFolder& root, const std::string& path, Missing missing) {
+  auto parts = split_path(path);
+  if (!parts) return problem(parts.error());
+  if (missing == Missing::kFails) {
+    auto parent = root.parent_of(path);
+    if (!parent) return storage_problem("opening the folder of", path, parent.error().os_errno);
+    return Place{std::move(*parent), parts->back(), path};
+  }
+  auto folder = root.folder("");
+  if (!folder) return storage_problem("opening the folder of", path, folder.error().os_errno);
+  for (std::size_t i = 0; i + 1 < parts->size(); ++i) {
+    auto next = enter(*folder, (*parts)[i], missing, path);
+    if (!next) return problem(next.error());
+    // Whoever has made it may not have synced its name yet.
+    if (auto synced = sync_folder(*folder, path); !synced) return problem(synced.error());
+    folder = std::move(*next);
+  }
+  return Place{std::move(*folder), parts->back(), path};
+}
+
+Outcome<bool> make_temporary_folder(const DrainFolder& root) {
+  return make_folder(root, msg::kTemporaryFolder, msg::kTemporaryFolder, kTemporaryFolderMode);
+}
+
+bool is_closed_to_others(const struct stat& folder, const std::vector<std::uint32_t>& makers) {
+  const bool of_ours =
+      folder.st_uid == 0 || std::ranges::find(makers, folder.st_uid) != makers.end();
+  const bool open_to_all = (folder.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  return of_ours && (!open_to_all || (folder.st_mode & S_ISVTX) != 0);
+}
+
+std::vector<std::uint32_t> maker_owners(const DrainDirectory& directory, const DrainFolder& root) {
+  std::vector<std::uint32_t> owners{::geteuid()};
+  if (const auto maker = directory.file_maker(root)) owners.push_back(maker->uid);
+  return owners;
+}
+
+Outcome<Place> temporary_place(const DrainDirectory& directory, const DrainFolder& root,
+                               FileId file, std::uint64_t number) {
+  Place place;
+  place.name = msg::temporary_name(file, number);
+  place.path = fmt::format("{}/{}", msg::kTemporaryFolder, place.name);
+  auto folder =
+      enter(root, msg::kTemporaryFolder, Missing::kIsMade, place.path, kTemporaryFolderMode);
+  if (!folder) return problem(folder.error());
+  const auto status = folder->own_status();
+  if (!status) return storage_problem(status.error());
+  if (!is_closed_to_others(*status, maker_owners(directory, root))) {
+    return problem(
+        Code::kDrainFailed, "benefactor.drain", EPERM,
+        fmt::format(
+            "{}/{} belongs to uid {} and has mode {:04o}, so that other users could replace "
+            "what is drained; remove it, or give it to this pool's user with mode 0711.",
+            directory.path(), msg::kTemporaryFolder, status->st_uid, status->st_mode & 07777));
+  }
+  place.folder = std::move(*folder);
+  return place;
+}
+
+Outcome<void> sync_folder(const DrainFolder& folder, std::string_view path) {
+  // Some file systems cannot sync a folder and say EINVAL: there is nothing better to be had there.
+  if (::fsync(folder.get()) != 0 && errno != EINVAL) {
+    return storage_problem("syncing the folder of", path, errno);
+  }
+  return {};
+}
+
+}  // namespace stdchk::benefactor

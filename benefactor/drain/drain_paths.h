@@ -1,0 +1,56 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "benefactor/memory/problem.h"
+#include "core/files/drain_directory.h"
+#include "core/values/types.h"
+
+/// Names below the drain directory. They come from the wire, so nothing here trusts them: a path is
+/// relative, without ".." and without symbolic links on its way (core/files/drain_folder.h).
+namespace stdchk::benefactor {
+
+/// kDrainFailed with the errno of the call that failed and a sentence with its remedy.
+tl::unexpected<Problem> storage_problem(std::string_view what, std::string_view path, int os_errno);
+
+/// The same for what a DrainFolder has refused.
+tl::unexpected<Problem> storage_problem(const Refusal& refusal);
+
+/// The parts of `path`; kInvalidArgument when it is empty, absolute, too long, has an empty part,
+/// "." or "..", or leads into the folder of temporary files.
+Outcome<std::vector<std::string>> split_path(const std::string& path);
+
+enum class Missing : std::uint8_t {
+  kFails,   ///< a missing folder is kDrainFailed with ENOENT
+  kIsMade,  ///< and each folder on the way, whoever has made it, is durable before the next one
+};
+
+/// A Place is a name in an open folder.
+struct Place {
+  DrainFolder folder;
+  std::string name;
+  std::string path;  ///< for messages
+};
+
+Outcome<DrainFolder> open_root(const DrainDirectory& directory);
+/// Opens the folder that holds the last part of `path`.
+Outcome<Place> find_place(const DrainFolder& root, const std::string& path, Missing missing);
+/// Makes the folder of temporary files; true for the one, of all that do so on all hosts, who was
+/// first.
+Outcome<bool> make_temporary_folder(const DrainFolder& root);
+/// The place of the temporary file (file, number); makes the folder. Refuses a folder in which
+/// another user could put files of his own in the place of temporary ones.
+Outcome<Place> temporary_place(const DrainDirectory& directory, const DrainFolder& root,
+                               FileId file, std::uint64_t number);
+/// Owners that a temporary file of this pool may have.
+std::vector<std::uint32_t> maker_owners(const DrainDirectory& directory, const DrainFolder& root);
+
+/// Whether nobody but root and who drains may remove or replace a name in a folder of that status.
+bool is_closed_to_others(const struct stat& folder, const std::vector<std::uint32_t>& makers);
+
+/// Makes what happened in the folder durable.
+Outcome<void> sync_folder(const DrainFolder& folder, std::string_view path);
+
+}  // namespace stdchk::benefactor

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "benefactor/memory/problem.h"
+#include "core/base/clock.h"
+#include "core/messages/messages.h"
+
+namespace stdchk::benefactor {
+
+/// A Drainer carries out the manager's drain requests on some storage.
+///
+/// Threads: any, several calls at once; calls block.
+/// Errors: kDrainFailed with the errno of the storage, kInvalidArgument for a request that is not
+///   valid, kDeadline and kCancelled when the work was given up in between. A request may be
+///   repeated after any of them.
+class Drainer {
+ public:
+  virtual ~Drainer() = default;
+  /// See msg::DrainPieces. Stops with kDeadline when `deadline` has come.
+  virtual Outcome<msg::DrainPieces::Reply> write_pieces(const msg::DrainPieces& request,
+                                                        Time deadline) = 0;
+  /// See msg::DrainFinish: after success the file is whole and durable under its name (rule M6).
+  /// No name changes after the deadline: the manager may have given others to do by then.
+  virtual Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request,
+                                                  Time deadline) = 0;
+  virtual Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request,
+                                                   Time deadline) = 0;
+  /// See msg::FindDrained. Changes nothing.
+  virtual Outcome<msg::FindDrained::Reply> find(const msg::FindDrained& request, Time deadline) = 0;
+};
+
+}  // namespace stdchk::benefactor

@@ -1,0 +1,304 @@
+#include "benefactor/drain/file_drainer.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "benefactor/drain/drain_attributes.h"
+#include "benefactor/drain/drain_paths.h"
+#include "benefactor/drain/striping.h"
+#include "benefactor/memory/chunk_check.h"
+#include "core/base/limits.h"
+#include "core/chunk/naming.h"
+
+namespace stdchk::benefactor {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kTurnMax = 1s;
+
+bool write_all(int fd, ByteSpan bytes, std::uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      if (written == 0) errno = ENOSPC;
+      return false;
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    offset += static_cast<std::uint64_t>(written);
+  }
+  return true;
+}
+
+/// False with errno; EIO when the file is shorter.
+bool read_all(int fd, MutableByteSpan bytes, std::uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      if (got == 0) errno = EIO;
+      return false;
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+  return true;
+}
+
+bool is_valid(const msg::DrainPiece& piece) {
+  return piece.length > 0 && piece.chunk_length <= limits::kChunkBytesMax &&
+         piece.chunk_offset <= piece.chunk_length &&
+         piece.length <= piece.chunk_length - piece.chunk_offset &&
+         piece.file_offset <= limits::kFileBytesMax;
+}
+
+tl::unexpected<Problem> invalid(std::string what) {
+  return problem(Code::kInvalidArgument, "benefactor.drain", EINVAL, std::move(what));
+}
+
+}  // namespace
+
+/// The state of one write_pieces call.
+struct FileDrainer::Writing {
+  const msg::DrainPieces& request;
+  Time deadline;
+  Place place;
+  Descriptor file;
+  Descriptor base;
+  std::vector<std::byte> buffer;                   ///< of the largest extent
+  std::vector<std::optional<std::uint32_t>> crcs;  ///< of what was written, one for each piece
+  msg::DrainPieces::Reply reply;
+};
+
+FileDrainer::FileDrainer(ByteSpan arena, std::string directory, std::uint64_t rate,
+                         const Clock& clock, Stop& stop)
+    : arena_(arena), directory_(std::move(directory)), limiter_(rate), clock_(clock), stop_(stop) {}
+
+Outcome<void> FileDrainer::give_up_check(Time deadline) const {
+  if (stop_.requested()) {
+    return problem(Code::kCancelled, "benefactor.drain", 0, "The benefactor ends.");
+  }
+  if (clock_.now() >= deadline) {
+    return problem(Code::kDeadline, "benefactor.drain", 0, "The drain took too long.");
+  }
+  return {};
+}
+
+Outcome<void> FileDrainer::wait_for_rate(std::uint64_t bytes, Time deadline) {
+  const Duration wait = limiter_.reserve(bytes, clock_.now());
+  if (wait > Duration::zero()) {
+    const Duration left = std::max(Duration::zero(), deadline - clock_.now());
+    stop_.sleep(std::min(wait, left));
+  }
+  return give_up_check(deadline);
+}
+
+/// Brings a piece's bytes into the buffer, checked; empty when they are corrupt.
+Outcome<ByteSpan> FileDrainer::load_piece(Writing& writing, std::uint32_t index) {
+  const msg::DrainPiece& piece = writing.request.pieces[index];
+  if (piece.extent_offset == msg::kNoExtent) {
+    const auto copy = std::span(writing.buffer).first(piece.length);
+    if (!writing.base) return invalid("A piece of no extent needs the path of its base.");
+    if (!read_all(writing.base.get(), copy, piece.file_offset)) {
+      return storage_problem("reading", writing.request.base_path, errno);
+    }
+    // A part of a chunk has no checksum of its own; it was verified when its file was drained.
+    // What was taken over from a drain directory has none at all.
+    const bool checked =
+        piece.length == piece.chunk_length && (piece.crc != 0 || piece.name.is_named());
+    return checked && crc32c(0, copy) != piece.crc ? ByteSpan{} : ByteSpan(copy);
+  }
+  const ExpectedChunk expected{piece.extent_offset, piece.chunk_length, piece.crc, piece.name};
+  const auto extent = find_extent(arena_, expected);
+  if (!extent) return invalid(fmt::format("Piece {} does not lie in the arena.", index));
+  // From here on the arena is not looked at: the chunk may be freed and overwritten at any time.
+  const auto copy = std::span(writing.buffer).first(extent->size());
+  std::ranges::copy(*extent, copy.begin());
+  if (!check_chunk(copy, expected)) return ByteSpan{};
+  return ByteSpan(copy.subspan(limits::kExtentHeaderBytes + piece.chunk_offset, piece.length));
+}
+
+Outcome<void> FileDrainer::write_piece(Writing& writing, std::uint32_t index) {
+  const msg::DrainPiece& piece = writing.request.pieces[index];
+  const auto bytes = load_piece(writing, index);
+  if (!bytes) return problem(bytes.error());
+  if (bytes->empty()) {
+    writing.reply.corrupt.push_back(index);
+    return {};
+  }
+  if (auto waited = wait_for_rate(piece.length, writing.deadline); !waited) return waited;
+  if (!write_all(writing.file.get(), *bytes, piece.file_offset)) {
+    return storage_problem("writing", writing.place.path, errno);
+  }
+  writing.crcs[index] = crc32c(0, *bytes);
+  return {};
+}
+
+/// Opens the temporary file, and the base when a piece comes from it.
+Outcome<void> FileDrainer::open_files(Writing& writing) {
+  auto root = open_root(directory_);
+  if (!root) return problem(root.error());
+  const auto first = make_temporary_folder(*root);
+  if (!first) return problem(first.error());
+  // Whoever has set up that folder before may have given it a layout.
+  if (*first) stripe_by_size(directory_.path() + "/" + msg::kTemporaryFolder);
+  auto place = temporary_place(directory_, *root, writing.request.file, writing.request.number);
+  if (!place) return problem(place.error());
+  writing.place = std::move(*place);
+  const DrainFolder& folder = writing.place.folder;
+  auto file = folder.create(writing.place.name);
+  if (!file && file.error().os_errno == EEXIST) {
+    // Another benefactor has made it, or this one for earlier pieces.
+    file = folder.open(writing.place.name, Access::kReadWrite,
+                       {{}, {}, maker_owners(directory_, *root), true});
+    if (!file && file.error().os_errno != ENOENT) return storage_problem(file.error());
+  }
+  if (!file) return storage_problem("making", writing.place.path, file.error().os_errno);
+  writing.file = std::move(file->file);
+  return open_base(writing, *root);
+}
+
+/// A version that was drained before. Its owner is that of the file, or was before.
+Outcome<void> FileDrainer::open_base(Writing& writing, const DrainFolder& root) {
+  const std::string& path = writing.request.base_path;
+  if (path.empty()) return {};
+  if (auto place = find_place(root, path, Missing::kFails); !place) return problem(place.error());
+  auto base = root.open(path, Access::kRead);
+  if (!base && base.error().os_errno == ENOENT) return storage_problem("opening", path, ENOENT);
+  if (!base) return storage_problem(base.error());
+  writing.base = std::move(base->file);
+  return {};
+}
+
+/// A Turn is the time in which one request's bytes go to the storage: meanwhile another one's are
+/// read back. Otherwise all would write at the same time, and then all read. Who has waited for
+/// kTurnMax goes along: storage may hang.
+class FileDrainer::Turn {
+ public:
+  explicit Turn(FileDrainer& owner) : owner_(owner) {
+    std::unique_lock lock(owner_.turn_mutex_);
+    mine_ = owner_.turn_over_.wait_for(lock, kTurnMax, [&] { return !owner_.turn_taken_; });
+    if (mine_) owner_.turn_taken_ = true;
+  }
+  ~Turn() {
+    if (!mine_) return;
+    {
+      const std::lock_guard lock(owner_.turn_mutex_);
+      owner_.turn_taken_ = false;
+    }
+    owner_.turn_over_.notify_one();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  FileDrainer& owner_;
+  bool mine_ = false;
+};
+
+Outcome<void> FileDrainer::write_and_sync(Writing& writing) {
+  const Turn turn(*this);
+  for (std::uint32_t i = 0; i < writing.request.pieces.size(); ++i) {
+    if (auto going = give_up_check(writing.deadline); !going) return going;
+    if (auto written = write_piece(writing, i); !written) return written;
+  }
+  if (::fdatasync(writing.file.get()) == 0) return {};
+  return storage_problem("syncing", writing.place.path, errno);
+}
+
+/// What was written, as the storage has it.
+Outcome<void> FileDrainer::verify(Writing& writing) {
+  const int fd = writing.file.get();
+  // The cache would answer instead of the storage. Advice only: some file systems ignore it.
+  ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  for (std::uint32_t i = 0; i < writing.crcs.size(); ++i) {
+    const msg::DrainPiece& piece = writing.request.pieces[i];
+    if (!writing.crcs[i]) continue;
+    if (auto going = give_up_check(writing.deadline); !going) return going;
+    const auto back = std::span(writing.buffer).first(piece.length);
+    if (!read_all(fd, back, piece.file_offset)) {
+      return storage_problem("reading back", writing.place.path, errno);
+    }
+    if (crc32c(0, back) != *writing.crcs[i]) {
+      return problem(Code::kDrainFailed, "benefactor.drain_verify", EIO,
+                     fmt::format("{} holds other bytes at {} than were written; the storage below "
+                                 "it is not sound.",
+                                 writing.place.path, piece.file_offset));
+    }
+  }
+  return {};
+}
+
+Outcome<msg::DrainPieces::Reply> FileDrainer::write_pieces(const msg::DrainPieces& request,
+                                                           Time deadline) {
+  if (!request.file || request.pieces.size() > limits::kMapPageSlicesMax ||
+      !std::ranges::all_of(request.pieces, is_valid)) {
+    return invalid("A drain request is out of its limits.");
+  }
+  Writing writing{request, deadline, {}, {}, {}, {}, {}, {}};
+  if (auto opened = open_files(writing); !opened) return problem(opened.error());
+  std::uint32_t largest = 0;
+  for (const auto& piece : request.pieces) largest = std::max(largest, piece.chunk_length);
+  writing.buffer.resize(limits::kExtentHeaderBytes + largest);
+  writing.crcs.resize(request.pieces.size());
+  if (auto written = write_and_sync(writing); !written) return problem(written.error());
+  if (auto verified = verify(writing); !verified) return problem(verified.error());
+  return std::move(writing.reply);
+}
+
+Outcome<msg::DrainFinish::Reply> FileDrainer::finish(const msg::DrainFinish& request,
+                                                     Time deadline) {
+  if (!request.file || request.size_bytes > limits::kFileBytesMax) {
+    return invalid("A drain request is out of its limits.");
+  }
+  auto root = open_root(directory_);
+  if (!root) return problem(root.error());
+  auto to = find_place(*root, request.path, Missing::kIsMade);
+  if (!to) return problem(to.error());
+  auto from = temporary_place(directory_, *root, request.file, request.number);
+  if (!from) return problem(from.error());
+
+  std::vector<std::uint32_t> owners = maker_owners(directory_, *root);
+  owners.push_back(request.uid);  // of a finish that came this far and was not answered
+  const auto opened = from->folder.open(from->name, Access::kReadWrite, {{}, {}, owners, true});
+  if (!opened && opened.error().os_errno == ENOENT) {
+    // Finished before, and this is the same request again? Anything else must be drained anew.
+    const auto there = to->folder.status(to->name);
+    if (there && S_ISREG(there->st_mode) &&
+        static_cast<std::uint64_t>(there->st_size) == request.size_bytes &&
+        is_time_of(request.mtime_ns, there->st_mtim) &&
+        directory_.may_belong(*root, *there, request.uid)) {
+      if (auto synced = sync_folder(to->folder, to->path); !synced) return problem(synced.error());
+      return msg::DrainFinish::Reply{};
+    }
+    return storage_problem("finding the pieces of", to->path, ENOENT);
+  }
+  if (!opened) return storage_problem(opened.error());
+  const Descriptor& file = opened->file;
+
+  const Wanted wanted{request.mode, request.uid, request.gid, request.mtime_ns};
+  if (::ftruncate(file.get(), static_cast<off_t>(request.size_bytes)) != 0) {
+    return storage_problem("sizing", from->path, errno);
+  }
+  if (auto set = set_attributes(file.get(), wanted, from->path, Acl::kNone); !set) {
+    return problem(set.error());
+  }
+  if (::fsync(file.get()) != 0) return storage_problem("syncing", from->path, errno);
+  if (auto going = give_up_check(deadline); !going) return problem(going.error());
+  if (::renameat(from->folder.get(), from->name.c_str(), to->folder.get(), to->name.c_str()) != 0) {
+    return storage_problem("naming", to->path, errno);
+  }
+  if (auto synced = sync_folder(to->folder, to->path); !synced) return problem(synced.error());
+  return msg::DrainFinish::Reply{};
+}
+
+}  // namespace stdchk::benefactor

@@ -1,0 +1,402 @@
+#include "client/blocking/blocking_file.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/base/limits.h"
+#include "core/base/log.h"
+
+namespace stdchk::client {
+
+/// A Measured times one call that may have to wait for the pool, and keeps the longest time so far
+/// in `totals().longest_call_ns`.
+///
+/// Threads: made and destroyed with the lock held.
+class BlockingFile::Measured {
+ public:
+  explicit Measured(BlockingFile& file) : engine_(file.filesystem_.engine()) {}
+  ~Measured() {
+    const auto took = static_cast<std::uint64_t>((engine_.clock().now() - began_).count());
+    std::uint64_t& longest = engine_.totals().longest_call_ns;
+    longest = std::max(longest, took);
+  }
+  Measured(const Measured&) = delete;
+  Measured& operator=(const Measured&) = delete;
+  Time began() const { return began_; }
+
+ private:
+  Engine& engine_;
+  const Time began_ = engine_.clock().now();
+};
+
+/// A WindowWait measures how long a call is blocked because the window has no free slot. Its
+/// destructor adds the time to the engine's figures.
+///
+/// Threads: with the lock held.
+class BlockingFile::WindowWait {
+ public:
+  explicit WindowWait(Engine& engine) : engine_(engine) {}
+  ~WindowWait() {
+    if (since_) engine_.waited_for_window(engine_.clock().now() - *since_);
+  }
+  WindowWait(const WindowWait&) = delete;
+  WindowWait& operator=(const WindowWait&) = delete;
+  /// Starts the clock when this step was blocked while no slot was free. Returns `status`
+  /// unchanged.
+  Status look(Status status) {
+    const bool blocked = !status && status.error().code == Code::kWouldBlock;
+    if (blocked && !since_ && engine_.window().free_count() == 0) since_ = engine_.clock().now();
+    return status;
+  }
+
+ private:
+  Engine& engine_;
+  std::optional<Time> since_;
+};
+
+BlockingFile::BlockingFile(BlockingFilesystem& filesystem, std::unique_ptr<OpenFile> file,
+                           Time opened)
+    : filesystem_(filesystem),
+      file_(std::move(file)),
+      id_(file_->id()),
+      opened_(opened),
+      written_from_(opened) {}
+
+void BlockingFile::count_written(std::uint64_t bytes, Time began) {
+  if (written_from_ == Time{}) written_from_ = began;
+  written_bytes_ += bytes;
+}
+
+/// Adds the bytes and the time of this close or commit to the figures for OT (observed throughput).
+/// A close without new bytes is not counted.
+void BlockingFile::count_close() {
+  if (written_bytes_ == 0) return;
+  Engine& engine = filesystem_.engine();
+  const Duration took = engine.clock().now() - std::exchange(written_from_, Time{});
+  engine.totals().closed_bytes += std::exchange(written_bytes_, 0);
+  engine.totals().open_to_close_ns += static_cast<std::uint64_t>(took.count());
+}
+
+BlockingFile::~BlockingFile() {
+  Lock lock(filesystem_.engine().shared().mutex);
+  if (!closed_ && file_->writes()) {
+    const SessionPtr session = file_->session();
+    if (--session->openers == 0 && !session->keeps_promise()) session->abort(Code::kCancelled);
+  }
+  file_->release(lock);
+}
+
+Status BlockingFile::usable() const {
+  if (closed_) return fail(Code::kInvalidArgument, "client.file: closed");
+  return {};
+}
+
+/// Repeats `step` until it ends. The deadline starts anew whenever `progress()` has changed,
+/// because a large call may take longer than one deadline.
+template <class Progress, class Step>
+Status BlockingFile::while_it_moves(Lock& lock, Progress progress, Step step) {
+  for (;;) {
+    const auto before = progress();
+    Status status = filesystem_.wait(lock, filesystem_.deadline(), step);
+    const bool late = !status.has_value() && status.error().code == Code::kDeadline;
+    if (!late || progress() == before) return status;
+  }
+}
+
+Status BlockingFile::writable() const {
+  STDCHK_TRY(usable());
+  if (!file_->writes()) return fail(Code::kInvalidArgument, "client.file: not open for writing");
+  return {};
+}
+
+Attributes BlockingFile::attributes() const {
+  Lock lock(filesystem_.engine().shared().mutex);
+  if (closed_) return {};
+  return file_->attributes(lock);
+}
+
+Result<std::size_t> BlockingFile::read(std::uint64_t offset, MutableByteSpan out) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(usable());
+  std::size_t done = 0;
+  const Reader::Wait waits(filesystem_.engine().reader(), file_->owner());
+  STDCHK_TRY(waits.end(while_it_moves(
+      lock, [&] { return done; },
+      [&]() -> Status {
+        if (Status may = waits.check(); !may) return may;
+        return file_->read(lock, offset, out, done);
+      })));
+  return done;
+}
+
+Result<ReadView> BlockingFile::view(std::uint64_t offset, std::size_t bytes) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(usable());
+  ReadView seen;
+  const Reader::Wait waits(filesystem_.engine().reader(), file_->owner());
+  const Status status = filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
+    if (Status may = waits.check(); !may) return may;
+    STDCHK_ASSIGN(seen, file_->view(lock, offset, bytes));
+    return {};
+  });
+  STDCHK_TRY(waits.end(status));
+  return seen;
+}
+
+Status BlockingFile::write(std::uint64_t offset, ByteSpan bytes) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(writable());
+  const Measured measured(*this);
+  if (file_->appends()) {
+    STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
+      STDCHK_ASSIGN(offset, file_->append_at(lock, bytes.size()));
+      return {};
+    }));
+  }
+  std::size_t done = 0;
+  changed_ = true;
+  WindowWait window(filesystem_.engine());
+  const Status status = while_it_moves(
+      lock, [&] { return done; },
+      [&] { return window.look(file_->write(lock, offset, bytes, done)); });
+  count_written(done, measured.began());
+  return status;
+}
+
+Status BlockingFile::write_adopted(WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes) {
+  const std::size_t chunk = buffer.data().size();
+  const bool whole = buffer && bytes.size() == chunk && bytes.data() == buffer.data().data() &&
+                     offset % chunk == 0 && !file_->appends();
+  if (!whole) return write(offset, bytes);
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(writable());
+  const Measured measured(*this);
+  STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(),
+                              [&] { return file_->adopt(lock, *buffer.slot(), offset); }));
+  changed_ = true;
+  count_written(chunk, measured.began());
+  buffer.take();
+  return {};
+}
+
+Status BlockingFile::truncate(std::uint64_t size_bytes) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(writable());
+  changed_ = true;
+  return filesystem_.wait(lock, filesystem_.deadline(),
+                          [&] { return file_->session()->truncate(size_bytes); });
+}
+
+Result<MutableByteSpan> BlockingFile::reserve(std::uint64_t offset, std::size_t bytes) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(writable());
+  const Measured measured(*this);
+  MutableByteSpan span;
+  STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
+    STDCHK_ASSIGN(span, file_->reserve(lock, offset, bytes));
+    return {};
+  }));
+  return span;
+}
+
+Status BlockingFile::submit(std::uint64_t offset, std::size_t bytes) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(writable());
+  changed_ = true;
+  STDCHK_TRY(file_->submit(lock, offset, bytes));
+  count_written(bytes, filesystem_.engine().clock().now());
+  return {};
+}
+
+/// Calls `begin` until it is not refused with kWouldBlock, then waits for the Completion that it
+/// returned.
+Status BlockingFile::wait_for(Lock& lock, const std::function<Result<CompletionPtr>()>& begin) {
+  const Time deadline = filesystem_.deadline();
+  CompletionPtr done;
+  STDCHK_TRY(filesystem_.wait(lock, deadline, [&]() -> Status {
+    STDCHK_ASSIGN(done, begin());
+    return {};
+  }));
+  return while_it_moves(
+      lock, [&] { return done->moved; },
+      [&]() -> Status {
+        if (!done->done()) return fail(Code::kWouldBlock, "client.file");
+        return *done->status;
+      });
+}
+
+Status BlockingFile::sync() {
+  if (!image_) return commit();
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(usable());
+  if (!file_->writes()) return {};
+  const Measured measured(*this);
+  const SessionPtr session = file_->session();
+  return wait_for(lock, [&]() -> Result<CompletionPtr> { return session->start_sync(); });
+}
+
+Status BlockingFile::commit() {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(usable());
+  if (!file_->writes()) return {};
+  const Measured measured(*this);
+  STDCHK_TRY(wait_for(lock, [&] { return begin_commit(false); }));
+  STDCHK_TRY(redundant(lock));
+  count_close();
+  return {};
+}
+
+Status BlockingFile::commit_as(Version version) {
+  {
+    const Lock lock(filesystem_.engine().shared().mutex);
+    STDCHK_TRY(writable());
+    file_->session()->commit_next_as(version);
+  }
+  return commit();
+}
+
+bool BlockingFile::early() const {
+  return filesystem_.close_mode() == CloseMode::kEarly && !file_->session()->waits_for_copies();
+}
+
+/// Marks the commit that has begun as promised: close() returns without waiting for it.
+Status BlockingFile::promise(const Result<CompletionPtr>& begun) {
+  if (!begun.has_value()) return fail(begun.error());
+  file_->session()->promise_commit();
+  return (*begun)->status.value_or(Status{});
+}
+
+Status BlockingFile::flush() {
+  {
+    const Lock lock(filesystem_.engine().shared().mutex);
+    STDCHK_TRY(usable());
+    if (!file_->writes()) return {};
+    if (early()) {
+      const Measured measured(*this);
+      STDCHK_TRY(promise(begin_commit(false)));
+      count_close();
+      return {};
+    }
+  }
+  return commit();
+}
+
+/// Waits until the committed version has all its copies, if the mount or the folder asks for that.
+Status BlockingFile::redundant(Lock& lock) {
+  const Session& session = *file_->session();
+  const Version version = session.attributes().version;
+  const bool waits =
+      filesystem_.close_mode() == CloseMode::kRedundant || session.waits_for_copies();
+  if (!waits || version == 0) return {};
+  lock.unlock();
+  const Status status = filesystem_.wait_redundant(id_, version);
+  lock.lock();
+  return status;
+}
+
+Result<CompletionPtr> BlockingFile::begin_commit(bool end) {
+  auto begun = file_->session()->start_commit(end);
+  if (begun.has_value()) changed_ = false;
+  return begun;
+}
+
+bool BlockingFile::dirty() const {
+  Lock lock(filesystem_.engine().shared().mutex);
+  return !closed_ && file_->writes() && dirty(lock);
+}
+
+bool BlockingFile::dirty(Lock&) const {
+  const Session& session = *file_->session();
+  return session.dirty() && (changed_ || session.openers == 1);
+}
+
+/// Waits until the manager has ended the session: whoever opens the name next then finds the
+/// content from before.
+void BlockingFile::abort() {
+  Lock lock(filesystem_.engine().shared().mutex);
+  if (closed_ || !file_->writes()) return;
+  file_->drop_reserved();
+  const SessionPtr session = file_->session();
+  session->abort(Code::kCancelled);
+  const Status ended = filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
+    if (!session->ended()) return fail(Code::kWouldBlock, "client.abort");
+    return {};
+  });
+  if (!ended) log::warning("The end of an aborted write is not known: {}", describe(ended.error()));
+}
+
+Status BlockingFile::close() {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(usable());
+  // Drops reservations: the commit would wait for them, and no caller can submit them.
+  file_->drop_reserved();
+  Status status;
+  if (file_->writes()) {
+    const Measured measured(*this);
+    status = leave(lock);
+    if (status.has_value()) count_close();
+  }
+  closed_ = true;
+  if (file_->session() != nullptr) {
+    figures_ = file_->session()->figures();
+    figures_.open_to_close = filesystem_.engine().clock().now() - opened_;
+  }
+  file_->release(lock);
+  return status;
+}
+
+/// Ends this opener's part in the session. The last opener's commit also ends the session. With
+/// CloseMode::kEarly nobody waits for that commit.
+Status BlockingFile::leave(Lock& lock) {
+  const SessionPtr session = file_->session();
+  const auto begin = [&]() -> Result<CompletionPtr> {
+    if (session->openers == 1 || dirty(lock)) return begin_commit(session->openers == 1);
+    auto nothing = std::make_shared<Completion>();
+    nothing->status = Status{};
+    return nothing;
+  };
+  Status status;
+  if (session->ending()) {
+    // The session was aborted, or the manager has ended it.
+    if (session->error().has_value()) status = fail(*session->error());
+  } else if (early()) {
+    status = promise(begin());
+  } else {
+    status = wait_for(lock, begin);
+    if (status.has_value()) status = redundant(lock);
+  }
+  // Another opener may have come while this call waited. A session without openers must end.
+  if (--session->openers == 0 && !session->ending()) {
+    if (status.has_value() && !session->dirty() && session->start_commit(true).has_value()) {
+      return status;
+    }
+    session->abort(status.has_value() ? Code::kCancelled : status.error().code);
+  }
+  return status;
+}
+
+SessionFigures BlockingFile::figures() const {
+  const Lock lock(filesystem_.engine().shared().mutex);
+  if (closed_ || file_->session() == nullptr) return figures_;
+  return file_->session()->figures();
+}
+
+ReadView::~ReadView() {
+  if (chunk_ == nullptr) return;
+  const Lock lock(engine_->shared().mutex);
+  engine_->reader().give_back(*chunk_, bytes_.size());
+}
+
+Result<ReadView> view(File& file, std::uint64_t offset, std::size_t bytes) {
+  // Other kinds of File, such as fakes in tests, have no cache.
+  auto* const own = dynamic_cast<BlockingFile*>(&file);
+  return own == nullptr ? Result<ReadView>{ReadView{}} : own->view(offset, bytes);
+}
+
+Status write_adopted(File& file, WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes) {
+  auto* const own = dynamic_cast<BlockingFile*>(&file);
+  return own == nullptr ? file.write(offset, bytes) : own->write_adopted(buffer, offset, bytes);
+}
+
+}  // namespace stdchk::client

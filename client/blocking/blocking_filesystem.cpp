@@ -1,0 +1,376 @@
+// The reactor's thread, waiting, and opening files. Names and attributes are in blocking_names.cpp.
+#include "client/blocking/blocking_filesystem.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "client/blocking/blocking_file.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
+#include "core/runtime/ask_reactor.h"
+
+namespace stdchk::client {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The longest sleep before the deadline is checked again: `clock_` need not be the system's clock.
+constexpr Duration kWaitMax = 100ms;
+
+/// A BufferOwner takes borrowed slots back into the window of one engine.
+class BufferOwner final : public WindowBufferOwner {
+ public:
+  explicit BufferOwner(Engine& engine) : engine_(engine) {}
+  void give_back(Slot& slot) override {
+    const Lock lock(engine_.shared().mutex);
+    engine_.window().give_back(slot);
+    engine_.shared().changed.notify_all();
+  }
+
+ private:
+  Engine& engine_;
+};
+
+std::string this_host() {
+  char name[256] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::size_t hash_thread_count(const Options& options) {
+  if (options.hash_threads != 0) return options.hash_threads;
+  return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 4);
+}
+
+}  // namespace
+
+BlockingFilesystem::BlockingFilesystem(const Options& options, Clock& clock, Parts parts)
+    : options_(options), clock_(clock), parts_(std::move(parts)) {
+  reactor_ = std::make_unique<Reactor>(clock_);
+  std::vector<transport::Endpoint*> data;
+  for (const auto& endpoint : parts_.endpoints) {
+    reactor_->add(*endpoint);
+    data.push_back(endpoint.get());
+  }
+  if (parts_.control_only != nullptr) reactor_->add(*parts_.control_only);
+  executor_ = std::make_unique<ThreadExecutor>("stdchk-hash", hash_thread_count(options));
+  files_ = std::make_unique<FileThreads>();
+  Engine::Config config;
+  config.manager_address = options.manager_address;
+  config.role = options.role;
+  config.host_token = parts_.host_token;
+  config.host_name = this_host();
+  config.pid = ::getpid();
+  config.window_bytes = options.window_bytes;
+  config.cache_bytes = options.cache_bytes;
+  config.naming = options.naming;
+  config.content_cuts = options.content_cuts;
+  config.chunk_bytes = options.chunk_bytes;
+  config.copies = options.copies;
+  config.waits_for_copies = options.close_mode == CloseMode::kRedundant;
+  config.key = options.key;
+  config.encrypts = options.encrypts;
+  engine_ = std::make_unique<Engine>(*reactor_, *parts_.control, std::move(data), *executor_,
+                                     *files_, std::move(config));
+  buffer_owner_ = std::make_shared<BufferOwner>(*engine_);
+}
+
+Result<std::unique_ptr<Filesystem>> BlockingFilesystem::connect_over(const Options& options,
+                                                                     Clock& clock, Parts parts) {
+  auto filesystem =
+      std::unique_ptr<BlockingFilesystem>(new BlockingFilesystem(options, clock, std::move(parts)));
+  STDCHK_TRY(filesystem->start());
+  return std::unique_ptr<Filesystem>(std::move(filesystem));
+}
+
+Status BlockingFilesystem::start() {
+  thread_ = start_without_signals([this] { reactor_->run(); });
+  STDCHK_TRY(reactor_->post([this] { engine_->start(); }));
+  Lock lock(engine_->shared().mutex);
+  return wait(lock, clock_.now() + limits::kCallDeadline, [this]() -> Status {
+    if (!engine_->ready()->done()) return fail(Code::kWouldBlock, "client.connect");
+    return *engine_->ready()->status;
+  });
+}
+
+BlockingFilesystem::~BlockingFilesystem() {
+  buffer_owner_.reset();
+  (void)reactor_->post([this] { engine_->begin_stop(); });
+  {
+    // Commits under way may continue until kEarlyCommit has passed; all other sessions end at once.
+    Lock lock(engine_->shared().mutex);
+    (void)wait(lock, clock_.now() + kEarlyCommit, [this]() -> Status {
+      if (!engine_->idle()) return fail(Code::kWouldBlock, "client.stop");
+      return {};
+    });
+  }
+  // The goodbye and the last completions of transfers need a few turns of the reactor.
+  (void)reactor_->post([this] {
+    engine_->say_goodbye();
+    reactor_->schedule_after(20ms, [this] {
+      engine_->close_links();
+      reactor_->schedule_after(1ms, [this] { reactor_->stop(); });
+    });
+  });
+  thread_.join();
+  executor_.reset();
+  files_.reset();
+  engine_.reset();
+  for (const auto& endpoint : parts_.endpoints) reactor_->remove(*endpoint);
+  if (parts_.control_only != nullptr) reactor_->remove(*parts_.control_only);
+  // Timers may still hold links. Destroy the reactor, and links with it, before the endpoints.
+  reactor_.reset();
+}
+
+Time BlockingFilesystem::deadline() const { return clock_.now() + limits::kOperationDeadline; }
+
+Status BlockingFilesystem::wait(Lock& lock, Time until, const std::function<Status()>& step) {
+  for (;;) {
+    Status status = step();
+    if (status.has_value() || status.error().code != Code::kWouldBlock) return status;
+    if (clock_.now() >= until) {
+      if (engine_->manager_lost()) return fail(Code::kManagerLost, "client.manager");
+      return fail(Code::kDeadline, "client.wait");
+    }
+    engine_->shared().changed.wait_for(lock, kWaitMax);
+  }
+}
+
+Result<Figures> BlockingFilesystem::figures(Duration longest) {
+  return ask_reactor<Figures>(*reactor_, longest, [this] { return engine_->figures(); });
+}
+
+Result<msg::Reply> BlockingFilesystem::ask(msg::Request request) {
+  // Waits on a lock and a condition of its own: the engine's would wake every other waiting thread.
+  struct Waiting {
+    std::mutex mutex;
+    std::condition_variable answered;
+    std::optional<rpc::Answer> answer;
+  };
+  auto waiting = std::make_shared<Waiting>();
+  const Time until = deadline();
+  {
+    const Lock lock(engine_->shared().mutex);
+    engine_->call(std::move(request), [waiting](rpc::Answer answer) {
+      {
+        const std::scoped_lock inner(waiting->mutex);
+        waiting->answer = std::move(answer);
+      }
+      waiting->answered.notify_one();
+    });
+  }
+  std::unique_lock lock(waiting->mutex);
+  while (!waiting->answer.has_value()) {
+    if (clock_.now() >= until) return fail(Code::kManagerLost, "client.call");
+    waiting->answered.wait_for(lock, kWaitMax);
+  }
+  if (!waiting->answer->has_value()) return fail(waiting->answer->error().error);
+  return std::move(**waiting->answer);
+}
+
+void BlockingFilesystem::set_cache_events(CacheEvents events) {
+  const Lock lock(engine_->shared().mutex);
+  engine_->set_events(std::move(events));
+}
+
+msg::PoolConfig BlockingFilesystem::config() const {
+  const Lock lock(engine_->shared().mutex);
+  return engine_->config();
+}
+
+// ---- open -------------------------------------------------------------------------------------
+
+/// Waits until an early close of the file is committed or lost, so that the open sees every version
+/// that was closed before. Returns the error of a lost commit, once.
+Status BlockingFilesystem::settle(FileId file) {
+  Lock lock(engine_->shared().mutex);
+  STDCHK_TRY(wait(lock, deadline(), [&]() -> Status {
+    const SessionPtr session = engine_->session(file);
+    const bool waits = session != nullptr && (session->ending() || session->promised()) &&
+                       !session->error().has_value();
+    return waits ? fail(Code::kWouldBlock, "client.open") : Status{};
+  }));
+  const auto lost = engine_->take_lost(file);
+  return lost.has_value() ? fail(*lost) : Status{};
+}
+
+Result<std::unique_ptr<File>> BlockingFilesystem::open(FileId file, OpenFlags flags) {
+  STDCHK_TRY(settle(file));
+  if (flags.write || flags.truncate || flags.append) return open_writer(file, flags);
+  return open_reader(file);
+}
+
+Result<std::unique_ptr<File>> BlockingFilesystem::share(Lock& lock, const SessionPtr& session,
+                                                        OpenFlags flags, Time started) {
+  // Counts this opener before any wait: otherwise another opener could be the last one and end the
+  // session.
+  ++session->openers;
+  auto file = std::make_unique<BlockingFile>(
+      *this, std::make_unique<OpenFile>(*engine_, session, flags.read, flags.append), started);
+  file->set_image(images_.contains(session->file()));
+  if (flags.truncate) {
+    const Status cut = wait(lock, deadline(), [&] { return session->truncate(0); });
+    if (!cut.has_value()) {
+      lock.unlock();
+      file.reset();
+      lock.lock();
+      return fail(cut.error());
+    }
+  }
+  file->set_changed(flags.truncate);
+  return std::unique_ptr<File>(std::move(file));
+}
+
+Result<std::unique_ptr<File>> BlockingFilesystem::open_writer(FileId file, OpenFlags flags) {
+  const Time started = clock_.now();
+  {
+    Lock lock(engine_->shared().mutex);
+    // Wait for a session that is ending (an early close, or the last commit) before opening anew.
+    SessionPtr session;
+    STDCHK_TRY(wait(lock, deadline(), [&]() -> Status {
+      session = engine_->session(file);
+      if (session != nullptr && session->ending()) return fail(Code::kWouldBlock, "client.open");
+      return {};
+    }));
+    if (session != nullptr) {
+      auto shared = share(lock, session, flags, started);
+      session.reset();
+      return shared;
+    }
+  }
+  msg::OpenSession request;
+  request.file = file;
+  request.truncate = flags.truncate;
+  return open_session(std::move(request), flags);
+}
+
+Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession request,
+                                                               OpenFlags flags) {
+  const Time started = clock_.now();
+  const std::string name = request.name;
+  const FileId parent = request.parent;
+  Lock lock(engine_->shared().mutex);
+  const auto opening = engine_->open_session(std::move(request));
+  const Status opened = wait(lock, deadline(), [&]() -> Status {
+    if (!opening->status.has_value()) return fail(Code::kWouldBlock, "client.open");
+    return *opening->status;
+  });
+  STDCHK_TRY(opened);
+  if (!name.empty()) {
+    // The directory's own attributes change at the file's first commit, so they stay valid until
+    // then.
+    engine_->metadata().forget_name(parent, name);
+    engine_->metadata().put(parent, name, opening->attributes);
+    note_name(opening->attributes.id, name);
+  }
+  auto file = std::make_unique<BlockingFile>(
+      *this, std::make_unique<OpenFile>(*engine_, opening->session, flags.read, flags.append),
+      started);
+  opening->session.reset();
+  file->set_changed(flags.truncate || opening->created);
+  file->set_image(images_.contains(opening->attributes.id));
+  return std::unique_ptr<File>(std::move(file));
+}
+
+Result<std::unique_ptr<File>> BlockingFilesystem::open_reader(FileId file) {
+  const Time started = clock_.now();
+  Lock lock(engine_->shared().mutex);
+  SessionPtr session = engine_->session(file);
+  std::unique_ptr<OpenFile> opened;
+  if (session != nullptr && !session->ending()) {
+    opened = std::make_unique<OpenFile>(*engine_, file, session, nullptr);
+  } else {
+    opened = std::make_unique<OpenFile>(*engine_, file, nullptr, engine_->maps().open(file));
+  }
+  session.reset();
+  const Status status = wait(lock, deadline(), [&] { return opened->opened(lock); });
+  if (!status.has_value()) {
+    opened->release(lock);
+    return fail(status.error());
+  }
+  return std::unique_ptr<File>(std::make_unique<BlockingFile>(*this, std::move(opened), started));
+}
+
+Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::string_view name,
+                                                         OpenFlags flags, Owner owner) {
+  if (name.size() > limits::kNameBytesMax) return fail(Code::kNameTooLong, "client.create");
+  if (!flags.exclusive) {
+    // A file that this process already writes is shared, not opened a second time.
+    FileId known;
+    bool writing = false;
+    {
+      const Lock lock(engine_->shared().mutex);
+      writing = !engine_->idle() || engine_->has_lost();
+      const auto entry = engine_->metadata().entry(parent, name);
+      if (entry.has_value() && entry->attributes.has_value() &&
+          engine_->session(entry->attributes->id) != nullptr) {
+        known = entry->attributes->id;
+      }
+    }
+    if (!known && writing) {
+      // The cache may have dropped a name whose session is still committing: ask the manager.
+      const auto found = lookup_fresh(parent, name);
+      if (found.has_value()) STDCHK_TRY(settle(found->id));
+      const Lock lock(engine_->shared().mutex);
+      if (found.has_value() && engine_->session(found->id) != nullptr) known = found->id;
+    }
+    if (known) {
+      STDCHK_TRY(settle(known));
+      auto file = open_writer(known, flags);
+      if (file.has_value() || file.error().code != Code::kStale) return file;
+      // The session has ended without a commit, so the file is gone: create it again.
+    }
+  }
+  msg::OpenSession request;
+  request.parent = parent;
+  request.name = std::string(name);
+  request.exclusive = flags.exclusive;
+  request.truncate = flags.truncate;
+  request.mode = owner.mode;
+  request.uid = owner.uid;
+  request.gid = owner.gid;
+  auto file = open_session(std::move(request), flags);
+  // The name exists after all: drop a negative cache entry for it.
+  if (!file.has_value() && file.error().code == Code::kExists) forget(parent, name, FileId{});
+  return file;
+}
+
+// ---- borrowed buffers -------------------------------------------------------------------------
+
+Result<WindowBuffer> borrow_buffer(Filesystem& filesystem) {
+  auto& blocking = static_cast<BlockingFilesystem&>(filesystem);
+  Engine& engine = blocking.engine();
+  const Lock lock(engine.shared().mutex);
+  Slot* slot = engine.window().borrow();
+  if (slot == nullptr) return fail(Code::kBusy, "client.borrow");
+  return WindowBuffer(MutableByteSpan(slot->data - kSlotHeadroom, kSlotHeadroom),
+                      MutableByteSpan(slot->data, engine.window().chunk_bytes()), slot,
+                      blocking.buffer_owner());
+}
+
+WindowBuffer& WindowBuffer::operator=(WindowBuffer&& other) noexcept {
+  if (this == &other) return *this;
+  give_back();
+  headroom_ = other.headroom_;
+  data_ = other.data_;
+  owner_ = std::move(other.owner_);
+  slot_ = other.take();
+  return *this;
+}
+
+Slot* WindowBuffer::take() {
+  headroom_ = {};
+  data_ = {};
+  return std::exchange(slot_, nullptr);
+}
+
+void WindowBuffer::give_back() {
+  Slot* slot = take();
+  if (slot == nullptr) return;
+  if (const auto owner = owner_.lock()) owner->give_back(*slot);
+}
+
+}  // namespace stdchk::client

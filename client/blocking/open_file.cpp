@@ -1,0 +1,322 @@
+#include "client/blocking/open_file.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/limits.h"
+
+namespace stdchk::client {
+namespace {
+
+Unit unit_of(PackedMap::Entry slice, const VersionMapPtr& map) {
+  return {std::move(slice.chunk), slice.file_offset, slice.length, slice.chunk_offset, map, {}};
+}
+
+tl::unexpected<Error> would_block() { return fail(Code::kWouldBlock, "client.file"); }
+
+}  // namespace
+
+/// A Run is a range of the file whose bytes are in one place: a slot, a chunk, or a hole.
+struct OpenFile::Run {
+  std::uint64_t length = 0;
+  Slot* slot = nullptr;  ///< set: the bytes are in this slot, from `slot_offset`
+  std::uint32_t slot_offset = 0;
+  bool in_chunk = false;  ///< the bytes are in `unit`, from `chunk_offset`
+  Unit unit;
+  std::uint32_t chunk_offset = 0;
+  bool sealed = false;  ///< the slot holds encrypted bytes, which must not be read
+  OutChunkPtr written;  ///< set: the chunk is not committed, only this session's map names it
+  // Neither a slot nor a chunk: a hole, which reads as zeros.
+};
+
+OpenFile::OpenFile(Engine& engine, SessionPtr session, bool /*reads*/, bool append)
+    : engine_(engine),
+      file_(session->file()),
+      session_(std::move(session)),
+      writes_(true),
+      append_(append) {}
+
+OpenFile::OpenFile(Engine& engine, FileId file, SessionPtr session, VersionMapPtr map)
+    : engine_(engine),
+      file_(file),
+      session_(std::move(session)),
+      map_(std::move(map)),
+      counted_(engine.counted_reader()),
+      writes_(false),
+      append_(false) {}
+
+void OpenFile::drop_reserved() {
+  for (auto& [offset, reserved] : reserved_) {
+    OutChunkPtr chunk = session_->end_write(*reserved.slot, offset, 0);
+    if (chunk != nullptr) session_->hash_elsewhere(std::move(chunk));
+  }
+  reserved_.clear();
+}
+
+void OpenFile::release(Lock&) {
+  drop_reserved();
+  map_.reset();
+  session_.reset();
+  counted_.reset();
+}
+
+Status OpenFile::opened(Lock&) const {
+  if (through_session() || map_ == nullptr) return {};
+  if (map_->error.has_value()) return fail(*map_->error);
+  if (!map_->resolved) return would_block();
+  return {};
+}
+
+Attributes OpenFile::attributes(Lock&) const {
+  if (through_session()) return session_->attributes();
+  if (map_ != nullptr) return map_->attributes;
+  return session_->attributes();
+}
+
+std::uint32_t OpenFile::owner() {
+  const VersionMapPtr map = base();
+  return map == nullptr ? msg::kUnknownUid : map->attributes.uid;
+}
+
+VersionMapPtr OpenFile::base() {
+  if (through_session()) return session_->base();
+  if (map_ == nullptr) map_ = engine_.maps().open(file_);
+  return map_;
+}
+
+Result<std::uint64_t> OpenFile::size(Lock&) {
+  if (through_session()) {
+    if (session_->error().has_value()) return fail(*session_->error());
+    return session_->size();
+  }
+  const VersionMapPtr map = base();
+  if (map->error.has_value()) return fail(*map->error);
+  if (!map->resolved) return would_block();
+  return map->attributes.size_bytes;
+}
+
+Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t length) {
+  Run run;
+  run.length = length;
+  if (!through_session()) return locate_base(base(), offset, length);
+  bool from_base = false;
+  session_->overlay().visit(offset, offset + length,
+                            [&](std::uint64_t, std::uint64_t run_length, const Piece* piece) {
+                              run.length = run_length;
+                              if (piece == nullptr) {
+                                from_base = true;
+                              } else if (piece->slot != nullptr) {
+                                run.slot = piece->slot;
+                                run.slot_offset = piece->offset;
+                              } else if (piece->chunk->in_window()) {
+                                run.sealed = piece->chunk->sealed;
+                                const Segment segment = piece->chunk->from(piece->offset);
+                                run.slot = segment.slot;
+                                run.slot_offset = segment.offset;
+                                run.length = std::min<std::uint64_t>(run_length, segment.length);
+                              } else {
+                                run.in_chunk = true;
+                                run.chunk_offset = piece->offset;
+                                run.written = piece->chunk;
+                                run.unit.chunk = piece->chunk->chunk;
+                                run.unit.file_offset = offset;
+                                run.unit.slice_chunk_offset = piece->offset;
+                                run.unit.slice_length = static_cast<std::uint32_t>(run_length);
+                              }
+                              return false;
+                            });
+  // Wait: encrypted bytes can be read once they are stored, and a sought chunk once it is found.
+  if (run.sealed || (run.written != nullptr && run.written->sought)) return would_block();
+  if (!from_base || offset >= session_->cut()) return run;
+  const VersionMapPtr map = base();
+  if (map == nullptr) return run;
+  return locate_base(map, offset, std::min(run.length, session_->cut() - offset));
+}
+
+Result<OpenFile::Run> OpenFile::locate_base(const VersionMapPtr& map, std::uint64_t offset,
+                                            std::uint64_t length) {
+  if (map->error.has_value()) return fail(*map->error);
+  if (!map->resolved || !map->reaches(offset + 1)) {
+    engine_.maps().load_next(map);
+    return would_block();
+  }
+  Run run;
+  run.length = length;
+  if (offset >= map->attributes.size_bytes) return run;
+  const std::size_t at = map->map.find(offset);
+  if (at == map->map.slice_count()) return run;
+  PackedMap::Entry slice = map->map.slice(at);
+  if (slice.file_offset > offset) {
+    run.length = std::min(length, slice.file_offset - offset);
+    return run;
+  }
+  run.unit = engine_.reader().part_at(unit_of(std::move(slice), map), offset);
+  const std::uint64_t within = offset - run.unit.file_offset;
+  run.length = std::min<std::uint64_t>(length, run.unit.slice_length - within);
+  run.in_chunk = true;
+  run.chunk_offset = run.unit.slice_chunk_offset + static_cast<std::uint32_t>(within);
+  return run;
+}
+
+/// Fetches chunks ahead for a sequential reader: twice as many at each read, up to half the cache.
+void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
+  // A read that waited is repeated with the same range. That says nothing about the reader.
+  if (offset == last_read_ && offset + length == next_read_) return;
+  const bool sequential = offset == next_read_ && offset > 0;
+  last_read_ = offset;
+  next_read_ = offset + length;
+  if (!sequential) ahead_until_ = 0;
+  if (through_session() && !session_->overlay().empty()) return;
+  const VersionMapPtr map = base();
+  if (map == nullptr || !map->resolved || map->error.has_value()) return;
+  Reader& reader = engine_.reader();
+  const std::uint64_t chunk = engine_.config().chunk_bytes;
+  std::uint64_t until = offset + length;
+  if (sequential || length > chunk) {
+    ahead_chunks_ =
+        std::min<std::uint64_t>(std::max<std::uint64_t>(ahead_chunks_ * 2, 2), reader.ahead_max());
+    until += ahead_chunks_ * chunk;
+  } else {
+    ahead_chunks_ = 0;
+  }
+  until = std::min(until, map->attributes.size_bytes);
+  if (!map->reaches(until)) engine_.maps().load_next(map);
+  const std::uint64_t from = std::max(offset, ahead_until_);
+  // Each reader fetches at most half the cache ahead.
+  const std::uint64_t limit = offset + reader.ahead_max() * chunk;
+  std::size_t at = map->map.find(from);
+  // Each short chunk takes a whole buffer, so the number of chunks is limited too.
+  const std::size_t last = map->map.find(offset) + reader.ahead_max();
+  for (; at < std::min(map->map.slice_count(), last + 1); ++at) {
+    PackedMap::Entry slice = map->map.slice(at);
+    if (slice.file_offset >= until || slice.file_offset >= limit) break;
+    const std::uint64_t end = slice.file_offset + slice.length;
+    const Unit whole = unit_of(std::move(slice), map);
+    ahead_until_ = std::max(from, whole.file_offset);
+    while (ahead_until_ < std::min({end, until, limit})) {
+      const Unit part = reader.part_at(whole, ahead_until_);
+      reader.prefetch(part);
+      ahead_until_ = part.file_offset + part.slice_length;
+    }
+  }
+}
+
+/// Handles a failed read. kWouldBlock: the chunk may have moved, and the manager is asked for its
+/// new place.
+Status OpenFile::look_again(const Run& run, const Error& why) {
+  const bool lost = why.code == Code::kDataLost;
+  if (lost && run.written != nullptr && session_->find_again(run.written)) return would_block();
+  return fail(why);
+}
+
+Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std::size_t& done) {
+  STDCHK_ASSIGN(const std::uint64_t end, size(lock));
+  if (offset >= end) return {};
+  const std::size_t wanted = std::min<std::uint64_t>(out.size(), end - offset);
+  if (done == 0) read_ahead(offset, wanted);
+  while (done < wanted) {
+    STDCHK_ASSIGN(Run run, locate(offset + done, wanted - done));
+    const MutableByteSpan to = out.subspan(done, static_cast<std::size_t>(run.length));
+    if (run.slot != nullptr) {
+      copy_from_slot(lock, run, to);
+    } else if (run.in_chunk) {
+      auto chunk = engine_.reader().get(lock, run.unit);
+      if (!chunk.has_value()) return look_again(run, chunk.error());
+      if (run.written != nullptr) run.written->searches = 0;
+      lock.unlock();
+      std::memcpy(to.data(), (*chunk)->data + run.chunk_offset, to.size());
+      lock.lock();
+      engine_.reader().give_back(**chunk, to.size());
+    } else {
+      std::memset(to.data(), 0, to.size());
+    }
+    done += to.size();
+  }
+  return {};
+}
+
+void OpenFile::copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to) {
+  const std::byte* const from = run.slot->data + run.slot_offset;
+  if (engine_.encrypts()) {
+    // Keep the lock: otherwise a hash thread could encrypt the bytes in their place meanwhile.
+    std::memcpy(to.data(), from, to.size());
+    return;
+  }
+  engine_.window().begin_read(*run.slot);
+  lock.unlock();
+  std::memcpy(to.data(), from, to.size());
+  lock.lock();
+  engine_.window().end_read(*run.slot);
+  engine_.shared().changed.notify_all();
+}
+
+Result<ReadView> OpenFile::view(Lock& lock, std::uint64_t offset, std::size_t bytes) {
+  STDCHK_ASSIGN(const std::uint64_t end, size(lock));
+  if (offset >= end) return ReadView();
+  const std::size_t wanted = std::min<std::uint64_t>(bytes, end - offset);
+  read_ahead(offset, wanted);
+  STDCHK_ASSIGN(const Run run, locate(offset, wanted));
+  if (!run.in_chunk || run.length < wanted) return ReadView();
+  auto chunk = engine_.reader().get(lock, run.unit);
+  if (!chunk.has_value()) return tl::unexpected(look_again(run, chunk.error()).error());
+  return ReadView(engine_, **chunk, ByteSpan((*chunk)->data + run.chunk_offset, wanted));
+}
+
+Status OpenFile::write(Lock& lock, std::uint64_t offset, ByteSpan bytes, std::size_t& done) {
+  while (done < bytes.size()) {
+    std::size_t length = bytes.size() - done;
+    const std::uint64_t at = offset + done;
+    auto slot = session_->begin_write(at, length);
+    if (!slot.has_value()) {
+      if (slot.error().code == Code::kWouldBlock) engine_.relieve_window();
+      return fail(slot.error());
+    }
+    lock.unlock();
+    std::memcpy((*slot)->data + at % engine_.window().chunk_bytes(), bytes.data() + done, length);
+    lock.lock();
+    done += length;
+    engine_.finish_checksum(lock, session_->end_write(**slot, at, length));
+  }
+  return {};
+}
+
+Result<std::uint64_t> OpenFile::append_at(Lock&, std::uint64_t bytes) {
+  return session_->extend(bytes);
+}
+
+Result<MutableByteSpan> OpenFile::reserve(Lock&, std::uint64_t offset, std::size_t bytes) {
+  if (bytes == 0 || reserved_.contains(offset))
+    return fail(Code::kInvalidArgument, "client.reserve");
+  auto slot = session_->begin_write(offset, bytes);
+  if (!slot.has_value()) {
+    if (slot.error().code == Code::kWouldBlock) engine_.relieve_window();
+    return fail(slot.error());
+  }
+  reserved_[offset] = Reserved{*slot, bytes};
+  return MutableByteSpan((*slot)->data + offset % engine_.window().chunk_bytes(), bytes);
+}
+
+Status OpenFile::submit(Lock& lock, std::uint64_t offset, std::size_t bytes) {
+  const auto found = reserved_.find(offset);
+  if (found == reserved_.end() || bytes > found->second.bytes) {
+    return fail(Code::kInvalidArgument, "client.submit");
+  }
+  Slot* slot = found->second.slot;
+  reserved_.erase(found);
+  engine_.finish_checksum(lock, session_->end_write(*slot, offset, bytes));
+  if (session_->error().has_value()) return fail(*session_->error());
+  return {};
+}
+
+Status OpenFile::adopt(Lock& lock, Slot& slot, std::uint64_t offset) {
+  auto chunk = session_->adopt(slot, offset);
+  if (!chunk.has_value()) return fail(chunk.error());
+  if (*chunk != nullptr && !engine_.encrypts() && session_->mover_idles()) {
+    session_->checksum_by_mover(std::move(*chunk));
+  } else {
+    engine_.finish_checksum(lock, std::move(*chunk));
+  }
+  return {};
+}
+
+}  // namespace stdchk::client

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "client/api/filesystem.h"
+#include "client/blocking/read_view.h"
+#include "client/engine/engine.h"
+
+namespace stdchk::client {
+
+/// An OpenFile is one opener of a file, in steps that never wait; BlockingFile and the simulator
+/// share it. After kWouldBlock, wait for Shared::changed and call again.
+///
+/// Threads: any, with the engine's lock held where a Lock is passed. Functions release the lock
+///   while they read, copy or hash.
+class OpenFile {
+ public:
+  /// A writer. `session` counts this opener already.
+  OpenFile(Engine& engine, SessionPtr session, bool reads, bool append);
+  /// A reader of the newest version. `session` is this process's session for the file, if any.
+  OpenFile(Engine& engine, FileId file, SessionPtr session, VersionMapPtr map);
+
+  FileId id() const { return file_; }
+  bool writes() const { return writes_; }
+  const SessionPtr& session() const { return session_; }
+
+  /// Succeeds when the file can be read and written; a reader needs the first page of the map.
+  Status opened(Lock& lock) const;
+  Attributes attributes(Lock& lock) const;
+  /// The user whose file it was when this was opened; msg::kUnknownUid of a new file. Lock held.
+  std::uint32_t owner();
+  /// Adds to `done` what it copied to `out` from `offset` + `done` on. Success: nothing is left.
+  Status read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std::size_t& done);
+  /// Returns where the bytes lie in the cache, if they are in one chunk. Otherwise returns an empty
+  /// view.
+  Result<ReadView> view(Lock& lock, std::uint64_t offset, std::size_t bytes);
+  /// Takes bytes from `bytes` and adds their number to `done`. Success means that all were taken.
+  Status write(Lock& lock, std::uint64_t offset, ByteSpan bytes, std::size_t& done);
+  /// Reserves the end of the file for the next `bytes` of an appending opener. Returns their
+  /// offset.
+  Result<std::uint64_t> append_at(Lock& lock, std::uint64_t bytes);
+  bool appends() const { return append_; }
+  Result<MutableByteSpan> reserve(Lock& lock, std::uint64_t offset, std::size_t bytes);
+  Status submit(Lock& lock, std::uint64_t offset, std::size_t bytes);
+  /// Makes the borrowed slot the chunk at `offset`. The slot belongs to the window afterwards.
+  Status adopt(Lock& lock, Slot& slot, std::uint64_t offset);
+  /// Gives up what was reserved and not submitted.
+  void drop_reserved();
+  /// Drops the session and the map. Lock held.
+  void release(Lock& lock);
+
+ private:
+  struct Run;
+  struct Reserved {
+    Slot* slot = nullptr;
+    std::size_t bytes = 0;
+  };
+  bool through_session() const { return session_ != nullptr && !session_->ended(); }
+  Result<std::uint64_t> size(Lock& lock);
+  Result<Run> locate(std::uint64_t offset, std::uint64_t length);
+  Result<Run> locate_base(const VersionMapPtr& map, std::uint64_t offset, std::uint64_t length);
+  Status look_again(const Run& run, const Error& why);
+  VersionMapPtr base();
+  void read_ahead(std::uint64_t offset, std::uint64_t length);
+  void copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to);
+
+  Engine& engine_;
+  const FileId file_;
+  SessionPtr session_;
+  VersionMapPtr map_;
+  std::shared_ptr<const void> counted_;  ///< counts this object as a reader
+  const bool writes_;
+  const bool append_;
+  std::map<std::uint64_t, Reserved> reserved_;
+  std::uint64_t last_read_ = 0;    ///< offset of the last read
+  std::uint64_t next_read_ = 0;    ///< offset at which a sequential reader continues
+  std::uint64_t ahead_until_ = 0;  ///< all up to this offset was fetched ahead
+  std::uint64_t ahead_chunks_ = 0;
+};
+
+}  // namespace stdchk::client

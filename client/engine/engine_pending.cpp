@@ -1,0 +1,100 @@
+// Files without a version. The manager keeps their names and attributes only in its memory. So the
+// client remembers what the manager was told, and tells a restarted manager again.
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "client/engine/engine.h"
+
+namespace stdchk::client {
+namespace {
+
+template <class M, class... Of>
+constexpr bool kIsOneOf = (std::is_same_v<M, Of> || ...);
+
+template <class M>
+constexpr bool kChangesPending =
+    kIsOneOf<M, msg::SetAttributes, msg::SetXattr, msg::Rename, msg::Remove>;
+
+/// True when the error leaves open whether the manager has done what it was asked.
+bool is_unsure(Code code) {
+  return code == Code::kManagerLost || code == Code::kDeadline || code == Code::kPeerLost ||
+         code == Code::kCancelled || code == Code::kMalformed;
+}
+
+}  // namespace
+
+SessionPtr Engine::pending(FileId parent, std::string_view name) const {
+  for (const auto& [file, each] : sessions_) {
+    if (each->is_pending_as(parent, name)) return each;
+  }
+  return nullptr;
+}
+
+/// Returns the session of the file without a version that the request is about, or nullptr.
+SessionPtr Engine::pending_of(const msg::Request& request) const {
+  const SessionPtr found = std::visit(
+      [&]<class M>(const M& one) -> SessionPtr {
+        if constexpr (kIsOneOf<M, msg::SetAttributes, msg::SetXattr, msg::GetAttributes,
+                               msg::GetXattrs>) {
+          return session(one.file);
+        } else if constexpr (kIsOneOf<M, msg::Lookup, msg::Remove>) {
+          return pending(one.parent, one.name);
+        } else if constexpr (std::is_same_v<M, msg::OpenSession>) {
+          return one.parent ? pending(one.parent, one.name) : session(one.file);
+        } else if constexpr (std::is_same_v<M, msg::Rename>) {
+          const SessionPtr from = pending(one.from_parent, one.from_name);
+          return from != nullptr ? from : pending(one.to_parent, one.to_name);
+        } else {
+          return nullptr;
+        }
+      },
+      request);
+  return found != nullptr && found->is_pending() ? found : nullptr;
+}
+
+/// Holds the request back until the manager knows its file, and follows what it changes. Lock held.
+void Engine::follow_pending(Work::Call& call) {
+  const SessionPtr about = pending_of(call.request);
+  if (about == nullptr) return;
+  call.may_go = [this, weak = std::weak_ptr(about)] {
+    const Lock lock(shared_.mutex);
+    const SessionPtr known = weak.lock();
+    return known == nullptr || !known->is_unknown();
+  };
+  const bool changes =
+      std::visit([]<class M>(const M&) { return kChangesPending<M>; }, call.request);
+  if (!changes) return;
+  call.done = [this, request = call.request, weak = std::weak_ptr(about),
+               done = std::move(call.done)](rpc::Answer answer) {
+    {
+      const Lock lock(shared_.mutex);
+      const SessionPtr changed = weak.lock();
+      if (answer.has_value()) {
+        note_pending(request, *answer);
+      } else if (changed != nullptr && is_unsure(answer.error().error.code)) {
+        changed->pending_unsure();
+      }
+    }
+    done(std::move(answer));
+  };
+}
+
+/// Records a change that the manager has made. Answers arrive in the order of the changes.
+void Engine::note_pending(const msg::Request& request, const msg::Reply& reply) {
+  if (const auto* change = std::get_if<msg::SetAttributes>(&request)) {
+    if (const SessionPtr changed = session(change->file)) changed->pending_changed(*change);
+  } else if (const auto* xattr = std::get_if<msg::SetXattr>(&request)) {
+    if (const SessionPtr changed = session(xattr->file)) changed->pending_changed(*xattr);
+  } else if (const auto* removed = std::get_if<msg::Remove::Reply>(&reply)) {
+    if (const SessionPtr changed = session(removed->file)) changed->pending_renamed({}, {});
+  } else if (const auto* rename = std::get_if<msg::Rename>(&request)) {
+    if (rename->exchange) return;
+    const SessionPtr moved = pending(rename->from_parent, rename->from_name);
+    const SessionPtr replaced = pending(rename->to_parent, rename->to_name);
+    if (replaced != nullptr && replaced != moved) replaced->pending_renamed({}, {});
+    if (moved != nullptr) moved->pending_renamed(rename->to_parent, rename->to_name);
+  }
+}
+
+}  // namespace stdchk::client

@@ -1,0 +1,155 @@
+#include "client/net/rail.h"
+
+#include <algorithm>
+
+#include "core/base/limits.h"
+#include "core/base/log.h"
+
+namespace stdchk::client {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr Duration kBackOffMin = 200ms;
+constexpr Duration kBackOffMax = 5s;
+constexpr Duration kMeasured = 20ms;  ///< a rate is formed over at least this time
+
+}  // namespace
+
+Rail::Rail(RailOwner& owner, Reactor& reactor, std::string address,
+           std::vector<transport::Endpoint*> endpoints, std::size_t first)
+    : owner_(owner),
+      reactor_(reactor),
+      address_(std::move(address)),
+      endpoints_(std::move(endpoints)),
+      current_(first % endpoints_.size()) {}
+
+Rail::~Rail() {
+  state_ = State::kParked;
+  peer_.reset();
+}
+
+bool Rail::open(const msg::Attach& attach, const std::optional<transport::secure::Ticket>& ticket,
+                bool parked_too) {
+  if (state_ == State::kReady || state_ == State::kConnecting) return true;
+  if (state_ == State::kParked && !parked_too && reactor_.clock().now() < parked_until_) {
+    return false;
+  }
+  attach_ = attach;
+  ticket_ = ticket;
+  endpoints_tried_ = 0;
+  return connect();
+}
+
+/// By the current endpoint, or by the next that takes the call. False: parked.
+bool Rail::connect() {
+  peer_.reset();
+  for (;;) {
+    auto peer = rpc::Peer::connect(reactor_, endpoint(), address_, *this, limits::kConnectDeadline,
+                                   ticket_ ? &*ticket_ : nullptr);
+    if (peer.has_value()) {
+      peer_ = std::move(*peer);
+      break;
+    }
+    if (++endpoints_tried_ >= endpoints_.size()) {
+      set_parked(peer.error());
+      return false;
+    }
+    current_ = (current_ + 1) % endpoints_.size();
+  }
+  state_ = State::kConnecting;
+  peer_->set_sender(attach_.client.value);
+  peer_->call(attach_, limits::kConnectDeadline,
+              [this, alive = std::weak_ptr(alive_)](rpc::Answer answer) {
+                if (!alive.expired()) on_attached(std::move(answer));
+              });
+  return true;
+}
+
+void Rail::later(void (Rail::*call)()) {
+  reactor_.schedule_after(Duration::zero(), [this, call, alive = std::weak_ptr(alive_)] {
+    if (!alive.expired()) (this->*call)();
+  });
+}
+
+void Rail::connect_by_next() {
+  moves_on_ = false;
+  current_ = (current_ + 1) % endpoints_.size();
+  if (!connect()) owner_.on_parked(*this);
+}
+
+void Rail::drop_peer() {
+  if (state_ == State::kParked) peer_.reset();
+}
+
+void Rail::on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Responder respond) {
+  respond(tl::unexpected(
+      rpc::Failure{Error{Code::kUnsupported, 0, "client.request"}, "clients serve nothing", {}}));
+}
+
+void Rail::on_attached(rpc::Answer answer) {
+  if (state_ != State::kConnecting || moves_on_) return;
+  if (!answer.has_value()) {
+    // A link that has gone is told by on_closed as well.
+    if (answer.error().error.code != Code::kPeerLost) park(answer.error().error);
+    return;
+  }
+  const auto* attach = std::get_if<msg::Attach::Reply>(&*answer);
+  if (attach == nullptr) return park(Error{Code::kMalformed, 0, "client.attach"});
+  key_ = transport::RemoteKey{attach->key, attach->base, attach->length};
+  state_ = State::kReady;
+  back_off_ = Duration::zero();
+  full_ = told_ = false;
+  bytes_in_flight_ = 0;
+  owner_.on_ready(*this);
+}
+
+void Rail::on_closed(rpc::Peer&, Error why) { park(why); }
+
+/// In callbacks of the peer, which therefore goes later.
+void Rail::park(Error why) {
+  if (state_ == State::kParked || moves_on_) return;
+  if (state_ == State::kConnecting && ++endpoints_tried_ < endpoints_.size()) {
+    moves_on_ = true;
+    return later(&Rail::connect_by_next);
+  }
+  set_parked(why);
+  owner_.on_parked(*this);
+}
+
+void Rail::set_parked(Error why) {
+  if (state_ == State::kReady) {
+    log::warning("the link to {} was lost: {}", address_, describe(why));
+  } else if (!told_) {
+    log::info("{} cannot be used at present: {}", address_, describe(why));
+  }
+  told_ = true;
+  why_ = why;
+  state_ = State::kParked;
+  back_off_ = std::clamp(back_off_ * 2, kBackOffMin, kBackOffMax);
+  parked_until_ = reactor_.clock().now() + back_off_;
+  later(&Rail::drop_peer);
+}
+
+void Rail::count_started(std::uint64_t bytes) {
+  if (bytes_in_flight_ == 0) {
+    measured_from_ = reactor_.clock().now();
+    bytes_moved_ = 0;
+  }
+  bytes_in_flight_ += bytes;
+}
+
+void Rail::count_ended(std::uint64_t bytes, bool good) {
+  full_ = false;
+  bytes_in_flight_ -= std::min(bytes_in_flight_, bytes);
+  if (!good) return;
+  bytes_moved_ += bytes;
+  const Duration took = reactor_.clock().now() - measured_from_;
+  if (took < kMeasured) return;
+  const double seconds = std::chrono::duration<double>(took).count();
+  const auto rate = static_cast<std::uint64_t>(static_cast<double>(bytes_moved_) / seconds);
+  bytes_per_s_ = bytes_per_s_ == 0 ? rate : (3 * bytes_per_s_ + rate) / 4;
+  bytes_moved_ = 0;
+  measured_from_ += took;
+}
+
+}  // namespace stdchk::client

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "core/base/executor.h"
+
+namespace stdchk::client {
+
+/// A FileWork is one use of a file of the drain directory.
+struct FileWork {
+  std::uint32_t owner = 0;        ///< the user in the pool whose file it is
+  std::function<void()> read;     ///< may hang for ever, so it uses only what it owns
+  std::function<void()> deliver;  ///< hands over what was read; soon over
+};
+
+/// A FileExecutor does FileWork: read, then deliver.
+class FileExecutor {
+ public:
+  virtual ~FileExecutor() = default;
+  virtual void run(FileWork work) = 0;
+};
+
+/// An ExecutedFiles has any Executor do the work: for simulators and tests.
+class ExecutedFiles final : public FileExecutor {
+ public:
+  explicit ExecutedFiles(Executor& executor) : executor_(executor) {}
+  void run(FileWork work) override {
+    executor_.run([work = std::move(work)] {
+      work.read();
+      work.deliver();
+    });
+  }
+
+ private:
+  Executor& executor_;
+};
+
+/// A FileThreads does the work on threads of its own, and keeps users apart. Files of one user that
+/// hang hold up no file of another user.
+///
+/// Each user has kThreadsOfOne threads at most, and work beyond that waits in the user's own line.
+/// While there are fewer than kThreadsForMore threads, a new thread is started for any user. While
+/// there are fewer than kThreadsMax, a new thread is started only for a user without a thread.
+///
+/// Owns: its threads; one without work for kIdle ends. The destructor drops what was not begun and
+///   waits kEndPatience for what was. A thread that hangs longer is left behind: it ends with its
+///   file system's answer, or with the process, and delivers nothing.
+/// Threads: any.
+class FileThreads final : public FileExecutor {
+ public:
+  static constexpr std::size_t kThreadsOfOne = 16;
+  static constexpr std::size_t kThreadsForMore = 256;
+  static constexpr std::size_t kThreadsMax = 1024;
+
+  FileThreads();
+  ~FileThreads() override;
+  FileThreads(const FileThreads&) = delete;
+  FileThreads& operator=(const FileThreads&) = delete;
+
+  void run(FileWork work) override;
+  std::size_t thread_count() const;
+
+ private:
+  struct Line {
+    std::deque<FileWork> waiting;
+    std::size_t running = 0;
+  };
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::map<std::uint32_t, Line> lines;
+    std::uint32_t last_owner = 0;  ///< whose work was begun last: the next one's comes next
+    std::size_t threads = 0;
+    std::size_t idle = 0;
+    std::size_t waiting = 0;  ///< in all lines
+    std::size_t reading = 0;
+    std::size_t delivering = 0;
+    bool closed = false;
+  };
+  static void serve(const std::shared_ptr<State>& state);
+  static bool take(State& state, FileWork& work);
+
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace stdchk::client

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/net/memory.h"
+#include "client/net/peers.h"
+#include "client/net/shared.h"
+#include "client/read/chunk_cache.h"
+#include "client/read/file_threads.h"
+#include "client/read/stripe_reader.h"
+#include "client/read/version_map.h"
+#include "core/base/clock.h"
+#include "core/chunk/sealed_chunk.h"
+#include "core/files/drain_directory.h"
+
+namespace stdchk::client {
+
+/// A Unit is a part of a chunk that someone wants to read.
+struct Unit {
+  Chunk chunk;
+  std::uint64_t file_offset = 0;  ///< of the slice, for the drained file
+  std::uint32_t slice_length = 0;
+  std::uint32_t slice_chunk_offset = 0;
+  VersionMapPtr map;                      ///< nullptr: a session's own chunk
+  std::shared_ptr<DrainedChunk> part_of;  ///< a part of that one, which has the checksum
+};
+
+/// A Reader brings chunks into the cache, checked: from a benefactor by one one-sided read, then
+/// from the next copy, made from others of its stripe, then from where the map says it has moved
+/// to, then from the drained file.
+///
+/// Files of the drain directory may hang. A read that has hung for kHangsAfter gives its buffer to
+/// another user who finds none; one that has hung for kGivesUpAfter has failed. Whoever waits is
+/// told kSystem (EIO).
+///
+/// Owns: the cache and the fetches under way.
+/// Threads: as said at each function.
+/// Errors: kWouldBlock: it is on its way, wait for a change. kDataLost: it is nowhere any more.
+///   kPermission: it is sealed, and there is no key, or another one.
+class Reader {
+ public:
+  struct Host {
+    Shared& shared;
+    MapStore& maps;
+    Clock& clock;
+    std::function<void(Transfer&)> submit;  ///< lock held; soon, on the reactor's thread
+    std::function<void(std::function<void()>)> run_later;  ///< lock held; executor work, soon
+    std::function<void(FileWork)> read_later;              ///< lock held
+    std::string drain_directory;
+    const ChunkSealer* sealer = nullptr;  ///< none: sealed chunks cannot be opened
+  };
+  Reader(Host host, StripeReader::Host stripes, std::unique_ptr<Memory> memory,
+         std::size_t buffer_bytes);
+  ~Reader();
+
+  /// The unit's chunk, checked and pinned; to be given back. Lock held; checking lets go
+  /// of the lock for a while.
+  Result<CachedChunk*> get(Lock& lock, const Unit& unit);
+  /// `bytes` of the chunk were used.
+  void give_back(CachedChunk& chunk, std::size_t bytes);
+  /// What is fetched together with the byte at `file_offset` of the unit: the unit, or a part of it
+  /// when it is long and in the drained file only. Lock held.
+  Unit part_at(Unit unit, std::uint64_t file_offset) const;
+  /// Starts to bring the unit, if there is room for it. Lock held.
+  void prefetch(const Unit& unit);
+  /// Chunks that were given, that were fetched because a reader wanted them, and ahead of one.
+  struct Counts {
+    std::uint64_t given = 0;
+    std::uint64_t fetched = 0;
+    std::uint64_t ahead = 0;
+  };
+  const Counts& counts() const { return counts_; }
+  const msg::ReaderTotals& totals() const { return totals_; }
+  /// Whether a file of that user in the drain directory hangs. Lock held.
+  bool hangs(std::uint32_t owner) const;
+
+  /// A Wait counts one call that reads, for as long as it lives. Lock held at both ends.
+  class Wait {
+   public:
+    Wait(Reader& reader, std::uint32_t owner) : reader_(reader), owner_(owner) {
+      ++reader_.waits_[owner_];
+      ++reader_.wait_count_;
+    }
+    ~Wait() {
+      if (--reader_.waits_[owner_] == 0) reader_.waits_.erase(owner_);
+      --reader_.wait_count_;
+    }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+    /// Fails a call on a file of a user whose files hang, when that user has more calls than
+    /// all calls leave free of kWaitsMax. The threads of a mount are for all users.
+    Status check() const;
+    /// As `status`; a wait for files that hang which has come to its deadline is an input error.
+    Status end(Status status) const;
+
+   private:
+    Reader& reader_;
+    const std::uint32_t owner_;
+  };
+  /// How many chunks may be on their way ahead of a reader.
+  std::size_t ahead_max() const { return std::max<std::size_t>(cache_.buffer_count() / 2, 1); }
+
+ private:
+  struct Fetch;
+  struct FileRead;
+  using FileReadPtr = std::shared_ptr<FileRead>;
+  static constexpr Duration kHangsAfter = std::chrono::seconds(5);
+  static constexpr Duration kGivesUpAfter = std::chrono::seconds(20);
+  static constexpr std::size_t kWaitsMax = 256;
+  CacheKey key_of(const Unit& unit) const;
+  void start(const Unit& unit, bool ahead);
+  void next_source(Fetch& fetch);
+  void make_from_stripe(Fetch& fetch);
+  void open_drained(Fetch& fetch);
+  void read_drained(Fetch& fetch);
+  FileReadPtr begin_file_read(Fetch& fetch);
+  Fetch* end_file_read(const FileReadPtr& read);
+  void note_refused(const std::string& why);
+  bool is_late(const Fetch& fetch) const;
+  void give_up(Fetch& fetch);
+  bool make_room(std::uint32_t for_owner);
+  void done(Fetch& fetch, Status status);
+  void check_ahead(const CacheKey& key);
+  void check(Lock& lock, CachedChunk& entry);
+  void note_wrong(Fetch& fetch);
+  void settle(Fetch& fetch, Status good);
+  Status make_plain(const Chunk& chunk, MutableByteSpan bytes) const;
+  bool can_open(const Chunk& chunk) const {
+    return host_.sealer != nullptr || !is_sealed(chunk.name);
+  }
+
+  Host host_;
+  StripeReader stripes_;
+  std::unique_ptr<Memory> memory_;
+  ChunkCache cache_;
+  std::map<CacheKey, std::unique_ptr<Fetch>> fetches_;
+  const std::shared_ptr<const DrainDirectory> drain_;
+  std::list<FileReadPtr> reading_;
+  std::map<std::uint32_t, std::size_t> waits_;  ///< by owner
+  std::size_t wait_count_ = 0;
+  Time said_refused_{};
+  Time said_silent_{};
+  bool said_no_key_ = false;
+  Counts counts_;
+  msg::ReaderTotals totals_;
+};
+
+}  // namespace stdchk::client

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "core/files/drain_folder.h"
+
+namespace stdchk {
+
+/// A FileMaker is the user whom new files in a drain directory belong to. NFS gives what root makes
+/// to nobody, and other file systems have one owner for everything.
+struct FileMaker {
+  std::uint32_t uid = 0;
+  bool gives_files = false;  ///< may change the owner of files, and the file system keeps that
+};
+
+/// A DrainDirectory is the drain directory by the path that the user gave.
+///
+/// open() gives the directory that is there now, so a file system may be unmounted between two
+/// calls, and mounted again. Symbolic links above the directory are followed when root or this
+/// process's user has made them. Links of other users are followed too, as long as they lead where
+/// they led at the first open().
+///
+/// Threads: any. Errors: a Refusal, with ELOOP for a link that leads elsewhere than before.
+class DrainDirectory {
+ public:
+  explicit DrainDirectory(std::string path, DrainFolder::Walk walk = DrainFolder::Walk::kByKernel)
+      : path_(std::move(path)), walk_(walk) {}
+
+  const std::string& path() const { return path_; }
+  Below<DrainFolder> open() const;
+
+  /// Whether a file may be a drained file of the pool's user `uid`. Such a file belongs to that
+  /// user, or to the benefactors' user where they cannot give files away. `root` is from open().
+  bool may_belong(const DrainFolder& root, const struct stat& file, std::uint32_t uid) const;
+  /// Tried once, with a file in the temporary folder; empty when no file can be made there.
+  std::optional<FileMaker> file_maker(const DrainFolder& root) const;
+
+ private:
+  Below<void> follow(int folder, const std::string& link, const std::string& walked,
+                     std::string& rest) const;
+
+  const std::string path_;
+  const DrainFolder::Walk walk_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::string>
+      links_;                               ///< guarded: of other users, and their targets
+  mutable bool opened_ = false;             ///< guarded
+  mutable std::optional<FileMaker> maker_;  ///< guarded
+};
+
+}  // namespace stdchk

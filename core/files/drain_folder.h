@@ -1,0 +1,98 @@
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "core/base/descriptor.h"
+
+/// The only way to files below the drain directory. Other users may own folders there, and may put
+/// links, FIFOs or others' files in the place of drained ones, at any moment.
+namespace stdchk {
+
+/// A Refusal says why something below the drain directory is not used.
+struct Refusal {
+  int os_errno = 0;
+  std::string why;  ///< a sentence without its full stop: what, why, and what to do
+};
+template <class T>
+using Below = tl::expected<T, Refusal>;
+
+/// An ExpectedFile is what the caller knows of a file before it opens the file. A file that differs
+/// is refused.
+struct ExpectedFile {
+  std::optional<std::uint64_t> inode;
+  std::optional<std::uint64_t> size_bytes;
+  std::vector<std::uint32_t> owners;  ///< one of these; empty: any
+  bool one_name = false;              ///< the file has no other name (hard link)
+};
+
+/// An OpenedFile is a regular file, and its status after it was opened.
+struct OpenedFile {
+  Descriptor file;
+  struct stat status {};
+};
+
+enum class Access : std::uint8_t { kRead, kReadWrite };
+
+/// A DrainFolder is a folder in the drain directory, or that directory, held open.
+///
+/// Paths are relative to the folder, without "." and "..". No component of a path may be a symbolic
+/// link (openat2(2), RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS). On kernels without openat2 each
+/// folder is opened from the folder above. No call waits for a FIFO's other end, nor for the holder
+/// of a lease on a file (fcntl(2), F_SETLEASE).
+///
+/// Owns: one descriptor. Threads: any.
+/// Errors: a Refusal: ELOOP for a link, EINVAL for a FIFO, a device, a socket or a bad path,
+/// EISDIR,
+///   EPERM for another owner, ESTALE for another inode or size, EMLINK for another name, EAGAIN for
+///   a lease; otherwise what the system call says.
+/// Not: protection from file systems that hang. Callers do that with threads they can spare.
+class DrainFolder {
+ public:
+  /// How a path is walked; kByHand is for tests, and for kernels before 5.6.
+  enum class Walk : std::uint8_t { kByKernel, kByHand };
+
+  DrainFolder() = default;
+  explicit DrainFolder(Descriptor folder, Walk walk = Walk::kByKernel)
+      : folder_(std::move(folder)), walk_(walk) {}
+
+  /// For the system calls that take a name in this folder and follow no link: renameat, unlinkat,
+  /// mkdirat, linkat without flags, symlinkat.
+  int get() const { return folder_.get(); }
+  explicit operator bool() const { return static_cast<bool>(folder_); }
+
+  /// An empty path is this folder.
+  Below<DrainFolder> folder(const std::string& path) const;
+  /// The folder that holds the last part of `path`.
+  Below<DrainFolder> parent_of(const std::string& path) const;
+  Below<OpenedFile> open(const std::string& path, Access access,
+                         const ExpectedFile& expected = {}) const;
+  /// A new, empty file of mode 0600; EEXIST when anything has that name.
+  Below<OpenedFile> create(const std::string& name) const;
+  /// A file of mode 0600 that has no name, and goes with its descriptor.
+  Below<Descriptor> create_unnamed() const;
+  /// The status of the file at `path`; a link is not followed.
+  Below<struct stat> status(const std::string& path) const;
+  Below<struct stat> own_status() const;
+  Below<std::string> link_target(const std::string& path) const;
+  /// All names in this folder but "." and "..", sorted.
+  Below<std::vector<std::string>> names() const;
+
+ private:
+  Descriptor open_at(const std::string& path, int flags, unsigned mode) const;
+  Descriptor walk_by_hand(const std::string& path, int flags, unsigned mode) const;
+
+  Descriptor folder_;
+  Walk walk_ = Walk::kByKernel;
+};
+
+/// "a symbolic link", "a FIFO", ...
+std::string_view kind_of(mode_t mode);
+
+}  // namespace stdchk

@@ -1,0 +1,60 @@
+#include "core/files/mount_lock.h"
+
+#include <fmt/core.h>
+#include <sys/file.h>
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "core/files/mount_table.h"
+
+namespace stdchk {
+namespace {
+
+using namespace std::chrono_literals;
+using Lock = tl::expected<MountLock, MountLock::Refusal>;
+
+constexpr auto kPause = 20ms;
+
+tl::unexpected<MountLock::Refusal> refuse(std::string text, bool is_held = false) {
+  return tl::unexpected(MountLock::Refusal{std::move(text), is_held});
+}
+
+/// False: another process has the lock. A file system without flock keeps nobody off.
+bool lock(int fd, Duration patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return true;
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
+}  // namespace
+
+Lock MountLock::take(const std::string& mount, Duration patience) {
+  if (const auto there = find_mount(mount)) {
+    return refuse(fmt::format("{} is in use: {} ({}) is mounted there; choose another mount point",
+                              mount, there->source, there->type));
+  }
+  auto folder = OwnFolder::open(mount, kMountRules);
+  if (!folder) return refuse(std::move(folder.error()));
+  if (!lock(folder->fd(), patience)) {
+    return refuse(fmt::format("another process of stdchk has the mount point {}", mount), true);
+  }
+  // Somebody may have mounted between the first look and the lock.
+  if (mount_id(folder->fd()) != mount_id(mount)) {
+    return refuse(fmt::format("{} was mounted on by another process just now", mount), true);
+  }
+  if (!folder->names().empty()) {
+    return refuse(fmt::format(
+        "the mount point {} is not empty, and what is in it would be hidden; name an empty "
+        "directory",
+        mount));
+  }
+  return MountLock(std::move(*folder));
+}
+
+}  // namespace stdchk

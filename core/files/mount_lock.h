@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "core/base/clock.h"
+#include "core/files/own_folder.h"
+
+namespace stdchk {
+
+/// A MountLock keeps a mount directory for this process and the children that inherit it. It is a
+/// flock(2) on the directory itself, taken before anything is mounted there. So a second process
+/// meets it whatever its runtime folder and its state directory are.
+///
+/// Errors: take() says in one sentence what is wrong, and what to do. A file system without flock
+/// gives a MountLock that keeps nobody off.
+/// Not: a guard against other users. They cannot mount there, because the directory must be this
+/// user's own (OwnFolder).
+class MountLock {
+ public:
+  struct Refusal {
+    std::string text;
+    bool is_held = false;  ///< another process has the lock
+  };
+
+  /// `mount` is absolute, without links, and an empty directory of this user. Waits up to
+  /// `patience` for the lock: a starting `stdchk up` holds it for some milliseconds to test the
+  /// directory.
+  static tl::expected<MountLock, Refusal> take(const std::string& mount, Duration patience);
+
+ private:
+  explicit MountLock(OwnFolder folder) : folder_(std::move(folder)) {}
+
+  OwnFolder folder_;
+};
+
+/// The rules for a mount directory.
+inline constexpr FolderRules kMountRules{
+    .what = "the mount point", .is_private = false, .safe_above = true};
+
+}  // namespace stdchk

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "core/runtime/reactor.h"
+
+namespace stdchk {
+
+/// Runs `question` on the reactor's thread and waits for its result, at most `longest`.
+///
+/// Threads: any but the reactor's own.
+/// Errors: kDeadline; kCancelled when the reactor was stopped; kBusy when its queue of posts is
+/// full. After an error, a question that is still queued is dropped. A running question continues,
+/// so it may refer only to objects that live on the reactor's thread.
+template <class T>
+Result<T> ask_reactor(Reactor& reactor, Duration longest, std::function<T()> question) {
+  struct Asked {
+    std::mutex mutex;
+    std::condition_variable answered;
+    bool given_up = false;
+    std::optional<T> answer;
+  };
+  const auto asked = std::make_shared<Asked>();
+  STDCHK_TRY(reactor.post([asked, question = std::move(question)] {
+    {
+      const std::scoped_lock lock(asked->mutex);
+      if (asked->given_up) return;
+    }
+    T answer = question();
+    const std::scoped_lock lock(asked->mutex);
+    asked->answer = std::move(answer);
+    asked->answered.notify_one();
+  }));
+  // A stopped reactor notifies nobody, so the loop polls for it.
+  constexpr Duration kLook = std::chrono::milliseconds(20);
+  const auto until = std::chrono::steady_clock::now() + longest;
+  std::unique_lock lock(asked->mutex);
+  while (!asked->answer && !reactor.stopped() && std::chrono::steady_clock::now() < until) {
+    asked->answered.wait_for(lock, kLook);
+  }
+  if (asked->answer) return std::move(*asked->answer);
+  asked->given_up = true;
+  return fail(reactor.stopped() ? Code::kCancelled : Code::kDeadline, "reactor.ask");
+}
+
+}  // namespace stdchk

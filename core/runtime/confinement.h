@@ -1,0 +1,38 @@
+#pragma once
+
+#include "core/base/result.h"
+
+/// Limits what the kernel allows a daemon, so that an attacker who takes the daemon over gains
+/// little. Uses seccomp(2), no_new_privs (prctl(2)) and capabilities(7).
+namespace stdchk {
+
+/// The needs of a daemon beyond files, sockets, memory and threads.
+struct Needs {
+  bool programs = false;  ///< it starts other programs, such as Lustre's `lfs`
+};
+
+/// Confines the calling process, all its threads and all its children, for good:
+///
+/// | what         | effect                                                                      |
+/// |--------------|-----------------------------------------------------------------------------|
+/// | no_new_privs | set-user-ID programs and file capabilities give no privileges               |
+/// | capabilities | those that no daemon needs leave every set, including the bounding set      |
+/// | system calls | mounts, name spaces, tracing, modules, clocks, keys, bpf and others give    |
+/// |              | EPERM; so does starting programs without Needs::programs                    |
+/// | sockets      | only Unix, IPv4, IPv6 and netlink sockets                                   |
+///
+/// The first refused call of each number is logged, with the option that lifts the filter.
+/// Call this before the process starts threads.
+///
+/// Errors: kSystem from the kernel. A program built without libseccomp, or with a sanitizer, has no
+/// filter of system calls. It logs that; the other limits hold.
+Status confine(const Needs& needs);
+
+/// Help text of the daemons' option --unconfined.
+inline constexpr const char* kUnconfinedHelp =
+    "let the kernel allow this daemon all that its user may do: no filter of system calls";
+
+/// Returns false when this program was built without libseccomp, or with a sanitizer.
+bool filters_system_calls();
+
+}  // namespace stdchk

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/units.h"
+
+namespace stdchk {
+
+/// A ManagerAddresses holds the addresses where the pool's manager may be, its own and its
+/// standby's. It decides which address to ask next, and after what wait.
+///
+/// Threads: one.
+class ManagerAddresses {
+ public:
+  /// `list` is one address, or several with commas, the likeliest first. No wait is longer than
+  /// `wait_max`.
+  ManagerAddresses(const std::string& list, Duration wait_max)
+      : all_(split(list, ',')), wait_max_(wait_max) {
+    if (all_.empty()) all_.emplace_back();
+  }
+
+  const std::string& current() const { return all_[at_]; }
+  /// Returns true when an attempt has failed since the last answer.
+  bool failing() const { return wait_ > Duration::zero(); }
+  /// The manager at the current address has accepted us.
+  void answered() { wait_ = Duration::zero(); }
+  /// The link to the current address was lost. Returns the wait before asking it again.
+  Duration again() {
+    wait_ = std::clamp(wait_, kSoon, wait_max_);
+    return kSoon;
+  }
+  /// The current address did not accept us: moves to the next address. Returns the wait before
+  /// asking it: 50 ms, or after a whole round without success twice the last such wait.
+  Duration next() {
+    at_ = (at_ + 1) % all_.size();
+    if (++tried_ % all_.size() != 0) return again();
+    wait_ = std::clamp(wait_ * 2, kSoon, wait_max_);
+    return wait_;
+  }
+
+ private:
+  static constexpr Duration kSoon = std::chrono::milliseconds(50);
+
+  std::vector<std::string> all_;
+  std::size_t at_ = 0;
+  std::size_t tried_ = 0;
+  Duration wait_max_;
+  Duration wait_{};
+};
+
+}  // namespace stdchk

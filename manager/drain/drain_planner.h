@@ -1,0 +1,180 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/messages/messages.h"
+#include "transport/rpc.h"
+
+namespace stdchk::manager {
+
+class Service;
+struct File;
+
+/// A DrainPlanner brings every committed version into the drain directory and repeats changes of
+/// names there. Benefactors do the work; it decides what they do, and in which order.
+/// docs/protocol.md has the states.
+///
+/// Threads: the reactor's.
+/// Errors: a file that cannot be drained is retried after a back-off that doubles from 1 s to
+/// 60 s. A benefactor that fails gets no pieces for 2 s. Failed files, failed benefactors and
+/// storage that does not answer do not stop the others. Pieces written and verified before a
+/// benefactor was lost are kept. All pieces are written again after an error of the storage or
+/// a restart of the manager.
+/// Limits: kJobsMax files at once, kPerBenefactor requests at each benefactor. With drain_yields,
+/// while clients write and nobody waits for the drain: one request at each and a small rate, unless
+/// memory fills up.
+class DrainPlanner {
+ public:
+  explicit DrainPlanner(Service& service);
+  /// Starts draining. A new pool (`fresh`) takes over the files in its drain directory.
+  Status start(bool fresh);
+  void run();
+  /// Drains the files below `below` first.
+  void hurry(FileId below);
+  /// Drains the file before files that no client asked for.
+  void prefer(FileId file);
+  msg::DrainNow::Reply pending(FileId below) const;
+  DrainState state_of(FileId file) const;
+  /// Returns true while the drain directory may have the file's earlier content under another name.
+  bool moves(const File& file) const { return blocked_by_mirror(file); }
+
+ private:
+  enum class Phase : std::uint8_t {
+    kPieces,
+    kWaitsForName,
+    kSettingAside,
+    kStarting,
+    kFinishing,
+    kLost,  ///< unknown whether the file got its name: asks again
+    kRecording,
+    kEnding,  ///< has failed or is obsolete; some answers are still to come
+  };
+  struct Request {
+    BenefactorId benefactor;
+    msg::DrainPieces pieces;
+    std::vector<std::uint32_t> slices;  ///< of the version: the source of each piece
+    std::uint64_t bytes = 0;
+    bool sent = false;
+    bool answered = false;
+    bool hangs = false;  ///< not counted against its benefactor's limit
+    Time sent_at{};
+  };
+  struct Job {
+    FileId file;
+    Version version = 0;
+    std::uint64_t number = 0;  ///< names its temporary file
+    Phase phase = Phase::kPieces;
+    std::vector<bool> verified;  ///< slices that the temporary file has
+    bool starts_over = false;    ///< the temporary file is useless for another attempt
+    std::vector<Request> requests;
+    std::size_t done = 0;
+    std::size_t unanswered = 0;
+    Time late{};          ///< until then a lost benefactor may still execute a request
+    Time late_before{};   ///< as `late`, of the earlier attempts that this one continues
+    bool hangs = false;   ///< storage hangs, now or in the last attempt: one request at a time
+    Time naming_since{};  ///< begin of asked_for_name()
+    bool preferred = false;
+    bool recorded = false;  ///< DrainStarted is journalled
+    std::string path;       ///< path that the job reads or creates: must not change meanwhile
+    BenefactorId finisher;
+    bool failed = false;
+    const char* why = nullptr;
+
+    /// A benefactor was asked to give the file its name, and has not answered.
+    bool asked_for_name() const { return phase == Phase::kFinishing || phase == Phase::kLost; }
+  };
+  struct Failure {
+    std::uint32_t attempts = 0;
+    Time last{};
+    Time next{};
+    bool hung = false;
+    bool waits = false;  ///< for a benefactor that may come back: nothing has failed
+  };
+
+  /// The rest of a failed attempt, which the next attempt continues.
+  struct Left {
+    Version version = 0;
+    std::uint64_t number = 0;
+    std::vector<bool> verified;
+    Time late{};
+  };
+
+  static void try_soon(Failure& failure);
+  void start_jobs();
+  bool start_job(FileId file, bool preferred);
+  bool plan(const File& file, Job& job);
+  void step(Job& job);
+  void send_pieces(Job& job);
+  void send(Job& job, std::size_t index, rpc::Peer& peer);
+  bool has_room(const Job& job, BenefactorId benefactor) const;
+  void find_hanging(Job& job);
+  void warn_of_hanging(const Job& job) const;
+  std::size_t jobs_counted() const;
+  void set_pace();
+  bool is_half_full(std::uint64_t bytes) const;
+  bool pay(std::uint64_t bytes);
+  void pieces_answered(Job& job, std::size_t index, Time late, const rpc::Answer& answer);
+  void pieces_done(Job& job, BenefactorId benefactor, const rpc::Answer& answer);
+  void finish(Job& job);
+  std::optional<BenefactorId> finisher_of(const Job& job) const;
+  bool names_hang_at(BenefactorId benefactor) const;
+  void set_aside(Job& job);
+  void send_finish(Job& job);
+  void finished(FileId file, std::uint64_t number, const rpc::Answer& answer);
+  void fail_job(Job& job, const rpc::Answer& answer);
+  void end_job(Job& job, bool failed, const char* why);
+  void close_job(FileId file);
+  void drop_temporaries();
+  void drop_left(bool all);
+  void drop_unused_asides();
+  bool current(const Job& job) const;
+  bool has_failed(FileId file) const;
+  bool blocked_by_mirror(const File& file) const;
+  bool waits_for_link(const File& file) const;
+  bool is_path_in_use(const msg::MirrorChange& change) const;
+  Job* job_of(FileId file, std::uint64_t number);
+  Duration deadline_for(std::uint64_t bytes) const;
+
+  bool may_name();
+  void run_mirror();
+  bool skip_mirror(std::uint64_t sequence, const msg::MirrorChange& change);
+  rpc::Peer* mirror_peer();
+  void mirrored(std::uint64_t sequence, const rpc::Answer& answer);
+
+  Service& service_;
+  std::map<FileId, Job> jobs_;
+  std::map<FileId, Failure> failures_;
+  std::map<FileId, Left> left_;
+  std::map<BenefactorId, Time> parked_;
+  std::map<BenefactorId, std::uint32_t> in_flight_;
+  std::map<BenefactorId, std::uint32_t> hanging_;  ///< requests that in_flight_ does not count
+  std::map<BenefactorId, Duration> took_;          ///< duration of the last answered request
+  Time asked_until_{};                             ///< until then a client waits for the drain
+  Time pace_next_{};                               ///< when to set the pace again
+  std::uint32_t at_once_;                          ///< requests at each benefactor
+  std::uint64_t rate_ = 0;  ///< bytes per second of all benefactors together; 0: unlimited
+  Time paid_until_{};       ///< time at which the rate allows the next request
+  std::set<FileId> hurried_;
+  std::size_t jobs_max_;  ///< fewer while the drain directory is short of space
+  /// Temporary files to be dropped, and when.
+  std::map<std::pair<FileId, std::uint64_t>, Time> garbage_;
+  std::set<std::pair<FileId, std::uint64_t>> asides_;  ///< files set aside that readers may need
+  bool running_ = false;
+  /// Until then a benefactor that has not come back may still do what an earlier manager asked.
+  Time names_from_{};
+
+  bool mirror_in_flight_ = false;
+  std::uint32_t mirror_attempts_ = 0;
+  Time mirror_next_{};
+  BenefactorId mirror_at_;
+  Time mirror_late_{};  ///< until then only mirror_at_ may be asked
+};
+
+}  // namespace stdchk::manager

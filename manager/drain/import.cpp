@@ -1,0 +1,260 @@
+#include "manager/drain/import.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/base/file_time.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/files/drain_directory.h"
+#include "core/files/drain_manifest.h"
+#include "core/policy/image_name.h"
+#include "manager/drain/manifest_reader.h"
+
+namespace stdchk::manager {
+namespace {
+
+constexpr std::uint64_t kFirstId = 2;
+constexpr std::size_t kSetsTogether = 4096;  // in one command
+
+/// Bytes that are nowhere in memory, as chunks without names: up to `end`, with no checksum.
+void add_unknown(ChunkMap& map, std::uint64_t& at, std::uint64_t end) {
+  while (at < end) {
+    const auto length =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(limits::kChunkBytesMax, end - at));
+    map.slices.push_back({at, length, 0, static_cast<std::uint32_t>(map.chunks.size())});
+    map.chunks.push_back({{}, length, 0, {}});
+    at += length;
+  }
+}
+
+/// Returns the map of the content: `ranges`, in order, have known checksums.
+ChunkMap map_of(std::uint64_t size, const std::vector<DrainedRange>& ranges) {
+  ChunkMap map;
+  std::uint64_t at = 0;
+  for (const DrainedRange& range : ranges) {
+    add_unknown(map, at, range.offset);
+    map.slices.push_back({at, range.length, 0, static_cast<std::uint32_t>(map.chunks.size())});
+    map.chunks.push_back({{}, range.length, range.crc, {}});
+    at += range.length;
+  }
+  add_unknown(map, at, size);
+  return map;
+}
+
+/// Returns the known checksums of a drained file. Returns none when the manifest is about a file of
+/// another size or time.
+std::vector<DrainedRange> known_of(const ManifestEntries& manifest, const std::string& name,
+                                   const struct stat& there) {
+  const auto entry = manifest.find(name);
+  if (entry == manifest.end() ||
+      entry->second.size_bytes != static_cast<std::uint64_t>(there.st_size) ||
+      !is_time_of(entry->second.mtime_ns, there.st_mtim)) {
+    return {};
+  }
+  return entry->second.ranges;
+}
+
+void remove_temporaries(const DrainFolder& folder) {
+  const auto names = folder.names();
+  if (!names) return;
+  for (const std::string& name : *names) {
+    if (::unlinkat(folder.get(), name.c_str(), 0) != 0 && errno == EISDIR) {
+      ::unlinkat(folder.get(), name.c_str(), AT_REMOVEDIR);
+    }
+  }
+}
+
+std::string below(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "/" + name;
+}
+
+class Import {
+ public:
+  Import(const DrainDirectory& directory, DrainFolder root, ManifestReader manifests)
+      : directory_(directory), root_(std::move(root)), manifests_(manifests) {}
+
+  /// Emits the files in the order of their names. Their sequence numbers follow their times, so the
+  /// file written last is the newest.
+  void emit(const std::function<void(Command)>& emit) {
+    std::vector<RestoreFile*> by_time;
+    for (RestoreFile& file : found_) {
+      if (file.attributes.type == FileType::kRegular) by_time.push_back(&file);
+    }
+    std::ranges::stable_sort(by_time, {},
+                             [](const RestoreFile* file) { return file->attributes.mtime_ns; });
+    std::uint64_t sequence = 0;
+    for (RestoreFile* file : by_time) file->sequence = ++sequence;
+    const std::vector<BeginGeneration> generations = generations_after(sequence);
+    for (RestoreFile& file : found_) emit(std::move(file));
+    found_.clear();
+    for (const BeginGeneration& one : generations) emit(one);
+  }
+
+  /// Shows what is in the folder at `path`; "" is the drain directory itself. A folder that cannot
+  /// be read is shown without what is in it: its owner must not keep others' files from a pool.
+  Status run(const std::string& path, FileId directory) {
+    std::vector<std::pair<std::string, FileId>> folders;
+    STDCHK_TRY(show_entries(path, directory, folders));
+    for (const auto& [name, id] : folders) {
+      if (const Status shown = run(below(path, name), id); !shown) {
+        log::warning("{}/{} cannot be read, so nothing in it is shown: {}", directory_.path(),
+                     below(path, name), describe(shown.error()));
+      }
+    }
+    return {};
+  }
+
+  std::uint64_t count() const { return next_id_ - kFirstId; }
+  std::uint64_t unread_manifests() const { return manifests_.unread(); }
+
+ private:
+  /// One folder is open at a time, however deep they lie.
+  Status show_entries(const std::string& path, FileId directory,
+                      std::vector<std::pair<std::string, FileId>>& folders) {
+    const auto folder = root_.folder(path);
+    if (!folder) return fail(Code::kSystem, "import.open", folder.error().os_errno);
+    const auto names = folder->names();
+    if (!names) return fail(Code::kSystem, "import.list", names.error().os_errno);
+    const ManifestEntries manifest = manifests_.read(*folder, below(directory_.path(), path));
+    for (const std::string& name : *names) {
+      if (directory == kRootFile && name == msg::kTemporaryFolder) {
+        if (const auto temporary = folder->folder(name)) remove_temporaries(*temporary);
+        continue;
+      }
+      if (is_manifest(name)) continue;  // written by the stdchk command
+      add({*folder, path, name, directory}, manifest, folders);
+    }
+    return {};
+  }
+
+  /// What this pool is written completes no set of which a part was drained by an earlier one. The
+  /// set that the earlier pool's link names is whole as it is there, whatever this pool's policy
+  /// says. Of all others no image of before counts: nothing there says how many they were to have,
+  /// and they may be of two generations.
+  std::vector<BeginGeneration> generations_after(std::uint64_t sequence) const {
+    using Application = std::pair<FileId, std::string>;
+    // Number of images of each timestep.
+    std::map<Application, std::map<std::uint64_t, std::uint64_t>> images;
+    std::map<FileId, ImageName> links;
+    for (const RestoreFile& file : found_) {
+      if (file.attributes.type == FileType::kSymlink && file.name == kLatestName) {
+        if (auto set = parse_set_name(file.target)) links.emplace(file.parent, std::move(*set));
+      }
+      const auto image = parse_image_name(file.name);
+      if (!image || file.sequence == 0) continue;
+      std::uint64_t& count = images[{file.parent, image->application}][image->timestep];
+      count += file.attributes.size_bytes > 0 ? 1 : 0;
+    }
+    std::vector<BeginGeneration> out;
+    for (const auto& [application, timesteps] : images) {
+      const auto& [folder, name] = application;
+      const auto link = links.find(folder);
+      for (const auto& [timestep, count] : timesteps) {
+        if (out.empty() || out.back().directory != folder || out.back().application != name ||
+            out.back().sets.size() == kSetsTogether) {
+          out.push_back({folder, name, 0, sequence + 1, {}});
+        }
+        const bool named = link != links.end() && link->second.application == name &&
+                           link->second.timestep == timestep;
+        if (named && count > 0) {
+          out.back().sets.push_back({timestep, 0, 0, count});
+        } else {
+          out.back().sets.push_back({timestep, sequence, sequence + 1, 0});
+        }
+      }
+    }
+    return out;
+  }
+
+  struct Entry {
+    const DrainFolder& folder;
+    const std::string& path;  ///< of the folder
+    const std::string& name;
+    FileId parent;
+  };
+  void add(const Entry& entry, const ManifestEntries& manifest,
+           std::vector<std::pair<std::string, FileId>>& folders) {
+    const std::string path = below(entry.path, entry.name);
+    const auto info = entry.folder.status(entry.name);
+    if (directory_.path().size() + 1 + path.size() > limits::kPathBytesMax || !info) {
+      log::warning("{} in the drain directory cannot be shown", path);
+      return;
+    }
+    RestoreFile file;
+    Attributes& to = file.attributes;
+    to.mode = info->st_mode & 07777;
+    to.uid = info->st_uid;
+    to.gid = info->st_gid;
+    to.atime_ns = to_ns(info->st_atim);
+    to.mtime_ns = to_ns(info->st_mtim);
+    to.ctime_ns = to_ns(info->st_ctim);
+    file.parent = entry.parent;
+    file.name = entry.name;
+    file.in_drain = true;
+    if (S_ISDIR(info->st_mode)) {
+      to.type = FileType::kDirectory;
+      folders.emplace_back(entry.name, FileId{next_id_});
+    } else if (S_ISLNK(info->st_mode)) {
+      auto target = entry.folder.link_target(entry.name);
+      if (!target || target->size() > limits::kSymlinkBytesMax) return;
+      to.type = FileType::kSymlink;
+      file.target = std::move(*target);
+    } else if (S_ISREG(info->st_mode)) {
+      to.type = FileType::kRegular;
+      to.size_bytes = static_cast<std::uint64_t>(info->st_size);
+      to.version = 1;
+      file.map = map_of(to.size_bytes, known_of(manifest, entry.name, *info));
+      file.drained = file.evicted = true;
+    } else {
+      log::warning("{} in the drain directory is {}, and is not shown", path,
+                   kind_of(info->st_mode));
+      return;
+    }
+    to.id = FileId{next_id_++};
+    found_.push_back(std::move(file));
+  }
+
+  const DrainDirectory& directory_;
+  const DrainFolder root_;
+  ManifestReader manifests_;
+  std::uint64_t next_id_ = kFirstId;
+  std::vector<RestoreFile> found_;
+};
+
+}  // namespace
+
+Status import_drained(const std::string& directory, const std::function<void(Command)>& emit,
+                      Duration manifests_longest) {
+  const DrainDirectory drain(directory);
+  auto root = drain.open();
+  // Made by the first benefactor that drains something.
+  if (!root && root.error().os_errno == ENOENT) return {};
+  if (!root) {
+    log::error("{}", root.error().why);
+    return fail(Code::kSystem, "import.open", root.error().os_errno);
+  }
+  Import import(drain, std::move(*root),
+                ManifestReader(ManifestReader::Clock::now() + manifests_longest));
+  STDCHK_TRY(import.run("", kRootFile));
+  import.emit(emit);
+  if (import.count() > 0) {
+    log::info("{} files and directories were found in {}", import.count(), directory);
+  }
+  if (import.unread_manifests() > 0) {
+    log::warning(
+        "{} manifests in {} are too long to be read at the start: not all that is read of files "
+        "there is checked",
+        import.unread_manifests(), directory);
+  }
+  return {};
+}
+
+}  // namespace stdchk::manager

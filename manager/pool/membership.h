@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/messages/messages.h"
+#include "core/messages/routes.h"
+#include "core/values/types.h"
+#include "transport/secure/keyring.h"
+#include "transport/transport.h"
+
+namespace stdchk::manager {
+
+/// A Membership tells a manager which member is at the other end of a link, and what that member
+/// was given before. Each client number, benefactor number and life belongs to one member.
+/// It has no state: the manager hands out a proof with each number, and members bring it back. Only
+/// managers of the pool can make proofs, so a restarted, standby or rebuilt manager checks them.
+///
+/// Threads: the reactor's. Errors: a number without its proof counts as not given.
+class Membership {
+ public:
+  using Member = transport::secure::Member;
+  using Role = transport::secure::Role;
+
+  /// Nobody is a member.
+  Membership() = default;
+  /// `keyring` must have the root secret.
+  explicit Membership(std::shared_ptr<const transport::secure::Keyring> keyring);
+  /// Everybody is believed. Only where all ends are parts of one program and links prove nothing.
+  static Membership believing();
+
+  /// True when the peer has proven which member it is.
+  bool admits(const transport::Link& link) const;
+  /// The peer may ask a manager for what takes that route.
+  bool may_ask(const transport::Link& link, msg::Route route) const;
+  /// Zeros for everybody who is only believed.
+  static Member member_at(const transport::Link& link);
+
+  /// Proves later that the member was given this client number.
+  std::string proof_of(ClientId client, const Member& member) const;
+  /// Takes back what the client says of earlier times when it has no proof. False: it had none.
+  bool examine(msg::RegisterClient& request, const Member& member) const;
+
+  /// A benefactor's number, and a journal record of that epoch that was answered to it.
+  struct Told {
+    BenefactorId benefactor;
+    Epoch epoch;
+    std::uint64_t sequence = 0;
+  };
+  std::string proof_of(const Told& told, const Member& member) const;
+  /// The same for benefactors; without a proof what it says of its log is taken back, too.
+  bool examine(msg::RegisterBenefactor& request, const Member& member) const;
+  /// No other member can have this life.
+  bool owns_life(const msg::RegisterBenefactor& request, const Member& member) const;
+
+  /// Lets `reader` open links to the benefactor, under that number.
+  void add_ticket(msg::BenefactorInfo& info, const Member& benefactor, const Member& reader,
+                  ClientId number) const;
+
+ private:
+  std::shared_ptr<const transport::secure::Keyring> keyring_;
+  bool believes_ = false;
+};
+
+}  // namespace stdchk::manager

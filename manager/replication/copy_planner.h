@@ -1,0 +1,210 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/messages/messages.h"
+#include "manager/replication/failure_domains.h"
+#include "manager/replication/lost_images.h"
+#include "manager/space/free_space.h"
+#include "manager/space/lost_targets.h"
+#include "manager/state/chunk_table.h"
+#include "manager/state/stripe_table.h"
+#include "transport/rpc.h"
+
+namespace stdchk::manager {
+
+class Service;
+struct VersionData;
+
+/// A CopyPlanner gives every chunk the copies that it should have. It replaces copies that a commit
+/// left out, that were lost with a benefactor, that have wrong bytes, or that are on a leaving
+/// benefactor. Benefactors copy, each by reading from another one. A copy counts when its checksum
+/// was verified where it lies, and the journal has it.
+///
+/// The most exposed chunk goes first: the chunk with the fewest good copies, undrained before
+/// drained. Two copies share a host only if there are fewer hosts than copies, and never a
+/// benefactor. The same holds for racks and switches; when there are fewer than copies, each of
+/// them gets a copy. A copy that does not count, or is surplus, is dropped once enough other copies
+/// can be read. Copies of the chunks of one benefactor go to few others
+/// (core/policy/copy_scatter.h). A full benefactor is skipped, and further ones are added if these
+/// few cover too few domains.
+///
+/// Threads: the reactor's.
+/// Errors: a failed copy is planned again. A benefactor that did not answer gets no work for 2 s.
+/// The space that it may still write to stays reserved until it answers.
+/// Limits: kBytesBusy in flight to each benefactor while clients write, otherwise kBytesIdle. The
+/// pool's copy rate applies, with bursts of half a second. Only the hand-over of a leaving
+/// benefactor may exceed it.
+class CopyPlanner {
+ public:
+  struct Figures {
+    std::uint64_t debt_chunks = 0;
+    std::uint64_t debt_bytes = 0;
+    std::uint64_t lost_chunks = 0;  ///< chunks without a copy that were not drained
+    std::uint64_t copies_made = 0;
+    std::uint64_t copied_bytes = 0;
+    std::uint64_t repaired = 0;  ///< part of copies_made: in place of a wrong copy
+    std::uint64_t rebuilt = 0;   ///< part of copies_made: reconstructed from the stripe
+  };
+
+  explicit CopyPlanner(Service& service)
+      : service_(service),
+        lost_images_(service),
+        lost_copies_(service, msg::CopyExtents{}),
+        lost_stripes_(service, msg::BuildStripe{}) {}
+  void run();
+  void look_at(ChunkIndex chunk);
+  /// Plans for a new version, whose chunks may lack copies.
+  void look_at(const VersionData& version);
+  /// A benefactor has come or gone, or wants to leave: examines all chunks in the next turns.
+  void benefactors_changed();
+  /// Notes that the bytes of that copy are not the chunk's.
+  void mark_wrong(ChunkIndex chunk, const Extent& extent);
+  bool is_wrong(const Extent& extent) const { return wrong_.count(extent) > 0; }
+  /// Forgets a place that no chunk uses any more.
+  void forget(const Extent& extent) { wrong_.erase(extent); }
+  /// Returns true when the benefactor has no sole copy that could be made elsewhere.
+  bool may_go(BenefactorId leaving);
+  msg::GetDebt::Reply debt_of(const VersionData& version) const;
+  /// Returns true when the version may lack copies or parity. O(slices).
+  bool owes(const VersionData& version) const;
+  /// Returns true when no version lacks copies or parity.
+  bool owes_nothing() const;
+  /// Returns true when an undrained part of the version has no copy and cannot be reconstructed.
+  bool has_lost(const VersionData& version) const;
+  /// Lost bytes of the version, as known from the last examination of its chunks. O(slices).
+  std::uint64_t lost_bytes(const VersionData& version) const;
+  /// Returns true when an undrained chunk has fewer copies than it should have. Cheap on average: a
+  /// chunk drained since the last examination is examined only once more.
+  bool owes_undrained();
+  /// Returns benefactors that may take a copy of a chunk that is on `held`, for `wanted` copies.
+  /// All chunks with the same first benefactor share these few takers. Never one of `left_out`.
+  std::vector<BenefactorId> takers_beside(const std::vector<BenefactorId>& held,
+                                          std::uint32_t wanted, std::uint64_t bytes,
+                                          const std::vector<BenefactorId>& left_out);
+  Figures figures() const;
+  std::uint64_t repaired() const { return made_.repaired; }
+  /// Calls `visit(benefactor, range)` for the ranges in which copies are being made.
+  template <class Visit>
+  void for_each_reserved(Visit visit) const {
+    for (const auto& [number, sent] : sent_) {
+      for (const Item& item : sent.items) visit(sent.target, item.to);
+    }
+    lost_copies_.for_each(visit);
+    lost_stripes_.for_each(visit);
+  }
+
+  // For the ParityPlanner, which orders the same kind of work.
+  using Rank = std::uint8_t;  ///< the lower, the more exposed
+  bool can_take(BenefactorId id, std::uint64_t bytes, Rank rank) const;
+  bool is_free(BenefactorId id, Rank rank) const;
+  std::uint64_t load(BenefactorId id) const {
+    const auto found = load_.find(id);
+    return found == load_.end() ? 0 : found->second;
+  }
+  void add_load(BenefactorId id, std::uint64_t bytes) { load_[id] += bytes; }
+  void take_load(BenefactorId id, std::uint64_t bytes) { load_[id] -= bytes; }
+  /// Delays further requests to `target` by the time that `bytes` take at the copy rate.
+  void pace(BenefactorId target, std::uint64_t bytes);
+  /// Gives the benefactor no work for 2 s.
+  void park(BenefactorId id);
+  /// Returns the client id under which `target` attaches to other benefactors.
+  ClientId reader(BenefactorId target);
+  /// Fills in that number, and the tickets that it is used with.
+  void let_read(BenefactorId target, msg::BuildStripe& request);
+  void add_source(msg::BuildStripe& request, std::uint32_t number, const Chunk& chunk,
+                  const Extent& at) const;
+
+ private:
+  /// The present state of a chunk's copies.
+  struct View {
+    std::vector<Extent> good;     ///< copies that count
+    std::vector<Extent> sources;  ///< copies that can be read
+    std::vector<Extent> bad;      ///< copies that do not count; dropped once a new one exists
+    std::vector<Extent> gone;     ///< in `bad`: on a benefactor that is gone
+    std::vector<Extent> leaving;  ///< in `bad`: on a benefactor that wants to leave
+    std::uint32_t wanted = 0;
+    /// The level on which copies must be apart.
+    FailureDomains::Level level = FailureDomains::kBenefactor;
+    std::set<FailureDomains::Domain> avoided;  ///< domains of the stripe's other blocks
+    std::vector<BenefactorId> left_out;        ///< benefactors that get no copy
+  };
+  struct Item {
+    ChunkIndex chunk = kNoChunk;
+    Extent from;
+    Range to;  ///< empty: the chunk has taken it, or it is free
+  };
+  struct Sent {
+    BenefactorId source;
+    BenefactorId target;
+    std::vector<Item> items;
+    std::uint64_t bytes = 0;
+    bool built = false;  ///< reconstructed from the stripe: one item, no source
+    std::vector<ChunkIndex> inputs;
+    std::vector<Extent> read;  ///< the extents of `inputs`
+    bool answered = false;     ///< answered, but the result is not journalled yet
+  };
+  using Batches = std::map<std::pair<BenefactorId, BenefactorId>, Sent>;
+
+  void scan();
+  void update(ChunkIndex chunk);
+  void update_stripe(ChunkIndex chunk);
+  std::optional<Rank> rank_of(ChunkIndex chunk, const View& view) const;
+  View plain_view_of(ChunkIndex chunk) const;
+  View view_of(ChunkIndex chunk) const;
+  std::pair<std::size_t, std::size_t> blocks_of(const Stripe& stripe) const;
+  std::uint64_t debt_of(ChunkIndex chunk, std::size_t copies, std::set<ChunkIndex>& seen) const;
+  void plan();
+  void plan_soon();
+  std::vector<Extent> surplus_of(const View& view) const;
+  void drop_surplus();
+  bool place(ChunkIndex chunk, Rank rank, Batches& batches);
+  std::optional<BenefactorId> choose_target(const View& view, std::uint64_t bytes, Rank rank,
+                                            bool now_only);
+  std::vector<BenefactorId> takers(const View& view, std::uint64_t bytes, Rank rank);
+  std::vector<BenefactorId> takers(const View& view, FailureDomains::Level level,
+                                   std::uint64_t bytes, Rank rank);
+  const std::vector<BenefactorId>& neighbours(BenefactorId primary);
+  std::vector<BenefactorId> near(FailureDomains::Domain domain, FailureDomains::Level level) const;
+  std::optional<msg::BuildStripe> build_of(ChunkIndex chunk) const;
+  void send(Sent sent);
+  void send(msg::BuildStripe request, Sent sent);
+  void send(msg::Request request, Sent sent);
+  std::optional<msg::CopyExtents::Reply> outcome_of(const Sent& sent, const rpc::Answer& answer);
+  void done(std::uint64_t number, const rpc::Answer& answer);
+  void give_untaken(Sent& sent);
+  void settle(std::uint64_t number);
+  void lose(std::uint64_t number);
+
+  Service& service_;
+  std::set<std::pair<Rank, ChunkIndex>> todo_;
+  std::unordered_map<ChunkIndex, Rank> ranks_;  ///< ranks of the chunks in todo_
+  std::set<ChunkIndex> surplus_;                ///< chunks that may have surplus copies
+  std::map<ChunkIndex, BenefactorId> busy_;     ///< chunk -> benefactor that is making a copy
+  std::set<Extent> wrong_;
+  ChunkIndex scan_at_ = 0;
+  bool scan_posted_ = false;
+  bool plan_posted_ = false;
+  LostImages lost_images_;
+  std::map<std::uint64_t, Sent> sent_;
+  LostTargets lost_copies_;
+  LostTargets lost_stripes_;
+  std::uint64_t numbers_made_ = 0;
+  std::map<BenefactorId, std::uint64_t> load_;  ///< bytes in flight to and from each benefactor
+  std::map<BenefactorId, Time> paced_;          ///< by the copy rate: no request before that time
+  std::map<BenefactorId, Time> parked_;
+  std::map<BenefactorId, ClientId> readers_;  ///< ids under which benefactors attach to others
+  std::map<BenefactorId, std::vector<BenefactorId>> neighbours_;
+  std::pair<Rank, ChunkIndex> resume_{};
+  Time evict_next_{};
+  Figures made_;
+};
+
+}  // namespace stdchk::manager

@@ -1,0 +1,37 @@
+#include "manager/replication/lost_images.h"
+
+#include "core/base/log.h"
+#include "manager/replication/copy_planner.h"
+#include "manager/service/service.h"
+
+namespace stdchk::manager {
+
+void LostImages::run() {
+  if (std::exchange(due_, false)) find();
+  for (std::size_t named = 0; named < kNamedMax && !unnamed_.empty(); ++named) {
+    name(unnamed_.extract(unnamed_.begin()).value());
+  }
+}
+
+void LostImages::find() {
+  std::set<Key> lost;
+  for (const Key& key : service_.state().undrained()) {
+    if (service_.copies().lost_bytes(service_.state().file(key.second)->newest) == 0) continue;
+    lost.insert(key);
+    if (lost_.count(key) == 0) unnamed_.insert(key);
+  }
+  lost_ = std::move(lost);
+}
+
+/// Logs the image, unless it was removed, replaced, drained or made whole in the meantime.
+void LostImages::name(const Key& key) const {
+  const State& state = service_.state();
+  if (state.undrained().count(key) == 0) return;
+  const File& file = *state.file(key.second);
+  const std::uint64_t bytes = service_.copies().lost_bytes(file.newest);
+  if (bytes == 0) return;
+  log::error("image {}: {} of its {} bytes have no copy any more and were not drained",
+             state.path(file), bytes, file.newest.size_bytes);
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,66 @@
+#include "manager/state/slices.h"
+
+#include <algorithm>
+
+#include "core/base/limits.h"
+
+namespace stdchk::manager {
+
+PackedSlice part(const PackedSlice& slice, std::uint64_t from, std::uint64_t to) {
+  from = std::max(from, slice.file_offset);
+  to = std::min(to, slice.end());
+  const auto skipped = static_cast<std::uint32_t>(from - slice.file_offset);
+  return {from, static_cast<std::uint32_t>(to - from), slice.chunk_offset + skipped, slice.chunk};
+}
+
+PackedSlices cut(const PackedSlices& base, std::uint64_t size_bytes) {
+  PackedSlices out;
+  out.reserve(base.size());
+  for (const PackedSlice& slice : base) {
+    if (slice.file_offset >= size_bytes) break;
+    out.push_back(part(slice, slice.file_offset, size_bytes));
+  }
+  return out;
+}
+
+PackedSlices overlay(const PackedSlices& base, const PackedSlices& top) {
+  PackedSlices out;
+  out.reserve(base.size() + top.size());
+  auto over = top.begin();
+  for (const PackedSlice& under : base) {
+    std::uint64_t from = under.file_offset;
+    while (over != top.end() && over->end() <= from) out.push_back(*over++);
+    // Slices of `top` that begin within `under` cut it; the last of them may end behind it.
+    for (auto cover = over; from < under.end(); ++cover) {
+      const std::uint64_t to =
+          cover == top.end() ? under.end() : std::min(under.end(), cover->file_offset);
+      if (from < to) out.push_back(part(under, from, to));
+      if (cover == top.end() || cover->file_offset >= under.end()) break;
+      from = cover->end();
+      if (from <= under.end()) {
+        out.push_back(*cover);
+        over = cover + 1;
+      }
+    }
+  }
+  out.insert(out.end(), over, top.end());
+  return out;
+}
+
+bool well_formed(const PackedSlices& slices) {
+  std::uint64_t end = 0;
+  for (const PackedSlice& slice : slices) {
+    if (slice.length == 0 || slice.file_offset < end) return false;
+    if (slice.file_offset > limits::kFileBytesMax - slice.length) return false;
+    end = slice.end();
+  }
+  return true;
+}
+
+std::uint64_t covered_bytes(const PackedSlices& slices) {
+  std::uint64_t bytes = 0;
+  for (const PackedSlice& slice : slices) bytes += slice.length;
+  return bytes;
+}
+
+}  // namespace stdchk::manager
