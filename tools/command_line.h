@@ -4,9 +4,12 @@
 #include <string>
 
 #include "core/runtime/options.h"
-#include "tools/commands.h"
-#include "tools/member_key.h"
-#include "tools/up.h"
+#include "tools/ask/commands.h"
+#include "tools/data/commands.h"
+#include "tools/lab/commands.h"
+#include "tools/pool/commands.h"
+#include "tools/pool/member_key.h"
+#include "tools/pool/up.h"
 
 /// The options of each subcommand of `stdchk`, on its command line, in the environment and in a
 /// file.

@@ -14,25 +14,21 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/runtime/options.h"
+#include "tools/base/exit_status.h"
+#include "tools/base/mounts.h"
+#include "tools/base/process.h"
+#include "tools/base/show.h"
 #include "tools/command_line.h"
-#include "tools/doctor.h"
-#include "tools/doctor_network.h"
-#include "tools/down.h"
-#include "tools/end_of_job.h"
-#include "tools/job.h"
-#include "tools/metadata_health.h"
-#include "tools/mounts.h"
-#include "tools/process.h"
-#include "tools/show.h"
-#include "tools/undrained.h"
-#include "tools/up.h"
+#include "tools/data/end_of_job.h"
+#include "tools/doctor/doctor.h"
+#include "tools/doctor/doctor_network.h"
+#include "tools/doctor/metadata_health.h"
+#include "tools/drained/undrained.h"
+#include "tools/pool/down.h"
+#include "tools/pool/job.h"
+#include "tools/pool/up.h"
 
 namespace stdchk::tools {
-
-int complain(const std::string& text) {
-  fmt::print(stderr, "stdchk: {}\n", text);
-  return kExitError;
-}
 
 namespace {
 

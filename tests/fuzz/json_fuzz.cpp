@@ -15,11 +15,11 @@
 #include "manager/drain/manifest_reader.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/temporary_folder.h"
-#include "tools/manifest.h"
-#include "tools/manifest_change.h"
-#include "tools/meeting.h"
-#include "tools/pool_record.h"
-#include "tools/running.h"
+#include "tools/base/pool_record.h"
+#include "tools/base/running.h"
+#include "tools/drained/manifest.h"
+#include "tools/drained/manifest_change.h"
+#include "tools/pool/meeting.h"
 
 using namespace stdchk;
 using namespace stdchk::tools;

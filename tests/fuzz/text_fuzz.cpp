@@ -26,9 +26,9 @@
 #include "metrics/listen_address.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/temporary_folder.h"
-#include "tools/hosts.h"
-#include "tools/members.h"
-#include "tools/undrained_file.h"
+#include "tools/base/hosts.h"
+#include "tools/drained/undrained_file.h"
+#include "tools/pool/members.h"
 #include "transport/socket_address.h"
 
 using namespace stdchk;

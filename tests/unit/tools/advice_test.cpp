@@ -1,4 +1,4 @@
-#include "tools/advice.h"
+#include "tools/lab/advice.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 
 #include "core/policy/copy_scatter.h"
 #include "tests/support/catch.h"
-#include "tools/job_plan.h"
+#include "tools/lab/job_plan.h"
 
 using namespace stdchk::tools;
 

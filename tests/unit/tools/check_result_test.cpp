@@ -1,9 +1,9 @@
-#include "tools/check_result.h"
+#include "tools/ask/check_result.h"
 
 #include <nlohmann/json.hpp>
 
 #include "tests/support/catch.h"
-#include "tools/commands.h"
+#include "tools/base/exit_status.h"
 
 using namespace stdchk;
 using namespace stdchk::tools;

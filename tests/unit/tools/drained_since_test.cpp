@@ -1,4 +1,4 @@
-#include "tools/drained_since.h"
+#include "tools/drained/drained_since.h"
 
 #include <stdlib.h>
 

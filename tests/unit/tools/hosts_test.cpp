@@ -1,4 +1,4 @@
-#include "tools/hosts.h"
+#include "tools/base/hosts.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,10 +1,10 @@
-#include "tools/job_plan.h"
+#include "tools/lab/job_plan.h"
 
 #include <cmath>
 #include <string>
 
 #include "tests/support/catch.h"
-#include "tools/advice.h"
+#include "tools/lab/advice.h"
 
 using namespace stdchk;
 using namespace stdchk::tools;

@@ -1,4 +1,4 @@
-#include "tools/manifest.h"
+#include "tools/drained/manifest.h"
 
 #include <stdlib.h>
 
@@ -13,8 +13,8 @@
 
 #include "core/files/drain_directory.h"
 #include "tests/support/catch.h"
-#include "tools/manifest_change.h"
-#include "tools/pool_record.h"
+#include "tools/base/pool_record.h"
+#include "tools/drained/manifest_change.h"
 
 namespace stdchk::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/meeting.h"
+#include "tools/pool/meeting.h"
 
 #include <filesystem>
 #include <thread>

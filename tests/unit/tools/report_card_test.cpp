@@ -1,4 +1,4 @@
-#include "tools/report_card.h"
+#include "tools/ask/report_card.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

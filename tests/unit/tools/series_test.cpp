@@ -1,4 +1,4 @@
-#include "tools/series.h"
+#include "tools/ask/series.h"
 
 #include <array>
 

@@ -1,0 +1,211 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "core/base/limits.h"
+#include "core/base/units.h"
+#include "core/policy/redundancy.h"
+#include "tools/ask/commands.h"
+#include "tools/base/connection.h"
+#include "tools/base/exit_status.h"
+#include "tools/base/show.h"
+#include "tools/drained/manifest_writer.h"
+
+namespace stdchk::tools {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kAskAgain = 200ms;
+/// Time in which the drain retries failed files, even behind the rest of their last attempt.
+constexpr auto kTriedAgain = 6s;
+
+void show_progress(const msg::DrainNow::Reply& reply) {
+  fmt::print(stderr, "\r{} files, {} still to drain{}   ", reply.pending_files,
+             format_bytes(reply.pending_bytes),
+             reply.failed_files > 0 ? fmt::format(", {} failed", reply.failed_files) : "");
+}
+
+/// Asks until no file is pending except failed files, or the time is over. Each question makes the
+/// drain retry all failed files. So failures count only after kTriedAgain.
+Outcome<msg::DrainNow::Reply> wait_drained(client::Filesystem& filesystem, FileId below,
+                                           std::uint32_t timeout_s, bool progress) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto until = began + std::chrono::seconds(timeout_s);
+  bool shown = false;
+  for (;;) {
+    auto reply = filesystem.drain(below);
+    if (!reply) return failed("drain", reply.error());
+    const auto now = std::chrono::steady_clock::now();
+    const bool over = timeout_s > 0 && now > until;
+    const bool all_fail = reply->pending_files == reply->failed_files && now - began > kTriedAgain;
+    if (reply->pending_files == 0 || all_fail || over) {
+      if (shown) std::fputc('\n', stderr);
+      return *reply;
+    }
+    if (progress) show_progress(*reply);
+    shown = progress;
+    sleep_for(kAskAgain);
+  }
+}
+
+/// A file that is not safe, for `stdchk safe`.
+struct Unsafe {
+  std::string path;
+  FileId file;
+  bool missing = false;  ///< the drained file was removed or changed by others
+};
+
+/// Looks up a batch of files; adds the unsafe ones to `out`.
+Outcome<void> look_up(client::Filesystem& filesystem, std::vector<Unsafe> batch,
+                      std::vector<Unsafe>& out) {
+  msg::ConfirmDrained request;
+  for (const Unsafe& one : batch) request.files.push_back(one.file);
+  const auto answer = filesystem.ask(request);
+  if (!answer) return failed("looking up drained files", answer.error());
+  const auto& reply = std::get<msg::ConfirmDrained::Reply>(*answer);
+  for (std::uint32_t i = 0; i < batch.size(); ++i) {
+    const auto has = [i](const auto& indexes) { return std::ranges::count(indexes, i) > 0; };
+    batch[i].missing = has(reply.missing);
+    if (batch[i].missing || has(reply.undrained)) out.push_back(std::move(batch[i]));
+  }
+  return {};
+}
+
+/// Looks up all files at and below a path in the drain directory; the pool drains missing files
+/// again. Returns the number of files.
+Outcome<std::uint64_t> find_unsafe(const Located& located, std::vector<Unsafe>& out) {
+  client::Filesystem& filesystem = *located.filesystem;
+  std::uint64_t files = 0;
+  std::vector<Unsafe> batch;
+  Outcome<void> done;
+  const auto ask = [&] {
+    if (!batch.empty()) done = look_up(filesystem, std::exchange(batch, {}), out);
+    return done.has_value();
+  };
+  const auto walked = walk(filesystem, located.path, located.attributes,
+                           [&](const std::string& path, const Attributes& attributes) {
+                             if (attributes.type != FileType::kRegular) return true;
+                             ++files;
+                             batch.push_back({path, attributes.id});
+                             return batch.size() < limits::kDrainChecksMax || ask();
+                           });
+  if (!walked) return problem(walked.error());
+  if (done) ask();
+  if (!done) return problem(done.error());
+  return files;
+}
+
+/// Waits until all is drained, then looks the files up. If files were removed or changed meanwhile,
+/// waits once more. `lost` gets the files whose chunks memory has lost, too.
+Outcome<msg::DrainNow::Reply> wait_and_look(const Located& located, const DrainOptions& options,
+                                            std::vector<Unsafe>& lost) {
+  for (bool again = false;; again = true) {
+    lost.clear();
+    auto reply = wait_drained(*located.filesystem, located.attributes.id, options.timeout_s,
+                              !options.json && ::isatty(STDERR_FILENO) != 0);
+    if (!reply || reply->pending_files > 0) return reply;
+    if (auto looked = find_unsafe(located, lost); !looked) {
+      if (!options.before_down) return problem(looked.error());
+      fmt::print(stderr, "stdchk: not looked up again: {}\n", looked.error().text);
+      lost.clear();
+      return reply;
+    }
+    std::erase_if(lost, [](const Unsafe& one) { return !one.missing; });
+    if (lost.empty() || again) return reply;
+  }
+}
+
+}  // namespace
+
+int run_drain(const DrainOptions& options) {
+  auto located = locate(options.pool, options.path);
+  if (!located) return complain(located.error().text);
+  client::Filesystem& filesystem = *located->filesystem;
+  if (filesystem.config().drain_directory.empty()) {
+    return complain("this pool has no drain directory; start it with: stdchk up --drain DIR");
+  }
+  Outcome<msg::DrainNow::Reply> reply = msg::DrainNow::Reply{};
+  std::vector<Unsafe> lost;
+  if (options.wait) {
+    reply = wait_and_look(*located, options, lost);
+  } else if (auto asked = filesystem.drain(located->attributes.id)) {
+    reply = *asked;
+  } else {
+    return complain(describe(asked.error()));
+  }
+  if (!reply) return complain(reply.error().text);
+  if (options.json) {
+    print({{"pending_files", reply->pending_files},
+           {"pending_bytes", reply->pending_bytes},
+           {"failed_files", reply->failed_files}});
+  } else {
+    fmt::print("{} files, {} to drain\n", reply->pending_files, format_bytes(reply->pending_bytes));
+  }
+  if (reply->failed_files > 0) {
+    fmt::print(stderr,
+               "stdchk: {} files could not be drained and will be tried again; see the "
+               "benefactors' logs and the space in {}\n",
+               reply->failed_files, filesystem.config().drain_directory);
+    return kExitNo;
+  }
+  if (options.wait && reply->pending_files > 0) {
+    fmt::print(stderr, "stdchk: the drain was not done within {} s\n", options.timeout_s);
+    return kExitNo;
+  }
+  for (const Unsafe& one : lost) {
+    fmt::print(
+        stderr,
+        "stdchk: {} was removed or changed in {}, and is not in memory: it cannot be drained "
+        "again\n",
+        one.path, filesystem.config().drain_directory);
+  }
+  if (!lost.empty() && !options.before_down) return kExitNo;
+  if (!options.wait || options.no_manifest) return kExitGood;
+  const auto written = ManifestWriter(filesystem.config().drain_directory)
+                           .write(filesystem, located->path, located->attributes);
+  return written ? kExitGood : complain(written.error().text);
+}
+
+int run_safe(const SafeOptions& options) {
+  auto located = locate(options.pool, options.path);
+  if (!located) return complain(located.error().text);
+  client::Filesystem& filesystem = *located->filesystem;
+  std::vector<Unsafe> found;
+  const auto files = find_unsafe(*located, found);
+  if (!files) return complain(files.error().text);
+  nlohmann::json unsafe = nlohmann::json::array();
+  for (const Unsafe& one : found) {
+    // A cached answer may be slightly outdated.
+    const auto now = filesystem.resolve(one.path).value_or(Attributes{});
+    const auto debt = filesystem.debt(now.id, now.version);
+    const std::string has = redundancy_text(now.copies);
+    const std::uint64_t lacks = debt ? debt->bytes : 0;
+    const std::string_view state = drain_name(now.drain);
+    if (!options.json) {
+      fmt::print("not safe: {} ({}{}; copies={}{})\n", one.path,
+                 one.missing ? "removed or changed in the drain directory; now " : "", state, has,
+                 lacks == 0 ? "" : ", " + format_bytes(lacks) + " to be made");
+    }
+    unsafe.push_back({{"path", one.path},
+                      {"drain", state},
+                      {"missing", one.missing},
+                      {"copies", has},
+                      {"lacking_bytes", lacks}});
+  }
+  const bool safe = unsafe.empty();
+  if (options.json) {
+    print({{"safe", safe}, {"files", *files}, {"unsafe", unsafe}});
+  } else if (safe) {
+    fmt::print("safe: {} file{} drained and verified\n", *files, *files == 1 ? "" : "s");
+  } else if (filesystem.config().drain_directory.empty()) {
+    fmt::print("This pool has no drain directory: nothing in it is safe.\n");
+  }
+  return safe ? kExitGood : kExitNo;
+}
+
+}  // namespace stdchk::tools

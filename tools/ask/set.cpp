@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/base/units.h"
+#include "core/policy/image_name.h"
+#include "tools/ask/commands.h"
+#include "tools/base/connection.h"
+#include "tools/base/exit_status.h"
+#include "tools/base/show.h"
+
+namespace stdchk::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+const char* state_name(const msg::ListSets::Entry& set, bool known) {
+  if (set.complete) return "complete";
+  return known ? "incomplete" : "not known";
+}
+
+/// "present/needed" images of a set. A complete set needs only its own number, whatever the folder
+/// asks for now.
+std::string images_text(const msg::ListSets::Entry& set, std::uint64_t wanted) {
+  if (set.complete) wanted = set.images;
+  return wanted > 0 ? fmt::format("{}/{}", set.images, wanted) : std::to_string(set.images);
+}
+
+using SetKey = std::pair<std::string, std::uint64_t>;  ///< application and timestep
+
+/// The number of non-empty images of each set in the folder, whether they count or not.
+Result<std::map<SetKey, std::uint64_t>> count_images(client::Filesystem& filesystem,
+                                                     FileId folder) {
+  STDCHK_ASSIGN(const auto entries, filesystem.read_directory(folder));
+  std::map<SetKey, std::uint64_t> counts;
+  for (const auto& entry : entries) {
+    const auto image = parse_image_name(entry.name);
+    if (image && entry.attributes.size_bytes > 0) ++counts[{image->application, image->timestep}];
+  }
+  return counts;
+}
+
+/// Explains why images of sets do not count, and what the user can do.
+void explain_uncounted(const msg::ListSets::Reply& sets,
+                       const std::map<SetKey, std::uint64_t>& there) {
+  std::string newest;
+  std::size_t others = 0;
+  for (const auto& set : sets.sets) {
+    const auto found = there.find({set.application, set.timestep});
+    if (set.complete || set.images > 0 || found == there.end()) continue;
+    others += newest.empty() ? 0 : 1;
+    if (newest.empty()) newest = set_name(set.application, set.timestep);
+  }
+  if (newest.empty()) return;
+  fmt::print(
+      "The images of {}{} do not count: another start of the application has written them, or an\n"
+      "earlier pool, and no link in the drain directory names the set. Who knows that such a set\n"
+      "is whole names it: stdchk restart --set '{}' DIR\n",
+      newest, others == 0 ? "" : fmt::format(" and {} others", others), newest);
+}
+
+void print_sets(const msg::ListSets::Reply& sets) {
+  const bool known = sets.images_wanted > 0;
+  std::vector<std::vector<std::string>> table = {
+      {"SET", "IMAGES", "SIZE", "DRAINED", "STATE", "CHANGED", ""}};
+  for (const auto& set : sets.sets) {
+    table.push_back({set_name(set.application, set.timestep), images_text(set, sets.images_wanted),
+                     format_bytes(set.bytes), fmt::format("{}/{}", set.drained, set.images),
+                     state_name(set, known), time_text(set.newest_ns),
+                     fmt::format("{}{}", set.latest ? "latest " : "", set.pinned ? "pinned" : "")});
+  }
+  print_table(table, {1, 2, 3});
+  if (!known) {
+    fmt::print("How many images make a set whole is not known: stdchk policy set DIR images=N\n");
+  }
+}
+
+Json to_json(const msg::ListSets::Reply& sets) {
+  Json list = Json::array();
+  for (const auto& set : sets.sets) {
+    list.push_back({{"set", set_name(set.application, set.timestep)},
+                    {"application", set.application},
+                    {"timestep", set.timestep},
+                    {"images", set.images},
+                    {"drained", set.drained},
+                    {"size_bytes", set.bytes},
+                    {"newest_ns", set.newest_ns},
+                    {"complete", set.complete},
+                    {"pinned", set.pinned},
+                    {"latest", set.latest}});
+  }
+  return {{"images_wanted", sets.images_wanted}, {"sets", list}};
+}
+
+int list_sets(const SetOptions& options) {
+  auto located = locate(options.pool, options.path);
+  if (!located) return complain(located.error().text);
+  const auto sets = located->filesystem->sets(located->attributes.id);
+  if (!sets) return complain(fmt::format("{}: {}", options.path, describe(sets.error())));
+  if (options.json) {
+    print(to_json(*sets));
+  } else {
+    print_sets(*sets);
+    const auto there = count_images(*located->filesystem, located->attributes.id);
+    if (!there) return complain(fmt::format("{}: {}", options.path, describe(there.error())));
+    explain_uncounted(*sets, *there);
+  }
+  return kExitGood;
+}
+
+/// A pin is an extended attribute of the folder, so it is stored and shown like others.
+int pin_set(const SetOptions& options, bool pin) {
+  const std::size_t slash = options.path.rfind('/');
+  const auto set =
+      parse_set_name(slash == std::string::npos ? options.path : options.path.substr(slash + 1));
+  if (!set) return complain(fmt::format("{} is not of the form FOLDER/A.*.Tj", options.path));
+  auto located =
+      locate(options.pool, slash == std::string::npos ? "." : options.path.substr(0, slash));
+  if (!located) return complain(located.error().text);
+  client::Filesystem& filesystem = *located->filesystem;
+  const std::string name = set_name(set->application, set->timestep);
+  if (pin) {
+    const auto sets = filesystem.sets(located->attributes.id);
+    if (!sets) return complain(describe(sets.error()));
+    const bool there = std::ranges::any_of(sets->sets, [&](const auto& one) {
+      return one.application == set->application && one.timestep == set->timestep;
+    });
+    if (!there) return complain(fmt::format("there is no set {} in that folder", name));
+  }
+  msg::SetXattr change;
+  change.file = located->attributes.id;
+  change.name = "user.stdchk.pin." + name;
+  change.value = "1";
+  change.remove = !pin;
+  const Status done = filesystem.set_xattr(change);
+  if (!done && !pin && done.error().code == Code::kNoAttribute) {
+    return complain(fmt::format("the set {} is not pinned", name));
+  }
+  if (!done) return complain(fmt::format("{}: {}", options.path, describe(done.error())));
+  return kExitGood;
+}
+
+}  // namespace
+
+int run_set(const SetOptions& options) {
+  if (options.action == "list") return list_sets(options);
+  if (options.action == "pin" || options.action == "unpin") {
+    return pin_set(options, options.action == "pin");
+  }
+  return complain(
+      fmt::format("set \"{}\" is not known; there are list, pin and unpin", options.action));
+}
+
+}  // namespace stdchk::tools

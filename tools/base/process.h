@@ -1,0 +1,78 @@
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "tools/base/problem.h"
+
+namespace stdchk::tools {
+
+/// A ProcessId names one life of one process, because the system reuses pids.
+struct ProcessId {
+  pid_t pid = 0;
+  std::uint64_t start_ticks = 0;  ///< field 22 of /proc/PID/stat: clock ticks since the boot
+  bool operator==(const ProcessId&) const = default;
+};
+
+ProcessId this_process();
+/// False also for a zombie, and for another process with the same pid.
+bool is_alive(const ProcessId& process);
+
+/// Starts a program in its own session, without terminal. Appends its output to `log_path`.
+/// `arguments` lack the program's name. `input` is a descriptor for its standard input; -1: empty
+/// input.
+Outcome<ProcessId> start_detached(const std::string& program,
+                                  const std::vector<std::string>& arguments,
+                                  const std::string& log_path, int input = -1);
+
+/// A process of this user that was found, not started.
+struct FoundProcess {
+  ProcessId id;
+  pid_t parent = 0;
+  std::vector<std::string> words;  ///< its command line
+};
+/// All processes of this user whose program's name begins with "stdchk", and that see the same
+/// files. Skips programs that run with other rights than their user's.
+std::vector<FoundProcess> own_processes();
+/// When a process began, such as "2026-01-31 12:00:00"; empty: it has ended.
+std::string began_text(const ProcessId& process);
+
+enum class End { kWasGone, kEnded, kKilled, kStillThere };
+/// Sends SIGTERM, and SIGKILL if the process exists after `grace`. Never signals another process.
+End end_process(const ProcessId& process, Duration grace, int signal = SIGTERM);
+
+struct CommandOutput {
+  int status = 0;  ///< exit status; 128 + signal when killed
+  std::string out;
+  std::string err;
+};
+/// Runs a command with `input` as standard input to its end. At `deadline`, or once `enough`
+/// (called repeatedly) returns true, ends it with all of its session's first process group.
+Outcome<CommandOutput> run_command(const std::vector<std::string>& command,
+                                   const std::string& input, Duration deadline,
+                                   const std::function<bool()>& enough = {});
+
+/// The path of a program of stdchk: in $STDCHK_BIN, beside the program `invoked_as`, or in PATH.
+Outcome<std::string> find_program(const std::string& name, const std::string& invoked_as);
+
+/// `text` as one word of a POSIX shell.
+std::string shell_word(const std::string& text);
+
+/// Identifies this boot of this machine; processes of earlier boots have ended.
+std::string boot_id();
+
+/// From now on SIGTERM, SIGINT and SIGHUP only make asked_to_end() true.
+void notice_end_signals();
+bool asked_to_end();
+
+void sleep_for(Duration duration);
+double seconds_since(std::chrono::steady_clock::time_point began);
+
+}  // namespace stdchk::tools

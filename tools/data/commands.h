@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+/// The subcommands that read and write images. Each prints its result and returns
+/// the exit status (base/exit_status.h).
+namespace stdchk::tools {
+
+struct VerifyOptions {
+  std::string path;  ///< a drain directory, or a folder in it
+  bool json = false;
+};
+int run_verify(const VerifyOptions& options);
+
+struct StageInOptions {
+  std::string pool;
+  std::string path;  ///< a drain directory, or a folder in it
+  std::string to;    ///< a folder of the pool; empty: its root
+  std::string set;   ///< A.*.Tj; empty: the set that `latest` names in each folder
+  bool all = false;  ///< every file
+  std::uint32_t readers = 16;
+  bool json = false;
+};
+int run_stage_in(const StageInOptions& options);
+
+struct RestartOptions {
+  std::string pool;
+  std::string path;  ///< a folder of the pool
+  std::string set;   ///< A.*.Tj; empty: the newest complete set
+  std::string to;    ///< copies the images to this local folder; empty: only reads them
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 0;  ///< 0: rank and ranks come from the launcher's environment
+  std::string run;          ///< name shared by all ranks of this start; empty: from the environment
+  std::uint32_t timeout_s = 600;
+  // For the process that loads for all ranks:
+  bool job = false;          ///< on all nodes of the batch job; each node is one rank
+  std::string hosts;         ///< file, or names with commas: the host of each rank
+  std::string remote_shell;  ///< empty: the shell of `up`, or in a job its launcher
+  // For one node's part, which that process starts:
+  std::string load;  ///< ranks, with commas: loads their images without a barrier
+  /// this process becomes this program when all ranks have their images
+  std::vector<std::string> command;
+};
+int run_restart(RestartOptions& options, const std::string& invoked_as);
+
+}  // namespace stdchk::tools

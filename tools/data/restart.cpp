@@ -1,0 +1,313 @@
+#include "tools/data/restart.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/base/units.h"
+#include "core/policy/image_name.h"
+#include "tools/base/connection.h"
+#include "tools/base/exit_status.h"
+#include "tools/base/process.h"
+#include "tools/base/share_out.h"
+
+namespace stdchk::tools {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kFolderPrefix = ".stdchk-restart-";
+constexpr const char* kFailed = "failed";
+constexpr const char* kLeft = "left";
+constexpr auto kAskAgain = 20ms;
+constexpr auto kLeavePatience = 10s;
+constexpr std::size_t kReaders = 16;  ///< images that one process loads at once
+
+std::string environment(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') return value;
+  }
+  return "";
+}
+
+/// Finds this process's rank and the number of ranks: as given, otherwise from the launcher.
+Outcome<void> find_place(RestartOptions& options) {
+  const auto number = [](std::uint32_t& value, std::initializer_list<const char*> names) {
+    const std::string text = environment(names);
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return !text.empty();
+  };
+  if (options.ranks == 0) {
+    const bool known =
+        number(options.rank, {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) &&
+        number(options.ranks, {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"});
+    if (!known) {
+      return problem(
+          "neither a launcher's environment nor --rank and --ranks say which of how many this is");
+    }
+  }
+  if (options.run.empty()) {
+    // Ranks that mpirun starts share its namespace, but not always a step number.
+    options.run = environment({"PMIX_NAMESPACE"});
+    if (options.run.empty()) {
+      options.run = environment({"SLURM_JOB_ID", "PBS_JOBID"});
+      const std::string step = environment({"SLURM_STEP_ID"});
+      if (!step.empty()) options.run += "." + step;
+    }
+    // A requeued job has its earlier numbers again.
+    const std::string again = environment({"SLURM_RESTART_COUNT"});
+    if (!options.run.empty() && !again.empty()) options.run += ".again" + again;
+  }
+  if (options.run.empty())
+    return problem("--run is needed: a name that all ranks of this start share");
+  std::ranges::replace(options.run, '/', '-');
+  if (options.rank >= options.ranks) {
+    return problem("rank {} is none of {}", options.rank, options.ranks);
+  }
+  return {};
+}
+
+/// A Barrier lets no rank through before all ranks have arrived. Ranks meet in a folder of the
+/// pool, where each has a folder named RANK@STATE. The first rank removes the meeting folder after
+/// all have left.
+///
+/// Errors: a rank that failed, or that reports another set, ends the wait of all.
+class Barrier {
+ public:
+  Barrier(client::Filesystem& filesystem, const RestartOptions& options)
+      : filesystem_(filesystem),
+        rank_(options.rank),
+        ranks_(options.ranks),
+        name_(kFolderPrefix + options.run),
+        until_(Clock::now() + std::chrono::seconds(options.timeout_s)) {}
+
+  Outcome<void> enter() {
+    auto made = filesystem_.make_directory(kRootFile, name_, {0700, ::getuid(), ::getgid()});
+    if (!made && made.error().code == Code::kExists) {
+      made = filesystem_.lookup_fresh(kRootFile, name_);
+    }
+    if (!made) return failed("the barrier", made.error());
+    folder_ = made->id;
+    return {};
+  }
+  Outcome<void> say(const std::string& state) {
+    const std::string entry = fmt::format("{}@{}", rank_, state);
+    if (said_.empty()) {
+      auto made = filesystem_.make_directory(folder_, entry, {0700, ::getuid(), ::getgid()});
+      if (!made) return failed("the barrier", made.error());
+    } else {
+      msg::Rename change;
+      change.from_parent = change.to_parent = folder_;
+      change.from_name = said_;
+      change.to_name = entry;
+      if (auto done = filesystem_.rename(change); !done) return failed("the barrier", done.error());
+    }
+    said_ = entry;
+    return {};
+  }
+  /// Waits until all ranks have reported the same state, or have passed the barrier already.
+  Outcome<void> wait(const std::string& state) {
+    for (;; sleep_for(kAskAgain)) {
+      auto entries = filesystem_.read_directory(folder_);
+      if (!entries) return failed("the barrier", entries.error());
+      std::size_t here = 0;
+      for (const auto& entry : *entries) {
+        const std::size_t at = entry.name.find('@');
+        const std::string theirs = at == std::string::npos ? "" : entry.name.substr(at + 1);
+        if (theirs == kFailed) {
+          return problem("rank {} could not load its images", entry.name.substr(0, at));
+        }
+        if (theirs != state && theirs != kLeft) {
+          return problem("rank {} has found the set {}, and this one {}", entry.name.substr(0, at),
+                         theirs, state);
+        }
+        ++here;
+      }
+      if (here >= ranks_) return {};
+      if (Clock::now() > until_) {
+        return problem("{} of {} ranks have loaded their images in time", here, ranks_);
+      }
+    }
+  }
+  /// Leaves the barrier. The first rank waits for the others for at most kLeavePatience, and
+  /// removes the meeting folder.
+  void leave() {
+    if (!say(kLeft) || rank_ != 0) return;
+    const auto until = Clock::now() + kLeavePatience;
+    for (;; sleep_for(kAskAgain)) {
+      auto entries = filesystem_.read_directory(folder_);
+      if (!entries) return;
+      const bool all = std::ranges::all_of(*entries, [](const auto& entry) {
+        return entry.name.ends_with(std::string("@") + kLeft);
+      });
+      if (!all && Clock::now() < until) continue;
+      for (const auto& entry : *entries) (void)filesystem_.remove(folder_, entry.name, true);
+      (void)filesystem_.remove(kRootFile, name_, true);
+      return;
+    }
+  }
+
+ private:
+  client::Filesystem& filesystem_;
+  const std::uint32_t rank_;
+  const std::uint32_t ranks_;
+  const std::string name_;
+  const Clock::time_point until_;
+  FileId folder_;
+  std::string said_;
+};
+
+/// Reads the image whole, so that this node has it, or copies it to a folder of this node.
+Outcome<void> load_image(client::Filesystem& filesystem, const SetImage& image,
+                         const std::string& to) {
+  client::OpenFlags flags;
+  flags.read = true;
+  auto file = filesystem.open(image.attributes.id, flags);
+  if (!file) return failed(image.name, file.error());
+  int fd = -1;
+  const std::string path = to + "/" + image.name;
+  if (!to.empty()) {
+    fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) return problem("{} cannot be made: {}", path, std::strerror(errno));
+  }
+  std::vector<std::byte> buffer(limits::kMiB);
+  Outcome<void> done;
+  for (std::uint64_t at = 0; done && at < image.attributes.size_bytes;) {
+    auto count = (*file)->read(at, buffer);
+    if (!count) {
+      done = failed(image.name, count.error());
+    } else if (*count == 0) {
+      done = problem("{} has become shorter", image.name);
+    } else if (fd >= 0 && ::pwrite(fd, buffer.data(), *count, static_cast<off_t>(at)) !=
+                              static_cast<ssize_t>(*count)) {
+      done = problem("{} cannot be written: {}", path, std::strerror(errno));
+    } else {
+      at += *count;
+    }
+  }
+  // NFS may report missing room only now. No fsync: the program reads the file from memory, and the
+  // pool still has the image if the node loses it.
+  if (fd >= 0 && ::close(fd) != 0 && done) {
+    done = problem("{} cannot be written: {}", path, std::strerror(errno));
+  }
+  return done;
+}
+
+/// Loads this rank's share and waits until all ranks have theirs. Returns the set's name.
+Outcome<std::string> restart_rank(const RestartOptions& options) {
+  const auto began = Clock::now();
+  auto located = locate(options.pool, options.path, limits::kWindowBytesDefault);
+  if (!located) return problem(located.error());
+  client::Filesystem& filesystem = *located->filesystem;
+  Barrier barrier(filesystem, options);
+  if (auto entered = barrier.enter(); !entered) return problem(entered.error());
+  const auto give_up = [&](const Problem& why) {
+    (void)barrier.say(kFailed);
+    return problem(why);
+  };
+  auto set = choose_set(filesystem, located->attributes.id, options.set);
+  if (!set) return give_up(set.error());
+  const std::string name = *set ? set_name((*set)->application, (*set)->timestep) : "none";
+  std::uint64_t bytes = 0;
+  std::size_t count = 0;
+  if (*set) {
+    auto images = images_of(filesystem, located->attributes.id, **set);
+    if (!images) return give_up(images.error());
+    count = images->size();
+    auto loaded = load_shares(filesystem, *images, {options.rank}, options);
+    if (!loaded) return give_up(loaded.error());
+    bytes = *loaded;
+  }
+  const std::chrono::duration<double> own = Clock::now() - began;
+  auto passed = barrier.say(name);
+  if (passed) passed = barrier.wait(name);
+  if (!passed) return give_up(passed.error());
+  const std::chrono::duration<double> all = Clock::now() - began;
+  if (options.rank == 0) {
+    fmt::print(stderr,
+               "stdchk: {}: {} images loaded by {} ranks in {:.3f} s; rank 0 had its {} after "
+               "{:.3f} s\n",
+               name, count, options.ranks, all.count(), format_bytes(bytes), own.count());
+  }
+  barrier.leave();
+  return name;
+}
+
+/// Loads one node's images, for the process that loads for all ranks and waits for all nodes.
+int run_load(const RestartOptions& options) {
+  std::vector<std::uint32_t> mine;
+  for (const std::string& word : split(options.load, ',')) {
+    const char* const end = word.data() + word.size();
+    const auto [stop, code] = std::from_chars(word.data(), end, mine.emplace_back());
+    if (code != std::errc{} || stop != end || mine.back() >= options.ranks) {
+      return complain(fmt::format("\"{}\" is no rank of {}", word, options.ranks));
+    }
+  }
+  auto located = locate(options.pool, options.path, limits::kWindowBytesDefault);
+  if (!located) return complain(located.error().text);
+  auto set = choose_set(*located->filesystem, located->attributes.id, options.set);
+  if (!set) return complain(set.error().text);
+  if (!*set) return complain("no set in that folder is complete");
+  auto images = images_of(*located->filesystem, located->attributes.id, **set);
+  if (!images) return complain(images.error().text);
+  auto loaded = load_shares(*located->filesystem, *images, mine, options);
+  return loaded ? kExitGood : complain(loaded.error().text);
+}
+
+}  // namespace
+
+Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem,
+                                   const std::vector<SetImage>& images,
+                                   const std::vector<std::uint32_t>& mine,
+                                   const RestartOptions& options) {
+  struct Load {
+    const SetImage* image;
+    Outcome<void> done;
+  };
+  std::vector<Load> loads;
+  for (std::size_t k = 0; k < images.size(); ++k) {
+    const bool more_ranks = options.ranks > images.size();
+    const std::size_t owner = more_ranks ? k : k * options.ranks / images.size();
+    if (std::ranges::find(mine, owner) != mine.end()) loads.push_back({&images[k], {}});
+  }
+  share_out(loads, kReaders, [&] {
+    return [&](Load& load) { load.done = load_image(filesystem, *load.image, options.to); };
+  });
+  std::uint64_t bytes = 0;
+  for (const Load& load : loads) {
+    if (!load.done) return problem(load.done.error());
+    bytes += load.image->attributes.size_bytes;
+  }
+  return bytes;
+}
+
+int go_on(const RestartOptions& options, const std::string& set) {
+  if (options.command.empty()) return kExitGood;
+  ::setenv("STDCHK_RESTART_SET", set.c_str(), 1);
+  std::vector<char*> words;
+  for (const auto& word : options.command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  (void)std::fflush(nullptr);
+  ::signal(SIGPIPE, SIG_DFL);  // the program would inherit the ignored signal
+  ::execvp(words[0], words.data());
+  return complain(fmt::format("{} cannot be started: {}", words[0], std::strerror(errno)));
+}
+
+int run_restart(RestartOptions& options, const std::string& invoked_as) {
+  if (!options.load.empty()) return run_load(options);
+  if (options.job || !options.hosts.empty()) return restart_on_nodes(options, invoked_as);
+  if (auto found = find_place(options); !found) return complain(found.error().text);
+  auto set = restart_rank(options);
+  if (!set) return complain(fmt::format("rank {}: {}", options.rank, set.error().text));
+  return go_on(options, *set);
+}
+
+}  // namespace stdchk::tools

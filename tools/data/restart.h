@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/data/commands.h"
+#include "tools/data/set_images.h"
+
+/// The parts of `stdchk restart` that ranks share with the process that loads for all ranks.
+namespace stdchk::tools {
+
+/// Reads or copies (to options.to) whole images of the ranks `mine`, several at once. Returns their
+/// bytes. With as many images as ranks each rank has its own; otherwise neighbours share images.
+Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem,
+                                   const std::vector<SetImage>& images,
+                                   const std::vector<std::uint32_t>& mine,
+                                   const RestartOptions& options);
+
+/// Replaces this process by options.command, which finds the set in STDCHK_RESTART_SET. Returns
+/// only without a command, or if its start fails.
+int go_on(const RestartOptions& options, const std::string& set);
+
+/// The result of load_on_nodes().
+struct Loaded {
+  std::string set;
+  std::size_t images = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t ranks = 0;
+  std::size_t nodes = 0;
+  double seconds = 0;  ///< seconds from the call until the last node had its images
+  std::string last;    ///< the last node
+};
+
+/// Loads the images of all ranks, on the nodes of options.job or options.hosts. Returns when the
+/// last node has its images; nothing when no set is complete. Reports failed nodes, and then
+/// returns an error.
+Outcome<std::optional<Loaded>> load_on_nodes(const RestartOptions& options,
+                                             const std::string& invoked_as);
+
+/// Calls load_on_nodes(), then go_on().
+int restart_on_nodes(const RestartOptions& options, const std::string& invoked_as);
+
+}  // namespace stdchk::tools

@@ -1,0 +1,333 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "core/base/file_time.h"
+#include "core/base/units.h"
+#include "core/files/drain_directory.h"
+#include "core/policy/image_name.h"
+#include "tools/base/connection.h"
+#include "tools/base/exit_status.h"
+#include "tools/base/share_out.h"
+#include "tools/base/show.h"
+#include "tools/data/commands.h"
+#include "tools/drained/manifest.h"
+
+namespace stdchk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+
+/// bytes of one copy step where no checksum is known
+constexpr std::size_t kCopyBytes = limits::kMiB;
+/// Some file systems store times in steps of this size.
+constexpr std::int64_t kTimeStepNs = 2'000'000'000;
+
+/// A file on its way from the drain directory into the pool.
+struct Loading {
+  ManifestFile said;
+  std::string relative;  ///< path below both folders
+  FileId folder;
+  std::string drained;  ///< where the pool drains it, below its drain directory; empty: nowhere
+  std::string fault;    ///< empty: loaded
+  std::uint64_t checked_bytes = 0;
+
+  std::string name() const { return fs::path(relative).filename().string(); }
+};
+
+/// Copies the bytes between two pieces, for which the manifest has no checksum.
+Status copy_unchecked(int fd, client::File& file, std::uint64_t from, std::uint64_t to) {
+  while (from < to) {
+    const auto bytes = read_range(fd, from, std::min<std::uint64_t>(kCopyBytes, to - from));
+    if (bytes.empty()) return fail(Code::kSystem, "stage_in.read");
+    if (auto written = file.write(from, bytes); !written) return written;
+    from += bytes.size();
+  }
+  return {};
+}
+
+Status copy_checked(int fd, client::File& file, Loading& loading, Namer& namer) {
+  std::uint64_t at = 0;
+  for (const ManifestPiece& piece : loading.said.pieces) {
+    if (auto copied = copy_unchecked(fd, file, at, piece.offset); !copied) return copied;
+    const auto bytes = read_range(fd, piece.offset, piece.length);
+    if (!is_as_said(piece, bytes, namer)) return fail(Code::kCorrupt, "stage_in.verify");
+    if (auto written = file.write(piece.offset, bytes); !written) return written;
+    at = std::max(at, piece.offset + piece.length);
+    loading.checked_bytes += piece.length;
+  }
+  return copy_unchecked(fd, file, at, loading.said.size_bytes);
+}
+
+/// The pool's file of which this is the drained copy, as a benefactor has just confirmed. Nothing:
+/// the pool takes it for another file.
+std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loading& loading,
+                                     const struct stat& status) {
+  if (loading.drained.empty()) return std::nullopt;
+  const auto drain = DrainDirectory(filesystem.config().drain_directory).open();
+  const auto same = drain ? drain->status(loading.drained) : Below<struct stat>();
+  if (!drain || !same || same->st_dev != status.st_dev || same->st_ino != status.st_ino) {
+    return std::nullopt;
+  }
+  const auto there = filesystem.lookup_fresh(loading.folder, loading.name());
+  if (!there || there->type != FileType::kRegular || there->drain != DrainState::kDrained ||
+      there->size_bytes != loading.said.size_bytes ||
+      std::abs(there->mtime_ns - to_ns(status.st_mtim)) >= kTimeStepNs) {
+    return std::nullopt;
+  }
+  const auto answer = filesystem.ask(msg::ConfirmDrained{{there->id}});
+  const auto* const reply = answer ? std::get_if<msg::ConfirmDrained::Reply>(&*answer) : nullptr;
+  if (reply == nullptr || !reply->undrained.empty() || !reply->missing.empty()) {
+    return std::nullopt;
+  }
+  return *there;
+}
+
+/// Whether it is the same, unchanged file. A writer can restore st_mtim, but not st_ctim.
+bool is_unchanged(const DrainFolder& from, const std::string& path, const struct stat& before) {
+  const auto now = from.status(path);
+  return now && now->st_dev == before.st_dev && now->st_ino == before.st_ino &&
+         now->st_size == before.st_size && to_ns(now->st_mtim) == to_ns(before.st_mtim) &&
+         to_ns(now->st_ctim) == to_ns(before.st_ctim);
+}
+
+/// Copies the file and commits it, either as the content of the pool's file `own` or as a new file.
+/// It becomes visible only when it is whole and matches the manifest. kStale: the file or the
+/// pool's file was changed meanwhile.
+Status copy(client::Filesystem& filesystem, const DrainFolder& from, const OpenedFile& source,
+            const std::optional<Attributes>& own, Loading& loading, Namer& namer) {
+  const struct stat& status = source.status;
+  client::OpenFlags flags;
+  flags.write = true;
+  flags.create = flags.truncate = !own;
+  const client::Owner owner{status.st_mode & 07777U, status.st_uid, status.st_gid};
+  auto file = own ? filesystem.open(own->id, flags)
+                  : filesystem.create(loading.folder, loading.name(), flags, owner);
+  if (!file) return fail(file.error());
+  loading.checked_bytes = 0;
+  Status done = copy_checked(source.file.get(), **file, loading, namer);
+  const bool is_checked = loading.checked_bytes >= loading.said.size_bytes;
+  // Some bytes have no checksum, or the file ends too early.
+  const bool is_doubtful = done ? own || !is_checked : done.error().code == Code::kSystem;
+  if (is_doubtful && !is_unchanged(from, loading.said.below, status)) {
+    done = fail(Code::kStale, "stage_in.read");
+  }
+  if (done && own) done = (*file)->commit_as(own->version);
+  if (!done) (*file)->abort();
+  const Status closed = (*file)->close();
+  return done ? closed : done;
+}
+
+enum class LoadAs : std::uint8_t {
+  kWhatItIs,  ///< a file that this pool has drained keeps its identity
+  kNew,
+};
+
+void load(client::Filesystem& filesystem, const DrainFolder& from, Loading& loading, Namer& namer,
+          LoadAs as) {
+  const auto source = from.open(loading.said.below, Access::kRead);
+  if (loading.said.damaged) {
+    loading.fault = "has an entry in the manifest that is damaged";
+  } else if (!source) {
+    loading.fault = fault_of(source.error());
+  } else if (static_cast<std::uint64_t>(source->status.st_size) != loading.said.size_bytes) {
+    loading.fault =
+        fmt::format("has {} bytes instead of {}", source->status.st_size, loading.said.size_bytes);
+  }
+  if (!loading.fault.empty()) return;
+  std::optional<Attributes> own;
+  if (as == LoadAs::kWhatItIs) own = drained_as(filesystem, loading, source->status);
+  const Status done = copy(filesystem, from, *source, own, loading, namer);
+  if (done) return;
+  const Code code = done.error().code;
+  if (own && code == Code::kStale) {
+    const auto now = filesystem.lookup_fresh(loading.folder, loading.name());
+    if (now && now->id == own->id && now->version == own->version) {
+      return load(filesystem, from, loading, namer, LoadAs::kNew);
+    }
+    // The pool's file is newer than the drained copy, which must not replace it.
+    loading.fault = "was written or removed in the pool while it was read";
+  } else if (code == Code::kStale) {
+    loading.fault = "was changed while it was read";
+  } else if (code == Code::kCorrupt) {
+    loading.fault = "is not what the manifest says";
+  } else {
+    loading.fault = fmt::format("cannot be loaded: {}", describe(done.error()));
+  }
+}
+
+/// The folder of the pool; makes it if it is absent.
+Outcome<FileId> make_folder(client::Filesystem& filesystem, FileId from, const fs::path& path) {
+  FileId at = from;
+  for (const auto& part : path) {
+    if (part.empty() || part == ".") continue;
+    auto next = filesystem.lookup_fresh(at, part.string());
+    if (!next && next.error().code == Code::kNotFound) {
+      next = filesystem.make_directory(at, part.string(), {0755, ::getuid(), ::getgid()});
+    }
+    if (!next) return failed(path.string(), next.error());
+    if (next->type != FileType::kDirectory) return problem("{} is no folder", path.string());
+    at = next->id;
+  }
+  return at;
+}
+
+/// The pool's path of a folder of its drain directory; empty: another folder, or the whole
+/// directory.
+fs::path place_of(const std::string& folder, const std::string& drain) {
+  std::error_code code;
+  const fs::path below = drain.empty() ? fs::path() : fs::relative(folder, drain, code);
+  const bool is_below = !code && !below.empty() && below != "." && *below.begin() != "..";
+  return is_below ? below : fs::path();
+}
+
+bool is_of(const std::optional<ImageName>& image, const ImageName& set) {
+  return image && image->application == set.application && image->timestep == set.timestep;
+}
+
+/// The Turns order files: each turn is loaded whole before the next begins. A rank that writes an
+/// earlier timestep after a later one begins a new run for the manager
+/// (manager/state/set_generations.h). So each set of an application is loaded whole before its next
+/// set. The set that `latest` names comes last, so that it is the newest again.
+class Turns {
+ public:
+  /// `latest`: the link of the file's folder.
+  void add(Loading loading, const std::optional<ImageName>& latest) {
+    const fs::path path = loading.relative;
+    const auto image = parse_image_name(path.filename().string());
+    if (latest && is_of(image, *latest)) {
+      last_.push_back(std::move(loading));
+    } else if (image) {
+      series_[{path.parent_path(), image->application}][image->timestep].push_back(
+          std::move(loading));
+    } else {
+      series_[{}][0].push_back(std::move(loading));
+    }
+  }
+
+  std::vector<std::vector<Loading>> take() {
+    std::vector<std::vector<Loading>> turns;
+    for (auto& [series, sets] : series_) {
+      std::size_t turn = 0;
+      for (auto& [timestep, files] : sets) {
+        if (turn == turns.size()) turns.emplace_back();
+        std::ranges::move(files, std::back_inserter(turns[turn++]));
+      }
+    }
+    if (!last_.empty()) turns.push_back(std::move(last_));
+    return turns;
+  }
+
+ private:
+  using Sets = std::map<std::uint64_t, std::vector<Loading>>;   ///< by timestep
+  std::map<std::pair<std::string, std::string>, Sets> series_;  ///< by folder and application
+  std::vector<Loading> last_;
+};
+
+/// The drained files to load: one set, all files, or by default the set that each `latest` link
+/// names.
+Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options,
+                                                  const DrainFolder& from) {
+  auto said = read_manifests(options.path);
+  if (!said) return problem(said.error());
+  Turns turns;
+  std::map<std::string, std::optional<ImageName>> links;  // by folder
+  for (ManifestFile& file : *said) {
+    const fs::path path = file.path;
+    const std::string folder = path.parent_path();
+    const auto [latest, added] = links.try_emplace(folder);
+    if (added) {
+      const fs::path link = fs::path(file.below).parent_path() / "latest";
+      latest->second = parse_set_name(from.link_target(link.string()).value_or(""));
+    }
+    std::optional<ImageName> wanted;
+    if (!options.all) wanted = options.set.empty() ? latest->second : parse_set_name(options.set);
+    if (wanted && !is_of(parse_image_name(path.filename().string()), *wanted)) continue;
+    Loading loading;
+    loading.relative = file.below;
+    loading.said = std::move(file);
+    turns.add(std::move(loading), latest->second);
+  }
+  auto all = turns.take();
+  if (all.empty()) return problem("no file in {} or below is meant", options.path);
+  return all;
+}
+
+}  // namespace
+
+int run_stage_in(const StageInOptions& options) {
+  const auto began = Clock::now();
+  if (!options.set.empty() && !parse_set_name(options.set)) {
+    return complain(fmt::format("--set {} is not of the form A.*.Tj", options.set));
+  }
+  const auto from = DrainDirectory(options.path).open();
+  if (!from) return complain(from.error().why);
+  auto turns = choose(options, *from);
+  if (!turns) return complain(turns.error().text);
+  auto located = locate(options.pool, options.to, limits::kWindowBytesDefault);
+  if (!located) return complain(located.error().text);
+  if (located->attributes.type != FileType::kDirectory) {
+    return complain(fmt::format("--to {} is no folder", options.to));
+  }
+  std::vector<Loading> all;
+  const std::string drain = located->filesystem->config().drain_directory;
+  const fs::path place = options.to.empty() ? place_of(options.path, drain) : fs::path();
+  for (std::vector<Loading>& turn : *turns) {
+    for (Loading& one : turn) {
+      one.relative = (place / one.relative).string();
+      auto folder = make_folder(*located->filesystem, located->attributes.id,
+                                fs::path(one.relative).parent_path());
+      if (!folder) return complain(folder.error().text);
+      one.folder = *folder;
+      if (!drain.empty()) one.drained = (fs::path(located->path) / one.relative).string();
+    }
+    share_out(turn, options.readers, [&] {
+      return [&, namer = Namer()](Loading& one) mutable {
+        load(*located->filesystem, *from, one, namer, LoadAs::kWhatItIs);
+      };
+    });
+    std::ranges::move(turn, std::back_inserter(all));
+  }
+  Json bad = Json::array();
+  std::size_t unlisted = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t checked = 0;
+  for (const Loading& one : all) {
+    if (one.said.unlisted) ++unlisted;
+    bytes += one.said.size_bytes;
+    checked += one.checked_bytes;
+    if (one.fault.empty()) continue;
+    bad.push_back({{"path", one.said.path}, {"fault", one.fault}});
+    if (!options.json) fmt::print("{} {}\n", one.said.path, one.fault);
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  if (options.json) {
+    print({{"files", all.size()},
+           {"bytes", bytes},
+           {"checked_bytes", checked},
+           {"unlisted", unlisted},
+           {"bad", bad},
+           {"seconds", seconds}});
+  } else {
+    fmt::print("{} files, {} in {:.3f} s ({:.0f} MB/s); {} compared with checksums; {} bad\n",
+               all.size(), format_bytes(bytes), seconds, static_cast<double>(bytes) / 1e6 / seconds,
+               format_bytes(checked), bad.size());
+    if (unlisted > 0) {
+      fmt::print("{} of them are in no manifest: they were loaded as they are\n", unlisted);
+    }
+  }
+  return bad.empty() ? kExitGood : kExitNo;
+}
+
+}  // namespace stdchk::tools

@@ -1,0 +1,111 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/base/units.h"
+#include "core/files/drain_directory.h"
+#include "tools/base/exit_status.h"
+#include "tools/base/share_out.h"
+#include "tools/base/show.h"
+#include "tools/data/commands.h"
+#include "tools/drained/manifest.h"
+
+namespace stdchk::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+/// A file of a manifest, with the result of its check.
+struct Checked {
+  ManifestFile said;
+  std::string fault;  ///< empty: as the manifest says
+  std::uint64_t checked_bytes = 0;
+  std::uint64_t unknown_bytes = 0;  ///< without a known checksum
+};
+
+void check_open_file(int fd, Checked& file, Namer& namer) {
+  struct stat status {};
+  const std::uint64_t size = file.said.size_bytes;
+  if (::fstat(fd, &status) != 0 || static_cast<std::uint64_t>(status.st_size) != size) {
+    file.fault = fmt::format("has {} bytes instead of {}", status.st_size, size);
+    return;
+  }
+  for (const ManifestPiece& piece : file.said.pieces) {
+    if (!is_as_said(piece, read_range(fd, piece.offset, piece.length), namer)) {
+      file.fault = fmt::format("is damaged in the {} bytes from {} on", piece.length, piece.offset);
+      return;
+    }
+    file.checked_bytes += piece.length;
+  }
+  file.unknown_bytes = size - std::min(size, file.checked_bytes);
+}
+
+void check_file(const DrainFolder& folder, Checked& file, Namer& namer) {
+  if (file.said.unlisted) return;
+  if (file.said.damaged) {
+    file.fault = "has an entry in the manifest that is damaged";
+    return;
+  }
+  const auto opened = folder.open(file.said.below, Access::kRead);
+  if (!opened) {
+    file.fault = fault_of(opened.error());
+    return;
+  }
+  check_open_file(opened->file.get(), file, namer);
+}
+
+}  // namespace
+
+int run_verify(const VerifyOptions& options) {
+  auto manifests = read_manifests(options.path);
+  if (!manifests) return complain(manifests.error().text);
+  if (std::ranges::all_of(*manifests, &ManifestFile::unlisted)) {
+    return complain(fmt::format(
+        "there is no {} in {} or below; the pool of a job, stdchk drain --wait and down --drain "
+        "write them",
+        kManifestName, options.path));
+  }
+  const auto folder = DrainDirectory(options.path).open();
+  if (!folder) return complain(folder.error().why);
+  std::vector<Checked> files(manifests->size());
+  for (std::size_t i = 0; i < files.size(); ++i) files[i].said = std::move((*manifests)[i]);
+  share_out(files, std::max(1U, std::thread::hardware_concurrency()), [&folder = *folder] {
+    return [&folder, namer = Namer()](Checked& file) mutable { check_file(folder, file, namer); };
+  });
+  Json bad = Json::array();
+  Json unlisted = Json::array();
+  std::uint64_t checked = 0;
+  std::uint64_t unknown = 0;
+  for (const Checked& file : files) {
+    if (file.said.unlisted) {
+      unlisted.push_back(file.said.path);
+      if (!options.json)
+        fmt::print("{} is in no manifest: nothing is known of it\n", file.said.path);
+      continue;
+    }
+    checked += file.checked_bytes;
+    unknown += file.unknown_bytes;
+    if (file.fault.empty()) continue;
+    bad.push_back({{"path", file.said.path}, {"fault", file.fault}});
+    if (!options.json) fmt::print("{} {}\n", file.said.path, file.fault);
+  }
+  if (options.json) {
+    print({{"files", files.size() - unlisted.size()},
+           {"bad", bad},
+           {"unlisted", unlisted},
+           {"checked_bytes", checked},
+           {"unknown_bytes", unknown}});
+  } else {
+    fmt::print(
+        "{} files, {} bad; {} compared with their checksums, holes and parts without: {}; {} in no "
+        "manifest\n",
+        files.size() - unlisted.size(), bad.size(), format_bytes(checked), format_bytes(unknown),
+        unlisted.size());
+  }
+  return bad.empty() ? kExitGood : kExitNo;
+}
+
+}  // namespace stdchk::tools

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "core/chunk/naming.h"
+#include "core/files/drain_manifest.h"
+#include "core/values/types.h"
+#include "tools/base/problem.h"
+
+namespace stdchk::tools {
+
+/// The manifest entries of one folder by file name; empty if the manifest is missing, damaged, or
+/// refused by open_manifest().
+nlohmann::json manifest_entries(const DrainFolder& folder);
+
+/// A range of a drained file, and the checksum and name of its bytes.
+struct ManifestPiece {
+  std::uint64_t offset = 0;
+  std::size_t length = 0;
+  std::uint32_t crc = 0;
+  std::string name;  ///< hexadecimal; empty: none
+};
+/// A ManifestFile is the description of one drained file in a manifest.
+struct ManifestFile {
+  std::string path;
+  std::string below;      ///< the part of the path below the requested folder
+  bool unlisted = false;  ///< the file exists, but no manifest lists it
+  std::uint64_t size_bytes = 0;
+  std::vector<ManifestPiece> pieces;  ///< ordered by offset; may leave gaps
+  bool damaged = false;               ///< the entry has not the form that a ManifestWriter writes
+};
+
+/// Parses the entry of the file at `path`.
+ManifestFile parse_entry(std::string path, const nlohmann::json& entry);
+/// The files of all manifests in and below a folder, then the other files below it, ordered by
+/// path. Each path begins with the folder. Prints and skips unreadable folders, and manifests that
+/// open_manifest() refuses.
+Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder);
+/// Says why a file was not opened; the text follows the path.
+std::string fault_of(const Refusal& refusal);
+bool is_as_said(const ManifestPiece& piece, ByteSpan bytes, Namer& namer);
+/// The bytes [offset, offset + length) of an open file, or fewer.
+std::vector<std::byte> read_range(int fd, std::uint64_t offset, std::size_t length);
+
+}  // namespace stdchk::tools
