@@ -16,6 +16,13 @@ test_packages=(attr bindfs e2fsprogs fio gdb git openssh-client openssh-server p
 slurm_packages=(iproute2 libslurm-dev munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
 rdma_siw_packages=(gcc make)
+# In the Debian 13 system of scripts/trixie-root, not on this machine.
+# shellcheck disable=SC2034 # scripts/trixie-root reads it
+trixie_packages=(
+  criu gcc iproute2 iptables iputils-ping libc6-dev libmpich-dev libopenmpi-dev mpich nftables openmpi-bin procps python3-mpi4py
+  python3-numpy util-linux
+)
+container_packages=(debootstrap iproute2 nftables tar)
 sanitizer_packages=(clang libclang-rt-dev)
 coverage_packages=(gcovr)
 lint_packages=(clang clang-format clang-tidy git python3 shellcheck)
@@ -75,5 +82,5 @@ need_packages() {
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   printf '%s\n' "${build_packages[@]}" "${run_packages[@]}" "${demo_packages[@]}" \
-    "${mpich_packages[@]}" "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${rdma_siw_packages[@]}" "${sanitizer_packages[@]}" "${coverage_packages[@]}" "${lint_packages[@]}" | sort -u
+    "${mpich_packages[@]}" "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${rdma_siw_packages[@]}" "${container_packages[@]}" "${sanitizer_packages[@]}" "${coverage_packages[@]}" "${lint_packages[@]}" | sort -u
 fi
