@@ -93,7 +93,9 @@ class File {
   virtual FileId id() const = 0;
   /// The attributes as this opener sees them now, uncommitted writes included.
   virtual Attributes attributes() const = 0;
-  /// Returns the number of bytes read; fewer than asked only at the end of the file.
+  /// Returns the number of bytes read; fewer than asked only at the end of the file. All of them
+  /// were checked. A short read far from the one before it moves, and checks, only the parts of
+  /// 16 KiB that it touches, not the whole chunk (docs/decisions/0040).
   virtual Result<std::size_t> read(std::uint64_t offset, MutableByteSpan out) = 0;
   virtual Status write(std::uint64_t offset, ByteSpan bytes) = 0;
   virtual Status truncate(std::uint64_t size_bytes) = 0;
@@ -175,6 +177,11 @@ class Filesystem {
   virtual Result<msg::GetDebt::Reply> debt(FileId file, Version version) = 0;
 
   virtual Result<std::unique_ptr<File>> open(FileId file, OpenFlags flags) = 0;
+  /// Opens `version` of the file for reading. The manager keeps the version as long as it is open.
+  /// kStale: the manager has it no more.
+  virtual Result<std::unique_ptr<File>> open_version(FileId /*file*/, Version /*version*/) {
+    return fail(Code::kUnsupported, "client.open_version");
+  }
   virtual Result<std::unique_ptr<File>> create(FileId parent, std::string_view name,
                                                OpenFlags flags, Owner owner) = 0;
 

@@ -286,12 +286,29 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_reader(FileId file) {
     opened = std::make_unique<OpenFile>(*engine_, file, nullptr, engine_->maps().open(file));
   }
   session.reset();
-  const Status status = wait(lock, deadline(), [&] { return opened->opened(lock); });
+  return this->opened(lock, std::move(opened), started);
+}
+
+Result<std::unique_ptr<File>> BlockingFilesystem::open_version(FileId file, Version version) {
+  if (version == 0) return fail(Code::kInvalidArgument, "client.open_version");
+  const Time started = clock_.now();
+  Lock lock(engine_->shared().mutex);
+  return opened(
+      lock,
+      std::make_unique<OpenFile>(*engine_, file, nullptr, engine_->maps().open(file, version)),
+      started);
+}
+
+/// Waits until `reader` knows its version.
+Result<std::unique_ptr<File>> BlockingFilesystem::opened(Lock& lock,
+                                                         std::unique_ptr<OpenFile> reader,
+                                                         Time started) {
+  const Status status = wait(lock, deadline(), [&] { return reader->opened(lock); });
   if (!status.has_value()) {
-    opened->release(lock);
+    reader->release(lock);
     return fail(status.error());
   }
-  return std::unique_ptr<File>(std::make_unique<BlockingFile>(*this, std::move(opened), started));
+  return std::unique_ptr<File>(std::make_unique<BlockingFile>(*this, std::move(reader), started));
 }
 
 Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::string_view name,

@@ -61,6 +61,7 @@ class BlockingFilesystem final : public Filesystem {
   Result<msg::StatPool::Reply> stat_pool() override;
   Result<msg::GetDebt::Reply> debt(FileId file, Version version) override;
   Result<std::unique_ptr<File>> open(FileId file, OpenFlags flags) override;
+  Result<std::unique_ptr<File>> open_version(FileId file, Version version) override;
   Result<std::unique_ptr<File>> create(FileId parent, std::string_view name, OpenFlags flags,
                                        Owner owner) override;
   Result<std::pair<Attributes, ChunkMap>> map(FileId file) override;
@@ -91,6 +92,7 @@ class BlockingFilesystem final : public Filesystem {
   Status settle(FileId file);
   Result<std::unique_ptr<File>> open_writer(FileId file, OpenFlags flags);
   Result<std::unique_ptr<File>> open_reader(FileId file);
+  Result<std::unique_ptr<File>> opened(Lock& lock, std::unique_ptr<OpenFile> reader, Time started);
   Result<std::unique_ptr<File>> share(Lock& lock, const SessionPtr& session, OpenFlags flags,
                                       Time started);
   void note_name(FileId file, std::string_view name);

@@ -163,6 +163,9 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   // A read that waited is repeated with the same range. That says nothing about the reader.
   if (offset == last_read_ && offset + length == next_read_) return;
   const bool sequential = offset == next_read_ && offset > 0;
+  // Threads of a mount may take the requests of a sequential reader out of order.
+  const std::uint64_t chunk = engine_.config().chunk_bytes;
+  jumps_ = std::max(offset, next_read_) - std::min(offset, next_read_) > chunk;
   last_read_ = offset;
   next_read_ = offset + length;
   if (!sequential) ahead_until_ = 0;
@@ -170,7 +173,8 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   const VersionMapPtr map = base();
   if (map == nullptr || !map->resolved || map->error.has_value()) return;
   Reader& reader = engine_.reader();
-  const std::uint64_t chunk = engine_.config().chunk_bytes;
+  // Reader::read_part() reads such a range without its chunk, or get() with it.
+  if (jumps_ && length <= chunk / 4 && offset / chunk == (offset + length - 1) / chunk) return;
   std::uint64_t until = offset + length;
   if (sequential || length > chunk) {
     ahead_chunks_ =
@@ -220,6 +224,11 @@ Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std
     if (run.slot != nullptr) {
       copy_from_slot(lock, run, to);
     } else if (run.in_chunk) {
+      STDCHK_ASSIGN(const bool read, read_part(lock, run, to));
+      if (read) {
+        done += to.size();
+        continue;
+      }
       auto chunk = engine_.reader().get(lock, run.unit);
       if (!chunk.has_value()) return look_again(run, chunk.error());
       if (run.written != nullptr) run.written->searches = 0;
@@ -233,6 +242,13 @@ Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std
     done += to.size();
   }
   return {};
+}
+
+/// Reads a short range of a long chunk for a reader that jumps. Returns false when the whole chunk
+/// is to be fetched.
+Result<bool> OpenFile::read_part(Lock& lock, Run& run, MutableByteSpan to) {
+  if (!jumps_ || run.unit.map == nullptr) return false;
+  return engine_.reader().read_part(lock, run.unit, run.chunk_offset, to);
 }
 
 void OpenFile::copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to) {
@@ -257,6 +273,10 @@ Result<ReadView> OpenFile::view(Lock& lock, std::uint64_t offset, std::size_t by
   read_ahead(offset, wanted);
   STDCHK_ASSIGN(const Run run, locate(offset, wanted));
   if (!run.in_chunk || run.length < wanted) return ReadView();
+  // read() brings such a range without the rest of its chunk.
+  if (jumps_ && run.unit.map != nullptr && engine_.reader().reads_part(run.unit, wanted)) {
+    return ReadView();
+  }
   auto chunk = engine_.reader().get(lock, run.unit);
   if (!chunk.has_value()) return tl::unexpected(look_again(run, chunk.error()).error());
   return ReadView(engine_, **chunk, ByteSpan((*chunk)->data + run.chunk_offset, wanted));

@@ -65,6 +65,7 @@ class OpenFile {
   VersionMapPtr base();
   void read_ahead(std::uint64_t offset, std::uint64_t length);
   void copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to);
+  Result<bool> read_part(Lock& lock, Run& run, MutableByteSpan to);
 
   Engine& engine_;
   const FileId file_;
@@ -74,6 +75,8 @@ class OpenFile {
   const bool writes_;
   const bool append_;
   std::map<std::uint64_t, Reserved> reserved_;
+  bool jumps_ =
+      false;  ///< the last read began more than a chunk away from the end of the one before it
   std::uint64_t last_read_ = 0;    ///< offset of the last read
   std::uint64_t next_read_ = 0;    ///< offset at which a sequential reader continues
   std::uint64_t ahead_until_ = 0;  ///< all up to this offset was fetched ahead

@@ -168,7 +168,8 @@ Status Engine::make_buffers() {
   // pool's length, a chunk is read ahead while another is in use.
   const std::uint64_t cache_min = std::max<std::uint64_t>(4 * chunk, limits::kChunkBytesMax);
   STDCHK_ASSIGN(auto cache_memory,
-                Memory::create_where_possible(std::max(cache_bytes, cache_min), data));
+                Memory::create_where_possible(
+                    std::max(cache_bytes, cache_min) + PartReader::kMemoryBytes, data));
   peers_.use(data);
   STDCHK_ASSIGN(Window window, Window::create(window_memory->bytes(), chunk));
   const Lock lock(shared_.mutex);

@@ -163,6 +163,7 @@ Status BenefactorLink::start(Transfer& transfer, Rail& rail) {
   transfer.rail_ = &rail;
   transfer.has_other_rail = false;
   transfer.moved_here = rail.same_host_only();
+  transfer.direct_memory = rail.direct_memory();
   rail.count_started(bytes_of(transfer));
   return {};
 }

@@ -38,6 +38,8 @@ class Transfer : public transport::Operation {
   bool has_other_rail = false;
   /// Set when it starts: this thread moves the bytes, and this processor's caches have them then.
   bool moved_here = false;
+  /// Set when it starts: the benefactor's arena, if any thread can read it directly.
+  transport::DirectMemoryPtr direct_memory;
 
  protected:
   virtual void finished(Status status) = 0;

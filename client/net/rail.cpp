@@ -96,6 +96,8 @@ void Rail::on_attached(rpc::Answer answer) {
   const auto* attach = std::get_if<msg::Attach::Reply>(&*answer);
   if (attach == nullptr) return park(Error{Code::kMalformed, 0, "client.attach"});
   key_ = transport::RemoteKey{attach->key, attach->base, attach->length};
+  const auto* direct = dynamic_cast<const transport::DirectlyReadable*>(&link());
+  direct_memory_ = direct == nullptr ? nullptr : direct->direct_memory(key_);
   state_ = State::kReady;
   back_off_ = Duration::zero();
   full_ = told_ = false;
@@ -125,6 +127,7 @@ void Rail::set_parked(Error why) {
   told_ = true;
   why_ = why;
   state_ = State::kParked;
+  direct_memory_.reset();
   back_off_ = std::clamp(back_off_ * 2, kBackOffMin, kBackOffMax);
   parked_until_ = reactor_.clock().now() + back_off_;
   later(&Rail::drop_peer);

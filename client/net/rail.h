@@ -8,6 +8,7 @@
 
 #include "core/messages/messages.h"
 #include "core/runtime/reactor.h"
+#include "transport/direct_memory.h"
 #include "transport/rpc.h"
 #include "transport/transport.h"
 
@@ -67,6 +68,8 @@ class Rail final : public rpc::PeerHandler {
   // While ready:
   transport::Link& link() { return peer_->link(); }
   const transport::RemoteKey& key() const { return key_; }
+  /// The benefactor's arena, if any thread can read it directly; otherwise nullptr.
+  const transport::DirectMemoryPtr& direct_memory() const { return direct_memory_; }
   std::uint64_t bytes_in_flight() const { return bytes_in_flight_; }
   bool full() const { return full_; }  ///< its queue was, and nothing has ended since
   void set_full(bool full) { full_ = full; }
@@ -98,6 +101,7 @@ class Rail final : public rpc::PeerHandler {
   State state_ = State::kIdle;
   std::unique_ptr<rpc::Peer> peer_;
   transport::RemoteKey key_;
+  transport::DirectMemoryPtr direct_memory_;
   Error why_;  ///< of the last failure
   Time parked_until_{};
   Duration back_off_{};

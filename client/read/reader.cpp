@@ -80,7 +80,7 @@ Result<std::vector<std::uint32_t>> part_crcs(int fd, const DrainedChunk& chunk,
 }
 
 /// Reads a part into `out`; kCorrupt: it is not what was drained.
-Status read_part(int fd, DrainedChunk& chunk, std::uint64_t offset, MutableByteSpan out) {
+Status read_file_part(int fd, DrainedChunk& chunk, std::uint64_t offset, MutableByteSpan out) {
   {
     const std::lock_guard lock(chunk.mutex);
     if (chunk.part_crcs.empty()) {
@@ -120,6 +120,7 @@ struct Reader::Fetch final : Transfer {
   bool from_drain = false;
   bool drained_wrong = false;  ///< the drained file is not what was drained
   FileReadPtr file_read;       ///< under way
+  PartCrcList part_crcs;       ///< of a chunk that was found right, if they are wanted
   Error why{Code::kDataLost, 0, "client.read"};
 
  protected:
@@ -131,7 +132,7 @@ struct Reader::Fetch final : Transfer {
       return reader->done(*this, std::move(status));
     }
     // Nobody else may touch the bytes before this is over.
-    Status good = reader->make_plain(chunk, MutableByteSpan(entry->data, chunk.length));
+    Status good = reader->make_plain(*this);
     const Lock lock(reader->host_.shared.mutex);
     reader->settle(*this, std::move(good));
   }
@@ -142,7 +143,10 @@ Reader::Reader(Host host, StripeReader::Host stripes, std::unique_ptr<Memory> me
     : host_(std::move(host)),
       stripes_(std::move(stripes)),
       memory_(std::move(memory)),
-      cache_(memory_->bytes(), buffer_bytes, [this](const CacheKey& key) { fetches_.erase(key); }),
+      parts_({host_.shared, host_.submit}, *memory_,
+             memory_->bytes().last(PartReader::kMemoryBytes)),
+      cache_(memory_->bytes().first(memory_->bytes().size() - PartReader::kMemoryBytes),
+             buffer_bytes, [this](const CacheKey& key) { fetches_.erase(key); }),
       drain_(std::make_shared<DrainDirectory>(host_.drain_directory)) {}
 
 Reader::~Reader() = default;
@@ -335,7 +339,8 @@ void Reader::read_drained(Fetch& fetch) {
     read->bytes.resize(length);
     const MutableByteSpan out(read->bytes);
     const int fd = file->file.get();
-    read->status = of == nullptr ? read_file(fd, offset, out) : read_part(fd, *of, offset, out);
+    read->status =
+        of == nullptr ? read_file(fd, offset, out) : read_file_part(fd, *of, offset, out);
   };
   const auto deliver = [this, read, of = fetch.unit.part_of] {
     Lock lock(host_.shared.mutex);
@@ -451,7 +456,7 @@ void Reader::check(Lock& lock, CachedChunk& entry) {
   Status good;
   if (whole && has_crc(chunk)) {
     lock.unlock();
-    good = make_plain(chunk, MutableByteSpan(entry.data, chunk.length));
+    good = make_plain(fetch);
     lock.lock();
   }
   settle(fetch, std::move(good));
@@ -481,6 +486,10 @@ void Reader::settle(Fetch& fetch, Status good) {
     return next_source(fetch);  // keeps the pin
   }
   if (fetch.unit.map != nullptr) fetch.unit.map->reloads = 0;
+  if (fetch.direct_memory != nullptr) {
+    parts_.learn(fetch.at.benefactor, std::move(fetch.direct_memory));
+  }
+  if (!fetch.part_crcs.empty()) parts_.learn(fetch.unit.chunk, std::move(fetch.part_crcs));
   entry.state = CacheState::kReady;
   entry.fresh = entry.valid_to - entry.valid_from;
   entry.from_drain = fetch.from_drain;
@@ -489,12 +498,33 @@ void Reader::settle(Fetch& fetch, Status good) {
 }
 
 /// When it succeeds the bytes are those of the chunk, and not sealed any more.
-Status Reader::make_plain(const Chunk& chunk, MutableByteSpan bytes) const {
-  if (crc32c(0, bytes) != chunk.crc) return fail(Code::kCorrupt, "client.read checksum");
+Status Reader::make_plain(Fetch& fetch) const {
+  const Chunk& chunk = fetch.unit.chunk;
+  const MutableByteSpan bytes(fetch.entry->data, chunk.length);
+  if (fetch.unit.learns_parts) {
+    fetch.part_crcs = PartCrcs::compute(bytes);
+    if (PartCrcs::joined(fetch.part_crcs, bytes.size()) != chunk.crc) {
+      fetch.part_crcs.clear();
+      return fail(Code::kCorrupt, "client.read checksum");
+    }
+  } else if (crc32c(0, bytes) != chunk.crc) {
+    return fail(Code::kCorrupt, "client.read checksum");
+  }
   if (!is_sealed(chunk.name)) return {};
   // Otherwise the key is another pool's, or somebody has changed the bytes who knows about
   // checksums: another copy may be better.
   return host_.sealer->open(chunk.name, bytes).has_value() ? Status{} : fail(kNoKey);
+}
+
+Result<bool> Reader::read_part(Lock& lock, Unit& unit, std::uint32_t offset, MutableByteSpan out) {
+  if (!reads_part(unit, out.size())) return false;
+  STDCHK_ASSIGN(const bool read, parts_.read(lock, unit.chunk, offset, out));
+  if (read) {
+    ++counts_.given;
+    totals_.pool_bytes += out.size();
+  }
+  unit.learns_parts = true;
+  return read;
 }
 
 void Reader::give_back(CachedChunk& chunk, std::size_t bytes) {

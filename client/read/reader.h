@@ -13,6 +13,7 @@
 #include "client/net/shared.h"
 #include "client/read/chunk_cache.h"
 #include "client/read/file_threads.h"
+#include "client/read/part_reader.h"
 #include "client/read/stripe_reader.h"
 #include "client/read/version_map.h"
 #include "core/base/clock.h"
@@ -29,6 +30,7 @@ struct Unit {
   std::uint32_t slice_chunk_offset = 0;
   VersionMapPtr map;                      ///< nullptr: a session's own chunk
   std::shared_ptr<DrainedChunk> part_of;  ///< a part of that one, which has the checksum
+  bool learns_parts = false;  ///< the CRCs of the chunk's parts are wanted, see PartReader
 };
 
 /// A Reader brings chunks into the cache, checked: from a benefactor by one one-sided read, then
@@ -55,6 +57,7 @@ class Reader {
     std::string drain_directory;
     const ChunkSealer* sealer = nullptr;  ///< none: sealed chunks cannot be opened
   };
+  /// The last PartReader::kMemoryBytes of `memory` are for parts, the rest for chunks.
   Reader(Host host, StripeReader::Host stripes, std::unique_ptr<Memory> memory,
          std::size_t buffer_bytes);
   ~Reader();
@@ -62,6 +65,13 @@ class Reader {
   /// The unit's chunk, checked and pinned; to be given back. Lock held; checking lets go
   /// of the lock for a while.
   Result<CachedChunk*> get(Lock& lock, const Unit& unit);
+  /// True when read_part() may read so many bytes of the unit's chunk. Lock held.
+  bool reads_part(const Unit& unit, std::uint64_t bytes) {
+    return PartReader::suits(unit.chunk, bytes) && cache_.find(key_of(unit)) == nullptr;
+  }
+  /// Copies bytes of the unit's chunk from `offset` on, checked, without fetching the whole chunk.
+  /// Returns false when get() should fetch it. Lock held; lets go of the lock for a while.
+  Result<bool> read_part(Lock& lock, Unit& unit, std::uint32_t offset, MutableByteSpan out);
   /// `bytes` of the chunk were used.
   void give_back(CachedChunk& chunk, std::size_t bytes);
   /// What is fetched together with the byte at `file_offset` of the unit: the unit, or a part of it
@@ -128,9 +138,9 @@ class Reader {
   void done(Fetch& fetch, Status status);
   void check_ahead(const CacheKey& key);
   void check(Lock& lock, CachedChunk& entry);
+  Status make_plain(Fetch& fetch) const;
   void note_wrong(Fetch& fetch);
   void settle(Fetch& fetch, Status good);
-  Status make_plain(const Chunk& chunk, MutableByteSpan bytes) const;
   bool can_open(const Chunk& chunk) const {
     return host_.sealer != nullptr || !is_sealed(chunk.name);
   }
@@ -138,6 +148,7 @@ class Reader {
   Host host_;
   StripeReader stripes_;
   std::unique_ptr<Memory> memory_;
+  PartReader parts_;
   ChunkCache cache_;
   std::map<CacheKey, std::unique_ptr<Fetch>> fetches_;
   const std::shared_ptr<const DrainDirectory> drain_;

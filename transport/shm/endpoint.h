@@ -2,12 +2,14 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
+#include "transport/direct_memory.h"
 #include "transport/shm/shm.h"
 
 namespace stdchk::transport::shm {
@@ -33,7 +35,7 @@ class Region final : public MemoryRegion {
 ///
 /// The kernel's copy between processes checks no keys. So the peer announces its regions over the
 /// socket, and this side refuses unknown keys and ranges outside of a region.
-class ShmLink final : public Link {
+class ShmLink final : public Link, public DirectlyReadable {
  public:
   enum class State : std::uint8_t { kGreeting, kConnected, kClosed };
 
@@ -48,10 +50,18 @@ class ShmLink final : public Link {
   Status read(std::span<const LocalPiece> pieces, const RemoteKey& from, std::uint64_t offset,
               Operation& operation) override;
   bool fence() override;
+  DirectMemoryPtr direct_memory(const RemoteKey& key) const override;
 
  private:
   friend class ShmEndpoint;
   friend class Region;
+  /// A PeerRegion is a region that the peer has announced. `readable` is false once the region or
+  /// the link has ended.
+  struct PeerRegion {
+    RemoteKey key;
+    std::shared_ptr<std::atomic<bool>> readable = std::make_shared<std::atomic<bool>>(true);
+  };
+  class DirectRegion;
   enum class Frame : std::uint32_t { kHello = 1, kRegion = 2, kRegionGone = 3, kMessage = 4 };
   struct Copied {
     Operation* operation;
@@ -71,6 +81,7 @@ class ShmLink final : public Link {
   /// Reports finished copies. Returns false if the link was destroyed.
   bool report();
   bool shut(Code code, const char* where);
+  void forget_regions();
 
   ShmEndpoint& endpoint_;
   LinkHandler* handler_ = nullptr;
@@ -82,7 +93,7 @@ class ShmLink final : public Link {
   int peer_process_ = -1;  ///< pidfd of the peer
   pid_t peer_pid_ = 0;
   bool peer_closed_ = false;
-  std::map<std::uint64_t, RemoteKey> peer_regions_;  ///< keyed by the region's key
+  std::map<std::uint64_t, PeerRegion> peer_regions_;  ///< keyed by the region's key
   std::vector<std::byte> incoming_;
   std::size_t incoming_start_ = 0;
   std::vector<std::byte> outgoing_;

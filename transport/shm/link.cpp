@@ -25,6 +25,15 @@ constexpr std::size_t kCopiedMax = 1024;   // copies made and not yet reported
 constexpr std::size_t kRegionsMax = 4096;  // regions of one peer
 constexpr std::size_t kOutgoingMax = 4 * kMessageBytesMax;
 
+bool lies_in_region(const LocalPiece& piece) {
+  if (piece.region == nullptr) return false;
+  const MutableByteSpan region = piece.region->bytes();
+  const auto begin = reinterpret_cast<std::uintptr_t>(piece.data);
+  const auto region_begin = reinterpret_cast<std::uintptr_t>(region.data());
+  return begin >= region_begin && begin - region_begin <= region.size() &&
+         piece.length <= region.size() - (begin - region_begin);
+}
+
 }  // namespace
 
 Region::Region(ShmEndpoint& endpoint, MutableByteSpan memory, std::uint64_t key)
@@ -156,9 +165,14 @@ void ShmLink::handle_frame(Frame kind, ByteSpan body) {
   const bool has_key = body.size() == sizeof(key);
   if (has_key) std::memcpy(&key, body.data(), sizeof(key));
   if (kind == Frame::kRegion && has_key && peer_regions_.size() < kRegionsMax) {
-    peer_regions_[key.key] = key;
+    PeerRegion& region = peer_regions_[key.key];
+    *region.readable = false;
+    region = PeerRegion{key};
   } else if (kind == Frame::kRegionGone && has_key) {
-    peer_regions_.erase(key.key);
+    const auto gone = peer_regions_.find(key.key);
+    if (gone == peer_regions_.end()) return;
+    *gone->second.readable = false;
+    peer_regions_.erase(gone);
   } else if (kind == Frame::kMessage && connected()) {
     if (handler_ != nullptr) handler_->on_message(*this, body);
   } else if (kind == Frame::kHello && state_ == State::kGreeting) {
@@ -196,12 +210,12 @@ Status ShmLink::copy(bool is_write, std::span<const LocalPiece> pieces, const Re
   iovec local[kPiecesMax];
   std::size_t total = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].region == nullptr) return fail(Code::kInvalidArgument, where);
+    if (!lies_in_region(pieces[i])) return fail(Code::kInvalidArgument, where);
     local[i] = {pieces[i].data, pieces[i].length};
     total += pieces[i].length;
   }
   const auto known = peer_regions_.find(remote.key);
-  if (known == peer_regions_.end() || known->second != remote || offset > remote.length ||
+  if (known == peer_regions_.end() || known->second.key != remote || offset > remote.length ||
       total > remote.length - offset) {
     return fail(Code::kInvalidArgument, where);
   }
@@ -215,6 +229,40 @@ Status ShmLink::copy(bool is_write, std::span<const LocalPiece> pieces, const Re
       {&operation, whole ? Status{} : fail(Code::kPeerLost, where, done < 0 ? errno : 0)});
   endpoint_.reporting_.insert(this);
   return {};
+}
+
+/// A DirectRegion is a peer's region as any thread may read it.
+class ShmLink::DirectRegion final : public DirectMemory {
+ public:
+  DirectRegion(pid_t process, const PeerRegion& region) : process_(process), region_(region) {}
+
+  Status read(std::uint64_t offset, MutableByteSpan out) const override {
+    constexpr const char* kWhere = "shm.direct read";
+    const RemoteKey& key = region_.key;
+    if (offset > key.length || out.size() > key.length - offset) {
+      return fail(Code::kInvalidArgument, kWhere);
+    }
+    if (!*region_.readable) return fail(Code::kPeerLost, kWhere);
+    const iovec local{out.data(), out.size()};
+    const iovec target{reinterpret_cast<void*>(key.base + offset), out.size()};
+    const ssize_t done = ::process_vm_readv(process_, &local, 1, &target, 1, 0);
+    if (done >= 0 && static_cast<std::size_t>(done) == out.size()) return {};
+    return fail(Code::kPeerLost, kWhere, done < 0 ? errno : 0);
+  }
+
+ private:
+  const pid_t process_;
+  const PeerRegion region_;
+};
+
+DirectMemoryPtr ShmLink::direct_memory(const RemoteKey& key) const {
+  const auto known = peer_regions_.find(key.key);
+  if (!connected() || known == peer_regions_.end() || known->second.key != key) return nullptr;
+  return std::make_shared<DirectRegion>(peer_pid_, known->second);
+}
+
+void ShmLink::forget_regions() {
+  for (const auto& [number, region] : peer_regions_) *region.readable = false;
 }
 
 bool ShmLink::report() {
@@ -234,6 +282,7 @@ bool ShmLink::report() {
 bool ShmLink::fence() {
   if (state_ != State::kClosed) {
     state_ = State::kClosed;
+    forget_regions();
     ::shutdown(socket_, SHUT_WR);  // a healthy peer closes its end when it sees this
     ::epoll_ctl(endpoint_.epoll_fd_, EPOLL_CTL_DEL, socket_, nullptr);
   }
@@ -255,6 +304,7 @@ bool ShmLink::fence() {
 
 bool ShmLink::shut(Code code, const char* where) {
   state_ = State::kClosed;
+  forget_regions();
   ::shutdown(socket_,
              SHUT_WR);  // from here on this side copies nothing, which the peer's fence() notices
   ::epoll_ctl(endpoint_.epoll_fd_, EPOLL_CTL_DEL, socket_, nullptr);
