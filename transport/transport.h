@@ -14,7 +14,7 @@
 #include "transport/secure/keyring.h"
 
 /// Moving bytes between processes. transport/README.md has the rules that every transport keeps,
-/// docs/architecture.md the reasons.
+/// docs/internals/architecture.md the reasons.
 namespace stdchk::transport {
 
 /// A WriteProof says what a write's completion proves, so that "stored" differs from "written"

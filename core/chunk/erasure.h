@@ -24,7 +24,8 @@ namespace stdchk {
 /// | 3, 4          | the sum of d(j) / (data + i + j), + without carry: a Cauchy matrix (Bloemer|
 /// |               | et al., 1995)                                                              |
 ///
-/// These numbers are fixed, because stripes are stored with them: docs/formats.md has an example.
+/// These numbers are fixed, because stripes are stored with them. docs/internals/formats.md has an
+/// example.
 ///
 /// Threads: any thread may call run(), which does not change the coder.
 class StripeCoder {

@@ -7,7 +7,7 @@
 namespace stdchk {
 namespace {
 
-// Offsets of the fields, as in the table of docs/formats.md.
+// Offsets of the fields, as in the table of docs/internals/formats.md.
 constexpr std::uint32_t kMagic = 0x31584453;  // "SDX1"
 constexpr std::size_t kMagicAt = 0;
 constexpr std::size_t kHeaderCrcAt = 4;

@@ -7,7 +7,8 @@
 namespace stdchk {
 
 /// An ExtentHeader precedes each chunk in an arena, so that the memory describes itself (rule M8).
-/// It is 64 bytes long and little endian. docs/formats.md has the layout; a golden test pins it.
+/// It is 64 bytes long and little endian. docs/internals/formats.md has the layout; a golden test
+/// pins it.
 struct ExtentHeader {
   ChunkName name;
   std::uint32_t length = 0;  ///< bytes of content that follow

@@ -9,7 +9,7 @@
 
 /// The messages of stdchk as plain values. The schema core/messages/stdchk.capnp describes them,
 /// and the build makes stdchk.structs.h of it. Only the codec (core/messages/codec.h) sees Cap'n
-/// Proto. docs/protocol.md tells who sends what when.
+/// Proto. docs/internals/protocol.md tells who sends what when.
 namespace stdchk::msg {
 
 /// Bits of SetAttributes::mask.

@@ -1,5 +1,5 @@
 @0x96264a81ba849d50;
-# The messages of stdchk. docs/protocol.md tells who sends what when, core/schema/README.md how to add
+# The messages of stdchk. docs/internals/protocol.md tells who sends what when, core/schema/README.md how to add
 # a message or a field.
 
 # The same file is the wire contract. A message on a link is one Envelope in Cap'n Proto's standard stream

@@ -19,7 +19,7 @@ struct File;
 
 /// A DrainPlanner brings every committed version into the drain directory and repeats changes of
 /// names there. Benefactors do the work; it decides what they do, and in which order.
-/// docs/protocol.md has the states.
+/// docs/internals/protocol.md has the states.
 ///
 /// Threads: the reactor's.
 /// Errors: a file that cannot be drained is retried after a back-off that doubles from 1 s to

@@ -3,7 +3,7 @@
 # function of the state: times, ids, the copies of a chunk. So the same commands in the same order give the
 # same state. core/schema/README.md tells how to add a command or a field.
 
-# The same file is the format of the journal: one Command is one record (docs/formats.md). Rules for
+# The same file is the format of the journal: one Command is one record (docs/internals/formats.md). Rules for
 # changes:
 #
 # - Fields and commands are only ever added, with the next free number. None is removed or gets another

@@ -13,7 +13,7 @@ Status encode_command(const Command& command, std::vector<std::byte>& out);
 /// Fails with kCorrupt when the bytes are no command of this or an earlier build.
 Result<Command> decode_command(ByteSpan bytes);
 /// Returns the checksum stored beside a record in journal.db. It covers the record's number there,
-/// the length of its bytes and the bytes themselves (docs/formats.md).
+/// the length of its bytes and the bytes themselves (docs/internals/formats.md).
 std::uint32_t record_crc(std::uint64_t sequence, ByteSpan bytes);
 
 }  // namespace stdchk::manager

@@ -8,7 +8,8 @@
 #include "manager/journal/command.h"
 
 /// The bytes of the metadata log that benefactors store. It has the records of the journal
-/// (journal_codec.h), each preceded by its length and a checksum (docs/formats.md). Threads: any.
+/// (journal_codec.h), each preceded by its length and a checksum (docs/internals/formats.md).
+/// Threads: any.
 namespace stdchk::manager {
 
 /// Appends the header that comes before the first record.

@@ -1,6 +1,7 @@
 // Pins the bytes of what outlives a process or leaves it: tests/golden/*.txt hold them as "name
-// hexadecimal" lines. A line that changes is a change of format: docs/formats.md says what that
-// takes. `golden-test --rewrite` does not exist on purpose: a failure prints the line as it is now.
+// hexadecimal" lines. A line that changes is a change of format: docs/internals/formats.md says
+// what that takes. `golden-test --rewrite` does not exist on purpose: a failure prints the line as
+// it is now.
 
 #include <fmt/core.h>
 

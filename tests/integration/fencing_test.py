@@ -83,7 +83,7 @@ def kept_until_it_cannot_write(pool, transport):
 
 @pytest.mark.parametrize("transport", os.environ.get("STDCHK_TEST_TRANSPORTS", "shm tcp").split())
 def test_a_writer_that_wakes_up_changes_nothing_in_space_of_another(pool, transport):
-    # docs/transports.md describes the fence of each transport.
+    # docs/internals/transports.md describes the fence of each transport.
     way = kept_until_it_cannot_write if transport == "shm" else cut_off_at_once
     way(pool, transport)
 

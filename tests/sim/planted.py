@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants bugs one after the other in a copy of the sources, and runs the simulators until they find each bug.
 
-Each of the rules M1 to M9 (docs/architecture.md) has a bug that breaks it. Take-overs, copies, leaving
+Each of the rules M1 to M9 (docs/internals/architecture.md) has a bug that breaks it. Take-overs, copies, leaving
 benefactors, repeated messages and sets of images have bugs, too. The script fails when its seeds do not find
 a bug, or when a bug's place in the sources has changed.
 """

@@ -23,7 +23,7 @@ struct LinkKeys {
 };
 
 /// A Handshake proves to each end of a link that the other one has the link's key (LinkName).
-/// The key itself is not shown. docs/protocol.md describes the messages.
+/// The key itself is not shown. docs/internals/protocol.md describes the messages.
 ///
 ///   connecting -> accepting: hello(version, name of the link, nonce, public value)
 ///   accepting -> connecting: challenge(version, nonce, public value, proof) or refusal(version)

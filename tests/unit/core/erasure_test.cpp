@@ -103,7 +103,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the blocks of stripes that were stored stay what they were") {
-  // The last two bytes of three data blocks are 01 02, 04 08, 10 20 (docs/formats.md).
+  // The last two bytes of three data blocks are 01 02, 04 08, 10 20 (docs/internals/formats.md).
   const auto parity_of = [](std::uint32_t parity) {
     Blocks blocks(3 + parity);
     for (std::size_t i = 0; i < 3; ++i) {

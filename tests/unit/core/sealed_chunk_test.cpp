@@ -97,8 +97,8 @@ TEST_CASE("AES-256-GCM gives what its authors published, in one part and in two"
   CHECK(bytes == Bytes(16));
 }
 
-TEST_CASE("a chunk is sealed as docs/formats.md says") {
-  // Computed from docs/formats.md with another implementation of HMAC and AES-GCM.
+TEST_CASE("a chunk is sealed as docs/internals/formats.md says") {
+  // Computed from docs/internals/formats.md with another implementation of HMAC and AES-GCM.
   ChunkName content_name;
   for (std::size_t i = 0; i < content_name.bytes.size(); ++i) {
     content_name.bytes[i] = static_cast<std::byte>(i + 1);
