@@ -75,7 +75,8 @@ unsigned product(unsigned a, unsigned b) {
   return out;
 }
 
-/// The coefficient of data block `column` in parity block `row`, as docs/internals/formats.md defines it.
+/// The coefficient of data block `column` in parity block `row`, as docs/internals/formats.md
+/// defines it.
 unsigned factor(std::size_t data, std::size_t parity, std::size_t row, std::size_t column) {
   if (parity > 2) {
     const auto divisor = static_cast<unsigned>((data + row) ^ column);

@@ -21,8 +21,8 @@ std::string check_chunk(const Cluster::Benefactor& benefactor, const Chunk& chun
 /// `rotten`: copies that the simulator has corrupted and the pool has not found yet.
 std::vector<std::string> check_committed(Cluster& cluster, const std::set<Extent>& rotten = {});
 
-/// Compares parity blocks with docs/internals/formats.md: computes each one a second time, slowly, from the
-/// arenas. Skips stripes of which a block is missing or `rotten`.
+/// Compares parity blocks with docs/internals/formats.md: computes each one a second time, slowly,
+/// from the arenas. Skips stripes of which a block is missing or `rotten`.
 std::vector<std::string> check_stripes(Cluster& cluster, const std::set<Extent>& rotten);
 
 /// Checks that the manager's metadata are consistent, and that every byte of every arena is claimed

@@ -30,7 +30,8 @@ struct MemoryFile {
 class MemoryFilesystem;
 
 /// A MemoryPool is a pool in memory that several MemoryFilesystems share. It has the names,
-/// versions and session semantics of docs/internals/architecture.md, so that tests can use the mount alone.
+/// versions and session semantics of docs/internals/architecture.md, so that tests can use the
+/// mount alone.
 ///
 /// Threads: any. Not: bounded, durable or fast.
 class MemoryPool {
