@@ -1,0 +1,24 @@
+#pragma once
+
+#include "fork/process/local_protocol.h"
+
+namespace stdchk::fork {
+
+/// Connects to stdchk-forkd: $STDCHK_FORKD, otherwise the default socket. Returns a descriptor, or
+/// a negative errno after set_error().
+int connect_daemon();
+
+/// Sends one record. Returns 0 or a negative errno.
+int send_record(int fd, const local::Record& record);
+/// Receives one record. `passed`: where a descriptor that came with it is put, otherwise -1;
+/// nullptr: none is expected. Returns 0 or a negative errno: -EPIPE when the daemon has ended.
+int receive_record(int fd, local::Record& record, int* passed = nullptr);
+
+/// Connects, sends, receives the one answer, which replaces `record`. The daemon answers within 60
+/// s.
+int call_daemon(local::Record& record);
+
+void set_error(const char* text);
+const char* last_error();
+
+}  // namespace stdchk::fork

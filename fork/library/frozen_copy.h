@@ -1,0 +1,36 @@
+#pragma once
+
+#include <setjmp.h>
+#include <signal.h>
+
+#include <cstdint>
+
+#include "fork/library/open_files.h"
+
+namespace stdchk::fork {
+
+/// A FrozenCopy is a copy-on-write copy of the calling process, made by fork(2). It makes the
+/// clones: each is a fork of it in a sandbox of the daemon's. The parent goes on as soon as the
+/// copy exists.
+///
+/// Owns: nothing of the process; it lies in memory that freeze() maps and the caller unmaps.
+/// Threads: the thread that calls sf_clone; other threads of the process are not in the copy.
+struct FrozenCopy {
+  // Input: the parent sets these members.
+  std::uint64_t ticket = 0;
+  std::uint64_t token[2] = {0, 0};
+  sigset_t mask{};  ///< signals that the program has blocked
+  struct sigaction on_child {};
+  jmp_buf back{};  ///< where a clone goes on
+  // Output: the copy and the clones set these members.
+  int fork_errno = 0;
+  int id = 0;
+  OpenFiles files;
+};
+
+/// Makes the copy. `frozen->back` was set by the caller's setjmp. Returns 0 or an errno in the
+/// parent. In a clone it does not return: the clone goes on at `back`, with `frozen->id`, and with
+/// all signals blocked.
+int freeze(FrozenCopy* frozen, char* stack, std::uint64_t stack_bytes);
+
+}  // namespace stdchk::fork

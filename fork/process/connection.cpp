@@ -1,0 +1,81 @@
+#include "fork/process/connection.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace stdchk::fork {
+
+void set_value(local::Record& record, const std::string& text) {
+  record.value_bytes = static_cast<std::uint32_t>(std::min(text.size(), local::kValueBytesMax));
+  std::memcpy(record.value, text.data(), record.value_bytes);
+}
+
+Connection::Connection(Descriptor socket) : socket_(std::move(socket)) {
+  ucred peer{};
+  socklen_t bytes = sizeof(peer);
+  if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0) {
+    pid_ = peer.pid;
+    uid_ = peer.uid;
+  }
+  const int on = 1;
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+  // All results of the largest ticket fit, so that answering never waits for a slow caller.
+  const int bytes_max = 8 << 20;
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUFFORCE, &bytes_max, sizeof(bytes_max));
+}
+
+Connection::Got Connection::receive(local::Record& record, pid_t& sender) {
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(ucred))] = {};
+  iovec part{&record, sizeof(record)};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = room;
+  message.msg_controllen = sizeof(room);
+  const ssize_t n = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  // ECONNRESET is said once: the peer has closed without reading everything. Records that the peer
+  // sent can still be received.
+  if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) return Got::kNothing;
+  if (n <= 0 || !local::is_whole(record, static_cast<std::size_t>(n))) return Got::kEnd;
+  sender = pid_;
+  const cmsghdr* head = CMSG_FIRSTHDR(&message);
+  if (head != nullptr && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_CREDENTIALS) {
+    ucred who{};
+    std::memcpy(&who, CMSG_DATA(head), sizeof(who));
+    if (who.pid != 0) sender = who.pid;
+  }
+  return Got::kRecord;
+}
+
+bool Connection::send(const local::Record& record, int passed) {
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+  iovec part{const_cast<local::Record*>(&record), local::size_of(record)};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (passed >= 0) {
+    message.msg_control = room;
+    message.msg_controllen = sizeof(room);
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(head), &passed, sizeof(passed));
+  }
+  return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(part.iov_len);
+}
+
+bool Connection::done(int error, const std::string& sentence) {
+  local::Record record;
+  record.kind = local::Kind::kDone;
+  record.error = error;
+  set_value(record, sentence);
+  return send(record);
+}
+
+}  // namespace stdchk::fork

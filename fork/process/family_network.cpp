@@ -1,0 +1,168 @@
+#include "fork/process/family_network.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+namespace stdchk::fork {
+namespace {
+
+constexpr int kIpMillisecondsMax = 10'000;
+
+/// An Inside keeps the calling thread in the network namespace `there` until its end.
+class Inside {
+ public:
+  explicit Inside(int there) {
+    if (there < 0) return;
+    own_ = Descriptor(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+    if (!own_ || ::setns(there, CLONE_NEWNET) != 0) std::abort();
+  }
+  ~Inside() {
+    if (own_ && ::setns(own_.get(), CLONE_NEWNET) != 0) std::abort();
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  Descriptor own_;
+};
+
+/// Runs `ip -batch -` with `commands` as its input, in the network namespace `where`; -1: in this
+/// process's. Errors: what ip(8) says.
+tl::expected<void, std::string> run_ip(const std::string& commands, int where) {
+  int in[2], out[2];
+  if (::pipe2(in, O_CLOEXEC) != 0) return tl::unexpected(std::string("ip: no pipe"));
+  const Descriptor in_read(in[0]);
+  Descriptor in_write(in[1]);
+  if (::pipe2(out, O_CLOEXEC) != 0) return tl::unexpected(std::string("ip: no pipe"));
+  const Descriptor out_read(out[0]);
+  Descriptor out_write(out[1]);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, in[0], 0);
+  posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+  posix_spawn_file_actions_adddup2(&actions, out[1], 2);
+  const char* argv[] = {"ip", "-batch", "-", nullptr};
+  pid_t pid = -1;
+  int error = 0;
+  {
+    const Inside inside(where);
+    error = ::posix_spawnp(&pid, "ip", &actions, nullptr, const_cast<char**>(argv), environ);
+  }
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    return tl::unexpected(
+        fmt::format("ip(8) cannot be started: {}. Install iproute2, or use --network none.",
+                    std::strerror(error)));
+  }
+  out_write = Descriptor();
+  // A pipe holds 64 KiB: 255 cables are less.
+  const ssize_t written = ::write(in[1], commands.data(), commands.size());
+  in_write = Descriptor();
+  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  pollfd ended{process.get(), POLLIN, 0};
+  if (::poll(&ended, 1, kIpMillisecondsMax) != 1) ::kill(pid, SIGKILL);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  char said[512] = {};
+  const ssize_t n = ::read(out_read.get(), said, sizeof(said) - 1);
+  if (status == 0 && written == static_cast<ssize_t>(commands.size())) return {};
+  return tl::unexpected(fmt::format("ip(8) failed: {}", n > 0 ? said : "it said nothing"));
+}
+
+}  // namespace
+
+tl::expected<Subnet, std::string> parse_subnet(const std::string& text) {
+  const auto slash = text.find('/');
+  in_addr address{};
+  if (slash == std::string::npos ||
+      ::inet_pton(AF_INET, text.substr(0, slash).c_str(), &address) != 1) {
+    return tl::unexpected(fmt::format("\"{}\" is not a network such as 10.90.0.0/16.", text));
+  }
+  const std::string prefix = text.substr(slash + 1);
+  const int bits = prefix.size() <= 2 &&
+                           prefix.find_first_not_of("0123456789") == std::string::npos &&
+                           !prefix.empty()
+                       ? std::stoi(prefix)
+                       : 0;
+  if (bits < 8 || bits > 24) {
+    return tl::unexpected(fmt::format("The prefix of \"{}\" must be from 8 to 24.", text));
+  }
+  const std::uint32_t base = ntohl(address.s_addr);
+  if ((base & ((std::uint32_t{1} << (32 - bits)) - 1)) != 0) {
+    return tl::unexpected(fmt::format("\"{}\" has bits behind its prefix.", text));
+  }
+  return Subnet{base, std::uint32_t{1} << (24 - bits)};
+}
+
+std::string address_text(std::uint32_t ip) {
+  return fmt::format("{}.{}.{}.{}", ip >> 24, (ip >> 16) & 255, (ip >> 8) & 255, ip & 255);
+}
+
+FamilyNetwork::FamilyNetwork(const Subnet& subnet, std::uint32_t index)
+    : subnet_(subnet), index_(index) {}
+
+FamilyNetwork::~FamilyNetwork() = default;
+
+std::string FamilyNetwork::interface() const { return fmt::format("sf{}", index_); }
+
+Address FamilyNetwork::address(std::uint32_t host_part) const {
+  return {subnet_.base + index_ * 256 + host_part, 0xffffff00};
+}
+
+tl::expected<void, std::string> FamilyNetwork::start() {
+  const Descriptor own(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (!own || ::unshare(CLONE_NEWNET) != 0) {
+    return tl::unexpected(fmt::format("No network namespace: {}", std::strerror(errno)));
+  }
+  namespace_ = Descriptor(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (::setns(own.get(), CLONE_NEWNET) != 0) std::abort();
+  const std::string name = interface();
+  auto made = run_ip(fmt::format("link add bridge type bridge\nlink set bridge up\n"
+                                 "link add host type veth peer name {} netns {}\n"
+                                 "link set host master bridge up\n",
+                                 name, ::getpid()),
+                     namespace_.get());
+  if (!made) return made;
+  std::ofstream("/proc/sys/net/ipv4/conf/" + name + "/forwarding") << "0";
+  std::ofstream("/proc/sys/net/ipv6/conf/" + name + "/disable_ipv6") << "1";
+  return run_ip(
+      fmt::format("addr add {1}/24 dev {0}\nlink set {0} up\n", name, address_text(address(1).ip)),
+      -1);
+}
+
+std::uint32_t FamilyNetwork::take() {
+  for (std::uint32_t part = 2; part < 255; part++) {
+    if (taken_.insert(part).second) return part;
+  }
+  return 0;
+}
+
+void FamilyNetwork::give_back(std::uint32_t host_part) { taken_.erase(host_part); }
+
+tl::expected<void, std::string> FamilyNetwork::connect(const std::vector<Cable>& cables) {
+  std::string commands;
+  for (const Cable& cable : cables) {
+    // The hardware address says which family and which clone: locally administered.
+    commands += fmt::format(
+        "link add c{0} type veth peer name eth0 address 02:5f:00:{1:02x}:{2:02x}:{0:02x} netns "
+        "{3}\n"
+        "link set c{0} master bridge up\n",
+        cable.host_part, (index_ >> 8) & 255, index_ & 255, cable.process);
+  }
+  return run_ip(commands, namespace_.get());
+}
+
+}  // namespace stdchk::fork

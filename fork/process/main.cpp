@@ -1,0 +1,156 @@
+// stdchk-forkd: clones processes of this host. docs/guide/fork.md.
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "core/runtime/daemon.h"
+#include "core/runtime/options.h"
+#include "core/runtime/reactor.h"
+#include "fork/process/local_protocol.h"
+#include "fork/process/sandbox_protocol.h"
+#include "fork/process/server.h"
+#include "fork/ticket/host_table.h"
+
+namespace stdchk::fork {
+namespace {
+
+struct Flags {
+  std::string socket = local::kSocketDefault;
+  std::string ready_file;
+  std::string network = "10.90.0.0/16";
+  std::uint32_t slots = 0;
+  std::uint64_t memory = 0;
+  std::uint64_t clone_memory = std::uint64_t{256} << 20;
+  std::uint64_t changes = 0;
+  log::Level log_level = log::Level::kInfo;
+};
+
+std::optional<int> parse(Flags& flags, int argc, char** argv) {
+  Options options("stdchk-forkd",
+                  "Clones processes of this host: the daemon behind stdchk_fork.h.");
+  options.text("--socket", flags.socket, "PATH", "where programs reach this daemon");
+  options.text("--ready-file", flags.ready_file, "FILE", "written when the daemon serves");
+  options.text("--network", flags.network, "SUBNET",
+               "IPv4 range of the clones, 256 addresses for each family; none: only the loopback");
+  options.count("--slots", flags.slots, 0, 100'000,
+                "clones that run at the same time; 0: as many as there are processors");
+  options.size("--memory", flags.memory, 0, std::uint64_t{1} << 60,
+               "memory for all clones; 0: what is available when the daemon starts");
+  options.size("--clone-memory", flags.clone_memory, 0, std::uint64_t{1} << 60,
+               "memory that each clone is charged with: what it changes, not what it inherits");
+  options.size("--changes", flags.changes, 0, std::uint64_t{1} << 60,
+               "memory for files that clones change; 0: a quarter of the memory");
+  options.log_level(flags.log_level);
+  return options.parse_or_exit(argc, argv);
+}
+
+std::uint64_t available_bytes() {
+  std::ifstream in("/proc/meminfo");
+  for (std::string name, unit; in >> name;) {
+    std::uint64_t kib = 0;
+    if (name == "MemAvailable:" && in >> kib) return kib * 1024;
+    std::getline(in, unit);
+  }
+  return 0;
+}
+
+std::string beside(const char* name) {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path() / name;
+}
+
+/// Mounts the daemon's own folder, which nobody else sees and which ends with the daemon. Errors: a
+/// sentence.
+std::optional<std::string> mount_state(std::uint64_t bytes) {
+  std::error_code error;
+  std::filesystem::create_directories(STDCHK_FORK_STATE, error);
+  const auto failed = [](const char* what) {
+    return fmt::format("{}: {}.", what, std::strerror(errno));
+  };
+  if (error) return fmt::format("{} cannot be made: {}.", STDCHK_FORK_STATE, error.message());
+  if (::unshare(CLONE_NEWNS) != 0)
+    return failed("No mount namespace; stdchk-forkd has to run as root");
+  // New mounts of the host still appear here. The host does not see this process's mounts.
+  if (::mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
+    return failed("The mounts cannot be separated");
+  const std::string options = fmt::format("mode=0700,size={}", bytes);
+  if (::mount("stdchk-forkd", STDCHK_FORK_STATE, "tmpfs", MS_NOSUID | MS_NODEV, options.c_str()) !=
+      0) {
+    return failed("The folder of the clones' changes cannot be mounted");
+  }
+  return std::nullopt;
+}
+
+/// First processes of ended sandboxes become this process's children.
+void reap(Reactor& reactor) {
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+  reactor.schedule_after(std::chrono::milliseconds(500), [&reactor] { reap(reactor); });
+}
+
+int run(const Flags& flags) {
+  SystemClock clock;
+  Reactor reactor(clock);
+  end_on_signals(reactor);
+  Server::Parts parts;
+  parts.socket = flags.socket;
+  parts.init_program = beside("stdchk-fork-init");
+  parts.clone_bytes = flags.clone_memory;
+  char name[65] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  parts.host_name = name;
+  if (flags.network != "none") {
+    const auto subnet = parse_subnet(flags.network);
+    if (!subnet) return fail_with("--network: " + subnet.error());
+    parts.subnet = *subnet;
+  }
+  if (flags.socket.empty() || flags.socket[0] != '/' || flags.socket.rfind('/') == 0) {
+    return fail_with("--socket has to be an absolute path in a folder of its own.");
+  }
+  const std::uint64_t available = available_bytes();
+  if (const auto problem = mount_state(flags.changes != 0 ? flags.changes : available / 4)) {
+    return fail_with(*problem);
+  }
+  std::error_code error;
+  std::filesystem::create_directories(flags.socket.substr(0, flags.socket.rfind('/')), error);
+  HostTable hosts({{"", flags.slots != 0 ? flags.slots : std::thread::hardware_concurrency(),
+                    flags.memory != 0 ? flags.memory : available}});
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  Server server(reactor, hosts, std::move(parts));
+  if (const auto listens = server.listen(); !listens) return fail_with(listens.error());
+  reap(reactor);
+  log::info("serves at {}", flags.socket);
+  if (!flags.ready_file.empty()) std::ofstream(flags.ready_file) << ::getpid() << "\n";
+  reactor.run();
+  log::info("ends");
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace stdchk::fork
+
+int main(int argc, char** argv) {
+  stdchk::fork::Flags flags;
+  if (const auto status = stdchk::fork::parse(flags, argc, argv)) return *status;
+  stdchk::crash_at_once();
+  stdchk::log::start("stdchk-forkd", flags.log_level);
+  return stdchk::fork::run(flags);
+}

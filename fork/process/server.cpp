@@ -1,0 +1,348 @@
+#include "fork/process/server.h"
+
+#include <fmt/core.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/base/log.h"
+#include "fork/process/sandbox_protocol.h"
+
+namespace stdchk::fork {
+
+using local::Kind;
+using local::Record;
+
+Server::Server(Reactor& reactor, Allocator& allocator, Parts parts)
+    : reactor_(reactor), allocator_(allocator), parts_(std::move(parts)) {
+  reactor_.add(watches_);
+}
+
+Server::~Server() {
+  for (auto& [fd, connection] : connections_) watches_.remove(fd);
+  tickets_.clear();
+  if (listener_) ::unlink(parts_.socket.c_str());
+  reactor_.remove(watches_);
+}
+
+tl::expected<void, std::string> Server::listen() {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (parts_.socket.size() >= sizeof(address.sun_path)) {
+    return tl::unexpected(fmt::format("The path {} is longer than 107 bytes.", parts_.socket));
+  }
+  std::memcpy(address.sun_path, parts_.socket.data(), parts_.socket.size());
+  listener_ = Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  ::setsockopt(listener_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+  ::unlink(parts_.socket.c_str());
+  const mode_t before = ::umask(0177);
+  const bool bound =
+      ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      ::listen(listener_.get(), 512) == 0;
+  ::umask(before);
+  if (!bound) {
+    const int error = errno;
+    listener_ = Descriptor();
+    return tl::unexpected(
+        fmt::format("The socket {} cannot be made: {}.", parts_.socket, std::strerror(error)));
+  }
+  watches_.add(listener_.get(), [this] { accept(); });
+  return {};
+}
+
+void Server::accept() {
+  for (;;) {
+    Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) return;
+    auto connection = std::make_unique<Connection>(std::move(socket));
+    const int fd = connection->fd();
+    if (connection->peer_uid() != ::geteuid() || connection->peer_pid() == 0) {
+      log::warning("a process of uid {} was refused", connection->peer_uid());
+      connection->done(EPERM,
+                       "stdchk-forkd serves only processes of its own user on its own host.");
+      continue;
+    }
+    connections_[fd] = std::move(connection);
+    watches_.add(fd, [this, fd] { on_record(fd); });
+  }
+}
+
+void Server::hang_up(int fd) {
+  watches_.remove(fd);
+  connections_.erase(fd);
+  for (auto& [number, ticket] : tickets_) ticket.joiners.erase(fd);
+}
+
+void Server::on_record(int fd) {
+  Connection& connection = *connections_.at(fd);
+  Record record;
+  pid_t sender = 0;
+  switch (connection.receive(record, sender)) {
+    case Connection::Got::kNothing:
+      return;
+    case Connection::Got::kEnd:
+      return hang_up(fd);
+    case Connection::Got::kRecord:
+      return dispatch(connection, record);
+  }
+}
+
+void Server::dispatch(Connection& connection, const Record& record) {
+  switch (record.kind) {
+    case Kind::kTicket:
+      return request(connection, record);
+    case Kind::kClone:
+      if (Ticket* ticket = own_ticket(connection, record.ticket)) clone(connection, *ticket);
+      return;
+    case Kind::kSource:
+      return source(connection.fd(), record);
+    case Kind::kExit:
+      return exit(connection, record);
+    case Kind::kJoin:
+      return join(connection, record.ticket);
+    case Kind::kKill:
+      if (Ticket* ticket = own_ticket(connection, record.ticket)) {
+        if (record.id == 0)
+          ticket->run->kill_all();
+        else
+          ticket->run->end_clone(record.id, End::kKilled, 0, "");
+        connection.done(0);
+      }
+      return;
+    case Kind::kList:
+      return list(connection);
+    default:
+      connection.done(EPROTO, "The daemon does not know this request.");
+  }
+}
+
+tl::expected<std::shared_ptr<Server::Family>, std::string> Server::new_family() {
+  auto family = std::make_shared<Family>();
+  if (!parts_.subnet) return family;
+  while (families_.contains(family->index)) family->index++;
+  if (family->index >= parts_.subnet->families) {
+    return tl::unexpected(
+        std::string("No part of --network is free: end a family of clones first."));
+  }
+  auto network = std::make_shared<FamilyNetwork>(*parts_.subnet, family->index);
+  if (auto started = network->start(); !started) return tl::unexpected(started.error());
+  family->network = std::move(network);
+  families_.insert(family->index);
+  return std::shared_ptr<Family>(family.get(), [this, family](Family* f) mutable {
+    families_.erase(f->index);
+    family.reset();
+  });
+}
+
+tl::expected<Server::Owner*, std::string> Server::owner_of(pid_t pid, const Sandbox* inside,
+                                                           std::shared_ptr<Family> above) {
+  if (const auto found = owners_.find(pid); found != owners_.end()) return &found->second;
+  if (inside == nullptr) {
+    auto made = new_family();
+    if (!made) return tl::unexpected(made.error());
+    above = std::move(*made);
+  }
+  Owner owner{
+      Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))), {}, std::move(above)};
+  if (!owner.pidfd) return tl::unexpected(std::string("The calling process has ended."));
+  watches_.add(owner.pidfd.get(), [this, pid] { owner_ended(pid); });
+  return &(owners_[pid] = std::move(owner));
+}
+
+void Server::request(Connection& connection, const Record& record) {
+  if (record.count == 0 || record.count > kClonesMax || tickets_.size() >= kTicketsMax) {
+    connection.done(EINVAL,
+                    fmt::format("A ticket has 1 to {} clones, and there are at most {} tickets.",
+                                kClonesMax, kTicketsMax));
+    return;
+  }
+  const pid_t pid = connection.peer_pid();
+  const Sandbox* inside = nullptr;
+  std::shared_ptr<Family> family;
+  const std::uint64_t space = pid_namespace_of(pid);
+  for (const auto& [number, ticket] : tickets_) {
+    if (const Sandbox* found = ticket.run->sandbox_of(space))
+      inside = found, family = ticket.family;
+  }
+  const auto owner = owner_of(pid, inside, family);
+  if (!owner) {
+    connection.done(EIO, owner.error());
+    return;
+  }
+  const std::uint64_t number = ++tickets_made_;
+  const auto placed = allocator_.request(number, {record.count, parts_.clone_bytes});
+  std::uint32_t count = 0;
+  if (placed) {
+    for (const Placement& placement : *placed)
+      count += placement.host.empty() ? placement.count : 0;
+  }
+  if (count == 0) {
+    allocator_.release(number);
+    connection.done(
+        EAGAIN, placed ? "No slot or no memory is free: " + allocator_.describe() : placed.error());
+    if ((*owner)->tickets.empty()) owner_ended(pid);
+    return;
+  }
+  (*owner)->tickets.insert(number);
+  Ticket& ticket = tickets_[number];
+  ticket.owner = pid;
+  ticket.family = (*owner)->family;
+  TicketRun::Parts parts{number,
+                         count,
+                         record.hierarchical != 0,
+                         parts_.init_program,
+                         fmt::format("{}/{}", STDCHK_FORK_STATE, number),
+                         parts_.socket.substr(0, parts_.socket.rfind('/')),
+                         parts_.host_name,
+                         inside,
+                         ticket.family->network};
+  const int fd = connection.fd();
+  ticket.run = std::make_unique<TicketRun>(
+      reactor_, watches_, std::move(parts),
+      TicketRun::Calls{
+          [this, number, fd](const std::string& problem) { prepared(number, fd, problem); },
+          [this, number] { answer_joiners(number); }});
+  ticket.joiners.insert(fd);  // until it is answered: so hang_up() forgets it
+  ticket.run->prepare();
+}
+
+void Server::prepared(std::uint64_t number, int fd, const std::string& problem) {
+  Ticket& ticket = tickets_.at(number);
+  const bool waits = ticket.joiners.erase(fd) > 0;
+  if (!problem.empty() || !waits) {
+    if (waits) connections_.at(fd)->done(EIO, problem);
+    return drop_ticket(number);
+  }
+  Record record;
+  record.ticket = number;
+  record.count = ticket.run->parts().count;
+  if (!connections_.at(fd)->send(record)) drop_ticket(number);
+}
+
+Server::Ticket* Server::own_ticket(Connection& connection, std::uint64_t number) {
+  const auto found = tickets_.find(number);
+  if (found != tickets_.end() && found->second.owner == connection.peer_pid())
+    return &found->second;
+  connection.done(ENOENT, fmt::format("This process has no ticket {}.", number));
+  return nullptr;
+}
+
+void Server::clone(Connection& connection, Ticket& ticket) {
+  std::array<std::uint64_t, 2> token{};
+  if (!ticket.run->freeze(token)) {
+    connection.done(EBUSY, "The ticket was used for a clone already.");
+    return;
+  }
+  Record record;
+  record.token[0] = token[0];
+  record.token[1] = token[1];
+  connection.send(record);
+}
+
+void Server::source(int fd, const Record& record) {
+  const auto found = tickets_.find(record.ticket);
+  auto& connection = connections_.at(fd);
+  if (found == tickets_.end()) {
+    connection->done(ENOENT, "There is no such ticket.");
+    return;
+  }
+  if (const Status came = found->second.run->source_came(record, connection); !came) {
+    connection->done(EPERM, describe(came.error()));
+    return;
+  }
+  connections_.erase(fd);
+}
+
+void Server::exit(Connection& connection, const Record& record) {
+  for (auto& [number, ticket] : tickets_) {
+    const std::uint32_t id = ticket.run->clone_of(connection.peer_pid(), record.id);
+    if (id == 0) continue;
+    // The answer comes first: the end of the clone ends the caller.
+    connection.done(0);
+    ticket.run->end_clone(id, End::kExited, record.status,
+                          std::string(record.value, record.value_bytes));
+    return;
+  }
+  connection.done(ESRCH, "The calling process is no clone.");
+}
+
+void Server::join(Connection& connection, std::uint64_t number) {
+  Ticket* ticket = own_ticket(connection, number);
+  if (ticket == nullptr) return;
+  if (ticket->run->table().state() == TicketState::kReserved) {
+    connection.done(0);
+    return drop_ticket(number);
+  }
+  ticket->joiners.insert(connection.fd());
+  answer_joiners(number);
+}
+
+void Server::answer_joiners(std::uint64_t number) {
+  const auto found = tickets_.find(number);
+  if (found == tickets_.end() || !found->second.run) return;
+  const CloneTable& table = found->second.run->table();
+  if (!table.all_ended() || found->second.joiners.empty()) return;
+  for (const int fd : std::exchange(found->second.joiners, {})) {
+    Connection& connection = *connections_.at(fd);
+    for (const Clone& clone : table.clones()) {
+      Record record;
+      record.kind = Kind::kResult;
+      record.id = clone.id;
+      record.end = static_cast<std::uint32_t>(clone.end);
+      record.status = clone.status;
+      set_value(record, clone.value);
+      connection.send(record);
+    }
+    connection.done(0);
+  }
+  drop_ticket(number);
+}
+
+void Server::drop_ticket(std::uint64_t number) {
+  const Status posted = reactor_.post([this, number] {
+    const auto found = tickets_.find(number);
+    if (found == tickets_.end()) return;
+    const pid_t pid = found->second.owner;
+    for (const int fd : found->second.joiners) {
+      connections_.at(fd)->done(ECANCELED, "The ticket was given up.");
+    }
+    tickets_.erase(found);
+    allocator_.release(number);
+    const auto owner = owners_.find(pid);
+    if (owner == owners_.end()) return;
+    owner->second.tickets.erase(number);
+  });
+  if (!posted) log::error("ticket {} stays: {}", number, describe(posted.error()));
+}
+
+void Server::owner_ended(pid_t pid) {
+  const auto found = owners_.find(pid);
+  if (found == owners_.end()) return;
+  for (const std::uint64_t number : found->second.tickets) {
+    log::info("ticket {}: its parent, process {}, has ended", number, pid);
+    drop_ticket(number);
+  }
+  watches_.remove(found->second.pidfd.get());
+  owners_.erase(found);
+}
+
+void Server::list(Connection& connection) {
+  std::string text = allocator_.describe();
+  for (const auto& [number, ticket] : tickets_) {
+    const CloneTable& table = ticket.run->table();
+    text += fmt::format("ticket {}: parent {}, {} clones, {} run, {} ended\n", number, ticket.owner,
+                        table.clones().size(), table.count_in(CloneState::kRunning),
+                        table.count_in(CloneState::kEnded));
+  }
+  connection.done(0, text);
+}
+
+}  // namespace stdchk::fork

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/descriptor.h"
+#include "core/runtime/reactor.h"
+#include "fork/process/clone_table.h"
+#include "fork/process/connection.h"
+#include "fork/process/family_network.h"
+#include "fork/process/sandbox.h"
+#include "fork/process/watches.h"
+
+namespace stdchk::fork {
+
+/// A TicketRun is one ticket on this host: its sandboxes, the frozen copy, and the processes of its
+/// clones.
+///
+/// Owns: the sandboxes, and with them all processes inside. The destructor ends them.
+/// Threads: the reactor's. Destroying the object within one of its Calls is a bug.
+/// Errors: a clone that cannot be made is kFailed in the table, with the reason.
+class TicketRun {
+ public:
+  struct Parts {
+    std::uint64_t number = 0;
+    std::uint32_t count = 0;
+    bool is_hierarchical = false;
+    std::string init_program;
+    std::string folder;   ///< prefix of the sandboxes' folders
+    std::string sockets;  ///< the folder of the daemon's socket
+    std::string host_name;
+    const Sandbox* parent = nullptr;         ///< the sandbox around the parent; nullptr: the host
+    std::shared_ptr<FamilyNetwork> network;  ///< nullptr: clones have only the loopback
+  };
+  struct Calls {
+    /// Called once. Empty: all sandboxes are ready. Otherwise a sentence that says what failed.
+    std::function<void(const std::string&)> on_prepared;
+    /// After each change of a clone's state.
+    std::function<void()> on_change;
+  };
+
+  TicketRun(Reactor& reactor, Watches& watches, Parts parts, Calls calls);
+  ~TicketRun();
+  TicketRun(const TicketRun&) = delete;
+  TicketRun& operator=(const TicketRun&) = delete;
+
+  /// Starts the sandboxes.
+  void prepare();
+  const CloneTable& table() const { return table_; }
+  const Parts& parts() const { return parts_; }
+
+  /// sf_clone was called. The frozen copy has 30 s to come with `token`.
+  Status freeze(std::array<std::uint64_t, 2>& token);
+  /// Takes the connection over when the record has the token.
+  Status source_came(const local::Record& record, std::unique_ptr<Connection>& connection);
+  /// Returns the id of the clone that the process belongs to; 0: no clone of this ticket. `claimed`
+  /// is the id that the process says it has: it counts among clones that share a sandbox, which can
+  /// signal each other anyway.
+  std::uint32_t clone_of(pid_t pid, std::uint32_t claimed) const;
+  /// Returns the sandbox with that pid namespace; nullptr: no sandbox of this ticket.
+  const Sandbox* sandbox_of(std::uint64_t pid_namespace) const;
+  /// Ends a clone's processes, too.
+  void end_clone(std::uint32_t id, End end, std::int32_t status, const std::string& value);
+  void kill_all();
+
+ private:
+  struct Place {
+    std::unique_ptr<Sandbox> sandbox;
+    std::uint32_t host_part = 0;
+    bool is_here = false;
+  };
+  struct Process {
+    pid_t pid = 0;
+    Descriptor pidfd;
+  };
+
+  std::size_t place_of(std::uint32_t id) const { return parts_.is_hierarchical ? 0 : id - 1; }
+  void on_here();
+  void on_ready();
+  void prepared(const std::string& problem);
+  void on_source();
+  void lose_source(const std::string& why);
+  void start_next();
+  void on_running(std::uint32_t id, pid_t pid);
+  void limit(Duration time, const char* what);
+  void tidy(std::uint32_t id);
+
+  Reactor& reactor_;
+  Watches& watches_;
+  const Parts parts_;
+  const Calls calls_;
+  CloneTable table_;
+  std::array<std::uint64_t, 2> token_{};
+  std::vector<Place> places_;
+  std::map<std::uint32_t, Process> processes_;
+  std::unique_ptr<Connection> source_;
+  TimerId deadline_;
+  bool is_prepared_ = false;
+  bool is_source_told_ = false;  ///< that all clones are made
+};
+
+}  // namespace stdchk::fork

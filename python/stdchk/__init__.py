@@ -1,0 +1,1 @@
+"""stdchk: checkpoint storage and clones of running processes."""

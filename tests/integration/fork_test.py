@@ -1,0 +1,409 @@
+"""Clones of processes: the calls of python/stdchk/fork.py and of stdchk_fork.h against a real stdchk-forkd."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from processes import BIN, PATIENCE, ROOT, run, wait_until
+
+FORKD = BIN / "stdchk-forkd"
+LIBRARY = FORKD.resolve().parent / "libstdchk_fork.so.0.1.0"
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces and overlays"),
+    pytest.mark.skipif(not FORKD.exists(), reason="stdchk-forkd is not built"),
+]
+
+
+def ended(pid):
+    """Whether a process has ended; a zombie has."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+class Daemon:
+    """A stdchk-forkd with a folder of its own."""
+
+    def __init__(self, folder, *flags):
+        self.folder = folder
+        ready = folder / "ready"
+        self.environment = dict(
+            os.environ,
+            STDCHK_FORKD=str(folder / "run" / "socket"),
+            STDCHK_FORK_LIBRARY=str(LIBRARY),
+            PYTHONPATH=str(ROOT / "python"),
+        )
+        with open(folder / "log", "w") as log:
+            self.process = subprocess.Popen(
+                [FORKD, "--socket", folder / "run" / "socket", "--ready-file", ready, "--slots", "40",
+                 "--clone-memory", "16M", *flags],
+                stderr=log,
+            )
+        wait_until(lambda: ready.exists() or self.process.poll() is not None, "the daemon serves")
+        assert self.process.poll() is None, (folder / "log").read_text()
+
+    def start(self, program, *arguments):
+        text = "import os, sys, time\nfrom stdchk import fork\n" + textwrap.dedent(program)
+        return subprocess.Popen(
+            [sys.executable, "-c", text, *map(str, arguments)], env=self.environment, cwd=self.folder,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+
+    def python(self, program, *arguments, status=0):
+        """Runs a Python program to its end. Returns what its last line says, read as JSON."""
+        process = self.start(program, *arguments)
+        out, _ = process.communicate(timeout=40 * PATIENCE)
+        assert process.returncode == status, out + (self.folder / "log").read_text()
+        return json.loads(out.splitlines()[-1]) if out.strip() else None
+
+    def processes(self):
+        """The pids of all processes that its clones consist of: they name its socket."""
+        word, found = str(self.folder / "run").encode(), []
+        for entry in pathlib.Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                inside = os.stat(entry / "ns" / "pid").st_ino != os.stat("/proc/self/ns/pid").st_ino
+                if inside and word in (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+        return [pid for pid in found if not ended(pid)]
+
+    def has_no_clones(self):
+        return not self.processes()
+
+    def end(self):
+        self.process.terminate()
+        assert self.process.wait(20) == 0
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    made = Daemon(tmp_path)
+    yield made
+    made.end()
+
+
+def test_each_clone_has_the_parents_memory_and_its_id(daemon):
+    results = daemon.python("""
+        import json
+        data = list(range(100000))
+        ticket = fork.request_ticket(4)
+        me = fork.clone(ticket)
+        if me:
+            fork.exit([me, fork.clone_id(), sum(data[me::100])])
+        print(json.dumps([fork.clone_id(), fork.join(ticket)]))
+        """)
+    expected = {str(i): [i, i, sum(range(i, 100000, 100))] for i in range(1, 5)}
+    assert results == [0, expected]
+    wait_until(daemon.has_no_clones, "all processes of clones end")
+
+
+def test_clones_change_neither_memory_nor_files_of_others(daemon):
+    program = """
+        import json, pathlib
+        pathlib.Path("file").write_text("parent")
+        pathlib.Path("removed").write_text("parent")
+        state = {"who": "parent"}
+        log = open("log-of-parent", "w+"); log.write("before "); log.flush()
+        ticket = fork.request_ticket(2)
+        me = fork.clone(ticket)
+        if me:
+            seen = pathlib.Path("file").read_text()
+            state["who"] = me
+            pathlib.Path("file").write_text(f"clone {me}"); pathlib.Path("new").write_text("x"); os.unlink("removed")
+            log.write(f"clone {me}"); log.flush(); log.seek(0)
+            time.sleep(0.3)
+            fork.exit([seen, pathlib.Path("file").read_text(), state["who"], log.read(), sorted(os.listdir("."))])
+        results = fork.join(ticket)
+        log.write("after"); log.flush(); log.seek(0)
+        print(json.dumps([results, pathlib.Path("file").read_text(), state["who"], log.read(), os.path.exists("new"),
+                          os.path.exists("removed")]))
+        """
+    results, file, who, log, new, removed = daemon.python(program)
+    for me in (1, 2):
+        seen, changed, who_there, log_there, names = results[str(me)]
+        assert (seen, changed, who_there, log_there) == ("parent", f"clone {me}", me, f"before clone {me}")
+        assert "new" in names and "removed" not in names
+    assert (file, who, log, new, removed) == ("parent", "parent", "before after", False, True)
+
+
+def test_clones_have_their_own_namespaces_addresses_and_ports(daemon):
+    program = """
+        import json, socket
+        server = socket.create_server(("", 0)); port = server.getsockname()[1]
+        listener = socket.create_server(("", 0)); listening = listener.getsockname()[1]
+        names = ("pid", "mnt", "ipc", "uts", "net")
+        def spaces(): return [os.readlink(f"/proc/self/ns/{name}") for name in names]
+        def address():
+            probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); probe.connect(("10.90.0.1", 9)); return probe.getsockname()[0]
+        ticket = fork.request_ticket(2)
+        me = fork.clone(ticket)
+        if me == 1:  # serves at the parent's port, on its own address
+            peer = listener.accept()[0]; word = peer.recv(10).decode(); peer.close()
+            fork.exit([spaces(), socket.gethostname(), address(), word])
+        if me == 2:
+            for _ in range(200):
+                try: other = socket.create_connection(("10.90.0.2", listening), 5); break
+                except OSError: time.sleep(0.05)
+            other.sendall(b"sibling")
+            home = socket.create_connection(("10.90.0.1", port), 5); home.sendall(b"home"); home.close()
+            fork.exit([spaces(), socket.gethostname(), address(), len(os.listdir("/proc/self/fd"))])
+        heard = server.accept()[0].recv(10).decode()
+        print(json.dumps([spaces(), socket.gethostname(), heard, fork.join(ticket)]))
+        """
+    spaces, name, heard, results = daemon.python(program)
+    assert heard == "home" and results["1"][3] == "sibling"
+    assert [results[i][2] for i in "12"] == ["10.90.0.2", "10.90.0.3"]
+    assert len({name, results["1"][1], results["2"][1]}) == 3
+    for three in zip(spaces, results["1"][0], results["2"][0]):
+        assert len(set(three)) == 3, three
+
+
+def test_clones_clone_themselves(daemon):
+    program = """
+        import json, pathlib
+        ticket = fork.request_ticket(2)
+        me = fork.clone(ticket)
+        if me:
+            pathlib.Path("trail").write_text(f"{me}")
+            inner = fork.request_ticket(2)
+            child = fork.clone(inner)
+            if child:
+                seen = pathlib.Path("trail").read_text()
+                pathlib.Path("trail").write_text(f"{me}.{child}")
+                fork.exit([seen, pathlib.Path("trail").read_text(), me * 10 + child])
+            fork.exit([fork.join(inner), pathlib.Path("trail").read_text(), fork.clone_id()])
+        print(json.dumps([fork.join(ticket), os.path.exists("trail")]))
+        """
+    results, trail = daemon.python(program)
+    assert not trail
+    for me in (1, 2):
+        inner, own, number = results[str(me)]
+        assert own == str(me) and number == me
+        assert inner == {str(c): [str(me), f"{me}.{c}", me * 10 + c] for c in (1, 2)}
+    wait_until(daemon.has_no_clones, "all processes of clones end")
+
+
+def test_hierarchical_clones_share_one_set_of_namespaces(daemon):
+    results = daemon.python("""
+        import json
+        ticket = fork.request_ticket(3, hierarchical=True)
+        me = fork.clone(ticket)
+        if me:
+            fork.exit([os.readlink("/proc/self/ns/pid"), os.getpid()])
+        print(json.dumps(fork.join(ticket)))
+        """)
+    assert len({results[i][0] for i in "123"}) == 1
+    assert len({results[i][1] for i in "123"}) == 3
+
+
+def test_a_clone_that_dies_or_is_killed_has_no_result(daemon):
+    reasons, values = daemon.python("""
+        import json, signal
+        ticket = fork.request_ticket(4)
+        me = fork.clone(ticket)
+        if me == 1: os.kill(os.getpid(), signal.SIGKILL)
+        if me == 2: time.sleep(100)
+        if me == 3: os._exit(0)
+        if me: fork.exit("fine")
+        fork.kill(ticket, 2)
+        try: fork.join(ticket)
+        except fork.CloneFailed as failed: print(json.dumps([failed.reasons, failed.results]))
+        """)
+    assert reasons == {"1": "died", "2": "was killed", "3": "died"}
+    assert values == {"4": "fine"}
+
+
+def test_two_tickets_of_one_process_do_not_disturb_each_other(daemon):
+    first, second = daemon.python("""
+        import json
+        a, b = fork.request_ticket(2), fork.request_ticket(3)
+        if me := fork.clone(a): fork.exit(f"a{me}")
+        if me := fork.clone(b): fork.exit(f"b{me}")
+        second = fork.join(b)
+        print(json.dumps([fork.join(a), second]))
+        """)
+    assert first == {"1": "a1", "2": "a2"} and second == {"1": "b1", "2": "b2", "3": "b3"}
+
+
+def test_calls_that_make_no_sense_are_refused(daemon):
+    errors = daemon.python("""
+        import json
+        errors = []
+        def refused(call, *arguments):
+            try: call(*arguments); errors.append(None)
+            except OSError as error: errors.append(error.errno)
+        refused(fork.request_ticket, 0)
+        refused(fork.request_ticket, 100000)
+        refused(fork.clone, fork.Ticket(77, 1))
+        refused(fork.join, fork.Ticket(77, 1))
+        ticket = fork.request_ticket(1)
+        if not os.fork():  # another process than the owner
+            refused(fork.clone, ticket); refused(fork.kill, ticket)
+            os._exit(0 if errors[-2:] == [2, 2] else 1)
+        errors.append(os.wait()[1])
+        if fork.clone(ticket): fork.exit()
+        refused(fork.clone, ticket)
+        fork.join(ticket)
+        print(json.dumps(errors))
+        """)
+    assert errors == [22, 22, 2, 2, 0, 16]
+
+
+def test_a_ticket_has_no_more_clones_than_there_is_room_for(tmp_path):
+    daemon = Daemon(tmp_path, "--slots", "3")
+    counts = daemon.python("""
+        import json
+        a = fork.request_ticket(2); b = fork.request_ticket(2)
+        try: fork.request_ticket(1); full = 0
+        except OSError as error: full = error.errno
+        fork.join(a)  # never used: it is given back
+        time.sleep(0.2)
+        print(json.dumps([a.count, b.count, full, fork.request_ticket(5).count]))
+        """)
+    daemon.end()
+    assert counts == [2, 1, 11, 2]
+
+
+SLEEPERS = """
+    ticket = fork.request_ticket(3)
+    me = fork.clone(ticket)
+    if me:
+        if not os.fork(): time.sleep(1000)
+        inner = fork.request_ticket(1)
+        fork.clone(inner)
+        time.sleep(1000)
+    print("cloned", flush=True)
+    time.sleep(1000)
+    """
+
+
+def sleeping_clones(daemon):
+    parent = daemon.start(SLEEPERS)
+    assert parent.stdout.readline() == "cloned\n"
+    # Three clones, each with a child and a clone, in six sandboxes.
+    wait_until(lambda: len(daemon.processes()) == 15, "the clones run")
+    return parent, daemon.processes()
+
+
+def test_nothing_stays_when_the_parent_is_killed(daemon):
+    parent, processes = sleeping_clones(daemon)
+    parent.kill()
+    parent.communicate()
+    wait_until(lambda: all(map(ended, processes)), "all clones end with their parent")
+    assert daemon.python("fork.request_ticket(40)\nprint(40)") == 40
+
+
+def test_nothing_stays_when_the_daemon_is_killed(tmp_path):
+    daemon = Daemon(tmp_path)
+    parent, processes = sleeping_clones(daemon)
+    daemon.process.kill()
+    daemon.process.wait()
+    wait_until(lambda: all(map(ended, processes)), "all clones end with the daemon")
+    parent.kill()
+    parent.communicate()
+    wait_until(lambda: "sf0" not in os.listdir("/sys/class/net"), "the network of the clones goes")
+    assert not os.listdir("/run/stdchk-fork/state")
+
+
+def test_a_parent_that_waits_is_told_when_the_daemon_ends(tmp_path):
+    daemon = Daemon(tmp_path)
+    parent = daemon.start("""
+        ticket = fork.request_ticket(1)
+        if fork.clone(ticket): time.sleep(1000)
+        print("cloned", flush=True)
+        fork.join(ticket)
+        """)
+    parent.stdout.readline()
+    time.sleep(0.2)
+    daemon.process.kill()
+    out, _ = parent.communicate(timeout=20 * PATIENCE)
+    daemon.process.wait()
+    assert parent.returncode == 1 and "stdchk-forkd has ended" in out
+
+
+def test_another_user_is_refused(daemon):
+    os.chmod(daemon.folder / "run" / "socket", 0o666)
+    for folder in [daemon.folder, *daemon.folder.parents][:3]:
+        os.chmod(folder, 0o755)
+    text = textwrap.dedent(f"""
+        import os, socket
+        os.setuid(65534)
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        s.connect({str(daemon.folder / 'run' / 'socket')!r})
+        print(int.from_bytes(s.recv(5000)[40:44], "little"))
+        """)
+    assert run(sys.executable, "-c", text).stdout.strip() == "1"  # EPERM
+
+
+def test_the_parent_of_a_large_process_is_away_for_less_than_a_second(daemon):
+    pause, ups = daemon.python("""
+        import json
+        memory = bytearray(256 << 20)
+        for at in range(0, len(memory), 4096): memory[at] = 1
+        ticket = fork.request_ticket(8)
+        began = time.monotonic()
+        if fork.clone(ticket):
+            up = time.monotonic() - began
+            assert sum(memory[::4096]) == len(memory) // 4096
+            fork.exit(up)
+        pause = time.monotonic() - began
+        print(json.dumps([pause, sorted(fork.join(ticket).values())]))
+        """)
+    assert pause < PATIENCE, pause
+    assert ups[-1] < 2 * PATIENCE, ups
+
+
+def test_signals_do_not_reach_the_parent_for_its_frozen_copy(daemon):
+    count = daemon.python("""
+        import json, signal
+        count = 0
+        def on_child(*_):
+            global count
+            count += 1
+        signal.signal(signal.SIGCHLD, on_child)
+        ticket = fork.request_ticket(2)
+        if fork.clone(ticket): fork.exit()
+        fork.join(ticket)
+        time.sleep(0.2)
+        try: os.waitpid(-1, os.WNOHANG); count += 100
+        except ChildProcessError: pass
+        print(json.dumps(count))
+        """)
+    assert count == 0
+
+
+def test_the_daemon_ends_when_it_is_told_to(daemon):
+    parent, processes = sleeping_clones(daemon)
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(20) == 0
+    wait_until(lambda: all(map(ended, processes)), "all clones end with the daemon")
+    parent.kill()
+    parent.communicate()
+
+
+def test_memory_in_huge_pages_is_cloned_unchanged(daemon):
+    huge, results = daemon.python("""
+        import json
+        memory = bytearray(64 << 20)
+        for at in range(0, len(memory), 4096): memory[at] = at // 4096 % 251
+        try: fork.prepare()
+        except OSError: print(json.dumps([-1, {}])); sys.exit()
+        with open("/proc/self/smaps_rollup") as f:
+            huge = next(int(line.split()[1]) for line in f if line.startswith("AnonHugePages:"))
+        ticket = fork.request_ticket(2)
+        me = fork.clone(ticket)
+        if me: fork.exit(sum(memory[::4096]))
+        print(json.dumps([huge, fork.join(ticket)]))
+        """)
+    if huge < 0:
+        pytest.skip("this kernel has no MADV_COLLAPSE")
+    assert huge >= 32 << 10
+    assert set(results.values()) == {sum(i % 251 for i in range(64 << 8))}
