@@ -55,7 +55,7 @@ Copier::Copier(Reactor& reactor, Config config)
 Copier::~Copier() { cancel(); }
 
 void Copier::cancel() {
-  alive_ = std::make_shared<int>();
+  lifetime_.renew();
   reactor_.cancel(retry_);
   for (const auto& request : waiting_) reactor_.cancel(request->timer);
   waiting_.clear();
@@ -167,7 +167,7 @@ void Copier::check() {
   const std::uint64_t number = ++checks_made_;
   checking_.emplace(number, std::move(current_->respond));
   executor_.run([this, number, copies = std::move(current_->wanted.copies),
-                 came = std::move(current_->came), alive = std::weak_ptr<int>(alive_)] {
+                 came = std::move(current_->came), alive = lifetime_.watch()] {
     msg::CopyExtents::Reply reply;
     for (std::uint32_t i = 0; i < copies.size(); ++i) {
       if (!came[i]) {

@@ -9,6 +9,7 @@
 #include "benefactor/copies/job_counts.h"
 #include "benefactor/copies/source.h"
 #include "core/base/executor.h"
+#include "core/base/lifetime.h"
 #include "core/messages/messages.h"
 #include "core/runtime/reactor.h"
 #include "core/values/types.h"
@@ -75,7 +76,7 @@ class Copier final : public SourceReader {
   std::map<std::uint64_t, rpc::Responder> checking_;
   std::uint64_t checks_made_ = 0;
   TimerId retry_;
-  std::shared_ptr<int> alive_ = std::make_shared<int>();
+  Lifetime lifetime_;
   LazyExecutor executor_;  ///< last: destroyed before the members that its work uses
 };
 

@@ -44,7 +44,7 @@ void Source::on_closed(rpc::Peer&, Error) {
 
 void Source::next_soon() {
   // The peer may be the one whose callback this is.
-  reactor_.schedule_after(Duration::zero(), [this, alive = std::weak_ptr<int>(alive_), at = next_] {
+  reactor_.schedule_after(Duration::zero(), [this, alive = lifetime_.watch(), at = next_] {
     if (!alive.expired() && !ready_ && at == next_) connect_next();
   });
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/lifetime.h"
 #include "core/messages/messages.h"
 #include "core/runtime/reactor.h"
 #include "core/values/types.h"
@@ -67,7 +68,7 @@ class Source final : public rpc::PeerHandler {
   std::unique_ptr<rpc::Peer> peer_;
   transport::RemoteKey key_;
   bool ready_ = false;
-  std::shared_ptr<int> alive_ = std::make_shared<int>();
+  Lifetime lifetime_;
 };
 
 /// Sources of one who reads from several benefactors.

@@ -70,7 +70,7 @@ StripeBuilder::StripeBuilder(Reactor& reactor, Config config)
 StripeBuilder::~StripeBuilder() { cancel(); }
 
 void StripeBuilder::cancel() {
-  alive_ = std::make_shared<int>();
+  lifetime_.renew();
   reactor_.cancel(retry_);
   waiting_.clear();
   if (current_) {
@@ -282,7 +282,7 @@ void StripeBuilder::Request::work() {
 }
 
 void StripeBuilder::compute() {
-  executor_.run([this, request = current_, alive = std::weak_ptr<int>(alive_)] {
+  executor_.run([this, request = current_, alive = lifetime_.watch()] {
     {
       const std::lock_guard lock(request->mutex);
       if (request->abandoned) return;

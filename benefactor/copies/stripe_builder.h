@@ -10,6 +10,7 @@
 #include "benefactor/copies/job_counts.h"
 #include "benefactor/copies/source.h"
 #include "core/base/executor.h"
+#include "core/base/lifetime.h"
 #include "core/chunk/erasure.h"
 #include "core/messages/messages.h"
 #include "core/runtime/reactor.h"
@@ -80,7 +81,7 @@ class StripeBuilder final : public SourceReader {
   std::shared_ptr<Request> current_;  ///< shared with the worker
   std::uint64_t numbers_made_ = 0;
   TimerId retry_;
-  std::shared_ptr<int> alive_ = std::make_shared<int>();
+  Lifetime lifetime_;
   LazyExecutor executor_;  ///< last: destroyed before the members that its work uses
 };
 

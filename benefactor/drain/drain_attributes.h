@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "benefactor/memory/problem.h"
 #include "core/base/file_time.h"
+#include "core/base/problem.h"
 
 namespace stdchk::benefactor {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "benefactor/memory/problem.h"
+#include "core/base/problem.h"
 #include "core/files/drain_directory.h"
 #include "core/values/types.h"
 

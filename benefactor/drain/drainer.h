@@ -1,7 +1,7 @@
 #pragma once
 
-#include "benefactor/memory/problem.h"
 #include "core/base/clock.h"
+#include "core/base/problem.h"
 #include "core/messages/messages.h"
 
 namespace stdchk::benefactor {

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "benefactor/memory/machine.h"
-#include "benefactor/memory/problem.h"
 #include "benefactor/memory/stop.h"
 #include "core/base/clock.h"
+#include "core/base/problem.h"
 #include "core/values/types.h"
 
 namespace stdchk::benefactor {

@@ -6,7 +6,7 @@
 
 #include "benefactor/memory/memory_scopes.h"
 #include "benefactor/memory/pressure.h"
-#include "benefactor/memory/problem.h"
+#include "core/base/problem.h"
 
 /// Checks what this machine can lend, before it is taken.
 namespace stdchk::benefactor {

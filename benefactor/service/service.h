@@ -19,6 +19,7 @@
 #include "benefactor/service/client_fence.h"
 #include "benefactor/service/job_lines.h"
 #include "core/base/executor.h"
+#include "core/base/lifetime.h"
 #include "core/messages/messages.h"
 #include "core/runtime/manager_addresses.h"
 #include "core/runtime/reactor.h"
@@ -230,7 +231,7 @@ class Service final : public rpc::PeerHandler {
   std::unique_ptr<Copier> copier_;
   std::unique_ptr<StripeBuilder> builder_;
   std::function<void(bool)> on_may_go_;  ///< set: the benefactor wants to leave
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace stdchk::benefactor

@@ -50,7 +50,7 @@ std::uint64_t bytes_of(const std::vector<Part>& parts, const std::vector<std::ui
 }  // namespace
 
 Service::~Service() {
-  *alive_ = false;
+  lifetime_.end();
   stop_.request();
   copier_.reset();
   builder_.reset();
@@ -228,15 +228,14 @@ std::uint64_t Service::start_job(Executor& executor, Time deadline, rpc::Respond
   jobs_.emplace(number, Job{std::move(respond), timer});
   executor.run([this, number, deadline, work = std::move(work),
                 asked_by = std::weak_ptr<rpc::Peer>(manager_),
-                alive = std::weak_ptr<bool>(alive_)]() mutable {
+                alive = lifetime_.watch()]() mutable {
     // Otherwise the manager has given the job up, or was replaced: another
     // attempt may be under way.
     const bool wanted = reactor_.clock().now() < deadline && !asked_by.expired();
     rpc::Answer answer =
         wanted ? work() : rpc::Answer(refuse(Code::kDeadline, "The job came too late."));
     auto hand_back = [this, number, alive, answer = std::move(answer)]() mutable {
-      const auto still = alive.lock();
-      if (!still || !*still) return;
+      if (alive.expired()) return;
       const auto drain = drains_.find(number);
       if (drain != drains_.end()) {
         reactor_.cancel(drain->second.timer);

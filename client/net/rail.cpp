@@ -9,8 +9,6 @@ namespace stdchk::client {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr Duration kBackOffMin = 200ms;
-constexpr Duration kBackOffMax = 5s;
 constexpr Duration kMeasured = 20ms;  ///< a rate is formed over at least this time
 
 }  // namespace
@@ -59,14 +57,14 @@ bool Rail::connect() {
   state_ = State::kConnecting;
   peer_->set_sender(attach_.client.value);
   peer_->call(attach_, limits::kConnectDeadline,
-              [this, alive = std::weak_ptr(alive_)](rpc::Answer answer) {
+              [this, alive = lifetime_.watch()](rpc::Answer answer) {
                 if (!alive.expired()) on_attached(std::move(answer));
               });
   return true;
 }
 
 void Rail::later(void (Rail::*call)()) {
-  reactor_.schedule_after(Duration::zero(), [this, call, alive = std::weak_ptr(alive_)] {
+  reactor_.schedule_after(Duration::zero(), [this, call, alive = lifetime_.watch()] {
     if (!alive.expired()) (this->*call)();
   });
 }
@@ -99,7 +97,7 @@ void Rail::on_attached(rpc::Answer answer) {
   const auto* direct = dynamic_cast<const transport::DirectlyReadable*>(&link());
   direct_memory_ = direct == nullptr ? nullptr : direct->direct_memory(key_);
   state_ = State::kReady;
-  back_off_ = Duration::zero();
+  back_off_.reset();
   full_ = told_ = false;
   bytes_in_flight_ = 0;
   owner_.on_ready(*this);
@@ -128,8 +126,7 @@ void Rail::set_parked(Error why) {
   why_ = why;
   state_ = State::kParked;
   direct_memory_.reset();
-  back_off_ = std::clamp(back_off_ * 2, kBackOffMin, kBackOffMax);
-  parked_until_ = reactor_.clock().now() + back_off_;
+  parked_until_ = reactor_.clock().now() + back_off_.next();
   later(&Rail::drop_peer);
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/back_off.h"
+#include "core/base/lifetime.h"
 #include "core/messages/messages.h"
 #include "core/runtime/reactor.h"
 #include "transport/direct_memory.h"
@@ -104,7 +106,7 @@ class Rail final : public rpc::PeerHandler {
   transport::DirectMemoryPtr direct_memory_;
   Error why_;  ///< of the last failure
   Time parked_until_{};
-  Duration back_off_{};
+  BackOff back_off_{std::chrono::milliseconds(200), std::chrono::seconds(5)};
   bool told_ = false;  ///< the failure was logged, and it has not been ready since
 
   bool full_ = false;
@@ -112,7 +114,7 @@ class Rail final : public rpc::PeerHandler {
   std::uint64_t bytes_moved_ = 0;  ///< since `measured_from_`
   Time measured_from_{};
   std::uint64_t bytes_per_s_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< for calls that come later
+  Lifetime lifetime_;  ///< for calls that come later
 };
 
 }  // namespace stdchk::client

@@ -6,7 +6,7 @@ namespace stdchk::manager {
 
 Status MemoryJournal::load(Reactor& reactor, const Apply& apply) {
   reactor_ = &reactor;
-  alive_ = std::make_shared<int>();
+  lifetime_.renew();
   posted_ = false;
   unsynced_.clear();
   for (const Command& command : durable_) STDCHK_TRY(apply(command));
@@ -17,7 +17,7 @@ void MemoryJournal::append(const Command& command, Durable durable) {
   ++since_snapshot_;
   unsynced_.push_back({command, std::move(durable), {}, false});
   if (!automatic_ || posted_) return;
-  const auto sync_later = [this, alive = std::weak_ptr<int>(alive_)] {
+  const auto sync_later = [this, alive = lifetime_.watch()] {
     if (!alive.expired()) sync();
   };
   if (sync_delay_ > Duration::zero()) {
@@ -49,7 +49,7 @@ void MemoryJournal::sync() {
       durable_.push_back(std::move(one.command));
     }
   }
-  const std::weak_ptr<int> alive = alive_;
+  const Lifetime::Watch alive = lifetime_.watch();
   for (Unsynced& one : synced) {
     if (one.durable && !alive.expired()) one.durable({});
   }
@@ -61,7 +61,7 @@ void MemoryJournal::write_snapshot(std::vector<Command> commands) {
 }
 
 void MemoryJournal::stop() {
-  alive_.reset();
+  lifetime_.end();
   if (automatic_) sync();
   unsynced_.clear();
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/lifetime.h"
 #include "manager/journal/journal.h"
 
 namespace stdchk::manager {
@@ -49,7 +50,7 @@ class MemoryJournal final : public Journal {
   };
 
   Reactor* reactor_ = nullptr;
-  std::shared_ptr<int> alive_;  ///< lives from load() to stop(); posted calls check it
+  Lifetime lifetime_;  ///< lives from load() to stop(); posted calls check it
   bool automatic_ = true;
   Duration sync_delay_{};
   bool posted_ = false;

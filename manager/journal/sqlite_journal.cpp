@@ -141,7 +141,7 @@ Status SqliteJournal::execute(const char* sql) {
 
 Status SqliteJournal::load(Reactor& reactor, const Apply& apply) {
   reactor_ = &reactor;
-  alive_ = std::make_shared<int>();
+  lifetime_.renew();
   sequence_ = 0;
   STDCHK_ASSIGN(const Statement select,
                 prepare(database_, "SELECT sequence, body, crc FROM record ORDER BY sequence"));
@@ -217,7 +217,7 @@ void SqliteJournal::stop() {
     wake_.notify_one();
   }
   thread_.join();
-  alive_.reset();
+  lifetime_.end();
 }
 
 void SqliteJournal::run() {
@@ -296,7 +296,7 @@ Status SqliteJournal::insert(ByteSpan record) {
 /// Calls the callbacks on the reactor's thread. Batches are posted in the order of their writes.
 void SqliteJournal::answer(std::vector<Entry> batch, Status status) {
   auto shared = std::make_shared<std::vector<Entry>>(std::move(batch));
-  const auto call = [shared, status, alive = std::weak_ptr<int>(alive_)] {
+  const auto call = [shared, status, alive = lifetime_.watch()] {
     for (Entry& entry : *shared) {
       if (alive.expired()) return;
       if (entry.durable) entry.durable(status);

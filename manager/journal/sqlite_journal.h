@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/lifetime.h"
 #include "manager/journal/journal.h"
 
 struct sqlite3;
@@ -72,7 +73,7 @@ class SqliteJournal final : public Journal {
   Statement insert_;
   Statement commit_;
   Reactor* reactor_ = nullptr;
-  std::shared_ptr<int> alive_;  ///< lives from load() to stop()
+  Lifetime lifetime_;  ///< lives from load() to stop()
   std::string damage_;
   std::thread thread_;
   std::uint64_t sequence_ = 0;  ///< of the newest record; belongs to the thread while that runs

@@ -122,9 +122,9 @@ void SecureLink::end_now() {
     inner_->fence();
     if (tells) return;  // on_closed follows when its operations are finished
   } else {
-    const std::weak_ptr<int> life = life_;
+    const Lifetime::Watch alive = lifetime_.watch();
     std::exchange(inner_, nullptr).reset();  // what completes may destroy this
-    if (life.expired()) return;
+    if (alive.expired()) return;
   }
   if (told_) return;
   told_ = true;

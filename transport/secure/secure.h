@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/lifetime.h"
 #include "core/crypto/sealer.h"
 #include "core/messages/messages.h"
 #include "transport/secure/handshake.h"
@@ -137,7 +138,7 @@ class SecureLink final : public Link, private LinkHandler {
   Sealer in_;
   std::uint64_t sent_ = 0;
   std::uint64_t received_ = 0;
-  std::shared_ptr<int> life_ = std::make_shared<int>();
+  Lifetime lifetime_;
 };
 
 }  // namespace stdchk::transport::secure

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/base/lifetime.h"
 #include "transport/direct_memory.h"
 #include "transport/shm/shm.h"
 
@@ -100,7 +101,7 @@ class ShmLink final : public Link, public DirectlyReadable {
   std::size_t outgoing_start_ = 0;
   std::vector<Copied> copied_;  ///< copies that poll() has to report
   /// Functions that call handlers watch its expiry, to notice that a handler destroyed this link.
-  std::shared_ptr<const char> life_ = std::make_shared<char>();
+  Lifetime lifetime_;
 };
 
 /// A ShmEndpoint is a listening socket and the regions of this process.

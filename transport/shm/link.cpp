@@ -142,8 +142,8 @@ bool ShmLink::receive() {
 }
 
 bool ShmLink::handle_frames() {
-  const std::weak_ptr<const char> life = life_;
-  while (!life.expired() && state_ != State::kClosed) {
+  const Lifetime::Watch alive = lifetime_.watch();
+  while (!alive.expired() && state_ != State::kClosed) {
     FrameHeader header;
     const std::size_t available = incoming_.size() - incoming_start_;
     if (available < sizeof(header)) break;
@@ -157,7 +157,7 @@ bool ShmLink::handle_frames() {
     incoming_start_ = body + header.length;
     handle_frame(static_cast<Frame>(header.kind), ByteSpan(incoming_).subspan(body, header.length));
   }
-  return !life.expired() && state_ != State::kClosed;
+  return !alive.expired() && state_ != State::kClosed;
 }
 
 void ShmLink::handle_frame(Frame kind, ByteSpan body) {
@@ -266,17 +266,17 @@ void ShmLink::forget_regions() {
 }
 
 bool ShmLink::report() {
-  const std::weak_ptr<const char> life = life_;
+  const Lifetime::Watch alive = lifetime_.watch();
   // Copies that completions start are reported in the next turn.
   std::vector<Copied> copied = std::exchange(copied_, {});
   for (std::size_t i = 0; i < copied.size(); ++i) {
-    if (life.expired()) {
+    if (alive.expired()) {
       copied[i].operation->finish(fail(Code::kCancelled, "link.destroyed"));
     } else {
       copied[i].operation->finish(copied[i].status);
     }
   }
-  return !life.expired();
+  return !alive.expired();
 }
 
 bool ShmLink::fence() {

@@ -109,11 +109,11 @@ void TcpLink::finish(Transfer& transfer, Status status) {
 }
 
 bool TcpLink::finish_all(const Error& why) {
-  const std::weak_ptr<const char> life = life_;
+  const Lifetime::Watch alive = lifetime_.watch();
   for (std::size_t i = 0; i < transfers_.size(); ++i) {
     if (transfers_[i].operation == nullptr) continue;
     finish(transfers_[i], fail(why));
-    if (life.expired()) return false;
+    if (alive.expired()) return false;
   }
   return true;
 }

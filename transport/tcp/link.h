@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/lifetime.h"
 #include "transport/tcp/content_channel.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/pieces.h"
@@ -220,7 +221,7 @@ class TcpLink final : public Link {
   std::vector<std::byte> message_;
   const TcpRegion* in_region_ = nullptr;  ///< of content_
   /// Watched by functions that call handlers, to see that one of those destroyed this.
-  std::shared_ptr<const char> life_ = std::make_shared<char>();
+  Lifetime lifetime_;
 };
 
 }  // namespace stdchk::transport::tcp

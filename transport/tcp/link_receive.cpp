@@ -139,7 +139,7 @@ bool TcpLink::on_read_data(const FrameHeader& header) {
 /// All of a frame is here. False: the link has ended, or was destroyed.
 bool TcpLink::on_content() {
   header_got_ = 0;
-  const std::weak_ptr<const char> life = life_;
+  const Lifetime::Watch alive = lifetime_.watch();
   switch (in_.type) {
     case FrameType::kHello:
       return on_hello();
@@ -147,7 +147,7 @@ bool TcpLink::on_content() {
       if (handler_ == nullptr) return refuse_frame();
       std::vector<std::byte> message = std::exchange(message_, {});  // outlives the link
       handler_->on_message(*this, message);
-      if (life.expired()) return false;
+      if (alive.expired()) return false;
       if (message.capacity() <= kKeptBytes) message_ = std::move(message);
       break;
     }
@@ -158,7 +158,7 @@ bool TcpLink::on_content() {
     case FrameType::kWritten: {
       moved_ = endpoint_.clock().now();
       finish(*find_transfer(in_.id, true), {});
-      if (life.expired()) return false;
+      if (alive.expired()) return false;
       break;
     }
     case FrameType::kRead:
@@ -184,9 +184,9 @@ bool TcpLink::on_written_here(const FrameHeader& header) {
 bool TcpLink::on_read_here(const FrameHeader& header, bool ends) {
   moved_ = endpoint_.clock().now();
   if (!ends) return true;
-  const std::weak_ptr<const char> life = life_;
+  const Lifetime::Watch alive = lifetime_.watch();
   finish(*find_transfer(header.id, false), {});
-  return !life.expired() && state_ == State::kOpen;
+  return !alive.expired() && state_ == State::kOpen;
 }
 
 /// Takes announced content from the channel as far as it has come. False: the link has ended, or
@@ -241,9 +241,9 @@ bool TcpLink::on_hello() {
     return false;
   }
   in_clear_ = accepted_ ? endpoint_.trusts_network() : in_.key == 1;
-  const std::weak_ptr<const char> life = life_;
+  const Lifetime::Watch alive = lifetime_.watch();
   endpoint_.on_greeted(*this);
-  return !life.expired() && state_ == State::kOpen;
+  return !alive.expired() && state_ == State::kOpen;
 }
 
 }  // namespace stdchk::transport::tcp

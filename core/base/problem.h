@@ -6,7 +6,7 @@
 
 #include "core/base/result.h"
 
-namespace stdchk::benefactor {
+namespace stdchk {
 
 /// A Problem is an Error with a sentence for people. The sentence names the directory, size or file
 /// that the static text of an Error cannot name.
@@ -29,4 +29,4 @@ inline tl::unexpected<Problem> problem(Problem other) {
   return tl::unexpected<Problem>(std::move(other));
 }
 
-}  // namespace stdchk::benefactor
+}  // namespace stdchk
