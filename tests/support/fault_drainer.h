@@ -32,8 +32,8 @@ class FaultDrainer final : public benefactor::Drainer {
                StorageCounts& counts, std::uint64_t seed)
       : inner_(std::move(inner)), faults_(faults), counts_(counts), prng_(seed) {}
 
-  benefactor::Outcome<msg::DrainPieces::Reply> write_pieces(const msg::DrainPieces& request,
-                                                            Time deadline) override {
+  stdchk::Outcome<msg::DrainPieces::Reply> write_pieces(const msg::DrainPieces& request,
+                                                        Time deadline) override {
     if (faults_.full) {
       msg::DrainPieces half = request;
       half.pieces.resize(request.pieces.size() / 2);
@@ -42,31 +42,31 @@ class FaultDrainer final : public benefactor::Drainer {
     }
     return with_faults([&] { return inner_->write_pieces(request, deadline); });
   }
-  benefactor::Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request,
-                                                      Time deadline) override {
+  stdchk::Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request,
+                                                  Time deadline) override {
     if (faults_.full) return no_room();
     return with_faults([&] { return inner_->finish(request, deadline); });
   }
-  benefactor::Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request,
-                                                       Time deadline) override {
+  stdchk::Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request,
+                                                   Time deadline) override {
     return with_faults([&] { return inner_->mirror(request, deadline); });
   }
-  benefactor::Outcome<msg::FindDrained::Reply> find(const msg::FindDrained& request,
-                                                    Time deadline) override {
+  stdchk::Outcome<msg::FindDrained::Reply> find(const msg::FindDrained& request,
+                                                Time deadline) override {
     return with_faults([&] { return inner_->find(request, deadline); });
   }
 
  private:
-  tl::unexpected<benefactor::Problem> no_room() {
+  tl::unexpected<stdchk::Problem> no_room() {
     ++counts_.full;
-    return benefactor::problem(Code::kDrainFailed, "sim.drain", ENOSPC, "Full on purpose.");
+    return stdchk::problem(Code::kDrainFailed, "sim.drain", ENOSPC, "Full on purpose.");
   }
   template <class Work>
   auto with_faults(Work work) -> decltype(work()) {
     if (prng_.below(1000000) >= faults_.fail_ppm) return work();
     ++counts_.failed;
     if (prng_.chance(1, 2)) (void)work();
-    return benefactor::problem(Code::kDrainFailed, "sim.drain", EIO, "A fault on purpose.");
+    return stdchk::problem(Code::kDrainFailed, "sim.drain", EIO, "A fault on purpose.");
   }
 
   std::unique_ptr<benefactor::Drainer> inner_;
