@@ -9,9 +9,8 @@
 
 namespace stdchk::fork {
 
-/// A FrozenCopy is a copy-on-write copy of the calling process, made by fork(2). It makes the
-/// clones: each is a fork of it in a sandbox of the daemon's. The parent goes on as soon as the
-/// copy exists.
+/// A FrozenCopy is a copy-on-write copy of the calling process, made by fork(2). It forks each
+/// clone into a sandbox of the daemon. The parent goes on as soon as the copy exists.
 ///
 /// Owns: nothing of the process; it lies in memory that freeze() maps and the caller unmaps.
 /// Threads: the thread that calls sf_clone; other threads of the process are not in the copy.

@@ -23,9 +23,8 @@ class Connection {
   uid_t peer_uid() const { return uid_; }
 
   enum class Got { kRecord, kNothing, kEnd };
-  /// `sender`: the process that sent this record: perhaps a child of the process that connected.
-  /// kEnd:
-  /// the peer has closed the connection, or sent a malformed record.
+  /// `sender`: the process that sent this record, perhaps a child of the process that connected.
+  /// kEnd: the peer has closed the connection. A malformed record ends it, too.
   Got receive(local::Record& record, pid_t& sender);
 
   /// `passed`: a descriptor that goes with the record; -1: none. False: the record was not sent.

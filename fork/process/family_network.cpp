@@ -118,6 +118,10 @@ FamilyNetwork::~FamilyNetwork() = default;
 
 std::string FamilyNetwork::interface() const { return fmt::format("sf{}", index_); }
 
+bool FamilyNetwork::is_taken(std::uint32_t index) {
+  return ::access(fmt::format("/sys/class/net/sf{}", index).c_str(), F_OK) == 0;
+}
+
 Address FamilyNetwork::address(std::uint32_t host_part) const {
   return {subnet_.base + index_ * 256 + host_part, 0xffffff00};
 }

@@ -17,6 +17,12 @@
 
 namespace stdchk::fork {
 
+namespace {
+
+constexpr std::uint32_t kNetworkTriesMax = 4;
+
+}  // namespace
+
 using local::Kind;
 using local::Record;
 
@@ -127,13 +133,19 @@ void Server::dispatch(Connection& connection, const Record& record) {
 tl::expected<std::shared_ptr<Server::Family>, std::string> Server::new_family() {
   auto family = std::make_shared<Family>();
   if (!parts_.subnet) return family;
-  while (families_.contains(family->index)) family->index++;
-  if (family->index >= parts_.subnet->families) {
-    return tl::unexpected(
-        std::string("No part of --network is free: end a family of clones first."));
+  std::shared_ptr<FamilyNetwork> network;
+  std::string problem = "No part of --network is free: end a family of clones first.";
+  std::uint32_t tries = 0;
+  for (; !network && family->index < parts_.subnet->families; family->index += network ? 0 : 1) {
+    if (families_.contains(family->index) || FamilyNetwork::is_taken(family->index)) continue;
+    auto made = std::make_shared<FamilyNetwork>(*parts_.subnet, family->index);
+    if (auto started = made->start(); started) {
+      network = std::move(made);
+    } else if (problem = started.error(); ++tries == kNetworkTriesMax) {
+      break;
+    }
   }
-  auto network = std::make_shared<FamilyNetwork>(*parts_.subnet, family->index);
-  if (auto started = network->start(); !started) return tl::unexpected(started.error());
+  if (!network) return tl::unexpected(problem);
   family->network = std::move(network);
   families_.insert(family->index);
   return std::shared_ptr<Family>(family.get(), [this, family](Family* f) mutable {

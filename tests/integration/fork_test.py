@@ -136,31 +136,34 @@ def test_clones_change_neither_memory_nor_files_of_others(daemon):
 
 def test_clones_have_their_own_namespaces_addresses_and_ports(daemon):
     program = """
-        import json, socket
+        import fcntl, json, socket, struct
         server = socket.create_server(("", 0)); port = server.getsockname()[1]
         listener = socket.create_server(("", 0)); listening = listener.getsockname()[1]
         names = ("pid", "mnt", "ipc", "uts", "net")
         def spaces(): return [os.readlink(f"/proc/self/ns/{name}") for name in names]
         def address():
-            probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); probe.connect(("10.90.0.1", 9)); return probe.getsockname()[0]
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:  # SIOCGIFADDR
+                return socket.inet_ntoa(fcntl.ioctl(s, 0x8915, struct.pack("256s", b"eth0"))[20:24])
         ticket = fork.request_ticket(2)
         me = fork.clone(ticket)
         if me == 1:  # serves at the parent's port, on its own address
             peer = listener.accept()[0]; word = peer.recv(10).decode(); peer.close()
             fork.exit([spaces(), socket.gethostname(), address(), word])
         if me == 2:
+            subnet = address().rsplit(".", 1)[0]
             for _ in range(200):
-                try: other = socket.create_connection(("10.90.0.2", listening), 5); break
+                try: other = socket.create_connection((subnet + ".2", listening), 5); break
                 except OSError: time.sleep(0.05)
             other.sendall(b"sibling")
-            home = socket.create_connection(("10.90.0.1", port), 5); home.sendall(b"home"); home.close()
+            home = socket.create_connection((subnet + ".1", port), 5); home.sendall(b"home"); home.close()
             fork.exit([spaces(), socket.gethostname(), address(), len(os.listdir("/proc/self/fd"))])
         heard = server.accept()[0].recv(10).decode()
         print(json.dumps([spaces(), socket.gethostname(), heard, fork.join(ticket)]))
         """
     spaces, name, heard, results = daemon.python(program)
     assert heard == "home" and results["1"][3] == "sibling"
-    assert [results[i][2] for i in "12"] == ["10.90.0.2", "10.90.0.3"]
+    subnet = results["1"][2].rsplit(".", 1)[0]
+    assert subnet.startswith("10.90.") and [results[i][2] for i in "12"] == [subnet + ".2", subnet + ".3"]
     assert len({name, results["1"][1], results["2"][1]}) == 3
     for three in zip(spaces, results["1"][0], results["2"][0]):
         assert len(set(three)) == 3, three
@@ -301,15 +304,27 @@ def test_nothing_stays_when_the_parent_is_killed(daemon):
     assert daemon.python("fork.request_ticket(40)\nprint(40)") == 40
 
 
+def interfaces():
+    """Interfaces of families of clones, by name and number: a name is used again."""
+    found = set()
+    for folder in pathlib.Path("/sys/class/net").glob("sf*"):
+        with contextlib.suppress(OSError):
+            found.add((folder.name, (folder / "ifindex").read_text()))
+    return found
+
+
 def test_nothing_stays_when_the_daemon_is_killed(tmp_path):
     daemon = Daemon(tmp_path)
+    others = interfaces()
     parent, processes = sleeping_clones(daemon)
+    own = interfaces() - others
+    assert len(own) == 1
     daemon.process.kill()
     daemon.process.wait()
     wait_until(lambda: all(map(ended, processes)), "all clones end with the daemon")
     parent.kill()
     parent.communicate()
-    wait_until(lambda: "sf0" not in os.listdir("/sys/class/net"), "the network of the clones goes")
+    wait_until(lambda: not own & interfaces(), "the network of the clones goes")
     assert not os.listdir("/run/stdchk-fork/state")
 
 
@@ -407,3 +422,19 @@ def test_memory_in_huge_pages_is_cloned_unchanged(daemon):
         pytest.skip("this kernel has no MADV_COLLAPSE")
     assert huge >= 32 << 10
     assert set(results.values()) == {sum(i % 251 for i in range(64 << 8))}
+
+
+def example(daemon, name, *arguments):
+    return run(sys.executable, ROOT / "examples" / "fork" / name, *arguments, env=daemon.environment).stdout
+
+
+def test_the_patterns_of_the_paper(daemon):
+    largest = max((n * 2654435761) % 1000003 for n in range(300_000))
+    assert example(daemon, "parallel.py", 4) == f"4 clones, largest word {largest}\n"
+    trusted = example(daemon, "sandbox.py", 20, "import os; state['answer'] = 1; result = os.getpid()")
+    assert trusted == "result: 2\nstate of the parent: {'answer': 42}\n"
+    endless = example(daemon, "sandbox.py", 1, "while True: pass")
+    assert endless == "no result: clone 1: was killed\nstate of the parent: {'answer': 42}\n"
+    answered = example(daemon, "load.py", 30)
+    assert answered.startswith("30 requests answered, at most ") and int(answered.split()[-5]) > 1
+    assert example(daemon, "opportunistic.py", 50).startswith(f"sum {sum(n * n for n in range(50))} after 2 rounds")
