@@ -15,6 +15,7 @@ mpich_packages=(libmpich-dev mpich)
 test_packages=(attr bindfs e2fsprogs fio gdb git openssh-client openssh-server procps python3 python3-pytest rsync sqlite3 xfsprogs)
 slurm_packages=(iproute2 libslurm-dev munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
+fork_vm_packages=(busybox-static cpio kmod qemu-system-x86 qemu-utils xz-utils)
 rdma_siw_packages=(gcc make)
 # In the Debian 13 system of scripts/trixie-root, not on this machine.
 # shellcheck disable=SC2034 # scripts/trixie-root reads it

@@ -9,6 +9,7 @@
 
 #include "fork/library/daemon_call.h"
 #include "fork/library/frozen_copy.h"
+#include "fork/library/guest_calls.h"
 #include "fork/library/huge_pages.h"
 #include "fork/library/stdchk_fork.h"
 
@@ -42,6 +43,7 @@ void leave_room(FrozenCopy* frozen) {
 extern "C" {
 
 int sf_request_ticket(uint32_t n, int hierarchical, sf_ticket* ticket) {
+  if (stdchk::fork::guest::is_guest()) return stdchk::fork::guest::request_ticket(n, ticket);
   Record record;
   record.kind = Kind::kTicket;
   record.count = n;
@@ -61,6 +63,11 @@ int sf_prepare(void) {
 
 // Without the fortified longjmp(3), which refuses to change from the copy's stack to the program's.
 int sf_clone(const sf_ticket* ticket) {
+  if (stdchk::fork::guest::is_guest()) {
+    const int result = stdchk::fork::guest::clone(ticket);
+    if (result > 0) own_id = result;
+    return result;
+  }
   if (under_way != nullptr) {
     set_error("Another thread is in sf_clone.");
     return -EBUSY;
@@ -96,7 +103,9 @@ int sf_clone(const sf_ticket* ticket) {
 }
 
 void sf_exit_with(int status, const void* value, size_t bytes) {
-  if (own_id != 0) {
+  if (own_id != 0 && stdchk::fork::guest::is_guest()) {
+    stdchk::fork::guest::exit_with(status, value, bytes);
+  } else if (own_id != 0) {
     Record record;
     record.kind = Kind::kExit;
     record.status = status;
@@ -111,6 +120,7 @@ void sf_exit_with(int status, const void* value, size_t bytes) {
 void sf_exit(int status) { sf_exit_with(status, nullptr, 0); }
 
 int sf_join_results(const sf_ticket* ticket, sf_result* results) {
+  if (stdchk::fork::guest::is_guest()) return stdchk::fork::guest::join(ticket, results);
   const int fd = stdchk::fork::connect_daemon();
   if (fd < 0) return fd;
   Record record;
@@ -145,6 +155,10 @@ int sf_join_results(const sf_ticket* ticket, sf_result* results) {
 int sf_join(const sf_ticket* ticket) { return sf_join_results(ticket, nullptr); }
 
 int sf_kill_one(const sf_ticket* ticket, uint32_t id) {
+  if (stdchk::fork::guest::is_guest()) {
+    set_error("In a virtual machine only sf_kill ends clones, all of a ticket.");
+    return -ENOSYS;
+  }
   Record record;
   record.kind = Kind::kKill;
   record.ticket = ticket->number;
@@ -152,7 +166,10 @@ int sf_kill_one(const sf_ticket* ticket, uint32_t id) {
   return stdchk::fork::call_daemon(record);
 }
 
-int sf_kill(const sf_ticket* ticket) { return sf_kill_one(ticket, 0); }
+int sf_kill(const sf_ticket* ticket) {
+  if (stdchk::fork::guest::is_guest()) return stdchk::fork::guest::kill(ticket);
+  return sf_kill_one(ticket, 0);
+}
 
 int sf_id(void) { return own_id; }
 

@@ -1,0 +1,320 @@
+#include "fork/vm/family.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "core/base/log.h"
+#include "fork/vm/overlay.h"
+
+namespace stdchk::fork::vm {
+namespace {
+
+constexpr std::uint32_t kClonesMax = 250;
+
+double seconds_since(Time began) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+/// What the guest sets for its interface: locally administered, of the ticket and the id.
+std::string hardware_address(std::uint64_t ticket, std::uint32_t id) {
+  return fmt::format("52:5f:{:02x}:{:02x}:{:02x}:{:02x}", (ticket >> 16) & 255, (ticket >> 8) & 255,
+                     ticket & 255, id);
+}
+
+}  // namespace
+
+Family::Family(Reactor& reactor, Watches& watches, QemuCommand command, Parts parts)
+    : reactor_(reactor),
+      watches_(watches),
+      command_(std::move(command)),
+      parts_(std::move(parts)) {}
+
+Family::~Family() {
+  for (auto& [name, vm] : vms_) {
+    if (vm.agent) watches_.remove(vm.agent.get());
+    watches_.remove(vm.machine->pidfd());
+  }
+}
+
+tl::expected<std::string, std::string> Family::new_memory() {
+  Descriptor memory(::memfd_create("stdchk-vm", MFD_CLOEXEC));
+  if (!memory || ::ftruncate(memory.get(), static_cast<off_t>(command_.memory_bytes())) != 0) {
+    return tl::unexpected(
+        fmt::format("There is no memory for the machine: {}", std::strerror(errno)));
+  }
+  // QEMU opens it by this path. It ends with the last machine and this process.
+  const std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), memory.get());
+  memories_[path] = std::move(memory);
+  return path;
+}
+
+Place Family::place_for(std::uint32_t id, const std::string& memory, Memory kind,
+                        std::vector<std::string> drives) {
+  Place place;
+  place.folder = fmt::format("{}/{}", parts_.folder, ++places_made_);
+  place.memory_file = memory;
+  place.memory = kind;
+  place.id = id;
+  place.drives = std::move(drives);
+  return place;
+}
+
+tl::expected<std::unique_ptr<Machine>, std::string> Family::new_machine(const Place& place) {
+  auto machine = Machine::start(command_, place);
+  if (!machine) return tl::unexpected(machine.error());
+  return std::make_unique<Machine>(std::move(*machine));
+}
+
+tl::expected<void, std::string> Family::start() {
+  auto memory = new_memory();
+  if (!memory) return tl::unexpected(memory.error());
+  auto machine = new_machine(place_for(0, *memory, Memory::kShared, {}));
+  if (!machine) return tl::unexpected(machine.error());
+  if (auto answers = (*machine)->connect(); !answers) return answers;
+  Vm vm;
+  vm.name = parts_.name;
+  vm.machine = std::move(*machine);
+  vm.drives = command_.drives();
+  adopt(std::move(vm));
+  return {};
+}
+
+void Family::adopt(Vm vm) {
+  const std::string name = vm.name;
+  Vm& kept = vms_[name] = std::move(vm);
+  listen_to(kept);
+}
+
+void Family::listen_to(Vm& vm) {
+  const std::string name = vm.name;
+  watches_.add(vm.machine->pidfd(), [this, name] { machine_ended(name, End::kDied, 0, ""); });
+  vm.heard.clear();
+  vm.agent = Descriptor(connect_unix(vm.machine->place().folder + "/agent"));
+  if (!vm.agent)
+    return log::warning("{}: its agent cannot be reached: {}", name, std::strerror(errno));
+  watches_.add(vm.agent.get(), [this, name] { on_agent(name); });
+}
+
+tl::expected<std::vector<std::string>, std::string> Family::overlays_of(
+    const std::vector<std::string>& bases) {
+  std::vector<std::string> overlays;
+  for (const std::string& base : bases) {
+    overlays.push_back(fmt::format("{}/disk-{}.qcow2", parts_.folder, ++places_made_));
+    if (auto made = make_overlay(base, overlays.back()); !made) return tl::unexpected(made.error());
+  }
+  return overlays;
+}
+
+/// Moves a machine whose memory is private, because it was forked before, to a memory file of its
+/// own.
+tl::expected<void, std::string> Family::make_shared(Vm& vm) {
+  if (vm.machine->place().memory == Memory::kShared) return {};
+  auto memory = new_memory();
+  if (!memory) return tl::unexpected(memory.error());
+  Place place = place_for(vm.id, *memory, Memory::kShared, vm.machine->place().drives);
+  place.waits_for_state = true;
+  auto next = new_machine(place);
+  if (!next) return tl::unexpected(next.error());
+  const std::string state = place.folder + "/state";
+  if (auto done = (*next)->connect(); !done) return done;
+  if (auto done = vm.machine->pause(); !done) return done;
+  auto moved = vm.machine->save(state);
+  if (moved) moved = (*next)->load(state, Memory::kPrivate);
+  if (moved) moved = (*next)->wait_loaded();
+  ::unlink(state.c_str());
+  if (!moved) {
+    (void)vm.machine->resume();
+    return moved;
+  }
+  watches_.remove(vm.machine->pidfd());
+  if (vm.agent) watches_.remove(vm.agent.get());
+  vm.machine = std::move(*next);
+  listen_to(vm);
+  return {};
+}
+
+/// Pauses the parent, and lets its successor and the clones go on from its state.
+tl::expected<void, std::string> Family::transfer(Vm& vm, std::unique_ptr<Machine> parent,
+                                                 std::vector<Vm>& clones, ForkFigures& figures) {
+  const std::string descriptor = parent->place().folder + "/descriptor";
+  const Time began = std::chrono::steady_clock::now();
+  if (auto done = vm.machine->pause(); !done) return done;
+  auto done = vm.machine->save(descriptor);
+  if (done) done = parent->load(descriptor, Memory::kShared);
+  if (done) done = parent->wait_loaded();
+  if (!done) {
+    (void)vm.machine->resume();
+    return done;
+  }
+  figures.paused_s = seconds_since(began);
+  watches_.remove(vm.machine->pidfd());
+  if (vm.agent) watches_.remove(vm.agent.get());
+  const std::string memory = vm.machine->place().memory_file;
+  vm.drives = parent->place().drives;
+  vm.machine = std::move(parent);
+  listen_to(vm);
+  for (Vm& clone : clones) {
+    if (auto begun = clone.machine->load(descriptor, Memory::kShared); !begun) return begun;
+  }
+  for (Vm& clone : clones) {
+    if (auto loaded = clone.machine->wait_loaded(); !loaded) return loaded;
+  }
+  figures.loaded_s = seconds_since(began);
+  struct stat s {};
+  if (::stat(descriptor.c_str(), &s) == 0)
+    figures.descriptor_bytes = static_cast<std::uint64_t>(s.st_size);
+  ::unlink(descriptor.c_str());
+  memories_.erase(memory);  // all machines have mapped it
+  return {};
+}
+
+tl::expected<std::vector<std::string>, std::string> Family::clone(Vm& vm, std::uint64_t number,
+                                                                  ForkFigures& figures) {
+  Ticket& ticket = tickets_.at(number);
+  if (!ticket.table.freeze() || !ticket.table.source_came()) {
+    return tl::unexpected(std::string("The ticket was used for a clone already"));
+  }
+  const auto fail = [&](const std::string& why) {
+    ticket.table.source_lost(why);
+    return tl::unexpected(why);
+  };
+  if (auto shared = make_shared(vm); !shared) return fail(shared.error());
+  const Time began = std::chrono::steady_clock::now();
+  const std::string memory = vm.machine->place().memory_file;
+  std::vector<Vm> clones;
+  std::unique_ptr<Machine> parent;
+  for (std::uint32_t id = 0; id <= ticket.table.clones().size(); id++) {
+    auto drives = overlays_of(vm.drives);
+    if (!drives) return fail(drives.error());
+    Place place = place_for(id == 0 ? vm.id : id, memory, Memory::kPrivate, *drives);
+    place.waits_for_state = true;
+    auto machine = new_machine(place);
+    if (!machine) return fail(machine.error());
+    if (id == 0) {
+      parent = std::move(*machine);
+      continue;
+    }
+    clones.push_back({fmt::format("{}.{}.{}", vm.name, number, id),
+                      id,
+                      number,
+                      std::move(*machine),
+                      *drives,
+                      {},
+                      ""});
+  }
+  if (auto answers = parent->connect(); !answers) return fail(answers.error());
+  for (Vm& clone : clones) {
+    if (auto answers = clone.machine->connect(); !answers) return fail(answers.error());
+  }
+  figures.start_s = seconds_since(began);
+  if (auto done = transfer(vm, std::move(parent), clones, figures); !done)
+    return fail(done.error());
+  std::vector<std::string> names;
+  for (Vm& clone : clones) {
+    (void)ticket.table.next_to_start();
+    (void)ticket.table.running(clone.id);
+    names.push_back(clone.name);
+    adopt(std::move(clone));
+    say(vms_.at(names.back()), fmt::format("id {} {} {}", vms_.at(names.back()).id, names.size(),
+                                           hardware_address(number, vms_.at(names.back()).id)));
+  }
+  return names;
+}
+
+Family::Answer Family::new_ticket(Vm& vm, std::uint32_t count, std::uint64_t& number) {
+  if (count == 0 || count > kClonesMax)
+    return {EINVAL, fmt::format("a ticket has 1 to {} clones", kClonesMax)};
+  number = ++tickets_made_;
+  const auto placed = parts_.hosts->request(number, {count, parts_.clone_bytes});
+  std::uint32_t given = 0;
+  if (placed) {
+    for (const Placement& placement : *placed) given += placement.count;
+  }
+  if (given == 0) return {EAGAIN, "no slot or no memory is free"};
+  tickets_.emplace(number, Ticket{vm.name, CloneTable(given)});
+  return {};
+}
+
+tl::expected<std::vector<std::string>, std::string> Family::fork(const std::string& name,
+                                                                 std::uint32_t count,
+                                                                 ForkFigures& figures) {
+  const auto found = vms_.find(name);
+  if (found == vms_.end()) return tl::unexpected(fmt::format("There is no machine {}", name));
+  std::uint64_t number = 0;
+  if (const Answer answer = new_ticket(found->second, count, number); answer.error != 0) {
+    return tl::unexpected(answer.text);
+  }
+  auto names = clone(found->second, number, figures);
+  if (!names) {
+    tickets_.erase(number);
+    parts_.hosts->release(number);
+    return names;
+  }
+  say(found->second, fmt::format("forked {}", names->size()));
+  return names;
+}
+
+tl::expected<void, std::string> Family::kill(const std::string& name) {
+  if (!vms_.contains(name)) return tl::unexpected(fmt::format("There is no machine {}", name));
+  machine_ended(name, End::kKilled, 0, "");
+  return {};
+}
+
+void Family::machine_ended(const std::string& name, End end, int status, const std::string& value) {
+  const auto found = vms_.find(name);
+  if (found == vms_.end()) return;
+  Vm vm = std::move(found->second);
+  vms_.erase(found);
+  watches_.remove(vm.machine->pidfd());
+  if (vm.agent) watches_.remove(vm.agent.get());
+  if (end == End::kDied && vm.ticket != 0)
+    log::info("{} has ended: {}", name, vm.machine->last_words());
+  memories_.erase(vm.machine->place().memory_file);
+  for (const std::string& drive : vm.machine->place().drives) ::unlink(drive.c_str());
+  vm.machine.reset();
+  // Its own clones end with it.
+  std::vector<std::uint64_t> own;
+  for (const auto& [number, ticket] : tickets_) {
+    if (ticket.owner == name) own.push_back(number);
+  }
+  for (const std::uint64_t number : own) {
+    std::vector<std::string> names;
+    for (const auto& [other, clone] : vms_) {
+      if (clone.ticket == number) names.push_back(other);
+    }
+    for (const std::string& other : names) machine_ended(other, End::kKilled, 0, "");
+    tickets_.erase(number);
+    parts_.hosts->release(number);
+  }
+  if (vm.ticket == 0) return parts_.on_end();
+  const auto ticket = tickets_.find(vm.ticket);
+  if (ticket == tickets_.end()) return;
+  ticket->second.table.ended(vm.id, end, status, value);
+  answer_join(vm.ticket);
+}
+
+nlohmann::json Family::list() const {
+  nlohmann::json all = nlohmann::json::array();
+  for (const auto& [name, vm] : vms_) {
+    all.push_back({{"name", name},
+                   {"id", vm.id},
+                   {"pid", vm.machine->pid()},
+                   {"ticket", vm.ticket},
+                   {"memory_bytes", command_.memory_bytes()}});
+  }
+  return all;
+}
+
+}  // namespace stdchk::fork::vm

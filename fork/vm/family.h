@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "core/base/descriptor.h"
+#include "core/runtime/reactor.h"
+#include "fork/process/clone_table.h"
+#include "fork/process/watches.h"
+#include "fork/ticket/host_table.h"
+#include "fork/vm/machine.h"
+
+namespace stdchk::fork::vm {
+
+/// What one fork took.
+struct ForkFigures {
+  double start_s = 0;   ///< the clones' QEMU started, while the parent runs
+  double paused_s = 0;  ///< the parent was away
+  double loaded_s = 0;  ///< from the pause until all clones run
+  std::uint64_t descriptor_bytes = 0;
+};
+
+/// A Family is a virtual machine and its clones. It serves their agents: the programs in the guests
+/// that call sf_request_ticket, sf_clone, sf_exit, sf_join and sf_kill over the port
+/// "stdchk.fork.0" (guest_protocol.md).
+///
+/// Owns: all machines; the destructor ends them. Threads: the reactor's; forks hold it up until all
+/// clones run. Errors: a sentence for people, and an errno for guests.
+class Family {
+ public:
+  struct Parts {
+    std::string name;
+    std::string folder;  ///< an own one, for sockets, logs and overlays
+    HostTable* hosts = nullptr;
+    std::uint64_t clone_bytes = 0;
+    std::function<void()> on_end;  ///< the first machine has ended
+  };
+  Family(Reactor& reactor, Watches& watches, QemuCommand command, Parts parts);
+  ~Family();
+  Family(const Family&) = delete;
+  Family& operator=(const Family&) = delete;
+
+  tl::expected<void, std::string> start();
+  /// Clones a machine, as its guest's sf_clone does. Returns the names of the clones.
+  tl::expected<std::vector<std::string>, std::string> fork(const std::string& name,
+                                                           std::uint32_t count,
+                                                           ForkFigures& figures);
+  tl::expected<void, std::string> kill(const std::string& name);
+  nlohmann::json list() const;
+
+ private:
+  struct Vm {
+    std::string name;
+    std::uint32_t id = 0;
+    std::uint64_t ticket = 0;  ///< that it is a clone of; 0: the first machine
+    std::unique_ptr<Machine> machine;
+    std::vector<std::string> drives;
+    Descriptor agent;
+    std::string heard;
+  };
+  struct Ticket {
+    std::string owner;
+    CloneTable table;
+    bool is_joined = false;  ///< the owner's agent waits for the end of all clones
+  };
+  struct Answer {
+    int error = 0;
+    std::string text;
+  };
+
+  tl::expected<std::unique_ptr<Machine>, std::string> new_machine(const Place& place);
+  Place place_for(std::uint32_t id, const std::string& memory, Memory kind,
+                  std::vector<std::string> drives);
+  tl::expected<std::string, std::string> new_memory();
+  tl::expected<std::vector<std::string>, std::string> overlays_of(
+      const std::vector<std::string>& bases);
+  tl::expected<void, std::string> make_shared(Vm& vm);
+  tl::expected<std::vector<std::string>, std::string> clone(Vm& vm, std::uint64_t ticket,
+                                                            ForkFigures& figures);
+  tl::expected<void, std::string> transfer(Vm& vm, std::unique_ptr<Machine> parent,
+                                           std::vector<Vm>& clones, ForkFigures& figures);
+  Answer new_ticket(Vm& vm, std::uint32_t count, std::uint64_t& number);
+  void adopt(Vm vm);
+  void listen_to(Vm& vm);
+  void on_agent(const std::string& name);
+  void on_line(Vm& vm, const std::string& line);
+  void say(Vm& vm, const std::string& line);
+  void answer_join(std::uint64_t ticket);
+  void machine_ended(const std::string& name, End end, int status, const std::string& value);
+
+  Reactor& reactor_;
+  Watches& watches_;
+  const QemuCommand command_;
+  const Parts parts_;
+  std::map<std::string, Vm> vms_;
+  std::map<std::uint64_t, Ticket> tickets_;
+  std::map<std::string, Descriptor> memories_;  ///< memfds by the path that QEMU opens
+  std::uint64_t tickets_made_ = 0;
+  std::uint64_t places_made_ = 0;
+};
+
+}  // namespace stdchk::fork::vm

@@ -1,0 +1,165 @@
+#include "fork/vm/machine.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace stdchk::fork::vm {
+namespace {
+
+constexpr Duration kAnswerMax = std::chrono::seconds(60);
+constexpr std::size_t kLastWordsBytes = 600;
+
+void wait_a_little() { ::usleep(1000); }
+
+/// In the child: nothing but calls that are safe after fork(2) in a program with threads.
+[[noreturn]] void become(char* const* argv, int log, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
+  ::setsid();
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  ::dup2(nothing, 0);
+  ::dup2(log, 1);
+  ::dup2(log, 2);
+  ::execvp(argv[0], argv);
+  ::dprintf(2, "%s cannot be started: %s\n", argv[0], std::strerror(errno));
+  ::_exit(127);
+}
+
+}  // namespace
+
+tl::expected<Machine, std::string> Machine::start(const QemuCommand& command, const Place& place) {
+  const auto failed = [&](const std::string& what) {
+    return tl::unexpected(fmt::format("{}: {}", what, std::strerror(errno)));
+  };
+  if (::mkdir(place.folder.c_str(), 0700) != 0) return failed(place.folder);
+  std::vector<std::string> words = command.at(place);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const Descriptor log(
+      ::open((place.folder + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log) return failed(place.folder + "/log");
+  const pid_t self = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) return failed("fork");
+  if (pid == 0) become(argv.data(), log.get(), self);
+  return Machine(place, pid, Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))));
+}
+
+Machine& Machine::operator=(Machine&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  place_ = std::move(other.place_);
+  pid_ = std::exchange(other.pid_, -1);
+  pidfd_ = std::move(other.pidfd_);
+  monitor_ = std::move(other.monitor_);
+  return *this;
+}
+
+Machine::~Machine() { end(); }
+
+void Machine::end() {
+  if (!pidfd_) return;
+  ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+  ::waitpid(pid_, nullptr, 0);
+  pidfd_ = Descriptor();
+  std::error_code ignored;
+  std::filesystem::remove_all(place_.folder, ignored);
+}
+
+std::string Machine::last_words() const {
+  std::ifstream in(place_.folder + "/log");
+  std::ostringstream text;
+  text << in.rdbuf();
+  const std::string all = text.str();
+  return all.size() > kLastWordsBytes ? all.substr(all.size() - kLastWordsBytes) : all;
+}
+
+tl::expected<void, std::string> Machine::connect() {
+  auto monitor = Monitor::connect(place_.folder + "/qmp", pidfd_.get(), kAnswerMax);
+  if (!monitor)
+    return tl::unexpected(fmt::format("{}. QEMU said: {}", monitor.error(), last_words()));
+  monitor_ = std::move(*monitor);
+  return {};
+}
+
+tl::expected<void, std::string> Machine::do_it(const std::string& command) {
+  if (auto done = monitor_->execute(command, nullptr, kAnswerMax); !done)
+    return tl::unexpected(done.error());
+  return {};
+}
+tl::expected<void, std::string> Machine::pause() { return do_it("stop"); }
+tl::expected<void, std::string> Machine::resume() { return do_it("cont"); }
+
+tl::expected<void, std::string> Machine::ignore_shared(bool on) {
+  const nlohmann::json capabilities{
+      {"capabilities",
+       nlohmann::json::array({{{"capability", "x-ignore-shared"}, {"state", on}}})}};
+  auto set = monitor_->execute("migrate-set-capabilities", capabilities, kAnswerMax);
+  if (!set) return tl::unexpected(set.error());
+  return {};
+}
+
+tl::expected<void, std::string> Machine::save(const std::string& path) {
+  if (auto set = ignore_shared(place_.memory == Memory::kShared); !set) return set;
+  auto rate = monitor_->execute("migrate-set-parameters",
+                                {{"max-bandwidth", std::int64_t{1} << 40}}, kAnswerMax);
+  if (!rate) return tl::unexpected(rate.error());
+  auto begun = monitor_->execute("migrate", {{"uri", "exec:cat >'" + path + "'"}}, kAnswerMax);
+  if (!begun) return tl::unexpected(begun.error());
+  const auto until = std::chrono::steady_clock::now() + kAnswerMax;
+  for (;;) {
+    auto state = monitor_->execute("query-migrate", nullptr, kAnswerMax);
+    if (!state) return tl::unexpected(state.error());
+    const std::string status = state->value("status", "");
+    if (status == "completed") return {};
+    if (status == "failed" || std::chrono::steady_clock::now() > until) {
+      return tl::unexpected("the machine's state cannot be saved: " +
+                            state->value("error-desc", status));
+    }
+    wait_a_little();
+  }
+}
+
+tl::expected<void, std::string> Machine::load(const std::string& path, Memory saved) {
+  if (auto set = ignore_shared(saved == Memory::kShared); !set) return set;
+  auto begun =
+      monitor_->execute("migrate-incoming", {{"uri", "exec:cat '" + path + "'"}}, kAnswerMax);
+  if (!begun) return tl::unexpected(begun.error());
+  return {};
+}
+
+tl::expected<void, std::string> Machine::wait_loaded() {
+  const auto until = std::chrono::steady_clock::now() + kAnswerMax;
+  for (;;) {
+    auto state = monitor_->execute("query-status", nullptr, kAnswerMax);
+    if (!state)
+      return tl::unexpected(fmt::format("{}. QEMU said: {}", state.error(), last_words()));
+    const std::string status = state->value("status", "");
+    if (status == "running") return {};
+    if (status == "paused" || status == "prelaunch") return resume();
+    if (std::chrono::steady_clock::now() > until) {
+      return tl::unexpected(std::string("the machine's state is not loaded within a minute"));
+    }
+    wait_a_little();
+  }
+}
+
+}  // namespace stdchk::fork::vm

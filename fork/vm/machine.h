@@ -1,0 +1,58 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "core/base/descriptor.h"
+#include "fork/vm/monitor.h"
+#include "fork/vm/qemu_command.h"
+
+namespace stdchk::fork::vm {
+
+/// A Machine is one running QEMU.
+///
+/// Owns: the process and its folder; the destructor ends both. The kernel ends the process when
+/// this process ends. Threads: the one that started it. Calls wait, at most a minute each. Errors:
+/// a sentence.
+class Machine {
+ public:
+  /// Makes the folder and starts QEMU. It answers only after connect().
+  static tl::expected<Machine, std::string> start(const QemuCommand& command, const Place& place);
+  Machine(Machine&&) = default;
+  Machine& operator=(Machine&& other) noexcept;
+  ~Machine();
+
+  tl::expected<void, std::string> connect();
+  tl::expected<void, std::string> pause();
+  tl::expected<void, std::string> resume();
+  /// Writes the state of processors and devices, the descriptor, to a file. The machine is paused.
+  /// A machine with Memory::kPrivate writes its memory, too.
+  tl::expected<void, std::string> save(const std::string& path);
+  /// Takes the state from a file and runs. The place says waits_for_state. load() begins,
+  /// wait_loaded() ends.
+  tl::expected<void, std::string> load(const std::string& path, Memory saved);
+  tl::expected<void, std::string> wait_loaded();
+
+  pid_t pid() const { return pid_; }
+  int pidfd() const { return pidfd_.get(); }
+  const Place& place() const { return place_; }
+  /// The last lines that QEMU wrote, for errors.
+  std::string last_words() const;
+
+ private:
+  Machine(Place place, pid_t pid, Descriptor pidfd)
+      : place_(std::move(place)), pid_(pid), pidfd_(std::move(pidfd)) {}
+  tl::expected<void, std::string> do_it(const std::string& command);
+  tl::expected<void, std::string> ignore_shared(bool on);
+  void end();
+
+  Place place_;
+  pid_t pid_ = -1;
+  Descriptor pidfd_;
+  std::optional<Monitor> monitor_;
+};
+
+}  // namespace stdchk::fork::vm

@@ -1,0 +1,266 @@
+// stdchk-vm: runs virtual machines that can be cloned while they run. `stdchk vm` is the same
+// program.
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "core/files/own_folder.h"
+#include "core/runtime/daemon.h"
+#include "core/runtime/options.h"
+#include "fork/vm/control.h"
+#include "fork/vm/family.h"
+
+namespace stdchk::fork::vm {
+namespace {
+
+constexpr std::size_t kAnswerBytesMax = std::size_t{1} << 20;
+constexpr int kAnswerSecondsMax = 300;
+
+struct RunOptions {
+  std::string name;
+  std::vector<std::string> command;
+  std::string folder;
+  std::uint32_t slots = 0;
+  std::uint64_t memory = 0;
+  std::uint64_t clone_memory = std::uint64_t{64} << 20;
+  bool foreground = false;
+};
+struct NameOptions {
+  std::string name;
+  std::string folder;
+  std::uint32_t count = 1;
+  bool json = false;
+};
+
+int complain(const std::string& text) {
+  fmt::print(stderr, "stdchk-vm: {}\n", text);
+  return 2;
+}
+
+std::string base_folder(const std::string& given) {
+  if (!given.empty()) return given;
+  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime == '/') {
+    return std::string(runtime) + "/stdchk-vm";
+  }
+  return fmt::format("/tmp/stdchk-vm-{}", ::getuid());
+}
+
+bool is_name(const std::string& name) {
+  return !name.empty() && name.size() <= 40 && std::all_of(name.begin(), name.end(), [](char c) {
+    return std::isalnum(c) || c == '-' || c == '_';
+  });
+}
+
+std::uint64_t available_bytes() {
+  std::ifstream in("/proc/meminfo");
+  std::uint64_t kib = 0;
+  for (std::string name, rest; in >> name; std::getline(in, rest)) {
+    if (name == "MemAvailable:" && in >> kib) break;
+  }
+  return kib * 1024;
+}
+
+/// Serves the family until its first machine ends. `tell`: where the outcome of the start is
+/// written: a sentence, or nothing when the machine runs.
+int serve(const RunOptions& run, const QemuCommand& command, const std::string& folder, int tell) {
+  SystemClock clock;
+  Reactor reactor(clock);
+  end_on_signals(reactor);
+  Watches watches;
+  reactor.add(watches);
+  HostTable hosts({{"", run.slots != 0 ? run.slots : std::thread::hardware_concurrency(),
+                    run.memory != 0 ? run.memory : available_bytes()}});
+  int status = EXIT_SUCCESS;
+  {
+    Family family(reactor, watches, command,
+                  {run.name, folder, &hosts, run.clone_memory, [&reactor] { reactor.stop(); }});
+    Control control(watches, family);
+    auto started = family.start();
+    if (started) started = control.listen(folder + "/control");
+    const std::string said = started ? "" : started.error();
+    (void)!::write(tell, said.data(), said.size());
+    ::close(tell);
+    if (started)
+      reactor.run();
+    else
+      status = EXIT_FAILURE;
+  }
+  reactor.remove(watches);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+  return status;
+}
+
+/// In a new session, so that the machine goes on when the terminal closes.
+[[noreturn]] void serve_detached(const RunOptions& run, const QemuCommand& command,
+                                 const std::string& folder, int tell) {
+  ::setsid();
+  const int log =
+      ::open((folder + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  ::dup2(nothing, 0);
+  ::dup2(nothing, 1);
+  ::dup2(log >= 0 ? log : nothing, 2);
+  ::_exit(serve(run, command, folder, tell));
+}
+
+int run_machine(const RunOptions& run) {
+  if (!is_name(run.name))
+    return complain("A name has letters, digits, \"-\" and \"_\", at most 40.");
+  const auto command = QemuCommand::parse(run.command);
+  if (!command) return complain(command.error());
+  const auto base = OwnFolder::make(base_folder(run.folder), {"the folder of the machines"});
+  if (!base) return complain(base.error());
+  const std::string folder = base->path() + "/" + run.name;
+  if (connect_unix(folder + "/control") >= 0)
+    return complain(fmt::format("The machine {} runs already.", run.name));
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);  // of one that was killed
+  if (::mkdir(folder.c_str(), 0700) != 0)
+    return complain(fmt::format("{}: {}", folder, std::strerror(errno)));
+  int pipe[2];
+  if (::pipe2(pipe, O_CLOEXEC) != 0) return complain("no pipe");
+  if (run.foreground) {
+    ::close(pipe[0]);
+    return serve(run, *command, folder, pipe[1]);
+  }
+  const pid_t pid = ::fork();
+  if (pid < 0) return complain("the process cannot be forked");
+  if (pid == 0) serve_detached(run, *command, folder, pipe[1]);
+  ::close(pipe[1]);
+  std::string said;
+  char bytes[1024];
+  for (ssize_t n = 0; (n = ::read(pipe[0], bytes, sizeof(bytes))) > 0;)
+    said.append(bytes, static_cast<std::size_t>(n));
+  if (!said.empty()) return complain(fmt::format("the machine was not started: {}", said));
+  if (::access((folder + "/control").c_str(), F_OK) != 0)
+    return complain("the machine was not started");
+  return 0;
+}
+
+/// Asks the process of the family that `name` belongs to. Clones are named FAMILY.TICKET.ID.
+tl::expected<nlohmann::json, std::string> ask(const NameOptions& options,
+                                              const nlohmann::json& question) {
+  const std::string family = options.name.substr(0, options.name.find('.'));
+  if (!is_name(family))
+    return tl::unexpected(fmt::format("\"{}\" is no name of a machine.", options.name));
+  const Descriptor socket(connect_unix(base_folder(options.folder) + "/" + family + "/control"));
+  if (!socket) return tl::unexpected(fmt::format("There is no machine {}.", family));
+  const timeval longest{kAnswerSecondsMax, 0};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof(longest));
+  const std::string text = question.dump() + "\n";
+  (void)!::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  std::string said;
+  char bytes[4096];
+  ssize_t n = 0;
+  while (said.size() < kAnswerBytesMax && (n = ::recv(socket.get(), bytes, sizeof(bytes), 0)) > 0) {
+    said.append(bytes, static_cast<std::size_t>(n));
+    if (said.back() == '\n') break;
+  }
+  auto answer = nlohmann::json::parse(said, nullptr, false);
+  if (!answer.is_object())
+    return tl::unexpected(std::string("The machine's process does not answer."));
+  if (answer.contains("error")) return tl::unexpected(answer.value("error", ""));
+  return answer;
+}
+
+int run_fork(const NameOptions& options) {
+  const auto answer =
+      ask(options, {{"do", "fork"}, {"name", options.name}, {"count", options.count}});
+  if (!answer) return complain(answer.error());
+  if (options.json) {
+    fmt::print("{}\n", answer->dump());
+    return 0;
+  }
+  for (const auto& name : answer->at("clones")) fmt::print("{}\n", name.get<std::string>());
+  return 0;
+}
+
+int run_kill(const NameOptions& options) {
+  const auto answer = ask(options, {{"do", "kill"}, {"name", options.name}});
+  return answer ? 0 : complain(answer.error());
+}
+
+int run_list(const NameOptions& options) {
+  nlohmann::json all = nlohmann::json::array();
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(base_folder(options.folder), error)) {
+    NameOptions one = options;
+    one.name = entry.path().filename().string();
+    if (const auto answer = ask(one, {{"do", "list"}})) {
+      for (const auto& machine : answer->at("machines")) all.push_back(machine);
+    }
+  }
+  if (options.json) {
+    fmt::print("{}\n", all.dump());
+    return 0;
+  }
+  for (const auto& machine : all) {
+    fmt::print("{}  id {}  pid {}  memory {}\n", machine.value("name", ""), machine.value("id", 0),
+               machine.value("pid", 0),
+               format_bytes(machine.value("memory_bytes", std::uint64_t{0})));
+  }
+  return 0;
+}
+
+void describe(Options& options, RunOptions& run) {
+  options.argument("NAME", run.name, "name of the machine").required();
+  options.arguments("COMMAND", run.command,
+                    "QEMU's command line, behind \"--\"; {id} in it is the clone's id");
+  options.text("--folder", run.folder, "DIR", "folder of all machines of this user");
+  options.count("--slots", run.slots, 0, 100'000,
+                "clones that run at the same time; 0: the number of processors");
+  options.size("--memory", run.memory, 0, std::uint64_t{1} << 60,
+               "memory for all clones; 0: what is available now");
+  options.size("--clone-memory", run.clone_memory, 0, std::uint64_t{1} << 60,
+               "memory that each clone is charged with: what it changes");
+  options.flag("--foreground", run.foreground, "do not return before the machine ends");
+}
+
+void describe(Options& options, NameOptions& name, bool needs_name, bool forks) {
+  if (needs_name) options.argument("NAME", name.name, "name of the machine").required();
+  options.text("--folder", name.folder, "DIR", "folder of all machines of this user");
+  if (forks) options.count("--count,-n", name.count, 1, 250, "clones to make");
+  if (forks || !needs_name) options.flag("--json", name.json, "as JSON").command_line_only();
+}
+
+int run(int argc, char** argv) {
+  Options options("stdchk-vm", "Runs virtual machines that can be cloned while they run.");
+  RunOptions run;
+  NameOptions fork, kill, list;
+  describe(options.subcommand("run", "Starts a machine from a command line of QEMU."), run);
+  describe(options.subcommand("fork", "Clones a running machine."), fork, true, true);
+  describe(options.subcommand("kill", "Ends a machine and its clones."), kill, true, false);
+  describe(options.subcommand("list", "Lists machines and clones."), list, false, false);
+  if (const auto status = options.parse_or_exit(argc, argv)) return *status;
+  log::start("stdchk-vm", log::Level::kInfo);
+  if (options.chosen() == "run") return run_machine(run);
+  if (options.chosen() == "fork") return run_fork(fork);
+  if (options.chosen() == "kill") return run_kill(kill);
+  return run_list(list);
+}
+
+}  // namespace
+}  // namespace stdchk::fork::vm
+
+int main(int argc, char** argv) { return stdchk::fork::vm::run(argc, argv); }

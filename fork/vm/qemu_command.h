@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+namespace stdchk::fork::vm {
+
+/// How a machine gets its memory.
+enum class Memory : std::uint8_t {
+  kShared,   ///< it writes to the memory file: the machine can be forked fast
+  kPrivate,  ///< it reads the memory file; its changes stay its own
+};
+
+/// A Place is where a machine has its files, and what it is.
+struct Place {
+  std::string folder;  ///< for the sockets "qmp" and "agent"
+  std::string memory_file;
+  Memory memory = Memory::kShared;
+  bool waits_for_state = false;     ///< it begins with the state of another machine
+  std::uint32_t id = 0;             ///< replaces "{id}" in each word
+  std::vector<std::string> drives;  ///< files in place of those of the command, in order
+};
+
+/// A QemuCommand is a command line of QEMU that a user gave, which can be changed into those of the
+/// machine's forks.
+///
+/// Errors: sentences for people.
+class QemuCommand {
+ public:
+  /// `words`: the program and its options. Refuses options that a fork cannot keep apart.
+  static tl::expected<QemuCommand, std::string> parse(std::vector<std::string> words);
+
+  std::uint64_t memory_bytes() const { return memory_bytes_; }
+  /// Files of writable -drive options, in order.
+  const std::vector<std::string>& drives() const { return drives_; }
+  const std::vector<std::string>& words() const { return words_; }
+  std::vector<std::string> at(const Place& place) const;
+
+ private:
+  std::vector<std::string> words_;
+  std::uint64_t memory_bytes_ = std::uint64_t{128} << 20;  // QEMU's own default
+  std::vector<std::string> drives_;
+};
+
+}  // namespace stdchk::fork::vm
