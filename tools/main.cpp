@@ -1,7 +1,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -257,13 +259,24 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
   commands.add<DoctorOptions>(
       "doctor", "Names the cause of a bad set-up, and measures writes to a pool's benefactors.",
       [invoked_as](auto& doctor) { return run_doctor(doctor, invoked_as); });
+  commands.add<NoOptions>("vm", "Runs virtual machines that can be cloned: see stdchk vm --help.",
+                          [](auto&) { return kExitError; });  // run() starts stdchk-vm instead
   commands.add<NoOptions>("version", "Prints the version.", [](auto&) {
     fmt::print("stdchk {}\n", version());
     return kExitGood;
   });
 }
 
+/// `stdchk vm ...` is the program stdchk-vm. Returns only when that cannot be started.
+int become_vm(char** argv) {
+  const auto program = find_program("stdchk-vm", argv[0]);
+  if (!program) return complain(program.error().text);
+  ::execv(program->c_str(), argv + 1);
+  return complain(fmt::format("{} cannot be started: {}", *program, std::strerror(errno)));
+}
+
 int run(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "vm") return become_vm(argv);
   Options options("stdchk", "Keeps checkpoint images in memory that the job's own nodes lend.");
   Subcommands commands(options);
   add_all(commands, options, {argv, argv + argc});

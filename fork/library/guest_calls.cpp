@@ -162,7 +162,7 @@ int clone(const sf_ticket* ticket) {
   char line[kLineBytesMax], address[32] = {};
   std::snprintf(line, sizeof(line), "clone %" PRIu64 "\n", ticket->number);
   if (!port.say(line)) return lost(errno);
-  // The machine is frozen here, and goes on here, in the parent and in each clone.
+  // The machine is frozen here. Parent and clones go on from here.
   if (const int error = port.hear(line, kCloneSecondsMax); error != 0) return lost(error);
   int id = 0;
   unsigned count = 0;

@@ -7,7 +7,7 @@
 /// more than a minute.
 namespace stdchk::fork::guest {
 
-/// Whether this is such a machine: its port exists.
+/// Whether this machine has the port stdchk.fork.0.
 bool is_guest();
 
 int request_ticket(uint32_t n, sf_ticket* ticket);

@@ -11,7 +11,7 @@
 namespace stdchk::fork::vm {
 
 /// A Control answers `stdchk vm fork|kill|list` for one family: a line of JSON each way over a Unix
-/// socket in the family's folder, which only its user can reach.
+/// socket. Only the user of the family's folder can reach the socket.
 ///
 /// Owns: the socket and its connections. Threads: the reactor's.
 class Control {

@@ -27,7 +27,8 @@ double seconds_since(Time began) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
-/// What the guest sets for its interface: locally administered, of the ticket and the id.
+/// The hardware address that a clone sets for its interface: locally administered, of ticket and
+/// id.
 std::string hardware_address(std::uint64_t ticket, std::uint32_t id) {
   return fmt::format("52:5f:{:02x}:{:02x}:{:02x}:{:02x}", (ticket >> 16) & 255, (ticket >> 8) & 255,
                      ticket & 255, id);
@@ -54,7 +55,7 @@ tl::expected<std::string, std::string> Family::new_memory() {
     return tl::unexpected(
         fmt::format("There is no memory for the machine: {}", std::strerror(errno)));
   }
-  // QEMU opens it by this path. It ends with the last machine and this process.
+  // QEMU opens it by this path. The memory is freed after the last machine and this process.
   const std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), memory.get());
   memories_[path] = std::move(memory);
   return path;
@@ -284,7 +285,7 @@ void Family::machine_ended(const std::string& name, End end, int status, const s
   memories_.erase(vm.machine->place().memory_file);
   for (const std::string& drive : vm.machine->place().drives) ::unlink(drive.c_str());
   vm.machine.reset();
-  // Its own clones end with it.
+  // The machine's own clones end, too.
   std::vector<std::uint64_t> own;
   for (const auto& [number, ticket] : tickets_) {
     if (ticket.owner == name) own.push_back(number);

@@ -18,7 +18,7 @@
 
 namespace stdchk::fork::vm {
 
-/// What one fork took.
+/// ForkFigures say how long a fork took.
 struct ForkFigures {
   double start_s = 0;   ///< the clones' QEMU started, while the parent runs
   double paused_s = 0;  ///< the parent was away
@@ -58,7 +58,7 @@ class Family {
   struct Vm {
     std::string name;
     std::uint32_t id = 0;
-    std::uint64_t ticket = 0;  ///< that it is a clone of; 0: the first machine
+    std::uint64_t ticket = 0;  ///< the ticket of this clone; 0: the first machine
     std::unique_ptr<Machine> machine;
     std::vector<std::string> drives;
     Descriptor agent;

@@ -13,7 +13,7 @@ enum class Memory : std::uint8_t {
   kPrivate,  ///< it reads the memory file; its changes stay its own
 };
 
-/// A Place is where a machine has its files, and what it is.
+/// A Place describes a machine: files, kind of memory, id.
 struct Place {
   std::string folder;  ///< for the sockets "qmp" and "agent"
   std::string memory_file;

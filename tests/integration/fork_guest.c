@@ -65,9 +65,8 @@ static void round_of(int clones, int nested, uint64_t parent) {
     disk_word(memory[0]);
     if (nested > 0) round_of(nested, 0, memory[0]);
     char text[128];
-    const int n =
-        snprintf(text, sizeof text, "clone %d of %lu wrong %zu disk %lu", id, (unsigned long)parent, wrong,
-                           (unsigned long)disk);
+    const int n = snprintf(text, sizeof text, "clone %d of %lu wrong %zu disk %lu", id,
+                           (unsigned long)parent, wrong, (unsigned long)disk);
     sf_exit_with(0, text, (size_t)n);
   }
   static sf_result results[64];
@@ -76,8 +75,9 @@ static void round_of(int clones, int nested, uint64_t parent) {
     printf("result of %lu: %u %.*s\n", (unsigned long)parent, results[i].id,
            (int)results[i].value_bytes, results[i].value);
   }
-  printf("joined %u of %lu bad %d own %lu after %.2f s\n", ticket.count, (unsigned long)parent, bad,
-         (unsigned long)seen, now() - began);
+  printf("joined %u of %lu bad %d own %lu disk %lu after %.2f s\n", ticket.count,
+         (unsigned long)parent, bad, (unsigned long)memory[0], (unsigned long)disk_word(0),
+         now() - began);
   fflush(stdout);
 }
 
