@@ -44,8 +44,7 @@ class FamilyNetwork {
   FamilyNetwork(const FamilyNetwork&) = delete;
   FamilyNetwork& operator=(const FamilyNetwork&) = delete;
 
-  /// Whether the host has an interface of that name: of another daemon, or of one that has just
-  /// ended.
+  /// Whether the host has an interface with the name of network `index`.
   static bool is_taken(std::uint32_t index);
   /// Makes the network. The host's end has the address with the last byte 1.
   tl::expected<void, std::string> start();

@@ -302,7 +302,7 @@ void Server::answer_joiners(std::uint64_t number) {
   if (found == tickets_.end() || !found->second.run) return;
   const CloneTable& table = found->second.run->table();
   if (!table.all_ended() || found->second.joiners.empty()) return;
-  allocator_.release(number);  // before the answer: the parent may ask for the slots at once
+  allocator_.release(number);  // the parent may request these slots right after the answer
   for (const int fd : std::exchange(found->second.joiners, {})) {
     Connection& connection = *connections_.at(fd);
     for (const Clone& clone : table.clones()) {

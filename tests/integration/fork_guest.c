@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "stdchk_fork.h"
+#include "fork/library/stdchk_fork.h"
 
 static uint64_t* memory;
 static size_t words;
