@@ -26,7 +26,7 @@ FLIP_EVERY = 256 << 10  # one flipped bit in this many bytes
 OPEN = "faults that met an open image, of all"
 FAIL_OVER = "until the first file is made"
 
-# Limits of a call in seconds (docs/operating.md).
+# Limits of a call in seconds (docs/guide/failures.md).
 SLACK = 5  # allowance for work besides waiting, on a machine that runs everything
 GONE = 10 + SLACK  # until a silent benefactor counts as gone
 STUCK = 30 + SLACK  # without any progress

@@ -93,7 +93,7 @@ tl::expected<Secret, std::string> read_secret_file(const std::string& path) {
 
 tl::expected<Secret, std::string> parse_secret(const std::string& path, std::string_view text) {
   constexpr const char* kHow =
-      "`stdchk up` makes one that does, and docs/operating.md has a command for it";
+      "`stdchk up` makes one that does, and docs/guide/start.md has a command for it";
   if (text.size() == kDigits + 1 && text.back() == '\n') text.remove_suffix(1);
   Secret secret;
   const MutableByteSpan bytes = MutableByteSpan(secret.bytes).first(kDigits / 2);

@@ -446,7 +446,7 @@ struct Scrub $title("scrub") $kind(instructs) $route(clientToManager) {
 }
 
 struct PoolTotals {
-  # The figures of the pool's report card, since the pool began (docs/operating.md, Report card).
+  # The figures of the pool's report card, since the pool began (docs/guide/monitoring.md).
   images @0 :UInt64;  # files that got their first bytes, or were written anew; survives a restart
   writtenBytes @1 :UInt64;   # written by all committed versions; survives a restart of the manager
   storedBytes @2 :UInt64;    # of these, what the pool did not already store; survives a restart

@@ -28,7 +28,7 @@ def write(name, number):
             file.write(image(number))
             file.flush()
         except OSError as error:
-            # After a kill in the middle of a rename (docs/operating.md). A job that is aborted
+            # After a kill in the middle of a rename (docs/guide/failures.md). A job that is aborted
             # leaves no part; one that goes on and closes the file would.
             if "0" in sys.argv[5] and error.errno == errno.EIO:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -161,7 +161,7 @@ def test_a_dead_manager_is_an_error_in_bounded_time(pool):
     def in_time():
         began = time.monotonic()
         yield
-        assert time.monotonic() - began < 26 * PATIENCE  # 25 s (docs/operating.md), and 1 s for this machine
+        assert time.monotonic() - began < 26 * PATIENCE  # 25 s (docs/guide/failures.md), and 1 s for this machine
 
     with in_time():
         done = pool.stdchk("ls", pool.mount, check=False)

@@ -8,9 +8,9 @@ from processes import PATIENCE, is_running, wait_until
 from writers import Writers, go_on
 
 REMEDY = "The manager does not answer; see `stdchk status`"
-# time until a silent benefactor is gone (docs/operating.md), and 5 s for this machine
+# time until a silent benefactor is gone (docs/guide/failures.md), and 5 s for this machine
 GONE_SECONDS = 15 * PATIENCE
-END_SECONDS = 31 * PATIENCE  # a call's limit of 30 s (docs/operating.md), and 1 s for this machine
+END_SECONDS = 31 * PATIENCE  # a call's limit of 30 s (docs/guide/failures.md), and 1 s for this machine
 
 
 @pytest.fixture

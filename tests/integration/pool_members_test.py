@@ -9,8 +9,8 @@ from conftest import drop_caches
 from processes import stopped, wait_until
 
 MIB = 1 << 20
-SILENT_SECONDS = 5  # docs/operating.md: a benefactor that is silent for this time gets no new chunks
-READ_SECONDS = 31  # a call's limit of 30 s (docs/operating.md), and 1 s for this machine
+SILENT_SECONDS = 5  # docs/guide/failures.md: a benefactor that is silent for this time gets no new chunks
+READ_SECONDS = 31  # a call's limit of 30 s (docs/guide/failures.md), and 1 s for this machine
 
 
 def states(pool):

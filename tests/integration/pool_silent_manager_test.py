@@ -12,8 +12,8 @@ import time
 from processes import BIN, stopped, wait_until
 
 MIB = 1 << 20
-END_SECONDS = 31  # a call's limit of 30 s (docs/operating.md), and 1 s for this machine
-# more time for a read that the kernel repeats when no benefactor answers (docs/operating.md)
+END_SECONDS = 31  # a call's limit of 30 s (docs/guide/failures.md), and 1 s for this machine
+# more time for a read that the kernel repeats when no benefactor answers (docs/guide/failures.md)
 AGAIN_SECONDS = 5
 SHORT_SECONDS = 8  # a stop that calls outlast, although it is longer than a lease
 STALE_SECONDS = 1.5  # afterwards no name and no attribute is cached any more

@@ -14,9 +14,9 @@ from processes import is_running, stopped, wait_until
 from writers import go_on
 
 IMAGE_BYTES = 64 << 10
-STATED_SECONDS = 15  # docs/operating.md: for a manager whose process is lost or stopped
+STATED_SECONDS = 15  # docs/guide/failures.md: for a manager whose process is lost or stopped
 STATED_SECONDS_HOST = 20  # for a manager whose host is lost
-CALL_SECONDS = 31  # limit of a call without a manager: 30 s (docs/operating.md), and 1 s for this machine
+CALL_SECONDS = 31  # limit of a call without a manager: 30 s (docs/guide/failures.md), and 1 s for this machine
 SLOW_MACHINE = 5
 # Stores an image, and closes it after a line of input. Runs in its own process: starting another process
 # would close the open files there, too.

@@ -23,7 +23,7 @@ OF_AN_OPEN_FILE = STEPS[:5]
 # delays of the kills after a step's start, in any order
 MIDDLES_SECONDS = (0, 0, 0, 0.0005, 0.001, 0.002, 0.004)
 STRUCK_LEAST = 3  # at least this many kills must hit an unfinished step
-STATED_SECONDS = 30  # docs/operating.md: the longest wait of a call without progress
+STATED_SECONDS = 30  # docs/guide/failures.md: the longest wait of a call without progress
 
 # Takes a step for each line of input, and prints its result. Replaces the file `old` as careful programs do.
 WRITER = f"""

@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kSilence = 5s;
-/// The time that docs/operating.md states for a manager whose process is lost or stopped.
+/// The time that docs/guide/failures.md states for a manager whose process is lost or stopped.
 constexpr Duration kTakeover = 15s;
 
 /// A Somebody is a client that makes folders and looks them up.

@@ -1,0 +1,42 @@
+"""Tests that scripts/links finds links and paths that lead nowhere."""
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def links(tmp_path):
+    """A function that writes a file into a small repository, and returns what scripts/links says of it."""
+    for folder in ("scripts", "docs/decisions", "core/base"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "links", tmp_path / "scripts")
+    (tmp_path / "core/base/units.h").write_text("")
+    (tmp_path / "docs/decisions/0015-metadata-log.md").write_text("# The log\n\n## Who decides\n")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True, timeout=20)
+
+    def run(name, text):
+        (tmp_path / name).write_text(text)
+        done = subprocess.run(["scripts/links"], cwd=tmp_path, capture_output=True, text=True, timeout=20)
+        return done.stdout
+    return run
+
+
+def test_what_exists_is_no_complaint(links):
+    assert links("docs/page.md", "[log](decisions/0015-metadata-log.md#who-decides), docs/decisions/0015, "
+                 "core/base/units, core/*/units.h, [web](https://example.org/x.md)\n") == ""
+
+
+@pytest.mark.parametrize("text", ["[log](0015-metadata-log.md)", "[log](decisions/0015-metadata-log.md#when)",
+                                  "core/base/unit.h", "docs/decisions/0016", "core/*/unit.h"])
+def test_what_does_not_exist_is_found(links, text):
+    assert links("docs/page.md", text + "\n").startswith("docs/page.md:1: ")
+
+
+def test_a_comment_is_read_and_code_is_not(links):
+    assert links("core/base/a.cpp", 'open("core/base/gone.h");  // as core/base/units.h\n') == ""
+    assert links("core/base/a.cpp", "// core/base/gone.h has the reason\n").startswith("core/base/a.cpp:1: ")
