@@ -174,7 +174,7 @@ def up_and_down(report, bin_dir, rounds):
                     starts.append(float(found.group(1)) - submitted)
                 prolog.append(starts[1] - starts[0])
         report.add(f"{nodes} nodes: `up --job`", Series(up, "s"))
-        report.add(f"{nodes} nodes: the prolog makes the job's start later by", Series(prolog, "s"))
+        report.add_difference(f"{nodes} nodes: the prolog makes the job's start later by", Series(prolog, "s"))
         report.add(f"{nodes} nodes: `down`", Series(down, "s"))
 
 

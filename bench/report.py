@@ -1,4 +1,4 @@
-"""The benches' results: figures, their ratios to ceilings, and the page that presents them."""
+"""The benches' results: figures, their ratios to ceilings, and the pages that present them."""
 
 import dataclasses
 import fnmatch
@@ -12,11 +12,11 @@ class Failure(Exception):
 
 
 HOW_TO_READ = " ".join("""
-How to read the tables: figures are minimum / median / maximum over the rounds of one run of a section. A figure and its
-ceiling took turns, round by round; the ratio is formed in each round, and its minimum / median / maximum is
-given. An aim is held against the median, an upper limit against the maximum. GB are 10^9 bytes. Where a section does not say
-otherwise all data written is random: it cannot be compressed, and no chunk occurs twice. The machine above is that of the
-section written last; each section names its processor.""".split())
+How to read the sections: figures are minimum / median / maximum over the rounds of one run of a section. A figure and its
+ceiling took turns, round by round. The ratio is formed in each round, and its minimum / median / maximum is
+given. An aim is compared with the median, an upper limit with the maximum. GB are 10^9 bytes. Where a section does not say
+otherwise, all written data is random: nothing can compress it, and no chunk occurs twice. The machine above wrote the newest
+section; each section names its processor and its commit.""".split())
 
 
 @dataclasses.dataclass
@@ -46,6 +46,16 @@ class Series:
     def text(self):
         numbers = (min(self.values), self.median, max(self.values))
         return " / ".join(number_text(number) for number in numbers) + (f" {self.unit}" if self.unit else "")
+
+
+@dataclasses.dataclass
+class Difference(Series):
+    """A difference of two measured times. Its smallest values may be noise of both."""
+
+    def text(self):
+        if min(self.values) > 0:
+            return super().text()
+        return f"not seen beside the noise; at most {number_text(max(0, *self.values))} {self.unit}"
 
 
 def number_text(number):
@@ -135,24 +145,73 @@ class Report:
         if absent and self.was_run:
             raise Failure("not measured: " + "; ".join(sorted(absent)))
 
+    def add_difference(self, name, difference):
+        """A row for a difference of two measured times. Where noise hides it, the page gives only an upper bound."""
+        self.add(name, Difference(difference.values, difference.unit, difference.taken))
+
     def markdown(self):
-        lines = [f"## {self.title}", "", f"*{self.taken}* {self.text}", ""] + (table(self.rows) + [""] if self.rows else [])
+        """The section's own page."""
+        lines = [f"# {self.title}", "", f"*{self.taken}* {self.text}", ""] + (table(self.rows) + [""] if self.rows else [])
         return "\n".join(lines)
 
 
-def updated(page, section, head, facts):
-    """The page with this section in place of the one with the same title. The head counts what all sections
-    say."""
-    title = section.split("\n", 1)[0]
-    sections = re.split(r"(?m)^(?=## )", page)[1:]
-    sections = {each.split("\n", 1)[0]: each.rstrip() + "\n" for each in sections} | {title: section}
-    rows = [line for each in sections.values() for line in each.splitlines() if line.startswith("| ")]
-    met = [row for row in rows if row.endswith(", met |")]
+@dataclasses.dataclass
+class Headline:
+    """A row of a section's page that the first page shows: the section, the row, and what the row is."""
+
+    section: str
+    row: str
+    what: str
+
+
+def medians(cell):
+    """The medians in "1 / 2 / 3 GB/s", and in "name: 1 / 2 / 3 GB/s"."""
+    return re.sub(r"\S+ / (\S+) / \S+", r"\1", cell)
+
+
+def cells_of(page, name):
+    """The row of this name on a section's page, by column."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| ")]
+    return next((dict(zip(rows[0], row)) for row in rows if row[0] == name), None)
+
+
+def aims_of(page):
+    """The numbers of aims that a section's page has, and the names of those that are missed."""
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
     missed = [row.split(" | ")[0].removeprefix("| ") for row in rows if row.endswith(", **missed** |")]
-    lines = ["# Results", "", head, ""] + [f"- {key}: {value}" for key, value in facts.items()] + [""]
-    lines += [f"{len(met)} of {len(met) + len(missed)} aims are met."
-              + (" Missed: " + "; ".join(missed) + "." if missed else ""), "", HOW_TO_READ, ""]
-    return "\n".join(lines + list(sections.values()))
+    return sum(row.endswith(", met |") for row in rows) + len(missed), missed
+
+
+def headline_table(pages, headlines):
+    lines = ["| what | median | beside it, in the same run | ratio | aim |", "|---|---|---|---|---|"]
+    for each in headlines:
+        cells = cells_of(pages.get(each.section, ""), each.row)
+        if cells is None:
+            continue
+        columns = [medians(cells.get(column, "")) for column in ("figure", "ceiling", "ratio")] + [cells.get("aim", "")]
+        lines.append(f"| [{each.what}](results/{each.section}.md) | " + " | ".join(columns) + " |")
+    return lines
+
+
+def section_table(pages):
+    lines = ["| section | taken | aims met |", "|---|---|---|"]
+    for name, page in pages.items():
+        title = page.split("\n", 1)[0].removeprefix("# ")
+        taken = re.search(r"^\*(\S+), (commit \S+),", page, re.MULTILINE)
+        count, missed = aims_of(page)
+        state = "not run" if "* NOT RUN: " in page else f"{count - len(missed)} of {count}" if count else ""
+        lines.append(f"| [{title}](results/{name}.md) | {f'{taken[1]}, {taken[2]}' if taken else ''} | {state} |")
+    return lines
+
+
+def index(pages, headlines, head, facts):
+    """The first page of the results. `pages`: each section's page by the section's name, in order."""
+    missed = [f"[{name}](results/{section}.md)" for section, page in pages.items() for name in aims_of(page)[1]]
+    count = sum(aims_of(page)[0] for page in pages.values())
+    lines = ["# Results", "", head, ""] + headline_table(pages, headlines)
+    lines += ["", f"{count - len(missed)} of {count} aims are met." + (" Missed: " + "; ".join(missed) + "." if missed else ""), ""]
+    lines += section_table(pages) + [""] + [f"- {key}: {value}" for key, value in facts.items()]
+    return "\n".join(lines + ["", HOW_TO_READ, ""])
 
 
 def table(rows):

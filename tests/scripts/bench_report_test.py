@@ -14,7 +14,7 @@ import pytest
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
-from report import Aim, Failure, Report, Series, table, updated  # noqa: E402
+from report import Aim, Difference, Failure, Headline, index, Report, Series, table  # noqa: E402
 
 loader = importlib.machinery.SourceFileLoader("bench_run", str(BENCH / "run"))
 bench_run = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_run", loader))
@@ -107,10 +107,27 @@ def test_the_page_gives_minimum_median_and_maximum_and_says_what_was_missed():
     one.add("read", series(MINE), "raw loop", series(CEILING))
     assert table(one.rows)[2] == (
         "| write | 3 / 4 / 5 GB/s | raw loop: 4 / 4 / 5 GB/s | 0.75 / 1 / 1 | at least 0.9, met |")
-    page = updated("# Results\n\nold head\n\n## Other\n\nkept\n\n## Speed\n\nold\n", one.markdown(), "Head.", {})
-    assert "1 of 2 aims are met. Missed: read." in page
-    assert page.index("kept") < page.index("*today.* How fast it is.")
-    assert "old" not in page
+    page = index({"other": "# Other\n\n*then, commit 1, x.* kept\n", "speed": one.markdown()}, [], "Head.", {})
+    assert "1 of 2 aims are met. Missed: [read](results/speed.md)." in page
+    assert page.index("(results/other.md)") < page.index("[Speed](results/speed.md)")
+
+
+def test_the_first_page_shows_the_medians_of_its_headlines():
+    one = report(aims={"write": Aim(least=0.9)})
+    one.section("Speed", "How fast it is.")
+    one.add("write", series(MINE), "raw loop", series(CEILING))
+    page = index({"speed": one.markdown()}, [Headline("speed", "write", "writing"), Headline("speed", "gone", "no row")],
+                 "Head.", {})
+    assert "| [writing](results/speed.md) | 4 GB/s | raw loop: 4 GB/s | 1 | at least 0.9, met |" in page
+    assert "no row" not in page
+
+
+def test_a_difference_that_noise_hides_is_not_a_time():
+    assert Difference([0.5, 0.75, 1.0], "s", time.time()).text() == "0.5 / 0.75 / 1 s"
+    assert Difference([-0.161, 0.741, 0.918], "s", time.time()).text() == "not seen beside the noise; at most 0.918 s"
+    one = report(figures=["more"])
+    one.add_difference("more", series([-1.0, 2.0], "s"))
+    assert "| more | not seen beside the noise; at most 2 s |" in one.markdown()
 
 
 def test_a_section_that_could_not_run_says_so_and_has_no_figures():
@@ -119,7 +136,7 @@ def test_a_section_that_could_not_run_says_so_and_has_no_figures():
     one.add("write", series(MINE), "raw loop", series(CEILING))
     one.not_run("there is no device")
     one.check_complete()
-    assert one.markdown() == "## Speed\n\n*today.* NOT RUN: there is no device\n"
+    assert one.markdown() == "# Speed\n\n*today.* NOT RUN: there is no device\n"
 
 
 def test_every_section_has_rows_that_must_come():
@@ -138,13 +155,14 @@ def programs(tmp_path):
 
 def run_main(monkeypatch, programs, measured, sample="/dev/urandom"):
     """Runs bench/run with one section whose measurement is `measured`. Returns its status and its page."""
-    page = programs / "page.md"
-    page.write_text("## Starting a pool\n\nof yesterday\n")
+    page = programs / "results" / "start_up.md"
+    page.parent.mkdir()
+    page.write_text("# Starting a pool\n\nof yesterday\n")
     monkeypatch.setenv("SAMPLE", sample)
     monkeypatch.setattr(bench_run, "busy_share", lambda seconds: 0.0)
     monkeypatch.setattr(bench_run, "commit", lambda: "abc1234")
     monkeypatch.setattr(bench_run.Bench, "start_up", measured)
-    monkeypatch.setattr(sys, "argv", ["run", "--bin", str(programs), "--only", "start_up", "--out", str(page)])
+    monkeypatch.setattr(sys, "argv", ["run", "--bin", str(programs), "--only", "start_up", "--out", str(programs)])
     return bench_run.main(), page.read_text()
 
 
@@ -158,6 +176,7 @@ def test_a_section_that_is_complete_is_published(monkeypatch, programs):
     status, page = run_main(monkeypatch, programs, measure_both)
     assert status == 0
     assert "| 64 benefactors of 32 MiB | 1 / 2 / 3 s |" in page and "yesterday" not in page
+    assert "[Starting a pool](results/start_up.md)" in (programs / "RESULTS.md").read_text()
 
 
 def test_a_section_that_fails_leaves_its_page_as_it_was(monkeypatch, programs, capsys):
@@ -165,7 +184,7 @@ def test_a_section_that_fails_leaves_its_page_as_it_was(monkeypatch, programs, c
         bench.report.section("Starting a pool", "How long it takes.")
         bench.report.add("4 benefactors of 32 MiB", series([1.0], "s"))
     status, page = run_main(monkeypatch, programs, measure_one)
-    assert status == 1 and page == "## Starting a pool\n\nof yesterday\n"
+    assert status == 1 and page == "# Starting a pool\n\nof yesterday\n"
     assert "not measured: 64 benefactors of *" in capsys.readouterr().err
 
 
@@ -196,17 +215,16 @@ NOT_PUBLISHED = set()  # sections of bench/run that the page does not have
 
 
 def published():
-    """The tables of bench/RESULTS.md as {title: {row: {column: cell}}}. A section that was not run has no
-    rows."""
-    page = {}
-    for text in re.split(r"(?m)^## ", (BENCH / "RESULTS.md").read_text())[1:]:
-        title, *lines = text.splitlines()
-        cells = [line.strip("|").split("|") for line in lines if line.startswith("|") and not line.startswith("|---")]
-        cells = [[cell.strip() for cell in row] for row in cells]
-        page[title] = {row[0]: dict(zip(cells[0], row)) for row in cells[1:]}
+    """The tables of bench/results as {section: {row: {column: cell}}}. A section that was not run has no rows."""
+    pages = {}
+    for path in sorted((BENCH / "results").glob("*.md")):
+        text = path.read_text()
+        lines = [line for line in text.splitlines() if line.startswith("|") and not line.startswith("|---")]
+        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        pages[path.stem] = {row[0]: dict(zip(cells[0], row)) for row in cells[1:]}
         if "NOT RUN" in text:
-            page[title] = None
-    return page
+            pages[path.stem] = None
+    return pages
 
 
 def title_of(section):
@@ -215,9 +233,10 @@ def title_of(section):
 
 @pytest.mark.parametrize("section", [each for each in bench_run.SECTIONS if each not in NOT_PUBLISHED])
 def test_the_page_of_results_has_what_the_bench_requires_today(section):
-    page, title = published(), title_of(section)
-    assert title in page, f"measure it: bench/run --only {section}"
-    rows = page[title]
+    pages = published()
+    assert section in pages, f"measure it: bench/run --only {section}"
+    assert (BENCH / "results" / f"{section}.md").read_text().startswith(f"# {title_of(section)}\n")
+    rows = pages[section]
     if rows is None:
         return
     aims = bench_run.AIMS.get(section, {})
@@ -229,5 +248,14 @@ def test_the_page_of_results_has_what_the_bench_requires_today(section):
     assert not absent, f"measure it again: bench/run --only {section}"
 
 
-def test_the_page_of_results_has_no_section_that_the_bench_has_not():
-    assert set(published()) <= {title_of(section) for section in bench_run.SECTIONS}
+def test_there_is_no_page_of_a_section_that_the_bench_has_not():
+    assert set(published()) <= set(bench_run.SECTIONS)
+
+
+def test_the_first_page_is_what_the_sections_say():
+    page = (BENCH / "RESULTS.md").read_text()
+    pages = {name: BENCH / "results" / f"{name}.md" for name in bench_run.SECTIONS}
+    pages = {name: path.read_text() for name, path in pages.items() if path.exists()}
+    made = index(pages, bench_run.HEADLINES, page.split("\n")[2], {})
+    assert made.split("\n\nHow to read")[0].rstrip() == page.split("\n- ")[0].rstrip(), "run bench/run --only SECTION"
+    assert page.count("(results/") >= len(pages) + len(bench_run.HEADLINES)
