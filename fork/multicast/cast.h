@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "core/base/clock.h"
+#include "core/base/result.h"
+#include "core/crypto/secret.h"
+#include "fork/multicast/manifest.h"
+#include "fork/multicast/receiver.h"
+#include "fork/multicast/sender.h"
+#include "fork/multicast/sockets.h"
+
+/// An image to many hosts at once, over sockets.
+namespace stdchk::multicast {
+
+/// Made of a secret of the pool, for all members of one group.
+Secret group_secret(const Secret& from);
+
+/// The number of cells of a unit, so that a datagram goes through the interface in one piece.
+std::uint32_t cells_for(std::size_t datagram_bytes);
+
+struct SendOptions {
+  Secret group;
+  Address own;  ///< where receivers ask
+  Address to;   ///< the multicast group
+  std::uint8_t hops = 1;
+  double rate_start = 64e6;  ///< bytes a second
+  double rate_most = 12e9;
+  Duration idle = std::chrono::seconds(10);  ///< ends when nobody was there for so long
+  std::function<Status(std::uint64_t offset, MutableByteSpan out)> read;
+  std::function<void(const Address&)> on_ready;
+};
+
+/// Sends until all receivers that came have everything, and for `idle` nobody else comes.
+Result<Sender::Counts> send(const SendOptions& options, const Manifest& manifest, Clock& clock);
+
+struct ReceiveOptions {
+  Secret group;
+  Address from;    ///< the sender
+  Address own;     ///< of the interface; port 0
+  ChunkName root;  ///< of the manifest, by which every byte is checked
+  Duration patience = std::chrono::seconds(10);  ///< without a datagram of the sender
+  std::uint32_t lose_permille = 0;               ///< of the datagrams, for tests
+  std::function<Status(std::uint64_t image_bytes)> begin;
+  /// Takes checked bytes.
+  std::function<Status(std::uint64_t offset, ByteSpan bytes)> write;
+};
+
+struct ReceiveReport {
+  Receiver::Counts counts;
+  std::uint64_t image_bytes = 0;
+  bool by_unicast = false;
+};
+
+/// Receives a whole image. Errors: kDeadline: the sender is silent; kCorrupt: a member of the group
+/// sends a manifest that has another root.
+Result<ReceiveReport> receive(const ReceiveOptions& options, Clock& clock);
+
+}  // namespace stdchk::multicast

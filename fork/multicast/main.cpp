@@ -1,0 +1,184 @@
+// stdchk-cast: sends a file to many hosts at once, and receives it.
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+
+#include "core/base/clock.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/chunk/naming.h"
+#include "core/files/pool_files.h"
+#include "core/runtime/daemon.h"
+#include "core/runtime/options.h"
+#include "fork/multicast/cast.h"
+
+namespace stdchk::multicast {
+namespace {
+
+struct Settings {
+  std::string secret_file;
+  std::string own;
+  std::string group = "239.255.71.0:7100";
+  std::string sender;
+  std::string root;
+  std::string path;
+  std::string ready_file;
+  std::uint64_t rate_start = 64'000'000;
+  std::uint64_t rate_most = 12'000'000'000;
+  std::uint32_t idle_s = 10;
+  std::uint32_t lose_permille = 0;
+};
+
+tl::expected<Secret, std::string> group_of(const Settings& settings) {
+  auto secret = read_secret_file(settings.secret_file);
+  if (!secret) return tl::unexpected(secret.error());
+  return group_secret(*secret);
+}
+
+Status read_all(int file, std::uint64_t offset, MutableByteSpan out) {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(file, out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_errno("read");
+    if (got == 0) return fail(Code::kCorrupt, "read: the file has become shorter");
+    out = out.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+  return {};
+}
+
+int send_file(const Settings& settings) {
+  const auto group = group_of(settings);
+  if (!group) return fail_with(group.error());
+  const auto own = parse_address(settings.own);
+  const auto to = parse_address(settings.group);
+  if (!own || !to || !is_multicast(*to)) {
+    return fail_with("--own needs an IPv4 address, and --group one of 224.0.0.0/4 with a port");
+  }
+  const Descriptor file(::open(settings.path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat found {};
+  if (!file || ::fstat(file.get(), &found) != 0 || found.st_size == 0) {
+    return fail_with(fmt::format("{} cannot be read, or is empty", settings.path));
+  }
+  SendOptions options;
+  options.group = *group;
+  options.own = *own;
+  options.to = *to;
+  options.rate_start = static_cast<double>(settings.rate_start);
+  options.rate_most = static_cast<double>(settings.rate_most);
+  options.idle = std::chrono::seconds(settings.idle_s);
+  options.read = [&](std::uint64_t offset, MutableByteSpan out) {
+    return read_all(file.get(), offset, out);
+  };
+  const auto manifest = Manifest::compute(static_cast<std::uint64_t>(found.st_size), options.read);
+  if (!manifest) return fail_with(describe(manifest.error()));
+  const std::string root = to_hex(manifest->root());
+  options.on_ready = [&](const Address& at) {
+    const std::string text = fmt::format("{} {}\n", address_text(at), root);
+    if (settings.ready_file.empty()) {
+      fmt::print("{}", text);
+    } else if (!write_file_at_once(settings.ready_file, text)) {
+      log::error("The ready file {} cannot be written.", settings.ready_file);
+    }
+  };
+  SystemClock clock;
+  const auto counts = send(options, *manifest, clock);
+  if (!counts) return fail_with(describe(counts.error()));
+  fmt::print(
+      "units {} asked {} in lockstep {} multicast cells {} unicast cells {} loss reports {} backed "
+      "off {}\n",
+      manifest->all_units(), counts->asked_units, counts->lockstep_units, counts->multicast_cells,
+      counts->unicast_cells, counts->loss_reports, counts->backed_off);
+  return 0;
+}
+
+int receive_file(const Settings& settings) {
+  const auto group = group_of(settings);
+  if (!group) return fail_with(group.error());
+  const auto own = parse_address(settings.own);
+  const auto from = parse_address(settings.sender);
+  const auto root = parse_root(settings.root);
+  if (!own || !from || !root) {
+    return fail_with("--own and --sender need IPv4 addresses, and --root 64 hexadecimal digits");
+  }
+  const Descriptor file(::open(settings.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file) return fail_with(fmt::format("{} cannot be made, or exists", settings.path));
+  ReceiveOptions options;
+  options.group = *group;
+  options.own = {own->host, 0};
+  options.from = *from;
+  options.root = *root;
+  options.patience = std::chrono::seconds(settings.idle_s);
+  options.lose_permille = settings.lose_permille;
+  options.begin = [&](std::uint64_t bytes) -> Status {
+    if (::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0) return {};
+    return fail_errno("write");
+  };
+  options.write = [&](std::uint64_t offset, ByteSpan bytes) -> Status {
+    const ssize_t written =
+        ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written == static_cast<ssize_t>(bytes.size())) return {};
+    return fail_errno("write");
+  };
+  SystemClock clock;
+  const Time begun = clock.now();
+  const auto report = receive(options, clock);
+  if (!report) {
+    ::unlink(settings.path.c_str());
+    return fail_with(describe(report.error()));
+  }
+  fmt::print("bytes {} seconds {:.3f} {} asks {} lost cells {} twice {} rejected {}\n",
+             report->image_bytes, std::chrono::duration<double>(clock.now() - begun).count(),
+             report->by_unicast ? "unicast" : "multicast", report->counts.asks,
+             report->counts.lost_cells, report->counts.twice_cells, report->counts.rejected_units);
+  return 0;
+}
+
+void describe_common(Options& options, Settings& settings) {
+  options
+      .text("--secret-file", settings.secret_file, "FILE",
+            "file with the secret that all members of the group know")
+      .required();
+  options.text("--own", settings.own, "ADDRESS", "IPv4 address of the interface to use").required();
+  options.count("--idle", settings.idle_s, 1, 3600, "seconds of silence after which to end");
+}
+
+}  // namespace
+}  // namespace stdchk::multicast
+
+int main(int argc, char** argv) {
+  using namespace stdchk;
+  multicast::Settings settings;
+  Options options("stdchk-cast",
+                  "Sends a file to many hosts at once, by multicast where it works.");
+  Options& sends = options.subcommand("send", "Sends a file to all that ask for it.");
+  multicast::describe_common(sends, settings);
+  sends.text("--group", settings.group, "ADDRESS:PORT", "multicast group to send to");
+  sends.size("--rate", settings.rate_start, 1'000'000, 100'000'000'000,
+             "bytes a second to begin with");
+  sends.size("--rate-most", settings.rate_most, 1'000'000, 100'000'000'000,
+             "bytes a second that are never exceeded");
+  sends.text("--ready-file", settings.ready_file, "FILE",
+             "file to write the address and the root digest to");
+  sends.argument("FILE", settings.path, "the file to send").required();
+  Options& receives = options.subcommand("receive", "Receives the file of a sender.");
+  multicast::describe_common(receives, settings);
+  receives.text("--sender", settings.sender, "ADDRESS:PORT", "where the sender listens").required();
+  receives.text("--root", settings.root, "DIGEST", "root digest that the sender has told")
+      .required();
+  receives.count("--lose", settings.lose_permille, 0, 500,
+                 "of 1000 datagrams, how many to drop: for tests");
+  receives.argument("FILE", settings.path, "the file to make").required();
+  if (auto status = options.parse_or_exit(argc, argv)) return *status;
+  signal(SIGPIPE, SIG_IGN);
+  crash_at_once();
+  log::start("stdchk-cast", log::Level::kInfo);
+  return options.chosen() == "send" ? multicast::send_file(settings)
+                                    : multicast::receive_file(settings);
+}

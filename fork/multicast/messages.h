@@ -1,0 +1,100 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/crypto/sealer.h"
+#include "core/crypto/secret.h"
+#include "core/values/ids.h"
+#include "fork/multicast/units.h"
+
+/// What sender and receivers say to each other, each message in a sealed datagram of its own.
+///
+///     datagram: "SDM1", id of the sending process (8), number (8), sealed: kind (1), body; tag
+///     (16) integers: the low byte first
+///
+/// A datagram is sealed under a key that is made of the group's secret and the id of the process
+/// that sends it, which is random. The number counts its datagrams. So no key and number are used
+/// twice. Who knows the group's secret could pose as any member: receivers use no byte before they
+/// have checked it against the root digest, which comes from elsewhere.
+namespace stdchk::multicast {
+
+inline constexpr std::size_t kHeaderBytes = 20;
+inline constexpr std::size_t kDatagramBytesMax = kHeaderBytes + 1 + 8 + kUnitBytes + 16;
+
+/// A receiver says that it is there.
+struct Hello {};
+
+/// The sender answers with what it sends.
+struct Offer {
+  std::uint64_t to = 0;  ///< the receiver's id: the answer is not an old one
+  std::uint64_t image_bytes = 0;
+  std::uint32_t units = 0;     ///< of the manifest and of the image
+  std::uint32_t cells = 0;     ///< of each unit
+  std::uint32_t position = 0;  ///< where the receivers are
+  std::uint32_t group = 0;     ///< IPv4 address of the multicast group, in host order
+  std::uint16_t port = 0;      ///< of the group
+};
+
+/// The sender sends probes to the group, so that receivers see whether it reaches them.
+struct Probe {};
+
+/// An Ask for the sender whose id is `to`.
+struct AskMessage {
+  std::uint64_t to = 0;
+  Ask ask;
+};
+
+struct Cell {
+  std::uint32_t unit = 0;
+  std::uint32_t cell = 0;
+  ByteSpan bytes;  ///< lies in the datagram's plain text
+};
+
+using Message = std::variant<Hello, Offer, Probe, AskMessage, Cell>;
+
+/// A message with the process that has sent it.
+struct Opened {
+  std::uint64_t from = 0;
+  std::uint64_t number = 0;
+  Message message;
+};
+
+/// A Datagrams seals and opens the datagrams of one process.
+///
+/// Owns: the keys of up to kPeersMax peers.
+/// Threads: one.
+/// Errors: kCorrupt: not sealed by a member of the group. kMalformed: sealed, and not a message.
+class Datagrams {
+ public:
+  static constexpr std::size_t kPeersMax = 1024;
+
+  explicit Datagrams(const Secret& group);
+  std::uint64_t id() const { return id_; }
+
+  /// The result is valid until the next call.
+  ByteSpan seal(const Message& message);
+  /// The result's bytes are valid until the next call.
+  Result<Opened> open(ByteSpan datagram);
+
+ private:
+  Sealer* sealer_of(std::uint64_t id);
+
+  const Secret group_;
+  std::uint64_t id_ = 0;
+  std::uint64_t number_ = 0;
+  Sealer own_;
+  std::map<std::uint64_t, std::unique_ptr<Sealer>> peers_;
+  std::vector<std::byte> out_;
+  std::vector<std::byte> plain_;
+};
+
+}  // namespace stdchk::multicast

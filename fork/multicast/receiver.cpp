@@ -1,0 +1,187 @@
+#include "fork/multicast/receiver.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/base/assert.h"
+
+namespace stdchk::multicast {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto kLook = milliseconds(5);
+constexpr auto kMeasure = milliseconds(20);
+/// A unit is late behind its neighbours after this many delays, within these bounds.
+constexpr int kLateDelays = 2;
+constexpr auto kLateLeast = milliseconds(10);
+constexpr auto kLateMost = milliseconds(250);
+/// Nothing came at all.
+constexpr auto kSilence = milliseconds(300);
+/// An ask is sent at least this often, so that the sender knows of this receiver.
+constexpr auto kAlive = milliseconds(500);
+/// Asks are sent in batches of at least so many units, but at the end.
+constexpr std::uint32_t kBatch = 32;
+constexpr double kWindowSeconds = 0.03;
+constexpr std::uint32_t kWindowLeast = 96;
+
+}  // namespace
+
+Receiver::Receiver(const ReceiverOptions& options) : options_(options), units_(options.units) {
+  STDCHK_ASSERT(options.units > 0 && options.units <= kUnitsMax && options.begin < options.units);
+  STDCHK_ASSERT(options.in_front < options.units);
+  STDCHK_ASSERT(options.cells > 0 && options.cells <= kCellsMax);
+}
+
+std::uint32_t Receiver::index(std::uint32_t step) const {
+  const std::uint32_t front = options_.in_front;
+  if (step < front) return step;
+  const std::uint32_t turn = std::max(options_.begin, front) - front;
+  return front + (step - front + turn) % (options_.units - front);
+}
+
+std::uint32_t Receiver::step_of(std::uint32_t unit) const {
+  const std::uint32_t front = options_.in_front;
+  if (unit < front) return unit;
+  const std::uint32_t others = options_.units - front;
+  const std::uint32_t turn = std::max(options_.begin, front) - front;
+  return front + (unit - front + others - turn) % others;
+}
+
+bool Receiver::needs(std::uint32_t unit, std::uint32_t cell) const {
+  return unit < options_.units && cell < options_.cells && !units_[unit].accepted &&
+         (units_[unit].here >> cell & 1U) == 0;
+}
+
+bool Receiver::on_cell(Time now, std::uint32_t unit, std::uint32_t cell, std::size_t bytes) {
+  if (unit >= options_.units || cell >= options_.cells) return false;
+  bytes_ += static_cast<double>(bytes);
+  moved_ = now;
+  if (!needs(unit, cell)) {
+    ++counts_.twice_cells;
+    return false;
+  }
+  Unit& found = units_[unit];
+  if (found.here == 0 && found.asked != Time{} && !found.again) {
+    const Duration took = now - found.asked;
+    delay_ = delay_ == Duration{} ? took : delay_ + (took - delay_) / 8;
+  }
+  found.here = static_cast<CellMask>(found.here | (1U << cell));
+  found.moved = now;
+  if (found.here != all_cells(options_.cells)) return false;
+  if (found.asked != Time{} && flying_ > 0) --flying_;
+  newest_ = std::max(newest_, step_of(unit));
+  return true;
+}
+
+void Receiver::accept(std::uint32_t unit) {
+  STDCHK_ASSERT(units_[unit].here == all_cells(options_.cells) && !units_[unit].accepted);
+  units_[unit].accepted = true;
+  ++accepted_;
+  while (low_ < options_.units && units_[index(low_)].accepted) ++low_;
+}
+
+void Receiver::reject(std::uint32_t unit) {
+  ++counts_.rejected_units;
+  Unit& found = units_[unit];
+  found.here = 0;
+  if (found.asked != Time{}) ++flying_;
+  found.moved = Time{};  // at once
+}
+
+Duration Receiver::patience() const {
+  return std::clamp<Duration>(delay_ * kLateDelays, kLateLeast, kLateMost);
+}
+
+/// What arrives in 30 ms: more would only wait at the sender, and hide what is lost.
+std::uint32_t Receiver::window() const {
+  const double units = rate_ * kWindowSeconds / static_cast<double>(kUnitBytes);
+  return std::clamp(static_cast<std::uint32_t>(std::min(units, 1e6)),
+                    std::min(kWindowLeast, options_.window), options_.window);
+}
+
+void Receiver::add_want(Ask& ask, std::uint32_t unit, CellMask cells) const {
+  if (!ask.wants.empty()) {
+    Want& last = ask.wants.back();
+    if (last.cells == cells && last.first + last.count == unit && last.count < UINT16_MAX) {
+      ++last.count;
+      return;
+    }
+  }
+  ask.wants.push_back({unit, 1, cells});
+}
+
+/// Adds what was asked for and has not come.
+void Receiver::ask_again(Time now, Ask& ask) {
+  const bool silent = now - moved_ > kSilence;
+  for (std::uint32_t step = low_; step < next_; ++step) {
+    if (ask.wants.size() >= Ask::kWantsMax) return;
+    Unit& unit = units_[index(step)];
+    if (unit.accepted || unit.here == all_cells(options_.cells)) continue;
+    // At the end no later unit can tell.
+    const bool passed =
+        (step < newest_ || next_ == options_.units) && now - unit.moved > patience();
+    const bool late = silent && now - unit.moved > kSilence;
+    if (!passed && !late) continue;
+    const auto absent = static_cast<CellMask>(all_cells(options_.cells) & ~unit.here);
+    const auto lost = static_cast<std::uint32_t>(std::popcount(absent));
+    // A rejected unit was not lost on the way.
+    if (unit.moved != Time{}) {
+      lost_ += lost;
+      counts_.lost_cells += lost;
+    }
+    unit.moved = now;
+    unit.again = true;
+    add_want(ask, index(step), absent);
+  }
+}
+
+/// Adds what was not asked for yet, as far as the window allows.
+void Receiver::ask_on(Time now, Ask& ask) {
+  const bool ends = options_.units - next_ <= kBatch;
+  const std::uint32_t most = window();
+  if (flying_ + kBatch > most && !ends) return;
+  while (next_ < options_.units && flying_ < most && ask.wants.size() < Ask::kWantsMax) {
+    Unit& unit = units_[index(next_++)];
+    if (unit.accepted || unit.here == all_cells(options_.cells)) continue;
+    unit.asked = unit.moved = now;
+    ++flying_;
+    add_want(ask, index(next_ - 1), static_cast<CellMask>(all_cells(options_.cells) & ~unit.here));
+  }
+}
+
+std::optional<Ask> Receiver::next(Time now) {
+  if (moved_ == Time{}) moved_ = measured_ = now;
+  if (now - measured_ >= kMeasure) {
+    const double seconds = std::chrono::duration<double>(now - measured_).count();
+    const double rate = bytes_ / seconds;
+    rate_ = rate_ == 0 ? rate : 0.7 * rate_ + 0.3 * rate;
+    bytes_ = 0;
+    measured_ = now;
+  }
+  Ask ask;
+  if (done()) {
+    wake_at_ = now + kAlive;
+    if (told_done_ && now - asked_ < kAlive) return std::nullopt;
+    told_done_ = ask.done = true;
+  } else {
+    if (now - looked_ >= kLook) {
+      looked_ = now;
+      ask_again(now, ask);
+    }
+    ask_on(now, ask);
+    wake_at_ = now + kLook;
+    if (ask.wants.empty() && now - asked_ < kAlive) return std::nullopt;
+  }
+  asked_ = now;
+  ask.rate_kib = static_cast<std::uint32_t>(std::min(rate_ / 1024.0, 4e9));
+  ask.delay_us = static_cast<std::uint32_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(delay_).count());
+  ask.lost_cells = lost_;
+  ask.by_unicast = options_.by_unicast;
+  lost_ = 0;
+  ++counts_.asks;
+  return ask;
+}
+
+}  // namespace stdchk::multicast

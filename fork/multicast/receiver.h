@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "fork/multicast/units.h"
+
+namespace stdchk::multicast {
+
+struct ReceiverOptions {
+  std::uint32_t units = 0;
+  std::uint32_t cells = 1;
+  std::uint32_t begin = 0;  ///< the unit to begin with: where the others are
+  std::uint32_t in_front =
+      0;  ///< units from 0 on that are asked for first: what others are checked by
+  bool by_unicast = false;      ///< multicast does not reach this host
+  std::uint32_t window = 2048;  ///< units that may be asked for and not here, at most
+};
+
+/// A Receiver decides what to ask for, from the cells that arrive. Pure: it keeps no bytes.
+///
+/// It asks for the units in front, then for the others in order from `begin` on, and around. Units
+/// that others asked for arrive, too, and are not asked for. A cell counts as lost when a later
+/// unit was completed and the unit has not moved for a while, or when nothing came for the longest
+/// time.
+///
+/// Threads: one. Times never go back.
+class Receiver {
+ public:
+  enum class State : std::uint8_t { kAbsent, kPartly, kWhole };
+
+  explicit Receiver(const ReceiverOptions& options);
+
+  /// Notes a cell. Returns true when the unit is whole with it, and must be verified:
+  /// then call accept() or reject().
+  bool on_cell(Time now, std::uint32_t unit, std::uint32_t cell, std::size_t bytes);
+  /// False: the cell is here already, or does not exist.
+  bool needs(std::uint32_t unit, std::uint32_t cell) const;
+  void accept(std::uint32_t unit);
+  /// The unit's bytes were wrong. It is asked for again.
+  void reject(std::uint32_t unit);
+
+  /// The next ask. Nothing: wait until wake_at(), or for a cell.
+  std::optional<Ask> next(Time now);
+  Time wake_at() const { return wake_at_; }
+  bool done() const { return accepted_ == options_.units; }
+  std::uint32_t accepted() const { return accepted_; }
+
+  struct Counts {
+    std::uint64_t twice_cells = 0;
+    std::uint64_t lost_cells = 0;
+    std::uint64_t rejected_units = 0;
+    std::uint64_t asks = 0;
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Unit {
+    CellMask here = 0;
+    bool accepted = false;
+    bool again = false;  ///< asked for more than once: no measure of the delay
+    Time asked{};
+    Time moved{};  ///< a cell came, or it was asked for
+  };
+
+  void add_want(Ask& ask, std::uint32_t unit, CellMask cells) const;
+  void ask_again(Time now, Ask& ask);
+  void ask_on(Time now, Ask& ask);
+  /// The unit that is asked for at that step, and back.
+  std::uint32_t index(std::uint32_t step) const;
+  std::uint32_t step_of(std::uint32_t unit) const;
+  Duration patience() const;
+  std::uint32_t window() const;
+
+  const ReceiverOptions options_;
+  std::vector<Unit> units_;
+  std::uint32_t low_ = 0;     ///< all steps below are accepted
+  std::uint32_t next_ = 0;    ///< the next step to ask for
+  std::uint32_t newest_ = 0;  ///< the highest step that was completed
+  std::uint32_t flying_ = 0;  ///< asked for, not whole
+  std::uint32_t accepted_ = 0;
+  std::uint32_t lost_ = 0;  ///< cells, since the last ask
+  Duration delay_{};        ///< from an ask to its first cell
+  Time measured_{};
+  double bytes_ = 0;  ///< since measured_
+  double rate_ = 0;   ///< bytes a second
+  Time looked_{};
+  Time asked_{};
+  Time moved_{};
+  Time wake_at_{};
+  bool told_done_ = false;
+  Counts counts_;
+};
+
+}  // namespace stdchk::multicast

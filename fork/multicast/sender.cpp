@@ -1,0 +1,239 @@
+#include "fork/multicast/sender.h"
+
+#include <algorithm>
+
+#include "core/base/assert.h"
+
+namespace stdchk::multicast {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Added to the rate each kRaise: a 32nd of the start, at least this many bytes a second.
+constexpr double kStepLeast = 0.25e6;
+constexpr auto kRaise = milliseconds(10);
+constexpr double kBackOff = 0.75;
+/// A receiver that gets at least this share of what is sent loses cells by chance.
+constexpr double kDelivered = 0.88;
+constexpr auto kMeasure = milliseconds(20);
+/// Bytes that may be sent at once after a pause.
+constexpr double kBurstSeconds = 0.004;
+constexpr double kBurstLeast = 96 * 1024;
+constexpr double kUnicastShare = 0.25;
+constexpr auto kLockstepLeast = milliseconds(4);
+constexpr auto kLockstepMost = milliseconds(200);
+/// A receiver lags that receives less than this share of the mean for kLagTime.
+constexpr double kLagShare = 0.6;
+constexpr auto kLagTime = milliseconds(300);
+constexpr std::size_t kUnicastQueueMax = 4096;
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+Sender::Sender(const SenderOptions& options)
+    : options_(options),
+      waiting_(options.units, 0),
+      sent_(options.units),
+      rate_(options.rate_start) {
+  STDCHK_ASSERT(options.units > 0 && options.units <= kUnitsMax);
+  STDCHK_ASSERT(options.cells > 0 && options.cells <= kCellsMax);
+}
+
+bool Sender::is_unicast(ReceiverId id) const {
+  const auto found = receivers_.find(id);
+  return found != receivers_.end() && found->second.unicast;
+}
+
+bool Sender::on_ask(Time now, ReceiverId from, const Ask& ask) {
+  if (from == 0 || ask.wants.size() > Ask::kWantsMax) return false;
+  for (const Want& want : ask.wants) {
+    if (want.first >= options_.units || want.count > options_.units - want.first ||
+        (want.cells & ~all_cells(options_.cells)) != 0) {
+      return false;
+    }
+  }
+  if (receivers_.count(from) == 0 && receivers_.size() >= kReceiversMax) return false;
+  Receiver& receiver = receivers_[from];
+  had_receivers_ = true;
+  receiver.heard = now;
+  receiver.done = ask.done;
+  judge(now, receiver, ask);
+  for (const Want& want : ask.wants) {
+    for (std::uint32_t unit = want.first; unit < want.first + want.count; ++unit) {
+      ++counts_.asked_units;
+      if (receiver.unicast) {
+        queue_for_one(receiver, unit, want.cells);
+      } else {
+        queue_for_all(now, unit, want.cells);
+      }
+    }
+  }
+  if (!queue_.empty() || receiver.unicast) wake_at_ = now;
+  return true;
+}
+
+/// Takes what a receiver reports: its rate, its delay, its losses, and whether it keeps up.
+void Sender::judge(Time now, Receiver& receiver, const Ask& ask) {
+  const double rate = ask.rate_kib * 1024.0;
+  receiver.rate = receiver.rate == 0 ? rate : 0.7 * receiver.rate + 0.3 * rate;
+  if (ask.delay_us > 0) {
+    receiver.delay = std::min<Duration>(std::chrono::microseconds(ask.delay_us), kLockstepMost);
+  }
+  receiver.reached = !ask.by_unicast;
+  const double mean = mean_rate();
+  const bool slow = receivers_.size() > 1 && ask.lost_cells > 0 && receiver.rate < kLagShare * mean;
+  if (!slow && ask.lost_cells == 0) receiver.slow_since = Time{};
+  if (slow && receiver.slow_since == Time{}) receiver.slow_since = now;
+  const bool lags = slow && now - receiver.slow_since > kLagTime;
+  if (!receiver.reached || lags) {
+    receiver.unicast = true;
+  } else if (receiver.unicast && ask.lost_cells == 0 && receiver.queue.empty()) {
+    receiver.unicast = false;
+    receiver.slow_since = Time{};
+  }
+  if (ask.lost_cells == 0) return;
+  ++counts_.loss_reports;
+  // Of a sender that waits for asks the rates say nothing.
+  const bool chance = sent_rate_ < rate_ / 2 || receiver.rate > kDelivered * sent_rate_;
+  if (!receiver.unicast && receiver.slow_since == Time{} && !chance) back_off(now);
+}
+
+void Sender::back_off(Time now) {
+  if (now - backed_off_ < std::max<Duration>(lockstep_time(), milliseconds(50))) return;
+  backed_off_ = now;
+  ++counts_.backed_off;
+  const double mean = mean_rate();
+  const double from = mean > 0 ? std::min(mean, rate_) : rate_;
+  rate_ = std::clamp(kBackOff * from, options_.rate_least, options_.rate_most);
+}
+
+/// The mean rate of those that are served by multicast and receive anything.
+double Sender::mean_rate() const {
+  double sum = 0;
+  int count = 0;
+  for (const auto& [id, receiver] : receivers_) {
+    if (receiver.unicast || receiver.done || receiver.rate == 0) continue;
+    sum += receiver.rate;
+    ++count;
+  }
+  return count == 0 ? 0 : sum / count;
+}
+
+Duration Sender::lockstep_time() const {
+  Duration longest = kLockstepLeast;
+  for (const auto& [id, receiver] : receivers_) {
+    if (!receiver.unicast) longest = std::max(longest, receiver.delay);
+  }
+  return longest;
+}
+
+void Sender::queue_for_all(Time now, std::uint32_t unit, CellMask cells) {
+  const CellMask absent = static_cast<CellMask>(cells & ~waiting_[unit]);
+  if (absent == 0 || (sent_[unit] != Time{} && now - sent_[unit] < lockstep_time())) {
+    ++counts_.lockstep_units;
+    return;
+  }
+  if (waiting_[unit] == 0) queue_.push_back({unit, 0});
+  waiting_[unit] = static_cast<CellMask>(waiting_[unit] | cells);
+}
+
+void Sender::queue_for_one(Receiver& receiver, std::uint32_t unit, CellMask cells) {
+  for (Pending& pending : receiver.queue) {
+    if (pending.unit != unit) continue;
+    pending.cells = static_cast<CellMask>(pending.cells | cells);
+    return;
+  }
+  if (receiver.queue.size() < kUnicastQueueMax) receiver.queue.push_back({unit, cells});
+}
+
+void Sender::refill(Time now) {
+  if (refilled_ == Time{}) refilled_ = raised_ = measured_ = now;
+  const double passed = seconds(now - refilled_);
+  refilled_ = now;
+  const double most = std::max(kBurstLeast, rate_ * kBurstSeconds);
+  credit_ = std::min(credit_ + passed * rate_, most);
+  unicast_credit_ = std::min(unicast_credit_ + passed * rate_ * kUnicastShare, most);
+  if (now - measured_ >= kMeasure) {
+    const double rate = sent_bytes_ / seconds(now - measured_);
+    sent_rate_ = sent_rate_ == 0 ? rate : 0.7 * sent_rate_ + 0.3 * rate;
+    sent_bytes_ = 0;
+    measured_ = now;
+  }
+  while (now - raised_ >= kRaise) {
+    raised_ += kRaise;
+    const double step = std::max(kStepLeast, options_.rate_start / 32);
+    if (!queue_.empty()) rate_ = std::min(rate_ + step, options_.rate_most);
+    if (now - raised_ > milliseconds(200)) raised_ = now;
+  }
+}
+
+std::optional<CellAddress> Sender::take(Pending& pending, ReceiverId to) {
+  if (pending.cells == 0) return std::nullopt;
+  std::uint32_t cell = 0;
+  while ((pending.cells >> cell & 1U) == 0) ++cell;
+  pending.cells = static_cast<CellMask>(pending.cells & ~(1U << cell));
+  return CellAddress{pending.unit, cell, to};
+}
+
+/// One cell for the next of the receivers that are served by unicast.
+std::optional<CellAddress> Sender::take_unicast() {
+  auto each = receivers_.upper_bound(last_served_);
+  for (std::size_t i = 0; i < receivers_.size(); ++i, ++each) {
+    if (each == receivers_.end()) each = receivers_.begin();
+    Receiver& receiver = each->second;
+    if (receiver.queue.empty()) continue;
+    const auto cell = take(receiver.queue.front(), each->first);
+    if (receiver.queue.front().cells == 0) receiver.queue.pop_front();
+    if (!cell) continue;
+    last_served_ = each->first;
+    ++counts_.unicast_cells;
+    return cell;
+  }
+  return std::nullopt;
+}
+
+std::optional<CellAddress> Sender::next(Time now, std::size_t cell_bytes) {
+  refill(now);
+  const auto bytes = static_cast<double>(cell_bytes);
+  if (credit_ < bytes) {
+    wake_at_ =
+        now + std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * (bytes - credit_) / rate_)) +
+        std::chrono::microseconds(1);
+    return std::nullopt;
+  }
+  if (unicast_credit_ >= bytes || queue_.empty()) {
+    if (const auto cell = take_unicast()) {
+      unicast_credit_ = std::max(0.0, unicast_credit_ - bytes);
+      credit_ -= bytes;
+      return cell;
+    }
+  }
+  while (!queue_.empty()) {
+    Pending& front = queue_.front();
+    front.cells = waiting_[front.unit];
+    const auto cell = take(front, 0);
+    waiting_[front.unit] = front.cells;
+    const std::uint32_t unit = front.unit;
+    if (front.cells == 0) {
+      sent_[unit] = now;
+      position_ = unit;
+      queue_.pop_front();
+    }
+    if (!cell) continue;
+    credit_ -= bytes;
+    sent_bytes_ += bytes;
+    ++counts_.multicast_cells;
+    return cell;
+  }
+  wake_at_ = now + kRaise;
+  return std::nullopt;
+}
+
+bool Sender::all_done(Time now) {
+  std::erase_if(receivers_, [&](const auto& each) { return now - each.second.heard > kSilence; });
+  return had_receivers_ && std::all_of(receivers_.begin(), receivers_.end(),
+                                       [](const auto& each) { return each.second.done; });
+}
+
+}  // namespace stdchk::multicast

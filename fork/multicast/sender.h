@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "fork/multicast/units.h"
+
+namespace stdchk::multicast {
+
+struct SenderOptions {
+  std::uint32_t units = 0;
+  std::uint32_t cells = 1;   ///< of each unit
+  double rate_start = 64e6;  ///< bytes a second
+  double rate_least = 2e6;
+  double rate_most = 12e9;
+};
+
+/// A Sender decides which cell to send next, and when, from what receivers ask for. Pure: it sends
+/// nothing itself.
+///
+/// - Receivers that read the same image ask for the same units at about the same time (lockstep).
+///   A unit is sent once for all asks that come while it waits, or within the longest measured
+///   delay after it was sent (SnowFlock, section 4.4).
+/// - The rate grows by a step each 10 ms while there is something to send. When a receiver reports
+///   loss and receives less than 88 % of what is sent, the rate goes back to 3/4 of the mean rate
+///   at which receivers receive, at most once in a delay. Less loss is chance, not a full queue.
+/// - A receiver that lags, or that multicast does not reach, is served by unicast from a quarter of
+///   the rate. What it loses does not lower the rate of the others. It asks by multicast again when
+///   it has caught up.
+///
+/// Threads: one. Times never go back.
+/// Limits: kReceiversMax receivers; asks of others are ignored. A receiver that is silent for
+///   kSilence is forgotten.
+class Sender {
+ public:
+  static constexpr std::size_t kReceiversMax = 256;
+  static constexpr Duration kSilence = std::chrono::seconds(5);
+
+  explicit Sender(const SenderOptions& options);
+
+  /// Returns false when the ask is not valid or there is no room for the receiver.
+  bool on_ask(Time now, ReceiverId from, const Ask& ask);
+  /// The next cell that may be sent at `now`. Nothing: wait until wake_at(), or for an ask.
+  std::optional<CellAddress> next(Time now, std::size_t cell_bytes);
+  Time wake_at() const { return wake_at_; }
+  /// True when at least one receiver has come and none is left that lacks anything.
+  bool all_done(Time now);
+  /// Where the receivers in lockstep are: a newcomer begins here.
+  std::uint32_t position() const { return position_; }
+
+  struct Counts {
+    std::uint64_t asked_units = 0;
+    std::uint64_t lockstep_units = 0;  ///< asked for, and answered by what went to all anyway
+    std::uint64_t multicast_cells = 0;
+    std::uint64_t unicast_cells = 0;
+    std::uint64_t loss_reports = 0;
+    std::uint64_t backed_off = 0;
+  };
+  const Counts& counts() const { return counts_; }
+  double rate() const { return rate_; }
+  std::size_t receivers() const { return receivers_.size(); }
+  bool is_unicast(ReceiverId id) const;
+
+ private:
+  struct Pending {
+    std::uint32_t unit = 0;
+    CellMask cells = 0;
+  };
+  struct Receiver {
+    Time heard{};
+    double rate = 0;  ///< bytes a second, smoothed
+    Duration delay{};
+    std::uint32_t position = 0;
+    bool unicast = false;
+    bool reached = true;  ///< by multicast
+    bool done = false;
+    Time slow_since{};
+    std::deque<Pending> queue;  ///< of unicast
+  };
+
+  void queue_for_all(Time now, std::uint32_t unit, CellMask cells);
+  void queue_for_one(Receiver& receiver, std::uint32_t unit, CellMask cells);
+  void judge(Time now, Receiver& receiver, const Ask& ask);
+  void back_off(Time now);
+  void refill(Time now);
+  std::optional<CellAddress> take(Pending& pending, ReceiverId to);
+  std::optional<CellAddress> take_unicast();
+  double mean_rate() const;
+  Duration lockstep_time() const;
+
+  const SenderOptions options_;
+  std::map<ReceiverId, Receiver> receivers_;
+  std::deque<Pending> queue_;      ///< for all
+  std::vector<CellMask> waiting_;  ///< of each unit: cells in queue_
+  std::vector<Time> sent_;         ///< of each unit: last sent to all
+  double rate_;
+  double credit_ = 0;          ///< bytes that may be sent now
+  double unicast_credit_ = 0;  ///< of these for unicast
+  Time refilled_{};
+  Time raised_{};
+  Time backed_off_{};
+  Time measured_{};
+  double sent_bytes_ = 0;  ///< to all, since measured_
+  double sent_rate_ = 0;   ///< bytes a second to all, smoothed
+  Time wake_at_{};
+  std::uint32_t position_ = 0;
+  bool had_receivers_ = false;
+  ReceiverId last_served_ = 0;
+  Counts counts_;
+};
+
+}  // namespace stdchk::multicast

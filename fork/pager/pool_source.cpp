@@ -1,0 +1,140 @@
+#include "fork/pager/pool_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "fork/pager/touch_order.h"
+
+namespace stdchk::pager {
+namespace {
+
+/// The extended attribute of an image that keeps the order in which it was touched.
+constexpr const char* kOrderAttribute = "user.stdchk.touched";
+
+/// Parts of a path: no empty part, no "." and no "..", which a pool has no meaning for.
+bool is_plain(const std::string& path) {
+  if (path.empty() || path.size() > limits::kPathBytesMax) return false;
+  std::size_t from = 0;
+  while (from <= path.size()) {
+    const std::size_t slash = std::min(path.find('/', from), path.size());
+    const std::string part = path.substr(from, slash - from);
+    if (part.empty() || part == "." || part == ".." || part.size() > limits::kNameBytesMax) {
+      return false;
+    }
+    from = slash + 1;
+  }
+  return true;
+}
+
+struct Opened {
+  Attributes attributes;
+  std::shared_ptr<client::File> file;
+};
+
+Result<Opened> open_newest(client::Filesystem& filesystem, const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  FileId parent = kRootFile;
+  if (slash != std::string::npos) {
+    STDCHK_ASSIGN(const Attributes folder, filesystem.resolve(path.substr(0, slash)));
+    parent = folder.id;
+  }
+  STDCHK_ASSIGN(const Attributes found, filesystem.lookup_fresh(parent, path.substr(slash + 1)));
+  if (found.type != FileType::kRegular) {
+    return fail(Code::kInvalidArgument, "pager.open: not a regular file");
+  }
+  client::OpenFlags flags;
+  flags.read = true;
+  STDCHK_ASSIGN(std::unique_ptr<client::File> file, filesystem.open(found.id, flags));
+  const Attributes attributes = file->attributes();
+  return Opened{attributes, std::shared_ptr<client::File>(std::move(file))};
+}
+
+PoolSource::Identity identity_of(const Attributes& attributes) {
+  return {attributes.id.value, attributes.version, attributes.size_bytes};
+}
+
+}  // namespace
+
+Result<client::Filesystem*> PoolConnection::get() {
+  const std::lock_guard lock(mutex_);
+  if (filesystem_ != nullptr) return filesystem_.get();
+  if (options_.manager_address.empty()) {
+    return fail(Code::kConfig, "pager.pool: stdchk-pager was started without --manager");
+  }
+  if (failed_.has_value() && clock_.now() - failed_at_ < kRetry) return fail(*failed_);
+  auto connected = client::Filesystem::connect(options_);
+  if (!connected) {
+    failed_ = connected.error();
+    failed_at_ = clock_.now();
+    return fail(*failed_);
+  }
+  filesystem_ = std::move(*connected);
+  return filesystem_.get();
+}
+
+Result<std::shared_ptr<PoolSource>> PoolSource::open(PoolConnection& pool, std::string path) {
+  path.erase(0, path.find_first_not_of('/'));
+  if (!is_plain(path)) return fail(Code::kInvalidArgument, "pager.open: not a path in the pool");
+  STDCHK_ASSIGN(client::Filesystem * filesystem, pool.get());
+  STDCHK_ASSIGN(Opened opened, open_newest(*filesystem, path));
+  return std::shared_ptr<PoolSource>(new PoolSource(
+      pool, std::move(path), identity_of(opened.attributes), std::move(opened.file)));
+}
+
+std::shared_ptr<PoolSource> PoolSource::reopen(PoolConnection& pool, std::string path,
+                                               const Identity& identity) {
+  return std::shared_ptr<PoolSource>(new PoolSource(pool, std::move(path), identity, nullptr));
+}
+
+std::string PoolSource::key() const {
+  return fmt::format("pool:{}:{}", identity_.file, identity_.version);
+}
+
+Result<std::shared_ptr<client::File>> PoolSource::file() {
+  const std::lock_guard lock(mutex_);
+  if (file_ != nullptr) return file_;
+  STDCHK_ASSIGN(client::Filesystem * filesystem, pool_.get());
+  STDCHK_ASSIGN(Opened opened, open_newest(*filesystem, path_));
+  const Identity found = identity_of(opened.attributes);
+  if (found.file != identity_.file || found.version != identity_.version) {
+    return fail(Code::kStale, "pager.reopen: the image has a newer version");
+  }
+  file_ = std::move(opened.file);
+  return file_;
+}
+
+Status PoolSource::read(std::uint64_t offset, MutableByteSpan out) {
+  STDCHK_ASSIGN(const std::shared_ptr<client::File> opened, file());
+  STDCHK_ASSIGN(const std::size_t got, opened->read(offset, out));
+  if (got != out.size()) return fail(Code::kCorrupt, "pager.read: the image is shorter");
+  return {};
+}
+
+std::string PoolSource::recorded_order() {
+  const auto filesystem = pool_.get();
+  if (!filesystem) return {};
+  const auto all = (*filesystem)->xattrs(FileId{identity_.file});
+  if (!all) return {};
+  for (const auto& [name, value] : *all) {
+    if (name == kOrderAttribute) return value;
+  }
+  return {};
+}
+
+void PoolSource::record_order(const std::string& order) {
+  const auto filesystem = pool_.get();
+  if (!filesystem) return;
+  msg::SetXattr change;
+  change.file = FileId{identity_.file};
+  change.name = kOrderAttribute;
+  change.value = order;
+  const Status kept = (*filesystem)->set_xattr(change);
+  if (!kept) {
+    log::warning("The order of touches of {} is not kept: {}", path_, describe(kept.error()));
+  }
+}
+
+}  // namespace stdchk::pager

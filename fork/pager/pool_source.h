@@ -1,0 +1,82 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "client/api/filesystem.h"
+#include "core/base/clock.h"
+#include "fork/pager/source.h"
+
+namespace stdchk::pager {
+
+/// A PoolConnection connects to the pool when somebody needs it, and again after a failure.
+///
+/// Threads: any.
+/// Errors: those of Filesystem::connect; for kRetry after one the same error again.
+class PoolConnection {
+ public:
+  static constexpr Duration kRetry = std::chrono::seconds(1);
+
+  /// An empty address: there is no pool.
+  PoolConnection(client::Options options, const Clock& clock)
+      : options_(std::move(options)), clock_(clock) {}
+  Result<client::Filesystem*> get();
+
+ private:
+  const client::Options options_;
+  const Clock& clock_;
+  std::mutex mutex_;
+  std::unique_ptr<client::Filesystem> filesystem_;
+  std::optional<Error> failed_;
+  Time failed_at_{};
+};
+
+/// A PoolSource supplies the bytes of one version of a file of the pool. The client library checks
+/// them: a short read by the checksums of the parts that it touches, a long one by those of whole
+/// chunks. A lost benefactor makes it read another copy.
+///
+/// Owns: the open file, which pins the version. Must not outlive its PoolConnection.
+/// Limits: a server that was started again can read what is still the newest version only. Another
+///   version: kStale.
+class PoolSource final : public Source {
+ public:
+  /// Which version of which file it is, for a server that is started again.
+  struct Identity {
+    std::uint64_t file = 0;
+    std::uint64_t version = 0;
+    std::uint64_t size_bytes = 0;
+  };
+
+  /// Opens the newest version of `path`, which begins at the pool's root.
+  static Result<std::shared_ptr<PoolSource>> open(PoolConnection& pool, std::string path);
+  /// Opens that version at the first read.
+  static std::shared_ptr<PoolSource> reopen(PoolConnection& pool, std::string path,
+                                            const Identity& identity);
+
+  std::uint64_t size_bytes() const override { return identity_.size_bytes; }
+  const std::string& name() const override { return path_; }
+  Status read(std::uint64_t offset, MutableByteSpan out) override;
+  std::string recorded_order() override;
+  void record_order(const std::string& order) override;
+
+  const Identity& identity() const { return identity_; }
+  std::string key() const;
+
+ private:
+  PoolSource(PoolConnection& pool, std::string path, const Identity& identity,
+             std::shared_ptr<client::File> file)
+      : pool_(pool), path_(std::move(path)), identity_(identity), file_(std::move(file)) {}
+  Result<std::shared_ptr<client::File>> file();
+
+  PoolConnection& pool_;
+  const std::string path_;
+  const Identity identity_;
+  std::mutex mutex_;
+  std::shared_ptr<client::File> file_;  ///< guarded by mutex_; nullptr: not open yet
+};
+
+}  // namespace stdchk::pager
