@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <deque>
@@ -186,12 +186,15 @@ fuse_lowlevel_ops make_operations() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"a FUSE file system that does nothing, as a ceiling"};
-  std::string mode = "direct";
-  std::string mountpoint;
-  app.add_option("--mode", mode)->check(CLI::IsMember({"direct", "cached", "writeback"}));
-  app.add_option("mountpoint", mountpoint)->required();
-  CLI11_PARSE(app, argc, argv);
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const bool has_mode = words.size() == 3 && words[0] == "--mode";
+  const std::string mode = has_mode ? words[1] : "direct";
+  const bool is_known = mode == "direct" || mode == "cached" || mode == "writeback";
+  if ((!has_mode && words.size() != 1) || words.back().starts_with("-") || !is_known) {
+    std::fputs("Usage: fuse-null [--mode direct|cached|writeback] MOUNTPOINT\n", stderr);
+    return 2;
+  }
+  const std::string& mountpoint = words.back();
   g_null.direct = mode == "direct";
   g_null.writeback = mode == "writeback";
   g_null.files.emplace_back().mode = S_IFDIR | 0755;

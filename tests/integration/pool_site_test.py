@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import os
-import pathlib
 import re
 import shutil
 import sys

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 
-import pytest
 from conftest import drop_caches
 from processes import is_running, stopped, wait_until
 from writers import go_on

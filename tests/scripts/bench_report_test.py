@@ -14,7 +14,7 @@ import pytest
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
-from report import Aim, Difference, Failure, Headline, index, Report, Series, table  # noqa: E402
+from report import Aim, Difference, Failure, Headline, Report, Series, index, table  # noqa: E402
 
 loader = importlib.machinery.SourceFileLoader("bench_run", str(BENCH / "run"))
 bench_run = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_run", loader))
