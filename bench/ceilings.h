@@ -25,12 +25,11 @@ struct CeilingOptions {
   std::string tmpfs = "/dev/shm";      ///< directory of the new file
 };
 
-/// Measures the machine's ceilings on one thread. A bench divides its own figures by them in the
-/// same run. Ceilings: memcpy in blocks of 1 MiB and in one call, the first touch of new memory on
-/// small and on huge pages, a new file on tmpfs, CRC32C.
-/// Limits: needs about 12 times `bytes` * repetitions of memory traffic, and 3 times `bytes` of
-/// memory.
-/// Errors: kNoMemory, or the errno of the tmpfs.
+/// Measures the machine's ceilings on one thread. A bench divides its figures by the ceilings of
+/// the same run. Ceilings: memcpy in blocks of 1 MiB and in one call, first touch of memory on
+/// small and huge pages, a new tmpfs file, CRC32C. Limits: needs about 12 times `bytes` *
+/// repetitions of memory traffic, and 3 times `bytes` of memory. Errors: kNoMemory, or the errno of
+/// the tmpfs.
 Result<std::vector<Ceiling>> measure_ceilings(const CeilingOptions& options);
 
 /// {"memcpy_1m": {"min": .., "median": .., "max": .., "unit": "GB/s", "measures": ".."}, ...}

@@ -1,11 +1,11 @@
-// Measures the client library's overhead over moving the bytes. A sequential image goes through the
-// library, and through a raw loop (raw_loop.h) of the same kind, chunk size and window into as many
-// processes, in turns in one run. Prints JSON for each round: GB/s, CPU seconds per GB at client
-// and benefactors, calls to the manager. With --memory: the library's memory beyond its window, and
-// for each chunk.
+// Measures the client library's overhead over moving the bytes. Writes a sequential image through
+// the library and, in turns, through a raw loop (raw_loop.h). Kind, chunk size, window and number
+// of processes are equal. Prints JSON for each round: GB/s, CPU seconds per GB at client and
+// benefactors, calls to the manager. With --memory: the library's memory beyond its window, and for
+// each chunk.
 //
 // The library's figures are achieved throughput: from open until close has returned, when all is
-// stored and committed. The loop's figures are from the first byte until the last is delivered.
+// stored and committed. The loop's time ends when the last byte is delivered.
 #include <unistd.h>
 
 #include <algorithm>

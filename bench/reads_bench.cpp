@@ -1,7 +1,7 @@
-// Measures short reads through the C library: stdchk_pread of 4 KiB at random offsets and in
-// sequence, in turns with a raw read of the same length between two processes: the kernel's copy
-// (process_vm_readv) for shm, a request and its answer over a TCP socket for tcp. Prints JSON:
-// microseconds a read, median and 99th percentile of each round.
+// Measures stdchk_pread of 4 KiB at random offsets and in sequence, in turns with a raw read of the
+// same length between two processes. The raw read is process_vm_readv for shm, and a request with
+// its answer over a TCP socket for tcp. Prints JSON: microseconds for a read, median and 99th
+// percentile of each round.
 //
 // The pool is named by STDCHK_MANAGER and STDCHK_SECRET_FILE. The file is written first, and
 // removed with the pool.

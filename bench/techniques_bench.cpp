@@ -1,7 +1,7 @@
 // Compares the write techniques of the stdchk paper (Al-Kiswany et al., ICDCS 2008, section IV.C)
-// on a running pool: complete local write, incremental write, and stdchk's sliding window, the last
-// also for several window sizes. OT: size / (open until close returns). AT: size / (open until the
-// image is committed in the pool). Prints one JSON object a line.
+// on a running pool. The techniques are complete local write, incremental write, and stdchk's
+// sliding window of several sizes. OT: size / (open until close returns). AT: size / (open until
+// the image is committed in the pool). Prints one JSON object a line.
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -131,7 +131,7 @@ MachineFiles machine_files(const Flags& flags) {
   return {flags.kernel_files + "/proc", flags.kernel_files + "/sys/fs/cgroup"};
 }
 
-/// That the benefactors of one pool on this host share: the folder of their files.
+/// Folder that the benefactors of one pool on this host share.
 std::string turn_file(const Flags& flags) {
   const auto slash = flags.ready_file.rfind('/');
   return slash == std::string::npos ? "." : flags.ready_file.substr(0, slash + 1);

@@ -141,15 +141,15 @@ bool Bridge::kills_set_id(fuse_req_t request, const Handle* handle) const {
   return fuse_req_ctx(request)->uid != 0 || (handle != nullptr && handle->of_user);
 }
 
-/// Once for all writes until the mode is set again or they are committed.
+/// Clears the set-ID bits once; later writes skip this until a chmod or a commit.
 void Bridge::kill_set_id(Node& node, fuse_req_t request) {
   if (!node.set_id_killed.load(std::memory_order_relaxed) && !node.set_id_killed.exchange(true)) {
     clear_set_id_of_pool(node, request);
   }
 }
 
-/// The mode is the pool's, because it may have been set by another name of the node, or on another
-/// mount.
+/// Asks the pool for the mode: another mount, or another name of the file, may have changed the
+/// mode.
 void Bridge::clear_set_id_of_pool(Node& node, fuse_req_t request) {
   if (const auto now = filesystem_.attributes(node.file)) clear_set_id(node, request, *now);
 }
@@ -365,7 +365,7 @@ Status Bridge::commit(Handle& handle, bool closes) {
     mtime = node.mtime_set;
     node.last = after;
   }
-  // What was just committed was written by who may not leave the bits.
+  // A writer without the right to keep set-ID bits has written the committed bytes.
   if (node.set_id_killed.exchange(false)) clear_set_id(node, nullptr, after);
   if (!mtime) return {};
   msg::SetAttributes change;

@@ -30,7 +30,7 @@ namespace stdchk::mount {
 namespace {
 
 constexpr int kEndedByKernel = SIGUSR2;
-/// For `stdchk up`, which has the lock for a moment when it looks.
+/// Covers the moment in which `stdchk up` holds the lock to look at the mount.
 constexpr auto kLockPatience = std::chrono::seconds(2);
 
 struct Settings {

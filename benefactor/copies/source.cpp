@@ -43,7 +43,7 @@ void Source::on_closed(rpc::Peer&, Error) {
 }
 
 void Source::next_soon() {
-  // The peer may be the one whose callback this is.
+  // The peer's own callback may have called this function.
   reactor_.schedule_after(Duration::zero(), [this, alive = lifetime_.watch(), at = next_] {
     if (!alive.expired() && !ready_ && at == next_) connect_next();
   });

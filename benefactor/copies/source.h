@@ -17,7 +17,7 @@
 
 namespace stdchk::benefactor {
 
-/// How other benefactors are reached, and the own memory that is read into.
+/// A SourceAccess has the transports to other benefactors, and the local memory for their bytes.
 struct SourceAccess {
   /// A transport, and that memory registered with it.
   struct Way {
@@ -77,7 +77,8 @@ class Sources {
   /// As of each Source.
   Sources(Reactor& reactor, const SourceAccess& access, Source::Linked linked)
       : reactor_(reactor), access_(access), linked_(std::move(linked)) {}
-  /// Another one when the benefactor, or the number to attach under, is not what it was.
+  /// Returns the Source of this benefactor; makes a new Source when the benefactor or the client
+  /// number has changed.
   Source& of(ClientId client, const msg::BenefactorInfo& info);
   void erase(BenefactorId id) { sources_.erase(id); }
   void clear() { sources_.clear(); }
@@ -89,7 +90,7 @@ class Sources {
   std::map<BenefactorId, std::unique_ptr<Source>> sources_;
 };
 
-/// Who hears of the end of SourceReads.
+/// A SourceReader receives the end of each SourceRead.
 class SourceReader {
  public:
   virtual void read_done(std::uint32_t index, const Status& status) = 0;
@@ -98,7 +99,7 @@ class SourceReader {
   ~SourceReader() = default;
 };
 
-/// A SourceRead is on its way from a Source.
+/// A SourceRead is one read in flight from a Source.
 class SourceRead final : public transport::Operation {
  public:
   SourceRead(SourceReader& reader, std::uint32_t index) : reader_(&reader), index_(index) {}

@@ -18,8 +18,8 @@ namespace {
 /// A time that no file made now has by itself.
 constexpr timespec kLongAgo{1'000'000'000, 0};
 
-/// Whoever has drained there has made that folder. Without it this is not the drain directory, but
-/// perhaps what its file system is mounted on.
+/// The first drain into a directory made that folder. Without it this is not the drain directory,
+/// but perhaps what its file system is mounted on.
 bool is_drain_directory(const DrainFolder& root) {
   const auto there = root.status(msg::kTemporaryFolder);
   return there && S_ISDIR(there->st_mode);

@@ -30,7 +30,7 @@ std::uint32_t mode_without_widening(std::uint32_t mode, bool uid_is_right, bool 
   if (gid_is_right) special |= mode & S_ISGID;
   // Members of the pool's group are others there, and the members of the file's group were others.
   if (!gid_is_right) group = other = group & other;
-  // The owner in the pool is one of the group there, or one of the others.
+  // In the drain directory, the pool's owner counts as a member of the group, or as another user.
   if (!uid_is_right) {
     group &= user;
     other &= user;
@@ -81,7 +81,7 @@ namespace {
 
 using Done = Outcome<void>;
 
-/// A folder on the way that is not there means: there is nothing to change.
+/// An absent parent folder means that nothing must change.
 bool is_absent(const Problem& problem) { return problem.error.os_errno == ENOENT; }
 
 Wanted wanted_of(const msg::MirrorChange& change) {
@@ -144,7 +144,7 @@ Done set_aside(const Mirror& in) {
   return {};
 }
 
-/// A folder that nothing is in but a manifest of files that have gone is empty for its user.
+/// A folder that holds only a manifest of removed files counts as empty.
 void remove_manifests(const Place& place) {
   const auto folder = place.folder.folder(place.name);
   const auto names = folder ? folder->names() : Below<std::vector<std::string>>();
@@ -164,8 +164,8 @@ Done mirror_remove(const Mirror& in, int flags) {
   return sync_folder(place->folder, place->path);
 }
 
-/// Whoever may write to the folder may have put another file of another user in the place of the
-/// drained one. That file keeps its owner and its mode.
+/// A user who may write to the folder may have replaced the drained file by another user's file.
+/// That file keeps its owner and its mode.
 Done mirror_attributes(const Mirror& in) {
   auto place = find_place(in.root, in.change.path, Missing::kFails);
   if (!place && is_absent(place.error())) return {};
@@ -188,8 +188,8 @@ Done mirror_attributes(const Mirror& in) {
   return set_attributes(file.get(), wanted_of(in.change), place->path, Acl::kKept);
 }
 
-/// A folder of who drains may be another one that was moved there. It is given to another user only
-/// while it is empty, or where nobody else could have moved it.
+/// A folder of the draining user may have been moved there from elsewhere. Changes its owner only
+/// while the folder is empty, or where no other user could move folders.
 bool may_be_given(const Mirror& in, const Place& place, const DrainFolder& folder,
                   const struct stat& there) {
   if (in.directory.may_belong(in.root, there, in.change.uid)) return true;
@@ -244,7 +244,7 @@ Done mirror_symlink(const Mirror& in) {
   auto place = find_place(in.root, change.path, Missing::kIsMade);
   if (!place) return problem(place.error());
   if (is_link_to(*place, target)) return {};
-  // Under another name first, so that the name never is without a file.
+  // Makes the link under a temporary name first, so that the final name always exists.
   auto made = in.temporary();
   if (!made) return problem(made.error());
   made->name += ".link";

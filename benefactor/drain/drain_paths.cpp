@@ -51,7 +51,7 @@ Outcome<bool> make_folder(const DrainFolder& parent, const std::string& name,
   return made;
 }
 
-/// A folder that it makes is not durable yet.
+/// A new folder is not durable yet.
 Outcome<DrainFolder> enter(const DrainFolder& parent, const std::string& name, Missing missing,
                            const std::string& path, mode_t mode = 0755) {
   auto folder = parent.folder(name);
@@ -118,7 +118,7 @@ Outcome<Place> find_place(const DrainFolder& root, const std::string& path, Miss
   for (std::size_t i = 0; i + 1 < parts->size(); ++i) {
     auto next = enter(*folder, (*parts)[i], missing, path);
     if (!next) return problem(next.error());
-    // Whoever has made it may not have synced its name yet.
+    // The creator may have ended before a sync of the name.
     if (auto synced = sync_folder(*folder, path); !synced) return problem(synced.error());
     folder = std::move(*next);
   }

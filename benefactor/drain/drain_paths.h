@@ -8,14 +8,14 @@
 #include "core/files/drain_directory.h"
 #include "core/values/types.h"
 
-/// Names below the drain directory. They come from the wire, so nothing here trusts them: a path is
-/// relative, without ".." and without symbolic links on its way (core/files/drain_folder.h).
+/// Names below the drain directory. They come from the wire and are not trusted: a path is
+/// relative, without ".." and without symbolic links (core/files/drain_folder.h).
 namespace stdchk::benefactor {
 
 /// kDrainFailed with the errno of the call that failed and a sentence with its remedy.
 tl::unexpected<Problem> storage_problem(std::string_view what, std::string_view path, int os_errno);
 
-/// The same for what a DrainFolder has refused.
+/// Makes the same problem of a DrainFolder's refusal.
 tl::unexpected<Problem> storage_problem(const Refusal& refusal);
 
 /// The parts of `path`; kInvalidArgument when it is empty, absolute, too long, has an empty part,
@@ -24,7 +24,7 @@ Outcome<std::vector<std::string>> split_path(const std::string& path);
 
 enum class Missing : std::uint8_t {
   kFails,   ///< a missing folder is kDrainFailed with ENOENT
-  kIsMade,  ///< and each folder on the way, whoever has made it, is durable before the next one
+  kIsMade,  ///< makes missing folders; syncs each folder before the next
 };
 
 /// A Place is a name in an open folder.
@@ -37,8 +37,7 @@ struct Place {
 Outcome<DrainFolder> open_root(const DrainDirectory& directory);
 /// Opens the folder that holds the last part of `path`.
 Outcome<Place> find_place(const DrainFolder& root, const std::string& path, Missing missing);
-/// Makes the folder of temporary files; true for the one, of all that do so on all hosts, who was
-/// first.
+/// Makes the folder of temporary files. Returns true only to the first caller on all hosts.
 Outcome<bool> make_temporary_folder(const DrainFolder& root);
 /// The place of the temporary file (file, number); makes the folder. Refuses a folder in which
 /// another user could put files of his own in the place of temporary ones.

@@ -9,9 +9,8 @@ namespace stdchk::benefactor {
 /// A Drainer carries out the manager's drain requests on some storage.
 ///
 /// Threads: any, several calls at once; calls block.
-/// Errors: kDrainFailed with the errno of the storage, kInvalidArgument for a request that is not
-///   valid, kDeadline and kCancelled when the work was given up in between. A request may be
-///   repeated after any of them.
+/// Errors: kDrainFailed with the errno of the storage, kInvalidArgument for an invalid request,
+/// kDeadline and kCancelled for abandoned work. The manager may repeat a request after any error.
 class Drainer {
  public:
   virtual ~Drainer() = default;
@@ -19,7 +18,8 @@ class Drainer {
   virtual Outcome<msg::DrainPieces::Reply> write_pieces(const msg::DrainPieces& request,
                                                         Time deadline) = 0;
   /// See msg::DrainFinish: after success the file is whole and durable under its name (rule M6).
-  /// No name changes after the deadline: the manager may have given others to do by then.
+  /// No name changes after the deadline, because the manager may have asked other benefactors
+  /// since.
   virtual Outcome<msg::DrainFinish::Reply> finish(const msg::DrainFinish& request,
                                                   Time deadline) = 0;
   virtual Outcome<msg::MirrorChange::Reply> mirror(const msg::MirrorChange& request,

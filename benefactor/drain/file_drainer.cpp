@@ -75,7 +75,7 @@ struct FileDrainer::Writing {
   Descriptor file;
   Descriptor base;
   std::vector<std::byte> buffer;                   ///< of the largest extent
-  std::vector<std::optional<std::uint32_t>> crcs;  ///< of what was written, one for each piece
+  std::vector<std::optional<std::uint32_t>> crcs;  ///< CRCs of written bytes, for each piece
   msg::DrainPieces::Reply reply;
 };
 
@@ -111,8 +111,8 @@ Outcome<ByteSpan> FileDrainer::load_piece(Writing& writing, std::uint32_t index)
     if (!read_all(writing.base.get(), copy, piece.file_offset)) {
       return storage_problem("reading", writing.request.base_path, errno);
     }
-    // A part of a chunk has no checksum of its own; it was verified when its file was drained.
-    // What was taken over from a drain directory has none at all.
+    // A part of a chunk has no checksum; the drain of its file has verified the whole chunk.
+    // Files that a pool found in its drain directory have no checksums.
     const bool checked =
         piece.length == piece.chunk_length && (piece.crc != 0 || piece.name.is_named());
     return checked && crc32c(0, copy) != piece.crc ? ByteSpan{} : ByteSpan(copy);
@@ -120,7 +120,7 @@ Outcome<ByteSpan> FileDrainer::load_piece(Writing& writing, std::uint32_t index)
   const ExpectedChunk expected{piece.extent_offset, piece.chunk_length, piece.crc, piece.name};
   const auto extent = find_extent(arena_, expected);
   if (!extent) return invalid(fmt::format("Piece {} does not lie in the arena.", index));
-  // From here on the arena is not looked at: the chunk may be freed and overwritten at any time.
+  // No later step reads the arena: others may free and overwrite the chunk at any time.
   const auto copy = std::span(writing.buffer).first(extent->size());
   std::ranges::copy(*extent, copy.begin());
   if (!check_chunk(copy, expected)) return ByteSpan{};
@@ -149,7 +149,7 @@ Outcome<void> FileDrainer::open_files(Writing& writing) {
   if (!root) return problem(root.error());
   const auto first = make_temporary_folder(*root);
   if (!first) return problem(first.error());
-  // Whoever has set up that folder before may have given it a layout.
+  // An administrator may have given that folder a layout already.
   if (*first) stripe_by_size(directory_.path() + "/" + msg::kTemporaryFolder);
   auto place = temporary_place(directory_, *root, writing.request.file, writing.request.number);
   if (!place) return problem(place.error());
@@ -167,7 +167,7 @@ Outcome<void> FileDrainer::open_files(Writing& writing) {
   return open_base(writing, *root);
 }
 
-/// A version that was drained before. Its owner is that of the file, or was before.
+/// A version that was drained before. Its owner is the file's present or former owner.
 Outcome<void> FileDrainer::open_base(Writing& writing, const DrainFolder& root) {
   const std::string& path = writing.request.base_path;
   if (path.empty()) return {};
@@ -180,8 +180,8 @@ Outcome<void> FileDrainer::open_base(Writing& writing, const DrainFolder& root) 
 }
 
 /// A Turn is the time in which one request's bytes go to the storage: meanwhile another one's are
-/// read back. Otherwise all would write at the same time, and then all read. Who has waited for
-/// kTurnMax goes along: storage may hang.
+/// read back. Without turns, all workers write at the same time, then all read. After kTurnMax a
+/// worker proceeds without its turn, because storage may hang.
 class FileDrainer::Turn {
  public:
   explicit Turn(FileDrainer& owner) : owner_(owner) {
@@ -215,7 +215,7 @@ Outcome<void> FileDrainer::write_and_sync(Writing& writing) {
   return storage_problem("syncing", writing.place.path, errno);
 }
 
-/// What was written, as the storage has it.
+/// The written bytes, as the storage returns them.
 Outcome<void> FileDrainer::verify(Writing& writing) {
   const int fd = writing.file.get();
   // The cache would answer instead of the storage. Advice only: some file systems ignore it.

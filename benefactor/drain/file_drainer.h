@@ -17,11 +17,11 @@ namespace stdchk::benefactor {
 ///
 /// Bytes go to `.stdchk-drain/FILE.NUMBER` first, from several benefactors at once; only finish()
 /// gives that file its name, when it is whole and durable. A crash at any point leaves at most a
-/// temporary file. Each chunk is copied out of the arena and checked before it is written, so that
-/// what happens to the arena meanwhile cannot reach the file, and is read back and compared after.
+/// temporary file. Each chunk is copied out of the arena, checked, written, read back and compared.
+/// So a change of the arena meanwhile cannot reach the file.
 ///
-/// A temporary file gets its name once: a finish that is repeated, or comes late, finds none, and
-/// succeeds only when the named file is the one that was asked for (size and modification time).
+/// A temporary file gets its name once. A repeated or late finish() finds no temporary file, and
+/// succeeds only if the named file has the requested size and modification time.
 ///
 /// Owns: nothing while no call runs. Threads: any; two calls for one path at once are the caller's
 /// mistake. Limits: one buffer of the largest chunk of a request for each call under way.

@@ -10,13 +10,12 @@
 
 namespace stdchk::benefactor {
 
-/// A MetadataLog keeps what the manager's journal says, so that a manager whose disk is gone can be
-/// rebuilt from it (rule M8; docs/decisions/0015).
+/// A MetadataLog keeps the manager's journal, to rebuild a manager whose disk is lost (rule M8;
+/// docs/decisions/0015).
 ///
-/// It has two halves: the log that counts, and the one that is being begun, which counts as soon as
-/// it is whole. So there is never a moment without the log that there was. Each half grows with
-/// what it must hold, up to half of LogRoom::bytes_max, and a log that counts no more gives back
-/// what it has grown by.
+/// A half holds the valid log. A new log grows in the other half, and replaces the old log when
+/// the new log is complete. So a valid log exists at any time. Each half grows with its content, up
+/// to half of LogRoom::bytes_max. A replaced log gives its extra memory back.
 ///
 /// Owns: its memory. Threads: the reactor's.
 /// Errors: of keep(), below; a refused request changes nothing that counts.
@@ -27,10 +26,10 @@ class MetadataLog {
   /// All of it is taken at once.
   explicit MetadataLog(std::uint64_t bytes) : MetadataLog(LogRoom{bytes, bytes, {}}) {}
 
-  /// kFenced: a manager with a higher epoch writes here, or will. kStale: `offset` is not where the
-  /// log ends. kNoSpace: the log would not fit, or there is no memory for it now.
+  /// kFenced: a manager with a higher epoch writes here, or will. kStale: the log does not end at
+  /// `offset`. kNoSpace: the log does not fit, or memory is short.
   Status keep(const msg::KeepLog& request);
-  /// Nothing of an epoch before that is kept from now on, as if a manager of it wrote here.
+  /// Refuses all lower epochs from now on, as after a write of a manager with this epoch.
   void promise(Epoch epoch) { floor_ = std::max(floor_, epoch); }
   /// kNotFound: there is no whole log. kInvalidArgument: it has no such offset.
   Result<msg::ReadLog::Reply> read(std::uint64_t offset) const;
@@ -39,7 +38,7 @@ class MetadataLog {
   std::uint64_t taken_bytes() const {
     return halves_[0].memory.taken_bytes() + halves_[1].memory.taken_bytes();
   }
-  /// Of the log that counts; none and 0: there is none.
+  /// Size of the valid log; 0: no valid log.
   std::uint64_t bytes() const { return whole().whole_bytes; }
   ByteSpan content() const { return {whole().memory.data(), whole().whole_bytes}; }
   Epoch epoch() const { return whole().epoch; }

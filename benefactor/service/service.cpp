@@ -144,7 +144,7 @@ void Service::on_register_answer(rpc::Answer answer) {
   if (epoch_ != reply->epoch) {
     newest_sequence_ = 0;
     proof_ = reply->proof;
-    // Those of the epoch before may be on their way: who comes by one is told that it is fenced.
+    // Tickets of the previous epoch may still arrive; their clients learn that they are fenced.
     if (config_.keyring && first_client_) config_.keyring->refuse_before(first_client_.value);
     first_client_ = reply->first_client;
   }
@@ -195,7 +195,7 @@ void Service::on_heartbeat(const rpc::Answer& answer) {
     return;
   }
   if (!manager_ || answer.error().error.code == Code::kPeerLost) return;
-  // The manager does not know us any more, or does not answer: begin again with the same life.
+  // The manager forgot this benefactor, or does not answer: registers again with the same life.
   lose_manager(answer.error().error);
 }
 
@@ -213,20 +213,20 @@ void Service::lose_manager(Error why) {
   if (copier_) copier_->cancel();
   if (builder_) builder_->cancel();
   if (on_may_go_) return on_may_go_(false);
-  // Said once for each loss, not for each attempt.
+  // Logs each loss once, not each attempt.
   if (registered_ || !managers_.failing()) {
     log::warning("the manager at {} is not there, trying again: {}", managers_.current(),
                  describe(why));
   }
   const bool had_one = std::exchange(registered_, false);
   reactor_.cancel(manager_timer_);
-  // The peer may be the one whose callback this is: it goes when the reactor is back.
+  // The peer's callback may have called this function, so the reactor destroys the peer later.
   if (manager_) {
     std::shared_ptr<rpc::Peer> old = std::move(manager_);
     reactor_.schedule_after(Duration{}, [old] {});
   }
-  // Who has only lost a link goes back to the same one: a standby takes what comes to it as lost to
-  // the manager.
+  // After the loss of a link only, returns to the same manager: a standby counts each arrival as
+  // lost to the manager.
   manager_timer_ = reactor_.schedule_after(had_one ? managers_.again() : managers_.next(),
                                            [this] { connect_manager(); });
 }
@@ -284,7 +284,7 @@ void Service::on_request(rpc::Peer& peer, msg::RequestEnvelope request, Time dea
   respond(attach(peer, *wanted));
 }
 
-/// A link to the manager is up when the other end has proven that it is one.
+/// A link to the manager counts as up after the peer has proven its role.
 bool Service::has_proven(const rpc::Peer& peer) const {
   const auto* const member = peer.link().peer();
   return config_.believes_links ||
@@ -313,7 +313,7 @@ rpc::Answer Service::attach(rpc::Peer& peer, const msg::Attach& request) {
     return refuse(Code::kRefused, kWhere, "Another client is attached through this link.");
   }
   link->client = request.client;
-  // Another benefactor makes copies of what is here; it has nothing to write.
+  // A benefactor that copies from here only reads.
   const transport::MemoryRegion& region = *link->listener->region;
   const bool reads_only =
       member != nullptr && member->member.role == transport::secure::Role::kBenefactor;

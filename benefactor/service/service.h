@@ -51,7 +51,7 @@ struct Config {
   std::string host_name;
   std::int64_t pid = 0;
   std::uint64_t log_bytes = 0;      ///< for the metadata log, taken at once; 0: none
-  std::uint64_t log_bytes_max = 0;  ///< that it may grow to; both 0: it keeps none
+  std::uint64_t log_bytes_max = 0;  ///< limit of its growth; both 0: no metadata log
   std::function<bool(std::uint64_t more_bytes)> log_may_grow;  ///< as in LogRoom
   /// Runs drain jobs and moves; nothing may run on it any more when the service ends. Null: threads
   /// of the service's own.

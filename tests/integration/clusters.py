@@ -157,7 +157,7 @@ mv "$request.new" "$request.request"
 until [[ -e $request.status ]]; do sleep 0.05; done
 [[ $(<"$request.status") == 0 ]] || echo "pbsdsh: task 0x00000000 exit status $(<"$request.status")"
 """
-    # In place of ssh: RSH HOST sh -s. It has the status of what it has run.
+    # In place of ssh: RSH HOST sh -s. The exit status is the remote command's.
     RSH = """#!/bin/bash
 [[ $2 == sh && $3 == -s ]] || exit 255
 place=$(grep -nx -m 1 "$1" "$PBS_NODEFILE") || exit 255
@@ -188,7 +188,7 @@ wait
         for name, text in ((pbsdsh, self.PBSDSH), ("mpirun", self.MPIRUN), ("rsh", self.RSH)):
             (self.folder / name).write_text(text)
             (self.folder / name).chmod(0o755)
-        # Two processors of each node: a node has a line for each.
+        # Each node has two processors, so two lines.
         (self.folder / "nodefile").write_text("".join(f"{node}\n{node}\n" for node in nodes))
         self.server = threading.Thread(target=self.serve)
         self.server.start()

@@ -161,7 +161,7 @@ def test_clones_share_pages_and_keep_what_they_write_to_themselves(pager, image)
     counts = figures(urllib.request.urlopen(f"http://{address}/metrics", timeout=10).read().decode())
     assert counts["stdchk_pager_mappings"] == 1
     assert counts["stdchk_pager_wanted_bytes_total"] + counts["stdchk_pager_ahead_bytes_total"] == len(data)
-    # Both have touched every page, and neither has a copy of its own but for what it wrote and its own program.
+    # Both clones have touched every page. Each has private copies only of pages that it wrote, and of its program.
     own, pss = map(int, second.ask("rss").split())
     assert pss >= len(data) // 1024 and own < pss
 

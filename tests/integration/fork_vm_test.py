@@ -84,7 +84,7 @@ def test_a_guest_clones_its_machine_and_joins(tmp_path, guest):
         results = re.findall(r"result of 7: (\d) clone (\d) of 7 wrong (\d+) disk (\d+)", console)
         # Each clone has the parent's memory and disk, in the second round, too: a machine can be cloned again.
         assert results == [(str(i), str(i), "0", "7") for i in (1, 2, 3)] * 2
-        # What clones write into memory and on the disk stays theirs.
+        # A clone's writes to memory and disk stay private.
         assert len(re.findall("joined 3 of 7 bad 0 own 7 disk 7", console)) == 2
         assert list(parent.list()) == ["first"]
         away = [int(ms) for ms in re.findall(r"away for (\d+) ms", parent.log())]

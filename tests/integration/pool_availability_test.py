@@ -25,7 +25,7 @@ def test_a_standby_takes_over_thousands_of_small_files_with_the_default_memory(p
     assert "standby" not in started.stderr
     folder = pool.mount / "small"
     expected = write_random(folder, [f"f{i}" for i in range(SMALL_FILES)], SMALL_BYTES)
-    # All of them keep it, and it is more than what the first memory for it, a 128th, would have let a log have.
+    # All three benefactors keep the metadata, which exceeds the limit of the initial log memory (1/128).
     wait_until(lambda: figures(pool)["log_copies"] == 3, "three copies of the metadata")
     before = figures(pool)
     assert before["log_bytes"] > 1 << 20

@@ -154,7 +154,7 @@ def test_what_stands_in_the_place_of_a_manifest_keeps_no_pool_from_its_start(sha
     shared.up("--allow-other", benefactors=1, memory="96M")
     assert (shared.mount / "mine" / "file").read_bytes() == b"mine" * 1000
     assert "the manifest of" in logs_of(shared, "manager")
-    # Nor a pool from the manifests of others.
+    # A later pool keeps drained files when foreign manifests are bad.
     (shared.mount / "other" / "new").write_bytes(b"new")
     shared.stdchk("drain", "--wait", "--timeout", 45, shared.mount, seconds=60)
     assert "new" in json.loads((shared.drain / "other" / ".stdchk-manifest").read_text())["files"]

@@ -14,7 +14,7 @@ NOBODY = 65534
 RANKS, STEPS, EVERY, WAIT_AT = 3, 40, 4, 24
 HEAT = f"{BIN}/heat --cells 24 --steps {STEPS} --every {EVERY}"
 pytestmark = needed
-# A folder with two sets, of which only the first is drained.
+# Makes a folder with two sets; only the first is drained.
 MAKE_UNDRAINED = """mkdir {mount}/kept; stdchk policy set {mount}/kept drain-every=2 images=1
     for step in 1 2; do head -c 100K /dev/urandom >{mount}/kept/app.N0.T$step; done;"""
 LOST = "  lost        kept/app.*.T2: 1 of 1 images\n"
@@ -106,7 +106,7 @@ def test_the_next_job_has_other_nodes_and_another_number_of_ranks(cluster):
         for step in 1 2; do
           srun bash -c 'head -c 300K /dev/urandom >$STDCHK_MOUNT/run/app.N$SLURM_PROCID.T'$step || exit 1
         done
-        # Of a third there is only a part.
+        # The third set stays incomplete.
         head -c 300K /dev/urandom >$STDCHK_MOUNT/run/app.N0.T3
         sha256sum $STDCHK_MOUNT/run/app.N?.T2 | sed 's|/.*/||' >{cluster.folder}/sums
         """)
@@ -214,7 +214,7 @@ def time_a_restart(cluster):
     """One node lends; to the others their images come by the network, and to itself by its loopback device."""
     folder = cluster.folder / "restart"
     folder.mkdir()
-    # In place of the program, for what the nodes are told to do.
+    # A stand-in for stdchk records what each node is told to do.
     (folder / "stdchk").write_text(f"""#!/bin/bash
         if [[ $1 == restart ]]; then
           [[ $FAILS ]] || echo "$@" >{folder}/told.$(hostname)
@@ -254,7 +254,7 @@ def time_a_restart(cluster):
         assert sizes[rank] <= int(after[node]) - int(before[node]) < 1.5 * sizes[rank]
     assert re.search(r"^app\.\*\.T1: 3 images, 28.0 MiB for 3 ranks on 3 nodes in .*; the last was n[123]$", text,
                      re.MULTILINE), text
-    # What the launcher says of it may come before what it says itself.
+    # The launcher's message may precede the node's own message.
     assert re.search(r"^stdchk: n2: ", text, re.MULTILINE) and "stdchk: n1" not in text and "this node fails" in text
     # The others are not waited for.
     assert re.search(r"^stdchk: no rank goes on: [012] of 3 nodes have loaded", text, re.MULTILINE)
@@ -309,11 +309,11 @@ def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbe
     kept = (cluster.folder / f"stdchk-{job}.out").read_text()
     images = (STEPS - (WAIT_AT - EVERY)) // EVERY * RANKS
     assert f"  images      {images}\n" in text and f"  images      {images}\n" in kept
-    # Of what was in memory only, and of nothing else, it is said that it is lost.
+    # Exactly the undrained image is reported as lost.
     assert "The pool of an earlier run of this job was lost" in text
     assert text.count("  lost  ") == 1 and LOST in text and LOST in kept
     assert not list(cluster.folder.glob("*.undrained*"))
-    # Nothing of the pool stays, neither on a node that had it both times nor on the others.
+    # No process or file of the pool stays on any node.
     nothing_left(cluster, ["n1", "n3", "n4"])
     assert not list(cluster.folder.glob(".stdchk-job-*"))
     assert cluster.on("n2", "true", check=False).stderr == "slurm-cluster: n2 has ended\n"
@@ -329,7 +329,7 @@ def test_what_went_with_the_node_of_the_manager_is_told_by_the_next_run():
             [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || exec stdchk down --drain $mount
             {MAKE_UNDRAINED.format(mount='$mount')}
             stdchk drain --wait $mount/kept/app.N0.T1
-            # Of the other one the drain directory has an older version.
+            # The drain directory has an older version of the second image.
             cp {cluster.pfs}/kept/app.N0.T1 {cluster.pfs}/kept/app.N0.T2
             echo is drained; sleep 100
             """)
@@ -443,7 +443,7 @@ def test_a_manager_that_died_is_no_good_end_and_what_went_with_it_is_told(cluste
         assert ends[how].count("  lost  ") == 1 and LOST in ends[how]
         shutil.rmtree(cluster.pfs / "kept")
     assert "the pool stays up: " in cluster.output()
-    # Who says `down` is told, and nobody after that; a job that has just ended may be requeued.
+    # The caller of `down` sees the losses, and later callers do not. Slurm may requeue a job that has just ended.
     assert cluster.output().count(LOST) == 1
     assert [path.name for path in cluster.folder.glob("*.undrained*")] == [f"stdchk-{job}.undrained"]
     (cluster.folder / f"stdchk-{job}.undrained").unlink()

@@ -126,7 +126,7 @@ def test_a_mount_point_of_another_user_is_refused(tree):
     assert f"the mount point {mount} cannot be used: it belongs to daemon (uid {DAEMON})" in done.stderr
     assert "make it a folder of your own" in done.stderr
     assert not is_mounted(mount) and not list(mount.iterdir()) and not processes_of(tree)
-    # Nor is one in a folder that its owner can rename.
+    # A mount point in a folder that its owner can rename is refused, too.
     inner = mount / "inner"
     inner.mkdir()
     os.chown(inner, NOBODY, NOBODY)
@@ -240,7 +240,7 @@ def test_a_prepared_exchange_folder_is_not_used(tree, plant):
         exchange.symlink_to(planted)
         os.lchown(exchange, DAEMON, DAEMON)
     mount = user.folder("mount")
-    # It is not the first node, so it would wait for the first one's word.
+    # The second node of a job waits for the first node's message.
     done = user.stdchk("up", "--mount", mount, *SMALL, "--node", "--job-id", "stdchk-test-7", "--nodes", f"first,{node}",
                        "--lenders", "first", "--exchange", exchange, "--detach", check=False)
     assert done.returncode == 2
@@ -515,7 +515,7 @@ def test_a_killed_up_leaves_nothing_on_other_hosts(tree):
     running.communicate()
     (begun,) = user.runtime.glob("stdchk/pool*")
     folder = f"/tmp/stdchk-{os.geteuid()}-hosts/{begun.name}"
-    # The scripts there go on for a while; what they start after the next `up` has looked is not meant here.
+    # The remote scripts run on for some seconds. Processes that start after the next `up` has looked do not count here.
     seen = [None]
     wait_until(lambda: seen.append(processes_of(folder)) or time.sleep(1.5) or seen[-1] == processes_of(folder),
                "the end of the scripts on the hosts")

@@ -125,7 +125,7 @@ def test_members_started_by_hand_have_keys_of_their_own(pool):
     content = os.urandom(5 * MIB)
     (point / "f").write_bytes(content)
     assert (pool.mount / "f").read_bytes() == content
-    # Neither is good for another role, or for what needs the secret itself.
+    # Neither key opens another role, or an action that needs the root secret.
     said, _ = mount_that_fails(pool, keys["benefactor"])
     assert "is of a benefactor" in said and "member-key --role client" in said
     done = run(BIN / "stdchk-benefactor", "--manager", manager, "--secret-file", keys["client"],
@@ -142,7 +142,7 @@ def test_a_restarted_manager_s_members_get_on_with_new_tickets(pool):
     pool.up(benefactors=2, drain=False)
     content = os.urandom(3 * MIB)
     (pool.mount / "before").write_bytes(content)
-    # A process of its own has the file open: a child of this one would close it, and so commit, before it is the manager.
+    # A separate process has the file open: a forked child would close the file before exec, and so commit it.
     script = "import sys; file = open(sys.argv[1], 'wb'); half = sys.stdin.buffer.read(1 << 20); file.write(half); " \
              "file.flush(); print('half', flush=True); file.write(sys.stdin.buffer.read()); file.close()"
     writer = subprocess.Popen([sys.executable, "-c", script, pool.mount / "during"], stdin=subprocess.PIPE,

@@ -237,7 +237,7 @@ def event():
 def logmsg(level, text):
     print(text)
 """
-    # What follows job, user and group.
+    # Arguments behind job, user and group.
     MORE = {"OpenPBS prologue": [], "Torque prologue": ["name", "walltime=60", "batch", ""],
             "epilogue": ["name", "4711", "walltime=60", "cput=00:00:01", "batch", "", "271"]}
 
@@ -346,7 +346,7 @@ def test_whatever_fails_in_the_scripts_of_pbs_the_job_runs(cluster):
         assert hooks.script("n1", "prologue", *right, settings=["STDCHK_BEGIN_SECONDS=2"]) == 0
         assert hooks.script("n1", "epilogue", *right) == 0
         nothing_left(cluster, ["n1"])
-        # The hook, without its scripts, and for a job without a user.
+        # The hook also accepts without its scripts, and for a job without a user.
         shutil.rmtree(alone / "__pycache__", ignore_errors=True)
         for name in ("prologue", "epilogue"):
             (alone / name).unlink()
@@ -422,7 +422,7 @@ def test_the_epilogue_of_pbs_ends_in_time_while_a_target_of_the_drain_hangs(clus
             cluster.on("n1", "sh", "-c", "cd /tmp/stdchk-0-jobs/7.server.mount; echo HANG >hung; head -c 1M /dev/urandom >good")
             wait_until((cluster.folder / "behind" / "good").exists, "the drain of what does not hang")
             assert hooks.end() <= (DEFAULT_SECONDS + 1) * PATIENCE
-            # Only what hangs is there still, and it is named.
+            # Only the hanging process remains, and the report names it.
             assert "stdchk" not in cluster.left_behind("n1")
             assert re.fullmatch("(.stdchk-benefact. <defunct>|.*/stdchk-benefactor .*)?\n?", cluster.left_behind("n3"))
             assert "n1: not all is drained" in told(cluster, "7.server")
@@ -518,7 +518,7 @@ def test_a_pool_outlives_the_prolog_where_slurm_finds_processes_by_their_control
             """)
         cluster.wait(job)
         wait_over(cluster, job)
-        # The job has a group of its own, and no daemon is in it.
+        # The job's control group holds no daemon.
         assert re.search(rf"freezer:/.*job_{job}/", cluster.output())
         text = (cluster.folder / "groups").read_text()
         daemons = re.findall(r"^\S*/stdchk-(manager|benefactor|mount) .* \d+:freezer:(\S+)$", text, re.MULTILINE)
@@ -553,7 +553,7 @@ def test_the_loss_of_the_node_with_the_manager_is_told_by_another():
         wait_until(lambda: cluster.state(job) == "NODE_FAIL", "the end of the job", 60)
         wait_until(lambda: "lost        late" in told(cluster, job), "the report", 120)
         nothing_left(cluster, ["n2", "n3"])
-        # One of the others has told it; what was drained is as the manifest says.
+        # Another node has reported the loss. Drained files match the manifest.
         text = told(cluster, job)
         assert text.count(": the pool is lost: its manager, on n1, does not answer\n") == 1
         assert text.count("lost  ") == 1 and "early" not in text
@@ -591,7 +591,7 @@ def test_a_job_that_is_requeued_finds_what_the_pool_of_its_first_run_has_drained
         wait_over(cluster, job)
         text = cluster.output()
         assert "run 0 finds .\n" in text and "run 1 finds app.*.T1.\n" in text
-        # What the first run has left there, had its nodes died with it, would mislead those of the next one.
+        # Each run meets in a folder of its own: files of a dead run would mislead the next run.
         assert [f"nodes have met in {job}.{run}\n" in text for run in (0, 1)] == [True, True]
         assert [text.count(f"app.N{rank}.T1: OK") for rank in (0, 1)] == [1, 1]
         assert drained(cluster) == [f"app.N{rank}.T{step}" for rank in (0, 1) for step in (1, 2)]

@@ -14,8 +14,8 @@ from processes import is_running, wait_until
 
 MIB = 1 << 20
 
-# What libfabric's tcp provider takes for a connection request, an acknowledgement that nobody waits for, and a
-# tagged message. It ended every process that listened by that provider before any proof.
+# libfabric's tcp provider reads these bytes as a connection request, an unexpected acknowledgement, and a tagged
+# message. It ended every process that listened by that provider before any proof.
 REQUEST = struct.pack("<BBHIQQQ", 3, 0, 0, 0, 0, 0, 0)
 ACKNOWLEDGEMENT = struct.pack("<BBHBBBBQ", 3, 0, 0, 2, 0, 16, 0, 0x1000000000000000)
 TAGGED = struct.pack("<BBHBBBBQQ", 3, 1, 0x80, 0, 0, 24, 0, 0x1800000000000000, 7)

@@ -95,8 +95,8 @@ Outcome<OwnFolder> open_state(const std::string& directory);
 
 /// /tmp/stdchk-UID: a folder of this user that all sessions on this host share.
 std::string user_folder();
-/// Where state directories are when --state does not say: $XDG_RUNTIME_DIR/stdchk, where that
-/// folder is this user's, otherwise user_folder().
+/// The folder of state directories without --state: $XDG_RUNTIME_DIR/stdchk if that folder is this
+/// user's, otherwise user_folder().
 std::string state_base();
 /// The state directory of the pool mounted at `mount` (an absolute path).
 std::string default_state_directory(const std::string& mount);
@@ -112,11 +112,11 @@ std::vector<PoolRecord> known_pools();
 /// is made again (restore.h). The Problem lists the pools that exist.
 Outcome<PoolRecord> find_pool(const std::string& named, const std::string& path);
 
-/// An absolute path without "." and "..", without asking the file system about the last parts,
-/// which may be a mount that does not answer.
+/// Makes a path absolute and removes "." and "..". Does not touch the last parts on disk: a mount
+/// there may hang.
 std::string absolute_path(const std::string& path);
 
-/// The same with the last part resolved, when that is a link.
+/// Like absolute_path(); also resolves a link at the path's end.
 std::string absolute_path_of_link(const std::string& path);
 
 /// `path` relative to the pool's mount, without a leading "/"; the mount itself is "".

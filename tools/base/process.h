@@ -22,7 +22,7 @@ struct ProcessId {
 };
 
 ProcessId this_process();
-/// False also for a zombie, and for another process with the same pid.
+/// Returns false for a zombie, and for a newer process with the same pid.
 bool is_alive(const ProcessId& process);
 
 /// Starts a program in its own session, without terminal. Appends its output to `log_path`.

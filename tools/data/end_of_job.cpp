@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr const char* kLatest = "latest";
 using SetKey = std::pair<std::string, std::uint64_t>;  ///< application and timestep
 
-/// The sets of a folder to remove, and the sets that must be drained first.
+/// A Choice lists a folder's sets to remove, and those among them to drain before removal.
 struct Choice {
   std::set<SetKey> go;
   std::set<SetKey> wait;  ///< given up, but must be drained before

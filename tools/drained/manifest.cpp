@@ -80,7 +80,7 @@ bool has_files(const Json& manifest) {
   return manifest.is_object() && manifest.contains("files") && manifest["files"].is_object();
 }
 
-/// The files and manifests in and below one folder.
+/// A Found lists files and manifests below one folder.
 struct Found {
   std::string top;  ///< path of the requested folder
   std::vector<ManifestFile> files;

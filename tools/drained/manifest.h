@@ -35,8 +35,8 @@ struct ManifestFile {
 
 /// Parses the entry of the file at `path`.
 ManifestFile parse_entry(std::string path, const nlohmann::json& entry);
-/// The files of all manifests in and below a folder, then the other files below it, ordered by
-/// path. Each path begins with the folder. Prints and skips unreadable folders, and manifests that
+/// Lists the files that manifests below a folder name, then all other files there, ordered by path.
+/// Each path begins with the folder. Prints and skips unreadable folders, and manifests that
 /// open_manifest() refuses.
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder);
 /// Says why a file was not opened; the text follows the path.

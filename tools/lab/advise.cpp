@@ -110,7 +110,7 @@ Outcome<Measured> measure(const std::string& directory, const AdviseOptions& opt
   }
 }
 
-/// Whether a pool is mounted at or above the directory.
+/// Tells whether the directory lies in a pool's mount.
 bool is_in_pool(const std::string& directory) {
   std::string path = absolute_path(directory);
   for (;;) {

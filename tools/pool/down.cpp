@@ -120,7 +120,8 @@ void remove_state(const PoolRecord& pool, bool keep_logs, DownReport& report) {
     }
     report.logs = kept.string();
   }
-  // The record goes last: until then, the next `down` or `up` can continue from here.
+  // Removes the record last. A later `down` or `up` needs the record to continue after an
+  // interruption.
   for (const auto& entry : fs::directory_iterator(pool.directory, code)) {
     std::error_code ignored;
     if (entry.path().filename() != "pool.json") fs::remove_all(entry.path(), ignored);

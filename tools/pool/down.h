@@ -13,8 +13,8 @@ struct DownReport {
   std::vector<std::string> notes;     ///< information: crashes, a lazy unmount
   std::vector<std::string> troubles;  ///< work that is left for the user
   std::string logs;                   ///< folder with the logs of crashed processes; may be empty
-  std::string card;  ///< the report card, or what is lost with the manager; empty: the pool was not
-                     ///< used, nothing is known to be lost, or its manager is not here
+  std::string card;  ///< report card, or losses of a dead manager; empty: an unused pool, no
+                     ///< losses, or a remote manager
   bool told_losses = false;  ///< of a job's pool: the manager's node has reported the losses
 };
 

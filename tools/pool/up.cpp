@@ -345,7 +345,7 @@ class Starter {
     return save(record_);
   }
 
-  /// Starts the standby, on the first other host if there is one. All processes know both
+  /// Starts the standby: on the first other host, otherwise here. All processes know both
   /// addresses.
   Outcome<void> start_standby() {
     const Host* const host = hosts_.empty() ? nullptr : &hosts_.front();
@@ -391,8 +391,8 @@ class Starter {
                            });
   }
 
-  /// The log memory of a benefactor of that size, reserved at its start. 0: the benefactor's
-  /// default is enough for the metadata of a pool full of large images.
+  /// Returns the log memory that a benefactor reserves at its start. 0: the benefactor's default
+  /// suffices for a pool full of large images.
   std::uint64_t log_memory(std::uint64_t memory_bytes) const {
     if (options_.log_memory > 0) return options_.log_memory;
     const std::uint64_t chunk_bytes =
@@ -530,7 +530,7 @@ class Starter {
   PoolRecord& record_;
   std::vector<Host> hosts_;
   std::map<std::string, std::uint16_t> metrics_given_;  ///< next port, by host
-  std::optional<MemberKeys> keys_;  ///< none: this part of a job does not have the secret
+  std::optional<MemberKeys> keys_;  ///< absent where this part of a job lacks the secret
   PrivateFiles manager_files_;
   PrivateFiles mount_files_;  ///< besides the mount's own key
   std::string manager_program_;

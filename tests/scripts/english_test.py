@@ -1,0 +1,46 @@
+"""Tests that scripts/english finds riddles, and that its list of files that may have some only shrinks."""
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def repository(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "english", tmp_path / "scripts")
+    (tmp_path / "scripts" / "english-not-yet").write_text("old.h\n")
+    (tmp_path / "old.h").write_text("/// What it was before is of no use to who has it.\n")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True, timeout=20)
+    return tmp_path
+
+
+def lint(repository, name="", text=""):
+    if name:
+        (repository / name).write_text(text)
+    subprocess.run(["git", "add", "-A"], cwd=repository, check=True, timeout=20)
+    done = subprocess.run(["scripts/english", "--lint"], cwd=repository, capture_output=True, text=True, timeout=20)
+    return done.returncode, done.stdout
+
+
+def test_a_file_of_the_list_may_have_riddles(repository):
+    assert lint(repository, "new.h", "/// A Window holds the bytes between write() and storage.\n") == (0, "")
+
+
+@pytest.mark.parametrize("text", [
+    "One that was there before is taken.",
+    "It is so for what is not there any more of it and of all that are with it.",
+    "The window " + "and the window " * 12 + "are full.",
+])
+def test_a_riddle_in_another_file_is_named(repository, text):
+    status, said = lint(repository, "new.h", f"/// {text}\n")
+    assert status == 1 and said.startswith("new.h:1: ")
+
+
+def test_a_file_that_has_become_clean_must_leave_the_list(repository):
+    status, said = lint(repository, "old.h", "/// A Window holds the bytes between write() and storage.\n")
+    assert status == 1 and "old.h has no riddles" in said
