@@ -438,3 +438,21 @@ def test_the_patterns_of_the_paper(daemon):
     answered = example(daemon, "load.py", 30)
     assert answered.startswith("30 requests answered, at most ") and int(answered.split()[-5]) > 1
     assert example(daemon, "opportunistic.py", 50).startswith(f"sum {sum(n * n for n in range(50))} after 2 rounds")
+
+
+def test_four_parents_clone_themselves_at_the_same_time_again_and_again(daemon):
+    """Section 5.2 of the paper: scale and agility."""
+    program = """
+        data = list(range(int(sys.argv[1]), 20000))
+        for cycle in range(5):
+            ticket = fork.request_ticket(8)
+            me = fork.clone(ticket)
+            if me: fork.exit(sum(data[me - 1 :: ticket.count]) + cycle)
+            assert sum(fork.join(ticket).values()) == sum(data) + cycle * ticket.count
+        print("right")
+        """
+    parents = [daemon.start(program, start) for start in range(4)]
+    for parent in parents:
+        out, _ = parent.communicate(timeout=60 * PATIENCE)
+        assert out == "right\n", out
+    wait_until(daemon.has_no_clones, "all processes of clones end")
