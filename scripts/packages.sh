@@ -83,5 +83,5 @@ need_packages() {
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   printf '%s\n' "${build_packages[@]}" "${run_packages[@]}" "${demo_packages[@]}" \
-    "${mpich_packages[@]}" "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${rdma_siw_packages[@]}" "${container_packages[@]}" "${sanitizer_packages[@]}" "${coverage_packages[@]}" "${lint_packages[@]}" | sort -u
+    "${mpich_packages[@]}" "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${fork_vm_packages[@]}" "${rdma_siw_packages[@]}" "${container_packages[@]}" "${sanitizer_packages[@]}" "${coverage_packages[@]}" "${lint_packages[@]}" | sort -u
 fi

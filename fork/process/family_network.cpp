@@ -20,6 +20,8 @@ namespace stdchk::fork {
 namespace {
 
 constexpr int kIpMillisecondsMax = 10'000;
+constexpr std::uint32_t kPartMin = 2;
+constexpr std::uint32_t kPartsMax = 253;  // to 254
 
 /// An Inside keeps the calling thread in the network namespace `there` until its end.
 class Inside {
@@ -148,7 +150,10 @@ tl::expected<void, std::string> FamilyNetwork::start() {
 }
 
 std::uint32_t FamilyNetwork::take() {
-  for (std::uint32_t part = 2; part < 255; part++) {
+  // The next one after the last: a part that was given back may still be in use for a moment,
+  // because the kernel takes namespaces down in the background.
+  for (std::uint32_t tries = 0; tries < kPartsMax; tries++) {
+    const std::uint32_t part = kPartMin + taken_last_++ % kPartsMax;
     if (taken_.insert(part).second) return part;
   }
   return 0;
@@ -161,10 +166,10 @@ tl::expected<void, std::string> FamilyNetwork::connect(const std::vector<Cable>&
   for (const Cable& cable : cables) {
     // The hardware address says which family and which clone: locally administered.
     commands += fmt::format(
-        "link add c{0} type veth peer name eth0 address 02:5f:00:{1:02x}:{2:02x}:{0:02x} netns "
-        "{3}\n"
+        "link add c{0} type veth peer name eth0 address 02:5f:00:{1:02x}:{2:02x}:{3:02x} netns "
+        "{4}\n"
         "link set c{0} master bridge up\n",
-        cable.host_part, (index_ >> 8) & 255, index_ & 255, cable.process);
+        ++cables_made_, (index_ >> 8) & 255, index_ & 255, cable.host_part, cable.process);
   }
   return run_ip(commands, namespace_.get());
 }

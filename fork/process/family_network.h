@@ -61,6 +61,8 @@ class FamilyNetwork {
   const std::uint32_t index_;
   Descriptor namespace_;
   std::set<std::uint32_t> taken_;
+  std::uint32_t taken_last_ = 0;
+  std::uint64_t cables_made_ = 0;
 };
 
 }  // namespace stdchk::fork
