@@ -67,7 +67,8 @@ int stdchk_truncate(stdchk_file* file, uint64_t size);
  * present end of the file; nobody else may append before the submit. Fill the buffer, then submit
  * the number of bytes filled, or 0 to give the buffer up. The position moves by that number. After
  * stdchk_submit the buffer belongs to the library again. If `count` exceeds the reservation,
- * stdchk_submit fails with EINVAL and the reservation stays.
+ * stdchk_submit fails with EINVAL and the reservation stays. If it fails with another error, the
+ * reservation has ended, the position stays, and so the file cannot be committed any more.
  *
  * A file has one reservation at a time. Until it is submitted, stdchk_write, stdchk_read,
  * stdchk_reserve and stdchk_sync of that stdchk_file fail with EBUSY at once. A sync through

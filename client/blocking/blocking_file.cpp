@@ -82,7 +82,8 @@ BlockingFile::~BlockingFile() {
   Lock lock(filesystem_.engine().shared().mutex);
   if (!closed_ && file_->writes()) {
     const SessionPtr session = file_->session();
-    if (--session->openers == 0 && !session->keeps_promise()) session->abort(Code::kCancelled);
+    if (--session->openers == 0 && !session->end_after_promised_commit())
+      session->abort(Code::kCancelled);
   }
   file_->release(lock);
 }
@@ -251,7 +252,7 @@ Status BlockingFile::commit_as(Version version) {
   {
     const Lock lock(filesystem_.engine().shared().mutex);
     STDCHK_TRY(writable());
-    file_->session()->commit_next_as(version);
+    file_->session()->committer().commit_next_as(version);
   }
   return commit();
 }
@@ -263,7 +264,7 @@ bool BlockingFile::early() const {
 /// Marks the commit that has begun as promised: close() returns without waiting for it.
 Status BlockingFile::promise(const Result<CompletionPtr>& begun) {
   if (!begun.has_value()) return fail(begun.error());
-  file_->session()->promise_commit();
+  file_->session()->committer().promise();
   return (*begun)->status.value_or(Status{});
 }
 

@@ -185,11 +185,12 @@ msg::PoolConfig BlockingFilesystem::config() const {
 
 /// Waits until an early close of the file is committed or lost, so that the open sees every version
 /// that was closed before. Returns the error of a lost commit, once.
-Status BlockingFilesystem::settle(FileId file) {
+Status BlockingFilesystem::wait_for_early_close(FileId file) {
   Lock lock(engine_->shared().mutex);
   STDCHK_TRY(wait(lock, deadline(), [&]() -> Status {
     const SessionPtr session = engine_->session(file);
-    const bool waits = session != nullptr && (session->ending() || session->promised()) &&
+    const bool waits = session != nullptr &&
+                       (session->ending() || session->committer().promised()) &&
                        !session->error().has_value();
     return waits ? fail(Code::kWouldBlock, "client.open") : Status{};
   }));
@@ -198,7 +199,7 @@ Status BlockingFilesystem::settle(FileId file) {
 }
 
 Result<std::unique_ptr<File>> BlockingFilesystem::open(FileId file, OpenFlags flags) {
-  STDCHK_TRY(settle(file));
+  STDCHK_TRY(wait_for_early_close(file));
   if (flags.write || flags.truncate || flags.append) return open_writer(file, flags);
   return open_reader(file);
 }
@@ -330,12 +331,12 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
     if (!known && writing) {
       // The cache may have dropped a name whose session is still committing: ask the manager.
       const auto found = lookup_fresh(parent, name);
-      if (found.has_value()) STDCHK_TRY(settle(found->id));
+      if (found.has_value()) STDCHK_TRY(wait_for_early_close(found->id));
       const Lock lock(engine_->shared().mutex);
       if (found.has_value() && engine_->session(found->id) != nullptr) known = found->id;
     }
     if (known) {
-      STDCHK_TRY(settle(known));
+      STDCHK_TRY(wait_for_early_close(known));
       auto file = open_writer(known, flags);
       if (file.has_value() || file.error().code != Code::kStale) return file;
       // The session has ended without a commit, so the file is gone: create it again.

@@ -89,7 +89,7 @@ class BlockingFilesystem final : public Filesystem {
   template <class R>
   Result<typename R::Reply> ask_for(R request);
   Result<std::unique_ptr<File>> open_session(msg::OpenSession request, OpenFlags flags);
-  Status settle(FileId file);
+  Status wait_for_early_close(FileId file);
   Result<std::unique_ptr<File>> open_writer(FileId file, OpenFlags flags);
   Result<std::unique_ptr<File>> open_reader(FileId file);
   Result<std::unique_ptr<File>> opened(Lock& lock, std::unique_ptr<OpenFile> reader, Time started);

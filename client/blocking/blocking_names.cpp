@@ -108,7 +108,7 @@ Result<Attributes> BlockingFilesystem::lookup_fresh(FileId parent, std::string_v
   }
   if (reply.error().code == Code::kNotFound) {
     const Lock lock(engine_->shared().mutex);
-    engine_->metadata().put_absent(parent, name);
+    engine_->metadata().put_negative(parent, name);
   }
   return fail(reply.error());
 }

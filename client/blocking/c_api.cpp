@@ -255,8 +255,13 @@ int stdchk_submit(stdchk_file* file, size_t count) {
                       " bytes are reserved, and still are.",
                   EINVAL);
   }
-  file->reserved = 0;
   const auto status = file->file->submit(file->position, count);
+  // A call that was refused as wrong has taken nothing. After any other error the buffer is the
+  // library's again.
+  if (!status.has_value() && status.error().code == Code::kInvalidArgument) {
+    return failed(status.error());
+  }
+  file->reserved = 0;
   if (!status.has_value()) return failed(status.error());
   file->position += count;
   return 0;

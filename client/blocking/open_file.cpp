@@ -24,8 +24,8 @@ struct OpenFile::Run {
   bool in_chunk = false;  ///< the bytes are in `unit`, from `chunk_offset`
   Unit unit;
   std::uint32_t chunk_offset = 0;
-  bool sealed = false;  ///< the slot holds encrypted bytes, which must not be read
-  OutChunkPtr written;  ///< set: the chunk is not committed, only this session's map names it
+  bool encrypted = false;  ///< the slot holds encrypted bytes, which must not be read
+  OutChunkPtr written;     ///< set: the chunk is not committed, only this session's map names it
   // Neither a slot nor a chunk: a hole, which reads as zeros.
 };
 
@@ -48,7 +48,7 @@ OpenFile::OpenFile(Engine& engine, FileId file, SessionPtr session, VersionMapPt
 void OpenFile::drop_reserved() {
   for (auto& [offset, reserved] : reserved_) {
     OutChunkPtr chunk = session_->end_write(*reserved.slot, offset, 0);
-    if (chunk != nullptr) session_->hash_elsewhere(std::move(chunk));
+    if (chunk != nullptr) session_->hashes().add(std::move(chunk));
   }
   reserved_.clear();
 }
@@ -109,7 +109,7 @@ Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t lengt
                                 run.slot = piece->slot;
                                 run.slot_offset = piece->offset;
                               } else if (piece->chunk->in_window()) {
-                                run.sealed = piece->chunk->sealed;
+                                run.encrypted = piece->chunk->encrypted;
                                 const Segment segment = piece->chunk->from(piece->offset);
                                 run.slot = segment.slot;
                                 run.slot_offset = segment.offset;
@@ -125,8 +125,10 @@ Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t lengt
                               }
                               return false;
                             });
-  // Wait: encrypted bytes can be read once they are stored, and a sought chunk once it is found.
-  if (run.sealed || (run.written != nullptr && run.written->sought)) return would_block();
+  // Wait: encrypted bytes can be read once they are stored, and a chunk that is searched once it is
+  // found.
+  if (run.encrypted || (run.written != nullptr && run.written->search_under_way))
+    return would_block();
   if (!from_base || offset >= session_->cut()) return run;
   const VersionMapPtr map = base();
   if (map == nullptr) return run;
@@ -209,7 +211,8 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
 /// new place.
 Status OpenFile::look_again(const Run& run, const Error& why) {
   const bool lost = why.code == Code::kDataLost;
-  if (lost && run.written != nullptr && session_->find_again(run.written)) return would_block();
+  if (lost && run.written != nullptr && session_->equal().find_again(run.written))
+    return would_block();
   return fail(why);
 }
 
@@ -332,7 +335,7 @@ Status OpenFile::adopt(Lock& lock, Slot& slot, std::uint64_t offset) {
   auto chunk = session_->adopt(slot, offset);
   if (!chunk.has_value()) return fail(chunk.error());
   if (*chunk != nullptr && !engine_.encrypts() && session_->mover_idles()) {
-    session_->checksum_by_mover(std::move(*chunk));
+    session_->hashes().add_for_mover(std::move(*chunk));
   } else {
     engine_.finish_checksum(lock, std::move(*chunk));
   }

@@ -68,10 +68,13 @@ void Engine::start() {
   watch_manager();
 }
 
-/// Every 20 ms, shows the state of the link to the manager to the applications' threads.
+/// Every 20 ms, shows the state of the link to the manager to the applications' threads. Takes the
+/// work along for which wake() found no room in the reactor's queue.
 void Engine::watch_manager() {
+  bool left_behind = false;
   {
     const Lock lock(shared_.mutex);
+    left_behind = std::exchange(wake_failed_, false);
     manager_up_ = manager_.registered();
     if (!manager_up_ && manager_.last_error().where[0] != '\0') {
       manager_error_ = manager_.last_error();
@@ -82,6 +85,7 @@ void Engine::watch_manager() {
     }
     if (manager_up_ && std::exchange(benefactors_unknown_, false)) ask_benefactors();
   }
+  if (left_behind) pump();
   watch_ = reactor_.schedule_after(20ms, [this] { watch_manager(); });
 }
 
@@ -388,7 +392,7 @@ void Engine::relieve_window() {
   if (window_->waiting_count() * 2 < window_->slot_count() && window_->busy_count() > 0) return;
   const auto owner = sessions_by_id_.find(SessionId{oldest->owner});
   STDCHK_ASSERT(owner != sessions_by_id_.end());
-  owner->second->give_up_waiting(*oldest);
+  owner->second->cutter().seal_early(*oldest);
 }
 
 void Engine::committed(const msg::Commit::Reply& reply) {
@@ -438,8 +442,9 @@ void Engine::kick_after(Session& session, Duration delay) {
 
 void Engine::wake() {
   if (woken_) return;
-  // When the queue of posts is full, the next pump() takes this work along.
+  // When the queue of posts is full, watch_manager() calls pump() within 20 ms.
   woken_ = reactor_.post([this] { pump(); }).has_value();
+  wake_failed_ = wake_failed_ || !woken_;
 }
 
 void Engine::pump() {
@@ -510,11 +515,11 @@ void Engine::start_reads(const std::vector<Transfer*>& transfers) {
 /// still has the bytes.
 void Engine::search_later(Work::Search search) {
   executor_.run([this, search = std::move(search)]() mutable {
-    search.scan->find(search.session->boundaries());
+    search.scan->find(search.session->cutter().boundaries());
     std::vector<OutChunkPtr> chunks;
     {
       const Lock lock(shared_.mutex);
-      chunks = search.session->scanned(*search.scan);
+      chunks = search.session->cutter().scanned(*search.scan);
       search = {};
     }
     hash(std::move(chunks));
@@ -533,8 +538,8 @@ void Engine::hash(std::vector<OutChunkPtr> chunks) {
   Lock lock(shared_.mutex);
   const SessionPtr session = chunks.front()->session;
   for (const OutChunkPtr& chunk : chunks) {
-    if (session->wants_name(*chunk)) to_name.push_back(chunk);
-    chunk->sealed = config_.encrypts;
+    if (session->naming().names(chunk->plain_crc)) to_name.push_back(chunk);
+    chunk->encrypted = config_.encrypts;
   }
   if (!to_name.empty()) name(lock, to_name);
   if (config_.encrypts) {
@@ -557,13 +562,13 @@ void Engine::checksum(OutChunk& chunk) {
 void Engine::finish_checksum(Lock& lock, OutChunkPtr chunk) {
   if (chunk == nullptr) return;
   const SessionPtr session = chunk->session;
-  if (config_.encrypts || session->wants_all_names()) {
-    return session->hash_elsewhere(std::move(chunk));
+  if (config_.encrypts || session->naming().names_all()) {
+    return session->hashes().add(std::move(chunk));
   }
   lock.unlock();
   checksum(*chunk);
   lock.lock();
-  if (session->wants_name(*chunk)) return session->hash_elsewhere(std::move(chunk));
+  if (session->naming().names(chunk->plain_crc)) return session->hashes().add(std::move(chunk));
   session->hashed(chunk);
 }
 

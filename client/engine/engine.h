@@ -210,6 +210,7 @@ class Engine final : private SessionHost, private ManagerListener {
 
   // Work for pump(). `woken_`: pump() is posted already.
   bool woken_ = false;
+  bool wake_failed_ = false;  ///< the reactor's queue was full; watch_manager() sees to the work
   std::vector<SessionPtr> kicked_;
   std::vector<Work::Call> outbox_;
   std::vector<Transfer*> transfers_;

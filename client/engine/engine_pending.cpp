@@ -26,7 +26,7 @@ bool is_unsure(Code code) {
 
 SessionPtr Engine::pending(FileId parent, std::string_view name) const {
   for (const auto& [file, each] : sessions_) {
-    if (each->is_pending_as(parent, name)) return each;
+    if (each->resumer().is_pending_as(parent, name)) return each;
   }
   return nullptr;
 }
@@ -50,7 +50,7 @@ SessionPtr Engine::pending_of(const msg::Request& request) const {
         }
       },
       request);
-  return found != nullptr && found->is_pending() ? found : nullptr;
+  return found != nullptr && found->resumer().is_pending() ? found : nullptr;
 }
 
 /// Holds the request back until the manager knows its file, and follows what it changes. Lock held.
@@ -73,7 +73,7 @@ void Engine::follow_pending(Work::Call& call) {
       if (answer.has_value()) {
         note_pending(request, *answer);
       } else if (changed != nullptr && is_unsure(answer.error().error.code)) {
-        changed->pending_unsure();
+        changed->resumer().forbid_resume();
       }
     }
     done(std::move(answer));
@@ -83,17 +83,17 @@ void Engine::follow_pending(Work::Call& call) {
 /// Records a change that the manager has made. Answers arrive in the order of the changes.
 void Engine::note_pending(const msg::Request& request, const msg::Reply& reply) {
   if (const auto* change = std::get_if<msg::SetAttributes>(&request)) {
-    if (const SessionPtr changed = session(change->file)) changed->pending_changed(*change);
+    if (const SessionPtr changed = session(change->file)) changed->resumer().changed(*change);
   } else if (const auto* xattr = std::get_if<msg::SetXattr>(&request)) {
-    if (const SessionPtr changed = session(xattr->file)) changed->pending_changed(*xattr);
+    if (const SessionPtr changed = session(xattr->file)) changed->resumer().changed(*xattr);
   } else if (const auto* removed = std::get_if<msg::Remove::Reply>(&reply)) {
-    if (const SessionPtr changed = session(removed->file)) changed->pending_renamed({}, {});
+    if (const SessionPtr changed = session(removed->file)) changed->resumer().renamed({}, {});
   } else if (const auto* rename = std::get_if<msg::Rename>(&request)) {
     if (rename->exchange) return;
     const SessionPtr moved = pending(rename->from_parent, rename->from_name);
     const SessionPtr replaced = pending(rename->to_parent, rename->to_name);
-    if (replaced != nullptr && replaced != moved) replaced->pending_renamed({}, {});
-    if (moved != nullptr) moved->pending_renamed(rename->to_parent, rename->to_name);
+    if (replaced != nullptr && replaced != moved) replaced->resumer().renamed({}, {});
+    if (moved != nullptr) moved->resumer().renamed(rename->to_parent, rename->to_name);
   }
 }
 

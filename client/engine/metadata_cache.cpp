@@ -36,7 +36,7 @@ void MetadataCache::put(FileId parent, std::string_view name, const Attributes& 
   put(attributes);
 }
 
-void MetadataCache::put_absent(FileId parent, std::string_view name) {
+void MetadataCache::put_negative(FileId parent, std::string_view name) {
   if (entries_.size() >= kEntriesMax) entries_.clear();
   entries_[{parent, std::string(name)}] = Entry{lease(), FileId{}};
 }

@@ -35,7 +35,7 @@ class MetadataCache {
   const std::vector<msg::DirectoryEntry>* listing(FileId directory) const;
 
   void put(FileId parent, std::string_view name, const Attributes& attributes);
-  void put_absent(FileId parent, std::string_view name);
+  void put_negative(FileId parent, std::string_view name);
   /// Keeps the cached attributes if they are newer: answers arrive in any order.
   void put(const Attributes& attributes);
   void put_listing(FileId directory, std::vector<msg::DirectoryEntry> entries);

@@ -120,7 +120,7 @@ Extent GrantSet::take(Target& target, std::uint64_t bytes) {
   const auto fit =
       std::ranges::find_if(target.free, [bytes](const Free& free) { return free.length >= bytes; });
   const Extent extent{target.benefactor, fit->offset};
-  for (Held& held : target.grants) held.touched |= held.grant.id == fit->grant;
+  for (Held& held : target.grants) held.used |= held.grant.id == fit->grant;
   fit->offset += bytes;
   fit->length -= bytes;
   if (fit->length == 0) target.free.erase(fit);
@@ -149,7 +149,7 @@ std::vector<GrantId> GrantSet::drop(BenefactorId benefactor) {
   for (const Target& target : targets_) {
     if (target.benefactor != benefactor) continue;
     for (const Held& held : target.grants) {
-      if (held.touched) continue;
+      if (held.used) continue;
       unused.push_back(held.grant.id);
       granted_bytes_ -= held.grant.length;
     }
@@ -159,17 +159,17 @@ std::vector<GrantId> GrantSet::drop(BenefactorId benefactor) {
   return unused;
 }
 
-std::vector<GrantId> GrantSet::drop_untouched() {
+std::vector<GrantId> GrantSet::drop_unused() {
   std::vector<GrantId> unused;
   for (Target& target : targets_) {
     for (const Held& held : target.grants) {
-      if (held.touched) continue;
+      if (held.used) continue;
       unused.push_back(held.grant.id);
       granted_bytes_ -= held.grant.length;
       free_bytes_ -= held.grant.length;
       std::erase_if(target.free, [&](const Free& free) { return free.grant == held.grant.id; });
     }
-    std::erase_if(target.grants, [](const Held& held) { return !held.touched; });
+    std::erase_if(target.grants, [](const Held& held) { return !held.used; });
   }
   return unused;
 }

@@ -31,7 +31,7 @@ class GrantSet {
   /// Drops all space on a benefactor. Returns the ids of the grants from which nothing was carved.
   std::vector<GrantId> drop(BenefactorId benefactor);
   /// Drops the grants from which nothing was carved. Returns their ids.
-  std::vector<GrantId> drop_untouched();
+  std::vector<GrantId> drop_unused();
 
   /// Bytes of all grants, without those that were dropped unused. A session's next request grows
   /// with this number.
@@ -54,7 +54,7 @@ class GrantSet {
   };
   struct Held {
     Grant grant;
-    bool touched = false;
+    bool used = false;
   };
   struct Target {
     BenefactorId benefactor;

@@ -244,13 +244,17 @@ void LoadOperation::start() {
   });
 }
 
-void LoadOperation::ask_map() {
+msg::GetMap LoadOperation::next_page() const {
   msg::GetMap request;
   request.client = client_.id();
   request.file = file_;
   request.version = version_;
   request.first_slice = slices_seen_;
-  client_.call(request, end_, [self = shared_from_this()](rpc::Answer answer) {
+  return request;
+}
+
+void LoadOperation::ask_map() {
+  client_.call(next_page(), end_, [self = shared_from_this()](rpc::Answer answer) {
     self->on_map(std::move(answer));
   });
 }
@@ -271,12 +275,7 @@ void LoadOperation::on_map(rpc::Answer answer) {
 void LoadOperation::look_again(Status why) {
   slices_seen_ -= page_.slices.size();
   copy_ = 0;
-  msg::GetMap request;
-  request.client = client_.id();
-  request.file = file_;
-  request.version = version_;
-  request.first_slice = slices_seen_;
-  client_.call(request, end_, [self = shared_from_this(), why](rpc::Answer answer) {
+  client_.call(next_page(), end_, [self = shared_from_this(), why](rpc::Answer answer) {
     if (!answer.has_value()) return self->finish(fail(answer.error().error));
     const auto& page = std::get<msg::GetMap::Reply>(*answer).page;
     if (page == self->page_) return self->finish(fail(why.error()));

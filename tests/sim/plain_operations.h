@@ -72,6 +72,7 @@ struct LoadOperation final : std::enable_shared_from_this<LoadOperation> {
   void start();
 
  private:
+  msg::GetMap next_page() const;
   void ask_map();
   void on_map(rpc::Answer answer);
   void look_again(Status why);

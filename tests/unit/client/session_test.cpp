@@ -192,8 +192,8 @@ struct OutOfOrder {
   void store() {
     const Lock lock(host.shared().mutex);
     for (const ScanPtr& scan : scans) {
-      scan->find(session->boundaries());
-      for (const OutChunkPtr& chunk : session->scanned(*scan)) session->hashed(chunk);
+      scan->find(session->cutter().boundaries());
+      for (const OutChunkPtr& chunk : session->cutter().scanned(*scan)) session->hashed(chunk);
     }
     Work work;
     session->plan(work);
@@ -336,19 +336,19 @@ TEST_CASE("a session tells another manager what has become of a new file") {
   {
     const Lock lock(pool.host.shared().mutex);
     CHECK(pool.session->is_unknown());
-    CHECK(pool.session->is_pending_as(kRootFile, "a.N0.T1"));
-    pool.session->pending_renamed(FileId{3}, "b");
-    CHECK(pool.session->is_pending_as(FileId{3}, "b"));
+    CHECK(pool.session->resumer().is_pending_as(kRootFile, "a.N0.T1"));
+    pool.session->resumer().renamed(FileId{3}, "b");
+    CHECK(pool.session->resumer().is_pending_as(FileId{3}, "b"));
     msg::SetAttributes change;
     change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode) |
                   static_cast<std::uint32_t>(msg::SetMask::kMtime);
     change.mode = 0600;
     change.uid = 9;  // not in the mask
     change.mtime_ns = 2000;
-    pool.session->pending_changed(change);
-    pool.session->pending_changed(msg::SetXattr{{}, kFile, "user.a", "1"});
-    pool.session->pending_changed(msg::SetXattr{{}, kFile, "user.b", "2"});
-    pool.session->pending_changed(msg::SetXattr{{}, kFile, "user.a", {}, {}, true});
+    pool.session->resumer().changed(change);
+    pool.session->resumer().changed(msg::SetXattr{{}, kFile, "user.a", "1"});
+    pool.session->resumer().changed(msg::SetXattr{{}, kFile, "user.b", "2"});
+    pool.session->resumer().changed(msg::SetXattr{{}, kFile, "user.a", {}, {}, true});
   }
   pool.sent[0].done(tl::unexpected(rpc::Failure{{Code::kFenced, 0, "test"}, {}, {}}));
   auto calls = pool.plan();
@@ -379,7 +379,7 @@ TEST_CASE("a session tells another manager what has become of a new file") {
 TEST_CASE("a new file does not go on when nobody knows whether it was changed") {
   Interrupted pool;
   const Lock lock(pool.host.shared().mutex);
-  pool.session->pending_unsure();
+  pool.session->resumer().forbid_resume();
   pool.session->manager_changed();
   REQUIRE(pool.session->error());
   CHECK(pool.session->error()->code == Code::kFenced);
@@ -582,7 +582,7 @@ TEST_CASE("what was cut already is waited for by nobody") {
     const Lock lock(file.host.shared().mutex);
     Slot& slot = *file.scans.at(0)->parts.at(0)->segment.slot;
     REQUIRE(slot.state == SlotState::kOpen);
-    file.session->give_up_waiting(slot);
+    file.session->cutter().seal_early(slot);
   }
   file.write(4);
   CHECK(file.cut() == Parts{4});
@@ -601,7 +601,7 @@ TEST_CASE("no hole is waited for by who needs the bytes") {
     REQUIRE(file.host.window().waiting_count() == 2);
     Slot* const oldest = file.host.window().oldest_waiting();
     REQUIRE(oldest != nullptr);
-    file.session->give_up_waiting(*oldest);
+    file.session->cutter().seal_early(*oldest);
   }
   Work work;
   file.session->plan(work);

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "client/write/chunk_ledger.h"
+#include "client/write/session_core.h"
+
+namespace stdchk::client {
+
+/// A HashQueue holds chunks that were cut and wait for a thread that computes their CRC and name.
+///
+/// Threads: any, with the engine's lock held; plan() on the reactor's thread.
+class HashQueue {
+ public:
+  HashQueue(SessionCore& core, ChunkLedger& ledger) : core_(core), ledger_(ledger) {}
+
+  /// Has a hash thread compute the chunk's CRC and, if wanted, its name.
+  void add(OutChunkPtr chunk) {
+    to_hash_.push_back(std::move(chunk));
+    core_.kick();
+  }
+  /// Has the reactor's thread compute the CRC.
+  void add_for_mover(OutChunkPtr chunk) {
+    to_checksum_.push_back(std::move(chunk));
+    core_.kick();
+  }
+  std::size_t mover_count() const { return to_checksum_.size(); }
+  /// Returns the chunks for hash threads, and drops those that nobody needs.
+  std::vector<OutChunkPtr> take();
+  void plan(Work& work);
+  /// The session has failed.
+  void drop_all();
+  void clear() {
+    to_hash_.clear();
+    to_checksum_.clear();
+  }
+
+ private:
+  SessionCore& core_;
+  ChunkLedger& ledger_;
+  std::deque<OutChunkPtr> to_hash_;
+  std::deque<OutChunkPtr> to_checksum_;
+};
+
+}  // namespace stdchk::client

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/write/chunk_writer.h"
+#include "client/write/committer.h"
+#include "client/write/session_core.h"
+#include "client/write/space_keeper.h"
+#include "client/write/written_file.h"
+
+namespace stdchk::client {
+
+/// A Resumer reports the session to a manager of another epoch, so that the session can go on. It
+/// reports stored chunks. For a file without a version it also reports name and attributes, because
+/// only clients know them.
+///
+/// | step    | leaves when                                                      |
+/// |---------|------------------------------------------------------------------|
+/// | none    | begin() -> waits                                                 |
+/// | waits   | no write and no call is under way any more -> sending            |
+/// | sending | the manager has answered the last part -> none; the session fails|
+///
+/// Threads: any, with the engine's lock held; plan() on the reactor's thread.
+class Resumer {
+ public:
+  struct Parts {
+    SessionCore& core;
+    WrittenFile& written;
+    Committer& committer;
+    ChunkWriter& writer;
+    SpaceKeeper& space;
+  };
+  /// `opened_after`: the pool's newest commit at the open.
+  Resumer(const Parts& parts, const msg::OpenSession& request, std::uint64_t opened_after);
+
+  /// False: the session cannot go on with another manager.
+  bool possible() const { return can_resume_; }
+  /// A new manager has come.
+  void begin();
+  /// True until the present manager has accepted the session.
+  bool under_way() const { return step_ != Step::kNone; }
+  /// Sends the next part once no call and no write is under way. Writes end with their links, calls
+  /// as fenced.
+  void plan(Work& work);
+
+  // ---- a file without a version
+  bool is_pending() const { return parts_.core.attributes.version == 0; }
+  bool is_pending_as(FileId parent, std::string_view name) const {
+    return is_pending() && parent_ == parent && name_ == name;
+  }
+  /// Records what the manager has changed. Without a `parent`, the file has lost its name.
+  void renamed(FileId parent, std::string_view name);
+  void changed(const msg::SetAttributes& change);
+  void changed(const msg::SetXattr& change);
+  /// The outcome of a change is unknown: a file without a version cannot resume then.
+  void forbid_resume() { can_resume_ = can_resume_ && !is_pending(); }
+
+ private:
+  enum class Step : std::uint8_t { kNone, kWaits, kSending };
+  void build();
+  void on_answer(std::uint64_t generation, const rpc::Answer& answer);
+
+  const Parts parts_;
+  const std::uint64_t opened_after_;
+  const std::uint32_t copies_;  ///< Redundancy that the client asked for; 0: none
+  const bool client_waits_;     ///< the client asked that closes wait for all copies
+  FileId parent_;  ///< directory named in the open; of a file without a version, the present one
+  std::string name_;
+  Step step_ = Step::kNone;
+  bool can_resume_ = true;
+  bool renamed_ = false;                       ///< its name changed while it had no version
+  bool changed_ = false;                       ///< its attributes changed while it had no version
+  std::map<std::string, std::string> xattrs_;  ///< set while it had no version
+  std::vector<msg::ResumeSession> messages_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace stdchk::client

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "client/api/filesystem.h"
+#include "client/net/shared.h"
+#include "client/read/version_map.h"
+#include "client/write/out_chunk.h"
+#include "client/write/series_naming.h"
+#include "client/write/window.h"
+#include "core/messages/messages.h"
+
+namespace stdchk::client {
+
+class Session;
+
+/// A SessionHost is what a session uses of the engine. All functions but shared() need the lock.
+class SessionHost {
+ public:
+  virtual ~SessionHost() = default;
+  virtual Shared& shared() = 0;
+  virtual Window& window() = 0;
+  virtual const Memory& window_memory() = 0;
+  virtual Clock& clock() = 0;
+  /// Settings of the mount or the pool, used where the folder's policy has none. The first says
+  /// whether chunks get names from their content, the second whether their content decides where
+  /// they end.
+  virtual bool names_chunks() const = 0;
+  virtual bool content_cuts() const = 0;
+  virtual std::uint64_t arena_bytes_total() const = 0;
+  /// True when the manager lists the benefactor as alive.
+  virtual bool answers(BenefactorId benefactor) const = 0;
+  virtual MapStore& maps() = 0;
+  virtual ClientId client() const = 0;
+  virtual msg::WriterTotals& totals() = 0;
+  /// Has the reactor's thread call plan().
+  virtual void kick(Session& session) = 0;
+  virtual void kick_after(Session& session, Duration delay) = 0;
+  /// Called when the manager has confirmed a commit.
+  virtual void committed(const msg::Commit::Reply& reply) = 0;
+  /// Called when the session has ended and has no work under way.
+  virtual void ended(Session& session) = 0;
+  /// Called when a promised commit has failed.
+  virtual void promise_broken(const Session& session) = 0;
+};
+
+/// A SessionCore holds what all parts of one session share: identity, state, error, figures.
+///
+/// Threads: any, with the engine's lock held.
+struct SessionCore {
+  enum class State : std::uint8_t { kOpen, kEnding, kEnded };
+
+  Session& session;  ///< for the host only
+  SessionHost& host;
+  const SessionId id;
+  const FileId file;
+  const std::uint32_t places;  ///< benefactors that each chunk is written to
+  const std::shared_ptr<SeriesNaming> naming;
+  Attributes attributes;
+  State state = State::kOpen;
+  std::optional<Error> error;
+  SessionFigures figures;
+  Time opened{};
+  std::uint64_t calls_in_flight = 0;
+  /// Counts managers since the session was opened. A call that an earlier manager got ends with
+  /// kFenced.
+  std::uint64_t manager_generation = 0;
+
+  /// Keeps the session, and its parts, alive.
+  std::shared_ptr<Session> self() const;
+  Time now() const { return host.clock().now(); }
+  void kick() { host.kick(session); }
+  void kick_after(Duration delay) { host.kick_after(session, delay); }
+  void notify() { host.shared().changed.notify_all(); }
+  /// Fails the session. See Session::fail_with.
+  void fail_with(Error why);
+  /// Adds a call to the manager. `answered` runs with the lock held, on the reactor's thread.
+  template <class Answered>
+  void call(Work& work, msg::Request request, Answered answered) {
+    ++calls_in_flight;
+    ++figures.manager_calls;
+    work.calls.push_back({std::move(request), [keep = self(), this, done = std::move(answered)](
+                                                  rpc::Answer answer) mutable {
+                            const Lock lock(host.shared().mutex);
+                            --calls_in_flight;
+                            done(std::move(answer));
+                            // Destroys the captured objects while the lock is held.
+                            [[maybe_unused]] const Answered last = std::move(done);
+                          }});
+  }
+  /// Moves a chunk's bytes to another state of their slots.
+  void move(const Segments& segments, SlotState from, SlotState to) {
+    for (const Segment& segment : segments) {
+      if (segment.slot != nullptr) host.window().move(*segment.slot, from, to);
+    }
+  }
+};
+
+}  // namespace stdchk::client

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "client/write/grant_set.h"
+#include "client/write/session_core.h"
+
+namespace stdchk::client {
+
+/// A SpaceKeeper holds a session's grants. It says how much to ask for, carves extents, and returns
+/// unused grants. When the pool is full, it says how long to wait.
+///
+/// Threads: any, with the engine's lock held.
+class SpaceKeeper {
+ public:
+  using Waiting = std::deque<OutChunkPtr>;  ///< chunks without extents, in order of arrival
+
+  explicit SpaceKeeper(SessionCore& core) : core_(core) {}
+
+  // ---- extents
+  /// Returns true while the chunk waits for space for all its places. The wait ends with one answer
+  /// of the manager, or after kPlacesWait.
+  bool waits_for_places(const OutChunk& chunk);
+  /// Carves the extents that the chunk lacks, as many as there is space for.
+  std::vector<Extent> carve(const Chunk& chunk);
+  void give_back(const Extent& extent, std::uint64_t bytes) { grants_.give_back(extent, bytes); }
+  /// Does not use the benefactor of a failed write from now on.
+  void avoid(BenefactorId benefactor, const Error& why);
+  /// Sets an extent aside to which a failed write may still go: it stays unused until a fence.
+  void abandon(const Extent& extent) { abandoned_.push_back(extent); }
+  const std::vector<Extent>& abandoned() const { return abandoned_; }
+  void forget_abandoned() { abandoned_.clear(); }
+  void benefactor_gone(BenefactorId benefactor);
+
+  // ---- requests
+  /// True when a request for space may be made now.
+  bool may_ask() const { return !want_in_flight_ && core_.now() >= not_before_; }
+  bool asking() const { return want_in_flight_; }
+  /// The bytes to ask for; 0 when there is enough space. `with_batch`: the request is made anyway.
+  /// `last_commit`: the session needs space only for chunks that wait.
+  std::uint64_t wanted_bytes(const Waiting& waiting, bool with_batch, bool last_commit) const;
+  /// Fills in what a request says about space.
+  void fill(msg::Place& place, const Waiting& waiting, std::uint64_t want);
+  void answered(std::uint64_t want);
+  /// Adds grants that answer a request of `want` bytes. Returns their bytes.
+  std::uint64_t add(const std::vector<Grant>& grants, std::uint64_t want);
+  void add(const std::vector<Grant>& grants) { grants_.add(grants); }
+  /// True when the first waiting chunk has a copy, or space for one, and no wait for more places is
+  /// left.
+  bool can_do_with_fewer(const Waiting& waiting) const;
+  /// Handles a pool that is full, or full outside the avoided benefactors. Returns the error with
+  /// which the session fails when its patience has ended.
+  std::optional<Error> no_space(const rpc::Failure& failure);
+  /// The pool may have space now: patience starts anew.
+  void renew_patience() { no_space_since_ = core_.now(); }
+  /// Drops grants that were unused for kIdleGrants. Returns true when a message should return them.
+  bool drop_idle();
+  /// A new manager: it knows none of the grants.
+  void forget();
+  /// A new manager has accepted the session: all links are new.
+  void resumed();
+
+ private:
+  static std::vector<BenefactorId> beside(const Waiting& waiting);
+  std::uint64_t needed_bytes(const Waiting& waiting, const std::vector<BenefactorId>& beside) const;
+  void drop_unused();
+
+  SessionCore& core_;
+  GrantSet grants_;
+  std::set<BenefactorId> avoid_;
+  std::vector<GrantId> returned_;
+  std::vector<Extent> abandoned_;
+  Time used_at_{};        ///< when space was last granted or carved
+  Time idle_check_at_{};  ///< next check for unused grants; Time{}: none
+  bool want_in_flight_ = false;
+  Time short_of_places_{};        ///< since when places lack space; Time{}: they do not
+  bool asks_for_places_ = false;  ///< the request under way was sent for missing places
+  bool fewer_places_ = false;     ///< such a request was in vain: use the places that exist
+  bool shortage_ = false;
+  std::uint32_t no_space_ = 0;  ///< consecutive answers without space
+  Time no_space_since_{};
+  Time not_before_{};
+};
+
+}  // namespace stdchk::client
