@@ -29,12 +29,7 @@ bool is_plain(const std::string& path) {
   return true;
 }
 
-struct Opened {
-  Attributes attributes;
-  std::shared_ptr<client::File> file;
-};
-
-Result<Opened> open_newest(client::Filesystem& filesystem, const std::string& path) {
+Result<Attributes> find_newest(client::Filesystem& filesystem, const std::string& path) {
   const std::size_t slash = path.rfind('/');
   FileId parent = kRootFile;
   if (slash != std::string::npos) {
@@ -45,16 +40,15 @@ Result<Opened> open_newest(client::Filesystem& filesystem, const std::string& pa
   if (found.type != FileType::kRegular) {
     return fail(Code::kInvalidArgument, "pager.open: not a regular file");
   }
-  client::OpenFlags flags;
-  flags.read = true;
-  STDCHK_ASSIGN(std::unique_ptr<client::File> file, filesystem.open(found.id, flags));
-  const Attributes attributes = file->attributes();
-  return Opened{attributes, std::shared_ptr<client::File>(std::move(file))};
+  return found;
 }
 
 PoolSource::Identity identity_of(const Attributes& attributes) {
   return {attributes.id.value, attributes.version, attributes.size_bytes};
 }
+
+/// Longer pieces belong to a run.
+constexpr std::size_t kShortBytes = 64 * limits::kKiB;
 
 }  // namespace
 
@@ -75,41 +69,66 @@ Result<client::Filesystem*> PoolConnection::get() {
   return filesystem_.get();
 }
 
+/// All openers must see one version: the newest, or that of `identity` when it has one.
+Result<PoolSource::Files> PoolSource::open_files(client::Filesystem& filesystem,
+                                                 const std::string& path, Identity& identity) {
+  STDCHK_ASSIGN(const Attributes found, find_newest(filesystem, path));
+  client::OpenFlags flags;
+  flags.read = true;
+  Files files;
+  for (auto& each : files) {
+    STDCHK_ASSIGN(std::unique_ptr<client::File> file, filesystem.open(found.id, flags));
+    const Identity opened = identity_of(file->attributes());
+    if (identity.file == 0) identity = opened;
+    if (opened.file != identity.file || opened.version != identity.version) {
+      return fail(Code::kStale, "pager.open: the image has a newer version");
+    }
+    each = std::move(file);
+  }
+  return files;
+}
+
 Result<std::shared_ptr<PoolSource>> PoolSource::open(PoolConnection& pool, std::string path) {
   path.erase(0, path.find_first_not_of('/'));
   if (!is_plain(path)) return fail(Code::kInvalidArgument, "pager.open: not a path in the pool");
   STDCHK_ASSIGN(client::Filesystem * filesystem, pool.get());
-  STDCHK_ASSIGN(Opened opened, open_newest(*filesystem, path));
-  return std::shared_ptr<PoolSource>(new PoolSource(
-      pool, std::move(path), identity_of(opened.attributes), std::move(opened.file)));
+  Identity identity;
+  STDCHK_ASSIGN(Files files, open_files(*filesystem, path, identity));
+  return std::shared_ptr<PoolSource>(
+      new PoolSource(pool, std::move(path), identity, std::move(files)));
 }
 
 std::shared_ptr<PoolSource> PoolSource::reopen(PoolConnection& pool, std::string path,
                                                const Identity& identity) {
-  return std::shared_ptr<PoolSource>(new PoolSource(pool, std::move(path), identity, nullptr));
+  return std::shared_ptr<PoolSource>(new PoolSource(pool, std::move(path), identity, {}));
 }
 
 std::string PoolSource::key() const {
   return fmt::format("pool:{}:{}", identity_.file, identity_.version);
 }
 
-Result<std::shared_ptr<client::File>> PoolSource::file() {
+Result<client::File*> PoolSource::file(std::size_t index) {
   const std::lock_guard lock(mutex_);
-  if (file_ != nullptr) return file_;
-  STDCHK_ASSIGN(client::Filesystem * filesystem, pool_.get());
-  STDCHK_ASSIGN(Opened opened, open_newest(*filesystem, path_));
-  const Identity found = identity_of(opened.attributes);
-  if (found.file != identity_.file || found.version != identity_.version) {
-    return fail(Code::kStale, "pager.reopen: the image has a newer version");
+  if (files_[index] == nullptr) {
+    STDCHK_ASSIGN(client::Filesystem * filesystem, pool_.get());
+    Identity wanted = identity_;
+    STDCHK_ASSIGN(files_, open_files(*filesystem, path_, wanted));
   }
-  file_ = std::move(opened.file);
-  return file_;
+  return files_[index].get();
 }
 
 Status PoolSource::read(std::uint64_t offset, MutableByteSpan out) {
-  STDCHK_ASSIGN(const std::shared_ptr<client::File> opened, file());
-  STDCHK_ASSIGN(const std::size_t got, opened->read(offset, out));
-  if (got != out.size()) return fail(Code::kCorrupt, "pager.read: the image is shorter");
+  const bool is_short = out.size() <= kShortBytes;
+  while (!out.empty()) {
+    const std::size_t index = is_short ? offset / kBlockBytes % kJumpFiles : kJumpFiles;
+    const std::size_t wanted =
+        is_short ? std::min<std::size_t>(out.size(), kBlockBytes) : out.size();
+    STDCHK_ASSIGN(client::File * opened, file(index));
+    STDCHK_ASSIGN(const std::size_t got, opened->read(offset, out.first(wanted)));
+    if (got != wanted) return fail(Code::kCorrupt, "pager.read: the image is shorter");
+    offset += got;
+    out = out.subspan(got);
+  }
   return {};
 }
 

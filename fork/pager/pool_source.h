@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -39,7 +40,7 @@ class PoolConnection {
 /// them: a short read by the checksums of the parts that it touches, a long one by those of whole
 /// chunks. A lost benefactor makes it read another copy.
 ///
-/// Owns: the open file, which pins the version. Must not outlive its PoolConnection.
+/// Owns: the open files, which pin the version. Must not outlive its PoolConnection.
 /// Limits: a server that was started again can read what is still the newest version only. Another
 ///   version: kStale.
 class PoolSource final : public Source {
@@ -67,16 +68,23 @@ class PoolSource final : public Source {
   std::string key() const;
 
  private:
-  PoolSource(PoolConnection& pool, std::string path, const Identity& identity,
-             std::shared_ptr<client::File> file)
-      : pool_(pool), path_(std::move(path)), identity_(identity), file_(std::move(file)) {}
-  Result<std::shared_ptr<client::File>> file();
+  /// The library reads ahead for each opener of a file that reads in a run, and reads short ranges
+  /// for one that jumps. So runs and jumps use different openers, and the blocks of a short range
+  /// too, because one behind the other they would look like a run.
+  static constexpr std::size_t kJumpFiles = 4;
+  using Files = std::array<std::shared_ptr<client::File>, kJumpFiles + 1>;
+
+  PoolSource(PoolConnection& pool, std::string path, const Identity& identity, Files files)
+      : pool_(pool), path_(std::move(path)), identity_(identity), files_(std::move(files)) {}
+  static Result<Files> open_files(client::Filesystem& filesystem, const std::string& path,
+                                  Identity& identity);
+  Result<client::File*> file(std::size_t index);
 
   PoolConnection& pool_;
   const std::string path_;
   const Identity identity_;
   std::mutex mutex_;
-  std::shared_ptr<client::File> file_;  ///< guarded by mutex_; nullptr: not open yet
+  Files files_;  ///< guarded by mutex_; the last is for runs; nullptr: not open yet
 };
 
 }  // namespace stdchk::pager

@@ -9,7 +9,8 @@
  *   move              mremap(2) of the mapping to another address
  *   fork OFFSET       the byte there as a child of fork(2) reads it
  *   rss               KiB of the process's memory that it shares with nobody, and Pss
- *   touch N ORDER     median, 0.99 quantile and mean of the microseconds of N first touches: seq or random
+ *   touch N ORDER     median, 0.99 quantile and mean of the microseconds of N touches: seq, random, or jump, which
+ *                     touches one page of each 64 KiB at random
  *   end
  * Options: file PATH (the image is that file), follow, readonly, offset N, length N.
  */
@@ -46,20 +47,20 @@ static int by_value(const void* a, const void* b) {
 }
 
 /* A permutation of the pages: a step that has no factor in common with their number. */
-static size_t page_of(size_t i, size_t pages, int random) {
-  size_t step = 7919 * 613;
-  while (pages % 2 == 0 && step % 2 == 0) ++step;
-  return random ? (i * step + 12345) % pages : i % pages;
+static size_t page_of(size_t i, size_t pages, char order) {
+  const size_t step = 7919 * 613;
+  if (order == 'j') return (i * step + 12345) % (pages / 16) * 16;
+  return order == 'r' ? (i * step + 12345) % pages : i % pages;
 }
 
-static void touch(volatile unsigned char* at, size_t length, size_t count, int random) {
+static void touch(volatile unsigned char* at, size_t length, size_t count, char order) {
   double* took = malloc(count * sizeof(double));
   const size_t pages = length / 4096;
   const double began = microseconds();
   unsigned sum = 0;
   for (size_t i = 0; i < count; ++i) {
     const double from = microseconds();
-    sum += at[4096 * page_of(i, pages, random)];
+    sum += at[4096 * page_of(i, pages, order)];
     took[i] = microseconds() - from;
   }
   const double all = microseconds() - began;
@@ -158,7 +159,7 @@ int main(int argc, char** argv) {
     } else if (!strcmp(word, "rss")) {
       memory();
     } else if (sscanf(line, "touch %zu %31s", &a, order) == 2) {
-      touch(at, length, a, order[0] == 'r');
+      touch(at, length, a, order[0]);
     } else if (!strcmp(word, "end")) {
       break;
     }
