@@ -53,7 +53,7 @@ def test_a_help_text_has_options():
     assert {"up", "down", "safe", "restart-test", "advise"} <= set(commands())
 
 
-@pytest.mark.parametrize("program", ["stdchk-manager", "stdchk-benefactor", "stdchk-mount"])
+@pytest.mark.parametrize("program", ["stdchk-manager", "stdchk-benefactor", "stdchk-mount", "stdchk-pager"])
 def test_every_option_of_a_daemon_is_on_its_page(program):
     missing = {option for option in options_of(help_of(program)) if not is_in(option, page_of(program))}
     assert not missing, f"docs/man/{program}.1 does not name {sorted(missing)}"
