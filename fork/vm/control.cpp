@@ -70,6 +70,14 @@ std::string Control::answer(const std::string& line) {
   };
   const std::string what = text("do"), name = text("name");
   if (what == "list") return nlohmann::json{{"machines", family_.list()}}.dump();
+  if (what == "save") {
+    ForkFigures figures;
+    if (auto saved = family_.save(name, text("folder"), figures); !saved)
+      return error(saved.error());
+    return nlohmann::json{{"paused_s", figures.paused_s},
+                          {"descriptor_bytes", figures.descriptor_bytes}}
+        .dump();
+  }
   if (what == "kill") {
     if (auto killed = family_.kill(name); !killed) return error(killed.error());
     return nlohmann::json::object().dump();

@@ -1,5 +1,6 @@
 #include "fork/vm/family.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -148,8 +149,9 @@ tl::expected<void, std::string> Family::make_shared(Vm& vm) {
 
 /// Pauses the parent, and lets its successor and the clones go on from its state.
 tl::expected<void, std::string> Family::transfer(Vm& vm, std::unique_ptr<Machine> parent,
-                                                 std::vector<Vm>& clones, ForkFigures& figures) {
-  const std::string descriptor = parent->place().folder + "/descriptor";
+                                                 std::vector<Vm>& clones,
+                                                 const std::string& descriptor,
+                                                 ForkFigures& figures) {
   const Time began = std::chrono::steady_clock::now();
   if (auto done = vm.machine->pause(); !done) return done;
   auto done = vm.machine->save(descriptor);
@@ -176,7 +178,6 @@ tl::expected<void, std::string> Family::transfer(Vm& vm, std::unique_ptr<Machine
   struct stat s {};
   if (::stat(descriptor.c_str(), &s) == 0)
     figures.descriptor_bytes = static_cast<std::uint64_t>(s.st_size);
-  ::unlink(descriptor.c_str());
   memories_.erase(memory);  // all machines have mapped it
   return {};
 }
@@ -220,8 +221,10 @@ tl::expected<std::vector<std::string>, std::string> Family::clone(Vm& vm, std::u
     if (auto answers = clone.machine->connect(); !answers) return fail(answers.error());
   }
   figures.start_s = seconds_since(began);
-  if (auto done = transfer(vm, std::move(parent), clones, figures); !done)
-    return fail(done.error());
+  const std::string descriptor = parent->place().folder + "/descriptor";
+  const auto done = transfer(vm, std::move(parent), clones, descriptor, figures);
+  ::unlink(descriptor.c_str());
+  if (!done) return fail(done.error());
   std::vector<std::string> names;
   for (Vm& clone : clones) {
     (void)ticket.table.next_to_start();
@@ -232,6 +235,68 @@ tl::expected<std::vector<std::string>, std::string> Family::clone(Vm& vm, std::u
                                            hardware_address(number, vms_.at(names.back()).id)));
   }
   return names;
+}
+
+tl::expected<void, std::string> Family::start_from(const SavedMachine& image, std::uint32_t id,
+                                                   std::vector<std::string> environment) {
+  auto memory = new_memory();
+  if (!memory) return tl::unexpected(memory.error());
+  if (environment.empty()) {
+    if (auto read = fill_from(image.memory(), memories_.at(*memory).get()); !read) return read;
+  }
+  auto drives = overlays_of(image.drives);
+  if (!drives) return tl::unexpected(drives.error());
+  Place place = place_for(id, *memory, Memory::kPrivate, *drives);
+  place.waits_for_state = true;
+  place.environment = std::move(environment);
+  auto machine = new_machine(place);
+  if (!machine) return tl::unexpected(machine.error());
+  auto done = (*machine)->connect();
+  if (done) done = (*machine)->load(image.descriptor(), Memory::kShared);
+  if (done) done = (*machine)->wait_loaded();
+  if (!done) return done;
+  memories_.erase(*memory);
+  Vm vm;
+  vm.name = parts_.name;
+  vm.id = id;
+  vm.machine = std::move(*machine);
+  vm.drives = *drives;
+  adopt(std::move(vm));
+  say(vms_.at(parts_.name), fmt::format("id {} 1 {}", id, hardware_address(0, id)));
+  return {};
+}
+
+tl::expected<void, std::string> Family::save(const std::string& name, const std::string& folder,
+                                             ForkFigures& figures) {
+  const auto found = vms_.find(name);
+  if (found == vms_.end()) return tl::unexpected(fmt::format("There is no machine {}", name));
+  Vm& vm = found->second;
+  if (auto shared = make_shared(vm); !shared) return shared;
+  const std::string memory = vm.machine->place().memory_file;
+  const Descriptor kept(::fcntl(memories_.at(memory).get(), F_DUPFD_CLOEXEC, 0));
+  const std::vector<std::string> bases = vm.drives;
+  auto drives = overlays_of(bases);
+  if (!drives) return tl::unexpected(drives.error());
+  Place place = place_for(vm.id, memory, Memory::kPrivate, *drives);
+  place.waits_for_state = true;
+  auto successor = new_machine(place);
+  if (!successor) return tl::unexpected(successor.error());
+  if (auto answers = (*successor)->connect(); !answers) return answers;
+  std::vector<Vm> none;
+  SavedMachine image{folder, command_.words(), {}, command_.memory_bytes()};
+  const std::string descriptor = place.folder + "/descriptor";
+  if (auto done = transfer(vm, std::move(*successor), none, descriptor, figures); !done)
+    return done;
+  // The machine runs again. Nobody writes to its former memory and disks any more.
+  if (auto copied = copy_to(kept.get(), image.memory()); !copied) return copied;
+  for (std::size_t i = 0; i < bases.size(); i++) {
+    image.drives.push_back(fmt::format("{}/disk-{}.qcow2", folder, i));
+    if (auto copied = copy_disk(bases[i], image.drives.back()); !copied) return copied;
+  }
+  const Descriptor state(::open(descriptor.c_str(), O_RDONLY | O_CLOEXEC));
+  if (auto copied = copy_to(state.get(), image.descriptor()); !copied) return copied;
+  ::unlink(descriptor.c_str());
+  return finish(image);
 }
 
 Family::Answer Family::new_ticket(Vm& vm, std::uint32_t count, std::uint64_t& number) {

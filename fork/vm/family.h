@@ -15,6 +15,7 @@
 #include "fork/process/watches.h"
 #include "fork/ticket/host_table.h"
 #include "fork/vm/machine.h"
+#include "fork/vm/saved_machine.h"
 
 namespace stdchk::fork::vm {
 
@@ -47,6 +48,13 @@ class Family {
   Family& operator=(const Family&) = delete;
 
   tl::expected<void, std::string> start();
+  /// Starts the first machine from an image instead. `environment`: lets QEMU fetch the memory from
+  /// the page server; empty: the memory is read whole before the machine runs.
+  tl::expected<void, std::string> start_from(const SavedMachine& image, std::uint32_t id,
+                                             std::vector<std::string> environment);
+  /// Writes an image of a machine into a folder that exists. The machine is away as for a fork.
+  tl::expected<void, std::string> save(const std::string& name, const std::string& folder,
+                                       ForkFigures& figures);
   /// Clones a machine, as its guest's sf_clone does. Returns the names of the clones.
   tl::expected<std::vector<std::string>, std::string> fork(const std::string& name,
                                                            std::uint32_t count,
@@ -84,7 +92,8 @@ class Family {
   tl::expected<std::vector<std::string>, std::string> clone(Vm& vm, std::uint64_t ticket,
                                                             ForkFigures& figures);
   tl::expected<void, std::string> transfer(Vm& vm, std::unique_ptr<Machine> parent,
-                                           std::vector<Vm>& clones, ForkFigures& figures);
+                                           std::vector<Vm>& clones, const std::string& descriptor,
+                                           ForkFigures& figures);
   Answer new_ticket(Vm& vm, std::uint32_t count, std::uint64_t& number);
   void adopt(Vm vm);
   void listen_to(Vm& vm);

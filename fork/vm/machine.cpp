@@ -29,7 +29,7 @@ constexpr std::size_t kLastWordsBytes = 600;
 void wait_a_little() { ::usleep(1000); }
 
 /// In the child: nothing but calls that are safe after fork(2) in a program with threads.
-[[noreturn]] void become(char* const* argv, int log, pid_t parent) {
+[[noreturn]] void become(char* const* argv, char* const* environment, int log, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   ::setsid();
@@ -37,7 +37,7 @@ void wait_a_little() { ::usleep(1000); }
   ::dup2(nothing, 0);
   ::dup2(log, 1);
   ::dup2(log, 2);
-  ::execvp(argv[0], argv);
+  ::execvpe(argv[0], argv, environment);
   ::dprintf(2, "%s cannot be started: %s\n", argv[0], std::strerror(errno));
   ::_exit(127);
 }
@@ -53,13 +53,18 @@ tl::expected<Machine, std::string> Machine::start(const QemuCommand& command, co
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::vector<char*> environment;
+  for (const std::string& name : place.environment)
+    environment.push_back(const_cast<char*>(name.c_str()));
+  for (char** name = environ; *name != nullptr; name++) environment.push_back(*name);
+  environment.push_back(nullptr);
   const Descriptor log(
       ::open((place.folder + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log) return failed(place.folder + "/log");
   const pid_t self = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return failed("fork");
-  if (pid == 0) become(argv.data(), log.get(), self);
+  if (pid == 0) become(argv.data(), environment.data(), log.get(), self);
   return Machine(place, pid, Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))));
 }
 

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -44,9 +45,17 @@ struct RunOptions {
   std::uint64_t clone_memory = std::uint64_t{64} << 20;
   bool foreground = false;
 };
+struct StartOptions {
+  RunOptions run;
+  std::string image;
+  std::uint32_t id = 1;
+  std::string pager;
+  std::string pool_path;
+};
 struct NameOptions {
   std::string name;
   std::string folder;
+  std::string image;
   std::uint32_t count = 1;
   bool json = false;
 };
@@ -79,9 +88,11 @@ std::uint64_t available_bytes() {
   return kib * 1024;
 }
 
-/// Serves the family until its first machine ends. `tell`: where the outcome of the start is
-/// written: a sentence, or nothing when the machine runs.
-int serve(const RunOptions& run, const QemuCommand& command, const std::string& folder, int tell) {
+/// Serves the family until its first machine ends. `begin` starts that machine. `tell`: where the
+/// outcome is written: a sentence, or nothing when the machine runs.
+using Begin = std::function<tl::expected<void, std::string>(Family&)>;
+int serve(const RunOptions& run, const QemuCommand& command, const std::string& folder,
+          const Begin& begin, int tell) {
   SystemClock clock;
   Reactor reactor(clock);
   end_on_signals(reactor);
@@ -94,7 +105,7 @@ int serve(const RunOptions& run, const QemuCommand& command, const std::string& 
     Family family(reactor, watches, command,
                   {run.name, folder, &hosts, run.clone_memory, [&reactor] { reactor.stop(); }});
     Control control(watches, family);
-    auto started = family.start();
+    auto started = begin(family);
     if (started) started = control.listen(folder + "/control");
     const std::string said = started ? "" : started.error();
     (void)!::write(tell, said.data(), said.size());
@@ -112,7 +123,7 @@ int serve(const RunOptions& run, const QemuCommand& command, const std::string& 
 
 /// In a new session, so that the machine goes on when the terminal closes.
 [[noreturn]] void serve_detached(const RunOptions& run, const QemuCommand& command,
-                                 const std::string& folder, int tell) {
+                                 const std::string& folder, const Begin& begin, int tell) {
   ::setsid();
   const int log =
       ::open((folder + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -120,13 +131,13 @@ int serve(const RunOptions& run, const QemuCommand& command, const std::string& 
   ::dup2(nothing, 0);
   ::dup2(nothing, 1);
   ::dup2(log >= 0 ? log : nothing, 2);
-  ::_exit(serve(run, command, folder, tell));
+  ::_exit(serve(run, command, folder, begin, tell));
 }
 
-int run_machine(const RunOptions& run) {
+int run_machine(const RunOptions& run, const tl::expected<QemuCommand, std::string>& command,
+                const Begin& begin) {
   if (!is_name(run.name))
     return complain("A name has letters, digits, \"-\" and \"_\", at most 40.");
-  const auto command = QemuCommand::parse(run.command);
   if (!command) return complain(command.error());
   const auto base = OwnFolder::make(base_folder(run.folder), {"the folder of the machines"});
   if (!base) return complain(base.error());
@@ -141,11 +152,11 @@ int run_machine(const RunOptions& run) {
   if (::pipe2(pipe, O_CLOEXEC) != 0) return complain("no pipe");
   if (run.foreground) {
     ::close(pipe[0]);
-    return serve(run, *command, folder, pipe[1]);
+    return serve(run, *command, folder, begin, pipe[1]);
   }
   const pid_t pid = ::fork();
   if (pid < 0) return complain("the process cannot be forked");
-  if (pid == 0) serve_detached(run, *command, folder, pipe[1]);
+  if (pid == 0) serve_detached(run, *command, folder, begin, pipe[1]);
   ::close(pipe[1]);
   std::string said;
   char bytes[1024];
@@ -155,6 +166,40 @@ int run_machine(const RunOptions& run) {
   if (::access((folder + "/control").c_str(), F_OK) != 0)
     return complain("the machine was not started");
   return 0;
+}
+
+int run_new(const RunOptions& run) {
+  return run_machine(run, QemuCommand::parse(run.command),
+                     [](Family& family) { return family.start(); });
+}
+
+/// The library that lets QEMU map the image: beside this program in a build, in the library folder
+/// otherwise.
+std::string preload_library() {
+  std::error_code error;
+  const auto own = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  for (const auto& folder :
+       {own, own.parent_path() / "lib", own.parent_path() / "lib/x86_64-linux-gnu"}) {
+    if (std::filesystem::exists(folder / "libstdchk-vm-memory.so", error))
+      return folder / "libstdchk-vm-memory.so";
+  }
+  return "libstdchk-vm-memory.so";
+}
+
+int run_start(const StartOptions& start) {
+  const auto image = SavedMachine::read(start.image);
+  if (!image) return complain(image.error());
+  std::vector<std::string> environment;
+  if (!start.pager.empty()) {
+    if (start.pool_path.empty())
+      return complain("--pager needs --pool-path, the image's folder as the pool names it.");
+    environment = {"LD_PRELOAD=" + preload_library(), "STDCHK_PAGER=" + start.pager,
+                   "STDCHK_VM_IMAGE=" + start.pool_path + "/memory",
+                   fmt::format("STDCHK_VM_BYTES={}", image->memory_bytes)};
+  }
+  return run_machine(start.run, QemuCommand::parse(image->words), [&](Family& family) {
+    return family.start_from(*image, start.id, environment);
+  });
 }
 
 /// Asks the process of the family that `name` belongs to. Clones are named FAMILY.TICKET.ID.
@@ -195,6 +240,17 @@ int run_fork(const NameOptions& options) {
   return 0;
 }
 
+int run_save(const NameOptions& options) {
+  std::error_code error;
+  const auto folder = std::filesystem::absolute(options.image, error);
+  std::filesystem::create_directories(folder, error);
+  const auto answer =
+      ask(options, {{"do", "save"}, {"name", options.name}, {"folder", folder.string()}});
+  if (!answer) return complain(answer.error());
+  if (options.json) fmt::print("{}\n", answer->dump());
+  return 0;
+}
+
 int run_kill(const NameOptions& options) {
   const auto answer = ask(options, {{"do", "kill"}, {"name", options.name}});
   return answer ? 0 : complain(answer.error());
@@ -223,10 +279,7 @@ int run_list(const NameOptions& options) {
   return 0;
 }
 
-void describe(Options& options, RunOptions& run) {
-  options.argument("NAME", run.name, "name of the machine").required();
-  options.arguments("COMMAND", run.command,
-                    "QEMU's command line, behind \"--\"; {id} in it is the clone's id");
+void describe_family(Options& options, RunOptions& run) {
   options.text("--folder", run.folder, "DIR", "folder of all machines of this user");
   options.count("--slots", run.slots, 0, 100'000,
                 "clones that run at the same time; 0: the number of processors");
@@ -235,6 +288,26 @@ void describe(Options& options, RunOptions& run) {
   options.size("--clone-memory", run.clone_memory, 0, std::uint64_t{1} << 60,
                "memory that each clone is charged with: what it changes");
   options.flag("--foreground", run.foreground, "do not return before the machine ends");
+}
+
+void describe(Options& options, StartOptions& start) {
+  options.argument("IMAGE", start.image, "folder that `save` has written").required();
+  options.argument("NAME", start.run.name, "name of the machine").required();
+  options.count("--id", start.id, 0, 250,
+                "number of this clone, which replaces {id} in the command line");
+  options.text(
+      "--pager", start.pager, "SOCKET",
+      "fetch the memory page by page from stdchk-pager; without it all memory is read first");
+  options.text("--pool-path", start.pool_path, "PATH",
+               "path of IMAGE from the pool's root, for --pager");
+  describe_family(options, start.run);
+}
+
+void describe(Options& options, RunOptions& run) {
+  options.argument("NAME", run.name, "name of the machine").required();
+  options.arguments("COMMAND", run.command,
+                    "QEMU's command line, behind \"--\"; {id} in it is the clone's id");
+  describe_family(options, run);
 }
 
 void describe(Options& options, NameOptions& name, bool needs_name, bool forks) {
@@ -247,14 +320,23 @@ void describe(Options& options, NameOptions& name, bool needs_name, bool forks) 
 int run(int argc, char** argv) {
   Options options("stdchk-vm", "Runs virtual machines that can be cloned while they run.");
   RunOptions run;
-  NameOptions fork, kill, list;
+  StartOptions start;
+  NameOptions fork, save, kill, list;
   describe(options.subcommand("run", "Starts a machine from a command line of QEMU."), run);
   describe(options.subcommand("fork", "Clones a running machine."), fork, true, true);
+  auto& saves = options.subcommand(
+      "save", "Writes a running machine's image into a folder, such as one of a pool.");
+  describe(saves, save, true, false);
+  saves.argument("IMAGE", save.image, "folder, which is made").required();
+  saves.flag("--json", save.json, "as JSON").command_line_only();
+  describe(options.subcommand("start", "Starts a clone from an image, on any host."), start);
   describe(options.subcommand("kill", "Ends a machine and its clones."), kill, true, false);
   describe(options.subcommand("list", "Lists machines and clones."), list, false, false);
   if (const auto status = options.parse_or_exit(argc, argv)) return *status;
   log::start("stdchk-vm", log::Level::kInfo);
-  if (options.chosen() == "run") return run_machine(run);
+  if (options.chosen() == "run") return run_new(run);
+  if (options.chosen() == "save") return run_save(save);
+  if (options.chosen() == "start") return run_start(start);
   if (options.chosen() == "fork") return run_fork(fork);
   if (options.chosen() == "kill") return run_kill(kill);
   return run_list(list);

@@ -15,9 +15,7 @@
 #include "core/base/descriptor.h"
 
 namespace stdchk::fork::vm {
-namespace {
 
-/// Runs qemu-img and returns what it prints.
 tl::expected<std::string, std::string> qemu_img(std::vector<std::string> words) {
   words.insert(words.begin(), "qemu-img");
   std::vector<char*> argv;
@@ -46,8 +44,6 @@ tl::expected<std::string, std::string> qemu_img(std::vector<std::string> words) 
   if (status != 0) return tl::unexpected("qemu-img failed: " + said);
   return said;
 }
-
-}  // namespace
 
 tl::expected<void, std::string> make_overlay(const std::string& base, const std::string& overlay) {
   std::error_code error;

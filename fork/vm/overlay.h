@@ -2,8 +2,12 @@
 
 #include <string>
 #include <tl/expected.hpp>
+#include <vector>
 
 namespace stdchk::fork::vm {
+
+/// Runs qemu-img(1) with these words and returns its output. Errors: a sentence.
+tl::expected<std::string, std::string> qemu_img(std::vector<std::string> words);
 
 /// Makes a qcow2 file that holds the changes to `base`, by qemu-img(1). `base` may be in use by a
 /// running machine. Errors: a sentence.

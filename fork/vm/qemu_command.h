@@ -21,6 +21,8 @@ struct Place {
   bool waits_for_state = false;     ///< it begins with the state of another machine
   std::uint32_t id = 0;             ///< replaces "{id}" in each word
   std::vector<std::string> drives;  ///< files in place of those of the command, in order
+  /// Environment of QEMU beside this process's own, as NAME=VALUE.
+  std::vector<std::string> environment;
 };
 
 /// A QemuCommand is a command line of QEMU that a user gave, which can be changed into those of the

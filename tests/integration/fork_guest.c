@@ -1,7 +1,7 @@
 // The program of a guest in fork_vm_test.py: holds memory, clones its machine, and lets each clone
 // check a share.
 //
-//   fork_guest ... mib=N clones=N nested=N
+//   fork_guest ... mib=N clones=N nested=N rounds=N watch=1
 //
 // The arguments are the kernel's command line. The machine's console shows the results.
 #define _GNU_SOURCE
@@ -82,12 +82,13 @@ static void round_of(int clones, int nested, uint64_t parent) {
 }
 
 int main(int argc, char** argv) {
-  int mib = 64, clones = 0, nested = 0, rounds = 1;
+  int mib = 64, clones = 0, nested = 0, rounds = 1, watch = 0;
   for (int i = 1; i < argc; i++) {
     sscanf(argv[i], "mib=%d", &mib);
     sscanf(argv[i], "clones=%d", &clones);
     sscanf(argv[i], "nested=%d", &nested);
     sscanf(argv[i], "rounds=%d", &rounds);
+    sscanf(argv[i], "watch=%d", &watch);
   }
   words = ((size_t)mib << 20) / 8;
   memory = malloc(words * 8);
@@ -99,5 +100,10 @@ int main(int argc, char** argv) {
   for (int i = 0; clones > 0 && i < rounds; i++) round_of(clones, nested, 7);
   printf("finished\n");
   fflush(stdout);
-  for (;;) sleep(1);
+  for (;;) {
+    sleep(1);
+    if (watch == 0) continue;
+    printf("watched wrong %zu\n", wrong_words(1, 1));
+    fflush(stdout);
+  }
 }

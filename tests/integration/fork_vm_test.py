@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import urllib.request
 
 import pytest
 from processes import BIN, PATIENCE, ROOT, run, wait_until
@@ -115,6 +116,54 @@ def test_the_host_clones_lists_and_ends_machines(tmp_path, guest):
         full = parent.ask("fork", "first", check=False)
         assert full.returncode == 2 and "no slot or no memory is free" in full.stderr
         assert parent.ask("fork", "nobody", check=False).returncode == 2
+
+
+def start(parent, image, name, number, *words):
+    parent.ask("start", image, name, "--id", number, *words)
+    console = parent.folder / f"console-{number}"
+    wait_until(lambda: console.exists() and "watched" in console.read_text(), f"{name} checks its memory", 60)
+    found = re.findall(r"watched wrong (\d+)", console.read_text())
+    assert set(found) == {"0"}, found
+
+
+def test_an_image_in_a_pool_is_started_again_page_by_page(pool, tmp_path, guest):
+    pool.up(benefactors=2, drain=False)
+    image = pool.mount / "machine"
+    with machine(tmp_path, guest, disk=True, mib=48, watch=1) as parent:
+        parent.wait_for("watched wrong 0")
+        parent.ask("save", "first", image)
+        seen = len(parent.console.read_text())
+        # The machine goes on. Its later changes are not in the image.
+        wait_until(lambda: "watched wrong 0" in parent.console.read_text()[seen:], "the machine goes on")
+    assert sorted(entry.name for entry in image.iterdir()) == ["descriptor", "disk-0.qcow2", "machine.json", "memory"]
+    ready = tmp_path / "ready"
+    pager = subprocess.Popen([
+        BIN / "stdchk-pager", "--socket", tmp_path / "pager", "--ready-file", ready, "--metrics", "0", "--metrics-file",
+        tmp_path / "metrics", "--manager", pool.record["manager_address"], "--secret-file", pool.record["secret_file"]])
+    try:
+        wait_until(ready.exists, "stdchk-pager")
+        lazily = ["--pager", tmp_path / "pager", "--pool-path", "/machine"]
+        start(parent, image, "second", 5, *lazily)
+        address = (tmp_path / "metrics").read_text().strip()
+        page = urllib.request.urlopen(f"http://{address}/metrics", timeout=10).read().decode()
+        fetched = sum(float(n) for n in re.findall(r"^stdchk_pager_(?:wanted|ahead)_bytes_total (\S+)$", page, re.MULTILINE))
+        assert 48 << 20 < fetched < 192 << 20, fetched
+        start(parent, image, "third", 6)
+        assert set(parent.list()) == {"second", "third"}
+    finally:
+        for name in ("second", "third"):
+            parent.ask("kill", name, check=False)
+        wait_until(parent.is_gone, "all machines end")
+        pager.terminate()
+        pager.wait(20)
+
+
+def test_a_folder_that_is_no_image_is_refused(tmp_path):
+    refused = run(BIN / "stdchk", "vm", "start", "--folder", tmp_path, tmp_path, "x", check=False)
+    assert refused.returncode == 2 and "no image of a machine" in refused.stderr
+    (tmp_path / "machine.json").write_text('{"format": 1, "words": 3}')
+    refused = run(BIN / "stdchk", "vm", "start", "--folder", tmp_path, tmp_path, "x", check=False)
+    assert refused.returncode == 2 and "damaged" in refused.stderr
 
 
 def test_nothing_stays_when_the_machines_process_is_killed(tmp_path, guest):

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+namespace stdchk::fork::vm {
+
+/// A SavedMachine is a folder with the image of a machine: "memory", "descriptor", "disk-N.qcow2",
+/// and "machine.json", which is written last: a folder without it is no image.
+struct SavedMachine {
+  std::string folder;
+  std::vector<std::string> words;   ///< QEMU's command line
+  std::vector<std::string> drives;  ///< files of the writable disks
+  std::uint64_t memory_bytes = 0;
+
+  std::string memory() const { return folder + "/memory"; }
+  std::string descriptor() const { return folder + "/descriptor"; }
+
+  /// Errors: a sentence.
+  static tl::expected<SavedMachine, std::string> read(const std::string& folder);
+};
+
+/// Copies a file descriptor's content without its holes. Errors: a sentence.
+tl::expected<void, std::string> copy_to(int from, const std::string& path);
+/// Copies a file into an open memory file. Errors: a sentence.
+tl::expected<void, std::string> fill_from(const std::string& path, int to);
+/// Copies a disk with all overlays below it into one qcow2 file.
+tl::expected<void, std::string> copy_disk(const std::string& from, const std::string& path);
+/// Writes machine.json.
+tl::expected<void, std::string> finish(const SavedMachine& machine);
+
+}  // namespace stdchk::fork::vm
