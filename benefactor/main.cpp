@@ -73,40 +73,38 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
       .required();
   options
       .text("--ready-file", flags.ready_file, "FILE",
-            "written when the memory is lent: what was got, as JSON")
+            "write this file when the memory is lent: the amounts, as JSON")
       .required();
-  options.size("--memory", flags.memory, limits::kMiB, std::uint64_t{1} << 60, "how much to lend")
+  options.size("--memory", flags.memory, limits::kMiB, std::uint64_t{1} << 60, "memory to lend")
       .required();
   options.size("--log-memory", flags.log_memory, 0, std::uint64_t{1} << 40,
-               "of that, for the metadata that a manager without a disk is rebuilt from; 0: a "
-               "hundred-and-twenty-eighth");
+               "part of --memory for metadata, from which a lost manager is rebuilt; 0: 1/128");
   options.size("--log-memory-max", flags.log_memory_max, 0, std::uint64_t{1} << 40,
-               "what the metadata may take when it needs more, beside the memory that is lent; 0: "
-               "half as much as that, at least 16 MiB, or --log-memory where that is given");
+               "limit of the metadata's growth beside --memory; 0: half of --memory, at least 16 "
+               "MiB; with --log-memory that value");
   options.text("--backing", flags.backing, "KIND",
-               "anonymous, memfd, hugetlb, or a directory on a ramdisk");
+               "kind of lent memory: anonymous, memfd, hugetlb, or a directory on a ramdisk");
   options.text("--disk", flags.disk, "DIR", "lend disk space in DIR instead of memory");
   options.text("--listen", flags.listen, "HOST[,HOST...]",
-               "addresses that clients reach this host by, each a rail");
+               "addresses of this host for clients; each is a rail");
   options.choice("--transport", flags.transport, transport::choices(),
-                 "how clients reach the memory", transport::former_choices());
+                 "clients reach the memory by this transport", transport::former_choices());
   options.flag("--trusted-network", flags.trusted_network,
-               "content of images crosses TCP in clear, with a tag against changes");
-  options.count(
-      "--leave-time", flags.leave_seconds, 0, 3600,
-      "seconds in which what only this one has is copied elsewhere when it is told to end");
+               "send the content of images over TCP in clear, with a tag against changes");
+  options.count("--leave-time", flags.leave_seconds, 0, 3600,
+                "seconds after SIGTERM to hand over chunks that no other benefactor has");
   options.on_off("--pressure", flags.pressure,
-                 "leave in the same way when this host, or a control group, runs short of memory");
-  options.size("--pressure-reserve", flags.pressure_limits.reserve_bytes, 0, std::uint64_t{1} << 50,
-               "of it, what should stay available to others; 0: a thirty-second, at most 2 GiB");
+                 "leave when this host, or a control group, runs short of memory");
+  options.size(
+      "--pressure-reserve", flags.pressure_limits.reserve_bytes, 0, std::uint64_t{1} << 50,
+      "memory that must stay available to other programs; 0: 1/32 of the machine's, at most 2 GiB");
   options.count("--pressure-stall", flags.pressure_limits.stall_percent, 1, 100,
-                "percent of the time in which tasks wait for memory, with little available, that "
-                "count as short of it");
+                "percent of time in which tasks wait for memory that counts as short memory");
   options.count("--oom-score", flags.oom_score, 0, 1000,
-                "how much sooner than others the kernel ends this process when there is no memory "
-                "(oom_score_adj)");
+                "oom_score_adj: the kernel ends a process with a higher score first when memory is "
+                "exhausted");
   options.text("--kernel-files", flags.kernel_files, "DIR",
-               "where proc and sys/fs/cgroup of the host are, for what is watched");
+               "folder with the host's proc and sys/fs/cgroup");
   options.flag("--unconfined", flags.unconfined, kUnconfinedHelp);
   metrics::describe(options, flags.metrics);
   options.log_level(flags.log_level);

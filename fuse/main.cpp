@@ -64,8 +64,7 @@ void describe_options(Options& options, Settings& settings) {
       .text("--secret-file", settings.secret_file, "FILE",
             "file with this member's key, or the pool's secret")
       .required();
-  options
-      .text("--ready-file", settings.ready_file, "FILE", "file to make when the mount can be used")
+  options.text("--ready-file", settings.ready_file, "FILE", "write this file when the mount works")
       .required();
   options.text("--key-file", settings.key_file, "FILE",
                "file with the pool's key, which opens encrypted images");
@@ -73,29 +72,28 @@ void describe_options(Options& options, Settings& settings) {
   options.size("--window", settings.window_bytes, 4 * limits::kMiB, 64 * limits::kGiB,
                "memory for bytes on their way to the pool");
   options.choice("--close", settings.close, {"stored", "early", "redundant"},
-                 "what close() waits for: all bytes stored once, none, or all copies");
+                 "close() waits for one copy, for nothing, or for all copies");
   options.redundancy("--copies", settings.copies,
-                     "of each chunk, on different hosts, or parity, ec(k,m); 0: as the folder or "
-                     "the pool says");
-  options.choice(
-      "--naming", settings.naming, {"auto", "on", "off"},
-      "name chunks by content, so that equal ones are stored once; auto: where that pays; "
-      "default: the pool's");
-  options.choice(
-      "--chunking", settings.chunking, {"fixed", "content", "none"},
-      "where chunks end: after a fixed length, or where their content says; none: fixed, "
-      "and not named; default: the pool's");
-  options.chunk_size("--chunk-size", settings.chunk_bytes, "bytes of a chunk; default: the pool's");
+                     "copies of each chunk on different hosts, or parity ec(k,m); 0: as the folder "
+                     "or the pool says");
+  options.choice("--naming", settings.naming, {"auto", "on", "off"},
+                 "name chunks by content and store equal chunks once; auto: where that pays; "
+                 "default: the pool's");
+  options.choice("--chunking", settings.chunking, {"fixed", "content", "none"},
+                 "end chunks after a fixed length, or where their content says; none: fixed, "
+                 "without names; default: the pool's");
+  options.chunk_size("--chunk-size", settings.chunk_bytes,
+                     "cut files into chunks of this size; default: the pool's");
   options.choice("--transport", settings.transport, transport::choices(),
-                 "how bytes travel to the benefactors", transport::former_choices());
+                 "move bytes by this transport", transport::former_choices());
   options.flag("--allow-other", settings.allow_other, "let other users use the mount");
   options.on_off("--writeback", settings.writeback,
                  "let the kernel collect small writes that go through its page cache");
   options.choice("--unseen-writer", settings.unseen_writer, {"commit", "abort"},
-                 "at the close of a file by a process that cannot be seen from here");
+                 "close() of a writer that the mount cannot see commits or drops its bytes");
   options.count("--watchdog", settings.watchdog_s, 0, 3600,
-                "seconds without a sign of life after which the process that serves the mount is "
-                "ended and started anew; 0: nobody watches");
+                "seconds of silence after which the guard restarts the process that serves the "
+                "mount; 0: no guard");
   metrics::describe(options, settings.metrics);
   options.log_level(settings.log_level);
   options.argument("MOUNTPOINT", settings.mountpoint, "an empty directory").required();

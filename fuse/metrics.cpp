@@ -55,10 +55,11 @@ void add_totals(metrics::Exposition& to, const client::Figures& client) {
            seconds(totals.longest_call_ns));
   to.counter("stdchk_mount_named_bytes_total", "Bytes of chunks that got a name.",
              totals.named_bytes);
-  to.counter("stdchk_mount_equal_bytes_total", "Of them, bytes that the pool had already.",
+  to.counter("stdchk_mount_equal_bytes_total", "Part of the named bytes that the pool had already.",
              totals.equal_bytes);
   to.counter("stdchk_mount_recognised_bytes_total",
-             "Of the named ones, bytes that were not hashed: this mount had named the same before.",
+             "Part of the named bytes that were not hashed, because this mount had named the same "
+             "content before.",
              client.recognised_bytes);
   to.counter("stdchk_mount_naming_seconds_total", "Processor time for the names.",
              seconds(totals.naming_ns));
@@ -74,8 +75,8 @@ void add_memory(metrics::Exposition& to, const client::Figures& client) {
        {std::pair{"free", client.window_free}, std::pair{"receiving", receiving},
         std::pair{"filling", client.window_filling}, std::pair{"busy", client.window_busy}}) {
     to.gauge("stdchk_mount_window_state_bytes",
-             "Of it, what is free, is lent to receive requests, waits for more bytes, or is on its "
-             "way.",
+             "Parts of the window: free, lent to receive requests, waiting for more bytes, or in "
+             "flight.",
              bytes(slots), {{"state", state}});
   }
   to.counter("stdchk_mount_window_waits_total", "Writes that found no free memory there.",

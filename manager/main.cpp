@@ -64,47 +64,50 @@ struct Flags {
 
 std::optional<int> parse(Flags& flags, int argc, char** argv) {
   Options options("stdchk-manager", "Keeps the names, chunk maps and space of a stdchk pool.");
-  options.text("--state", flags.state, "DIR", "directory of the journal").required();
+  options.text("--state", flags.state, "DIR", "keep the journal in this directory").required();
   options.text("--secret-file", flags.secret_file, "FILE", "file that holds the pool's secret")
       .required();
   options
       .text("--address-file", flags.address_file, "FILE",
-            "written when the manager takes links: its address")
+            "write the manager's address into this file when it accepts links")
       .required();
-  options.text("--listen", flags.listen, "HOST[:PORT]", "where others reach the manager");
-  options.text("--drain", flags.drain, "DIR", "directory on the parallel file system to copy to");
-  options.rate("--drain-rate", flags.drain_rate, "most bytes a second that each benefactor copies");
-  options.rate("--drain-total", flags.drain_total, "most bytes a second that all of them copy");
+  options.text("--listen", flags.listen, "HOST[:PORT]",
+               "address at which others reach the manager");
+  options.text("--drain", flags.drain, "DIR",
+               "copy images to this directory of the parallel file system");
+  options.rate("--drain-rate", flags.drain_rate,
+               "limit of each benefactor's drain, bytes a second");
+  options.rate("--drain-total", flags.drain_total,
+               "limit of all benefactors' drain together, bytes a second");
   options.on_off("--drain-yields", flags.drain_yields,
-                 "drain little while somebody writes, unless memory fills up");
-  options.chunk_size("--chunk-size", flags.chunk_size, "how files are cut");
-  options.count("--stripe-width", flags.stripe_width, 1, 1024, "benefactors that one file uses");
+                 "drain 8 MiB/s while somebody writes, unless memory fills up");
+  options.chunk_size("--chunk-size", flags.chunk_size, "cut files into chunks of this size");
+  options.count("--stripe-width", flags.stripe_width, 1, 1024,
+                "spread a file over this number of benefactors");
   options.choice("--naming", flags.naming, {"auto", "on", "off"},
-                 "name chunks by content, so that equal ones are kept once; auto: where that pays");
+                 "name chunks by content and store equal chunks once; auto: where that pays");
   options.text("--policy", flags.policy, "SETTINGS",
-               "for folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
+               "policies of folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
   options.choice(
       "--chunking", flags.chunking, {"fixed", "content", "none"},
-      "where chunks end: after a fixed length, or where their content says; none: fixed, "
-      "and not named");
+      "end chunks after a fixed length, or where their content says; none: fixed, without names");
   options.redundancy("--copies", flags.copies,
-                     "of each chunk, on different hosts, or parity, ec(k,m), where nothing else is "
-                     "asked for; 0: as --policy says, one copy");
+                     "copies of each chunk on different hosts, or parity ec(k,m); 0: as --policy "
+                     "says, otherwise one copy");
   options.text("--topology", flags.topology, "FILE",
-               "which hosts fail together; a line is NAME [node=N] [rack=R] [switch=S]");
+               "says which hosts fail together; a line is NAME [node=N] [rack=R] [switch=S]");
   options.rate("--copy-rate", flags.copy_rate,
-               "most bytes a second that each benefactor copies from others");
+               "limit of each benefactor's copying from others, bytes a second");
   options.rate("--scrub-rate", flags.scrub_rate,
-               "most bytes a second that each benefactor checks; 0: only when asked to");
+               "limit of each benefactor's checking, bytes a second; 0: check only on request");
   options.count("--gc-period", flags.gc_period, 0, 86400,
-                "seconds between rounds in which benefactors report what they have and forget what "
-                "nothing refers to; 0: only when asked to");
+                "seconds between garbage collections; 0: only on request");
   options.flag("--rebuild", flags.rebuild,
-               "the state directory was lost: make it anew from what the benefactors keep");
+               "rebuild a lost state directory from the metadata that benefactors keep");
   options.text("--standby", flags.standby, "ADDRESS",
-               "follow the manager there, and take over when it is lost");
+               "follow the manager at this address, and take over when it is lost");
   options.count("--takeover-after", flags.takeover_after, 1, 3600,
-                "seconds of the manager's silence after which a standby takes it for lost");
+                "seconds of silence after which a standby considers the manager lost");
   options.flag("--unconfined", flags.unconfined, kUnconfinedHelp);
   metrics::describe(options, flags.metrics);
   options.log_level(flags.log_level);
@@ -175,8 +178,7 @@ struct ManagerShown {
 std::string damaged(const std::string& state, const std::string& how) {
   return fmt::format(
       "{0}/journal.db is damaged: {1}. The benefactors may have all that it had: move "
-      "{0}/journal.db* "
-      "away, and `stdchk recover`, or start with --rebuild",
+      "{0}/journal.db* away, and `stdchk recover`, or start with --rebuild",
       state, how);
 }
 
@@ -194,9 +196,9 @@ tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
   if (!started) {
     switch (started.error().code) {
       case Code::kExists:
-        return tl::unexpected(std::string(
-            "there is a journal in the state directory, so this is no new manager; start without "
-            "--rebuild and --standby, or elsewhere"));
+        return tl::unexpected(
+            std::string("there is a journal in the state directory, so this is no new manager; "
+                        "start without --rebuild and --standby, or elsewhere"));
       case Code::kCorrupt:
         return tl::unexpected(std::string(
             "there is a journal in the state directory, and it is damaged; move journal.db* away"));
@@ -214,9 +216,9 @@ tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
   reactor.run();
   door.to = nullptr;
   if (!found && found.error().code == Code::kNotFound) {
-    return tl::unexpected(std::string(
-        "no benefactor came that keeps the metadata; they look for the manager where it was, so "
-        "--listen must be that address"));
+    return tl::unexpected(
+        std::string("no benefactor came that keeps the metadata; they look for the manager where "
+                    "it was, so --listen must be that address"));
   }
   if (!found && found.error().code == Code::kCorrupt) {
     return tl::unexpected(std::string(
@@ -257,8 +259,8 @@ int run(Flags flags) {
   }
   if (flags.rebuild && !flags.standby.empty()) {
     return fail_with(
-        "--rebuild and --standby exclude each other: the one is for a manager that is "
-        "gone, the other for one that is there");
+        "--rebuild and --standby exclude each other: the one is for a manager that is gone, the "
+        "other for one that is there");
   }
   auto journal = SqliteJournal::open(flags.state);
   if (!journal && journal.error().code == Code::kCorrupt) {
@@ -398,8 +400,8 @@ int run(Flags flags) {
   log::info("listens on {}", (*endpoint)->address());
   if (!awaited.empty()) {
     log::info(
-        "answers nothing before its standby at {} is heard; when there is none any more, remove "
-        "{} and start again",
+        "answers nothing before its standby at {} is heard; when there is none any more, remove {} "
+        "and start again",
         awaited, standby_file);
   }
   reactor.run();
@@ -411,9 +413,8 @@ int run(Flags flags) {
   reactor.remove(**endpoint);
   if (later) {
     return fail_with(fmt::format(
-        "another manager, of epoch {}, has taken this pool over; this one, of epoch {}, "
-        "ends. If its state directory was lost, and there is no other, start it with "
-        "--rebuild",
+        "another manager, of epoch {}, has taken this pool over; this one, of epoch {}, ends. If "
+        "its state directory was lost, and there is no other, start it with --rebuild",
         later.value, own.value));
   }
   if (!damage.empty()) return fail_with(damaged(flags.state, damage));

@@ -13,10 +13,10 @@ namespace stdchk::metrics {
 
 void describe(Options& options, Flags& flags) {
   options.text("--metrics", flags.listen, "[ADDRESS:]PORT",
-               "show figures to Prometheus there; without an address on this host only; port 0: a "
-               "free one");
+               "serve metrics to Prometheus here; without an address for this host only; port 0: a "
+               "free port");
   options.text("--metrics-file", flags.file, "FILE",
-               "written when they can be had: the address of the metrics");
+               "write the address of the metrics into this file when they are served");
 }
 
 Exposition begin(const std::string& program) {

@@ -14,7 +14,7 @@ void add_space(Exposition& to, const msg::StatPool::Reply& pool) {
            pool.free_bytes);
   to.gauge("stdchk_memory_evictable_bytes", "Memory of images that are drained.",
            pool.evictable_bytes);
-  to.gauge("stdchk_memory_fullest_ratio", "Of the lent memory, what was taken at most.",
+  to.gauge("stdchk_memory_fullest_ratio", "Largest share of the lent memory that was in use.",
            pool.totals.fullest_permille / 1000.0);
   to.gauge("stdchk_files", "Files in the pool.", pool.file_count);
   to.gauge("stdchk_chunks", "Chunks in memory.", pool.chunk_count);
@@ -28,7 +28,7 @@ void add_drain(Exposition& to, const msg::StatPool::Reply& pool) {
            pool.drain_pending_files);
   to.gauge("stdchk_drain_pending_bytes", "Bytes that are still to be drained.",
            pool.drain_pending_bytes);
-  to.gauge("stdchk_drain_failed_files", "Of them, those whose last drain has failed.",
+  to.gauge("stdchk_drain_failed_files", "Files to be drained whose last drain has failed.",
            pool.drain_failed_files);
   to.counter("stdchk_drained_images_total", "Images that were drained.",
              pool.totals.drained_images);
@@ -39,8 +39,8 @@ void add_drain(Exposition& to, const msg::StatPool::Reply& pool) {
 void add_copies(Exposition& to, const msg::StatPool::Reply& pool) {
   to.gauge("stdchk_copies_missing_chunks", "Chunks with fewer copies than they should have.",
            pool.debt_chunks);
-  to.gauge("stdchk_copies_missing_bytes", "Bytes that are still to be copied for that.",
-           pool.debt_bytes);
+  to.gauge("stdchk_copies_missing_bytes",
+           "Bytes that are still to be copied for the missing copies.", pool.debt_bytes);
   to.gauge("stdchk_lost_chunks", "Chunks without a copy, not drained.", pool.lost_chunks);
   to.counter("stdchk_copies_made_total", "Copies that benefactors have made of each other's.",
              pool.copies_made);
@@ -69,7 +69,8 @@ void add_copies(Exposition& to, const msg::StatPool::Reply& pool) {
            std::uint64_t{pool.log_advice.size()});
   to.gauge("stdchk_standby_keepers", "Benefactors by more than half of which the standby decides.",
            std::uint64_t{pool.standby_keepers});
-  to.gauge("stdchk_standby_reached", "Of them, those that keep all of the metadata now.",
+  to.gauge("stdchk_standby_reached",
+           "Those of stdchk_standby_keepers that keep all of the metadata now.",
            std::uint64_t{pool.standby_reached});
   to.gauge("stdchk_standby_follows", "1 when the manager has a standby that follows it.",
            std::uint64_t{pool.standby_follows});
@@ -80,7 +81,7 @@ void add_copies(Exposition& to, const msg::StatPool::Reply& pool) {
   to.counter("stdchk_scrub_checked_bytes_total", "Bytes that were checked.", scrub.checked_bytes);
   to.counter("stdchk_scrub_wrong_chunks_total", "Copies whose checksum was wrong.",
              scrub.wrong_chunks);
-  to.counter("stdchk_scrub_repaired_chunks_total", "Of them, those that were made again.",
+  to.counter("stdchk_scrub_repaired_chunks_total", "Wrong copies that were made again.",
              scrub.repaired_chunks);
 }
 
@@ -97,14 +98,15 @@ void add_activity(Exposition& to, const msg::StatPool::Reply& pool) {
 void add_totals(Exposition& to, const msg::PoolTotals& totals) {
   to.counter("stdchk_images_total", "Files that came to have bytes.", totals.images);
   to.counter("stdchk_written_bytes_total", "Bytes that were committed.", totals.written_bytes);
-  to.counter("stdchk_new_bytes_total", "Of them, bytes that were not stored already.",
+  to.counter("stdchk_new_bytes_total",
+             "Part of the written bytes that the pool had not stored already.",
              totals.stored_bytes);
   to.counter("stdchk_at_risk_seconds_total",
              "Time with an image that one lost benefactor would have taken along.",
              seconds(totals.at_risk_ns));
-  to.counter("stdchk_sets_total", "Sets that another one of their application has followed.",
+  to.counter("stdchk_sets_total", "Sets that a newer set of their application has followed.",
              totals.sets);
-  to.counter("stdchk_sets_overtaken_total", "Of them, those that were not drained by then.",
+  to.counter("stdchk_sets_overtaken_total", "Followed sets that were not drained by then.",
              totals.sets_overtaken);
   to.counter("stdchk_space_waits_total", "Writers that had to wait for room.", totals.space_waits);
   to.counter("stdchk_space_wait_seconds_total", "How long, all together.",
@@ -138,8 +140,8 @@ void add_benefactors(Exposition& to, const std::vector<msg::BenefactorInfo>& ben
     to.gauge("stdchk_benefactor_up", "1 when it answers the manager.",
              std::uint64_t{info.state == msg::BenefactorState::kAlive}, labels);
     to.gauge("stdchk_benefactor_memory_bytes", "Memory that it lends.", info.arena_bytes, labels);
-    to.gauge("stdchk_benefactor_memory_free_bytes", "Of it, what is free.", info.free_bytes,
-             labels);
+    to.gauge("stdchk_benefactor_memory_free_bytes", "Free part of the lent memory.",
+             info.free_bytes, labels);
   }
   for (const auto& [state, count] : states) {
     to.gauge("stdchk_benefactors", "Benefactors by what the manager knows of them.", count,

@@ -77,8 +77,7 @@ void add_process(Exposition& to) {
   if (!code) to.gauge("process_open_fds", "Open descriptors.", open);
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    to.gauge("process_max_fds", "The most descriptors that it may have open.",
-             std::uint64_t{limit.rlim_cur});
+    to.gauge("process_max_fds", "Limit of open descriptors.", std::uint64_t{limit.rlim_cur});
   }
 }
 

@@ -11,7 +11,8 @@ void add_jobs(metrics::Exposition& to, const JobCounts& counts) {
   count("stdchk_benefactor_copied_bytes_total",
         "Bytes of other benefactors' chunks that it has copied here.", counts.copied_bytes);
   count("stdchk_benefactor_copies_failed_total",
-        "Chunks that it could not read from others, or that were wrong.", counts.copies_failed);
+        "Chunks that it could not read from other benefactors, or that had wrong bytes.",
+        counts.copies_failed);
   count("stdchk_benefactor_built_bytes_total",
         "Bytes of stripes that it has made: parity, and chunks that were lost.",
         counts.built_bytes);
@@ -36,7 +37,8 @@ void add_jobs(metrics::Exposition& to, const JobCounts& counts) {
 void collect(const Service& service, metrics::Exposition& to) {
   to.gauge("stdchk_benefactor_registered", "1 while the manager knows it.",
            std::uint64_t{service.registered()});
-  to.gauge("stdchk_benefactor_number", "Its number in the pool: 3 is what the manager calls b3.",
+  to.gauge("stdchk_benefactor_number",
+           "Number of the benefactor in the pool: 3 for the benefactor that the manager names b3.",
            service.id().value);
   to.gauge("stdchk_benefactor_arena_bytes", "Memory, or disk, that it lends for chunks.",
            service.arena_bytes());
@@ -44,14 +46,14 @@ void collect(const Service& service, metrics::Exposition& to) {
            service.metadata_log().taken_bytes());
   to.gauge("stdchk_benefactor_log_bytes_max", "Memory that the manager's metadata may take.",
            service.metadata_log().bytes_max());
-  to.gauge("stdchk_benefactor_log_bytes", "Of it, what the metadata that it keeps takes.",
+  to.gauge("stdchk_benefactor_log_bytes", "Memory that the manager's metadata takes.",
            service.metadata_log().bytes());
   for (const auto& [transport, count] : service.links_by_transport()) {
     to.gauge("stdchk_benefactor_links", "Connections to it by transport.", std::uint64_t{count},
              {{"transport", transport}});
   }
   to.gauge("stdchk_benefactor_attached_links",
-           "Of them, those whose clients can write and read its memory.",
+           "Connections whose clients can write and read its memory.",
            std::uint64_t{service.attached_count()});
   to.gauge("stdchk_benefactor_unfenced_links", "Connections of ended clients that may still write.",
            std::uint64_t{service.unfenced_count()});

@@ -30,7 +30,7 @@ Status confine(const Needs& needs);
 
 /// Help text of the daemons' option --unconfined.
 inline constexpr const char* kUnconfinedHelp =
-    "let the kernel allow this daemon all that its user may do: no filter of system calls";
+    "keep all rights of the user: no filter of system calls";
 
 /// Returns false when this program was built without libseccomp, or with a sanitizer.
 bool filters_system_calls();
