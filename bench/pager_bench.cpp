@@ -1,7 +1,6 @@
-// Measures images that are mapped by stdchk-pager (STDCHK_PAGER): the time of the first touch of a
-// page when a program jumps, of a minor fault (the page is in the page server's memory already),
-// and the rate of a program that touches every page in a run. In turns with a raw read of 4 KiB
-// between two processes: the kernel's copy for shm, a request and its answer over a TCP socket for
+// Measures images that stdchk-pager (STDCHK_PAGER) maps. Times: first touch of a page after a jump,
+// and minor fault (the page server has the page). Rate: touching all pages in sequence. Raw reads
+// of 4 KiB between two processes take turns: process_vm_readv for shm, a TCP request and answer for
 // tcp. Prints JSON.
 //
 // Each image is one round. It must be new to the page server. A program jumps in its first half and

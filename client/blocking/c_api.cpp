@@ -256,8 +256,7 @@ int stdchk_submit(stdchk_file* file, size_t count) {
                   EINVAL);
   }
   const auto status = file->file->submit(file->position, count);
-  // A call that was refused as wrong has taken nothing. After any other error the buffer is the
-  // library's again.
+  // A refused call (EINVAL) takes no bytes. Any other error returns the buffer to the library.
   if (!status.has_value() && status.error().code == Code::kInvalidArgument) {
     return failed(status.error());
   }

@@ -21,7 +21,7 @@
 namespace stdchk::client {
 
 /// A Session writes one file for this process, from the first open to the last close.
-/// client/write/session.cpp begins with the way of the bytes through its parts.
+/// The file client/write/session.cpp begins with the way of the bytes through the parts.
 ///
 /// Owns: what was written and is not committed; its extents; its window slots while they fill.
 /// Threads: any, with the engine's lock held; plan() on the reactor's thread only.

@@ -69,7 +69,7 @@ Result<client::Filesystem*> PoolConnection::get() {
   return filesystem_.get();
 }
 
-/// All openers must see one version: the newest, or that of `identity` when it has one.
+/// All openers must see one version: the version of `identity`, otherwise the newest version.
 Result<PoolSource::Files> PoolSource::open_files(client::Filesystem& filesystem,
                                                  const std::string& path, Identity& identity) {
   STDCHK_ASSIGN(const Attributes found, find_newest(filesystem, path));

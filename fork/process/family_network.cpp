@@ -150,8 +150,8 @@ tl::expected<void, std::string> FamilyNetwork::start() {
 }
 
 std::uint32_t FamilyNetwork::take() {
-  // The next one after the last: a part that was given back may still be in use for a moment,
-  // because the kernel takes namespaces down in the background.
+  // Takes the parts in turn. A returned part may still be in use, because the kernel removes
+  // namespaces in the background.
   for (std::uint32_t tries = 0; tries < kPartsMax; tries++) {
     const std::uint32_t part = kPartMin + taken_last_++ % kPartsMax;
     if (taken_.insert(part).second) return part;
