@@ -90,13 +90,13 @@ Result<std::unique_ptr<Endpoint>> open_bare(std::string_view kind, const Endpoin
   return fail(Code::kInvalidArgument, "transport.open");
 }
 
-/// Appends the endpoints of one kind. Automatic: without an error where there is nothing to open.
+/// Appends the endpoints of one kind. Automatic choice: a missing device is no error.
 Status open_kind(const std::string& kind, bool automatic, const EndpointOptions& options,
                  std::vector<std::unique_ptr<Endpoint>>& into) {
   std::vector<std::string> hosts = hosts_of(options);
   if (kind == "shm" || !options.serves) hosts.resize(1);
   if (kind == "verbs" || kind == "ofi:verbs") {
-    // Who listens for this host only is reached by shared memory.
+    // A process that listens on loopback only is reached by shared memory.
     if (automatic && options.serves && std::ranges::all_of(hosts, is_loopback)) return {};
     if (const auto found = verbs_hosts(options); !found.empty() || automatic) hosts = found;
     if (hosts.empty() && !verbs::ports().empty()) return fail(Code::kUnsupported, kNoActivePort);
@@ -118,7 +118,7 @@ Status open_kind(const std::string& kind, bool automatic, const EndpointOptions&
 Result<std::unique_ptr<Endpoint>> open_endpoint(std::string_view kind,
                                                 const EndpointOptions& options) {
   STDCHK_ASSIGN(auto endpoint, open_bare(kind, options));
-  // TCP proves for itself who is at the other end.
+  // TCP authenticates its peers itself.
   if (!options.identity || kind == "tcp") return endpoint;
   return std::unique_ptr<Endpoint>(std::make_unique<secure::SecureEndpoint>(
       std::move(endpoint), *options.clock, options.identity));

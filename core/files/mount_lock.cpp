@@ -44,7 +44,7 @@ Lock MountLock::take(const std::string& mount, Duration patience) {
   if (!lock(folder->fd(), patience)) {
     return refuse(fmt::format("another process of stdchk has the mount point {}", mount), true);
   }
-  // Somebody may have mounted between the first look and the lock.
+  // A process may have mounted after the first check, before the lock.
   if (mount_id(folder->fd()) != mount_id(mount)) {
     return refuse(fmt::format("{} was mounted on by another process just now", mount), true);
   }

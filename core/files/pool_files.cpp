@@ -34,7 +34,7 @@ bool read_text(int fd, std::size_t bytes_max, std::string& text) {
   return got >= 0;
 }
 
-/// Why a file must not be trusted; empty: it may be.
+/// Reason to distrust a file; empty: the file is trustworthy.
 std::string distrust(const std::string& path, const struct stat& facts) {
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return fmt::format(

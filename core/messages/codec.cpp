@@ -132,7 +132,7 @@ constexpr std::size_t kFrameBytes = 8;
 constexpr std::size_t kSegmentWordsMax = (limits::kMessageBytesMax - kFrameBytes) / kWordBytes;
 static_assert(kWordBytes == 8 && limits::kMessageBytesMax % kWordBytes == 0);
 
-/// Words of this thread that a message is built in, or copied to when it is not aligned. Kept, so
+/// Buffer of this thread: messages are built here, and unaligned messages are copied here. Kept, so
 /// that an ordinary message allocates nothing; zero between messages.
 kj::ArrayPtr<capnp::word> scratch() {
   thread_local std::vector<std::uint64_t> words(kSegmentWordsMax);

@@ -148,7 +148,7 @@ void full_operation_queue(Scene& scene) {
                     20s));
 }
 
-/// A transfer that must fail and change nothing, on a link of its own.
+/// Makes a transfer on a new link; it must fail and change no memory.
 bool must_fail(Scene& scene, bool write, std::uint64_t offset, std::size_t length,
                const std::function<void(transport::RemoteKey&)>& change = {}) {
   Contact* const contact = scene.connect();
@@ -170,7 +170,7 @@ bool must_fail(Scene& scene, bool write, std::uint64_t offset, std::size_t lengt
 
 void bounds(Scene& scene) {
   scene.remote->ask(Verb::kFill, {0, kMemoryBytes, 30});
-  // What a client with wrong data, or ill will, would do.
+  // Requests of a faulty or malicious client.
   const auto larger = [](transport::RemoteKey& key) { key.length += 1 << 20; };
   for (const bool write : {true, false}) {
     EXPECT(scene, must_fail(scene, write, kMemoryBytes - 99, 100));
@@ -200,7 +200,7 @@ void key_of_another_link(Scene& scene) {
     EXPECT(scene,
            must_fail(scene, write, 0, 100, [&](transport::RemoteKey& key) { key = theirs; }));
   }
-  // The link that the key is of has not suffered.
+  // The key's own link still works.
   Transfer& transfer = scene.transfer();
   const std::array pieces{scene.local->piece(0, 100)};
   EXPECT(scene, scene.start_read(*other, pieces, 0, transfer));
@@ -231,7 +231,7 @@ void seen_at_once(Scene& scene) {
     if (message.size() != 1 || message[0] != std::byte{1}) ++wrong;
     return true;
   };
-  // The link of the message is another one in half of the rounds: the proof is not an order.
+  // In half of the rounds the message takes another link: the proof does not depend on order.
   Contact* const other = scene.connect();
   EXPECT(scene, other != nullptr);
   other->when_message = scene.contact->when_message;

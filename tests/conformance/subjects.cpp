@@ -52,7 +52,7 @@ std::shared_ptr<transport::secure::Keyring> keyring() {
   return std::make_shared<Keyring>(Keyring::of_root({}, new_member(Role::kManager)));
 }
 
-/// Proves for itself who is at the other end.
+/// The transport itself authenticates its peers.
 Subject tcp(const char* name, const transport::tcp::Settings& settings = {}) {
   return {.name = name,
           .open =

@@ -1,6 +1,6 @@
-// Feeds arbitrary bytes to the readers of JSON: as a drain folder's manifest, as the record of a
-// pool, and as the copy of it that the pool's processes keep. Accepted input must be writable and
-// readable again. Feeds the bytes also to a job's nodes, as a file of their exchange folder.
+// Feeds arbitrary bytes to the readers of JSON: manifests, pool records, and the record's copy that
+// the pool's processes keep. Accepted input must be writable and readable again. Feeds the bytes
+// also to a job's nodes, as a file of their exchange folder.
 
 #include <algorithm>
 #include <chrono>

@@ -40,7 +40,7 @@ struct Side : LinkHandler, AcceptHandler {
   std::vector<Message> messages;
 };
 
-/// Passes each frame on to the other side, or tampers with it.
+/// Forwards each frame to the other side, or changes the frame.
 class Middle {
  public:
   explicit Middle(fuzz::Choices& choices) : choices_(choices) {}

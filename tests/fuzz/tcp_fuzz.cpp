@@ -1,5 +1,5 @@
 // Plays a member that is not honest: it has proven its key, and puts any frames into the link. Only
-// what it was given the key of may change, and after the end of the link nothing may.
+// memory whose key the peer has may change. After the link's end no memory may change.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
 // Plays a stranger at either end of a TLS session before the proof: any bytes, alerts, and what a
-// member says with changes. Nobody may be let in, and no more than 4 KiB may be read.
+// member says with changes. The session must admit no stranger, and read 4 KiB at most.
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -37,7 +37,7 @@ struct World {
   std::unique_ptr<TlsContext> connects = std::move(*TlsContext::create(client, 100));
 };
 
-/// One session and the stranger's end of its socket.
+/// A session, and the stranger's end of the session's socket.
 struct End {
   End(TlsContext& context, const secure::Credential* credential) {
     std::array<int, 2> sockets{};
@@ -117,7 +117,7 @@ void play(fuzz::Choices& choices) {
         to.put(bytes);
         break;
       }
-      default: {  // the same twice, or a part of it
+      default: {  // repeats the bytes, or a part of them
         auto bytes = from.said();
         const std::size_t part = choices.flag() ? bytes.size() / 2 : bytes.size();
         changed |= part > 0;

@@ -51,7 +51,7 @@ std::map<std::string, std::string> read_lines(const std::string& file) {
   return lines;
 }
 
-/// Prints the line as it is now when it is not the wanted one.
+/// Prints today's line if it differs from the expected line.
 bool is_golden(const std::string& name, ByteSpan bytes, const std::string& wanted) {
   const std::string now = hex(bytes);
   if (now != wanted) std::printf("%s %s\n", name.c_str(), now.c_str());
@@ -60,7 +60,7 @@ bool is_golden(const std::string& name, ByteSpan bytes, const std::string& wante
 
 std::string kind_name(std::size_t kind) { return "kind" + std::to_string(kind); }
 
-/// One command of each kind, asked for by nobody.
+/// A command of each kind, without a client.
 std::vector<manager::Command> before_callers() {
   std::vector<manager::Command> commands = manager::test::one_of_each();
   for (manager::Command& command : commands) {

@@ -17,7 +17,7 @@ constexpr Duration kSilence = 5s;
 /// The time that docs/guide/failures.md states for a manager whose process is lost or stopped.
 constexpr Duration kTakeover = 15s;
 
-/// A Somebody is a client that makes folders and looks them up.
+/// A Somebody is a client: it makes folders and looks up folders.
 class Somebody final : public client::ManagerListener {
  public:
   Somebody(Cluster& cluster, const std::string& name, std::string managers)
@@ -87,7 +87,7 @@ struct Pool {
     options.managers = Cluster::manager_addresses();
     return options;
   }
-  /// The manager that has taken over; none: no take-over yet.
+  /// Manager after the take-over; none: no take-over yet.
   manager::Service* successor() {
     manager::Service* const now = cluster.manager();
     return now != nullptr && now->state().epoch() >= Epoch{manager::kEpochBlock} ? now : nullptr;

@@ -103,7 +103,7 @@ void ManagerNode::on_accept(std::unique_ptr<transport::Link> link) {
   rebuilder_->on_accept(std::move(link));
 }
 
-/// Deferred, because the rebuilder is still in its call.
+/// Deferred: the rebuilder's call has not returned yet.
 void ManagerNode::rebuilt(bool found) {
   failed_ = !found;
   if (!found) return;
@@ -394,7 +394,7 @@ void Cluster::turn(Time until) {
       next = std::min(next, node->clock.true_time(node->clock.now() + sleep));
     }
   }
-  // An event that is due but does nothing must not stop the clock.
+  // A due event without effect must not stop the clock.
   clock_.advance_to(std::max(next, std::min(until, clock_.now() + Duration(1000))));
 }
 

@@ -16,7 +16,8 @@ using verbs::Part;
 
 namespace {
 
-constexpr std::size_t kSendsPostedMax = 8;  // of a link: what the peer has receives for
+/// Sends in flight of a link; the peer posts this number of receives.
+constexpr std::size_t kSendsPostedMax = 8;
 constexpr std::size_t kSendBytesMax = 4 * limits::kMiB;
 constexpr std::size_t kSmallest = 4 * limits::kKiB;  // the smallest message buffer
 constexpr std::size_t kKeptMax = 16 * limits::kKiB;  // the largest buffer that is kept for reuse
@@ -117,9 +118,9 @@ Status Connection::transfer(bool write, std::span<const LocalPiece> pieces, cons
   return {};
 }
 
-/// The parts, and behind those of a write a read of one byte, which proves that they are at the
-/// target. Once a request has begun the transfer ends as such, if need be with its link:
-/// there is room for all that a link may have in flight, so then the endpoint is dead.
+/// Posts the requests of all parts. Behind the parts of a write follows a read of one byte, which
+/// proves delivery. A started transfer always ends, if necessary with its link. Queues have room
+/// for all transfers in flight, so a full queue means a dead endpoint.
 Status Connection::start_requests(bool write, const RemoteKey& key, Work& work) {
   const auto failed = [this](bool is_first, ssize_t result) -> Status {
     if (is_first) return started(result, "ofi.rma");

@@ -45,8 +45,8 @@ struct HintsDeleter {
 constexpr std::string_view kKind = "ofi:verbs";
 constexpr std::string_view kPrefix = "ofi:verbs:";
 constexpr std::string_view kProvider = "verbs";
-/// That wait on each link. The provider has no more sends than the peer has receives; another one
-/// would find none, and be sent again.
+/// Receives that are posted on each link. A peer posts at most this number of sends: a further send
+/// would find no receive, and be repeated.
 constexpr std::size_t kReceives = 8;
 
 /// True when this kind of endpoint is usable. Over iWARP a message that comes before a receive ends
@@ -102,7 +102,7 @@ Status OfiEndpoint::open(const std::string& host, std::uint16_t port) {
                    .same_host_only = false,
                    .message_bytes_max = kMessageBytesMax,
                    .rma_bytes_max = limits::kGiB};
-  // No more parts than there is room for.
+  // A transfer has at most kPartsMax parts.
   if (request_bytes_max() < limits::kGiB / kPartsMax) {
     capabilities_.rma_bytes_max = request_bytes_max() * kPartsMax;
   }

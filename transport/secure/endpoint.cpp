@@ -67,7 +67,7 @@ void SecureEndpoint::on_accept(std::unique_ptr<Link> inner) {
   arriving_.push_back(std::move(link));
 }
 
-/// Of a link that was proven.
+/// Gives an authenticated link to its user.
 void SecureEndpoint::hand_over(SecureLink& link) {
   if (!link.accepted_) {
     std::erase(connecting_, &link);

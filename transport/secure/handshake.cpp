@@ -41,7 +41,7 @@ std::vector<std::byte> make(Kind kind, Role role, std::initializer_list<ByteSpan
   return message;
 }
 
-/// No head, or not one of `kind`: nothing.
+/// Returns nothing when the message has no valid head.
 std::optional<Head> head_of(ByteSpan message) {
   if (message.size() < kHeadBytes) return std::nullopt;
   const auto number = [&](std::size_t at) { return std::to_integer<std::uint8_t>(message[at]); };

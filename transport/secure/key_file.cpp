@@ -31,7 +31,7 @@ std::optional<MemberKey> parse_key(const std::string& text) {
   words >> first >> role >> id >> key;
   const auto known = role_named(role);
   MemberKey out;
-  // A manager is who knows the secret, so there is no such key.
+  // Managers use the root secret, so no key file has this role.
   if (first != kFirstWord || !known || *known == Role::kManager || (words >> more) ||
       !parse_hex(id, out.member.id) || !parse_hex(key, out.key.bytes)) {
     return std::nullopt;

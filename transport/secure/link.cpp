@@ -29,7 +29,7 @@ Status SecureLink::send(ByteSpan message) {
   sealed.resize(message.size() + Sealer::kTagBytes);
   const auto tag = out_.seal(sent_, message, MutableByteSpan(sealed).first(message.size()));
   std::ranges::copy(tag, sealed.begin() + static_cast<std::ptrdiff_t>(message.size()));
-  // A message that was not taken has been seen by nobody: its number may be used again.
+  // The transport refused the message, so no peer has seen its number: the number may be reused.
   STDCHK_TRY(inner_->send(sealed));
   ++sent_;
   return {};
@@ -82,7 +82,7 @@ void SecureLink::on_closed(Link&, Error why) {
 // ---- handshake
 
 void SecureLink::greet(ByteSpan message) {
-  if (why_) return endpoint_.refuse(*this, *why_);  // it was told so, and goes on all the same
+  if (why_) return endpoint_.refuse(*this, *why_);  // a refused peer sends on
   const Handshake::Step step = handshake_.take(message);
   Status status = step.status;
   if (!step.reply.empty()) {
@@ -90,7 +90,8 @@ void SecureLink::greet(ByteSpan message) {
     if (!sent) status = sent;
   }
   if (!status.has_value()) {
-    // One that was sent a refusal ends the link when it has read it, or its time runs out.
+    // A refused peer ends the link after it has read the refusal; otherwise the deadline ends the
+    // link.
     if (!accepted_) return end_soon(status.error());
     if (step.reply.empty()) return endpoint_.refuse(*this, status.error());
     why_ = status.error();

@@ -570,7 +570,7 @@ TEST_CASE("drains that hang get other threads in their place, and no third attem
   };
   hang(1);
   hang(1);
-  // As many as there are threads: the next one waits until these are seen to hang.
+  // Each thread has a job. A further job waits until the service notices that these hang.
   CHECK(pool.ask(*pool.manager->peer, msg::DrainPieces{FileId{2}, 1, "", {}}));
   hang(2);
   pool.turn_until([&] { return ended == 3; });
@@ -760,7 +760,7 @@ TEST_CASE("what a manager whose link is lost has asked for is not forgotten late
   pool.manager->peer->call(msg::ForgetExtents{reported}, seconds(30), [](const rpc::Answer&) {});
   pool.turn_until([&] { return !later.waiting.empty(); });
   pool.manager->peer.reset();
-  // At once, and when another manager may have given the space away.
+  // Tries both: at once, and after a registration, when another manager may have granted the space.
   const bool registered = GENERATE(false, true);
   pool.turn_until([&] {
     return registered ? pool.manager->registrations.size() == 2 : !pool.service->registered();

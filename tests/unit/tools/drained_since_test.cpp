@@ -41,7 +41,7 @@ TEST_CASE("images count that came after a time") {
 }
 
 TEST_CASE("what came in the second of the time does not count") {
-  const Folder folder;  // in this second, or in the one before
+  const Folder folder;  // in this second or the previous second
   CHECK(folder.since(text_of_now()) == 0);
 }
 

@@ -47,7 +47,7 @@ Outcome<void> change(const Folder& folder,
   return change_manifest(*DrainDirectory(folder.path()).open(), folder.path(), how, until);
 }
 
-/// The one file of a manifest that says this of it.
+/// Returns the only file of a manifest with this entry.
 ManifestFile only_file(const std::string& name, const std::string& entry) {
   const Folder folder;
   const auto files =
@@ -99,7 +99,7 @@ TEST_CASE("several change one manifest at once, and no entry is lost") {
   writers.reserve(kWriters);
   std::atomic<int> failed{0};
   std::atomic<bool> over{false};
-  // Whoever looks sees a whole one all the time.
+  // Readers see a complete manifest at any time.
   std::atomic<int> damaged{0};
   std::thread reader([&] {
     while (!over) {

@@ -10,7 +10,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A folder that is there as long as this.
+/// A temporary folder; the destructor removes it.
 struct Folder {
   std::string path = fs::temp_directory_path() / fmt::format("stdchk-meeting-{}", ::getpid());
   Folder() {

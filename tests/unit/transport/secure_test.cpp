@@ -55,7 +55,7 @@ struct World {
   Side at_member;
 };
 
-/// Looks at, and may change, what two ends say to each other.
+/// Reads, and may change, the frames between two ends.
 struct Middle {
   struct End : LinkHandler, AcceptHandler {
     void on_accept(std::unique_ptr<Link> taken) override {
