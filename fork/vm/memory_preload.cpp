@@ -1,6 +1,6 @@
-// libstdchk-vm-memory: loaded into QEMU (LD_PRELOAD), so that the machine's memory comes from
-// stdchk-pager page by page. stdchk-vm sets the environment: STDCHK_VM_IMAGE is the image's path in
-// the pool, STDCHK_VM_BYTES its size, and STDCHK_PAGER the socket. QEMU maps its memory file once
+// libstdchk-vm-memory: LD_PRELOAD brings it into QEMU. The machine's memory then comes from
+// stdchk-pager page by page. The program stdchk-vm sets STDCHK_VM_IMAGE (the image's path in the
+// pool), STDCHK_VM_BYTES (its size) and STDCHK_PAGER (the socket). QEMU maps its memory file once
 // with that size, privately, at an address that it has chosen.
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -35,8 +35,8 @@ void* map_image(void* where, const char* image) {
 
 }  // namespace
 
-// Two names of the C library's function. They are given as labels, because its header renames one
-// to the other.
+// Two names of the C library's function. Labels give both names, because the C library's header
+// renames the first name to the second.
 extern "C" {
 __attribute__((visibility("default"))) void* vm_mmap(void* where, std::size_t bytes, int protection,
                                                      int flags, int fd,

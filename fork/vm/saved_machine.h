@@ -7,8 +7,8 @@
 
 namespace stdchk::fork::vm {
 
-/// A SavedMachine is a folder with the image of a machine: "memory", "descriptor", "disk-N.qcow2",
-/// and "machine.json", which is written last: a folder without it is no image.
+/// A SavedMachine is a folder with the image of a machine: "memory", "descriptor", "disk-N.qcow2"
+/// and "machine.json". The last file is machine.json: a folder without it is no image.
 struct SavedMachine {
   std::string folder;
   std::vector<std::string> words;   ///< QEMU's command line
