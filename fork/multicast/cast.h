@@ -22,6 +22,8 @@ Secret group_secret(const Secret& from);
 /// The number of cells of a unit, so that a datagram goes through the interface in one piece.
 std::uint32_t cells_for(std::size_t datagram_bytes);
 
+inline constexpr Duration kGatherTime = std::chrono::seconds(2);
+
 struct SendOptions {
   Secret group;
   Address own;  ///< where receivers ask
@@ -29,13 +31,23 @@ struct SendOptions {
   std::uint8_t hops = 1;
   double rate_start = 64e6;  ///< bytes a second
   double rate_most = 12e9;
+  /// Begins when so many receivers ask, or kGatherTime after the first: those that come later need
+  /// the beginning once more.
+  std::uint32_t expected = 1;
   Duration idle = std::chrono::seconds(10);  ///< ends when nobody was there for so long
   std::function<Status(std::uint64_t offset, MutableByteSpan out)> read;
   std::function<void(const Address&)> on_ready;
 };
 
-/// Sends until all receivers that came have everything, and for `idle` nobody else comes.
-Result<Sender::Counts> send(const SendOptions& options, const Manifest& manifest, Clock& clock);
+struct SendReport {
+  Sender::Counts counts;
+  /// From the first cell until the last receiver has said that it has everything.
+  Duration took{};
+};
+
+/// Sends until all receivers that came have everything, and for a second nobody else comes. Ends
+/// after `idle` without receivers.
+Result<SendReport> send(const SendOptions& options, const Manifest& manifest, Clock& clock);
 
 struct ReceiveOptions {
   Secret group;

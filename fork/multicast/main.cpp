@@ -32,6 +32,7 @@ struct Settings {
   std::uint64_t rate_start = 64'000'000;
   std::uint64_t rate_most = 12'000'000'000;
   std::uint32_t idle_s = 10;
+  std::uint32_t expected = 1;
   std::uint32_t lose_permille = 0;
 };
 
@@ -72,6 +73,7 @@ int send_file(const Settings& settings) {
   options.to = *to;
   options.rate_start = static_cast<double>(settings.rate_start);
   options.rate_most = static_cast<double>(settings.rate_most);
+  options.expected = settings.expected;
   options.idle = std::chrono::seconds(settings.idle_s);
   options.read = [&](std::uint64_t offset, MutableByteSpan out) {
     return read_all(file.get(), offset, out);
@@ -88,13 +90,15 @@ int send_file(const Settings& settings) {
     }
   };
   SystemClock clock;
-  const auto counts = send(options, *manifest, clock);
-  if (!counts) return fail_with(describe(counts.error()));
+  const auto report = send(options, *manifest, clock);
+  if (!report) return fail_with(describe(report.error()));
+  const Sender::Counts& counts = report->counts;
   fmt::print(
-      "units {} asked {} in lockstep {} multicast cells {} unicast cells {} loss reports {} backed "
-      "off {}\n",
-      manifest->all_units(), counts->asked_units, counts->lockstep_units, counts->multicast_cells,
-      counts->unicast_cells, counts->loss_reports, counts->backed_off);
+      "units {} seconds {:.3f} asked {} in lockstep {} multicast cells {} unicast cells {} loss "
+      "reports {} backed off {}\n",
+      manifest->all_units(), std::chrono::duration<double>(report->took).count(),
+      counts.asked_units, counts.lockstep_units, counts.multicast_cells, counts.unicast_cells,
+      counts.loss_reports, counts.backed_off);
   return 0;
 }
 
@@ -164,6 +168,8 @@ int main(int argc, char** argv) {
              "bytes a second to begin with");
   sends.size("--rate-most", settings.rate_most, 1'000'000, 100'000'000'000,
              "bytes a second that are never exceeded");
+  sends.count("--expect", settings.expected, 1, multicast::Sender::kReceiversMax,
+              "receivers to wait for, 2 s at most");
   sends.text("--ready-file", settings.ready_file, "FILE",
              "file to write the address and the root digest to");
   sends.argument("FILE", settings.path, "the file to send").required();

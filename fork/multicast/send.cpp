@@ -43,6 +43,7 @@ class Sending {
       probe();
       if (!sender_.all_done(clock_.now()) && sender_.receivers() > 0) idle_since = clock_.now();
       if (sender_.all_done(clock_.now()) && sender_.receivers() > 0) {
+        if (done_at_ < idle_since) done_at_ = clock_.now();
         // All have everything. Late ones have a second to come.
         if (clock_.now() - idle_since > std::chrono::seconds(1)) return {};
       }
@@ -50,7 +51,7 @@ class Sending {
     }
     return {};
   }
-  const Sender::Counts& counts() const { return sender_.counts(); }
+  SendReport report() const { return {sender_.counts(), done_at_ - begun_at_}; }
 
  private:
   struct Peer {
@@ -104,7 +105,17 @@ class Sending {
     sender_.on_ask(clock_.now(), opened.from, asked.ask);
   }
 
+  /// False while receivers that are expected have not come.
+  bool may_begin() {
+    if (begun_ || peers_.empty()) return begun_;
+    if (first_ask_ == Time{}) first_ask_ = clock_.now();
+    begun_ = peers_.size() >= options_.expected || clock_.now() - first_ask_ > kGatherTime;
+    begun_at_ = clock_.now();
+    return begun_;
+  }
+
   Status speak() {
+    if (!may_begin()) return {};
     for (int i = 0; i < kSentAtOnce; ++i) {
       const auto next = sender_.next(clock_.now(), cell_bytes_ + kCellOverhead);
       if (!next) return {};
@@ -170,6 +181,10 @@ class Sending {
   std::vector<std::byte> unit_bytes_;
   std::uint32_t unit_ = 0;
   Time probed_{};
+  Time first_ask_{};
+  Time begun_at_{};
+  Time done_at_{};
+  bool begun_ = false;
   bool said_ = false;
 };
 
@@ -184,7 +199,7 @@ std::uint32_t cells_for(std::size_t datagram_bytes) {
   return kCellsMax;
 }
 
-Result<Sender::Counts> send(const SendOptions& options, const Manifest& manifest, Clock& clock) {
+Result<SendReport> send(const SendOptions& options, const Manifest& manifest, Clock& clock) {
   if (!is_multicast(options.to)) return fail(Code::kInvalidArgument, "multicast.send: not a group");
   STDCHK_ASSIGN(Socket socket, Socket::open(options.own, options.hops));
   STDCHK_ASSIGN(const Address own, socket.own());
@@ -192,7 +207,7 @@ Result<Sender::Counts> send(const SendOptions& options, const Manifest& manifest
   Sending sending(options, manifest, std::move(socket), cells, clock);
   if (options.on_ready) options.on_ready(own);
   STDCHK_TRY(sending.run());
-  return sending.counts();
+  return sending.report();
 }
 
 }  // namespace stdchk::multicast

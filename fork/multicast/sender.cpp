@@ -22,9 +22,11 @@ constexpr double kBurstLeast = 96 * 1024;
 constexpr double kUnicastShare = 0.25;
 constexpr auto kLockstepLeast = milliseconds(4);
 constexpr auto kLockstepMost = milliseconds(200);
-/// A receiver lags that receives less than this share of the mean for kLagTime.
+/// A receiver lags that receives less than this share of what is sent, for kLagTime.
 constexpr double kLagShare = 0.6;
-constexpr auto kLagTime = milliseconds(300);
+constexpr auto kLagTime = milliseconds(400);
+/// Then it is served by unicast for so long.
+constexpr auto kUnicastTime = milliseconds(1500);
 constexpr std::size_t kUnicastQueueMax = 4096;
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -54,7 +56,9 @@ bool Sender::on_ask(Time now, ReceiverId from, const Ask& ask) {
     }
   }
   if (receivers_.count(from) == 0 && receivers_.size() >= kReceiversMax) return false;
-  Receiver& receiver = receivers_[from];
+  const auto [place, is_new] = receivers_.try_emplace(from);
+  Receiver& receiver = place->second;
+  if (is_new) receiver.joined = now;
   had_receivers_ = true;
   receiver.heard = now;
   receiver.done = ask.done;
@@ -81,21 +85,23 @@ void Sender::judge(Time now, Receiver& receiver, const Ask& ask) {
     receiver.delay = std::min<Duration>(std::chrono::microseconds(ask.delay_us), kLockstepMost);
   }
   receiver.reached = !ask.by_unicast;
-  const double mean = mean_rate();
-  const bool slow = receivers_.size() > 1 && ask.lost_cells > 0 && receiver.rate < kLagShare * mean;
-  if (!slow && ask.lost_cells == 0) receiver.slow_since = Time{};
+  // Every receiver hears the same stream: who gets much less of it than was sent loses it.
+  const bool busy = sent_rate_ >= rate_ / 2;
+  const bool slow = busy && receiver.rate < kLagShare * sent_rate_ &&
+                    now - receiver.joined > kLagTime && receivers_.size() > 1;
+  if (!slow) receiver.slow_since = Time{};
   if (slow && receiver.slow_since == Time{}) receiver.slow_since = now;
-  const bool lags = slow && now - receiver.slow_since > kLagTime;
-  if (!receiver.reached || lags) {
+  if (!receiver.reached || (slow && now - receiver.slow_since > kLagTime)) {
+    if (!receiver.unicast) receiver.unicast_since = now;
     receiver.unicast = true;
-  } else if (receiver.unicast && ask.lost_cells == 0 && receiver.queue.empty()) {
+  } else if (receiver.unicast && now - receiver.unicast_since > kUnicastTime) {
     receiver.unicast = false;
     receiver.slow_since = Time{};
   }
   if (ask.lost_cells == 0) return;
   ++counts_.loss_reports;
   // Of a sender that waits for asks the rates say nothing.
-  const bool chance = sent_rate_ < rate_ / 2 || receiver.rate > kDelivered * sent_rate_;
+  const bool chance = !busy || receiver.rate > kDelivered * sent_rate_;
   if (!receiver.unicast && receiver.slow_since == Time{} && !chance) back_off(now);
 }
 

@@ -28,8 +28,8 @@ struct SenderOptions {
 ///   loss and receives less than 88 % of what is sent, the rate goes back to 3/4 of the mean rate
 ///   at which receivers receive, at most once in a delay. Less loss is chance, not a full queue.
 /// - A receiver that lags, or that multicast does not reach, is served by unicast from a quarter of
-///   the rate. What it loses does not lower the rate of the others. It asks by multicast again when
-///   it has caught up.
+///   the rate. What it loses does not lower the rate of the others. One that lags is tried by
+///   multicast again after 1.5 s.
 ///
 /// Threads: one. Times never go back.
 /// Limits: kReceiversMax receivers; asks of others are ignored. A receiver that is silent for
@@ -70,6 +70,7 @@ class Sender {
     CellMask cells = 0;
   };
   struct Receiver {
+    Time joined{};
     Time heard{};
     double rate = 0;  ///< bytes a second, smoothed
     Duration delay{};
@@ -78,6 +79,7 @@ class Sender {
     bool reached = true;  ///< by multicast
     bool done = false;
     Time slow_since{};
+    Time unicast_since{};
     std::deque<Pending> queue;  ///< of unicast
   };
 

@@ -1,0 +1,147 @@
+"""Tests stdchk-cast between hosts that are network namespaces on one switch."""
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+from networks import Namespace
+from processes import BIN, CALL_SECONDS, run, wait_until
+
+MIB = 1 << 20
+
+
+class Network:
+    """A switch (a namespace with a bridge), and hosts on it with the addresses 10.9.0.1, 10.9.0.2 ..."""
+
+    def __init__(self, hosts):
+        self.switch = Namespace()
+        self.hosts = []
+        self.switch.run("ip", "link", "add", "switch", "mtu", "9000", "type", "bridge", "mcast_snooping", "0")
+        self.switch.run("ip", "link", "set", "switch", "up")
+        for number in range(hosts):
+            host = Namespace()
+            self.hosts.append(host)
+            self.switch.run("ip", "link", "add", f"port{number}", "mtu", "9000", "type", "veth", "peer", "name", "eth0",
+                            "mtu", "9000", "netns", host.holder.pid)
+            self.switch.run("ip", "link", "set", f"port{number}", "master", "switch", "up")
+            host.run("ip", "address", "add", f"10.9.0.{number + 1}/24", "dev", "eth0")
+            host.run("ip", "link", "set", "eth0", "up")
+
+    def bytes_of_sender(self):
+        (link,) = json.loads(self.switch.run("ip", "-json", "-statistics", "link", "show", "port0").stdout)
+        return link["stats64"]["rx"]["bytes"]
+
+    def end(self):
+        for each in (*self.hosts, self.switch):
+            each.end()
+
+
+@pytest.fixture
+def network():
+    if os.geteuid() != 0:
+        pytest.skip("only root may make networks")
+    made = Network(4)
+    yield made
+    made.end()
+
+
+def secret(path, text="00112233445566778899aabbccddeeff"):
+    path.touch(0o600)
+    path.write_text(text + "\n")
+    return path
+
+
+class Cast:
+    """A sender of a new image on the first host, and receivers on others."""
+
+    def __init__(self, network, folder, size):
+        self.network, self.folder = network, folder
+        self.image = folder / "image"
+        self.image.write_bytes(os.urandom(size))
+        self.secret = secret(folder / "secret")
+        ready = folder / "ready"
+        self.sender = subprocess.Popen(
+            [*network.hosts[0].prefix, BIN / "stdchk-cast", "send", "--secret-file", self.secret, "--own", "10.9.0.1",
+             "--rate", "20M", "--idle", "30", "--ready-file", ready, self.image], stdout=subprocess.PIPE, text=True)
+        wait_until(lambda: ready.exists() or self.sender.poll() is not None, "the sender")
+        self.address, self.root = ready.read_text().split()
+
+    def receive(self, number, *arguments, root=None, key=None):
+        return subprocess.Popen(
+            [*self.network.hosts[number].prefix, BIN / "stdchk-cast", "receive", "--secret-file", key or self.secret, "--own",
+             f"10.9.0.{number + 1}", "--sender", self.address, "--root", root or self.root, *map(str, arguments),
+             self.folder / f"copy{number}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def is_equal(self, number):
+        return (self.folder / f"copy{number}").read_bytes() == self.image.read_bytes()
+
+    def end(self):
+        said, _ = self.sender.communicate(timeout=CALL_SECONDS)
+        return {name: int(value) for name, value in re.findall(r"(\w+ cells|asked|lockstep) (\d+)", said)}
+
+
+def ended(process):
+    out, error = process.communicate(timeout=CALL_SECONDS)
+    return process.returncode, out + error
+
+
+def test_each_byte_leaves_the_sender_once_for_all_hosts_although_one_of_them_loses_some(network, tmp_path):
+    size = 8 * MIB + 123
+    cast = Cast(network, tmp_path, size)
+    before = network.bytes_of_sender()
+    receivers = [cast.receive(1), cast.receive(2), cast.receive(3, "--lose", 30)]
+    for number, receiver in enumerate(receivers, 1):
+        status, said = ended(receiver)
+        assert status == 0 and " multicast " in said and cast.is_equal(number), said
+    # A machine with more to do than processors loses datagrams, too.
+    assert network.bytes_of_sender() - before < 2 * size
+    counts = cast.end()
+    assert cast.sender.returncode == 0
+    assert counts["lockstep"] > 0.4 * counts["asked"]
+
+
+def test_a_host_that_multicast_does_not_reach_gets_the_image_by_unicast(network, tmp_path):
+    network.switch.run("ip", "link", "set", "port2", "type", "bridge_slave", "mcast_flood", "off")
+    cast = Cast(network, tmp_path, 2 * MIB)
+    receivers = [cast.receive(1), cast.receive(2)]
+    said = [ended(receiver)[1] for receiver in receivers]
+    assert " multicast " in said[0] and " unicast " in said[1], said
+    assert cast.is_equal(1) and cast.is_equal(2)
+    assert cast.end()["unicast cells"] >= 2 * MIB // 8192
+
+
+def test_nothing_is_written_that_the_root_does_not_prove(network, tmp_path):
+    cast = Cast(network, tmp_path, MIB)
+    status, said = ended(cast.receive(1, root="ab" * 32))
+    assert status == 1 and "another root" in said and not (tmp_path / "copy1").exists()
+    stranger = secret(tmp_path / "other", "ffeeddccbbaa99887766554433221100")
+    status, said = ended(cast.receive(2, "--idle", 2, key=stranger))
+    assert status == 1 and "no sender answers" in said
+    assert ended(cast.receive(3))[0] == 0 and cast.is_equal(3)
+    cast.sender.kill()
+    cast.sender.wait(10)
+
+
+def test_a_sender_that_is_gone_is_noticed(network, tmp_path):
+    cast = Cast(network, tmp_path, 64 * MIB)
+    receiver = cast.receive(1, "--idle", 2)
+    copy = tmp_path / "copy1"
+    wait_until(lambda: (copy.exists() and copy.stat().st_size > 0) or receiver.poll() is not None, "the copy's beginning")
+    cast.sender.kill()
+    cast.sender.wait(10)
+    status, said = ended(receiver)
+    assert status == 1 and "the sender is silent" in said and not copy.exists()
+
+
+def test_options_that_do_not_fit_are_refused_with_a_reason(tmp_path):
+    key = secret(tmp_path / "secret")
+    (tmp_path / "image").write_bytes(b"x")
+    for words in (("--group", "10.0.0.1:7100"), ("--own", "somewhere")):
+        done = run(BIN / "stdchk-cast", "send", "--secret-file", key, "--own", "127.0.0.1", *words, tmp_path / "image",
+                   check=False)
+        assert done.returncode != 0 and done.stderr
+    done = run(BIN / "stdchk-cast", "receive", "--secret-file", key, "--own", "127.0.0.1", "--sender", "127.0.0.1:1",
+               "--root", "12", tmp_path / "copy", check=False)
+    assert done.returncode == 1 and "64 hexadecimal digits" in done.stderr
