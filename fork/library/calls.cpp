@@ -85,6 +85,9 @@ int sf_clone(const sf_ticket* ticket) {
   room = static_cast<char*>(mapped);
   under_way = new (room) FrozenCopy();
   under_way->ticket = ticket->number;
+  under_way->room_begin = reinterpret_cast<std::uint64_t>(room);
+  under_way->room_end = under_way->room_begin + kFrozenBytes + kStackBytes;
+  std::strcpy(under_way->daemon_path, stdchk::fork::daemon_path());
   std::memcpy(under_way->token, record.token, sizeof(record.token));
   sigset_t all;
   sigfillset(&all);

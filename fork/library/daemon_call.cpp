@@ -22,6 +22,13 @@ thread_local char error_text[local::kValueBytesMax + 1];
 void set_error(const char* text) { std::snprintf(error_text, sizeof(error_text), "%s", text); }
 const char* last_error() { return error_text; }
 
+const char* daemon_path() {
+  const char* path = std::getenv(local::kSocketVariable);
+  const bool is_good =
+      path != nullptr && *path != '\0' && std::strlen(path) < sizeof(sockaddr_un::sun_path);
+  return is_good ? path : local::kSocketDefault;
+}
+
 int connect_daemon() {
   const char* path = std::getenv(local::kSocketVariable);
   if (path == nullptr || *path == '\0') path = local::kSocketDefault;
@@ -44,12 +51,26 @@ int connect_daemon() {
   return -error;
 }
 
-int send_record(int fd, const local::Record& record) {
+int send_record(int fd, const local::Record& record, int passed) {
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+  iovec part{const_cast<local::Record*>(&record), local::size_of(record)};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (passed >= 0) {
+    message.msg_control = room;
+    message.msg_controllen = sizeof(room);
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(head), &passed, sizeof(passed));
+  }
   ssize_t n = 0;
   do {
-    n = ::send(fd, &record, local::size_of(record), MSG_NOSIGNAL);
+    n = ::sendmsg(fd, &message, MSG_NOSIGNAL);
   } while (n < 0 && errno == EINTR);
-  return n == static_cast<ssize_t>(local::size_of(record)) ? 0 : -errno;
+  return n == static_cast<ssize_t>(part.iov_len) ? 0 : -errno;
 }
 
 int receive_record(int fd, local::Record& record, int* passed) {

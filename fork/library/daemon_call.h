@@ -4,12 +4,17 @@
 
 namespace stdchk::fork {
 
-/// Connects to stdchk-forkd: $STDCHK_FORKD, otherwise the default socket. Returns a descriptor, or
+/// Returns $STDCHK_FORKD, or the default socket; the default, too, where the path is longer than
+/// 107 bytes.
+const char* daemon_path();
+
+/// Connects to stdchk-forkd at daemon_path(). Returns a descriptor, or
 /// a negative errno after set_error().
 int connect_daemon();
 
-/// Sends one record. Returns 0 or a negative errno.
-int send_record(int fd, const local::Record& record);
+/// Sends one record. `passed`: a descriptor that goes with it; -1: none. Returns 0 or a negative
+/// errno.
+int send_record(int fd, const local::Record& record, int passed = -1);
 /// Receives one record. `passed`: where a descriptor that came with it is put, otherwise -1;
 /// nullptr: none is expected. Returns 0 or a negative errno: -EPIPE when the daemon has ended.
 int receive_record(int fd, local::Record& record, int* passed = nullptr);

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "fork/library/daemon_call.h"
+#include "fork/library/host_copy.h"
 
 namespace stdchk::fork {
 namespace {
@@ -50,8 +51,8 @@ void say_failed(int daemon, std::uint32_t id, int error, const char* what) {
   ::longjmp(frozen->back, 1);
 }
 
-/// In the frozen copy: makes the clones that the daemon asks for, then ends.
-[[noreturn]] void serve(FrozenCopy* frozen) {
+/// In the frozen copy: introduces itself to the daemon.
+[[noreturn]] void begin_service(FrozenCopy* frozen) {
   const int daemon = connect_daemon();
   Record record;
   record.kind = Kind::kSource;
@@ -62,10 +63,31 @@ void say_failed(int daemon, std::uint32_t id, int error, const char* what) {
   struct sigaction ignored {};
   ignored.sa_handler = SIG_IGN;  // clones that end leave no zombies
   ::sigaction(SIGCHLD, &ignored, &frozen->on_child);
+  serve(frozen, daemon);
+}
+
+/// Runs in the parent's memory, on a stack of its own, while the parent waits. So the frozen copy
+/// is no child of the parent, which would get a signal and a zombie for it.
+int fork_copy(void* argument) {
+  auto* frozen = static_cast<FrozenCopy*>(argument);
+  const pid_t copy = ::fork();
+  if (copy == 0) begin_service(frozen);
+  frozen->fork_errno = copy < 0 ? errno : 0;
+  ::_exit(0);
+}
+
+}  // namespace
+
+void serve(FrozenCopy* frozen, int daemon) {
+  Record record;
   for (;;) {
     int sandbox = -1;
-    if (receive_record(daemon, record, &sandbox) != 0 || record.kind != Kind::kStart || sandbox < 0)
-      ::_exit(0);
+    if (receive_record(daemon, record, &sandbox) != 0) ::_exit(0);
+    if (record.kind == Kind::kImage) {
+      make_host_copy(frozen, daemon);
+      continue;
+    }
+    if (record.kind != Kind::kStart || sandbox < 0) ::_exit(0);
     const std::uint32_t id = record.id;
     pid_t clone = -1;
     if (::setns(sandbox, CLONE_NEWPID) == 0) clone = ::fork();
@@ -82,18 +104,6 @@ void say_failed(int daemon, std::uint32_t id, int error, const char* what) {
     if (send_record(daemon, record) != 0) ::_exit(0);
   }
 }
-
-/// Runs in the parent's memory, on a stack of its own, while the parent waits. So the frozen copy
-/// is no child of the parent, which would get a signal and a zombie for it.
-int fork_copy(void* argument) {
-  auto* frozen = static_cast<FrozenCopy*>(argument);
-  const pid_t copy = ::fork();
-  if (copy == 0) serve(frozen);
-  frozen->fork_errno = copy < 0 ? errno : 0;
-  ::_exit(0);
-}
-
-}  // namespace
 
 int freeze(FrozenCopy* frozen, char* stack, std::uint64_t stack_bytes) {
   const pid_t helper = ::clone(fork_copy, stack + stack_bytes, CLONE_VM | CLONE_VFORK, frozen);

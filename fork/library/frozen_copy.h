@@ -5,7 +5,9 @@
 
 #include <cstdint>
 
+#include "fork/library/memory_ranges.h"
 #include "fork/library/open_files.h"
+#include "fork/process/local_protocol.h"
 
 namespace stdchk::fork {
 
@@ -25,7 +27,17 @@ struct FrozenCopy {
   int fork_errno = 0;
   int id = 0;
   OpenFiles files;
+  // For a copy on another host, whose large memory is empty at first: all that it needs lies here.
+  std::uint64_t room_begin = 0;  ///< of the memory around this object and its stack
+  std::uint64_t room_end = 0;
+  char daemon_path[108] = {};
+  std::uint32_t range_count = 0;
+  MemoryRange ranges[local::kRangesMax];
 };
+
+/// In the frozen copy, and in its copy on another host: makes the clones that the daemon at
+/// `daemon` asks for, then ends.
+[[noreturn]] void serve(FrozenCopy* frozen, int daemon);
 
 /// Makes the copy. `frozen->back` was set by the caller's setjmp. Returns 0 or an errno in the
 /// parent. In a clone it does not return: the clone goes on at `back`, with `frozen->id`, and with

@@ -5,7 +5,7 @@
 
 namespace stdchk::fork {
 
-CloneTable::CloneTable(std::uint32_t count) : clones_(count) {
+CloneTable::CloneTable(std::uint32_t count, std::uint32_t local) : local_(local), clones_(count) {
   for (std::uint32_t i = 0; i < count; i++) clones_[i].id = i + 1;
 }
 
@@ -26,6 +26,10 @@ Status CloneTable::freeze() {
 Status CloneTable::source_came() {
   if (state_ != TicketState::kFreezing) return fail(Code::kBusy, "fork.source");
   state_ = TicketState::kStarting;
+  for (Clone& clone : clones_) {
+    if (clone.id > local_ && clone.state == CloneState::kReserved)
+      clone.state = CloneState::kStarting;
+  }
   settle();
   return {};
 }

@@ -36,7 +36,10 @@ enum class TicketState : std::uint8_t {
 /// Not: processes and sockets. The server acts on what this object says.
 class CloneTable {
  public:
-  explicit CloneTable(std::uint32_t count);
+  /// Clones with ids above `local` are made on other hosts: this host's frozen copy is not asked
+  /// for them.
+  explicit CloneTable(std::uint32_t count) : CloneTable(count, count) {}
+  CloneTable(std::uint32_t count, std::uint32_t local);
 
   TicketState state() const { return state_; }
   const std::vector<Clone>& clones() const { return clones_; }
@@ -65,6 +68,7 @@ class CloneTable {
   Clone* at(std::uint32_t id);
   void settle();
 
+  std::uint32_t local_ = 0;
   TicketState state_ = TicketState::kReserved;
   std::vector<Clone> clones_;
 };

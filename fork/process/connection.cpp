@@ -28,8 +28,8 @@ Connection::Connection(Descriptor socket) : socket_(std::move(socket)) {
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUFFORCE, &bytes_max, sizeof(bytes_max));
 }
 
-Connection::Got Connection::receive(local::Record& record, pid_t& sender) {
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(ucred))] = {};
+Connection::Got Connection::receive(local::Record& record, pid_t& sender, Descriptor& passed) {
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int))] = {};
   iovec part{&record, sizeof(record)};
   msghdr message{};
   message.msg_iov = &part;
@@ -40,15 +40,20 @@ Connection::Got Connection::receive(local::Record& record, pid_t& sender) {
   // ECONNRESET is said once: the peer has closed without reading everything. Records that the peer
   // sent can still be received.
   if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) return Got::kNothing;
-  if (n <= 0 || !local::is_whole(record, static_cast<std::size_t>(n))) return Got::kEnd;
   sender = pid_;
-  const cmsghdr* head = CMSG_FIRSTHDR(&message);
-  if (head != nullptr && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_CREDENTIALS) {
-    ucred who{};
-    std::memcpy(&who, CMSG_DATA(head), sizeof(who));
-    if (who.pid != 0) sender = who.pid;
+  for (cmsghdr* head = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr; head != nullptr;
+       head = CMSG_NXTHDR(&message, head)) {
+    if (head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_CREDENTIALS) {
+      ucred who{};
+      std::memcpy(&who, CMSG_DATA(head), sizeof(who));
+      if (who.pid != 0) sender = who.pid;
+    } else if (head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(head), sizeof(fd));
+      passed = Descriptor(fd);
+    }
   }
-  return Got::kRecord;
+  return n > 0 && local::is_whole(record, static_cast<std::size_t>(n)) ? Got::kRecord : Got::kEnd;
 }
 
 bool Connection::send(const local::Record& record, int passed) {

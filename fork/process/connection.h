@@ -25,7 +25,8 @@ class Connection {
   enum class Got { kRecord, kNothing, kEnd };
   /// `sender`: the process that sent this record, perhaps a child of the process that connected.
   /// kEnd: the peer has closed the connection. A malformed record ends it, too.
-  Got receive(local::Record& record, pid_t& sender);
+  /// `passed`: a descriptor that came with the record, or none.
+  Got receive(local::Record& record, pid_t& sender, Descriptor& passed);
 
   /// `passed`: a descriptor that goes with the record; -1: none. False: the record was not sent.
   bool send(const local::Record& record, int passed = -1);

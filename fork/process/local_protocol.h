@@ -13,6 +13,8 @@ namespace stdchk::fork::local {
 
 inline constexpr std::uint32_t kVersion = 1;
 inline constexpr std::size_t kValueBytesMax = 4096;
+inline constexpr std::size_t kRangesMax =
+    kValueBytesMax / 16;  ///< of a begin and an end, 64 bits each
 inline constexpr const char* kSocketDefault = "/run/stdchk-fork/socket";
 inline constexpr const char* kSocketVariable = "STDCHK_FORKD";
 
@@ -31,6 +33,10 @@ enum class Kind : std::uint32_t {
   kDone = 12,      ///< the call is done; error, and a sentence in value where error is not 0
   kKill = 13,      ///< ticket, id (0: all)
   kList = 14,      ///< -> one kDone with a text for people
+  kImage = 15,     ///< daemon to frozen copy: make the copy for other hosts
+  kImageReady =
+      16,  ///< copy for other hosts, over the frozen copy's connection: value has its empty ranges
+  kMemory = 17,  ///< copy on another host: ticket, token, and its userfaultfd -> kDone
 };
 
 /// One record. Fields that a kind does not name are 0.

@@ -15,8 +15,10 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -27,6 +29,7 @@
 #include "fork/process/local_protocol.h"
 #include "fork/process/sandbox_protocol.h"
 #include "fork/process/server.h"
+#include "fork/process/ticket_host.h"
 #include "fork/ticket/host_table.h"
 
 namespace stdchk::fork {
@@ -40,6 +43,11 @@ struct Flags {
   std::uint64_t memory = 0;
   std::uint64_t clone_memory = std::uint64_t{256} << 20;
   std::uint64_t changes = 0;
+  std::string hosts;
+  std::string remote_shell = "ssh";
+  std::string remote_program = "stdchk-forkd";
+  std::string criu = "criu";
+  bool serve_ticket = false;
   log::Level log_level = log::Level::kInfo;
 };
 
@@ -58,6 +66,17 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "memory that each clone is charged with: what it changes, not what it inherits");
   options.size("--changes", flags.changes, 0, std::uint64_t{1} << 60,
                "memory for files that clones change; 0: a quarter of the memory");
+  options.text("--hosts", flags.hosts, "FILE",
+               "other hosts that clones may go to; a line is NAME [slots=N] [memory=SIZE]");
+  options.text("--rsh", flags.remote_shell, "COMMAND", "how to reach them: COMMAND HOST PROGRAM");
+  options.text("--remote-program", flags.remote_program, "PROGRAM",
+               "this daemon's program on the other hosts");
+  options.text("--criu", flags.criu, "PROGRAM",
+               "CRIU, which dumps a process for other hosts and restores it there");
+  options
+      .flag("--serve-ticket", flags.serve_ticket,
+            "serve the clones of another host's ticket: that host's daemon starts this one")
+      .command_line_only();
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
 }
@@ -106,14 +125,35 @@ void reap(Reactor& reactor) {
   reactor.schedule_after(std::chrono::milliseconds(500), [&reactor] { reap(reactor); });
 }
 
-int run(const Flags& flags) {
+tl::expected<std::vector<Host>, std::string> all_hosts(const Flags& flags,
+                                                       std::uint64_t available) {
+  std::vector<Host> hosts{{"", flags.slots != 0 ? flags.slots : std::thread::hardware_concurrency(),
+                           flags.memory != 0 ? flags.memory : available}};
+  if (flags.hosts.empty()) return hosts;
+  std::ifstream in(flags.hosts);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) return tl::unexpected(fmt::format("{} cannot be read.", flags.hosts));
+  auto others = parse_hosts(text.str(), {"", 1, flags.clone_memory});
+  if (!others) return tl::unexpected(flags.hosts + ": " + others.error());
+  hosts.insert(hosts.end(), others->begin(), others->end());
+  return hosts;
+}
+
+int run(Flags flags) {
   SystemClock clock;
   Reactor reactor(clock);
   end_on_signals(reactor);
+  if (flags.serve_ticket) {
+    flags.socket = STDCHK_FORK_STATE "/ticket/socket";  // gone with this process
+    flags.network = "none";
+  }
   Server::Parts parts;
   parts.socket = flags.socket;
   parts.init_program = beside("stdchk-fork-init");
   parts.clone_bytes = flags.clone_memory;
+  parts.remote = {flags.remote_shell, flags.remote_program, flags.criu};
+  if (flags.serve_ticket) parts.first_ticket = std::uint64_t{1} << 32;
   char name[65] = {};
   ::gethostname(name, sizeof(name) - 1);
   parts.host_name = name;
@@ -126,21 +166,29 @@ int run(const Flags& flags) {
     return fail_with("--socket has to be an absolute path in a folder of its own.");
   }
   const std::uint64_t available = available_bytes();
+  auto hosts = all_hosts(flags, available);
+  if (!hosts) return fail_with(hosts.error());
   if (const auto problem = mount_state(flags.changes != 0 ? flags.changes : available / 4)) {
     return fail_with(*problem);
   }
+  const std::string folder = flags.socket.substr(0, flags.socket.rfind('/'));
   std::error_code error;
-  std::filesystem::create_directories(flags.socket.substr(0, flags.socket.rfind('/')), error);
-  HostTable hosts({{"", flags.slots != 0 ? flags.slots : std::thread::hardware_concurrency(),
-                    flags.memory != 0 ? flags.memory : available}});
+  std::filesystem::create_directories(folder, error);
+  HostTable table(std::move(*hosts));
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  Server server(reactor, hosts, std::move(parts));
+  Server server(reactor, table, parts);
   if (const auto listens = server.listen(); !listens) return fail_with(listens.error());
   reap(reactor);
   log::info("serves at {}", flags.socket);
   if (!flags.ready_file.empty()) std::ofstream(flags.ready_file) << ::getpid() << "\n";
+  std::optional<TicketHost> host;
+  if (flags.serve_ticket) {
+    host.emplace(reactor, server.watches(), server, TicketHost::Parts{parts, flags.criu, folder});
+    host->serve(Descriptor(::dup(0)), Descriptor(::dup(1)));
+  }
   reactor.run();
   log::info("ends");
+  host.reset();
   return EXIT_SUCCESS;
 }
 

@@ -101,10 +101,15 @@ Status Sandbox::start() {
   if (::setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0) {
     return fail_errno("fork.sandbox.socket");
   }
-  std::vector<std::string> words{parts_.program, std::to_string(kControlInChild), parts_.folder,
-                                 parts_.sockets, parts_.host_name};
+  std::vector<std::string> words{parts_.program,
+                                 std::to_string(kControlInChild),
+                                 parts_.folder,
+                                 parts_.sockets,
+                                 parts_.sockets_at.empty() ? parts_.sockets : parts_.sockets_at,
+                                 parts_.host_name};
   words.insert(words.end(), parents_.begin(), parents_.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;

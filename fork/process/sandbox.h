@@ -35,6 +35,7 @@ class Sandbox {
     std::string sockets;  ///< the folder of the daemon's socket, which clones use
     std::string host_name;
     const Sandbox* parent = nullptr;  ///< the sandbox around the parent; nullptr: the host
+    std::string sockets_at;           ///< where `sockets` appears inside; empty: at the same path
   };
   struct Calls {
     /// The namespaces exist: the caller makes the interface, then calls set_address().

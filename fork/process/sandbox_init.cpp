@@ -1,6 +1,6 @@
 // stdchk-fork-init: the first process of a clone's namespaces. stdchk-forkd starts it:
 //
-//   stdchk-fork-init CONTROL FOLDER SOCKETS HOST_NAME [PARENT_FOLDER...]
+//   stdchk-fork-init CONTROL FOLDER SOCKETS SOCKETS_INSIDE HOST_NAME [PARENT_FOLDER...]
 //
 // It makes the namespaces, mounts the clone's view of the file system below FOLDER, sets up the
 // network, and then reaps processes. When the daemon closes CONTROL, it ends, and the kernel ends
@@ -26,6 +26,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -41,6 +42,7 @@ struct Arguments {
   int control = -1;
   std::string folder;
   std::string sockets;
+  std::string sockets_inside;  ///< where the clone sees `sockets`
   std::string host_name;
   std::vector<std::string>
       parents;  ///< folders of the sandboxes around this sandbox, from the inside
@@ -137,7 +139,9 @@ void mount_view(const Arguments& a) {
       fatal("mount of " + mount.path);
   }
   // Unix sockets do not work through an overlay.
-  const std::string sockets = root + a.sockets;
+  const std::string sockets = root + a.sockets_inside;
+  std::error_code ignored;  // the mount says what is wrong
+  std::filesystem::create_directories(sockets, ignored);
   if (::mount(a.sockets.c_str(), sockets.c_str(), nullptr, MS_BIND, nullptr) != 0) fatal(sockets);
   if (::chdir(root.c_str()) != 0 || ::syscall(SYS_pivot_root, ".", ".") != 0 ||
       ::umount2(".", MNT_DETACH) != 0 || ::chdir("/") != 0) {
@@ -214,11 +218,11 @@ int run(const Arguments& a) {
 }  // namespace stdchk::fork
 
 int main(int argc, char** argv) {
-  if (argc < 5) {
+  if (argc < 6) {
     std::fprintf(stderr, "stdchk-fork-init is started by stdchk-forkd only.\n");
     return 2;
   }
-  stdchk::fork::Arguments a{std::atoi(argv[1]), argv[2], argv[3], argv[4], {}};
-  for (int i = 5; i < argc; i++) a.parents.emplace_back(argv[i]);
+  stdchk::fork::Arguments a{std::atoi(argv[1]), argv[2], argv[3], argv[4], argv[5], {}};
+  for (int i = 6; i < argc; i++) a.parents.emplace_back(argv[i]);
   return stdchk::fork::run(a);
 }

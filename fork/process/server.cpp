@@ -91,17 +91,18 @@ void Server::on_record(int fd) {
   Connection& connection = *connections_.at(fd);
   Record record;
   pid_t sender = 0;
-  switch (connection.receive(record, sender)) {
+  Descriptor passed;
+  switch (connection.receive(record, sender, passed)) {
     case Connection::Got::kNothing:
       return;
     case Connection::Got::kEnd:
       return hang_up(fd);
     case Connection::Got::kRecord:
-      return dispatch(connection, record);
+      return dispatch(connection, record, std::move(passed));
   }
 }
 
-void Server::dispatch(Connection& connection, const Record& record) {
+void Server::dispatch(Connection& connection, const Record& record, Descriptor passed) {
   switch (record.kind) {
     case Kind::kTicket:
       return request(connection, record);
@@ -109,7 +110,8 @@ void Server::dispatch(Connection& connection, const Record& record) {
       if (Ticket* ticket = own_ticket(connection, record.ticket)) clone(connection, *ticket);
       return;
     case Kind::kSource:
-      return source(connection.fd(), record);
+    case Kind::kMemory:
+      return source(connection.fd(), record, std::move(passed));
     case Kind::kExit:
       return exit(connection, record);
     case Kind::kJoin:
@@ -189,12 +191,19 @@ void Server::request(Connection& connection, const Record& record) {
     connection.done(EIO, owner.error());
     return;
   }
-  const std::uint64_t number = ++tickets_made_;
+  const std::uint64_t number = parts_.first_ticket + ++tickets_made_;
+  // Only a process of the host itself can be dumped for other hosts.
   const auto placed = allocator_.request(number, {record.count, parts_.clone_bytes});
-  std::uint32_t count = 0;
+  std::uint32_t count = 0, local = 0;
+  std::vector<Placement> others;
   if (placed) {
-    for (const Placement& placement : *placed)
-      count += placement.host.empty() ? placement.count : 0;
+    for (const Placement& placement : *placed) {
+      count += placement.count;
+      if (placement.host.empty())
+        local += placement.count;
+      else
+        others.push_back(placement);
+    }
   }
   if (count == 0) {
     allocator_.release(number);
@@ -208,7 +217,7 @@ void Server::request(Connection& connection, const Record& record) {
   ticket.owner = pid;
   ticket.family = (*owner)->family;
   TicketRun::Parts parts{number,
-                         count,
+                         local,
                          record.hierarchical != 0,
                          parts_.init_program,
                          fmt::format("{}/{}", STDCHK_FORK_STATE, number),
@@ -216,6 +225,9 @@ void Server::request(Connection& connection, const Record& record) {
                          parts_.host_name,
                          inside,
                          ticket.family->network};
+  parts.others = std::move(others);
+  parts.remote = parts_.remote;
+  parts.socket = parts_.socket;
   const int fd = connection.fd();
   ticket.run = std::make_unique<TicketRun>(
       reactor_, watches_, std::move(parts),
@@ -235,8 +247,16 @@ void Server::prepared(std::uint64_t number, int fd, const std::string& problem) 
   }
   Record record;
   record.ticket = number;
-  record.count = ticket.run->parts().count;
+  record.count = static_cast<std::uint32_t>(ticket.run->table().clones().size());
   if (!connections_.at(fd)->send(record)) drop_ticket(number);
+}
+
+TicketRun& Server::host_ticket(TicketRun::Parts parts, TicketRun::Calls calls) {
+  Ticket& ticket = tickets_[parts.number];
+  ticket.family = std::make_shared<Family>();
+  ticket.run = std::make_unique<TicketRun>(reactor_, watches_, std::move(parts), std::move(calls));
+  ticket.run->prepare();
+  return *ticket.run;
 }
 
 Server::Ticket* Server::own_ticket(Connection& connection, std::uint64_t number) {
@@ -259,14 +279,18 @@ void Server::clone(Connection& connection, Ticket& ticket) {
   connection.send(record);
 }
 
-void Server::source(int fd, const Record& record) {
+void Server::source(int fd, const Record& record, Descriptor passed) {
   const auto found = tickets_.find(record.ticket);
   auto& connection = connections_.at(fd);
   if (found == tickets_.end()) {
     connection->done(ENOENT, "There is no such ticket.");
     return;
   }
-  if (const Status came = found->second.run->source_came(record, connection); !came) {
+  TicketRun& run = *found->second.run;
+  const Status came = record.kind == Kind::kMemory
+                          ? run.memory_came(record, connection, std::move(passed))
+                          : run.source_came(record, connection);
+  if (!came) {
     connection->done(EPERM, describe(came.error()));
     return;
   }

@@ -31,8 +31,10 @@ class Server {
     std::string socket;        ///< path; its folder exists
     std::string init_program;  ///< path of stdchk-fork-init
     std::string host_name;
-    std::optional<Subnet> subnet;   ///< none: clones have only the loopback
-    std::uint64_t clone_bytes = 0;  ///< what a clone is charged with
+    std::optional<Subnet> subnet;    ///< none: clones have only the loopback
+    RemoteParts remote;              ///< how other hosts of tickets are reached
+    std::uint64_t first_ticket = 0;  ///< numbers of tickets begin behind this one
+    std::uint64_t clone_bytes = 0;   ///< what a clone is charged with
   };
   static constexpr std::uint32_t kClonesMax = 250;
   static constexpr std::size_t kTicketsMax = 1024;
@@ -44,6 +46,9 @@ class Server {
 
   /// Errors: a sentence.
   tl::expected<void, std::string> listen();
+  /// Serves the clones of a ticket of another host. The ticket lives as long as this object.
+  TicketRun& host_ticket(TicketRun::Parts parts, TicketRun::Calls calls);
+  Watches& watches() { return watches_; }
 
  private:
   struct Family {
@@ -64,11 +69,11 @@ class Server {
 
   void accept();
   void on_record(int fd);
-  void dispatch(Connection& connection, const local::Record& record);
+  void dispatch(Connection& connection, const local::Record& record, Descriptor passed);
   void request(Connection& connection, const local::Record& record);
   void prepared(std::uint64_t number, int fd, const std::string& problem);
   void clone(Connection& connection, Ticket& ticket);
-  void source(int fd, const local::Record& record);
+  void source(int fd, const local::Record& record, Descriptor passed);
   void exit(Connection& connection, const local::Record& record);
   void join(Connection& connection, std::uint64_t number);
   void answer_joiners(std::uint64_t number);

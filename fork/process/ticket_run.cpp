@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <span>
 #include <utility>
 
@@ -20,6 +21,12 @@ constexpr Duration kPrepareMax = std::chrono::seconds(30);
 constexpr Duration kSourceMax = std::chrono::seconds(30);
 constexpr Duration kStartMax = std::chrono::seconds(60);
 
+std::uint32_t total_of(const TicketRun::Parts& parts) {
+  std::uint32_t total = parts.count;
+  for (const Placement& placement : parts.others) total += placement.count;
+  return total;
+}
+
 void kill_process(int pidfd) { ::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0); }
 
 }  // namespace
@@ -29,7 +36,7 @@ TicketRun::TicketRun(Reactor& reactor, Watches& watches, Parts parts, Calls call
       watches_(watches),
       parts_(std::move(parts)),
       calls_(std::move(calls)),
-      table_(parts_.count) {}
+      table_(total_of(parts_), parts_.count) {}
 
 TicketRun::~TicketRun() {
   reactor_.cancel(deadline_);
@@ -55,7 +62,8 @@ void TicketRun::limit(Duration time, const char* what) {
 
 void TicketRun::prepare() {
   limit(kPrepareMax, "The namespaces of the clones were not ready within 30 s.");
-  places_.resize(parts_.is_hierarchical ? 1 : parts_.count);
+  places_.resize(parts_.is_hierarchical ? std::min<std::uint32_t>(parts_.count, 1) : parts_.count);
+  prepare_others();
   for (std::size_t i = 0; i < places_.size(); i++) {
     Place& place = places_[i];
     place.host_part = parts_.network ? parts_.network->take() : 0;
@@ -63,8 +71,9 @@ void TicketRun::prepare() {
       return prepared("The family has no free address: it has 253 clones.");
     }
     Sandbox::Parts parts{
-        parts_.init_program, fmt::format("{}-{}", parts_.folder, i + 1), parts_.sockets,
-        fmt::format("{}-{}-{}", parts_.host_name, parts_.number, i + 1), parts_.parent};
+        parts_.init_program, fmt::format("{}-{}", parts_.folder, i + 1),
+        parts_.sockets,      fmt::format("{}-{}-{}", parts_.host_name, parts_.number, i + 1),
+        parts_.parent,       parts_.sockets_at};
     place.sandbox = std::make_unique<Sandbox>(
         watches_, std::move(parts),
         Sandbox::Calls{[this, &place](Sandbox&) {
@@ -102,6 +111,7 @@ void TicketRun::on_here() {
 }
 
 void TicketRun::on_ready() {
+  if (others_ && !others_->is_prepared()) return;
   const auto ready = [](const Place& p) { return p.sandbox && p.sandbox->is_ready(); };
   if (std::all_of(places_.begin(), places_.end(), ready)) prepared("");
 }
@@ -122,7 +132,38 @@ Status TicketRun::freeze(std::array<std::uint64_t, 2>& token) {
   return {};
 }
 
-Status TicketRun::source_came(const local::Record& record,
+void TicketRun::prepare_others() {
+  if (parts_.others.empty()) return;
+  others_ = std::make_unique<RemoteClones>(
+      reactor_, watches_, parts_.remote, fmt::format("{}/ticket-{}", parts_.sockets, parts_.number),
+      RemoteClones::Calls{
+          [this](const std::string& problem) { problem.empty() ? on_ready() : prepared(problem); },
+          [this](std::uint32_t id) {
+            (void)table_.running(id);
+            start_next();
+            calls_.on_change();
+          },
+          [this](std::uint32_t id, End end, std::int32_t status, const std::string& value) {
+            end_clone(id, end, status, value);
+          }});
+  HostTicket ticket;
+  ticket.number = parts_.number;
+  ticket.first_id = parts_.count + 1;
+  ticket.is_hierarchical = parts_.is_hierarchical ? 1 : 0;
+  std::snprintf(ticket.socket, sizeof(ticket.socket), "%s", parts_.socket.c_str());
+  others_->prepare(ticket, parts_.others);
+}
+
+Status TicketRun::expect(const std::array<std::uint64_t, 2>& token,
+                         std::function<void(Descriptor)> on_memory) {
+  STDCHK_TRY(table_.freeze());
+  token_ = token;
+  on_memory_ = std::move(on_memory);
+  limit(kSourceMax, "The parent was not restored within 30 s.");
+  return {};
+}
+
+Status TicketRun::take_source(const local::Record& record,
                               std::unique_ptr<Connection>& connection) {
   if (record.token[0] != token_[0] || record.token[1] != token_[1]) {
     return fail(Code::kPermission, "fork.source");
@@ -132,8 +173,41 @@ Status TicketRun::source_came(const local::Record& record,
   watches_.remove(source_->fd());
   watches_.add(source_->fd(), [this] { on_source(); });
   limit(kStartMax, "The clones were not running within 60 s.");
+  return {};
+}
+
+Status TicketRun::source_came(const local::Record& record,
+                              std::unique_ptr<Connection>& connection) {
+  if (on_memory_) return fail(Code::kBusy, "fork.source");
+  STDCHK_TRY(take_source(record, connection));
   start_next();
   return {};
+}
+
+Status TicketRun::memory_came(const local::Record& record, std::unique_ptr<Connection>& connection,
+                              Descriptor faults) {
+  if (!on_memory_ || !faults) return fail(Code::kBusy, "fork.memory");
+  STDCHK_TRY(take_source(record, connection));
+  on_memory_(std::move(faults));
+  start_next();
+  return {};
+}
+
+/// Whether the frozen copy has pages for clones on other hosts.
+bool TicketRun::needs_source() const {
+  if (!others_) return false;
+  const auto& clones = table_.clones();
+  return std::any_of(clones.begin(), clones.end(), [&](const Clone& c) {
+    return c.id > parts_.count && c.state != CloneState::kEnded;
+  });
+}
+
+void TicketRun::ask_for_image() {
+  if (is_image_asked_ || table_.state() != TicketState::kStarting) return;
+  is_image_asked_ = true;
+  local::Record record;
+  record.kind = local::Kind::kImage;
+  source_->send(record);
 }
 
 void TicketRun::start_next() {
@@ -141,6 +215,7 @@ void TicketRun::start_next() {
   const auto id = table_.next_to_start();
   local::Record record;
   if (!id) {
+    if (needs_source()) return ask_for_image();
     if (table_.state() != TicketState::kCloned || is_source_told_) return;
     is_source_told_ = true;
     record.kind = local::Kind::kEnd;
@@ -148,7 +223,7 @@ void TicketRun::start_next() {
     return;
   }
   record.kind = local::Kind::kStart;
-  record.id = *id;
+  record.id = *id + parts_.first_id - 1;
   record.ticket = parts_.number;
   if (!source_->send(record, places_[place_of(*id)].sandbox->pidfd())) {
     lose_source("The frozen copy of the parent has ended.");
@@ -158,7 +233,8 @@ void TicketRun::start_next() {
 void TicketRun::on_source() {
   local::Record record;
   pid_t sender = 0;
-  switch (source_->receive(record, sender)) {
+  Descriptor unwanted;
+  switch (source_->receive(record, sender, unwanted)) {
     case Connection::Got::kNothing:
       return;
     case Connection::Got::kEnd:
@@ -166,7 +242,14 @@ void TicketRun::on_source() {
     case Connection::Got::kRecord:
       break;
   }
-  if (record.kind == local::Kind::kStarted) {
+  record.id -= parts_.first_id - 1;
+  if (record.kind == local::Kind::kImageReady && others_) {
+    if (record.error != 0) return lose_source("The copy for other hosts cannot be forked.");
+    others_->distribute(token_, sender, source_->peer_pid(),
+                        std::string(record.value, record.value_bytes));
+  } else if (record.id == 0 || record.id > parts_.count) {
+    return lose_source("The frozen copy of the parent named a clone that it does not make.");
+  } else if (record.kind == local::Kind::kStarted) {
     if (!table_.started(record.id))
       log::debug("clone {} was running before it was started", record.id);
     start_next();
@@ -221,6 +304,7 @@ std::uint32_t TicketRun::clone_of(pid_t pid, std::uint32_t claimed) const {
     if (!parts_.is_hierarchical) return static_cast<std::uint32_t>(i + 1);
     // The record that says that the clone runs, which comes over another socket, may be behind this
     // call.
+    claimed -= parts_.first_id - 1;
     const Clone* clone = table_.find(claimed);
     return clone != nullptr && !processes_.contains(claimed) ? claimed : 0;
   }
@@ -251,6 +335,7 @@ void TicketRun::tidy(std::uint32_t id) {
     kill_process(found->second.pidfd.get());
     processes_.erase(found);
   }
+  if (id > parts_.count) return others_->kill(id);
   if (parts_.is_hierarchical && !table_.all_ended()) return;
   if (const int first = places_[place_of(id)].sandbox->pidfd(); first >= 0) kill_process(first);
 }

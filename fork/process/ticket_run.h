@@ -15,6 +15,7 @@
 #include "fork/process/clone_table.h"
 #include "fork/process/connection.h"
 #include "fork/process/family_network.h"
+#include "fork/process/remote_clones.h"
 #include "fork/process/sandbox.h"
 #include "fork/process/watches.h"
 
@@ -30,7 +31,7 @@ class TicketRun {
  public:
   struct Parts {
     std::uint64_t number = 0;
-    std::uint32_t count = 0;
+    std::uint32_t count = 0;  ///< on this host
     bool is_hierarchical = false;
     std::string init_program;
     std::string folder;   ///< prefix of the sandboxes' folders
@@ -38,6 +39,11 @@ class TicketRun {
     std::string host_name;
     const Sandbox* parent = nullptr;         ///< the sandbox around the parent; nullptr: the host
     std::shared_ptr<FamilyNetwork> network;  ///< nullptr: clones have only the loopback
+    std::uint32_t first_id = 1;              ///< of this host's clones, as the program sees them
+    std::string sockets_at;         ///< where clones see `sockets`; empty: at the same path
+    std::vector<Placement> others;  ///< the clones behind this host's, on other hosts
+    RemoteParts remote;
+    std::string socket;  ///< path of the daemon's socket
   };
   struct Calls {
     /// Called once. Empty: all sandboxes are ready. Otherwise a sentence that says what failed.
@@ -55,11 +61,18 @@ class TicketRun {
   void prepare();
   const CloneTable& table() const { return table_; }
   const Parts& parts() const { return parts_; }
+  bool is_prepared() const { return is_prepared_; }
 
   /// sf_clone was called. The frozen copy has 30 s to come with `token`.
   Status freeze(std::array<std::uint64_t, 2>& token);
   /// Takes the connection over when the record has the token.
   Status source_came(const local::Record& record, std::unique_ptr<Connection>& connection);
+  /// On a host that is not the parent's: a process that is restored from the parent's image comes
+  /// with `token`. `on_memory` gets its userfaultfd.
+  Status expect(const std::array<std::uint64_t, 2>& token,
+                std::function<void(Descriptor)> on_memory);
+  Status memory_came(const local::Record& record, std::unique_ptr<Connection>& connection,
+                     Descriptor faults);
   /// Returns the id of the clone that the process belongs to; 0: no clone of this ticket. `claimed`
   /// is the id that the process says it has: it counts among clones that share a sandbox, which can
   /// signal each other anyway.
@@ -91,6 +104,10 @@ class TicketRun {
   void on_running(std::uint32_t id, pid_t pid);
   void limit(Duration time, const char* what);
   void tidy(std::uint32_t id);
+  void prepare_others();
+  Status take_source(const local::Record& record, std::unique_ptr<Connection>& connection);
+  bool needs_source() const;
+  void ask_for_image();
 
   Reactor& reactor_;
   Watches& watches_;
@@ -103,6 +120,9 @@ class TicketRun {
   std::unique_ptr<Connection> source_;
   TimerId deadline_;
   bool is_prepared_ = false;
+  std::unique_ptr<RemoteClones> others_;
+  std::function<void(Descriptor)> on_memory_;
+  bool is_image_asked_ = false;
   bool is_source_told_ = false;  ///< that all clones are made
 };
 

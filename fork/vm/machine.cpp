@@ -51,9 +51,11 @@ tl::expected<Machine, std::string> Machine::start(const QemuCommand& command, co
   if (::mkdir(place.folder.c_str(), 0700) != 0) return failed(place.folder);
   std::vector<std::string> words = command.at(place);
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   std::vector<char*> environment;
+  environment.reserve(place.environment.size() + 1);
   for (const std::string& name : place.environment)
     environment.push_back(const_cast<char*>(name.c_str()));
   for (char** name = environ; *name != nullptr; name++) environment.push_back(*name);

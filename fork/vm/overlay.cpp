@@ -19,6 +19,7 @@ namespace stdchk::fork::vm {
 tl::expected<std::string, std::string> qemu_img(std::vector<std::string> words) {
   words.insert(words.begin(), "qemu-img");
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   int pipe[2];

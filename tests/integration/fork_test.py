@@ -456,3 +456,89 @@ def test_four_parents_clone_themselves_at_the_same_time_again_and_again(daemon):
         out, _ = parent.communicate(timeout=60 * PATIENCE)
         assert out == "right\n", out
     wait_until(daemon.has_no_clones, "all processes of clones end")
+
+
+# Other hosts: a remote shell that starts the daemon in a network and a mount namespace of its own.
+
+
+@pytest.fixture
+def far(tmp_path):
+    """A daemon with one slot here and six on another host, and the file with the remote shell's pid."""
+    made = subprocess.run([ROOT / "scripts" / "trixie-root"], capture_output=True, text=True, timeout=900)
+    if made.returncode == 125:
+        pytest.skip("CRIU is absent: " + made.stderr.strip().splitlines()[-1])
+    criu = pathlib.Path(made.stdout.strip()) / "criu-here"
+    scripts = {
+        "rsh": f'echo $$ >{tmp_path}/shell\nshift\nexec unshare --net --uts --mount --propagation slave bash -c "hostname far; $*"',
+        "forkd": f'exec {FORKD} --criu {criu} "$@"',
+    }
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "hosts").write_text("far slots=6 memory=1G\n")
+    daemon = Daemon(tmp_path, "--slots", "1", "--hosts", tmp_path / "hosts", "--rsh", tmp_path / "rsh", "--remote-program",
+                    tmp_path / "forkd", "--criu", criu)
+    yield daemon
+    daemon.end()
+
+
+def test_clones_on_another_host_fetch_the_memory_that_they_touch(far):
+    results = far.python("""
+        import ctypes, json, mmap, socket, subprocess
+        memory = bytearray(32 << 20)
+        for at in range(0, len(memory), 4096): memory[at] = at // 4096 % 251
+        given_up = mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        given_up[::4096] = b"x" * (len(given_up) // 4096)
+        ticket = fork.request_ticket(7)
+        me = fork.clone(ticket)
+        if me:
+            given_up.madvise(mmap.MADV_DONTNEED, 0, 4 << 20)
+            zero, kept = given_up[4096], given_up[(4 << 20) + 4096]
+            child = os.fork()  # its memory comes from the parent's host, too
+            if child == 0: os._exit(0 if memory[5 * 4096] == 5 and memory[1001 * 4096] == 1001 % 251 else 1)
+            child = os.waitpid(child, 0)[1]
+            memory[0] = me
+            program = subprocess.run(["hostname"], capture_output=True, text=True).stdout.strip()
+            fork.exit([me, socket.gethostname(), sum(memory[me * 4096 :: 4096]), zero, kept, child, program, memory[0]])
+        print(json.dumps([fork.join(ticket), memory[0]]))
+        """)
+    values, own = results
+    assert own == 0 and sorted(map(int, values)) == list(range(1, 8))
+    for number, (me, name, total, zero, kept, child, program, first) in values.items():
+        assert me == int(number) == first and program == name
+        assert total == sum(i % 251 for i in range(me, 32 << 8))
+        assert (zero, kept, child) == (0, ord("x"), 0)
+    assert len([v for v in values.values() if v[1].startswith("far-")]) == 6
+    wait_until(far.has_no_clones, "all processes of clones end")
+
+
+def far_sleepers(far):
+    parent = far.start("""
+        ticket = fork.request_ticket(7)
+        if fork.clone(ticket): open("/dev/shm/up", "w").close(); time.sleep(1000)
+        print("cloned", flush=True)
+        try: fork.join(ticket)
+        except fork.CloneFailed as failed: print(len(failed.reasons), failed.reasons[1], failed.reasons[7], flush=True)
+        """)
+    assert parent.stdout.readline() == "cloned\n"
+    # Seven clones and their first processes, and the first process around all clones of the far host.
+    wait_until(lambda: len(far.processes()) == 15, "the clones run", 10)
+    return parent
+
+
+def test_a_lost_host_fails_its_clones_and_no_others(far):
+    parent = far_sleepers(far)
+    os.kill(int((far.folder / "shell").read_text()), signal.SIGKILL)
+    wait_until(lambda: len(far.processes()) == 2, "the clones of the lost host end")
+    assert parent.poll() is None  # the clone on this host goes on
+    parent.kill()
+    parent.communicate()
+    wait_until(far.has_no_clones, "all clones end with their parent")
+
+
+def test_nothing_stays_on_another_host_when_the_parent_is_killed(far):
+    parent = far_sleepers(far)
+    parent.kill()
+    parent.communicate()
+    wait_until(far.has_no_clones, "all clones end with their parent", 30)
+    assert not os.listdir("/run/stdchk-fork/state")

@@ -68,6 +68,19 @@ TEST_CASE("a lost frozen copy fails the clones that are no processes yet, and no
   CHECK_FALSE(table.all_ended());
 }
 
+TEST_CASE("this host's frozen copy is not asked for clones of other hosts") {
+  CloneTable table(3, 1);
+  REQUIRE(table.freeze());
+  REQUIRE(table.source_came());
+  CHECK(table.next_to_start() == 1);
+  CHECK_FALSE(table.next_to_start());
+  CHECK(table.started(1));
+  CHECK(table.state() == TicketState::kStarting);  // the others may still need the copy
+  CHECK(table.running(2));
+  CHECK(table.ended(3, End::kFailed, 0, "host lost"));
+  CHECK(table.state() == TicketState::kCloned);
+}
+
 TEST_CASE("the first end of a clone counts") {
   CloneTable table = starting(1);
   REQUIRE(table.next_to_start() == 1);

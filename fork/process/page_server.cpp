@@ -1,0 +1,165 @@
+#include "fork/process/page_server.h"
+
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace stdchk::fork {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+
+/// Puts bytes where pages are missing; pages that are there stay.
+void copy_pages(int faults, std::uint64_t to, std::uint64_t bytes, const char* from) {
+  for (std::uint64_t done = 0; done < bytes;) {
+    uffdio_copy copy{};
+    copy.dst = to + done;
+    copy.src = reinterpret_cast<std::uint64_t>(from + done);
+    copy.len = bytes - done;
+    if (::ioctl(faults, UFFDIO_COPY, &copy) == 0) return;
+    if (copy.copy > 0) {
+      done += static_cast<std::uint64_t>(copy.copy);
+    } else if (errno == EEXIST) {
+      done += kPage;
+    } else {
+      return;  // EAGAIN: an event comes first, and the fault again after it. ESRCH, ENOENT: the
+               // memory is gone
+    }
+  }
+}
+
+void wake(int faults, std::uint64_t page) {
+  uffdio_range range{page, kPage};
+  ::ioctl(faults, UFFDIO_WAKE, &range);
+}
+
+}  // namespace
+
+void take_out(std::vector<PageServer::Segment>& segments, std::uint64_t begin, std::uint64_t end) {
+  std::vector<PageServer::Segment> left;
+  for (const PageServer::Segment& s : segments) {
+    if (end <= s.begin || s.end <= begin) {
+      left.push_back(s);
+      continue;
+    }
+    if (s.begin < begin) left.push_back({s.begin, begin, s.source});
+    if (end < s.end) left.push_back({end, s.end, s.source + (end - s.begin)});
+  }
+  segments = std::move(left);
+}
+
+PageServer::PageServer(Watches& watches, std::vector<Segment> segments, Fetch fetch)
+    : watches_(watches), first_(std::move(segments)), fetch_(std::move(fetch)) {}
+
+PageServer::~PageServer() {
+  for (const auto& [fd, memory] : memories_) watches_.remove(fd);
+}
+
+void PageServer::serve(Descriptor faults) { serve(std::move(faults), first_); }
+
+void PageServer::serve(Descriptor faults, std::vector<Segment> segments) {
+  const int fd = faults.get();
+  memories_[fd] = {std::move(faults), std::move(segments)};
+  watches_.add(fd, [this, fd] { on_event(fd); });
+}
+
+void PageServer::on_event(int fd) {
+  Memory& memory = memories_.at(fd);
+  std::array<uffd_msg, 16> messages;
+  const ssize_t n = ::read(fd, messages.data(), sizeof(messages));
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n <= 0) {
+    watches_.remove(fd);
+    memories_.erase(fd);
+    return;
+  }
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n) / sizeof(uffd_msg); i++) {
+    const uffd_msg& message = messages[i];
+    switch (message.event) {
+      case UFFD_EVENT_PAGEFAULT:
+        on_fault(memory, message.arg.pagefault.address & ~(kPage - 1));
+        break;
+      case UFFD_EVENT_FORK:
+        serve(Descriptor(static_cast<int>(message.arg.fork.ufd)), memory.segments);
+        break;
+      case UFFD_EVENT_REMAP: {
+        const auto& moved = message.arg.remap;
+        std::vector<Segment> kept = memory.segments;
+        take_out(memory.segments, moved.from, moved.from + moved.len);
+        take_out(memory.segments, moved.to, moved.to + moved.len);
+        for (const Segment& s : kept) {
+          const std::uint64_t begin = std::max<std::uint64_t>(s.begin, moved.from);
+          const std::uint64_t end = std::min<std::uint64_t>(s.end, moved.from + moved.len);
+          if (begin < end) {
+            memory.segments.push_back({begin - moved.from + moved.to, end - moved.from + moved.to,
+                                       s.source + (begin - s.begin)});
+          }
+        }
+        break;
+      }
+      case UFFD_EVENT_REMOVE:
+      case UFFD_EVENT_UNMAP:
+        take_out(memory.segments, message.arg.remove.start, message.arg.remove.end);
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+void PageServer::on_fault(Memory& memory, std::uint64_t address) {
+  const int fd = memory.faults.get();
+  const auto found =
+      std::find_if(memory.segments.begin(), memory.segments.end(),
+                   [&](const Segment& s) { return s.begin <= address && address < s.end; });
+  if (found == memory.segments.end()) {  // given up by the clone: it is zero
+    uffdio_zeropage zero{};
+    zero.range = {address, kPage};
+    if (::ioctl(fd, UFFDIO_ZEROPAGE, &zero) != 0) wake(fd, address);
+    return;
+  }
+  const std::uint64_t block = (found->source + (address - found->begin)) & ~(kBlockBytes - 1);
+  if (const auto have = blocks_.find(block); have != blocks_.end()) {
+    fill(memory, block, have->second);
+    wake(fd, address);
+    return;
+  }
+  auto& waiting = waiting_[block];
+  if (waiting.empty()) fetch_(block, kBlockBytes);
+  waiting.push_back({fd, address});
+}
+
+void PageServer::on_block(std::uint64_t address, std::string_view bytes) {
+  if (bytes.size() != kBlockBytes) return;
+  fetched_bytes_ += bytes.size();
+  const std::string& block = blocks_[address] = std::string(bytes);
+  const auto found = waiting_.find(address);
+  if (found == waiting_.end()) return;
+  const std::vector<Waiting> waiting = std::move(found->second);
+  waiting_.erase(found);
+  for (const Waiting& one : waiting) {
+    const auto memory = memories_.find(one.faults);
+    if (memory == memories_.end()) continue;
+    fill(memory->second, address, block);
+    wake(one.faults, one.address);  // a page that could not be filled now is asked for again
+  }
+}
+
+/// Puts the block wherever the clone's memory has it. UFFDIO_COPY wakes who waits for these pages.
+void PageServer::fill(Memory& memory, std::uint64_t block, const std::string& bytes) {
+  for (const Segment& s : memory.segments) {
+    const std::uint64_t source_end = s.source + (s.end - s.begin);
+    const std::uint64_t begin = std::max(block, s.source),
+                        end = std::min(block + bytes.size(), source_end);
+    if (begin >= end) continue;
+    copy_pages(memory.faults.get(), s.begin + (begin - s.source), end - begin,
+               bytes.data() + (begin - block));
+  }
+}
+
+}  // namespace stdchk::fork

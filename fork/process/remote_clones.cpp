@@ -1,0 +1,248 @@
+#include "fork/process/remote_clones.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "core/base/log.h"
+#include "core/base/units.h"
+
+namespace stdchk::fork {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::uint64_t kPagesBytesMax = std::uint64_t{1} << 20;
+constexpr std::uint64_t kPage = 4096;
+
+std::string last_lines(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  const std::string all = text.str();
+  return all.size() > 400 ? all.substr(all.size() - 400) : all;
+}
+
+pid_t spawn(std::vector<std::string> words, int in, int out) {
+  std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  if (in >= 0) posix_spawn_file_actions_adddup2(&actions, in, 0);
+  if (out >= 0) posix_spawn_file_actions_adddup2(&actions, out, 1);
+  pid_t pid = -1;
+  const int error = ::posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  errno = error;
+  return error == 0 ? pid : -1;
+}
+
+}  // namespace
+
+RemoteClones::RemoteClones(Reactor& reactor, Watches& watches, RemoteParts parts,
+                           std::string folder, Calls calls)
+    : reactor_(reactor),
+      watches_(watches),
+      parts_(std::move(parts)),
+      folder_(std::move(folder)),
+      calls_(std::move(calls)) {}
+
+RemoteClones::~RemoteClones() {
+  if (dump_) watches_.remove(dump_.get());
+  for (const auto& host : hosts_) {
+    host->channel.reset();  // the other daemon ends when its input does
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+tl::expected<void, std::string> RemoteClones::start(Host& host) {
+  int in[2], out[2];
+  if (::pipe2(in, O_CLOEXEC) != 0) return tl::unexpected(std::string("no pipe"));
+  const Descriptor their_in(in[0]);
+  Descriptor our_out(in[1]);
+  if (::pipe2(out, O_CLOEXEC) != 0) return tl::unexpected(std::string("no pipe"));
+  Descriptor our_in(out[0]);
+  const Descriptor their_out(out[1]);
+  std::vector<std::string> words = split(parts_.remote_shell, ' ');
+  words.push_back(host.name);
+  words.push_back(parts_.program + " --serve-ticket");
+  host.shell = spawn(std::move(words), their_in.get(), their_out.get());
+  if (host.shell < 0)
+    return tl::unexpected(fmt::format("{}: {}", parts_.remote_shell, std::strerror(errno)));
+  host.channel = std::make_unique<HostChannel>(
+      watches_, std::move(our_in), std::move(our_out),
+      HostChannel::Calls{
+          [this, &host](HostWord word, std::string_view frame) { on_frame(host, word, frame); },
+          [this, &host] { on_lost(host, fmt::format("The host {} was lost.", host.name)); }});
+  return {};
+}
+
+void RemoteClones::prepare(HostTicket ticket, const std::vector<Placement>& placements) {
+  ticket_ = ticket;
+  std::uint32_t next = ticket.first_id;
+  for (const Placement& placement : placements) {
+    auto host = std::make_unique<Host>();
+    host->name = placement.host;
+    host->first_id = next;
+    host->count = placement.count;
+    next += placement.count;
+    hosts_.push_back(std::move(host));
+  }
+  missing_ = hosts_.size();
+  for (const auto& host : hosts_) {
+    ticket.first_id = host->first_id;
+    ticket.count = host->count;
+    if (auto started = start(*host); !started) return on_lost(*host, started.error());
+    if (!host->channel->send_value(HostWord::kPrepare, ticket))
+      on_lost(*host, host->name + " does not answer.");
+  }
+}
+
+void RemoteClones::on_lost(Host& host, const std::string& why) {
+  if (host.is_lost) return;
+  host.is_lost = true;
+  if (!host.is_prepared) {
+    return calls_.on_prepared(fmt::format("The host {} is not ready: {}", host.name, why));
+  }
+  log::warning("{}", why);
+  for (std::uint32_t i = 0; i < host.count; i++)
+    calls_.on_ended(host.first_id + i, End::kFailed, 0, why);
+}
+
+void RemoteClones::fail_all(const std::string& why) {
+  for (const auto& host : hosts_) {
+    for (std::uint32_t i = 0; i < host->count; i++)
+      calls_.on_ended(host->first_id + i, End::kFailed, 0, why);
+  }
+}
+
+void RemoteClones::on_frame(Host& host, HostWord word, std::string_view frame) {
+  if (host.is_lost) return;
+  if (word == HostWord::kPrepared) {
+    if (!frame.empty()) return on_lost(host, std::string(frame));
+    if (host.is_prepared) return;
+    host.is_prepared = true;
+    if (--missing_ == 0) calls_.on_prepared("");
+    return;
+  }
+  if (word == HostWord::kPagesWanted) {
+    PageRange range;
+    if (take_value(frame, range)) give_pages(host, range);
+    return;
+  }
+  CloneEnd clone;
+  if (!take_value(frame, clone) || clone.id < host.first_id ||
+      clone.id >= host.first_id + host.count)
+    return;
+  if (word == HostWord::kRunning) return calls_.on_running(clone.id);
+  if (word == HostWord::kEnded && clone.end <= static_cast<std::uint32_t>(End::kFailed)) {
+    calls_.on_ended(clone.id, static_cast<End>(clone.end), clone.status, std::string(frame));
+  }
+}
+
+void RemoteClones::give_pages(Host& host, const PageRange& range) {
+  if (range.bytes > kPagesBytesMax || range.bytes % kPage != 0 || range.address % kPage != 0)
+    return;
+  std::string pages(range.bytes, '\0');
+  iovec local{pages.data(), pages.size()};
+  iovec remote{reinterpret_cast<void*>(range.address), pages.size()};
+  ssize_t n = ::process_vm_readv(frozen_, &local, 1, &remote, 1, 0);
+  if (n < 0 && errno == ESRCH) return on_lost(host, "The frozen copy of the parent has ended.");
+  // The block may reach over the end of the parent's memory: page by page then, and what is not
+  // there stays zero.
+  for (std::uint64_t at = 0; n != static_cast<ssize_t>(pages.size()) && at < pages.size();
+       at += kPage) {
+    local = {pages.data() + at, kPage};
+    remote = {reinterpret_cast<void*>(range.address + at), kPage};
+    (void)::process_vm_readv(frozen_, &local, 1, &remote, 1, 0);
+  }
+  if (!host.channel->send_value(HostWord::kPages, range, pages))
+    on_lost(host, host.name + " does not take pages.");
+}
+
+void RemoteClones::distribute(const std::array<std::uint64_t, 2>& token, pid_t copy, pid_t frozen,
+                              std::string ranges) {
+  ticket_.token[0] = token[0];
+  ticket_.token[1] = token[1];
+  copy_ = copy;
+  frozen_ = frozen;
+  ranges_ = std::move(ranges);
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  // In the copy's mount namespace, because this daemon has its own. CRIU ends the copy.
+  dump_pid_ = spawn(
+      {"nsenter", "--mount", fmt::format("--target={}", copy), "--", parts_.criu, "dump", "-t",
+       std::to_string(copy), "-D", folder_, "-o", "dump.log", "-v3", "--manage-cgroups=ignore"},
+      -1, -1);
+  if (dump_pid_ < 0)
+    return fail_all(fmt::format("nsenter(1) cannot be started: {}.", std::strerror(errno)));
+  dump_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, dump_pid_, 0)));
+  watches_.add(dump_.get(), [this] {
+    int status = 0;
+    watches_.remove(dump_.get());
+    ::waitpid(dump_pid_, &status,
+              0);  // perhaps the daemon has reaped it already: CRIU's log tells the result, too
+    if (last_lines(folder_ + "/dump.log").find("Dumping finished successfully") ==
+        std::string::npos)
+      status = 1;
+    dumped(status);
+  });
+}
+
+void RemoteClones::dumped(int status) {
+  if (status != 0) {
+    ::kill(copy_, SIGKILL);
+    return fail_all("CRIU cannot dump the copy for other hosts: " +
+                    last_lines(folder_ + "/dump.log"));
+  }
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.size() >= kFileNameBytes || !name.ends_with(".img")) continue;
+    char field[kFileNameBytes] = {};
+    std::memcpy(field, name.data(), name.size());
+    std::ifstream in(entry.path(), std::ios::binary);
+    std::string piece(kPieceBytes, '\0');
+    do {
+      in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+      const std::string_view bytes(piece.data(), static_cast<std::size_t>(in.gcount()));
+      for (const auto& host : hosts_) {
+        if (!host->is_lost &&
+            !host->channel->send(HostWord::kFile, {field, sizeof(field)}, bytes)) {
+          on_lost(*host, host->name + " does not take the image.");
+        }
+      }
+    } while (in);
+  }
+  for (const auto& host : hosts_) {
+    if (!host->is_lost && !host->channel->send_value(HostWord::kRestore, ticket_, ranges_)) {
+      on_lost(*host, host->name + " does not take the image.");
+    }
+  }
+}
+
+void RemoteClones::kill(std::uint32_t id) {
+  CloneEnd clone;
+  clone.id = id;
+  for (const auto& host : hosts_) {
+    const bool has = id >= host->first_id && id < host->first_id + host->count;
+    if (has && !host->is_lost) host->channel->send_value(HostWord::kKill, clone);
+  }
+}
+
+}  // namespace stdchk::fork

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/descriptor.h"
+#include "core/runtime/reactor.h"
+#include "fork/process/clone_table.h"
+#include "fork/process/host_channel.h"
+#include "fork/process/watches.h"
+#include "fork/ticket/allocator.h"
+
+namespace stdchk::fork {
+
+/// How this daemon reaches the other hosts of a ticket.
+struct RemoteParts {
+  std::string remote_shell;  ///< words; "HOST COMMAND" is added
+  std::string program;       ///< stdchk-forkd on the other hosts
+  std::string criu;          ///< CRIU's program on this host
+};
+
+/// A RemoteClones is the part of a ticket that other hosts have. On each it starts a daemon by the
+/// remote shell, sends a small image of the parent, made by CRIU, and serves pages of the frozen
+/// copy.
+///
+/// Owns: the remote shells; when they end, everything on the other hosts ends. Threads: the
+/// reactor's.
+class RemoteClones {
+ public:
+  struct Calls {
+    /// Once: empty, or why a host is not ready.
+    std::function<void(const std::string&)> on_prepared;
+    std::function<void(std::uint32_t id)> on_running;
+    std::function<void(std::uint32_t id, End, std::int32_t status, const std::string& value)>
+        on_ended;
+  };
+  RemoteClones(Reactor& reactor, Watches& watches, RemoteParts parts, std::string folder,
+               Calls calls);
+  ~RemoteClones();
+  RemoteClones(const RemoteClones&) = delete;
+  RemoteClones& operator=(const RemoteClones&) = delete;
+
+  /// `ticket`: count and first_id are set for each host from `placements`.
+  void prepare(HostTicket ticket, const std::vector<Placement>& placements);
+  bool is_prepared() const { return missing_ == 0; }
+  /// Dumps `copy`, which stands still with the empty `ranges`, and sends the image. `frozen` has
+  /// the pages.
+  void distribute(const std::array<std::uint64_t, 2>& token, pid_t copy, pid_t frozen,
+                  std::string ranges);
+  void kill(std::uint32_t id);
+
+ private:
+  struct Host {
+    std::string name;
+    std::uint32_t first_id = 0;
+    std::uint32_t count = 0;
+    pid_t shell = -1;
+    std::unique_ptr<HostChannel> channel;
+    bool is_prepared = false;
+    bool is_lost = false;
+  };
+  tl::expected<void, std::string> start(Host& host);
+  void on_frame(Host& host, HostWord word, std::string_view frame);
+  void on_lost(Host& host, const std::string& why);
+  void give_pages(Host& host, const PageRange& range);
+  void dumped(int status);
+  void fail_all(const std::string& why);
+
+  Reactor& reactor_;
+  Watches& watches_;
+  const RemoteParts parts_;
+  const std::string folder_;
+  const Calls calls_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+  HostTicket ticket_;
+  std::size_t missing_ = 0;
+  Descriptor dump_;
+  pid_t dump_pid_ = -1;
+  pid_t copy_ = -1;
+  pid_t frozen_ = -1;
+  std::string ranges_;
+};
+
+}  // namespace stdchk::fork

@@ -1,0 +1,233 @@
+#include "fork/process/ticket_host.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "core/base/log.h"
+#include "fork/process/sandbox_protocol.h"
+
+namespace stdchk::fork {
+
+TicketHost::TicketHost(Reactor& reactor, Watches& watches, Server& server, Parts parts)
+    : reactor_(reactor), watches_(watches), server_(server), parts_(std::move(parts)) {}
+
+TicketHost::~TicketHost() {
+  if (restore_) watches_.remove(restore_.get());
+}
+
+void TicketHost::serve(Descriptor in, Descriptor out) {
+  channel_ = std::make_unique<HostChannel>(
+      watches_, std::move(in), std::move(out),
+      HostChannel::Calls{[this](HostWord word, std::string_view frame) { on_frame(word, frame); },
+                         [this] { reactor_.stop(); }});
+}
+
+void TicketHost::lost(const std::string& why) {
+  log::error("{}", why);
+  if (run_ == nullptr || !run_->is_prepared()) {
+    channel_->send(HostWord::kPrepared, why);
+    return;
+  }
+  for (const Clone& clone : run_->table().clones()) run_->end_clone(clone.id, End::kFailed, 0, why);
+}
+
+void TicketHost::on_frame(HostWord word, std::string_view frame) {
+  switch (word) {
+    case HostWord::kPrepare: {
+      HostTicket ticket;
+      if (run_ == nullptr && take_value(frame, ticket) && ticket.count > 0 &&
+          ticket.count <= Server::kClonesMax)
+        prepare(ticket);
+      return;
+    }
+    case HostWord::kFile:
+      return take_file(frame);
+    case HostWord::kRestore:
+      return restore(frame);
+    case HostWord::kPages: {
+      PageRange range;
+      if (take_value(frame, range) && pages_) pages_->on_block(range.address, frame);
+      return;
+    }
+    case HostWord::kKill: {
+      CloneEnd clone;
+      if (take_value(frame, clone) && run_ != nullptr && clone.id >= ticket_.first_id) {
+        run_->end_clone(clone.id - ticket_.first_id + 1, End::kKilled, 0, "");
+      }
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void TicketHost::prepare(const HostTicket& ticket) {
+  ticket_ = ticket;
+  ticket_.socket[sizeof(ticket_.socket) - 1] = '\0';
+  const std::string socket = ticket_.socket;
+  Sandbox::Parts parts{parts_.server.init_program, fmt::format("{}/outer", STDCHK_FORK_STATE),
+                       parts_.folder, parts_.server.host_name, nullptr};
+  parts.sockets_at = socket.substr(0, socket.rfind('/'));
+  outer_ = std::make_unique<Sandbox>(
+      watches_, std::move(parts),
+      Sandbox::Calls{[](Sandbox& sandbox) { sandbox.set_address({}); },
+                     [this](Sandbox&) { on_outer_ready(); },
+                     [this](Sandbox&, const std::string& why) { lost("No namespaces: " + why); }});
+  if (const Status started = outer_->start(); !started) lost(describe(started.error()));
+}
+
+void TicketHost::on_outer_ready() {
+  TicketRun::Parts parts{ticket_.number,
+                         ticket_.count,
+                         ticket_.is_hierarchical != 0,
+                         parts_.server.init_program,
+                         fmt::format("{}/{}", STDCHK_FORK_STATE, ticket_.number),
+                         parts_.folder,
+                         parts_.server.host_name,
+                         outer_.get(),
+                         nullptr};
+  parts.first_id = ticket_.first_id;
+  const std::string socket = ticket_.socket;
+  parts.sockets_at = socket.substr(0, socket.rfind('/'));
+  told_.resize(ticket_.count, CloneState::kReserved);
+  run_ = &server_.host_ticket(std::move(parts), {[this](const std::string& problem) {
+                                                   channel_->send(HostWord::kPrepared, problem);
+                                                 },
+                                                 [this] { on_change(); }});
+}
+
+void TicketHost::take_file(std::string_view frame) {
+  if (frame.size() < kFileNameBytes) return;
+  const std::string name(frame.data(), ::strnlen(frame.data(), kFileNameBytes));
+  // A name of CRIU's images: letters, digits, "-" and ".".
+  if (name.empty() || name[0] == '.' ||
+      name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-.") != std::string::npos) {
+    return lost("A file of the image has a bad name.");
+  }
+  const std::string folder = parts_.folder + "/image";
+  ::mkdir(folder.c_str(), 0700);
+  std::ofstream out(folder + "/" + name, std::ios::binary | std::ios::app);
+  frame.remove_prefix(kFileNameBytes);
+  out.write(frame.data(), static_cast<std::streamsize>(frame.size()));
+  if (!out) lost("The image cannot be written: is there memory?");
+}
+
+void TicketHost::restore(std::string_view frame) {
+  HostTicket ticket;
+  if (run_ == nullptr || !take_value(frame, ticket)) return;
+  std::vector<PageServer::Segment> segments;
+  for (PageRange range; take_value(frame, range);) {
+    // In the list of ranges, `bytes` is the end.
+    if (range.address < range.bytes)
+      segments.push_back({range.address, range.bytes, range.address});
+  }
+  pages_ = std::make_unique<PageServer>(
+      watches_, std::move(segments), [this](std::uint64_t address, std::uint64_t bytes) {
+        channel_->send_value(HostWord::kPagesWanted, PageRange{address, bytes});
+      });
+  if (!run_->expect({ticket.token[0], ticket.token[1]},
+                    [this](Descriptor faults) { pages_->serve(std::move(faults)); })) {
+    return lost("The image came twice.");
+  }
+  const std::string socket = ticket_.socket;
+  const std::string image = socket.substr(0, socket.rfind('/')) + "/image";
+  std::vector<std::string> words{"nsenter",
+                                 fmt::format("--target={}", outer_->first_process()),
+                                 "--mount",
+                                 "--pid",
+                                 "--ipc",
+                                 "--uts",
+                                 "--net",
+                                 "--",
+                                 parts_.criu,
+                                 "restore",
+                                 "-D",
+                                 image,
+                                 "-o",
+                                 "restore.log",
+                                 "-v2",
+                                 "--manage-cgroups=ignore",
+                                 "--restore-detached",
+                                 "--pidfile",
+                                 "pid"};
+  std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+  const int error =
+      ::posix_spawnp(&restore_pid_, "nsenter", &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0)
+    return lost(fmt::format("nsenter(1) cannot be started: {}.", std::strerror(error)));
+  restore_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, restore_pid_, 0)));
+  watches_.add(restore_.get(), [this] {
+    int status = 0;
+    watches_.remove(restore_.get());
+    ::waitpid(restore_pid_, &status, 0);
+    restored(status);
+  });
+}
+
+void TicketHost::restored(int status) {
+  const std::string image = parts_.folder + "/image";
+  if (status != 0 || ::access((image + "/pid").c_str(), F_OK) != 0) {
+    std::ifstream in(image + "/restore.log");
+    std::ostringstream text;
+    text << in.rdbuf();
+    const std::string all = text.str();
+    return lost("CRIU cannot restore the parent: " +
+                (all.size() > 600 ? all.substr(all.size() - 600) : all));
+  }
+  // The process stands still, as it was dumped. Its pid is that of its own pid namespace.
+  pid_t pid = 0;
+  std::ifstream(image + "/pid") >> pid;
+  const std::string command = fmt::format("kill -CONT {}", pid);
+  const char* argv[] = {"nsenter", nullptr, "--pid",         "--mount", "--",
+                        "sh",      "-c",    command.c_str(), nullptr};
+  const std::string target = fmt::format("--target={}", outer_->first_process());
+  argv[1] = target.c_str();
+  pid_t helper = -1;
+  if (::posix_spawnp(&helper, "nsenter", nullptr, nullptr, const_cast<char**>(argv), environ) ==
+      0) {
+    ::waitpid(helper, nullptr, 0);
+  }
+}
+
+/// Tells the parent's host about clones whose state has changed.
+void TicketHost::on_change() {
+  if (run_ == nullptr) return;
+  for (const Clone& clone : run_->table().clones()) {
+    CloneState& told = told_[clone.id - 1];
+    if (clone.state == told ||
+        (clone.state != CloneState::kRunning && clone.state != CloneState::kEnded))
+      continue;
+    told = clone.state;
+    CloneEnd word;
+    word.id = clone.id + ticket_.first_id - 1;
+    if (clone.state == CloneState::kRunning) {
+      channel_->send_value(HostWord::kRunning, word);
+      continue;
+    }
+    word.end = static_cast<std::uint32_t>(clone.end);
+    word.status = clone.status;
+    channel_->send_value(HostWord::kEnded, word, clone.value);
+  }
+}
+
+}  // namespace stdchk::fork
