@@ -103,7 +103,7 @@ def measure(receivers, rate_mbit, size_mib, lose):
             sys.exit("a receiver failed")
         passed = time.monotonic() - start
         images = (network.sent_bytes() - before) / (size_mib << 20)
-        # From the first datagram until the last receiver has said that it has every byte.
+        # The sender's time from its first datagram to the last receiver's report of completion.
         seconds = float(sender.communicate()[0].split()[3])
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         processors = (after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime) / passed

@@ -34,19 +34,19 @@ struct SendOptions {
   /// Begins when so many receivers ask, or kGatherTime after the first: those that come later need
   /// the beginning once more.
   std::uint32_t expected = 1;
-  Duration idle = std::chrono::seconds(10);  ///< ends when nobody was there for so long
+  Duration idle = std::chrono::seconds(10);  ///< longest time without receivers
   std::function<Status(std::uint64_t offset, MutableByteSpan out)> read;
   std::function<void(const Address&)> on_ready;
 };
 
 struct SendReport {
   Sender::Counts counts;
-  /// From the first cell until the last receiver has said that it has everything.
+  /// Time from the first cell to the last receiver's report of completion.
   Duration took{};
 };
 
-/// Sends until all receivers that came have everything, and for a second nobody else comes. Ends
-/// after `idle` without receivers.
+/// Sends until all receivers are complete, and one second more for late receivers. Ends after
+/// `idle` without receivers.
 Result<SendReport> send(const SendOptions& options, const Manifest& manifest, Clock& clock);
 
 struct ReceiveOptions {

@@ -12,8 +12,8 @@
 
 namespace stdchk::multicast {
 
-/// A Manifest is the list of the digests of an image's units, by which each unit is checked. It is
-/// sent as the first units itself, and is checked by its root.
+/// A Manifest is the list of the digests of an image's units, by which each unit is checked. The
+/// manifest travels as the first units. Its root proves it.
 ///
 ///     digest i = name_chunk(bytes [i * 16 KiB, min((i + 1) * 16 KiB, length)))
 ///     root     = name_chunk(length (8 bytes, low byte first) || digest 0 || digest 1 ...)
@@ -37,7 +37,7 @@ class Manifest {
   /// Units of the manifest itself.
   std::uint32_t own_units() const;
   std::uint32_t all_units() const { return own_units() + image_units(); }
-  /// Bytes of a unit of the image; the last one may be shorter.
+  /// Returns the length of a unit. The image's last unit may be shorter.
   std::size_t unit_bytes(std::uint32_t image_unit) const;
 
   ChunkName root() const;

@@ -16,15 +16,15 @@
 #include "core/values/ids.h"
 #include "fork/multicast/units.h"
 
-/// What sender and receivers say to each other, each message in a sealed datagram of its own.
+/// The messages between sender and receivers. Each message travels in one sealed datagram.
 ///
 ///     datagram: "SDM1", id of the sending process (8), number (8), sealed: kind (1), body; tag
 ///     (16) integers: the low byte first
 ///
-/// A datagram is sealed under a key that is made of the group's secret and the id of the process
-/// that sends it, which is random. The number counts its datagrams. So no key and number are used
-/// twice. Who knows the group's secret could pose as any member: receivers use no byte before they
-/// have checked it against the root digest, which comes from elsewhere.
+/// The key of a datagram is derived from the group's secret and the sending process's random id.
+/// The number counts its datagrams. So no key and number are used twice. Every member knows the
+/// group's secret and can pose as another member. So receivers check each unit before they use it.
+/// The root digest for the check does not come from the group.
 namespace stdchk::multicast {
 
 inline constexpr std::size_t kHeaderBytes = 20;
@@ -61,7 +61,7 @@ struct Cell {
 
 using Message = std::variant<Hello, Offer, Probe, AskMessage, Cell>;
 
-/// A message with the process that has sent it.
+/// An Opened is a message and the id of its sender.
 struct Opened {
   std::uint64_t from = 0;
   std::uint64_t number = 0;

@@ -150,7 +150,7 @@ class Receiving {
   }
 
   Status take(const Cell& cell, std::size_t datagram_bytes) {
-    // Before the manifest is here nothing can be checked.
+    // Without the manifest no cell can be checked.
     if (cell.unit >= manifest_->own_units() && !manifest_good_) return {};
     const std::size_t cell_bytes = (kUnitBytes + offer_.cells - 1) / offer_.cells;
     const std::size_t from = cell.cell * cell_bytes;

@@ -93,7 +93,8 @@ Duration Receiver::patience() const {
   return std::clamp<Duration>(delay_ * kLateDelays, kLateLeast, kLateMost);
 }
 
-/// What arrives in 30 ms: more would only wait at the sender, and hide what is lost.
+/// Returns the number of units that arrive in 30 ms. More asks would wait at the sender and hide
+/// losses.
 std::uint32_t Receiver::window() const {
   const double units = rate_ * kWindowSeconds / static_cast<double>(kUnitBytes);
   return std::clamp(static_cast<std::uint32_t>(std::min(units, 1e6)),
@@ -111,7 +112,7 @@ void Receiver::add_want(Ask& ask, std::uint32_t unit, CellMask cells) const {
   ask.wants.push_back({unit, 1, cells});
 }
 
-/// Adds what was asked for and has not come.
+/// Adds units whose cells are late.
 void Receiver::ask_again(Time now, Ask& ask) {
   const bool silent = now - moved_ > kSilence;
   for (std::uint32_t step = low_; step < next_; ++step) {

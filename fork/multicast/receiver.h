@@ -11,19 +11,18 @@ namespace stdchk::multicast {
 struct ReceiverOptions {
   std::uint32_t units = 0;
   std::uint32_t cells = 1;
-  std::uint32_t begin = 0;  ///< the unit to begin with: where the others are
-  std::uint32_t in_front =
-      0;  ///< units from 0 on that are asked for first: what others are checked by
+  std::uint32_t begin = 0;      ///< first unit to ask for: the position of the other receivers
+  std::uint32_t in_front = 0;   ///< number of units of the manifest, which come first
   bool by_unicast = false;      ///< multicast does not reach this host
-  std::uint32_t window = 2048;  ///< units that may be asked for and not here, at most
+  std::uint32_t window = 2048;  ///< limit of incomplete units that were asked for
 };
 
 /// A Receiver decides what to ask for, from the cells that arrive. Pure: it keeps no bytes.
 ///
-/// It asks for the units in front, then for the others in order from `begin` on, and around. Units
-/// that others asked for arrive, too, and are not asked for. A cell counts as lost when a later
-/// unit was completed and the unit has not moved for a while, or when nothing came for the longest
-/// time.
+/// It asks for the manifest first. Then it asks for the image in order, starts at `begin`, and
+/// wraps around. Other receivers' asks bring units, too. The Receiver does not ask for these. A
+/// cell counts as lost in two cases. Later units became complete while its unit got no cell for two
+/// delays. Or no cell came for 300 ms.
 ///
 /// Threads: one. Times never go back.
 class Receiver {
@@ -59,7 +58,7 @@ class Receiver {
   struct Unit {
     CellMask here = 0;
     bool accepted = false;
-    bool again = false;  ///< asked for more than once: no measure of the delay
+    bool again = false;  ///< repeated asks do not measure the delay
     Time asked{};
     Time moved{};  ///< a cell came, or it was asked for
   };

@@ -16,7 +16,7 @@ constexpr double kBackOff = 0.75;
 /// A receiver that gets at least this share of what is sent loses cells by chance.
 constexpr double kDelivered = 0.88;
 constexpr auto kMeasure = milliseconds(20);
-/// Bytes that may be sent at once after a pause.
+/// Limits of the burst after a pause, in seconds of the rate and in bytes.
 constexpr double kBurstSeconds = 0.004;
 constexpr double kBurstLeast = 96 * 1024;
 constexpr double kUnicastShare = 0.25;
@@ -25,7 +25,7 @@ constexpr auto kLockstepMost = milliseconds(200);
 /// A receiver lags that receives less than this share of what is sent, for kLagTime.
 constexpr double kLagShare = 0.6;
 constexpr auto kLagTime = milliseconds(400);
-/// Then it is served by unicast for so long.
+/// Duration of unicast service for a receiver that lags.
 constexpr auto kUnicastTime = milliseconds(1500);
 constexpr std::size_t kUnicastQueueMax = 4096;
 
@@ -100,7 +100,7 @@ void Sender::judge(Time now, Receiver& receiver, const Ask& ask) {
   }
   if (ask.lost_cells == 0) return;
   ++counts_.loss_reports;
-  // Of a sender that waits for asks the rates say nothing.
+  // While the sender waits for asks, its rate does not show losses.
   const bool chance = !busy || receiver.rate > kDelivered * sent_rate_;
   if (!receiver.unicast && receiver.slow_since == Time{} && !chance) back_off(now);
 }
@@ -182,7 +182,7 @@ std::optional<CellAddress> Sender::take(Pending& pending, ReceiverId to) {
   return CellAddress{pending.unit, cell, to};
 }
 
-/// One cell for the next of the receivers that are served by unicast.
+/// Returns a cell for the next unicast receiver, in turn.
 std::optional<CellAddress> Sender::take_unicast() {
   auto each = receivers_.upper_bound(last_served_);
   for (std::size_t i = 0; i < receivers_.size(); ++i, ++each) {

@@ -22,14 +22,13 @@ struct SenderOptions {
 /// nothing itself.
 ///
 /// - Receivers that read the same image ask for the same units at about the same time (lockstep).
-///   A unit is sent once for all asks that come while it waits, or within the longest measured
-///   delay after it was sent (SnowFlock, section 4.4).
-/// - The rate grows by a step each 10 ms while there is something to send. When a receiver reports
-///   loss and receives less than 88 % of what is sent, the rate goes back to 3/4 of the mean rate
-///   at which receivers receive, at most once in a delay. Less loss is chance, not a full queue.
+///   The Sender sends a unit once for all asks that come while it waits. Asks within the longest
+///   measured delay after that are ignored (SnowFlock, section 4.4).
+/// - The rate grows by a step each 10 ms while there is something to send. It falls when a receiver
+/// reports loss and gets less than 88 % of the sent bytes: to 3/4 of the receivers' mean rate, once
+/// in a delay. Less loss is chance, not a full queue.
 /// - A receiver that lags, or that multicast does not reach, is served by unicast from a quarter of
-///   the rate. What it loses does not lower the rate of the others. One that lags is tried by
-///   multicast again after 1.5 s.
+///   the rate. Its losses do not lower the rate. After 1.5 s the Sender tries multicast again.
 ///
 /// Threads: one. Times never go back.
 /// Limits: kReceiversMax receivers; asks of others are ignored. A receiver that is silent for
@@ -43,12 +42,13 @@ class Sender {
 
   /// Returns false when the ask is not valid or there is no room for the receiver.
   bool on_ask(Time now, ReceiverId from, const Ask& ask);
-  /// The next cell that may be sent at `now`. Nothing: wait until wake_at(), or for an ask.
+  /// Returns the next cell if the rate allows to send it at `now`. Nothing: wait until wake_at(),
+  /// or for an ask.
   std::optional<CellAddress> next(Time now, std::size_t cell_bytes);
   Time wake_at() const { return wake_at_; }
   /// True when at least one receiver has come and none is left that lacks anything.
   bool all_done(Time now);
-  /// Where the receivers in lockstep are: a newcomer begins here.
+  /// The last unit sent to all. New receivers begin here.
   std::uint32_t position() const { return position_; }
 
   struct Counts {

@@ -6,10 +6,10 @@
 #include "core/base/clock.h"
 #include "core/base/limits.h"
 
-/// What sender and receivers of a multicast talk about.
+/// Units of a multicast, and requests for units.
 ///
-/// An image is sent in units of 16 KiB, because a unit is verified as a whole. A unit travels in
-/// cells, each in a datagram of its own.
+/// An image is sent in units of 16 KiB, because a unit is verified as a whole. A unit consists of
+/// cells. Each cell travels in one datagram.
 namespace stdchk::multicast {
 
 inline constexpr std::uint64_t kUnitBytes = limits::kNameLeafBytes;
@@ -33,7 +33,7 @@ struct Want {
   bool operator==(const Want&) const = default;
 };
 
-/// An Ask is a receiver's request, and what it reports of the way to it.
+/// An Ask is a receiver's request. It also reports rate, delay and losses of the receiver.
 struct Ask {
   static constexpr std::size_t kWantsMax = 64;
   std::uint32_t rate_kib = 0;    ///< KiB that arrived in the last second

@@ -37,7 +37,7 @@ struct Waiter {
 /// | fetching | some                 | present, by filled(); absent, by failed()     |
 /// | present  | yes                  | absent, by evict_oldest()                     |
 ///
-/// Who claimed a range must call filled() or failed() for every block of it, once.
+/// After claim(), the caller must call filled() or failed() once for every block of the range.
 ///
 /// Threads: one at a time.
 class BlockTable {
@@ -75,7 +75,7 @@ class BlockTable {
   std::uint64_t present_ = 0;
   std::uint64_t fetching_ = 0;
   std::unordered_multimap<std::uint64_t, Waiter> waiters_;
-  std::deque<BlockRange> filled_;  ///< in the order in which they were filled
+  std::deque<BlockRange> filled_;  ///< oldest first
 };
 
 }  // namespace stdchk::pager

@@ -128,7 +128,7 @@ bool Clone::deny(std::uint64_t address) const {
   PoisonRange poison;
   poison.range = {address, kPageBytes};
   if (::ioctl(faults_.get(), kPoison, &poison) == 0) return true;
-  if (errno == EEXIST) {  // the page is there: it was denied to another thread, or has come
+  if (errno == EEXIST) {  // another thread's fault was denied, or the page has arrived
     wake(address);
     return true;
   }

@@ -49,7 +49,7 @@ class Clone {
   int socket() const { return socket_.get(); }
   CloneRecord record() const;
 
-  /// The next event of the userfaultfd; nothing: there is none now.
+  /// Returns the next event of the userfaultfd, without waiting.
   std::optional<uffd_msg> next_event();
   /// The offset in the image of the page at `address`.
   std::optional<std::uint64_t> offset_of(std::uint64_t address) const;
@@ -65,7 +65,7 @@ class Clone {
   void wake_all() const;
   /// Ends accesses to the page with SIGBUS. False: not even the process could be told.
   bool deny(std::uint64_t address) const;
-  /// The same for a range of the image, where its pages are not mapped yet.
+  /// Denies all unmapped pages in a range of the image.
   void deny_range(const BlockRange& blocks) const;
   /// False: the process has ended. For clones without a socket.
   bool is_alive() const;

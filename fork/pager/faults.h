@@ -18,7 +18,7 @@ struct PoisonRange {
   std::int64_t updated = 0;
 };
 inline constexpr unsigned long kPoison = _IOWR(UFFDIO, 0x08, PoisonRange);
-/// Of /dev/userfaultfd (Linux 6.1): makes a new userfaultfd.
+/// An ioctl of /dev/userfaultfd (Linux 6.1), which makes a new userfaultfd.
 inline constexpr unsigned long kNewFromDevice = _IO(0xAA, 0x00);
 
 /// True when the descriptor is a userfaultfd.

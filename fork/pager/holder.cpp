@@ -81,7 +81,7 @@ int watch(pid_t child, int socket, int signals, Shelf& shelf, bool& told_to_end)
   for (;;) {
     pollfd ready[2] = {{signals, POLLIN, 0}, {open ? socket : -1, POLLIN, 0}};
     if (::poll(ready, 2, -1) < 0) continue;
-    // First all that the server has told: it may have died since.
+    // Messages of the server come first, because the server may be dead already.
     if (open && ready[1].revents != 0) {
       open = shelf.take(socket);
       continue;

@@ -10,11 +10,12 @@
 #include "core/base/descriptor.h"
 #include "core/base/result.h"
 
-/// What outlives the process that serves pages: descriptors, and a record of what they are.
+/// The holder: a process that keeps the page server's descriptors and records when the page server
+/// dies.
 ///
 /// A userfaultfd ends with its last descriptor, and a memory file, too. So the parent of the server
-/// keeps a copy of each. It does nothing else, has one thread, and starts the server again when a
-/// signal has ended it. The new server inherits everything by fork(2).
+/// keeps a copy of each. The holder has one thread. After a death by a signal, the holder starts
+/// the server again. The new server inherits everything by fork(2).
 namespace stdchk::pager {
 
 enum class KeptKind : std::uint32_t { kListener = 1, kImage = 2, kClone = 3 };
@@ -51,9 +52,9 @@ class HolderLink {
 /// Runs in the child. Returns the exit status of the program.
 using ServeKept = std::function<int(HolderLink& link, std::vector<Kept> kept)>;
 
-/// Starts `serve` in a child process, and again after each death by a signal, unless three children
-/// in a row died within 1 s of their start. Forwards SIGTERM and SIGINT. Must be called before the
-/// process has other threads. Returns the exit status of the program.
+/// Starts `serve` in a child process, and again after each death by a signal. Gives up when three
+/// children in a row died within 1 s of their start. Forwards SIGTERM and SIGINT. Requires a
+/// process with one thread. Returns the exit status of the program.
 int hold(std::vector<Kept> kept, const ServeKept& serve);
 
 }  // namespace stdchk::pager

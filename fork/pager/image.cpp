@@ -180,7 +180,8 @@ Status Image::fetch(const BlockRange& range, Piece& piece) {
 Status Image::fill(const BlockRange& range, bool ahead, Piece& piece) {
   const Status status = read(range, piece);
   if (!status && range.count > 1) {
-    // One chunk may be lost and its neighbour not: each clone is told of its own block.
+    // A lost chunk must not deny its neighbour's blocks, so each wanted block is fetched again
+    // alone.
     for (std::uint64_t block = range.first; block < range.end(); ++block) {
       std::unique_lock lock(mutex_);
       const bool wanted = table_.is_wanted(block);
@@ -219,8 +220,8 @@ Status Image::fill(const BlockRange& range, bool ahead, Piece& piece) {
   return status;
 }
 
-/// Reads from the source and writes to the memory file: by pwrite, not through a shared mapping, so
-/// that no clone sees a page before it is whole.
+/// Reads from the source and writes to the memory file. Here pwrite(2) makes a page visible whole.
+/// A shared mapping would show half a page to clones.
 Status Image::read(const BlockRange& range, Piece& piece) {
   const std::uint64_t offset = range.first * kBlockBytes;
   const std::uint64_t room = range.count * kBlockBytes;

@@ -75,7 +75,7 @@ class Image : public std::enable_shared_from_this<Image> {
   void fault(const Waiter& waiter, std::uint64_t offset, std::uint32_t ahead, Piece& piece);
   /// Fetches what of the range is absent.
   void fetch_ahead(const BlockRange& range, Piece& piece);
-  /// Fetches the range and waits until all of it is there.
+  /// Fetches the range. Returns when all its blocks are present.
   Status fetch(const BlockRange& range, Piece& piece);
   void forget(std::uint64_t clone);
 
@@ -87,7 +87,7 @@ class Image : public std::enable_shared_from_this<Image> {
 
   /// Takes the order that an earlier host has recorded.
   void use_order(std::string_view text);
-  /// The order recorded here; an empty text if it is no longer than the one that was given.
+  /// Returns the order recorded by this server. Empty when use_order() gave a longer order.
   std::string new_order() const;
 
  private:
@@ -108,7 +108,7 @@ class Image : public std::enable_shared_from_this<Image> {
   const Host host_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  ///< a block is not being fetched any more
+  std::condition_variable changed_;  ///< signals the end of a fetch
   BlockTable table_;                 ///< guarded by mutex_
   TouchOrder touched_;               ///< guarded by mutex_
   TouchOrder recorded_;              ///< guarded by mutex_; of an earlier host

@@ -22,11 +22,11 @@ struct SourceRecord {
   static Result<SourceRecord> decode(const std::string& text);
 };
 
-/// Of a FileSource or a PoolSource.
+/// Makes the record of a FileSource or a PoolSource.
 SourceRecord record_of(const Source& source);
 /// Equal for two sources of one image.
 std::string key_of(const Source& source);
-/// Makes the source again. `file` is its descriptor, where it is a file.
+/// Makes the source again. A FileSource gets the descriptor `file`.
 Result<std::shared_ptr<Source>> source_of(const SourceRecord& record, Descriptor file,
                                           PoolConnection& pool);
 

@@ -47,7 +47,8 @@ tl::expected<Descriptor, std::string> listen_at(const std::string& path) {
   rules.is_private = false;
   const auto folder = OwnFolder::open(slash == 0 ? "/" : path.substr(0, slash), rules);
   if (!folder) return tl::unexpected(folder.error());
-  // By the descriptor of the checked folder, so that nobody can put another one in its place.
+  // The checked folder's descriptor stands in the path, so that another user cannot replace the
+  // folder.
   const std::string name = path.substr(slash + 1);
   sockaddr_un address;
   const Descriptor probe = new_socket();

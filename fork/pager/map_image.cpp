@@ -295,7 +295,7 @@ int stdchk_unmap_image(void* address) {
     mapping = std::move(found->second);
     mappings().erase(found);
   }
-  // First the memory, so that no page is touched that nobody would fetch any more.
+  // The memory goes first: afterwards no thread can wait for a page.
   if (::munmap(address, mapping->length) != 0) return failed_call("munmap", errno);
   return 0;
 }

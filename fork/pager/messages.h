@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-/// What stdchk-pager and a program that maps an image say to each other.
+/// The messages between stdchk-pager and a program that maps an image.
 ///
 /// The socket is of type SOCK_SEQPACKET: a message arrives whole. Both ends run on one host and
 /// come from one build, so that integers have the host's byte order. Every message is a structure

@@ -14,7 +14,7 @@
 
 namespace stdchk::pager {
 
-/// A PoolConnection connects to the pool when somebody needs it, and again after a failure.
+/// A PoolConnection connects to the pool at the first use. After a failure it tries again.
 ///
 /// Threads: any.
 /// Errors: those of Filesystem::connect; for kRetry after one the same error again.
@@ -45,7 +45,7 @@ class PoolConnection {
 ///   version: kStale.
 class PoolSource final : public Source {
  public:
-  /// Which version of which file it is, for a server that is started again.
+  /// An Identity names a version of a file for the next server.
   struct Identity {
     std::uint64_t file = 0;
     std::uint64_t version = 0;
@@ -69,8 +69,8 @@ class PoolSource final : public Source {
 
  private:
   /// The library reads ahead for each opener of a file that reads in a run, and reads short ranges
-  /// for one that jumps. So runs and jumps use different openers, and the blocks of a short range
-  /// too, because one behind the other they would look like a run.
+  /// for one that jumps. So runs and jumps use different openers. The blocks of a short range use
+  /// different openers, too, because in sequence they look like a run.
   static constexpr std::size_t kJumpFiles = 4;
   using Files = std::array<std::shared_ptr<client::File>, kJumpFiles + 1>;
 

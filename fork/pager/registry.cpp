@@ -44,7 +44,7 @@ std::vector<Registry::ImagePtr> Registry::take_unused() {
   const std::unique_lock lock(mutex_);
   std::vector<ImagePtr> unused;
   for (auto each = images_.begin(); each != images_.end();) {
-    // Whoever opens an image has a reference to it before it has a clone.
+    // A thread that opens an image holds a reference before the image has a clone.
     const bool used = mapped_.count(each->second->id()) > 0 || each->second.use_count() > 1 ||
                       each->second->present_bytes() > 0;
     if (!used) unused.push_back(each->second);

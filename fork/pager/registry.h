@@ -22,7 +22,7 @@ class Registry {
   using ImagePtr = std::shared_ptr<Image>;
   using ClonePtr = std::shared_ptr<Clone>;
 
-  /// A number that no image and no clone has had, also of an earlier server.
+  /// Returns a new number. Images and clones of earlier servers do not have it either.
   std::uint64_t new_id();
   void used_id(std::uint64_t id);
 

@@ -5,8 +5,8 @@
 
 namespace stdchk::pager {
 
-/// A RunDetector says how many blocks to fetch when a clone touches an absent block: few when the
-/// clone jumps, twice as many with each fault that continues a run, up to a limit.
+/// A RunDetector tells how many blocks to fetch when a clone touches an absent block. A jump
+/// fetches the least number. Each fault that continues a run doubles the number, up to a limit.
 ///
 /// It follows kRuns runs at a time, because the threads of a clone may read several parts of an
 /// image.
@@ -37,8 +37,8 @@ class RunDetector {
 
  private:
   struct Run {
-    std::uint64_t from = 0;    ///< the next block of the run is this one
-    std::uint64_t until = 0;   ///< or one up to this one: the first that was not fetched
+    std::uint64_t from = 0;    ///< lowest block that continues the run
+    std::uint64_t until = 0;   ///< first block behind the window
     std::uint32_t window = 0;  ///< blocks fetched last; 0: not in use
     std::uint64_t used = 0;
   };

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "core/base/assert.h"
@@ -155,7 +156,7 @@ void Server::make_room() {
   const std::unique_lock one(evicting_, std::try_to_lock);
   if (!one) return;
   const std::uint64_t target = options_.memory_bytes - options_.memory_bytes / kSlackShare;
-  // First what nobody has mapped, then what was fetched first.
+  // Unmapped images lose their memory first. Then the oldest ranges of mapped images go.
   for (const bool mapped : {false, true}) {
     while (counts_.bytes_present > target) {
       if (evict(mapped) == 0) break;
@@ -163,7 +164,8 @@ void Server::make_room() {
   }
 }
 
-/// Evicts one range of each image that is or is not mapped. Returns the number of bytes.
+/// Evicts the oldest range of each mapped image, or of each unmapped image. Returns the number of
+/// bytes.
 std::uint64_t Server::evict(bool mapped) {
   std::uint64_t bytes = 0;
   for (const ImagePtr& image : registry_.images()) {
@@ -195,7 +197,7 @@ void Server::welcome(int socket) {
   });
 }
 
-/// Answers a request with the memory of its image, or with the reason why there is none. `length`
+/// Answers a request with the image's memory file, or with an error text. `length`
 /// is the number of bytes of the image in the wanted range.
 Result<Server::ImagePtr> Server::hear_request(int socket, MapRequest& request,
                                               std::uint64_t& length) {
@@ -439,6 +441,7 @@ void Server::adopt_clone(Kept& kept) {
 
 void Server::run(int signals) {
   bool held = true;
+  auto looked = std::chrono::steady_clock::now();
   for (;;) {
     std::array<pollfd, 4> ready{{{signals, POLLIN, 0},
                                  {sockets_.get(), POLLIN, 0},
@@ -446,7 +449,10 @@ void Server::run(int signals) {
                                  {held ? holder_.socket() : -1, POLLIN, 0}}};
     const int count = ::poll(ready.data(), ready.size(), kLookMs);
     if (count < 0) continue;
-    if (count == 0) look_after();
+    if (std::chrono::steady_clock::now() - looked >= std::chrono::milliseconds(kLookMs)) {
+      looked = std::chrono::steady_clock::now();
+      look_after();
+    }
     if (ready[0].revents != 0) break;
     if (ready[1].revents != 0) {
       epoll_event event{};

@@ -25,7 +25,7 @@ class Source {
 
   /// The order in which an earlier host touched the image (TouchOrder::encode), or an empty text.
   virtual std::string recorded_order() { return {}; }
-  /// Keeps the order beside the image for later hosts. A source without a place for it drops it.
+  /// Keeps the order beside the image for later hosts. By default the source drops it.
   virtual void record_order(const std::string& /*order*/) {}
 };
 

@@ -27,9 +27,10 @@ class TouchOrder {
   /// Returns up to `count_max` ranges that were recorded behind the one that contains `block`.
   std::vector<BlockRange> following(std::uint64_t block, std::size_t count_max) const;
 
-  /// The encoding: "stdchk.order.1\n", then for each range two varints (7 bits a byte, the low ones
-  /// first): the zigzag difference between its first block and the end of the range before, and its
-  /// count. Cut after the last range that fits.
+  /// Encodes as "stdchk.order.1\n" and two varints for each range. The first varint is the zigzag
+  /// difference between the range's first block and the end of the range before. The second varint
+  /// is the count. Varints have 7 bits in a byte, low bits first. Cut after the last range that
+  /// fits.
   std::string encode() const;
   /// Nothing: another format, or ranges that do not lie in an image of `block_count` blocks.
   static std::optional<TouchOrder> decode(std::string_view text, std::uint64_t block_count);
