@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """How long one file takes to reach 1, 4 and 16 hosts by stdchk-cast, over a sender's link of a given rate.
 
-Hosts are network namespaces on one switch, with an MTU of 9000; the sender's link is shaped by tc's token bucket. Receivers
-drop datagrams at random to stand for a network that loses some. Prints a line for each case: seconds from the first datagram until
-the last host has every byte, over that of one host; what left the sender's link, in images; the processor time of all programs, in
-processors; and what unicast to each host takes at best. For root only.
+Hosts are network namespaces on one switch, with an MTU of 9000. tc's token bucket shapes the sender's link. Receivers drop
+datagrams at random to stand for a network that loses some. Prints a line for each case: the seconds from the first
+datagram until the last host has every byte, and their ratio to one host's; the bytes on the sender's link, in images; the
+processors that all programs used; and the least time of unicast to each host. For root only.
 """
 
 import argparse

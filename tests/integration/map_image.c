@@ -1,5 +1,5 @@
-/* map_image IMAGE [OPTION...]: maps an image by stdchk-pager, and does what the words on standard input say, one a line.
- * It answers each with a line. Used by fork_pager_test.py and bench/pager.py.
+/* map_image IMAGE [OPTION...]: maps an image by stdchk-pager. Reads commands from standard input.
+ * It answers each with a line. Used by fork_pager_test.py.
  *
  *   sum               FNV-1a of all bytes of the mapping
  *   read OFFSET       the byte there
@@ -9,8 +9,8 @@
  *   move              mremap(2) of the mapping to another address
  *   fork OFFSET       the byte there as a child of fork(2) reads it
  *   rss               KiB of the process's memory that it shares with nobody, and Pss
- *   touch N ORDER     median, 0.99 quantile and mean of the microseconds of N touches: seq, random, or jump, which
- *                     touches one page of each 64 KiB at random
+ *   touch N ORDER     median, 0.99 quantile and mean microseconds of N touches:
+ *                     seq, random, or jump (one page of each 64 KiB at random)
  *   end
  * Options: file PATH (the image is that file), follow, readonly, offset N, length N.
  */
