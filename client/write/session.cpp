@@ -206,7 +206,7 @@ Result<CompletionPtr> Session::start_commit(bool end) {
   } else {
     done->status = Status{};
   }
-  core_.kick();
+  if (dirty() || end) core_.kick();
   return done;
 }
 
