@@ -20,9 +20,12 @@ rdma_siw_packages=(gcc make)
 # In the Debian 13 system of scripts/trixie-root, not on this machine.
 # shellcheck disable=SC2034 # scripts/trixie-root reads it
 trixie_packages=(
-  criu gcc iproute2 iptables iputils-ping libc6-dev libmpich-dev libopenmpi-dev mpich nftables openmpi-bin procps python3-mpi4py
+  gcc iproute2 iptables iputils-ping libc6-dev libmpich-dev libopenmpi-dev mpich nftables openmpi-bin procps python3-mpi4py
   python3-numpy util-linux
 )
+# CRIU of Debian's unstable branch: 4.1 of Debian 13 cannot save TCP sockets on Linux 6.16 and later, 4.2 can.
+# shellcheck disable=SC2034 # scripts/trixie-root reads it
+unstable_packages=(criu)
 container_packages=(debootstrap iproute2 nftables tar)
 sanitizer_packages=(clang libclang-rt-dev)
 coverage_packages=(gcovr)
