@@ -311,7 +311,8 @@ void describe(Options& options, RestartOptions& restart) {
       .text("--load", restart.load, "RANK,...",
             "load the images of these ranks of --ranks: the part of one node")
       .command_line_only();
-  options.argument("DIR", restart.path, "a folder of the pool").required();
+  options.argument("DIR|JOB", restart.path, "a folder of the pool, or a job of stdchk run")
+      .required();
   options.arguments("COMMAND", restart.command,
                     "behind --: start this when all ranks have their images");
 }
@@ -441,6 +442,53 @@ void describe(Options& options, MemberKeyOptions& key) {
 void describe(Options& options, DoctorOptions& doctor) {
   add_question(options, doctor);
   options.argument("PATH", doctor.path, "the mount of the pool, or anything below it");
+}
+
+void describe(Options& options, RunOptions& run) {
+  add_pool(options, run.pool);
+  options.text("--name", run.name, "JOB", "name of the job; without it a new one")
+      .command_line_only();
+  options.count("-n,--ranks", run.ranks, 1, 4096, "containers, one for each rank")
+      .command_line_only();
+  options.count("--nodes", run.nodes, 1, 64, "daemons of containers on this host")
+      .command_line_only();
+  options
+      .text("--hosts", run.hosts, "FILE",
+            "run on these hosts: a line NAME [address=ADDRESS] for each")
+      .command_line_only();
+  options.text("--rsh", run.remote_shell, "COMMAND", "how to reach them: COMMAND HOST TEXT");
+  options.count("--spares", run.spares, 0, 4096,
+                "of the nodes, how many wait until another one is lost");
+  options.count("--retries", run.retries, 0, 1000000,
+                "how often the job is restarted when a node is lost");
+  options.text("--every", run.every, "TIME",
+               "save that often, such as 10m; without it when somebody asks");
+  options.text("--root", run.root, "DIR",
+               "base file system of the containers, the same on all nodes");
+  options.text("--criu", run.criu, "PROGRAM", "the program that saves processes");
+  options.count("--lease", run.lease_s, 2, 3600,
+                "seconds after which a node without its coordinator ends its containers");
+  options
+      .text("--restart", run.from, "DIR",
+            "go on from the newest complete set in this folder of the pool; needs --name")
+      .command_line_only();
+  options.text("--set", run.set, "T5", "of --restart: that set").command_line_only();
+  options.arguments("COMMAND", run.program, "the program, behind --: mpiexec -n 4 ./program");
+}
+
+void describe(Options& options, JobsOptions& jobs) { add_json(options, jobs.json); }
+
+void describe(Options& options, CheckpointOptions& checkpoint) {
+  options.count("--timeout", checkpoint.timeout_s, 1, 1000000, "seconds to wait for the set")
+      .command_line_only();
+  options.argument("JOB", checkpoint.job, "a job that runs, as stdchk jobs shows it").required();
+}
+
+void describe(Options& options, EvacuateOptions& evacuate) {
+  options.text("--job", evacuate.job, "JOB", "only this job's containers").command_line_only();
+  options.count("--timeout", evacuate.timeout_s, 1, 1000000, "seconds to wait for the move")
+      .command_line_only();
+  options.argument("NODE", evacuate.node, "a node, as stdchk jobs shows it").required();
 }
 
 }  // namespace stdchk::tools

@@ -5,6 +5,7 @@
 
 #include "core/runtime/options.h"
 #include "tools/ask/commands.h"
+#include "tools/containers/commands.h"
 #include "tools/data/commands.h"
 #include "tools/lab/commands.h"
 #include "tools/pool/commands.h"
@@ -56,5 +57,9 @@ void describe(Options& options, RecoverOptions& recover);
 void describe(Options& options, GarbageOptions& garbage);
 void describe(Options& options, DoctorOptions& doctor);
 void describe(Options& options, MemberKeyOptions& key);
+void describe(Options& options, RunOptions& run);
+void describe(Options& options, JobsOptions& jobs);
+void describe(Options& options, CheckpointOptions& checkpoint);
+void describe(Options& options, EvacuateOptions& evacuate);
 
 }  // namespace stdchk::tools

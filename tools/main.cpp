@@ -239,7 +239,19 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
       "stage-in", "Loads a drained set into a pool, verified against its manifest.", run_stage_in);
   commands.add<RestartOptions>(
       "restart", "Loads each rank's image, and lets none go on before all have theirs.",
-      [invoked_as](auto& restart) { return run_restart(restart, invoked_as); });
+      [invoked_as](auto& restart) {
+        RunOptions job;
+        if (!find_job(restart.path, job)) return run_restart(restart, invoked_as);
+        job.set = restart.set;
+        if (!restart.hosts.empty()) job.hosts = restart.hosts;
+        return run_job(job, invoked_as);
+      });
+  commands.add<RunOptions>("run", "Runs an MPI job in containers that are saved and restarted.",
+                           [invoked_as](auto& job) { return run_job(job, invoked_as); });
+  commands.add<JobsOptions>("jobs", "Lists jobs in containers.", run_jobs);
+  commands.add<CheckpointOptions>("checkpoint", "Saves a job in containers now.", run_checkpoint);
+  commands.add<EvacuateOptions>(
+      "evacuate", "Moves what jobs in containers have on a node to others.", run_evacuate);
   commands.add<RestartTestOptions>(
       "restart-test", "Loads all images of a set at once, and says how long it took.",
       [invoked_as](const auto& test) { return run_restart_test(test, invoked_as); });

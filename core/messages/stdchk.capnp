@@ -60,6 +60,7 @@ enum RequestKind {
   ofLease @6;       # a client reports that it lives, or that it ends
   ofMember @7;      # a registration, or a message of a member that is not a client
   toBenefactor @8;  # not for a manager
+  toNode @9;        # for a daemon of containers
 }
 annotation kind @0xde5b38a17c02f496 (struct) :RequestKind;
 # Of each request: its constant kKind.
@@ -71,6 +72,7 @@ enum Route {
   standbyToManager @2;
   managerToBenefactor @3;
   readerToBenefactor @4;  # from a client, or from a benefactor that copies
+  coordinatorToNode @5;   # from a job's coordinator to the daemon of containers on a node
 }
 annotation route @0x8f14c7e95a3d0b62 (struct) :Route;
 # Of each request: its constant kRoute.
@@ -1090,6 +1092,101 @@ struct Invalidate {
   fenced @3 :List(UInt64) $items("SessionId") $max("kListItemsMax");  # sessions that the manager ended
 }
 
+# ---- containers --------------------------------------------------------------------------------
+
+struct PrepareNode $title("prepare node") $kind(toNode) $route(coordinatorToNode) {
+  # Gives a node to a job. The node makes the job's network. A request for another job is refused with kBusy.
+  job @0 :Text $max("kNameBytesMax");
+  network @1 :Data $Say.anyBytes $max("kXattrBytesMax");  # JSON, container/README.md describes it
+  leaseNs @2 :UInt64;
+  # Without any request of the coordinator in this time, the node ends all containers.
+  struct Reply {
+    hostName @0 :Text $max("kNameBytesMax");
+    criu @1 :Text $max("kNameBytesMax");  # the version of the program that saves processes
+  }
+}
+
+struct BoxState {
+  # A container of a job on the node that answers.
+  box @0 :UInt32;
+  running @1 :Bool;
+  exitStatus @2 :UInt32;  # of process 1; only when it does not run
+  request @3 :UInt64;     # number of the newest checkpoint that a program has asked for; 0: none
+  ended @4 :List(UInt64) $max("kListItemsMax");
+  # Commands that have ended. Of each: its number in the upper 32 bits, its exit status in the lower ones.
+  asks @5 :List(Text) $max("kDirectoryPageMax") $Say.itemMax("kPathBytesMax");
+  # Commands for other containers that the remote-shell agent has left: NAME HOST COMMAND. New ones only.
+}
+
+struct AskNode $title("ask node") $kind(toNode) $route(coordinatorToNode) {
+  # Asks for the state of the job's containers, and renews the lease.
+  job @0 :Text $max("kNameBytesMax");
+  outputFrom @1 :UInt64;  # where the wanted part of container 0's standard output begins
+  errorsFrom @2 :UInt64;  # the same of its standard error
+  struct Reply {
+    boxes @0 :List(BoxState) $max("kDirectoryPageMax");
+    output @1 :Data $Say.anyBytes $max("kXattrBytesMax");
+    errors @2 :Data $Say.anyBytes $max("kXattrBytesMax");
+  }
+}
+
+enum NodeStep {
+  # What a node does with containers. container/README.md has the order.
+  invalid @0;
+  start @1;
+  stop @2;
+  settle @3;
+  lock @4;
+  save @5;
+  open @6;
+  resume @7;
+  store @8;
+  discard @9;
+  load @10;
+  remove @11;
+}
+
+struct BoxOrder {
+  box @0 :UInt32;
+  description @1 :Data $Say.anyBytes $max("kXattrBytesMax");  # JSON; of `start` and `load` only
+}
+
+struct StepNode $title("step node") $kind(toNode) $route(coordinatorToNode) {
+  # Takes one step with the containers `boxes`, or with all of the node when there are none.
+  job @0 :Text $max("kNameBytesMax");
+  step @1 :NodeStep;
+  set @2 :UInt64;  # the timestep Tj of the checkpoint that the step belongs to
+  boxes @3 :List(BoxOrder) $max("kDirectoryPageMax");
+  struct Result {
+    box @0 :UInt32;
+    bytes @1 :UInt64;
+    durationNs @2 :UInt64;
+  }
+  struct Reply {
+    results @0 :List(Result) $max("kDirectoryPageMax");
+  }
+}
+
+enum Tell {
+  # What TellBox tells a container.
+  invalid @0;
+  command @1;    # run `text`, words with the byte 0 behind each, as command `number`
+  askTaken @2;   # the agent's command of name `text` was given to another container
+  askEnded @3;   # that command has ended with the exit status `number`
+  goesOn @4;     # checkpoint `number`, which a program has asked for, is taken
+  restarted @5;  # the job was restarted from a checkpoint
+  notTaken @6;   # checkpoint `number` was given up
+}
+
+struct TellBox $title("tell box") $kind(toNode) $route(coordinatorToNode) {
+  job @0 :Text $max("kNameBytesMax");
+  box @1 :UInt32;
+  tell @2 :Tell;
+  number @3 :UInt64;
+  text @4 :Data $Say.anyBytes $max("kXattrBytesMax");
+  struct Reply {}
+}
+
 # ---- the envelope ------------------------------------------------------------------------------
 
 struct Envelope $Say.byHand {
@@ -1159,6 +1256,10 @@ struct Request $Say.envelope {
     resumeSession @52 :ResumeSession;
     confirmDrained @53 :ConfirmDrained;
     findDrained @54 :FindDrained;
+    prepareNode @55 :PrepareNode;
+    askNode @56 :AskNode;
+    stepNode @57 :StepNode;
+    tellBox @58 :TellBox;
   }
 }
 
@@ -1223,6 +1324,10 @@ struct Reply $Say.envelope {
     resumeSession @55 :ResumeSession.Reply;
     confirmDrained @56 :ConfirmDrained.Reply;
     findDrained @57 :FindDrained.Reply;
+    prepareNode @58 :PrepareNode.Reply;
+    askNode @59 :AskNode.Reply;
+    stepNode @60 :StepNode.Reply;
+    tellBox @61 :TellBox.Reply;
   }
 }
 

@@ -68,6 +68,7 @@ bool Membership::may_ask(const transport::Link& link, msg::Route route) const {
       return link.peer()->member.role == Role::kManager;
     case msg::Route::kManagerToBenefactor:
     case msg::Route::kReaderToBenefactor:
+    case msg::Route::kCoordinatorToNode:
       return false;
   }
   return false;

@@ -48,7 +48,7 @@ std::optional<Head> head_of(ByteSpan message) {
   const Head head{static_cast<Kind>(number(11)), static_cast<Role>(number(14)),
                   static_cast<std::uint16_t>(number(12) | number(13) << 8)};
   if (!std::ranges::equal(message.first(kMagic.size()), std::as_bytes(std::span(kMagic))) ||
-      head.role < Role::kClient || head.role > Role::kManager || number(15) != 0) {
+      head.role < Role::kClient || head.role > kLastRole || number(15) != 0) {
     return std::nullopt;
   }
   return head;

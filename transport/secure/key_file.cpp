@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::string_view kFirstWord = "stdchk-member";
 constexpr std::size_t kBytesMax = 256;
-constexpr std::array kRoles{Role::kClient, Role::kBenefactor, Role::kManager};
+constexpr std::array kRoles{Role::kClient, Role::kBenefactor, Role::kManager, Role::kCoordinator,
+                            Role::kNode};
 
 std::optional<Role> role_named(std::string_view name) {
   for (const Role role : kRoles) {
@@ -31,9 +32,9 @@ std::optional<MemberKey> parse_key(const std::string& text) {
   words >> first >> role >> id >> key;
   const auto known = role_named(role);
   MemberKey out;
-  // Managers use the root secret, so no key file has this role.
-  if (first != kFirstWord || !known || *known == Role::kManager || (words >> more) ||
-      !parse_hex(id, out.member.id) || !parse_hex(key, out.key.bytes)) {
+  // Managers and coordinators use the root secret, so no key file has their roles.
+  if (first != kFirstWord || !known || *known == Role::kManager || *known == Role::kCoordinator ||
+      (words >> more) || !parse_hex(id, out.member.id) || !parse_hex(key, out.key.bytes)) {
     return std::nullopt;
   }
   out.member.role = *known;
@@ -43,7 +44,8 @@ std::optional<MemberKey> parse_key(const std::string& text) {
 }  // namespace
 
 const char* name_of(Role role) {
-  constexpr std::array<const char*, 3> kNames{"client", "benefactor", "manager"};
+  constexpr std::array<const char*, kRoles.size()> kNames{"client", "benefactor", "manager",
+                                                          "coordinator", "node"};
   return kNames[static_cast<std::size_t>(role) - 1];
 }
 

@@ -25,7 +25,7 @@ tl::expected<std::shared_ptr<Keyring>, std::string> read_root_keyring(const std:
 /// The one line that a member's key file holds.
 std::string key_file_text(const MemberKey& key);
 
-/// "client", "benefactor", "manager".
+/// "client", "benefactor", "manager", "coordinator", "node".
 const char* name_of(Role role);
 
 }  // namespace stdchk::transport::secure

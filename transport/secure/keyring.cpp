@@ -15,7 +15,7 @@ constexpr unsigned kByteBits = 8;
 bool is_role(std::byte byte) {
   const auto number = std::to_integer<std::uint8_t>(byte);
   return number >= static_cast<std::uint8_t>(Role::kClient) &&
-         number <= static_cast<std::uint8_t>(Role::kManager);
+         number <= static_cast<std::uint8_t>(kLastRole);
 }
 
 MemberKey member_key(const Secret& root, const Member& member) {
@@ -52,8 +52,13 @@ std::uint64_t number_at(ByteSpan bytes) {
 
 std::uint64_t number_of(const Secret& secret) { return number_at(secret.bytes); }
 
-/// Clients write and read a benefactor's memory; benefactors copy from each other.
+/// Clients write and read a benefactor's memory; benefactors copy from each other. Coordinators and
+/// nodes have nothing to say to the members that store images.
 bool may_connect(Role from, Role to) {
+  if (from == Role::kCoordinator || to == Role::kNode) {
+    return from == Role::kCoordinator && to == Role::kNode;
+  }
+  if (from == Role::kNode || to == Role::kCoordinator) return false;
   if (to == Role::kManager) return true;
   return to == Role::kBenefactor && from != Role::kManager;
 }

@@ -33,7 +33,18 @@
 namespace stdchk::transport::secure {
 
 /// A Role says what a member may do. Numbers on the wire.
-enum class Role : std::uint8_t { kClient = 1, kBenefactor = 2, kManager = 3 };
+///
+/// A coordinator drives a job in containers. It is made from the root secret, and may connect to
+/// nodes only. A node is the daemon of containers on one host. It starts processes for
+/// coordinators, and connects to nobody.
+enum class Role : std::uint8_t {
+  kClient = 1,
+  kBenefactor = 2,
+  kManager = 3,
+  kCoordinator = 4,
+  kNode = 5,
+};
+inline constexpr Role kLastRole = Role::kNode;
 
 /// A Member is one process, or all processes that were started with one member's key.
 struct Member {

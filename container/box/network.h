@@ -1,0 +1,57 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "container/description/description.h"
+#include "container/program/program.h"
+
+/// The network of a job's containers: a bridge on each host, a virtual Ethernet pair for each
+/// container, and a VXLAN device (RFC 7348) between hosts. The names are short enough for IFNAMSIZ.
+namespace stdchk::container {
+
+/// The MTU is that of VXLAN over Ethernet on one host, too: a container may move to another host.
+inline constexpr int kBoxMtu = 1400;
+
+/// A JobNetwork is the part of a job's network on this host, which several nodes may share.
+class JobNetwork {
+ public:
+  explicit JobNetwork(NetworkDescription network);
+  /// Makes what is absent.
+  Outcome<void> make() const;
+  /// Takes it away, unless a container of another node still uses it.
+  void remove() const;
+  const std::string& bridge() const { return bridge_; }
+  const NetworkDescription& description() const { return network_; }
+
+ private:
+  const NetworkDescription network_;
+  const std::string bridge_;
+  const std::string tunnel_;
+};
+
+/// A BoxNetwork is a container's network namespace, with one interface "eth0" and the address of
+/// the container.
+///
+/// Owns: the namespace and the pair, until remove().
+class BoxNetwork {
+ public:
+  /// `tag` is unique on this host for each node; at most 6 characters.
+  BoxNetwork(const std::string& tag, std::uint32_t box);
+  /// With `locked`, all packets but those of the loopback interface are dropped from the start.
+  Outcome<void> make(const JobNetwork& job, const std::string& address, bool locked) const;
+  void remove() const;
+  std::string path() const { return "/run/netns/" + name_; }
+
+  /// Drops all packets; open() ends that. Both may be repeated.
+  Outcome<void> lock() const;
+  Outcome<void> open() const;
+  /// How many sockets have sent bytes that are not acknowledged.
+  Outcome<int> unacknowledged() const;
+
+ private:
+  const std::string name_;
+  const std::string outside_;
+};
+
+}  // namespace stdchk::container

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "container/program/program.h"
+
+/// Saving and loading the processes of a container by the program criu(8).
+namespace stdchk::container {
+
+/// A Criu is the program and how it is called.
+///
+/// Errors: the sentence ends with the last errors of CRIU's own log.
+/// Limits: CRIU 4.2 or later on Linux 6.16 and later, where earlier versions cannot save TCP
+///   sockets. Not: InfiniBand devices, which no version saves.
+class Criu {
+ public:
+  explicit Criu(std::string program) : program_(std::move(program)) {}
+
+  /// The version, such as "4.2.1". An error when the program is absent or too old for this kernel.
+  Outcome<std::string> version() const;
+  /// Writes the images of the process tree below `init` into `folder`. All its processes must stand
+  /// still, and do so afterwards.
+  Outcome<void> dump(pid_t init, const std::string& folder, const std::string& net_namespace,
+                     Duration deadline) const;
+  /// Makes the process tree of `folder` again, stopped. `root` is the mount point of the
+  /// container's file system. Returns process 1, which becomes a child of this process.
+  Outcome<pid_t> restore(const std::string& folder, const std::string& root,
+                         const std::string& net_namespace, Duration deadline) const;
+
+ private:
+  const std::string program_;
+};
+
+/// "4.2.1" of `criu --version`; empty: the text has no version.
+std::string criu_version_of(const std::string& text);
+/// Whether a CRIU of that version saves TCP sockets on a kernel of that release ("6.18.44").
+bool criu_is_new_enough(const std::string& version, const std::string& kernel);
+/// The last error lines of a log, at most three, without time stamps.
+std::string criu_errors(const std::string& log);
+
+}  // namespace stdchk::container

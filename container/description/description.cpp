@@ -1,0 +1,196 @@
+#include "container/description/description.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace stdchk::container {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kVersion = 1;
+constexpr std::size_t kHostNameBytesMax = 63;
+constexpr std::uint32_t kNetworkNumberMax = (1U << 24) - 1;
+
+bool is_address(const std::string& text) {
+  in_addr address{};
+  return ::inet_pton(AF_INET, text.c_str(), &address) == 1;
+}
+
+/// A name that is safe in a path, in a command and as a host name.
+bool is_plain(const std::string& text) {
+  return !text.empty() && text.size() <= kHostNameBytesMax && text[0] != '-' &&
+         std::ranges::all_of(text, [](unsigned char c) { return std::isalnum(c) || c == '-'; });
+}
+
+bool is_path(const std::string& text) {
+  return text.starts_with('/') && text.find('\0') == std::string::npos;
+}
+
+Json json_of(const BoxDescription& box) {
+  return {{"version", kVersion},       {"host_name", box.host_name},     {"address", box.address},
+          {"root", box.root},          {"directory", box.directory},     {"user", box.user},
+          {"group", box.group},        {"environment", box.environment}, {"hosts", box.hosts},
+          {"host_file", box.host_file}};
+}
+
+void check(bool holds, const char* field) {
+  if (!holds) throw std::invalid_argument(fmt::format("the field {} is not valid", field));
+}
+
+void check_version(const Json& json) {
+  check(json.at("version").get<int>() == kVersion, "version");
+}
+
+BoxDescription box_of(const Json& json) {
+  check_version(json);
+  BoxDescription box;
+  json.at("host_name").get_to(box.host_name);
+  json.at("address").get_to(box.address);
+  json.at("root").get_to(box.root);
+  json.at("directory").get_to(box.directory);
+  json.at("user").get_to(box.user);
+  json.at("group").get_to(box.group);
+  json.at("environment").get_to(box.environment);
+  json.at("hosts").get_to(box.hosts);
+  json.at("host_file").get_to(box.host_file);
+  check(is_plain(box.host_name), "host_name");
+  check(is_address(box.address), "address");
+  check(is_path(box.root), "root");
+  check(is_path(box.directory), "directory");
+  return box;
+}
+
+NetworkDescription network_of(const Json& json) {
+  check_version(json);
+  NetworkDescription network;
+  json.at("number").get_to(network.number);
+  json.at("prefix_bits").get_to(network.prefix_bits);
+  json.at("underlay").get_to(network.underlay);
+  json.at("peers").get_to(network.peers);
+  json.at("folder").get_to(network.folder);
+  json.at("application").get_to(network.application);
+  check(network.number > 0 && network.number <= kNetworkNumberMax, "number");
+  check(network.prefix_bits >= 8 && network.prefix_bits <= 30, "prefix_bits");
+  check(network.underlay.empty() || is_address(network.underlay), "underlay");
+  check(std::ranges::all_of(network.peers, is_address), "peers");
+  check(is_path(network.folder), "folder");
+  check(is_plain(network.application), "application");
+  return network;
+}
+
+SetDescription set_of(const Json& json) {
+  check_version(json);
+  SetDescription set;
+  json.at("job").get_to(set.job);
+  json.at("set").get_to(set.set);
+  json.at("created").get_to(set.created);
+  json.at("program").get_to(set.program);
+  for (const auto& box : json.at("boxes")) {
+    const auto number = box.at("number").get<std::uint32_t>();
+    set.boxes[number] = box_of(box.at("box"));
+    box.at("commands").get_to(set.commands[number]);
+    box.at("image_bytes").get_to(set.image_bytes[number]);
+  }
+  for (const auto& ask : json.at("asks")) {
+    set.asks[ask.at("name").get<std::string>()] = {ask.at("box").get<std::uint32_t>(),
+                                                   ask.at("command").get<std::uint64_t>()};
+  }
+  json.at("output_bytes").get_to(set.output_bytes);
+  json.at("error_bytes").get_to(set.error_bytes);
+  check(is_plain(set.job), "job");
+  check(set.set > 0, "set");
+  check(set.boxes.count(0) == 1, "boxes");
+  return set;
+}
+
+/// nlohmann-json throws; nothing above this function sees that.
+template <class Make>
+auto parsed(const std::string& text, const char* what, Make make)
+    -> Outcome<decltype(make(Json{}))> {
+  try {
+    return make(Json::parse(text));
+  } catch (const std::exception& error) {
+    return problem(fmt::format("the description of {} cannot be read: {}", what, error.what()));
+  }
+}
+
+}  // namespace
+
+std::string text_of(const BoxDescription& box) { return json_of(box).dump(); }
+
+std::string text_of(const NetworkDescription& network) {
+  return Json{{"version", kVersion},
+              {"number", network.number},
+              {"prefix_bits", network.prefix_bits},
+              {"underlay", network.underlay},
+              {"peers", network.peers},
+              {"folder", network.folder},
+              {"application", network.application}}
+      .dump();
+}
+
+std::string text_of(const SetDescription& set) {
+  Json boxes = Json::array();
+  for (const auto& [number, box] : set.boxes) {
+    const auto value = [number = number](const auto& map) {
+      const auto found = map.find(number);
+      return found == map.end() ? std::uint64_t{0} : found->second;
+    };
+    boxes.push_back({{"number", number},
+                     {"box", json_of(box)},
+                     {"commands", value(set.commands)},
+                     {"image_bytes", value(set.image_bytes)}});
+  }
+  Json asks = Json::array();
+  for (const auto& [name, ask] : set.asks) {
+    asks.push_back({{"name", name}, {"box", ask.first}, {"command", ask.second}});
+  }
+  return Json{{"version", kVersion},
+              {"job", set.job},
+              {"set", set.set},
+              {"created", set.created},
+              {"program", set.program},
+              {"boxes", boxes},
+              {"asks", asks},
+              {"output_bytes", set.output_bytes},
+              {"error_bytes", set.error_bytes}}
+             .dump(1) +
+         "\n";
+}
+
+Outcome<BoxDescription> parse_box(const std::string& text) {
+  return parsed(text, "a container", box_of);
+}
+
+Outcome<NetworkDescription> parse_network(const std::string& text) {
+  return parsed(text, "the job's network", network_of);
+}
+
+Outcome<SetDescription> parse_set(const std::string& text) {
+  return parsed(text, "the set", set_of);
+}
+
+std::string image_name(const std::string& application, std::uint32_t box, std::uint64_t set) {
+  return fmt::format("{}.c{}.T{}", application, box, set);
+}
+
+std::string description_name(const std::string& application, std::uint64_t set) {
+  return fmt::format("{}.job.T{}", application, set);
+}
+
+std::uint64_t set_of_name(const std::string& application, const std::string& name) {
+  const std::string begin = application + ".job.T";
+  if (!name.starts_with(begin)) return 0;
+  std::uint64_t set = 0;
+  const char* const last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(name.data() + begin.size(), last, set);
+  return error == std::errc{} && end == last ? set : 0;
+}
+
+}  // namespace stdchk::container

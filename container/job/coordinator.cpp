@@ -1,0 +1,457 @@
+#include "container/job/coordinator.h"
+
+#include <fmt/chrono.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "container/job/node_client.h"
+#include "core/base/limits.h"
+
+namespace stdchk::container {
+
+using msg::NodeStep;
+using msg::Tell;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kReadyMax = std::chrono::seconds(30);
+constexpr auto kPrepareMax = std::chrono::seconds(20);
+constexpr auto kPollInterval = std::chrono::milliseconds(100);
+constexpr auto kTellMax = std::chrono::seconds(5);
+/// The coordinator waits a little longer for a step than the node itself.
+constexpr auto kStepMargin = std::chrono::seconds(1);
+
+std::string created_now() {
+  const std::time_t now = std::time(nullptr);
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(now));
+}
+
+/// Writes a whole new file; the pool shows it when it is closed.
+std::string write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::trunc);
+  file << text;
+  file.close();
+  return file ? std::string() : errno_text(path);
+}
+
+}  // namespace
+
+Coordinator::Coordinator(Reactor& reactor, transport::Endpoint& endpoint,
+                         std::shared_ptr<transport::secure::Keyring> root,
+                         CoordinatorSettings settings, CoordinatorEvents events)
+    : reactor_(reactor),
+      endpoint_(endpoint),
+      keyring_(std::move(root)),
+      settings_(std::move(settings)),
+      events_(std::move(events)),
+      job_(settings_.limits, static_cast<std::uint32_t>(settings_.boxes.size()),
+           static_cast<std::uint32_t>(settings_.nodes.size()), settings_.spares) {
+  if (settings_.from) sets_[settings_.from->set] = *settings_.from;
+}
+
+Coordinator::~Coordinator() {
+  for (const TimerId timer : {timer_, poll_timer_, every_timer_}) reactor_.cancel(timer);
+}
+
+Outcome<void> Coordinator::start_nodes(const KeyMaker& key_file_text) {
+  std::vector<transport::secure::Member> members;
+  for (const NodeStart& node : settings_.nodes) {
+    members.push_back(transport::secure::new_member(transport::secure::Role::kNode));
+    auto process = NodeProcess::start(node.command, key_file_text(members.back()), node.log);
+    if (!process) return problem(node.host + ": " + process.error());
+    processes_.push_back(std::move(*process));
+  }
+  for (NodeId id = 0; id < processes_.size(); ++id) {
+    auto address = processes_[id].wait_ready(kReadyMax);
+    if (!address) return problem(settings_.nodes[id].host + ": " + address.error());
+    nodes_.push_back(std::make_unique<Node>(reactor_, *address,
+                                            keyring_->ticket(keyring_->self(), members[id], 1),
+                                            [this, id](const std::string& why) { lost(id, why); }));
+  }
+  return {};
+}
+
+NetworkDescription Coordinator::network_for(NodeId node) const {
+  NetworkDescription network;
+  network.number = settings_.network_number;
+  network.prefix_bits = settings_.prefix_bits;
+  network.underlay = settings_.nodes[node].underlay;
+  network.folder = settings_.nodes[node].folder;
+  network.application = settings_.job;
+  std::set<std::string> peers;
+  for (const NodeStart& other : settings_.nodes) {
+    if (other.underlay != network.underlay) peers.insert(other.underlay);
+  }
+  network.peers.assign(peers.begin(), peers.end());
+  return network;
+}
+
+void Coordinator::begin() {
+  preparing_ = nodes_.size();
+  for (NodeId id = 0; id < nodes_.size(); ++id) {
+    if (const Status done = nodes_[id]->connect(endpoint_, kPrepareMax); !done) {
+      prepared(id, describe(done.error()));
+      continue;
+    }
+    msg::PrepareNode request{settings_.job, text_of(network_for(id)),
+                             static_cast<std::uint64_t>(settings_.limits.lease.count())};
+    nodes_[id]->call(std::move(request), kPrepareMax, [this, id](const rpc::Answer& answer) {
+      prepared(id, answer ? std::string() : text_of(answer.error()));
+    });
+  }
+}
+
+void Coordinator::prepared(NodeId node, const std::string& error) {
+  if (!error.empty()) {
+    job_.want_end(reactor_.clock().now(), 2,
+                  fmt::format("{} cannot run containers: {}", host_of(node), error));
+    return act();
+  }
+  if (--preparing_ > 0) return;
+  const Time now = reactor_.clock().now();
+  settings_.from ? job_.begin_from(now, settings_.from->set) : job_.begin(now);
+  schedule_checkpoint();
+  poll_nodes();
+  act();
+}
+
+void Coordinator::lost(NodeId node, const std::string& why) {
+  job_.on_node_lost(reactor_.clock().now(), node, why);
+  act();
+}
+
+// ---- actions ------------------------------------------------------------------------------------
+
+void Coordinator::act() {
+  if (acting_) return;
+  acting_ = true;
+  for (auto actions = job_.take_actions(); !actions.empty(); actions = job_.take_actions()) {
+    for (const Action& action : actions) {
+      std::visit([this](const auto& one) { act_on(one); }, action);
+    }
+  }
+  acting_ = false;
+  schedule();
+}
+
+void Coordinator::schedule() {
+  reactor_.cancel(timer_);
+  timer_ = {};
+  const Time next = job_.next_time();
+  if (next == Time::max()) return;
+  timer_ = reactor_.schedule_at(next, [this] {
+    job_.on_time(reactor_.clock().now());
+    act();
+  });
+}
+
+void Coordinator::act_on(const StepAction& action) {
+  msg::StepNode request{settings_.job, action.step, action.set, {}};
+  const bool makes = action.step == NodeStep::kStart || action.step == NodeStep::kLoad;
+  const auto set = sets_.find(action.set);
+  for (const BoxId box : action.boxes) {
+    const auto& boxes = set == sets_.end() ? settings_.boxes : set->second.boxes;
+    request.boxes.push_back({box, makes ? text_of(boxes.at(box)) : std::string()});
+  }
+  const Time began = reactor_.clock().now();
+  nodes_[action.node]->call(std::move(request), action.deadline + kStepMargin,
+                            [this, action, began](const rpc::Answer& answer) {
+                              stepped(action.node, action, answer, began);
+                            });
+}
+
+void Coordinator::stepped(NodeId node, const StepAction& action, const rpc::Answer& answer,
+                          Time began) {
+  const Time now = reactor_.clock().now();
+  Duration& longest = now_.steps[name_of(action.step)];
+  longest = std::max(longest, now - began);
+  const bool lost_link = !answer && answer.error().error.code == Code::kPeerLost;
+  if (lost_link) return;  // lost() is told, too
+  if (answer) {
+    const auto* reply = std::get_if<msg::StepNode::Reply>(&*answer);
+    const auto set = sets_.find(action.set);
+    for (const auto& result : reply == nullptr ? msg::StepNode::Reply().results : reply->results) {
+      if (action.step == NodeStep::kSave) now_.image_bytes += result.bytes;
+      if (action.step == NodeStep::kStore && set != sets_.end()) {
+        set->second.image_bytes[result.box] = result.bytes;
+      }
+    }
+  }
+  job_.on_answer(
+      now, node, action.step, action.set,
+      answer ? std::string() : fmt::format("{}: {}", host_of(node), text_of(answer.error())));
+  act();
+}
+
+void Coordinator::act_on(const CommitAction& action) {
+  const std::string path = settings_.folder + "/" + description_name(settings_.job, action.set);
+  const std::string text = text_of(sets_.at(action.set));
+  files_.run([this, path, text, set = action.set] {
+    const std::string error = write_file(path, text);
+    (void)reactor_.post([this, set, error] {
+      job_.on_committed(reactor_.clock().now(), set, error);
+      act();
+    });
+  });
+}
+
+void Coordinator::act_on(const DropAction& action) {
+  std::vector<std::string> paths{settings_.folder + "/" +
+                                 description_name(settings_.job, action.set)};
+  for (const auto& [box, description] : settings_.boxes) {
+    paths.push_back(settings_.folder + "/" + image_name(settings_.job, box, action.set));
+  }
+  sets_.erase(action.set);
+  files_.run([paths] {
+    for (const std::string& path : paths) ::unlink(path.c_str());
+  });
+}
+
+void Coordinator::act_on(const CheckpointAction& action) {
+  if (action.taken) {
+    now_.set = action.set;
+    now_.pause = action.pause;
+    now_.complete = action.complete;
+    figures_.push_back(now_);
+    events_.taken(now_);
+    std::erase_if(sets_, [&](const auto& set) { return set.first < action.set; });
+  }
+  for (auto& done : std::exchange(waiting_, {})) done(action.why);
+  for (const auto& [box, number] : std::exchange(requests_, {})) {
+    answered_[box] = number;
+    tell(box, action.taken ? Tell::kGoesOn : Tell::kNotTaken, number, {});
+  }
+  schedule_checkpoint();
+}
+
+void Coordinator::act_on(const RunsAction& action) {
+  requests_.clear();
+  answered_.clear();
+  if (action.set == 0) {
+    told_ = {};
+    output_bytes_ = error_bytes_ = 0;
+    std::string words;
+    for (const auto& word : settings_.program) words += word + '\0';
+    told_.commands[0] = 1;
+    tell(0, Tell::kCommand, 0, std::move(words));
+    return;
+  }
+  const SetDescription& set = sets_.at(action.set);
+  told_ = {set.commands, set.asks, {}};
+  restarted_ = true;
+  events_.say(
+      fmt::format("runs again from set T{}, {} ms after", action.set,
+                  std::chrono::duration_cast<std::chrono::milliseconds>(action.after).count()));
+}
+
+void Coordinator::act_on(const SayAction& action) { events_.say(action.text); }
+
+void Coordinator::act_on(const EndAction& action) {
+  for (const TimerId timer : {timer_, poll_timer_, every_timer_}) reactor_.cancel(timer);
+  for (auto& done : std::exchange(waiting_, {})) done("the job has ended");
+  status_ = action.status;
+  why_ = action.why;
+  reactor_.stop();
+}
+
+// ---- checkpoints --------------------------------------------------------------------------------
+
+void Coordinator::schedule_checkpoint() {
+  reactor_.cancel(every_timer_);
+  every_timer_ = {};
+  if (!settings_.every) return;
+  every_timer_ = reactor_.schedule_after(*settings_.every, [this] {
+    want_checkpoint([](const std::string&) {});
+    schedule_checkpoint();
+  });
+}
+
+void Coordinator::want_checkpoint(Done done) {
+  if (!job_.running()) return done("the job does not run at present: " + job_.phase());
+  waiting_.push_back(std::move(done));
+  wanted_ = true;
+  begin_checkpoint();
+}
+
+void Coordinator::begin_checkpoint() {
+  // The snapshot of what containers were told must be that of the moment in which they stop.
+  if (!wanted_ || tells_ > 0 || !job_.running() || job_.storing()) return;
+  wanted_ = false;
+  now_ = {};
+  job_.want_checkpoint(reactor_.clock().now());
+  sets_[job_.saving()] = describe_set();
+  act();
+}
+
+void Coordinator::want_evacuation(const std::string& host, Done done) {
+  NodeId node = 0;
+  while (node < settings_.nodes.size() && settings_.nodes[node].host != host) ++node;
+  if (node == settings_.nodes.size()) return done("the job has no node " + host);
+  now_ = {};
+  if (tells_ > 0 || !job_.want_evacuation(reactor_.clock().now(), node)) {
+    return done(
+        "nothing of the job runs there, no other node is left, or a checkpoint is under way");
+  }
+  sets_[job_.saving()] = describe_set();
+  waiting_.push_back(std::move(done));
+  act();
+}
+
+void Coordinator::want_end(std::uint32_t status, const std::string& why) {
+  job_.want_end(reactor_.clock().now(), status, why);
+  act();
+}
+
+SetDescription Coordinator::describe_set() const {
+  SetDescription set;
+  set.job = settings_.job;
+  set.set = job_.saving();
+  set.created = created_now();
+  set.program = settings_.program;
+  set.boxes = settings_.boxes;
+  set.asks = told_.asks;
+  set.commands = told_.commands;
+  set.output_bytes = output_bytes_;
+  set.error_bytes = error_bytes_;
+  return set;
+}
+
+// ---- what containers say ------------------------------------------------------------------------
+
+void Coordinator::poll_nodes() {
+  poll_timer_ = reactor_.schedule_after(kPollInterval, [this] { poll_nodes(); });
+  for (const NodeId id : std::set<NodeId>(job_.alive())) {
+    Node& node = *nodes_[id];
+    if (node.asking) continue;
+    node.asking = true;
+    nodes_[id]->call(msg::AskNode{settings_.job, output_bytes_, error_bytes_}, settings_.silent_max,
+                     [this, id](const rpc::Answer& answer) {
+                       nodes_[id]->asking = false;
+                       if (!answer) {
+                         if (answer.error().error.code == Code::kDeadline) {
+                           lost(id, "it does not answer");
+                         }
+                         return;
+                       }
+                       if (const auto* reply = std::get_if<msg::AskNode::Reply>(&*answer)) {
+                         state_of(id, *reply);
+                       }
+                     });
+  }
+}
+
+void Coordinator::state_of(NodeId node, const msg::AskNode::Reply& reply) {
+  if (!job_.running() || job_.alive().count(node) == 0) return;
+  const bool has_first = job_.placement().at(0) == node;
+  if (has_first && !reply.output.empty()) {
+    events_.output(false, reply.output);
+    output_bytes_ += reply.output.size();
+  }
+  if (has_first && !reply.errors.empty()) {
+    events_.output(true, reply.errors);
+    error_bytes_ += reply.errors.size();
+  }
+  // The program's end waits until all of its output was shown.
+  const bool all_shown = reply.output.empty() && reply.errors.empty();
+  for (const msg::BoxState& state : reply.boxes) {
+    const auto placed = job_.placement().find(state.box);
+    if (placed == job_.placement().end() || placed->second != node) continue;
+    if (!state.running) {
+      job_.on_box_lost(reactor_.clock().now(), state.box,
+                       fmt::format("its process 1 has ended with {}", state.exit_status));
+      return act();
+    }
+    for (const std::uint64_t ended : state.ended) {
+      if (state.box != 0 || ended >> 32 != 0 || !all_shown) continue;
+      job_.on_program_ended(reactor_.clock().now(), static_cast<std::uint32_t>(ended));
+      return act();
+    }
+    look_at(state);
+    if (!job_.running()) return;
+  }
+}
+
+void Coordinator::look_at(const msg::BoxState& state) {
+  for (const std::uint64_t ended : state.ended) {
+    for (const auto& [name, ask] : told_.asks) {
+      if (ask != std::pair<BoxId, std::uint64_t>(state.box, ended >> 32)) continue;
+      if (!told_.ended_asks.insert(name).second) continue;
+      tell(0, Tell::kAskEnded, ended & UINT32_MAX, name);
+    }
+  }
+  take_asks(state);
+  if (restarted_ && state.request > answered_[state.box]) {
+    // The program had asked before the set was saved, and learns now what became of that.
+    answered_[state.box] = state.request;
+    tell(state.box, Tell::kRestarted, state.request, {});
+    return;
+  }
+  if (state.request > std::max(answered_[state.box], requests_[state.box])) {
+    requests_[state.box] = state.request;
+    wanted_ = true;
+  }
+  begin_checkpoint();
+}
+
+void Coordinator::take_asks(const msg::BoxState& state) {
+  for (const std::string& ask : state.asks) {
+    const std::size_t name_end = ask.find(' ');
+    const std::size_t host_end = ask.find(' ', name_end + 1);
+    if (name_end == std::string::npos || host_end == std::string::npos) continue;
+    const std::string name = ask.substr(0, name_end);
+    if (state.box != 0 || told_.asks.count(name) > 0) continue;
+    const std::string host = ask.substr(name_end + 1, host_end - name_end - 1);
+    const auto box = box_of_host(host);
+    if (!box) {
+      events_.say(
+          fmt::format("a command for the host {} was refused: no container has that name", host));
+      told_.asks[name] = {0, 0};
+      tell(0, Tell::kAskEnded, 255, name);
+      continue;
+    }
+    const std::uint64_t number = told_.commands[*box]++;
+    told_.asks[name] = {*box, number};
+    const std::string command = ask.substr(host_end + 1);
+    std::string words;
+    for (const std::string& word : {std::string("/bin/sh"), std::string("-c"), command}) {
+      words += word + '\0';
+    }
+    tell(*box, Tell::kCommand, number, std::move(words), [this, name](bool given) {
+      if (given) tell(0, Tell::kAskTaken, 0, name);
+    });
+  }
+}
+
+std::optional<BoxId> Coordinator::box_of_host(const std::string& host) const {
+  for (const auto& [number, box] : settings_.boxes) {
+    if (box.address == host || box.host_name == host) return number;
+  }
+  return std::nullopt;
+}
+
+void Coordinator::tell(BoxId box, Tell what, std::uint64_t number, std::string text,
+                       std::function<void(bool)> done) {
+  const NodeId node = job_.placement().at(box);
+  ++tells_;
+  nodes_[node]->call(msg::TellBox{settings_.job, box, what, number, std::move(text)}, kTellMax,
+                     [this, box, done = std::move(done)](const rpc::Answer& answer) {
+                       --tells_;
+                       if (!answer && job_.running()) {
+                         job_.on_box_lost(reactor_.clock().now(), box, text_of(answer.error()));
+                         return act();
+                       }
+                       if (done) done(answer.has_value());
+                       begin_checkpoint();
+                     });
+}
+
+}  // namespace stdchk::container

@@ -1,0 +1,152 @@
+#pragma once
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "container/description/description.h"
+#include "container/job/job.h"
+#include "container/job/node_process.h"
+#include "core/base/executor.h"
+#include "transport/rpc.h"
+
+namespace stdchk::container {
+
+/// A NodeStart says how a node's daemon is started, and where it is.
+struct NodeStart {
+  std::string host;                  ///< for people
+  std::string underlay;              ///< address between hosts; empty: all nodes are on this host
+  std::string folder;                ///< of the job's sets, as that host sees the pool
+  std::vector<std::string> command;  ///< the daemon reads its key from standard input
+  std::string log;
+};
+
+struct CoordinatorSettings {
+  std::string job;
+  std::vector<std::string> program;
+  std::map<BoxId, BoxDescription> boxes;
+  std::vector<NodeStart> nodes;
+  std::uint32_t spares = 0;
+  JobLimits limits;
+  std::optional<Duration> every;  ///< a checkpoint that often
+  std::string folder;             ///< of the job's sets, as this host sees the pool
+  std::uint32_t network_number = 1;
+  std::uint32_t prefix_bits = 16;
+  std::optional<SetDescription> from;  ///< the set to begin with
+  /// A node that does not answer for this time is lost.
+  Duration silent_max = std::chrono::seconds(5);
+};
+
+/// CheckpointFigures are of one checkpoint that was taken.
+struct CheckpointFigures {
+  SetId set = 0;
+  Duration pause{};
+  Duration complete{};
+  std::uint64_t image_bytes = 0;
+  std::map<std::string, Duration> steps;  ///< from the first request to the last answer
+};
+
+/// What the world is told.
+struct CoordinatorEvents {
+  std::function<void(bool errors, const std::string& text)> output;
+  std::function<void(const std::string& text)> say;
+  std::function<void(const CheckpointFigures&)> taken;
+};
+
+/// A Coordinator runs a job: it starts the nodes' daemons, carries out the actions of a Job, and
+/// passes between containers what agents ask for.
+///
+/// Owns: links to the nodes, and their processes.
+/// Threads: the reactor's. Files of the pool are written by a thread of the executor.
+class Coordinator {
+ public:
+  using KeyMaker = std::function<std::string(const transport::secure::Member&)>;
+
+  Coordinator(Reactor& reactor, transport::Endpoint& endpoint,
+              std::shared_ptr<transport::secure::Keyring> root, CoordinatorSettings settings,
+              CoordinatorEvents events);
+  ~Coordinator();
+
+  /// Starts the nodes; blocks until all are ready.
+  Outcome<void> start_nodes(const KeyMaker& key_file_text);
+  /// Connects to the nodes, then begins the job.
+  void begin();
+
+  /// `done` is told how it went, with an empty text when it went well.
+  using Done = std::function<void(const std::string& error)>;
+  void want_checkpoint(Done done);
+  void want_evacuation(const std::string& host, Done done);
+  void want_end(std::uint32_t status, const std::string& why);
+
+  const Job& job() const { return job_; }
+  const std::vector<CheckpointFigures>& figures() const { return figures_; }
+  const std::string& host_of(NodeId node) const { return settings_.nodes.at(node).host; }
+  std::optional<std::uint32_t> status() const { return status_; }
+  const std::string& why() const { return why_; }
+
+ private:
+  class Node;
+
+  void act();
+  void act_on(const StepAction& action);
+  void act_on(const CommitAction& action);
+  void act_on(const DropAction& action);
+  void act_on(const CheckpointAction& action);
+  void act_on(const RunsAction& action);
+  void act_on(const SayAction& action);
+  void act_on(const EndAction& action);
+  void schedule();
+  void poll_nodes();
+  void prepared(NodeId node, const std::string& error);
+  void lost(NodeId node, const std::string& why);
+  void stepped(NodeId node, const StepAction& action, const rpc::Answer& answer, Time began);
+  void state_of(NodeId node, const msg::AskNode::Reply& reply);
+  void look_at(const msg::BoxState& state);
+  void take_asks(const msg::BoxState& state);
+  void tell(BoxId box, msg::Tell what, std::uint64_t number, std::string text,
+            std::function<void(bool)> done = {});
+  void begin_checkpoint();
+  void schedule_checkpoint();
+  NetworkDescription network_for(NodeId node) const;
+  SetDescription describe_set() const;
+  std::optional<BoxId> box_of_host(const std::string& host) const;
+
+  Reactor& reactor_;
+  transport::Endpoint& endpoint_;
+  const std::shared_ptr<transport::secure::Keyring> keyring_;
+  const CoordinatorSettings settings_;
+  const CoordinatorEvents events_;
+  Job job_;
+  std::vector<NodeProcess> processes_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::size_t preparing_ = 0;
+  TimerId timer_, poll_timer_, every_timer_;
+  /// What containers were told, as of now, and of each set.
+  struct Told {
+    std::map<BoxId, std::uint64_t> commands;
+    std::map<std::string, std::pair<BoxId, std::uint64_t>> asks;
+    std::set<std::string> ended_asks;
+  };
+  Told told_;
+  std::map<SetId, SetDescription> sets_;
+  std::map<BoxId, std::uint64_t> requests_;  ///< of programs; the newest that is under way
+  std::map<BoxId, std::uint64_t> answered_;
+  bool restarted_ = false;  ///< programs that wait are told so at the next look at them
+  std::size_t tells_ = 0;   ///< under way; no checkpoint begins before they are answered
+  bool wanted_ = false;
+  std::vector<Done> waiting_;
+  std::uint64_t output_bytes_ = 0, error_bytes_ = 0;
+  CheckpointFigures now_;
+  std::vector<CheckpointFigures> figures_;
+  std::optional<std::uint32_t> status_;
+  std::string why_;
+  bool acting_ = false;
+  ThreadExecutor files_{"set files", 1};
+};
+
+}  // namespace stdchk::container

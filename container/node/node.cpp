@@ -1,0 +1,329 @@
+#include "container/node/node.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "core/base/log.h"
+
+namespace stdchk::container {
+
+using msg::NodeStep;
+using msg::Tell;
+
+namespace {
+
+constexpr std::size_t kThreads = 8;
+constexpr auto kLeaseCheck = std::chrono::milliseconds(500);
+/// A settled network is better, but not needed: what is lost is sent again.
+constexpr auto kSettleMax = std::chrono::milliseconds(500);
+constexpr std::size_t kHostNameBytes = 256;
+/// Of the answer's detail (core/messages/stdchk.capnp: Reply.detail).
+constexpr std::size_t kDetailBytesMax = 3500;
+
+rpc::Answer refuse(Code code, const char* where, std::string detail) {
+  return tl::unexpected(rpc::Failure{{code, 0, where}, std::move(detail), {}});
+}
+
+/// Gives back no bytes for functions that return none.
+Outcome<std::uint64_t> no_bytes(Outcome<void> done) {
+  if (!done) return problem(std::move(done.error()));
+  return 0;
+}
+
+bool is_file_name(const std::string& name) {
+  return !name.empty() && name.find('/') == std::string::npos && name.front() != '.' &&
+         name.find('\0') == std::string::npos;
+}
+
+std::string host_name() {
+  char name[kHostNameBytes] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
+
+/// A Visitor is a link of a coordinator.
+class Node::Visitor final : public rpc::PeerHandler {
+ public:
+  Visitor(Node& node, std::unique_ptr<transport::Link> link)
+      : node_(node), peer_(node.reactor_, std::move(link), *this) {}
+  void on_request(rpc::Peer&, msg::RequestEnvelope request, Time deadline,
+                  rpc::Responder respond) override {
+    node_.serve(*this, std::move(request), deadline, std::move(respond));
+  }
+  void on_closed(rpc::Peer&, Error) override {
+    node_.visitors_.remove_if([this](const auto& one) { return one.get() == this; });
+  }
+  rpc::Peer& peer() { return peer_; }
+
+ private:
+  Node& node_;
+  rpc::Peer peer_;
+};
+
+Node::Node(Reactor& reactor, BoxSettings settings, std::function<void()> on_lease_end)
+    : reactor_(reactor),
+      settings_(std::move(settings)),
+      on_lease_end_(std::move(on_lease_end)),
+      executor_("boxes", kThreads) {
+  check_lease();
+}
+
+Node::~Node() = default;
+
+void Node::on_accept(std::unique_ptr<transport::Link> link) {
+  visitors_.push_back(std::make_unique<Visitor>(*this, std::move(link)));
+}
+
+void Node::check_lease() {
+  reactor_.schedule_after(kLeaseCheck, [this] { check_lease(); });
+  if (lease_ == Duration::max() || reactor_.clock().now() - heard_ <= lease_) return;
+  log::warning("no coordinator for {} ms: the containers end",
+               std::chrono::duration_cast<std::chrono::milliseconds>(lease_).count());
+  lease_ = Duration::max();
+  on_lease_end_();
+}
+
+void Node::serve(Visitor& visitor, msg::RequestEnvelope envelope, Time deadline,
+                 rpc::Responder respond) {
+  const auto* const identity = visitor.peer().link().peer();
+  if (identity == nullptr || identity->member.role != transport::secure::Role::kCoordinator) {
+    return respond(refuse(Code::kRefused, "node.request", "Only a coordinator may ask a node."));
+  }
+  heard_ = reactor_.clock().now();
+  if (const auto* request = std::get_if<msg::PrepareNode>(&envelope.body)) {
+    return respond(prepare(*request));
+  }
+  if (const auto* request = std::get_if<msg::AskNode>(&envelope.body)) {
+    return respond(tell_state(*request));
+  }
+  if (const auto* request = std::get_if<msg::TellBox>(&envelope.body)) {
+    return respond(tell_box(*request));
+  }
+  auto* const request = std::get_if<msg::StepNode>(&envelope.body);
+  if (request == nullptr || request->job != job_ || job_.empty()) {
+    return respond(refuse(Code::kRefused, "node.request", "The node is not prepared for that."));
+  }
+  steps_.push_back(std::make_shared<Step>());
+  steps_.back()->request = std::move(*request);
+  steps_.back()->deadline = deadline;
+  steps_.back()->respond = std::move(respond);
+  begin_step();
+}
+
+rpc::Answer Node::prepare(const msg::PrepareNode& request) {
+  if (!job_.empty() && job_ != request.job) {
+    return refuse(Code::kBusy, "node.prepare", "The node serves job " + job_ + ".");
+  }
+  auto network = parse_network(request.network);
+  if (!network) return refuse(Code::kInvalidArgument, "node.prepare", network.error());
+  const auto version = settings_.criu.version();
+  if (!version) return refuse(Code::kUnsupported, "node.prepare", version.error());
+  network_.emplace(std::move(*network));
+  if (auto made = network_->make(); !made) {
+    return refuse(Code::kSystem, "node.prepare", made.error());
+  }
+  job_ = request.job;
+  lease_ = Duration(request.lease_ns);
+  return msg::Reply(msg::PrepareNode::Reply{host_name(), *version});
+}
+
+rpc::Answer Node::tell_state(const msg::AskNode& request) {
+  if (request.job != job_ || job_.empty()) {
+    return refuse(Code::kRefused, "node.ask", "The node does not serve that job.");
+  }
+  msg::AskNode::Reply reply;
+  for (const auto& [number, box] : boxes_) {
+    msg::BoxState state;
+    state.box = number;
+    state.running = true;
+    // While a step works on the containers, nobody else looks into them.
+    if (!busy_) {
+      if (const auto status = box->exit_status()) {
+        state.running = false;
+        state.exit_status = *status;
+      }
+      state.request = box->newest_request();
+      for (const auto& [command, status] : box->ended_commands()) {
+        state.ended.push_back(command << 32 | status);
+      }
+      for (auto& ask : box->asks()) state.asks.push_back(std::move(ask));
+    }
+    reply.boxes.push_back(std::move(state));
+  }
+  if (const auto first = boxes_.find(0); first != boxes_.end() && !busy_) {
+    reply.output = first->second->output(false, request.output_from);
+    reply.errors = first->second->output(true, request.errors_from);
+  }
+  return msg::Reply(std::move(reply));
+}
+
+rpc::Answer Node::tell_box(const msg::TellBox& request) {
+  constexpr const char* kWhere = "node.tell";
+  const auto found = boxes_.find(request.box);
+  if (request.job != job_ || found == boxes_.end()) {
+    return refuse(Code::kNotFound, kWhere, "The node has no such container.");
+  }
+  if (busy_) return refuse(Code::kBusy, kWhere, "A step works on the containers.");
+  Box& box = *found->second;
+  Outcome<void> done = problem("the message says nothing");
+  switch (request.tell) {
+    case Tell::kCommand:
+      done = box.give_command(request.number, request.text);
+      break;
+    case Tell::kAskTaken:
+    case Tell::kAskEnded:
+      if (!is_file_name(request.text)) {
+        return refuse(Code::kInvalidArgument, kWhere, "The name of the command is no file name.");
+      }
+      done = request.tell == Tell::kAskTaken ? box.take_ask(request.text)
+                                             : box.end_ask(request.text, request.number);
+      break;
+    case Tell::kGoesOn:
+      done = box.answer("goes-on", request.number);
+      break;
+    case Tell::kRestarted:
+      done = box.answer("restarted", request.number);
+      break;
+    case Tell::kNotTaken:
+      done = box.answer("not-taken", request.number);
+      break;
+  }
+  if (!done) return refuse(Code::kSystem, kWhere, done.error());
+  return msg::Reply(msg::TellBox::Reply{});
+}
+
+void Node::begin_step() {
+  if (busy_ || steps_.empty()) return;
+  busy_ = true;
+  run_step(steps_.front());
+}
+
+Box& Node::box(std::uint32_t number) {
+  auto& slot = boxes_[number];
+  if (!slot) slot = std::make_unique<Box>(settings_, number);
+  return *slot;
+}
+
+std::string Node::path_of(std::uint32_t box, std::uint64_t set) const {
+  const NetworkDescription& network = network_->description();
+  return network.folder + "/" + image_name(network.application, box, set);
+}
+
+/// The work for one container, with all that it needs: the step may outlive the request.
+Outcome<Node::Work> Node::work_of(const Step& step, const msg::BoxOrder& order) {
+  const Duration left = step.deadline - reactor_.clock().now();
+  const std::string path = path_of(order.box, step.request.set);
+  switch (step.request.step) {
+    case NodeStep::kStart:
+    case NodeStep::kLoad: {
+      auto description = parse_box(order.description);
+      if (!description) return problem(std::move(description.error()));
+      if (step.request.step == NodeStep::kStart) {
+        return [this, what = std::move(*description)](Box& box) {
+          return no_bytes(box.start(what, *network_));
+        };
+      }
+      return [this, what = std::move(*description), path, left](Box& box) {
+        return box.load(what, *network_, path, left);
+      };
+    }
+    case NodeStep::kStop:
+      return [left](Box& box) { return no_bytes(box.stop(left)); };
+    case NodeStep::kSettle:
+      return [](Box& box) { return no_bytes(box.settle(kSettleMax)); };
+    case NodeStep::kLock:
+      return [](Box& box) { return no_bytes(box.lock()); };
+    case NodeStep::kSave:
+      return [left](Box& box) { return box.save(left); };
+    case NodeStep::kOpen:
+      return [](Box& box) { return no_bytes(box.open()); };
+    case NodeStep::kResume:
+      return [](Box& box) { return box.resume(), Outcome<std::uint64_t>(0); };
+    case NodeStep::kStore:
+      return [path, left](Box& box) { return box.store(path, left); };
+    case NodeStep::kDiscard:
+      return [](Box& box) { return box.discard(), Outcome<std::uint64_t>(0); };
+    case NodeStep::kRemove:
+      return [](Box& box) { return box.remove(), Outcome<std::uint64_t>(0); };
+  }
+  return problem("the step is not known");
+}
+
+void Node::run_step(const std::shared_ptr<Step>& step) {
+  auto orders = step->request.boxes;
+  const bool makes =
+      step->request.step == NodeStep::kStart || step->request.step == NodeStep::kLoad;
+  if (orders.empty()) {
+    for (const auto& [number, box] : boxes_) orders.push_back({number, {}});
+  }
+  step->left = orders.size() + 1;
+  for (const msg::BoxOrder& order : orders) {
+    if (!makes && boxes_.count(order.box) == 0) {
+      step_done(step, order.box, problem("there is no such container"), {});
+      continue;
+    }
+    auto work = work_of(*step, order);
+    if (!work) {
+      step_done(step, order.box, problem(work.error()), {});
+      continue;
+    }
+    executor_.run([this, step, number = order.box, &box = box(order.box), work = *work] {
+      const auto began = std::chrono::steady_clock::now();
+      auto outcome = work(box);
+      const auto took = std::chrono::steady_clock::now() - began;
+      while (!reactor_.post(
+          [this, step, number, outcome, took] { step_done(step, number, outcome, took); })) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  }
+  // Later steps need not wait until images are in the pool.
+  const bool beside = step->request.step == NodeStep::kStore;
+  if (beside) {
+    std::erase(steps_, step);
+    busy_ = false;
+  }
+  step_done(step, 0, 0, {});
+  if (beside) begin_step();
+}
+
+void Node::step_done(const std::shared_ptr<Step>& step, std::uint32_t box,
+                     const Outcome<std::uint64_t>& outcome, Duration took) {
+  --step->left;
+  if (!outcome) {
+    step->errors +=
+        fmt::format("{}container {}: {}", step->errors.empty() ? "" : "; ", box, outcome.error());
+  } else if (took > Duration{}) {
+    step->results.push_back({box, *outcome, static_cast<std::uint64_t>(took.count())});
+  }
+  if (step->left > 0) return;
+  if (step->request.step == NodeStep::kRemove) {
+    if (step->request.boxes.empty()) boxes_.clear();
+    for (const auto& order : step->request.boxes) boxes_.erase(order.box);
+  }
+  if (step->errors.empty()) {
+    step->respond(msg::Reply(msg::StepNode::Reply{std::move(step->results)}));
+  } else {
+    log::warning("{}", step->errors);
+    step->respond(refuse(Code::kSystem, "node.step", step->errors.substr(0, kDetailBytesMax)));
+  }
+  if (steps_.empty() || steps_.front() != step) return;
+  steps_.pop_front();
+  busy_ = false;
+  begin_step();
+}
+
+void Node::end() {
+  for (auto& [number, box] : boxes_) box->remove();
+  boxes_.clear();
+  if (network_) network_->remove();
+}
+
+}  // namespace stdchk::container

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "container/box/box.h"
+#include "core/base/executor.h"
+#include "core/runtime/reactor.h"
+#include "transport/rpc.h"
+
+namespace stdchk::container {
+
+/// A Node is the daemon of containers on one host: it does what a job's coordinator asks for.
+///
+/// Owns: the containers and their network on this host.
+/// Threads: the reactor's. Steps run on the executor's threads, one step after the other; `store`
+///   runs beside later steps.
+/// Errors: a step that fails for any container is answered with kSystem and a sentence for each.
+/// Limits: one job. Without a request of the coordinator for the lease, `on_lease_end` is called.
+class Node final : public transport::AcceptHandler {
+ public:
+  Node(Reactor& reactor, BoxSettings settings, std::function<void()> on_lease_end);
+  ~Node() override;
+
+  void on_accept(std::unique_ptr<transport::Link> link) override;
+  /// Ends all containers. Blocks.
+  void end();
+
+ private:
+  class Visitor;
+  struct Step {
+    msg::StepNode request;
+    Time deadline;
+    rpc::Responder respond;
+    std::size_t left = 0;
+    std::vector<msg::StepNode::Result> results;
+    std::string errors;
+  };
+  using Work = std::function<Outcome<std::uint64_t>(Box&)>;
+
+  void serve(Visitor& visitor, msg::RequestEnvelope request, Time deadline, rpc::Responder respond);
+  rpc::Answer prepare(const msg::PrepareNode& request);
+  rpc::Answer tell_state(const msg::AskNode& request);
+  rpc::Answer tell_box(const msg::TellBox& request);
+  void begin_step();
+  void run_step(const std::shared_ptr<Step>& step);
+  Outcome<Work> work_of(const Step& step, const msg::BoxOrder& order);
+  void step_done(const std::shared_ptr<Step>& step, std::uint32_t box,
+                 const Outcome<std::uint64_t>& outcome, Duration took);
+  Box& box(std::uint32_t number);
+  std::string path_of(std::uint32_t box, std::uint64_t set) const;
+  void check_lease();
+
+  Reactor& reactor_;
+  const BoxSettings settings_;
+  const std::function<void()> on_lease_end_;
+  ThreadExecutor executor_;
+  std::list<std::unique_ptr<Visitor>> visitors_;
+  std::string job_;
+  std::optional<JobNetwork> network_;
+  std::map<std::uint32_t, std::unique_ptr<Box>> boxes_;
+  std::deque<std::shared_ptr<Step>> steps_;  ///< the first one runs
+  bool busy_ = false;
+  Duration lease_ = Duration::max();
+  Time heard_{};
+};
+
+}  // namespace stdchk::container

@@ -1,0 +1,180 @@
+#include "tools/containers/box_plan.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "core/base/units.h"
+#include "core/crypto/secret.h"
+#include "tools/base/hosts.h"
+#include "tools/base/process.h"
+#include "tools/containers/job_record.h"
+
+extern char** environ;  // environ(7)
+
+namespace stdchk::tools {
+namespace {
+
+constexpr std::uint32_t kBoxesOfByte = 250;
+constexpr std::size_t kNameBytesMax = 40;
+constexpr std::uint32_t kNetworkMask = (1U << 24) - 1;
+
+/// What the containers set themselves, or would lead an MPI library to a batch system outside.
+constexpr std::array<std::string_view, 12> kLeftOut{"STDCHK_",   "SLURM_", "PBS_",    "PMI_",
+                                                    "PMIX_",     "OMPI_",  "PRTE_",   "HYDRA_",
+                                                    "HOSTNAME=", "PWD=",   "OLDPWD=", "TMPDIR="};
+
+constexpr std::array kOwn{
+    // MPICH: mpiexec starts the proxies by the agent; libfabric and UCX take TCP.
+    "HYDRA_LAUNCHER=ssh", "HYDRA_LAUNCHER_EXEC=/.stdchk/agent", "HYDRA_HOST_FILE=/.stdchk/hosts",
+    "HYDRA_IFACE=eth0", "FI_PROVIDER=tcp", "FI_TCP_IFACE=eth0", "UCX_TLS=tcp,self",
+    "UCX_NET_DEVICES=eth0",
+    // Open MPI 5.
+    "PRTE_MCA_plm_ssh_agent=/.stdchk/agent", "PRTE_MCA_plm_ssh_no_tree_spawn=1",
+    "PRTE_MCA_prte_default_hostfile=/.stdchk/hosts", "PRTE_MCA_oob_tcp_if_include=eth0",
+    "PRTE_MCA_prte_if_include=eth0", "PRTE_MCA_hwloc_default_binding_policy=none",
+    "PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+    // Open MPI 4.
+    "OMPI_MCA_plm_rsh_agent=/.stdchk/agent", "OMPI_MCA_plm_rsh_no_tree_spawn=1",
+    "OMPI_MCA_orte_default_hostfile=/.stdchk/hosts", "OMPI_MCA_oob_tcp_if_include=eth0",
+    "OMPI_MCA_hwloc_base_binding_policy=none",
+    // Both.
+    "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=tcp,self", "OMPI_MCA_btl_tcp_if_include=eth0",
+    "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
+
+std::vector<std::string> environment() {
+  std::vector<std::string> out;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const auto begins = [&](std::string_view prefix) { return text.starts_with(prefix); };
+    if (std::ranges::none_of(kLeftOut, begins)) out.emplace_back(text);
+  }
+  for (const char* const variable : kOwn) out.emplace_back(variable);
+  return out;
+}
+
+std::string address_of(std::uint32_t box) {
+  return fmt::format("10.9.{}.{}", box / kBoxesOfByte, box % kBoxesOfByte + 1);
+}
+
+std::string host_of(const std::string& job, std::uint32_t box) {
+  return box == 0 ? job + "-launcher" : fmt::format("{}-r{}", job, box - 1);
+}
+
+std::string random_text(std::size_t digits) {
+  std::array<std::byte, 4> random{};
+  fill_random(random);
+  std::string text;
+  for (const std::byte byte : random) text += fmt::format("{:02x}", std::to_integer<int>(byte));
+  return text.substr(0, digits);
+}
+
+/// The words as a POSIX shell reads them.
+std::string shell_text(const std::vector<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : " ") + shell_word(word);
+  return text;
+}
+
+}  // namespace
+
+std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOptions& options) {
+  std::map<container::BoxId, container::BoxDescription> boxes;
+  std::vector<std::string> hosts;
+  std::string host_file;
+  for (std::uint32_t box = 0; box <= options.ranks; ++box) {
+    hosts.push_back(address_of(box) + " " + host_of(options.name, box));
+    if (box > 0) host_file += address_of(box) + "\n";
+  }
+  std::error_code ignored;
+  const std::string directory = std::filesystem::current_path(ignored);
+  for (std::uint32_t box = 0; box <= options.ranks; ++box) {
+    container::BoxDescription& one = boxes[box];
+    one.host_name = host_of(options.name, box);
+    one.address = address_of(box);
+    one.root = options.root;
+    one.directory = directory.empty() ? "/" : directory;
+    one.user = ::getuid();
+    one.group = ::getgid();
+    one.environment = environment();
+    one.hosts = hosts;
+    one.host_file = host_file;
+  }
+  return boxes;
+}
+
+Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
+                                                      const PoolRecord& /*pool*/,
+                                                      const std::string& folder,
+                                                      const std::string& invoked_as) {
+  auto daemon = find_program("stdchk-container", invoked_as);
+  if (!daemon) return problem(daemon.error());
+  auto init = find_program("stdchk-box-init", invoked_as);
+  if (!init) return problem(init.error());
+  std::vector<Host> hosts;
+  if (!options.hosts.empty()) {
+    auto read = read_hosts(options.hosts, 0, 0);
+    if (!read) return problem(read.error());
+    hosts = std::move(*read);
+  } else {
+    for (std::uint32_t i = 0; i < options.nodes; ++i)
+      hosts.push_back({fmt::format("node{}", i), ""});
+  }
+  const std::string state = job_folder(options.name);
+  std::error_code error;
+  std::filesystem::create_directories(state, error);
+  std::vector<container::NodeStart> nodes;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const bool here = options.hosts.empty();
+    container::NodeStart node;
+    node.host = hosts[i].name;
+    node.folder = folder;
+    node.log = fmt::format("{}/node-{}.log", state, i);
+    if (!here) node.underlay = split(hosts[i].address, ',').at(0);
+    const std::string work = fmt::format("{}/work-{}", state, i);
+    const std::vector<std::string> words{*daemon,
+                                         "--secret-file",
+                                         "/dev/stdin",
+                                         "--listen",
+                                         here ? "127.0.0.1" : node.underlay,
+                                         "--work",
+                                         work,
+                                         "--init",
+                                         *init,
+                                         "--tag",
+                                         random_text(6),
+                                         "--criu",
+                                         options.criu};
+    const std::string text = "mkdir -p " + shell_word(work) + " && exec " + shell_text(words);
+    if (here) {
+      node.command = {"sh", "-c", text};
+    } else {
+      node.command = split(options.remote_shell, ' ');
+      node.command.insert(node.command.end(), {hosts[i].name, text});
+    }
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+std::string new_job_name() { return "job-" + random_text(6); }
+
+bool is_job_name(const std::string& name) {
+  return !name.empty() && name.size() <= kNameBytesMax && name[0] != '-' &&
+         std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) || c == '-'; });
+}
+
+std::uint32_t network_number(const std::string& job) {
+  const auto number = static_cast<std::uint32_t>(std::hash<std::string>{}(job));
+  return std::max<std::uint32_t>(number & kNetworkMask, 1);
+}
+
+}  // namespace stdchk::tools

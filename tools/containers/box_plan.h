@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "container/job/coordinator.h"
+#include "tools/base/pool_record.h"
+#include "tools/containers/commands.h"
+
+namespace stdchk::tools {
+
+/// Container 0 for the launcher, and one for each rank. MPI libraries find in their environment
+/// where ranks go, how to start them, and that they talk by TCP, which CRIU can save.
+std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOptions& options);
+
+/// How the daemon of each node is started: here, or on each host of the file.
+Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
+                                                      const PoolRecord& pool,
+                                                      const std::string& folder,
+                                                      const std::string& invoked_as);
+
+std::string new_job_name();
+bool is_job_name(const std::string& name);
+/// 24 bits that differ between the jobs of a host, but for chance.
+std::uint32_t network_number(const std::string& job);
+
+}  // namespace stdchk::tools

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+/// The subcommands about jobs in containers. Each prints its result and returns the exit status
+/// (base/exit_status.h).
+namespace stdchk::tools {
+
+struct RunOptions {
+  std::string pool;
+  std::string name;         ///< of the job; empty: a new one
+  std::uint32_t ranks = 1;  ///< containers beside the launcher's
+  std::uint32_t nodes = 1;  ///< daemons on this host
+  std::string hosts;        ///< file with the job's hosts; empty: only this host
+  std::string remote_shell = "ssh";
+  std::uint32_t spares = 0;
+  std::uint32_t retries = 3;
+  std::string every;       ///< time between checkpoints; empty: only on demand
+  std::string root = "/";  ///< base file system
+  std::string criu = "criu";
+  std::uint32_t lease_s = 10;
+  std::vector<std::string> program;
+  // Of a restart:
+  std::string from;  ///< folder of the job's sets
+  std::string set;   ///< "T5", or A.*.T5; empty: the newest complete set
+};
+/// Returns the exit status of the program.
+int run_job(RunOptions& options, const std::string& invoked_as);
+
+struct JobsOptions {
+  bool json = false;
+};
+int run_jobs(const JobsOptions& options);
+
+struct CheckpointOptions {
+  std::string job;
+  std::uint32_t timeout_s = 600;
+};
+int run_checkpoint(const CheckpointOptions& options);
+
+struct EvacuateOptions {
+  std::string node;
+  std::string job;  ///< empty: every job of this user that runs here
+  std::uint32_t timeout_s = 600;
+};
+int run_evacuate(const EvacuateOptions& options);
+
+/// Whether `stdchk restart` means a job in containers: `name` is one that was started here, or a
+/// folder of sets of one. Fills `options` as that job was started.
+bool find_job(const std::string& name, RunOptions& options);
+
+}  // namespace stdchk::tools

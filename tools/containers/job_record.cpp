@@ -1,0 +1,98 @@
+#include "tools/containers/job_record.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/files/own_folder.h"
+#include "tools/base/pool_record.h"
+
+namespace stdchk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kRecord = "run.json";
+constexpr std::size_t kRecordBytesMax = 1U << 20;
+
+std::string runs_folder() { return user_folder() + "/runs"; }
+
+}  // namespace
+
+std::string job_folder(const std::string& job) { return runs_folder() + "/" + job; }
+std::string control_path(const std::string& job) { return job_folder(job) + "/control"; }
+
+std::vector<std::string> known_jobs() {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(runs_folder(), ignored)) {
+    names.push_back(entry.path().filename());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+Outcome<void> save_job(const RunOptions& options, const std::string& folder) {
+  auto own = OwnFolder::make(job_folder(options.name), kStateRules);
+  if (!own) return problem("{}", own.error());
+  const Json record{{"pool", options.pool},
+                    {"ranks", options.ranks},
+                    {"nodes", options.nodes},
+                    {"hosts", options.hosts},
+                    {"rsh", options.remote_shell},
+                    {"spares", options.spares},
+                    {"retries", options.retries},
+                    {"every", options.every},
+                    {"root", options.root},
+                    {"criu", options.criu},
+                    {"lease_s", options.lease_s},
+                    {"program", options.program},
+                    {"folder", folder}};
+  if (const Status done = own->write_at_once(kRecord, record.dump(1) + "\n"); !done) {
+    return failed("the record of the job in " + own->path(), done.error());
+  }
+  return {};
+}
+
+Outcome<RunOptions> load_job(const std::string& job) {
+  auto own = OwnFolder::open(job_folder(job), kStateRules);
+  if (!own) return problem("{}", own.error());
+  auto text = own->read(kRecord, kRecordBytesMax);
+  if (!text) return failed("the record of job " + job, text.error());
+  RunOptions options;
+  options.name = job;
+  try {
+    const Json record = Json::parse(*text);
+    record.at("pool").get_to(options.pool);
+    record.at("ranks").get_to(options.ranks);
+    record.at("nodes").get_to(options.nodes);
+    record.at("hosts").get_to(options.hosts);
+    record.at("rsh").get_to(options.remote_shell);
+    record.at("spares").get_to(options.spares);
+    record.at("retries").get_to(options.retries);
+    record.at("every").get_to(options.every);
+    record.at("root").get_to(options.root);
+    record.at("criu").get_to(options.criu);
+    record.at("lease_s").get_to(options.lease_s);
+    record.at("program").get_to(options.program);
+    record.at("folder").get_to(options.from);
+  } catch (const std::exception& error) {
+    return problem("the record of job {} cannot be read: {}", job, error.what());
+  }
+  return options;
+}
+
+bool find_job(const std::string& name, RunOptions& options) {
+  if (name.empty() || name.find('/') != std::string::npos || fs::exists(name)) return false;
+  const auto known = known_jobs();
+  if (std::ranges::find(known, name) == known.end()) return false;
+  auto loaded = load_job(name);
+  if (!loaded) return false;
+  options = std::move(*loaded);
+  return true;
+}
+
+}  // namespace stdchk::tools

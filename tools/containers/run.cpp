@@ -1,0 +1,283 @@
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "container/job/control.h"
+#include "container/job/coordinator.h"
+#include "core/base/units.h"
+#include "core/runtime/daemon.h"
+#include "tools/base/connection.h"
+#include "tools/base/exit_status.h"
+#include "tools/base/hosts.h"
+#include "tools/base/process.h"
+#include "tools/containers/box_plan.h"
+#include "tools/containers/commands.h"
+#include "tools/containers/job_record.h"
+#include "transport/factory.h"
+#include "transport/secure/key_file.h"
+
+namespace stdchk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using container::Coordinator;
+using container::CoordinatorSettings;
+using Json = nlohmann::json;
+using transport::secure::Role;
+
+constexpr std::size_t kDescriptionBytesMax = 16U << 20;
+constexpr int kSignalled = 128;
+
+std::int64_t in_ms(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+}
+
+/// The newest complete set of the job in the folder, or the one that `wanted` names.
+Outcome<container::SetDescription> find_set(const std::string& folder, const std::string& job,
+                                            const std::string& wanted) {
+  const std::uint64_t number =
+      wanted.empty() ? 0 : std::strtoull(wanted.c_str() + wanted.rfind('T') + 1, nullptr, 10);
+  if (!wanted.empty() && number == 0) return problem("{} is no set; T5 is one", wanted);
+  std::uint64_t newest = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const auto set = container::set_of_name(job, entry.path().filename());
+    if (number == 0 || set == number) newest = std::max(newest, set);
+  }
+  if (error) return problem("{}: {}", folder, error.message());
+  if (newest == 0) return problem("there is no complete set of job {} in {}", job, folder);
+  std::ifstream file(folder + "/" + container::description_name(job, newest));
+  std::string text(kDescriptionBytesMax, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  auto set = container::parse_set(text);
+  if (!set) return problem("{}", set.error());
+  return std::move(*set);
+}
+
+/// Makes the folder of the job's sets, and says how many members a set has.
+Outcome<void> make_set_folder(const PoolRecord& pool, const RunOptions& options,
+                              const std::string& folder) {
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return problem("{}: {}", folder, std::strerror(errno));
+  }
+  auto located = locate(pool.directory, folder);
+  if (!located) return problem(located.error());
+  const auto policy = parse_policy(fmt::format("images={} keep=2", options.ranks + 2));
+  if (!policy) return problem("{}", policy.error().text);
+  const Status done = located->filesystem->set_policy(located->attributes.id, *policy);
+  if (!done) return failed(folder, done.error());
+  return {};
+}
+
+/// A Run is one call of `stdchk run`: the coordinator, its socket, and signals.
+class Run {
+ public:
+  Run(const RunOptions& options, const std::string& folder) : options_(options), folder_(folder) {}
+
+  Outcome<int> go(const PoolRecord& pool, CoordinatorSettings settings);
+
+ private:
+  void on_control(const std::string& request, container::Control::Answer answer);
+  Json status() const;
+  void end_by_signal();
+
+  const RunOptions& options_;
+  const std::string folder_;
+  Reactor* reactor_ = nullptr;
+  Coordinator* coordinator_ = nullptr;
+};
+
+void write_all(int fd, const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
+    if (n < 0 && errno != EINTR && errno != EAGAIN) return;
+    if (n > 0) at += static_cast<std::size_t>(n);
+  }
+}
+
+container::CoordinatorEvents events() {
+  container::CoordinatorEvents events;
+  events.output = [](bool errors, const std::string& text) {
+    write_all(errors ? STDERR_FILENO : STDOUT_FILENO, text);
+  };
+  events.say = [](const std::string& text) { fmt::print(stderr, "stdchk: {}\n", text); };
+  events.taken = [](const container::CheckpointFigures& taken) {
+    std::string steps;
+    for (const auto& [step, took] : taken.steps) steps += fmt::format(" {} {}", step, in_ms(took));
+    fmt::print(stderr,
+               "stdchk: set T{} is complete after {} ms; the job stood still for {} ms, "
+               "{} of images (ms:{})\n",
+               taken.set, in_ms(taken.complete), in_ms(taken.pause),
+               format_bytes(taken.image_bytes), steps);
+  };
+  return events;
+}
+
+Json Run::status() const {
+  const container::Job& job = coordinator_->job();
+  std::map<container::NodeId, Json> boxes;
+  for (const container::NodeId node : job.alive()) boxes[node] = Json::array();
+  for (const auto& [box, node] : job.placement()) boxes[node].push_back(box);
+  Json nodes = Json::array();
+  for (const auto& [node, list] : boxes) {
+    nodes.push_back({{"host", coordinator_->host_of(node)},
+                     {"alive", job.alive().count(node) > 0},
+                     {"boxes", list}});
+  }
+  Json figures = Json::array();
+  for (const auto& taken : coordinator_->figures()) {
+    Json steps = Json::object();
+    for (const auto& [step, took] : taken.steps) steps[step] = in_ms(took);
+    figures.push_back({{"set", taken.set},
+                       {"pause_ms", in_ms(taken.pause)},
+                       {"complete_ms", in_ms(taken.complete)},
+                       {"image_bytes", taken.image_bytes},
+                       {"steps_ms", steps}});
+  }
+  return {{"job", options_.name},       {"state", job.phase()},  {"set", job.newest()},
+          {"restarts", job.restarts()}, {"nodes", nodes},        {"folder", folder_},
+          {"pid", ::getpid()},          {"checkpoints", figures}};
+}
+
+void Run::on_control(const std::string& text, container::Control::Answer answer) {
+  const Json request = Json::parse(text, nullptr, false);
+  const std::string what = request.is_object() ? request.value("do", "") : "";
+  const auto done = [this, answer](const std::string& error) {
+    answer(error.empty() ? Json{{"set", coordinator_->job().newest()}}.dump()
+                         : Json{{"error", error}}.dump());
+  };
+  if (what == "status") return answer(status().dump());
+  if (what == "checkpoint") return coordinator_->want_checkpoint(done);
+  if (what == "evacuate") return coordinator_->want_evacuation(request.value("node", ""), done);
+  answer(Json{{"error", "the request is not known"}}.dump());
+}
+
+/// SIGTERM, as batch systems send it before they take the nodes away: saves, then ends.
+void Run::end_by_signal() {
+  const int signal = ended_by();
+  const std::uint32_t status = static_cast<std::uint32_t>(kSignalled + signal);
+  if (signal != SIGTERM) return coordinator_->want_end(status, "interrupted");
+  fmt::print(stderr, "stdchk: SIGTERM: the job is saved, then ended\n");
+  coordinator_->want_checkpoint([this, status](const std::string& error) {
+    coordinator_->want_end(status, error.empty() ? "saved, and ended by SIGTERM"
+                                                 : "ended by SIGTERM and not saved: " + error);
+  });
+}
+
+Outcome<int> Run::go(const PoolRecord& pool, CoordinatorSettings settings) {
+  static SystemClock clock;
+  static Reactor reactor(clock);
+  reactor_ = &reactor;
+  end_on_signals(reactor);
+  auto root = transport::secure::read_root_keyring(
+      pool.secret_file(), transport::secure::new_member(Role::kCoordinator));
+  if (!root) return problem("{}", root.error());
+  auto endpoint = transport::open_endpoint("tcp", {.clock = &clock, .identity = *root});
+  if (!endpoint) return failed("the network", endpoint.error());
+  reactor.add(**endpoint);
+  int status = kExitError;
+  {
+    Coordinator coordinator(reactor, **endpoint, *root, std::move(settings), events());
+    coordinator_ = &coordinator;
+    auto started = coordinator.start_nodes([&](const transport::secure::Member& member) {
+      return transport::secure::key_file_text((*root)->key_of(member));
+    });
+    if (!started) return problem("{}", started.error());
+    auto control = container::Control::listen(
+        control_path(options_.name),
+        [this](const std::string& request, auto answer) { on_control(request, answer); });
+    if (!control) return problem("{}", control.error());
+    reactor.add(**control);
+    coordinator.begin();
+    while (!coordinator.status()) {
+      reactor.run();
+      if (coordinator.status()) break;
+      reactor.resume();
+      end_by_signal();
+    }
+    reactor.remove(**control);
+    if (!coordinator.why().empty()) fmt::print(stderr, "stdchk: {}\n", coordinator.why());
+    status = static_cast<int>(*coordinator.status());
+  }
+  reactor.remove(**endpoint);
+  return status;
+}
+
+Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord& pool,
+                                           const std::string& folder,
+                                           const std::string& invoked_as) {
+  CoordinatorSettings settings;
+  settings.folder = folder;
+  settings.spares = options.spares;
+  settings.limits.restarts_max = options.retries;
+  settings.limits.lease = std::chrono::seconds(options.lease_s);
+  settings.silent_max = settings.limits.lease / 2;
+  if (!options.every.empty()) {
+    const auto every = parse_seconds(options.every);
+    if (!every || *every == 0) return problem("--every {}: no time; 10m is one", options.every);
+    settings.every = std::chrono::seconds(*every);
+  }
+  if (!options.from.empty()) {
+    auto set = find_set(folder, options.name, options.set);
+    if (!set) return problem(set.error());
+    options.program = set->program;
+    options.ranks = static_cast<std::uint32_t>(set->boxes.size()) - 1;
+    settings.boxes = set->boxes;
+    settings.from = std::move(*set);
+  } else {
+    settings.boxes = plan_boxes(options);
+  }
+  settings.job = options.name;
+  settings.program = options.program;
+  auto nodes = plan_nodes(options, pool, folder, invoked_as);
+  if (!nodes) return problem(nodes.error());
+  settings.nodes = std::move(*nodes);
+  settings.network_number = network_number(options.name);
+  if (settings.spares >= settings.nodes.size()) {
+    return problem("{} spare nodes leave none of {} for the job", settings.spares,
+                   settings.nodes.size());
+  }
+  return settings;
+}
+
+Outcome<int> run_or_restart(RunOptions& options, const std::string& invoked_as) {
+  auto pool = find_pool(options.pool, options.from);
+  if (!pool) return problem(pool.error());
+  options.pool = pool->directory;
+  if (options.name.empty()) options.name = new_job_name();
+  if (!is_job_name(options.name)) {
+    return problem("--name {}: a job's name has letters, digits and \"-\", at most 40",
+                   options.name);
+  }
+  const std::string folder = options.from.empty() ? pool->mount + "/" + options.name : options.from;
+  if (options.from.empty() && options.program.empty()) {
+    return problem("no program: stdchk run -n 4 -- mpiexec -n 4 ./program");
+  }
+  auto settings = make_settings(options, *pool, folder, invoked_as);
+  if (!settings) return problem(settings.error());
+  if (auto made = make_set_folder(*pool, options, folder); !made) return problem(made.error());
+  if (auto saved = save_job(options, folder); !saved) return problem(saved.error());
+  fmt::print(stderr, "stdchk: job {}, {} ranks on {} nodes, sets in {}\n", options.name,
+             options.ranks, settings->nodes.size(), folder);
+  return Run(options, folder).go(*pool, std::move(*settings));
+}
+
+}  // namespace
+
+int run_job(RunOptions& options, const std::string& invoked_as) {
+  auto status = run_or_restart(options, invoked_as);
+  if (!status) return complain(status.error().text);
+  return *status;
+}
+
+}  // namespace stdchk::tools
