@@ -129,8 +129,6 @@ Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
       hosts.push_back({fmt::format("node{}", i), ""});
   }
   const std::string state = job_folder(options.name);
-  std::error_code error;
-  std::filesystem::create_directories(state, error);
   std::vector<container::NodeStart> nodes;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     const bool here = options.hosts.empty();

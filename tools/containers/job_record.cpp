@@ -16,7 +16,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kRecord = "run.json";
-constexpr std::size_t kRecordBytesMax = 1U << 20;
 
 std::string runs_folder() { return user_folder() + "/runs"; }
 

@@ -263,10 +263,10 @@ Outcome<int> run_or_restart(RunOptions& options, const std::string& invoked_as) 
   if (options.from.empty() && options.program.empty()) {
     return problem("no program: stdchk run -n 4 -- mpiexec -n 4 ./program");
   }
+  if (auto saved = save_job(options, folder); !saved) return problem(saved.error());
   auto settings = make_settings(options, *pool, folder, invoked_as);
   if (!settings) return problem(settings.error());
   if (auto made = make_set_folder(*pool, options, folder); !made) return problem(made.error());
-  if (auto saved = save_job(options, folder); !saved) return problem(saved.error());
   fmt::print(stderr, "stdchk: job {}, {} ranks on {} nodes, sets in {}\n", options.name,
              options.ranks, settings->nodes.size(), folder);
   return Run(options, folder).go(*pool, std::move(*settings));

@@ -1,0 +1,126 @@
+"""Jobs in containers: a pool, a base file system made by scripts/trixie-root, and `stdchk run`."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import threading
+import time
+
+from processes import BIN, CALL_SECONDS, ROOT, run, wait_until
+
+TRIXIE = ROOT / "scripts" / "trixie-root"
+RING = pathlib.Path(__file__).parent / "container" / "ring.c"
+
+
+def why_not():
+    """Why containers cannot run here; None: they can."""
+    if os.geteuid() != 0:
+        return "containers need root"
+    absent = [tool for tool in ("nft", "ip", "ss", "bridge", "tar") if shutil.which(tool) is None]
+    if absent:
+        return f"not installed: {absent}"
+    for kind in ("overlay",):
+        if kind not in pathlib.Path("/proc/filesystems").read_text(encoding="utf-8"):
+            return f"the kernel has no {kind}"
+    made = subprocess.run([TRIXIE], capture_output=True, text=True, timeout=1200)
+    return None if made.returncode == 0 else made.stderr.strip().splitlines()[-1]
+
+
+class Base:
+    """The file system of containers, with test programs for both MPI libraries."""
+
+    def __init__(self):
+        self.root = pathlib.Path(run(TRIXIE, "--path").stdout.strip())
+        self.criu = self.root / "criu-here"
+        folder = self.root / "opt" / "stdchk-test"
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(RING, folder / "ring.c")
+        for library in ("mpich", "openmpi"):
+            run("chroot", self.root, f"mpicc.{library}", "-O2", "-o", f"/opt/stdchk-test/ring-{library}",
+                "/opt/stdchk-test/ring.c")
+
+
+class Pool:
+    """A pool of this host for a test."""
+
+    def __init__(self, folder, *options):
+        self.mount = folder / "pool"
+        self.state = folder / "state"
+        run(BIN / "stdchk", "up", "--benefactors", 2, "--memory", "1G", "--mount", self.mount, "--state", self.state,
+            *options)
+
+    def down(self):
+        run(BIN / "stdchk", "down", "--pool", self.state, check=False)
+
+
+class Job:
+    """A `stdchk run` in the background."""
+
+    def __init__(self, pool, base, name, *words, command="run"):
+        self.name = name
+        self.pool = pool
+        self.environment = {**os.environ, "STDCHK_BIN": str(BIN), "STDCHK_CRIU": str(base.criu),
+                            "STDCHK_ROOT": str(base.root)}
+        self.lines = {"out": [], "err": []}
+        begin = [BIN / "stdchk", command]
+        if command == "run":
+            begin += ["--pool", pool.state, "--name", name]
+        self.process = subprocess.Popen([str(w) for w in [*begin, *words]], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, env=self.environment)
+        for what, stream in (("out", self.process.stdout), ("err", self.process.stderr)):
+            threading.Thread(target=self._read, args=(what, stream), daemon=True).start()
+
+    def _read(self, what, stream):
+        for line in stream:
+            self.lines[what].append(line.rstrip("\n"))
+
+    @property
+    def out(self):
+        return "\n".join(self.lines["out"])
+
+    @property
+    def err(self):
+        return "\n".join(self.lines["err"])
+
+    def wait_for(self, text, what="out", seconds=40):
+        def there():
+            assert self.process.poll() is None or text in "\n".join(self.lines[what]), f"{self.out}\n{self.err}"
+            return text in "\n".join(self.lines[what])
+        try:
+            wait_until(there, f"{text!r} of job {self.name}", seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.out}\n{self.err}") from None
+
+    def wait(self, seconds=CALL_SECONDS):
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"job {self.name} does not end\n{self.out}\n{self.err}") from None
+        time.sleep(0.2)  # the last lines
+        return status
+
+    def checkpoint(self):
+        return run(BIN / "stdchk", "checkpoint", self.name, env=self.environment).stdout.strip()
+
+    def status(self):
+        listed = json.loads(run(BIN / "stdchk", "jobs", "--json", env=self.environment).stdout)
+        return next(one for one in listed if one["job"] == self.name)
+
+    def kill(self):
+        """Kills the coordinator and all nodes, as the loss of the whole machine would."""
+        children = run("pgrep", "-P", self.process.pid, check=False).stdout.split()
+        for pid in [str(self.process.pid), *children]:
+            run("kill", "-KILL", pid, check=False)
+        self.process.wait(10)
+
+    def result(self):
+        found = re.findall(r"RESULT .*", self.out)
+        assert len(found) == 1, f"{self.out}\n{self.err}"
+        return found[0]
+
+    def end(self):
+        if self.process.poll() is None:
+            self.kill()
