@@ -55,7 +55,11 @@ Coordinator::Coordinator(Reactor& reactor, transport::Endpoint& endpoint,
       events_(std::move(events)),
       job_(settings_.limits, static_cast<std::uint32_t>(settings_.boxes.size()),
            static_cast<std::uint32_t>(settings_.nodes.size()), settings_.spares) {
-  if (settings_.from) sets_[settings_.from->set] = *settings_.from;
+  if (!settings_.from) return;
+  sets_[settings_.from->set] = *settings_.from;
+  // Earlier output was shown by an earlier coordinator.
+  output_bytes_ = settings_.from->output_bytes;
+  error_bytes_ = settings_.from->error_bytes;
 }
 
 Coordinator::~Coordinator() {
