@@ -15,9 +15,9 @@
 
 namespace stdchk::container {
 
-/// What all containers of a node need.
+/// BoxSettings are the same for all containers of a node.
 struct BoxSettings {
-  std::string folder;  ///< where each container has a folder of its own
+  std::string folder;  ///< holds a folder for each container
   std::string init;    ///< the program stdchk-box-init
   std::string tag;     ///< unique on this host; in the names of devices
   Criu criu{"criu"};

@@ -42,7 +42,8 @@ JobNetwork::JobNetwork(NetworkDescription network)
       tunnel_(fmt::format("scx{:06x}", network_.number)) {}
 
 Outcome<void> JobNetwork::make() const {
-  // Two nodes of one host may do this at once: a device that exists by then is as good.
+  // Two nodes of one host may make the device at the same time. One of them fails, and finds it
+  // made.
   if (!has_device_here(bridge_)) {
     auto made =
         ip({"link", "add", "name", bridge_, "mtu", std::to_string(kBoxMtu), "type", "bridge"});

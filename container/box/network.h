@@ -6,8 +6,9 @@
 #include "container/description/description.h"
 #include "container/program/program.h"
 
-/// The network of a job's containers: a bridge on each host, a virtual Ethernet pair for each
-/// container, and a VXLAN device (RFC 7348) between hosts. The names are short enough for IFNAMSIZ.
+/// The network of a job's containers. Each host has a bridge, each container a virtual Ethernet
+/// pair. A VXLAN device (RFC 7348) connects the bridges of several hosts. The names are short
+/// enough for IFNAMSIZ.
 namespace stdchk::container {
 
 /// The MTU is that of VXLAN over Ethernet on one host, too: a container may move to another host.

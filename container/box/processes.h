@@ -10,7 +10,7 @@
 namespace stdchk::container {
 
 /// Every process in the process namespace of `init`, which is process 1 of it. Empty: it has ended.
-/// Not: processes in namespaces below that one, which cannot be saved either.
+/// Not: processes in nested process namespaces. CRIU cannot save nested namespaces.
 std::vector<pid_t> processes_of(pid_t init);
 
 /// Sends SIGSTOP until every process stands still; new processes are found in the next round.

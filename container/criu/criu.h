@@ -9,7 +9,7 @@
 /// Saving and loading the processes of a container by the program criu(8).
 namespace stdchk::container {
 
-/// A Criu is the program and how it is called.
+/// A Criu runs the program criu(8).
 ///
 /// Errors: the sentence ends with the last errors of CRIU's own log.
 /// Limits: CRIU 4.2 or later on Linux 6.16 and later, where earlier versions cannot save TCP
@@ -20,8 +20,8 @@ class Criu {
 
   /// The version, such as "4.2.1". An error when the program is absent or too old for this kernel.
   Outcome<std::string> version() const;
-  /// Writes the images of the process tree below `init` into `folder`. All its processes must stand
-  /// still, and do so afterwards.
+  /// Writes the images of the process tree below `init` into `folder`. The caller has stopped all
+  /// processes; they stay stopped.
   Outcome<void> dump(pid_t init, const std::string& folder, const std::string& net_namespace,
                      Duration deadline) const;
   /// Makes the process tree of `folder` again, stopped. `root` is the mount point of the

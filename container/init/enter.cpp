@@ -56,7 +56,7 @@ void make_devices() {
   }
 }
 
-/// `root` is a mount point. Afterwards "/" is that file system, and no other is to be seen.
+/// `root` is a mount point. Makes that file system the only visible one, as "/".
 void enter_root(const char* root) {
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) give_up("private mounts");
   if (::chdir(root) != 0) give_up(root);

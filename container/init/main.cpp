@@ -1,5 +1,5 @@
 // stdchk-box-init: the program inside a container. It is linked statically, because a container's
-// file system may be of any distribution. Its name, or first argument, says what it does:
+// file system may be of any distribution. Its name or its first argument selects a mode:
 //
 //   enter    on the host: makes namespaces and mounts, prints the process id of process 1, and
 //   becomes it init     process 1: runs the commands that the node leaves in /.stdchk/commands,

@@ -287,7 +287,7 @@ void Coordinator::want_checkpoint(Done done) {
 }
 
 void Coordinator::begin_checkpoint() {
-  // The snapshot of what containers were told must be that of the moment in which they stop.
+  // The set describes the commands of each container at the stop. So no command is under way now.
   if (!wanted_ || tells_ > 0 || !job_.running() || job_.storing()) return;
   wanted_ = false;
   now_ = {};

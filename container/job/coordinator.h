@@ -48,10 +48,10 @@ struct CheckpointFigures {
   Duration pause{};
   Duration complete{};
   std::uint64_t image_bytes = 0;
-  std::map<std::string, Duration> steps;  ///< from the first request to the last answer
+  std::map<std::string, Duration> steps;  ///< longest time until a node's answer
 };
 
-/// What the world is told.
+/// CoordinatorEvents are the functions by which a coordinator reports.
 struct CoordinatorEvents {
   std::function<void(bool errors, const std::string& text)> output;
   std::function<void(const std::string& text)> say;
@@ -126,7 +126,7 @@ class Coordinator {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::size_t preparing_ = 0;
   TimerId timer_, poll_timer_, every_timer_;
-  /// What containers were told, as of now, and of each set.
+  /// Commands that the containers were given so far.
   struct Told {
     std::map<BoxId, std::uint64_t> commands;
     std::map<std::string, std::pair<BoxId, std::uint64_t>> asks;
@@ -136,7 +136,7 @@ class Coordinator {
   std::map<SetId, SetDescription> sets_;
   std::map<BoxId, std::uint64_t> requests_;  ///< of programs; the newest that is under way
   std::map<BoxId, std::uint64_t> answered_;
-  bool restarted_ = false;  ///< programs that wait are told so at the next look at them
+  bool restarted_ = false;  ///< waiting programs learn of the restart with the next state
   std::size_t tells_ = 0;   ///< under way; no checkpoint begins before they are answered
   bool wanted_ = false;
   std::vector<Done> waiting_;

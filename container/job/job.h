@@ -53,7 +53,7 @@ struct CommitAction {
 struct DropAction {
   SetId set;
 };
-/// The fate of a checkpoint that somebody may have asked for.
+/// Reports that a checkpoint was taken or given up.
 struct CheckpointAction {
   SetId set;  ///< 0: the job was at no checkpoint yet
   bool taken;
@@ -65,7 +65,7 @@ struct CheckpointAction {
 /// from a set.
 struct RunsAction {
   SetId set;
-  Duration after{};  ///< since the start, or since the reason of the restart was known
+  Duration after{};  ///< from the start, or from the cause of the restart
 };
 struct SayAction {
   std::string text;
@@ -102,7 +102,8 @@ class Job {
   void on_program_ended(Time now, std::uint32_t status);
   /// Ignored while a checkpoint is under way. Answered by a CheckpointAction.
   void want_checkpoint(Time now);
-  /// Moves what runs on the node to others. False: not now, or there is no other node.
+  /// Moves what runs on the node to others. Returns false when no other node is left, or
+  /// a sequence of steps is under way.
   bool want_evacuation(Time now, NodeId node);
   void want_end(Time now, std::uint32_t status, const std::string& why);
   void on_time(Time now);

@@ -22,7 +22,7 @@ constexpr auto kLeaseCheck = std::chrono::milliseconds(500);
 /// A settled network is better, but not needed: what is lost is sent again.
 constexpr auto kSettleMax = std::chrono::milliseconds(500);
 constexpr std::size_t kHostNameBytes = 256;
-/// Of the answer's detail (core/messages/stdchk.capnp: Reply.detail).
+/// Limit of an answer's detail (core/messages/stdchk.capnp: Reply.detail).
 constexpr std::size_t kDetailBytesMax = 3500;
 
 rpc::Answer refuse(Code code, const char* where, std::string detail) {
@@ -143,7 +143,7 @@ rpc::Answer Node::tell_state(const msg::AskNode& request) {
     msg::BoxState state;
     state.box = number;
     state.running = true;
-    // While a step works on the containers, nobody else looks into them.
+    // The threads of a running step own the containers.
     if (!busy_) {
       if (const auto status = box->exit_status()) {
         state.running = false;

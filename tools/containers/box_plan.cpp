@@ -27,7 +27,7 @@ constexpr std::uint32_t kBoxesOfByte = 250;
 constexpr std::size_t kNameBytesMax = 40;
 constexpr std::uint32_t kNetworkMask = (1U << 24) - 1;
 
-/// What the containers set themselves, or would lead an MPI library to a batch system outside.
+/// Variables that the containers set themselves, or that lead an MPI library to a batch system.
 constexpr std::array<std::string_view, 12> kLeftOut{"STDCHK_",   "SLURM_", "PBS_",    "PMI_",
                                                     "PMIX_",     "OMPI_",  "PRTE_",   "HYDRA_",
                                                     "HOSTNAME=", "PWD=",   "OLDPWD=", "TMPDIR="};

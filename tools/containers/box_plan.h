@@ -15,7 +15,7 @@ namespace stdchk::tools {
 /// where ranks go, how to start them, and that they talk by TCP, which CRIU can save.
 std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOptions& options);
 
-/// How the daemon of each node is started: here, or on each host of the file.
+/// Plans the start of each node's daemon: on this host, or on each host of the file.
 Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
                                                       const PoolRecord& pool,
                                                       const std::string& folder,

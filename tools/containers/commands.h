@@ -22,7 +22,7 @@ struct RunOptions {
   std::string criu = "criu";
   std::uint32_t lease_s = 10;
   std::vector<std::string> program;
-  // Of a restart:
+  // Only for a restart:
   std::string from;  ///< folder of the job's sets
   std::string set;   ///< "T5", or A.*.T5; empty: the newest complete set
 };

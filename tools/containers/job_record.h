@@ -11,7 +11,7 @@ namespace stdchk::tools {
 /// The folder of a job on this host: its record, logs of its nodes, and the coordinator's socket.
 std::string job_folder(const std::string& job);
 std::string control_path(const std::string& job);
-/// Names of all jobs of this user that have a folder here.
+/// Names of this user's jobs with a folder on this host.
 std::vector<std::string> known_jobs();
 
 /// Writes how the job was started, for a restart. `folder` is that of its sets.

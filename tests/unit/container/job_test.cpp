@@ -18,8 +18,8 @@ using std::chrono::seconds;
 
 /// A World is nodes that do what a Job asks for, in simulated time, and break in any way.
 ///
-/// Checks at each action: no container runs twice; containers are loaded from committed sets only;
-/// nothing is loaded while a lost node may still run its containers.
+/// Checks at each action: no container runs twice, also not on a lost node. Containers are loaded
+/// from committed sets only.
 class World {
  public:
   World(std::uint64_t seed, const JobLimits& limits, std::uint32_t boxes, std::uint32_t nodes,
@@ -129,7 +129,7 @@ class World {
     });
   }
 
-  /// Containers must not be made while another node may still run them.
+  /// Checks that no other node runs the containers that the step makes.
   void check_alone(const StepAction& action) {
     for (const BoxId box : action.boxes) {
       for (const auto& [id, node] : nodes_) {

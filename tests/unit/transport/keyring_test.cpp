@@ -88,6 +88,24 @@ TEST_CASE("a link is never accepted from oneself, nor between roles that have no
   CHECK_FALSE(pool.manager.accept({pool.manager.self(), kAnyManager, 0}));
 }
 
+TEST_CASE("only a coordinator connects to a node, and it connects to nobody else") {
+  const Pool pool;
+  const Member coordinator = member_of(Role::kCoordinator, 6), node = member_of(Role::kNode, 7);
+  const Keyring at_node = pool.member(node);
+  const Ticket ticket = pool.manager.ticket(coordinator, node, 1);
+  const auto key = at_node.accept(pool.member(coordinator).by(ticket).name);
+  REQUIRE(key);
+  CHECK(*key == ticket.key);
+  for (const Member& other : {kClientA, kLender, member_of(Role::kManager, 9), node}) {
+    CHECK_FALSE(at_node.accept({other, node, 1}));
+  }
+  for (const Member& other : {coordinator, node}) {
+    CHECK_FALSE(pool.member(kLender).accept({other, kLender, 5}));
+    CHECK_FALSE(pool.manager.accept({other, kAnyManager, 0}));
+    CHECK_FALSE(pool.member(coordinator).accept({other, coordinator, 1}));
+  }
+}
+
 TEST_CASE("tickets of numbers that have been left are refused") {
   const Pool pool;
   Keyring lender = pool.member(kLender);
