@@ -15,7 +15,7 @@
 
 namespace stdchk::container {
 
-/// BoxSettings are the same for all containers of a node.
+/// BoxSettings hold what the containers of a node share: programs, folder, tag.
 struct BoxSettings {
   std::string folder;  ///< holds a folder for each container
   std::string init;    ///< the program stdchk-box-init

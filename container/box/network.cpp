@@ -42,8 +42,7 @@ JobNetwork::JobNetwork(NetworkDescription network)
       tunnel_(fmt::format("scx{:06x}", network_.number)) {}
 
 Outcome<void> JobNetwork::make() const {
-  // Two nodes of one host may make the device at the same time. One of them fails, and finds it
-  // made.
+  // Two nodes of one host may make the device at the same time. The slower node finds it made.
   if (!has_device_here(bridge_)) {
     auto made =
         ip({"link", "add", "name", bridge_, "mtu", std::to_string(kBoxMtu), "type", "bridge"});

@@ -36,8 +36,8 @@ struct NetworkDescription {
   bool operator==(const NetworkDescription&) const = default;
 };
 
-/// A SetDescription is the last member of a set. It holds everything that a restart needs besides
-/// the images.
+/// A SetDescription describes a job at a checkpoint, and is the last member of its set. It holds
+/// everything that a restart needs besides the images.
 struct SetDescription {
   std::string job;
   std::uint64_t set = 0;

@@ -65,7 +65,7 @@ struct CheckpointAction {
 /// from a set.
 struct RunsAction {
   SetId set;
-  Duration after{};  ///< from the start, or from the cause of the restart
+  Duration after{};  ///< time since the start, or since the failure
 };
 struct SayAction {
   std::string text;
