@@ -192,8 +192,9 @@ void Server::request(Connection& connection, const Record& record) {
     return;
   }
   const std::uint64_t number = parts_.first_ticket + ++tickets_made_;
-  // Only a process of the host itself can be dumped for other hosts.
-  const auto placed = allocator_.request(number, {record.count, parts_.clone_bytes});
+  // CRIU cannot dump a clone for other hosts: its namespaces are not the daemon's.
+  const auto placed =
+      allocator_.request(number, {record.count, parts_.clone_bytes, inside != nullptr});
   std::uint32_t count = 0, local = 0;
   std::vector<Placement> others;
   if (placed) {

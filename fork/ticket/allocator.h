@@ -18,6 +18,7 @@ struct Placement {
 struct Demand {
   std::uint32_t count = 0;
   std::uint64_t clone_bytes = 0;  ///< memory that each clone is charged with
+  bool stays_here = false;        ///< the clones cannot go to other hosts
 };
 
 /// An Allocator decides where clones go. It is the plug-in for a cluster's manager: SnowFlock's

@@ -58,6 +58,7 @@ tl::expected<std::vector<Placement>, std::string> HostTable::request(std::uint64
   for (std::uint32_t given = 0; given < demand.count; given++) {
     Row* best = nullptr;
     for (Row& row : rows_) {
+      if (demand.stays_here && !row.host.name.empty()) continue;
       const bool fits = row.used_slots < row.host.slots &&
                         row.host.memory_bytes - row.used_bytes >= demand.clone_bytes;
       if (!fits) continue;

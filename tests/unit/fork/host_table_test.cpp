@@ -35,6 +35,13 @@ TEST_CASE("a released ticket's clones can be given again") {
   CHECK(table.request(2, {2, kGiB}).value() == std::vector<Placement>{{"a", 2}});
 }
 
+TEST_CASE("clones that cannot leave this host get no others") {
+  HostTable table({{"", 2, 9 * kGiB}, {"far", 9, 9 * kGiB}});
+  CHECK(table.request(1, {5, kGiB, true}).value() == std::vector<Placement>{{"", 2}});
+  CHECK(table.request(2, {5, kGiB, true}).value().empty());
+  CHECK(table.request(3, {1, kGiB}).value() == std::vector<Placement>{{"far", 1}});
+}
+
 TEST_CASE("a ticket is served once") {
   HostTable table({{"a", 4, 9 * kGiB}});
   REQUIRE(table.request(1, {1, kGiB}));
