@@ -1,5 +1,5 @@
 // ring ROUNDS MIB [ASK]: each rank holds MIB MiB. In each round it sends 1 MiB around the ring, changes memory, and sums over
-// all ranks, so that the result depends on every message. It appends a line for each round to /ring.RANK, holds a
+// all ranks, so that the result depends on every message. It appends a line for each round to /ring.RANK. It holds a
 // deleted file, a pipe and a shared mapping, and checks them in each round. In round ASK rank 0 asks for a checkpoint.
 #include <mpi.h>
 #include <stdint.h>
