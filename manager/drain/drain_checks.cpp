@@ -5,17 +5,16 @@
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
-#include "manager/replication/copy_planner.h"
-#include "manager/service/service.h"
 
 namespace stdchk::manager {
+
 void DrainChecks::look_up(const std::vector<FileId>& files, Time deadline, Done done) {
   std::vector<Looked> looked;
   msg::FindDrained request;
   for (const FileId id : files) {
-    const File* const file = service_.state().file(id);
+    const File* const file = pool_.state().file(id);
     if (file == nullptr || !file->parent || !file->newest.drained) continue;
-    const auto path = service_.drained_path(*file, file->newest);
+    const auto path = drain_.drained_path(*file, file->newest);
     if (!path) continue;
     looked.push_back({id,
                       file->newest.version,
@@ -23,12 +22,12 @@ void DrainChecks::look_up(const std::vector<FileId>& files, Time deadline, Done 
     request.files.push_back(looked.back().wanted);
   }
   if (looked.empty()) return done(Found{});
-  const auto benefactor = service_.some_benefactor();
+  const auto benefactor = pool_.some_benefactor();
   if (!benefactor) return done(fail(Code::kBusy, "manager.find_drained: there is no benefactor"));
-  const Duration left = std::min<Duration>(limits::kCallDeadline, deadline - service_.now());
-  service_.peer_of(*benefactor)
+  const Duration left = std::min<Duration>(limits::kCallDeadline, deadline - pool_.now());
+  pool_.peer_of(*benefactor)
       ->call(std::move(request), left,
-             [this, alive = service_.alive(), looked = std::move(looked),
+             [this, alive = pool_.alive(), looked = std::move(looked),
               done = std::move(done)](const rpc::Answer& answer) {
                if (alive.expired()) return;
                if (!answer) return done(fail(answer.error().error));
@@ -43,11 +42,11 @@ DrainChecks::Found DrainChecks::judge(const std::vector<Looked>& looked,
   Found found;
   for (std::uint32_t i = 0; i < looked.size(); ++i) {
     const Looked& one = looked[i];
-    const File* const file = service_.state().file(one.file);
+    const File* const file = pool_.state().file(one.file);
     if (file == nullptr || !file->parent || !file->newest.drained ||
         file->newest.version != one.version || file->newest.mtime_ns != one.wanted.mtime_ns ||
         file->uid != one.wanted.uid ||
-        service_.drained_path(*file, file->newest) != one.wanted.path) {
+        drain_.drained_path(*file, file->newest) != one.wanted.path) {
       continue;
     }
     if (std::ranges::find(missing, i) == missing.end()) {
@@ -61,9 +60,9 @@ DrainChecks::Found DrainChecks::judge(const std::vector<Looked>& looked,
 }
 
 void DrainChecks::lose(const File& file) {
-  const ChunkTable& chunks = service_.state().chunks();
+  const ChunkTable& chunks = pool_.state().chunks();
   const auto in_memory = [&](const PackedSlice& slice) { return chunks.has_copies(slice.chunk); };
-  const std::string path = service_.state().path(file);
+  const std::string path = pool_.state().path(file);
   const PackedSlices& slices = file.newest.slices;
   if (!slices.empty() && std::ranges::none_of(slices, in_memory)) {
     log::error("{} is not in the drain directory any more as it was drained, and not in memory",
@@ -74,9 +73,9 @@ void DrainChecks::lose(const File& file) {
   log::warning("{} is not in the drain directory any more as it was drained; it is drained again{}",
                path, whole ? "" : ", though memory does not have all of it");
   const FileId id = file.id;
-  service_.execute(DrainLost{id, file.newest.version}, [](const Result<Outcome>&) {});
-  service_.copies().look_at(service_.state().file(id)->newest);
-  service_.file_changed(id, {});
+  pool_.execute(DrainLost{id, file.newest.version}, [](const Result<Outcome>&) {});
+  copies_.examine(pool_.state().file(id)->newest);
+  notices_.file_changed(id, {});
 }
 
 }  // namespace stdchk::manager

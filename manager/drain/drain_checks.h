@@ -8,12 +8,13 @@
 #include "core/base/result.h"
 #include "core/messages/messages.h"
 #include "core/values/types.h"
+#include "manager/clients/notices.h"
+#include "manager/drain/drain_planner.h"
+#include "manager/pool/pool.h"
+#include "manager/replication/copy_planner.h"
 #include "transport/rpc.h"
 
 namespace stdchk::manager {
-
-class Service;
-struct File;
 
 /// DrainChecks asks a benefactor whether drained files are still in the drain directory, unchanged,
 /// before something relies on them: `stdchk safe`, and eviction (rule M5). A file that was removed
@@ -31,7 +32,8 @@ class DrainChecks {
   /// Gets an error when the check could not be made.
   using Done = std::function<void(const Result<Found>& found)>;
 
-  explicit DrainChecks(Service& service) : service_(service) {}
+  DrainChecks(Pool& pool, const DrainPlanner& drain, CopyPlanner& copies, Notices& notices)
+      : pool_(pool), drain_(drain), copies_(copies), notices_(notices) {}
   /// Checks those of `files` that are drained and have no change of name under way. A file that the
   /// pool changes meanwhile is in neither set of the result. At most limits::kDrainChecksMax files.
   /// Calls `done` once, perhaps within this call.
@@ -46,7 +48,10 @@ class DrainChecks {
   Found judge(const std::vector<Looked>& looked, const std::vector<std::uint32_t>& missing);
   void lose(const File& file);
 
-  Service& service_;
+  Pool& pool_;
+  const DrainPlanner& drain_;
+  CopyPlanner& copies_;
+  Notices& notices_;
 };
 
 }  // namespace stdchk::manager

@@ -9,10 +9,6 @@
 #include "core/chunk/sealed_chunk.h"
 #include "core/policy/image_name.h"
 #include "manager/drain/import.h"
-#include "manager/pool/sets.h"
-#include "manager/replication/copy_planner.h"
-#include "manager/replication/scrubber.h"
-#include "manager/service/service.h"
 
 namespace stdchk::manager {
 namespace {
@@ -67,30 +63,39 @@ bool spares_the_rest(const rpc::Answer& answer) {
 
 }  // namespace
 
-DrainPlanner::DrainPlanner(Service& service)
-    : service_(service), at_once_(kPerBenefactor), jobs_max_(kJobsMax) {}
+DrainPlanner::DrainPlanner(Pool& pool, SetKeeper& sets, Scrubber& scrubber,
+                           const SessionTable& sessions, Notices& notices,
+                           std::function<void()> on_name_given)
+    : pool_(pool),
+      sets_(sets),
+      scrubber_(scrubber),
+      sessions_(sessions),
+      notices_(notices),
+      on_name_given_(std::move(on_name_given)),
+      at_once_(kPerBenefactor),
+      jobs_max_(kJobsMax) {}
 
 Status DrainPlanner::start(bool fresh) {
-  if (!service_.has_drain()) return {};
+  if (!pool_.has_drain()) return {};
   if (!fresh) {
-    names_from_ = service_.now() + limits::kOperationDeadline;
+    names_from_ = pool_.now() + limits::kOperationDeadline;
     // Drops temporary files that earlier managers have left. The new epoch is not begun yet.
-    const State& state = service_.state();
+    const State& state = pool_.state();
     const auto& queue = state.mirror_queue();
     const std::uint64_t below = queue.empty() ? state.mirror_newest() + 1 : queue.begin()->first;
     garbage_[{FileId{}, ((state.epoch().value + 1) << 40) | below}] = names_from_;
     return {};
   }
-  return import_drained(service_.config().pool.drain_directory, [this](Command command) {
-    service_.execute(std::move(command), [](const Result<Outcome>&) {});
+  return import_drained(pool_.config().pool.drain_directory, [this](Command command) {
+    pool_.execute(std::move(command), [](const Result<Outcome>&) {});
   });
 }
 
 void DrainPlanner::run() {
   // Some journals answer commands within run(): only one run() at a time.
-  if (!service_.has_drain() || running_) return;
+  if (!pool_.has_drain() || running_) return;
   running_ = true;
-  if (service_.now() >= pace_next_) {
+  if (pool_.now() >= pace_next_) {
     set_pace();
     for (auto& [id, job] : jobs_) find_hanging(job);
   }
@@ -99,7 +104,7 @@ void DrainPlanner::run() {
   drop_left(false);
   drop_temporaries();
   std::vector<std::tuple<bool, std::uint64_t, FileId>> order;
-  for (const auto& [id, job] : jobs_) order.emplace_back(!job.preferred, job.number, id);
+  for (const auto& [id, job] : jobs_) order.emplace_back(!job.prioritised, job.number, id);
   std::sort(order.begin(), order.end());
   for (const auto& [later, number, id] : order) {
     const auto job = jobs_.find(id);
@@ -111,7 +116,7 @@ void DrainPlanner::run() {
 
 DrainState DrainPlanner::state_of(FileId file) const {
   if (jobs_.count(file) > 0) return DrainState::kRunning;
-  if (service_.set_keeper().skips(*service_.state().file(file))) return DrainState::kNone;
+  if (sets_.skips(*pool_.state().file(file))) return DrainState::kNone;
   return has_failed(file) ? DrainState::kFailed : DrainState::kPending;
 }
 
@@ -120,17 +125,17 @@ bool DrainPlanner::has_failed(FileId file) const {
   return failure != failures_.end() && !failure->second.waits;
 }
 
-void DrainPlanner::hurry(FileId below) {
-  asked_until_ = service_.now() + kAskedFor;
+void DrainPlanner::prioritise_below(FileId below) {
+  asked_until_ = pool_.now() + kAskedFor;
   pace_next_ = {};
-  service_.set_keeper().want(below);
+  sets_.want(below);
   if (below == kRootFile) {
     for (auto& [id, failure] : failures_) try_soon(failure);
     return;
   }
-  for (const auto& [sequence, id] : service_.state().undrained()) {
-    if (!service_.state().is_below(id, below)) continue;
-    hurried_.insert(id);
+  for (const auto& [sequence, id] : pool_.state().undrained()) {
+    if (!pool_.state().is_below(id, below)) continue;
+    prioritised_.insert(id);
     const auto failure = failures_.find(id);
     if (failure != failures_.end()) try_soon(failure->second);
   }
@@ -143,22 +148,34 @@ void DrainPlanner::try_soon(Failure& failure) {
   failure.next = std::min(failure.next, failure.last + kBackOffFirst);
 }
 
-void DrainPlanner::prefer(FileId file) {
+void DrainPlanner::prioritise(FileId file) {
   const auto job = jobs_.find(file);
   if (job == jobs_.end()) {
-    hurried_.insert(file);
+    prioritised_.insert(file);
   } else {
-    job->second.preferred = true;
+    job->second.prioritised = true;
   }
+}
+
+std::optional<std::string> DrainPlanner::drained_path(const File& file,
+                                                      const VersionData& version) const {
+  if (version.aside != 0) {
+    if (pool_.state().mirror_queue().count(version.aside) > 0) return std::nullopt;
+    return std::string(msg::kTemporaryFolder) + "/" + msg::temporary_name(file.id, version.aside);
+  }
+  if (!file.parent || moves(file)) return std::nullopt;
+  // An older version that was not set aside and needs no drained bytes has no file under that name.
+  if (&version != &file.newest && !pool_.state().needs_drained(version)) return std::nullopt;
+  return pool_.state().path(file);
 }
 
 msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
   msg::DrainNow::Reply reply;
-  if (!service_.has_drain()) return reply;
-  const State& state = service_.state();
+  if (!pool_.has_drain()) return reply;
+  const State& state = pool_.state();
   for (const auto& [sequence, id] : state.undrained()) {
     if (below != kRootFile && !state.is_below(id, below)) continue;
-    if (service_.set_keeper().skips(*state.file(id))) continue;
+    if (sets_.skips(*state.file(id))) continue;
     ++reply.pending_files;
     reply.pending_bytes += state.file(id)->newest.stored_bytes;
     const auto job = jobs_.find(id);
@@ -176,15 +193,16 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
 // ---- jobs -------------------------------------------------------------------------------------
 
 void DrainPlanner::start_jobs() {
-  for (auto hurried = hurried_.begin(); hurried != hurried_.end() && jobs_counted() < jobs_max_;) {
-    start_job(*hurried, true);
-    hurried = hurried_.erase(hurried);
+  for (auto each = prioritised_.begin();
+       each != prioritised_.end() && jobs_counted() < jobs_max_;) {
+    start_job(*each, true);
+    each = prioritised_.erase(each);
   }
   if (jobs_counted() >= jobs_max_) return;
   std::vector<FileId> oldest;
-  for (const auto& [sequence, id] : service_.state().undrained()) {
+  for (const auto& [sequence, id] : pool_.state().undrained()) {
     if (oldest.size() == kScannedMax) break;
-    if (service_.set_keeper().skips(*service_.state().file(id))) continue;
+    if (sets_.skips(*pool_.state().file(id))) continue;
     oldest.push_back(id);
   }
   for (const FileId id : oldest) {
@@ -193,16 +211,16 @@ void DrainPlanner::start_jobs() {
   }
 }
 
-bool DrainPlanner::start_job(FileId id, bool preferred) {
-  const File* file = service_.state().file(id);
+bool DrainPlanner::start_job(FileId id, bool prioritised) {
+  const File* file = pool_.state().file(id);
   if (file == nullptr || jobs_.count(id) > 0 || !file->parent || file->newest.drained) return false;
   const auto failure = failures_.find(id);
-  if (failure != failures_.end() && service_.now() < failure->second.next) return false;
+  if (failure != failures_.end() && pool_.now() < failure->second.next) return false;
   Job job;
   job.file = id;
   job.version = file->newest.version;
-  job.number = service_.next_id();
-  job.preferred = preferred;
+  job.number = pool_.next_id();
+  job.prioritised = prioritised;
   job.hangs = failure != failures_.end() && failure->second.hung;
   const auto left = left_.find(id);
   if (left != left_.end() && left->second.version == job.version) {
@@ -212,7 +230,7 @@ bool DrainPlanner::start_job(FileId id, bool preferred) {
   }
   job.verified.resize(file->newest.slices.size());
   if (!plan(*file, job)) return false;
-  if (!service_.pin(id, job.version)) return false;
+  if (!pool_.pin(id, job.version)) return false;
   if (left != left_.end() && left->second.number == job.number) left_.erase(left);
   step(jobs_.emplace(id, std::move(job)).first->second);
   return true;
@@ -220,7 +238,7 @@ bool DrainPlanner::start_job(FileId id, bool preferred) {
 
 /// Decides which benefactor writes which pieces. Returns false when the job cannot start now.
 bool DrainPlanner::plan(const File& file, Job& job) {
-  const State& state = service_.state();
+  const State& state = pool_.state();
   std::map<BenefactorId, Request> open;
   const auto add = [&](BenefactorId benefactor, std::uint32_t slice, const msg::DrainPiece& piece,
                        bool base) {
@@ -240,11 +258,11 @@ bool DrainPlanner::plan(const File& file, Job& job) {
   };
   const auto usable = [&](BenefactorId id) {
     const auto parked = parked_.find(id);
-    return service_.peer_of(id) != nullptr &&
-           (parked == parked_.end() || parked->second <= service_.now());
+    return pool_.peer_of(id) != nullptr &&
+           (parked == parked_.end() || parked->second <= pool_.now());
   };
   BenefactorId any;
-  for (const auto& [id, status] : service_.benefactors()) {
+  for (const auto& [id, status] : pool_.benefactors()) {
     if (usable(id)) any = id;
   }
   if (!any) return false;
@@ -257,7 +275,7 @@ bool DrainPlanner::plan(const File& file, Job& job) {
           "{} is encrypted, and benefactors have no key to drain it; copy it to where it should be "
           "through a mount that has",
           state.path(file));
-      failures_[job.file] = {1, service_.now(), service_.now() + kSealedAgain};
+      failures_[job.file] = {1, pool_.now(), pool_.now() + kSealedAgain};
       return false;
     }
     msg::DrainPiece piece{slice.file_offset, slice.length, slice.chunk_offset, msg::kNoExtent,
@@ -268,17 +286,17 @@ bool DrainPlanner::plan(const File& file, Job& job) {
       continue;
     }
     const auto copy = std::find_if(chunk.copies.begin(), chunk.copies.end(), [&](const Extent& at) {
-      return usable(at.benefactor) && !service_.copies().is_wrong(at);
+      return usable(at.benefactor) && !pool_.is_wrong(at);
     });
     if (copy == chunk.copies.end()) {
       const bool was_known = failures_.count(job.file) > 0;
       Failure& failure = failures_[job.file];
-      const bool may_return =
-          std::ranges::any_of(chunk.copies, [&](const Extent& at) { return service_.live(at); });
+      const bool may_return = std::ranges::any_of(
+          chunk.copies, [&](const Extent& at) { return pool_.is_readable(at); });
       failure.waits = may_return && (!was_known || failure.waits);
       failure.attempts = std::max<std::uint32_t>(failure.attempts, 1);
-      failure.last = service_.now();
-      failure.next = service_.now() + kParked;
+      failure.last = pool_.now();
+      failure.next = pool_.now() + kParked;
       return false;
     }
     piece.extent_offset = copy->offset;
@@ -296,7 +314,7 @@ bool DrainPlanner::plan(const File& file, Job& job) {
 }
 
 bool DrainPlanner::current(const Job& job) const {
-  const File* file = service_.state().file(job.file);
+  const File* file = pool_.state().file(job.file);
   return file != nullptr && file->parent && file->newest.version == job.version;
 }
 
@@ -319,8 +337,8 @@ void DrainPlanner::step(Job& job) {
   if (job.phase != Phase::kLost) return;
   // Asks the same benefactor again: it serves requests in order. It repeats this until the lost
   // request has expired.
-  if (service_.peer_of(job.finisher) != nullptr) return send_finish(job);
-  if (service_.now() < job.late) return;
+  if (pool_.peer_of(job.finisher) != nullptr) return send_finish(job);
+  if (pool_.now() < job.late) return;
   // Another benefactor then finds either the temporary file or the final name.
   job.phase = Phase::kWaitsForName;
   finish(job);
@@ -328,7 +346,7 @@ void DrainPlanner::step(Job& job) {
 
 Duration DrainPlanner::deadline_for(std::uint64_t bytes) const {
   Duration deadline = limits::kOperationDeadline;
-  const std::uint64_t rate = service_.config().pool.drain_rate_bytes_per_s;
+  const std::uint64_t rate = pool_.config().pool.drain_rate_bytes_per_s;
   // Requests at one benefactor share its rate, and each piece is written and read back.
   if (rate > 0)
     deadline += std::chrono::seconds(std::min<std::uint64_t>(86400, 4 * bytes / rate + 1));
@@ -338,24 +356,24 @@ Duration DrainPlanner::deadline_for(std::uint64_t bytes) const {
 /// Returns true when undrained bytes, which cannot be evicted, take more than half of `bytes`.
 bool DrainPlanner::is_half_full(std::uint64_t bytes) const {
   std::uint64_t undrained = 0;
-  for (const auto& [sequence, id] : service_.state().undrained()) {
-    undrained += service_.state().file(id)->newest.stored_bytes;
+  for (const auto& [sequence, id] : pool_.state().undrained()) {
+    undrained += pool_.state().file(id)->newest.stored_bytes;
     if (2 * undrained > bytes) return true;
   }
   return false;
 }
 
 void DrainPlanner::set_pace() {
-  pace_next_ = service_.now() + kPaceHolds;
-  const Config& config = service_.config();
+  pace_next_ = pool_.now() + kPaceHolds;
+  const Config& config = pool_.config();
   at_once_ = kPerBenefactor;
   rate_ = config.drain_total_bytes_per_s;
-  if (!config.drain_yields || service_.now() < asked_until_) return;
+  if (!config.drain_yields || pool_.now() < asked_until_) return;
   // A client that has files open but does not write is not hindered by the drain.
-  if (!service_.writing() || service_.now() >= service_.granted_last() + kWritesFor) return;
+  if (!sessions_.writing() || pool_.now() >= sessions_.granted_last() + kWritesFor) return;
   std::uint64_t bytes = 0;
   std::uint64_t share = 0;
-  for (const auto& [id, status] : service_.benefactors()) {
+  for (const auto& [id, status] : pool_.benefactors()) {
     if (status.peer == nullptr) continue;
     bytes += status.info.arena_bytes;
     share += kYieldBytesPerSecond;
@@ -368,9 +386,9 @@ void DrainPlanner::set_pace() {
 /// Returns false when the rate of all benefactors together does not allow `bytes` more yet.
 bool DrainPlanner::pay(std::uint64_t bytes) {
   if (rate_ == 0) return true;
-  if (service_.now() < paid_until_) return false;
+  if (pool_.now() < paid_until_) return false;
   // After a late turn, up to kPaceHolds of unused rate may be caught up.
-  paid_until_ = std::max(paid_until_, service_.now() - kPaceHolds);
+  paid_until_ = std::max(paid_until_, pool_.now() - kPaceHolds);
   paid_until_ += Duration(
       static_cast<Duration::rep>(static_cast<double>(bytes) * 1e9 / static_cast<double>(rate_)));
   return true;
@@ -389,7 +407,7 @@ void DrainPlanner::send_pieces(Job& job) {
     if (job.hangs && job.unanswered > 0) return;
     const Request& request = job.requests[i];
     if (request.sent || !has_room(job, request.benefactor)) continue;
-    rpc::Peer* peer = service_.peer_of(request.benefactor);
+    rpc::Peer* peer = pool_.peer_of(request.benefactor);
     if (peer == nullptr) return end_job(job, true, "waits for a benefactor that is silent");
     if (!pay(request.bytes)) return;
     send(job, i, *peer);
@@ -401,12 +419,12 @@ void DrainPlanner::send(Job& job, std::size_t index, rpc::Peer& peer) {
   const Duration deadline = deadline_for(request.bytes * kPerBenefactor);
   request.sent = true;
   request.hangs = job.hangs;
-  request.sent_at = service_.now();
+  request.sent_at = pool_.now();
   ++job.unanswered;
   ++(request.hangs ? hanging_ : in_flight_)[request.benefactor];
   peer.call(std::move(request.pieces), deadline,
-            [this, alive = service_.alive(), file = job.file, number = job.number, index,
-             late = service_.now() + deadline + kTransit](const rpc::Answer& answer) {
+            [this, alive = pool_.alive(), file = job.file, number = job.number, index,
+             late = pool_.now() + deadline + kTransit](const rpc::Answer& answer) {
               if (alive.expired()) return;
               Job* sent = job_of(file, number);
               STDCHK_ASSERT(sent != nullptr);  // a job stays until all its requests are answered
@@ -416,7 +434,7 @@ void DrainPlanner::send(Job& job, std::size_t index, rpc::Peer& peer) {
 
 /// Requests without an answer for long no longer count, so that others may be sent.
 void DrainPlanner::find_hanging(Job& job) {
-  if (job.asked_for_name() && service_.now() >= job.naming_since + kHangsAfter) {
+  if (job.asked_for_name() && pool_.now() >= job.naming_since + kHangsAfter) {
     warn_of_hanging(job);
     job.hangs = true;
   }
@@ -425,7 +443,7 @@ void DrainPlanner::find_hanging(Job& job) {
     const Duration by_rate = deadline_for(request.bytes) - limits::kOperationDeadline;
     const Duration patience =
         std::max(kHangsAfter + by_rate, kHangsAfterFactor * took_[request.benefactor]);
-    if (service_.now() < request.sent_at + patience) continue;
+    if (pool_.now() < request.sent_at + patience) continue;
     if (hanging_[request.benefactor] >= kHangingMax) continue;
     warn_of_hanging(job);
     request.hangs = job.hangs = job.starts_over = true;
@@ -435,10 +453,10 @@ void DrainPlanner::find_hanging(Job& job) {
 }
 
 void DrainPlanner::warn_of_hanging(const Job& job) const {
-  const File* file = service_.state().file(job.file);
+  const File* file = pool_.state().file(job.file);
   if (file == nullptr || job.hangs) return;
   log::warning("{} is not drained: its storage does not answer; others go on",
-               service_.state().path(*file));
+               pool_.state().path(*file));
 }
 
 /// Hanging jobs do not count, so that others may start.
@@ -463,11 +481,11 @@ void DrainPlanner::pieces_answered(Job& job, std::size_t index, Time late,
   }
   job.starts_over = job.starts_over || (!answer && !spares_the_rest(answer));
   if (answer) {
-    took_[benefactor] = service_.now() - request.sent_at;
+    took_[benefactor] = pool_.now() - request.sent_at;
     job.hangs = false;
   } else if (lost_on_the_way(answer)) {
     // A hanging file says nothing about other storage of the benefactor.
-    if (!request.hangs) parked_[benefactor] = service_.now() + kParked;
+    if (!request.hangs) parked_[benefactor] = pool_.now() + kParked;
     job.late = std::max(job.late, late);
   }
   pieces_done(job, benefactor, answer);
@@ -485,7 +503,7 @@ void DrainPlanner::pieces_done(Job& job, BenefactorId benefactor, const rpc::Ans
   if (!reply->corrupt.empty()) {
     // The scrubber checks these chunks and replaces wrong copies; the next
     // attempt reads the new ones.
-    service_.scrubber().suspect(*service_.state().file(job.file), benefactor);
+    scrubber_.suspect(*pool_.state().file(job.file), benefactor);
     return end_job(job, true, "has chunks that fail their checksum");
   }
   ++job.done;
@@ -496,10 +514,10 @@ void DrainPlanner::pieces_done(Job& job, BenefactorId benefactor, const rpc::Ans
 // ---- naming drained files ---------------------------------------------------------------------
 
 bool DrainPlanner::blocked_by_mirror(const File& file) const {
-  const auto& queue = service_.state().mirror_queue();
+  const auto& queue = pool_.state().mirror_queue();
   if (queue.empty()) return false;
   if (queue.size() > kMirrorScannedMax) return true;
-  const std::string path = service_.state().path(file);
+  const std::string path = pool_.state().path(file);
   return std::any_of(queue.begin(), queue.end(),
                      [&](const auto& change) { return concerns(change.second, file.id, path); });
 }
@@ -507,19 +525,19 @@ bool DrainPlanner::blocked_by_mirror(const File& file) const {
 /// Returns true while the link of the folder must change first: it must not name a set while an
 /// image of this set is replaced.
 bool DrainPlanner::waits_for_link(const File& file) const {
-  const auto& queue = service_.state().mirror_queue();
+  const auto& queue = pool_.state().mirror_queue();
   if (queue.empty() || !parse_image_name(file.name)) return false;
-  const std::string path = service_.state().path(file);
+  const std::string path = pool_.state().path(file);
   const std::string link = path.substr(0, path.size() - file.name.size()) + kLatestName;
   return std::ranges::any_of(queue, [&](const auto& change) { return change.second.path == link; });
 }
 
 void DrainPlanner::finish(Job& job) {
   if (!current(job)) return end_job(job, false, "has a newer version");
-  const File& file = *service_.state().file(job.file);
-  if (!may_name() || blocked_by_mirror(file)) return;
+  const File& file = *pool_.state().file(job.file);
+  if (!try_end_name_wait() || blocked_by_mirror(file)) return;
   // Two files had the same name one after the other: the later job waits for its turn.
-  const std::string path = service_.state().path(file);
+  const std::string path = pool_.state().path(file);
   for (const auto& [id, other] : jobs_) {
     const bool naming = other.asked_for_name() || other.phase == Phase::kSettingAside ||
                         other.phase == Phase::kRecording;
@@ -530,35 +548,35 @@ void DrainPlanner::finish(Job& job) {
   job.path = path;
   job.finisher = *finisher;
   // Nobody pins an older version any more: once these are set aside, the name is free.
-  if (service_.state().older_needs_name(file)) return set_aside(job);
+  if (pool_.state().older_needs_name(file)) return set_aside(job);
   if (job.recorded && waits_for_link(file)) return;
   if (job.recorded) return send_finish(job);
   // DrainStarted comes first: if the manager ends now, the next one knows that the name may exist.
   // Then all earlier commands are durable, too, above all the commit of this version.
   job.phase = Phase::kStarting;
-  service_.execute(DrainStarted{job.file},
-                   [this, file = job.file, number = job.number](const Result<Outcome>& outcome) {
-                     Job* started = job_of(file, number);
-                     if (started == nullptr) return;
-                     if (!outcome) return end_job(*started, true, "could not be recorded");
-                     started->recorded = true;
-                     started->phase = Phase::kWaitsForName;
-                     // Checks again: a rename may have come in the meantime.
-                     finish(*started);
-                   });
+  pool_.execute(DrainStarted{job.file},
+                [this, file = job.file, number = job.number](const Result<Outcome>& outcome) {
+                  Job* started = job_of(file, number);
+                  if (started == nullptr) return;
+                  if (!outcome) return end_job(*started, true, "could not be recorded");
+                  started->recorded = true;
+                  started->phase = Phase::kWaitsForName;
+                  // Checks again: a rename may have come in the meantime.
+                  finish(*started);
+                });
 }
 
 /// Chooses a benefactor that has written pieces, if one is left. It avoids hosts where naming a
 /// file hangs: that may block all other names of this host in the kernel.
 std::optional<BenefactorId> DrainPlanner::finisher_of(const Job& job) const {
   for (const Request& request : job.requests) {
-    if (service_.peer_of(request.benefactor) == nullptr) continue;
+    if (pool_.peer_of(request.benefactor) == nullptr) continue;
     if (!names_hang_at(request.benefactor)) return request.benefactor;
   }
-  for (const auto& [id, status] : service_.benefactors()) {
+  for (const auto& [id, status] : pool_.benefactors()) {
     if (status.peer != nullptr && !names_hang_at(id)) return id;
   }
-  return service_.some_benefactor();
+  return pool_.some_benefactor();
 }
 
 bool DrainPlanner::names_hang_at(BenefactorId benefactor) const {
@@ -570,16 +588,16 @@ bool DrainPlanner::names_hang_at(BenefactorId benefactor) const {
 
 /// Keeps the older version readable for its readers, as it is about to lose its name.
 void DrainPlanner::set_aside(Job& job) {
-  rpc::Peer* peer = service_.peer_of(job.finisher);
+  rpc::Peer* peer = pool_.peer_of(job.finisher);
   job.phase = Phase::kSettingAside;
   msg::MirrorChange change;
   change.kind = msg::MirrorKind::kSetAside;
   change.path = job.path;
   change.file = job.file;
-  change.number = service_.next_id();
-  const Time late = service_.now() + limits::kCallDeadline + kTransit;
+  change.number = pool_.next_id();
+  const Time late = pool_.now() + limits::kCallDeadline + kTransit;
   peer->call(change, limits::kCallDeadline,
-             [this, alive = service_.alive(), file = job.file, number = job.number,
+             [this, alive = pool_.alive(), file = job.file, number = job.number,
               aside = change.number, late](const rpc::Answer& answer) {
                if (alive.expired()) return;
                if (!answer) garbage_[{file, aside}] = late;
@@ -587,26 +605,26 @@ void DrainPlanner::set_aside(Job& job) {
                if (job_now == nullptr) return;
                if (!answer) return fail_job(*job_now, answer);
                asides_.emplace(file, aside);
-               service_.set_older_aside(file, aside);
+               pool_.soft_state().set_older_aside(file, aside);
                job_now->phase = Phase::kWaitsForName;
                finish(*job_now);
              });
 }
 
 void DrainPlanner::send_finish(Job& job) {
-  rpc::Peer* peer = service_.peer_of(job.finisher);
-  const File* file = service_.state().file(job.file);
-  const VersionData* version = service_.state().version(job.file, job.version);
-  if (job.phase != Phase::kLost) job.naming_since = service_.now();
+  rpc::Peer* peer = pool_.peer_of(job.finisher);
+  const File* file = pool_.state().file(job.file);
+  const VersionData* version = pool_.state().version(job.file, job.version);
+  if (job.phase != Phase::kLost) job.naming_since = pool_.now();
   job.phase = Phase::kFinishing;
-  job.late = service_.now() + limits::kOperationDeadline + kTransit;
-  peer->call(msg::DrainFinish{job.file, job.number, job.path, version->size_bytes, file->mode,
-                              file->uid, file->gid, version->mtime_ns},
-             limits::kOperationDeadline,
-             [this, alive = service_.alive(), id = job.file,
-              number = job.number](const rpc::Answer& answer) {
-               if (!alive.expired()) finished(id, number, answer);
-             });
+  job.late = pool_.now() + limits::kOperationDeadline + kTransit;
+  peer->call(
+      msg::DrainFinish{job.file, job.number, job.path, version->size_bytes, file->mode, file->uid,
+                       file->gid, version->mtime_ns},
+      limits::kOperationDeadline,
+      [this, alive = pool_.alive(), id = job.file, number = job.number](const rpc::Answer& answer) {
+        if (!alive.expired()) finished(id, number, answer);
+      });
 }
 
 void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer& answer) {
@@ -621,19 +639,18 @@ void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer
   // A Drained record for a file without this version could not be replayed after a restart.
   if (!current(*job)) return end_job(*job, false, "was removed or has a newer version");
   job->phase = Phase::kRecording;
-  service_.execute(Drained{file, job->version},
-                   [this, file, number](const Result<Outcome>& outcome) {
-                     Job* recorded = job_of(file, number);
-                     if (recorded == nullptr) return;
-                     // kStale: the file has a newer version, which is drained in its turn.
-                     const bool failed = !outcome && outcome.error().code != Code::kStale &&
-                                         outcome.error().code != Code::kNotFound;
-                     end_job(*recorded, failed, "could not be recorded");
-                     run();
-                   });
+  pool_.execute(Drained{file, job->version}, [this, file, number](const Result<Outcome>& outcome) {
+    Job* recorded = job_of(file, number);
+    if (recorded == nullptr) return;
+    // kStale: the file has a newer version, which is drained in its turn.
+    const bool failed =
+        !outcome && outcome.error().code != Code::kStale && outcome.error().code != Code::kNotFound;
+    end_job(*recorded, failed, "could not be recorded");
+    run();
+  });
   // The file is no longer pending: a client that waits for this must find
   // the links of drained sets.
-  service_.file_changed(file, {});
+  notices_.file_changed(file, {});
 }
 
 void DrainPlanner::fail_job(Job& job, const rpc::Answer& answer) {
@@ -660,7 +677,7 @@ void DrainPlanner::close_job(FileId id) {
   const auto found = jobs_.find(id);
   const Job job = std::move(found->second);
   jobs_.erase(found);
-  const File* file = service_.state().file(id);
+  const File* file = pool_.state().file(id);
   const bool newest = file != nullptr && file->parent && file->newest.version == job.version;
   if (job.failed && newest) {
     Failure& failure = failures_[id];
@@ -669,36 +686,35 @@ void DrainPlanner::close_job(FileId id) {
     failure.attempts = std::min(failure.attempts + 1, 10U);
     failure.waits = false;
     failure.hung = job.hangs;
-    failure.last = service_.now();
-    failure.next = service_.now() + wait;
-    log::warning("{} {} and is not drained; it is tried again", service_.state().path(*file),
-                 job.why);
+    failure.last = pool_.now();
+    failure.next = pool_.now() + wait;
+    log::warning("{} {} and is not drained; it is tried again", pool_.state().path(*file), job.why);
   } else {
     failures_.erase(id);
   }
   const Time late = std::max(job.late, job.late_before);
   if (job.failed && newest && !job.starts_over) {
     left_[id] = {job.version, job.number, job.verified, late};
-  } else if (job.failed || !newest || service_.now() < job.late_before) {
+  } else if (job.failed || !newest || pool_.now() < job.late_before) {
     garbage_[{id, job.number}] = late;
   }
-  service_.unpin(id, job.version);
+  pool_.unpin(id, job.version);
   drop_temporaries();
 }
 
 void DrainPlanner::drop_temporaries() {
   for (auto& [which, when] : garbage_) {
-    if (service_.now() < when) continue;
-    const auto benefactor = service_.some_benefactor();
+    if (pool_.now() < when) continue;
+    const auto benefactor = pool_.some_benefactor();
     if (!benefactor) return;
     msg::MirrorChange change;
     change.kind = msg::MirrorKind::kDropTemporary;
     change.file = which.first;
     change.number = which.second;
-    when = service_.now() + limits::kCallDeadline + kTransit;
-    service_.peer_of(*benefactor)
+    when = pool_.now() + limits::kCallDeadline + kTransit;
+    pool_.peer_of(*benefactor)
         ->call(change, limits::kCallDeadline,
-               [this, alive = service_.alive(), key = which](const rpc::Answer& answer) {
+               [this, alive = pool_.alive(), key = which](const rpc::Answer& answer) {
                  if (!alive.expired() && answer) garbage_.erase(key);
                });
   }
@@ -708,7 +724,7 @@ void DrainPlanner::drop_temporaries() {
 void DrainPlanner::drop_left(bool all) {
   std::erase_if(left_, [&](const auto& entry) {
     const auto& [id, left] = entry;
-    const File* file = service_.state().file(id);
+    const File* file = pool_.state().file(id);
     const bool wanted = file != nullptr && file->parent && file->newest.version == left.version;
     if (wanted && !all) return false;
     garbage_[{id, left.number}] = left.late;
@@ -718,7 +734,7 @@ void DrainPlanner::drop_left(bool all) {
 
 void DrainPlanner::drop_unused_asides() {
   std::erase_if(asides_, [this](const auto& aside) {
-    if (service_.state().is_aside(aside.first, aside.second)) return false;
+    if (pool_.state().is_aside(aside.first, aside.second)) return false;
     garbage_[aside] = {};
     return true;
   });
@@ -728,14 +744,14 @@ void DrainPlanner::drop_unused_asides() {
 
 /// Returns false while a benefactor may still execute a request of an earlier manager. Only then
 /// may a restarted manager change names.
-bool DrainPlanner::may_name() {
-  if (service_.now() >= names_from_) return true;
-  const auto& known = service_.state().benefactors();
+bool DrainPlanner::try_end_name_wait() {
+  if (pool_.now() >= names_from_) return true;
+  const auto& known = pool_.state().benefactors();
   const bool all = std::all_of(known.begin(), known.end(), [this](const auto& record) {
-    return service_.peer_of(record.first) != nullptr;
+    return pool_.peer_of(record.first) != nullptr;
   });
   if (!all) return false;
-  names_from_ = service_.now();
+  names_from_ = pool_.now();
   if (!garbage_.empty() && !garbage_.begin()->first.first) garbage_.begin()->second = names_from_;
   return true;
 }
@@ -753,8 +769,8 @@ bool DrainPlanner::is_path_in_use(const msg::MirrorChange& change) const {
 /// Drops a change that would keep a file for readers when no reader needs it. Returns true then.
 bool DrainPlanner::skip_mirror(std::uint64_t sequence, const msg::MirrorChange& change) {
   if (change.kind != msg::MirrorKind::kSetAside) return false;
-  if (service_.state().is_aside(change.file, change.number)) return false;
-  service_.execute(Mirrored{sequence}, [](const Result<Outcome>&) {});
+  if (pool_.state().is_aside(change.file, change.number)) return false;
+  pool_.execute(Mirrored{sequence}, [](const Result<Outcome>&) {});
   return true;
 }
 
@@ -762,29 +778,29 @@ bool DrainPlanner::skip_mirror(std::uint64_t sequence, const msg::MirrorChange& 
 /// same benefactor is asked again, because it serves requests in order. It is the only choice until
 /// the lost request has expired.
 rpc::Peer* DrainPlanner::mirror_peer() {
-  if (service_.now() >= mirror_late_) {
-    const auto benefactor = service_.some_benefactor();
+  if (pool_.now() >= mirror_late_) {
+    const auto benefactor = pool_.some_benefactor();
     if (!benefactor) return nullptr;
     mirror_at_ = *benefactor;
   }
-  return service_.peer_of(mirror_at_);
+  return pool_.peer_of(mirror_at_);
 }
 
 void DrainPlanner::run_mirror() {
-  const auto& queue = service_.state().mirror_queue();
+  const auto& queue = pool_.state().mirror_queue();
   if (mirror_in_flight_) return;
   while (!queue.empty() && skip_mirror(queue.begin()->first, queue.begin()->second)) {
   }
-  if (queue.empty() || service_.now() < mirror_next_ || !may_name()) return;
+  if (queue.empty() || pool_.now() < mirror_next_ || !try_end_name_wait()) return;
   const auto& [sequence, change] = *queue.begin();
   // Waits for durability: a crash may undo the command, but not the loss of its file.
-  if (!service_.mirror_is_durable(sequence) || is_path_in_use(change)) return;
+  if (!pool_.journal().is_mirror_change_durable(sequence) || is_path_in_use(change)) return;
   rpc::Peer* peer = mirror_peer();
   if (peer == nullptr) return;
   mirror_in_flight_ = true;
-  mirror_late_ = service_.now() + limits::kCallDeadline + kTransit;
+  mirror_late_ = pool_.now() + limits::kCallDeadline + kTransit;
   peer->call(change, limits::kCallDeadline,
-             [this, alive = service_.alive(), number = sequence](const rpc::Answer& answer) {
+             [this, alive = pool_.alive(), number = sequence](const rpc::Answer& answer) {
                if (!alive.expired()) mirrored(number, answer);
              });
 }
@@ -792,7 +808,7 @@ void DrainPlanner::run_mirror() {
 void DrainPlanner::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
   const bool lost = !answer && lost_on_the_way(answer);
   if (!lost) mirror_late_ = {};
-  const msg::MirrorChange& change = service_.state().mirror_queue().at(sequence);
+  const msg::MirrorChange& change = pool_.state().mirror_queue().at(sequence);
   if (answer && change.kind == msg::MirrorKind::kSetAside) {
     asides_.emplace(change.file, change.number);
   }
@@ -803,7 +819,7 @@ void DrainPlanner::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
         change.kind == msg::MirrorKind::kRename || change.kind == msg::MirrorKind::kSetAside;
     if (lost || mirror_attempts_ < kMirrorAttempts || moves) {
       mirror_in_flight_ = false;
-      mirror_next_ = service_.now() + kBackOffFirst;
+      mirror_next_ = pool_.now() + kBackOffFirst;
       return;
     }
     log::error("a change of {} could not be repeated in the drain directory: {} {}", change.path,
@@ -811,11 +827,11 @@ void DrainPlanner::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
   }
   mirror_attempts_ = 0;
   // The next change waits until this one is durably recorded, so that a restart cannot repeat it.
-  service_.execute(Mirrored{sequence}, [this, alive = service_.alive()](const Result<Outcome>&) {
+  pool_.execute(Mirrored{sequence}, [this, alive = pool_.alive()](const Result<Outcome>&) {
     if (alive.expired()) return;
     mirror_in_flight_ = false;
     run();
-    service_.retry_maps();
+    on_name_given_();
   });
 }
 

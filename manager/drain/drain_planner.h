@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,12 +11,14 @@
 
 #include "core/base/clock.h"
 #include "core/messages/messages.h"
+#include "manager/arenas/scrubber.h"
+#include "manager/clients/notices.h"
+#include "manager/clients/sessions.h"
+#include "manager/pool/pool.h"
+#include "manager/sets/set_keeper.h"
 #include "transport/rpc.h"
 
 namespace stdchk::manager {
-
-class Service;
-struct File;
 
 /// A DrainPlanner brings every committed version into the drain directory and repeats changes of
 /// names there. Benefactors do the work; it decides what they do, and in which order.
@@ -32,18 +35,24 @@ struct File;
 /// memory fills up.
 class DrainPlanner {
  public:
-  explicit DrainPlanner(Service& service);
+  /// Calls `on_name_given` when a change of names in the drain directory has ended.
+  DrainPlanner(Pool& pool, SetKeeper& sets, Scrubber& scrubber, const SessionTable& sessions,
+               Notices& notices, std::function<void()> on_name_given);
   /// Starts draining. A new pool (`fresh`) takes over the files in its drain directory.
   Status start(bool fresh);
   void run();
   /// Drains the files below `below` first.
-  void hurry(FileId below);
+  void prioritise_below(FileId below);
   /// Drains the file before files that no client asked for.
-  void prefer(FileId file);
+  void prioritise(FileId file);
   msg::DrainNow::Reply pending(FileId below) const;
   DrainState state_of(FileId file) const;
   /// Returns true while the drain directory may have the file's earlier content under another name.
   bool moves(const File& file) const { return blocked_by_mirror(file); }
+  /// Returns the path, in the drain directory, of the bytes that memory lacks; nothing while that
+  /// path is changing. A client that opens this path, and then gets the same path again, has the
+  /// right file.
+  std::optional<std::string> drained_path(const File& file, const VersionData& version) const;
 
  private:
   enum class Phase : std::uint8_t {
@@ -80,7 +89,7 @@ class DrainPlanner {
     Time late_before{};   ///< as `late`, of the earlier attempts that this one continues
     bool hangs = false;   ///< storage hangs, now or in the last attempt: one request at a time
     Time naming_since{};  ///< begin of asked_for_name()
-    bool preferred = false;
+    bool prioritised = false;
     bool recorded = false;  ///< DrainStarted is journalled
     std::string path;       ///< path that the job reads or creates: must not change meanwhile
     BenefactorId finisher;
@@ -108,7 +117,7 @@ class DrainPlanner {
 
   static void try_soon(Failure& failure);
   void start_jobs();
-  bool start_job(FileId file, bool preferred);
+  bool start_job(FileId file, bool prioritised);
   bool plan(const File& file, Job& job);
   void step(Job& job);
   void send_pieces(Job& job);
@@ -142,13 +151,18 @@ class DrainPlanner {
   Job* job_of(FileId file, std::uint64_t number);
   Duration deadline_for(std::uint64_t bytes) const;
 
-  bool may_name();
+  bool try_end_name_wait();
   void run_mirror();
   bool skip_mirror(std::uint64_t sequence, const msg::MirrorChange& change);
   rpc::Peer* mirror_peer();
   void mirrored(std::uint64_t sequence, const rpc::Answer& answer);
 
-  Service& service_;
+  Pool& pool_;
+  SetKeeper& sets_;
+  Scrubber& scrubber_;
+  const SessionTable& sessions_;
+  Notices& notices_;
+  const std::function<void()> on_name_given_;
   std::map<FileId, Job> jobs_;
   std::map<FileId, Failure> failures_;
   std::map<FileId, Left> left_;
@@ -161,7 +175,7 @@ class DrainPlanner {
   std::uint32_t at_once_;                          ///< requests at each benefactor
   std::uint64_t rate_ = 0;  ///< bytes per second of all benefactors together; 0: unlimited
   Time paid_until_{};       ///< time at which the rate allows the next request
-  std::set<FileId> hurried_;
+  std::set<FileId> prioritised_;
   std::size_t jobs_max_;  ///< fewer while the drain directory is short of space
   /// Temporary files to be dropped, and when.
   std::map<std::pair<FileId, std::uint64_t>, Time> garbage_;

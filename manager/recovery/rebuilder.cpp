@@ -138,7 +138,7 @@ void Rebuilder::admit(Quorum quorum) {
     log::warning(
         "the manager is silent; takes over when {} of the {} benefactors that keep its log have "
         "lost it, too",
-        quorum_->keepers.size() / 2 + 1, quorum_->keepers.size());
+        quorum_->members.size() / 2 + 1, quorum_->members.size());
   }
   if (promise_) return;
   // A benefactor that only lost its link to that manager should go back to it.
@@ -160,22 +160,22 @@ bool Rebuilder::dismiss() {
 
 /// Excludes a benefactor that knows a later manager than the followed one: that
 /// manager serves the pool.
-bool Rebuilder::is_keeper(const Visitor& visitor) const {
-  const auto& keepers = quorum_->keepers;
+bool Rebuilder::is_member(const Visitor& visitor) const {
+  const auto& members = quorum_->members;
   return visitor.keeps() && visitor.registration->newest_epoch <= quorum_->epoch &&
-         std::find(keepers.begin(), keepers.end(), visitor.registration->benefactor) !=
-             keepers.end();
+         std::find(members.begin(), members.end(), visitor.registration->benefactor) !=
+             members.end();
 }
 
 /// Each once: one benefactor may have come over several links.
-std::size_t Rebuilder::keepers_here(bool that_promised) const {
-  std::set<BenefactorId> keepers;
+std::size_t Rebuilder::members_here(bool that_promised) const {
+  std::set<BenefactorId> members;
   for (const auto& [number, each] : visitors_) {
-    if (is_keeper(*each) && (each->promised || !that_promised)) {
-      keepers.insert(each->registration->benefactor);
+    if (is_member(*each) && (each->promised || !that_promised)) {
+      members.insert(each->registration->benefactor);
     }
   }
-  return keepers.size();
+  return members.size();
 }
 
 /// Returns true when readable logs have every answered record. The newest log of the promising
@@ -185,23 +185,23 @@ bool Rebuilder::have_what_was_answered() const {
   std::pair<Epoch, std::uint64_t> newest;
   std::pair<Epoch, std::uint64_t> newest_readable;
   for (const auto& [number, each] : visitors_) {
-    if (!each->promised || !is_keeper(*each)) continue;
+    if (!each->promised || !is_member(*each)) continue;
     newest = std::max<decltype(newest)>(newest, each->rank());
     if (each->bad) continue;
     readable.insert(each->registration->benefactor);
     newest_readable = std::max<decltype(newest)>(newest_readable, each->rank());
   }
   return !readable.empty() &&
-         (newest_readable == newest || 2 * readable.size() >= quorum_->keepers.size());
+         (newest_readable == newest || 2 * readable.size() >= quorum_->members.size());
 }
 
 void Rebuilder::seek_promises() {
   if (source_ != nullptr) return;
-  if (!is_majority(keepers_here(false))) return;
+  if (!is_majority(members_here(false))) return;
   asked_ = reactor_.clock().now();
   promise_ = std::max(promise_, next_block(std::max(newest_epoch_, quorum_->epoch)));
   for (auto& [number, each] : visitors_) {
-    if (!is_keeper(*each) || std::exchange(each->asked, true)) continue;
+    if (!is_member(*each) || std::exchange(each->asked, true)) continue;
     // Closing the peer drops its calls, so the visitor still exists in this callback.
     each->peer().call(msg::ReadLog{0, promise_}, limits::kCallDeadline,
                       [this, visitor = each.get(),
@@ -258,9 +258,9 @@ void Rebuilder::left(Visitor& visitor) {
 
 void Rebuilder::read_best() {
   source_ = nullptr;
-  if (standby_ && !is_majority(keepers_here(true))) return;
+  if (standby_ && !is_majority(members_here(true))) return;
   if (standby_ && !have_what_was_answered()) {
-    if (!std::exchange(waits_told_, true)) {
+    if (!std::exchange(wait_logged_, true)) {
       log::warning(
           "all that was answered may be in a log alone that cannot be read; waits for others");
     }
@@ -281,12 +281,12 @@ void Rebuilder::read_best() {
   }
   // A majority of promises guarantees that the newest log has every answered record.
   if (standby_ || source_->rank() >= newest_ || time_is_up_) return read_more();
-  if (!waits_told_) {
+  if (!wait_logged_) {
     log::warning(
         "record {} of epoch {} may have been answered, and no log has it; waits for others",
         newest_.second, newest_.first.value);
   }
-  waits_told_ = true;
+  wait_logged_ = true;
   source_ = nullptr;
   gather();
 }

@@ -60,7 +60,7 @@ class Rebuilder final : public transport::AcceptHandler {
   /// of the manager of `epoch`.
   struct Quorum {
     Epoch epoch;
-    std::vector<BenefactorId> keepers;
+    std::vector<BenefactorId> members;
   };
   /// Starts as a standby, instead of start(): admits nobody yet, and has no time limit.
   Status start_as_standby();
@@ -76,9 +76,9 @@ class Rebuilder final : public transport::AcceptHandler {
   class Visitor;
 
   Status load();
-  bool is_keeper(const Visitor& visitor) const;
-  bool is_majority(std::size_t count) const { return 2 * count > quorum_->keepers.size(); }
-  std::size_t keepers_here(bool that_promised) const;
+  bool is_member(const Visitor& visitor) const;
+  bool is_majority(std::size_t count) const { return 2 * count > quorum_->members.size(); }
+  std::size_t members_here(bool that_promised) const;
   bool have_what_was_answered() const;
   void seek_promises();
   void arrived(Visitor& visitor);
@@ -105,7 +105,7 @@ class Rebuilder final : public transport::AcceptHandler {
   std::pair<Epoch, std::uint64_t> newest_;  ///< newest record that may have been answered
   bool found_damage_ = false;
   bool gathering_ = false;
-  bool waits_told_ = false;
+  bool wait_logged_ = false;
   bool time_is_up_ = false;  ///< chooses among the logs that have come
   bool standby_ = false;
   std::optional<Quorum> quorum_;  ///< set while a standby admits benefactors

@@ -33,7 +33,7 @@ void Standby::turn() {
   const Duration interval = rebuilder_ != nullptr ? kInterval : kTellInterval;
   timer_ = reactor_.schedule_after(interval, [this] { turn(); });
   if (!asking_) ask();
-  if (rebuilder_ == nullptr || quorum_.keepers.empty()) return;
+  if (rebuilder_ == nullptr || quorum_.members.empty()) return;
   if (reactor_.clock().now() - heard_ <= config_.silence) return;
   follows_ = false;
   rebuilder_->admit(quorum_);

@@ -7,26 +7,19 @@
 #include "core/base/log.h"
 #include "core/chunk/extent_header.h"
 #include "core/policy/copy_scatter.h"
-#include "manager/replication/parity_planner.h"
-#include "manager/replication/scrubber.h"
-#include "manager/service/service.h"
 
 namespace stdchk::manager {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr std::uint64_t kBytesBusy = 4 * limits::kMiB;
-constexpr std::uint64_t kBytesIdle = 32 * limits::kMiB;
 constexpr std::uint64_t kBatchBytes = 8 * limits::kMiB;
 constexpr std::size_t kBatchItems = 256;
 constexpr std::size_t kLookedMax = 1024;     // chunks examined in one turn
 constexpr ChunkIndex kScannedMax = 1 << 13;  // table entries visited in one turn
-constexpr Duration kParked = 2s;
 constexpr Duration kTogether = 10ms;
 constexpr Duration kEvictAgain = 1s;
-constexpr std::uint64_t kReserve = 16;  // 1/16 of an arena stays free for new writes
-constexpr std::uint8_t kRankLost = 255;
-constexpr std::uint8_t kRankSole = 2;  // smaller ranks: only copies on leaving benefactors are left
+constexpr CopyTraffic::Rank kRankLost = 255;
+constexpr CopyTraffic::Rank kRankSole = CopyTraffic::kRankSole;
 
 auto on(const std::vector<Extent>& copies, BenefactorId benefactor) {
   return std::find_if(copies.begin(), copies.end(),
@@ -39,16 +32,27 @@ bool contains(const std::vector<Extent>& copies, BenefactorId benefactor) {
 
 }  // namespace
 
+CopyPlanner::CopyPlanner(Pool& pool, CopyTraffic& traffic, ParityPlanner& parity,
+                         Scrubber& scrubber, std::function<bool(std::uint64_t)> evict)
+    : pool_(pool),
+      traffic_(traffic),
+      parity_(parity),
+      scrubber_(scrubber),
+      evict_(std::move(evict)),
+      lost_images_(pool, [this](const VersionData& version) { return lost_bytes(version); }),
+      lost_copies_(pool, msg::CopyExtents{}),
+      lost_stripes_(pool, msg::BuildStripe{}) {}
+
 // ---- which chunks lack copies -----------------------------------------------------------------
 
 CopyPlanner::View CopyPlanner::plain_view_of(ChunkIndex chunk) const {
   View view;
-  view.wanted = service_.state().chunks().wanted(chunk);
-  for (const Extent& copy : service_.state().chunks().get(chunk).copies) {
-    const auto found = service_.benefactors().find(copy.benefactor);
-    if (is_wrong(copy)) {
+  view.wanted = pool_.state().chunks().wanted(chunk);
+  for (const Extent& copy : pool_.state().chunks().get(chunk).copies) {
+    const auto found = pool_.benefactors().find(copy.benefactor);
+    if (pool_.is_wrong(copy)) {
       view.bad.push_back(copy);
-    } else if (found == service_.benefactors().end() ||
+    } else if (found == pool_.benefactors().end() ||
                found->second.info.state == msg::BenefactorState::kGone) {
       view.gone.push_back(copy);
     } else {
@@ -61,18 +65,19 @@ CopyPlanner::View CopyPlanner::plain_view_of(ChunkIndex chunk) const {
 
 /// Returns an empty view when the chunk is gone or was evicted: it needs no copies.
 CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
-  const ChunkTable& chunks = service_.state().chunks();
+  const ChunkTable& chunks = pool_.state().chunks();
   if (!chunks.exists(chunk) || !chunks.has_copies(chunk)) return {};
   View view = plain_view_of(chunk);
   // A leaving benefactor will not return, and a silent one may not:
   // together they may leave no copy.
   std::vector<Extent> silent;
-  const auto at_hand = [this](const Extent& copy) { return service_.at_hand(copy); };
-  if (!view.leaving.empty() && std::ranges::none_of(view.good, at_hand)) view.good.swap(silent);
-  const Stripe* const stripe = service_.state().stripes().of(chunk);
+  const auto is_reachable = [this](const Extent& copy) { return pool_.is_reachable(copy); };
+  if (!view.leaving.empty() && std::ranges::none_of(view.good, is_reachable))
+    view.good.swap(silent);
+  const Stripe* const stripe = pool_.state().stripes().of(chunk);
   const std::size_t width =
       std::max<std::size_t>(view.wanted, stripe == nullptr ? 1 : stripe->members.size());
-  view.level = service_.domains().level_for(width);
+  view.level = pool_.domains().level_for(width);
   std::set<FailureDomains::Domain> taken;
   if (stripe != nullptr) {
     for (const ChunkIndex member : stripe->members) {
@@ -82,7 +87,7 @@ CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
         continue;
       }
       for (const Extent& copy : plain_view_of(member).good) {
-        taken.insert(service_.domains().domain(copy.benefactor, view.level));
+        taken.insert(pool_.domains().domain(copy.benefactor, view.level));
         break;
       }
     }
@@ -92,8 +97,7 @@ CopyPlanner::View CopyPlanner::view_of(ChunkIndex chunk) const {
   if (view.good.size() > 1 || !view.avoided.empty()) {
     std::set<FailureDomains::Domain> domains = view.avoided;
     for (const Extent& copy : std::exchange(view.good, {})) {
-      const bool first =
-          domains.insert(service_.domains().domain(copy.benefactor, view.level)).second;
+      const bool first = domains.insert(pool_.domains().domain(copy.benefactor, view.level)).second;
       (first ? view.good : extra).push_back(copy);
     }
   }
@@ -118,20 +122,20 @@ std::pair<std::size_t, std::size_t> CopyPlanner::blocks_of(const Stripe& stripe)
 
 std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const View& view) const {
   if (view.good.size() >= view.wanted) return std::nullopt;
-  const State& state = service_.state();
+  const State& state = pool_.state();
   const Stripe* const stripe = state.stripes().of(chunk);
   const bool drained =
-      stripe == nullptr ? state.chunks().undrained(chunk) == 0 : state.may_go(*stripe);
+      stripe == nullptr ? state.chunks().undrained(chunk) == 0 : state.may_be_lost(*stripe);
   // The number of losses that are fatal; 0: only copies on leaving benefactors are left.
   std::size_t outlives = view.good.size();
   if (view.good.empty() && view.leaving.empty()) {
     const auto [readable, apart] =
         stripe == nullptr ? std::pair<std::size_t, std::size_t>{} : blocks_of(*stripe);
-    const bool can_be_made = stripe != nullptr && readable >= stripe->data;
-    if (!can_be_made && view.sources.empty()) {
+    const bool is_reconstructible = stripe != nullptr && readable >= stripe->data;
+    if (!is_reconstructible && view.sources.empty()) {
       // Nothing is lost while a silent benefactor may still come back, as all of them do after a
       // restart of the manager.
-      if (service_.live(chunk) || service_.can_be_made(chunk)) {
+      if (pool_.is_readable(chunk) || pool_.is_reconstructible(chunk)) {
         return static_cast<Rank>(kRankSole + (drained ? 1 : 0));
       }
       // Parity that is lost with its data is nobody's loss but the data's.
@@ -144,7 +148,7 @@ std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const Vi
 }
 
 void CopyPlanner::update(ChunkIndex chunk) {
-  service_.parity().look_at(chunk);
+  parity_.examine(chunk);
   const View view = view_of(chunk);
   if (!surplus_of(view).empty()) surplus_.insert(chunk);
   const auto rank = rank_of(chunk, view);
@@ -164,20 +168,20 @@ void CopyPlanner::update(ChunkIndex chunk) {
 
 /// Updates all blocks of the stripe: a change of one changes the domains open to the others.
 void CopyPlanner::update_stripe(ChunkIndex chunk) {
-  const Stripe* const stripe = service_.state().stripes().of(chunk);
+  const Stripe* const stripe = pool_.state().stripes().of(chunk);
   if (stripe == nullptr) return update(chunk);
   for (const ChunkIndex member : stripe->members) update(member);
 }
 
-void CopyPlanner::look_at(ChunkIndex chunk) {
+void CopyPlanner::examine(ChunkIndex chunk) {
   update_stripe(chunk);
   plan_soon();
 }
 
-void CopyPlanner::look_at(const VersionData& version) {
+void CopyPlanner::examine(const VersionData& version) {
   std::set<const Stripe*> seen;
   for (const PackedSlice& slice : version.slices) {
-    const Stripe* const stripe = service_.state().stripes().of(slice.chunk);
+    const Stripe* const stripe = pool_.state().stripes().of(slice.chunk);
     if (stripe == nullptr || seen.insert(stripe).second) update_stripe(slice.chunk);
   }
   plan_soon();
@@ -187,7 +191,7 @@ void CopyPlanner::look_at(const VersionData& version) {
 void CopyPlanner::plan_soon() {
   if (plan_posted_ || (todo_.empty() && surplus_.empty())) return;
   plan_posted_ = true;
-  service_.reactor().schedule_after(kTogether, [this, alive = service_.alive()] {
+  pool_.reactor().schedule_after(kTogether, [this, alive = pool_.alive()] {
     if (alive.expired()) return;
     plan_posted_ = false;
     plan();
@@ -195,7 +199,7 @@ void CopyPlanner::plan_soon() {
 }
 
 void CopyPlanner::mark_wrong(ChunkIndex chunk, const Extent& extent) {
-  wrong_.insert(extent);
+  pool_.mark_wrong(extent);
   update_stripe(chunk);
 }
 
@@ -206,11 +210,11 @@ void CopyPlanner::benefactors_changed() {
 
 void CopyPlanner::scan() {
   if (scan_at_ == kNoChunk) return;
-  scan_at_ = service_.state().chunks().visit_some(scan_at_, kScannedMax,
-                                                  [this](ChunkIndex chunk) { update(chunk); });
+  scan_at_ = pool_.state().chunks().visit_some(scan_at_, kScannedMax,
+                                               [this](ChunkIndex chunk) { update(chunk); });
   if (scan_at_ == kNoChunk || scan_posted_) return;
   scan_posted_ = true;
-  service_.reactor().schedule_after(Duration::zero(), [this, alive = service_.alive()] {
+  pool_.reactor().schedule_after(Duration::zero(), [this, alive = pool_.alive()] {
     if (alive.expired()) return;
     scan_posted_ = false;
     scan();
@@ -219,7 +223,7 @@ void CopyPlanner::scan() {
 
 CopyPlanner::Figures CopyPlanner::figures() const {
   Figures out = made_;
-  const ChunkTable& chunks = service_.state().chunks();
+  const ChunkTable& chunks = pool_.state().chunks();
   for (const auto& [rank, chunk] : todo_) {
     const View view = view_of(chunk);
     const auto now = rank_of(chunk, view);
@@ -231,13 +235,13 @@ CopyPlanner::Figures CopyPlanner::figures() const {
     ++out.debt_chunks;
     out.debt_bytes += (view.wanted - view.good.size()) * std::uint64_t{chunks.length(chunk)};
   }
-  const auto [parity_chunks, parity_bytes] = service_.parity().debt();
+  const auto [parity_chunks, parity_bytes] = parity_.debt();
   out.debt_chunks += parity_chunks;
   out.debt_bytes += parity_bytes;
   return out;
 }
 
-bool CopyPlanner::owes_undrained() {
+bool CopyPlanner::lacks_undrained_copies() {
   const auto undrained = [](Rank rank) { return rank == kRankLost || rank % 2 == 0; };
   auto at = todo_.begin();
   for (std::size_t looked = 0; at != todo_.end() && looked < kLookedMax;) {
@@ -258,7 +262,7 @@ bool CopyPlanner::owes_undrained() {
 /// Returns the bytes that the chunk lacks to have `copies` copies.
 std::uint64_t CopyPlanner::debt_of(ChunkIndex chunk, std::size_t copies,
                                    std::set<ChunkIndex>& seen) const {
-  const ChunkTable& chunks = service_.state().chunks();
+  const ChunkTable& chunks = pool_.state().chunks();
   if (!chunks.has_copies(chunk) || !seen.insert(chunk).second) return 0;
   const std::size_t good = view_of(chunk).good.size();
   return good >= copies ? 0 : (copies - good) * std::uint64_t{chunks.length(chunk)};
@@ -269,9 +273,9 @@ msg::GetDebt::Reply CopyPlanner::debt_of(const VersionData& version) const {
   const Redundancy wanted = redundancy_of(version.copies).value_or(Redundancy{});
   std::set<ChunkIndex> seen;
   for (const PackedSlice& slice : version.slices) {
-    std::uint64_t bytes = seen.count(slice.chunk) > 0 ? 0 : service_.parity().debt_of(slice.chunk);
+    std::uint64_t bytes = seen.count(slice.chunk) > 0 ? 0 : parity_.debt_of(slice.chunk);
     bytes += debt_of(slice.chunk, wanted.copies, seen);
-    const Stripe* const stripe = service_.state().stripes().of(slice.chunk);
+    const Stripe* const stripe = pool_.state().stripes().of(slice.chunk);
     if (wanted.has_parity() && stripe != nullptr) {
       for (const ChunkIndex member : stripe->members) bytes += debt_of(member, 1, seen);
     }
@@ -281,29 +285,29 @@ msg::GetDebt::Reply CopyPlanner::debt_of(const VersionData& version) const {
   const auto lends = [](const auto& each) {
     return each.second.info.state != msg::BenefactorState::kGone && !each.second.leaving;
   };
-  const auto& all = service_.benefactors();
+  const auto& all = pool_.benefactors();
   out.impossible = std::count_if(all.begin(), all.end(), lends) < wanted.losses() + 1;
   return out;
 }
 
-bool CopyPlanner::owes(const VersionData& version) const {
+bool CopyPlanner::lacks_copies(const VersionData& version) const {
   if (scan_at_ != kNoChunk) return true;  // the examination of all chunks is not complete
-  const StripeTable& stripes = service_.state().stripes();
+  const StripeTable& stripes = pool_.state().stripes();
   const auto listed = [this](ChunkIndex chunk) { return ranks_.contains(chunk); };
   return std::ranges::any_of(version.slices, [&](const PackedSlice& slice) {
-    if (listed(slice.chunk) || service_.parity().debt_of(slice.chunk) > 0) return true;
+    if (listed(slice.chunk) || parity_.debt_of(slice.chunk) > 0) return true;
     const Stripe* const stripe = stripes.of(slice.chunk);
     return stripe != nullptr && std::ranges::any_of(stripe->members, listed);
   });
 }
 
-bool CopyPlanner::owes_nothing() const {
-  return scan_at_ == kNoChunk && todo_.empty() && !service_.parity().owes();
+bool CopyPlanner::lacks_nothing() const {
+  return scan_at_ == kNoChunk && todo_.empty() && !parity_.lacks_parity();
 }
 
 bool CopyPlanner::has_lost(const VersionData& version) const {
   return std::ranges::any_of(version.slices, [this](const PackedSlice& slice) {
-    const ChunkTable& chunks = service_.state().chunks();
+    const ChunkTable& chunks = pool_.state().chunks();
     return chunks.has_copies(slice.chunk) &&
            rank_of(slice.chunk, view_of(slice.chunk)) == kRankLost;
   });
@@ -319,14 +323,14 @@ std::uint64_t CopyPlanner::lost_bytes(const VersionData& version) const {
   return bytes;
 }
 
-bool CopyPlanner::may_go(BenefactorId leaving) {
+bool CopyPlanner::may_leave(BenefactorId leaving) {
   if (scan_at_ != kNoChunk) return false;
   for (const auto& [rank, chunk] : todo_) {
     if (rank >= kRankSole) break;
     if (busy_.count(chunk) > 0) return false;
     const View view = view_of(chunk);
     if (!contains(view.bad, leaving)) continue;
-    const std::uint64_t bytes = extent_bytes(service_.state().chunks().length(chunk));
+    const std::uint64_t bytes = extent_bytes(pool_.state().chunks().length(chunk));
     if (choose_target(view, bytes, rank, false)) return false;
   }
   return true;
@@ -338,7 +342,7 @@ bool CopyPlanner::may_go(BenefactorId leaving) {
 const std::vector<BenefactorId>& CopyPlanner::neighbours(BenefactorId primary) {
   const auto [found, added] = neighbours_.try_emplace(primary);
   if (!added) return found->second;
-  for (const auto& [id, status] : service_.benefactors()) {
+  for (const auto& [id, status] : pool_.benefactors()) {
     if (id != primary && !status.info.addresses.empty()) found->second.push_back(id);
   }
   std::sort(found->second.begin(), found->second.end(),
@@ -349,9 +353,9 @@ const std::vector<BenefactorId>& CopyPlanner::neighbours(BenefactorId primary) {
 /// Returns all benefactors, by their distance from that domain on the circle.
 std::vector<BenefactorId> CopyPlanner::near(FailureDomains::Domain domain,
                                             FailureDomains::Level level) const {
-  const FailureDomains& domains = service_.domains();
+  const FailureDomains& domains = pool_.domains();
   std::vector<std::pair<std::size_t, BenefactorId>> sorted;
-  for (const auto& [id, status] : service_.benefactors()) {
+  for (const auto& [id, status] : pool_.benefactors()) {
     if (status.info.addresses.empty()) continue;
     sorted.emplace_back(domains.distance(domains.domain(id, level), domain, level), id);
   }
@@ -362,37 +366,13 @@ std::vector<BenefactorId> CopyPlanner::near(FailureDomains::Domain domain,
   return out;
 }
 
-/// Returns true when the benefactor is alive and has room.
-bool CopyPlanner::can_take(BenefactorId id, std::uint64_t bytes, Rank rank) const {
-  const BenefactorStatus& status = service_.benefactors().at(id);
-  if (status.info.state != msg::BenefactorState::kAlive || status.peer == nullptr ||
-      status.leaving || !service_.space().usable(id)) {
-    return false;
-  }
-  const std::uint64_t reserve = rank < kRankSole ? 0 : status.info.arena_bytes / kReserve;
-  return service_.space().free_bytes(id) >= bytes + reserve &&
-         service_.space().largest(id) >= bytes;
-}
-
-/// Returns true when the benefactor may get another request now.
-bool CopyPlanner::is_free(BenefactorId id, Rank rank) const {
-  const auto parked = parked_.find(id);
-  if (parked != parked_.end() && service_.now() < parked->second) return false;
-  const auto paced = paced_.find(id);
-  if (rank >= kRankSole && paced != paced_.end() && service_.now() < paced->second) return false;
-  std::uint64_t most = service_.writing() ? kBytesBusy : kBytesIdle;
-  const std::uint64_t rate = service_.config().copy_rate_bytes_per_s;
-  if (rate > 0 && rank >= kRankSole) most = std::min(most, rate / 2 + 1);
-  return load(id) < most;
-}
-
 /// `now_only`: considers only benefactors that may get another request now.
 std::optional<BenefactorId> CopyPlanner::choose_target(const View& view, std::uint64_t bytes,
                                                        Rank rank, bool now_only) {
   std::optional<BenefactorId> target;
   for (const BenefactorId id : takers(view, bytes, rank)) {
-    if (now_only && !is_free(id, rank)) continue;
-    if (!target || load_[id] < load_[*target]) target = id;
+    if (now_only && !traffic_.is_free(id, rank)) continue;
+    if (!target || traffic_.load(id) < traffic_.load(*target)) target = id;
   }
   return target;
 }
@@ -402,18 +382,18 @@ std::vector<BenefactorId> CopyPlanner::takers_beside(const std::vector<Benefacto
                                                      const std::vector<BenefactorId>& left_out) {
   View view;
   for (const BenefactorId id : held) {
-    if (service_.benefactors().count(id) == 0) return {};
+    if (pool_.benefactors().count(id) == 0) return {};
     view.good.push_back({id, 0});
   }
   if (held.empty()) return {};
-  view.level = service_.domains().level_for(wanted);
+  view.level = pool_.domains().level_for(wanted);
   view.left_out = left_out;
   return takers(view, bytes, 0);
 }
 
 /// Returns the benefactors that may get a copy.
 std::vector<BenefactorId> CopyPlanner::takers(const View& view, std::uint64_t bytes, Rank rank) {
-  const FailureDomains& domains = service_.domains();
+  const FailureDomains& domains = pool_.domains();
   // If there are fewer domains than copies, the copies must use all domains.
   for (std::size_t i = 0; i < view.level && view.avoided.empty(); ++i) {
     const auto level = static_cast<FailureDomains::Level>(i);
@@ -429,7 +409,7 @@ std::vector<BenefactorId> CopyPlanner::takers(const View& view, std::uint64_t by
 /// Returns takers in domains of that level without a copy.
 std::vector<BenefactorId> CopyPlanner::takers(const View& view, FailureDomains::Level level,
                                               std::uint64_t bytes, Rank rank) {
-  const FailureDomains& domains = service_.domains();
+  const FailureDomains& domains = pool_.domains();
   const Extent& primary = view.good.empty() ? view.bad.back() : view.good.front();
   std::set<FailureDomains::Domain> never = view.avoided;
   if (!view.good.empty()) never.insert(domains.domain(primary.benefactor, level));
@@ -437,14 +417,14 @@ std::vector<BenefactorId> CopyPlanner::takers(const View& view, FailureDomains::
   for (const Extent& copy : view.good) taken.insert(domains.domain(copy.benefactor, level));
   std::vector<BenefactorId> found;
   const auto can = [&](BenefactorId id) {
-    return std::ranges::count(view.left_out, id) == 0 && can_take(id, bytes, rank);
+    return std::ranges::count(view.left_out, id) == 0 && traffic_.can_take(id, bytes, rank);
   };
   const auto consider = [&](BenefactorId id) {
     if (can(id) && taken.count(domains.domain(id, level)) == 0) found.push_back(id);
   };
   // A wrong copy may be replaced in place: this place suits the good copies already.
   for (const Extent& copy : view.bad) {
-    if (is_wrong(copy) && service_.benefactors().count(copy.benefactor) > 0) {
+    if (pool_.is_wrong(copy) && pool_.benefactors().count(copy.benefactor) > 0) {
       consider(copy.benefactor);
     }
   }
@@ -498,13 +478,13 @@ void CopyPlanner::plan() {
 /// Returns copies that may go, because enough others can be read now. Copies on silent benefactors
 /// do not count, because these may not return.
 std::vector<Extent> CopyPlanner::surplus_of(const View& view) const {
-  const auto at_hand = [this](const Extent& copy) { return service_.at_hand(copy); };
-  const auto readable = std::count_if(view.good.begin(), view.good.end(), at_hand);
+  const auto is_reachable = [this](const Extent& copy) { return pool_.is_reachable(copy); };
+  const auto readable = std::count_if(view.good.begin(), view.good.end(), is_reachable);
   if (readable < view.wanted || view.good.empty()) return {};
   std::vector<Extent> out = view.bad;
   std::uint32_t kept = 0;
   for (const Extent& copy : view.good) {
-    if (at_hand(copy) && ++kept > view.wanted) out.push_back(copy);
+    if (is_reachable(copy) && ++kept > view.wanted) out.push_back(copy);
   }
   return out;
 }
@@ -518,30 +498,31 @@ void CopyPlanner::drop_surplus() {
     const View view = view_of(chunk);
     const std::vector<Extent> surplus = surplus_of(view);
     if (surplus.empty()) continue;
-    const Chunk told = service_.state().chunks().get(chunk);
+    const Chunk known = pool_.state().chunks().get(chunk);
     for (const Extent& copy : surplus) {
-      command.changes.push_back({view.good.front(), told.name, told.length, {}, copy});
+      command.changes.push_back({view.good.front(), known.name, known.length, {}, copy});
     }
   }
   if (!surplus_.empty()) plan_soon();
   if (command.changes.empty()) return;
-  service_.execute(std::move(command), [](const Result<Outcome>&) {});
+  pool_.execute(std::move(command), [](const Result<Outcome>&) {});
 }
 
 bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {
   View view = view_of(chunk);
-  if (const Stripe* const stripe = service_.state().stripes().of(chunk)) {
+  if (const Stripe* const stripe = pool_.state().stripes().of(chunk)) {
     for (const ChunkIndex member : stripe->members) {
       const auto made = busy_.find(member);
       if (made == busy_.end()) continue;
-      view.avoided.insert(service_.domains().domain(made->second, view.level));
+      view.avoided.insert(pool_.domains().domain(made->second, view.level));
     }
   }
-  const std::uint64_t bytes = extent_bytes(service_.state().chunks().length(chunk));
+  const std::uint64_t bytes = extent_bytes(pool_.state().chunks().length(chunk));
   const Extent* from = nullptr;
   for (const Extent& source : view.sources) {
-    if (!is_free(source.benefactor, 0)) continue;
-    if (from == nullptr || load_[source.benefactor] < load_[from->benefactor]) from = &source;
+    if (!traffic_.is_free(source.benefactor, 0)) continue;
+    if (from == nullptr || traffic_.load(source.benefactor) < traffic_.load(from->benefactor))
+      from = &source;
   }
   // No copy can be read: reconstructs the chunk from its stripe, with a request of its own.
   std::optional<msg::BuildStripe> build;
@@ -549,24 +530,24 @@ bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {
   if (from == nullptr && !build) return false;
   const auto target = choose_target(view, bytes, rank, true);
   if (!target) {
-    const bool undrained = service_.state().chunks().undrained(chunk) > 0;
-    if (undrained && service_.now() >= evict_next_ && !choose_target(view, bytes, rank, false)) {
-      evict_next_ = service_.now() + kEvictAgain;
-      (void)service_.evict(kBatchBytes);
+    const bool undrained = pool_.state().chunks().undrained(chunk) > 0;
+    if (undrained && pool_.now() >= evict_next_ && !choose_target(view, bytes, rank, false)) {
+      evict_next_ = pool_.now() + kEvictAgain;
+      (void)evict_(kBatchBytes);
     }
     return false;
   }
-  const auto range = service_.space().take(*target, bytes, bytes);
+  const auto range = pool_.space().take(*target, bytes, bytes);
   if (!range) return false;
   // The hold keeps the chunk's place from being granted while it is read.
-  service_.hold(chunk);
+  pool_.hold(chunk);
   busy_[chunk] = *target;
-  load_[*target] += bytes;
+  traffic_.add_load(*target, bytes);
   if (build) {
     send(std::move(*build), Sent{{}, *target, {{chunk, {}, *range}}, bytes, true});
     return true;
   }
-  load_[from->benefactor] += bytes;
+  traffic_.add_load(from->benefactor, bytes);
   Sent& batch = batches[{from->benefactor, *target}];
   batch.source = from->benefactor;
   batch.target = *target;
@@ -579,48 +560,10 @@ bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {
   return true;
 }
 
-ClientId CopyPlanner::reader(BenefactorId target) {
-  ClientId& reader = readers_[target];
-  if (!reader) reader = ClientId{service_.next_id()};
-  return reader;
-}
-
-void CopyPlanner::let_read(BenefactorId target, msg::BuildStripe& request) {
-  request.client = reader(target);
-  for (msg::BenefactorInfo& source : request.sources) {
-    source = service_.source(source.id, target, request.client);
-  }
-}
-
-void CopyPlanner::pace(BenefactorId target, std::uint64_t bytes) {
-  const std::uint64_t rate = service_.config().copy_rate_bytes_per_s;
-  if (rate == 0) return;
-  const auto time = std::chrono::nanoseconds(bytes * 1'000'000 / (rate / 1000 + 1));
-  Time& until = paced_[target];
-  until = std::max(until, service_.now()) + time;
-  service_.reactor().schedule_at(until, [this, alive = service_.alive()] {
-    if (alive.expired()) return;
-    plan();
-    service_.parity().plan();
-  });
-}
-
-void CopyPlanner::park(BenefactorId id) { parked_[id] = service_.now() + kParked; }
-
-void CopyPlanner::add_source(msg::BuildStripe& request, std::uint32_t number, const Chunk& chunk,
-                             const Extent& at) const {
-  auto& sources = request.sources;
-  const auto found = std::find_if(sources.begin(), sources.end(),
-                                  [&](const auto& one) { return one.id == at.benefactor; });
-  const auto index = static_cast<std::uint32_t>(found - sources.begin());
-  if (found == sources.end()) sources.push_back(service_.benefactors().at(at.benefactor).info);
-  request.inputs.push_back({number, index, at.offset, chunk.length, chunk.crc});
-}
-
 /// Returns a request that reconstructs the block from its stripe, or nothing when too few blocks
 /// can be read now.
 std::optional<msg::BuildStripe> CopyPlanner::build_of(ChunkIndex chunk) const {
-  const State& state = service_.state();
+  const State& state = pool_.state();
   const Stripe* const stripe = state.stripes().of(chunk);
   if (stripe == nullptr) return std::nullopt;
   msg::BuildStripe request;
@@ -630,9 +573,11 @@ std::optional<msg::BuildStripe> CopyPlanner::build_of(ChunkIndex chunk) const {
     const ChunkIndex member = stripe->members[i];
     if (member == chunk || request.inputs.size() == stripe->data) continue;
     const View view = plain_view_of(member);
-    const auto free = std::find_if(view.sources.begin(), view.sources.end(),
-                                   [&](const Extent& copy) { return is_free(copy.benefactor, 0); });
-    if (free != view.sources.end()) add_source(request, i, state.chunks().get(member), *free);
+    const auto free =
+        std::find_if(view.sources.begin(), view.sources.end(),
+                     [&](const Extent& copy) { return traffic_.is_free(copy.benefactor, 0); });
+    if (free != view.sources.end())
+      traffic_.add_source(request, i, state.chunks().get(member), *free);
   }
   if (request.inputs.size() < stripe->data) return std::nullopt;
   const auto number = static_cast<std::uint32_t>(stripe->number_of(chunk));
@@ -642,10 +587,10 @@ std::optional<msg::BuildStripe> CopyPlanner::build_of(ChunkIndex chunk) const {
 }
 
 void CopyPlanner::send(Sent sent) {
-  const ClientId number = reader(sent.target);
-  msg::CopyExtents request{number, service_.source(sent.source, sent.target, number), {}};
+  const ClientId number = traffic_.reader(sent.target);
+  msg::CopyExtents request{number, pool_.source(sent.source, sent.target, number), {}};
   for (const Item& item : sent.items) {
-    const Chunk chunk = service_.state().chunks().get(item.chunk);
+    const Chunk chunk = pool_.state().chunks().get(item.chunk);
     request.copies.push_back(
         {item.from.offset, item.to.offset, chunk.length, chunk.crc, chunk.name});
   }
@@ -653,11 +598,11 @@ void CopyPlanner::send(Sent sent) {
 }
 
 void CopyPlanner::send(msg::BuildStripe request, Sent sent) {
-  let_read(sent.target, request);
+  traffic_.let_read(sent.target, request);
   request.outputs.front().to_offset = sent.items.front().to.offset;
   for (const auto& input : request.inputs) {
     sent.inputs.push_back(
-        service_.state().stripes().of(sent.items.front().chunk)->members[input.number]);
+        pool_.state().stripes().of(sent.items.front().chunk)->members[input.number]);
     sent.read.push_back({request.sources[input.source].id, input.offset});
   }
   send(msg::Request(std::move(request)), std::move(sent));
@@ -665,11 +610,11 @@ void CopyPlanner::send(msg::BuildStripe request, Sent sent) {
 
 void CopyPlanner::send(msg::Request request, Sent sent) {
   const std::uint64_t number = ++numbers_made_;
-  pace(sent.target, sent.bytes);
-  rpc::Peer* const peer = service_.peer_of(sent.target);
+  traffic_.pace(sent.target, sent.bytes);
+  rpc::Peer* const peer = pool_.peer_of(sent.target);
   sent_.emplace(number, std::move(sent));
   peer->call(std::move(request), limits::kOperationDeadline,
-             [this, number, alive = service_.alive()](const rpc::Answer& answer) {
+             [this, number, alive = pool_.alive()](const rpc::Answer& answer) {
                if (!alive.expired()) done(number, answer);
              });
 }
@@ -682,19 +627,19 @@ std::optional<msg::CopyExtents::Reply> CopyPlanner::outcome_of(const Sent& sent,
   const auto* built = std::get_if<msg::BuildStripe::Reply>(&*answer);
   if (built == nullptr) return std::nullopt;
   for (const std::uint32_t i : built->failed) {
-    if (i < sent.read.size()) park(sent.read[i].benefactor);
+    if (i < sent.read.size()) traffic_.park(sent.read[i].benefactor);
   }
   for (const std::uint32_t i : built->corrupt) {
     if (i >= sent.read.size()) continue;
-    service_.scrubber().suspect(sent.inputs[i], sent.read[i]);
-    park(sent.target);
+    scrubber_.suspect(sent.inputs[i], sent.read[i]);
+    traffic_.park(sent.target);
   }
   const ChunkIndex chunk = sent.items.front().chunk;
   const bool good =
-      built->crcs.size() == 1 && built->crcs.front() == service_.state().chunks().get(chunk).crc;
+      built->crcs.size() == 1 && built->crcs.front() == pool_.state().chunks().get(chunk).crc;
   if (!good && !built->crcs.empty()) {
     log::error("chunk {}: what was made from its stripe is not it", chunk);
-    park(sent.target);
+    traffic_.park(sent.target);
   }
   msg::CopyExtents::Reply reply;
   if (!good) reply.failed = {0};
@@ -704,11 +649,11 @@ std::optional<msg::CopyExtents::Reply> CopyPlanner::outcome_of(const Sent& sent,
 
 void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   Sent& sent = sent_.at(number);
-  load_[sent.target] -= sent.bytes;
-  if (!sent.built) load_[sent.source] -= sent.bytes;
+  traffic_.take_load(sent.target, sent.bytes);
+  if (!sent.built) traffic_.take_load(sent.source, sent.bytes);
   const auto reply = outcome_of(sent, answer);
   if (!reply) return lose(number);
-  if (!reply->failed.empty() && !sent.built) park(sent.source);
+  if (!reply->failed.empty() && !sent.built) traffic_.park(sent.source);
   const auto has = [](const std::vector<std::uint32_t>& list, std::size_t i) {
     return std::find(list.begin(), list.end(), i) != list.end();
   };
@@ -716,9 +661,9 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   for (std::size_t i = 0; i < sent.items.size(); ++i) {
     const Item& item = sent.items[i];
     // Source or target may be at fault: the source checks its extent.
-    if (has(reply->corrupt, i)) service_.scrubber().suspect(item.chunk, item.from);
+    if (has(reply->corrupt, i)) scrubber_.suspect(item.chunk, item.from);
     if (has(reply->corrupt, i) || has(reply->failed, i)) continue;
-    const Chunk chunk = service_.state().chunks().get(item.chunk);
+    const Chunk chunk = pool_.state().chunks().get(item.chunk);
     if (chunk.copies.empty()) continue;
     const View view = view_of(item.chunk);
     // A client has stored the chunk again in the meantime.
@@ -729,17 +674,17 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
     // Never two copies on one benefactor.
     const auto here = on(view.bad, sent.target);
     if (!view.bad.empty()) change.drop = here == view.bad.end() ? view.bad.front() : *here;
-    made_.repaired += is_wrong(change.drop) ? 1 : 0;
+    made_.repaired += pool_.is_wrong(change.drop) ? 1 : 0;
     ++made_.copies_made;
     made_.copied_bytes += chunk.length;
     command.changes.push_back(change);
   }
   sent.answered = true;
   if (command.changes.empty()) {
-    if (!sent.built) park(sent.source);
+    if (!sent.built) traffic_.park(sent.source);
     return settle(number);
   }
-  service_.execute(std::move(command), [this, number](const Result<Outcome>&) { settle(number); });
+  pool_.execute(std::move(command), [this, number](const Result<Outcome>&) { settle(number); });
   const auto found = sent_.find(number);
   if (found != sent_.end()) give_untaken(found->second);
 }
@@ -750,10 +695,10 @@ void CopyPlanner::give_untaken(Sent& sent) {
   for (Item& item : sent.items) {
     const Range to = std::exchange(item.to, {});
     if (to.length == 0) continue;
-    const auto copies = service_.state().chunks().get(item.chunk).copies;
+    const auto copies = pool_.state().chunks().get(item.chunk).copies;
     const Extent target{sent.target, to.offset};
     if (std::find(copies.begin(), copies.end(), target) == copies.end()) {
-      service_.space().give(sent.target, to);
+      pool_.space().give(sent.target, to);
     }
   }
 }
@@ -764,7 +709,7 @@ void CopyPlanner::settle(std::uint64_t number) {
   give_untaken(sent);
   for (const Item& item : sent.items) {
     busy_.erase(item.chunk);
-    service_.release(item.chunk);
+    pool_.release(item.chunk);
     update_stripe(item.chunk);
   }
   plan();
@@ -773,13 +718,13 @@ void CopyPlanner::settle(std::uint64_t number) {
 void CopyPlanner::lose(std::uint64_t number) {
   const Sent sent = std::move(sent_.extract(number).mapped());
   log::warning("benefactor {} did not say whether it has made copies", sent.target.value);
-  park(sent.target);
-  if (!sent.built) park(sent.source);
+  traffic_.park(sent.target);
+  if (!sent.built) traffic_.park(sent.source);
   std::vector<Range> targets;
   for (const Item& item : sent.items) {
     targets.push_back(item.to);
     busy_.erase(item.chunk);
-    service_.release(item.chunk);
+    pool_.release(item.chunk);
     update(item.chunk);
   }
   (sent.built ? lost_stripes_ : lost_copies_).add(sent.target, std::move(targets));

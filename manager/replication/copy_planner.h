@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,18 +11,19 @@
 
 #include "core/base/clock.h"
 #include "core/messages/messages.h"
-#include "manager/replication/failure_domains.h"
+#include "manager/arenas/scrubber.h"
+#include "manager/arenas/unanswered_writes.h"
+#include "manager/pool/failure_domains.h"
+#include "manager/pool/pool.h"
+#include "manager/replication/copy_traffic.h"
 #include "manager/replication/lost_images.h"
+#include "manager/replication/parity_planner.h"
 #include "manager/space/free_space.h"
-#include "manager/space/lost_targets.h"
 #include "manager/state/chunk_table.h"
 #include "manager/state/stripe_table.h"
 #include "transport/rpc.h"
 
 namespace stdchk::manager {
-
-class Service;
-struct VersionData;
 
 /// A CopyPlanner gives every chunk the copies that it should have. It replaces copies that a commit
 /// left out, that were lost with a benefactor, that have wrong bytes, or that are on a leaving
@@ -54,36 +56,33 @@ class CopyPlanner {
     std::uint64_t rebuilt = 0;   ///< part of copies_made: reconstructed from the stripe
   };
 
-  explicit CopyPlanner(Service& service)
-      : service_(service),
-        lost_images_(service),
-        lost_copies_(service, msg::CopyExtents{}),
-        lost_stripes_(service, msg::BuildStripe{}) {}
+  /// `evict` frees memory of drained images for that many bytes, when it can.
+  CopyPlanner(Pool& pool, CopyTraffic& traffic, ParityPlanner& parity, Scrubber& scrubber,
+              std::function<bool(std::uint64_t bytes)> evict);
   void run();
-  void look_at(ChunkIndex chunk);
+  /// Requests all copies that can be made now.
+  void plan();
+  void examine(ChunkIndex chunk);
   /// Plans for a new version, whose chunks may lack copies.
-  void look_at(const VersionData& version);
+  void examine(const VersionData& version);
   /// A benefactor has come or gone, or wants to leave: examines all chunks in the next turns.
   void benefactors_changed();
   /// Notes that the bytes of that copy are not the chunk's.
   void mark_wrong(ChunkIndex chunk, const Extent& extent);
-  bool is_wrong(const Extent& extent) const { return wrong_.count(extent) > 0; }
-  /// Forgets a place that no chunk uses any more.
-  void forget(const Extent& extent) { wrong_.erase(extent); }
   /// Returns true when the benefactor has no sole copy that could be made elsewhere.
-  bool may_go(BenefactorId leaving);
+  bool may_leave(BenefactorId leaving);
   msg::GetDebt::Reply debt_of(const VersionData& version) const;
   /// Returns true when the version may lack copies or parity. O(slices).
-  bool owes(const VersionData& version) const;
+  bool lacks_copies(const VersionData& version) const;
   /// Returns true when no version lacks copies or parity.
-  bool owes_nothing() const;
+  bool lacks_nothing() const;
   /// Returns true when an undrained part of the version has no copy and cannot be reconstructed.
   bool has_lost(const VersionData& version) const;
   /// Lost bytes of the version, as known from the last examination of its chunks. O(slices).
   std::uint64_t lost_bytes(const VersionData& version) const;
   /// Returns true when an undrained chunk has fewer copies than it should have. Cheap on average: a
   /// chunk drained since the last examination is examined only once more.
-  bool owes_undrained();
+  bool lacks_undrained_copies();
   /// Returns benefactors that may take a copy of a chunk that is on `held`, for `wanted` copies.
   /// All chunks with the same first benefactor share these few takers. Never one of `left_out`.
   std::vector<BenefactorId> takers_beside(const std::vector<BenefactorId>& held,
@@ -101,28 +100,8 @@ class CopyPlanner {
     lost_stripes_.for_each(visit);
   }
 
-  // For the ParityPlanner, which orders the same kind of work.
-  using Rank = std::uint8_t;  ///< the lower, the more exposed
-  bool can_take(BenefactorId id, std::uint64_t bytes, Rank rank) const;
-  bool is_free(BenefactorId id, Rank rank) const;
-  std::uint64_t load(BenefactorId id) const {
-    const auto found = load_.find(id);
-    return found == load_.end() ? 0 : found->second;
-  }
-  void add_load(BenefactorId id, std::uint64_t bytes) { load_[id] += bytes; }
-  void take_load(BenefactorId id, std::uint64_t bytes) { load_[id] -= bytes; }
-  /// Delays further requests to `target` by the time that `bytes` take at the copy rate.
-  void pace(BenefactorId target, std::uint64_t bytes);
-  /// Gives the benefactor no work for 2 s.
-  void park(BenefactorId id);
-  /// Returns the client id under which `target` attaches to other benefactors.
-  ClientId reader(BenefactorId target);
-  /// Fills in that number, and the tickets that it is used with.
-  void let_read(BenefactorId target, msg::BuildStripe& request);
-  void add_source(msg::BuildStripe& request, std::uint32_t number, const Chunk& chunk,
-                  const Extent& at) const;
-
  private:
+  using Rank = CopyTraffic::Rank;
   /// The present state of a chunk's copies.
   struct View {
     std::vector<Extent> good;     ///< copies that count
@@ -161,7 +140,6 @@ class CopyPlanner {
   View view_of(ChunkIndex chunk) const;
   std::pair<std::size_t, std::size_t> blocks_of(const Stripe& stripe) const;
   std::uint64_t debt_of(ChunkIndex chunk, std::size_t copies, std::set<ChunkIndex>& seen) const;
-  void plan();
   void plan_soon();
   std::vector<Extent> surplus_of(const View& view) const;
   void drop_surplus();
@@ -183,24 +161,23 @@ class CopyPlanner {
   void settle(std::uint64_t number);
   void lose(std::uint64_t number);
 
-  Service& service_;
+  Pool& pool_;
+  CopyTraffic& traffic_;
+  ParityPlanner& parity_;
+  Scrubber& scrubber_;
+  const std::function<bool(std::uint64_t)> evict_;
   std::set<std::pair<Rank, ChunkIndex>> todo_;
   std::unordered_map<ChunkIndex, Rank> ranks_;  ///< ranks of the chunks in todo_
   std::set<ChunkIndex> surplus_;                ///< chunks that may have surplus copies
   std::map<ChunkIndex, BenefactorId> busy_;     ///< chunk -> benefactor that is making a copy
-  std::set<Extent> wrong_;
   ChunkIndex scan_at_ = 0;
   bool scan_posted_ = false;
   bool plan_posted_ = false;
   LostImages lost_images_;
   std::map<std::uint64_t, Sent> sent_;
-  LostTargets lost_copies_;
-  LostTargets lost_stripes_;
+  UnansweredWrites lost_copies_;
+  UnansweredWrites lost_stripes_;
   std::uint64_t numbers_made_ = 0;
-  std::map<BenefactorId, std::uint64_t> load_;  ///< bytes in flight to and from each benefactor
-  std::map<BenefactorId, Time> paced_;          ///< by the copy rate: no request before that time
-  std::map<BenefactorId, Time> parked_;
-  std::map<BenefactorId, ClientId> readers_;  ///< ids under which benefactors attach to others
   std::map<BenefactorId, std::vector<BenefactorId>> neighbours_;
   std::pair<Rank, ChunkIndex> resume_{};
   Time evict_next_{};

@@ -1,8 +1,6 @@
 #include "manager/replication/lost_images.h"
 
 #include "core/base/log.h"
-#include "manager/replication/copy_planner.h"
-#include "manager/service/service.h"
 
 namespace stdchk::manager {
 
@@ -15,8 +13,8 @@ void LostImages::run() {
 
 void LostImages::find() {
   std::set<Key> lost;
-  for (const Key& key : service_.state().undrained()) {
-    if (service_.copies().lost_bytes(service_.state().file(key.second)->newest) == 0) continue;
+  for (const Key& key : pool_.state().undrained()) {
+    if (lost_bytes_(pool_.state().file(key.second)->newest) == 0) continue;
     lost.insert(key);
     if (lost_.count(key) == 0) unnamed_.insert(key);
   }
@@ -25,10 +23,10 @@ void LostImages::find() {
 
 /// Logs the image, unless it was removed, replaced, drained or made whole in the meantime.
 void LostImages::name(const Key& key) const {
-  const State& state = service_.state();
+  const State& state = pool_.state();
   if (state.undrained().count(key) == 0) return;
   const File& file = *state.file(key.second);
-  const std::uint64_t bytes = service_.copies().lost_bytes(file.newest);
+  const std::uint64_t bytes = lost_bytes_(file.newest);
   if (bytes == 0) return;
   log::error("image {}: {} of its {} bytes have no copy any more and were not drained",
              state.path(file), bytes, file.newest.size_bytes);

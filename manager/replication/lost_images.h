@@ -1,14 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <utility>
 
 #include "core/values/types.h"
+#include "manager/pool/pool.h"
 
 namespace stdchk::manager {
-
-class Service;
 
 /// LostImages logs every image that has lost bytes: bytes that are not drained, have no readable
 /// copy, and cannot be reconstructed. An image is logged once; if it becomes whole and loses bytes
@@ -21,7 +21,9 @@ class LostImages {
  public:
   static constexpr std::size_t kNamedMax = 20;
 
-  explicit LostImages(Service& service) : service_(service) {}
+  /// `lost_bytes` returns how many bytes of a version are lost.
+  LostImages(const Pool& pool, std::function<std::uint64_t(const VersionData&)> lost_bytes)
+      : pool_(pool), lost_bytes_(std::move(lost_bytes)) {}
   /// Requests a search: chunks were lost or found again.
   void look() { due_ = true; }
   /// Call it only while the loss or presence of every chunk is known. After look() its cost is
@@ -34,7 +36,8 @@ class LostImages {
   void find();
   void name(const Key& key) const;
 
-  Service& service_;
+  const Pool& pool_;
+  const std::function<std::uint64_t(const VersionData&)> lost_bytes_;
   bool due_ = false;
   std::set<Key> lost_;
   std::set<Key> unnamed_;  ///< lost images not logged yet

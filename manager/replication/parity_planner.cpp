@@ -7,9 +7,6 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/chunk/extent_header.h"
-#include "manager/replication/copy_planner.h"
-#include "manager/replication/scrubber.h"
-#include "manager/service/service.h"
 
 namespace stdchk::manager {
 namespace {
@@ -20,7 +17,7 @@ constexpr Duration kGather = 100ms;
 constexpr Duration kTogether = 10ms;  // chunks committed shortly after each other go together
 constexpr std::size_t kSentMax = 256;
 constexpr Duration kEvictAgain = 1s;
-constexpr CopyPlanner::Rank kRank = 4;  // takes space like any new redundancy
+constexpr CopyTraffic::Rank kRank = 4;  // takes space like any new redundancy
 
 using Domain = FailureDomains::Domain;
 using Level = FailureDomains::Level;
@@ -43,9 +40,9 @@ std::uint32_t data_of(const FailureDomains& domains, Level level, const Redundan
 // ---- which chunks lack parity -----------------------------------------------------------------
 
 std::optional<Extent> ParityPlanner::good_copy(ChunkIndex chunk) const {
-  for (const Extent& copy : service_.state().chunks().get(chunk).copies) {
-    const auto found = service_.benefactors().find(copy.benefactor);
-    if (found == service_.benefactors().end() || service_.copies().is_wrong(copy)) continue;
+  for (const Extent& copy : pool_.state().chunks().get(chunk).copies) {
+    const auto found = pool_.benefactors().find(copy.benefactor);
+    if (found == pool_.benefactors().end() || pool_.is_wrong(copy)) continue;
     const BenefactorStatus& status = found->second;
     const bool alive = status.info.state == msg::BenefactorState::kAlive && status.peer != nullptr;
     if (alive && !status.leaving) return copy;
@@ -54,25 +51,25 @@ std::optional<Extent> ParityPlanner::good_copy(ChunkIndex chunk) const {
 }
 
 bool ParityPlanner::wants(ChunkIndex chunk) const {
-  const State& state = service_.state();
+  const State& state = pool_.state();
   return state.chunks().exists(chunk) && state.chunks().redundancy(chunk).has_parity() &&
          state.chunks().undrained(chunk) > 0 && state.stripes().of(chunk) == nullptr &&
          busy_.count(chunk) == 0;
 }
 
-void ParityPlanner::look_at(ChunkIndex chunk) {
-  const State& state = service_.state();
+void ParityPlanner::examine(ChunkIndex chunk) {
+  const State& state = pool_.state();
   if (!state.chunks().exists(chunk)) return;
-  if (const Stripe* const stripe = state.stripes().of(chunk)) return look_at_stripe(*stripe);
+  if (const Stripe* const stripe = state.stripes().of(chunk)) return examine_stripe(*stripe);
   if (!wants(chunk) || queued_.count(chunk) > 0) return;
   const auto copy = good_copy(chunk);
   if (!copy) return;
   queues_[state.chunks().redundancy(chunk).number()][copy->benefactor].push_back(
-      {chunk, service_.now()});
+      {chunk, pool_.now()});
   queued_.insert(chunk);
   if (plan_posted_) return;
   plan_posted_ = true;
-  service_.reactor().schedule_after(kTogether, [this, alive = service_.alive()] {
+  pool_.reactor().schedule_after(kTogether, [this, alive = pool_.alive()] {
     if (alive.expired()) return;
     plan_posted_ = false;
     plan();
@@ -81,14 +78,14 @@ void ParityPlanner::look_at(ChunkIndex chunk) {
 
 /// Queues the used chunks for a new stripe if this stripe lost too many blocks, or has too many
 /// unused chunks.
-void ParityPlanner::look_at_stripe(const Stripe& stripe) {
-  const State& state = service_.state();
+void ParityPlanner::examine_stripe(const Stripe& stripe) {
+  const State& state = pool_.state();
   std::size_t there = 0;
   std::size_t unused = 0;
   ChunkIndex used = kNoChunk;
   for (std::size_t i = 0; i < stripe.members.size(); ++i) {
     const ChunkIndex member = stripe.members[i];
-    if (service_.live(member)) ++there;
+    if (pool_.is_readable(member)) ++there;
     if (i >= stripe.data) continue;
     if (!state.is_used(member)) {
       ++unused;
@@ -101,28 +98,28 @@ void ParityPlanner::look_at_stripe(const Stripe& stripe) {
   if (used != kNoChunk && (broken || thin)) again_.push_back(used);
 }
 
-void ParityPlanner::look_at_thinned() {
-  for (const ChunkIndex chunk : service_.take_thinned()) {
-    if (service_.state().stripes().of(chunk) != nullptr) look_at(chunk);
+void ParityPlanner::examine_thinned() {
+  for (const ChunkIndex chunk : pool_.soft_state().take_thinned()) {
+    if (pool_.state().stripes().of(chunk) != nullptr) examine(chunk);
   }
   if (!short_of_space_) return;
-  service_.state().stripes().for_each([this](const Stripe& stripe) { look_at_stripe(stripe); });
+  pool_.state().stripes().for_each([this](const Stripe& stripe) { examine_stripe(stripe); });
   short_of_space_ = false;
 }
 
 /// Returns true when a used chunk has no good copy, but this stripe can reconstruct it. When it has
 /// a copy again, the stripe is examined anew.
 bool ParityPlanner::is_needed(const Stripe& stripe) const {
-  const State& state = service_.state();
+  const State& state = pool_.state();
   const auto data_end = stripe.members.begin() + stripe.data;
   return std::any_of(stripe.members.begin(), data_end, [&](ChunkIndex member) {
     return state.is_used(member) && state.chunks().undrained(member) > 0 && !good_copy(member) &&
-           service_.can_be_made(member);
+           pool_.is_reconstructible(member);
   });
 }
 
 std::uint64_t ParityPlanner::debt_of(ChunkIndex chunk) const {
-  const State& state = service_.state();
+  const State& state = pool_.state();
   if (!state.chunks().exists(chunk) || state.chunks().undrained(chunk) == 0 ||
       state.stripes().of(chunk) != nullptr) {
     return 0;
@@ -133,7 +130,7 @@ std::uint64_t ParityPlanner::debt_of(ChunkIndex chunk) const {
          wanted.data;
 }
 
-bool ParityPlanner::owes() const {
+bool ParityPlanner::lacks_parity() const {
   const auto lacks = [this](ChunkIndex chunk) { return debt_of(chunk) > 0; };
   return std::ranges::any_of(busy_, lacks) || std::ranges::any_of(queued_, lacks);
 }
@@ -155,7 +152,7 @@ std::pair<std::uint64_t, std::uint64_t> ParityPlanner::debt() const {
 
 void ParityPlanner::run() {
   lost_.ask();
-  look_at_thinned();
+  examine_thinned();
   plan();
   std::vector<ChunkIndex> again;
   again.swap(again_);
@@ -182,14 +179,14 @@ void ParityPlanner::clean(BenefactorId benefactor, std::deque<Waiting>& queue) {
     if (copy && copy->benefactor == benefactor) return;
     queue.pop_front();
     queued_.erase(chunk);
-    if (copy) look_at(chunk);
+    if (copy) examine(chunk);
   }
 }
 
 /// Returns `width` neighbours on the circle that have the most waiting chunks.
 std::vector<Domain> ParityPlanner::best_group(const std::map<Domain, std::size_t>& waiting,
                                               Level level, std::size_t width) const {
-  const auto& circle = service_.domains().circle(level);
+  const auto& circle = pool_.domains().circle(level);
   if (circle.size() <= width) return circle;
   const auto most =
       std::max_element(waiting.begin(), waiting.end(),
@@ -219,7 +216,7 @@ std::vector<Domain> ParityPlanner::best_group(const std::map<Domain, std::size_t
 
 /// Makes a stripe of waiting chunks. Returns false when none can be made now.
 bool ParityPlanner::form(const Redundancy& redundancy, Queues& queues) {
-  const FailureDomains& domains = service_.domains();
+  const FailureDomains& domains = pool_.domains();
   const Level level = level_of(domains, redundancy);
   const std::uint32_t most = data_of(domains, level, redundancy);
   if (most == 0) return false;
@@ -227,7 +224,7 @@ bool ParityPlanner::form(const Redundancy& redundancy, Queues& queues) {
   std::map<Domain, BenefactorId> longest;  // the longest queue of each domain
   for (auto& [benefactor, queue] : queues) {
     clean(benefactor, queue);
-    if (queue.empty() || !service_.copies().is_free(benefactor, kRank)) continue;
+    if (queue.empty() || !traffic_.is_free(benefactor, kRank)) continue;
     const Domain domain = domains.domain(benefactor, level);
     waiting[domain] += queue.size();
     BenefactorId& best = longest[domain];
@@ -244,7 +241,7 @@ bool ParityPlanner::form(const Redundancy& redundancy, Queues& queues) {
   if (from.size() > most) from.resize(most);
   bool waited = from.size() == most;
   for (const auto& [size, benefactor] : from) {
-    waited |= service_.now() - queues.at(benefactor).front().since >= kGather;
+    waited |= pool_.now() - queues.at(benefactor).front().since >= kGather;
   }
   if (!waited) return false;
   std::vector<Chosen> data;
@@ -267,7 +264,7 @@ bool ParityPlanner::form_where_room(const Redundancy& redundancy, Queues& queues
   std::vector<Chosen> fronts;
   for (auto& [benefactor, queue] : queues) {
     clean(benefactor, queue);
-    if (queue.empty() || !service_.copies().is_free(benefactor, kRank)) continue;
+    if (queue.empty() || !traffic_.is_free(benefactor, kRank)) continue;
     fronts.push_back({queue.front().chunk, *good_copy(queue.front().chunk)});
   }
   const std::vector<Chosen> data = most_with_room(fronts, level, redundancy.parity, most);
@@ -294,9 +291,9 @@ void ParityPlanner::take_fronts(const std::vector<Chosen>& data, Queues& queues)
 
 /// Makes a new stripe of the used chunks of a stripe.
 void ParityPlanner::make_again(ChunkIndex chunk) {
-  const State& state = service_.state();
+  const State& state = pool_.state();
   const Stripe* const stripe = state.chunks().exists(chunk) ? state.stripes().of(chunk) : nullptr;
-  if (stripe == nullptr) return look_at(chunk);
+  if (stripe == nullptr) return examine(chunk);
   if (is_needed(*stripe)) return;
   std::vector<Chosen> data;
   Redundancy wanted = state.chunks().redundancy(chunk);
@@ -310,14 +307,13 @@ void ParityPlanner::make_again(ChunkIndex chunk) {
     }
   }
   if (data.empty() || data.size() == stripe->data || !wanted.has_parity()) return;
-  if (!send(wanted, data, level_of(service_.domains(), wanted))) again_.push_back(chunk);
+  if (!send(wanted, data, level_of(pool_.domains(), wanted))) again_.push_back(chunk);
 }
 
 /// Returns true when `id` has room for `parity` blocks of `each_bytes`.
 bool ParityPlanner::has_room(BenefactorId id, std::uint64_t each_bytes,
                              std::uint32_t parity) const {
-  return service_.copies().can_take(id, each_bytes, kRank) &&
-         service_.space().fits(id, each_bytes, parity);
+  return traffic_.can_take(id, each_bytes, kRank) && pool_.space().fits(id, each_bytes, parity);
 }
 
 /// Returns the largest choice, at most `most`, of these chunks in different domains for whose
@@ -326,13 +322,13 @@ bool ParityPlanner::has_room(BenefactorId id, std::uint64_t each_bytes,
 std::vector<ParityPlanner::Chosen> ParityPlanner::most_with_room(std::vector<Chosen> chunks,
                                                                  Level level, std::uint32_t parity,
                                                                  std::size_t most) const {
-  const FailureDomains& domains = service_.domains();
+  const FailureDomains& domains = pool_.domains();
   const auto length_of = [this](const Chosen& one) {
-    return service_.state().chunks().length(one.chunk);
+    return pool_.state().chunks().length(one.chunk);
   };
   std::ranges::stable_sort(chunks, {}, length_of);
   std::vector<Chosen> best;
-  for (const auto& [id, status] : service_.benefactors()) {
+  for (const auto& [id, status] : pool_.benefactors()) {
     std::set<Domain> used{domains.domain(id, level)};
     std::vector<Chosen> here;
     for (const Chosen& one : chunks) {
@@ -351,25 +347,25 @@ std::vector<ParityPlanner::Chosen> ParityPlanner::most_with_room(std::vector<Cho
 std::optional<BenefactorId> ParityPlanner::choose_target(const std::vector<Chosen>& data,
                                                          Level level, std::uint32_t parity,
                                                          std::uint64_t each_bytes) {
-  const FailureDomains& domains = service_.domains();
+  const FailureDomains& domains = pool_.domains();
   std::set<Domain> used;
   for (const Chosen& one : data) used.insert(domains.domain(one.at.benefactor, level));
   std::optional<BenefactorId> best;
   std::pair<std::size_t, std::uint64_t> best_key;
   const std::size_t near = data.size() + limits::kStripeParityMax;
   room_ = false;
-  for (const auto& [id, status] : service_.benefactors()) {
+  for (const auto& [id, status] : pool_.benefactors()) {
     const Domain domain = domains.domain(id, level);
     if (used.count(domain) > 0 || !has_room(id, each_bytes, parity)) continue;
     room_ = true;
-    if (!service_.copies().is_free(id, kRank)) continue;
+    if (!traffic_.is_free(id, kRank)) continue;
     // All benefactors within the group are equally good: the one with least load is taken.
     std::size_t distance = 0;
     for (const Chosen& one : data) {
       distance = std::max(
           distance, domains.distance(domain, domains.domain(one.at.benefactor, level), level));
     }
-    const std::pair key{distance <= near ? 0 : distance, service_.copies().load(id)};
+    const std::pair key{distance <= near ? 0 : distance, traffic_.load(id)};
     if (best && best_key <= key) continue;
     best = id;
     best_key = key;
@@ -378,20 +374,20 @@ std::optional<BenefactorId> ParityPlanner::choose_target(const std::vector<Chose
 }
 
 bool ParityPlanner::send(const Redundancy& redundancy, std::vector<Chosen> data, Level level) {
-  const ChunkTable& chunks = service_.state().chunks();
+  const ChunkTable& chunks = pool_.state().chunks();
   Sent sent;
   sent.parity = redundancy.parity;
   for (const Chosen& one : data) sent.length = std::max(sent.length, chunks.length(one.chunk));
   const std::uint64_t each = extent_bytes(sent.length);
   const auto target = choose_target(data, level, redundancy.parity, each);
-  if (!target && !room_ && service_.now() >= evict_next_) {
-    evict_next_ = service_.now() + kEvictAgain;
-    evicted_ = service_.evict(each * redundancy.parity);
+  if (!target && !room_ && pool_.now() >= evict_next_) {
+    evict_next_ = pool_.now() + kEvictAgain;
+    evicted_ = hooks_.evict(each * redundancy.parity);
   }
   if (!target) return false;
   sent.target = *target;
   for (std::uint32_t i = 0; i < redundancy.parity; ++i) {
-    const auto range = service_.space().take(*target, each, each);
+    const auto range = pool_.space().take(*target, each, each);
     STDCHK_ASSERT(range);
     sent.outputs.push_back(*range);
   }
@@ -400,24 +396,24 @@ bool ParityPlanner::send(const Redundancy& redundancy, std::vector<Chosen> data,
   request.parity = redundancy.parity;
   for (std::uint32_t i = 0; i < data.size(); ++i) {
     const Chunk chunk = chunks.get(data[i].chunk);
-    service_.copies().add_source(request, i, chunk, data[i].at);
+    traffic_.add_source(request, i, chunk, data[i].at);
     sent.bytes += chunk.length;
-    service_.copies().add_load(data[i].at.benefactor, chunk.length);
-    service_.hold(data[i].chunk);
+    traffic_.add_load(data[i].at.benefactor, chunk.length);
+    pool_.hold(data[i].chunk);
     busy_.insert(data[i].chunk);
   }
   for (std::uint32_t i = 0; i < redundancy.parity; ++i) {
     request.outputs.push_back({request.data + i, sent.outputs[i].offset, sent.length, {}});
   }
-  service_.copies().let_read(*target, request);
-  service_.copies().add_load(*target, sent.bytes);
-  service_.copies().pace(*target, sent.bytes);
+  traffic_.let_read(*target, request);
+  traffic_.add_load(*target, sent.bytes);
+  traffic_.pace(*target, sent.bytes);
   sent.data = std::move(data);
   const std::uint64_t number = ++numbers_made_;
-  rpc::Peer* const peer = service_.peer_of(*target);
+  rpc::Peer* const peer = pool_.peer_of(*target);
   sent_.emplace(number, std::move(sent));
   peer->call(std::move(request), limits::kOperationDeadline,
-             [this, number, alive = service_.alive()](const rpc::Answer& answer) {
+             [this, number, alive = pool_.alive()](const rpc::Answer& answer) {
                if (!alive.expired()) done(number, answer);
              });
   return true;
@@ -428,13 +424,13 @@ bool ParityPlanner::send(const Redundancy& redundancy, std::vector<Chosen> data,
 void ParityPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   const Sent sent = std::move(sent_.extract(number).mapped());
   for (const Chosen& one : sent.data) {
-    service_.copies().take_load(one.at.benefactor, service_.state().chunks().length(one.chunk));
+    traffic_.take_load(one.at.benefactor, pool_.state().chunks().length(one.chunk));
   }
-  service_.copies().take_load(sent.target, sent.bytes);
+  traffic_.take_load(sent.target, sent.bytes);
   const auto* reply = answer ? std::get_if<msg::BuildStripe::Reply>(&*answer) : nullptr;
   if (reply == nullptr) {
     log::warning("benefactor {} did not say whether it has made parity", sent.target.value);
-    service_.copies().park(sent.target);
+    traffic_.park(sent.target);
     lost_.add(sent.target, sent.outputs);
   } else {
     finish(sent, *reply);
@@ -444,16 +440,16 @@ void ParityPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
 }
 
 void ParityPlanner::finish(const Sent& sent, const msg::BuildStripe::Reply& reply) {
-  const ChunkTable& chunks = service_.state().chunks();
+  const ChunkTable& chunks = pool_.state().chunks();
   for (const std::uint32_t i : reply.failed) {
-    if (i < sent.data.size()) service_.copies().park(sent.data[i].at.benefactor);
+    if (i < sent.data.size()) traffic_.park(sent.data[i].at.benefactor);
   }
   for (const std::uint32_t i : reply.corrupt) {
-    if (i < sent.data.size()) service_.scrubber().suspect(sent.data[i].chunk, sent.data[i].at);
+    if (i < sent.data.size()) scrubber_.suspect(sent.data[i].chunk, sent.data[i].at);
   }
-  if (!reply.corrupt.empty()) service_.copies().park(sent.target);
+  if (!reply.corrupt.empty()) traffic_.park(sent.target);
   const bool replaces_needed = std::ranges::any_of(sent.data, [&](const Chosen& one) {
-    const Stripe* const before = service_.state().stripes().of(one.chunk);
+    const Stripe* const before = pool_.state().stripes().of(one.chunk);
     return before != nullptr && is_needed(*before);
   });
   MakeStripes::Stripe stripe;
@@ -463,26 +459,26 @@ void ParityPlanner::finish(const Sent& sent, const msg::BuildStripe::Reply& repl
       stripe.parity.push_back(
           {{}, sent.length, reply.crcs[i], {{sent.target, sent.outputs[i].offset}}});
     }
-    service_.execute(MakeStripes{{stripe}}, [](const Result<Outcome>&) {});
+    pool_.execute(MakeStripes{{stripe}}, [](const Result<Outcome>&) {});
   }
   // Ranges that no chunk has taken are free: after the answer nothing writes to them.
   std::vector<ChunkIndex> taken;
   for (const Range& range : sent.outputs) {
     const ChunkIndex chunk = chunks.find_place({sent.target, range.offset});
     if (chunk == kNoChunk) {
-      service_.space().give(sent.target, range);
+      pool_.space().give(sent.target, range);
     } else {
       taken.push_back(chunk);
     }
   }
-  for (const ChunkIndex chunk : taken) service_.copies().look_at(chunk);
+  for (const ChunkIndex chunk : taken) hooks_.examine(chunk);
 }
 
 void ParityPlanner::let_go(const Sent& sent) {
   for (const Chosen& one : sent.data) {
     busy_.erase(one.chunk);
-    service_.release(one.chunk);
-    service_.copies().look_at(one.chunk);
+    pool_.release(one.chunk);
+    hooks_.examine(one.chunk);
   }
 }
 
@@ -492,7 +488,7 @@ void ParityPlanner::let_go(const Sent& sent) {
 std::vector<BenefactorId> ParityPlanner::group_of(
     const Redundancy& redundancy,
     const std::vector<std::pair<std::uint64_t, BenefactorId>>& candidates) const {
-  const FailureDomains& domains = service_.domains();
+  const FailureDomains& domains = pool_.domains();
   const Level level = level_of(domains, redundancy);
   const auto& circle = domains.circle(level);
   std::map<Domain, std::pair<std::uint64_t, BenefactorId>> best_of;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,16 +12,17 @@
 #include "core/base/clock.h"
 #include "core/messages/messages.h"
 #include "core/policy/redundancy.h"
-#include "manager/replication/failure_domains.h"
+#include "manager/arenas/scrubber.h"
+#include "manager/arenas/unanswered_writes.h"
+#include "manager/pool/failure_domains.h"
+#include "manager/pool/pool.h"
+#include "manager/replication/copy_traffic.h"
 #include "manager/space/free_space.h"
-#include "manager/space/lost_targets.h"
 #include "manager/state/chunk_table.h"
 #include "manager/state/stripe_table.h"
 #include "transport/rpc.h"
 
 namespace stdchk::manager {
-
-class Service;
 
 /// A ParityPlanner has parity made for chunks whose policy asks for it. It chooses chunks in
 /// different failure domains. A benefactor in yet another domain reads them and computes the
@@ -43,19 +45,29 @@ class Service;
 /// Errors: what fails is planned again.
 class ParityPlanner {
  public:
-  explicit ParityPlanner(Service& service)
-      : service_(service), lost_(service, msg::BuildStripe{}) {}
+  struct Hooks {
+    /// Examines whether the chunk lacks copies.
+    std::function<void(ChunkIndex chunk)> examine;
+    /// Frees memory of drained images for that many bytes. Returns true when it frees some.
+    std::function<bool(std::uint64_t bytes)> evict;
+  };
+  ParityPlanner(Pool& pool, CopyTraffic& traffic, Scrubber& scrubber, Hooks hooks)
+      : pool_(pool),
+        traffic_(traffic),
+        scrubber_(scrubber),
+        hooks_(std::move(hooks)),
+        lost_(pool, msg::BuildStripe{}) {}
   void run();
   /// Requests all stripes that can be made now of the waiting chunks.
   void plan();
   /// Queues the chunk if it lacks parity, and examines its stripe if it has one.
-  void look_at(ChunkIndex chunk);
+  void examine(ChunkIndex chunk);
   /// Space is short: at the next run(), stripes with any unused chunk are made again.
   void need_space() { short_of_space_ = true; }
   /// The number of chunks that wait for parity, and the bytes of their parity.
   std::pair<std::uint64_t, std::uint64_t> debt() const;
   /// Returns true when chunks wait for parity.
-  bool owes() const;
+  bool lacks_parity() const;
   std::uint64_t debt_of(ChunkIndex chunk) const;
   /// Chooses the benefactors for a new image's chunks so that they can form whole stripes.
   /// `candidates` are pairs of free bytes and benefactors.
@@ -112,12 +124,15 @@ class ParityPlanner {
   void done(std::uint64_t number, const rpc::Answer& answer);
   void finish(const Sent& sent, const msg::BuildStripe::Reply& reply);
   void let_go(const Sent& sent);
-  void look_at_thinned();
-  void look_at_stripe(const Stripe& stripe);
+  void examine_thinned();
+  void examine_stripe(const Stripe& stripe);
   bool is_needed(const Stripe& stripe) const;
 
-  Service& service_;
-  LostTargets lost_;
+  Pool& pool_;
+  CopyTraffic& traffic_;
+  Scrubber& scrubber_;
+  const Hooks hooks_;
+  UnansweredWrites lost_;
   std::map<std::uint32_t, Queues> queues_;  ///< by the number of the redundancy
   std::set<ChunkIndex> queued_;
   std::set<ChunkIndex> busy_;

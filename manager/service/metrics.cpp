@@ -28,33 +28,33 @@ void add_requests(metrics::Exposition& to, const RequestCounts& counts) {
 }  // namespace
 
 const msg::StatPool::Reply& ServiceMetrics::statistics() {
-  const Time began = service_.now();
+  const Time began = service_.pool().now();
   if (began < next_walk_) return last_;
-  last_ = service_.statistics();
-  const Time ended = service_.now();
+  last_ = service_.services().administration.statistics();
+  const Time ended = service_.pool().now();
   next_walk_ = ended + (ended - began) * kWalkShare;
   return last_;
 }
 
 void ServiceMetrics::collect(metrics::Exposition& to) {
-  metrics::add_pool(to, statistics(), service_.benefactor_list());
+  metrics::add_pool(to, statistics(), service_.services().benefactors.list());
   to.gauge("stdchk_at_risk", "1 while an image is there that one lost benefactor would take along.",
-           std::uint64_t{service_.at_risk()});
+           std::uint64_t{service_.services().totals.at_risk()});
   to.gauge("stdchk_grants", "Ranges of memory that writers have been given.",
-           std::uint64_t{service_.grant_count()});
+           std::uint64_t{service_.sessions().grant_count()});
   to.gauge("stdchk_granted_bytes", "Of them, bytes that are not committed.",
-           service_.granted_bytes());
+           service_.sessions().granted_bytes());
   to.gauge("stdchk_quarantined_bytes",
            "Memory that is not given out before an ended client is fenced from it.",
-           service_.quarantined_bytes());
+           service_.services().totals.quarantined_bytes());
   to.gauge("stdchk_aborted_writes",
            "Writes without a commit that are remembered; `stdchk ls --aborted` names them.",
-           std::uint64_t{service_.aborted_count()});
+           std::uint64_t{service_.services().sessions.aborted_count()});
   to.counter("stdchk_commit_conflicts_total",
              "Ranges of files that a commit laid over what others had committed since its session "
              "was opened.",
-             service_.conflict_count());
-  add_requests(to, service_.request_counts());
+             service_.services().totals.conflicts());
+  add_requests(to, service_.services().router.request_counts());
   const Journal::Figures journal = journal_.figures();
   to.counter("stdchk_journal_records_total", "Records that were written to the journal.",
              journal.records);

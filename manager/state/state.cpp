@@ -36,7 +36,7 @@ Result<Outcome> State::apply(const Command& command) {
   }
   std::visit(
       [this]<class C>(const C& one) {
-        if constexpr (requires { one.caller; }) done_calls_.add(one.caller);
+        if constexpr (requires { one.caller; }) completion_records_.add(one.caller);
       },
       command);
   return outcome;

@@ -16,7 +16,7 @@
 #include "core/values/types.h"
 #include "manager/journal/command.h"
 #include "manager/state/chunk_table.h"
-#include "manager/state/done_calls.h"
+#include "manager/state/completion_records.h"
 #include "manager/state/set_generations.h"
 #include "manager/state/slices.h"
 #include "manager/state/stripe_table.h"
@@ -153,7 +153,7 @@ class State {
   /// Returns true when more than its stripe refers to this data chunk.
   bool is_used(ChunkIndex member) const { return chunks_.references(member) > 1; }
   /// Returns true when no undrained version uses a data chunk of the stripe: memory may lose them.
-  bool may_go(const Stripe& stripe) const;
+  bool may_be_lost(const Stripe& stripe) const;
   /// Finds the chunk by its name or, if parity is wanted for it, by its first copy; otherwise
   /// returns kNoChunk.
   ChunkIndex find_member(const Chunk& chunk) const {
@@ -182,7 +182,7 @@ class State {
   /// The number of the newest commit.
   std::uint64_t sequence() const { return sequence_; }
   const SetGenerations& set_generations() const { return set_generations_; }
-  const DoneCalls& done_calls() const { return done_calls_; }
+  const CompletionRecords& completion_records() const { return completion_records_; }
   /// Among undrained(), files with bytes for which one copy is wanted, and those
   /// for which more is wanted.
   std::uint64_t undrained_single() const { return undrained_single_; }
@@ -304,7 +304,7 @@ class State {
   std::uint64_t undrained_redundant_ = 0;
   History history_;
   SetGenerations set_generations_;
-  DoneCalls done_calls_;
+  CompletionRecords completion_records_;
 };
 
 /// Returns kInvalidArgument or kNameTooLong unless `name` can be a directory entry.

@@ -380,7 +380,7 @@ Result<Outcome> State::run(const BeginGeneration& command) {
 }
 
 Result<Outcome> State::run(const RestoreCalls& command) {
-  done_calls_.restore(command);
+  completion_records_.restore(command);
   return Outcome{};
 }
 

@@ -250,7 +250,7 @@ Result<Outcome> State::run(const Evict& command) {
     if (number >= file->newest.slices.size()) return fail(Code::kInvalidArgument, "manager.evict");
     const ChunkIndex chunk = file->newest.slices[number].chunk;
     const Stripe* const stripe = stripes_.of(chunk);
-    if (chunks_.undrained(chunk) > 0 || (stripe != nullptr && !may_go(*stripe))) {
+    if (chunks_.undrained(chunk) > 0 || (stripe != nullptr && !may_be_lost(*stripe))) {
       return fail(Code::kInvalidArgument, "manager.evict");
     }
   }
@@ -427,7 +427,7 @@ void State::release(ChunkIndex chunk, bool undrained) {
   if (stripes_.of(chunk) != nullptr && !is_used(chunk)) thinned_.push_back(chunk);
 }
 
-bool State::may_go(const Stripe& stripe) const {
+bool State::may_be_lost(const Stripe& stripe) const {
   const auto data_end = stripe.members.begin() + stripe.data;
   return std::all_of(stripe.members.begin(), data_end,
                      [this](ChunkIndex chunk) { return chunks_.undrained(chunk) == 0; });
@@ -534,7 +534,7 @@ void State::snapshot(const std::function<void(Command)>& emit) const {
   });
   if (!stripes.stripes.empty()) emit(std::move(stripes));
   for (const auto& [sequence, change] : mirror_queue_) emit(RestoreMirror{sequence, change});
-  done_calls_.snapshot(emit);
+  completion_records_.snapshot(emit);
   RestoreCounters counters{epoch_, sequence_, mirror_sequence_, history_};
   for (const auto& [epoch, records] : records_) counters.epochs.push_back({epoch, records});
   emit(std::move(counters));

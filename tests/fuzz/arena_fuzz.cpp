@@ -17,7 +17,7 @@
 #include "core/base/assert.h"
 #include "core/chunk/extent_header.h"
 #include "core/chunk/naming.h"
-#include "manager/space/garbage_plan.h"
+#include "manager/arenas/garbage_plan.h"
 #include "tests/fuzz/choices.h"
 
 using namespace stdchk;

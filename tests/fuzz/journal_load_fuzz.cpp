@@ -16,7 +16,6 @@
 #include "manager/journal/journal_codec.h"
 #include "manager/journal/sqlite_journal.h"
 #include "manager/service/service.h"
-#include "manager/space/audit.h"
 #include "tests/fuzz/commands.h"
 #include "tests/fuzz/temporary_folder.h"
 
@@ -95,7 +94,7 @@ bool start(const std::string& folder) {
     clock.advance(std::chrono::milliseconds(200));
     reactor.run_once(Duration::zero());
   }
-  (void)Audit(service).reply();
+  (void)service.services().administration.audit().reply();
   std::vector<Command> commands;
   service.state().snapshot([&](Command command) { commands.push_back(std::move(command)); });
   (*journal)->write_snapshot(std::move(commands));

@@ -150,7 +150,7 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
   manager::Service& service = *cluster.manager();
   const manager::ChunkTable& chunks = service.state().chunks();
   std::map<BenefactorId, std::string> hosts;
-  for (const auto& [id, status] : service.benefactors()) {
+  for (const auto& [id, status] : service.pool().benefactors()) {
     if (status.info.state == msg::BenefactorState::kAlive) hosts[id] = status.info.host_token;
   }
   std::set<std::string> all_hosts;
@@ -161,13 +161,13 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
     std::size_t live = 0;
     for (const Extent& copy : chunk.copies) {
       const auto host = hosts.find(copy.benefactor);
-      if (host == hosts.end() || !service.live(copy)) continue;
+      if (host == hosts.end() || !service.pool().is_readable(copy)) continue;
       ++live;
       used.insert(host->second);
     }
     if (live == 0) {
       const manager::Stripe* const of = service.state().stripes().of(index);
-      if (of != nullptr && !service.state().may_go(*of) && lost.could_be_made(index)) {
+      if (of != nullptr && !service.state().may_be_lost(*of) && lost.could_be_made(index)) {
         wrong.push_back(fmt::format("copies: chunk {} could be made from its stripe", index));
       }
       return;
@@ -175,8 +175,9 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
     const std::size_t wanted = std::min<std::size_t>(chunks.wanted(index), hosts.size());
     const auto room_everywhere = [&](std::uint32_t length) {
       return std::all_of(hosts.begin(), hosts.end(), [&](const auto& each) {
-        return service.space().largest(each.first) > extent_bytes(length) &&
-               service.space().free_bytes(each.first) > service.arena_bytes(each.first) / 4;
+        return service.pool().space().largest(each.first) > extent_bytes(length) &&
+               service.pool().space().free_bytes(each.first) >
+                   service.pool().space().arena_bytes(each.first) / 4;
       });
     };
     if (!room_everywhere(chunk.length)) return;
@@ -200,8 +201,8 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
         const auto is_here = [&](const Extent& copy) { return copy.benefactor == each.first; };
         const bool near =
             by_host ? used.contains(each.second) : std::ranges::any_of(chunk.copies, is_here);
-        return !near &&
-               service.space().fits(each.first, extent_bytes(chunk.length), redundancy.parity);
+        return !near && service.pool().space().fits(each.first, extent_bytes(chunk.length),
+                                                    redundancy.parity);
       };
       if (std::ranges::any_of(hosts, fits)) {
         wrong.push_back(fmt::format("parity: chunk {} has none", index));
@@ -213,7 +214,8 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
     for (const manager::ChunkIndex member : stripe->members) {
       longest = std::max(longest, chunks.length(member));
       for (const Extent& copy : chunks.get(member).copies) {
-        if (service.live(copy) && hosts.count(copy.benefactor) > 0) apart.insert(copy.benefactor);
+        if (service.pool().is_readable(copy) && hosts.count(copy.benefactor) > 0)
+          apart.insert(copy.benefactor);
       }
     }
     // Moving a block needs room, even for the stripe's longest block.

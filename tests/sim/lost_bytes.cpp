@@ -44,7 +44,8 @@ void LostBytes::look() {
     for (const Extent& copy : chunk.copies) {
       const auto found = before.find(copy);
       const bool known = same && found != before.end() && found->second.crc == chunk.crc;
-      seen_[copy] = known ? found->second : Seen{chunk.crc, cluster_.now(), service.appended()};
+      seen_[copy] = known ? found->second
+                          : Seen{chunk.crc, cluster_.now(), service.pool().journal().appended()};
     }
   });
 }
@@ -150,7 +151,7 @@ void LostBytes::benefactor_ends(std::size_t index, std::optional<Time> left) {
 bool LostBytes::has_room(manager::ChunkIndex chunk, BenefactorId leaving,
                          std::uint64_t reserve_percent) const {
   manager::Service& service = *cluster_.manager();
-  const auto& all = service.benefactors();
+  const auto& all = service.pool().benefactors();
   std::set<std::string> taken;
   if (const manager::Stripe* const stripe = state().stripes().of(chunk)) {
     for (const manager::ChunkIndex member : stripe->members) {
@@ -165,11 +166,11 @@ bool LostBytes::has_room(manager::ChunkIndex chunk, BenefactorId leaving,
   return std::ranges::any_of(all, [&](const auto& each) {
     const auto& [id, status] = each;
     return id != leaving && status.info.state == msg::BenefactorState::kAlive &&
-           status.peer != nullptr && !status.leaving && service.space().usable(id) &&
+           status.peer != nullptr && !status.leaving && service.pool().space().usable(id) &&
            !taken.contains(status.info.host_token) &&
-           service.space().free_bytes(id) >=
+           service.pool().space().free_bytes(id) >=
                bytes + status.info.arena_bytes / 100 * reserve_percent &&
-           service.space().largest(id) >= bytes;
+           service.pool().space().largest(id) >= bytes;
   });
 }
 

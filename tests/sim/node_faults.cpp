@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "manager/recovery/log_keepers.h"
+#include "manager/recovery/log_replicas.h"
 #include "tests/sim/checkers.h"
 
 namespace stdchk::sim {
@@ -113,9 +113,9 @@ bool NodeFaults::all_at_hand() const {
   for (const auto& each : cluster_.benefactors()) {
     if (held_.holds(*each.node)) return false;
   }
-  return std::ranges::any_of(cluster_.manager()->log_keepers().counting(), [this](BenefactorId id) {
-    return find_benefactor(cluster_, id) != nullptr;
-  });
+  return std::ranges::any_of(
+      cluster_.manager()->log_replicas().counting(),
+      [this](BenefactorId id) { return find_benefactor(cluster_, id) != nullptr; });
 }
 
 bool NodeFaults::lose_manager_disk() {
@@ -152,7 +152,7 @@ bool NodeFaults::lose_manager() {
     ManagerNode* const standby = cluster_.standby();
     return standby != nullptr && standby->follows() && !held_.holds(standby->node()) &&
            !held_.holds(cluster_.manager_node()) &&
-           cluster_.manager()->log_keepers().count() == limits::kLogCopies;
+           cluster_.manager()->log_replicas().count() == limits::kLogCopies;
   };
   if (!may_be_lost()) return true;
   cluster_.run_for(kStandbyTold);

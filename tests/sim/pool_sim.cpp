@@ -73,7 +73,7 @@
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
-#include "manager/space/garbage_collector.h"
+#include "manager/arenas/garbage_collector.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/folder_script.h"
 #include "tests/sim/lost_bytes.h"

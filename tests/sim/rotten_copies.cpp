@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/base/limits.h"
+#include "manager/arenas/scrubber.h"
 #include "manager/journal/metadata_log.h"
-#include "manager/replication/scrubber.h"
 #include "tests/sim/checkers.h"
 
 namespace stdchk::sim {
@@ -122,10 +122,10 @@ void RottenCopies::forget_mended() {
 std::vector<std::string> RottenCopies::scrub() {
   std::vector<std::string> wrong;
   manager::Service& service = *cluster_.manager();
-  const std::uint64_t passes = service.scrubber().figures().passes;
+  const std::uint64_t passes = service.planners().scrubber.figures().passes;
   const auto done = [&] {
-    service.scrubber().start();
-    return service.scrubber().figures().passes >= passes + 2;
+    service.planners().scrubber.start();
+    return service.planners().scrubber.figures().passes >= passes + 2;
   };
   if (!cluster_.run_until(done, 300s)) wrong.emplace_back("M9: the scrub does not end");
   cluster_.run_for(20s);
@@ -134,7 +134,7 @@ std::vector<std::string> RottenCopies::scrub() {
   const manager::ChunkTable& chunks = service.state().chunks();
   chunks.for_each([&](manager::ChunkIndex index) {
     for (const Extent& copy : chunks.get(index).copies) {
-      if (!service.live(copy)) rotten_.insert(copy);
+      if (!service.pool().is_readable(copy)) rotten_.insert(copy);
     }
   });
   // Every copy that the manager does not know as corrupt must be right.

@@ -368,10 +368,10 @@ void SeriesScript::check_named(const std::string& link, std::uint64_t timestep,
 /// have happened before the set had its copies.
 bool SeriesScript::may_never_count(const manager::ImageSet& set) const {
   manager::Service& service = *cluster_.manager();
-  if (service.policy(*folder()).commit() != CommitLevel::kRedundant) return false;
+  if (service.pool().policy(*folder()).commit() != CommitLevel::kRedundant) return false;
   return std::ranges::any_of(set.names, [&](const std::string& name) {
     const manager::File& image = *service.state().file(folder()->children.at(name));
-    return service.copies().has_lost(image.newest);
+    return service.planners().copies.has_lost(image.newest);
   });
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "manager/pool/sets.h"
+#include "manager/sets/set_keeper.h"
 #include "tests/sim/plain_client.h"
 
 namespace stdchk::sim {

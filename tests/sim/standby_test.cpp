@@ -3,7 +3,7 @@
 
 #include "client/net/manager_client.h"
 #include "core/base/log.h"
-#include "manager/recovery/log_keepers.h"
+#include "manager/recovery/log_replicas.h"
 #include "manager/recovery/rebuilder.h"
 #include "tests/support/catch.h"
 #include "tests/support/cluster.h"
@@ -76,7 +76,7 @@ struct Pool {
     log::start("test", log::Level::kError);
     cluster.start_manager();
     for (int i = 0; i < 3; ++i) cluster.add_benefactor();
-    REQUIRE(cluster.run_until([&] { return cluster.manager()->log_keepers().count() == 3; }, 10s));
+    REQUIRE(cluster.run_until([&] { return cluster.manager()->log_replicas().count() == 3; }, 10s));
     cluster.start_standby(kSilence);
     REQUIRE(cluster.run_until([&] { return cluster.standby()->follows(); }, 10s));
     cluster.run_for(2s);
@@ -94,7 +94,8 @@ struct Pool {
   }
   std::size_t benefactors_of(manager::Service& service) {
     std::size_t count = 0;
-    for (const auto& [id, status] : service.benefactors()) count += status.peer != nullptr ? 1 : 0;
+    for (const auto& [id, status] : service.pool().benefactors())
+      count += status.peer != nullptr ? 1 : 0;
     return count;
   }
 

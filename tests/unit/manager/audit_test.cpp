@@ -1,4 +1,4 @@
-#include "manager/space/audit.h"
+#include "manager/arenas/audit.h"
 
 #include <functional>
 
@@ -134,14 +134,15 @@ const std::vector<Rule> kRules = {
      }},
     {"are claimed twice: free and used",
      [](Tables& t) {
-       t.service->space().give(t.copy().benefactor, {t.copy().offset, limits::kExtentAlignment});
+       t.service->pool().space().give(t.copy().benefactor,
+                                      {t.copy().offset, limits::kExtentAlignment});
      }},
     {"something is beyond its end",
      [](Tables& t) {
        t.move(t.chunk(), {{t.copy().benefactor, kArena}});
      }},
     {"4096 bytes at",
-     [](Tables& t) { REQUIRE(t.service->space().take(t.copy().benefactor, 4096, 4096)); }},
+     [](Tables& t) { REQUIRE(t.service->pool().space().take(t.copy().benefactor, 4096, 4096)); }},
 };
 
 const std::vector<Rule> kStripeRules = {
@@ -169,7 +170,7 @@ void check(const std::vector<Rule>& rules, const std::string& redundancy) {
     INFO(rule.sentence);
     Tables tables(redundancy);
     rule.break_it(tables);
-    const auto reply = Audit(*tables.service).reply();
+    const auto reply = tables.service->services().administration.audit().reply();
     const auto tells = [&](const std::string& what) {
       return what.find(rule.sentence) != std::string::npos;
     };
@@ -202,8 +203,8 @@ TEST_CASE("of very many broken rules the first are told, and all are counted") {
   for (const FileId file : tables.write_images(150, kChunk)) {
     ++writable(*tables.state().file(file)).newest.stored_bytes;
   }
-  REQUIRE(tables.service->space().take(tables.copy().benefactor, 4096, 4096));
-  const auto reply = Audit(*tables.service).reply();
+  REQUIRE(tables.service->pool().space().take(tables.copy().benefactor, 4096, 4096));
+  const auto reply = tables.service->services().administration.audit().reply();
   CHECK(reply.broken.size() == 100);
   CHECK(reply.broken_count == 151);
 }

@@ -1,4 +1,4 @@
-#include "manager/space/compactor.h"
+#include "manager/arenas/compactor.h"
 
 #include <algorithm>
 

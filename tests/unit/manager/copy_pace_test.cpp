@@ -3,8 +3,8 @@
 #include <set>
 
 #include "core/chunk/extent_header.h"
+#include "manager/arenas/scrubber.h"
 #include "manager/replication/copy_planner.h"
-#include "manager/replication/scrubber.h"
 #include "tests/unit/manager/hosts_pool.h"
 
 namespace {
@@ -28,15 +28,15 @@ struct Pool : HostsPool {
   Pool(const std::string& redundancy, const std::vector<std::string>& hosts, Config settings = {})
       : HostsPool(parse_redundancy(redundancy)->number(), hosts, kArena, std::move(settings)) {}
   std::vector<FileId> write(std::size_t count) { return write_images(count, kChunk); }
-  std::size_t debt() const { return service->copies().figures().debt_chunks; }
+  std::size_t debt() const { return service->planners().copies.figures().debt_chunks; }
   /// Fills the benefactor, so that it gets no copies.
   void fill(BenefactorId id) {
-    while (const std::uint64_t bytes = service->space().largest(id)) {
-      filled.emplace_back(id, *service->space().take(id, bytes, bytes));
+    while (const std::uint64_t bytes = service->pool().space().largest(id)) {
+      filled.emplace_back(id, *service->pool().space().take(id, bytes, bytes));
     }
   }
   void empty() {
-    for (const auto& [id, range] : filled) service->space().give(id, range);
+    for (const auto& [id, range] : filled) service->pool().space().give(id, range);
     filled.clear();
   }
 
@@ -133,7 +133,7 @@ TEST_CASE("while somebody writes, little is copied at a time") {
   const auto writing = pool.client->create("open", limits::kMiB);
   REQUIRE(writing);
   REQUIRE(pool.client->call(msg::Place{writing->session, {}, kChunk, {}, {}}));
-  REQUIRE(pool.service->writing());
+  REQUIRE(pool.service->sessions().writing());
   TestBenefactor& target = pool.add("y");
   target.hold_back = true;
   pool.live(2s);
@@ -154,8 +154,8 @@ TEST_CASE("copies leave a sixteenth of an arena to those who write") {
   pool.write(kArena / limits::kMiB - 1);
   const BenefactorId target = pool.add("y").id;
   pool.live(5s);
-  CHECK(pool.service->space().free_bytes(target) >= kArena / 16);
-  CHECK(pool.service->space().free_bytes(target) <= kArena / 16 + limits::kMiB);
+  CHECK(pool.service->pool().space().free_bytes(target) >= kArena / 16);
+  CHECK(pool.service->pool().space().free_bytes(target) <= kArena / 16 + limits::kMiB);
   CHECK(pool.debt() == kArena / 16 / limits::kMiB - 1);
 }
 

@@ -4,7 +4,7 @@
 
 #include "core/chunk/extent_header.h"
 #include "core/policy/copy_scatter.h"
-#include "manager/space/audit.h"
+#include "manager/arenas/audit.h"
 #include "tests/unit/manager/hosts_pool.h"
 
 namespace {
@@ -32,7 +32,7 @@ TEST_CASE("a commit is answered with one copy, and the others are made on other 
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
   CHECK(pool.copies_of(*file).size() == 1);
-  auto figures = pool.service->copies().figures();
+  auto figures = pool.service->planners().copies.figures();
   CHECK(figures.debt_chunks == 1);
   CHECK(figures.debt_bytes == 2 * kChunk);
   const auto debt = pool.client->call(msg::GetDebt{*file, 1});
@@ -47,7 +47,7 @@ TEST_CASE("a commit is answered with one copy, and the others are made on other 
   std::set<std::string> hosts;
   for (const Extent& copy : copies) hosts.insert(pool.of(copy.benefactor).host);
   CHECK(hosts.size() == 3);
-  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  CHECK(pool.service->planners().copies.figures().debt_chunks == 0);
   CHECK(pool.broken().empty());
   pool.restart();
   CHECK(pool.copies_of(*file) == copies);
@@ -60,7 +60,7 @@ TEST_CASE("a copy that was not proven does not count") {
   REQUIRE(file);
   pool.live(3s);
   CHECK(pool.copies_of(*file).size() == 1);
-  CHECK(pool.service->copies().figures().debt_chunks == 1);
+  CHECK(pool.service->planners().copies.figures().debt_chunks == 1);
   for (auto& each : pool.benefactors) each->copies_fail = false;
   pool.live(4s);
   CHECK(pool.copies_of(*file).size() == 2);
@@ -81,7 +81,7 @@ TEST_CASE("what went with a benefactor is made again, the most exposed first") {
   CHECK(copies.size() == 3);
   CHECK(std::find(copies.begin(), copies.end(), lost) == copies.end());
   CHECK(pool.copies_of(*second).size() == 3);
-  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  CHECK(pool.service->planners().copies.figures().debt_chunks == 0);
   CHECK(pool.broken().empty());
 }
 
@@ -91,16 +91,16 @@ TEST_CASE("two copies are on one host only while there are not enough hosts") {
   REQUIRE(file);
   pool.live(2s);
   REQUIRE(pool.copies_of(*file).size() == 2);
-  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  CHECK(pool.service->planners().copies.figures().debt_chunks == 0);
   TestBenefactor& third = pool.add("y");
   const BenefactorId other = third.id;
   third.hold_back = true;
   pool.live(1s);
   // Now that a second host exists, the second copy on the first host counts as missing.
-  CHECK(pool.service->copies().figures().debt_chunks == 1);
+  CHECK(pool.service->planners().copies.figures().debt_chunks == 1);
   third.let_go();
   pool.live(3s);
-  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  CHECK(pool.service->planners().copies.figures().debt_chunks == 0);
   const auto copies = pool.copies_of(*file);
   REQUIRE(copies.size() == 2);
   CHECK((copies[0].benefactor == other || copies[1].benefactor == other));
@@ -122,19 +122,19 @@ TEST_CASE("a copy beside another on its host goes when there are enough without 
     if (each->id != copies[0].benefactor && each->id != copies[1].benefactor) third = each->id;
   }
   const std::uint64_t bytes = extent_bytes(chunk.length);
-  const std::uint64_t free_before = pool.service->space().free_bytes(third);
-  const auto range = pool.service->space().take(third, bytes, bytes);
+  const std::uint64_t free_before = pool.service->pool().space().free_bytes(third);
+  const auto range = pool.service->pool().space().take(third, bytes, bytes);
   REQUIRE(range);
   const Extent added{third, range->offset};
-  pool.service->execute(ChangeCopies{{{copies[0], chunk.name, chunk.length, added, {}}}},
-                        [](const Result<Outcome>&) {});
+  pool.service->pool().execute(ChangeCopies{{{copies[0], chunk.name, chunk.length, added, {}}}},
+                               [](const Result<Outcome>&) {});
   REQUIRE(pool.copies_of(*file).size() == 3);
-  pool.service->copies().look_at(index);
+  pool.service->planners().copies.examine(index);
   pool.live(2s);
   copies = pool.copies_of(*file);
   REQUIRE(copies.size() == 2);
   CHECK(pool.of(copies[0].benefactor).host != pool.of(copies[1].benefactor).host);
-  CHECK((pool.service->space().free_bytes(third) == free_before || copies[1] == added));
+  CHECK((pool.service->pool().space().free_bytes(third) == free_before || copies[1] == added));
   CHECK(pool.broken().empty());
 }
 
@@ -351,7 +351,7 @@ TEST_CASE("the space of a copy without an answer comes back when its benefactor 
   REQUIRE(pool.client->call(msg::Remove{pool.client->id, kRootFile, "a"}));
   pool.live(3s);
   for (auto& each : pool.benefactors) {
-    CHECK(pool.service->space().free_bytes(each->id) == kArena);
+    CHECK(pool.service->pool().space().free_bytes(each->id) == kArena);
   }
 }
 
@@ -376,7 +376,7 @@ TEST_CASE("the audit sees a leak and a range that two have; gc gives the leak ba
   REQUIRE(file);
   const BenefactorId id = pool.benefactors[0]->id;
   CHECK(pool.broken().empty());
-  const auto leak = pool.service->space().take(id, 4096, 4096);
+  const auto leak = pool.service->pool().space().take(id, 4096, 4096);
   REQUIRE(leak);
   const auto plan = pool.client->call(msg::CollectGarbage{false});
   REQUIRE(plan);
@@ -389,6 +389,6 @@ TEST_CASE("the audit sees a leak and a range that two have; gc gives the leak ba
   CHECK(after->leaked_bytes == 0);
   CHECK(after->free_bytes + after->used_bytes == kArena);
   const Extent used = pool.copies_of(*file)[0];
-  pool.service->space().give(id, {used.offset, 64});
+  pool.service->pool().space().give(id, {used.offset, 64});
   CHECK(pool.client->call(msg::CheckMetadata{})->broken_count == 1);
 }

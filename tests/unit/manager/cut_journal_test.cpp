@@ -1,5 +1,5 @@
 // Tests a journal that has lost its end, of which other processes know.
-#include "manager/recovery/log_keepers.h"
+#include "manager/recovery/log_replicas.h"
 #include "manager/recovery/rebuilder.h"
 #include "tests/unit/manager/world.h"
 
@@ -18,7 +18,7 @@ struct Pool {
     one.keep_log();
     two.keep_log();
     world.pass(400ms);
-    REQUIRE(world.service->log_keepers().count() == 2);
+    REQUIRE(world.service->planners().logs.count() == 2);
   }
   static World& start(World& world, std::vector<std::string>& damage) {
     world.config.on_damaged = [&damage](const std::string& how) { damage.push_back(how); };
@@ -80,7 +80,7 @@ TEST_CASE("a journal that lacks an answered record is damaged, and logs of benef
   REQUIRE(pool.damage.size() == 1);
   CHECK(pool.damage[0].find("record " + std::to_string(sequence)) != std::string::npos);
   pool.world.pass(5s);
-  CHECK(pool.world.service->journal_failed());
+  CHECK(pool.world.service->pool().journal().failed());
   for (const TestBenefactor* each : {&pool.one, &pool.two}) {
     CHECK(each->log->epoch() == Epoch{1});
     CHECK(each->log->sequence() == sequence);
@@ -177,7 +177,7 @@ TEST_CASE("a manager that was killed is not taken for one with a damaged journal
     if (prng.chance(1, 2)) pool.two.beat();
     // Unanswered commands are lost.
     pool.world.journal.set_automatic(false);
-    pool.world.service->execute(SetPolicy{kRootFile, {}, 1}, [](const Result<Outcome>&) {});
+    pool.world.service->pool().execute(SetPolicy{kRootFile, {}, 1}, [](const Result<Outcome>&) {});
     const auto dropped = pool.world.journal.drop_unsynced();
     pool.world.journal.set_automatic(true);
     pool.restart_without(0);

@@ -1,4 +1,4 @@
-#include "manager/space/evictor.h"
+#include "manager/drain/evictor.h"
 
 #include <algorithm>
 #include <optional>

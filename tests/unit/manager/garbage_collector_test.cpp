@@ -1,9 +1,9 @@
-#include "manager/space/garbage_collector.h"
+#include "manager/arenas/garbage_collector.h"
 
 #include <algorithm>
 
+#include "manager/arenas/scrubber.h"
 #include "manager/replication/copy_planner.h"
-#include "manager/replication/scrubber.h"
 #include "tests/unit/manager/hosts_pool.h"
 
 namespace {
@@ -40,7 +40,7 @@ struct Pool : HostsPool {
   /// Runs a whole round; returns the figures of the first benefactor.
   msg::CollectGarbage::Arena collect(bool execute) { return end_of(begin(execute)); }
   msg::CollectGarbage::Arena end_of(std::uint64_t round) {
-    for (int i = 0; i < 200 && !service->garbage().ended(round); ++i) live(1s);
+    for (int i = 0; i < 200 && !service->planners().garbage.ended(round); ++i) live(1s);
     const auto reply = client->call(msg::CollectGarbage{false, round});
     REQUIRE(reply);
     REQUIRE(reply->ended);
@@ -59,7 +59,7 @@ struct Pool : HostsPool {
   /// Whether the extent lies in free space, which may be granted.
   bool is_free(const Extent& extent) {
     bool found = false;
-    service->space().for_each_free(extent.benefactor, [&](Range range) {
+    service->pool().space().for_each_free(extent.benefactor, [&](Range range) {
       found |= range.offset <= extent.offset && extent.offset < range.end();
     });
     return found;
@@ -186,7 +186,7 @@ TEST_CASE("what is being forgotten is granted to nobody before that is answered"
   pool.first().let_go();
   CHECK(pool.end_of(round).forgotten_extents == 3);
   CHECK(pool.broken().empty());
-  CHECK(pool.service->space().free_bytes(pool.first().id) == kArena);
+  CHECK(pool.service->pool().space().free_bytes(pool.first().id) == kArena);
 }
 
 TEST_CASE("a place that waits for what is being forgotten is answered when that is done") {
@@ -223,7 +223,7 @@ TEST_CASE("space whose forgetting was not answered is kept until a later one is"
   REQUIRE(pool.first().all<msg::ForgetExtents>().size() == 1);
   pool.first().disconnect();
   pool.pass(1s);
-  CHECK(pool.service->garbage().ended(round));
+  CHECK(pool.service->planners().garbage.ended(round));
   CHECK(pool.broken().empty());
   pool.first().connect();
   pool.first().register_now();
@@ -256,7 +256,7 @@ TEST_CASE("what is copied somewhere stays while the copy is made, and afterwards
   target.held_requests.clear();
   for (const auto& each : pool.benefactors) each->let_go();
   pool.collect(true);
-  const auto& arenas = pool.service->garbage().arenas();
+  const auto& arenas = pool.service->planners().garbage.arenas();
   REQUIRE(arenas.size() == 2);
   CHECK(arenas[0].copying_extents + arenas[1].copying_extents == 1);
   CHECK(arenas[0].garbage_extents + arenas[1].garbage_extents == 0);
@@ -285,15 +285,16 @@ TEST_CASE(
   CHECK(lacks.all<msg::CheckExtents>().empty());
   pool.collect(true);
   std::uint64_t missing = 0;
-  for (const auto& arena : pool.service->garbage().arenas()) missing += arena.missing_extents;
+  for (const auto& arena : pool.service->planners().garbage.arenas())
+    missing += arena.missing_extents;
   CHECK(missing == 1);
   pool.live(3s);
   const auto checks = lacks.all<msg::CheckExtents>();
   REQUIRE(checks.size() == 1);
   REQUIRE(checks[0].extents.size() == 1);
   CHECK(checks[0].extents[0].offset == copies[1].offset);
-  CHECK(pool.service->scrubber().figures().wrong_chunks == (wrong ? 1 : 0));
-  CHECK(pool.service->copies().repaired() == (wrong ? 1 : 0));
+  CHECK(pool.service->planners().scrubber.figures().wrong_chunks == (wrong ? 1 : 0));
+  CHECK(pool.service->planners().copies.repaired() == (wrong ? 1 : 0));
   CHECK(state.chunks().get(chunk).copies.size() == 2);
   CHECK(pool.broken().empty());
 }
@@ -340,12 +341,12 @@ TEST_CASE("a benefactor that is not there is named as one that has not reported"
   Pool pool({"x", "y"});
   pool.benefactors[1]->disconnect();
   CHECK(pool.collect(false).whole);
-  REQUIRE(pool.service->garbage().arenas().size() == 2);
-  CHECK_FALSE(pool.service->garbage().arenas()[1].whole);
+  REQUIRE(pool.service->planners().garbage.arenas().size() == 2);
+  CHECK_FALSE(pool.service->planners().garbage.arenas()[1].whole);
   // A round does not wait for a benefactor that is gone for good.
   pool.live(15s);
   pool.collect(false);
-  CHECK(pool.service->garbage().arenas().size() == 1);
+  CHECK(pool.service->planners().garbage.arenas().size() == 1);
 }
 
 TEST_CASE("rounds come by themselves after each period") {
@@ -388,9 +389,9 @@ TEST_CASE("a round that is asked for while one is under way comes behind it") {
   const auto plan = pool.begin(false);
   const auto next = pool.begin(true);
   CHECK(next == plan + 1);
-  CHECK_FALSE(pool.service->garbage().ended(plan));
-  CHECK_FALSE(pool.service->garbage().ended(next));
+  CHECK_FALSE(pool.service->planners().garbage.ended(plan));
+  CHECK_FALSE(pool.service->planners().garbage.ended(next));
   CHECK(pool.end_of(next).forgotten_extents == 1);
-  CHECK(pool.service->garbage().ended(plan));
-  CHECK(pool.service->garbage().ended(next + 7));
+  CHECK(pool.service->planners().garbage.ended(plan));
+  CHECK(pool.service->planners().garbage.ended(next + 7));
 }

@@ -1,4 +1,4 @@
-#include "manager/space/garbage_plan.h"
+#include "manager/arenas/garbage_plan.h"
 
 #include "core/base/limits.h"
 #include "core/chunk/extent_header.h"

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "manager/space/audit.h"
 #include "tests/unit/manager/world.h"
 
 namespace stdchk::manager::test {
@@ -99,7 +98,9 @@ struct HostsPool : World {
   std::vector<Extent> copies_of(FileId file) const {
     return service->state().chunks().get(chunk_of(file)).copies;
   }
-  std::vector<std::string> broken() const { return Audit(*service).reply().broken; }
+  std::vector<std::string> broken() const {
+    return service->services().administration.audit().reply().broken;
+  }
 
   const std::uint64_t arena_bytes;
   std::vector<std::unique_ptr<TestBenefactor>> benefactors;

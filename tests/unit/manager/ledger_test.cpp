@@ -1,4 +1,4 @@
-#include "manager/pool/ledger.h"
+#include "manager/sessions/ledger.h"
 
 #include <cmath>
 
@@ -69,17 +69,17 @@ struct Scene : World {
 
 TEST_CASE("reports of a client that are lost, late or repeated change nothing in the end") {
   Ledger ledger;
-  ledger.tell(written({1}, 100, 4));
-  ledger.tell(written({2}, 1000, 3));
-  ledger.tell(written({1}, 300, 5));
-  ledger.tell(written({1}, 300, 5));
-  ledger.tell(written({1}, 200, 4));
+  ledger.add_report(written({1}, 100, 4));
+  ledger.add_report(written({2}, 1000, 3));
+  ledger.add_report(written({1}, 300, 5));
+  ledger.add_report(written({1}, 300, 5));
+  ledger.add_report(written({1}, 200, 4));
   CHECK(ledger.totals().writers.closed_bytes == 1300);
   CHECK(ledger.totals().writers.open_to_close_ns == 2600);
   CHECK(ledger.totals().writers.committed_bytes == 1300);
   CHECK(ledger.totals().writers.open_to_commit_ns == 3900);
   CHECK(ledger.totals().writers.longest_call_ns == 5 * kSecond);
-  ledger.tell_last(written({2}, 1500));
+  ledger.add_last_report(written({2}, 1500));
   CHECK(ledger.totals().writers.closed_bytes == 1800);
 }
 
@@ -87,12 +87,12 @@ TEST_CASE("reads are added up over clients, each by where it came from") {
   Ledger ledger;
   msg::WriterTotals reader;
   reader.first = {1};
-  ledger.tell(reader, {100, 10, 1});
-  ledger.tell(reader, {300, 10, 5});
-  ledger.tell(reader, {200, 10, 3});  // a late report
+  ledger.add_report(reader, {100, 10, 1});
+  ledger.add_report(reader, {300, 10, 5});
+  ledger.add_report(reader, {200, 10, 3});  // a late report
   reader.first = {2};
-  ledger.tell(reader, {1000, 0, 0});
-  ledger.tell_last(reader, {2000, 7, 0});
+  ledger.add_report(reader, {1000, 0, 0});
+  ledger.add_last_report(reader, {2000, 7, 0});
   CHECK(ledger.totals().readers == msg::ReaderTotals{2300, 17, 5});
 }
 

@@ -1,7 +1,7 @@
 #include "manager/replication/lost_images.h"
 
+#include "manager/arenas/scrubber.h"
 #include "manager/replication/copy_planner.h"
-#include "manager/replication/scrubber.h"
 #include "tests/support/captured_log.h"
 #include "tests/unit/manager/hosts_pool.h"
 
@@ -108,7 +108,7 @@ TEST_CASE("an image that was whole again is named when it is lost once more") {
     holder.connect();
     holder.register_now();
     pool.live(2s);
-    CHECK(pool.service->copies().figures().lost_chunks == 0);
+    CHECK(pool.service->planners().copies.figures().lost_chunks == 0);
   }
 }
 

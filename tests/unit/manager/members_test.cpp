@@ -223,7 +223,7 @@ TEST_CASE("a member asks a manager for what its role may ask for, and for nothin
     CHECK((code == Code::kRefused || code == Code::kInvalidArgument));
     CHECK_FALSE(actor.closed);
   });
-  CHECK(pool.service->benefactors().empty());
+  CHECK(pool.service->pool().benefactors().empty());
 }
 
 TEST_CASE("a link without a proof is closed, also where a service would be reached without one") {
@@ -341,7 +341,7 @@ TEST_CASE("a benefactor's life is its own: nobody else registers under it") {
   CHECK(thief.call(msg::BenefactorHeartbeat{registered->benefactor}).error().code ==
         Code::kRefused);
   CHECK(honest.call(msg::BenefactorHeartbeat{registered->benefactor}));
-  CHECK(pool.service->benefactors().size() == 1);
+  CHECK(pool.service->pool().benefactors().size() == 1);
   // After a restart, the right member gets the same number again.
   pool.stop_manager();
   pool.start_manager();

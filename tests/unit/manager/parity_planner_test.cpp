@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "manager/arenas/audit.h"
 #include "manager/replication/copy_planner.h"
-#include "manager/space/audit.h"
 #include "tests/support/captured_log.h"
 #include "tests/unit/manager/hosts_pool.h"
 
@@ -78,7 +78,7 @@ struct Pool : HostsPool {
   }
   std::uint64_t free_bytes() const {
     std::uint64_t out = 0;
-    for (const auto& each : benefactors) out += service->space().free_bytes(each->id);
+    for (const auto& each : benefactors) out += service->pool().space().free_bytes(each->id);
     return out;
   }
   /// Fills the arena except `ranges` ranges that fit a block of kChunk bytes, and shorter ones.
@@ -86,7 +86,7 @@ struct Pool : HostsPool {
     constexpr std::uint64_t kApart = limits::kExtentAlignment;
     const std::uint64_t block = extent_bytes(kChunk);
     const std::uint64_t shorter = extent_bytes(kChunk / 2);
-    Space& space = service->space();
+    Space& space = service->pool().space();
     Range whole{0, space.largest(id)};
     while (const auto taken = space.take(id, space.largest(id), limits::kExtentAlignment)) {
       if (taken->length == whole.length) whole = *taken;
@@ -98,7 +98,7 @@ struct Pool : HostsPool {
       at += length + kApart;
     }
   }
-  std::size_t debt() const { return service->copies().figures().debt_chunks; }
+  std::size_t debt() const { return service->planners().copies.figures().debt_chunks; }
 };
 
 }  // namespace
@@ -107,7 +107,7 @@ TEST_CASE("chunks of an image become a stripe whose blocks are all on different 
   Pool pool("ec(4,2)");
   const FileId file = pool.write("a", 4, 7);
   CHECK(pool.debt() == 4);
-  CHECK(pool.service->parity().owes());
+  CHECK(pool.service->planners().parity.lacks_parity());
   const auto debt = pool.client->call(msg::GetDebt{file, 1});
   REQUIRE(debt);
   CHECK(debt->bytes >= 4 * (kChunk - 3) / 2);
@@ -119,7 +119,7 @@ TEST_CASE("chunks of an image become a stripe whose blocks are all on different 
   CHECK(stripe->parity() == 2);
   CHECK(pool.benefactors_of(*stripe).size() == 6);
   CHECK(pool.debt() == 0);
-  CHECK_FALSE(pool.service->parity().owes());
+  CHECK_FALSE(pool.service->planners().parity.lacks_parity());
   const auto at_risk = [&] { return pool.client->call(msg::StatPool{})->totals.at_risk_ns; };
   const std::uint64_t until_now = at_risk();
   pool.live(2s);
@@ -250,8 +250,8 @@ TEST_CASE("what went with a benefactor is made again from the rest of its stripe
   CHECK(after[1] != places[1]);
   CHECK(after[5] != places[5]);
   CHECK(pool.benefactors_of(*pool.stripe_of(file)).size() == 6);
-  CHECK(pool.service->copies().figures().rebuilt == 2);
-  CHECK(pool.service->copies().figures().lost_chunks == 0);
+  CHECK(pool.service->planners().copies.figures().rebuilt == 2);
+  CHECK(pool.service->planners().copies.figures().lost_chunks == 0);
   CHECK(pool.debt() == 0);
   CHECK(pool.broken().empty());
 }
@@ -267,8 +267,8 @@ TEST_CASE("a stripe stays while it alone can make a chunk again, however thin it
   pool.of(pool.copies_of(b)[0].benefactor).disconnect();
   pool.remove("a");
   pool.live(16s);
-  CHECK(pool.service->copies().figures().rebuilt == 1);
-  CHECK(pool.service->copies().figures().lost_chunks == 0);
+  CHECK(pool.service->planners().copies.figures().rebuilt == 1);
+  CHECK(pool.service->planners().copies.figures().lost_chunks == 0);
   REQUIRE(pool.stripe_of(b) != nullptr);
   CHECK(pool.stripe_of(b)->data == 2);
   CHECK(pool.debt() == 0);
@@ -284,7 +284,7 @@ TEST_CASE("more losses than parity are told as lost, and the rest is protected a
   pool.of(places[0].benefactor).disconnect();
   pool.of(places[1].benefactor).disconnect();
   pool.live(16s);
-  CHECK(pool.service->copies().figures().lost_chunks == 2);
+  CHECK(pool.service->planners().copies.figures().lost_chunks == 2);
   const StripeTable& stripes = pool.service->state().stripes();
   CHECK(stripes.of(before.members[0]) == nullptr);
   REQUIRE(stripes.of(before.members[2]) != nullptr);
@@ -328,7 +328,7 @@ TEST_CASE("a removed chunk stays while others of its stripe need it, and goes wi
   const auto places = pool.places_of(*pool.stripe_of(b));
   pool.of(places[0].benefactor).disconnect();
   pool.live(16s);
-  CHECK(pool.service->copies().figures().lost_chunks == 0);
+  CHECK(pool.service->planners().copies.figures().lost_chunks == 0);
   CHECK(pool.broken().empty());
   pool.remove("b");
   pool.live(3s);
@@ -464,8 +464,8 @@ TEST_CASE(
   const bool comes_back = GENERATE(true, false);
   for (int second = 0; second < 6; ++second) {
     pool.live(1s);
-    CHECK(pool.service->copies().figures().lost_chunks == 0);
-    CHECK_FALSE(pool.service->copies().has_lost(pool.service->state().file(file)->newest));
+    CHECK(pool.service->planners().copies.figures().lost_chunks == 0);
+    CHECK_FALSE(pool.service->planners().copies.has_lost(pool.service->state().file(file)->newest));
     CHECK(log.count("have no copy any more") == 0);
   }
   for (const auto& each : pool.benefactors) {
@@ -474,6 +474,6 @@ TEST_CASE(
     each->register_now();
   }
   pool.live(16s);
-  CHECK(pool.service->copies().figures().lost_chunks == (comes_back ? 0 : 2));
+  CHECK(pool.service->planners().copies.figures().lost_chunks == (comes_back ? 0 : 2));
   CHECK(log.count("image image: ") == (comes_back ? 0 : 1));
 }

@@ -124,7 +124,7 @@ TEST_CASE("no two copies are in one rack while there are as many racks, also aft
   pool.kill_rack("r1");
   pool.live(16s);
   check();
-  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  CHECK(pool.service->planners().copies.figures().debt_chunks == 0);
   CHECK(pool.broken().empty());
 }
 
@@ -155,7 +155,7 @@ TEST_CASE(
   pool.live(3s);
   pool.check_hosts(files);
   pool.check_threes(files, kRack, 2);
-  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  CHECK(pool.service->planners().copies.figures().debt_chunks == 0);
   for (std::size_t i = 8; i < room.hosts.size(); ++i) pool.add(room.hosts[i]);
   pool.live(10s);
   pool.check_threes(files, kRack, 3);
@@ -171,12 +171,12 @@ TEST_CASE("with one full rack its copies wait, and none is beside another") {
   Pool pool("2", room.hosts, room.topology);
   for (std::size_t i = 2; i < 4; ++i) {
     const BenefactorId id = pool.benefactors[i]->id;
-    REQUIRE(pool.service->space().take(id, kArena, kArena));
+    REQUIRE(pool.service->pool().space().take(id, kArena, kArena));
   }
   const auto files = pool.write(10);
   pool.live(3s);
   for (const FileId file : files) CHECK(pool.holders_of(file).size() == 1);
-  CHECK(pool.service->copies().figures().debt_chunks == 10);
+  CHECK(pool.service->planners().copies.figures().debt_chunks == 10);
 }
 
 TEST_CASE("no two blocks of a stripe are in one rack while there are as many racks") {
@@ -189,13 +189,13 @@ TEST_CASE("no two blocks of a stripe are in one rack while there are as many rac
     CHECK(pool.count(blocks, kRack) == blocks.size());
     CHECK(blocks.size() >= 3);
   }
-  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  CHECK(pool.service->planners().copies.figures().debt_chunks == 0);
   // Any two racks may fail.
   pool.kill_rack("r0");
   pool.kill_rack("r4");
   pool.live(20s);
-  CHECK(pool.service->copies().figures().lost_chunks == 0);
-  CHECK(pool.service->copies().figures().debt_chunks == 0);
+  CHECK(pool.service->planners().copies.figures().lost_chunks == 0);
+  CHECK(pool.service->planners().copies.figures().debt_chunks == 0);
   for (const FileId file : files) {
     const auto blocks = pool.stripe_of(file);
     CHECK(pool.hosts_of(blocks) == blocks.size());
@@ -305,7 +305,7 @@ TEST_CASE("what a client writes to several places at once is in the sets that co
     CHECK(used.size() == kHosts);
     constexpr std::size_t kPairs = kCopyScatter * (kCopyScatter - 1) / 2;
     CHECK(found.sets.size() <= kHosts * (copies == 2 ? kCopyScatter : kPairs));
-    CHECK(pool.service->copies().figures().copies_made == 0);
+    CHECK(pool.service->planners().copies.figures().copies_made == 0);
     CHECK(pool.broken().empty());
   }
 }
@@ -320,7 +320,7 @@ TEST_CASE("what a client writes to several places at once is in different racks,
   hosts.check_hosts(files);
   hosts.check_threes(files, kRack, 2);
   hosts.live(3s);
-  CHECK(hosts.service->copies().figures().copies_made == 0);
+  CHECK(hosts.service->planners().copies.figures().copies_made == 0);
 }
 
 TEST_CASE("each benefactor of a small pool gets as much of what is written to several places") {

@@ -6,7 +6,6 @@
 
 #include "core/policy/redundancy.h"
 #include "manager/service/service.h"
-#include "manager/space/audit.h"
 #include "tests/unit/manager/world.h"
 
 namespace {
@@ -101,7 +100,7 @@ TEST_CASE("a chunk in two places is committed with both, and no copy is made") {
   CHECK(pool.copies() == pool.told());
   pool.live(2s);
   for (const auto& each : pool.benefactors) CHECK(each->all<msg::CopyExtents>().empty());
-  CHECK(Audit(*pool.world.service).reply().broken.empty());
+  CHECK(pool.world.service->services().administration.audit().reply().broken.empty());
 }
 
 TEST_CASE("a commit does not wait for a silent benefactor whose chunks are elsewhere, too") {
@@ -116,12 +115,12 @@ TEST_CASE("a place whose benefactor has gone is left out of the commit, and made
   TwoPlaces pool;
   pool.places[0]->disconnect();
   pool.live(12s);
-  REQUIRE(pool.world.service->is_gone(pool.places[0]->id));
+  REQUIRE(pool.world.service->pool().is_presumed_lost(pool.places[0]->id));
   REQUIRE(pool.client->call(pool.commit));
   CHECK(pool.copies().front() == pool.told().back());
   pool.live(2s);
   CHECK(pool.copies().size() == 2);
-  CHECK(Audit(*pool.world.service).reply().broken.empty());
+  CHECK(pool.world.service->services().administration.audit().reply().broken.empty());
   SECTION("it is not told of again when it comes back") {
     pool.places[0]->connect();
     pool.places[0]->register_now();
@@ -129,7 +128,7 @@ TEST_CASE("a place whose benefactor has gone is left out of the commit, and made
     pool.commit.size_bytes = 1000;
     REQUIRE(pool.client->call(pool.commit));
     CHECK(std::ranges::count(pool.copies(), pool.told().front()) == 0);
-    CHECK(Audit(*pool.world.service).reply().broken.empty());
+    CHECK(pool.world.service->services().administration.audit().reply().broken.empty());
   }
 }
 

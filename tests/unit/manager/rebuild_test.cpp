@@ -1,6 +1,6 @@
 // Tests the metadata log on benefactors, the manager rebuilt from it, and the fence of epochs.
 #include "manager/journal/metadata_log.h"
-#include "manager/recovery/log_keepers.h"
+#include "manager/recovery/log_replicas.h"
 #include "manager/recovery/rebuilder.h"
 #include "tests/unit/manager/world.h"
 
@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kArena = 64 * limits::kMiB;
 
-std::uint32_t keepers(World& world) { return world.service->log_keepers().count(); }
+std::uint32_t keepers(World& world) { return world.service->planners().logs.count(); }
 
 /// Lets time pass while the benefactors stay alive.
 void pass(World& world, std::vector<TestBenefactor*> benefactors, Duration time) {
@@ -111,7 +111,8 @@ TEST_CASE(
   }
   world.turn();
   before = content(world);
-  free = world.service->space().free_bytes(one.id) + world.service->space().free_bytes(two.id);
+  free = world.service->pool().space().free_bytes(one.id) +
+         world.service->pool().space().free_bytes(two.id);
   lose_manager_and_disk(world);
 
   const auto found = rebuild(world, {&one, &two});
@@ -122,7 +123,8 @@ TEST_CASE(
   come_back(world, {&one, &two});
   CHECK(world.service->state().epoch() == Epoch{kEpochBlock});
   CHECK(content(world) == before);
-  CHECK(world.service->space().free_bytes(one.id) + world.service->space().free_bytes(two.id) ==
+  CHECK(world.service->pool().space().free_bytes(one.id) +
+            world.service->pool().space().free_bytes(two.id) ==
         free);
   TestClient client(world, "client2");
   CHECK(client.lookup("a")->size_bytes == 1000);

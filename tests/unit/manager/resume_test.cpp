@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "manager/service/service.h"
-#include "manager/space/audit.h"
 #include "tests/unit/manager/world.h"
 
 namespace {
@@ -104,7 +103,7 @@ TEST_CASE("a session goes on after a restart with what it has stored") {
   CHECK(other.lookup("a")->id == pool.file);
   // Closing the session frees its stored but uncommitted chunks.
   REQUIRE(pool.client->call(msg::CloseSession{pool.session, false, 0, false}));
-  CHECK(pool.world.service->space().free_bytes(pool.benefactor->id) ==
+  CHECK(pool.world.service->pool().space().free_bytes(pool.benefactor->id) ==
         kArena - extent_bytes(kLength));
 }
 
@@ -117,7 +116,7 @@ TEST_CASE("what was stored before a restart is granted to nobody while its clien
     pool.world.clock.advance(10 * limits::kLease);
     pool.world.pass(1s);
   }
-  auto& space = pool.world.service->space();
+  auto& space = pool.world.service->pool().space();
   CHECK_FALSE(space.take(pool.benefactor->id, 64, 64));
   REQUIRE(pool.client->call(pool.resume({kFirst, kSecond})));
   pool.pass(3s);
@@ -150,7 +149,7 @@ TEST_CASE("a session ends when what it has stored is not what it was, or is gone
     CHECK(answer->error().error.code == Code::kDataLost);
   }
   CHECK(pool.client->call(pool.commit()).error().code == Code::kFenced);
-  CHECK(pool.world.service->space().free_bytes(pool.benefactor->id) == kArena);
+  CHECK(pool.world.service->pool().space().free_bytes(pool.benefactor->id) == kArena);
   CHECK(pool.client->lookup("a").error().code == Code::kNotFound);
 }
 
@@ -181,7 +180,7 @@ TEST_CASE("a benefactor that goes after its part was looked at is missed, too") 
     second.beat();
     REQUIRE(pool.client->call(msg::ClientHeartbeat{pool.client->id}));
   }
-  REQUIRE(pool.world.service->is_gone(pool.benefactor->id));
+  REQUIRE(pool.world.service->pool().is_presumed_lost(pool.benefactor->id));
   second.let_go();
   pool.world.pass(1s);
   REQUIRE(answer);
@@ -362,7 +361,7 @@ TEST_CASE("a new file that was removed gets no name again, whoever comes first")
   }
   pool.world.pass(1s);
   CHECK(pool.world.service->state().file(pool.file) == nullptr);
-  CHECK(pool.world.service->space().free_bytes(pool.benefactor->id) == kArena);
+  CHECK(pool.world.service->pool().space().free_bytes(pool.benefactor->id) == kArena);
 }
 
 TEST_CASE("a new file that was renamed onto another still replaces it") {
@@ -502,7 +501,7 @@ TEST_CASE("a session goes on with chunks of which one place has come back") {
   const auto live = [&] {
     world.pass(1s);
     for (TestBenefactor* const each : {&first, &second}) {
-      if (each == &back || world.service->at_hand(Extent{each->id, 0})) each->beat();
+      if (each == &back || world.service->pool().is_reachable(Extent{each->id, 0})) each->beat();
     }
     REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
   };
@@ -513,5 +512,5 @@ TEST_CASE("a session goes on with chunks of which one place has come back") {
   const State& state = world.service->state();
   const auto chunk = state.file(opened->attributes.id)->newest.slices.at(0).chunk;
   CHECK(state.chunks().get(chunk).copies == std::vector<Extent>{told[1]});
-  CHECK(Audit(*world.service).reply().broken.empty());
+  CHECK(world.service->services().administration.audit().reply().broken.empty());
 }

@@ -109,11 +109,11 @@ TEST_CASE("a benefactor that asks again gets no number before the journal has it
   ask();
   ask();
   CHECK(answered == 0);
-  CHECK(world.service->benefactors().empty());
+  CHECK(world.service->pool().benefactors().empty());
   world.journal.sync();
   world.turn();
   CHECK(answered == 1);
-  CHECK(world.service->benefactors().size() == 1);
+  CHECK(world.service->pool().benefactors().size() == 1);
   ask();
   CHECK(answered == 2);
 }
@@ -294,9 +294,9 @@ TEST_CASE("the same chunk written by two clients is kept once and the second ext
   TestBenefactor benefactor(world, "b1", 1, kArena);
   TestClient client(world, "client");
   REQUIRE(client.write("a", 1000, 7));
-  const std::uint64_t free = world.service->space().free_bytes(benefactor.id);
+  const std::uint64_t free = world.service->pool().space().free_bytes(benefactor.id);
   REQUIRE(client.write("b", 1000, 7));
-  CHECK(world.service->space().free_bytes(benefactor.id) == free);
+  CHECK(world.service->pool().space().free_bytes(benefactor.id) == free);
   CHECK(world.service->state().chunks().chunk_count() == 1);
 }
 
@@ -309,12 +309,12 @@ TEST_CASE("all space comes back when files are removed and sessions end") {
   REQUIRE(client.write("b", 100000, 0));
   const auto open = client.create("c", 1 << 20);
   REQUIRE(open);
-  CHECK(world.service->space().free_bytes(benefactor.id) < kArena - (1 << 20));
+  CHECK(world.service->pool().space().free_bytes(benefactor.id) < kArena - (1 << 20));
   REQUIRE(client.call(msg::CloseSession{open->session}));
   REQUIRE(client.call(msg::Remove{client.id, kRootFile, "a"}));
   REQUIRE(client.call(msg::Remove{client.id, kRootFile, "b"}));
   world.turn();
-  CHECK(world.service->space().free_bytes(benefactor.id) == kArena);
+  CHECK(world.service->pool().space().free_bytes(benefactor.id) == kArena);
 }
 
 TEST_CASE("M4: a chunk answered as existing stays until the session ends") {
@@ -332,7 +332,7 @@ TEST_CASE("M4: a chunk answered as existing stays until the session ends") {
   REQUIRE(placed->existing.size() == 1);
   REQUIRE(client.call(msg::Remove{client.id, kRootFile, "a"}));
   world.turn();
-  CHECK(world.service->space().free_bytes(benefactor.id) < kArena);
+  CHECK(world.service->pool().space().free_bytes(benefactor.id) < kArena);
   msg::Commit commit;
   commit.session = open->session;
   commit.written.chunks = {placed->existing[0].chunk};
@@ -341,7 +341,7 @@ TEST_CASE("M4: a chunk answered as existing stays until the session ends") {
   REQUIRE(client.call(commit));
   REQUIRE(client.call(msg::Remove{client.id, kRootFile, "b"}));
   world.turn();
-  CHECK(world.service->space().free_bytes(benefactor.id) == kArena);
+  CHECK(world.service->pool().space().free_bytes(benefactor.id) == kArena);
 }
 
 TEST_CASE("M3: a client that was silent has its space quarantined until it is fenced") {
@@ -359,12 +359,12 @@ TEST_CASE("M3: a client that was silent has its space quarantined until it is fe
   CHECK(client.call(msg::StatPool{}).error().code == Code::kFenced);
   CHECK_FALSE(benefactor.all<msg::FenceClient>().empty());
   CHECK(benefactor.all<msg::FenceClient>().back().client == client.id);
-  CHECK(world.service->space().free_bytes(benefactor.id) < kArena);
+  CHECK(world.service->pool().space().free_bytes(benefactor.id) < kArena);
   REQUIRE_FALSE(client.notices.empty());
   CHECK(client.notices.back().fenced == std::vector<SessionId>{open->session});
   benefactor.fences = true;
   world.pass(2s);
-  CHECK(world.service->space().free_bytes(benefactor.id) == kArena);
+  CHECK(world.service->pool().space().free_bytes(benefactor.id) == kArena);
 }
 
 TEST_CASE("M3: an abandoned extent is not granted before its client is fenced") {
@@ -379,11 +379,11 @@ TEST_CASE("M3: an abandoned extent is not granted before its client is fenced") 
   commit.abandoned = {{grant.benefactor, grant.offset + 4096}};
   commit.end = true;
   REQUIRE(client.call(commit));
-  CHECK(world.service->space().free_bytes(benefactor.id) == kArena - grant.length);
+  CHECK(world.service->pool().space().free_bytes(benefactor.id) == kArena - grant.length);
   for (const auto& fence : benefactor.all<msg::FenceClient>()) CHECK(fence.client != client.id);
   REQUIRE(client.call(msg::GoodbyeClient{client.id}));
   world.turn();
-  CHECK(world.service->space().free_bytes(benefactor.id) == kArena - extent_bytes(1000));
+  CHECK(world.service->pool().space().free_bytes(benefactor.id) == kArena - extent_bytes(1000));
 }
 
 TEST_CASE(
@@ -403,7 +403,7 @@ TEST_CASE(
   CHECK(again.id == BenefactorId{1});
   REQUIRE(again.all<msg::FenceClient>().size() == 1);
   CHECK(again.all<msg::FenceClient>()[0].and_older);
-  CHECK(world.service->space().free_bytes(again.id) == kArena - extent_bytes(1000));
+  CHECK(world.service->pool().space().free_bytes(again.id) == kArena - extent_bytes(1000));
   CHECK(client.write("b", 1000, 8).has_value());
   TestBenefactor other(world, "b2", 2, kArena);
   CHECK(other.id == BenefactorId{2});
@@ -683,7 +683,7 @@ TEST_CASE("a change of which a manager cannot know any more whether it was made 
     return client.call(
         msg::MakeDirectory{repeats.before, kRootFile, "d" + std::to_string(call), 0755}, call);
   };
-  for (std::uint64_t call = 2; call < 3 + DoneCalls::kCallsMax; ++call) REQUIRE(make(call));
+  for (std::uint64_t call = 2; call < 3 + CompletionRecords::kCallsMax; ++call) REQUIRE(make(call));
   repeats.restart();
   CHECK(make(1).error().code == Code::kFenced);
   CHECK(make(2).error().code == Code::kFenced);
@@ -746,7 +746,7 @@ TEST_CASE("N-to-1: two clients that write disjoint parts of one file both find t
       one.call(TestClient::commit_of(first->session, first->grants[0], 1088, 500, 9, 1200));
   REQUIRE(over);
   CHECK(over->conflicts == 1);
-  CHECK(world.service->conflict_count() == 1);
+  CHECK(world.service->services().totals.conflicts() == 1);
 }
 
 TEST_CASE("an unlinked open file can be written, committed and read by its session") {
@@ -765,7 +765,7 @@ TEST_CASE("an unlinked open file can be written, committed and read by its sessi
   REQUIRE(client.call(msg::Unpin{client.id, open->attributes.id, 1}));
   REQUIRE(client.call(msg::CloseSession{open->session}));
   world.turn();
-  CHECK(world.service->space().free_bytes(benefactor.id) == kArena);
+  CHECK(world.service->pool().space().free_bytes(benefactor.id) == kArena);
   world.restart();
 }
 

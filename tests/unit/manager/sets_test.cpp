@@ -1,5 +1,3 @@
-#include "manager/pool/sets.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +6,7 @@
 
 #include "core/policy/image_name.h"
 #include "manager/replication/copy_planner.h"
-#include "manager/space/audit.h"
+#include "manager/sets/set_keeper.h"
 #include "tests/unit/manager/world.h"
 
 namespace {
@@ -727,7 +725,7 @@ TEST_CASE("what is written to a file without a name changes no set of a restarte
   CHECK(runs.complete(1));
   CHECK(runs.complete(2));
   CHECK(runs.link() == "a.*.T1");
-  CHECK(Audit(*runs.service).broken().empty());
+  CHECK(runs.service->services().administration.audit().broken().empty());
   runs.write_all(3);
   CHECK(runs.link() == "a.*.T3");
 }
@@ -996,7 +994,7 @@ TEST_CASE("with commit=redundant a set is complete when it has all of its copies
   // A copy lost later does not make the set incomplete, not even after a manager's restart.
   second.disconnect();
   for (int i = 0; i < 120; ++i) runs.link();
-  CHECK(runs.service->copies().figures().debt_chunks > 0);
+  CHECK(runs.service->planners().copies.figures().debt_chunks > 0);
   CHECK(runs.link() == "a.*.T2");
   runs.begin_again();
   CHECK(runs.link() == "a.*.T2");
@@ -1006,7 +1004,7 @@ TEST_CASE("with commit=stored a set is complete without its copies") {
   Runs runs("images=2,copies=2");
   write_set(*runs.client, 1, 2);
   CHECK(runs.link() == "a.*.T1");
-  CHECK(runs.service->copies().figures().debt_chunks == 2);
+  CHECK(runs.service->planners().copies.figures().debt_chunks == 2);
 }
 
 // ---- the link in the drain directory -----------------------------------------------------------

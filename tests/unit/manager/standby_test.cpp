@@ -2,7 +2,7 @@
 // manager answers by the same majority.
 #include "manager/recovery/standby.h"
 
-#include "manager/recovery/log_keepers.h"
+#include "manager/recovery/log_replicas.h"
 #include "manager/recovery/rebuilder.h"
 #include "tests/unit/manager/world.h"
 #include "transport/fault/fault.h"
@@ -87,7 +87,7 @@ struct Scene : World {
       keepers.back()->keep_log();
     }
     pass(400ms);
-    REQUIRE(service->log_keepers().count() == 3);
+    REQUIRE(service->planners().logs.count() == 3);
   }
   /// The benefactor loses the manager and asks the standby.
   void go_to_standby(std::size_t index) {

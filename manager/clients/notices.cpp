@@ -1,0 +1,100 @@
+#include "manager/clients/notices.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/limits.h"
+#include "core/base/log.h"
+
+namespace stdchk::manager {
+
+void Watchers::watch(FileId directory, ClientId client, Time now) {
+  // Twice the lease: the client's own lease begins only when the answer arrives.
+  directories_[directory][client] = now + 2 * limits::kCacheLease;
+}
+
+void Watchers::forget_old(Time now) {
+  for (auto directory = directories_.begin(); directory != directories_.end();) {
+    std::erase_if(directory->second, [&](const auto& watch) { return watch.second < now; });
+    directory = directory->second.empty() ? directories_.erase(directory) : std::next(directory);
+  }
+}
+
+void Notices::unuse(FileId file, ClientId client) {
+  const auto found = users_.find(file);
+  if (found == users_.end()) return;
+  const auto of_client = found->second.find(client);
+  if (of_client != found->second.end() && --of_client->second == 0) {
+    found->second.erase(of_client);
+  }
+  if (found->second.empty()) users_.erase(found);
+}
+
+msg::Invalidate* Notices::invalidate_of(ClientId id) {
+  const auto client = clients_.find(id);
+  if (client == clients_.end() || client->second.peer == nullptr) return nullptr;
+  to_invalidate_.insert(id);
+  if (!posted_) {
+    posted_ = true;
+    // At the end of the turn, so that one notice tells of all its changes.
+    pool_.reactor().schedule_after(Duration::zero(), [this, alive = pool_.alive()] {
+      if (!alive.expired()) flush();
+    });
+  }
+  return &client->second.invalidate;
+}
+
+void Notices::flush() {
+  posted_ = false;
+  std::set<ClientId> ids;
+  ids.swap(to_invalidate_);
+  for (const ClientId id : ids) {
+    const auto client = clients_.find(id);
+    if (client == clients_.end() || client->second.peer == nullptr) continue;
+    msg::Invalidate notice;
+    std::swap(notice, client->second.invalidate);
+    // A notice that cannot be sent is made up for by the end of the cache's lease.
+    if (!client->second.peer->notify(notice)) log::debug("a notice to client {} is lost", id.value);
+  }
+}
+
+void Notices::entry_changed(FileId directory, const std::string& name, ClientId except) {
+  on_folder_changed_(directory);
+  watchers_.for_each(directory, pool_.now(), [&](ClientId client) {
+    if (client == except) return;
+    msg::Invalidate* notice = invalidate_of(client);
+    if (notice != nullptr && notice->entries.size() < limits::kDirectoryPageMax) {
+      notice->entries.push_back({directory, name});
+    }
+  });
+}
+
+void Notices::file_changed(FileId id, ClientId except) {
+  const auto tell = [&](ClientId client) {
+    if (client == except) return;
+    msg::Invalidate* notice = invalidate_of(client);
+    if (notice == nullptr || notice->files.size() >= limits::kMapPageSlicesMax) return;
+    if (std::find(notice->files.begin(), notice->files.end(), id) == notice->files.end()) {
+      notice->files.push_back(id);
+    }
+  };
+  const File* file = pool_.state().file(id);
+  if (file != nullptr) {
+    on_folder_changed_(file->type == FileType::kDirectory ? id : file->parent);
+  }
+  if (file != nullptr && file->parent) watchers_.for_each(file->parent, pool_.now(), tell);
+  if (file != nullptr && file->type == FileType::kDirectory)
+    watchers_.for_each(id, pool_.now(), tell);
+  const auto users = users_.find(id);
+  if (users == users_.end()) return;
+  for (const auto& [client, count] : users->second) tell(client);
+}
+
+void Notices::benefactors_changed() {
+  for (const auto& [id, client] : clients_) {
+    msg::Invalidate* notice = invalidate_of(id);
+    if (notice != nullptr) notice->benefactors_changed = true;
+  }
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "core/base/clock.h"
+#include "core/messages/messages.h"
+#include "manager/clients/sessions.h"
+#include "manager/pool/pool.h"
+
+namespace stdchk::manager {
+
+/// A CopyTraffic limits what benefactors copy and compute at once. It counts the bytes that the
+/// CopyPlanner and the ParityPlanner have in flight to and from each benefactor.
+///
+/// Threads: the reactor's.
+/// Limits: kBytesBusy in flight to each benefactor while clients write, otherwise kBytesIdle. The
+/// pool's copy rate applies, with bursts of half a second.
+class CopyTraffic {
+ public:
+  /// How exposed a chunk is: the lower, the more exposed.
+  using Rank = std::uint8_t;
+  /// With smaller ranks only copies on leaving benefactors are left: the copy rate does not apply.
+  static constexpr Rank kRankSole = 2;
+
+  /// Calls `on_paced` when the copy rate allows a benefactor the next request.
+  CopyTraffic(Pool& pool, const SessionTable& sessions, std::function<void()> on_paced)
+      : pool_(pool), sessions_(sessions), on_paced_(std::move(on_paced)) {}
+
+  /// Returns true when the benefactor is alive and has room.
+  bool can_take(BenefactorId id, std::uint64_t bytes, Rank rank) const;
+  /// Returns true when the benefactor may get another request now.
+  bool is_free(BenefactorId id, Rank rank) const;
+  /// Bytes in flight to and from the benefactor.
+  std::uint64_t load(BenefactorId id) const {
+    const auto found = load_.find(id);
+    return found == load_.end() ? 0 : found->second;
+  }
+  void add_load(BenefactorId id, std::uint64_t bytes) { load_[id] += bytes; }
+  void take_load(BenefactorId id, std::uint64_t bytes) { load_[id] -= bytes; }
+  /// Delays further requests to `target` by the time that `bytes` take at the copy rate.
+  void pace(BenefactorId target, std::uint64_t bytes);
+  /// Gives the benefactor no work for 2 s.
+  void park(BenefactorId id);
+  /// Returns the client id under which `target` attaches to other benefactors.
+  ClientId reader(BenefactorId target);
+  /// Fills in that number, and the tickets that it is used with.
+  void let_read(BenefactorId target, msg::BuildStripe& request);
+  void add_source(msg::BuildStripe& request, std::uint32_t number, const Chunk& chunk,
+                  const Extent& at) const;
+
+ private:
+  Pool& pool_;
+  const SessionTable& sessions_;
+  const std::function<void()> on_paced_;
+  std::map<BenefactorId, std::uint64_t> load_;
+  std::map<BenefactorId, Time> paced_;  ///< by the copy rate: no request before that time
+  std::map<BenefactorId, Time> parked_;
+  std::map<BenefactorId, ClientId> readers_;  ///< ids under which benefactors attach to others
+};
+
+}  // namespace stdchk::manager

@@ -1,0 +1,276 @@
+#include "manager/service/name_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/limits.h"
+#include "core/policy/image_name.h"
+
+namespace stdchk::manager {
+
+NameService::NameService(Pool& pool, Neighbours neighbours)
+    : pool_(pool), state_(pool.soft_state()), to_(neighbours) {}
+
+void NameService::serve(ClientRecord& client, const msg::Lookup& request, const Call& call) {
+  to_.notices.watch(request.parent, client.id);
+  const auto found = state_.lookup(request.parent, request.name, client.id);
+  if (!found) return call.fail(found.error());
+  call.answer(msg::Lookup::Reply{to_.attributes.of(**found)});
+}
+
+void NameService::serve(ClientRecord& client, const msg::GetAttributes& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  if (file == nullptr) return call.fail(Code::kStale, "getattr");
+  to_.notices.watch(file->type == FileType::kDirectory ? file->id : file->parent, client.id);
+  call.answer(msg::GetAttributes::Reply{to_.attributes.of(*file)});
+}
+
+void NameService::serve(ClientRecord& client, const msg::ReadDirectory& request, const Call& call) {
+  const auto directory = state_.directory(request.directory);
+  if (!directory) return call.fail(directory.error());
+  to_.notices.watch(request.directory, client.id);
+  const auto& children = (*directory)->children;
+  const auto& pending = (*directory)->pending_children;
+  auto child = children.upper_bound(request.after);
+  auto mine = pending.upper_bound(request.after);
+  msg::ReadDirectory::Reply reply;
+  reply.parent = (*directory)->parent;
+  while (child != children.end() || mine != pending.end()) {
+    const bool from_pending =
+        child == children.end() || (mine != pending.end() && mine->first <= child->first);
+    const std::string& name = from_pending ? mine->first : child->first;
+    const auto seen = state_.lookup(request.directory, name, client.id);
+    if (seen) {
+      if (reply.entries.size() == limits::kDirectoryPageMax) {
+        reply.more = true;
+        break;
+      }
+      reply.entries.push_back({name, to_.attributes.of(**seen)});
+    }
+    if (child != children.end() && child->first == name) {
+      if (from_pending) ++mine;
+      ++child;
+    } else {
+      ++mine;
+    }
+  }
+  call.answer(std::move(reply));
+}
+
+void NameService::serve(ClientRecord& client, const msg::SetAttributes& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  if (file == nullptr) return call.fail(Code::kStale, "setattr");
+  ChangeAttributes command{request, pool_.wall_ns(), pool_.has_drain()};
+  if (!file->parent) {
+    // Pending or removed: the journal does not know the file, so it does not get the change.
+    const auto outcome = state_.apply_unjournalled(command);
+    if (!outcome) return call.fail(outcome.error());
+    return call.answer(msg::SetAttributes::Reply{to_.attributes.of(*state_.file(request.file))});
+  }
+  const ClientId id = client.id;
+  command.caller = {request.client, call.id()};
+  answer_when_durable(pool_, std::move(command), call,
+                      [this, file = request.file](const Outcome&) -> rpc::Answer {
+                        const File* now_at = state_.file(file);
+                        if (now_at == nullptr) {
+                          return tl::unexpected(rpc::Failure{{Code::kStale, 0, "setattr"}, {}, {}});
+                        }
+                        return msg::SetAttributes::Reply{to_.attributes.of(*now_at)};
+                      });
+  to_.notices.file_changed(request.file, id);
+}
+
+void NameService::serve(ClientRecord& client, const msg::MakeDirectory& request, const Call& call) {
+  const FileId id{pool_.next_id()};
+  answer_when_durable(
+      pool_,
+      AddDirectory{id,
+                   request.parent,
+                   request.name,
+                   request.mode,
+                   request.uid,
+                   request.gid,
+                   pool_.wall_ns(),
+                   pool_.has_drain(),
+                   {request.client, call.id()}},
+      call, [this](const Outcome& outcome) -> rpc::Answer {
+        const File* made = state_.file(outcome.file);
+        return msg::MakeDirectory::Reply{made == nullptr ? Attributes{} : to_.attributes.of(*made)};
+      });
+  to_.notices.entry_changed(request.parent, request.name, client.id);
+}
+
+void NameService::serve(ClientRecord& client, const msg::MakeSymlink& request, const Call& call) {
+  const FileId id{pool_.next_id()};
+  answer_when_durable(
+      pool_,
+      AddSymlink{id,
+                 request.parent,
+                 request.name,
+                 request.target,
+                 request.uid,
+                 request.gid,
+                 pool_.wall_ns(),
+                 pool_.has_drain(),
+                 {request.client, call.id()}},
+      call, [this](const Outcome& outcome) -> rpc::Answer {
+        const File* made = state_.file(outcome.file);
+        return msg::MakeSymlink::Reply{made == nullptr ? Attributes{} : to_.attributes.of(*made)};
+      });
+  to_.notices.entry_changed(request.parent, request.name, client.id);
+}
+
+void NameService::serve(ClientRecord&, const msg::ReadSymlink& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  if (file == nullptr) return call.fail(Code::kStale, "readlink");
+  if (file->type != FileType::kSymlink) return call.fail(Code::kInvalidArgument, "readlink");
+  call.answer(msg::ReadSymlink::Reply{file->target});
+}
+
+void NameService::serve(ClientRecord& client, const msg::Remove& request, const Call& call) {
+  const auto seen = state_.lookup(request.parent, request.name, client.id);
+  if (!seen) return call.fail(seen.error());
+  const FileId id = (*seen)->id;
+  const bool pending = !(*seen)->parent;
+  to_.notices.watch(request.parent, client.id);
+  if (pending) {
+    if (request.directory) return call.fail(Code::kNotDirectory, "rmdir");
+    state_.drop_pending_name(id);
+    to_.notices.file_changed(id, client.id);
+    // Without a committed file under the pending one, nothing durable has changed.
+    const auto covered = state_.lookup(request.parent, request.name, client.id);
+    if (!covered) return call.answer(msg::Remove::Reply{id, {}});
+  }
+  to_.notices.file_changed(id, client.id);
+  to_.notices.entry_changed(request.parent, request.name, client.id);
+  answer_when_durable(pool_,
+                      RemoveName{request.parent,
+                                 request.name,
+                                 request.directory,
+                                 pool_.wall_ns(),
+                                 pool_.has_drain(),
+                                 {request.client, call.id()}},
+                      call, [this, id, parent = request.parent](const Outcome&) -> rpc::Answer {
+                        return msg::Remove::Reply{id, to_.attributes.of_id(parent)};
+                      });
+  to_.sets.set_changed(request.parent, request.name);
+}
+
+void NameService::serve(ClientRecord& client, const msg::Rename& request, const Call& call) {
+  const auto seen = state_.lookup(request.from_parent, request.from_name, client.id);
+  if (!seen) return call.fail(seen.error());
+  const FileId moved = (*seen)->id;
+  to_.notices.entry_changed(request.from_parent, request.from_name, client.id);
+  to_.notices.entry_changed(request.to_parent, request.to_name, client.id);
+  if (!(*seen)->parent) {
+    const auto target = state_.lookup(request.to_parent, request.to_name, client.id);
+    if (request.exchange) return call.fail(Code::kBusy, "rename");
+    if (target && request.no_replace) return call.fail(Code::kExists, "rename");
+    const FileId replaced = target && *target != *seen ? (*target)->id : FileId{};
+    if (const auto status = state_.rename_pending(moved, request.to_parent, request.to_name);
+        !status) {
+      return call.fail(status.error());
+    }
+    return call.answer(msg::Rename::Reply{replaced});
+  }
+  const bool adds = to_.rewrites.adds_to_whole(request.to_parent, request.to_name);
+  answer_when_durable(pool_,
+                      RenameName{request.from_parent,
+                                 request.from_name,
+                                 request.to_parent,
+                                 request.to_name,
+                                 request.no_replace,
+                                 request.exchange,
+                                 pool_.wall_ns(),
+                                 pool_.has_drain(),
+                                 {request.client, call.id()}},
+                      call, [](const Outcome& outcome) -> rpc::Answer {
+                        return msg::Rename::Reply{outcome.replaced};
+                      });
+  to_.notices.file_changed(moved, client.id);
+  const File* const image = state_.file(moved);
+  if (adds && image != nullptr && image->newest.version > 0 && image->parent == request.to_parent &&
+      image->name == request.to_name) {
+    const auto set = parse_image_name(image->name);
+    const std::uint64_t begun = image->newest.written - 1;
+    pool_.execute(
+        BeginGeneration{image->parent, set->application, begun, 0, {{set->timestep, begun}}},
+        [](const Result<Outcome>&) {});
+  }
+  to_.sets.set_changed(request.from_parent, request.from_name);
+  to_.sets.set_changed(request.to_parent, request.to_name);
+}
+
+void NameService::serve(ClientRecord& client, const msg::SetXattr& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  if (file == nullptr) return call.fail(Code::kStale, "setxattr");
+  ChangeXattr command{request, pool_.wall_ns()};
+  if (!file->parent) {
+    const auto outcome = state_.apply_unjournalled(command);
+    if (!outcome) return call.fail(outcome.error());
+    return call.answer(msg::SetXattr::Reply{});
+  }
+  to_.notices.file_changed(request.file, client.id);
+  command.caller = {request.client, call.id()};
+  answer_when_durable(pool_, std::move(command), call,
+                      [](const Outcome&) -> rpc::Answer { return msg::SetXattr::Reply{}; });
+}
+
+void NameService::serve(ClientRecord&, const msg::GetXattrs& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  if (file == nullptr) return call.fail(Code::kStale, "getxattr");
+  call.answer(msg::GetXattrs::Reply{{file->xattrs.begin(), file->xattrs.end()}});
+}
+
+void NameService::serve(ClientRecord&, const msg::GetPolicy& request, const Call& call) {
+  const File* file = state_.file(request.file);
+  if (file == nullptr) return call.fail(Code::kStale, "get policy");
+  call.answer(msg::GetPolicy::Reply{file->policy, pool_.policy(*file)});
+}
+
+void NameService::serve(ClientRecord& client, const msg::SetPolicy& request, const Call& call) {
+  for (const PolicySetting& setting : request.changes.settings) {
+    if (auto problem = check_setting(setting)) {
+      return call.fail(problem->code, "set policy", std::move(problem->text));
+    }
+  }
+  to_.notices.file_changed(request.directory, client.id);
+  to_.sets.run();  // sets that are whole under the old policy stay so
+  to_.sets.examine_all();
+  answer_when_durable(
+      pool_,
+      SetPolicy{request.directory, request.changes, pool_.wall_ns(), {request.client, call.id()}},
+      call, [](const Outcome&) -> rpc::Answer { return msg::SetPolicy::Reply{}; });
+}
+
+void NameService::serve(ClientRecord&, const msg::ListSets& request, const Call& call) {
+  const auto folder = state_.directory(request.directory);
+  if (!folder) return call.fail(folder.error());
+  const Policy holds = pool_.policy(**folder);
+  const std::vector<ImageSet> sets = to_.sets.sets_in(**folder, holds);
+  const SetsPlan plan = plan_sets(sets, holds, pool_.wall_ns());
+  msg::ListSets::Reply reply;
+  reply.images_wanted = holds.get(PolicyKey::kImages);
+  // The newest first: when a message cannot hold all, the oldest sets are left out.
+  for (auto set = sets.rbegin(); set != sets.rend(); ++set) {
+    if (reply.sets.size() == limits::kSetsMax) break;
+    const bool latest = plan.latest == set_name(set->application, set->timestep);
+    reply.sets.push_back({set->application, set->timestep, set->images,
+                          std::min(set->drained, set->images), set->bytes, set->newest_ns,
+                          is_complete(*set, holds), set->pinned, latest});
+  }
+  call.answer(std::move(reply));
+}
+
+/// A pending file that covered the one that was removed went with it. Its client was not told, and
+/// has brought it back.
+FileId NameService::drop_resumed(ClientRecord& client, const msg::Remove& request) {
+  const File* file = state_.lookup(request.parent, request.name, client.id).value_or(nullptr);
+  if (file == nullptr || file->parent) return {};
+  const FileId id = file->id;
+  state_.drop_pending_name(id);
+  to_.notices.file_changed(id, client.id);
+  return id;
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "core/messages/messages.h"
+#include "manager/clients/call.h"
+#include "manager/clients/clients.h"
+#include "manager/clients/notices.h"
+#include "manager/pool/pool.h"
+#include "manager/sessions/file_attributes.h"
+#include "manager/sessions/set_rewrites.h"
+#include "manager/sets/set_keeper.h"
+
+namespace stdchk::manager {
+
+/// A NameService serves requests on names, attributes, policies and sets of images.
+///
+/// Threads: the reactor's.
+class NameService {
+ public:
+  struct Neighbours {
+    Notices& notices;
+    SetKeeper& sets;
+    const SetRewrites& rewrites;
+    const FileAttributes& attributes;
+  };
+  NameService(Pool& pool, Neighbours neighbours);
+
+  void serve(ClientRecord& client, const msg::Lookup& request, const Call& call);
+  void serve(ClientRecord& client, const msg::GetAttributes& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ReadDirectory& request, const Call& call);
+  void serve(ClientRecord& client, const msg::SetAttributes& request, const Call& call);
+  void serve(ClientRecord& client, const msg::MakeDirectory& request, const Call& call);
+  void serve(ClientRecord& client, const msg::MakeSymlink& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ReadSymlink& request, const Call& call);
+  void serve(ClientRecord& client, const msg::Remove& request, const Call& call);
+  void serve(ClientRecord& client, const msg::Rename& request, const Call& call);
+  void serve(ClientRecord& client, const msg::SetXattr& request, const Call& call);
+  void serve(ClientRecord& client, const msg::GetXattrs& request, const Call& call);
+  void serve(ClientRecord& client, const msg::GetPolicy& request, const Call& call);
+  void serve(ClientRecord& client, const msg::SetPolicy& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ListSets& request, const Call& call);
+  /// Serves a request that the client has sent to an earlier manager, which has not answered. It
+  /// may have been executed then.
+  template <class M>
+  void serve_again(ClientRecord& client, const M& request, const Call& call);
+
+ private:
+  template <class M>
+  rpc::Answer answer_again(ClientRecord& client, const M& request);
+  template <class M>
+  rpc::Answer attributes_again(const File* file) const;
+  FileId drop_resumed(ClientRecord& client, const msg::Remove& request);
+
+  Pool& pool_;
+  State& state_;
+  Neighbours to_;
+};
+
+template <class M>
+void NameService::serve_again(ClientRecord& client, const M& request, const Call& call) {
+  switch (state_.completion_records().find({request.client, call.id()})) {
+    case CompletionRecords::Found::kNotDone:
+      return serve(client, request, call);
+    case CompletionRecords::Found::kForgotten:
+      return call.fail(Code::kFenced, M::kName);
+    case CompletionRecords::Found::kDone:
+      return pool_.journal().when_durable(
+          [call, answer = answer_again(client, request)] { call.answer(answer); });
+  }
+}
+
+/// The request was executed; other clients may have changed the same name since then.
+template <class M>
+rpc::Answer NameService::answer_again(ClientRecord& client, const M& request) {
+  if constexpr (std::is_same_v<M, msg::SetAttributes>) {
+    return attributes_again<M>(state_.file(request.file));
+  } else if constexpr (std::is_same_v<M, msg::MakeDirectory> ||
+                       std::is_same_v<M, msg::MakeSymlink>) {
+    constexpr bool kDirectory = std::is_same_v<M, msg::MakeDirectory>;
+    const FileType type = kDirectory ? FileType::kDirectory : FileType::kSymlink;
+    const File* made = state_.lookup(request.parent, request.name, {}).value_or(nullptr);
+    return attributes_again<M>(made != nullptr && made->type == type ? made : nullptr);
+  } else if constexpr (std::is_same_v<M, msg::Remove>) {
+    return msg::Remove::Reply{drop_resumed(client, request), {}};
+  } else {
+    return typename M::Reply{};
+  }
+}
+
+template <class M>
+rpc::Answer NameService::attributes_again(const File* file) const {
+  if (file == nullptr) {
+    return tl::unexpected(rpc::Failure{{Code::kStale, 0, M::kName}, {}, {}});
+  }
+  return typename M::Reply{to_.attributes.of(*file)};
+}
+
+}  // namespace stdchk::manager

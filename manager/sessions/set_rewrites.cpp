@@ -1,0 +1,73 @@
+#include "manager/sessions/set_rewrites.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace stdchk::manager {
+
+std::optional<SetRewrites::Set> SetRewrites::set_of(const File& file) {
+  if (!file.parent && !file.pending) return std::nullopt;
+  const auto image = parse_image_name(file.parent ? file.name : file.pending->name);
+  if (!image) return std::nullopt;
+  return std::pair(file.parent ? file.parent : file.pending->parent, *image);
+}
+
+void SetRewrites::begin(SessionRecord& session, const File& file) {
+  const auto set = set_of(file);
+  if (!set || !session.truncate || file.newest.content() == 0) return;
+  const auto& [folder, image] = *set;
+  session.writes_again = {
+      {folder, image.application, image.timestep}, file.newest.content(), session.opened};
+  rewriters_.add(*session.writes_again);
+}
+
+void SetRewrites::begin_late(SessionRecord& session, const File& file) {
+  begin(session, file);
+  if (!session.writes_again) return;
+  const auto set = set_of(file);
+  if (!set) return;
+  const auto& [folder, image] = *set;
+  const SetGenerations& generations = pool_.state().set_generations();
+  const bool known = session.writes_again->written <= generations.next_begun(folder, image);
+  if (known || generations.newest(folder, image) <= session.opened) return;
+  BeginGeneration command{folder, image.application, session.opened, 0, {}};
+  command.sets.push_back({image.timestep, session.opened, 0});
+  pool_.execute(std::move(command), [](const Result<Outcome>&) {});
+  sets_.set_changed(folder, file.name);
+}
+
+void SetRewrites::end(const SessionRecord& session) {
+  if (session.writes_again) rewriters_.remove(*session.writes_again);
+}
+
+void SetRewrites::end_generation(const SessionRecord& session) {
+  const auto set = set_of(*pool_.state().file(session.file));
+  if (!set) return;
+  const auto& [folder, image] = *set;
+  if (session.opened < pool_.state().set_generations().ended(folder, image)) return;
+  BeginGeneration command{folder, image.application, 0, 0, {}};
+  command.sets.push_back({image.timestep, 0, pool_.state().sequence() + 1});
+  pool_.execute(std::move(command), [](const Result<Outcome>&) {});
+}
+
+bool SetRewrites::adds_to_whole(FileId folder, std::string_view name) const {
+  const State& state = pool_.state();
+  const auto image = parse_image_name(name);
+  const File* const at = state.file(folder);
+  if (!image || at == nullptr) return false;
+  const std::uint64_t whole = state.set_generations().whole(folder, *image);
+  if (whole == 0 || pool_.policy(*at).get(PolicyKey::kImages) <= whole) return false;
+  const auto there = state.lookup(folder, name, ClientId{});
+  return !there || (*there)->newest.content() == 0;
+}
+
+std::uint64_t SetRewrites::replaced_by(const SessionRecord& session, const Set& set,
+                                       std::string_view name) const {
+  const auto& [folder, image] = set;
+  const std::uint64_t opened =
+      rewriters_.opened({folder, image.application, image.timestep},
+                        pool_.state().set_generations().next_begun(folder, image));
+  return adds_to_whole(folder, name) ? std::max(opened, session.opened) : opened;
+}
+
+}  // namespace stdchk::manager

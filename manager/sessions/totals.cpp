@@ -1,0 +1,87 @@
+#include "manager/sessions/totals.h"
+
+#include <algorithm>
+
+#include "core/policy/image_name.h"
+
+namespace stdchk::manager {
+namespace {
+
+constexpr std::size_t kExaminedMax = 1000;  ///< files examined for each new set
+
+}  // namespace
+
+bool Totals::at_risk() {
+  if (pool_.state().undrained_single() > 0) return true;
+  return pool_.state().undrained_redundant() > 0 &&
+         (parity_.lacks_parity() || copies_.lacks_undrained_copies());
+}
+
+std::pair<std::uint64_t, std::uint64_t> Totals::lent_and_free() const {
+  std::pair<std::uint64_t, std::uint64_t> out;
+  for (const auto& [id, status] : pool_.benefactors()) {
+    if (status.info.state == msg::BenefactorState::kGone) continue;
+    out.first += status.info.arena_bytes;
+    out.second += pool_.space().free_bytes(id);
+  }
+  return out;
+}
+
+void Totals::sample() {
+  const auto [lent, free] = lent_and_free();
+  ledger_.note_fullness(lent - free, lent);
+  ledger_.sample_risk(pool_.now(), at_risk());
+}
+
+void Totals::note_image(const File& file) {
+  const auto image = parse_image_name(file.name);
+  if (!image || file.newest.stored_bytes == 0) return;
+  const bool begins = ledger_.begins_set(file.parent, image->application, image->timestep);
+  if (!begins || !pool_.has_drain()) return;
+  std::size_t examined = 0;
+  for (const auto& [sequence, id] : pool_.state().undrained()) {
+    if (++examined > kExaminedMax) return;
+    const File& other = *pool_.state().file(id);
+    if (other.parent != file.parent || sets_.skips(other)) continue;
+    const auto earlier = parse_image_name(other.name);
+    if (earlier && earlier->application == image->application &&
+        earlier->timestep < image->timestep) {
+      return ledger_.overtaken();
+    }
+  }
+}
+
+void Totals::note_shortage(SessionRecord& session) {
+  const bool lends = std::ranges::any_of(pool_.benefactors(), [this](const auto& each) {
+    return each.second.peer != nullptr && pool_.space().usable(each.first);
+  });
+  if (session.short_since || !lends) return;
+  session.short_since = pool_.now();
+  sample();
+}
+
+void Totals::end_shortage(SessionRecord& session) {
+  if (session.short_since) ledger_.waited_for_space(pool_.now() - *session.short_since);
+  session.short_since.reset();
+}
+
+std::uint64_t Totals::quarantined_bytes() const {
+  std::uint64_t out = 0;
+  for (const auto& [id, status] : pool_.benefactors()) {
+    pool_.space().for_each_quarantined(id, [&](Range range) { out += range.length; });
+  }
+  return out;
+}
+
+msg::PoolTotals Totals::all() const {
+  msg::PoolTotals out = ledger_.totals();
+  const History& history = pool_.state().history();
+  out.images = history.images;
+  out.written_bytes = history.written_bytes;
+  out.stored_bytes = history.stored_bytes;
+  out.drained_images = history.drained_images;
+  out.drained_bytes = history.drained_bytes;
+  return out;
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,151 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/messages/messages.h"
+#include "core/policy/policy.h"
+#include "core/values/types.h"
+#include "manager/clients/notices.h"
+#include "manager/clients/sessions.h"
+#include "manager/pool/pool.h"
+#include "manager/replication/copy_planner.h"
+
+namespace stdchk::manager {
+
+/// An extended attribute of a folder, this prefix and a set's name, protects the set from removal.
+inline constexpr std::string_view kXattrPin = "user.stdchk.pin.";
+
+/// An ImageSet is the images A.*.Tj: one timestep of one application in one folder.
+struct ImageSet {
+  std::string application;
+  std::uint64_t timestep = 0;
+  std::uint64_t images = 0;   ///< images that have bytes and are of the newest generation
+  std::uint64_t stale = 0;    ///< images that have bytes and are of an earlier generation
+  std::uint64_t drained = 0;  ///< drained ones among both
+  /// Number of images with which it was found whole; 0: it was not, or has changed since.
+  std::uint64_t whole = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t sequence = 0;  ///< sequence of its newest commit, which orders the sets of a folder
+  std::int64_t newest_ns = 0;
+  bool pinned = false;
+  bool in_use = false;   ///< a session or reader uses one of its images
+  bool skipped = false;  ///< left out by drain-every
+  /// Lacks copies or parity that the folder wants before a set counts as complete.
+  bool lacks_copies = false;
+  std::vector<std::string> names;
+};
+
+/// Returns the sets of a folder, the oldest first.
+std::vector<ImageSet> sets_of(const State& state, const File& folder);
+/// Returns true when all images of one generation are committed, and as durable as the policy
+/// wants. The policy says how many images make a set whole; a set found whole earlier keeps its own
+/// number. Returns false when that number is not known.
+bool is_complete(const ImageSet& set, const Policy& policy);
+
+/// The actions to be taken in one folder.
+struct SetsPlan {
+  std::string latest;                    ///< target of the link; empty: no set is complete
+  std::vector<const ImageSet*> drained;  ///< complete sets that are drained whole, the newest first
+  /// The newest whole set of each application, to be drained before others.
+  std::vector<const ImageSet*> prioritise;
+  std::vector<const ImageSet*> remove;
+  /// Wall time at which to look again although nothing changes.
+  std::optional<std::int64_t> next_ns;
+};
+/// Plans for `sets`, which come from sets_of(); the plan points into them. It removes no set whose
+/// number of images the policy does not define. It never removes the newest complete set of an
+/// application, nor a set that is pinned or in use.
+SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std::int64_t now_ns);
+
+/// A SetKeeper carries out what folders ask for about their sets. It points the links to the newest
+/// complete sets and removes obsolete or too old sets. It plans, then executes journalled commands.
+///
+/// Threads: the reactor's. Limits: in one turn it removes kRemovedMax names and
+/// scans kScannedMax entries.
+class SetKeeper {
+ public:
+  /// Calls `prioritise` for files that are to be drained before others.
+  SetKeeper(Pool& pool, const CopyPlanner& copies, const SessionTable& sessions, Notices& notices,
+            std::function<void(FileId file)> prioritise)
+      : pool_(pool),
+        copies_(copies),
+        sessions_(sessions),
+        notices_(notices),
+        prioritise_(std::move(prioritise)) {}
+  /// Notes that an entry of the folder has changed.
+  void folder_changed(FileId folder) { changed_.insert(folder); }
+  /// Notes that all folders must be examined: a policy has changed, or the manager has started.
+  void examine_all() { all_ = true; }
+  void run();
+  /// An image of that name was replaced or removed. If the link names its set, updates the link at
+  /// once, not only in the next turn.
+  void set_changed(FileId folder, std::string_view name);
+  /// As sets_of(), and sets ImageSet::lacks_copies.
+  std::vector<ImageSet> sets_in(const File& folder, const Policy& policy);
+  /// Returns true when drain-every leaves the image out and no user has asked to drain it.
+  bool skips(const File& file) const;
+  /// A user waits for the drain of everything below `below`. For the root that means the newest
+  /// sets of the pool.
+  void want(FileId below);
+  /// A writer waits for space: drains the oldest set that drain-every has left out. Returns false
+  /// when no such set exists, nor one that was chosen before and awaits its drain.
+  bool want_oldest();
+
+ private:
+  /// The choice of an application's sets to drain; each set is judged when it is first seen.
+  struct Chosen {
+    std::map<std::uint64_t, bool> by_timestep;
+    std::uint64_t left_out = 0;  ///< sets left out since the last chosen one
+    bool any = false;
+  };
+  /// A folder whose policy sets drain-every.
+  struct Every {
+    std::map<std::string, Chosen> applications;
+    std::set<FileId> images;  ///< images of the chosen sets
+  };
+  /// A whole set whose copies and parity are examined image by image.
+  struct Looked {
+    std::uint64_t sequence = 0;  ///< of the set; another number means that the set has changed
+    /// Number of images, counted from the first, that had all copies and parity when examined.
+    std::size_t paid = 0;
+  };
+  using SetsLooked = std::map<std::pair<std::string, std::uint64_t>, Looked>;
+  bool lacks_copies(const File& folder, const ImageSet& set, Looked& looked) const;
+  void choose(const File& folder, std::vector<ImageSet>& sets, std::uint64_t every);
+  void want_newest(const File& folder);
+  void want_set(const File& folder, const ImageSet& set);
+  bool forget_drained();
+  std::size_t examine(const File& folder);
+  bool has_sets(const File& folder, const Policy& policy) const;
+  bool waits(const File& folder, const std::vector<ImageSet>& sets, const Policy& policy) const;
+  void note_whole(const File& folder, std::vector<ImageSet>& sets, const Policy& policy);
+  void execute(const File& folder, const SetsPlan& plan);
+  void link(const File& folder, const SetsPlan& plan);
+  void remove(FileId folder, const ImageSet& set);
+
+  Pool& pool_;
+  const CopyPlanner& copies_;
+  const SessionTable& sessions_;
+  Notices& notices_;
+  const std::function<void(FileId)> prioritise_;
+  std::set<FileId> changed_;
+  std::map<FileId, Time> due_;  ///< when to examine again; not wall time, which may be set back
+  std::map<FileId, SetsLooked> looked_;  ///< folders that want copies before a set is complete
+  /// Folders among them with a set that lacks copies or parity.
+  std::set<FileId> lacking_;
+  std::map<FileId, Every> every_;  ///< by folder
+  /// Images left out by drain-every that are drained after all.
+  std::set<FileId> wanted_;
+  std::size_t removed_ = 0;  ///< in this turn
+  bool all_ = true;
+};
+
+}  // namespace stdchk::manager
