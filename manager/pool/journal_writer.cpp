@@ -21,7 +21,7 @@ Status JournalWriter::load(Reactor& reactor) {
 }
 
 void JournalWriter::stop() {
-  alive_.reset();
+  lifetime_.end();
   if (loaded_) journal_.stop();
 }
 
@@ -43,7 +43,7 @@ void JournalWriter::execute(Command command, Done done) {
   }
   settle_freed();
   if (replicas_ != nullptr) replicas_->append(sequence, command);
-  journal_.append(command, [this, alive = std::weak_ptr<int>(alive_), sequence, outcome = *outcome,
+  journal_.append(command, [this, alive = lifetime_.watch(), sequence, outcome = *outcome,
                             done = std::move(done)](const Status& status) {
     if (alive.expired()) return;
     if (!status) {

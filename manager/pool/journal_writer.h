@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/lifetime.h"
 #include "core/base/result.h"
 #include "core/runtime/reactor.h"
 #include "manager/journal/command.h"
@@ -96,7 +97,7 @@ class JournalWriter {
   State& state_;
   const Hooks hooks_;
   JournalReplicas* replicas_ = nullptr;
-  std::shared_ptr<int> alive_ = std::make_shared<int>();
+  Lifetime lifetime_;
   bool loaded_ = false;
   bool failed_ = false;
   std::uint64_t appended_ = 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/lifetime.h"
 #include "core/base/result.h"
 #include "core/runtime/reactor.h"
 #include "manager/journal/journal.h"
@@ -40,12 +41,11 @@ class Pool {
   /// Loads the journal, and takes the places of all chunks out of the free space.
   Status load();
   /// Expires when the pool ends: callbacks check it first.
-  std::weak_ptr<int> alive() const { return alive_; }
+  Lifetime::Watch alive() const { return lifetime_.watch(); }
   /// Ends all callbacks. Returns false when they have ended already.
   bool end_callbacks() {
-    if (!alive_) return false;
-    alive_.reset();
-    return true;
+    lifetime_.end();
+    return !std::exchange(ended_, true);
   }
 
   // ---- time and settings ----
@@ -133,7 +133,8 @@ class Pool {
   std::map<ChunkIndex, std::uint32_t> held_;
   std::uint64_t last_id_ = 0;
   std::uint64_t last_benefactor_ = 0;
-  std::shared_ptr<int> alive_ = std::make_shared<int>();
+  Lifetime lifetime_;
+  bool ended_ = false;
 };
 
 }  // namespace stdchk::manager

@@ -78,7 +78,7 @@ msg::StatPool::Reply AdminService::statistics() const {
   reply.drain_failed_files = drain.failed_files;
   reply.session_count = to_.sessions.all().size();
   reply.client_count = to_.clients.size();
-  for (const auto& [id, client] : clients_) reply.reader_count += client.reader_count;
+  for (const auto& [id, client] : to_.clients) reply.reader_count += client.reader_count;
   reply.requests_served = to_.requests_served();
   reply.epoch = state_.epoch();
   reply.pid = ::getpid();
