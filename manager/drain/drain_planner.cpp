@@ -15,10 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr std::size_t kJobsMax = 32;
-constexpr std::uint32_t kPerBenefactor = 3;
 constexpr std::uint64_t kRequestBytesMax = 16 * limits::kMiB;
 constexpr std::size_t kScannedMax = 1000;
-constexpr std::size_t kMirrorScannedMax = 1000;
 constexpr Duration kParked = 2s;
 constexpr Duration kSealedAgain = 60s;  ///< interval of the warning about an encrypted file
 /// A request hangs when it has no answer for 10 s, and for 4 times as long as the last one took.
@@ -29,31 +27,6 @@ constexpr std::uint32_t kHangingMax = 16;  ///< hanging requests at each benefac
 constexpr std::size_t kHangingJobsMax = 100;
 constexpr Duration kBackOffFirst = 1s;
 constexpr Duration kBackOffLast = 60s;
-constexpr std::uint32_t kMirrorAttempts = 5;
-/// A request may still be served this long after its deadline. It is longer than the silence after
-/// which a link counts as lost.
-constexpr Duration kTransit = 15s;
-/// The rate for each benefactor while the drain yields to writers.
-constexpr std::uint64_t kYieldBytesPerSecond = 8 * limits::kMiB;
-constexpr Duration kWritesFor = 10s;    ///< a writer asks for space again within this time
-constexpr Duration kAskedFor = 1s;      ///< a waiting client asks again within this time
-constexpr Duration kPaceHolds = 300ms;  ///< longer than the interval between turns
-
-bool same_or_below(const std::string& path, const std::string& directory) {
-  return path.compare(0, directory.size(), directory) == 0 &&
-         (path.size() == directory.size() || path[directory.size()] == '/');
-}
-
-/// Returns true when a file with that path must not get its name before or during the change.
-bool concerns(const msg::MirrorChange& change, FileId file, const std::string& path) {
-  if (change.file == file || same_or_below(path, change.path)) return true;
-  return change.kind == msg::MirrorKind::kRename && same_or_below(path, change.other_path);
-}
-
-bool lost_on_the_way(const rpc::Answer& answer) {
-  const Code code = answer.error().error.code;
-  return code == Code::kPeerLost || code == Code::kDeadline || code == Code::kCancelled;
-}
 
 /// Returns true when the error does not spoil other pieces in the same temporary file.
 bool spares_the_rest(const rpc::Answer& answer) {
@@ -72,18 +45,37 @@ DrainPlanner::DrainPlanner(Pool& pool, SetKeeper& sets, Scrubber& scrubber,
       sessions_(sessions),
       notices_(notices),
       on_name_given_(std::move(on_name_given)),
-      at_once_(kPerBenefactor),
+      pace_(pool, sessions),
+      mirror_(pool, mirror_hooks()),
       jobs_max_(kJobsMax) {}
+
+NameMirror::Hooks DrainPlanner::mirror_hooks() {
+  return {
+      .is_path_in_use = [this](const msg::MirrorChange& change) { return is_path_in_use(change); },
+      .on_set_aside = [this](FileId file, std::uint64_t number) { asides_.emplace(file, number); },
+      .on_wait_ended =
+          [this] {
+            // Temporary files of earlier managers may go now, too.
+            if (garbage_.empty() || garbage_.begin()->first.first) return;
+            garbage_.begin()->second = pool_.now();
+          },
+      .on_changed =
+          [this] {
+            run();
+            on_name_given_();
+          }};
+}
 
 Status DrainPlanner::start(bool fresh) {
   if (!pool_.has_drain()) return {};
   if (!fresh) {
-    names_from_ = pool_.now() + limits::kOperationDeadline;
+    const Time names_from = pool_.now() + limits::kOperationDeadline;
+    mirror_.wait(names_from);
     // Drops temporary files that earlier managers have left. The new epoch is not begun yet.
     const State& state = pool_.state();
     const auto& queue = state.mirror_queue();
     const std::uint64_t below = queue.empty() ? state.mirror_newest() + 1 : queue.begin()->first;
-    garbage_[{FileId{}, ((state.epoch().value + 1) << 40) | below}] = names_from_;
+    garbage_[{FileId{}, ((state.epoch().value + 1) << 40) | below}] = names_from;
     return {};
   }
   return import_drained(pool_.config().pool.drain_directory, [this](Command command) {
@@ -95,11 +87,10 @@ void DrainPlanner::run() {
   // Some journals answer commands within run(): only one run() at a time.
   if (!pool_.has_drain() || running_) return;
   running_ = true;
-  if (pool_.now() >= pace_next_) {
-    set_pace();
+  if (pace_.set_when_due()) {
     for (auto& [id, job] : jobs_) find_hanging(job);
   }
-  run_mirror();
+  mirror_.run();
   drop_unused_asides();
   drop_left(false);
   drop_temporaries();
@@ -126,8 +117,7 @@ bool DrainPlanner::has_failed(FileId file) const {
 }
 
 void DrainPlanner::prioritise_below(FileId below) {
-  asked_until_ = pool_.now() + kAskedFor;
-  pace_next_ = {};
+  pace_.hurry();
   sets_.want(below);
   if (below == kRootFile) {
     for (auto& [id, failure] : failures_) try_soon(failure);
@@ -281,7 +271,7 @@ bool DrainPlanner::plan(const File& file, Job& job) {
     msg::DrainPiece piece{slice.file_offset, slice.length, slice.chunk_offset, msg::kNoExtent,
                           chunk.length,      chunk.crc,    chunk.name};
     if (chunk.copies.empty()) {
-      if (blocked_by_mirror(file)) return false;
+      if (mirror_.blocks(file)) return false;
       add(any, i, piece, true);
       continue;
     }
@@ -353,53 +343,12 @@ Duration DrainPlanner::deadline_for(std::uint64_t bytes) const {
   return deadline;
 }
 
-/// Returns true when undrained bytes, which cannot be evicted, take more than half of `bytes`.
-bool DrainPlanner::is_half_full(std::uint64_t bytes) const {
-  std::uint64_t undrained = 0;
-  for (const auto& [sequence, id] : pool_.state().undrained()) {
-    undrained += pool_.state().file(id)->newest.stored_bytes;
-    if (2 * undrained > bytes) return true;
-  }
-  return false;
-}
-
-void DrainPlanner::set_pace() {
-  pace_next_ = pool_.now() + kPaceHolds;
-  const Config& config = pool_.config();
-  at_once_ = kPerBenefactor;
-  rate_ = config.drain_total_bytes_per_s;
-  if (!config.drain_yields || pool_.now() < asked_until_) return;
-  // A client that has files open but does not write is not hindered by the drain.
-  if (!sessions_.writing() || pool_.now() >= sessions_.granted_last() + kWritesFor) return;
-  std::uint64_t bytes = 0;
-  std::uint64_t share = 0;
-  for (const auto& [id, status] : pool_.benefactors()) {
-    if (status.peer == nullptr) continue;
-    bytes += status.info.arena_bytes;
-    share += kYieldBytesPerSecond;
-  }
-  if (is_half_full(bytes)) return;
-  at_once_ = 1;
-  rate_ = rate_ == 0 ? share : std::min(rate_, share);
-}
-
-/// Returns false when the rate of all benefactors together does not allow `bytes` more yet.
-bool DrainPlanner::pay(std::uint64_t bytes) {
-  if (rate_ == 0) return true;
-  if (pool_.now() < paid_until_) return false;
-  // After a late turn, up to kPaceHolds of unused rate may be caught up.
-  paid_until_ = std::max(paid_until_, pool_.now() - kPaceHolds);
-  paid_until_ += Duration(
-      static_cast<Duration::rep>(static_cast<double>(bytes) * 1e9 / static_cast<double>(rate_)));
-  return true;
-}
-
 bool DrainPlanner::has_room(const Job& job, BenefactorId benefactor) const {
   const auto count = [&](const auto& counts) {
     const auto found = counts.find(benefactor);
     return found == counts.end() ? 0 : found->second;
   };
-  return job.hangs ? count(hanging_) < kHangingMax : count(in_flight_) < at_once_;
+  return job.hangs ? count(hanging_) < kHangingMax : count(in_flight_) < pace_.at_once();
 }
 
 void DrainPlanner::send_pieces(Job& job) {
@@ -409,14 +358,14 @@ void DrainPlanner::send_pieces(Job& job) {
     if (request.sent || !has_room(job, request.benefactor)) continue;
     rpc::Peer* peer = pool_.peer_of(request.benefactor);
     if (peer == nullptr) return end_job(job, true, "waits for a benefactor that is silent");
-    if (!pay(request.bytes)) return;
+    if (!pace_.pay(request.bytes)) return;
     send(job, i, *peer);
   }
 }
 
 void DrainPlanner::send(Job& job, std::size_t index, rpc::Peer& peer) {
   Request& request = job.requests[index];
-  const Duration deadline = deadline_for(request.bytes * kPerBenefactor);
+  const Duration deadline = deadline_for(request.bytes * DrainPace::kPerBenefactor);
   request.sent = true;
   request.hangs = job.hangs;
   request.sent_at = pool_.now();
@@ -513,29 +462,10 @@ void DrainPlanner::pieces_done(Job& job, BenefactorId benefactor, const rpc::Ans
 
 // ---- naming drained files ---------------------------------------------------------------------
 
-bool DrainPlanner::blocked_by_mirror(const File& file) const {
-  const auto& queue = pool_.state().mirror_queue();
-  if (queue.empty()) return false;
-  if (queue.size() > kMirrorScannedMax) return true;
-  const std::string path = pool_.state().path(file);
-  return std::any_of(queue.begin(), queue.end(),
-                     [&](const auto& change) { return concerns(change.second, file.id, path); });
-}
-
-/// Returns true while the link of the folder must change first: it must not name a set while an
-/// image of this set is replaced.
-bool DrainPlanner::waits_for_link(const File& file) const {
-  const auto& queue = pool_.state().mirror_queue();
-  if (queue.empty() || !parse_image_name(file.name)) return false;
-  const std::string path = pool_.state().path(file);
-  const std::string link = path.substr(0, path.size() - file.name.size()) + kLatestName;
-  return std::ranges::any_of(queue, [&](const auto& change) { return change.second.path == link; });
-}
-
 void DrainPlanner::finish(Job& job) {
   if (!current(job)) return end_job(job, false, "has a newer version");
   const File& file = *pool_.state().file(job.file);
-  if (!try_end_name_wait() || blocked_by_mirror(file)) return;
+  if (!mirror_.try_end_wait() || mirror_.blocks(file)) return;
   // Two files had the same name one after the other: the later job waits for its turn.
   const std::string path = pool_.state().path(file);
   for (const auto& [id, other] : jobs_) {
@@ -549,7 +479,7 @@ void DrainPlanner::finish(Job& job) {
   job.finisher = *finisher;
   // Nobody pins an older version any more: once these are set aside, the name is free.
   if (pool_.state().older_needs_name(file)) return set_aside(job);
-  if (job.recorded && waits_for_link(file)) return;
+  if (job.recorded && mirror_.waits_for_link(file)) return;
   if (job.recorded) return send_finish(job);
   // DrainStarted comes first: if the manager ends now, the next one knows that the name may exist.
   // Then all earlier commands are durable, too, above all the commit of this version.
@@ -740,22 +670,6 @@ void DrainPlanner::drop_unused_asides() {
   });
 }
 
-// ---- mirrored changes of names ----------------------------------------------------------------
-
-/// Returns false while a benefactor may still execute a request of an earlier manager. Only then
-/// may a restarted manager change names.
-bool DrainPlanner::try_end_name_wait() {
-  if (pool_.now() >= names_from_) return true;
-  const auto& known = pool_.state().benefactors();
-  const bool all = std::all_of(known.begin(), known.end(), [this](const auto& record) {
-    return pool_.peer_of(record.first) != nullptr;
-  });
-  if (!all) return false;
-  names_from_ = pool_.now();
-  if (!garbage_.empty() && !garbage_.begin()->first.first) garbage_.begin()->second = names_from_;
-  return true;
-}
-
 bool DrainPlanner::is_path_in_use(const msg::MirrorChange& change) const {
   return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
     const Job& job = entry.second;
@@ -763,75 +677,6 @@ bool DrainPlanner::is_path_in_use(const msg::MirrorChange& change) const {
                       job.phase == Phase::kLost || job.phase == Phase::kRecording ||
                       job.phase == Phase::kPieces;  // pieces read the drained file at this path
     return uses && !job.path.empty() && concerns(change, job.file, job.path);
-  });
-}
-
-/// Drops a change that would keep a file for readers when no reader needs it. Returns true then.
-bool DrainPlanner::skip_mirror(std::uint64_t sequence, const msg::MirrorChange& change) {
-  if (change.kind != msg::MirrorKind::kSetAside) return false;
-  if (pool_.state().is_aside(change.file, change.number)) return false;
-  pool_.execute(Mirrored{sequence}, [](const Result<Outcome>&) {});
-  return true;
-}
-
-/// Chooses any benefactor for a change. After a lost answer the change may still be executed: the
-/// same benefactor is asked again, because it serves requests in order. It is the only choice until
-/// the lost request has expired.
-rpc::Peer* DrainPlanner::mirror_peer() {
-  if (pool_.now() >= mirror_late_) {
-    const auto benefactor = pool_.some_benefactor();
-    if (!benefactor) return nullptr;
-    mirror_at_ = *benefactor;
-  }
-  return pool_.peer_of(mirror_at_);
-}
-
-void DrainPlanner::run_mirror() {
-  const auto& queue = pool_.state().mirror_queue();
-  if (mirror_in_flight_) return;
-  while (!queue.empty() && skip_mirror(queue.begin()->first, queue.begin()->second)) {
-  }
-  if (queue.empty() || pool_.now() < mirror_next_ || !try_end_name_wait()) return;
-  const auto& [sequence, change] = *queue.begin();
-  // Waits for durability: a crash may undo the command, but not the loss of its file.
-  if (!pool_.journal().is_mirror_change_durable(sequence) || is_path_in_use(change)) return;
-  rpc::Peer* peer = mirror_peer();
-  if (peer == nullptr) return;
-  mirror_in_flight_ = true;
-  mirror_late_ = pool_.now() + limits::kCallDeadline + kTransit;
-  peer->call(change, limits::kCallDeadline,
-             [this, alive = pool_.alive(), number = sequence](const rpc::Answer& answer) {
-               if (!alive.expired()) mirrored(number, answer);
-             });
-}
-
-void DrainPlanner::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
-  const bool lost = !answer && lost_on_the_way(answer);
-  if (!lost) mirror_late_ = {};
-  const msg::MirrorChange& change = pool_.state().mirror_queue().at(sequence);
-  if (answer && change.kind == msg::MirrorKind::kSetAside) {
-    asides_.emplace(change.file, change.number);
-  }
-  if (!answer) {
-    if (!lost) ++mirror_attempts_;
-    // A file that was not moved would be looked for, and evicted from memory, under a wrong name.
-    const bool moves =
-        change.kind == msg::MirrorKind::kRename || change.kind == msg::MirrorKind::kSetAside;
-    if (lost || mirror_attempts_ < kMirrorAttempts || moves) {
-      mirror_in_flight_ = false;
-      mirror_next_ = pool_.now() + kBackOffFirst;
-      return;
-    }
-    log::error("a change of {} could not be repeated in the drain directory: {} {}", change.path,
-               describe(answer.error().error), answer.error().detail);
-  }
-  mirror_attempts_ = 0;
-  // The next change waits until this one is durably recorded, so that a restart cannot repeat it.
-  pool_.execute(Mirrored{sequence}, [this, alive = pool_.alive()](const Result<Outcome>&) {
-    if (alive.expired()) return;
-    mirror_in_flight_ = false;
-    run();
-    on_name_given_();
   });
 }
 

@@ -14,6 +14,8 @@
 #include "manager/arenas/scrubber.h"
 #include "manager/clients/notices.h"
 #include "manager/clients/sessions.h"
+#include "manager/drain/drain_pace.h"
+#include "manager/drain/name_mirror.h"
 #include "manager/pool/pool.h"
 #include "manager/sets/set_keeper.h"
 #include "transport/rpc.h"
@@ -48,7 +50,7 @@ class DrainPlanner {
   msg::DrainNow::Reply pending(FileId below) const;
   DrainState state_of(FileId file) const;
   /// Returns true while the drain directory may have the file's earlier content under another name.
-  bool moves(const File& file) const { return blocked_by_mirror(file); }
+  bool moves(const File& file) const { return mirror_.blocks(file); }
   /// Returns the path, in the drain directory, of the bytes that memory lacks; nothing while that
   /// path is changing. A client that opens this path, and then gets the same path again, has the
   /// right file.
@@ -115,6 +117,7 @@ class DrainPlanner {
     Time late{};
   };
 
+  NameMirror::Hooks mirror_hooks();
   static void try_soon(Failure& failure);
   void start_jobs();
   bool start_job(FileId file, bool prioritised);
@@ -126,9 +129,6 @@ class DrainPlanner {
   void find_hanging(Job& job);
   void warn_of_hanging(const Job& job) const;
   std::size_t jobs_counted() const;
-  void set_pace();
-  bool is_half_full(std::uint64_t bytes) const;
-  bool pay(std::uint64_t bytes);
   void pieces_answered(Job& job, std::size_t index, Time late, const rpc::Answer& answer);
   void pieces_done(Job& job, BenefactorId benefactor, const rpc::Answer& answer);
   void finish(Job& job);
@@ -145,17 +145,9 @@ class DrainPlanner {
   void drop_unused_asides();
   bool current(const Job& job) const;
   bool has_failed(FileId file) const;
-  bool blocked_by_mirror(const File& file) const;
-  bool waits_for_link(const File& file) const;
   bool is_path_in_use(const msg::MirrorChange& change) const;
   Job* job_of(FileId file, std::uint64_t number);
   Duration deadline_for(std::uint64_t bytes) const;
-
-  bool try_end_name_wait();
-  void run_mirror();
-  bool skip_mirror(std::uint64_t sequence, const msg::MirrorChange& change);
-  rpc::Peer* mirror_peer();
-  void mirrored(std::uint64_t sequence, const rpc::Answer& answer);
 
   Pool& pool_;
   SetKeeper& sets_;
@@ -163,6 +155,8 @@ class DrainPlanner {
   const SessionTable& sessions_;
   Notices& notices_;
   const std::function<void()> on_name_given_;
+  DrainPace pace_;
+  NameMirror mirror_;
   std::map<FileId, Job> jobs_;
   std::map<FileId, Failure> failures_;
   std::map<FileId, Left> left_;
@@ -170,25 +164,12 @@ class DrainPlanner {
   std::map<BenefactorId, std::uint32_t> in_flight_;
   std::map<BenefactorId, std::uint32_t> hanging_;  ///< requests that in_flight_ does not count
   std::map<BenefactorId, Duration> took_;          ///< duration of the last answered request
-  Time asked_until_{};                             ///< until then a client waits for the drain
-  Time pace_next_{};                               ///< when to set the pace again
-  std::uint32_t at_once_;                          ///< requests at each benefactor
-  std::uint64_t rate_ = 0;  ///< bytes per second of all benefactors together; 0: unlimited
-  Time paid_until_{};       ///< time at which the rate allows the next request
   std::set<FileId> prioritised_;
   std::size_t jobs_max_;  ///< fewer while the drain directory is short of space
   /// Temporary files to be dropped, and when.
   std::map<std::pair<FileId, std::uint64_t>, Time> garbage_;
   std::set<std::pair<FileId, std::uint64_t>> asides_;  ///< files set aside that readers may need
   bool running_ = false;
-  /// Until then a benefactor that has not come back may still do what an earlier manager asked.
-  Time names_from_{};
-
-  bool mirror_in_flight_ = false;
-  std::uint32_t mirror_attempts_ = 0;
-  Time mirror_next_{};
-  BenefactorId mirror_at_;
-  Time mirror_late_{};  ///< until then only mirror_at_ may be asked
 };
 
 }  // namespace stdchk::manager

@@ -1,0 +1,70 @@
+#include "manager/drain/drain_pace.h"
+
+#include <algorithm>
+
+#include "core/base/limits.h"
+
+namespace stdchk::manager {
+namespace {
+
+using namespace std::chrono_literals;
+/// The rate for each benefactor while the drain yields to writers.
+constexpr std::uint64_t kYieldBytesPerSecond = 8 * limits::kMiB;
+constexpr Duration kWritesFor = 10s;    ///< a writer asks for space again within this time
+constexpr Duration kAskedFor = 1s;      ///< a waiting client asks again within this time
+constexpr Duration kPaceHolds = 300ms;  ///< longer than the interval between turns
+
+}  // namespace
+
+bool DrainPace::set_when_due() {
+  if (pool_.now() < next_) return false;
+  set();
+  return true;
+}
+
+void DrainPace::hurry() {
+  asked_until_ = pool_.now() + kAskedFor;
+  next_ = {};
+}
+
+/// Returns true when undrained bytes, which cannot be evicted, take more than half of `bytes`.
+bool DrainPace::is_half_full(std::uint64_t bytes) const {
+  std::uint64_t undrained = 0;
+  for (const auto& [sequence, id] : pool_.state().undrained()) {
+    undrained += pool_.state().file(id)->newest.stored_bytes;
+    if (2 * undrained > bytes) return true;
+  }
+  return false;
+}
+
+void DrainPace::set() {
+  next_ = pool_.now() + kPaceHolds;
+  const Config& config = pool_.config();
+  at_once_ = kPerBenefactor;
+  rate_ = config.drain_total_bytes_per_s;
+  if (!config.drain_yields || pool_.now() < asked_until_) return;
+  // A client that has files open but does not write is not hindered by the drain.
+  if (!sessions_.writing() || pool_.now() >= sessions_.granted_last() + kWritesFor) return;
+  std::uint64_t bytes = 0;
+  std::uint64_t share = 0;
+  for (const auto& [id, status] : pool_.benefactors()) {
+    if (status.peer == nullptr) continue;
+    bytes += status.info.arena_bytes;
+    share += kYieldBytesPerSecond;
+  }
+  if (is_half_full(bytes)) return;
+  at_once_ = 1;
+  rate_ = rate_ == 0 ? share : std::min(rate_, share);
+}
+
+bool DrainPace::pay(std::uint64_t bytes) {
+  if (rate_ == 0) return true;
+  if (pool_.now() < paid_until_) return false;
+  // After a late turn, up to kPaceHolds of unused rate may be caught up.
+  paid_until_ = std::max(paid_until_, pool_.now() - kPaceHolds);
+  paid_until_ += Duration(
+      static_cast<Duration::rep>(static_cast<double>(bytes) * 1e9 / static_cast<double>(rate_)));
+  return true;
+}
+
+}  // namespace stdchk::manager

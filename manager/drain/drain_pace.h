@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/clock.h"
+#include "manager/clients/sessions.h"
+#include "manager/pool/pool.h"
+
+namespace stdchk::manager {
+
+/// A DrainPace says how much the drain may do at once. With drain_yields it does little while
+/// clients write and nobody waits for the drain, unless memory fills up.
+///
+/// Threads: the reactor's.
+class DrainPace {
+ public:
+  /// Requests that each benefactor may have at once while the drain does not yield.
+  static constexpr std::uint32_t kPerBenefactor = 3;
+  DrainPace(const Pool& pool, const SessionTable& sessions) : pool_(pool), sessions_(sessions) {}
+  /// Sets the pace again when that is due, about every 300 ms. Returns true then.
+  bool set_when_due();
+  /// A client waits for the drain: for the next second the drain does not yield to writers.
+  void hurry();
+  /// Requests that each benefactor may have at once.
+  std::uint32_t at_once() const { return at_once_; }
+  /// Returns false when the rate of all benefactors together does not allow `bytes` more yet.
+  bool pay(std::uint64_t bytes);
+
+ private:
+  void set();
+  bool is_half_full(std::uint64_t bytes) const;
+
+  const Pool& pool_;
+  const SessionTable& sessions_;
+  Time asked_until_{};  ///< until then a client waits for the drain
+  Time next_{};         ///< when to set the pace again
+  std::uint32_t at_once_ = kPerBenefactor;
+  std::uint64_t rate_ = 0;  ///< bytes per second of all benefactors together; 0: unlimited
+  Time paid_until_{};       ///< time at which the rate allows the next request
+};
+
+}  // namespace stdchk::manager
