@@ -43,7 +43,7 @@ class Claims {
   void add_holder(ClaimKind kind, Holder holder) { holders_.emplace_back(kind, std::move(holder)); }
   /// The claims on all ranges of all arenas.
   std::vector<Claim> all() const;
-  /// As all(), without the claims of chunks, which are by far the most.
+  /// Lists claims as all() does, but leaves out those of chunks: chunks have most claims.
   std::vector<Claim> beside_chunks() const;
 
  private:

@@ -36,7 +36,7 @@ msg::Invalidate* Notices::invalidate_of(ClientId id) {
   to_invalidate_.insert(id);
   if (!posted_) {
     posted_ = true;
-    // At the end of the turn, so that one notice tells of all its changes.
+    // A notice goes out at the end of the turn, and lists all changes of this turn.
     pool_.reactor().schedule_after(Duration::zero(), [this, alive = pool_.alive()] {
       if (!alive.expired()) flush();
     });

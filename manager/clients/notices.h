@@ -37,8 +37,8 @@ class Watchers {
 };
 
 /// A Notices tells clients that what they may have cached has changed: entries of directories,
-/// attributes and maps of files, the list of benefactors. One notice tells of all changes of a turn
-/// of the reactor.
+/// attributes and maps of files, the list of benefactors. A client gets one notice in a
+/// turn of the reactor, with all changes.
 ///
 /// Threads: the reactor's.
 /// Errors: a notice that cannot be sent is lost. The client's cache lease then ends the use of what

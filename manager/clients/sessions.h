@@ -82,7 +82,7 @@ struct SessionRecord {
   std::size_t next_in_stripe = 0;
   ChunkMap parts;  ///< the parts received so far of a commit that comes in several
   std::uint32_t next_part = 0;
-  std::unique_ptr<Resumption> resumption;  ///< until the last part of its report has come
+  std::unique_ptr<Resumption> resumption;  ///< set while parts of the client's report are missing
   std::optional<Time> short_since;         ///< time of its first request for space that failed
 };
 

@@ -14,14 +14,14 @@ namespace stdchk::manager {
 /// Threads: the reactor's.
 class DrainPace {
  public:
-  /// Requests that each benefactor may have at once while the drain does not yield.
+  /// Limit of requests in flight to each benefactor, unless the drain yields.
   static constexpr std::uint32_t kPerBenefactor = 3;
   DrainPace(const Pool& pool, const SessionTable& sessions) : pool_(pool), sessions_(sessions) {}
   /// Sets the pace again when that is due, about every 300 ms. Returns true then.
   bool set_when_due();
   /// A client waits for the drain: for the next second the drain does not yield to writers.
   void hurry();
-  /// Requests that each benefactor may have at once.
+  /// Limit of requests in flight to each benefactor.
   std::uint32_t at_once() const { return at_once_; }
   /// Returns false when the rate of all benefactors together does not allow `bytes` more yet.
   bool pay(std::uint64_t bytes);

@@ -42,12 +42,12 @@ class NameMirror {
   /// Changes no names before `until`, or before all benefactors have come: they may still execute
   /// requests of an earlier manager.
   void wait(Time until) { names_from_ = until; }
-  /// Ends that wait when it is over. Returns true when there is none any more.
+  /// Ends that wait when it is over. Returns true when names may change.
   bool try_end_wait();
   /// Returns true while the drain directory may have the file's earlier content under another name.
   bool blocks(const File& file) const;
-  /// Returns true while the link of the file's folder must change first: it must not name a set
-  /// while an image of this set is replaced.
+  /// Returns true while the link of the file's folder must change first. The link must not name
+  /// a set while an image of this set is replaced.
   bool waits_for_link(const File& file) const;
 
  private:
@@ -62,7 +62,7 @@ class NameMirror {
   std::uint32_t attempts_ = 0;
   Time next_{};
   BenefactorId at_;
-  Time late_{};  ///< until then only the benefactor `at_` may be asked
+  Time late_{};  ///< end of the time in which only benefactor `at_` is asked
 };
 
 }  // namespace stdchk::manager

@@ -27,8 +27,8 @@ class JournalReplicas {
   JournalReplicas& operator=(const JournalReplicas&) = delete;
   /// Sends the command, which was applied as number `sequence`.
   virtual void append(std::uint64_t sequence, const Command& command) = 0;
-  /// Calls `done` when all replicas that count have that record. Without such a replica it calls
-  /// `done` at once. Keeps the order of the calls.
+  /// Calls `done` when all replicas that count have that record. It calls `done`
+  /// at once when no replica counts. Keeps the order of the calls.
   virtual void when_stored(std::uint64_t sequence, std::function<void()> done) = 0;
 };
 
@@ -51,7 +51,7 @@ class JournalWriter {
 
   /// Applies the journal's records to the state. Call it once, first.
   Status load(Reactor& reactor);
-  /// From now on a command is durable only when these replicas have it, too.
+  /// Counts later commands as durable only after these replicas have stored them.
   void replicate_to(JournalReplicas& replicas) { replicas_ = &replicas; }
   /// Ends all callbacks, and lets the journal finish.
   void stop();
@@ -83,7 +83,7 @@ class JournalWriter {
   }
 
   /// Writes a snapshot when the journal wants one, and watches whether commands become durable.
-  /// Call it once in each tick of the manager.
+  /// The manager calls it once in each tick.
   void run();
   /// Returns true when new commands would wait in vain for durability, as earlier ones have done
   /// for the whole `time`. `tick` is the time between calls of run().

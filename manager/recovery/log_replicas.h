@@ -18,51 +18,50 @@
 
 namespace stdchk::manager {
 
-/// LogReplicas are the benefactors that keep what the journal says (KeepLog), on different hosts
-/// where there are some, so that the pool outlives the manager's disk (rule M8).
+/// A LogReplicas has benefactors store the journal's records (KeepLog), so that the pool outlives
+/// the manager's disk (rule M8). It prefers benefactors on different hosts.
 ///
-/// Each gets a snapshot, then every record. One whose log is whole counts: a change is answered
-/// when all that count have it. One that does not answer within kStoreDeadline counts no more, and
-/// another one takes its place.
+/// A replica gets a snapshot, then every record. It counts when its log is whole. A change is
+/// answered when all replicas that count have it. A replica that does not answer within
+/// kStoreDeadline counts no more, and another benefactor takes its place.
 ///
-/// Where the manager has a standby, more than half of the keepers that the standby decides by must
-/// have a change, too. The standby takes over only when more than half of them have promised it to
-/// keep nothing for this manager any more: so what is answered is in what it takes over from, and
-/// nothing is answered afterwards (docs/decisions/0017).
+/// With a standby, a majority of the standby's quorum must have a change, too. The standby takes
+/// over only after a majority has promised to store nothing more for this manager. So the standby
+/// gets every change that was answered, and no change is answered afterwards
+/// (docs/decisions/0017).
 ///
-/// A log grows with what it must hold, up to what its benefactor has said. Before that is reached
-/// the log is begun anew from a snapshot. Where even a snapshot does not fit, and before that
-/// happens, advice() says so.
+/// A log grows up to the size that its benefactor allows. Before it reaches this size, it begins
+/// anew from a snapshot. advice() warns when a snapshot does not fit, or soon will not.
 ///
-/// Threads: the reactor's. Limits: limits::kLogCopies keepers; one request at each.
+/// Threads: the reactor's. Limits: limits::kLogCopies replicas; one request at each.
 class LogReplicas final : public JournalReplicas {
  public:
   /// Calls `on_replica` after each answer of a benefactor that stores the log.
   LogReplicas(Pool& pool, std::function<void()> on_replica);
 
-  /// The standby asks by whom it decides. Calls of one that has ended, and of one in its place, are
-  /// the same.
+  /// Serves a standby that asks for its quorum. A standby that replaces an earlier standby may
+  /// continue its calls.
   msg::FollowManager::Reply follow(const msg::FollowManager& request);
 
-  /// The command was applied as number `sequence`.
+  /// See JournalReplicas.
   void append(std::uint64_t sequence, const Command& command) override;
-  /// Calls `done` when all that count have that record, which is at once when none does; in the
-  /// order of the calls.
+  /// See JournalReplicas. With a standby, `done` also waits for a majority of the standby's
+  /// quorum.
   void when_stored(std::uint64_t sequence, std::function<void()> done) override;
-  /// Finds keepers, and begins logs anew that have grown long.
+  /// Adds replicas while there are too few, and begins long logs anew.
   void run();
-  /// Those that count, and how many they are.
+  /// The benefactors whose logs count, and their number.
   std::set<BenefactorId> counting() const;
   std::uint32_t count() const;
-  /// One may count soon: its log begins, or a benefactor has not come back yet.
+  /// Returns true when a log is beginning, or a benefactor has not come back yet.
   bool may_begin() const;
   struct Figures {
     std::uint64_t log_bytes = 0;     ///< of the longest log
     std::uint64_t needed_bytes = 0;  ///< memory for a log and the one that takes its place
-    std::uint64_t room_bytes = 0;  ///< the least that a benefactor has that keeps one, or was full
-    std::uint32_t full = 0;        ///< benefactors that had no room
-    std::uint32_t voters = 0;      ///< by more than half of whom the standby decides
-    std::uint32_t reached = 0;     ///< of them, those that count
+    std::uint64_t room_bytes = 0;    ///< smallest limit of a benefactor with a log, or full
+    std::uint32_t full = 0;          ///< benefactors that had no room
+    std::uint32_t voters = 0;        ///< by more than half of whom the standby decides
+    std::uint32_t reached = 0;       ///< of them, those that count
   };
   Figures figures() const;
   /// What endangers the pool's metadata, and what to do: a sentence each. Empty: nothing, or
@@ -86,14 +85,14 @@ class LogReplicas final : public JournalReplicas {
     std::uint64_t sequence = 0;        ///< that it has
   };
 
-  /// Keepers that the standby may decide by.
+  /// A quorum by which the standby may decide.
   struct Voters {
     std::uint64_t number = 0;
     std::set<BenefactorId> ids;
   };
 
   bool agreed(std::uint64_t sequence) const;
-  /// With a snapshot, which several may share.
+  /// Begins a log with a snapshot. Several logs may share `pieces`.
   void start(BenefactorId id, const std::vector<Piece>& pieces);
   void send(BenefactorId id);
   void answered(BenefactorId id, std::uint64_t sequence, const rpc::Answer& answer);
@@ -114,7 +113,7 @@ class LogReplicas final : public JournalReplicas {
   const std::function<void()> on_replica_;
   std::map<BenefactorId, Replica> replicas_;
   struct Full {
-    std::uint64_t room_bytes = 0;    ///< that it may have
+    std::uint64_t room_bytes = 0;    ///< limit of its log
     std::uint64_t needed_bytes = 0;  ///< when it was full
     Time until{};                    ///< not asked before
     /// It may have more than it needs, and its host had no memory for that.
@@ -124,10 +123,10 @@ class LogReplicas final : public JournalReplicas {
   std::map<BenefactorId, Full> full_;  ///< the metadata did not fit there
   std::uint64_t snapshot_bytes_ = 0;   ///< of the newest snapshot
   std::uint64_t snapshot_items_ = 0;   ///< files and chunks that were in it
-  std::set<Danger> logged_;            ///< in the log
+  std::set<Danger> logged_;            ///< dangers of which the program's log has a warning
   std::deque<std::pair<std::uint64_t, std::function<void()>>> waiting_;
   bool settling_ = false;
-  /// What the standby has, and what it was told since and may have. Empty: there is no standby.
+  /// The standby's quorum, then a newer one that it may have got. Empty: there is no standby.
   std::deque<Voters> voters_;
 };
 

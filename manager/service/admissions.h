@@ -20,11 +20,11 @@ namespace stdchk::manager {
 /// whether it still is the pool's manager.
 ///
 /// Owns: the registrations that wait. Threads: the reactor's.
-/// Errors: once a peer proves that a later manager has taken the pool over, or that the journal has
-/// lost its end, registrations fail with kBusy and all changes with kReadOnly.
+/// Errors: a peer may prove that a later manager serves the pool, or that the journal has lost its
+/// end. From then on registrations fail with kBusy, and all changes with kReadOnly.
 class Admissions {
  public:
-  /// What a peer knows of this pool's managers.
+  /// The knowledge that a peer has of this pool's managers.
   struct Known {
     Epoch epoch;
     /// A record of that epoch that the peer's answer relied on; 0: none.

@@ -164,8 +164,8 @@ void BenefactorService::serve(Connection& connection, const msg::BenefactorHeart
   call.answer(heartbeat_reply(id, false));
 }
 
-/// Lets the benefactor leave when the copies that replace its own are durable, and no other manager
-/// has taken over that does not know of them. When that takes longer than a heartbeat's interval,
+/// Lets the benefactor leave when the copies that replace its own are durable. Any manager that
+/// takes over then knows these copies. When the journal takes longer than a heartbeat's interval,
 /// the benefactor has to ask again.
 void BenefactorService::let_leave(BenefactorId id, const Call& call) {
   const auto answer = [this, id, call, alive = pool_.alive()](bool may_leave) {
@@ -231,7 +231,7 @@ void BenefactorService::changed() {
 std::vector<msg::BenefactorInfo> BenefactorService::list() const {
   std::vector<msg::BenefactorInfo> out;
   for (const auto& [id, status] : pool_.benefactors()) {
-    // A benefactor that has not registered in this epoch has no address. It is listed until it is
+    // A benefactor without an address has not registered in this epoch. It is listed until it is
     // presumed lost: it is expected back, and clients wait for it.
     const bool expected = status.info.state != msg::BenefactorState::kGone;
     if (status.info.addresses.empty() && !expected) continue;

@@ -32,7 +32,7 @@ void ClientService::serve(Connection& connection, msg::RegisterClient request, c
   client.host_name = request.host_name;
   client.role = request.role;
   client.last_heard = pool_.now();
-  // An older link of the same client is no longer its own.
+  // Older links of the same client lose their identity.
   to_.connections.for_each([&](Connection& other) {
     if (&other != &connection && other.client == client.id) other.client = {};
   });

@@ -23,8 +23,8 @@
 namespace stdchk::manager {
 
 /// A Planners makes the planners and introduces them to each other: it is part of the manager's
-/// composition root. Each planner gets the pool and its neighbours. A planner gets a function where
-/// it has to call a planner that is above it.
+/// composition root. Each planner gets the pool and its neighbours. A planner calls planners
+/// above it by functions that Planners passes in.
 ///
 /// Threads: the reactor's.
 struct Planners {

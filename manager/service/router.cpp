@@ -80,7 +80,7 @@ template <class M>
 void Router::handle_client(Connection& connection, M& request, const Call& call) {
   const auto client = to_.clients.find(connection.client);
   if (!connection.client || client == to_.clients.end()) {
-    // The lease ran out while the link was up: everything of this client has ended.
+    // The client's lease ran out while its link was up: its sessions have ended.
     return call.fail(connection.client ? Code::kFenced : Code::kRefused, M::kName);
   }
   if constexpr (NamesClient<M>) {
@@ -123,7 +123,7 @@ void Router::change(Connection& connection, ClientRecord& client, M& request, co
   pass(connection, client, request, remembered);
 }
 
-/// Passes the request to the service that has a function for it.
+/// Passes the request to the service whose serve() takes this type.
 template <class M>
 void Router::pass(Connection& connection, ClientRecord& client, M& request, const Call& call) {
   if constexpr (requires { to_.names.serve(client, request, call); }) {

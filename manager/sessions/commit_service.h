@@ -53,7 +53,7 @@ class CommitService {
   };
   /// The ranges of grants that a commit uses.
   using Carved = std::vector<std::pair<GrantRecord*, Range>>;
-  /// What a commit changes beside its file.
+  /// The effects of a commit beside its file's content.
   struct Committed {
     FileId file;
     std::optional<NewName> create;

@@ -13,8 +13,8 @@
 
 namespace stdchk::manager {
 
-/// A SetRewrites notices when an application writes images of a set again, and journals that the
-/// set's earlier generation has ended: images of two generations never make a whole set.
+/// A SetRewrites notices when an application writes images of a set again. It journals that the
+/// set's earlier generation has ended, because images of two generations make no whole set.
 ///
 /// Owns: the record of images that sessions are writing again. Threads: the reactor's.
 class SetRewrites {
