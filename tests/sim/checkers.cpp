@@ -139,7 +139,7 @@ std::vector<std::string> check_stripes(Cluster& cluster, const std::set<Extent>&
 
 std::vector<std::string> check_metadata(Cluster& cluster) {
   if (cluster.manager() == nullptr) return {};
-  const manager::Audit audit(*cluster.manager());
+  const manager::Audit audit = cluster.manager()->services().administration.audit();
   std::vector<std::string> wrong;
   for (const std::string& each : audit.reply().broken) wrong.push_back("M7: " + each);
   return wrong;

@@ -192,7 +192,7 @@ TEST_CASE("a chunk of a file that was drained and changed in part needs no place
   Tables tables("1");
   tables.move(tables.chunk(), {});
   tables.file().in_drain = true;
-  const Audit audit(*tables.service);
+  const Audit audit = tables.service->services().administration.audit();
   for (const std::string& what : audit.broken()) {
     CHECK(what.find("has no place") == std::string::npos);
   }

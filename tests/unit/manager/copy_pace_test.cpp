@@ -24,8 +24,9 @@ Config with_rates(std::uint64_t copy_rate, std::uint64_t scrub_rate = 0) {
   return config;
 }
 
-struct Pool : HostsPool {
-  Pool(const std::string& redundancy, const std::vector<std::string>& hosts, Config settings = {})
+struct TestPool : HostsPool {
+  TestPool(const std::string& redundancy, const std::vector<std::string>& hosts,
+           Config settings = {})
       : HostsPool(parse_redundancy(redundancy)->number(), hosts, kArena, std::move(settings)) {}
   std::vector<FileId> write(std::size_t count) { return write_images(count, kChunk); }
   std::size_t debt() const { return service->planners().copies.figures().debt_chunks; }
@@ -66,7 +67,7 @@ std::uint64_t checked_bytes(const std::vector<msg::Request>& requests) {
 /// Lets time pass until `bytes()` reaches `all`, and checks often that the rate is kept. Returns
 /// the seconds needed.
 template <class Bytes>
-double seconds_at_rate(Pool& pool, std::uint64_t rate, std::uint64_t all, Bytes bytes) {
+double seconds_at_rate(TestPool& pool, std::uint64_t rate, std::uint64_t all, Bytes bytes) {
   const Time began = pool.clock.now();
   while (bytes() < all) {
     for (const auto& each : pool.benefactors) each->beat();
@@ -88,7 +89,7 @@ double seconds_at_rate(Pool& pool, std::uint64_t rate, std::uint64_t all, Bytes 
 TEST_CASE("each benefactor copies at the rate that is set, and hardly slower") {
   for (const std::uint64_t rate : {4 * limits::kMiB, 32 * limits::kMiB}) {
     INFO(rate);
-    Pool pool("2", {"x"}, with_rates(rate));
+    TestPool pool("2", {"x"}, with_rates(rate));
     pool.write(100);
     TestBenefactor& target = pool.add("y");
     const double seconds = seconds_at_rate(pool, rate, std::uint64_t{100} * kChunk,
@@ -101,7 +102,7 @@ TEST_CASE("each benefactor copies at the rate that is set, and hardly slower") {
 
 TEST_CASE("parity is made at the rate that is set") {
   constexpr std::uint64_t kRate = 2 * limits::kMiB;
-  Pool pool("ec(2,1)", {"x"}, with_rates(kRate));
+  TestPool pool("ec(2,1)", {"x"}, with_rates(kRate));
   pool.write(40);
   TestBenefactor& target = pool.add("y");
   const auto read_bytes = [&] {
@@ -116,7 +117,7 @@ TEST_CASE("parity is made at the rate that is set") {
 }
 
 TEST_CASE("who leaves is not held up by the rate") {
-  Pool pool("1", {"x", "y"}, with_rates(64 * limits::kKiB));
+  TestPool pool("1", {"x", "y"}, with_rates(64 * limits::kKiB));
   const auto files = pool.write(20);
   TestBenefactor& leaving = *pool.benefactors[0];
   REQUIRE(leaving.call(msg::BenefactorHeartbeat{leaving.id, true}));
@@ -128,7 +129,7 @@ TEST_CASE("who leaves is not held up by the rate") {
 }
 
 TEST_CASE("while somebody writes, little is copied at a time") {
-  Pool pool("2", {"x"});
+  TestPool pool("2", {"x"});
   pool.write(100);
   const auto writing = pool.client->create("open", limits::kMiB);
   REQUIRE(writing);
@@ -150,7 +151,7 @@ TEST_CASE("while somebody writes, little is copied at a time") {
 }
 
 TEST_CASE("copies leave a sixteenth of an arena to those who write") {
-  Pool pool("2", {"x"});
+  TestPool pool("2", {"x"});
   pool.write(kArena / limits::kMiB - 1);
   const BenefactorId target = pool.add("y").id;
   pool.live(5s);
@@ -160,7 +161,7 @@ TEST_CASE("copies leave a sixteenth of an arena to those who write") {
 }
 
 TEST_CASE("chunks with one copy left are copied before those with two") {
-  Pool pool("3", {"x", "y", "z", "u"}, with_rates(limits::kMiB));
+  TestPool pool("3", {"x", "y", "z", "u"}, with_rates(limits::kMiB));
   // The rate is so low that copies are made one at a time. The first copies precede the limit.
   const auto files = pool.write(40);
   pool.live(2min);
@@ -201,7 +202,7 @@ TEST_CASE("chunks with one copy left are copied before those with two") {
 
 TEST_CASE("stripes that can stand no further loss are made whole before those that can") {
   const std::vector<std::string> hosts{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
-  Pool pool("ec(2,2)", hosts);
+  TestPool pool("ec(2,2)", hosts);
   pool.write(80);
   pool.live(5s);
   REQUIRE(pool.debt() == 0);
@@ -274,7 +275,7 @@ TEST_CASE("stripes that can stand no further loss are made whole before those th
 
 TEST_CASE("a scrub reads of each benefactor at the rate that is set, and hardly slower") {
   constexpr std::uint64_t kRate = 4 * limits::kMiB;
-  Pool pool("1", {"x"}, with_rates(0, kRate));
+  TestPool pool("1", {"x"}, with_rates(0, kRate));
   pool.write(40);
   pool.live(1s);
   REQUIRE(pool.client->call(msg::Scrub{true}));
@@ -294,7 +295,7 @@ TEST_CASE("a scrub reads of each benefactor at the rate that is set, and hardly 
 TEST_CASE("a scrub comes an hour after the one before, and without a rate only when asked for") {
   for (const std::uint64_t rate : {std::uint64_t{0}, 32 * limits::kMiB}) {
     INFO(rate);
-    Pool pool("1", {"x"}, with_rates(0, rate));
+    TestPool pool("1", {"x"}, with_rates(0, rate));
     pool.write(2);
     const auto hours = [&](int count) {
       for (int i = 0; i < count * 3600; i += 4) {

@@ -18,8 +18,8 @@ constexpr std::uint64_t kArena = 64 * limits::kMiB;
 constexpr std::uint32_t kChunk = 100000;
 
 /// A pool that can lose benefactors.
-struct Pool : HostsPool {
-  Pool(std::uint32_t copies, const std::vector<std::string>& hosts)
+struct TestPool : HostsPool {
+  TestPool(std::uint32_t copies, const std::vector<std::string>& hosts)
       : HostsPool(copies, hosts, kArena) {}
   void kill(BenefactorId id) { of(id).disconnect(); }
 };
@@ -27,7 +27,7 @@ struct Pool : HostsPool {
 }  // namespace
 
 TEST_CASE("a commit is answered with one copy, and the others are made on other hosts") {
-  Pool pool(3, {"x", "x", "y", "z"});
+  TestPool pool(3, {"x", "x", "y", "z"});
   for (auto& each : pool.benefactors) each->hold_back = true;
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
@@ -54,7 +54,7 @@ TEST_CASE("a commit is answered with one copy, and the others are made on other 
 }
 
 TEST_CASE("a copy that was not proven does not count") {
-  Pool pool(2, {"x", "y"});
+  TestPool pool(2, {"x", "y"});
   for (auto& each : pool.benefactors) each->copies_fail = true;
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
@@ -68,7 +68,7 @@ TEST_CASE("a copy that was not proven does not count") {
 }
 
 TEST_CASE("what went with a benefactor is made again, the most exposed first") {
-  Pool pool(3, {"x", "y", "z", "u", "v"});
+  TestPool pool(3, {"x", "y", "z", "u", "v"});
   const auto first = pool.client->write("a", kChunk, 7);
   const auto second = pool.client->write("b", kChunk, 8);
   REQUIRE(second);
@@ -86,7 +86,7 @@ TEST_CASE("what went with a benefactor is made again, the most exposed first") {
 }
 
 TEST_CASE("two copies are on one host only while there are not enough hosts") {
-  Pool pool(2, {"x", "x"});
+  TestPool pool(2, {"x", "x"});
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
   pool.live(2s);
@@ -108,7 +108,7 @@ TEST_CASE("two copies are on one host only while there are not enough hosts") {
 }
 
 TEST_CASE("a copy beside another on its host goes when there are enough without it") {
-  Pool pool(2, {"x", "x", "y"});
+  TestPool pool(2, {"x", "x", "y"});
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
   pool.live(2s);
@@ -139,7 +139,7 @@ TEST_CASE("a copy beside another on its host goes when there are enough without 
 }
 
 TEST_CASE("more copies than benefactors stay a debt, and a close that waits for them is told so") {
-  Pool pool(3, {"x", "y"});
+  TestPool pool(3, {"x", "y"});
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
   pool.live(2s);
@@ -151,7 +151,7 @@ TEST_CASE("more copies than benefactors stay a debt, and a close that waits for 
 }
 
 TEST_CASE("a close that waits for copies is told when there is nothing left to copy") {
-  Pool pool(2, {"x", "y", "z"});
+  TestPool pool(2, {"x", "y", "z"});
   for (auto& each : pool.benefactors) each->hold_back = true;
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
@@ -169,7 +169,7 @@ TEST_CASE("a close that waits for copies is told when there is nothing left to c
 }
 
 TEST_CASE("a close that waits for copies is not told of one that a crash would take back") {
-  Pool pool(2, {"x", "y"});
+  TestPool pool(2, {"x", "y"});
   for (auto& each : pool.benefactors) each->hold_back = true;
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
@@ -192,7 +192,7 @@ TEST_CASE("a close that waits for copies is not told of one that a crash would t
 }
 
 TEST_CASE("a wrong copy is found by the scrub and made again from another one") {
-  Pool pool(2, {"x", "y"});
+  TestPool pool(2, {"x", "y"});
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
   pool.live(2s);
@@ -218,7 +218,7 @@ TEST_CASE("a wrong copy is found by the scrub and made again from another one") 
 }
 
 TEST_CASE("a scrub ends though a link is lost while more is to be checked there") {
-  Pool pool(1, {"x"});
+  TestPool pool(1, {"x"});
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
   TestBenefactor& only = *pool.benefactors.front();
@@ -243,7 +243,7 @@ TEST_CASE("a scrub ends though a link is lost while more is to be checked there"
 }
 
 TEST_CASE("a scrub ends though two links are lost at once while more is to be checked there") {
-  Pool pool(2, {"x", "y"});
+  TestPool pool(2, {"x", "y"});
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
   pool.live(2s);
@@ -270,7 +270,7 @@ TEST_CASE("a scrub ends though two links are lost at once while more is to be ch
 }
 
 TEST_CASE("who wants to leave hands over what only it has, and may go then") {
-  Pool pool(1, {"x", "y"});
+  TestPool pool(1, {"x", "y"});
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
   const BenefactorId from = pool.copies_of(*file)[0].benefactor;
@@ -293,7 +293,7 @@ TEST_CASE("who wants to leave hands over what only it has, and may go then") {
 }
 
 TEST_CASE("who wants to leave hands over what beside it only a silent one has") {
-  Pool pool(2, {"x", "y", "z"});
+  TestPool pool(2, {"x", "y", "z"});
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
   pool.live(2s);
@@ -323,7 +323,7 @@ TEST_CASE("who wants to leave hands over what beside it only a silent one has") 
 }
 
 TEST_CASE("who is the last may go at once") {
-  Pool pool(1, {"x"});
+  TestPool pool(1, {"x"});
   REQUIRE(pool.client->write("a", kChunk, 7));
   pool.live(1s);
   TestBenefactor& last = *pool.benefactors[0];
@@ -335,7 +335,7 @@ TEST_CASE("who is the last may go at once") {
 }
 
 TEST_CASE("the space of a copy without an answer comes back when its benefactor answers again") {
-  Pool pool(2, {"x", "y"});
+  TestPool pool(2, {"x", "y"});
   for (auto& each : pool.benefactors) each->hold_back = true;
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
@@ -356,7 +356,7 @@ TEST_CASE("the space of a copy without an answer comes back when its benefactor 
 }
 
 TEST_CASE("the copies of what one benefactor has are on few others") {
-  Pool pool(2, {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"});
+  TestPool pool(2, {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"});
   std::map<BenefactorId, std::set<BenefactorId>> sets;
   for (std::uint64_t i = 1; i <= 200; ++i) {
     const auto file = pool.client->write("f" + std::to_string(i), 1000, i);
@@ -371,7 +371,7 @@ TEST_CASE("the copies of what one benefactor has are on few others") {
 }
 
 TEST_CASE("the audit sees a leak and a range that two have; gc gives the leak back") {
-  Pool pool(1, {"x"});
+  TestPool pool(1, {"x"});
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
   const BenefactorId id = pool.benefactors[0]->id;

@@ -13,8 +13,8 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kArena = 64 * limits::kMiB;
 
 /// A manager, and two benefactors that keep its log.
-struct Pool {
-  Pool() {
+struct TestPool {
+  TestPool() {
     one.keep_log();
     two.keep_log();
     world.pass(400ms);
@@ -69,7 +69,7 @@ TEST_CASE("what the journal does not get is no record of its epoch") {
 }
 
 TEST_CASE("a journal that lacks an answered record is damaged, and logs of benefactors stay") {
-  Pool pool;
+  TestPool pool;
   pool.write("a");
   pool.one.beat();
   const std::uint64_t sequence = pool.one.log->sequence();
@@ -89,7 +89,7 @@ TEST_CASE("a journal that lacks an answered record is damaged, and logs of benef
 }
 
 TEST_CASE("a journal that has lost the beginning of its epoch is damaged, also an empty one") {
-  Pool pool;
+  TestPool pool;
   pool.write("a");
   const bool all = GENERATE(false, true);
   if (!all) {
@@ -108,7 +108,7 @@ TEST_CASE("a journal that has lost the beginning of its epoch is damaged, also a
 }
 
 TEST_CASE("a journal that has lost several epochs is damaged, and there is no other manager") {
-  Pool pool;
+  TestPool pool;
   std::vector<Epoch> later;
   pool.world.config.on_superseded = [&](Epoch epoch) { later.push_back(epoch); };
   pool.restart_without(1000);
@@ -124,7 +124,7 @@ TEST_CASE("a journal that has lost several epochs is damaged, and there is no ot
 }
 
 TEST_CASE("a damaged journal is found out later, too, and not by more that is written to it") {
-  Pool pool;
+  TestPool pool;
   pool.world.journal.set_snapshot_every(GENERATE(2U, 10000U));
   pool.write("a");
   pool.one.beat();
@@ -142,7 +142,7 @@ TEST_CASE("a damaged journal is found out later, too, and not by more that is wr
 }
 
 TEST_CASE("a client that was given its number by nobody shows that the journal has lost its end") {
-  Pool pool;
+  TestPool pool;
   Actor client(pool.world, "client");
   msg::RegisterClient request;
   const auto reply = client.call(request);
@@ -156,7 +156,7 @@ TEST_CASE("a client that was given its number by nobody shows that the journal h
 }
 
 TEST_CASE("a standby that knows an epoch before it is told shows the same") {
-  Pool pool;
+  TestPool pool;
   Actor standby(pool.world, "standby");
   const auto reply = standby.call(msg::FollowManager{"mem:standby", {}, 0});
   REQUIRE(reply);
@@ -168,7 +168,7 @@ TEST_CASE("a standby that knows an epoch before it is told shows the same") {
 }
 
 TEST_CASE("a manager that was killed is not taken for one with a damaged journal") {
-  Pool pool;
+  TestPool pool;
   pool.world.journal.set_snapshot_every(GENERATE(3U, 10U, 10000U));
   Prng prng(1);
   for (int round = 0; round < 50; ++round) {

@@ -16,8 +16,8 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kArena = 4 * limits::kMiB;
 constexpr std::uint32_t kChunk = 100000;
 
-struct Pool : HostsPool {
-  explicit Pool(std::vector<std::string> hosts = {"x"}, std::uint32_t copies = 1)
+struct TestPool : HostsPool {
+  explicit TestPool(std::vector<std::string> hosts = {"x"}, std::uint32_t copies = 1)
       : HostsPool(copies, hosts, kArena) {}
   TestBenefactor& first() { return *benefactors.front(); }
   Extent place_of(FileId file) const { return copies_of(file).at(0); }
@@ -76,7 +76,7 @@ bool overlaps(const std::vector<Grant>& grants, std::uint64_t offset) {
 }  // namespace
 
 TEST_CASE("what was deleted is planned first, and forgotten when asked for") {
-  Pool pool;
+  TestPool pool;
   pool.write("a", 1);
   const Extent gone = pool.place_of(pool.write("b", 2));
   pool.remove("b");
@@ -98,7 +98,7 @@ TEST_CASE("what was deleted is planned first, and forgotten when asked for") {
 }
 
 TEST_CASE("an arena is reported in pages, and each is asked for once") {
-  Pool pool;
+  TestPool pool;
   pool.first().page_bytes = 192 * 1024;
   for (std::uint64_t i = 1; i <= 20; ++i) pool.write("f" + std::to_string(i), i);
   for (std::uint64_t i = 1; i <= 20; i += 2) pool.remove("f" + std::to_string(i));
@@ -113,7 +113,7 @@ TEST_CASE("an arena is reported in pages, and each is asked for once") {
 }
 
 TEST_CASE("what an open session has written stays, and goes when nobody has committed it") {
-  Pool pool;
+  TestPool pool;
   const auto opened = pool.client->create("a", kArena / 4);
   REQUIRE(opened);
   const Grant grant = opened->grants.at(0);
@@ -140,7 +140,7 @@ TEST_CASE("what an open session has written stays, and goes when nobody has comm
 
 TEST_CASE("what was granted, or committed, since the report was made stays") {
   const bool commits = GENERATE(false, true);
-  Pool pool;
+  TestPool pool;
   const Extent gone = pool.place_of(pool.write("a", 1));
   pool.remove("a");
   pool.first().hold_back = true;
@@ -165,7 +165,7 @@ TEST_CASE("what was granted, or committed, since the report was made stays") {
 }
 
 TEST_CASE("what is being forgotten is granted to nobody before that is answered") {
-  Pool pool;
+  TestPool pool;
   std::vector<std::uint64_t> gone;
   for (std::uint64_t i = 1; i <= 3; ++i) {
     gone.push_back(pool.place_of(pool.write("f" + std::to_string(i), i)).offset);
@@ -190,7 +190,7 @@ TEST_CASE("what is being forgotten is granted to nobody before that is answered"
 }
 
 TEST_CASE("a place that waits for what is being forgotten is answered when that is done") {
-  Pool pool;
+  TestPool pool;
   for (std::uint64_t i = 1; i <= 39; ++i) pool.write("f" + std::to_string(i), i);
   for (std::uint64_t i = 1; i <= 39; ++i) pool.remove("f" + std::to_string(i));
   pool.begin(true);
@@ -213,7 +213,7 @@ TEST_CASE("a place that waits for what is being forgotten is answered when that 
 }
 
 TEST_CASE("space whose forgetting was not answered is kept until a later one is") {
-  Pool pool;
+  TestPool pool;
   const Extent gone = pool.place_of(pool.write("a", 1));
   pool.remove("a");
   const auto round = pool.begin(true);
@@ -239,7 +239,7 @@ TEST_CASE("space whose forgetting was not answered is kept until a later one is"
 }
 
 TEST_CASE("what is copied somewhere stays while the copy is made, and afterwards") {
-  Pool pool({"x", "y"}, 2);
+  TestPool pool({"x", "y"}, 2);
   for (const auto& each : pool.benefactors) each->hold_back = true;
   const auto file = pool.client->write("a", kChunk, 1);
   REQUIRE(file);
@@ -270,7 +270,7 @@ TEST_CASE("what is copied somewhere stays while the copy is made, and afterwards
 TEST_CASE(
     "a chunk without its header is checked by its benefactor, and made again when it is wrong") {
   const bool wrong = GENERATE(false, true);
-  Pool pool({"x", "y"}, 2);
+  TestPool pool({"x", "y"}, 2);
   const FileId file = pool.write("a", 1);
   pool.live(2s);
   const auto& state = pool.service->state();
@@ -300,7 +300,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a chunk that was committed since the report was made is asked for again, not checked") {
-  Pool pool;
+  TestPool pool;
   const auto opened = pool.client->create("a", extent_bytes(kChunk));
   REQUIRE(opened);
   const Grant grant = opened->grants.at(0);
@@ -318,7 +318,7 @@ TEST_CASE("a chunk that was committed since the report was made is asked for aga
 }
 
 TEST_CASE("nothing is forgotten where clients of an earlier manager may still write") {
-  Pool pool;
+  TestPool pool;
   pool.write("a", 1);
   const Extent gone = pool.place_of(pool.write("b", 2));
   pool.remove("b");
@@ -338,7 +338,7 @@ TEST_CASE("nothing is forgotten where clients of an earlier manager may still wr
 }
 
 TEST_CASE("a benefactor that is not there is named as one that has not reported") {
-  Pool pool({"x", "y"});
+  TestPool pool({"x", "y"});
   pool.benefactors[1]->disconnect();
   CHECK(pool.collect(false).whole);
   REQUIRE(pool.service->planners().garbage.arenas().size() == 2);
@@ -350,7 +350,7 @@ TEST_CASE("a benefactor that is not there is named as one that has not reported"
 }
 
 TEST_CASE("rounds come by themselves after each period") {
-  Pool pool;
+  TestPool pool;
   pool.config.gc_period = 60s;
   pool.restart();
   pool.come_back();
@@ -366,7 +366,7 @@ TEST_CASE("rounds come by themselves after each period") {
 }
 
 TEST_CASE("a report that cannot be ends the round there, and nothing is forgotten") {
-  Pool pool;
+  TestPool pool;
   const int kind = GENERATE(0, 1, 2);
   pool.first().hold_back = true;
   const auto round = pool.begin(true);
@@ -383,7 +383,7 @@ TEST_CASE("a report that cannot be ends the round there, and nothing is forgotte
 }
 
 TEST_CASE("a round that is asked for while one is under way comes behind it") {
-  Pool pool;
+  TestPool pool;
   pool.write("a", 1);
   pool.remove("a");
   const auto plan = pool.begin(false);

@@ -17,8 +17,8 @@ bool any_says(const std::vector<std::string>& advice, const std::string& words) 
       advice, [&](const auto& sentence) { return sentence.find(words) != std::string::npos; });
 }
 
-struct Pool : HostsPool {
-  explicit Pool(std::uint64_t room_bytes = kRoom) : HostsPool(1, {"x", "y", "z"}, kArena) {
+struct TestPool : HostsPool {
+  explicit TestPool(std::uint64_t room_bytes = kRoom) : HostsPool(1, {"x", "y", "z"}, kArena) {
     for (const auto& each : benefactors) each->keep_log(room_bytes);
     live(1s);
     REQUIRE(status().log_copies == 3);
@@ -33,7 +33,7 @@ struct Pool : HostsPool {
 }  // namespace
 
 TEST_CASE("a log of small files is begun anew as long as a snapshot fits, and warned of before") {
-  Pool pool;
+  TestPool pool;
   CHECK(pool.status().log_advice.empty());
   std::uint64_t needed_bytes = 0;
   std::size_t warned_at = 0;
@@ -70,7 +70,7 @@ TEST_CASE("a log of small files is begun anew as long as a snapshot fits, and wa
 }
 
 TEST_CASE("a manager with a standby warns when fewer than three benefactors keep its metadata") {
-  Pool pool;
+  TestPool pool;
   CHECK(pool.status().log_advice.empty());
   TestBenefactor& last = *pool.benefactors.back();
   last.disconnect();

@@ -17,8 +17,8 @@ constexpr std::uint32_t kChunk = 100000;
 constexpr Duration kUntilGone = 16s;
 const char* const kLost = "have no copy any more";
 
-struct Pool : HostsPool {
-  explicit Pool(const std::vector<std::string>& hosts, std::uint32_t copies = 1)
+struct TestPool : HostsPool {
+  explicit TestPool(const std::vector<std::string>& hosts, std::uint32_t copies = 1)
       : HostsPool(copies, hosts, 64 * limits::kMiB) {}
   TestBenefactor& holder(FileId file) { return of(copies_of(file).at(0).benefactor); }
   /// Corrupts the file's only copy in memory; a reader reports it.
@@ -35,7 +35,7 @@ struct Pool : HostsPool {
 }  // namespace
 
 TEST_CASE("an image whose only copy is found wrong is named, though no benefactor came or went") {
-  Pool pool({"x", "y"});
+  TestPool pool({"x", "y"});
   const auto files = pool.write_images(2, kChunk);
   pool.live(1s);
   const CapturedLog log;
@@ -50,7 +50,7 @@ TEST_CASE("an image whose only copy is found wrong is named, though no benefacto
 }
 
 TEST_CASE("an image that the scrub finds lost is named") {
-  Pool pool({"x"});
+  TestPool pool({"x"});
   const auto file = pool.write_images(1, kChunk)[0];
   const CapturedLog log;
   pool.holder(file).wrong = {pool.copies_of(file)[0].offset};
@@ -60,7 +60,7 @@ TEST_CASE("an image that the scrub finds lost is named") {
 }
 
 TEST_CASE("an image that loses no more than a removed one had lost is named") {
-  Pool pool({"x", "y"});
+  TestPool pool({"x", "y"});
   const auto files = pool.write_images(2, kChunk);
   // Each benefactor holds one image.
   REQUIRE(&pool.holder(files[0]) != &pool.holder(files[1]));
@@ -80,7 +80,7 @@ TEST_CASE("an image that loses no more than a removed one had lost is named") {
 }
 
 TEST_CASE("an image is named whose chunk has the number of one that was lost and removed") {
-  Pool pool({"x"});
+  TestPool pool({"x"});
   CapturedLog log;
   const auto first = pool.write_images(1, kChunk)[0];
   const ChunkIndex number = pool.chunk_of(first);
@@ -97,7 +97,7 @@ TEST_CASE("an image is named whose chunk has the number of one that was lost and
 }
 
 TEST_CASE("an image that was whole again is named when it is lost once more") {
-  Pool pool({"x"});
+  TestPool pool({"x"});
   const auto file = pool.write_images(1, kChunk)[0];
   TestBenefactor& holder = pool.holder(file);
   const CapturedLog log;
@@ -114,7 +114,7 @@ TEST_CASE("an image that was whole again is named when it is lost once more") {
 
 TEST_CASE("a large loss is named in parts, each image once") {
   constexpr std::size_t kImages = 3 * LostImages::kNamedMax + 1;
-  Pool pool({"x"});
+  TestPool pool({"x"});
   const auto files = pool.write_images(kImages, 1000);
   CapturedLog log;
   pool.holder(files[0]).disconnect();

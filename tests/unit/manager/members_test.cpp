@@ -43,9 +43,9 @@ Secret root_secret() {
 }
 
 /// All parts of one pool, in one thread.
-struct Pool {
-  Pool() { start_manager(); }
-  ~Pool() {
+struct TestPool {
+  TestPool() { start_manager(); }
+  ~TestPool() {
     benefactor.reset();
     if (lender_endpoint) reactor.remove(*lender_endpoint);
     stop_manager();
@@ -127,7 +127,7 @@ struct Pool {
 
 /// A link of a member, which can send any message.
 struct Actor : rpc::PeerHandler {
-  Actor(Pool& all, const std::string& name, std::shared_ptr<Keyring> who)
+  Actor(TestPool& all, const std::string& name, std::shared_ptr<Keyring> who)
       : pool(all), keyring(std::move(who)), endpoint(pool.secured(name, keyring)) {
     pool.reactor.add(*endpoint);
   }
@@ -170,7 +170,7 @@ struct Actor : rpc::PeerHandler {
   void on_notice(rpc::Peer&, msg::Notice) override { ++notices; }
   void on_closed(rpc::Peer&, Error) override { closed = true; }
 
-  Pool& pool;
+  TestPool& pool;
   std::shared_ptr<Keyring> keyring;
   std::unique_ptr<transport::Endpoint> endpoint;
   std::unique_ptr<rpc::Peer> peer;
@@ -205,7 +205,7 @@ Code answer_to(Actor& actor) {
 }  // namespace
 
 TEST_CASE("a member asks a manager for what its role may ask for, and for nothing else") {
-  Pool pool;
+  TestPool pool;
   const auto [role, own] =
       GENERATE(table<Role, msg::Route>({{Role::kClient, msg::Route::kClientToManager},
                                         {Role::kBenefactor, msg::Route::kBenefactorToManager},
@@ -227,7 +227,7 @@ TEST_CASE("a member asks a manager for what its role may ask for, and for nothin
 }
 
 TEST_CASE("a link without a proof is closed, also where a service would be reached without one") {
-  Pool pool;
+  TestPool pool;
   // Leaves the handshake out: the service itself must refuse the link.
   const auto bare = pool.fabric.make_endpoint("bare", pool.clock);
   pool.reactor.add(*bare);
@@ -255,7 +255,7 @@ TEST_CASE("a link without a proof is closed, also where a service would be reach
 }
 
 TEST_CASE("a client's number is its own: another member that resumes it gets one of its own") {
-  Pool pool;
+  TestPool pool;
   Actor honest(pool, "honest", pool.member(Role::kClient));
   Actor thief(pool, "thief", pool.member(Role::kClient));
   REQUIRE(honest.connect());
@@ -283,7 +283,7 @@ TEST_CASE("a client's number is its own: another member that resumes it gets one
 }
 
 TEST_CASE("no member ends a manager by telling of a later one, or of records that it has lost") {
-  Pool pool;
+  TestPool pool;
   Actor client(pool, "client", pool.member(Role::kClient));
   Actor lender(pool, "lender", pool.member(Role::kBenefactor));
   REQUIRE(client.connect());
@@ -312,7 +312,7 @@ TEST_CASE("no member ends a manager by telling of a later one, or of records tha
   CHECK_FALSE(pool.superseded.has_value());
   CHECK(pool.damage.empty());
   // A manager believes a proof that any real manager has issued, and so learns of its successor.
-  Pool later;
+  TestPool later;
   const Membership other(later.root);
   msg::RegisterClient truth;
   truth.newest_epoch = Epoch{kEpochBlock};
@@ -324,7 +324,7 @@ TEST_CASE("no member ends a manager by telling of a later one, or of records tha
 }
 
 TEST_CASE("a benefactor's life is its own: nobody else registers under it") {
-  Pool pool;
+  TestPool pool;
   Actor honest(pool, "honest", pool.member(Role::kBenefactor));
   Actor thief(pool, "thief", pool.member(Role::kBenefactor));
   REQUIRE(honest.connect());
@@ -358,7 +358,7 @@ TEST_CASE("a benefactor's life is its own: nobody else registers under it") {
 }
 
 TEST_CASE("a client attaches by its ticket, under its own number, and says nothing else there") {
-  Pool pool;
+  TestPool pool;
   pool.start_benefactor();
   Actor client(pool, "client", pool.member(Role::kClient));
   Actor other(pool, "other", pool.member(Role::kClient));
@@ -435,7 +435,7 @@ TEST_CASE("a client attaches by its ticket, under its own number, and says nothi
 }
 
 TEST_CASE("a member that listens where the manager was is told nothing") {
-  Pool pool;
+  TestPool pool;
   pool.stop_manager();
   struct Listener : transport::AcceptHandler {
     void on_accept(std::unique_ptr<transport::Link>) override { accepted = true; }
@@ -457,7 +457,7 @@ TEST_CASE("a member that listens where the manager was is told nothing") {
 }
 
 TEST_CASE("one benefactor that comes twice, or as another one, makes no majority for a standby") {
-  Pool pool;
+  TestPool pool;
   Actor one(pool, "one", pool.member(Role::kBenefactor));
   Actor two(pool, "two", pool.member(Role::kBenefactor));
   Actor thief(pool, "thief", pool.member(Role::kBenefactor));

@@ -25,10 +25,10 @@ std::vector<std::string> names_of_hosts(std::size_t count) {
 }
 
 /// Benefactors on separate hosts, and images that want parity.
-struct Pool : HostsPool {
-  explicit Pool(const std::string& redundancy, std::size_t hosts = 8)
-      : Pool(redundancy, names_of_hosts(hosts)) {}
-  Pool(const std::string& redundancy, const std::vector<std::string>& hosts)
+struct TestPool : HostsPool {
+  explicit TestPool(const std::string& redundancy, std::size_t hosts = 8)
+      : TestPool(redundancy, names_of_hosts(hosts)) {}
+  TestPool(const std::string& redundancy, const std::vector<std::string>& hosts)
       : HostsPool(parse_redundancy(redundancy)->number(), hosts, kArena) {}
   /// Writes an image of `count` chunks, one on each grant from `first_grant` on.
   FileId write(const std::string& name, std::size_t count, std::uint64_t first_name,
@@ -104,7 +104,7 @@ struct Pool : HostsPool {
 }  // namespace
 
 TEST_CASE("chunks of an image become a stripe whose blocks are all on different hosts") {
-  Pool pool("ec(4,2)");
+  TestPool pool("ec(4,2)");
   const FileId file = pool.write("a", 4, 7);
   CHECK(pool.debt() == 4);
   CHECK(pool.service->planners().parity.lacks_parity());
@@ -137,7 +137,7 @@ TEST_CASE("chunks of an image become a stripe whose blocks are all on different 
 }
 
 TEST_CASE("stripes of chunks without names survive a snapshot") {
-  Pool pool("ec(4,1)");
+  TestPool pool("ec(4,1)");
   const FileId file = pool.write("a", 4, 0);
   pool.live(3s);
   REQUIRE(pool.stripe_of(file) != nullptr);
@@ -154,7 +154,7 @@ TEST_CASE("stripes of chunks without names survive a snapshot") {
 }
 
 TEST_CASE("fewer chunks than the policy says are a shorter stripe") {
-  Pool pool("ec(8,1)");
+  TestPool pool("ec(8,1)");
   const FileId file = pool.write("a", 1, 7);
   pool.live(2s);
   REQUIRE(pool.stripe_of(file) != nullptr);
@@ -163,14 +163,14 @@ TEST_CASE("fewer chunks than the policy says are a shorter stripe") {
 }
 
 TEST_CASE("a pool with too few hosts makes stripes as long as it can, and none without a second") {
-  Pool pool("ec(4,2)", 4);
+  TestPool pool("ec(4,2)", 4);
   const FileId file = pool.write("a", 4, 7);
   pool.live(3s);
   REQUIRE(pool.stripe_of(file) != nullptr);
   CHECK(pool.stripe_of(file)->data == 2);
   CHECK(pool.benefactors_of(*pool.stripe_of(file)).size() == 4);
   CHECK(pool.broken().empty());
-  Pool alone("ec(4,1)", 1);
+  TestPool alone("ec(4,1)", 1);
   const FileId other = alone.write("a", 1, 7);
   alone.live(2s);
   CHECK(alone.stripe_of(other) == nullptr);
@@ -179,7 +179,7 @@ TEST_CASE("a pool with too few hosts makes stripes as long as it can, and none w
 }
 
 TEST_CASE("parity is made where there is room for all of its blocks") {
-  Pool pool("ec(2,2)", 3);
+  TestPool pool("ec(2,2)", 3);
   const FileId file = pool.write("a", 1, 7);
   const auto& chunks = pool.service->state().chunks();
   const BenefactorId data = chunks.get(pool.chunk_of(file)).copies.front().benefactor;
@@ -194,7 +194,7 @@ TEST_CASE("parity is made where there is room for all of its blocks") {
 }
 
 TEST_CASE("stripes are shorter when only those with the chunks have room for parity") {
-  Pool pool("ec(2,2)", 4);
+  TestPool pool("ec(2,2)", 4);
   const FileId file = pool.write("a", 2, 7);
   const auto& chunks = pool.service->state().chunks();
   std::set<BenefactorId> data;
@@ -214,7 +214,7 @@ TEST_CASE("stripes are shorter when only those with the chunks have room for par
 }
 
 TEST_CASE("a chunk without room for its parity does not keep others from getting theirs") {
-  Pool pool("ec(2,2)", 3);
+  TestPool pool("ec(2,2)", 3);
   const FileId longer = pool.write("a", 2, 7);
   const FileId shorter = pool.write("b", 3, 20, kChunk / 3);
   for (const auto& each : pool.benefactors) pool.leave_free(each->id, 0);
@@ -228,7 +228,7 @@ TEST_CASE("a chunk without room for its parity does not keep others from getting
 }
 
 TEST_CASE("what went with a benefactor is made again from the rest of its stripes") {
-  Pool pool("ec(4,2)");
+  TestPool pool("ec(4,2)");
   const FileId file = pool.write("a", 4, 7);
   pool.live(3s);
   const Stripe before = *pool.stripe_of(file);
@@ -257,7 +257,7 @@ TEST_CASE("what went with a benefactor is made again from the rest of its stripe
 }
 
 TEST_CASE("a stripe stays while it alone can make a chunk again, however thin it is") {
-  Pool pool("ec(4,1)");
+  TestPool pool("ec(4,1)");
   pool.write("a", 4, 7);
   pool.live(3s);
   // The last two chunks of image b.
@@ -276,7 +276,7 @@ TEST_CASE("a stripe stays while it alone can make a chunk again, however thin it
 }
 
 TEST_CASE("more losses than parity are told as lost, and the rest is protected anew") {
-  Pool pool("ec(4,1)");
+  TestPool pool("ec(4,1)");
   const FileId file = pool.write("a", 4, 7);
   pool.live(3s);
   const Stripe before = *pool.stripe_of(file);
@@ -294,7 +294,7 @@ TEST_CASE("more losses than parity are told as lost, and the rest is protected a
 }
 
 TEST_CASE("a wrong chunk that the scrub finds is made again from its stripe") {
-  Pool pool("ec(4,1)");
+  TestPool pool("ec(4,1)");
   const FileId file = pool.write("a", 4, 7);
   pool.live(3s);
   const auto places = pool.places_of(*pool.stripe_of(file));
@@ -310,7 +310,7 @@ TEST_CASE("a wrong chunk that the scrub finds is made again from its stripe") {
 }
 
 TEST_CASE("a removed chunk stays while others of its stripe need it, and goes with the last") {
-  Pool pool("ec(4,1)");
+  TestPool pool("ec(4,1)");
   const std::uint64_t all = pool.free_bytes();
   // Two images share a stripe: two chunks each, committed together.
   const FileId a = pool.write("a", 2, 7);
@@ -339,7 +339,7 @@ TEST_CASE("a removed chunk stays while others of its stripe need it, and goes wi
 
 TEST_CASE("a removed chunk that a stripe needs survives a snapshot") {
   for (const std::uint64_t names : {0ULL, 50ULL}) {
-    Pool pool("ec(4,1)", 5);
+    TestPool pool("ec(4,1)", 5);
     pool.write("a", 1, names, kChunk, 3);
     const FileId b = pool.write("b", 3, names == 0 ? 0 : 60);
     pool.live(2s);
@@ -364,7 +364,7 @@ TEST_CASE("a removed chunk that a stripe needs survives a snapshot") {
 }
 
 TEST_CASE("parity that was not proven does not count, and its space comes back") {
-  Pool pool("ec(4,1)");
+  TestPool pool("ec(4,1)");
   for (auto& each : pool.benefactors) each->copies_fail = true;
   const std::uint64_t all = pool.free_bytes();
   const FileId file = pool.write("a", 4, 7);
@@ -378,7 +378,7 @@ TEST_CASE("parity that was not proven does not count, and its space comes back")
 }
 
 TEST_CASE("a benefactor that does not answer for parity keeps its space until it does") {
-  Pool pool("ec(4,1)");
+  TestPool pool("ec(4,1)");
   for (auto& each : pool.benefactors) each->hold_back = true;
   const std::uint64_t all = pool.free_bytes();
   const FileId file = pool.write("a", 4, 7);
@@ -398,7 +398,7 @@ TEST_CASE("a benefactor that does not answer for parity keeps its space until it
 }
 
 TEST_CASE("drained chunks get no parity, and their stripes are given up together") {
-  Pool pool("ec(4,1)");
+  TestPool pool("ec(4,1)");
   const FileId file = pool.write("a", 4, 7);
   pool.live(3s);
   REQUIRE(pool.stripe_of(file) != nullptr);
@@ -413,7 +413,7 @@ TEST_CASE("drained chunks get no parity, and their stripes are given up together
 }
 
 TEST_CASE("who leaves hands its blocks over to hosts that have none of the stripe") {
-  Pool pool("ec(4,2)");
+  TestPool pool("ec(4,2)");
   const FileId file = pool.write("a", 4, 7);
   pool.live(3s);
   const BenefactorId from = pool.places_of(*pool.stripe_of(file))[0].benefactor;
@@ -428,7 +428,7 @@ TEST_CASE("who leaves hands its blocks over to hosts that have none of the strip
 }
 
 TEST_CASE("stripes use few sets of benefactors") {
-  Pool pool("ec(3,1)", 12);
+  TestPool pool("ec(3,1)", 12);
   std::set<std::set<BenefactorId>> sets;
   for (std::uint64_t i = 1; i <= 60; ++i) {
     const FileId file = pool.write("f" + std::to_string(i), 3, i * 10, 3000);
@@ -443,7 +443,7 @@ TEST_CASE("stripes use few sets of benefactors") {
 
 TEST_CASE(
     "after a restart nothing is lost before its benefactors may be gone, then it is told once") {
-  Pool pool("ec(2,1)", {"a", "a", "b", "b", "c", "c"});
+  TestPool pool("ec(2,1)", {"a", "a", "b", "b", "c", "c"});
   const FileId file = pool.write("image", 2, 7);
   pool.live(3s);
   REQUIRE(pool.stripe_of(file) != nullptr);

@@ -23,9 +23,9 @@ Config with_topology(const std::string& text) {
 }
 
 /// The hosts of a topology, a benefactor on each, and images of one chunk.
-struct Pool : HostsPool {
-  Pool(const std::string& redundancy, const std::vector<std::string>& hosts,
-       const std::string& topology = {})
+struct TestPool : HostsPool {
+  TestPool(const std::string& redundancy, const std::vector<std::string>& hosts,
+           const std::string& topology = {})
       : HostsPool(parse_redundancy(redundancy)->number(), hosts, kArena, with_topology(topology)) {}
   std::vector<FileId> write(std::size_t count) { return write_images(count, kChunk); }
   std::vector<BenefactorId> holders_of(FileId file) const {
@@ -104,7 +104,7 @@ constexpr auto kSwitch = &Topology::Place::switch_name;
 
 TEST_CASE("no two copies are behind one switch while there are as many switches") {
   const Room room(3, 2, 2);
-  Pool pool("3", room.hosts, room.topology);
+  TestPool pool("3", room.hosts, room.topology);
   const auto files = pool.write(60);
   pool.live(3s);
   pool.check_threes(files, kSwitch, 3);
@@ -113,7 +113,7 @@ TEST_CASE("no two copies are behind one switch while there are as many switches"
 
 TEST_CASE("no two copies are in one rack while there are as many racks, also after losses") {
   const Room room(2, 2, 3);
-  Pool pool("3", room.hosts, room.topology);
+  TestPool pool("3", room.hosts, room.topology);
   const auto files = pool.write(60);
   pool.live(3s);
   const auto check = [&] {
@@ -132,14 +132,14 @@ TEST_CASE("no two copies are on one node, which may be several hosts, while ther
   const std::vector<std::string> hosts{"a0", "a1", "b0", "b1", "c0", "c1"};
   std::string topology;
   for (const std::string& host : hosts) topology += host + " node=" + host[0] + " rack=one\n";
-  Pool pool("3", hosts, topology);
+  TestPool pool("3", hosts, topology);
   const auto files = pool.write(60);
   pool.live(3s);
   pool.check_threes(files, kNode, 3);
 }
 
 TEST_CASE("no two copies are on one host while there are as many hosts") {
-  Pool pool("3", {"x", "x", "x", "y", "y", "y", "z", "z", "z"});
+  TestPool pool("3", {"x", "x", "x", "y", "y", "y", "z", "z", "z"});
   const auto files = pool.write(60);
   pool.live(3s);
   pool.check_hosts(files);
@@ -150,7 +150,7 @@ TEST_CASE(
   const Room room(1, 3, 4);
   // The third rack has no benefactors yet.
   const std::vector<std::string> first(room.hosts.begin(), room.hosts.begin() + 8);
-  Pool pool("3", first, room.topology);
+  TestPool pool("3", first, room.topology);
   const auto files = pool.write(60);
   pool.live(3s);
   pool.check_hosts(files);
@@ -168,7 +168,7 @@ TEST_CASE(
 
 TEST_CASE("with one full rack its copies wait, and none is beside another") {
   const Room room(1, 2, 2);
-  Pool pool("2", room.hosts, room.topology);
+  TestPool pool("2", room.hosts, room.topology);
   for (std::size_t i = 2; i < 4; ++i) {
     const BenefactorId id = pool.benefactors[i]->id;
     REQUIRE(pool.service->pool().space().take(id, kArena, kArena));
@@ -181,7 +181,7 @@ TEST_CASE("with one full rack its copies wait, and none is beside another") {
 
 TEST_CASE("no two blocks of a stripe are in one rack while there are as many racks") {
   const Room room(2, 3, 2);
-  Pool pool("ec(4,2)", room.hosts, room.topology);
+  TestPool pool("ec(4,2)", room.hosts, room.topology);
   const auto files = pool.write(48);
   pool.live(5s);
   for (const FileId file : files) {
@@ -206,7 +206,7 @@ TEST_CASE("no two blocks of a stripe are in one rack while there are as many rac
 TEST_CASE(
     "a stripe is as long as there are racks, with two more than parity blocks, else as hosts") {
   const Room three(1, 3, 4);
-  Pool shorter("ec(4,1)", three.hosts, three.topology);
+  TestPool shorter("ec(4,1)", three.hosts, three.topology);
   const auto files = shorter.write(24);
   shorter.live(4s);
   for (const FileId file : files) {
@@ -215,7 +215,7 @@ TEST_CASE(
     CHECK(shorter.count(blocks, kRack) == blocks.size());
   }
   const Room two(1, 2, 5);
-  Pool hosts("ec(4,1)", two.hosts, two.topology);
+  TestPool hosts("ec(4,1)", two.hosts, two.topology);
   const auto others = hosts.write(40);
   hosts.live(4s);
   std::size_t longest = 0;
@@ -246,7 +246,7 @@ TEST_CASE("few sets of benefactors hold all copies of anything") {
   for (const std::size_t copies : {2U, 3U}) {
     INFO(copies);
     const Room room(1, 1, kHosts);
-    Pool pool(std::to_string(copies), room.hosts);
+    TestPool pool(std::to_string(copies), room.hosts);
     Copysets found;
     for (int round = 0; round < 10; ++round) {
       const auto files = pool.write(60);
@@ -273,7 +273,7 @@ TEST_CASE("few sets of benefactors hold all copies of anything") {
 
 TEST_CASE("few sets of benefactors hold all copies of anything, also in racks") {
   const Room room(1, 6, 4);
-  Pool pool("3", room.hosts, room.topology);
+  TestPool pool("3", room.hosts, room.topology);
   Copysets found;
   for (int round = 0; round < 10; ++round) {
     const auto files = pool.write(60);
@@ -291,7 +291,7 @@ TEST_CASE("what a client writes to several places at once is in the sets that co
   for (const std::uint32_t copies : {2U, 3U}) {
     INFO(copies);
     const Room room(1, 1, kHosts);
-    Pool pool(std::to_string(copies), room.hosts);
+    TestPool pool(std::to_string(copies), room.hosts);
     Copysets found;
     for (int round = 0; round < 10; ++round) {
       for (const FileId file : pool.write_at_once(60, kChunk, copies)) {
@@ -312,10 +312,10 @@ TEST_CASE("what a client writes to several places at once is in the sets that co
 
 TEST_CASE("what a client writes to several places at once is in different racks, or hosts of all") {
   const Room threes(1, 4, 3);
-  Pool racks("3", threes.hosts, threes.topology);
+  TestPool racks("3", threes.hosts, threes.topology);
   racks.check_threes(racks.write_at_once(60, kChunk, 3), kRack, 3);
   const Room twos(1, 2, 4);
-  Pool hosts("3", twos.hosts, twos.topology);
+  TestPool hosts("3", twos.hosts, twos.topology);
   const auto files = hosts.write_at_once(60, kChunk, 3);
   hosts.check_hosts(files);
   hosts.check_threes(files, kRack, 2);
@@ -326,7 +326,7 @@ TEST_CASE("what a client writes to several places at once is in different racks,
 TEST_CASE("each benefactor of a small pool gets as much of what is written to several places") {
   for (const std::uint32_t copies : {2U, 3U}) {
     INFO(copies);
-    Pool pool(std::to_string(copies), {"a", "b", "c"});
+    TestPool pool(std::to_string(copies), {"a", "b", "c"});
     std::map<BenefactorId, std::uint64_t> bytes;
     for (const Grant& grant : pool.open_at_once(3 * extent_bytes(limits::kMiB)).grants) {
       bytes[grant.benefactor] += grant.length;
@@ -340,7 +340,7 @@ TEST_CASE("each benefactor of a small pool gets as much of what is written to se
 
 TEST_CASE("a chunk that lacks a place gets it beside the others, or is told at once of none") {
   const Room room(1, 1, 8);
-  Pool pool("2", room.hosts);
+  TestPool pool("2", room.hosts);
   const auto opened = pool.open_at_once(extent_bytes(kChunk));
   const BenefactorId first = opened.grants.at(0).benefactor;
   const BenefactorId second = opened.grants.at(1).benefactor;
@@ -365,7 +365,7 @@ TEST_CASE("a chunk that lacks a place gets it beside the others, or is told at o
 }
 
 TEST_CASE("a session in a pool that has one host for all copies writes to one place") {
-  Pool pool("2", {"a"});
+  TestPool pool("2", {"a"});
   const auto opened = pool.open_at_once(extent_bytes(kChunk));
   CHECK(opened.places == 2);
   REQUIRE(opened.grants.size() == 1);
