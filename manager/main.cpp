@@ -237,191 +237,262 @@ tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
   return {};
 }
 
-int run(Flags flags) {
-  if (const Status confined = flags.unconfined ? Status() : confine({}); !confined) {
+/// A Process is the manager's process: it opens what the flags name, stands by or rebuilds when it
+/// is to, and then serves the pool. Call its steps in order, until one returns an exit status.
+///
+/// Threads: one, the reactor's.
+class Process {
+ public:
+  explicit Process(Flags flags) : flags_(std::move(flags)) {}
+
+  std::optional<int> open();
+  std::optional<int> configure();
+  /// Rebuilds the journal when this is a new manager of an old pool.
+  std::optional<int> prepare();
+  /// Serves until the process is told to end, or cannot go on.
+  int serve();
+
+ private:
+  using Outcome = tl::expected<void, std::string>;
+  bool is_new() const { return flags_.rebuild || !flags_.standby.empty(); }
+  std::optional<int> open_journal();
+  std::optional<int> follow();
+  Outcome listen_now();
+  std::string standby_file() const { return flags_.state + "/standby"; }
+  Status write_address() {
+    return write_file_at_once(flags_.address_file, endpoint_->address() + "\n");
+  }
+  void refuse(const std::string& why) {
+    refused_ = why;
+    reactor_.stop();
+  }
+  void on_the_end();
+  int ended(Epoch own) const;
+
+  Flags flags_;
+  SystemClock clock_;
+  Reactor reactor_{clock_};
+  transport::EndpointOptions listen_;
+  std::unique_ptr<SqliteJournal> journal_;
+  std::unique_ptr<transport::Endpoint> endpoint_;
+  Config config_;
+  ManagerShown shown_;
+  std::unique_ptr<metrics::Endpoint> served_;
+  Door door_;
+  std::unique_ptr<transport::Endpoint> to_manager_;
+  std::unique_ptr<Standby> standby_;
+  std::string refused_;  ///< the reason why the manager does not want this standby
+  // Why the manager cannot go on.
+  Status journalled_;
+  Epoch later_;
+  std::string damage_;
+};
+
+std::optional<int> Process::open() {
+  if (const Status confined = flags_.unconfined ? Status() : confine({}); !confined) {
     return fail_with(describe(confined.error()));
   }
-  SystemClock clock;
-  Reactor reactor(clock);
-  end_on_signals(reactor);
-  const auto keyring = read_root_keyring(flags.secret_file, transport::secure::kAnyManager);
+  end_on_signals(reactor_);
+  const auto keyring = read_root_keyring(flags_.secret_file, transport::secure::kAnyManager);
   if (!keyring) return fail_with(keyring.error());
-  transport::EndpointOptions listen;
-  listen.clock = &clock;
-  listen.identity = *keyring;
-  if (!split_listen(flags.listen, listen)) {
+  listen_.clock = &clock_;
+  listen_.identity = *keyring;
+  config_.membership = Membership(*keyring);
+  if (!split_listen(flags_.listen, listen_)) {
     return fail_with(
-        fmt::format("--listen {} is not HOST, HOST:PORT or [IPV6]:PORT", flags.listen));
+        fmt::format("--listen {} is not HOST, HOST:PORT or [IPV6]:PORT", flags_.listen));
   }
-  if (const Status made = prepare_drain(flags.drain); !made) {
-    return fail_with(fmt::format("the drain directory {} cannot be used: {}", flags.drain,
+  if (const Status made = prepare_drain(flags_.drain); !made) {
+    return fail_with(fmt::format("the drain directory {} cannot be used: {}", flags_.drain,
                                  describe(made.error())));
   }
-  if (flags.rebuild && !flags.standby.empty()) {
+  if (flags_.rebuild && !flags_.standby.empty()) {
     return fail_with(
-        "--rebuild and --standby exclude each other: the one is for a manager that is gone, the "
-        "other for one that is there");
+        "--rebuild and --standby exclude each other: the one is for a manager that is "
+        "gone, the other for one that is there");
   }
-  auto journal = SqliteJournal::open(flags.state);
+  return open_journal();
+}
+
+std::optional<int> Process::open_journal() {
+  auto journal = SqliteJournal::open(flags_.state);
   if (!journal && journal.error().code == Code::kCorrupt) {
-    return fail_with(damaged(flags.state, "it is no database that SQLite can read"));
+    return fail_with(damaged(flags_.state, "it is no database that SQLite can read"));
   }
   if (!journal) {
     const char* const why = journal.error().code == Code::kBusy
                                 ? "another manager runs on it; end that one first"
                                 : "see the reason that follows";
-    return fail_with(fmt::format("the state directory {} cannot be used: {} ({})", flags.state, why,
-                                 describe(journal.error())));
+    return fail_with(fmt::format("the state directory {} cannot be used: {} ({})", flags_.state,
+                                 why, describe(journal.error())));
   }
-  auto endpoint = transport::open_endpoint("tcp", listen);
+  journal_ = std::move(*journal);
+  auto endpoint = transport::open_endpoint("tcp", listen_);
   if (!endpoint) {
     return fail_with(
-        fmt::format("cannot listen on {}: {}", flags.listen, describe(endpoint.error())));
+        fmt::format("cannot listen on {}: {}", flags_.listen, describe(endpoint.error())));
   }
-  ManagerShown shown;
-  const auto served = metrics::serve(
-      flags.metrics, metrics::page_of("stdchk-manager", reactor,
-                                      [&](metrics::Exposition& to) { shown.collect(to); }));
+  endpoint_ = std::move(*endpoint);
+  auto served = metrics::serve(
+      flags_.metrics, metrics::page_of("stdchk-manager", reactor_,
+                                       [this](metrics::Exposition& to) { shown_.collect(to); }));
   if (!served) return fail_with(served.error());
-  const std::string standby_file = flags.state + "/standby";
-  Status journalled;
-  Config config;
-  std::getline(std::ifstream(standby_file), config.standby);
-  config.remember_standby = [&](const std::string& address) {
-    return write_for_good(standby_file, address + "\n");
+  served_ = std::move(*served);
+  return std::nullopt;
+}
+
+std::optional<int> Process::configure() {
+  std::getline(std::ifstream(standby_file()), config_.standby);
+  config_.remember_standby = [this](const std::string& address) {
+    return write_for_good(standby_file(), address + "\n");
   };
-  auto policy = parse_policy(flags.policy);
+  auto policy = parse_policy(flags_.policy);
   if (!policy) return fail_with(fmt::format("--policy: {}", policy.error().text));
-  config.policy = std::move(*policy);
-  if (flags.copies > 0) config.policy.apply({{{PolicyKey::kCopies, flags.copies}}});
-  const auto copies = static_cast<std::uint32_t>(config.policy.get(PolicyKey::kCopies));
-  if (!flags.topology.empty()) {
-    auto topology = Topology::read(flags.topology);
+  config_.policy = std::move(*policy);
+  if (flags_.copies > 0) config_.policy.apply({{{PolicyKey::kCopies, flags_.copies}}});
+  const auto copies = static_cast<std::uint32_t>(config_.policy.get(PolicyKey::kCopies));
+  if (!flags_.topology.empty()) {
+    auto topology = Topology::read(flags_.topology);
     if (!topology) {
-      return fail_with(fmt::format("--topology {}: {}", flags.topology, topology.error()));
+      return fail_with(fmt::format("--topology {}: {}", flags_.topology, topology.error()));
     }
-    config.topology = std::move(*topology);
+    config_.topology = std::move(*topology);
   }
-  config.membership = Membership(*keyring);
-  const Membership membership = config.membership;
-  config.pool = {flags.chunk_size, flags.stripe_width, *parse_naming(flags.naming), flags.drain,
-                 flags.drain_rate};
-  if (flags.chunking == "none") config.pool.naming = Naming::kOff;
-  config.pool.content_cuts = flags.chunking == "content";
-  config.pool.copies = copies;
-  config.copy_rate_bytes_per_s = flags.copy_rate;
-  config.scrub_rate_bytes_per_s = flags.scrub_rate;
-  config.gc_period = std::chrono::seconds(flags.gc_period);
-  config.drain_total_bytes_per_s = flags.drain_total;
-  config.drain_yields = flags.drain_yields;
-  config.on_journal_failure = [&](const Error& error) {
-    journalled = fail(error);
-    reactor.stop();
+  config_.pool = {flags_.chunk_size, flags_.stripe_width, *parse_naming(flags_.naming),
+                  flags_.drain, flags_.drain_rate};
+  if (flags_.chunking == "none") config_.pool.naming = Naming::kOff;
+  config_.pool.content_cuts = flags_.chunking == "content";
+  config_.pool.copies = copies;
+  config_.copy_rate_bytes_per_s = flags_.copy_rate;
+  config_.scrub_rate_bytes_per_s = flags_.scrub_rate;
+  config_.gc_period = std::chrono::seconds(flags_.gc_period);
+  config_.drain_total_bytes_per_s = flags_.drain_total;
+  config_.drain_yields = flags_.drain_yields;
+  on_the_end();
+  return std::nullopt;
+}
+
+/// Has the process end when the manager cannot go on.
+void Process::on_the_end() {
+  config_.on_journal_failure = [this](const Error& error) {
+    journalled_ = fail(error);
+    reactor_.stop();
   };
-  Epoch later;
-  config.on_superseded = [&](Epoch epoch) {
-    later = epoch;
-    reactor.stop();
+  config_.on_superseded = [this](Epoch epoch) {
+    later_ = epoch;
+    reactor_.stop();
   };
-  std::string damage;
-  config.on_damaged = [&](const std::string& how) {
-    damage = how;
-    reactor.stop();
+  config_.on_damaged = [this](const std::string& how) {
+    damage_ = how;
+    reactor_.stop();
   };
-  reactor.add(**endpoint);
-  Door door;
-  const auto listen_now = [&]() -> tl::expected<void, std::string> {
-    const Status listening = (*endpoint)->listen(door);
-    if (listening) return {};
-    return tl::unexpected(
-        fmt::format("cannot listen on {}: {}", flags.listen, describe(listening.error())));
-  };
-  const auto write_address = [&] {
-    return write_file_at_once(flags.address_file, (*endpoint)->address() + "\n");
-  };
-  const bool is_new = flags.rebuild || !flags.standby.empty();
-  if (is_new) {
-    if (const auto listening = listen_now(); !listening) return fail_with(listening.error());
+}
+
+Process::Outcome Process::listen_now() {
+  const Status listening = endpoint_->listen(door_);
+  if (listening) return {};
+  return tl::unexpected(
+      fmt::format("cannot listen on {}: {}", flags_.listen, describe(listening.error())));
+}
+
+std::optional<int> Process::prepare() {
+  reactor_.add(*endpoint_);
+  if (!is_new()) return std::nullopt;
+  if (const auto listening = listen_now(); !listening) return fail_with(listening.error());
+  if (!flags_.standby.empty()) {
+    if (const auto failed = follow()) return failed;
   }
-  std::string refused;
-  const auto refuse = [&](const std::string& why) {
-    refused = why;
-    reactor.stop();
+  const auto done =
+      rebuild(reactor_, *journal_, config_.membership, door_, endpoint_->address(), standby_.get());
+  if (!refused_.empty()) {
+    return fail_with(
+        fmt::format("cannot stand by for the manager at {}: {}", flags_.standby, refused_));
+  }
+  if (!done && standby_ && ended_by() != 0) return EXIT_SUCCESS;
+  if (!done) return fail_with(fmt::format("cannot rebuild: {}", done.error()));
+  return std::nullopt;
+}
+
+/// Makes the standby of the manager at --standby.
+std::optional<int> Process::follow() {
+  auto opened = open_to_manager(clock_, flags_.secret_file);
+  if (!opened) return fail_with(describe(opened.error()));
+  to_manager_ = std::move(*opened);
+  reactor_.add(*to_manager_);
+  Standby::Config follow;
+  follow.manager = flags_.standby;
+  follow.address = endpoint_->address();
+  follow.silence = std::chrono::seconds(flags_.takeover_after);
+  follow.on_followed = [this] {
+    if (!write_address()) refuse(flags_.address_file + " cannot be written");
   };
-  std::unique_ptr<transport::Endpoint> to_manager;
-  std::unique_ptr<Standby> standby;
-  if (!flags.standby.empty()) {
-    auto opened = open_to_manager(clock, flags.secret_file);
-    if (!opened) return fail_with(describe(opened.error()));
-    to_manager = std::move(*opened);
-    reactor.add(*to_manager);
-    Standby::Config follow;
-    follow.manager = flags.standby;
-    follow.address = (*endpoint)->address();
-    follow.silence = std::chrono::seconds(flags.takeover_after);
-    follow.on_followed = [&] {
-      if (!write_address()) refuse(flags.address_file + " cannot be written");
-    };
-    follow.on_refused = refuse;
-    standby = std::make_unique<Standby>(reactor, *to_manager, std::move(follow));
-    shown.standby = standby.get();
-  }
-  if (is_new) {
-    const auto done =
-        rebuild(reactor, **journal, membership, door, (*endpoint)->address(), standby.get());
-    if (!refused.empty()) {
-      return fail_with(
-          fmt::format("cannot stand by for the manager at {}: {}", flags.standby, refused));
-    }
-    if (!done && standby && ended_by() != 0) return EXIT_SUCCESS;
-    if (!done) return fail_with(fmt::format("cannot rebuild: {}", done.error()));
-  }
-  const std::string awaited = config.standby;
-  Service service(reactor, **journal, std::move(config));
+  follow.on_refused = [this](const std::string& why) { refuse(why); };
+  standby_ = std::make_unique<Standby>(reactor_, *to_manager_, std::move(follow));
+  shown_.standby = standby_.get();
+  return std::nullopt;
+}
+
+int Process::serve() {
+  const std::string awaited = config_.standby;
+  Service service(reactor_, *journal_, std::move(config_));
   if (const Status started = service.start(); !started) {
-    if (!(*journal)->damage().empty() && started.error().code == Code::kCorrupt) {
-      return fail_with(damaged(flags.state, (*journal)->damage()));
+    if (!journal_->damage().empty() && started.error().code == Code::kCorrupt) {
+      return fail_with(damaged(flags_.state, journal_->damage()));
     }
-    return fail_with(fmt::format("the state in {} cannot be loaded: {}", flags.state,
+    return fail_with(fmt::format("the state in {} cannot be loaded: {}", flags_.state,
                                  describe(started.error())));
   }
-  ServiceMetrics of_service(service, **journal);
-  shown.service = &of_service;
-  door.to = &service;
-  if (standby) {
-    standby->tell(service.state().epoch());
-  } else if (!is_new) {
+  ServiceMetrics of_service(service, *journal_);
+  shown_.service = &of_service;
+  door_.to = &service;
+  if (standby_) {
+    standby_->tell(service.state().epoch());
+  } else if (!is_new()) {
     if (const auto listening = listen_now(); !listening) return fail_with(listening.error());
   }
   if (const Status written = write_address(); !written) {
     return fail_with(
-        fmt::format("{} cannot be written: {}", flags.address_file, describe(written.error())));
+        fmt::format("{} cannot be written: {}", flags_.address_file, describe(written.error())));
   }
-  log::info("listens on {}", (*endpoint)->address());
+  log::info("listens on {}", endpoint_->address());
   if (!awaited.empty()) {
     log::info(
-        "answers nothing before its standby at {} is heard; when there is none any more, remove {} "
-        "and start again",
-        awaited, standby_file);
+        "answers nothing before its standby at {} is heard; when there is none any more, remove "
+        "{} and start again",
+        awaited, standby_file());
   }
-  reactor.run();
-  if (journalled && !later && damage.empty()) log::info("ends");
+  reactor_.run();
+  if (journalled_ && !later_ && damage_.empty()) log::info("ends");
   const Epoch own = service.state().epoch();
   service.stop();
-  standby.reset();
-  if (to_manager) reactor.remove(*to_manager);
-  reactor.remove(**endpoint);
-  if (later) {
+  standby_.reset();
+  if (to_manager_) reactor_.remove(*to_manager_);
+  reactor_.remove(*endpoint_);
+  return ended(own);
+}
+
+/// Says why a manager of epoch `own` has ended. Returns the exit status.
+int Process::ended(Epoch own) const {
+  if (later_) {
     return fail_with(fmt::format(
-        "another manager, of epoch {}, has taken this pool over; this one, of epoch {}, ends. If "
-        "its state directory was lost, and there is no other, start it with --rebuild",
-        later.value, own.value));
+        "another manager, of epoch {}, has taken this pool over; this one, of epoch {}, "
+        "ends. If its state directory was lost, and there is no other, start it with "
+        "--rebuild",
+        later_.value, own.value));
   }
-  if (!damage.empty()) return fail_with(damaged(flags.state, damage));
-  if (journalled) return EXIT_SUCCESS;
+  if (!damage_.empty()) return fail_with(damaged(flags_.state, damage_));
+  if (journalled_) return EXIT_SUCCESS;
   return fail_with(fmt::format(
       "the journal in {} cannot be written, so the manager ends; what was committed is in it: {}",
-      flags.state, describe(journalled.error())));
+      flags_.state, describe(journalled_.error())));
+}
+
+int run(Flags flags) {
+  Process process(std::move(flags));
+  if (const auto status = process.open()) return *status;
+  if (const auto status = process.configure()) return *status;
+  if (const auto status = process.prepare()) return *status;
+  return process.serve();
 }
 
 }  // namespace
