@@ -238,8 +238,8 @@ std::vector<std::string> check_redundant(Cluster& cluster, FileId file, Version 
   const auto places = [&](manager::ChunkIndex chunk) {
     std::set<BenefactorId> out;
     for (const Extent& copy : state.chunks().get(chunk).copies) {
-      const bool is_read =
-          find_benefactor(cluster, copy.benefactor) != nullptr && cluster.manager()->live(copy);
+      const bool is_read = find_benefactor(cluster, copy.benefactor) != nullptr &&
+                           cluster.manager()->pool().is_readable(copy);
       if (!nothing_lost || is_read) out.insert(copy.benefactor);
     }
     return out.size();
@@ -314,7 +314,7 @@ std::string describe(const Faults& faults) {
 std::vector<std::string> check_empty(Cluster& cluster) {
   std::vector<std::string> wrong;
   for (const auto& each : cluster.benefactors()) {
-    const std::uint64_t free = cluster.manager()->space().free_bytes(each.service->id());
+    const std::uint64_t free = cluster.manager()->pool().space().free_bytes(each.service->id());
     if (free == each.arena->bytes().size()) continue;
     wrong.push_back(fmt::format("leak: {} has {} of {} bytes free in an empty pool",
                                 each.node->name, free, each.arena->bytes().size()));

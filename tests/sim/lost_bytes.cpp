@@ -29,7 +29,8 @@ bool LostBytes::is_good(const Chunk& chunk, const Extent& extent, BenefactorId g
 
 bool LostBytes::is_durable(const Extent& extent) const {
   const auto found = seen_.find(extent);
-  return found != seen_.end() && found->second.commands <= cluster_.manager()->durable();
+  return found != seen_.end() &&
+         found->second.commands <= cluster_.manager()->pool().journal().durable();
 }
 
 /// Records all places in the map. A place that a new manager has loaded is durable; a later one is
@@ -58,7 +59,7 @@ LostBytes::Places LostBytes::copies_without(BenefactorId gone) const {
     for (const Extent& copy : chunk.copies) {
       if (!is_good(chunk, copy, gone)) continue;
       const bool stays = is_durable(copy);
-      const bool reached = stays && cluster_.manager()->at_hand(copy);
+      const bool reached = stays && cluster_.manager()->pool().is_reachable(copy);
       place.copy = std::max(place.copy, stays ? Where::kHere : Where::kMayBeGivenUp);
       place.block = std::max(place.block, reached ? Where::kHere : Where::kMayBeGivenUp);
     }
@@ -85,7 +86,7 @@ bool LostBytes::in_drain(const manager::File& file, const manager::VersionData& 
   if (drain_directory_.empty()) return false;
   const Chunk chunk = state().chunks().get(slice.chunk);
   if (!version.drained && !chunk.copies.empty()) return false;
-  const auto path = cluster_.manager()->drained_path(file, version);
+  const auto path = cluster_.manager()->planners().drain.drained_path(file, version);
   if (!path.has_value() || !state().mirror_queue().empty()) return true;
   std::ifstream in(drain_directory_ + "/" + *path, std::ios::binary);
   in.seekg(static_cast<std::streamoff>(slice.file_offset));

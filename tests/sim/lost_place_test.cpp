@@ -131,7 +131,7 @@ struct Writer {
     for (const manager::PackedSlice& slice : newest.slices) {
       std::set<BenefactorId> there;
       for (const Extent& copy : state.chunks().get(slice.chunk).copies) {
-        if (cluster.manager()->live(copy)) there.insert(copy.benefactor);
+        if (cluster.manager()->pool().is_readable(copy)) there.insert(copy.benefactor);
       }
       missing += there.size() < 2 ? 1 : 0;
     }

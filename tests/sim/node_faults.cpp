@@ -114,7 +114,7 @@ bool NodeFaults::all_at_hand() const {
     if (held_.holds(*each.node)) return false;
   }
   return std::ranges::any_of(
-      cluster_.manager()->log_replicas().counting(),
+      cluster_.manager()->planners().logs.counting(),
       [this](BenefactorId id) { return find_benefactor(cluster_, id) != nullptr; });
 }
 
@@ -135,7 +135,8 @@ bool NodeFaults::damage_journal() {
     known = std::max(known, each.service->newest_sequence());
   }
   // A crash loses commands that are not durable anyway, perhaps a snapshot among them.
-  const std::uint64_t durable = cluster_.manager()->appended() - cluster_.unsynced() + 1;
+  const std::uint64_t durable =
+      cluster_.manager()->pool().journal().appended() - cluster_.unsynced() + 1;
   if (known == 0) return true;
   const std::uint64_t lost = durable - known + 1 + prng_.below(std::min<std::uint64_t>(known, 20));
   if (lost > cluster_.journal().after_snapshot()) return true;
@@ -152,7 +153,7 @@ bool NodeFaults::lose_manager() {
     ManagerNode* const standby = cluster_.standby();
     return standby != nullptr && standby->follows() && !held_.holds(standby->node()) &&
            !held_.holds(cluster_.manager_node()) &&
-           cluster_.manager()->log_replicas().count() == limits::kLogCopies;
+           cluster_.manager()->planners().logs.count() == limits::kLogCopies;
   };
   if (!may_be_lost()) return true;
   cluster_.run_for(kStandbyTold);

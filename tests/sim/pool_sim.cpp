@@ -627,7 +627,7 @@ void Simulation::final_removal() {
   cluster_.run_for(60s);
   complain(check_empty(cluster_));
   if (!wrong_.empty()) return;
-  manager::GarbageCollector& garbage = cluster_.manager()->garbage();
+  manager::GarbageCollector& garbage = cluster_.manager()->planners().garbage;
   const std::uint64_t round = garbage.start(true);
   const auto done = [&] { return garbage.ended(round); };
   if (!cluster_.run_until(done, 60s)) complain({"M9: the garbage collection does not end"});

@@ -39,7 +39,7 @@ bool RottenCopies::can_be_made(manager::ChunkIndex index) const {
   return stripe != nullptr && std::ranges::all_of(stripe->members, [&](manager::ChunkIndex member) {
            const auto copies = state.chunks().get(member).copies;
            return std::ranges::any_of(copies, [&](const Extent& copy) {
-             return is_good(copy) && cluster_.manager()->live(copy);
+             return is_good(copy) && cluster_.manager()->pool().is_readable(copy);
            });
          });
 }
@@ -105,7 +105,7 @@ bool RottenCopies::flip() {
 void RottenCopies::forget_mended() {
   if (rotten_.empty() || cluster_.manager() == nullptr) return;
   last_ = cluster_.now();
-  for (const manager::Claim& claim : cluster_.manager()->claims()) {
+  for (const manager::Claim& claim : cluster_.manager()->planners().claims.all()) {
     if (claim.kind != manager::ClaimKind::kUsed && claim.kind != manager::ClaimKind::kFreeing) {
       continue;
     }

@@ -76,7 +76,8 @@ struct Pool {
     log::start("test", log::Level::kError);
     cluster.start_manager();
     for (int i = 0; i < 3; ++i) cluster.add_benefactor();
-    REQUIRE(cluster.run_until([&] { return cluster.manager()->log_replicas().count() == 3; }, 10s));
+    REQUIRE(
+        cluster.run_until([&] { return cluster.manager()->planners().logs.count() == 3; }, 10s));
     cluster.start_standby(kSilence);
     REQUIRE(cluster.run_until([&] { return cluster.standby()->follows(); }, 10s));
     cluster.run_for(2s);
