@@ -11,8 +11,8 @@
 
 namespace stdchk::manager {
 
-/// A CopyTraffic limits what benefactors copy and compute at once. It counts the bytes that the
-/// CopyPlanner and the ParityPlanner have in flight to and from each benefactor.
+/// A CopyTraffic limits what benefactors copy and compute at once. For each benefactor it counts the
+/// bytes in flight to and from it, of copies and of parity.
 ///
 /// Threads: the reactor's.
 /// Limits: kBytesBusy in flight to each benefactor while clients write, otherwise kBytesIdle. The
@@ -45,7 +45,7 @@ class CopyTraffic {
   void park(BenefactorId id);
   /// Returns the client id under which `target` attaches to other benefactors.
   ClientId reader(BenefactorId target);
-  /// Fills in that number, and the tickets that it is used with.
+  /// Sets the request's client id to reader(target), and adds its tickets.
   void let_read(BenefactorId target, msg::BuildStripe& request);
   void add_source(msg::BuildStripe& request, std::uint32_t number, const Chunk& chunk,
                   const Extent& at) const;
