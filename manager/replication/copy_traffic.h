@@ -11,8 +11,8 @@
 
 namespace stdchk::manager {
 
-/// A CopyTraffic limits what benefactors copy and compute at once. For each benefactor it counts the
-/// bytes in flight to and from it, of copies and of parity.
+/// A CopyTraffic limits what benefactors copy and compute at once. It counts bytes in flight, of
+/// copies and of parity, for each benefactor as source or target.
 ///
 /// Threads: the reactor's.
 /// Limits: kBytesBusy in flight to each benefactor while clients write, otherwise kBytesIdle. The
