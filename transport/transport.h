@@ -44,6 +44,8 @@ struct Capabilities {
   bool same_host_only = false;
   std::size_t message_bytes_max = 0;
   std::size_t rma_bytes_max = 0;  ///< the longest write or read
+  /// Peers write to a region with a WriteCheck only where the check allows it.
+  bool checks_writes = false;
 };
 
 /// A RemoteKey is what a peer needs to reach a registered region. Only attach replies carry it.
@@ -106,6 +108,21 @@ class Operation {
   bool in_flight_ = false;
 };
 
+/// A WriteCheck says which parts of a shared region the peer of one link may write.
+///
+/// Threads: the reactor's.
+class WriteCheck {
+ public:
+  virtual ~WriteCheck() = default;
+  /// The peer presents a grant of a part of the region. Returns false when nobody granted that
+  /// part to this peer.
+  virtual bool present(const Grant& grant) = 0;
+  /// `offset`: in the region. Called for each frame of a write.
+  virtual bool may_write(std::uint64_t offset, std::uint64_t length) = 0;
+  /// Changes when a part stops being writable. A write under way is checked again then.
+  virtual std::uint64_t revision() const = 0;
+};
+
 class Link;
 
 /// A LinkHandler is told what happens on a link. Its functions are called by poll() on the
@@ -161,6 +178,15 @@ class Link {
   /// The same for a peer that must only read. "tcp" ends the link when the peer writes with this
   /// key; the other transports do not tell reads and writes apart.
   virtual RemoteKey share_for_reading(const MemoryRegion& region) { return share(region); }
+  /// The same for a peer that may read the whole region, and write where `check` allows it. A
+  /// transport without Capabilities::checks_writes lets the peer write everywhere.
+  virtual RemoteKey share_checked(const MemoryRegion& region,
+                                  std::shared_ptr<WriteCheck> /*check*/) {
+    return share(region);
+  }
+  /// Presents a grant to the WriteCheck of the peer's region. The peer has it before each write
+  /// that starts later on this link. Does nothing without Capabilities::checks_writes.
+  virtual Status present(const RemoteKey& /*to*/, const Grant& /*grant*/) { return {}; }
   /// Lets the peer reach the memory of an endpoint that withholds access, because the peer has
   /// proven who it is. Takes effect before messages that are sent later.
   virtual void grant_access() {}

@@ -6,6 +6,7 @@
 #include "benefactor/drain/file_drainer.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "transport/secure/grant_proof.h"
 
 namespace stdchk::benefactor {
 namespace {
@@ -313,13 +314,29 @@ rpc::Answer Service::attach(rpc::Peer& peer, const msg::Attach& request) {
     return refuse(Code::kRefused, kWhere, "Another client is attached through this link.");
   }
   link->client = request.client;
-  // A benefactor that copies from here only reads.
-  const transport::MemoryRegion& region = *link->listener->region;
-  const bool reads_only =
-      member != nullptr && member->member.role == transport::secure::Role::kBenefactor;
-  const transport::RemoteKey key =
-      reads_only ? peer.link().share_for_reading(region) : peer.link().share(region);
+  const transport::RemoteKey key = share(*link);
   return msg::Reply(msg::Attach::Reply{key.key, key.base, key.length});
+}
+
+/// Shares the arena with the client of the link.
+transport::RemoteKey Service::share(ClientLink& link) {
+  transport::Link& to = link.peer->link();
+  const transport::MemoryRegion& region = *link.listener->region;
+  // A benefactor that copies from here only reads.
+  const auto* const member = to.peer();
+  if (member != nullptr && member->member.role == transport::secure::Role::kBenefactor) {
+    return to.share_for_reading(region);
+  }
+  if (link.check == nullptr) {
+    link.check = std::make_shared<ClientWriteCheck>(grants_, grant_key(), id_, link.client);
+  }
+  return to.share_checked(region, link.check);
+}
+
+/// Links that are believed prove nothing, and so do the grants there.
+Secret Service::grant_key() const {
+  if (config_.keyring == nullptr) return {};
+  return config_.keyring->own(transport::secure::kGrantKeyUse, {});
 }
 
 rpc::Answer Service::fence_client(const msg::FenceClient& request) {

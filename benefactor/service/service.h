@@ -18,6 +18,7 @@
 #include "benefactor/memory/stop.h"
 #include "benefactor/service/client_fence.h"
 #include "benefactor/service/job_lines.h"
+#include "benefactor/service/write_grants.h"
 #include "core/base/executor.h"
 #include "core/base/lifetime.h"
 #include "core/messages/messages.h"
@@ -141,6 +142,7 @@ class Service final : public rpc::PeerHandler {
     Listener* listener = nullptr;
     ClientId client;  ///< none: has not attached yet
     Time accepted{};
+    std::shared_ptr<transport::WriteCheck> check;  ///< of its writes; null: it only reads
   };
   struct Job {
     rpc::Responder respond;
@@ -169,6 +171,10 @@ class Service final : public rpc::PeerHandler {
   rpc::Answer attach(rpc::Peer& peer, const msg::Attach& request);
   rpc::Answer fence_client(const msg::FenceClient& request);
   std::vector<ClientLink>::iterator link_of(const rpc::Peer& peer);
+  transport::RemoteKey share(ClientLink& link);
+  Secret grant_key() const;
+  template <class Targets>
+  void close_grants(const Targets& targets, GrantId before);
   void fence_links(const std::function<bool(const ClientLink&)>& meant);
   void fence_link(ClientLink link);
   void schedule_sweep();
@@ -207,6 +213,7 @@ class Service final : public rpc::PeerHandler {
   TimerId manager_timer_;
   TimerId sweep_timer_;
 
+  WriteGrants grants_;
   std::vector<ClientLink> links_;  ///< in the order of their arrival
   std::vector<ClientLink> unfenced_;
   ClientFence fence_{kFencedRememberedMax};

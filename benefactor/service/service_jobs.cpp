@@ -6,6 +6,7 @@
 #include "benefactor/service/service.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/chunk/extent_header.h"
 
 namespace stdchk::benefactor {
 namespace {
@@ -64,6 +65,14 @@ Service::~Service() {
   }
 }
 
+/// This benefactor writes to the targets itself from now on.
+template <class Targets>
+void Service::close_grants(const Targets& targets, GrantId before) {
+  for (const auto& target : targets) {
+    grants_.close(target.to_offset, extent_bytes(target.length), before);
+  }
+}
+
 void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder respond) {
   if (const auto* fence = std::get_if<msg::FenceClient>(&request)) {
     return respond(fence_client(*fence));
@@ -80,6 +89,7 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
   }
   if (config_.executor == nullptr && !workers_) workers_ = std::make_unique<Workers>();
   if (auto* moves = std::get_if<msg::MoveExtents>(&request)) {
+    close_grants(moves->moves, moves->grants_before);
     start_job(
         worker(&Workers::moves), deadline, std::move(respond),
         [arena = arena_.bytes(), moves = std::move(*moves), counts = counts_]() -> rpc::Answer {
@@ -90,9 +100,11 @@ void Service::serve_manager(msg::Request request, Time deadline, rpc::Responder 
     return;
   }
   if (auto* copies = std::get_if<msg::CopyExtents>(&request)) {
+    close_grants(copies->copies, copies->grants_before);
     return copier_->copy(std::move(*copies), deadline, std::move(respond));
   }
   if (auto* build = std::get_if<msg::BuildStripe>(&request)) {
+    close_grants(build->outputs, build->grants_before);
     return builder_->build(std::move(*build), deadline, std::move(respond));
   }
   if (auto* checks = std::get_if<msg::CheckExtents>(&request)) {

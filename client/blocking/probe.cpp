@@ -167,6 +167,7 @@ class Prober final : public ManagerListener {
   void begin(OneWrite& write, const Grant& grant, std::size_t slot, std::size_t bytes) {
     const std::size_t at = slot * kLarge % (grant.length / kLarge * kLarge);
     write.is_write = true;
+    write.grant = grant;
     write.at = Extent{grant.benefactor, grant.offset + at};
     write.memory = memory_->get();
     write.pieces = {(*memory_)->bytes().subspan(slot * kLarge, bytes), {}};

@@ -157,6 +157,7 @@ Status BenefactorLink::start(Transfer& transfer, Rail& rail) {
   }
   const std::span<const transport::LocalPiece> used(pieces.data(), count);
   const std::uint64_t offset = transfer.at.offset + transfer.skip;
+  if (transfer.is_write) STDCHK_TRY(rail.present(transfer.grant));
   STDCHK_TRY(transfer.is_write ? rail.link().write(used, rail.key(), offset, transfer)
                                : rail.link().read(used, rail.key(), offset, transfer));
   transfer.link_ = this;

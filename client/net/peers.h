@@ -30,6 +30,7 @@ class Transfer : public transport::Operation {
   Extent at;               ///< pieces go to, or come from, here and on
   std::uint32_t skip = 0;  ///< added to at.offset (the header, when only content is read)
   const Memory* memory = nullptr;
+  Grant grant;  ///< of a write: the grant that `at` is part of
   std::array<MutableByteSpan, transport::kPiecesMax> pieces;
   /// Waits for a benefactor that a manager which was restarted expects back. Otherwise that is an
   /// error at once.

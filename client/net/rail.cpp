@@ -9,6 +9,8 @@ namespace stdchk::client {
 namespace {
 
 using namespace std::chrono_literals;
+/// Grants that are remembered as presented. To present a grant twice is no error.
+constexpr std::size_t kPresentedMax = 4096;
 constexpr Duration kMeasured = 20ms;  ///< a rate is formed over at least this time
 
 }  // namespace
@@ -96,6 +98,7 @@ void Rail::on_attached(rpc::Answer answer) {
   key_ = transport::RemoteKey{attach->key, attach->base, attach->length};
   const auto* direct = dynamic_cast<const transport::DirectlyReadable*>(&link());
   direct_memory_ = direct == nullptr ? nullptr : direct->direct_memory(key_);
+  presented_.clear();
   state_ = State::kReady;
   back_off_.reset();
   full_ = told_ = false;
@@ -128,6 +131,14 @@ void Rail::set_parked(Error why) {
   direct_memory_.reset();
   parked_until_ = reactor_.clock().now() + back_off_.next();
   later(&Rail::drop_peer);
+}
+
+Status Rail::present(const Grant& grant) {
+  if (!endpoint().capabilities().checks_writes || presented_.contains(grant.id.value)) return {};
+  STDCHK_TRY(link().present(key_, grant));
+  if (presented_.size() >= kPresentedMax) presented_.clear();
+  presented_.insert(grant.id.value);
+  return {};
 }
 
 void Rail::count_started(std::uint64_t bytes) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "core/base/back_off.h"
@@ -75,6 +76,9 @@ class Rail final : public rpc::PeerHandler {
   std::uint64_t bytes_in_flight() const { return bytes_in_flight_; }
   bool full() const { return full_; }  ///< its queue was, and nothing has ended since
   void set_full(bool full) { full_ = full; }
+  /// Presents the grant to the benefactor, unless this link has done so. Writes that start later
+  /// come after it.
+  Status present(const Grant& grant);
   void count_started(std::uint64_t bytes);
   void count_ended(std::uint64_t bytes, bool good);
 
@@ -109,6 +113,7 @@ class Rail final : public rpc::PeerHandler {
   BackOff back_off_{std::chrono::milliseconds(200), std::chrono::seconds(5)};
   bool told_ = false;  ///< the failure was logged, and it has not been ready since
 
+  std::unordered_set<std::uint64_t> presented_;  ///< grants, on this link
   bool full_ = false;
   std::uint64_t bytes_in_flight_ = 0;
   std::uint64_t bytes_moved_ = 0;  ///< since `measured_from_`

@@ -86,6 +86,7 @@ void ChunkWriter::write(const OutChunkPtr& chunk, const std::vector<Extent>& pla
     one->chunk = chunk;
     one->is_write = true;
     one->at = place;
+    one->grant = space_.grant_of(place);
     one->memory = &core_.host.window_memory();
     one->pieces = pieces;
     core_.figures.bytes_sent += limits::kExtentHeaderBytes + chunk->chunk.length;

@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace stdchk::client {
+namespace {
+
+bool covers(const Grant& grant, const Extent& extent) {
+  return extent.offset >= grant.offset && extent.offset < grant.offset + grant.length;
+}
+
+}  // namespace
 
 GrantSet::Target& GrantSet::target(const Grant& grant) {
   const BenefactorId first = grant.first ? grant.first : grant.benefactor;
@@ -128,14 +135,22 @@ Extent GrantSet::take(Target& target, std::uint64_t bytes) {
   return extent;
 }
 
+std::optional<Grant> GrantSet::grant_of(const Extent& extent) const {
+  for (const Target& from : targets_) {
+    if (from.benefactor != extent.benefactor) continue;
+    // The newest first: the client carves from it most often.
+    for (auto held = from.grants.rbegin(); held != from.grants.rend(); ++held) {
+      if (covers(held->grant, extent)) return held->grant;
+    }
+  }
+  return std::nullopt;
+}
+
 void GrantSet::give_back(const Extent& extent, std::uint64_t bytes) {
   for (Target& to : targets_) {
     if (to.benefactor != extent.benefactor) continue;
     for (const Held& held : to.grants) {
-      if (extent.offset < held.grant.offset ||
-          extent.offset >= held.grant.offset + held.grant.length) {
-        continue;
-      }
+      if (!covers(held.grant, extent)) continue;
       insert(to, Free{extent.offset, bytes, held.grant.id});
       free_bytes_ += bytes;
       return;

@@ -27,6 +27,8 @@ class SpaceKeeper {
   bool waits_for_places(const OutChunk& chunk);
   /// Carves the extents that the chunk lacks, as many as there is space for.
   std::vector<Extent> carve(const Chunk& chunk);
+  /// The grant that the extent was carved from. Without an id: its benefactor was dropped since.
+  Grant grant_of(const Extent& extent) const { return grants_.grant_of(extent).value_or(Grant{}); }
   void give_back(const Extent& extent, std::uint64_t bytes) { grants_.give_back(extent, bytes); }
   /// Does not use the benefactor of a failed write from now on.
   void avoid(BenefactorId benefactor, const Error& why);

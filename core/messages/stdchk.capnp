@@ -926,6 +926,7 @@ struct MoveExtents $title("move extents") $kind(toBenefactor) $route(managerToBe
     crc @3 :UInt32;
   }
   moves @0 :List(Move) $max("kMapPageSlicesMax");
+  grantsBefore @1 :UInt64 $type("GrantId");  # grants with smaller numbers open none of the targets any more
   struct Reply {
     failed @0 :List(UInt32) $max("kMapPageSlicesMax");  # indexes of moves
   }
@@ -950,6 +951,7 @@ struct CopyExtents $title("copy extents") $kind(toBenefactor) $route(managerToBe
     }
   }
   copies @2 :List(Copy) $max("kMapPageSlicesMax");
+  grantsBefore @3 :UInt64 $type("GrantId");  # as in MoveExtents
   struct Reply {
     failed @0 :List(UInt32) $max("kMapPageSlicesMax");   # indexes of copies with an unreadable source
     corrupt @1 :List(UInt32) $max("kMapPageSlicesMax");  # indexes of copies with a wrong checksum
@@ -985,6 +987,7 @@ struct BuildStripe $title("build stripe") $kind(toBenefactor) $route(managerToBe
   sources @3 :List(BenefactorInfo) $max("kStripeMembersMax");
   inputs @4 :List(Input) $max("kStripeMembersMax");    # `data` of them
   outputs @5 :List(Output) $max("kStripeMembersMax");  # none: the sender wants only the answer
+  grantsBefore @6 :UInt64 $type("GrantId");            # as in MoveExtents
   struct Reply {
     failed @0 :List(UInt32) $max("kStripeMembersMax");   # indexes of unreadable inputs
     corrupt @1 :List(UInt32) $max("kStripeMembersMax");  # indexes of inputs with a wrong checksum

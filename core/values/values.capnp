@@ -95,6 +95,9 @@ struct Grant {
   # Only chunks whose first place is on this benefactor may use the grant. None: any chunk may.
   domain @5 :UInt64;
   # Within a session, grants with equal values are on benefactors that may fail together.
+  proofLow @6 :UInt64;
+  # Proves to the benefactor that the manager made this grant to this client (transport/secure/grant_proof.h).
+  proofHigh @7 :UInt64;
 }
 
 struct Attributes {

@@ -185,7 +185,7 @@ void Compactor::run() {
   for (const auto& move : plan.moves) {
     targets_.emplace_back(*benefactor, Range{move.to_offset, extent_bytes(move.length)});
   }
-  msg::MoveExtents request{plan.moves};
+  msg::MoveExtents request{plan.moves, GrantId{pool_.next_id()}};
   pool_.peer_of(*benefactor)
       ->call(std::move(request), limits::kOperationDeadline,
              [this, alive = pool_.alive(), id = *benefactor,

@@ -14,6 +14,7 @@ namespace stdchk::manager {
 struct BenefactorStatus {
   msg::BenefactorInfo info;
   transport::secure::Member member;  ///< the member that registered as this benefactor
+  Secret grant_key;                  ///< proves grants on this benefactor
   rpc::Peer* peer = nullptr;         ///< null while it has no link
   Time last_heard{};
   bool leaving = false;             ///< it has asked to leave the pool

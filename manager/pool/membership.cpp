@@ -7,6 +7,7 @@
 
 #include "core/base/assert.h"
 #include "core/crypto/secret.h"
+#include "transport/secure/grant_proof.h"
 #include "transport/secure/ticket.h"
 
 namespace stdchk::manager {
@@ -121,6 +122,16 @@ bool Membership::examine(msg::RegisterBenefactor& request, const Member& member)
 bool Membership::owns_life(const msg::RegisterBenefactor& request, const Member& member) const {
   if (believes_) return true;
   return keyring_ != nullptr && request.life_low == keyring_->mark_of(member, request.life_high);
+}
+
+Secret Membership::grant_key(const Member& benefactor) const {
+  if (keyring_ == nullptr) return {};
+  return keyring_->own_of(benefactor, transport::secure::kGrantKeyUse, {});
+}
+
+Secret Membership::log_key() const {
+  if (keyring_ == nullptr) return {};
+  return keyring_->of_managers("metadata log", {});
 }
 
 void Membership::add_ticket(msg::BenefactorInfo& info, const Member& benefactor,

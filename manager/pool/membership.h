@@ -54,6 +54,11 @@ class Membership {
   /// No other member can have this life.
   bool owns_life(const msg::RegisterBenefactor& request, const Member& member) const;
 
+  /// The key that proves grants on this benefactor (transport/secure/grant_proof.h).
+  Secret grant_key(const Member& benefactor) const;
+  /// The key that proves records of the metadata log. Only managers have it.
+  Secret log_key() const;
+
   /// Lets `reader` open links to the benefactor, under that number.
   void add_ticket(msg::BenefactorInfo& info, const Member& benefactor, const Member& reader,
                   ClientId number) const;

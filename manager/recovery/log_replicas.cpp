@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <span>
 #include <string>
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "manager/journal/journal_codec.h"
-#include "manager/journal/metadata_log.h"
 
 namespace stdchk::manager {
 namespace {
@@ -45,7 +45,7 @@ bool is_long(std::uint64_t log_bytes, std::uint64_t snapshot_bytes, std::uint64_
 /// A manager that comes back does not know by whom its standby decides: nobody's word is enough
 /// until it has heard of the standby.
 LogReplicas::LogReplicas(Pool& pool, std::function<void()> on_replica)
-    : pool_(pool), on_replica_(std::move(on_replica)) {
+    : pool_(pool), on_replica_(std::move(on_replica)), keys_(pool.config().membership.log_key()) {
   if (!pool_.config().standby.empty()) voters_.push_back({0, {BenefactorId{}}});
 }
 
@@ -96,7 +96,7 @@ bool LogReplicas::agreed(std::uint64_t sequence) const {
 void LogReplicas::append(std::uint64_t sequence, const Command& command) {
   if (replicas_.empty()) return;
   std::string record;
-  const Status framed = append_record(command, record);
+  const Status framed = append_record(keys_, pool_.state().epoch(), sequence, command, record);
   std::vector<BenefactorId> ids;
   for (const auto& [id, replica] : replicas_) ids.push_back(id);
   std::vector<Piece> pieces;
@@ -204,7 +204,9 @@ void LogReplicas::spread() {
 std::vector<LogReplicas::Piece> LogReplicas::snapshot() {
   std::vector<Piece> pieces;
   std::string bytes;
-  begin_log(bytes);
+  std::uint64_t number = 0;
+  fill_random(std::as_writable_bytes(std::span(&number, 1)));
+  LogSnapshot written(keys_, pool_.state().epoch(), pool_.journal().appended(), number, bytes);
   Status framed;
   const auto flush = [&](bool all) {
     while (bytes.size() >= limits::kLogPieceBytesMax || (all && !bytes.empty())) {
@@ -214,9 +216,10 @@ std::vector<LogReplicas::Piece> LogReplicas::snapshot() {
     }
   };
   pool_.state().snapshot([&](const Command& command) {
-    if (framed) framed = append_record(command, bytes);
+    if (framed) framed = written.append(command, bytes);
     flush(false);
   });
+  written.finish(bytes);
   flush(true);
   if (!framed || pieces.empty()) return {};
   pieces.front().begins = true;

@@ -13,6 +13,7 @@
 #include "core/base/clock.h"
 #include "core/messages/messages.h"
 #include "manager/journal/command.h"
+#include "manager/journal/metadata_log.h"
 #include "manager/pool/pool.h"
 #include "transport/rpc.h"
 
@@ -111,6 +112,7 @@ class LogReplicas final : public JournalReplicas {
 
   Pool& pool_;
   const std::function<void()> on_replica_;
+  const LogKeys keys_;
   std::map<BenefactorId, Replica> replicas_;
   struct Full {
     std::uint64_t room_bytes = 0;    ///< limit of its log

@@ -319,7 +319,14 @@ void Rebuilder::read(Visitor& visitor, const rpc::Answer& answer) {
 /// Writes the journal as one snapshot: after a crash it is complete or empty. First applies the
 /// commands to a State, to prove them valid.
 Status Rebuilder::write() {
-  STDCHK_ASSIGN(auto commands, decode_log(log_));
+  const LogKeys keys(membership_.log_key());
+  STDCHK_ASSIGN(DecodedLog decoded, decode_log(log_, &keys));
+  // The benefactor said that its log has more, or that it is a later manager's.
+  const msg::RegisterBenefactor& said = *source_->registration;
+  if (decoded.epoch != said.log_epoch || decoded.sequence < said.log_sequence) {
+    return fail(Code::kStale, "manager.log");
+  }
+  std::vector<Command>& commands = decoded.commands;
   State state;
   for (const Command& command : commands) {
     if (const auto applied = state.apply(command); !applied) return fail(applied.error());

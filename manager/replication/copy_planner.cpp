@@ -588,18 +588,20 @@ std::optional<msg::BuildStripe> CopyPlanner::build_of(ChunkIndex chunk) const {
 
 void CopyPlanner::send(Sent sent) {
   const ClientId number = traffic_.reader(sent.target);
-  msg::CopyExtents request{number, pool_.source(sent.source, sent.target, number), {}};
+  msg::CopyExtents request{number, pool_.source(sent.source, sent.target, number), {}, {}};
   for (const Item& item : sent.items) {
     const Chunk chunk = pool_.state().chunks().get(item.chunk);
     request.copies.push_back(
         {item.from.offset, item.to.offset, chunk.length, chunk.crc, chunk.name});
   }
+  request.grants_before = GrantId{pool_.next_id()};
   send(std::move(request), std::move(sent));
 }
 
 void CopyPlanner::send(msg::BuildStripe request, Sent sent) {
   traffic_.let_read(sent.target, request);
   request.outputs.front().to_offset = sent.items.front().to.offset;
+  request.grants_before = GrantId{pool_.next_id()};
   for (const auto& input : request.inputs) {
     sent.inputs.push_back(
         pool_.state().stripes().of(sent.items.front().chunk)->members[input.number]);

@@ -405,6 +405,7 @@ bool ParityPlanner::send(const Redundancy& redundancy, std::vector<Chosen> data,
   for (std::uint32_t i = 0; i < redundancy.parity; ++i) {
     request.outputs.push_back({request.data + i, sent.outputs[i].offset, sent.length, {}});
   }
+  request.grants_before = GrantId{pool_.next_id()};
   traffic_.let_read(*target, request);
   traffic_.add_load(*target, sent.bytes);
   traffic_.pace(*target, sent.bytes);

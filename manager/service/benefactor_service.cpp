@@ -127,6 +127,7 @@ void BenefactorService::admit(Connection& connection, BenefactorId id,
           msg::BenefactorState::kAlive,
           request.pid};
   status.member = connection.member();
+  status.grant_key = pool_.config().membership.grant_key(status.member);
   status.peer = &connection.peer();
   status.last_heard = pool_.now();
   status.leaving = false;

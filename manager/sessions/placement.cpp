@@ -6,6 +6,7 @@
 
 #include "core/base/limits.h"
 #include "core/chunk/extent_header.h"
+#include "transport/secure/grant_proof.h"
 
 namespace stdchk::manager {
 
@@ -170,12 +171,13 @@ void Placement::grant_set(SessionRecord& session, const PlaceSet& set, std::uint
   for (const BenefactorId id : set.members) {
     const auto range = pool_.space().take(id, want_bytes, std::min(want_bytes, unit));
     if (!range) continue;
-    const Grant grant{GrantId{pool_.next_id()},
-                      id,
-                      range->offset,
-                      range->length,
-                      together ? set.first : BenefactorId{},
-                      together ? pool_.domains().domain(id, level) : 0};
+    Grant grant{GrantId{pool_.next_id()},
+                id,
+                range->offset,
+                range->length,
+                together ? set.first : BenefactorId{},
+                together ? pool_.domains().domain(id, level) : 0};
+    transport::secure::prove(pool_.benefactors().at(id).grant_key, session.client, grant);
     to_.sessions.add_grant(session, grant);
     out.push_back(grant);
   }

@@ -21,16 +21,26 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const auto log = decode_log({reinterpret_cast<const char*>(data), size});
   if (log.has_value()) {
+    const LogKeys keys(Secret{});
     std::string again;
-    begin_log(again);
-    for (const Command& command : *log) STDCHK_ASSERT(append_record(command, again).has_value());
+    LogSnapshot snapshot(keys, Epoch{1}, 0, data[0], again);
+    const std::size_t half = log->commands.size() / 2;
+    for (std::size_t i = 0; i < log->commands.size(); ++i) {
+      if (i == half) snapshot.finish(again);
+      const Command& command = log->commands[i];
+      const Status appended = i < half
+                                  ? snapshot.append(command, again)
+                                  : append_record(keys, Epoch{1}, i - half + 1, command, again);
+      STDCHK_ASSERT(appended.has_value());
+    }
+    if (log->commands.empty()) snapshot.finish(again);
     std::string joined;
     for (const std::string& piece : cut_log(again)) joined += piece;
-    const auto repeated = decode_log(joined);
-    STDCHK_ASSERT(repeated.has_value() && *repeated == *log);
+    const auto repeated = decode_log(joined, &keys);
+    STDCHK_ASSERT(repeated.has_value() && repeated->commands == log->commands);
     const std::size_t wrong = (data[0] * std::size_t{256} + data[size / 2]) % joined.size();
     joined[wrong] = static_cast<char>(joined[wrong] ^ 1 << size % 8);
-    STDCHK_ASSERT(!decode_log(joined).has_value());
+    STDCHK_ASSERT(!decode_log(joined, &keys).has_value());
   }
   return 0;
 }

@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (choices.flag()) {
     const auto log = decode_log(fuzz::text_of(choices.rest()));
     if (!log) return 0;
-    for (const Command& command : *log) (void)state.apply(command);
+    for (const Command& command : log->commands) (void)state.apply(command);
   } else {
     while (!choices.empty()) {
       const auto command = journalled(fuzz::make_command(choices));

@@ -26,6 +26,7 @@ using secure::Keyring;
 using secure::Role;
 using tcp::FrameHeader;
 using tcp::FrameType;
+using tcp::GrantContent;
 using tcp::TcpEndpoint;
 using tcp::TlsContext;
 using tcp::TlsSession;
@@ -71,6 +72,27 @@ struct World {
   std::unique_ptr<MemoryRegion> secret = std::move(*endpoint->register_memory(own));
 };
 
+constexpr std::size_t kOpenBytes = 32;  ///< at the end of World::own, for who presents a grant
+
+/// A Check believes grants whose proof is the bytes that put_frame() sends, and takes them back now
+/// and then.
+struct Check final : WriteCheck {
+  bool present(const Grant& grant) override {
+    presented = grant.proof_low == 0xAAAAAAAAAAAAAAAA && grant.offset <= kBytes;
+    return presented;
+  }
+  bool may_write(std::uint64_t offset, std::uint64_t length) override {
+    return presented && offset >= kBytes - kOpenBytes && length <= kBytes - offset;
+  }
+  std::uint64_t revision() const override { return taken; }
+  void take_back() {
+    presented = false;
+    ++taken;
+  }
+  bool presented = false;
+  std::uint64_t taken = 0;
+};
+
 class Play {
  public:
   Play(World& world, fuzz::Choices& choices) : world_(world), choices_(choices) {
@@ -103,8 +125,8 @@ class Play {
     if (!choices_.flag()) hello();
     for (int steps = 0; steps < 64 && !choices_.empty(); ++steps) act();
     turn();
-    STDCHK_ASSERT(
-        std::ranges::all_of(world_.own, [](std::byte b) { return b == std::byte{0x55}; }));
+    STDCHK_ASSERT(std::ranges::all_of(std::span(world_.own).first(kBytes - kOpenBytes),
+                                      [](std::byte b) { return b == std::byte{0x55}; }));
     if (world_.side.link == nullptr || world_.side.closed) {
       const std::vector<std::byte> before = world_.shared;
       put_frame({.type = FrameType::kWrite, .last = true, .length = 64, .key = key_.key}, 64);
@@ -117,7 +139,9 @@ class Play {
   void hello() {
     put_frame({.type = FrameType::kHello, .id = secure::kProtocolVersion}, 0);
     for (int i = 0; i < 100 && world_.side.link == nullptr; ++i) world_.endpoint->poll();
-    if (world_.side.link != nullptr) key_ = world_.side.link->share(*world_.region);
+    if (world_.side.link == nullptr) return;
+    key_ = world_.side.link->share(*world_.region);
+    checked_ = world_.side.link->share_checked(*world_.secret, check_);
   }
   void turn() {
     for (int i = 0; i < 4; ++i) world_.endpoint->poll();
@@ -142,12 +166,13 @@ class Play {
     made.last = choices_.flag();
     made.length = choices_.flag() ? choices_.byte() : static_cast<std::uint32_t>(choices_.number());
     made.id = choices_.flag() ? (choices_.below(4) + 1ULL) << 8 : choices_.number();
-    made.key = choices_.flag() ? key_.key : choices_.number();
+    const std::array keys{key_.key, checked_.key, choices_.number()};
+    made.key = keys[choices_.below(keys.size())];
     made.offset = choices_.flag() ? choices_.byte() : choices_.number();
     return made;
   }
   void act() {
-    switch (choices_.below(8)) {
+    switch (choices_.below(10)) {
       case 0:
         return put(choices_.bytes(choices_.byte()));
       case 1: {
@@ -182,6 +207,25 @@ class Play {
                           .length = choices_.byte(),
                           .id = (choices_.below(4) + 1ULL) << 8 | choices_.below(4)},
                          choices_.byte());
+      case 7:
+        return put_frame({.type = FrameType::kGrant,
+                          .length = GrantContent::kBytes,
+                          .id = choices_.byte(),
+                          .key = choices_.byte() < 4 ? key_.key : checked_.key,
+                          .offset = choices_.byte()},
+                         GrantContent::kBytes);
+      case 8: {
+        const std::uint32_t length = 1U + choices_.byte() % (2 * kOpenBytes);
+        put_frame({.type = FrameType::kWrite,
+                   .last = true,
+                   .length = length,
+                   .key = checked_.key,
+                   .offset = kBytes - kOpenBytes - 8 + choices_.byte() % 16},
+                  choices_.flag() ? length : 1);
+        turn();
+        if (choices_.flag()) check_->take_back();
+        return;
+      }
       default:
         return turn();
     }
@@ -203,7 +247,9 @@ class Play {
   World& world_;
   fuzz::Choices& choices_;
   std::unique_ptr<TlsSession> tls_;
+  std::shared_ptr<Check> check_ = std::make_shared<Check>();
   RemoteKey key_;
+  RemoteKey checked_;
   std::array<Copy, 8> copies_;
   std::size_t used_ = 0;
 };

@@ -147,7 +147,21 @@ TEST_CASE("who does not know of several places asks for one, and grants for one"
   for (const Grant& grant : placed.grants) {
     CHECK(grant.first == BenefactorId{});
     CHECK(grant.domain == 0);
+    CHECK(grant.proof_low == 0);
+    CHECK(grant.proof_high == 0);
   }
+}
+
+TEST_CASE("a manager that does not know of grants' numbers closes no grants") {
+  const auto lines = read_lines("messages_older.txt");
+  const auto request = [&](const char* name) {
+    const auto message = msg::decode(unhex(lines.at(name)));
+    REQUIRE(message.has_value());
+    return std::get<msg::RequestEnvelope>(*message).body;
+  };
+  CHECK_FALSE(std::get<msg::MoveExtents>(request("move_extents_before_grants")).grants_before);
+  CHECK_FALSE(std::get<msg::CopyExtents>(request("copy_extents_before_grants")).grants_before);
+  CHECK_FALSE(std::get<msg::BuildStripe>(request("build_stripe_before_grants")).grants_before);
 }
 
 TEST_CASE("who goes on with a session, and does not know of changes of a new file, has made none") {
@@ -240,21 +254,29 @@ TEST_CASE("the checksum of a record in journal.db and a metadata log have the do
   REQUIRE(manager::encode_command(commands[0], record).has_value());
   const std::uint32_t crc = manager::record_crc(0x0123456789, record);
   CHECK(fmt::format("{:08x}", crc) == lines.at("record_crc"));
+  const manager::LogKeys keys(Secret{});
   std::string log;
-  manager::begin_log(log);
-  for (const std::size_t index : {0U, 3U}) {
-    REQUIRE(manager::append_record(commands[index], log).has_value());
-  }
+  manager::LogSnapshot snapshot(keys, Epoch{2}, 5, 7, log);
+  REQUIRE(snapshot.append(commands[0], log).has_value());
+  snapshot.finish(log);
+  REQUIRE(manager::append_record(keys, Epoch{2}, 6, commands[3], log).has_value());
   CHECK(is_golden("log", std::as_bytes(std::span(log)), lines.at("log")));
 }
 
-TEST_CASE("a metadata log of before there were checksums is read") {
-  const auto bytes = unhex(read_lines("journal_older.txt").at("log_before_checksums"));
-  const auto read =
-      manager::decode_log({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  REQUIRE(read.has_value());
-  const auto commands = before_callers();
-  CHECK(*read == std::vector<manager::Command>{commands[0], commands[3]});
+TEST_CASE("a metadata log of before there were checksums or MACs is read") {
+  const std::map<std::string, std::vector<manager::Command>> logs{
+      {"log_before_checksums", before_callers()},
+      {"log_before_macs", manager::test::one_of_each()}};
+  for (const auto& [line, commands] : logs) {
+    const auto bytes = unhex(read_lines("journal_older.txt").at(line));
+    const std::string_view log{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    const auto read = manager::decode_log(log);
+    REQUIRE(read.has_value());
+    CHECK(read->commands == std::vector<manager::Command>{commands[0], commands[3]});
+    // Who could have made it is not known, so no manager is rebuilt from it.
+    const manager::LogKeys keys(Secret{});
+    CHECK_FALSE(manager::decode_log(log, &keys).has_value());
+  }
 }
 
 TEST_CASE("a journal of before there were copies asks for one of each chunk") {

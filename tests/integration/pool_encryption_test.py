@@ -101,6 +101,50 @@ def test_a_changed_byte_of_a_sealed_chunk_is_found(pool):
     assert failure.value.errno == errno.EIO
 
 
+# Bits that leave every CRC32C as it was, wherever they are turned over: the polynomial itself, lowest bit first.
+CRC32C_BLIND = (1 | int(f"{0x1EDC6F41:032b}"[::-1], 2) << 1).to_bytes(5, "little")
+
+
+def turn_over(pid, name, content, mask):
+    """Changes the first bytes of `content` in the mapped file `name` of a benefactor, as its owner can."""
+    for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
+        if name not in line:
+            continue
+        first, last = (int(part, 16) for part in line.split()[0].split("-"))
+        with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+            memory.seek(first)
+            at = memory.read(last - first).find(content)
+            if at >= 0:
+                memory.seek(first + at)
+                memory.write(bytes(a ^ b for a, b in zip(content, mask)))
+                return
+    raise AssertionError("the content is not there")
+
+
+def test_bytes_that_keep_the_checksum_deceive_nobody_who_encrypts(pool):
+    """A malicious benefactor chooses the bytes, so that the chunk's CRC32C stays. Without --encrypt nobody notices
+    before the chunk's name is looked at."""
+    disk = pool.folder / "disk"
+    pool.up("--encrypt", "--naming", "off", "--disk", disk, benefactors=1, memory="64M", drain=False)
+    content = os.urandom(MIB)
+    (pool.mount / "app.N0.T1").write_bytes(content)
+    plain = pool.mount_by_hand("plain")
+    (plain / "app.N1.T1").write_bytes(content)
+    (pid,) = pool.pids("benefactor")
+    stored = arenas(pool)
+    at = stored.index(b"sealed.C") + 4096
+    turn_over(pid, "disk", stored[at:at + 64], CRC32C_BLIND)
+    turn_over(pid, "disk", content[:64], CRC32C_BLIND)
+    drop_caches()
+    fresh = pool.mount_by_hand("fresh", "--key-file", key_of(pool))
+    with pytest.raises(OSError) as failure:
+        (fresh / "app.N0.T1").read_bytes()
+    assert failure.value.errno == errno.EIO
+    # So the checksum alone was deceived: what is not encrypted is read as the benefactor wants it.
+    read = (fresh / "app.N1.T1").read_bytes()
+    assert read != content and read[5:] == content[5:]
+
+
 def test_parity_and_the_scrub_work_on_what_is_sealed(pool):
     pool.up("--encrypt", "--copies", "ec(2,1)", benefactors=4, memory="64M", drain=False)
     content = image(6)

@@ -500,8 +500,6 @@ def test_down_cleans_up_after_an_up_that_was_killed(tree, point):
     assert not is_mounted(mount) and not processes_of(tree)
 
 
-@pytest.mark.xfail(reason="a known fault: benefactors that a killed `up` has just started on another host may stay "
-                          "beside those of the next `up`, until `down` or their host ends them")
 def test_a_killed_up_leaves_nothing_on_other_hosts(tree):
     user = User(tree, os.geteuid())
     shell, hosts = tree / "shell", tree / "hosts"

@@ -7,6 +7,7 @@
 #include "core/base/limits.h"
 #include "manager/arenas/scrubber.h"
 #include "manager/journal/metadata_log.h"
+#include "manager/pool/membership.h"
 #include "tests/sim/checkers.h"
 
 namespace stdchk::sim {
@@ -20,7 +21,8 @@ constexpr Duration kForgotten = 60s;
 
 bool is_whole(const benefactor::MetadataLog& log) {
   const auto* const first = reinterpret_cast<const char*>(log.content().data());
-  return manager::decode_log({first, log.content().size()}).has_value();
+  const manager::LogKeys keys(manager::Membership::believing().log_key());
+  return manager::decode_log({first, log.content().size()}, &keys).has_value();
 }
 
 }  // namespace

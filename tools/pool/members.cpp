@@ -21,10 +21,14 @@ start_of() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 state_of() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f1; }
 alive() { [ "$(start_of "$1")" = "$2" ] && [ "$(state_of "$1")" != Z ]; }
 boot() { cat /proc/sys/kernel/random/boot_id; }
-# The processes of this user that were told of the directory $1: a file of it is among their words.
+# The processes of this user that were given a key of the directory $1: its file is among their words.
 told_of() {
   for d in /proc/[0-9]*; do
-    [ -O "$d" ] && tr '\0' '\n' <"$d/cmdline" 2>/dev/null | grep -qxF "$1/secret" && echo "${d#/proc/}"
+    [ -O "$d" ] || continue
+    tr '\0' '\n' <"$d/cmdline" 2>/dev/null | while IFS= read -r word; do
+      case $word in "$1"/secret | "$1"/*.member) exit 7 ;; esac
+    done
+    [ $? -ne 7 ] || echo "${d#/proc/}"
   done
 }
 )sh";

@@ -6,6 +6,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/fault/fault.h"
@@ -37,6 +38,13 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   }
   RemoteKey share_for_reading(const MemoryRegion& region) {
     return inner_ == nullptr ? RemoteKey{} : inner_->share_for_reading(region);
+  }
+  RemoteKey share_checked(const MemoryRegion& region, std::shared_ptr<WriteCheck> check) {
+    return inner_ == nullptr ? RemoteKey{} : inner_->share_checked(region, std::move(check));
+  }
+  /// At once: writes may only come later than that.
+  Status present(const RemoteKey& to, const Grant& grant) {
+    return inner_ == nullptr ? fail(Code::kPeerLost, "fault.grant") : inner_->present(to, grant);
   }
   void grant_access() {
     if (inner_ != nullptr) inner_->grant_access();
@@ -149,6 +157,12 @@ class FaultLink final : public Link {
   RemoteKey share(const MemoryRegion& region) override { return core_->share(region); }
   RemoteKey share_for_reading(const MemoryRegion& region) override {
     return core_->share_for_reading(region);
+  }
+  RemoteKey share_checked(const MemoryRegion& region, std::shared_ptr<WriteCheck> check) override {
+    return core_->share_checked(region, std::move(check));
+  }
+  Status present(const RemoteKey& to, const Grant& grant) override {
+    return core_->present(to, grant);
   }
   void grant_access() override { core_->grant_access(); }
 

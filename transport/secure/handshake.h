@@ -14,7 +14,7 @@
 namespace stdchk::transport::secure {
 
 /// The version of the handshake and of the messages behind it. A peer of another one is refused.
-inline constexpr std::uint16_t kProtocolVersion = 2;
+inline constexpr std::uint16_t kProtocolVersion = 3;
 
 /// What two processes agree on: a key for each direction of their link.
 struct LinkKeys {

@@ -124,7 +124,8 @@ TcpEndpoint::TcpEndpoint(Clock& clock, std::shared_ptr<const secure::Keyring> ke
                    .target_must_progress = true,
                    .same_host_only = false,
                    .message_bytes_max = kMessageBytesMax,
-                   .rma_bytes_max = kTransferBytesMax};
+                   .rma_bytes_max = kTransferBytesMax,
+                   .checks_writes = true};
 }
 
 Status TcpEndpoint::open() {

@@ -14,14 +14,14 @@ constexpr std::size_t kKeyAt = 16;
 constexpr std::size_t kOffsetAt = 24;
 
 template <class Number>
-void put(FrameHeader::Bytes& bytes, std::size_t at, Number number) {
+void put(std::span<std::byte> bytes, std::size_t at, Number number) {
   for (std::size_t i = 0; i < sizeof number; ++i) {
     bytes[at + i] = static_cast<std::byte>(number >> (kByteBits * i));
   }
 }
 
 template <class Number>
-Number get(std::span<const std::byte, FrameHeader::kBytes> bytes, std::size_t at) {
+Number get(std::span<const std::byte> bytes, std::size_t at) {
   Number number = 0;
   for (std::size_t i = 0; i < sizeof number; ++i) {
     number |= static_cast<Number>(std::to_integer<Number>(bytes[at + i]) << (kByteBits * i));
@@ -47,11 +47,29 @@ bool is_sound(const FrameHeader& header) {
     case FrameType::kReadData:
       return !header.last && header.length > 0 && header.key == 0 &&
              header.length <= FrameHeader::kContentBytesMax;
+    case FrameType::kGrant:
+      return !header.last && uses_memory && header.length == GrantContent::kBytes;
   }
   return false;
 }
 
+constexpr std::size_t kProofLowAt = 8;
+constexpr std::size_t kProofHighAt = 16;
+
 }  // namespace
+
+GrantContent::Bytes GrantContent::encode() const {
+  Bytes bytes{};
+  put(bytes, 0, length);
+  put(bytes, kProofLowAt, proof_low);
+  put(bytes, kProofHighAt, proof_high);
+  return bytes;
+}
+
+GrantContent GrantContent::decode(std::span<const std::byte, kBytes> bytes) {
+  return {get<std::uint64_t>(bytes, 0), get<std::uint64_t>(bytes, kProofLowAt),
+          get<std::uint64_t>(bytes, kProofHighAt)};
+}
 
 FrameHeader::Bytes FrameHeader::encode() const {
   Bytes bytes{};

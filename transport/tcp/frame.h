@@ -26,6 +26,19 @@ enum class FrameType : std::uint8_t {
   kWritten = 4,   ///< all frames of write `id` are in memory
   kRead = 5,      ///< asks for `length` bytes at `offset` in the region of `key`; no content
   kReadData = 6,  ///< content: the bytes of read `id` from its byte `offset` on
+  kGrant = 7,  ///< grant `id` of a part at `offset` of the region of `key`; content: GrantContent
+};
+
+/// The content of a kGrant frame: length of the part (8), proof (16), with the low byte first.
+struct GrantContent {
+  static constexpr std::size_t kBytes = 24;
+  using Bytes = std::array<std::byte, kBytes>;
+  std::uint64_t length = 0;
+  std::uint64_t proof_low = 0;
+  std::uint64_t proof_high = 0;
+
+  Bytes encode() const;
+  static GrantContent decode(std::span<const std::byte, kBytes> bytes);
 };
 
 /// A FrameHeader says what follows. On the wire: type (1), last (1), zero (2), length (4), id (8),

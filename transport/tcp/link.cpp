@@ -131,18 +131,31 @@ bool TcpLink::fence() {
   return true;
 }
 
-RemoteKey TcpLink::share(const MemoryRegion& region, bool writable) {
+Status TcpLink::present(const RemoteKey& to, const Grant& grant) {
+  if (state_ != State::kOpen) return fail(Code::kPeerLost, "tcp.grant");
+  presented_.push_back({{.type = FrameType::kGrant,
+                         .length = GrantContent::kBytes,
+                         .id = grant.id.value,
+                         .key = to.key,
+                         .offset = to.base + grant.offset},
+                        GrantContent{grant.length, grant.proof_low, grant.proof_high}.encode()});
+  endpoint_.mark_ready(*this);
+  return {};
+}
+
+RemoteKey TcpLink::share(const MemoryRegion& region, Shared as) {
   const auto& own = static_cast<const TcpRegion&>(region);
   STDCHK_ASSERT(&own.endpoint() == &endpoint_);
   const std::uint64_t length = own.bytes().size();
+  as.region = &own;
   for (const auto& [key, shared] : shared_) {
-    if (shared == Shared{&own, writable}) return {key, 0, length};
+    if (shared == as) return {key, 0, length};
   }
   std::uint64_t key = 0;
   while (key == 0 || shared_.contains(key)) {
     fill_random(std::as_writable_bytes(std::span(&key, 1)));
   }
-  shared_.emplace(key, Shared{&own, writable});
+  shared_.emplace(key, std::move(as));
   return {key, 0, length};
 }
 

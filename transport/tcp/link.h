@@ -78,8 +78,14 @@ class TcpLink final : public Link {
   }
   bool fence() override;
   const secure::PeerIdentity* peer() const override { return peer_ ? &*peer_ : nullptr; }
-  RemoteKey share(const MemoryRegion& region) override { return share(region, true); }
-  RemoteKey share_for_reading(const MemoryRegion& region) override { return share(region, false); }
+  RemoteKey share(const MemoryRegion& region) override { return share(region, {.writable = true}); }
+  RemoteKey share_for_reading(const MemoryRegion& region) override {
+    return share(region, {.writable = false});
+  }
+  RemoteKey share_checked(const MemoryRegion& region, std::shared_ptr<WriteCheck> check) override {
+    return share(region, {.writable = true, .check = std::move(check)});
+  }
+  Status present(const RemoteKey& to, const Grant& grant) override;
 
   /// For tests: how often each direction has had a new key.
   const TlsSession& tls() const { return *tls_; }
@@ -105,12 +111,28 @@ class TcpLink final : public Link {
     std::size_t burst = 0;              ///< bytes sent since another one had its turn
     const TcpRegion* region = nullptr;  ///< of an answer
   };
+  /// A Shared says what a key of this link opens.
+  struct Shared {
+    const TcpRegion* region = nullptr;
+    bool writable = false;
+    std::shared_ptr<WriteCheck> check;  ///< null: all of the region can be written
+    bool operator==(const Shared&) const = default;
+  };
+  /// The place of a peer's write that comes.
+  struct Target {
+    Pieces pieces;
+    const TcpRegion* region = nullptr;
+    std::shared_ptr<WriteCheck> check;
+    std::uint64_t revision = 0;  ///< of `check`, when the header came
+  };
   /// A frame whose header is in TLS and whose content is on the content channel.
   struct ClearFrame {
     FrameHeader header;
     Pieces pieces;
     const TcpRegion* region = nullptr;
     bool ends = false;  ///< the transfer
+    std::shared_ptr<WriteCheck> check;
+    std::uint64_t revision = 0;
   };
   /// The frame that is being sent.
   struct Outgoing {
@@ -167,8 +189,12 @@ class TcpLink final : public Link {
   bool on_clear_frame();
   bool on_written_here(const FrameHeader& header);
   bool on_read_here(const FrameHeader& header, bool ends);
-  RemoteKey share(const MemoryRegion& region, bool writable);
-  Pieces region_part(const FrameHeader& header, bool writes, const TcpRegion*& region);
+  RemoteKey share(const MemoryRegion& region, Shared as);
+  Target region_part(const FrameHeader& header, bool writes);
+  /// False: the place of a write under way is not the peer's any more.
+  static bool is_still_granted(const FrameHeader& header, const std::shared_ptr<WriteCheck>& check,
+                               std::uint64_t& revision);
+  bool on_grant();
   bool refuse_frame();
 
   TcpEndpoint& endpoint_;
@@ -192,6 +218,11 @@ class TcpLink final : public Link {
   std::uint64_t transfers_made_ = 0;
 
   std::deque<FrameHeader> notes_;  ///< frames without content
+  struct Presented {
+    FrameHeader header;
+    GrantContent::Bytes content;
+  };
+  std::deque<Presented> presented_;  ///< grants; they go before messages and content
   std::deque<std::vector<std::byte>> messages_;
   std::size_t message_bytes_ = 0;
   std::deque<Content> contents_;
@@ -207,12 +238,6 @@ class TcpLink final : public Link {
   std::deque<ClearFrame> clear_out_;  ///< announced; the first is being sent
   std::deque<ClearFrame> clear_in_;   ///< announced; the first is being received
 
-  /// What a key of this link opens.
-  struct Shared {
-    const TcpRegion* region = nullptr;
-    bool writable = false;
-    bool operator==(const Shared&) const = default;
-  };
   std::unordered_map<std::uint64_t, Shared> shared_;
   FrameHeader::Bytes header_{};
   std::size_t header_got_ = 0;
@@ -220,6 +245,8 @@ class TcpLink final : public Link {
   Pieces content_;  ///< where the rest of the frame goes
   std::vector<std::byte> message_;
   const TcpRegion* in_region_ = nullptr;  ///< of content_
+  std::shared_ptr<WriteCheck> in_check_;  ///< of content_
+  std::uint64_t in_revision_ = 0;         ///< of in_check_
   /// Watched by functions that call handlers, to see that one of those destroyed this.
   Lifetime lifetime_;
 };

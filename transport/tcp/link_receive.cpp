@@ -27,6 +27,7 @@ bool TcpLink::receive() {
   if (in_clear_ && !receive_clear()) return false;
   for (std::size_t bytes = 0; bytes < kReceiveBytesPerTurn;) {
     const bool in_header = header_got_ < header_.size();
+    if (!in_header && !is_still_granted(in_, in_check_, in_revision_)) return refuse_frame();
     const TlsSession::Got got =
         tls_->read(in_header ? MutableByteSpan(header_).subspan(header_got_) : content_.front());
     if (got.io == TlsSession::Io::kBlocked) return false;
@@ -75,31 +76,65 @@ bool TcpLink::on_header() {
       return on_read(in_);
     case FrameType::kReadData:
       return on_read_data(in_);
+    case FrameType::kGrant:
+      message_.resize(in_.length);
+      content_ = Pieces(MutableByteSpan(message_));
+      return true;
   }
   return refuse_frame();
 }
 
 /// The memory that the peer reaches for. Empty: it must not.
-Pieces TcpLink::region_part(const FrameHeader& header, bool writes, const TcpRegion*& region) {
+TcpLink::Target TcpLink::region_part(const FrameHeader& header, bool writes) {
   const auto found = shared_.find(header.key);
   if (found == shared_.end() || (writes && !found->second.writable)) return {};
-  const MutableByteSpan memory = found->second.region->bytes();
+  const Shared& shared = found->second;
+  const MutableByteSpan memory = shared.region->bytes();
   if (header.offset > memory.size() || header.length > memory.size() - header.offset) return {};
-  region = found->second.region;
-  return Pieces(memory.subspan(header.offset, header.length));
+  Target target{Pieces(memory.subspan(header.offset, header.length)), shared.region, nullptr, 0};
+  if (writes && shared.check != nullptr) {
+    if (!shared.check->may_write(header.offset, header.length)) return {};
+    target.check = shared.check;
+    target.revision = shared.check->revision();
+  }
+  return target;
+}
+
+bool TcpLink::is_still_granted(const FrameHeader& header, const std::shared_ptr<WriteCheck>& check,
+                               std::uint64_t& revision) {
+  if (check == nullptr || check->revision() == revision) return true;
+  revision = check->revision();
+  return check->may_write(header.offset, header.length);
+}
+
+/// The peer has presented a grant. False: nobody made it, and the link has ended.
+bool TcpLink::on_grant() {
+  const auto found = shared_.find(in_.key);
+  if (found == shared_.end() || found->second.check == nullptr) return refuse_frame();
+  const auto content = GrantContent::decode(ByteSpan(message_).first<GrantContent::kBytes>());
+  const Grant grant{.id = GrantId{in_.id},
+                    .offset = in_.offset,
+                    .length = content.length,
+                    .proof_low = content.proof_low,
+                    .proof_high = content.proof_high};
+  return found->second.check->present(grant) || refuse_frame();
 }
 
 bool TcpLink::on_write(const FrameHeader& header) {
   // Nobody has more writes in flight than that: this is one that does not wait for their ends.
   if (header.last && answers_ >= kTransfersMax) return refuse_frame();
-  const TcpRegion* region = nullptr;
-  const Pieces pieces = region_part(header, true, region);
-  if (pieces.left() == 0) return refuse_frame();
+  const Target target = region_part(header, true);
+  if (target.pieces.left() == 0) return refuse_frame();
   if (header.last) ++answers_;
-  if (goes_in_clear(header)) return announce({header, pieces, region, header.last});
+  if (goes_in_clear(header)) {
+    return announce(
+        {header, target.pieces, target.region, header.last, target.check, target.revision});
+  }
   if (overtakes(header)) return refuse_frame();
-  content_ = pieces;
-  in_region_ = region;
+  content_ = target.pieces;
+  in_region_ = target.region;
+  in_check_ = target.check;
+  in_revision_ = target.revision;
   return true;
 }
 
@@ -109,13 +144,12 @@ bool TcpLink::on_written(const FrameHeader& header) {
 }
 
 bool TcpLink::on_read(const FrameHeader& header) {
-  const TcpRegion* region = nullptr;
-  const Pieces pieces = region_part(header, false, region);
-  if (answers_ >= kTransfersMax || pieces.left() == 0) return refuse_frame();
+  const Target target = region_part(header, false);
+  if (answers_ >= kTransfersMax || target.pieces.left() == 0) return refuse_frame();
   ++answers_;
   contents_.push_back({.next = {.type = FrameType::kReadData, .id = header.id},
-                       .pieces = pieces,
-                       .region = region});
+                       .pieces = target.pieces,
+                       .region = target.region});
   endpoint_.mark_ready(*this);
   return true;
 }
@@ -129,7 +163,7 @@ bool TcpLink::on_read_data(const FrameHeader& header) {
   const Pieces pieces = transfer->pieces.take(header.length);
   transfer->received += header.length;
   if (goes_in_clear(header)) {
-    return announce({header, pieces, nullptr, transfer->pieces.left() == 0});
+    return announce({header, pieces, nullptr, transfer->pieces.left() == 0, nullptr, 0});
   }
   if (overtakes(header)) return refuse_frame();
   content_ = pieces;
@@ -153,6 +187,7 @@ bool TcpLink::on_content() {
     }
     case FrameType::kWrite:
       in_region_ = nullptr;
+      in_check_.reset();
       if (goes_in_clear(in_)) return receive_clear();
       return on_written_here(in_);
     case FrameType::kWritten: {
@@ -163,6 +198,8 @@ bool TcpLink::on_content() {
     }
     case FrameType::kRead:
       break;
+    case FrameType::kGrant:
+      return on_grant();
     case FrameType::kReadData:
       if (goes_in_clear(in_)) return receive_clear();
       return on_read_here(in_, find_transfer(in_.id, false)->pieces.left() == 0);
@@ -198,7 +235,9 @@ bool TcpLink::receive_clear() {
       endpoint_.mark_ready(*this);
       return true;
     }
-    if (!channel_->is_receiving()) channel_->begin_receive(clear_in_.front().pieces);
+    ClearFrame& front = clear_in_.front();
+    if (!is_still_granted(front.header, front.check, front.revision)) return refuse_frame();
+    if (!channel_->is_receiving()) channel_->begin_receive(front.pieces);
     const TlsSession::Io io = channel_->receive();
     if (io == TlsSession::Io::kBlocked) {
       endpoint_.watch_channel(*this, true, channel_room_);

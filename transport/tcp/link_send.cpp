@@ -21,7 +21,8 @@ constexpr std::size_t kAnnouncedMax = 4;
 }  // namespace
 
 bool TcpLink::anything_to_send() const {
-  return out_.left() || !notes_.empty() || !messages_.empty() || may_send_content();
+  return out_.left() || !notes_.empty() || !presented_.empty() || !messages_.empty() ||
+         may_send_content();
 }
 
 bool TcpLink::may_send_content() const {
@@ -130,6 +131,13 @@ bool TcpLink::next_frame() {
     notes_.pop_front();
     if (header.type == FrameType::kWritten) --answers_;
     begin_frame(header);
+    return true;
+  }
+  if (!presented_.empty()) {
+    const Presented& first = presented_.front();
+    out_.message.assign(first.content.begin(), first.content.end());
+    begin_frame(first.header, Pieces(MutableByteSpan(out_.message)));
+    presented_.pop_front();
     return true;
   }
   // Messages and content take turns, so that neither waits for all of the other.

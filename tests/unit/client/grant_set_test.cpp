@@ -56,6 +56,22 @@ TEST_CASE("space given back is carved again, joined within its grant and not acr
   REQUIRE(set.free_bytes() == 0);
 }
 
+TEST_CASE("each extent has the grant that it was carved from, until its benefactor is dropped") {
+  GrantSet set;
+  set.add({grant(1, 1, 0, 400), grant(2, 1, 400, 400), grant(3, 2, 0, 400)});
+  for (int i = 0; i < 6; ++i) {
+    const auto extent = set.carve(200, {});
+    const auto of = set.grant_of(*extent);
+    REQUIRE(of.has_value());
+    CHECK(of->benefactor == extent->benefactor);
+    CHECK(of->offset <= extent->offset);
+    CHECK(extent->offset + 200 <= of->offset + of->length);
+  }
+  set.drop(BenefactorId{1});
+  CHECK_FALSE(set.grant_of({BenefactorId{1}, 0}).has_value());
+  CHECK(set.grant_of({BenefactorId{2}, 0})->id == GrantId{3});
+}
+
 TEST_CASE("dropping a benefactor tells the grants that were never used") {
   GrantSet set;
   set.add({grant(1, 1, 0, 400), grant(2, 1, 400, 400), grant(3, 2, 0, 100)});

@@ -101,6 +101,19 @@ std::string hex(const std::vector<std::byte>& bytes) {
   return text;
 }
 
+/// A log of epoch 3: the first commands as the snapshot `number` up to record 100, then the others.
+std::string log_of(const LogKeys& keys, const std::vector<Command>& commands,
+                   std::size_t in_snapshot, std::uint64_t number) {
+  std::string log;
+  LogSnapshot snapshot(keys, Epoch{3}, 100, number, log);
+  for (std::size_t i = 0; i < in_snapshot; ++i) REQUIRE(snapshot.append(commands[i], log));
+  snapshot.finish(log);
+  for (std::size_t i = in_snapshot; i < commands.size(); ++i) {
+    REQUIRE(append_record(keys, Epoch{3}, 101 + i - in_snapshot, commands[i], log));
+  }
+  return log;
+}
+
 }  // namespace
 
 TEST_CASE("every command is read back as it was written") {
@@ -274,22 +287,62 @@ TEST_CASE("a journal of before there were checksums is read, and has them then")
 
 TEST_CASE("a metadata log gives back its commands, and not with a wrong bit, wherever that is") {
   const std::vector<Command> commands = one_of_each();
-  std::string log;
-  begin_log(log);
-  for (const Command& command : commands) REQUIRE(append_record(command, log));
-  const auto back = decode_log(log);
+  const LogKeys keys(Secret{});
+  const std::string log = log_of(keys, commands, commands.size() / 2, 7);
+  const auto back = decode_log(log, &keys);
   REQUIRE(back);
-  CHECK(*back == commands);
+  CHECK(back->commands == commands);
+  CHECK(back->epoch == Epoch{3});
+  CHECK(back->sequence == 100 + commands.size() - commands.size() / 2);
   std::size_t believed = 0;
   for (std::size_t i = 0; i < 8 * log.size(); ++i) {
     std::string wrong = log;
     wrong[i / 8] = static_cast<char>(wrong[i / 8] ^ 1 << i % 8);
-    believed += decode_log(wrong) ? 1 : 0;
+    believed += decode_log(wrong, &keys) ? 1 : 0;
   }
   CHECK(believed == 0);
   CHECK_FALSE(decode_log(""));
   CHECK_FALSE(decode_log(std::string_view(log).substr(0, 4)));
   CHECK_FALSE(decode_log(std::string_view(log).substr(0, log.size() - 8)));
+}
+
+TEST_CASE("a benefactor that stores a log can only cut off its newest records") {
+  const std::vector<Command> commands = one_of_each();
+  const LogKeys keys(Secret{{std::byte{1}}});
+  const auto record = [&](std::uint64_t sequence, std::size_t index) {
+    std::string bytes;
+    REQUIRE(append_record(keys, Epoch{3}, sequence, commands[index], bytes));
+    return bytes;
+  };
+  const std::string first = log_of(keys, {commands[0], commands[1]}, 2, 7);
+  const std::string whole = first + record(101, 2) + record(102, 3);
+  REQUIRE(decode_log(whole, &keys));
+  const auto cut = decode_log(first + record(101, 2), &keys);
+  REQUIRE(cut);
+  CHECK(cut->sequence == 101);
+  CHECK_FALSE(decode_log(first + record(102, 3), &keys));                   // left out
+  CHECK_FALSE(decode_log(first + record(102, 3) + record(101, 2), &keys));  // in another order
+  CHECK_FALSE(decode_log(first + record(101, 2) + record(101, 2), &keys));  // twice
+  // The snapshot lacks its end, or mixes two snapshots of the same moment.
+  const std::string other = log_of(keys, {commands[1], commands[0]}, 2, 8);
+  std::string no_end;
+  LogSnapshot begun(keys, Epoch{3}, 100, 7, no_end);
+  REQUIRE(begun.append(commands[0], no_end));
+  CHECK_FALSE(decode_log(no_end, &keys));
+  CHECK_FALSE(decode_log(no_end + record(101, 2), &keys));
+  CHECK_FALSE(decode_log(no_end + other.substr(no_end.size()), &keys));
+  // Another pool's log, another epoch's record, and a log without MACs.
+  const LogKeys others(Secret{{std::byte{2}}});
+  CHECK_FALSE(decode_log(log_of(others, commands, 2, 7), &keys));
+  std::string later;
+  REQUIRE(append_record(keys, Epoch{4}, 101, commands[2], later));
+  CHECK_FALSE(decode_log(first + later, &keys));
+  std::vector<std::byte> body;
+  REQUIRE(encode_command(commands[0], body));
+  std::string old{static_cast<char>(body.size()), 0, 0, 0};
+  old.append(reinterpret_cast<const char*>(body.data()), body.size());
+  CHECK(decode_log(old));
+  CHECK_FALSE(decode_log(old, &keys));
 }
 
 TEST_CASE("a drain directory is shown as drained files that are nowhere in memory") {

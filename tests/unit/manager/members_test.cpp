@@ -1,6 +1,7 @@
 // Tests malicious members after the handshake. Each has its own key, and tries to do more than its
 // role allows. The manager and the benefactor are real services.
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "transport/rpc.h"
 #include "transport/secure/secure.h"
 #include "transport/secure/ticket.h"
+#include "transport/tcp/tcp.h"
 
 namespace stdchk::manager {
 namespace {
@@ -48,6 +50,7 @@ struct TestPool {
   ~TestPool() {
     benefactor.reset();
     if (lender_endpoint) reactor.remove(*lender_endpoint);
+    if (data_endpoint) reactor.remove(*data_endpoint);
     stop_manager();
   }
   void start_manager() {
@@ -68,8 +71,8 @@ struct TestPool {
     reactor.remove(*manager_endpoint);
     manager_endpoint.reset();
   }
-  /// Starts a real benefactor.
-  void start_benefactor() {
+  /// Starts a real benefactor. `over_tcp`: clients reach it by sockets, which check their writes.
+  void start_benefactor(bool over_tcp = false) {
     benefactor::ArenaOptions options;
     options.bytes = kArena;
     options.check_machine = false;
@@ -79,6 +82,7 @@ struct TestPool {
     arena = std::move(*made);
     lender_endpoint = secured("lender", lender);
     reactor.add(*lender_endpoint);
+    if (over_tcp) data_endpoint = tcp_of(lender);
     benefactor::Config config;
     config.manager_address = "mem:manager";
     config.keyring = lender;
@@ -86,7 +90,7 @@ struct TestPool {
     config.executor = &executor;
     benefactor = std::make_unique<benefactor::Service>(
         reactor, std::move(config), *arena, *lender_endpoint,
-        std::vector<transport::Endpoint*>{lender_endpoint.get()});
+        std::vector<transport::Endpoint*>{over_tcp ? data_endpoint.get() : lender_endpoint.get()});
     REQUIRE(benefactor->start());
     pass(3s);
     REQUIRE(benefactor->registered());
@@ -94,6 +98,12 @@ struct TestPool {
   std::unique_ptr<transport::Endpoint> secured(const std::string& name,
                                                const std::shared_ptr<Keyring>& who) {
     return std::make_unique<SecureEndpoint>(fabric.make_endpoint(name, clock), clock, who);
+  }
+  std::unique_ptr<transport::Endpoint> tcp_of(const std::shared_ptr<Keyring>& who) {
+    auto made = transport::tcp::open_tcp(clock, "127.0.0.1", 0, who, {});
+    REQUIRE(made);
+    reactor.add(**made);
+    return std::move(*made);
   }
   std::shared_ptr<Keyring> member(Role role) const {
     return std::make_shared<Keyring>(Keyring::of_member(root->key_of(new_member(role))));
@@ -118,6 +128,7 @@ struct TestPool {
   std::shared_ptr<Keyring> lender = member(Role::kBenefactor);
   std::unique_ptr<transport::Endpoint> manager_endpoint;
   std::unique_ptr<transport::Endpoint> lender_endpoint;
+  std::unique_ptr<transport::Endpoint> data_endpoint;
   std::unique_ptr<Service> service;
   std::unique_ptr<benefactor::Arena> arena;
   std::unique_ptr<benefactor::Service> benefactor;
@@ -131,6 +142,9 @@ struct Actor : rpc::PeerHandler {
       : pool(all), keyring(std::move(who)), endpoint(pool.secured(name, keyring)) {
     pool.reactor.add(*endpoint);
   }
+  /// By an endpoint that the reactor has already.
+  Actor(Pool& all, std::shared_ptr<Keyring> who, std::unique_ptr<transport::Endpoint> by)
+      : pool(all), keyring(std::move(who)), endpoint(std::move(by)) {}
   ~Actor() override {
     peer.reset();
     pool.reactor.remove(*endpoint);
@@ -144,6 +158,7 @@ struct Actor : rpc::PeerHandler {
     REQUIRE(made);
     peer = std::move(*made);
     pool.turn();
+    for (int i = 0; i < 20 && !connected && !closed; ++i) pool.pass(100ms);
     return connected && !closed;
   }
   template <class M>
@@ -177,6 +192,57 @@ struct Actor : rpc::PeerHandler {
   bool connected = false;
   bool closed = false;
   int notices = 0;
+};
+
+/// A Writer is a client with a link to the manager and a TCP link to the benefactor.
+struct Writer {
+  Writer(Pool& pool, const std::string& name)
+      : control(pool, name, pool.member(Role::kClient)),
+        data(pool, control.keyring, pool.tcp_of(control.keyring)) {
+    region = std::move(*data.endpoint->register_memory(bytes));
+    REQUIRE(control.connect());
+    const auto given = control.call(msg::RegisterClient{});
+    REQUIRE(given);
+    id = given->client;
+    const msg::BenefactorInfo& info = given->benefactors.at(0);
+    REQUIRE(data.connect(info.addresses.at(0), ticket_of(info)));
+    const auto attached = data.call(msg::Attach{id, info.id});
+    REQUIRE(attached);
+    key = {attached->key, attached->base, attached->length};
+  }
+  ~Writer() { data.peer.reset(); }
+  msg::OpenSession::Reply open(const std::string& name) {
+    msg::OpenSession request;
+    request.client = id;
+    request.parent = kRootFile;
+    request.name = name;
+    request.mode = 0644;
+    request.want_bytes = 64 * limits::kKiB;
+    auto opened = control.call(request);
+    REQUIRE(opened);
+    REQUIRE(opened->grants.size() == 1);
+    return *opened;
+  }
+  bool present(const Grant& grant) { return data.peer->link().present(key, grant).has_value(); }
+  /// True: the bytes are in the arena.
+  bool write(std::uint64_t offset) {
+    struct Sent final : transport::Operation {
+      void complete(Status status) override { done = std::move(status); }
+      std::optional<Status> done;
+    } sent;
+    const std::array pieces{transport::LocalPiece{bytes.data(), bytes.size(), region.get()}};
+    if (!data.peer->link().write(pieces, key, offset, sent)) return false;
+    for (int i = 0; i < 200 && !sent.done; ++i) data.pool.pass(10ms);
+    REQUIRE(sent.done);
+    return sent.done->has_value();
+  }
+
+  Actor control;
+  Actor data;
+  std::vector<std::byte> bytes = std::vector<std::byte>(4096, std::byte{0xEE});
+  std::unique_ptr<transport::MemoryRegion> region;
+  ClientId id;
+  transport::RemoteKey key;
 };
 
 /// Calls `visit` with one of each request.
@@ -431,6 +497,55 @@ TEST_CASE("a client attaches by its ticket, under its own number, and says nothi
     REQUIRE(anew->benefactors.size() == 1);
     REQUIRE(client.connect("mem:lender", ticket_of(anew->benefactors[0])));
     CHECK(client.call(msg::Attach{anew->client, lender}));
+  }
+}
+
+TEST_CASE("over tcp a client writes where the manager has granted space to it, and nowhere else") {
+  Pool pool;
+  pool.start_benefactor(true);
+  Writer victim(pool, "victim");
+  Writer thief(pool, "thief");
+  const auto has = [&](std::uint64_t offset, std::byte value) {
+    return pool.arena->bytes()[offset] == value;
+  };
+  const auto mine = thief.open("mine");
+  const Grant own = mine.grants[0];
+  REQUIRE(thief.present(own));
+  REQUIRE(thief.write(own.offset));
+  REQUIRE(has(own.offset, std::byte{0xEE}));
+
+  SECTION("not into another one's grant, which it may even know") {
+    const Grant others = victim.open("others").grants[0];
+    SECTION("without presenting it") { CHECK_FALSE(thief.write(others.offset)); }
+    SECTION("by presenting it") {
+      REQUIRE(thief.present(others));
+      CHECK_FALSE(thief.write(others.offset));
+    }
+    SECTION("by a grant that it has made longer") {
+      Grant longer = own;
+      longer.length += others.offset + others.length;
+      REQUIRE(thief.present(longer));
+      CHECK_FALSE(thief.write(others.offset));
+    }
+    CHECK(has(others.offset, std::byte{0}));
+    CHECK(thief.data.closed);
+    // The victim goes on.
+    REQUIRE(victim.present(others));
+    CHECK(victim.write(others.offset));
+  }
+  SECTION("not where it gave space back and another client has begun to write") {
+    REQUIRE(thief.control.call(msg::CloseSession{mine.session}));
+    const Grant others = victim.open("others").grants[0];
+    REQUIRE(others.offset == own.offset);
+    std::ranges::fill(victim.bytes, std::byte{0x11});
+    REQUIRE(victim.present(others));
+    REQUIRE(victim.write(others.offset));
+    REQUIRE(has(own.offset, std::byte{0x11}));
+    SECTION("by what it has presented before") {}
+    SECTION("by presenting it again") { REQUIRE(thief.present(own)); }
+    CHECK_FALSE(thief.write(own.offset));
+    CHECK(has(own.offset, std::byte{0x11}));
+    CHECK(thief.data.closed);
   }
 }
 

@@ -167,7 +167,7 @@ TEST_CASE(
   REQUIRE(log);
   const auto commands = decode_log(log->bytes);
   REQUIRE(commands);
-  CHECK(std::holds_alternative<CommitVersion>(commands->back()));
+  CHECK(std::holds_alternative<CommitVersion>(commands->commands.back()));
   CHECK(two.log->sequence() < one.log->sequence());
   // After a pause the second benefactor is asked again, with a whole log.
   two.log_stopped = false;
@@ -200,6 +200,51 @@ TEST_CASE("the log that knows most is taken, and one that cannot be read is not"
   const auto found = rebuild(world, {&old, &bad, &good});
   REQUIRE(found);
   come_back(world, {&old, &good, &bad});
+  TestClient client(world, "client2");
+  CHECK(client.lookup("a"));
+  CHECK(client.lookup("b"));
+}
+
+/// A benefactor makes its checksums right again, but it has no key for the MACs.
+TEST_CASE("M8: a log that its benefactor has changed is passed over, and so is one cut short") {
+  World world;
+  world.start();
+  TestBenefactor good(world, "b1", 1, kArena), bad(world, "b2", 2, kArena);
+  keep_logs(world, {&good, &bad});
+  REQUIRE(keepers(world) == 2);
+  {
+    TestClient client(world, "client");
+    REQUIRE(client.write("a", 1000, 7));
+    REQUIRE(client.write("b", 1000, 8));
+  }
+  const std::string log = bad.log->read(0)->bytes;
+  const std::uint64_t sequence = bad.log->sequence();
+  const auto last = decode_log(log);
+  REQUIRE(last);
+  msg::KeepLog changed;
+  changed.epoch = Epoch{1};
+  changed.begins = true;
+  changed.sequence = sequence + 1;  // claims more records than the other log has
+  SECTION("with a key of its own") {
+    const LogKeys keys(Secret{{std::byte{1}}});
+    LogSnapshot snapshot(keys, Epoch{1}, sequence + 1, 7, changed.bytes);
+    for (std::size_t i = 0; i + 1 < last->commands.size(); ++i) {
+      REQUIRE(snapshot.append(last->commands[i], changed.bytes));
+    }
+    snapshot.finish(changed.bytes);
+  }
+  SECTION("without its newest record, and with a claim that it has more") {
+    std::string record;
+    const LogKeys keys(Secret{});
+    REQUIRE(append_record(keys, Epoch{1}, sequence, last->commands.back(), record));
+    changed.bytes = log.substr(0, log.size() - record.size());
+    REQUIRE(decode_log(changed.bytes, &keys));
+  }
+  REQUIRE(bad.log->keep(changed));
+  lose_manager_and_disk(world);
+  const auto found = rebuild(world, {&bad, &good});
+  REQUIRE(found);
+  come_back(world, {&good, &bad});
   TestClient client(world, "client2");
   CHECK(client.lookup("a"));
   CHECK(client.lookup("b"));

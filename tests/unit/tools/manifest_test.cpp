@@ -1,6 +1,9 @@
 #include "tools/drained/manifest.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -178,6 +181,25 @@ TEST_CASE("a pool whose paths are no text is not recorded") {
   CHECK_FALSE(save(record));
   record.mount = "/tmp/cafe";
   CHECK(save(record));
+}
+
+TEST_CASE(
+    "a lock on a manifest that is never given back holds a command up for its patience only") {
+  const Folder folder;
+  folder.write(R"({"format":1,"files":{"a":)" + std::string(kGood) + "}}");
+  const int other = ::open((folder.path() + "/" + kManifestName).c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(other >= 0);
+  REQUIRE(::flock(other, LOCK_EX) == 0);
+  const auto began = std::chrono::steady_clock::now();
+  const auto add = [](nlohmann::json& entries) { entries["b"] = nlohmann::json::parse(kGood); };
+  // The owner of the folder has the lock, and may lock each file that takes the place of this one.
+  const DrainFolder opened = open(folder);
+  CHECK(change_manifest(opened, folder.path(), add, began + std::chrono::milliseconds(300)));
+  const auto took = std::chrono::steady_clock::now() - began;
+  CHECK(took >= std::chrono::milliseconds(300));
+  CHECK(took < std::chrono::seconds(10));
+  CHECK(read_manifests(folder.path())->size() == 2);
+  ::close(other);
 }
 
 }  // namespace stdchk::tools

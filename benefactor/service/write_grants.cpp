@@ -1,0 +1,110 @@
+#include "benefactor/service/write_grants.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+#include "core/base/log.h"
+#include "transport/secure/grant_proof.h"
+
+namespace stdchk::benefactor {
+
+void WriteGrants::grant(std::uint64_t offset, std::uint64_t length, GrantId number,
+                        ClientId client) {
+  if (length > std::numeric_limits<std::uint64_t>::max() - offset) return;
+  give(offset, offset + length, number, client);
+}
+
+void WriteGrants::close(std::uint64_t offset, std::uint64_t length, GrantId before) {
+  if (length > std::numeric_limits<std::uint64_t>::max() - offset) return;
+  give(offset, offset + length, before, ClientId{});
+}
+
+bool WriteGrants::may_write(std::uint64_t offset, std::uint64_t length, ClientId client) const {
+  auto next = parts_.upper_bound(offset);
+  // Neighbours may be parts of two grants of the client, or of one that another one has split.
+  while (next != parts_.begin()) {
+    const Part& part = std::prev(next)->second;
+    if (part.client != client || part.end <= offset) return false;
+    if (length <= part.end - offset) return true;
+    if (next == parts_.end() || next->first != part.end) return false;
+    length -= part.end - offset;
+    offset = part.end;
+    ++next;
+  }
+  return false;
+}
+
+/// Gives the bytes to the client that no grant of a higher number covers.
+void WriteGrants::give(std::uint64_t offset, std::uint64_t end, GrantId number, ClientId client) {
+  if (offset >= end) return;
+  split(offset);
+  split(end);
+  std::uint64_t at = offset;
+  while (at < end) {
+    const auto next = parts_.lower_bound(at);
+    const std::uint64_t from = next == parts_.end() ? end : std::min(next->first, end);
+    if (at < from) {
+      put(at, {from, number, client});
+      at = from;
+      continue;
+    }
+    Part& part = next->second;
+    at = part.end;
+    if (part.number >= number) continue;
+    if (part.client && part.client != client) ++revision_;
+    const std::uint64_t to = part.end;
+    const std::uint64_t begin = next->first;
+    parts_.erase(next);
+    put(begin, {to, number, client});
+  }
+}
+
+/// Cuts the part that covers `at` in two.
+void WriteGrants::split(std::uint64_t at) {
+  const auto next = parts_.upper_bound(at);
+  if (next == parts_.begin()) return;
+  const auto part = std::prev(next);
+  if (part->first == at || part->second.end <= at) return;
+  parts_.emplace_hint(next, at, part->second);
+  part->second.end = at;
+}
+
+/// Nothing overlaps the part. Joins it with neighbours of the same grant.
+void WriteGrants::put(std::uint64_t offset, const Part& part) {
+  auto at = parts_.emplace(offset, part).first;
+  if (at != parts_.begin()) {
+    const auto before = std::prev(at);
+    if (before->second.end == offset && before->second.continues(part)) {
+      before->second.end = part.end;
+      parts_.erase(at);
+      at = before;
+    }
+  }
+  const auto next = std::next(at);
+  if (next != parts_.end() && next->first == at->second.end && at->second.continues(next->second)) {
+    at->second.end = next->second.end;
+    parts_.erase(next);
+  }
+}
+
+bool ClientWriteCheck::present(const Grant& grant) {
+  Grant own = grant;
+  own.benefactor = benefactor_;
+  if (!transport::secure::is_proven(key_, client_, own)) {
+    log::warning("client {} presents a grant that the manager has not made: its link ends",
+                 client_.value);
+    return false;
+  }
+  grants_.grant(own.offset, own.length, own.id, client_);
+  return true;
+}
+
+bool ClientWriteCheck::may_write(std::uint64_t offset, std::uint64_t length) {
+  if (grants_.may_write(offset, length, client_)) return true;
+  log::warning("client {} writes {} bytes at {} without a grant of them: its link ends",
+               client_.value, length, offset);
+  return false;
+}
+
+}  // namespace stdchk::benefactor
