@@ -333,7 +333,7 @@ transport::RemoteKey Service::share(ClientLink& link) {
   return to.share_checked(region, link.check);
 }
 
-/// Links that are believed prove nothing, and so do the grants there.
+/// Without a keyring this benefactor trusts links and grants without a proof.
 Secret Service::grant_key() const {
   if (config_.keyring == nullptr) return {};
   return config_.keyring->own(transport::secure::kGrantKeyUse, {});

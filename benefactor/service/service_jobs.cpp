@@ -65,7 +65,7 @@ Service::~Service() {
   }
 }
 
-/// This benefactor writes to the targets itself from now on.
+/// From now on the benefactor itself writes to the targets, so older grants open them no more.
 template <class Targets>
 void Service::close_grants(const Targets& targets, GrantId before) {
   for (const auto& target : targets) {

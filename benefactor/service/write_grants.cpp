@@ -22,7 +22,7 @@ void WriteGrants::close(std::uint64_t offset, std::uint64_t length, GrantId befo
 
 bool WriteGrants::may_write(std::uint64_t offset, std::uint64_t length, ClientId client) const {
   auto next = parts_.upper_bound(offset);
-  // Neighbours may be parts of two grants of the client, or of one that another one has split.
+  // Neighbouring parts may belong to two grants of one client, or to one split grant.
   while (next != parts_.begin()) {
     const Part& part = std::prev(next)->second;
     if (part.client != client || part.end <= offset) return false;

@@ -13,12 +13,12 @@ namespace stdchk::benefactor {
 /// A WriteGrants knows which client may write which part of the arena.
 ///
 /// For each byte the newest grant counts that was presented, or the benefactor's own write that
-/// came after it. So a client that gave space back loses it at the latest when the next owner
-/// presents its grant, and an old grant that is presented late opens nothing.
+/// came after it. A client that gave space back loses it when the next owner presents a grant.
+/// An old grant that a client presents late opens nothing.
 ///
 /// Threads: the reactor's.
-/// Limits: an entry for each part with another owner than its neighbours; at most two more for
-///   each grant and each own write.
+/// Limits: one entry for each run of bytes with one owner. Each grant and each own write adds at
+///   most two entries.
 class WriteGrants {
  public:
   /// Grant `number` gives the part to the client, where nothing newer holds.
@@ -26,7 +26,7 @@ class WriteGrants {
   /// The benefactor writes there itself. Grants below `before` open the part no more.
   void close(std::uint64_t offset, std::uint64_t length, GrantId before);
   bool may_write(std::uint64_t offset, std::uint64_t length, ClientId client) const;
-  /// Changes when a part has gone from a client to another one, or to the benefactor.
+  /// Grows when a part goes from one client to another client or to the benefactor.
   std::uint64_t revision() const { return revision_; }
   std::size_t part_count() const { return parts_.size(); }
 

@@ -14,8 +14,8 @@
 /// (docs/internals/formats.md). Each record of the journal (journal_codec.h) has its length, a
 /// checksum and a MAC in front of it.
 ///
-/// The MACs are by keys that only managers have. That of a snapshot's record covers the snapshot's
-/// random number and the record's index, and that of a later record its epoch and sequence number.
+/// Only managers have the keys of the MACs. The MAC of a snapshot's record covers the snapshot's
+/// random number and the record's index. A later record's MAC covers its epoch and sequence number.
 /// So a benefactor that stores a log cannot change, add, repeat, reorder or leave out a record; it
 /// can only cut off the newest ones.
 /// Threads: any.
@@ -52,12 +52,12 @@ std::vector<std::string> cut_log(std::string_view log);
 
 struct DecodedLog {
   std::vector<Command> commands;
-  Epoch epoch;                 ///< none: the log is of a version that did not say it
+  Epoch epoch;                 ///< 0: an older version wrote the log, without an epoch
   std::uint64_t sequence = 0;  ///< of the newest record; 0: as above
 };
-/// Decodes a whole log. Fails with kCorrupt when there is no record, or one is truncated, fails its
-/// checksum, is invalid or is not where it belongs. With `keys` also when a MAC is wrong or
-/// missing, as in logs of older versions.
+/// Decodes a whole log. Fails with kCorrupt when no record exists, or a record is truncated,
+/// invalid, misplaced or fails its checksum. With `keys` a wrong or absent MAC fails, too; logs of
+/// older versions have no MACs.
 Result<DecodedLog> decode_log(std::string_view log, const LogKeys* keys = nullptr);
 
 }  // namespace stdchk::manager

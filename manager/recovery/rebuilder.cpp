@@ -321,7 +321,7 @@ void Rebuilder::read(Visitor& visitor, const rpc::Answer& answer) {
 Status Rebuilder::write() {
   const LogKeys keys(membership_.log_key());
   STDCHK_ASSIGN(DecodedLog decoded, decode_log(log_, &keys));
-  // The benefactor said that its log has more, or that it is a later manager's.
+  // The benefactor registered a longer log, or the log of a later manager.
   const msg::RegisterBenefactor& said = *source_->registration;
   if (decoded.epoch != said.log_epoch || decoded.sequence < said.log_sequence) {
     return fail(Code::kStale, "manager.log");

@@ -273,7 +273,7 @@ TEST_CASE("a metadata log of before there were checksums or MACs is read") {
     const auto read = manager::decode_log(log);
     REQUIRE(read.has_value());
     CHECK(read->commands == std::vector<manager::Command>{commands[0], commands[3]});
-    // Who could have made it is not known, so no manager is rebuilt from it.
+    // An old log proves no author, so a rebuild refuses the log.
     const manager::LogKeys keys(Secret{});
     CHECK_FALSE(manager::decode_log(log, &keys).has_value());
   }

@@ -42,7 +42,7 @@ class FaultCore final : public LinkHandler, public std::enable_shared_from_this<
   RemoteKey share_checked(const MemoryRegion& region, std::shared_ptr<WriteCheck> check) {
     return inner_ == nullptr ? RemoteKey{} : inner_->share_checked(region, std::move(check));
   }
-  /// At once: writes may only come later than that.
+  /// Faults do not delay a grant: only writes arrive late.
   Status present(const RemoteKey& to, const Grant& grant) {
     return inner_ == nullptr ? fail(Code::kPeerLost, "fault.grant") : inner_->present(to, grant);
   }
