@@ -143,7 +143,7 @@ struct Actor : rpc::PeerHandler {
     pool.reactor.add(*endpoint);
   }
   /// By an endpoint that the reactor has already.
-  Actor(Pool& all, std::shared_ptr<Keyring> who, std::unique_ptr<transport::Endpoint> by)
+  Actor(TestPool& all, std::shared_ptr<Keyring> who, std::unique_ptr<transport::Endpoint> by)
       : pool(all), keyring(std::move(who)), endpoint(std::move(by)) {}
   ~Actor() override {
     peer.reset();
@@ -196,7 +196,7 @@ struct Actor : rpc::PeerHandler {
 
 /// A Writer is a client with a link to the manager and a TCP link to the benefactor.
 struct Writer {
-  Writer(Pool& pool, const std::string& name)
+  Writer(TestPool& pool, const std::string& name)
       : control(pool, name, pool.member(Role::kClient)),
         data(pool, control.keyring, pool.tcp_of(control.keyring)) {
     region = std::move(*data.endpoint->register_memory(bytes));
@@ -501,7 +501,7 @@ TEST_CASE("a client attaches by its ticket, under its own number, and says nothi
 }
 
 TEST_CASE("over tcp a client writes where the manager has granted space to it, and nowhere else") {
-  Pool pool;
+  TestPool pool;
   pool.start_benefactor(true);
   Writer victim(pool, "victim");
   Writer thief(pool, "thief");
