@@ -35,7 +35,7 @@ bool WriteGrants::may_write(std::uint64_t offset, std::uint64_t length, ClientId
   return false;
 }
 
-/// Gives the bytes to the client that no grant of a higher number covers.
+/// Gives the bytes to the client that no grant of an equal or higher number covers.
 void WriteGrants::give(std::uint64_t offset, std::uint64_t end, GrantId number, ClientId client) {
   if (offset >= end) return;
   split(offset);
@@ -45,7 +45,7 @@ void WriteGrants::give(std::uint64_t offset, std::uint64_t end, GrantId number, 
     const auto next = parts_.lower_bound(at);
     const std::uint64_t from = next == parts_.end() ? end : std::min(next->first, end);
     if (at < from) {
-      put(at, {from, number, client});
+      parts_.emplace_hint(next, at, Part{from, number, client});
       at = from;
       continue;
     }
@@ -53,11 +53,9 @@ void WriteGrants::give(std::uint64_t offset, std::uint64_t end, GrantId number, 
     at = part.end;
     if (part.number >= number) continue;
     if (part.client && part.client != client) ++revision_;
-    const std::uint64_t to = part.end;
-    const std::uint64_t begin = next->first;
-    parts_.erase(next);
-    put(begin, {to, number, client});
+    part = {part.end, number, client};
   }
+  join(offset, end);
 }
 
 /// Cuts the part that covers `at` in two.
@@ -70,21 +68,19 @@ void WriteGrants::split(std::uint64_t at) {
   part->second.end = at;
 }
 
-/// Nothing overlaps the part. Joins it with neighbours of the same grant.
-void WriteGrants::put(std::uint64_t offset, const Part& part) {
-  auto at = parts_.emplace(offset, part).first;
-  if (at != parts_.begin()) {
-    const auto before = std::prev(at);
-    if (before->second.end == offset && before->second.continues(part)) {
-      before->second.end = part.end;
-      parts_.erase(at);
-      at = before;
+/// Joins neighbouring parts of one grant that begin or end in [offset, end].
+void WriteGrants::join(std::uint64_t offset, std::uint64_t end) {
+  auto part = parts_.lower_bound(offset);
+  if (part != parts_.begin()) --part;
+  while (part != parts_.end() && part->first < end) {
+    const auto next = std::next(part);
+    if (next == parts_.end()) return;
+    if (part->second.end == next->first && part->second.continues(next->second)) {
+      part->second.end = next->second.end;
+      parts_.erase(next);
+    } else {
+      part = next;
     }
-  }
-  const auto next = std::next(at);
-  if (next != parts_.end() && next->first == at->second.end && at->second.continues(next->second)) {
-    at->second.end = next->second.end;
-    parts_.erase(next);
   }
 }
 

@@ -42,7 +42,7 @@ class WriteGrants {
   using Parts = std::map<std::uint64_t, Part>;  ///< by offset; they do not overlap
   void give(std::uint64_t offset, std::uint64_t end, GrantId number, ClientId client);
   void split(std::uint64_t at);
-  void put(std::uint64_t offset, const Part& part);
+  void join(std::uint64_t offset, std::uint64_t end);
 
   Parts parts_;
   std::uint64_t revision_ = 0;

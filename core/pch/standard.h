@@ -1,6 +1,6 @@
-// The headers of the standard and of two small libraries that most sources include. scripts/build
-// has them compiled once for each library where there is no compiler cache (meson's option
-// precompiled_headers). No source includes this file. No #pragma once: the compiler warns of it in
+// The headers of the standard and of two small libraries that most sources include. Meson's
+// option precompiled_headers has them compiled once for each library; docs/decisions/0041 has its
+// limits. No source includes this file. No #pragma once: the compiler warns of it in
 // a file that is compiled by itself.
 #include <fmt/core.h>
 #include <fmt/format.h>
