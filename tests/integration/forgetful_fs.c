@@ -16,8 +16,8 @@
 //   close, and nothing for the file's name. A file that never was synced is empty.
 // - Of a directory: the names in it at its last fsync; fsync(2) of a file does not cover its entry.
 //   The directory's own name belongs to its parent. Each directory is synced
-//   separately. When a sync reaches only one directory of a rename, the file has both names or none. POSIX describes
-//   rename for processes that look, not for crashes.
+//   separately. When a sync reaches only one directory of a rename, the file has both names or
+//   none. POSIX describes rename for processes that look, not for crashes.
 // - Modes, owners and times are never forgotten.
 //
 // A crash may leave other states: a write that is partly durable, or later changes without earlier

@@ -1,6 +1,7 @@
-// ring ROUNDS MIB [ASK]: each rank holds MIB MiB. In each round it sends 1 MiB around the ring, changes memory, and sums over
-// all ranks, so that the result depends on every message. It appends a line for each round to /ring.RANK. It holds a
-// deleted file, a pipe and a shared mapping, and checks them in each round. In round ASK rank 0 asks for a checkpoint.
+// ring ROUNDS MIB [ASK]: each rank holds MIB MiB. In each round it sends 1 MiB around the ring,
+// changes memory, and sums over all ranks, so that the result depends on every message. It appends
+// a line for each round to /ring.RANK. It holds a deleted file, a pipe and a shared mapping, and
+// checks them in each round. In round ASK rank 0 asks for a checkpoint.
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +17,9 @@ static void hold_things(void) {
   char name[] = "/tmp/ring.XXXXXX";
   deleted = mkstemp(name);
   unlink(name);
-  if (deleted < 0 || write(deleted, "kept", 4) != 4 || pipe(ends) != 0 || write(ends[1], "a", 1) != 1) abort();
+  if (deleted < 0 || write(deleted, "kept", 4) != 4 || pipe(ends) != 0 ||
+      write(ends[1], "a", 1) != 1)
+    abort();
   shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) abort();
 }
@@ -53,8 +56,8 @@ int main(int argc, char** argv) {
   for (int r = 0; r < rounds; r++) {
     check_things(r);
     for (int i = 0; i < m; i++) out[i] = held[((size_t)i * 31 + r) % words] + all;
-    MPI_Sendrecv(out, m, MPI_UINT64_T, (rank + 1) % n, r, in, m, MPI_UINT64_T, (rank + n - 1) % n, r, MPI_COMM_WORLD,
-                 MPI_STATUS_IGNORE);
+    MPI_Sendrecv(out, m, MPI_UINT64_T, (rank + 1) % n, r, in, m, MPI_UINT64_T, (rank + n - 1) % n,
+                 r, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     uint64_t sum = 0;
     for (int i = 0; i < m; i++) {
       held[((size_t)i * 17 + r) % words] ^= in[i];
