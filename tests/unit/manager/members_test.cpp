@@ -30,7 +30,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using transport::secure::Keyring;
-using transport::secure::Member;
 using transport::secure::new_member;
 using transport::secure::Role;
 using transport::secure::SecureEndpoint;
