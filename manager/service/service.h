@@ -276,6 +276,7 @@ class Service final : public transport::AcceptHandler {
   Attributes attributes(const File& file, const VersionData& version) const;
   Attributes attributes(const File& file) const { return attributes(file, file.newest); }
   /// Returns attributes without an id when the file does not exist any more.
+  std::uint32_t names_of(FileId file) const;
   Attributes attributes_of(FileId id) const {
     const File* file = state_.file(id);
     return file == nullptr ? Attributes{} : attributes(*file);
@@ -338,6 +339,8 @@ class Service final : public transport::AcceptHandler {
   void serve(ClientRecord& client, const msg::SetAttributes& request, const Call& call);
   void serve(ClientRecord& client, const msg::MakeDirectory& request, const Call& call);
   void serve(ClientRecord& client, const msg::MakeSymlink& request, const Call& call);
+  void serve(ClientRecord& client, const msg::MakeNode& request, const Call& call);
+  void serve(ClientRecord& client, const msg::MakeLink& request, const Call& call);
   void serve(ClientRecord& client, const msg::ReadSymlink& request, const Call& call);
   void serve(ClientRecord& client, const msg::Remove& request, const Call& call);
   void serve(ClientRecord& client, const msg::Rename& request, const Call& call);

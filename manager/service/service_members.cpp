@@ -463,6 +463,9 @@ void Service::file_changed(FileId id, ClientId except) {
   if (file != nullptr)
     sets_->folder_changed(file->type == FileType::kDirectory ? id : file->parent);
   if (file != nullptr && file->parent) watchers_.for_each(file->parent, now(), tell);
+  if (file != nullptr) {
+    for (const Link& link : file->links) watchers_.for_each(link.parent, now(), tell);
+  }
   if (file != nullptr && file->type == FileType::kDirectory) watchers_.for_each(id, now(), tell);
   const auto users = users_.find(id);
   if (users == users_.end()) return;

@@ -120,6 +120,50 @@ void Service::serve(ClientRecord& client, const msg::MakeSymlink& request, const
   entry_changed(request.parent, request.name, client.id);
 }
 
+void Service::serve(ClientRecord& client, const msg::MakeNode& request, const Call& call) {
+  const FileId id{next_id()};
+  change(AddNode{id,
+                 request.parent,
+                 request.name,
+                 request.type,
+                 request.mode,
+                 request.uid,
+                 request.gid,
+                 request.device,
+                 reactor_.clock().wall_ns(),
+                 has_drain(),
+                 {request.client, call.id()}},
+         call, [this](const Outcome& outcome) -> rpc::Answer {
+           const File* made = state_.file(outcome.file);
+           return msg::MakeNode::Reply{made == nullptr ? Attributes{} : attributes(*made)};
+         });
+  entry_changed(request.parent, request.name, client.id);
+}
+
+void Service::serve(ClientRecord& client, const msg::MakeLink& request, const Call& call) {
+  watchers_.watch(request.parent, client.id, now());
+  change(AddLink{request.file,
+                 request.parent,
+                 request.name,
+                 reactor_.clock().wall_ns(),
+                 has_drain(),
+                 {request.client, call.id()}},
+         call, [this](const Outcome& outcome) -> rpc::Answer {
+           const File* linked = state_.file(outcome.file);
+           return msg::MakeLink::Reply{linked == nullptr ? Attributes{} : attributes(*linked)};
+         });
+  file_changed(request.file, client.id);
+  entry_changed(request.parent, request.name, client.id);
+  sets_->set_changed(request.parent, request.name);
+}
+
+/// Returns how many committed names the file has.
+std::uint32_t Service::names_of(FileId file) const {
+  const File* const at = state_.file(file);
+  if (at == nullptr || !at->parent) return 0;
+  return 1 + static_cast<std::uint32_t>(at->links.size());
+}
+
 void Service::serve(ClientRecord&, const msg::ReadSymlink& request, const Call& call) {
   const File* file = state_.file(request.file);
   if (file == nullptr) return call.fail(Code::kStale, "readlink");
@@ -139,7 +183,7 @@ void Service::serve(ClientRecord& client, const msg::Remove& request, const Call
     file_changed(id, client.id);
     // Without a committed file under the pending one, nothing durable has changed.
     const auto covered = state_.lookup(request.parent, request.name, client.id);
-    if (!covered) return call.answer(msg::Remove::Reply{id, {}});
+    if (!covered) return call.answer(msg::Remove::Reply{id, {}, 0});
   }
   file_changed(id, client.id);
   entry_changed(request.parent, request.name, client.id);
@@ -150,7 +194,7 @@ void Service::serve(ClientRecord& client, const msg::Remove& request, const Call
                     has_drain(),
                     {request.client, call.id()}},
          call, [this, id, parent = request.parent](const Outcome&) -> rpc::Answer {
-           return msg::Remove::Reply{id, attributes_of(parent)};
+           return msg::Remove::Reply{id, attributes_of(parent), names_of(id)};
          });
   sets_->set_changed(request.parent, request.name);
 }
@@ -182,7 +226,7 @@ void Service::serve(ClientRecord& client, const msg::Rename& request, const Call
         !status) {
       return call.fail(status.error());
     }
-    return call.answer(msg::Rename::Reply{replaced});
+    return call.answer(msg::Rename::Reply{replaced, names_of(replaced), moved});
   }
   const bool adds = adds_to_whole(request.to_parent, request.to_name);
   change(RenameName{request.from_parent,
@@ -194,8 +238,8 @@ void Service::serve(ClientRecord& client, const msg::Rename& request, const Call
                     reactor_.clock().wall_ns(),
                     has_drain(),
                     {request.client, call.id()}},
-         call, [](const Outcome& outcome) -> rpc::Answer {
-           return msg::Rename::Reply{outcome.replaced};
+         call, [this](const Outcome& outcome) -> rpc::Answer {
+           return msg::Rename::Reply{outcome.replaced, names_of(outcome.replaced), outcome.file};
          });
   file_changed(moved, client.id);
   const File* const image = state_.file(moved);

@@ -57,7 +57,12 @@ rpc::Answer Service::answer_again(ClientRecord& client, const M& request) {
     const File* made = state_.lookup(request.parent, request.name, {}).value_or(nullptr);
     return attributes_again<M>(made != nullptr && made->type == type ? made : nullptr);
   } else if constexpr (std::is_same_v<M, msg::Remove>) {
-    return msg::Remove::Reply{drop_resumed(client, request), {}};
+    return msg::Remove::Reply{drop_resumed(client, request), {}, 0};
+  } else if constexpr (std::is_same_v<M, msg::MakeLink>) {
+    return attributes_again<M>(state_.file(request.file));
+  } else if constexpr (std::is_same_v<M, msg::MakeNode>) {
+    const File* made = state_.lookup(request.parent, request.name, {}).value_or(nullptr);
+    return attributes_again<M>(made != nullptr && made->type == request.type ? made : nullptr);
   } else {
     return typename M::Reply{};
   }
