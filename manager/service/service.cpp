@@ -154,6 +154,7 @@ void Service::tick() {
   end_grace();
   checks_->run();
   watchers_.forget_old(now());
+  if (replaced_files_.expire(now())) settle_freed();
   sets_->run();  // before the drain, which takes its order from the sets
   drain_->run();
   compactor_->run();

@@ -20,6 +20,7 @@
 #include "manager/journal/journal.h"
 #include "manager/pool/ledger.h"
 #include "manager/pool/membership.h"
+#include "manager/pool/replaced_files.h"
 #include "manager/pool/request_counts.h"
 #include "manager/pool/sessions.h"
 #include "manager/replication/failure_domains.h"
@@ -275,8 +276,8 @@ class Service final : public transport::AcceptHandler {
   void change(Command command, const Call& call, MakeReply make_reply);
   Attributes attributes(const File& file, const VersionData& version) const;
   Attributes attributes(const File& file) const { return attributes(file, file.newest); }
-  /// Returns attributes without an id when the file does not exist any more.
   std::uint32_t names_of(FileId file) const;
+  /// Returns attributes without an id when the file does not exist any more.
   Attributes attributes_of(FileId id) const {
     const File* file = state_.file(id);
     return file == nullptr ? Attributes{} : attributes(*file);
@@ -509,6 +510,7 @@ class Service final : public transport::AcceptHandler {
   std::size_t writers_ = 0;  ///< sessions with grants
   std::unordered_map<FileId, std::map<ClientId, std::uint32_t>> users_;
   Watchers watchers_;
+  ReplacedFiles replaced_files_{state_};
   Rewriters rewriters_;
   std::set<ClientId> to_invalidate_;
   bool invalidate_posted_ = false;

@@ -333,6 +333,9 @@ void Service::commit_last(ClientRecord& client, SessionRecord& session, const ms
     return call.fail(status.error());
   }
   command.create = state_.new_name(session.file);
+  if (command.create) {
+    replaced_files_.keep_file_at(command.create->parent, command.create->name, now());
+  }
   command.cut_before = session.truncate || request.cut_before;
   command.cut_bytes = session.truncate ? 0 : request.cut_bytes;
   command.set_size = request.set_size;

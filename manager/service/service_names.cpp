@@ -229,6 +229,9 @@ void Service::serve(ClientRecord& client, const msg::Rename& request, const Call
     return call.answer(msg::Rename::Reply{replaced, names_of(replaced), moved});
   }
   const bool adds = adds_to_whole(request.to_parent, request.to_name);
+  if (!request.exchange) {
+    replaced_files_.keep_file_at(request.to_parent, request.to_name, now());
+  }
   change(RenameName{request.from_parent,
                     request.from_name,
                     request.to_parent,

@@ -344,6 +344,13 @@ void Service::place_when_possible(ClientId, SessionId id, msg::Place request, co
       end_shortage(session);
     } else if (request.beside.empty()) {
       note_shortage(session);
+      if (replaced_files_.give_up()) {
+        // Their space is free when the commands that replaced them are durable.
+        settle_freed();
+        request.returned.clear();
+        waiting_.push_back({session.client, id, std::move(request), call});
+        return;
+      }
       // Space may come later by eviction, compaction or a fence; until then the request waits.
       if (!make_room(id, request.want_bytes, unit_of(request.unit_bytes)) ||
           now() >= call.deadline()) {

@@ -260,8 +260,10 @@ class State {
                  std::int64_t now_ns);
   void link(File& file, File& parent, std::string_view name);
   void unlink(File& file);  ///< removes the first name
+  static std::vector<Link>::iterator find_link(File& file, FileId parent, std::string_view name);
   Link& add_link(File& file, File& parent, std::string_view name);
   void make_first(File& file, FileId parent, std::string_view name);
+  void remove_link(File& file, File& parent, std::string_view name, bool mirrors);
   void give_next_name(File& file);
   std::string path(const Link& link) const;
   void mirror_lost_name(File& file, bool directory);

@@ -91,12 +91,38 @@ Link& State::add_link(File& file, File& parent, std::string_view name) {
   return made;
 }
 
-/// Makes this name of the file its first name, so that commands on names need no other case.
-void State::make_first(File& file, FileId parent, std::string_view name) {
-  if (file.parent == parent && file.name == name) return;
+std::vector<Link>::iterator State::find_link(File& file, FileId parent, std::string_view name) {
   const auto link = std::ranges::find_if(
       file.links, [&](const Link& other) { return other.parent == parent && other.name == name; });
   STDCHK_ASSERT(link != file.links.end());
+  return link;
+}
+
+/// Removes a name that is not the first.
+void State::remove_link(File& file, File& parent, std::string_view name, bool mirrors) {
+  const auto link = find_link(file, parent.id, name);
+  if (mirrors && (link->in_drain || link->stale_in_drain)) {
+    leave_drained(parent, name, ~std::uint64_t{0});
+    mirror(msg::MirrorKind::kUnlink, file, path(*link));
+  }
+  if (const auto image = image_of(file, *link)) {
+    set_generations_.lose(parent.id, *image, file.newest.content(), sequence_);
+    set_generations_.remove(parent.id, *image);
+  }
+  parent.children.erase(link->name);
+  file.links.erase(link);
+}
+
+/// Makes this name of the file its first name, so that commands on names need no other case. The
+/// drain directory has the content under the first name, also when a drain is just ending there.
+void State::make_first(File& file, FileId parent, std::string_view name) {
+  if (file.parent == parent && file.name == name) return;
+  const auto link = find_link(file, parent, name);
+  if (file.in_drain && !link->in_drain) {
+    link->in_drain = true;
+    link->stale_in_drain = false;
+    mirror(msg::MirrorKind::kLink, file, path(file), path(*link));
+  }
   std::swap(file.parent, link->parent);
   std::swap(file.name, link->name);
   std::swap(file.in_drain, link->in_drain);

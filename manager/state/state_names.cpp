@@ -12,6 +12,11 @@ namespace {
 /// Greater than any commit number.
 constexpr std::uint64_t kNow = ~std::uint64_t{0};
 
+/// Of all extended attributes of a file: each of them may be as long as the kernel allows, and all
+/// of them must fit in one message.
+constexpr std::size_t kXattrsBytesMax = 2 * limits::kXattrBytesMax;
+static_assert(kXattrsBytesMax + limits::kXattrBytesMax < limits::kMessageBytesMax);
+
 }  // namespace
 
 Result<File*> State::check_new_name(FileId parent, std::string_view name) {
@@ -76,7 +81,11 @@ Result<Outcome> State::run(const RemoveName& command) {
     return fail(Code::kIsDirectory, "manager.unlink");
   }
   const FileId id = removed.id;
-  make_first(removed, parent->id, command.name);
+  if (removed.parent != parent->id || removed.name != command.name) {
+    remove_link(removed, *parent, command.name, command.mirror);
+    removed.ctime_ns = parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
+    return Outcome{id, {}};
+  }
   if (command.mirror && (removed.in_drain || removed.stale_in_drain)) {
     leave_drained(*parent, command.name, kNow);
     mirror_lost_name(removed, command.directory);
@@ -328,7 +337,7 @@ Result<Outcome> State::run(const ChangeXattr& command) {
     for (const auto& [name, value] : changed->xattrs) {
       if (name != change.name) bytes += name.size() + value.size();
     }
-    if (bytes > limits::kXattrBytesMax) return fail(Code::kNoSpace, "manager.setxattr");
+    if (bytes > kXattrsBytesMax) return fail(Code::kNoSpace, "manager.setxattr");
     changed->xattrs[change.name] = change.value;
   }
   changed->ctime_ns = command.now_ns;

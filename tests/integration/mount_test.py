@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -322,16 +323,35 @@ def test_open_with_truncation_starts_empty(here):
     assert read_back(here + "/f") == b"short"
 
 
-def test_fallocate_extends_and_refuses_other_modes(here):
+def fallocate(path, *arguments):
+    return subprocess.run(["fallocate", *arguments, path], check=False, capture_output=True).returncode
+
+
+def test_fallocate_extends_zeroes_and_cuts_the_end(here):
     fd = os.open(here + "/f", os.O_RDWR | os.O_CREAT, 0o644)
     os.write(fd, b"abc")
     os.posix_fallocate(fd, 0, 100000)
     assert os.fstat(fd).st_size == 100000
     os.close(fd)
     assert read_back(here + "/f") == b"abc" + bytes(99997)
-    done = subprocess.run(["fallocate", "-p", "-o", "0", "-l", "4096", here + "/f"], check=False,
-                          capture_output=True)
-    assert done.returncode != 0
+    put(here + "/f", b"x" * 100000)
+    assert fallocate(here + "/f", "-n", "-o", "0", "-l", "200000") == 0
+    assert os.stat(here + "/f").st_size == 100000
+    assert fallocate(here + "/f", "-z", "-o", "10", "-l", "90") == 0
+    assert read_back(here + "/f") == b"x" * 10 + bytes(90) + b"x" * 99900
+    assert fallocate(here + "/f", "-p", "-o", "50000", "-l", "60000") == 0
+    assert read_back(here + "/f") == b"x" * 10 + bytes(90) + b"x" * 49900 + bytes(50000)
+    # A hole in the middle cannot be punched, and nobody is told that it was.
+    assert fallocate(here + "/f", "-p", "-o", "0", "-l", "4096") != 0
+
+
+def test_fallocate_of_more_than_the_pool_has_is_refused(here):
+    fd = os.open(here + "/f", os.O_RDWR | os.O_CREAT, 0o644)
+    with pytest.raises(OSError) as refused:
+        os.posix_fallocate(fd, 0, 1 << 40)
+    assert refused.value.errno == errno.ENOSPC
+    assert os.fstat(fd).st_size == 0
+    os.close(fd)
 
 
 def test_a_folder_set_to_cached_writes_small_blocks_correctly(here):
@@ -723,11 +743,131 @@ def test_symbolic_links(here):
     assert os.path.islink(here + "/dangling") and not os.path.exists(here + "/dangling")
 
 
-def test_hard_links_are_refused_clearly(here):
-    put(here + "/f", b"")
-    with pytest.raises(OSError) as refused:
-        os.link(here + "/f", here + "/g")
-    assert refused.value.errno == errno.EOPNOTSUPP
+def test_a_hard_link_is_a_second_name_of_the_same_file(here):
+    put(here + "/f", b"content")
+    os.link(here + "/f", here + "/g")
+    assert os.stat(here + "/f").st_nlink == 2
+    assert os.stat(here + "/f").st_ino == os.stat(here + "/g").st_ino
+    put(here + "/g", b"written by the second name")
+    assert read_back(here + "/f") == b"written by the second name"
+    os.chmod(here + "/f", 0o640)
+    assert stat.S_IMODE(os.stat(here + "/g").st_mode) == 0o640
+    os.unlink(here + "/f")
+    assert os.stat(here + "/g").st_nlink == 1
+    assert read_back(here + "/g") == b"written by the second name"
+    with pytest.raises(FileExistsError):
+        os.link(here + "/g", here + "/g")
+    with pytest.raises(PermissionError):
+        os.link(here, here + "/folder")
+
+
+def test_a_file_with_another_name_is_committed_after_one_name_went(here):
+    put(here + "/f", b"old")
+    os.link(here + "/f", here + "/g")
+    fd = os.open(here + "/f", os.O_WRONLY)
+    os.write(fd, b"new")
+    os.unlink(here + "/f")
+    os.close(fd)
+    assert read_back(here + "/g") == b"new"
+
+
+def test_a_new_file_that_is_open_can_be_linked(here):
+    fd = os.open(here + "/f", os.O_WRONLY | os.O_CREAT, 0o644)
+    os.write(fd, b"12")
+    os.link(here + "/f", here + "/g")
+    os.write(fd, b"34")
+    os.close(fd)
+    assert read_back(here + "/g") == b"1234" and os.stat(here + "/f").st_nlink == 2
+
+
+def test_a_rename_over_one_name_leaves_the_other(here):
+    put(here + "/f", b"kept")
+    put(here + "/new", b"new")
+    os.link(here + "/f", here + "/g")
+    os.rename(here + "/new", here + "/f")
+    assert read_back(here + "/f") == b"new" and read_back(here + "/g") == b"kept"
+    assert os.stat(here + "/g").st_nlink == 1
+    os.link(here + "/g", here + "/h")
+    os.rename(here + "/g", here + "/h")  # two names of one file: nothing happens
+    assert os.path.exists(here + "/g") and os.path.exists(here + "/h")
+
+
+def test_hard_links_are_seen_by_another_mount(here, there):
+    put(here + "/f", b"x")
+    assert os.stat(there + "/f").st_nlink == 1
+    os.link(here + "/f", here + "/g")
+    assert wait_for(lambda: os.stat(there + "/f").st_nlink == 2)
+    os.unlink(there + "/f")
+    assert wait_for(lambda: os.stat(here + "/g").st_nlink == 1)
+    assert read_back(here + "/g") == b"x"
+
+
+def test_fifos_and_sockets_connect_processes(here):
+    os.mkfifo(here + "/fifo", 0o600)
+    assert stat.S_ISFIFO(os.stat(here + "/fifo").st_mode)
+    writer = subprocess.Popen(["sh", "-c", f"echo through > {here}/fifo"])
+    with open(here + "/fifo", "rb") as fifo:
+        assert fifo.read() == b"through\n"
+    assert writer.wait(10) == 0
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+        os.chdir(here)  # the whole path may be too long for an address
+        try:
+            server.bind("socket")
+            server.listen(1)
+            client.connect("socket")
+        finally:
+            os.chdir("/")
+        assert stat.S_ISSOCK(os.stat(here + "/socket").st_mode)
+    os.unlink(here + "/socket")
+    os.rename(here + "/fifo", here + "/moved")
+    assert stat.S_ISFIFO(os.stat(here + "/moved").st_mode)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make devices")
+def test_devices_keep_their_numbers(here):
+    os.mknod(here + "/null", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    os.mknod(here + "/disk", stat.S_IFBLK | 0o600, os.makedev(259, 1 << 12))
+    assert os.stat(here + "/null").st_rdev == os.makedev(1, 3)
+    assert os.stat(here + "/disk").st_rdev == os.makedev(259, 1 << 12)
+    assert stat.S_ISBLK(os.stat(here + "/disk").st_mode)
+
+
+REPLACER = """
+import os, sys
+folder, count = sys.argv[1], int(sys.argv[2])
+for i in range(1, count + 1):
+    with open(folder + "/new", "w") as file:
+        file.write(str(i) * 5)
+    os.symlink(f"t{i}", folder + "/newlink")
+    os.rename(folder + "/newlink", folder + "/link")
+    os.rename(folder + "/new", folder + "/f")
+"""
+
+
+@pytest.mark.parametrize("mount", ("here", "there"))
+def test_a_name_that_is_replaced_all_the_time_is_always_there(request, here, mount):
+    """open, stat, readlink and getxattr never fail, and whoever has seen the new file never sees the old one."""
+    seen_at = request.getfixturevalue(mount)
+    put(here + "/f", b"0" * 5)
+    os.symlink("t0", here + "/link")
+    replacer = subprocess.Popen([*RUN_AS_CHILD, REPLACER, here, "400"])
+    newest, opens = 0, 0
+    while replacer.poll() is None:
+        with open(seen_at + "/f", "rb") as file:
+            content = file.read()
+        length = len(content) // 5
+        number = int(content[:length])
+        assert content == str(number).encode() * 5
+        assert number >= newest
+        newest, opens = number, opens + 1
+        assert os.stat(seen_at + "/f").st_size >= 5
+        assert os.readlink(seen_at + "/link").startswith("t")
+        with pytest.raises(OSError) as none:
+            os.getxattr(seen_at + "/f", "user.none")
+        assert none.value.errno == errno.ENODATA
+    assert replacer.returncode == 0
+    assert opens > 20
+    assert wait_for(lambda: read_back(seen_at + "/f") == b"400" * 5)
 
 
 def test_names_of_255_bytes_work_and_longer_ones_are_refused(here):
@@ -961,8 +1101,34 @@ def test_extended_attributes(here):
         os.getxattr(path, "user.note")
     assert missing.value.errno == errno.ENODATA
     with pytest.raises(OSError) as refused:
-        os.setxattr(path, "trusted.note", b"c")
-    assert refused.value.errno in (errno.EOPNOTSUPP, errno.EPERM)
+        os.setxattr(path, "security.capability", bytes(20))
+    assert refused.value.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM)
+
+
+def test_an_attribute_may_have_64_kib(here):
+    path = here + "/f"
+    put(path, b"x")
+    longest = os.urandom(64 * KIB)
+    os.setxattr(path, "user.long", longest)
+    assert os.getxattr(path, "user.long") == longest
+    os.setxattr(path, "user.short", b"beside it")
+    assert os.getxattr(path, "user.long") == longest
+    with pytest.raises(OSError) as full:
+        os.setxattr(path, "user.second", longest)
+    assert full.value.errno in (errno.ENOSPC, errno.E2BIG)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may set them")
+def test_attributes_of_root_are_hidden_from_users(here):
+    path = here + "/f"
+    put(path, b"x")
+    os.chmod(here, 0o755)
+    os.setxattr(path, "trusted.note", b"c")
+    os.setxattr(path, "security.note", b"d")
+    assert sorted(os.listxattr(path)) == ["security.note", "trusted.note"]
+    seen = subprocess.run([*RUN_AS_CHILD, f"import os; os.setuid(65534); print(os.listxattr({path!r}))"],
+                          check=True, capture_output=True).stdout
+    assert seen == b"['security.note']\n"
 
 
 def test_the_version_and_the_drain_state_are_extended_attributes(here):
